@@ -1,0 +1,202 @@
+//! Addresses as the maps hold them: bytes in wire order.
+
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::str::FromStr;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// An Ethernet address, 6 bytes in wire order. Aligned so that BPF, which has no unaligned stack
+/// access, need not handle it byte by byte.
+#[repr(C, align(2))]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct MacAddr(pub [u8; 6]);
+
+/// The MAC address of the virtual gateway of every L3 network, the same on all nodes.
+pub const GATEWAY_MAC: MacAddr = MacAddr([0x02, 0x70, 0x6e, 0x00, 0x00, 0x01]);
+
+/// The next hop of an IPv4 L3 network without a gateway address of its own (RFC 3927 range).
+pub const GATEWAY_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
+
+/// The link-local address of the virtual gateway of every L3 network.
+pub const GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+
+impl MacAddr {
+    /// `ff:ff:ff:ff:ff:ff`.
+    pub const BROADCAST: Self = Self([0xff; 6]);
+
+    /// True for an address one station may own: not a group address and not all zero.
+    #[inline(always)]
+    pub const fn is_unicast(self) -> bool {
+        let [a, b, c, d, e, f] = self.0;
+        a & 1 == 0 && (a | b | c | d | e | f) != 0
+    }
+
+    /// True for broadcast and multicast addresses (I/G bit set, IEEE 802).
+    #[inline(always)]
+    pub const fn is_group(self) -> bool {
+        let [a, ..] = self.0;
+        a & 1 != 0
+    }
+
+    /// True for `01:80:c2:00:00:0x`, which no bridge forwards (IEEE 802.1D, table 7-10).
+    #[inline(always)]
+    pub const fn is_link_control(self) -> bool {
+        let [a, b, c, d, e, f] = self.0;
+        a == 0x01 && b == 0x80 && c == 0xc2 && d == 0 && e == 0 && f & 0xf0 == 0
+    }
+
+    /// The link-local address made of this MAC (RFC 4291 appendix A, modified EUI-64).
+    pub const fn link_local(self) -> Ipv6Addr {
+        let [a, b, c, d, e, f] = self.0;
+        Ipv6Addr::from_octets([
+            0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f,
+        ])
+    }
+}
+
+impl fmt::Display for MacAddr {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, f] = self.0;
+        write!(out, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
+    }
+}
+
+impl fmt::Debug for MacAddr {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, out)
+    }
+}
+
+/// The text is not six hexadecimal octets separated by `:`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MacAddrParseError;
+
+impl fmt::Display for MacAddrParseError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a MAC address is six hexadecimal octets, as in 02:00:00:00:00:2a")
+    }
+}
+
+impl core::error::Error for MacAddrParseError {}
+
+impl FromStr for MacAddr {
+    type Err = MacAddrParseError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut bytes = [0_u8; 6];
+        let mut parts = text.split(':');
+        for byte in &mut bytes {
+            let part = parts.next().ok_or(MacAddrParseError)?;
+            if part.len() != 2 || !part.bytes().all(|b| b.is_ascii_hexdigit()) {
+                return Err(MacAddrParseError);
+            }
+            *byte = u8::from_str_radix(part, 16).map_err(|_| MacAddrParseError)?;
+        }
+        if parts.next().is_some() { Err(MacAddrParseError) } else { Ok(Self(bytes)) }
+    }
+}
+
+/// An IPv6 address, or an IPv4 address mapped into one (`::ffff:a.b.c.d`), in wire order.
+/// Aligned for the reason given at [`MacAddr`].
+#[repr(C, align(4))]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct Ip16(pub [u8; 16]);
+
+impl Ip16 {
+    /// The unspecified address, also "none" in map values.
+    pub const NONE: Self = Self([0; 16]);
+
+    /// Maps an IPv4 address.
+    #[inline(always)]
+    pub const fn from_v4(ip: [u8; 4]) -> Self {
+        Self((0xffff_0000_0000_u128 | u32::from_be_bytes(ip) as u128).to_be_bytes())
+    }
+
+    /// True for `ff00::/8`.
+    #[inline(always)]
+    pub const fn is_multicast_v6(&self) -> bool {
+        let [a, ..] = self.0;
+        a == 0xff
+    }
+
+    /// True for `fe80::/10`.
+    #[inline(always)]
+    pub const fn is_link_local_v6(&self) -> bool {
+        let [a, b, ..] = self.0;
+        a == 0xfe && b & 0xc0 == 0x80
+    }
+
+    /// Equality by two 64-bit words: what the verifier and the processor like best.
+    #[inline(always)]
+    pub fn same(&self, other: &Self) -> bool {
+        u128::from_ne_bytes(self.0) == u128::from_ne_bytes(other.0)
+    }
+}
+
+impl From<IpAddr> for Ip16 {
+    fn from(ip: IpAddr) -> Self {
+        match ip {
+            IpAddr::V4(v4) => Self::from_v4(v4.octets()),
+            IpAddr::V6(v6) => Self(v6.octets()),
+        }
+    }
+}
+
+impl From<Ip16> for IpAddr {
+    fn from(ip: Ip16) -> Self {
+        let v6 = Ipv6Addr::from_octets(ip.0);
+        v6.to_ipv4_mapped().map_or(Self::V6(v6), Self::V4)
+    }
+}
+
+impl fmt::Display for Ip16 {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&IpAddr::from(*self), out)
+    }
+}
+
+impl fmt::Debug for Ip16 {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mac_prints_as_it_parses() {
+        let mac: MacAddr = "02:00:5E:10:00:ff".parse().unwrap();
+        assert_eq!(mac.to_string(), "02:00:5e:10:00:ff");
+        for bad in ["", "02:00:5e:10:00", "02:00:5e:10:00:ff:00", "2:0:5e:10:0:ff", "0+:00:5e:10:00:ff"] {
+            assert!(bad.parse::<MacAddr>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn link_local_follows_rfc_4291_appendix_a() {
+        let mac: MacAddr = "34:56:78:9a:bc:de".parse().unwrap();
+        assert_eq!(mac.link_local().to_string(), "fe80::3656:78ff:fe9a:bcde");
+    }
+
+    #[test]
+    fn only_bridge_reserved_groups_are_link_control() {
+        assert!(MacAddr([1, 0x80, 0xc2, 0, 0, 0x0e]).is_link_control());
+        assert!(!MacAddr([1, 0x80, 0xc2, 0, 0, 0x10]).is_link_control());
+        assert!(!MacAddr::BROADCAST.is_link_control());
+    }
+
+    #[test]
+    fn both_families_survive_the_mapped_form() {
+        for text in ["10.1.2.3", "fd10::1", "::"] {
+            let ip: IpAddr = text.parse().unwrap();
+            assert_eq!(IpAddr::from(Ip16::from(ip)), ip);
+        }
+    }
+}

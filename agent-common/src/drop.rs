@@ -1,0 +1,108 @@
+//! Why a packet was dropped.
+
+use core::fmt;
+
+macro_rules! drop_reasons {
+    ($($(#[doc = $doc:literal])+ $name:ident = $number:literal, $label:literal;)+) => {
+        /// Why a packet was dropped. Numbers are stable: dashboards and events carry them.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u32)]
+        pub enum DropReason {
+            $($(#[doc = $doc])+ $name = $number,)+
+        }
+
+        impl DropReason {
+            /// Every reason, in order of its number.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
+
+            /// The word metrics and commands use.
+            pub const fn label(self) -> &'static str {
+                match self { $(Self::$name => $label,)+ }
+            }
+
+            /// What it means, for documentation and `explain`.
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Self::$name => concat!($($doc,)+),)+ }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    /// No program was installed behind the dispatcher.
+    NoProgram = 1, "no_program";
+    /// The interface is not a port of any network.
+    NoPort = 2, "no_port";
+    /// The frame ends before its headers do.
+    Truncated = 3, "truncated";
+    /// A header contradicts itself or the length of the frame.
+    Malformed = 4, "malformed";
+    /// The source MAC address is not the port's.
+    SpoofedMac = 5, "spoofed_mac";
+    /// The source IP address is not the port's.
+    SpoofedIp = 6, "spoofed_ip";
+    /// The sender of an ARP packet is not the port.
+    SpoofedArp = 7, "spoofed_arp";
+    /// A neighbour discovery message speaks for somebody else.
+    SpoofedNd = 8, "spoofed_nd";
+    /// The frame carries a VLAN tag.
+    VlanTag = 9, "vlan_tag";
+    /// The destination is a link-control group (STP, LLDP, pause), which never leaves a link.
+    LinkControl = 10, "link_control";
+    /// The network does not carry this EtherType.
+    EtherType = 11, "ether_type";
+    /// Nobody on the network has the destination address.
+    NoEndpoint = 12, "no_endpoint";
+    /// The destination is the sender.
+    Hairpin = 13, "hairpin";
+    /// An L3 network carries no multicast and no broadcast.
+    Multicast = 14, "multicast";
+    /// The port sends more replicated frames than storm control allows.
+    Storm = 15, "storm";
+    /// TTL or hop limit ended here.
+    Ttl = 16, "ttl";
+    /// The packet is larger than the network's MTU.
+    TooBig = 17, "too_big";
+    /// DHCP is not served on podnet networks, and no pod may serve it.
+    Dhcp = 18, "dhcp";
+    /// A pod sent a router advertisement or a redirect.
+    RouterAdvertisement = 19, "router_advertisement";
+    /// The IPv6 header chain is too long, or is not complete in the first fragment.
+    Ipv6Headers = 20, "ipv6_headers";
+    /// Neighbour discovery must not be fragmented (RFC 6980).
+    FragmentedNd = 21, "fragmented_nd";
+    /// The kernel refused to deliver.
+    Undeliverable = 22, "undeliverable";
+    /// The destination is link-local and cannot be routed.
+    LinkLocal = 23, "link_local";
+    /// The packet is for the virtual gateway, which answers nothing but ARP, ND and ping.
+    Gateway = 24, "gateway";
+}
+
+impl DropReason {
+    /// The reason with this number.
+    pub fn from_number(number: u32) -> Option<Self> {
+        Self::ALL.iter().copied().find(|reason| *reason as u32 == number)
+    }
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.label())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_unique_dense_and_fit_the_map() {
+        for (index, reason) in DropReason::ALL.iter().enumerate() {
+            assert_eq!(*reason as usize, index + 1);
+            assert!((*reason as u32) < crate::map::MAX_DROP_REASONS);
+            assert_eq!(DropReason::from_number(*reason as u32), Some(*reason));
+        }
+        assert_eq!(DropReason::from_number(0), None);
+    }
+}

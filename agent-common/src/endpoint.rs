@@ -1,0 +1,70 @@
+//! `FDB` and `ENDPOINTS`: who is where on a network, by MAC address and by IP address.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::addr::{Ip16, MacAddr};
+
+/// Deliver through the host end of the link, not straight into the pod (`bpf_redirect_peer`):
+/// something at the host end or in the pod must see the packet.
+pub const ENDPOINT_NO_PEER: u32 = 1 << 0;
+/// The network's virtual gateway: answered for, never delivered to.
+pub const ENDPOINT_GATEWAY: u32 = 1 << 1;
+
+/// Key of `FDB`.
+#[repr(C)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct FdbKey {
+    /// Network.
+    pub network: u32,
+    /// Destination MAC address.
+    pub mac: MacAddr,
+    /// Zero.
+    pub reserved: u16,
+}
+
+const _: () = assert!(size_of::<FdbKey>() == 12);
+
+impl FdbKey {
+    /// The key of `mac` on `network`.
+    #[inline(always)]
+    pub const fn new(network: u32, mac: MacAddr) -> Self {
+        Self { network, mac, reserved: 0 }
+    }
+}
+
+/// Key of `ENDPOINTS`.
+#[repr(C)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct EndpointKey {
+    /// Network.
+    pub network: u32,
+    /// Address, IPv4 mapped.
+    pub ip: Ip16,
+}
+
+const _: () = assert!(size_of::<EndpointKey>() == 20);
+
+/// Where an endpoint is.
+///
+/// *Written by* the reconciler. *Read by* `from_pod` for forwarding and for answering ARP and ND.
+/// *Lifetime*: as long as the attachment, or the network for its gateway.
+#[repr(C)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct Endpoint {
+    /// Host end of the pod's link; 0 for a gateway.
+    pub ifindex: u32,
+    /// `ENDPOINT_*` flags.
+    pub flags: u32,
+    /// The endpoint's MAC address.
+    pub mac: MacAddr,
+    /// Index of the port's counters.
+    pub port_id: u16,
+}
+
+const _: () = assert!(size_of::<Endpoint>() == 16);

@@ -1,0 +1,38 @@
+//! `EVENTS`: samples of dropped packets, in a ring buffer.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Bytes of the packet an event carries.
+pub const EVENT_HEAD: usize = 64;
+
+/// Shortest time between two events of one reason on one CPU, nanoseconds.
+pub const EVENT_INTERVAL_NS: u64 = 50_000_000;
+
+/// One dropped packet.
+///
+/// *Written by* the TC programs, at most one per reason, CPU and [`EVENT_INTERVAL_NS`].
+/// *Read by* the agent.
+#[repr(C)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct DropEvent {
+    /// `CLOCK_MONOTONIC`, nanoseconds.
+    pub time_ns: u64,
+    /// Host-side interface the packet came from.
+    pub ifindex: u32,
+    /// Network; 0 when the port was unknown.
+    pub network: u32,
+    /// A `DropReason`.
+    pub reason: u32,
+    /// Length of the frame in bytes.
+    pub length: u32,
+    /// Length of what `head` holds.
+    pub head_length: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// The first bytes of the frame.
+    pub head: [u8; EVENT_HEAD],
+}
+
+const _: () = assert!(size_of::<DropEvent>() == 96);

@@ -1,0 +1,36 @@
+//! `FLOOD`: the ports of an L2 network, for broadcast and multicast.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Ports per chunk.
+pub const FLOOD_CHUNK: usize = 127;
+/// Chunks per network: one tail call each, and the kernel allows 33 in a row.
+pub const FLOOD_CHUNKS: u32 = 30;
+
+/// Key of `FLOOD`.
+#[repr(C)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct FloodKey {
+    /// Network.
+    pub network: u32,
+    /// 0-based; the first missing chunk ends the list.
+    pub chunk: u32,
+}
+
+/// Some of the ports of a network.
+///
+/// *Written by* the reconciler. *Read by* `flood`. *Lifetime*: as long as the network has ports.
+#[repr(C)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct FloodPorts {
+    /// How many of `ifindexes` are meant, 0..=127.
+    pub count: u32,
+    /// Host-side interfaces.
+    pub ifindexes: [u32; FLOOD_CHUNK],
+}
+
+const _: () = assert!(size_of::<FloodPorts>() == 512);

@@ -1,0 +1,32 @@
+//! The table of maps: names and sizes, in one place for programs and loader.
+//!
+//! Names are at most 15 bytes, the kernel's `BPF_OBJ_NAME_LEN` less the terminator.
+
+/// Ports a node can have: entries of `PORTS`, and indexes of counters and buckets.
+pub const MAX_PORTS: u32 = 4096;
+/// Further addresses of ports.
+pub const MAX_PORT_ADDRESSES: u32 = 16_384;
+/// Entries of `FDB`.
+pub const MAX_FDB: u32 = 65_536;
+/// Entries of `ENDPOINTS`.
+pub const MAX_ENDPOINTS: u32 = 131_072;
+/// Chunks of `FLOOD`.
+pub const MAX_FLOOD: u32 = 8_192;
+/// Drop reasons.
+pub const MAX_DROP_REASONS: u32 = 64;
+/// (network, reason) pairs that are counted apart.
+pub const MAX_NETWORK_DROPS: u32 = 32_768;
+/// Bytes of the event ring; a power of two and a multiple of the page size.
+pub const EVENTS_BYTES: u32 = 256 * 1024;
+
+/// `ROOT[ROOT_FROM_POD]` is what the pod dispatcher calls.
+pub const ROOT_FROM_POD: u32 = 0;
+/// Slots of `ROOT`.
+pub const ROOT_SLOTS: u32 = 8;
+
+/// `JUMP[JUMP_FLOOD]` replicates a frame.
+pub const JUMP_FLOOD: u32 = 0;
+/// `JUMP[JUMP_ANSWER]` turns a question into its answer.
+pub const JUMP_ANSWER: u32 = 1;
+/// Slots of `JUMP`.
+pub const JUMP_SLOTS: u32 = 8;

@@ -1,0 +1,194 @@
+//! Reading a frame: offsets, constants and the one-method view both engines implement.
+
+/// EtherType of IPv4.
+pub const ETH_P_IP: u16 = 0x0800;
+/// EtherType of ARP.
+pub const ETH_P_ARP: u16 = 0x0806;
+/// EtherType of IPv6.
+pub const ETH_P_IPV6: u16 = 0x86dd;
+/// Smallest number that is an EtherType; below it is an IEEE 802.3 length.
+pub const ETH_P_802_3_MIN: u16 = 0x0600;
+/// Length of an untagged Ethernet header.
+pub const ETH_HLEN: usize = 14;
+/// Length of an IPv4 header without options.
+pub const IPV4_HLEN: usize = 20;
+/// Length of the fixed IPv6 header.
+pub const IPV6_HLEN: usize = 40;
+/// Where the L3 header starts.
+pub const L3: usize = ETH_HLEN;
+/// Length of an Ethernet ARP packet for IPv4, headers included (RFC 826).
+pub const ARP_FRAME: usize = ETH_HLEN + 28;
+
+/// ICMP, RFC 792.
+pub const IPPROTO_ICMP: u8 = 1;
+/// UDP, RFC 768.
+pub const IPPROTO_UDP: u8 = 17;
+/// ICMPv6, RFC 4443.
+pub const IPPROTO_ICMPV6: u8 = 58;
+/// IPv6 hop-by-hop options, RFC 8200 section 4.3.
+pub const IPPROTO_HOPOPTS: u8 = 0;
+/// IPv6 routing header, RFC 8200 section 4.4.
+pub const IPPROTO_ROUTING: u8 = 43;
+/// IPv6 fragment header, RFC 8200 section 4.5.
+pub const IPPROTO_FRAGMENT: u8 = 44;
+/// IPv6 authentication header, RFC 4302.
+pub const IPPROTO_AH: u8 = 51;
+/// IPv6 destination options, RFC 8200 section 4.6.
+pub const IPPROTO_DSTOPTS: u8 = 60;
+/// IPv6 mobility header, RFC 6275.
+pub const IPPROTO_MOBILITY: u8 = 135;
+
+/// Extension headers a packet may have before it is refused.
+pub const IPV6_EXT_MAX: usize = 8;
+
+/// A frame as an engine sees it. Offsets count from the destination MAC address.
+pub trait Frame {
+    /// Length of the frame in bytes, all segments of a GSO packet together.
+    fn length(&self) -> usize;
+
+    /// Length of the largest packet this frame becomes on a wire, Ethernet header included.
+    fn segment_length(&self) -> usize;
+
+    /// True when a VLAN tag was taken off the frame and is kept beside it.
+    fn has_vlan_tag(&self) -> bool;
+
+    /// `N` bytes at `offset`, or `None` when the frame ends before.
+    fn load<const N: usize>(&self, offset: usize) -> Option<[u8; N]>;
+}
+
+/// A frame in memory, complete and untagged.
+impl Frame for [u8] {
+    fn length(&self) -> usize {
+        self.len()
+    }
+
+    fn segment_length(&self) -> usize {
+        self.len()
+    }
+
+    fn has_vlan_tag(&self) -> bool {
+        false
+    }
+
+    fn load<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
+        let end = offset.checked_add(N)?;
+        self.get(offset..end)?.try_into().ok()
+    }
+}
+
+/// True for the EtherTypes of VLAN tags: 802.1Q, 802.1ad and their older private forms.
+#[inline(always)]
+pub const fn is_vlan_ether_type(ether_type: u16) -> bool {
+    matches!(ether_type, 0x8100 | 0x88a8 | 0x9100 | 0x9200 | 0x9300)
+}
+
+/// What the walk over IPv6 extension headers found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ipv6Payload {
+    /// The first header that is not an extension header.
+    pub protocol: u8,
+    /// Where it starts in the frame.
+    pub offset: usize,
+    /// It is (part of) a fragment.
+    pub fragment: bool,
+    /// It is a fragment other than the first, so `protocol` is the sender's claim only.
+    pub later_fragment: bool,
+}
+
+/// Finds the payload of an IPv6 packet whose fixed header ends in `next_header`.
+///
+/// `None` when the chain is longer than [`IPV6_EXT_MAX`] or leaves the frame, which in the first
+/// fragment is an error too (RFC 7112).
+#[inline(always)]
+pub fn ipv6_payload<F: Frame + ?Sized>(frame: &F, next_header: u8) -> Option<Ipv6Payload> {
+    let mut found = Ipv6Payload {
+        protocol: next_header,
+        offset: L3 + IPV6_HLEN,
+        fragment: false,
+        later_fragment: false,
+    };
+    if !is_extension(next_header) {
+        return Some(found);
+    }
+    for _ in 0..IPV6_EXT_MAX {
+        let [next, length, high, low] = frame.load::<4>(found.offset)?;
+        let size = match found.protocol {
+            IPPROTO_FRAGMENT => {
+                found.fragment = true;
+                if u16::from_be_bytes([high, low]) & 0xfff8 != 0 {
+                    found.later_fragment = true;
+                }
+                8
+            }
+            IPPROTO_AH => (length as usize + 2) * 4,
+            _ => (length as usize + 1) * 8,
+        };
+        found.protocol = next;
+        found.offset += size;
+        if found.later_fragment || !is_extension(next) {
+            return Some(found);
+        }
+    }
+    None
+}
+
+#[inline(always)]
+const fn is_extension(header: u8) -> bool {
+    matches!(
+        header,
+        IPPROTO_HOPOPTS
+            | IPPROTO_ROUTING
+            | IPPROTO_FRAGMENT
+            | IPPROTO_AH
+            | IPPROTO_DSTOPTS
+            | IPPROTO_MOBILITY
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(chain: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; L3 + IPV6_HLEN];
+        bytes.extend_from_slice(chain);
+        bytes
+    }
+
+    #[test]
+    fn no_extension_header_needs_no_load() {
+        let found = ipv6_payload(packet(&[]).as_slice(), 6).unwrap();
+        assert_eq!((found.protocol, found.offset), (6, L3 + IPV6_HLEN));
+    }
+
+    #[test]
+    fn the_chain_is_followed_to_the_payload() {
+        let mut chain = vec![IPPROTO_DSTOPTS, 1, 0, 0];
+        chain.resize(16, 0);
+        chain.extend([58, 0, 0, 0, 0, 0, 0, 0]);
+        let found = ipv6_payload(packet(&chain).as_slice(), IPPROTO_HOPOPTS).unwrap();
+        assert_eq!((found.protocol, found.offset), (58, L3 + IPV6_HLEN + 24));
+    }
+
+    #[test]
+    fn a_later_fragment_ends_the_walk() {
+        let chain = [IPPROTO_HOPOPTS, 0, 0x01, 0x00, 0, 0, 0, 1];
+        let found = ipv6_payload(packet(&chain).as_slice(), IPPROTO_FRAGMENT).unwrap();
+        assert!(found.later_fragment && found.fragment);
+    }
+
+    #[test]
+    fn a_first_fragment_must_hold_the_whole_chain_rfc_7112() {
+        let chain = [IPPROTO_HOPOPTS, 0, 0x00, 0x01, 0, 0, 0, 1];
+        assert_eq!(ipv6_payload(packet(&chain).as_slice(), IPPROTO_FRAGMENT), None);
+    }
+
+    #[test]
+    fn nine_extension_headers_are_refused_and_eight_pass() {
+        let link = [IPPROTO_DSTOPTS, 0, 0, 0, 0, 0, 0, 0];
+        let last = [6, 0, 0, 0, 0, 0, 0, 0];
+        let chain = |n: usize| packet(&[link.repeat(n - 1), last.to_vec()].concat());
+        assert!(ipv6_payload(chain(8).as_slice(), IPPROTO_DSTOPTS).is_some());
+        assert!(ipv6_payload(chain(9).as_slice(), IPPROTO_DSTOPTS).is_none());
+    }
+}

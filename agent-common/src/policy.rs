@@ -1,0 +1,396 @@
+//! The decision about one frame a pod sent: anti-spoofing, then L2 or L3 forwarding.
+//!
+//! The TC program and every other engine call [`decide`] with the same inputs and carry out the
+//! same [`Decision`]. Nothing that is not explicitly allowed passes.
+
+use crate::addr::{GATEWAY_MAC, Ip16, MacAddr};
+use crate::drop::DropReason;
+use crate::endpoint::{ENDPOINT_GATEWAY, Endpoint};
+use crate::nd::{self, Nd};
+use crate::packet::{
+    ARP_FRAME, ETH_HLEN, ETH_P_802_3_MIN, ETH_P_ARP, ETH_P_IP, ETH_P_IPV6, Frame, IPPROTO_ICMP,
+    IPPROTO_ICMPV6, IPPROTO_UDP, IPV4_HLEN, IPV6_HLEN, L3, ipv6_payload, is_vlan_ether_type,
+};
+use crate::port::{PORT_ANY_IP, PORT_L3, PORT_MORE_IPS, Port};
+
+/// What a network knows, looked up by the engine in its own tables.
+pub trait Tables {
+    /// True when `ip` is one of the port's addresses beyond the first of its family.
+    fn is_further_address(&self, ip: &Ip16) -> bool;
+    /// The endpoint with this address on this network.
+    fn endpoint(&self, network: u32, ip: &Ip16) -> Option<Endpoint>;
+    /// The endpoint with this MAC address on this network.
+    fn station(&self, network: u32, mac: MacAddr) -> Option<Endpoint>;
+}
+
+/// What to do with a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// Count and discard.
+    Drop(DropReason),
+    /// Discard: the frame did its work here (duplicate address detection, group membership).
+    Ignore,
+    /// Deliver as it is.
+    Switch(Endpoint),
+    /// Deliver with new MAC addresses and a hop less.
+    Route(Endpoint, Family),
+    /// Copy to every other port of the network.
+    Flood,
+    /// Send back: this MAC address has the IPv4 address that was asked for.
+    ArpReply(MacAddr),
+    /// Send back: this MAC address has the IPv6 address that was asked for.
+    NdReply(MacAddr),
+    /// Send back as an echo reply; the ICMP header is at this offset.
+    EchoReply(Family, u16),
+}
+
+/// Address family of an IP packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+type Step<T> = Result<T, Decision>;
+
+/// Decides about a frame that `port` sent.
+#[inline(always)]
+pub fn decide<F: Frame + ?Sized, T: Tables>(frame: &F, port: &Port, tables: &T) -> Decision {
+    match admit(frame, port, tables) {
+        Ok(decision) | Err(decision) => decision,
+    }
+}
+
+const fn drop<T>(reason: DropReason) -> Step<T> {
+    Err(Decision::Drop(reason))
+}
+
+#[inline(always)]
+fn load<const N: usize, F: Frame + ?Sized>(frame: &F, offset: usize) -> Step<[u8; N]> {
+    match frame.load::<N>(offset) {
+        Some(bytes) => Ok(bytes),
+        None => drop(DropReason::Truncated),
+    }
+}
+
+#[inline(always)]
+fn admit<F: Frame + ?Sized, T: Tables>(frame: &F, port: &Port, tables: &T) -> Step<Decision> {
+    let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = load::<ETH_HLEN, F>(frame, 0)?;
+    let to = MacAddr([d0, d1, d2, d3, d4, d5]);
+    let from = MacAddr([s0, s1, s2, s3, s4, s5]);
+    let ether_type = u16::from_be_bytes([t0, t1]);
+    if frame.has_vlan_tag() || is_vlan_ether_type(ether_type) {
+        return drop(DropReason::VlanTag);
+    }
+    if from != port.mac {
+        return drop(DropReason::SpoofedMac);
+    }
+    if to.is_link_control() {
+        return drop(DropReason::LinkControl);
+    }
+    if frame.segment_length() > port.mtu as usize + ETH_HLEN {
+        return drop(DropReason::TooBig);
+    }
+    match ether_type {
+        ETH_P_IP => ipv4(frame, port, tables, to),
+        ETH_P_IPV6 => ipv6(frame, port, tables, to),
+        ETH_P_ARP => arp(frame, port, tables, to),
+        ETH_P_802_3_MIN.. if port.flags & PORT_L3 == 0 => forward(port, tables, to),
+        _ => drop(DropReason::EtherType),
+    }
+}
+
+/// L2: by MAC address.
+#[inline(always)]
+fn forward<T: Tables>(port: &Port, tables: &T, to: MacAddr) -> Step<Decision> {
+    if to.is_group() {
+        return Ok(Decision::Flood);
+    }
+    match tables.station(port.network, to) {
+        Some(endpoint) if endpoint.port_id == port.port_id => drop(DropReason::Hairpin),
+        Some(endpoint) => Ok(Decision::Switch(endpoint)),
+        None => drop(DropReason::NoEndpoint),
+    }
+}
+
+/// L3: by IP address, from the virtual gateway's MAC address.
+#[inline(always)]
+fn route<F: Frame + ?Sized, T: Tables>(
+    frame: &F,
+    port: &Port,
+    tables: &T,
+    to: MacAddr,
+    packet: &Packet,
+) -> Step<Decision> {
+    if to.is_group() {
+        return drop(DropReason::Multicast);
+    }
+    if to != GATEWAY_MAC {
+        return drop(DropReason::NoEndpoint);
+    }
+    let Some(endpoint) = tables.endpoint(port.network, &packet.destination) else {
+        return drop(DropReason::NoEndpoint);
+    };
+    if endpoint.flags & ENDPOINT_GATEWAY != 0 {
+        return echo(frame, packet);
+    }
+    if packet.source.is_link_local_v6() || packet.destination.is_link_local_v6() {
+        return drop(DropReason::LinkLocal);
+    }
+    if endpoint.port_id == port.port_id {
+        return drop(DropReason::Hairpin);
+    }
+    if packet.hops <= 1 {
+        return drop(DropReason::Ttl);
+    }
+    Ok(Decision::Route(endpoint, packet.family))
+}
+
+/// The virtual gateway answers ping, so that a person can see that the network is there.
+#[inline(always)]
+fn echo<F: Frame + ?Sized>(frame: &F, packet: &Packet) -> Step<Decision> {
+    let request = match packet.family {
+        Family::V4 => (IPPROTO_ICMP, 8),
+        Family::V6 => (IPPROTO_ICMPV6, 128),
+    };
+    if packet.fragment || packet.protocol != request.0 {
+        return drop(DropReason::Gateway);
+    }
+    let [kind, code] = load::<2, F>(frame, packet.payload as usize)?;
+    if kind != request.1 || code != 0 {
+        return drop(DropReason::Gateway);
+    }
+    Ok(Decision::EchoReply(packet.family, packet.payload))
+}
+
+/// The parts of an IP packet that routing looks at.
+struct Packet {
+    family: Family,
+    source: Ip16,
+    destination: Ip16,
+    hops: u8,
+    protocol: u8,
+    payload: u16,
+    fragment: bool,
+}
+
+#[inline(always)]
+fn owns_v4<T: Tables>(port: &Port, tables: &T, ip: [u8; 4]) -> bool {
+    u32::from_ne_bytes(ip) != 0
+        && (u32::from_ne_bytes(ip) == u32::from_ne_bytes(port.ip4)
+            || (port.flags & PORT_MORE_IPS != 0 && tables.is_further_address(&Ip16::from_v4(ip))))
+}
+
+#[inline(always)]
+fn owns_v6<T: Tables>(port: &Port, tables: &T, ip: &Ip16) -> bool {
+    !ip.same(&Ip16::NONE)
+        && (ip.same(&port.ip6)
+            || ip.same(&port.link_local)
+            || (port.flags & PORT_MORE_IPS != 0 && tables.is_further_address(ip)))
+}
+
+#[inline(always)]
+fn ipv4<F: Frame + ?Sized, T: Tables>(
+    frame: &F,
+    port: &Port,
+    tables: &T,
+    to: MacAddr,
+) -> Step<Decision> {
+    let header = load::<IPV4_HLEN, F>(frame, L3)?;
+    let [version_ihl, _, l0, l1, _, _, f0, f1, ttl, protocol, _, _, s0, s1, s2, s3, d0, d1, d2, d3] =
+        header;
+    let header_length = (version_ihl & 0x0f) as usize * 4;
+    if version_ihl >> 4 != 4 || header_length < IPV4_HLEN {
+        return drop(DropReason::Malformed);
+    }
+    let gso = frame.segment_length() != frame.length();
+    let total = u16::from_be_bytes([l0, l1]) as usize;
+    if !gso && (total < header_length || total > frame.length() - ETH_HLEN) {
+        return drop(DropReason::Malformed);
+    }
+    let source = [s0, s1, s2, s3];
+    let destination = [d0, d1, d2, d3];
+    let fragment = u16::from_be_bytes([f0, f1]) & 0x3fff != 0;
+    let first = u16::from_be_bytes([f0, f1]) & 0x1fff == 0;
+    if protocol == IPPROTO_UDP && first {
+        let [p0, p1, q0, q1] = load::<4, F>(frame, L3 + header_length)?;
+        let ports = (u16::from_be_bytes([p0, p1]), u16::from_be_bytes([q0, q1]));
+        if matches!(ports, (68, 67) | (67, 68)) && port.flags & PORT_ANY_IP == 0 {
+            return drop(DropReason::Dhcp);
+        }
+    }
+    if port.flags & PORT_ANY_IP == 0 && !owns_v4(port, tables, source) {
+        return drop(DropReason::SpoofedIp);
+    }
+    if port.flags & PORT_L3 == 0 {
+        return forward(port, tables, to);
+    }
+    let packet = Packet {
+        family: Family::V4,
+        source: Ip16::from_v4(source),
+        destination: Ip16::from_v4(destination),
+        hops: ttl,
+        protocol,
+        payload: (L3 + header_length) as u16,
+        fragment,
+    };
+    route(frame, port, tables, to, &packet)
+}
+
+#[inline(always)]
+fn ipv6<F: Frame + ?Sized, T: Tables>(
+    frame: &F,
+    port: &Port,
+    tables: &T,
+    to: MacAddr,
+) -> Step<Decision> {
+    let [v, _, _, _, l0, l1, next_header, hops] = load::<8, F>(frame, L3)?;
+    let source = Ip16(load::<16, F>(frame, L3 + 8)?);
+    let destination = Ip16(load::<16, F>(frame, L3 + 24)?);
+    if v >> 4 != 6 {
+        return drop(DropReason::Malformed);
+    }
+    let gso = frame.segment_length() != frame.length();
+    let payload_length = u16::from_be_bytes([l0, l1]) as usize;
+    if !gso && payload_length > frame.length() - ETH_HLEN - IPV6_HLEN {
+        return drop(DropReason::Malformed);
+    }
+    let Some(payload) = ipv6_payload(frame, next_header) else {
+        return drop(DropReason::Ipv6Headers);
+    };
+    let nd = nd::inspect(frame, hops, &payload)?;
+    if nd == Nd::Advertisement && port.flags & PORT_ANY_IP != 0 {
+        return forward(port, tables, to);
+    }
+    if payload.protocol == IPPROTO_UDP && !payload.later_fragment {
+        let [p0, p1, q0, q1] = load::<4, F>(frame, payload.offset)?;
+        let ports = (u16::from_be_bytes([p0, p1]), u16::from_be_bytes([q0, q1]));
+        if matches!(ports, (546, 547) | (547, 546)) && port.flags & PORT_ANY_IP == 0 {
+            return drop(DropReason::Dhcp);
+        }
+    }
+    if port.flags & PORT_ANY_IP == 0 && !owns_v6(port, tables, &source) {
+        // RFC 4862 and RFC 3810: only these speak before they have an address.
+        let unspecified = source.same(&Ip16::NONE);
+        if !(unspecified && matches!(nd, Nd::Solicitation | Nd::RouterSolicitation | Nd::Membership))
+        {
+            return drop(DropReason::SpoofedIp);
+        }
+    }
+    match nd {
+        Nd::Solicitation => solicitation(frame, port, tables, to, &source, payload.offset),
+        Nd::Advertisement => advertisement(frame, port, tables, to, payload.offset),
+        Nd::RouterSolicitation | Nd::Membership if port.flags & PORT_L3 != 0 => {
+            Ok(Decision::Ignore)
+        }
+        _ if port.flags & PORT_L3 == 0 => forward(port, tables, to),
+        _ => {
+            let packet = Packet {
+                family: Family::V6,
+                source,
+                destination,
+                hops,
+                protocol: payload.protocol,
+                payload: payload.offset as u16,
+                fragment: payload.fragment,
+            };
+            route(frame, port, tables, to, &packet)
+        }
+    }
+}
+
+#[inline(always)]
+fn solicitation<F: Frame + ?Sized, T: Tables>(
+    frame: &F,
+    port: &Port,
+    tables: &T,
+    to: MacAddr,
+    source: &Ip16,
+    offset: usize,
+) -> Step<Decision> {
+    if !nd::options_name_only(frame, offset, nd::OPTION_SOURCE_LINK_ADDRESS, port.mac)? {
+        return drop(DropReason::SpoofedNd);
+    }
+    let target = Ip16(load::<16, F>(frame, offset + 8)?);
+    if target.is_multicast_v6() {
+        return drop(DropReason::Malformed);
+    }
+    match tables.endpoint(port.network, &target) {
+        Some(found) if found.flags & ENDPOINT_GATEWAY == 0 && found.port_id == port.port_id => {
+            // Duplicate address detection for its own address: nobody objects.
+            Ok(Decision::Ignore)
+        }
+        Some(found) if port.flags & PORT_L3 != 0 && found.flags & ENDPOINT_GATEWAY == 0 => {
+            // On an L3 network everybody is behind the gateway.
+            if source.same(&Ip16::NONE) { Ok(Decision::NdReply(found.mac)) } else {
+                Ok(Decision::NdReply(GATEWAY_MAC))
+            }
+        }
+        Some(found) => Ok(Decision::NdReply(found.mac)),
+        None if port.flags & PORT_ANY_IP != 0 => forward(port, tables, to),
+        None if target.same(&port.link_local) => Ok(Decision::Ignore),
+        None => drop(DropReason::NoEndpoint),
+    }
+}
+
+#[inline(always)]
+fn advertisement<F: Frame + ?Sized, T: Tables>(
+    frame: &F,
+    port: &Port,
+    tables: &T,
+    to: MacAddr,
+    offset: usize,
+) -> Step<Decision> {
+    let target = Ip16(load::<16, F>(frame, offset + 8)?);
+    if !owns_v6(port, tables, &target)
+        || !nd::options_name_only(frame, offset, nd::OPTION_TARGET_LINK_ADDRESS, port.mac)?
+    {
+        return drop(DropReason::SpoofedNd);
+    }
+    if port.flags & PORT_L3 != 0 { Ok(Decision::Ignore) } else { forward(port, tables, to) }
+}
+
+#[inline(always)]
+fn arp<F: Frame + ?Sized, T: Tables>(
+    frame: &F,
+    port: &Port,
+    tables: &T,
+    to: MacAddr,
+) -> Step<Decision> {
+    let packet = load::<{ ARP_FRAME - ETH_HLEN }, F>(frame, L3)?;
+    let [h0, h1, p0, p1, hlen, plen, o0, o1, a0, a1, a2, a3, a4, a5, s0, s1, s2, s3, ..] = packet;
+    let [.., t0, t1, t2, t3] = packet;
+    if [h0, h1, p0, p1, hlen, plen, o0] != [0, 1, 0x08, 0x00, 6, 4, 0] || !matches!(o1, 1 | 2) {
+        return drop(DropReason::Malformed);
+    }
+    let (sender, target) = ([s0, s1, s2, s3], [t0, t1, t2, t3]);
+    if MacAddr([a0, a1, a2, a3, a4, a5]) != port.mac {
+        return drop(DropReason::SpoofedArp);
+    }
+    if port.flags & PORT_ANY_IP != 0 {
+        return forward(port, tables, to);
+    }
+    let request = o1 == 1;
+    let probe = request && sender == [0; 4];
+    if !probe && !owns_v4(port, tables, sender) {
+        return drop(DropReason::SpoofedArp);
+    }
+    let l3 = port.flags & PORT_L3 != 0;
+    if !request {
+        return if l3 { Ok(Decision::Ignore) } else { forward(port, tables, to) };
+    }
+    if owns_v4(port, tables, target) {
+        // An announcement (RFC 5227) tells the others; a probe for one's own address tells nobody.
+        return if probe || l3 { Ok(Decision::Ignore) } else { forward(port, tables, to) };
+    }
+    match tables.endpoint(port.network, &Ip16::from_v4(target)) {
+        Some(found) if l3 && !probe && found.flags & ENDPOINT_GATEWAY == 0 => {
+            Ok(Decision::ArpReply(GATEWAY_MAC))
+        }
+        Some(found) => Ok(Decision::ArpReply(found.mac)),
+        None => drop(DropReason::NoEndpoint),
+    }
+}
+

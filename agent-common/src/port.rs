@@ -1,0 +1,60 @@
+//! `PORTS`: who sends on this host-side interface, and what it may send.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::addr::{Ip16, MacAddr};
+
+/// The network is routed: frames go to the virtual gateway, destinations are found by IP address.
+pub const PORT_L3: u32 = 1 << 0;
+/// The network has no addresses of ours: only MAC addresses are checked.
+pub const PORT_ANY_IP: u32 = 1 << 1;
+/// `PORT_ADDRESSES` holds further addresses of this port.
+pub const PORT_MORE_IPS: u32 = 1 << 2;
+
+/// A port's identity and its rights.
+///
+/// *Written by* the reconciler, last of all entries on the way in and first on the way out.
+/// *Read by* `from_pod`. *Lifetime*: as long as the attachment is live.
+/// *Key*: the ifindex of the host end of the pod's link, `u32`, host order.
+#[repr(C)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct Port {
+    /// Network the port belongs to, 1..=16777215.
+    pub network: u32,
+    /// `PORT_*` flags.
+    pub flags: u32,
+    /// The only source MAC address accepted.
+    pub mac: MacAddr,
+    /// Largest L3 packet in bytes.
+    pub mtu: u16,
+    /// The first IPv4 address in wire order, zero for none.
+    pub ip4: [u8; 4],
+    /// Index of the port's counters.
+    pub port_id: u16,
+    /// Zero.
+    pub reserved: u16,
+    /// The first IPv6 address, zero for none.
+    pub ip6: Ip16,
+    /// The link-local address that belongs to `mac`.
+    pub link_local: Ip16,
+    /// Zero.
+    pub reserved2: u64,
+}
+
+const _: () = assert!(size_of::<Port>() == 64);
+
+/// Key of `PORT_ADDRESSES`: an address beyond the first of its family. The value is a `u32` of 1.
+#[repr(C)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct PortAddressKey {
+    /// Host-side interface.
+    pub ifindex: u32,
+    /// The address.
+    pub ip: Ip16,
+}
+
+const _: () = assert!(size_of::<PortAddressKey>() == 20);

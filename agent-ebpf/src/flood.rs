@@ -1,0 +1,37 @@
+//! Copying a frame to every other port of its network.
+
+use agent_common::drop::DropReason;
+use agent_common::flood::FLOOD_CHUNKS;
+use agent_common::map::JUMP_FLOOD;
+
+use crate::maps;
+use crate::skb::Skb;
+use crate::verdict::{self, Verdict};
+
+/// Copies to the ports of one chunk and calls itself for the next.
+#[inline(always)]
+pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
+    let ifindex = skb.ifindex();
+    let Some(port) = maps::port(ifindex) else {
+        return verdict::drop(skb, None, DropReason::NoPort);
+    };
+    let [chunk, ..] = skb.cursor();
+    let Some(ports) = maps::flood_ports(port.network, chunk) else {
+        return Verdict::Consumed;
+    };
+    let count = ports.count as usize;
+    for (index, to) in ports.ifindexes.iter().enumerate() {
+        if index >= count {
+            return Verdict::Consumed;
+        }
+        if *to != ifindex && *to != 0 {
+            // A port that is going away takes its copy with it.
+            let _ = skb.copy_to(*to);
+        }
+    }
+    if chunk + 1 < FLOOD_CHUNKS {
+        skb.set_cursor([chunk + 1, 0, 0]);
+        maps::jump(skb, JUMP_FLOOD);
+    }
+    Verdict::Consumed
+}

@@ -1,0 +1,112 @@
+//! Carries out what the policy decides about a frame from a pod.
+
+use agent_common::addr::GATEWAY_MAC;
+use agent_common::drop::DropReason;
+use agent_common::endpoint::{ENDPOINT_NO_PEER, Endpoint};
+use agent_common::map::{JUMP_ANSWER, JUMP_FLOOD};
+use agent_common::packet::{Frame as _, L3};
+use agent_common::policy::{self, Decision, Family};
+use agent_common::port::Port;
+
+use crate::answer::Answer;
+use crate::maps::{self, NodeTables, PortCounter};
+use crate::skb::Skb;
+use crate::verdict::{self, Verdict};
+
+/// Where the TTL, the protocol and the checksum of an IPv4 header are.
+const TTL: usize = L3 + 8;
+const IPV4_CHECKSUM: usize = L3 + 10;
+const HOP_LIMIT: usize = L3 + 7;
+
+/// Why the packet ends here, and whose it was.
+type Refusal = (Option<(u32, u16)>, DropReason);
+
+#[inline(always)]
+pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
+    // One place to drop: the code that counts and samples is large.
+    forward(skb).unwrap_or_else(|(port, reason)| verdict::drop(skb, port, reason))
+}
+
+#[inline(always)]
+fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
+    let ifindex = skb.ifindex();
+    let port = maps::port(ifindex).ok_or((None, DropReason::NoPort))?;
+    let refuse = |reason| Err((Some((port.network, port.port_id)), reason));
+    let done = match policy::decide(skb, port, &NodeTables { ifindex }) {
+        Decision::Drop(reason) => return refuse(reason),
+        Decision::Ignore => {
+            count(skb, port);
+            return Ok(Verdict::Consumed);
+        }
+        Decision::Flood => {
+            if !maps::may_flood(port.port_id) {
+                return refuse(DropReason::Storm);
+            }
+            maps::count_port(port.port_id, PortCounter::Flooded, 1, skb.length() as u32);
+            skb.clear_mark();
+            skb.set_cursor([0; 3]);
+            maps::jump(skb, JUMP_FLOOD);
+            return refuse(DropReason::NoProgram);
+        }
+        Decision::Switch(endpoint) => deliver(skb, port, &endpoint),
+        Decision::Route(endpoint, family) => route(skb, port, &endpoint, family),
+        Decision::ArpReply(mac) => return refuse(answer(skb, port, Answer::Arp(mac))),
+        Decision::NdReply(mac) => return refuse(answer(skb, port, Answer::Nd(mac))),
+        Decision::EchoReply(family, at) => {
+            return refuse(answer(skb, port, Answer::Echo(family, at)));
+        }
+    };
+    if done { Ok(Verdict::Redirected) } else { refuse(DropReason::Undeliverable) }
+}
+
+#[inline(always)]
+fn count(skb: &Skb<'_>, port: &Port) {
+    maps::count_port(port.port_id, PortCounter::FromPod, skb.segments(), skb.length() as u32);
+}
+
+/// Answers are rare and large: they have a program, and so a stack, of their own.
+/// Returns only when that program is missing.
+#[inline(always)]
+fn answer(skb: &Skb<'_>, port: &Port, answer: Answer) -> DropReason {
+    count(skb, port);
+    skb.set_cursor(answer.pack());
+    maps::jump(skb, JUMP_ANSWER);
+    DropReason::NoProgram
+}
+
+#[inline(always)]
+fn deliver(skb: &Skb<'_>, port: &Port, to: &Endpoint) -> bool {
+    count(skb, port);
+    maps::count_port(to.port_id, PortCounter::ToPod, skb.segments(), skb.length() as u32);
+    skb.clear_mark();
+    if to.flags & ENDPOINT_NO_PEER != 0 {
+        skb.send(to.ifindex)
+    } else {
+        skb.send_to_peer(to.ifindex)
+    }
+}
+
+#[inline(always)]
+fn route(skb: &Skb<'_>, port: &Port, to: &Endpoint, family: Family) -> bool {
+    skb.swap_in_macs(to.mac, GATEWAY_MAC)
+        && match family {
+            Family::V4 => one_hop_less_v4(skb),
+            Family::V6 => one_hop_less_v6(skb),
+        }
+        && deliver(skb, port, to)
+}
+
+#[inline(always)]
+fn one_hop_less_v4(skb: &Skb<'_>) -> bool {
+    let Some([ttl, protocol]) = skb.load::<2>(TTL) else { return false };
+    let old = u16::from_ne_bytes([ttl, protocol]);
+    let new = u16::from_ne_bytes([ttl - 1, protocol]);
+    skb.ctx.l3_csum_replace(IPV4_CHECKSUM, u64::from(old), u64::from(new), 2).is_ok()
+        && skb.store(TTL, &[ttl - 1])
+}
+
+#[inline(always)]
+fn one_hop_less_v6(skb: &Skb<'_>) -> bool {
+    let Some([hops]) = skb.load::<1>(HOP_LIMIT) else { return false };
+    skb.store(HOP_LIMIT, &[hops - 1])
+}

@@ -1,0 +1,60 @@
+//! podnet's kernel programs: entry points only, one line each.
+//!
+//! `d_pod` is the dispatcher attached to the host end of every pod link; it never changes. What it
+//! calls (`from_pod`) is replaced behind `ROOT` in one step when the agent is upgraded.
+#![no_std]
+#![no_main]
+#![expect(missing_docs, reason = "the macro that makes entry points drops their documentation")]
+#![expect(unreachable_pub, reason = "the macro keeps the visibility it is given, and entry points are exported")]
+
+mod answer;
+mod flood;
+mod from_pod;
+mod maps;
+mod skb;
+mod verdict;
+
+use agent_common::map::ROOT_FROM_POD;
+use aya_ebpf::macros::classifier;
+use aya_ebpf::programs::TcContext;
+
+use crate::skb::Skb;
+
+/// TC ingress on the host end of a pod link: calls whatever `ROOT` holds, or drops.
+#[classifier]
+pub fn d_pod(ctx: TcContext) -> i32 {
+    let skb = Skb::new(&ctx);
+    maps::root(&skb, ROOT_FROM_POD);
+    verdict::no_program().code()
+}
+
+/// Everything a pod sends.
+#[classifier]
+pub fn from_pod(ctx: TcContext) -> i32 {
+    from_pod::run(&Skb::new(&ctx)).code()
+}
+
+/// Questions the datapath answers itself.
+#[classifier]
+pub fn answer(ctx: TcContext) -> i32 {
+    answer::run(&Skb::new(&ctx)).code()
+}
+
+/// Copies a frame to the ports of its network, one chunk of them a call.
+#[classifier]
+pub fn flood(ctx: TcContext) -> i32 {
+    flood::run(&Skb::new(&ctx)).code()
+}
+
+/// The kernel's helpers we call (`bpf_redirect_peer` is not, `bpf_ktime_get_ns` is) ask for a
+/// GPL-compatible licence.
+#[expect(unsafe_code, reason = "section and symbol names are attributes the compiler calls unsafe")]
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
+
+#[cfg(not(test))]
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}

@@ -1,0 +1,215 @@
+//! Every map, behind functions that hand out copies.
+#![expect(unsafe_code, reason = "map values are reached through pointers the kernel hands out")]
+
+use agent_common::addr::{Ip16, MacAddr};
+use agent_common::counter::{Count, NetworkDropKey, PortCounters};
+use agent_common::drop::DropReason;
+use agent_common::endpoint::{Endpoint, EndpointKey, FdbKey};
+use agent_common::event::{DropEvent, EVENT_HEAD, EVENT_INTERVAL_NS};
+use agent_common::flood::{FloodKey, FloodPorts};
+use agent_common::map as size;
+use agent_common::packet::Frame as _;
+use agent_common::policy::Tables;
+use agent_common::port::{Port, PortAddressKey};
+use agent_common::storm::StormBucket;
+use aya_ebpf::helpers::bpf_ktime_get_ns;
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::{Array, HashMap, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf};
+
+use crate::skb::Skb;
+
+/// `BPF_F_NO_PREALLOC`: entries take memory when they exist.
+const NO_PREALLOC: u32 = 1;
+
+#[map]
+static ROOT: ProgramArray = ProgramArray::pinned(size::ROOT_SLOTS, 0);
+#[map]
+static ROOT_MISSES: PerCpuArray<u64> = PerCpuArray::pinned(1, 0);
+
+#[map]
+static JUMP: ProgramArray = ProgramArray::pinned(size::JUMP_SLOTS, 0);
+#[map]
+static PORTS: HashMap<u32, Port> = HashMap::pinned(size::MAX_PORTS, 0);
+#[map]
+static PORT_ADDRESSES: HashMap<PortAddressKey, u32> =
+    HashMap::pinned(size::MAX_PORT_ADDRESSES, NO_PREALLOC);
+#[map]
+static FDB: HashMap<FdbKey, Endpoint> = HashMap::pinned(size::MAX_FDB, NO_PREALLOC);
+#[map]
+static ENDPOINTS: HashMap<EndpointKey, Endpoint> =
+    HashMap::pinned(size::MAX_ENDPOINTS, NO_PREALLOC);
+#[map]
+static FLOOD: HashMap<FloodKey, FloodPorts> = HashMap::pinned(size::MAX_FLOOD, NO_PREALLOC);
+#[map]
+static STORM: Array<StormBucket> = Array::pinned(size::MAX_PORTS, 0);
+#[map]
+static PORT_COUNTERS: PerCpuArray<PortCounters> = PerCpuArray::pinned(size::MAX_PORTS, 0);
+#[map]
+static DROPS: PerCpuArray<Count> = PerCpuArray::pinned(size::MAX_DROP_REASONS, 0);
+#[map]
+static NETWORK_DROPS: PerCpuHashMap<NetworkDropKey, Count> =
+    PerCpuHashMap::pinned(size::MAX_NETWORK_DROPS, NO_PREALLOC);
+#[map]
+static EVENT_TIMES: PerCpuArray<u64> = PerCpuArray::pinned(size::MAX_DROP_REASONS, 0);
+#[map]
+static EVENTS: RingBuf = RingBuf::pinned(size::EVENTS_BYTES, 0);
+
+/// Calls the program in `ROOT`; returns only when there is none.
+#[inline(always)]
+pub(crate) fn root(skb: &Skb<'_>, slot: u32) {
+    // SAFETY: the context is the one this program was called with.
+    unsafe { ROOT.tail_call(skb.ctx, slot) }
+}
+
+/// Calls the program in `JUMP`; returns only when there is none.
+#[inline(always)]
+pub(crate) fn jump(skb: &Skb<'_>, slot: u32) {
+    // SAFETY: the context is the one this program was called with.
+    unsafe { JUMP.tail_call(skb.ctx, slot) }
+}
+
+#[inline(always)]
+pub(crate) fn count_root_miss() {
+    if let Some(count) = ROOT_MISSES.get_ptr_mut(0) {
+        // SAFETY: a per-CPU value; programs of one hook do not interrupt each other on a CPU.
+        unsafe { *count += 1 }
+    }
+}
+
+#[inline(always)]
+pub(crate) fn port(ifindex: u32) -> Option<&'static Port> {
+    // SAFETY: the kernel frees an element only after a grace period, which outlasts the program;
+    // the agent replaces elements, it does not write into them.
+    unsafe { PORTS.get(ifindex) }
+}
+
+#[inline(always)]
+pub(crate) fn flood_ports(network: u32, chunk: u32) -> Option<&'static FloodPorts> {
+    // SAFETY: as in `port`.
+    unsafe { FLOOD.get(FloodKey { network, chunk }) }
+}
+
+/// The tables of the node, as one port may use them.
+pub(crate) struct NodeTables {
+    pub(crate) ifindex: u32,
+}
+
+impl Tables for NodeTables {
+    #[inline(always)]
+    fn is_further_address(&self, ip: &Ip16) -> bool {
+        PORT_ADDRESSES.get_ptr(PortAddressKey { ifindex: self.ifindex, ip: *ip }).is_some()
+    }
+
+    #[inline(always)]
+    fn endpoint(&self, network: u32, ip: &Ip16) -> Option<Endpoint> {
+        // SAFETY: as in `port`.
+        unsafe { ENDPOINTS.get(EndpointKey { network, ip: *ip }) }.copied()
+    }
+
+    #[inline(always)]
+    fn station(&self, network: u32, mac: MacAddr) -> Option<Endpoint> {
+        // SAFETY: as in `port`.
+        unsafe { FDB.get(FdbKey::new(network, mac)) }.copied()
+    }
+}
+
+/// Takes a token of the port's storm control.
+#[inline(always)]
+pub(crate) fn may_flood(port_id: u16) -> bool {
+    // SAFETY: no memory is involved.
+    let now = unsafe { bpf_ktime_get_ns() };
+    let Some(bucket) = STORM.get_ptr_mut(u32::from(port_id)) else { return false };
+    // SAFETY: the value is one aligned word; a race with another CPU lets a frame more pass.
+    unsafe {
+        match (*bucket).take(now) {
+            Some(next) => {
+                *bucket = next;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// Which of a port's counters.
+#[derive(Clone, Copy)]
+pub(crate) enum PortCounter {
+    FromPod,
+    ToPod,
+    Dropped,
+    Flooded,
+}
+
+#[inline(always)]
+pub(crate) fn count_port(port_id: u16, counter: PortCounter, packets: u32, bytes: u32) {
+    let Some(counters) = PORT_COUNTERS.get_ptr_mut(u32::from(port_id)) else { return };
+    // SAFETY: as in `count_root_miss`.
+    unsafe {
+        let count = match counter {
+            PortCounter::FromPod => &mut (*counters).from_pod,
+            PortCounter::ToPod => &mut (*counters).to_pod,
+            PortCounter::Dropped => &mut (*counters).dropped,
+            PortCounter::Flooded => &mut (*counters).flooded,
+        };
+        count.packets += u64::from(packets);
+        count.bytes += u64::from(bytes);
+    }
+}
+
+#[inline(always)]
+pub(crate) fn count_drop(network: u32, reason: DropReason, packets: u32, bytes: u32) {
+    let add = Count { packets: u64::from(packets), bytes: u64::from(bytes) };
+    if let Some(count) = DROPS.get_ptr_mut(reason as u32) {
+        // SAFETY: as in `count_root_miss`.
+        unsafe {
+            (*count).packets += add.packets;
+            (*count).bytes += add.bytes;
+        }
+    }
+    let key = NetworkDropKey { network, reason: reason as u32 };
+    if let Some(count) = NETWORK_DROPS.get_ptr_mut(key) {
+        // SAFETY: as in `count_root_miss`.
+        unsafe {
+            (*count).packets += add.packets;
+            (*count).bytes += add.bytes;
+        }
+    } else {
+        // A full map costs the split by network, not the total above.
+        let _ = NETWORK_DROPS.insert(key, add, 0);
+    }
+}
+
+/// Publishes the start of the packet, unless one dropped for the same reason was published a moment
+/// ago on this CPU.
+#[inline(always)]
+pub(crate) fn publish_drop(skb: &Skb<'_>, network: u32, reason: DropReason) {
+    // SAFETY: no memory is involved.
+    let now = unsafe { bpf_ktime_get_ns() };
+    let Some(last) = EVENT_TIMES.get_ptr_mut(reason as u32) else { return };
+    // SAFETY: as in `count_root_miss`.
+    unsafe {
+        if now - *last < EVENT_INTERVAL_NS {
+            return;
+        }
+        *last = now;
+    }
+    let Some(mut entry) = EVENTS.reserve::<DropEvent>(0) else { return };
+    let event = entry.as_mut_ptr();
+    // SAFETY: the entry is ours until it is submitted, is as large as `DropEvent`, and every one of
+    // its bytes is written here. `head` is 8-byte aligned; written in place, because a copy of it
+    // does not fit the stack of the programs that drop.
+    unsafe {
+        (*event).time_ns = now;
+        (*event).ifindex = skb.ifindex();
+        (*event).network = network;
+        (*event).reason = reason as u32;
+        (*event).length = skb.length() as u32;
+        (*event).reserved = 0;
+        let words = (*event).head.as_mut_ptr().cast::<u64>();
+        for index in 0..EVENT_HEAD / 8 {
+            words.add(index).write_volatile(0);
+        }
+        (*event).head_length = skb.copy_head((*event).head.as_mut_ptr());
+    }
+    entry.submit(0);
+}

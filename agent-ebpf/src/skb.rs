@@ -1,0 +1,177 @@
+//! The packet in the kernel: checked loads and stores, and the ways it can leave.
+#![expect(
+    unsafe_code,
+    reason = "fields of __sk_buff and the helpers that have no safe wrapper are reached from here only"
+)]
+
+use agent_common::addr::MacAddr;
+use agent_common::event::EVENT_HEAD;
+use agent_common::packet::{ARP_FRAME, ETH_HLEN, Frame, IPV4_HLEN};
+use aya_ebpf::EbpfContext;
+use aya_ebpf::bindings::__sk_buff;
+use aya_ebpf::helpers::generated::{
+    bpf_redirect, bpf_redirect_peer, bpf_skb_change_tail, bpf_skb_change_type, bpf_skb_load_bytes,
+};
+use aya_ebpf::programs::TcContext;
+
+/// `PACKET_HOST` of `linux/if_packet.h`: the packet is for whoever receives it.
+const PACKET_HOST: u32 = 0;
+/// `TC_ACT_REDIRECT` of `linux/pkt_cls.h`, what a redirect helper returns when it will try.
+const TC_ACT_REDIRECT: i64 = 7;
+
+/// Bytes on the stack that may be read a word at a time: BPF has no unaligned loads of its stack,
+/// and the compiler reads an unaligned array byte by byte.
+#[repr(align(8))]
+struct Aligned<const N: usize>([u8; N]);
+
+/// A packet at a TC hook.
+pub(crate) struct Skb<'a> {
+    pub(crate) ctx: &'a TcContext,
+}
+
+impl<'a> Skb<'a> {
+    pub(crate) const fn new(ctx: &'a TcContext) -> Self {
+        Self { ctx }
+    }
+
+    #[inline(always)]
+    fn raw(&self) -> *mut __sk_buff {
+        self.ctx.as_ptr().cast()
+    }
+
+    /// The interface the packet came in by.
+    #[inline(always)]
+    pub(crate) fn ifindex(&self) -> u32 {
+        // SAFETY: the kernel passes a valid `__sk_buff` and checks every access to it at load time.
+        unsafe { (*self.raw()).ifindex }
+    }
+
+    /// How many packets it is on a wire, at least 1.
+    #[inline(always)]
+    pub(crate) fn segments(&self) -> u32 {
+        // SAFETY: as in `ifindex`.
+        let segments = unsafe { (*self.raw()).gso_segs };
+        if segments == 0 { 1 } else { segments }
+    }
+
+    #[inline(always)]
+    fn gso_size(&self) -> u32 {
+        // SAFETY: as in `ifindex`.
+        unsafe { (*self.raw()).gso_size }
+    }
+
+    /// Three words that tail calls hand to each other with the packet.
+    #[inline(always)]
+    pub(crate) fn cursor(&self) -> [u32; 3] {
+        // SAFETY: as in `ifindex`; `cb` is five words for the programs of one hook.
+        unsafe { [(*self.raw()).cb[0], (*self.raw()).cb[1], (*self.raw()).cb[2]] }
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_cursor(&self, [a, b, c]: [u32; 3]) {
+        // SAFETY: as in `cursor`.
+        unsafe {
+            (*self.raw()).cb[0] = a;
+            (*self.raw()).cb[1] = b;
+            (*self.raw()).cb[2] = c;
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn store<const N: usize>(&self, offset: usize, bytes: &[u8; N]) -> bool {
+        self.ctx.store(offset, bytes, 0).is_ok()
+    }
+
+    #[inline(always)]
+    pub(crate) fn swap_in_macs(&self, to: MacAddr, from: MacAddr) -> bool {
+        let [a, b, c, d, e, f] = to.0;
+        let [g, h, i, j, k, l] = from.0;
+        self.store(0, &[a, b, c, d, e, f, g, h, i, j, k, l])
+    }
+
+    #[inline(always)]
+    pub(crate) fn resize(&self, length: u32) -> bool {
+        // SAFETY: `raw` is the context the verifier knows; the helper checks the length.
+        unsafe { bpf_skb_change_tail(self.raw(), length, 0) == 0 }
+    }
+
+    /// Sends the packet out of the interface it came in by, back to the pod.
+    #[inline(always)]
+    pub(crate) fn send_back(&self) -> bool {
+        // SAFETY: plain numbers; the kernel looks the interface up when it carries the redirect out.
+        unsafe { bpf_redirect(self.ifindex(), 0) as i64 == TC_ACT_REDIRECT }
+    }
+
+    /// Sends the packet out of the host end of another pod's link.
+    #[inline(always)]
+    pub(crate) fn send(&self, ifindex: u32) -> bool {
+        // SAFETY: as in `send_back`.
+        unsafe { bpf_redirect(ifindex, 0) as i64 == TC_ACT_REDIRECT }
+    }
+
+    /// Puts the packet straight into another pod, past the queues of its link.
+    #[inline(always)]
+    pub(crate) fn send_to_peer(&self, ifindex: u32) -> bool {
+        // The type was found by comparing with the host end's MAC address. The pod's stack would
+        // drop the packet as one for another host: always on 5.10, and not at all since 6.15.
+        // SAFETY: as in `resize` and `send_back`.
+        unsafe {
+            bpf_skb_change_type(self.raw(), PACKET_HOST);
+            bpf_redirect_peer(ifindex, 0) as i64 == TC_ACT_REDIRECT
+        }
+    }
+
+    /// Forgets the mark: policy routing of the node must not leak into a pod.
+    #[inline(always)]
+    pub(crate) fn clear_mark(&self) {
+        // SAFETY: as in `ifindex`; `mark` is writable.
+        unsafe { (*self.raw()).mark = 0 }
+    }
+
+    /// Copies the first bytes of the packet to `to`: 64, or what a shorter frame has at least.
+    ///
+    /// # Safety
+    /// 64 bytes at `to` are the caller's to write.
+    #[inline(always)]
+    pub(crate) unsafe fn copy_head(&self, to: *mut u8) -> u32 {
+        for length in [EVENT_HEAD as u32, ARP_FRAME as u32, ETH_HLEN as u32] {
+            // SAFETY: `length` is at most 64; `raw` is as in `resize`.
+            if unsafe { bpf_skb_load_bytes(self.raw().cast(), 0, to.cast(), length) } == 0 {
+                return length;
+            }
+        }
+        0
+    }
+
+    /// Queues a copy at another interface.
+    #[inline(always)]
+    pub(crate) fn copy_to(&self, ifindex: u32) -> bool {
+        self.ctx.clone_redirect(ifindex, 0).is_ok()
+    }
+}
+
+impl Frame for Skb<'_> {
+    #[inline(always)]
+    fn length(&self) -> usize {
+        self.ctx.len() as usize
+    }
+
+    #[inline(always)]
+    fn segment_length(&self) -> usize {
+        let size = self.gso_size() as usize;
+        // The payload of a segment and the smallest headers it can have: what is over the MTU by
+        // no more than options is the kernel's to judge.
+        if size == 0 { self.length() } else { size + ETH_HLEN + IPV4_HLEN + 8 }
+    }
+
+    #[inline(always)]
+    fn has_vlan_tag(&self) -> bool {
+        // SAFETY: as in `ifindex`.
+        unsafe { (*self.raw()).vlan_present != 0 }
+    }
+
+    #[inline(always)]
+    fn load<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
+        self.ctx.load::<Aligned<N>>(offset).ok().map(|Aligned(bytes)| bytes)
+    }
+}

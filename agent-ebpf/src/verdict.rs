@@ -1,0 +1,49 @@
+//! What a program returns. Every drop is counted here and nowhere else.
+
+use agent_common::drop::DropReason;
+use agent_common::packet::Frame as _;
+use aya_ebpf::bindings::{TC_ACT_REDIRECT, TC_ACT_SHOT};
+
+use crate::maps::{self, PortCounter};
+use crate::skb::Skb;
+
+/// The end of a packet's way through a program. There is no "pass": what podnet does not forward
+/// never reaches the node's own stack.
+#[must_use]
+#[derive(Clone, Copy)]
+pub(crate) enum Verdict {
+    /// A redirect helper has been called.
+    Redirected,
+    /// The packet ends here.
+    Consumed,
+}
+
+impl Verdict {
+    #[inline(always)]
+    pub(crate) const fn code(self) -> i32 {
+        match self {
+            Self::Redirected => TC_ACT_REDIRECT,
+            Self::Consumed => TC_ACT_SHOT,
+        }
+    }
+}
+
+/// The dispatcher found nothing to call.
+#[inline(always)]
+pub(crate) fn no_program() -> Verdict {
+    maps::count_root_miss();
+    Verdict::Consumed
+}
+
+/// Counts and samples a drop. `port` is the network and the port id, when they are known.
+#[inline(always)]
+pub(crate) fn drop(skb: &Skb<'_>, port: Option<(u32, u16)>, reason: DropReason) -> Verdict {
+    let (packets, bytes) = (skb.segments(), skb.length() as u32);
+    let network = port.map_or(0, |(network, _)| network);
+    if let Some((_, port_id)) = port {
+        maps::count_port(port_id, PortCounter::Dropped, packets, bytes);
+    }
+    maps::count_drop(network, reason, packets, bytes);
+    maps::publish_drop(skb, network, reason);
+    Verdict::Consumed
+}

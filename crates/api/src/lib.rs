@@ -1,0 +1,62 @@
+//! podnet's Kubernetes kinds, and what a valid one means.
+//!
+//! The job: turn manifests of group `podnet.dev/v1alpha1` into typed, validated networks and
+//! attachment requests, and say for each network why it cannot be used when it cannot.
+//!
+//! Refuses to know: where manifests come from (directory, API server), which attachments exist,
+//! which addresses are held, what the kernel has. No IO at all.
+//!
+//! ```
+//! let text = r#"
+//! apiVersion: podnet.dev/v1alpha1
+//! kind: PodNetwork
+//! metadata: {name: blue}
+//! spec:
+//!   provider: podnet.dev/ebpf
+//!   parametersRefs: [{group: podnet.dev, kind: PodNetworkParameters, name: blue}]
+//! ---
+//! apiVersion: podnet.dev/v1alpha1
+//! kind: PodNetworkParameters
+//! metadata: {name: blue}
+//! spec:
+//!   mode: L2
+//!   subnets: [10.10.0.0/24, "fd10:10::/64"]
+//! "#;
+//! let objects = api::parse_manifests("blue.yaml", text)
+//!     .into_iter()
+//!     .collect::<Result<Vec<_>, _>>()
+//!     .expect("both documents are valid");
+//! let resolved = api::resolve(objects);
+//! let blue = resolved.network("blue").expect("blue resolves");
+//! assert_eq!(blue.subnets.len(), 2);
+//! assert_eq!(resolved.network("red").unwrap_err().reason(), "NotFound");
+//! ```
+
+mod mac;
+mod manifest;
+mod meta;
+mod parameters;
+mod podnetwork;
+mod resolve;
+mod validate;
+
+pub use ipnet::IpNet as Prefix;
+
+pub use mac::{MacAddr, ParseMacError};
+pub use manifest::{ManifestError, ManifestProblem, Object, Origin, Resource, parse_manifests};
+pub use meta::{
+    API_VERSION, GROUP, Kind, Manifest, Metadata, NameError, PROVIDER, ParametersRef, check_label,
+    check_subdomain,
+};
+pub use parameters::{
+    AttachmentParameters, AttachmentParametersSpec, GatewaySpec, Mode, PodNetworkParameters,
+    PodNetworkParametersSpec,
+};
+pub use podnetwork::{
+    PodNetwork, PodNetworkAttachment, PodNetworkAttachmentSpec, PodNetworkSpec, check_provider,
+};
+pub use resolve::{Attachment, NetworkStatus, Problem, ResolveError, Resolved, resolve};
+pub use validate::{
+    AttachmentRequest, Bandwidth, FieldError, FieldErrors, FieldProblem, IpRequest, MTU_MAX,
+    Network, NetworkId, Subnet, attachment_request, network,
+};

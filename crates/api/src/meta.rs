@@ -1,0 +1,259 @@
+//! What every kind of the group has in common: type, name, references.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// The API group of every podnet kind.
+pub const GROUP: &str = "podnet.dev";
+/// Group and version as manifests write them in `apiVersion`.
+pub const API_VERSION: &str = "podnet.dev/v1alpha1";
+/// The `spec.provider` of the networks this agent serves (KEP-3698 `provider`).
+pub const PROVIDER: &str = "podnet.dev/ebpf";
+
+/// The longest DNS-1123 subdomain (RFC 1123 §2.1), bytes.
+const SUBDOMAIN_MAX: usize = 253;
+/// The longest DNS-1123 label (RFC 1123 §2.1), bytes.
+const LABEL_MAX: usize = 63;
+
+/// The kinds of group `podnet.dev`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum Kind {
+    /// A network pods can attach to (KEP-3698 `PodNetwork`, cluster-scoped).
+    PodNetwork,
+    /// A parameterised way to attach to one network (KEP-3698, namespaced).
+    PodNetworkAttachment,
+    /// What a network is made of: mode, subnets, MTU (cluster-scoped).
+    PodNetworkParameters,
+    /// What one attachment asks for: rates, MAC, addresses (namespaced).
+    AttachmentParameters,
+}
+
+impl Kind {
+    /// Every kind, in the order documents usually have them.
+    pub const ALL: [Self; 4] = [
+        Self::PodNetwork,
+        Self::PodNetworkAttachment,
+        Self::PodNetworkParameters,
+        Self::AttachmentParameters,
+    ];
+
+    /// The word in a manifest's `kind`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::PodNetwork => "PodNetwork",
+            Self::PodNetworkAttachment => "PodNetworkAttachment",
+            Self::PodNetworkParameters => "PodNetworkParameters",
+            Self::AttachmentParameters => "AttachmentParameters",
+        }
+    }
+
+    /// True for kinds that live in a namespace.
+    #[must_use]
+    pub const fn is_namespaced(self) -> bool {
+        matches!(
+            self,
+            Self::PodNetworkAttachment | Self::AttachmentParameters
+        )
+    }
+
+    /// The kind of this name, exactly as manifests spell it.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One object: its identity and its wishes. Its kind is the type of `S`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Manifest<S> {
+    /// Name, namespace, labels.
+    pub metadata: Metadata,
+    /// The kind's own fields.
+    pub spec: S,
+}
+
+/// The part of Kubernetes `ObjectMeta` podnet reads; other keys are allowed and dropped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metadata {
+    /// A DNS-1123 subdomain, unique per kind and namespace.
+    #[serde(default)]
+    pub name: String,
+    /// Set for namespaced kinds only; `default` when the manifest leaves it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Labels, not interpreted.
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations, not interpreted.
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// A reference to an object with parameters (KEP-3698 `parametersRefs[]`).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ParametersRef {
+    /// API group, `podnet.dev` for kinds this agent understands.
+    pub group: String,
+    /// Kind of the object.
+    pub kind: String,
+    /// Name of the object.
+    pub name: String,
+    /// Namespace of the object; absent means the referrer's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+}
+
+impl fmt::Display for ParametersRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{} ", self.group, self.kind)?;
+        if let Some(namespace) = &self.namespace {
+            write!(f, "{namespace}/")?;
+        }
+        f.write_str(&self.name)
+    }
+}
+
+/// Kubernetes treats `key: null` as an absent key.
+pub(crate) fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// Why a name is not one Kubernetes would accept (RFC 1123 §2.1).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Nothing was given.
+    #[error("a name is required")]
+    Empty,
+    /// More bytes than DNS allows.
+    #[error("\"{name}\" has {} bytes; shorten it to at most {max}", name.len())]
+    TooLong {
+        /// The name as given.
+        name: String,
+        /// The most bytes allowed.
+        max: usize,
+    },
+    /// A character or a place DNS does not allow.
+    #[error(
+        "\"{name}\" is not a DNS-1123 name; use lower-case letters, digits, '-'{} and \
+         begin and end with a letter or digit",
+        if *.dots { " and '.'," } else { "," }
+    )]
+    Character {
+        /// The name as given.
+        name: String,
+        /// Whether dots are allowed here.
+        dots: bool,
+    },
+}
+
+/// Accepts a DNS-1123 subdomain, the form of object names.
+///
+/// # Errors
+/// Empty, longer than 253 bytes, or with a character out of place.
+pub fn check_subdomain(name: &str) -> Result<(), NameError> {
+    check(name, SUBDOMAIN_MAX, true)
+}
+
+/// Accepts a DNS-1123 label, the form of namespace names.
+///
+/// # Errors
+/// Empty, longer than 63 bytes, or with a character out of place.
+pub fn check_label(name: &str) -> Result<(), NameError> {
+    check(name, LABEL_MAX, false)
+}
+
+fn check(name: &str, max: usize, dots: bool) -> Result<(), NameError> {
+    if name.is_empty() {
+        return Err(NameError::Empty);
+    }
+    if name.len() > max {
+        return Err(NameError::TooLong {
+            name: name.to_owned(),
+            max,
+        });
+    }
+    let well_formed = if dots {
+        name.split('.').all(is_label)
+    } else {
+        is_label(name)
+    };
+    if well_formed {
+        Ok(())
+    } else {
+        Err(NameError::Character {
+            name: name.to_owned(),
+            dots,
+        })
+    }
+}
+
+/// `[a-z0-9]([-a-z0-9]*[a-z0-9])?`, of any length as Kubernetes checks it.
+pub(crate) fn is_label(label: &str) -> bool {
+    !label.is_empty()
+        && !label.starts_with('-')
+        && !label.ends_with('-')
+        && label
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kubernetes_object_names_are_accepted() {
+        for name in ["a", "blue", "blue-2", "0", "a.b-c.d", &"a".repeat(253)] {
+            assert_eq!(check_subdomain(name), Ok(()), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_kubernetes_refuses_are_refused() {
+        for name in [
+            "", "-a", "a-", "A", "a_b", "a..b", ".a", "a.", "a/b", "a b", "ä",
+        ] {
+            assert!(check_subdomain(name).is_err(), "{name:?} was taken");
+        }
+        assert_eq!(
+            check_subdomain(&"a".repeat(254)),
+            Err(NameError::TooLong {
+                name: "a".repeat(254),
+                max: 253
+            })
+        );
+    }
+
+    #[test]
+    fn a_namespace_has_no_dots_and_63_bytes() {
+        assert_eq!(check_label(&"a".repeat(63)), Ok(()));
+        assert!(check_label(&"a".repeat(64)).is_err());
+        assert_eq!(
+            check_label("a.b").unwrap_err().to_string(),
+            "\"a.b\" is not a DNS-1123 name; use lower-case letters, digits, '-', and begin and \
+             end with a letter or digit"
+        );
+    }
+}

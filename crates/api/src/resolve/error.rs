@@ -1,0 +1,169 @@
+//! Why a network or attachment cannot be used.
+
+use crate::{
+    manifest::Origin,
+    meta::{API_VERSION, Kind, PROVIDER, ParametersRef},
+    validate::{FieldErrors, NetworkId},
+};
+
+/// Why a network or attachment cannot be used, and what would mend it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ResolveError {
+    /// No such `PodNetwork`.
+    #[error("PodNetwork {name} does not exist; create it, or correct the name")]
+    NetworkNotFound {
+        /// The name asked for.
+        name: String,
+    },
+    /// `spec.enabled` is false.
+    #[error("PodNetwork {name} is disabled; set spec.enabled to true to allow new attachments")]
+    Disabled {
+        /// The network.
+        name: String,
+    },
+    /// `spec.provider` is not ours.
+    #[error(
+        "PodNetwork {name} has {}; this agent serves {PROVIDER}",
+        if provider.is_empty() { "no spec.provider".to_owned() }
+        else { format!("spec.provider {provider}") }
+    )]
+    ForeignProvider {
+        /// The network.
+        name: String,
+        /// Its provider, empty when absent.
+        provider: String,
+    },
+    /// `spec.parametersRefs` is empty.
+    #[error(
+        "PodNetwork {name} has no spec.parametersRefs; add {{group: podnet.dev, \
+         kind: PodNetworkParameters, name: ...}}"
+    )]
+    ParametersMissing {
+        /// The network.
+        name: String,
+    },
+    /// `spec.parametersRefs` has more than one entry.
+    #[error("PodNetwork {name} has {count} spec.parametersRefs; leave one PodNetworkParameters")]
+    ParametersAmbiguous {
+        /// The network.
+        name: String,
+        /// How many there are.
+        count: usize,
+    },
+    /// A reference to a kind that cannot be used there.
+    #[error("spec.parametersRefs names {reference}; only {wanted} of {API_VERSION} is read here")]
+    KindNotSupported {
+        /// The reference.
+        reference: ParametersRef,
+        /// The kind that is read there.
+        wanted: Kind,
+    },
+    /// A reference with a namespace to a kind without one.
+    #[error("spec.parametersRefs names {reference}; that kind is cluster-scoped, remove namespace")]
+    NamespaceOnClusterScoped {
+        /// The reference.
+        reference: ParametersRef,
+    },
+    /// A reference across namespaces.
+    #[error(
+        "spec.parametersRefs names {reference}; only objects in the attachment's own namespace \
+         {namespace} are permitted"
+    )]
+    RefNotPermitted {
+        /// The reference.
+        reference: ParametersRef,
+        /// The attachment's namespace.
+        namespace: String,
+    },
+    /// A reference to nothing.
+    #[error("spec.parametersRefs names {reference}, which does not exist; create it")]
+    ParametersNotFound {
+        /// The reference.
+        reference: ParametersRef,
+    },
+    /// The referenced parameters have errors.
+    #[error("{kind} {name} ({origin}) is invalid: {errors}")]
+    ParametersInvalid {
+        /// Kind of the parameters.
+        kind: Kind,
+        /// Name of the parameters.
+        name: String,
+        /// Where they were read.
+        origin: Origin,
+        /// Each wrong field.
+        errors: FieldErrors,
+    },
+    /// The parameters are right one by one and wrong together.
+    #[error("the parameters together are invalid: {errors}")]
+    RequestInvalid {
+        /// All that were merged.
+        references: Vec<ParametersRef>,
+        /// Each wrong field.
+        errors: FieldErrors,
+    },
+    /// Two parameters of one attachment set the same field.
+    #[error("spec.parametersRefs: {reference} sets spec.{field} again; set it in one object only")]
+    ConflictingParameters {
+        /// The later reference.
+        reference: ParametersRef,
+        /// The field.
+        field: &'static str,
+    },
+    /// Two networks ask for one id.
+    #[error(
+        "PodNetwork {name} has networkID {id}, and so has {}; give each its own, or remove it \
+         to have one allocated",
+        others.join(", ")
+    )]
+    NetworkIdConflict {
+        /// The network.
+        name: String,
+        /// The id.
+        id: NetworkId,
+        /// The other networks with it.
+        others: Vec<String>,
+    },
+    /// Two objects of one kind and name.
+    #[error("{kind} {name} is defined twice, at {first} and at {second}; remove one")]
+    Duplicate {
+        /// The kind.
+        kind: Kind,
+        /// The name, with its namespace where it has one.
+        name: String,
+        /// Where the first was read.
+        first: Origin,
+        /// Where the second was read.
+        second: Origin,
+    },
+    /// No such `PodNetworkAttachment`.
+    #[error("PodNetworkAttachment {namespace}/{name} does not exist; create it, or correct it")]
+    AttachmentNotFound {
+        /// The namespace asked for.
+        namespace: String,
+        /// The name asked for.
+        name: String,
+    },
+}
+
+impl ResolveError {
+    /// One CamelCase word, as in the `reason` of a Kubernetes condition (KEP-3698 status).
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::NetworkNotFound { .. } | Self::AttachmentNotFound { .. } => "NotFound",
+            Self::Disabled { .. } => "AdministrativelyDisabled",
+            Self::ForeignProvider { .. } => "ForeignProvider",
+            Self::ParametersMissing { .. } | Self::ParametersNotFound { .. } => "ParamsNotFound",
+            Self::ParametersAmbiguous { .. }
+            | Self::ParametersInvalid { .. }
+            | Self::RequestInvalid { .. }
+            | Self::ConflictingParameters { .. } => "ParamsInvalid",
+            Self::KindNotSupported { .. } => "KindNotSupported",
+            Self::NamespaceOnClusterScoped { .. } | Self::RefNotPermitted { .. } => {
+                "RefNotPermitted"
+            }
+            Self::NetworkIdConflict { .. } => "NetworkIDConflict",
+            Self::Duplicate { .. } => "DuplicateObject",
+        }
+    }
+}

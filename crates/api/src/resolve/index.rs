@@ -1,0 +1,311 @@
+//! Objects by kind and name, and the references between them.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    fmt,
+};
+
+use super::{Attachment, NetworkEntry, Problem, ResolveError};
+use crate::{
+    manifest::{Object, Origin, Resource},
+    meta::{GROUP, Kind, Manifest, PROVIDER, ParametersRef},
+    podnetwork::{PodNetworkAttachmentSpec, PodNetworkSpec},
+    validate::{self, AttachmentRequest, FieldErrors, Network},
+};
+
+/// Namespace (empty for cluster-scoped kinds) and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let separator = if self.namespace.is_empty() { "" } else { "/" };
+        write!(f, "{}{separator}{}", self.namespace, self.name)
+    }
+}
+
+/// An object, or the reason that its name stands for none.
+pub(super) type Slot<T> = Result<T, ResolveError>;
+pub(super) type Slots<T> = BTreeMap<Key, Slot<T>>;
+
+#[derive(Default)]
+pub(super) struct Index {
+    pub(super) networks: Slots<PodNetworkSpec>,
+    pub(super) attachments: Slots<PodNetworkAttachmentSpec>,
+    network_parameters: Slots<Network>,
+    attachment_parameters: Slots<AttachmentRequest>,
+    origins: BTreeMap<(Kind, Key), Origin>,
+    problems: Vec<Problem>,
+}
+
+impl Index {
+    pub(super) fn build(objects: impl IntoIterator<Item = Object>) -> (Self, Vec<Problem>) {
+        let mut index = Self::default();
+        for Object { origin, resource } in objects {
+            let kind = resource.kind();
+            let key = Key {
+                namespace: resource.metadata().namespace.clone().unwrap_or_default(),
+                name: resource.metadata().name.clone(),
+            };
+            let duplicate = index.note_origin(kind, &key, &origin);
+            match resource {
+                Resource::PodNetwork(Manifest { spec, .. }) => {
+                    insert(&mut index.networks, key, duplicate, || Ok(spec));
+                }
+                Resource::PodNetworkAttachment(Manifest { spec, .. }) => {
+                    insert(&mut index.attachments, key, duplicate, || Ok(spec));
+                }
+                Resource::PodNetworkParameters(Manifest { spec, .. }) => {
+                    let value = validate::network(&key.name, &spec);
+                    let value = index.note_invalid(kind, &key, &origin, value);
+                    insert(&mut index.network_parameters, key, duplicate, || value);
+                }
+                Resource::AttachmentParameters(Manifest { spec, .. }) => {
+                    let value = validate::attachment_request(&spec);
+                    let value = index.note_invalid(kind, &key, &origin, value);
+                    insert(&mut index.attachment_parameters, key, duplicate, || value);
+                }
+            }
+        }
+        let problems = std::mem::take(&mut index.problems);
+        (index, problems)
+    }
+
+    /// The error both objects share when this name was seen before.
+    fn note_origin(&mut self, kind: Kind, key: &Key, origin: &Origin) -> Option<ResolveError> {
+        match self.origins.entry((kind, key.clone())) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(origin.clone());
+                None
+            }
+            Entry::Occupied(first) => {
+                let error = ResolveError::Duplicate {
+                    kind,
+                    name: key.to_string(),
+                    first: first.get().clone(),
+                    second: origin.clone(),
+                };
+                self.problem(kind, key, origin, error.clone());
+                Some(error)
+            }
+        }
+    }
+
+    fn note_invalid<T>(
+        &mut self,
+        kind: Kind,
+        key: &Key,
+        origin: &Origin,
+        value: Result<T, FieldErrors>,
+    ) -> Slot<T> {
+        value.map_err(|errors| {
+            let error = ResolveError::ParametersInvalid {
+                kind,
+                name: key.to_string(),
+                origin: origin.clone(),
+                errors,
+            };
+            self.problem(kind, key, origin, error.clone());
+            error
+        })
+    }
+
+    fn problem(&mut self, kind: Kind, key: &Key, origin: &Origin, error: ResolveError) {
+        let name = key.to_string();
+        self.problems.push(Problem {
+            origin: origin.clone(),
+            kind,
+            name,
+            error,
+        });
+    }
+
+    pub(super) fn network_entry(&self, name: &str, slot: &Slot<PodNetworkSpec>) -> NetworkEntry {
+        let (definition, refusal) = match slot {
+            Err(duplicate) => (None, Some(duplicate.clone())),
+            Ok(spec) => match self.network_definition(name, spec) {
+                Err(error) => (None, Some(error)),
+                Ok(network) => (Some(network), None),
+            },
+        };
+        // A network of another provider, or defined twice, is not ours to call disabled.
+        let disabled = matches!(slot, Ok(spec) if !spec.enabled)
+            && !matches!(refusal, Some(ResolveError::ForeignProvider { .. }));
+        let refusal = if disabled {
+            Some(ResolveError::Disabled {
+                name: name.to_owned(),
+            })
+        } else {
+            refusal
+        };
+        NetworkEntry {
+            definition,
+            refusal,
+        }
+    }
+
+    fn network_definition(&self, name: &str, spec: &PodNetworkSpec) -> Slot<Network> {
+        if spec.provider.as_deref() != Some(PROVIDER) {
+            return Err(ResolveError::ForeignProvider {
+                name: name.to_owned(),
+                provider: spec.provider.clone().unwrap_or_default(),
+            });
+        }
+        let reference = match spec.parameters_refs.as_slice() {
+            [] => {
+                return Err(ResolveError::ParametersMissing {
+                    name: name.to_owned(),
+                });
+            }
+            [reference] => reference,
+            several => {
+                let count = several.len();
+                return Err(ResolveError::ParametersAmbiguous {
+                    name: name.to_owned(),
+                    count,
+                });
+            }
+        };
+        check_kind(reference, Kind::PodNetworkParameters)?;
+        if reference.namespace.is_some() {
+            return Err(ResolveError::NamespaceOnClusterScoped {
+                reference: reference.clone(),
+            });
+        }
+        let key = Key {
+            namespace: String::new(),
+            name: reference.name.clone(),
+        };
+        let parameters = look_up(&self.network_parameters, &key, reference)?;
+        Ok(Network {
+            name: name.to_owned(),
+            ..parameters.clone()
+        })
+    }
+
+    pub(super) fn attachment(
+        &self,
+        namespace: &str,
+        slot: &Slot<PodNetworkAttachmentSpec>,
+        networks: &BTreeMap<String, NetworkEntry>,
+    ) -> Slot<Attachment> {
+        let spec = slot.as_ref().map_err(Clone::clone)?;
+        let mut request = AttachmentRequest::default();
+        for reference in &spec.parameters_refs {
+            check_kind(reference, Kind::AttachmentParameters)?;
+            // KEP-PNA-09: parameters of another namespace would leak between tenants.
+            if reference
+                .namespace
+                .as_deref()
+                .is_some_and(|other| other != namespace)
+            {
+                return Err(ResolveError::RefNotPermitted {
+                    reference: reference.clone(),
+                    namespace: namespace.to_owned(),
+                });
+            }
+            let key = Key {
+                namespace: namespace.to_owned(),
+                name: reference.name.clone(),
+            };
+            let more = look_up(&self.attachment_parameters, &key, reference)?;
+            merge(&mut request, more, reference)?;
+        }
+        let definition = networks.get(&spec.pod_network_name);
+        if let Some(network) = definition.and_then(|entry| entry.definition.as_ref()) {
+            request.bandwidth = request.bandwidth.or(network.bandwidth);
+            request
+                .bandwidth
+                .check_bursts()
+                .map_err(|errors| ResolveError::RequestInvalid {
+                    references: spec.parameters_refs.clone(),
+                    errors,
+                })?;
+        }
+        Ok(Attachment {
+            network: spec.pod_network_name.clone(),
+            request,
+        })
+    }
+}
+
+fn insert<T>(
+    slots: &mut Slots<T>,
+    key: Key,
+    duplicate: Option<ResolveError>,
+    value: impl FnOnce() -> Slot<T>,
+) {
+    match duplicate {
+        // Neither is taken: choosing one by file order would hide the mistake.
+        Some(error) => {
+            slots.insert(key, Err(error));
+        }
+        None => {
+            slots.insert(key, value());
+        }
+    }
+}
+
+fn look_up<'a, T>(
+    slots: &'a Slots<T>,
+    key: &Key,
+    reference: &ParametersRef,
+) -> Result<&'a T, ResolveError> {
+    match slots.get(key) {
+        Some(Ok(value)) => Ok(value),
+        Some(Err(error)) => Err(error.clone()),
+        None => Err(ResolveError::ParametersNotFound {
+            reference: reference.clone(),
+        }),
+    }
+}
+
+fn check_kind(reference: &ParametersRef, wanted: Kind) -> Result<(), ResolveError> {
+    if reference.group == GROUP && reference.kind == wanted.as_str() {
+        Ok(())
+    } else {
+        Err(ResolveError::KindNotSupported {
+            reference: reference.clone(),
+            wanted,
+        })
+    }
+}
+
+/// Takes from `more` what is not set yet; the same field set twice has no right answer.
+fn merge(
+    request: &mut AttachmentRequest,
+    more: &AttachmentRequest,
+    reference: &ParametersRef,
+) -> Result<(), ResolveError> {
+    let into = &mut request.bandwidth;
+    let from = &more.bandwidth;
+    let clash = |field| ResolveError::ConflictingParameters {
+        reference: reference.clone(),
+        field,
+    };
+    take_once(&mut into.ingress_rate, from.ingress_rate).ok_or_else(|| clash("ingressRate"))?;
+    take_once(&mut into.egress_rate, from.egress_rate).ok_or_else(|| clash("egressRate"))?;
+    take_once(&mut into.ingress_burst, from.ingress_burst).ok_or_else(|| clash("ingressBurst"))?;
+    take_once(&mut into.egress_burst, from.egress_burst).ok_or_else(|| clash("egressBurst"))?;
+    take_once(&mut request.mac, more.mac).ok_or_else(|| clash("macRequest"))?;
+    if !request.ips.is_empty() && !more.ips.is_empty() {
+        return Err(clash("ipRequests"));
+    }
+    request.ips.extend_from_slice(&more.ips);
+    Ok(())
+}
+
+/// None when both are set.
+fn take_once<T>(into: &mut Option<T>, from: Option<T>) -> Option<()> {
+    match (into.is_some(), from) {
+        (true, Some(_)) => None,
+        (_, None) => Some(()),
+        (false, from) => {
+            *into = from;
+            Some(())
+        }
+    }
+}

@@ -1,0 +1,321 @@
+use super::*;
+use crate::{
+    manifest::parse_manifests,
+    meta::{API_VERSION, ParametersRef},
+};
+
+fn document(kind: &str, metadata: &str, spec: &str) -> String {
+    format!("---\napiVersion: {API_VERSION}\nkind: {kind}\nmetadata: {metadata}\nspec: {spec}\n")
+}
+
+fn network(name: &str, spec: &str) -> String {
+    document("PodNetwork", &format!("{{name: {name}}}"), spec)
+}
+
+fn ours(name: &str, parameters: &str) -> String {
+    network(
+        name,
+        &format!(
+            "{{provider: podnet.dev/ebpf, parametersRefs: [{{group: podnet.dev, \
+             kind: PodNetworkParameters, name: {parameters}}}]}}"
+        ),
+    )
+}
+
+fn parameters(name: &str, spec: &str) -> String {
+    document("PodNetworkParameters", &format!("{{name: {name}}}"), spec)
+}
+
+fn attachment(namespace: &str, name: &str, references: &str) -> String {
+    document(
+        "PodNetworkAttachment",
+        &format!("{{name: {name}, namespace: {namespace}}}"),
+        &format!("{{podNetworkName: blue, parametersRefs: [{references}]}}"),
+    )
+}
+
+fn reference(name: &str) -> String {
+    format!("{{group: podnet.dev, kind: AttachmentParameters, name: {name}}}")
+}
+
+fn asks(namespace: &str, name: &str, spec: &str) -> String {
+    document(
+        "AttachmentParameters",
+        &format!("{{name: {name}, namespace: {namespace}}}"),
+        spec,
+    )
+}
+
+fn resolved(files: &[(&str, &[String])]) -> Resolved {
+    resolve(files.iter().flat_map(|(file, documents)| {
+        parse_manifests(file, &documents.concat())
+            .into_iter()
+            .map(Result::unwrap)
+    }))
+}
+
+fn reason(documents: &[String]) -> &'static str {
+    let resolved = resolved(&[("a.yaml", documents)]);
+    let status = resolved
+        .statuses()
+        .find(|status| status.name == "blue")
+        .unwrap();
+    match resolved.network("blue") {
+        Ok(network) => {
+            assert_eq!((network.name.as_str(), status.ready), ("blue", true));
+            assert_eq!(status.message, "");
+        }
+        Err(error) => {
+            assert_eq!((status.ready, status.reason), (false, error.reason()));
+            assert_eq!(status.message, error.to_string());
+        }
+    }
+    status.reason
+}
+
+#[test]
+fn a_complete_network_is_ready() {
+    assert_eq!(
+        reason(&[ours("blue", "p"), parameters("p", "{mode: L2}")]),
+        "Ready"
+    );
+}
+
+#[test]
+fn each_way_to_be_unusable_has_its_reason() {
+    let p = || parameters("blue", "{mode: L2}");
+    let wrong_kind = "{provider: podnet.dev/ebpf, parametersRefs: [{group: podnet.dev, \
+                      kind: AttachmentParameters, name: blue}]}";
+    let wrong_group = "{provider: podnet.dev/ebpf, parametersRefs: [{group: acme.io, \
+                       kind: PodNetworkParameters, name: blue}]}";
+    let namespaced = "{provider: podnet.dev/ebpf, parametersRefs: [{group: podnet.dev, \
+                      kind: PodNetworkParameters, name: blue, namespace: x}]}";
+    let two = "{provider: podnet.dev/ebpf, parametersRefs: [\
+               {group: podnet.dev, kind: PodNetworkParameters, name: blue}, \
+               {group: podnet.dev, kind: PodNetworkParameters, name: blue}]}";
+    for (spec, want) in [
+        ("{}", "ForeignProvider"),
+        ("{provider: acme.io/x}", "ForeignProvider"),
+        ("{provider: acme.io/x, enabled: false}", "ForeignProvider"),
+        ("{provider: podnet.dev/ebpf}", "ParamsNotFound"),
+        (
+            "{provider: podnet.dev/ebpf, enabled: false}",
+            "AdministrativelyDisabled",
+        ),
+        (wrong_kind, "KindNotSupported"),
+        (wrong_group, "KindNotSupported"),
+        (namespaced, "RefNotPermitted"),
+        (two, "ParamsInvalid"),
+    ] {
+        assert_eq!(reason(&[network("blue", spec), p()]), want, "{spec}");
+    }
+    assert_eq!(reason(&[ours("blue", "absent"), p()]), "ParamsNotFound");
+    assert_eq!(
+        reason(&[ours("blue", "p"), parameters("p", "{mode: L3}")]),
+        "ParamsInvalid"
+    );
+    assert_eq!(
+        Resolved::default().network("blue").unwrap_err().reason(),
+        "NotFound"
+    );
+}
+
+/// KEP-PN-L5: no new pods, and what runs goes on.
+#[test]
+fn a_disabled_network_keeps_its_definition() {
+    let spec = "{enabled: false, provider: podnet.dev/ebpf, parametersRefs: [{group: podnet.dev, \
+                kind: PodNetworkParameters, name: p}]}";
+    let resolved = resolved(&[(
+        "a",
+        &[
+            network("blue", spec),
+            parameters("p", "{mode: L2, mtu: 9000}"),
+        ],
+    )]);
+    assert_eq!(
+        resolved.network("blue"),
+        Err(ResolveError::Disabled {
+            name: "blue".to_owned()
+        })
+    );
+    assert_eq!(resolved.definition("blue").unwrap().mtu, 9000);
+    assert_eq!(resolved.ready_networks().count(), 0);
+}
+
+#[test]
+fn networks_with_one_id_are_both_refused_and_name_each_other() {
+    let all = resolved(&[(
+        "a",
+        &[
+            ours("blue", "p"),
+            ours("red", "q"),
+            ours("green", "r"),
+            parameters("p", "{mode: L2, networkID: 7}"),
+            parameters("q", "{mode: L3, subnets: [10.0.0.0/8], networkID: 7}"),
+            parameters("r", "{mode: L2, networkID: 8}"),
+        ],
+    )]);
+    let blue = all.network("blue").unwrap_err();
+    assert_eq!(blue.reason(), "NetworkIDConflict");
+    assert!(blue.to_string().contains("red"), "{blue}");
+    assert!(all.network("red").unwrap_err().to_string().contains("blue"));
+    assert_eq!(all.network("green").unwrap().id.unwrap().get(), 8);
+}
+
+/// KEP-REL-1 allows sharing; without an id in them the networks stay distinct.
+#[test]
+fn networks_may_share_parameters() {
+    let all = resolved(&[(
+        "a",
+        &[
+            ours("blue", "p"),
+            ours("red", "p"),
+            parameters("p", "{mode: L2}"),
+        ],
+    )]);
+    assert_eq!(
+        all.ready_networks()
+            .map(|n| n.name.as_str())
+            .collect::<Vec<_>>(),
+        ["blue", "red"]
+    );
+}
+
+#[test]
+fn an_object_defined_twice_is_refused_naming_both_places() {
+    let all = resolved(&[
+        (
+            "a.yaml",
+            &[ours("blue", "p"), parameters("p", "{mode: L2}")],
+        ),
+        (
+            "b.yaml",
+            &[parameters("q", "{mode: L2}"), ours("blue", "q")],
+        ),
+    ]);
+    assert_eq!(
+        all.network("blue").unwrap_err().to_string(),
+        "PodNetwork blue is defined twice, at a.yaml:1 (document 1) and at b.yaml:6 (document 2); \
+         remove one"
+    );
+    assert_eq!(all.problems().len(), 1);
+}
+
+#[test]
+fn a_third_definition_does_not_revive_the_name() {
+    let all = resolved(&[
+        ("a", &[ours("blue", "p"), parameters("p", "{mode: L2}")]),
+        ("b", &[parameters("p", "{mode: L2}")]),
+        ("c", &[parameters("p", "{mode: L2}")]),
+    ]);
+    assert_eq!(all.network("blue").unwrap_err().reason(), "DuplicateObject");
+    assert_eq!(all.problems().len(), 2);
+}
+
+#[test]
+fn invalid_parameters_are_a_problem_even_unused() {
+    let all = resolved(&[("a.yaml", &[asks("default", "x", "{macRequest: nonsense}")])]);
+    let problem = all.problems()[0].to_string();
+    assert!(
+        problem.starts_with("a.yaml:1 (document 1): AttachmentParameters default/x:"),
+        "{problem}"
+    );
+    assert!(problem.contains("spec.macRequest"), "{problem}");
+}
+
+#[test]
+fn an_attachment_merges_its_parameters_and_the_defaults_of_the_network() {
+    let all = resolved(&[(
+        "a",
+        &[
+            ours("blue", "p"),
+            parameters("p", "{mode: L2, ingressRate: 5, egressRate: 6}"),
+            attachment(
+                "ns",
+                "fast",
+                &format!("{}, {}", reference("m"), reference("r")),
+            ),
+            attachment("ns", "plain", ""),
+            asks(
+                "ns",
+                "m",
+                "{macRequest: \"02:00:00:00:00:2a\", ipRequests: [10.0.0.4]}",
+            ),
+            asks("ns", "r", "{egressRate: 9, ingressBurst: 3}"),
+        ],
+    )]);
+    let fast = all.attachment("ns", "fast").unwrap();
+    assert_eq!(fast.network, "blue");
+    assert_eq!(fast.request.mac.unwrap().to_string(), "02:00:00:00:00:2a");
+    assert_eq!(fast.request.ips[0].to_string(), "10.0.0.4");
+    let bandwidth = fast.request.bandwidth;
+    assert_eq!(
+        (bandwidth.ingress_rate, bandwidth.ingress_burst),
+        (Some(5), Some(3))
+    );
+    assert_eq!(
+        (bandwidth.egress_rate, bandwidth.egress_burst),
+        (Some(9), None)
+    );
+    let plain = all.attachment("ns", "plain").unwrap();
+    assert_eq!(plain.request.bandwidth.ingress_rate, Some(5));
+    assert_eq!(
+        all.attachment("other", "plain").unwrap_err().reason(),
+        "NotFound"
+    );
+}
+
+#[test]
+fn an_attachment_of_a_network_that_is_not_there_yet_still_resolves() {
+    let all = resolved(&[("a", &[attachment("ns", "early", "")])]);
+    assert_eq!(all.attachment("ns", "early").unwrap().network, "blue");
+    assert_eq!(all.network("blue").unwrap_err().reason(), "NotFound");
+}
+
+#[test]
+fn what_an_attachment_cannot_refer_to() {
+    let refused = |references: &str| {
+        let all = resolved(&[(
+            "a",
+            &[
+                ours("blue", "p"),
+                parameters("p", "{mode: L2}"),
+                attachment("ns", "x", references),
+                asks("ns", "burst", "{egressBurst: 3}"),
+                asks("ns", "r", "{egressRate: 9}"),
+                asks("ns", "s", "{egressRate: 9}"),
+                asks("other", "o", "{egressRate: 9}"),
+                asks("ns", "bad", "{egressRate: -9}"),
+            ],
+        )]);
+        all.attachment("ns", "x").unwrap_err()
+    };
+    let other = "{group: podnet.dev, kind: AttachmentParameters, name: o, namespace: other}";
+    // KEP-PNA-09
+    assert_eq!(refused(other).reason(), "RefNotPermitted");
+    assert_eq!(refused(&reference("absent")).reason(), "ParamsNotFound");
+    assert_eq!(refused(&reference("o")).reason(), "ParamsNotFound");
+    assert_eq!(refused(&reference("bad")).reason(), "ParamsInvalid");
+    assert_eq!(
+        refused("{group: podnet.dev, kind: PodNetworkParameters, name: p}").reason(),
+        "KindNotSupported"
+    );
+    assert!(
+        refused(&reference("burst"))
+            .to_string()
+            .contains("spec.egressBurst")
+    );
+    let twice = refused(&format!("{}, {}", reference("r"), reference("s")));
+    assert_eq!(
+        twice,
+        ResolveError::ConflictingParameters {
+            reference: ParametersRef {
+                group: "podnet.dev".into(),
+                kind: "AttachmentParameters".into(),
+                name: "s".into(),
+                namespace: None,
+            },
+            field: "egressRate",
+        }
+    );
+}

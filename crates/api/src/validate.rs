@@ -1,0 +1,92 @@
+//! From what was written to what it means. A value of these types needs no further checking.
+
+mod attachment;
+mod network;
+mod problem;
+#[cfg(test)]
+mod tests;
+
+pub use attachment::{AttachmentRequest, Bandwidth, IpRequest, attachment_request};
+pub use network::{MTU_MAX, Network, NetworkId, Subnet, network};
+pub use problem::{FieldError, FieldErrors, FieldProblem};
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+/// Gathers every error of an object, so that a person mends it in one go.
+#[derive(Default)]
+struct Faults(Vec<FieldError>);
+
+impl Faults {
+    fn push(&mut self, path: impl Into<String>, problem: FieldProblem) {
+        self.0.push(FieldError {
+            path: path.into(),
+            problem,
+        });
+    }
+
+    /// The value, with the error noted and swallowed.
+    fn take<T>(&mut self, path: impl Into<String>, value: Result<T, FieldProblem>) -> Option<T> {
+        value.map_err(|problem| self.push(path, problem)).ok()
+    }
+
+    fn finish<T>(self, value: T) -> Result<T, FieldErrors> {
+        if self.0.is_empty() {
+            Ok(value)
+        } else {
+            Err(FieldErrors(self.0))
+        }
+    }
+}
+
+/// A prefix whose host bits are zero.
+fn parse_prefix(text: &str) -> Result<IpNet, FieldProblem> {
+    let prefix: IpNet = text.parse().map_err(|_| FieldProblem::BadPrefix {
+        found: text.to_owned(),
+    })?;
+    if prefix.addr() == prefix.network() {
+        Ok(prefix)
+    } else {
+        Err(FieldProblem::HostBits {
+            found: text.to_owned(),
+            network: prefix.trunc(),
+        })
+    }
+}
+
+fn parse_address(text: &str) -> Result<IpAddr, FieldProblem> {
+    text.parse().map_err(|_| FieldProblem::BadAddress {
+        found: text.to_owned(),
+    })
+}
+
+/// The first address of `prefix` a host or gateway may have.
+fn first_usable(prefix: &IpNet) -> IpAddr {
+    let reserved = reserved_as(prefix, prefix.network()).is_some();
+    match prefix.network() {
+        first if !reserved => first,
+        IpAddr::V4(first) => IpAddr::V4((u32::from(first) + 1).into()),
+        IpAddr::V6(first) => IpAddr::V6((u128::from(first) + 1).into()),
+    }
+}
+
+/// What `address` is to `prefix` when no host may have it. A /31 (RFC 3021) and a /127
+/// (RFC 6164) have no such addresses.
+fn reserved_as(prefix: &IpNet, address: IpAddr) -> Option<&'static str> {
+    match prefix {
+        IpNet::V4(v4) if v4.prefix_len() >= 31 => None,
+        IpNet::V6(v6) if v6.prefix_len() >= 127 => None,
+        IpNet::V4(_) if address == prefix.network() => Some("network address"),
+        IpNet::V4(_) if address == prefix.broadcast() => Some("broadcast address"),
+        IpNet::V6(_) if address == prefix.network() => Some("subnet-router anycast address"),
+        _ => None,
+    }
+}
+
+/// A rate or burst: 0 means no limit, as in the CNI bandwidth convention.
+fn limit(faults: &mut Faults, path: &str, value: Option<i64>) -> Option<u64> {
+    let value = value?;
+    let checked = u64::try_from(value).map_err(|_| FieldProblem::Negative { found: value });
+    faults.take(path, checked).filter(|&limit| limit != 0)
+}

@@ -1,0 +1,335 @@
+//! What a `PodNetworkParameters` means.
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use serde::Serialize;
+
+use super::{
+    Bandwidth, Faults, FieldErrors, FieldProblem, first_usable, limit, parse_address, parse_prefix,
+    reserved_as,
+};
+use crate::parameters::{GatewaySpec, Mode, PodNetworkParametersSpec};
+
+/// The largest MTU of a network, bytes: the kernel's 65535 less an Ethernet header.
+pub const MTU_MAX: u16 = 65521;
+/// The smallest MTU of IPv4 (RFC 791 §3.2), bytes.
+const MTU_MIN_V4: u16 = 68;
+/// The smallest MTU of IPv6 (RFC 8200 §5), bytes.
+const MTU_MIN_V6: u16 = 1280;
+/// The MTU of a network that does not say, bytes.
+const MTU_DEFAULT: u16 = 1500;
+
+/// A network with nothing left to doubt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Network {
+    /// Name of the `PodNetwork`.
+    pub name: String,
+    /// How packets find their way.
+    pub mode: Mode,
+    /// Disjoint subnets in the order of the manifest; empty only in mode L2.
+    pub subnets: Vec<Subnet>,
+    /// Largest IP packet, bytes; at least 1280 when a subnet is IPv6.
+    pub mtu: u16,
+    /// The id the manifest asks for; none means the agent allocates one.
+    #[serde(rename = "networkID", skip_serializing_if = "Option::is_none")]
+    pub id: Option<NetworkId>,
+    /// Rates of attachments that ask for none of their own.
+    pub bandwidth: Bandwidth,
+}
+
+/// A subnet of a network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Subnet {
+    /// The prefix, host bits zero.
+    pub prefix: IpNet,
+    /// The gateway's address, inside the prefix and not reserved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<IpAddr>,
+    /// Prefixes inside this one no pod gets an address of.
+    pub exclude: Vec<IpNet>,
+}
+
+/// The 24-bit number of a network in maps and, later, tunnels (as a VNI, RFC 7348 §5). Not 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct NetworkId(u32);
+
+impl NetworkId {
+    /// The smallest id.
+    pub const MIN: u32 = 1;
+    /// The largest id.
+    pub const MAX: u32 = 0x00ff_ffff;
+
+    /// The id of this number, if it is in `MIN..=MAX`.
+    #[must_use]
+    pub const fn new(id: u32) -> Option<Self> {
+        if id >= Self::MIN && id <= Self::MAX {
+            Some(Self(id))
+        } else {
+            None
+        }
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for NetworkId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Checks the parameters of the network `name`.
+///
+/// # Errors
+/// Every field that is wrong, with what to write instead.
+pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, FieldErrors> {
+    let mut faults = Faults::default();
+    let mut subnets = subnets(&mut faults, spec);
+    // With a subnet refused, "outside the subnets" would only repeat that error.
+    if faults.0.is_empty() {
+        gateways(&mut faults, &spec.gateway, &mut subnets);
+        excludes(&mut faults, &spec.exclude, &mut subnets);
+    }
+    let mtu = mtu(&mut faults, spec.mtu, &subnets);
+    let id = spec.network_id.and_then(|found| {
+        let id = u32::try_from(found).ok().and_then(NetworkId::new);
+        faults.take(
+            "spec.networkID",
+            id.ok_or(FieldProblem::NetworkIdRange { found }),
+        )
+    });
+    let bandwidth = Bandwidth {
+        ingress_rate: limit(&mut faults, "spec.ingressRate", spec.ingress_rate),
+        egress_rate: limit(&mut faults, "spec.egressRate", spec.egress_rate),
+        ..Bandwidth::default()
+    };
+    faults.finish(Network {
+        name: name.to_owned(),
+        mode: spec.mode,
+        subnets,
+        mtu,
+        id,
+        bandwidth,
+    })
+}
+
+fn subnets(faults: &mut Faults, spec: &PodNetworkParametersSpec) -> Vec<Subnet> {
+    if spec.mode == Mode::L3 && spec.subnets.is_empty() {
+        faults.push("spec.subnets", FieldProblem::SubnetsRequired);
+    }
+    let mut good: Vec<(usize, IpNet)> = Vec::new();
+    for (index, text) in spec.subnets.iter().enumerate() {
+        let path = format!("spec.subnets[{index}]");
+        let prefix = parse_prefix(text).and_then(unicast_prefix);
+        let Some(prefix) = faults.take(path.as_str(), prefix) else {
+            continue;
+        };
+        match good.iter().find(|(_, other)| overlap(&prefix, other)) {
+            Some(&(other_index, other)) => {
+                faults.push(
+                    path,
+                    FieldProblem::SubnetOverlap {
+                        prefix,
+                        other_index,
+                        other,
+                    },
+                );
+            }
+            None => good.push((index, prefix)),
+        }
+    }
+    let bare = |(_, prefix)| Subnet {
+        prefix,
+        gateway: None,
+        exclude: Vec::new(),
+    };
+    good.into_iter().map(bare).collect()
+}
+
+/// Prefixes are either nested or disjoint.
+fn overlap(a: &IpNet, b: &IpNet) -> bool {
+    a.contains(b) || b.contains(a)
+}
+
+/// Ranges with no address a pod could be reached at (RFC 6890, RFC 4291 §2.5).
+const SPECIAL: [(IpNet, &str); 7] = [
+    (v4(0, 8), "this host"),
+    (v4(127, 8), "loopback"),
+    (v4(224, 4), "multicast"),
+    (
+        IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::BROADCAST, 32)),
+        "limited broadcast",
+    ),
+    // Holds ::, ::1 and every address with an IPv4 address inside.
+    (v6(0, 8), "unspecified, loopback and mapped"),
+    (v6(0xfe80, 10), "link-local"),
+    (v6(0xff00, 8), "multicast"),
+];
+
+const fn v4(first: u8, len: u8) -> IpNet {
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(first, 0, 0, 0), len))
+}
+
+const fn v6(first: u16, len: u8) -> IpNet {
+    IpNet::V6(Ipv6Net::new_assert(
+        Ipv6Addr::new(first, 0, 0, 0, 0, 0, 0, 0),
+        len,
+    ))
+}
+
+fn unicast_prefix(prefix: IpNet) -> Result<IpNet, FieldProblem> {
+    match SPECIAL
+        .iter()
+        .find(|(special, _)| overlap(special, &prefix))
+    {
+        Some(&(special, what)) => Err(FieldProblem::SpecialPrefix {
+            prefix,
+            special,
+            what,
+        }),
+        None => Ok(prefix),
+    }
+}
+
+/// An address outside every special range.
+pub(super) fn unicast_address(address: IpAddr) -> Result<IpAddr, FieldProblem> {
+    match unicast_prefix(address.into()) {
+        Ok(_) => Ok(address),
+        Err(_) => Err(FieldProblem::AddressNotUnicast { found: address }),
+    }
+}
+
+fn prefixes(subnets: &[Subnet]) -> Vec<IpNet> {
+    subnets.iter().map(|subnet| subnet.prefix).collect()
+}
+
+fn gateways(faults: &mut Faults, spec: &GatewaySpec, subnets: &mut [Subnet]) {
+    if *spec != GatewaySpec::None && subnets.is_empty() {
+        return faults.push("spec.gateway", FieldProblem::WithoutSubnets);
+    }
+    match spec {
+        GatewaySpec::None => {}
+        GatewaySpec::First => {
+            for subnet in subnets {
+                if subnet.prefix.prefix_len() == subnet.prefix.max_prefix_len() {
+                    let problem = FieldProblem::NoRoomForGateway {
+                        subnet: subnet.prefix,
+                    };
+                    faults.push("spec.gateway", problem);
+                }
+                subnet.gateway = Some(first_usable(&subnet.prefix));
+            }
+        }
+        GatewaySpec::Addresses(addresses) => {
+            for (index, text) in addresses.iter().enumerate() {
+                let gateway = explicit_gateway(text, subnets);
+                faults.take(format!("spec.gateway[{index}]"), gateway);
+            }
+        }
+    }
+}
+
+fn explicit_gateway(text: &str, subnets: &mut [Subnet]) -> Result<(), FieldProblem> {
+    let address = parse_address(text).map_err(|_| FieldProblem::BadGateway {
+        found: text.to_owned(),
+    })?;
+    let all = prefixes(subnets);
+    let Some(subnet) = subnets
+        .iter_mut()
+        .find(|subnet| subnet.prefix.contains(&address))
+    else {
+        return Err(FieldProblem::OutsideSubnets {
+            address,
+            subnets: all,
+        });
+    };
+    if let Some(what) = reserved_as(&subnet.prefix, address) {
+        return Err(FieldProblem::ReservedAddress {
+            address,
+            what,
+            subnet: subnet.prefix,
+        });
+    }
+    match subnet.gateway {
+        Some(first) => Err(FieldProblem::SecondGateway {
+            address,
+            subnet: subnet.prefix,
+            first,
+        }),
+        None => {
+            subnet.gateway = Some(address);
+            Ok(())
+        }
+    }
+}
+
+fn excludes(faults: &mut Faults, spec: &[String], subnets: &mut [Subnet]) {
+    if !spec.is_empty() && subnets.is_empty() {
+        return faults.push("spec.exclude", FieldProblem::WithoutSubnets);
+    }
+    for (index, text) in spec.iter().enumerate() {
+        let path = format!("spec.exclude[{index}]");
+        let Some(prefix) = faults.take(path.as_str(), parse_exclude(text)) else {
+            continue;
+        };
+        let all = prefixes(subnets);
+        match subnets
+            .iter_mut()
+            .find(|subnet| subnet.prefix.contains(&prefix))
+        {
+            Some(subnet) => subnet.exclude.push(prefix),
+            None => faults.push(
+                path,
+                FieldProblem::ExcludeOutside {
+                    prefix,
+                    subnets: all,
+                },
+            ),
+        }
+    }
+}
+
+fn parse_exclude(text: &str) -> Result<IpNet, FieldProblem> {
+    match text.parse::<IpAddr>() {
+        Ok(address) => Ok(address.into()),
+        Err(_) => parse_prefix(text).map_err(|problem| match problem {
+            FieldProblem::BadPrefix { found } => FieldProblem::BadPrefixOrAddress { found },
+            other => other,
+        }),
+    }
+}
+
+fn mtu(faults: &mut Faults, written: Option<i64>, subnets: &[Subnet]) -> u16 {
+    let Some(found) = written else {
+        return MTU_DEFAULT;
+    };
+    let ipv6 = subnets
+        .iter()
+        .any(|subnet| matches!(subnet.prefix, IpNet::V6(_)));
+    let min = if ipv6 { MTU_MIN_V6 } else { MTU_MIN_V4 };
+    match u16::try_from(found) {
+        Ok(mtu) if (min..=MTU_MAX).contains(&mtu) => mtu,
+        _ => {
+            faults.push(
+                "spec.mtu",
+                FieldProblem::MtuRange {
+                    found,
+                    min,
+                    max: MTU_MAX,
+                    ipv6,
+                },
+            );
+            MTU_DEFAULT
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! What can be wrong with a field, in words that say what to write instead.
+
+use std::{fmt, net::IpAddr};
+
+use ipnet::IpNet;
+
+use crate::mac::ParseMacError;
+
+/// A field and what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {problem}")]
+pub struct FieldError {
+    /// Path of the field, as `spec.subnets[1]`.
+    pub path: String,
+    /// What is wrong with its value.
+    pub problem: FieldProblem,
+}
+
+/// Every error of one object, at least one, in the order of its fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldErrors(pub Vec<FieldError>);
+
+impl fmt::Display for FieldErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, error) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}{error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for FieldErrors {}
+
+/// What can be wrong with a value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FieldProblem {
+    /// Not a prefix.
+    #[error("\"{found}\" is not a prefix; write one as 10.10.0.0/24 or fd10:10::/64")]
+    BadPrefix {
+        /// The value as written.
+        found: String,
+    },
+    /// Not a prefix, and not an address either.
+    #[error("\"{found}\" is neither a prefix nor an address; write 10.10.0.200/29 or 10.10.0.7")]
+    BadPrefixOrAddress {
+        /// The value as written.
+        found: String,
+    },
+    /// An address with a length where a prefix belongs.
+    #[error("{found} has host bits set; write {network}")]
+    HostBits {
+        /// The value as written.
+        found: String,
+        /// The prefix that was probably meant.
+        network: IpNet,
+    },
+    /// A prefix that holds addresses no pod can have.
+    #[error("{prefix} overlaps {special} ({what}); choose a unicast prefix")]
+    SpecialPrefix {
+        /// The value.
+        prefix: IpNet,
+        /// The range it overlaps.
+        special: IpNet,
+        /// What that range is for.
+        what: &'static str,
+    },
+    /// Two subnets of one network share addresses.
+    #[error("{prefix} overlaps spec.subnets[{other_index}] {other}; remove one of them")]
+    SubnetOverlap {
+        /// The later subnet.
+        prefix: IpNet,
+        /// Place of the earlier one.
+        other_index: usize,
+        /// The earlier one.
+        other: IpNet,
+    },
+    /// A routed network without addresses.
+    #[error("mode L3 routes by address; list at least one subnet, or use mode L2")]
+    SubnetsRequired,
+    /// Gateway or exclude on a network without subnets.
+    #[error("needs spec.subnets; list a subnet or remove this field")]
+    WithoutSubnets,
+    /// Not an address.
+    #[error("\"{found}\" is not an IP address; write one as 10.10.0.1 or fd10:10::1")]
+    BadAddress {
+        /// The value as written.
+        found: String,
+    },
+    /// Not a gateway.
+    #[error("\"{found}\" is not a gateway; write None, First, or addresses inside spec.subnets")]
+    BadGateway {
+        /// The value as written.
+        found: String,
+    },
+    /// An address in none of the subnets.
+    #[error(
+        "{address} is in none of the subnets ({}); choose one inside",
+        list(subnets)
+    )]
+    OutsideSubnets {
+        /// The address.
+        address: IpAddr,
+        /// The subnets there are.
+        subnets: Vec<IpNet>,
+    },
+    /// A gateway on an address no host may have.
+    #[error("{address} is the {what} of {subnet}; choose another address")]
+    ReservedAddress {
+        /// The address.
+        address: IpAddr,
+        /// What it is.
+        what: &'static str,
+        /// The subnet it belongs to.
+        subnet: IpNet,
+    },
+    /// Two gateways for one subnet.
+    #[error("{address} is a second gateway of {subnet}, which has {first}; remove one of them")]
+    SecondGateway {
+        /// The later gateway.
+        address: IpAddr,
+        /// The subnet.
+        subnet: IpNet,
+        /// The earlier gateway.
+        first: IpAddr,
+    },
+    /// `First` on a subnet with one address.
+    #[error("{subnet} has one address, the gateway would leave none; use a larger subnet")]
+    NoRoomForGateway {
+        /// The subnet.
+        subnet: IpNet,
+    },
+    /// An exclude that is not inside one subnet.
+    #[error(
+        "{prefix} is not inside one of the subnets ({}); narrow or remove it",
+        list(subnets)
+    )]
+    ExcludeOutside {
+        /// The exclude.
+        prefix: IpNet,
+        /// The subnets there are.
+        subnets: Vec<IpNet>,
+    },
+    /// An MTU the protocol or the kernel does not allow.
+    #[error("{found} is out of range; write {min} to {max}{}", if *ipv6 {
+        " (IPv6 needs at least 1280, RFC 8200 §5)"
+    } else {
+        ""
+    })]
+    MtuRange {
+        /// The value as written.
+        found: i64,
+        /// The least allowed here.
+        min: u16,
+        /// The most allowed.
+        max: u16,
+        /// Whether IPv6 sets the minimum.
+        ipv6: bool,
+    },
+    /// A network id that does not fit 24 bits.
+    #[error("{found} is out of range; write 1 to 16777215, or remove it to have one allocated")]
+    NetworkIdRange {
+        /// The value as written.
+        found: i64,
+    },
+    /// A negative rate or burst.
+    #[error("{found} is negative; write bits (per second), or 0 for no limit")]
+    Negative {
+        /// The value as written.
+        found: i64,
+    },
+    /// A burst that limits nothing.
+    #[error("a burst without a rate limits nothing; set spec.{rate} too, or remove it")]
+    BurstWithoutRate {
+        /// The field of the rate.
+        rate: &'static str,
+    },
+    /// Not a MAC address.
+    #[error("{0}")]
+    BadMac(ParseMacError),
+    /// A MAC address an interface cannot own.
+    #[error("{found} is a group address or zero; choose a unicast one, as 02:00:00:00:00:2a")]
+    MacNotUnicast {
+        /// The address.
+        found: crate::MacAddr,
+    },
+    /// An address a pod cannot own.
+    #[error("{found} is not a unicast address a pod can have")]
+    AddressNotUnicast {
+        /// The address.
+        found: IpAddr,
+    },
+    /// A prefix length longer than the family has.
+    #[error(
+        "\"{found}\" is not an address with an optional length; write 10.10.0.42 or 10.10.0.42/24"
+    )]
+    BadIpRequest {
+        /// The value as written.
+        found: String,
+    },
+    /// The same address asked for twice.
+    #[error("{found} is requested twice; remove one")]
+    AddressTwice {
+        /// The address.
+        found: IpAddr,
+    },
+}
+
+fn list(subnets: &[IpNet]) -> String {
+    subnets
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(", ")
+}

@@ -1,0 +1,334 @@
+use super::*;
+use crate::parameters::{AttachmentParametersSpec, GatewaySpec, Mode, PodNetworkParametersSpec};
+
+fn l2(subnets: &[&str]) -> PodNetworkParametersSpec {
+    PodNetworkParametersSpec {
+        mode: Mode::L2,
+        subnets: subnets.iter().map(ToString::to_string).collect(),
+        gateway: GatewaySpec::None,
+        exclude: Vec::new(),
+        mtu: None,
+        network_id: None,
+        ingress_rate: None,
+        egress_rate: None,
+    }
+}
+
+fn gateway(addresses: &[&str]) -> GatewaySpec {
+    GatewaySpec::Addresses(addresses.iter().map(ToString::to_string).collect())
+}
+
+fn refusal(spec: &PodNetworkParametersSpec) -> String {
+    network("blue", spec).unwrap_err().to_string()
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+#[test]
+fn host_bits_are_refused_with_the_prefix_to_write() {
+    assert_eq!(
+        refusal(&l2(&["10.1.0.0/16", "10.0.0.1/24"])),
+        "spec.subnets[1]: 10.0.0.1/24 has host bits set; write 10.0.0.0/24"
+    );
+    assert_eq!(
+        refusal(&l2(&["fd00::1/64"])),
+        "spec.subnets[0]: fd00::1/64 has host bits set; write fd00::/64"
+    );
+}
+
+#[test]
+fn every_error_of_an_object_is_reported_at_once() {
+    let spec = PodNetworkParametersSpec {
+        mtu: Some(9),
+        network_id: Some(1 << 24),
+        ingress_rate: Some(-1),
+        ..l2(&["x", "10.0.0.0/8", "10.1.0.0/16"])
+    };
+    let errors = network("blue", &spec).unwrap_err();
+    let paths: Vec<_> = errors.0.iter().map(|error| error.path.as_str()).collect();
+    assert_eq!(
+        paths,
+        [
+            "spec.subnets[0]",
+            "spec.subnets[2]",
+            "spec.mtu",
+            "spec.networkID",
+            "spec.ingressRate"
+        ]
+    );
+}
+
+#[test]
+fn subnets_of_one_network_do_not_overlap() {
+    for pair in [
+        ["10.0.0.0/8", "10.0.0.0/8"],
+        ["10.0.0.0/8", "10.9.0.0/16"],
+        ["fd00::/64", "fd00::/48"],
+    ] {
+        assert!(
+            refusal(&l2(&pair)).starts_with("spec.subnets[1]:"),
+            "{pair:?}"
+        );
+    }
+    assert!(network("blue", &l2(&["10.0.0.0/24", "10.0.1.0/24", "fd00::/64"])).is_ok());
+}
+
+#[test]
+fn prefixes_no_pod_can_use_are_refused() {
+    for prefix in [
+        "127.0.0.0/16",
+        "224.0.0.0/24",
+        "0.0.0.0/0",
+        "::/0",
+        "::1/128",
+        "fe80::/64",
+        "ff02::/16",
+        "::ffff:0:0/96",
+        "255.255.255.255/32",
+    ] {
+        assert!(
+            network("blue", &l2(&[prefix])).is_err(),
+            "{prefix} was taken"
+        );
+    }
+    for prefix in [
+        "0.0.0.0/33",
+        "10.0.0.0",
+        "10.0.0.0/",
+        "fd00::/129",
+        "",
+        "10.0.0/24",
+    ] {
+        assert!(
+            refusal(&l2(&[prefix])).contains("is not a prefix"),
+            "{prefix}"
+        );
+    }
+}
+
+#[test]
+fn a_routed_network_needs_a_subnet_and_a_switched_one_does_not() {
+    assert!(network("blue", &l2(&[])).unwrap().subnets.is_empty());
+    let l3 = PodNetworkParametersSpec {
+        mode: Mode::L3,
+        ..l2(&[])
+    };
+    assert!(refusal(&l3).starts_with("spec.subnets: mode L3"));
+}
+
+#[test]
+fn first_is_the_first_address_a_host_may_have() {
+    for (prefix, want) in [
+        ("10.0.0.0/24", "10.0.0.1"),
+        ("10.0.0.4/30", "10.0.0.5"),
+        ("10.0.0.0/31", "10.0.0.0"),
+        ("fd00::/64", "fd00::1"),
+        ("fd00::2/127", "fd00::2"),
+    ] {
+        let spec = PodNetworkParametersSpec {
+            gateway: GatewaySpec::First,
+            ..l2(&[prefix])
+        };
+        assert_eq!(
+            network("blue", &spec).unwrap().subnets[0].gateway,
+            Some(ip(want)),
+            "{prefix}"
+        );
+    }
+    for prefix in ["10.0.0.0/32", "fd00::/128"] {
+        let spec = PodNetworkParametersSpec {
+            gateway: GatewaySpec::First,
+            ..l2(&[prefix])
+        };
+        assert!(refusal(&spec).starts_with("spec.gateway:"), "{prefix}");
+    }
+}
+
+#[test]
+fn explicit_gateways_are_host_addresses_one_in_a_subnet() {
+    let subnets = ["10.0.0.0/24", "fd00::/64"];
+    let spec = PodNetworkParametersSpec {
+        gateway: gateway(&["fd00::9", "10.0.0.254"]),
+        ..l2(&subnets)
+    };
+    let both = network("blue", &spec).unwrap();
+    assert_eq!(both.subnets[0].gateway, Some(ip("10.0.0.254")));
+    assert_eq!(both.subnets[1].gateway, Some(ip("fd00::9")));
+    for (bad, index) in [
+        (vec!["10.0.1.1"], 0),
+        (vec!["10.0.0.0"], 0),
+        (vec!["10.0.0.255"], 0),
+        (vec!["fd00::"], 0),
+        (vec!["Second"], 0),
+        (vec!["10.0.0.1", "10.0.0.2"], 1),
+    ] {
+        let spec = PodNetworkParametersSpec {
+            gateway: gateway(&bad),
+            ..l2(&subnets)
+        };
+        assert!(
+            refusal(&spec).starts_with(&format!("spec.gateway[{index}]:")),
+            "{bad:?}"
+        );
+    }
+}
+
+#[test]
+fn excludes_are_prefixes_or_addresses_inside_a_subnet() {
+    let exclude = |text: &str| PodNetworkParametersSpec {
+        exclude: vec![text.to_owned()],
+        ..l2(&["10.0.0.0/24", "fd00::/64"])
+    };
+    for (text, subnet, want) in [
+        ("10.0.0.200/29", 0, "10.0.0.200/29"),
+        ("10.0.0.7", 0, "10.0.0.7/32"),
+        ("fd00::8000:0:0:0/65", 1, "fd00::8000:0:0:0/65"),
+    ] {
+        let network = network("blue", &exclude(text)).unwrap();
+        assert_eq!(
+            network.subnets[subnet].exclude,
+            [want.parse().unwrap()],
+            "{text}"
+        );
+    }
+    for text in [
+        "10.0.1.0/24",
+        "10.0.0.0/23",
+        "10.0.0.201/29",
+        "x",
+        "fd01::1",
+    ] {
+        assert!(
+            refusal(&exclude(text)).starts_with("spec.exclude[0]:"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn gateway_and_exclude_need_subnets() {
+    let spec = PodNetworkParametersSpec {
+        gateway: GatewaySpec::First,
+        exclude: vec!["10.0.0.1".into()],
+        ..l2(&[])
+    };
+    assert_eq!(
+        refusal(&spec),
+        "spec.gateway: needs spec.subnets; list a subnet or remove this field; \
+         spec.exclude: needs spec.subnets; list a subnet or remove this field"
+    );
+}
+
+#[test]
+fn mtu_is_what_the_families_need() {
+    let with = |subnet: &str, mtu| PodNetworkParametersSpec {
+        mtu: Some(mtu),
+        ..l2(&[subnet])
+    };
+    for (subnet, mtu, ok) in [
+        ("10.0.0.0/8", 67, false),
+        ("10.0.0.0/8", 68, true),
+        ("10.0.0.0/8", 65521, true),
+        ("10.0.0.0/8", 65522, false),
+        ("10.0.0.0/8", 1 << 40, false),
+        ("10.0.0.0/8", -1, false),
+        ("fd00::/64", 1279, false),
+        ("fd00::/64", 1280, true),
+    ] {
+        let got = network("blue", &with(subnet, mtu));
+        assert_eq!(got.is_ok(), ok, "{subnet} {mtu}");
+        if let Ok(network) = got {
+            assert_eq!(i64::from(network.mtu), mtu);
+        }
+    }
+    assert_eq!(network("blue", &l2(&["fd00::/64"])).unwrap().mtu, 1500);
+}
+
+#[test]
+fn network_id_is_24_bits_and_not_zero() {
+    let with = |id| PodNetworkParametersSpec {
+        network_id: Some(id),
+        ..l2(&[])
+    };
+    for bad in [0, -1, 16_777_216, i64::MAX] {
+        assert!(refusal(&with(bad)).starts_with("spec.networkID:"), "{bad}");
+    }
+    for good in [1, 16_777_215] {
+        let id = network("blue", &with(good)).unwrap().id.unwrap();
+        assert_eq!(i64::from(id.get()), good);
+    }
+}
+
+#[test]
+fn a_request_is_unicast_and_each_address_once() {
+    let spec = |mac: Option<&str>, ips: &[&str]| AttachmentParametersSpec {
+        mac_request: mac.map(str::to_owned),
+        ip_requests: ips.iter().map(ToString::to_string).collect(),
+        ..AttachmentParametersSpec::default()
+    };
+    let good = spec(Some("02-00-00-00-00-2A"), &["10.0.0.42", "fd00::42/64"]);
+    let request = attachment_request(&good).unwrap();
+    assert_eq!(request.mac.unwrap().to_string(), "02:00:00:00:00:2a");
+    assert_eq!(request.ips[1].to_string(), "fd00::42/64");
+    assert_eq!(request.ips[0].prefix_len, None);
+    for mac in [
+        "ff:ff:ff:ff:ff:ff",
+        "01:00:5e:00:00:01",
+        "00:00:00:00:00:00",
+        "x",
+    ] {
+        let errors = attachment_request(&spec(Some(mac), &[])).unwrap_err();
+        assert_eq!(errors.0[0].path, "spec.macRequest", "{mac}");
+    }
+    for ips in [
+        vec!["10.0.0.1", "10.0.0.1/24"],
+        vec!["10.0.0.9", "224.0.0.1"],
+        vec!["10.0.0.9", "::1"],
+        vec!["10.0.0.9", "10.0.0.1/33"],
+        vec!["10.0.0.9", "fe80::1"],
+        vec!["10.0.0.9", ""],
+    ] {
+        let errors = attachment_request(&spec(None, &ips)).unwrap_err();
+        assert_eq!(errors.0[0].path, "spec.ipRequests[1]", "{ips:?}");
+    }
+}
+
+/// MEAS-01: a rate of 0 means unlimited.
+#[test]
+fn a_rate_of_zero_is_no_limit() {
+    let spec = AttachmentParametersSpec {
+        ingress_rate: Some(0),
+        egress_rate: Some(8),
+        ..AttachmentParametersSpec::default()
+    };
+    let bandwidth = attachment_request(&spec).unwrap().bandwidth;
+    assert_eq!(
+        (bandwidth.ingress_rate, bandwidth.egress_rate),
+        (None, Some(8))
+    );
+    assert!(bandwidth.is_limited());
+}
+
+#[test]
+fn own_limits_come_before_the_defaults() {
+    let own = Bandwidth {
+        ingress_rate: Some(1),
+        egress_burst: Some(9),
+        ..Bandwidth::default()
+    };
+    let defaults = Bandwidth {
+        ingress_rate: Some(5),
+        egress_rate: Some(6),
+        ..Bandwidth::default()
+    };
+    let merged = own.or(defaults);
+    assert_eq!(merged.ingress_rate, Some(1));
+    assert_eq!(
+        (merged.egress_rate, merged.egress_burst),
+        (Some(6), Some(9))
+    );
+    assert_eq!(merged.check_bursts(), Ok(()));
+    assert!(own.check_bursts().is_err());
+}

@@ -1,0 +1,226 @@
+//! `runtimeConfig`: what the runtime passes for the capabilities a configuration declares
+//! (CNI CONVENTIONS.md).
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::num::NonZeroU64;
+
+use crate::addr::{IpRequest, MacAddr};
+use crate::error::SpecError;
+use crate::fields::{Fields, parse_at, refused};
+
+/// The capability that carries all annotations of the pod (containerd, CRI-O; CNI-CAP-04).
+pub const CAP_POD_ANNOTATIONS: &str = "io.kubernetes.cri.pod-annotations";
+
+/// Capability arguments, matched without regard to case (CNI-CAP-03). Keys we do not know are
+/// ignored; keys we know and do not serve are kept, so that whoever serves can refuse them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RuntimeConfig {
+    /// `ips`: addresses wanted.
+    pub ips: Vec<IpRequest>,
+    /// `mac`: the MAC wanted; one that an interface may have.
+    pub mac: Option<MacAddr>,
+    /// `bandwidth`: limits, if any limit is set.
+    pub bandwidth: Option<Bandwidth>,
+    /// `portMappings`: host ports wanted.
+    pub port_mappings: Vec<PortMapping>,
+    /// [`CAP_POD_ANNOTATIONS`].
+    pub pod_annotations: BTreeMap<String, String>,
+    /// `cgroupPath`: the pod's cgroup.
+    pub cgroup_path: Option<String>,
+    /// `dns`: the pod's resolver settings.
+    pub dns: RuntimeDns,
+    /// `ipRanges`: one address out of each inner list.
+    pub ip_ranges: Vec<Vec<IpRange>>,
+    /// `deviceID`: a device the device plugin chose.
+    pub device_id: Option<String>,
+    /// `CNIDeviceInfoFile`: where to describe the device (device-info-spec).
+    pub device_info_file: Option<String>,
+}
+
+/// `bandwidth`: rates in bit/s, bursts in bits, from the container's seat: ingress is what it
+/// receives. 0 means unlimited and is `None` here (MEAS-01).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Bandwidth {
+    /// `ingressRate`, bit/s.
+    pub ingress_rate: Option<NonZeroU64>,
+    /// `ingressBurst`, bits.
+    pub ingress_burst: Option<NonZeroU64>,
+    /// `egressRate`, bit/s.
+    pub egress_rate: Option<NonZeroU64>,
+    /// `egressBurst`, bits.
+    pub egress_burst: Option<NonZeroU64>,
+}
+
+impl Bandwidth {
+    /// Whether any direction is limited; a burst without a rate limits nothing.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        self.ingress_rate.is_some() || self.egress_rate.is_some()
+    }
+}
+
+/// One entry of `portMappings`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortMapping {
+    /// `hostPort`.
+    pub host_port: u16,
+    /// `containerPort`.
+    pub container_port: u16,
+    /// `protocol` in lower case; `tcp` when missing.
+    pub protocol: String,
+    /// `hostIP`; empty counts as missing.
+    pub host_ip: Option<IpAddr>,
+}
+
+/// `dns`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RuntimeDns {
+    /// `servers`.
+    pub servers: Vec<String>,
+    /// `searches`.
+    pub searches: Vec<String>,
+    /// `options`.
+    pub options: Vec<String>,
+}
+
+/// One entry of `ipRanges`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IpRange {
+    /// `subnet`.
+    pub subnet: IpRequest,
+    /// `rangeStart`.
+    pub range_start: Option<IpAddr>,
+    /// `rangeEnd`.
+    pub range_end: Option<IpAddr>,
+    /// `gateway`.
+    pub gateway: Option<IpAddr>,
+}
+
+impl RuntimeConfig {
+    pub(crate) fn decode(fields: Option<&Fields<'_>>) -> Result<Self, SpecError> {
+        let Some(fields) = fields else {
+            return Ok(Self::default());
+        };
+        let dns = fields.object("dns")?;
+        let dns_list = |key| dns.as_ref().map_or(Ok(Vec::new()), |dns| dns.strings(key));
+        Ok(Self {
+            ips: fields.parsed_list("ips")?,
+            mac: fields
+                .string("mac")?
+                .map(|text| usable_mac(&fields.path("mac"), &text))
+                .transpose()?,
+            bandwidth: fields
+                .object("bandwidth")?
+                .map(|fields| bandwidth(&fields))
+                .transpose()?
+                .filter(|limits| *limits != Bandwidth::default()),
+            port_mappings: fields.objects("portMappings", port_mapping)?,
+            pod_annotations: annotations(fields)?,
+            cgroup_path: fields.string("cgroupPath")?,
+            dns: RuntimeDns {
+                servers: dns_list("servers")?,
+                searches: dns_list("searches")?,
+                options: dns_list("options")?,
+            },
+            ip_ranges: fields.elements("ipRanges", |path, value| {
+                let set = value
+                    .as_array()
+                    .ok_or_else(|| refused(&path, "a list of ranges", value))?;
+                set.iter()
+                    .enumerate()
+                    .map(|(index, range)| ip_range(&Fields::at(format!("{path}[{index}]"), range)?))
+                    .collect()
+            })?,
+            device_id: fields.string("deviceID")?,
+            device_info_file: fields.string("CNIDeviceInfoFile")?,
+        })
+    }
+}
+
+/// Reads a MAC that one interface may have.
+pub(crate) fn usable_mac(path: &str, text: &str) -> Result<MacAddr, SpecError> {
+    let mac: MacAddr = parse_at(path, text)?;
+    if mac.is_usable() {
+        return Ok(mac);
+    }
+    Err(SpecError::FieldValue {
+        path: path.to_owned(),
+        source: Box::new(SpecError::Mac {
+            value: text.to_owned(),
+            rule: "it is zero or a group address; the lowest bit of the first octet must be 0",
+        }),
+    })
+}
+
+fn bandwidth(fields: &Fields<'_>) -> Result<Bandwidth, SpecError> {
+    let limit = |key, expected| {
+        Ok::<_, SpecError>(
+            fields
+                .number::<u64>(key, expected)?
+                .and_then(NonZeroU64::new),
+        )
+    };
+    let rate = "a whole number of bits per second, 0 for unlimited";
+    let burst = "a whole number of bits, 0 for unlimited";
+    Ok(Bandwidth {
+        ingress_rate: limit("ingressRate", rate)?,
+        ingress_burst: limit("ingressBurst", burst)?,
+        egress_rate: limit("egressRate", rate)?,
+        egress_burst: limit("egressBurst", burst)?,
+    })
+}
+
+fn port_mapping(fields: &Fields<'_>) -> Result<PortMapping, SpecError> {
+    let port = |key| {
+        let port = fields.number::<u16>(key, "a port number, 0 to 65535")?;
+        fields.required(key, port)
+    };
+    Ok(PortMapping {
+        host_port: port("hostPort")?,
+        container_port: port("containerPort")?,
+        protocol: fields
+            .string("protocol")?
+            .map_or_else(|| "tcp".to_owned(), |text| text.to_ascii_lowercase()),
+        host_ip: ip(fields, "hostIP")?,
+    })
+}
+
+fn ip_range(fields: &Fields<'_>) -> Result<IpRange, SpecError> {
+    Ok(IpRange {
+        subnet: fields.required("subnet", fields.parsed("subnet")?)?,
+        range_start: ip(fields, "rangeStart")?,
+        range_end: ip(fields, "rangeEnd")?,
+        gateway: ip(fields, "gateway")?,
+    })
+}
+
+fn ip(fields: &Fields<'_>, key: &str) -> Result<Option<IpAddr>, SpecError> {
+    let Some(text) = fields.string(key)? else {
+        return Ok(None);
+    };
+    text.parse().map(Some).map_err(|_| SpecError::FieldValue {
+        path: fields.path(key),
+        source: Box::new(SpecError::Address {
+            value: text,
+            rule: "it is not an IPv4 or IPv6 address",
+        }),
+    })
+}
+
+/// Annotation keys are data: their case is kept.
+fn annotations(fields: &Fields<'_>) -> Result<BTreeMap<String, String>, SpecError> {
+    let Some(annotations) = fields.object(CAP_POD_ANNOTATIONS)? else {
+        return Ok(BTreeMap::new());
+    };
+    annotations
+        .object_map()
+        .iter()
+        .map(|(key, value)| {
+            let text = value
+                .as_str()
+                .ok_or_else(|| refused(&annotations.path(key), "a string", value))?;
+            Ok((key.clone(), text.to_owned()))
+        })
+        .collect()
+}

@@ -1,0 +1,305 @@
+//! What the frames say: requests to the agent and its replies.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+
+use crate::args::CniArgs;
+use crate::config::NetConf;
+use crate::error::{CniError, SpecError};
+use crate::id::{ContainerId, IfName};
+use crate::request::{Call, Command, Invocation, TraceContext};
+
+/// The version of the frame protocol, the key `v` of every message.
+pub const PROTOCOL_VERSION: u64 = 1;
+
+/// What can be asked of the agent; the connection carries one request and one reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// `cni`: a CNI command; the descriptor of the namespace travels beside it.
+    Cni(CniRequest),
+    /// `get`: a table for people.
+    Get(GetRequest),
+    /// `explain`: every decision taken for an attachment.
+    Explain(ExplainRequest),
+}
+
+/// A CNI command as the shim forwards it: parameters as given, stdin as it came.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct CniRequest {
+    /// `CNI_COMMAND`.
+    pub command: Command,
+    /// `CNI_CONTAINERID`; empty for `GC` and `STATUS`.
+    #[serde(rename = "containerID", default)]
+    pub container_id: String,
+    /// `CNI_NETNS`; may be empty.
+    #[serde(default)]
+    pub netns: String,
+    /// `CNI_IFNAME`; empty for `GC` and `STATUS`.
+    #[serde(default)]
+    pub ifname: String,
+    /// `CNI_ARGS`.
+    #[serde(default)]
+    pub args: String,
+    /// `CNI_PATH`.
+    #[serde(default)]
+    pub path: String,
+    /// W3C trace context.
+    #[serde(flatten)]
+    pub trace: TraceContext,
+    /// The network configuration, value for value as on stdin (CNI-CONF-07).
+    pub config: Box<RawValue>,
+}
+
+impl CniRequest {
+    /// The request for an invocation with this configuration.
+    #[must_use]
+    pub fn new(invocation: &Invocation, config: Box<RawValue>) -> Self {
+        let call = &invocation.call;
+        let key = call.key();
+        Self {
+            command: call.command(),
+            container_id: key.map(|key| key.container.to_string()).unwrap_or_default(),
+            netns: call.netns().unwrap_or_default().to_owned(),
+            ifname: key.map(|key| key.ifname.to_string()).unwrap_or_default(),
+            args: invocation.args.raw().to_owned(),
+            path: invocation.path.clone(),
+            trace: invocation.trace.clone(),
+            config,
+        }
+    }
+
+    /// The checked form; the agent trusts no shim to have checked.
+    ///
+    /// # Errors
+    /// As [`Invocation::from_env`], code 4.
+    pub fn invocation(&self) -> Result<Invocation, SpecError> {
+        Ok(Invocation {
+            call: Call::from_parts(self.command, &self.container_id, &self.netns, &self.ifname)?,
+            args: CniArgs::parse(&self.args),
+            path: self.path.clone(),
+            trace: self.trace.clone(),
+        })
+    }
+
+    /// The network configuration, read as the command needs it.
+    ///
+    /// # Errors
+    /// As [`NetConf::parse`].
+    pub fn conf(&self) -> Result<NetConf, SpecError> {
+        NetConf::parse(self.config.get(), self.command)
+    }
+}
+
+/// `config` may hold secrets of other plugins in annotations: only its length is shown.
+impl fmt::Debug for CniRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CniRequest")
+            .field("command", &self.command)
+            .field("container_id", &self.container_id)
+            .field("netns", &self.netns)
+            .field("ifname", &self.ifname)
+            .field("config_bytes", &self.config.get().len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for CniRequest {
+    fn eq(&self, other: &Self) -> bool {
+        self.command == other.command
+            && self.container_id == other.container_id
+            && self.netns == other.netns
+            && self.ifname == other.ifname
+            && self.args == other.args
+            && self.path == other.path
+            && self.trace == other.trace
+            && self.config.get() == other.config.get()
+    }
+}
+
+impl Eq for CniRequest {}
+
+/// `get`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GetRequest {
+    /// Which table.
+    pub what: GetWhat,
+}
+
+/// The tables there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GetWhat {
+    /// The networks the agent knows.
+    Networks,
+    /// The attachments it holds.
+    Attachments,
+    /// Who is where on which network.
+    Endpoints,
+    /// Dropped packets by reason and network.
+    Drops,
+}
+
+/// `explain`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainRequest {
+    /// The container.
+    pub container: ContainerId,
+    /// One of its interfaces, or all.
+    #[serde(default)]
+    pub ifname: Option<IfName>,
+}
+
+/// Only `v`, to be read before anything that another version may have changed.
+#[derive(Deserialize)]
+struct VersionKey {
+    #[serde(default)]
+    v: u64,
+}
+
+fn check_version(body: &[u8]) -> Result<(), SpecError> {
+    let VersionKey { v } =
+        serde_json::from_slice(body).map_err(|source| SpecError::FrameJson { source })?;
+    if v == PROTOCOL_VERSION {
+        Ok(())
+    } else {
+        Err(SpecError::FrameVersion { found: v })
+    }
+}
+
+#[derive(Serialize)]
+struct RequestOut<'a> {
+    v: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cni: Option<&'a CniRequest>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    get: Option<&'a GetRequest>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    explain: Option<&'a ExplainRequest>,
+}
+
+#[derive(Deserialize)]
+struct RequestIn {
+    cni: Option<CniRequest>,
+    get: Option<GetRequest>,
+    explain: Option<ExplainRequest>,
+}
+
+impl Request {
+    /// The body of the frame.
+    ///
+    /// # Errors
+    /// [`SpecError::FrameJson`] when it cannot be written as JSON.
+    pub fn to_body(&self) -> Result<Vec<u8>, SpecError> {
+        let mut out = RequestOut {
+            v: PROTOCOL_VERSION,
+            cni: None,
+            get: None,
+            explain: None,
+        };
+        match self {
+            Self::Cni(request) => out.cni = Some(request),
+            Self::Get(request) => out.get = Some(request),
+            Self::Explain(request) => out.explain = Some(request),
+        }
+        serde_json::to_vec(&out).map_err(|source| SpecError::FrameJson { source })
+    }
+
+    /// Reads the body of a frame.
+    ///
+    /// # Errors
+    /// [`SpecError::FrameJson`], [`SpecError::FrameVersion`], [`SpecError::FrameKind`].
+    pub fn from_body(body: &[u8]) -> Result<Self, SpecError> {
+        check_version(body)?;
+        let request: RequestIn =
+            serde_json::from_slice(body).map_err(|source| SpecError::FrameJson { source })?;
+        match (request.cni, request.get, request.explain) {
+            (Some(cni), None, None) => Ok(Self::Cni(cni)),
+            (None, Some(get), None) => Ok(Self::Get(get)),
+            (None, None, Some(explain)) => Ok(Self::Explain(explain)),
+            _ => Err(SpecError::FrameKind {
+                expected: "cni, get, explain",
+            }),
+        }
+    }
+}
+
+/// The agent's answer.
+#[derive(Debug, Clone)]
+pub enum Reply {
+    /// `ok`: what to print, `null` for nothing.
+    Ok(Box<RawValue>),
+    /// `error`: the CNI error to print.
+    Error(CniError),
+}
+
+#[derive(Serialize)]
+struct ReplyOut<'a> {
+    v: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ok: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a CniError>,
+}
+
+#[derive(Deserialize)]
+struct ReplyIn {
+    // `"ok": null` is an answer; only a missing key is none.
+    #[serde(default, deserialize_with = "present")]
+    ok: Option<Box<RawValue>>,
+    error: Option<CniError>,
+}
+
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(deserializer).map(Some)
+}
+
+impl Reply {
+    /// A successful answer with a value to print, or `&()` for nothing.
+    ///
+    /// # Errors
+    /// [`SpecError::FrameJson`] when the value cannot be written as JSON.
+    pub fn ok(value: &impl Serialize) -> Result<Self, SpecError> {
+        serde_json::value::to_raw_value(value)
+            .map(Self::Ok)
+            .map_err(|source| SpecError::FrameJson { source })
+    }
+
+    /// The body of the frame.
+    ///
+    /// # Errors
+    /// [`SpecError::FrameJson`] when it cannot be written as JSON.
+    pub fn to_body(&self) -> Result<Vec<u8>, SpecError> {
+        let (ok, error) = match self {
+            Self::Ok(value) => (Some(&**value), None),
+            Self::Error(error) => (None, Some(error)),
+        };
+        let out = ReplyOut {
+            v: PROTOCOL_VERSION,
+            ok,
+            error,
+        };
+        serde_json::to_vec(&out).map_err(|source| SpecError::FrameJson { source })
+    }
+
+    /// Reads the body of a frame.
+    ///
+    /// # Errors
+    /// [`SpecError::FrameJson`], [`SpecError::FrameVersion`], [`SpecError::FrameKind`].
+    pub fn from_body(body: &[u8]) -> Result<Self, SpecError> {
+        check_version(body)?;
+        let reply: ReplyIn =
+            serde_json::from_slice(body).map_err(|source| SpecError::FrameJson { source })?;
+        match (reply.ok, reply.error) {
+            (Some(value), None) => Ok(Self::Ok(value)),
+            (None, Some(error)) => Ok(Self::Error(error)),
+            _ => Err(SpecError::FrameKind {
+                expected: "ok, error",
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

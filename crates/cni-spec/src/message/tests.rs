@@ -1,0 +1,183 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::error::ErrorCode;
+use crate::frame::{FirstFrame, decode_frame, encode_frame};
+use crate::version::CniVersion;
+
+fn raw(text: &str) -> Box<RawValue> {
+    RawValue::from_string(text.to_owned()).unwrap()
+}
+
+fn body(value: &Value) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap()
+}
+
+#[test]
+fn a_cni_request_has_the_agreed_spelling() {
+    let env = |name: &str| {
+        Some(match name {
+            "CNI_COMMAND" => "ADD".to_owned(),
+            "CNI_CONTAINERID" => "c1".to_owned(),
+            "CNI_NETNS" => "/run/netns/x".to_owned(),
+            "CNI_IFNAME" => "net1".to_owned(),
+            "CNI_ARGS" => "A=1".to_owned(),
+            "CNI_PATH" => "/opt/cni/bin".to_owned(),
+            "TRACEPARENT" => "00-1-2-01".to_owned(),
+            _ => return None,
+        })
+    };
+    let invocation = Invocation::from_env(env).unwrap();
+    let request = CniRequest::new(&invocation, raw(r#"{"name":"blue"}"#));
+    let body = Request::Cni(request.clone()).to_body().unwrap();
+    assert_eq!(
+        serde_json::from_slice::<Value>(&body).unwrap(),
+        json!({"v": 1, "cni": {
+            "command": "ADD", "containerID": "c1", "netns": "/run/netns/x", "ifname": "net1",
+            "args": "A=1", "path": "/opt/cni/bin", "traceparent": "00-1-2-01",
+            "config": {"name": "blue"},
+        }})
+    );
+    assert_eq!(request.invocation().unwrap(), invocation);
+    assert_eq!(Request::from_body(&body).unwrap(), Request::Cni(request));
+}
+
+#[test]
+fn the_configuration_passes_byte_for_byte_cni_conf_07() {
+    let config = "{ \"big\" : 123456789012345678901234567890,\n \"f\":1.10, \"é\":\"\\u00e9\" }";
+    let text = format!(r#"{{"v":1,"cni":{{"command":"GC","config":{config}}}}}"#);
+    let Request::Cni(request) = Request::from_body(text.as_bytes()).unwrap() else {
+        panic!("not a CNI request");
+    };
+    assert_eq!(request.config.get(), config);
+    let again = Request::Cni(request).to_body().unwrap();
+    assert!(String::from_utf8(again).unwrap().contains(config));
+}
+
+#[test]
+fn get_and_explain_have_the_agreed_spelling() {
+    for (name, what) in [
+        ("networks", GetWhat::Networks),
+        ("attachments", GetWhat::Attachments),
+        ("endpoints", GetWhat::Endpoints),
+        ("drops", GetWhat::Drops),
+    ] {
+        let json = json!({"v": 1, "get": {"what": name}});
+        let request = Request::Get(GetRequest { what });
+        assert_eq!(Request::from_body(&body(&json)).unwrap(), request);
+        let written: Value = serde_json::from_slice(&request.to_body().unwrap()).unwrap();
+        assert_eq!(written, json);
+    }
+    let json = json!({"v": 1, "explain": {"container": "c1", "ifname": null}});
+    let request = Request::Explain(ExplainRequest {
+        container: ContainerId::new("c1").unwrap(),
+        ifname: None,
+    });
+    assert_eq!(Request::from_body(&body(&json)).unwrap(), request);
+    let json = json!({"v": 1, "explain": {"container": "c1", "ifname": "a/b"}});
+    assert!(Request::from_body(&body(&json)).is_err());
+}
+
+#[test]
+fn the_agent_checks_parameters_again() {
+    let json = json!({"v": 1, "cni": {"command": "ADD", "containerID": "../x", "netns": "/n",
+        "ifname": "net1", "config": {}}});
+    let Request::Cni(request) = Request::from_body(&body(&json)).unwrap() else {
+        panic!("not a CNI request");
+    };
+    assert_eq!(
+        request.invocation().unwrap_err().code(),
+        ErrorCode::INVALID_ENV
+    );
+}
+
+#[test]
+fn other_versions_and_kinds_are_refused() {
+    let version = |json| match Request::from_body(&body(&json)) {
+        Err(SpecError::FrameVersion { found }) => Some(found),
+        _ => None,
+    };
+    assert_eq!(version(json!({"v": 2, "cni": "something else"})), Some(2));
+    assert_eq!(version(json!({"get": {"what": "drops"}})), Some(0));
+    assert_eq!(version(json!([])), Some(0));
+    for json in [
+        json!({"v": 1}),
+        json!({"v": 1, "get": {"what": "drops"}, "explain": {"container": "c"}}),
+    ] {
+        let error = Request::from_body(&body(&json)).unwrap_err();
+        assert!(matches!(error, SpecError::FrameKind { .. }), "{json}");
+    }
+    for text in [
+        "",
+        "{",
+        "{\"v\":\"1\"}",
+        "{\"v\":1,\"get\":{\"what\":\"secrets\"}}",
+    ] {
+        let error = Request::from_body(text.as_bytes()).unwrap_err();
+        assert!(matches!(error, SpecError::FrameJson { .. }), "{text}");
+    }
+}
+
+#[test]
+fn null_is_an_answer_and_no_key_is_none() {
+    let reply = Reply::from_body(br#"{"v":1,"ok":null}"#).unwrap();
+    assert!(matches!(reply, Reply::Ok(value) if value.get() == "null"));
+    assert!(matches!(
+        Reply::from_body(br#"{"v":1}"#),
+        Err(SpecError::FrameKind { .. })
+    ));
+    assert!(matches!(
+        Reply::from_body(br#"{"v":1,"ok":1,"error":{"code":1,"msg":"m"}}"#),
+        Err(SpecError::FrameKind { .. })
+    ));
+    assert_eq!(
+        Reply::ok(&()).unwrap().to_body().unwrap(),
+        br#"{"v":1,"ok":null}"#
+    );
+}
+
+#[test]
+fn an_error_reply_keeps_all_four_fields() {
+    let error = CniError::new(
+        CniVersion::V0_4_0,
+        ErrorCode(100),
+        "pool exhausted",
+        "10.0.0.0/24",
+    );
+    let body = Reply::Error(error.clone()).to_body().unwrap();
+    assert!(matches!(Reply::from_body(&body).unwrap(), Reply::Error(read) if read == error));
+}
+
+proptest! {
+    #[test]
+    fn requests_round_trip_through_a_frame(
+        container in "[a-zA-Z0-9][a-zA-Z0-9_.-]{0,70}",
+        netns in "\\PC{0,40}",
+        ifname in "[a-z][a-z0-9]{0,14}",
+        args in "\\PC{0,40}",
+        traceparent in "[0-9a-f-]{0,55}",
+        number in any::<i64>(),
+    ) {
+        let request = Request::Cni(CniRequest {
+            command: Command::Del,
+            container_id: container,
+            netns,
+            ifname,
+            args,
+            path: String::new(),
+            trace: TraceContext { traceparent, ..TraceContext::default() },
+            config: raw(&format!("{{\"n\": {number}}}")),
+        });
+        let frame = encode_frame(&request.to_body().unwrap()).unwrap();
+        let FirstFrame { body, rest } = decode_frame(&frame).unwrap().unwrap();
+        prop_assert!(rest.is_empty());
+        prop_assert_eq!(Request::from_body(body).unwrap(), request);
+    }
+
+    #[test]
+    fn no_body_makes_the_readers_panic(body in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = Request::from_body(&body);
+        let _ = Reply::from_body(&body);
+    }
+}

@@ -1,0 +1,156 @@
+//! Reading and carrying over what the programs count.
+
+use std::fmt;
+
+use agent_common::counter::{Count, NetworkDropKey, PortCounters};
+use agent_common::drop::DropReason;
+use aya::maps::{MapData, MapError, PerCpuArray, PerCpuHashMap, PerCpuValues};
+use aya::util::nr_cpus;
+
+use crate::error::DatapathError;
+use crate::pod::Abi;
+
+/// Packets dropped for one reason on one network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DropCount {
+    /// Network; 0 for interfaces that are no port.
+    pub network: u32,
+    /// Why.
+    pub reason: DropReason,
+    /// How many.
+    pub count: Count,
+}
+
+/// The counters of the node.
+pub struct Counters {
+    pub(crate) ports: PerCpuArray<MapData, Abi<PortCounters>>,
+    pub(crate) network_drops: PerCpuHashMap<MapData, Abi<NetworkDropKey>, Abi<Count>>,
+    pub(crate) drops: PerCpuArray<MapData, Abi<Count>>,
+    pub(crate) root_misses: PerCpuArray<MapData, Abi<u64>>,
+}
+
+impl fmt::Debug for Counters {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Counters").finish_non_exhaustive()
+    }
+}
+
+impl Counters {
+    /// One port's traffic, all CPUs together.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or the id is beyond the node's ports.
+    pub fn port(&self, port_id: u16) -> Result<PortCounters, DatapathError> {
+        let values = self
+            .ports
+            .get(&u32::from(port_id), 0)
+            .map_err(DatapathError::map("read", "PORT_COUNTERS"))?;
+        Ok(values.iter().fold(PortCounters::default(), |sum, value| add_ports(sum, value.0)))
+    }
+
+    /// Zeroes a port's counters, before its id is handed out again.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn reset_port(&mut self, port_id: u16) -> Result<(), DatapathError> {
+        let zero = per_cpu(Abi(PortCounters::default()), "PORT_COUNTERS")?;
+        self.ports
+            .set(u32::from(port_id), zero, 0)
+            .map_err(DatapathError::map("write", "PORT_COUNTERS"))
+    }
+
+    /// Drops by network and reason, without those that are zero, and then what the network split
+    /// has lost for want of room, as network 0.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn drops(&self) -> Result<Vec<DropCount>, DatapathError> {
+        let mut found = Vec::new();
+        for entry in self.network_drops.iter() {
+            let (key, values) = entry.map_err(DatapathError::map("read", "NETWORK_DROPS"))?;
+            let Some(reason) = DropReason::from_number(key.0.reason) else { continue };
+            let count = values.iter().fold(Count::default(), |sum, value| add(sum, value.0));
+            found.push(DropCount { network: key.0.network, reason, count });
+        }
+        let mut misses = 0;
+        let per_cpu = self.root_misses.get(&0, 0);
+        for value in per_cpu.map_err(DatapathError::map("read", "ROOT_MISSES"))?.iter() {
+            misses += value.0;
+        }
+        if misses > 0 {
+            let count = Count { packets: misses, bytes: 0 };
+            found.push(DropCount { network: 0, reason: DropReason::NoProgram, count });
+        }
+        found.sort_by_key(|drop| (drop.network, drop.reason));
+        Ok(found)
+    }
+
+    /// Drops by reason on all networks together; exact whatever else is full.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn total_drops(&self, reason: DropReason) -> Result<Count, DatapathError> {
+        let values =
+            self.drops.get(&(reason as u32), 0).map_err(DatapathError::map("read", "DROPS"))?;
+        Ok(values.iter().fold(Count::default(), |sum, value| add(sum, value.0)))
+    }
+
+    /// Forgets the drops of a network that is gone.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn forget_network(&mut self, network: u32) -> Result<(), DatapathError> {
+        for reason in DropReason::ALL {
+            let key = Abi(NetworkDropKey { network, reason: *reason as u32 });
+            match self.network_drops.remove(&key) {
+                Ok(()) | Err(MapError::KeyNotFound) => {}
+                Err(MapError::SyscallError(error))
+                    if error.io_error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(DatapathError::map("write", "NETWORK_DROPS")(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over what older maps have counted.
+    pub(crate) fn inherit(&mut self, older: &Self) -> Result<(), DatapathError> {
+        let ports = older.ports.len().min(self.ports.len());
+        for index in 0..ports {
+            let read = older.ports.get(&index, 0);
+            let values = read.map_err(DatapathError::map("read", "PORT_COUNTERS"))?;
+            if values.iter().any(|value| value.0 != PortCounters::default()) {
+                let write = self.ports.set(index, values, 0);
+                write.map_err(DatapathError::map("write", "PORT_COUNTERS"))?;
+            }
+        }
+        for index in 0..older.drops.len().min(self.drops.len()) {
+            let read = older.drops.get(&index, 0);
+            let values = read.map_err(DatapathError::map("read", "DROPS"))?;
+            self.drops.set(index, values, 0).map_err(DatapathError::map("write", "DROPS"))?;
+        }
+        for entry in older.network_drops.iter() {
+            let (key, values) = entry.map_err(DatapathError::map("read", "NETWORK_DROPS"))?;
+            let write = self.network_drops.insert(key, values, 0);
+            write.map_err(DatapathError::map("write", "NETWORK_DROPS"))?;
+        }
+        Ok(())
+    }
+}
+
+fn per_cpu<T: aya::Pod>(value: T, name: &'static str) -> Result<PerCpuValues<T>, DatapathError> {
+    let cpus = nr_cpus().map_err(|(_, error)| DatapathError::pin("count CPUs for", name)(error))?;
+    PerCpuValues::try_from(vec![value; cpus]).map_err(DatapathError::pin("size values of", name))
+}
+
+fn add(sum: Count, other: Count) -> Count {
+    Count { packets: sum.packets + other.packets, bytes: sum.bytes + other.bytes }
+}
+
+fn add_ports(sum: PortCounters, other: PortCounters) -> PortCounters {
+    PortCounters {
+        from_pod: add(sum.from_pod, other.from_pod),
+        to_pod: add(sum.to_pod, other.to_pod),
+        dropped: add(sum.dropped, other.dropped),
+        flooded: add(sum.flooded, other.flooded),
+    }
+}

@@ -1,0 +1,36 @@
+//! Loads podnet's eBPF programs and owns their maps, links and pins.
+//!
+//! It knows how programs get behind the dispatcher, how map layouts change without losing a
+//! packet, and how to read counters. It refuses to know networks, attachments and addresses: it is
+//! told which entries to have. It opens no socket and changes no interface but for the program it
+//! attaches.
+//!
+//! ```no_run
+//! use datapath::{Datapath, Options};
+//! let mut datapath = Datapath::open(&Options::new("/sys/fs/bpf/podnet".into()))?;
+//! // … fill `datapath.tables()` …
+//! let retired = datapath.activate()?;
+//! retired.remove()?;
+//! # Ok::<(), datapath::DatapathError>(())
+//! ```
+
+mod counters;
+mod error;
+mod event;
+mod hook;
+mod object;
+mod open;
+mod pin;
+mod pod;
+mod table;
+mod trial;
+
+pub use counters::{Counters, DropCount};
+pub use error::DatapathError;
+pub use event::{Events, Sample};
+pub use hook::{Hook, HookKind};
+pub use object::{Layout, MapLayout};
+pub use open::{Datapath, Options, Retired};
+pub use pin::PinDir;
+pub use table::{Entries, Table, Tables};
+pub use trial::{Trial, TrialResult};

@@ -1,0 +1,359 @@
+//! Opening: load programs beside those that run, fill the maps, then flip.
+//!
+//! The dispatcher on the interfaces never changes. What it calls is one slot of `ROOT`, written
+//! last: one system call moves the node from the old programs and maps to the new ones, and no
+//! packet sees half of it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use agent_common::ABI_VERSION;
+use agent_common::map::{JUMP_ANSWER, JUMP_FLOOD, MAX_PORTS, ROOT_FROM_POD};
+use aya::maps::{Map, MapData, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf};
+use aya::programs::SchedClassifier;
+use aya::{Ebpf, EbpfLoader};
+
+use crate::counters::Counters;
+use crate::error::DatapathError;
+use crate::event::Events;
+use crate::hook::{DISPATCHER, Hook};
+use crate::object::{self, Layout};
+use crate::pin::PinDir;
+use crate::table::{Table, Tables};
+
+/// The maps that belong to the dispatcher, whatever the layout of the others.
+const ROOT_MAPS: [&str; 2] = ["ROOT", "ROOT_MISSES"];
+/// The program behind `ROOT_FROM_POD`.
+pub(crate) const FROM_POD: &str = "from_pod";
+const FLOOD: &str = "flood";
+const ANSWER: &str = "answer";
+
+/// What to open.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Directory of the pins, on a BPF file system.
+    pub bpffs: PathBuf,
+    /// The eBPF object to load instead of the one in this binary.
+    pub object: Option<PathBuf>,
+    /// Ports the node can have, 1..=65535.
+    pub max_ports: u16,
+}
+
+impl Options {
+    /// The object in this binary, at its own sizes.
+    pub fn new(bpffs: PathBuf) -> Self {
+        let max_ports = u16::try_from(MAX_PORTS).unwrap_or(u16::MAX);
+        Self { bpffs, object: None, max_ports }
+    }
+}
+
+/// The node's programs and maps.
+#[derive(Debug)]
+pub struct Datapath {
+    pins: PinDir,
+    generation: PathBuf,
+    jump: PathBuf,
+    programs: Ebpf,
+    tables: Tables,
+    counters: Counters,
+    hook: Hook,
+    adopted: bool,
+}
+
+/// Pins of programs and maps that packets no longer reach. Remove them a moment after the flip:
+/// programs that were running then may still use them.
+#[derive(Debug)]
+#[must_use]
+pub struct Retired {
+    paths: Vec<PathBuf>,
+}
+
+impl Retired {
+    /// Removes the pins.
+    ///
+    /// # Errors
+    /// When one cannot be removed.
+    pub fn remove(self) -> Result<(), DatapathError> {
+        for path in self.paths {
+            let removed =
+                if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            match removed {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(DatapathError::pin("remove", path)(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Datapath {
+    /// Loads the programs, on the maps that are pinned or on new ones when the layout has changed.
+    /// Packets are not touched before [`Self::activate`].
+    ///
+    /// # Errors
+    /// When the object is missing, the kernel refuses it, or a pin is not what it should be.
+    pub fn open(options: &Options) -> Result<Self, DatapathError> {
+        let object = object::bytes(options.object.as_ref())?;
+        let sizes = sizes(options.max_ports);
+        let layout = Layout::of(&object, &sizes)?;
+        let pins = PinDir::new(options.bpffs.clone());
+        pins.create()?;
+        let generation = pins.generation(ABI_VERSION, &digest(&layout));
+        let adopted = generation.join("PORTS").exists();
+        fs::create_dir_all(&generation).map_err(DatapathError::pin("create", &generation))?;
+        check_pins(&pins, &generation, &layout)?;
+        let jump = next_jump(&generation)?;
+        let mut programs = load(&object, &pins, &generation, &jump, &sizes)?;
+        let mut opened = Self {
+            tables: tables(&mut programs, &layout)?,
+            counters: counters(&mut programs)?,
+            hook: Hook::new(pins.clone()),
+            pins,
+            generation,
+            jump,
+            programs,
+            adopted,
+        };
+        opened.link_programs()?;
+        if !opened.adopted {
+            opened.inherit_counters()?;
+        }
+        Ok(opened)
+    }
+
+    /// True when the maps were there already, with what an agent before us has written.
+    pub fn adopted(&self) -> bool {
+        self.adopted
+    }
+
+    /// The maps to fill.
+    pub fn tables(&mut self) -> &mut Tables {
+        &mut self.tables
+    }
+
+    /// The counters.
+    pub fn counters(&mut self) -> &mut Counters {
+        &mut self.counters
+    }
+
+    /// Attaching to interfaces.
+    pub fn hook(&self) -> &Hook {
+        &self.hook
+    }
+
+    /// Takes the ring of samples; it can be taken once.
+    ///
+    /// # Errors
+    /// When it was taken before.
+    pub fn events(&mut self) -> Result<Events, DatapathError> {
+        let map = take(&mut self.programs, "EVENTS")?;
+        let ring = RingBuf::try_from(map).map_err(DatapathError::map("open", "EVENTS"))?;
+        Ok(Events { ring })
+    }
+
+    /// Sends every packet from now on through the programs and maps of this object.
+    ///
+    /// # Errors
+    /// When the kernel refuses; the node then forwards as before.
+    pub fn activate(&mut self) -> Result<Retired, DatapathError> {
+        let program = self.program(FROM_POD)?.fd().map_err(DatapathError::program("use", FROM_POD))?;
+        let program = program.try_clone().map_err(DatapathError::pin("use", FROM_POD))?;
+        let mut root = program_array(&self.pins.root().join("ROOT"), "ROOT")?;
+        root.set(ROOT_FROM_POD, &program, 0).map_err(DatapathError::map("write", "ROOT"))?;
+        let mut paths = self.pins.generations()?;
+        paths.retain(|path| *path != self.generation);
+        paths.extend(jumps(&self.generation)?.into_iter().map(|(_, path)| path));
+        paths.retain(|path| *path != self.jump);
+        Ok(Retired { paths })
+    }
+
+    pub(crate) fn program(&self, name: &'static str) -> Result<&SchedClassifier, DatapathError> {
+        let program = self.programs.program(name).ok_or(DatapathError::NoProgram { name })?;
+        program.try_into().map_err(DatapathError::program("use", name))
+    }
+
+    /// Fills the jump table of this set of programs.
+    fn link_programs(&mut self) -> Result<(), DatapathError> {
+        let mut jump = program_array(&self.jump, "JUMP")?;
+        for (slot, name) in [(JUMP_FLOOD, FLOOD), (JUMP_ANSWER, ANSWER)] {
+            let program = self.program(name)?.fd().map_err(DatapathError::program("use", name))?;
+            jump.set(slot, program, 0).map_err(DatapathError::map("write", "JUMP"))?;
+        }
+        Ok(())
+    }
+
+    fn inherit_counters(&mut self) -> Result<(), DatapathError> {
+        for older in self.pins.generations()? {
+            if older == self.generation {
+                continue;
+            }
+            // Maps of another shape are not worth failing for: counters then start at zero.
+            if let Ok(older) = counters_at(&older, &self.pins) {
+                self.counters.inherit(&older)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn sizes(max_ports: u16) -> [(&'static str, u32); 3] {
+    let ports = u32::from(max_ports);
+    [("PORTS", ports), ("PORT_COUNTERS", ports), ("STORM", ports)]
+}
+
+/// The digest of the maps that hold state; the dispatcher's and the jump table are not among them.
+fn digest(layout: &Layout) -> String {
+    let mut state = layout.clone();
+    state.0.retain(|name, _| !ROOT_MAPS.contains(&name.as_str()) && name != "JUMP");
+    state.digest()
+}
+
+fn check_pins(pins: &PinDir, generation: &Path, layout: &Layout) -> Result<(), DatapathError> {
+    for (name, expected) in &layout.0 {
+        let directory =
+            if ROOT_MAPS.contains(&name.as_str()) { pins.root() } else { generation.to_path_buf() };
+        let path = directory.join(name);
+        if !path.exists() {
+            continue;
+        }
+        let foreign = || DatapathError::ForeignMap { path: path.clone() };
+        let info = MapData::from_pin(&path).and_then(|map| map.info()).map_err(|_| foreign())?;
+        let same = info.map_type().is_ok_and(|kind| kind as u32 == expected.map_type)
+            && info.key_size() == expected.key_size
+            && info.value_size() == expected.value_size
+            && info.max_entries() == expected.max_entries;
+        if !same {
+            return Err(foreign());
+        }
+    }
+    Ok(())
+}
+
+/// The jump tables of a layout, by number.
+fn jumps(generation: &Path) -> Result<Vec<(u64, PathBuf)>, DatapathError> {
+    let entries = fs::read_dir(generation).map_err(DatapathError::pin("list", generation))?;
+    Ok(entries
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let number = entry.file_name().to_str()?.strip_prefix("jump-")?.parse().ok()?;
+            Some((number, entry.path()))
+        })
+        .collect())
+}
+
+/// A name no program set has had: the tables of those that run must stay as they are.
+fn next_jump(generation: &Path) -> Result<PathBuf, DatapathError> {
+    let last = jumps(generation)?.into_iter().map(|(number, _)| number).max().unwrap_or(0);
+    Ok(generation.join(format!("jump-{}", last + 1)))
+}
+
+fn load(
+    object: &[u8],
+    pins: &PinDir,
+    generation: &Path,
+    jump: &Path,
+    sizes: &[(&'static str, u32)],
+) -> Result<Ebpf, DatapathError> {
+    let mut loader = EbpfLoader::new();
+    loader.default_map_pin_directory(generation).map_pin_path("JUMP", jump);
+    for name in ROOT_MAPS {
+        loader.map_pin_path(name, pins.root().join(name));
+    }
+    for (name, size) in sizes {
+        loader.map_max_entries(name, *size);
+    }
+    let mut programs =
+        loader.load(object).map_err(|source| DatapathError::Load { source: Box::new(source) })?;
+    for name in [FROM_POD, FLOOD, ANSWER] {
+        load_program(&mut programs, name)?;
+    }
+    let dispatcher = pins.root().join(DISPATCHER);
+    if !dispatcher.exists() {
+        let program = load_program(&mut programs, DISPATCHER)?;
+        program.pin(&dispatcher).map_err(|source| DatapathError::PinObject {
+            path: dispatcher,
+            source: Box::new(source),
+        })?;
+    }
+    Ok(programs)
+}
+
+fn load_program<'a>(
+    programs: &'a mut Ebpf,
+    name: &'static str,
+) -> Result<&'a mut SchedClassifier, DatapathError> {
+    let program = programs.program_mut(name).ok_or(DatapathError::NoProgram { name })?;
+    let program: &mut SchedClassifier =
+        program.try_into().map_err(DatapathError::program("use", name))?;
+    program.load().map_err(DatapathError::program("load", name))?;
+    Ok(program)
+}
+
+fn take(programs: &mut Ebpf, name: &'static str) -> Result<Map, DatapathError> {
+    programs.take_map(name).ok_or(DatapathError::NoMap { name })
+}
+
+fn tables(programs: &mut Ebpf, layout: &Layout) -> Result<Tables, DatapathError> {
+    let size = |name: &str| layout.0.get(name).map_or(0, |map| map.max_entries);
+    Ok(Tables {
+        ports: Table::new("PORTS", size("PORTS"), take(programs, "PORTS")?)?,
+        port_addresses: Table::new(
+            "PORT_ADDRESSES",
+            size("PORT_ADDRESSES"),
+            take(programs, "PORT_ADDRESSES")?,
+        )?,
+        fdb: Table::new("FDB", size("FDB"), take(programs, "FDB")?)?,
+        endpoints: Table::new("ENDPOINTS", size("ENDPOINTS"), take(programs, "ENDPOINTS")?)?,
+        flood: Table::new("FLOOD", size("FLOOD"), take(programs, "FLOOD")?)?,
+    })
+}
+
+fn counters(programs: &mut Ebpf) -> Result<Counters, DatapathError> {
+    let mut map = |name: &'static str| take(programs, name).map(|map| (map, name));
+    let open = |(map, name): (Map, &'static str)| {
+        PerCpuArray::try_from(map).map_err(DatapathError::map("open", name))
+    };
+    Ok(Counters {
+        ports: open(map("PORT_COUNTERS")?)?,
+        drops: {
+            let (map, name) = map("DROPS")?;
+            PerCpuArray::try_from(map).map_err(DatapathError::map("open", name))?
+        },
+        network_drops: {
+            let (map, name) = map("NETWORK_DROPS")?;
+            PerCpuHashMap::try_from(map).map_err(DatapathError::map("open", name))?
+        },
+        root_misses: {
+            let (map, name) = map("ROOT_MISSES")?;
+            PerCpuArray::try_from(map).map_err(DatapathError::map("open", name))?
+        },
+    })
+}
+
+fn counters_at(generation: &Path, pins: &PinDir) -> Result<Counters, DatapathError> {
+    let map = |directory: &Path, name: &'static str| {
+        MapData::from_pin(directory.join(name))
+            .and_then(Map::from_map_data)
+            .map_err(DatapathError::map("open", name))
+    };
+    Ok(Counters {
+        ports: PerCpuArray::try_from(map(generation, "PORT_COUNTERS")?)
+            .map_err(DatapathError::map("open", "PORT_COUNTERS"))?,
+        drops: PerCpuArray::try_from(map(generation, "DROPS")?)
+            .map_err(DatapathError::map("open", "DROPS"))?,
+        network_drops: PerCpuHashMap::try_from(map(generation, "NETWORK_DROPS")?)
+            .map_err(DatapathError::map("open", "NETWORK_DROPS"))?,
+        root_misses: PerCpuArray::try_from(map(&pins.root(), "ROOT_MISSES")?)
+            .map_err(DatapathError::map("open", "ROOT_MISSES"))?,
+    })
+}
+
+fn program_array(path: &Path, name: &'static str) -> Result<ProgramArray<MapData>, DatapathError> {
+    MapData::from_pin(path)
+        .and_then(Map::from_map_data)
+        .and_then(ProgramArray::try_from)
+        .map_err(DatapathError::map("open", name))
+}

@@ -1,0 +1,143 @@
+//! Where things are pinned. Paths only, and the listing of what is there.
+//!
+//! ```text
+//! <bpffs>/root/{ROOT,ROOT_MISSES,d_pod}     the dispatcher and what it calls; never replaced
+//! <bpffs>/links/<ifindex>                   TCX links
+//! <bpffs>/v<ABI>-<layout digest>/<MAP>      the maps of one layout
+//! <bpffs>/v<ABI>-<layout digest>/jump-<n>   one set of programs
+//! ```
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, statfs};
+
+use crate::error::DatapathError;
+
+/// `BPF_FS_MAGIC` of `linux/magic.h`.
+const BPF_FS_MAGIC: u32 = 0xcafe_4a11;
+
+/// The directory everything is pinned under.
+#[derive(Debug, Clone)]
+pub struct PinDir {
+    base: PathBuf,
+}
+
+impl PinDir {
+    /// Names the directory without touching it.
+    pub fn new(base: PathBuf) -> Self {
+        Self { base }
+    }
+
+    /// Creates what is missing, readable by root only.
+    ///
+    /// # Errors
+    /// When the directory is not on a BPF file system.
+    pub fn create(&self) -> Result<(), DatapathError> {
+        let parent = self.base.ancestors().find(|path| path.exists()).unwrap_or(&self.base);
+        let is_bpffs = statfs(parent)
+            .is_ok_and(|stat| u32::try_from(stat.f_type).is_ok_and(|magic| magic == BPF_FS_MAGIC));
+        if !is_bpffs {
+            return Err(DatapathError::NotBpffs { path: self.base.clone() });
+        }
+        for path in [self.base.clone(), self.root(), self.links()] {
+            fs::create_dir_all(&path).map_err(DatapathError::pin("create", &path))?;
+        }
+        rustix::fs::chmod(&self.base, Mode::RWXU)
+            .map_err(|errno| DatapathError::pin("restrict", &self.base)(errno.into()))
+    }
+
+    /// The directory itself.
+    pub fn base(&self) -> &Path {
+        &self.base
+    }
+
+    pub(crate) fn root(&self) -> PathBuf {
+        self.base.join("root")
+    }
+
+    pub(crate) fn links(&self) -> PathBuf {
+        self.base.join("links")
+    }
+
+    pub(crate) fn link(&self, ifindex: u32) -> PathBuf {
+        self.links().join(ifindex.to_string())
+    }
+
+    pub(crate) fn generation(&self, abi: u32, digest: &str) -> PathBuf {
+        self.base.join(format!("v{abi}-{digest}"))
+    }
+
+    /// Directories of map layouts, whichever.
+    pub(crate) fn generations(&self) -> Result<Vec<PathBuf>, DatapathError> {
+        let entries = match fs::read_dir(&self.base) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(DatapathError::pin("list", &self.base)(error)),
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(DatapathError::pin("list", &self.base))?;
+            if entry.file_name().to_string_lossy().starts_with('v') {
+                found.push(entry.path());
+            }
+        }
+        Ok(found)
+    }
+
+    /// The interfaces that have a pinned link.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn linked(&self) -> Result<Vec<u32>, DatapathError> {
+        let path = self.links();
+        match fs::read_dir(&path) {
+            Ok(entries) => Ok(entries
+                .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+                .collect()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(DatapathError::pin("list", &path)(error)),
+        }
+    }
+
+    /// Every pin, files first: what [`Self::remove`] would remove.
+    ///
+    /// # Errors
+    /// When a directory cannot be read.
+    pub fn contents(&self) -> Result<Vec<PathBuf>, DatapathError> {
+        let mut found = Vec::new();
+        collect(&self.base, &mut found)?;
+        Ok(found)
+    }
+
+    /// Removes every pin and the directory. The programs stay attached where no link holds them.
+    ///
+    /// # Errors
+    /// When a pin cannot be removed.
+    pub fn remove(&self) -> Result<(), DatapathError> {
+        match fs::remove_dir_all(&self.base) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(DatapathError::pin("remove", &self.base)(error))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn collect(path: &Path, found: &mut Vec<PathBuf>) -> Result<(), DatapathError> {
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(DatapathError::pin("list", path)(error)),
+    };
+    for entry in entries {
+        let entry = entry.map_err(DatapathError::pin("list", path))?.path();
+        if entry.is_dir() {
+            collect(&entry, found)?;
+        } else {
+            found.push(entry);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,193 @@
+//! Maps the agent writes: what a network needs, as ordinary values.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use agent_common::endpoint::{Endpoint, EndpointKey, FdbKey};
+use agent_common::flood::{FloodKey, FloodPorts};
+use agent_common::port::{Port, PortAddressKey};
+use aya::maps::{HashMap, Map, MapData, MapError};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::error::DatapathError;
+use crate::pod::Abi;
+
+/// What a type needs to be a key or a value.
+pub trait Bytes: FromBytes + IntoBytes + Immutable + KnownLayout + Copy + 'static {}
+impl<T: FromBytes + IntoBytes + Immutable + KnownLayout + Copy + 'static> Bytes for T {}
+
+/// One hash map.
+pub struct Table<K: Bytes, V: Bytes> {
+    name: &'static str,
+    max_entries: u32,
+    map: HashMap<MapData, Abi<K>, Abi<V>>,
+}
+
+impl<K: Bytes, V: Bytes> fmt::Debug for Table<K, V> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Table").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl<K: Bytes + Ord, V: Bytes> Table<K, V> {
+    pub(crate) fn new(
+        name: &'static str,
+        max_entries: u32,
+        map: Map,
+    ) -> Result<Self, DatapathError> {
+        let map = HashMap::try_from(map).map_err(DatapathError::map("open", name))?;
+        Ok(Self { name, max_entries, map })
+    }
+
+    /// Sets an entry; the kernel replaces it as a whole.
+    ///
+    /// # Errors
+    /// [`DatapathError::MapFull`] when there is no room.
+    pub fn insert(&mut self, key: K, value: V) -> Result<(), DatapathError> {
+        match self.map.insert(Abi(key), Abi(value), 0) {
+            Err(MapError::SyscallError(error))
+                if matches!(error.io_error.raw_os_error(), Some(libc_errno::E2BIG | libc_errno::ENOSPC)) =>
+            {
+                Err(DatapathError::MapFull { name: self.name, max_entries: self.max_entries })
+            }
+            other => other.map_err(DatapathError::map("write", self.name)),
+        }
+    }
+
+    /// Removes an entry; one that is not there is removed already.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn remove(&mut self, key: &K) -> Result<(), DatapathError> {
+        match self.map.remove(&Abi(*key)) {
+            Err(MapError::KeyNotFound) => Ok(()),
+            Err(MapError::SyscallError(error))
+                if error.io_error.kind() == std::io::ErrorKind::NotFound =>
+            {
+                Ok(())
+            }
+            other => other.map_err(DatapathError::map("write", self.name)),
+        }
+    }
+
+    /// The entry with this key.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn get(&self, key: &K) -> Result<Option<V>, DatapathError> {
+        match self.map.get(&Abi(*key), 0) {
+            Ok(value) => Ok(Some(value.0)),
+            Err(MapError::KeyNotFound) => Ok(None),
+            Err(error) => Err(DatapathError::map("read", self.name)(error)),
+        }
+    }
+
+    /// Every entry.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn dump(&self) -> Result<BTreeMap<K, V>, DatapathError> {
+        self.map
+            .iter()
+            .map(|entry| entry.map(|(key, value)| (key.0, value.0)))
+            .collect::<Result<_, _>>()
+            .map_err(DatapathError::map("read", self.name))
+    }
+
+    /// Makes `new` of `old`: inserts, then nothing; removals are the other half.
+    fn add(&mut self, old: &BTreeMap<K, V>, new: &BTreeMap<K, V>) -> Result<(), DatapathError>
+    where
+        V: PartialEq,
+    {
+        for (key, value) in new {
+            if old.get(key) != Some(value) {
+                self.insert(*key, *value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn subtract(&mut self, old: &BTreeMap<K, V>, new: &BTreeMap<K, V>) -> Result<(), DatapathError> {
+        for key in old.keys() {
+            if !new.contains_key(key) {
+                self.remove(key)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The numbers the kernel answers with when a hash map has no room.
+mod libc_errno {
+    /// `Argument list too long`: a preallocated or counted map is at its size.
+    pub(super) const E2BIG: i32 = 7;
+    /// `No space left on device`: an LPM trie is.
+    pub(super) const ENOSPC: i32 = 28;
+}
+
+/// A set of entries, of one network or of all.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Entries {
+    /// `PORTS`, by host-side ifindex.
+    pub ports: BTreeMap<u32, Port>,
+    /// `PORT_ADDRESSES`.
+    pub port_addresses: BTreeMap<PortAddressKey, u32>,
+    /// `FDB`.
+    pub fdb: BTreeMap<FdbKey, Endpoint>,
+    /// `ENDPOINTS`.
+    pub endpoints: BTreeMap<EndpointKey, Endpoint>,
+    /// `FLOOD`.
+    pub flood: BTreeMap<FloodKey, FloodPorts>,
+}
+
+/// The maps that say who is where. The reconciler is their only writer.
+#[derive(Debug)]
+pub struct Tables {
+    /// Who sends on an interface.
+    pub ports: Table<u32, Port>,
+    /// Further addresses of ports.
+    pub port_addresses: Table<PortAddressKey, u32>,
+    /// Where a MAC address is.
+    pub fdb: Table<FdbKey, Endpoint>,
+    /// Where an IP address is.
+    pub endpoints: Table<EndpointKey, Endpoint>,
+    /// The ports of a network.
+    pub flood: Table<FloodKey, FloodPorts>,
+}
+
+impl Tables {
+    /// Everything that is in the maps.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn dump(&self) -> Result<Entries, DatapathError> {
+        Ok(Entries {
+            ports: self.ports.dump()?,
+            port_addresses: self.port_addresses.dump()?,
+            fdb: self.fdb.dump()?,
+            endpoints: self.endpoints.dump()?,
+            flood: self.flood.dump()?,
+        })
+    }
+
+    /// Turns `old`, which is in the maps, into `new`.
+    ///
+    /// A port may send only when the network knows where it is: `PORTS` is written last and, for
+    /// those that go, first. Between the two, what stays keeps forwarding.
+    ///
+    /// # Errors
+    /// On the first refusal; what has been done by then is part of neither set, so call again with
+    /// [`Self::dump`] as `old`.
+    pub fn apply(&mut self, old: &Entries, new: &Entries) -> Result<(), DatapathError> {
+        self.ports.subtract(&old.ports, &new.ports)?;
+        self.fdb.add(&old.fdb, &new.fdb)?;
+        self.endpoints.add(&old.endpoints, &new.endpoints)?;
+        self.port_addresses.add(&old.port_addresses, &new.port_addresses)?;
+        self.flood.add(&old.flood, &new.flood)?;
+        self.ports.add(&old.ports, &new.ports)?;
+        self.flood.subtract(&old.flood, &new.flood)?;
+        self.fdb.subtract(&old.fdb, &new.fdb)?;
+        self.endpoints.subtract(&old.endpoints, &new.endpoints)?;
+        self.port_addresses.subtract(&old.port_addresses, &new.port_addresses)
+    }
+}

@@ -1,0 +1,393 @@
+//! What can go wrong, named by what was tried and on which object.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+use thiserror::Error;
+
+use crate::netns::NetnsId;
+
+/// A link as an error names it: by the word the caller used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkId {
+    /// The kernel's index, in the namespace of the request.
+    Index(u32),
+    /// The interface name.
+    Name(String),
+}
+
+impl From<u32> for LinkId {
+    fn from(ifindex: u32) -> Self {
+        Self::Index(ifindex)
+    }
+}
+
+impl From<&str> for LinkId {
+    fn from(name: &str) -> Self {
+        Self::Name(name.to_owned())
+    }
+}
+
+impl fmt::Display for LinkId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Index(ifindex) => write!(f, "link {ifindex}"),
+            Self::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+/// The kernel's "no" to one netlink request: the errno and, when it gave one, its explanation
+/// (`NLMSGERR_ATTR_MSG`, Linux 4.12).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    errno: Errno,
+    message: Option<String>,
+}
+
+impl Refusal {
+    pub(crate) fn new(errno: Errno, message: Option<String>) -> Self {
+        Self { errno, message }
+    }
+
+    /// The error number.
+    pub fn errno(&self) -> Errno {
+        self.errno
+    }
+
+    /// The kernel's own words, if it had any.
+    pub fn message(&self) -> Option<&str> {
+        self.message.as_deref()
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", io::Error::from(self.errno))?;
+        match &self.message {
+            Some(message) => write!(f, ": {message}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// Every failure of this crate. Display names operation and object; the kernel's reason is the
+/// [`source`](std::error::Error::source), so print the chain.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The name breaks the kernel's rules (`dev_valid_name`).
+    #[error("interface name {name:?} cannot be used: {reason}")]
+    InvalidName {
+        /// The name as given.
+        name: String,
+        /// The rule it breaks.
+        reason: &'static str,
+    },
+    /// A link of that name is there already; nothing was changed.
+    #[error("interface name {name} is taken in the target namespace (by link {ifindex})")]
+    NameTaken {
+        /// The wanted name.
+        name: String,
+        /// Who has it.
+        ifindex: u32,
+    },
+    /// The alias is longer than the kernel's 255 bytes or holds a NUL.
+    #[error("link alias {alias:?} cannot be used: at most 255 bytes, none of them NUL")]
+    InvalidAlias {
+        /// The alias as given.
+        alias: String,
+    },
+    /// A change that no single request can make.
+    #[error("cannot change {link}: {reason}")]
+    InvalidChange {
+        /// The link.
+        link: LinkId,
+        /// What to do instead.
+        reason: &'static str,
+    },
+    /// `socket(2)` or one of its options.
+    #[error("cannot open a netlink socket")]
+    OpenSocket {
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The request did not reach the kernel.
+    #[error("cannot send a netlink request")]
+    Send {
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The answer did not arrive; whether the request was carried out is unknown.
+    #[error("cannot receive a netlink answer")]
+    Receive {
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel's answer could not be read.
+    #[error("netlink answer not understood: {what}")]
+    Malformed {
+        /// Which part.
+        what: &'static str,
+    },
+    /// The table kept changing while it was read (`NLM_F_DUMP_INTR`).
+    #[error("cannot list {what}: the table changed during each of {attempts} attempts")]
+    DumpInterrupted {
+        /// Which table.
+        what: &'static str,
+        /// How often it was tried.
+        attempts: u32,
+    },
+    /// `RTM_NEWLINK` for a veth pair.
+    #[error("cannot create veth pair {host} and {peer}")]
+    CreateVeth {
+        /// Name of the host end.
+        host: String,
+        /// Name of the other end.
+        peer: String,
+        /// The kernel's reason.
+        #[source]
+        source: Refusal,
+    },
+    /// `RTM_SETLINK`.
+    #[error("cannot change {link} ({change})")]
+    ChangeLink {
+        /// The link.
+        link: LinkId,
+        /// What was to change.
+        change: String,
+        /// The kernel's reason.
+        #[source]
+        source: Refusal,
+    },
+    /// `RTM_DELLINK`.
+    #[error("cannot delete {link}")]
+    DeleteLink {
+        /// The link.
+        link: LinkId,
+        /// The kernel's reason.
+        #[source]
+        source: Refusal,
+    },
+    /// `RTM_GETLINK` for one link.
+    #[error("cannot look up {link}")]
+    GetLink {
+        /// The link.
+        link: LinkId,
+        /// The kernel's reason.
+        #[source]
+        source: Refusal,
+    },
+    /// The link was there a moment ago.
+    #[error("{link} disappeared while it was being configured")]
+    LinkVanished {
+        /// The link.
+        link: LinkId,
+    },
+    /// A dump of links, addresses or routes.
+    #[error("cannot list {what}")]
+    List {
+        /// Which table.
+        what: &'static str,
+        /// The kernel's reason.
+        #[source]
+        source: Refusal,
+    },
+    /// `RTM_NEWADDR`.
+    #[error("cannot add address {address} to {link}")]
+    AddAddress {
+        /// Address and prefix length.
+        address: String,
+        /// The link.
+        link: LinkId,
+        /// The kernel's reason.
+        #[source]
+        source: Refusal,
+    },
+    /// `RTM_NEWROUTE`.
+    #[error("cannot add route {route} on {link}")]
+    AddRoute {
+        /// The route, in the words of `ip route`.
+        route: String,
+        /// The link.
+        link: LinkId,
+        /// The kernel's reason.
+        #[source]
+        source: Refusal,
+    },
+    /// The setting's name is not one of `net.ipv*.conf.*`.
+    #[error("sysctl {key:?} cannot be used: only a-z, 0-9 and _ may occur in it")]
+    InvalidSysctl {
+        /// The name as given.
+        key: String,
+    },
+    /// Reading or writing below `/proc/sys/net`.
+    #[error("cannot {action} {}", path.display())]
+    Sysctl {
+        /// `read` or `write VALUE to`.
+        action: String,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The descriptor is of something else.
+    #[error("the descriptor is not a network namespace: {what}")]
+    NotNetns {
+        /// What it is instead.
+        what: &'static str,
+    },
+    /// The namespace file cannot be opened.
+    #[error("cannot open network namespace {}", path.display())]
+    OpenNetns {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// `fstat(2)` and the like on a namespace descriptor.
+    #[error("cannot inspect a network namespace descriptor")]
+    InspectNetns {
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// `setns(2)`.
+    #[error("cannot enter network namespace {netns}")]
+    EnterNetns {
+        /// The namespace.
+        netns: NetnsId,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// `unshare(2)`.
+    #[error("cannot create a network namespace")]
+    CreateNetns {
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Binding a namespace to a file, or undoing it.
+    #[error("cannot {action} {}", path.display())]
+    NameNetns {
+        /// The step.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// No thread to enter the namespace with.
+    #[error("cannot start a thread to enter a network namespace")]
+    SpawnThread {
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The tokio runtime is going down and takes no more work.
+    #[error("the runtime is shutting down; the netlink request was not started")]
+    ShuttingDown,
+}
+
+impl Error {
+    /// The error number behind this error, if a system call or the kernel's answer gave one.
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            Self::CreateVeth { source, .. }
+            | Self::ChangeLink { source, .. }
+            | Self::DeleteLink { source, .. }
+            | Self::GetLink { source, .. }
+            | Self::List { source, .. }
+            | Self::AddAddress { source, .. }
+            | Self::AddRoute { source, .. } => Some(source.errno()),
+            Self::OpenSocket { source }
+            | Self::Send { source }
+            | Self::Receive { source }
+            | Self::Sysctl { source, .. }
+            | Self::OpenNetns { source, .. }
+            | Self::InspectNetns { source }
+            | Self::EnterNetns { source, .. }
+            | Self::CreateNetns { source }
+            | Self::NameNetns { source, .. }
+            | Self::SpawnThread { source } => Errno::from_io_error(source),
+            Self::InvalidName { .. }
+            | Self::NameTaken { .. }
+            | Self::InvalidAlias { .. }
+            | Self::InvalidChange { .. }
+            | Self::Malformed { .. }
+            | Self::DumpInterrupted { .. }
+            | Self::LinkVanished { .. }
+            | Self::InvalidSysctl { .. }
+            | Self::NotNetns { .. }
+            | Self::ShuttingDown => None,
+        }
+    }
+
+    /// What was to be made is there already (link name, address, route, namespace file).
+    pub fn is_exists(&self) -> bool {
+        matches!(self, Self::NameTaken { .. }) || self.errno() == Some(Errno::EXIST)
+    }
+
+    /// What was to be used is not there (any more).
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::LinkVanished { .. })
+            || matches!(
+                self.errno(),
+                Some(Errno::NODEV | Errno::NOENT | Errno::SRCH)
+            )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_operation_object_and_reason() {
+        let error = Error::AddAddress {
+            address: "10.1.2.3/24".to_owned(),
+            link: "net1".into(),
+            source: Refusal::new(Errno::EXIST, Some("Address already assigned".to_owned())),
+        };
+        assert_eq!(error.to_string(), "cannot add address 10.1.2.3/24 to net1");
+        let reason = std::error::Error::source(&error)
+            .expect("a source")
+            .to_string();
+        assert!(reason.starts_with("File exists"), "{reason}");
+        assert!(reason.ends_with(": Address already assigned"), "{reason}");
+        assert!(error.is_exists() && !error.is_gone());
+    }
+
+    #[test]
+    fn a_taken_name_counts_as_existing() {
+        let error = Error::NameTaken {
+            name: "net1".to_owned(),
+            ifindex: 2,
+        };
+        assert!(error.is_exists());
+        assert_eq!(error.errno(), None);
+    }
+
+    #[test]
+    fn a_missing_device_counts_as_gone() {
+        let source = Refusal::new(Errno::NODEV, None);
+        assert!(
+            Error::DeleteLink {
+                link: 7.into(),
+                source
+            }
+            .is_gone()
+        );
+        assert!(Error::LinkVanished { link: 7.into() }.is_gone());
+    }
+}

@@ -1,0 +1,60 @@
+//! Makes, moves, configures and removes kernel network links, and is the only crate that speaks
+//! netlink or enters a network namespace.
+//!
+//! It knows nothing of Kubernetes, CNI, BPF or where an address came from: plain values in, plain
+//! values out. It keeps no state; the kernel is the state.
+//!
+//! Two layers:
+//!
+//! - [`Connection`]: one netlink socket, blocking calls. A call is one or two system calls long.
+//! - [`Netlink`]: a cheap handle for one namespace for async callers. It runs each call on tokio's
+//!   blocking pool with a connection of its own, because removing a network device holds its caller
+//!   for milliseconds of RCU grace period and must neither stall a tokio worker nor queue other
+//!   requests behind it.
+//!
+//! Entering a namespace always happens on a thread that is made for it and ends afterwards
+//! ([`Netns::enter`], [`Netns::run_in`]): no thread is ever left in a foreign namespace.
+//!
+//! Everything works on Linux 5.10.
+//!
+//! ```no_run
+//! # async fn example(fd: std::os::fd::OwnedFd) -> Result<(), netdev::Error> {
+//! use netdev::{Address, LinkLocal, Netlink, Netns, PodEnd, VethSpec};
+//!
+//! let host = Netlink::current()?;
+//! let pair = host.create_veth(VethSpec::new("pn0a", "pn0b")).await?;
+//! let pod = Netns::from_fd(fd)?;
+//! let mut end = PodEnd::new("net1");
+//! end.addresses = vec![Address::new("10.10.0.5".parse().expect("an address"), 24)];
+//! end.link_local = LinkLocal::Eui64;
+//! let placed = host.place_pod_end(&pod, pair.peer_ifindex, end).await?;
+//! host.set_up(pair.host_ifindex).await?;
+//! println!("net1 has ifindex {}", placed.ifindex);
+//! # Ok(())
+//! # }
+//! ```
+
+mod address;
+mod connection;
+mod error;
+mod link;
+mod monitor;
+mod netlink;
+mod netns;
+mod pod;
+mod route;
+pub mod sysctl;
+mod wire;
+
+pub use crate::address::{Address, AddressState, link_local};
+pub use crate::connection::Connection;
+pub use crate::error::{Error, LinkId, Refusal};
+pub use crate::link::{
+    AddrGenMode, Link, LinkChange, LinkFilter, Mac, VethPair, VethSpec, check_name,
+};
+pub use crate::monitor::{LinkEvent, LinkMonitor};
+pub use crate::netlink::Netlink;
+pub use crate::netns::{NamedNetns, Netns, NetnsId};
+pub use crate::pod::{LinkLocal, PlacedEnd, PodEnd};
+pub use crate::route::{Route, RouteScope};
+pub use crate::sysctl::{Family, Sysctl};

@@ -1,0 +1,112 @@
+//! Link changes as the kernel announces them.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+
+use netlink_sys::protocols::NETLINK_ROUTE;
+use netlink_sys::{AsyncSocket, AsyncSocketExt, SocketAddr, TokioSocket};
+use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
+
+use crate::error::Error;
+use crate::link::Link;
+use crate::wire;
+
+/// `RTMGRP_LINK`, the group RTNLGRP_LINK as a bit of `nl_groups`.
+const RTMGRP_LINK: u32 = 1;
+/// Room for a thousand announcements or so.
+const SOCKET_BUFFER: usize = 2 * 1024 * 1024;
+/// Announcements are one datagram each, a few KiB at most.
+const RECEIVE_BUFFER: usize = 32 * 1024;
+
+/// Something happened to a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkEvent {
+    /// It appeared or changed; this is its state now.
+    Changed(Link),
+    /// It was deleted or moved to another namespace.
+    Removed {
+        /// Its index here, free to be used again from now on.
+        ifindex: u32,
+        /// Its name.
+        name: String,
+    },
+    /// Events were lost because they came faster than they were read: list the links anew.
+    Overrun,
+}
+
+/// The stream of [`LinkEvent`]s of one namespace; see [`Netlink::monitor`](crate::Netlink::monitor).
+pub struct LinkMonitor {
+    socket: TokioSocket,
+    buffer: Vec<u8>,
+    queue: VecDeque<LinkEvent>,
+}
+
+impl LinkMonitor {
+    /// Opens the socket in the calling thread's namespace and registers it with the tokio runtime
+    /// the thread is in.
+    pub(crate) fn open() -> Result<Self, Error> {
+        let open = || -> io::Result<TokioSocket> {
+            let mut socket = TokioSocket::new(NETLINK_ROUTE)?;
+            let inner = socket.socket_mut();
+            // Needs CAP_NET_ADMIN; with the default size there are just more overruns.
+            let _ = set_socket_recv_buffer_size_force(&*inner, SOCKET_BUFFER);
+            inner.bind(&SocketAddr::new(0, RTMGRP_LINK))?;
+            Ok(socket)
+        };
+        Ok(Self {
+            socket: open().map_err(|source| Error::OpenSocket { source })?,
+            buffer: Vec::with_capacity(RECEIVE_BUFFER),
+            queue: VecDeque::new(),
+        })
+    }
+
+    /// The next event. May be dropped and called again without losing one.
+    ///
+    /// # Errors
+    /// [`Error::Receive`]; the monitor should be replaced then.
+    pub async fn next(&mut self) -> Result<LinkEvent, Error> {
+        loop {
+            if let Some(event) = self.queue.pop_front() {
+                return Ok(event);
+            }
+            self.buffer.clear();
+            match self.socket.recv_from(&mut self.buffer).await {
+                // Only the kernel, port 0, is heard.
+                Ok(from) if from.port_number() != 0 => {}
+                Ok(_) => self.queue.extend(events(&self.buffer)),
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::NOBUFS) => {
+                    return Ok(LinkEvent::Overrun);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(Error::Receive { source }),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for LinkMonitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LinkMonitor")
+            .field("queue", &self.queue)
+            .finish_non_exhaustive()
+    }
+}
+
+fn events(datagram: &[u8]) -> impl Iterator<Item = LinkEvent> {
+    wire::messages(datagram)
+        // Bridges announce their ports under AF_BRIDGE as well; AF_UNSPEC is the link itself.
+        .filter(|message| message.body.first() == Some(&0))
+        .filter_map(|message| {
+            let link = Link::parse(message.body)?;
+            match message.kind {
+                wire::RTM_NEWLINK => Some(LinkEvent::Changed(link)),
+                wire::RTM_DELLINK => Some(LinkEvent::Removed {
+                    ifindex: link.ifindex,
+                    name: link.name,
+                }),
+                _ => None,
+            }
+        })
+}

@@ -1,0 +1,271 @@
+//! Async access to one namespace.
+
+use std::panic::resume_unwind;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::runtime::Handle;
+use tokio::task::spawn_blocking;
+
+use crate::address::{Address, AddressState};
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::link::{Link, LinkChange, LinkFilter, VethPair, VethSpec};
+use crate::monitor::LinkMonitor;
+use crate::netns::Netns;
+use crate::pod::{self, PlacedEnd, PodEnd};
+use crate::route::Route;
+
+/// Connections kept open between calls; bursts open more and close them again.
+const IDLE_MAX: usize = 4;
+
+/// Netlink in one network namespace, for async code. Cheap to clone; clones share sockets.
+///
+/// Each call takes a socket of its own, so calls do not wait for one another (they still meet at
+/// the kernel's RTNL lock). A call that was started is carried out even if its future is dropped.
+#[derive(Clone, Debug)]
+pub struct Netlink {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    netns: Netns,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl Shared {
+    fn open(&self) -> Result<Connection, Error> {
+        if self.netns.same_as_current()? {
+            return Connection::open();
+        }
+        self.netns.run_in(Connection::open)?
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&mut Connection) -> Result<T, Error>) -> Result<T, Error> {
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = idle().pop();
+        let mut connection = taken.map_or_else(|| self.open(), Ok)?;
+        let outcome = f(&mut connection);
+        if !connection.is_broken() {
+            let mut idle = idle();
+            if idle.len() < IDLE_MAX {
+                idle.push(connection);
+            }
+        }
+        outcome
+    }
+}
+
+impl Netlink {
+    /// The calling thread's namespace.
+    ///
+    /// # Errors
+    /// [`Error::OpenSocket`], [`Error::OpenNetns`].
+    pub fn current() -> Result<Self, Error> {
+        Self::in_netns(&Netns::current()?)
+    }
+
+    /// Another namespace. Entered once per socket, by a thread that ends at once.
+    ///
+    /// # Errors
+    /// [`Error::OpenSocket`], [`Error::EnterNetns`].
+    pub fn in_netns(netns: &Netns) -> Result<Self, Error> {
+        let shared = Shared {
+            netns: netns.clone(),
+            idle: Mutex::default(),
+        };
+        // Opened now so that a lack of rights shows here and not at the first call.
+        shared.with(|_| Ok(()))?;
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// The namespace.
+    pub fn netns(&self) -> &Netns {
+        &self.shared.netns
+    }
+
+    /// Runs several calls on one connection in one hop to the blocking pool, which is cheaper than
+    /// one hop for each.
+    ///
+    /// # Errors
+    /// Those of `f`; [`Error::ShuttingDown`].
+    ///
+    /// # Panics
+    /// If `f` does, and outside a tokio runtime.
+    pub async fn with<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut Connection) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let shared = Arc::clone(&self.shared);
+        match spawn_blocking(move || shared.with(f)).await {
+            Ok(outcome) => outcome,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => resume_unwind(panic),
+                Err(_) => Err(Error::ShuttingDown),
+            },
+        }
+    }
+
+    /// [`Connection::create_veth`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn create_veth(&self, spec: VethSpec) -> Result<VethPair, Error> {
+        self.with(move |connection| connection.create_veth(&spec))
+            .await
+    }
+
+    /// [`Connection::reconfigure`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn reconfigure(&self, ifindex: u32, change: LinkChange) -> Result<(), Error> {
+        self.with(move |connection| connection.reconfigure(ifindex, &change))
+            .await
+    }
+
+    /// [`Connection::set_up`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn set_up(&self, ifindex: u32) -> Result<(), Error> {
+        self.with(move |connection| connection.set_up(ifindex))
+            .await
+    }
+
+    /// [`Connection::delete`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn delete(&self, ifindex: u32) -> Result<bool, Error> {
+        self.with(move |connection| connection.delete(ifindex))
+            .await
+    }
+
+    /// [`Connection::delete_by_name`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn delete_by_name(&self, name: &str) -> Result<bool, Error> {
+        let name = name.to_owned();
+        self.with(move |connection| connection.delete_by_name(&name))
+            .await
+    }
+
+    /// [`Connection::by_name`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn by_name(&self, name: &str) -> Result<Option<Link>, Error> {
+        let name = name.to_owned();
+        self.with(move |connection| connection.by_name(&name)).await
+    }
+
+    /// [`Connection::by_index`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn by_index(&self, ifindex: u32) -> Result<Option<Link>, Error> {
+        self.with(move |connection| connection.by_index(ifindex))
+            .await
+    }
+
+    /// [`Connection::list`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn list(&self, filter: LinkFilter) -> Result<Vec<Link>, Error> {
+        self.with(move |connection| connection.list(&filter)).await
+    }
+
+    /// [`Connection::add_address`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn add_address(&self, ifindex: u32, address: Address) -> Result<(), Error> {
+        self.with(move |connection| connection.add_address(ifindex, address))
+            .await
+    }
+
+    /// [`Connection::addresses`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn addresses(&self, ifindex: u32) -> Result<Vec<AddressState>, Error> {
+        self.with(move |connection| connection.addresses(ifindex))
+            .await
+    }
+
+    /// [`Connection::add_route`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn add_route(&self, route: Route) -> Result<(), Error> {
+        self.with(move |connection| connection.add_route(&route))
+            .await
+    }
+
+    /// [`Connection::routes`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn routes(&self, ifindex: u32) -> Result<Vec<Route>, Error> {
+        self.with(move |connection| connection.routes(ifindex))
+            .await
+    }
+
+    /// Moves the link `ifindex` of this namespace to the pod's and makes it ready there: name is
+    /// free, move with name, MAC, MTU and alias, settings, addresses, up, routes. One thread, one
+    /// visit, one socket in the pod, six requests' round trips at most.
+    ///
+    /// # Errors
+    /// [`Error::NameTaken`]: nothing was changed. [`Error::EnterNetns`]: neither. Any other: the
+    /// link may be on either side and half configured; delete it by its host end.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn place_pod_end(
+        &self,
+        netns: &Netns,
+        ifindex: u32,
+        end: PodEnd,
+    ) -> Result<PlacedEnd, Error> {
+        let shared = Arc::clone(&self.shared);
+        let target = netns.clone();
+        netns
+            .enter(move || shared.with(|host| pod::place(host, &target, ifindex, &end)))
+            .await?
+    }
+
+    /// Watches this namespace's links. Only what happens after the call is seen: call it first,
+    /// then [`list`](Self::list).
+    ///
+    /// # Errors
+    /// [`Error::OpenSocket`], [`Error::EnterNetns`].
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn monitor(&self) -> Result<LinkMonitor, Error> {
+        if self.shared.netns.same_as_current()? {
+            return LinkMonitor::open();
+        }
+        let runtime = Handle::current();
+        self.shared.netns.run_in(|| {
+            let _inside = runtime.enter();
+            LinkMonitor::open()
+        })?
+    }
+}
+
+impl Netns {
+    /// Configures a link that is in this namespace already, down and bare: MAC, MTU, alias,
+    /// settings, addresses, up, routes, in one visit.
+    ///
+    /// # Errors
+    /// [`Error::LinkVanished`] if there is none of that name; else the first step that failed.
+    pub async fn configure_pod_end(&self, end: PodEnd) -> Result<PlacedEnd, Error> {
+        self.enter(move || pod::configure(&end)).await?
+    }
+}

@@ -1,0 +1,82 @@
+//! `cargo xtask build`: the agent with its eBPF object inside, and the static CNI binary.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+use crate::build_ebpf;
+use crate::step::{execute, say};
+use crate::workspace;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Optimised binaries in target/release instead of target/debug
+    #[arg(long)]
+    release: bool,
+}
+
+/// What a build leaves; all paths are absolute.
+pub(crate) struct Built {
+    /// `podnet-agent`, the eBPF object embedded.
+    pub(crate) agent: PathBuf,
+    /// `podnet`, the CNI binary, without an interpreter: it must run in any host's file system.
+    pub(crate) cni: PathBuf,
+    /// The object by itself, for tests that load it without the agent.
+    pub(crate) object: PathBuf,
+}
+
+impl Built {
+    /// Tells a test where the binaries are.
+    pub(crate) fn describe_to(&self, command: &mut Command) {
+        command
+            .env("PODNET_AGENT", &self.agent)
+            .env("PODNET_CNI", &self.cni)
+            .env("PODNET_EBPF_OBJECT", &self.object);
+    }
+}
+
+/// Builds everything.
+pub(crate) fn run(options: &Options) -> Result<Built> {
+    everything(options.release)
+}
+
+/// Builds everything, for `run` and for the verbs that test the result.
+pub(crate) fn everything(release: bool) -> Result<Built> {
+    let object = workspace::ebpf_object();
+    build_ebpf::object(&object)?;
+    let profile: &[&str] = if release { &["--release"] } else { &[] };
+    say("building podnet-agent");
+    execute(
+        workspace::cargo(["build", "--package", "agent", "--bin", "podnet-agent"])
+            .args(profile)
+            .env("PODNET_EBPF_OBJECT", &object),
+    )?;
+    say("building podnet (static)");
+    execute(
+        workspace::cargo(["rustc", "--package", "cni", "--bin", "podnet"])
+            .args(profile)
+            .args(["--", "-C", "target-feature=+crt-static"]),
+    )?;
+    let dir = workspace::target().join(if release { "release" } else { "debug" });
+    let built = Built {
+        agent: dir.join("podnet-agent"),
+        cni: dir.join("podnet"),
+        object,
+    };
+    require_static(&built.cni)?;
+    say(format!(
+        "built {} and {}",
+        built.agent.display(),
+        built.cni.display()
+    ));
+    Ok(built)
+}
+
+fn require_static(binary: &Path) -> Result<()> {
+    let libraries = crate::vm::shared_libraries(binary)?;
+    if !libraries.is_empty() {
+        bail!("{} is not static, it needs {libraries:?}", binary.display());
+    }
+    Ok(())
+}

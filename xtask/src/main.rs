@@ -1,0 +1,64 @@
+//! `cargo xtask <verb>`: builds, checks and tests podnet; one file per verb.
+//!
+//! It refuses to know what podnet does: it starts compilers, test binaries and virtual
+//! machines, and judges them by exit codes and by the lines they print.
+//!
+//! ```sh
+//! cargo xtask build --release        # target/release/podnet-agent and target/release/podnet
+//! cargo xtask test --tier unit       # what needs neither root nor the BPF toolchain
+//! cargo xtask vm 5.10 6.1 -- cni     # privileged tests named *cni* on Debian's kernels
+//! ```
+
+mod build;
+mod build_ebpf;
+mod install;
+mod step;
+mod test;
+mod tidy;
+mod vm;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Build and test verbs of podnet")]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Build the agent (with its eBPF object) and the static CNI binary
+    Build(build::Options),
+    /// Build the eBPF object, installing the toolchain it needs
+    BuildEbpf(build_ebpf::Options),
+    /// Run every check and test, tier by tier
+    Test(test::Options),
+    /// Check sizes, unsafe code, layering and generated files
+    Tidy(tidy::Options),
+    /// Run the privileged tests on Debian kernels in QEMU
+    Vm(vm::Options),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().verb {
+        Verb::Build(options) => build::run(&options).map(|_| ExitCode::SUCCESS),
+        Verb::BuildEbpf(options) => build_ebpf::run(&options).map(|_| ExitCode::SUCCESS),
+        Verb::Test(options) => test::run(&options),
+        Verb::Tidy(options) => tidy::run(&options).map(|()| ExitCode::SUCCESS),
+        Verb::Vm(options) => vm::run(&options),
+    };
+    done.unwrap_or_else(|error| report(&error))
+}
+
+fn report(error: &anyhow::Error) -> ExitCode {
+    eprintln!("podnet: error: {error:#}");
+    ExitCode::FAILURE
+}
+
+/// The result every verb gives to `main`.
+type Done = Result<ExitCode>;

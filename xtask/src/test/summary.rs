@@ -1,0 +1,186 @@
+//! Counting what libtest prints.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Passed, failed and skipped tests of one or more test binaries.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    /// Test name to the reason it gave.
+    pub(crate) skipped: BTreeMap<String, String>,
+}
+
+impl Tally {
+    /// Adds another tally to this one.
+    pub(crate) fn add(&mut self, other: Tally) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped.extend(other.skipped);
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} passed, {} failed, {} skipped",
+            self.passed,
+            self.failed,
+            self.skipped.len()
+        )
+    }
+}
+
+/// Reads a test run line by line. Run the tests with `--show-output`, or the skips of tests
+/// that print them are lost in libtest's capture.
+#[derive(Debug, Default)]
+pub(crate) struct Reader {
+    tally: Tally,
+    /// Skips of the tests that libtest counts as passed.
+    hidden: BTreeMap<String, String>,
+    results: u64,
+    inside_successes: bool,
+}
+
+impl Reader {
+    /// Takes one line; the answer is whether a person wants to see it.
+    pub(crate) fn line(&mut self, line: &str) -> bool {
+        let line = line.trim_end();
+        if let Some((name, reason)) = skip_line(line) {
+            self.hidden.insert(name.to_owned(), reason.to_owned());
+            return true;
+        }
+        if let Some((name, reason)) = ignored_line(line) {
+            self.tally
+                .skipped
+                .insert(name.to_owned(), reason.to_owned());
+        } else if let Some((passed, failed)) = result_line(line) {
+            self.tally.passed += passed;
+            self.tally.failed += failed;
+            self.results += 1;
+            self.inside_successes = false;
+        } else if line == "successes:" {
+            self.inside_successes = true;
+        } else if line == "failures:" {
+            self.inside_successes = false;
+        }
+        !self.inside_successes
+    }
+
+    /// How many `test result:` lines were seen so far.
+    pub(crate) fn results(&self) -> u64 {
+        self.results
+    }
+
+    /// The tally: a skipped test is not a passed one.
+    pub(crate) fn finish(mut self) -> Tally {
+        let hidden = u64::try_from(self.hidden.len()).unwrap_or(u64::MAX);
+        self.tally.passed = self.tally.passed.saturating_sub(hidden);
+        self.tally.skipped.extend(self.hidden);
+        self.tally
+    }
+}
+
+/// `SKIP <test name>: <reason>`, what a privileged test prints before it returns.
+fn skip_line(line: &str) -> Option<(&str, &str)> {
+    let (name, reason) = line.strip_prefix("SKIP ")?.split_once(": ")?;
+    (!name.is_empty() && !name.contains(' ')).then_some((name, reason.trim()))
+}
+
+/// `test <name> ... ignored` or `test <name> ... ignored, <reason>`.
+fn ignored_line(line: &str) -> Option<(&str, &str)> {
+    let (name, state) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
+    let reason = state.strip_prefix("ignored")?;
+    Some((name, reason.strip_prefix(", ").unwrap_or("ignored")))
+}
+
+/// `test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; …`.
+fn result_line(line: &str) -> Option<(u64, u64)> {
+    let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
+    let count = |word: &str| {
+        counts
+            .split("; ")
+            .find_map(|part| part.strip_suffix(word)?.trim().parse().ok())
+    };
+    Some((count("passed")?, count("failed")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> (Tally, Vec<&str>) {
+        let mut reader = Reader::default();
+        let shown = text.lines().filter(|line| reader.line(line)).collect();
+        (reader.finish(), shown)
+    }
+
+    #[test]
+    fn results_of_several_binaries_add_up() {
+        let (tally, _) = read(
+            "running 2 tests\ntest a ... ok\ntest b ... FAILED\n\
+             test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\
+             test result: ok. 40 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out; finished in 1.20s\n",
+        );
+        assert_eq!(tally.to_string(), "41 passed, 1 failed, 0 skipped");
+    }
+
+    #[test]
+    fn a_test_that_says_skip_does_not_count_as_passed() {
+        let (tally, _) = read(
+            "SKIP cni::s2_add::x: needs tcx\n\
+             test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n",
+        );
+        assert_eq!(tally.to_string(), "2 passed, 0 failed, 1 skipped");
+        assert_eq!(tally.skipped["cni::s2_add::x"], "needs tcx");
+    }
+
+    #[test]
+    fn the_same_skip_seen_in_output_and_log_counts_once() {
+        let (tally, _) = read(
+            "SKIP a::b: no go\n\
+             test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n\
+             SKIP a::b: no go\n",
+        );
+        assert_eq!(tally.to_string(), "0 passed, 0 failed, 1 skipped");
+    }
+
+    #[test]
+    fn ignored_tests_are_skips_with_their_reason() {
+        let (tally, _) = read(
+            "test slow ... ignored, takes an hour\ntest src/lib.rs - x (line 3) ... ignored\n\
+             test result: ok. 0 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out\n",
+        );
+        assert_eq!(tally.to_string(), "0 passed, 0 failed, 2 skipped");
+        assert_eq!(tally.skipped["slow"], "takes an hour");
+        assert_eq!(tally.skipped["src/lib.rs - x (line 3)"], "ignored");
+    }
+
+    #[test]
+    fn output_of_passed_tests_is_hidden_and_that_of_failed_ones_shown() {
+        let (_, shown) = read(
+            "test a ... ok\nsuccesses:\n\n---- a stdout ----\nchatter\n\nsuccesses:\n    a\n\
+             failures:\n\n---- b stdout ----\nwhy\n",
+        );
+        assert_eq!(
+            shown,
+            [
+                "test a ... ok",
+                "failures:",
+                "",
+                "---- b stdout ----",
+                "why"
+            ]
+        );
+    }
+
+    #[test]
+    fn prose_that_looks_a_bit_like_a_result_is_not_counted() {
+        let (tally, _) = read("SKIP this: and that word: x y\nSKIPPED\ntest result: pending\n");
+        assert_eq!(tally.passed, 0);
+        assert_eq!(tally.skipped.len(), 1);
+        assert_eq!(skip_line("SKIP two words: reason"), None);
+    }
+}

@@ -1,0 +1,180 @@
+//! `cargo xtask tidy`: rules of this repository that rustc and clippy cannot check.
+
+mod generated;
+mod layers;
+mod tokens;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::step::say;
+use crate::workspace;
+
+/// A file longer than this is worth a second look.
+const LINES_WARN: usize = 400;
+/// A file longer than this has two jobs.
+const LINES_MAX: usize = 600;
+
+/// The only files that may hold an `unsafe` block, function or impl.
+const UNSAFE_FILES: [&str; 3] = [
+    "agent-ebpf/src/load.rs",
+    "agent-ebpf/src/maps.rs",
+    "crates/datapath/src/pod.rs",
+];
+
+/// Macros that say "not done".
+const UNFINISHED: [&str; 2] = ["todo", "unimplemented"];
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Write the generated files anew instead of comparing them
+    #[arg(long)]
+    bless: bool,
+}
+
+/// Checks everything, or with `--bless` first writes the generated files anew.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    if options.bless {
+        generated::bless()?;
+    }
+    check()
+}
+
+/// Checks everything and prints every finding, not only the first.
+///
+/// # Errors
+/// There was a finding.
+pub(crate) fn check() -> Result<()> {
+    let root = workspace::root();
+    let mut findings = Vec::new();
+    let mut files = Vec::new();
+    rust_files(&root, &mut files)?;
+    for file in &files {
+        let text =
+            fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+        let name = file.strip_prefix(&root).unwrap_or(file).to_string_lossy();
+        if let Some(warning) = inspect(&name, &text, &mut findings) {
+            say(format!("tidy: warning: {warning}"));
+        }
+    }
+    findings.extend(layers::check(&workspace::packages()?));
+    findings.extend(generated::check()?);
+    for finding in &findings {
+        say(format!("tidy: {finding}"));
+    }
+    if !findings.is_empty() {
+        bail!("tidy has {} findings", findings.len());
+    }
+    say(format!("tidy: {} files are in order", files.len()));
+    Ok(())
+}
+
+/// Looks at one Rust file; returns a warning that is no finding yet.
+fn inspect(name: &str, text: &str, findings: &mut Vec<String>) -> Option<String> {
+    let lines = text.lines().count();
+    let is_generated = text.lines().take(3).any(|line| line.contains("@generated"));
+    let too_long = lines > LINES_MAX && !is_generated;
+    if too_long {
+        findings.push(format!(
+            "{name}: {lines} lines, the limit is {LINES_MAX}: split it"
+        ));
+    }
+    let code = tokens::code_only(text);
+    if !UNSAFE_FILES.contains(&name) {
+        for line in tokens::unsafe_lines(&code) {
+            findings.push(format!(
+                "{name}:{line}: `unsafe` outside the files listed in xtask/src/tidy.rs"
+            ));
+        }
+    }
+    for unfinished in UNFINISHED {
+        for line in tokens::macro_lines(&code, unfinished) {
+            findings.push(format!("{name}:{line}: `{unfinished}!` left in the code"));
+        }
+    }
+    (lines > LINES_WARN && !too_long && !is_generated)
+        .then(|| format!("{name}: {lines} lines, more than {LINES_WARN}"))
+}
+
+/// All `.rs` files of the repository, sorted; build output and hidden directories left out.
+fn rust_files(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    let mut entries: Vec<PathBuf> = fs::read_dir(dir)
+        .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
+        .with_context(|| format!("reading {}", dir.display()))?;
+    entries.sort();
+    for path in entries {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if path.is_dir() {
+            // A directory with CACHEDIR.TAG is cargo's, whatever its name.
+            let hidden = name.starts_with('.') || path.join("CACHEDIR.TAG").exists();
+            if !hidden && !path.is_symlink() {
+                rust_files(&path, files)?;
+            }
+        } else if name.ends_with(".rs") {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings(name: &str, text: &str) -> Vec<String> {
+        let mut findings = Vec::new();
+        inspect(name, text, &mut findings);
+        findings
+    }
+
+    #[test]
+    fn unsafe_is_found_only_outside_the_listed_files() {
+        let text = "fn f() {\n    unsafe { g() }\n}\n";
+        assert_eq!(findings("crates/datapath/src/pod.rs", text), [""; 0]);
+        let found = findings("agent/src/run.rs", text);
+        assert!(
+            found[0].starts_with("agent/src/run.rs:2: `unsafe`"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn a_file_over_the_limit_is_found_and_one_near_it_is_warned_about() {
+        let long = "\n".repeat(LINES_MAX + 1);
+        assert_eq!(findings("a.rs", &long).len(), 1);
+        let near = "\n".repeat(LINES_WARN + 1);
+        let mut none = Vec::new();
+        assert!(
+            inspect("a.rs", &near, &mut none)
+                .unwrap()
+                .contains("401 lines")
+        );
+        assert!(none.is_empty());
+    }
+
+    #[test]
+    fn a_generated_file_may_be_long() {
+        let text = format!("// @generated\n{}", "\n".repeat(LINES_MAX + 1));
+        assert_eq!(findings("a.rs", &text), [""; 0]);
+    }
+
+    #[test]
+    fn unfinished_code_is_found() {
+        let text = format!("fn f() {{\n    {}!()\n}}\n", "todo");
+        assert!(findings("a.rs", &text)[0].contains("a.rs:2"));
+    }
+
+    #[test]
+    fn the_files_of_this_repository_are_seen() {
+        let mut files = Vec::new();
+        rust_files(&workspace::root(), &mut files).unwrap();
+        assert!(files.iter().any(|file| file.ends_with("xtask/src/tidy.rs")));
+        assert!(
+            !files
+                .iter()
+                .any(|file| file.starts_with(workspace::target()))
+        );
+    }
+}

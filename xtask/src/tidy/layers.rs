@@ -1,0 +1,172 @@
+//! Who may depend on whom, and which outside crate belongs to whom.
+
+use serde_json::Value;
+
+/// Edges of the workspace use what they like.
+const ANY: &[&str] = &["*"];
+
+/// Each package with the workspace packages it may depend on, lowest layer first.
+const LAYERS: [(&str, &[&str]); 13] = [
+    // Words: pure, no IO.
+    ("agent-common", &[]),
+    ("cni-spec", &[]),
+    ("api", &[]),
+    ("ipam", &[]),
+    // Mechanism: one kernel or OS interface each, never each other.
+    ("store", &[]),
+    ("netdev", &["agent-common"]),
+    ("datapath", &["agent-common"]),
+    // The kernel's side.
+    ("agent-ebpf", &["agent-common"]),
+    // Policy.
+    (
+        "agent",
+        &[
+            "agent-common",
+            "api",
+            "cni-spec",
+            "datapath",
+            "ipam",
+            "netdev",
+            "store",
+        ],
+    ),
+    // Edges.
+    ("cni", &["cni-spec"]),
+    ("xtask", &["agent-common", "api", "netdev"]),
+    ("bench", ANY),
+    ("tests", ANY),
+];
+
+/// Outside crates (`*` ends a prefix) and the only packages that may use them; bench and tests
+/// always may.
+const OWNED: [(&str, &[&str]); 16] = [
+    ("anyhow", &["xtask"]),
+    ("axum", &["agent"]),
+    ("aya", &["datapath"]),
+    ("aya-ebpf", &["agent-ebpf"]),
+    ("aya-log*", &["datapath", "agent-ebpf"]),
+    ("aya-obj", &["datapath"]),
+    ("clap", &["agent", "xtask"]),
+    ("hyper*", &["agent"]),
+    ("libc", &[]),
+    ("netlink-*", &["netdev"]),
+    ("nix", &["netdev"]),
+    ("notify", &["agent"]),
+    ("prometheus", &["agent"]),
+    ("redb", &["store"]),
+    ("rtnetlink", &["netdev"]),
+    ("tracing-subscriber", &["agent"]),
+];
+
+/// The layer that must run anywhere, and what would give it IO or a clock. (Its tests may.)
+const PURE: [&str; 4] = ["agent-common", "cni-spec", "api", "ipam"];
+const IMPURE: [&str; 5] = ["mio", "rustix", "tempfile", "tokio", "tracing"];
+
+/// Compares the packages of `cargo metadata` with the tables; one line per finding.
+pub(crate) fn check(packages: &[Value]) -> Vec<String> {
+    let mut findings = Vec::new();
+    for package in packages {
+        let name = package["name"].as_str().unwrap_or_default();
+        let Some((_, allowed)) = LAYERS.iter().find(|(known, _)| *known == name) else {
+            findings.push(format!(
+                "package `{name}` has no layer: add it to the table in xtask/src/tidy/layers.rs"
+            ));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            let on = dependency["name"].as_str().unwrap_or_default();
+            let is_dev = dependency["kind"] == "dev";
+            let finding = if LAYERS.iter().any(|(known, _)| *known == on) {
+                internal(name, on, allowed)
+            } else {
+                external(name, on, is_dev)
+            };
+            findings.extend(finding);
+        }
+    }
+    findings
+}
+
+fn internal(name: &str, on: &str, allowed: &[&str]) -> Option<String> {
+    // A package names itself to give its own tests a feature.
+    if on == name || allowed.contains(&"*") || allowed.contains(&on) {
+        return None;
+    }
+    let list = if allowed.is_empty() {
+        "none".to_owned()
+    } else {
+        allowed.join(", ")
+    };
+    Some(format!(
+        "package `{name}` depends on `{on}`; of the workspace it may use: {list} \
+         (xtask/src/tidy/layers.rs)"
+    ))
+}
+
+fn external(name: &str, on: &str, is_dev: bool) -> Option<String> {
+    if PURE.contains(&name) && IMPURE.contains(&on) && !is_dev {
+        return Some(format!(
+            "package `{name}` is pure: it must not depend on `{on}`"
+        ));
+    }
+    let owners = OWNED.iter().find_map(|(pattern, owners)| {
+        let is_it = match pattern.strip_suffix('*') {
+            Some(prefix) => on.starts_with(prefix),
+            None => on == *pattern,
+        };
+        is_it.then_some(*owners)
+    })?;
+    if owners.contains(&name) || matches!(name, "bench" | "tests") {
+        return None;
+    }
+    let list = if owners.is_empty() {
+        "nobody".to_owned()
+    } else {
+        owners.join(", ")
+    };
+    Some(format!(
+        "package `{name}` depends on `{on}`, which belongs to: {list}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check_one(name: &str, on: &str, kind: Option<&str>) -> Vec<String> {
+        check(&[json!({"name": name, "dependencies": [{"name": on, "kind": kind}]})])
+    }
+
+    #[test]
+    fn mechanism_crates_do_not_know_each_other() {
+        let found = check_one("netdev", "datapath", None);
+        assert!(
+            found[0].contains("`netdev` depends on `datapath`"),
+            "{found:?}"
+        );
+        assert_eq!(check_one("netdev", "datapath", Some("dev")).len(), 1);
+        assert_eq!(check_one("agent", "datapath", None), [""; 0]);
+    }
+
+    #[test]
+    fn a_crate_with_an_owner_is_refused_elsewhere() {
+        assert_eq!(check_one("agent", "aya", None).len(), 1);
+        assert_eq!(check_one("agent", "netlink-packet-route", None).len(), 1);
+        assert_eq!(check_one("datapath", "aya", None), [""; 0]);
+        assert_eq!(check_one("tests", "aya", None), [""; 0]);
+    }
+
+    #[test]
+    fn words_do_no_io_but_their_tests_may() {
+        assert_eq!(check_one("ipam", "tokio", None).len(), 1);
+        assert_eq!(check_one("ipam", "tempfile", Some("dev")), [""; 0]);
+        assert_eq!(check_one("ipam", "serde", None), [""; 0]);
+    }
+
+    #[test]
+    fn a_package_without_a_layer_is_found() {
+        assert!(check_one("helpers", "serde", None)[0].contains("no layer"));
+    }
+}

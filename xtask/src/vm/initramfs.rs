@@ -1,0 +1,196 @@
+//! Packing what the virtual machine needs: busybox, modules, podnet, tests, their libraries.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use super::cpio::Archive;
+use super::kernel::Kernel;
+use super::{TestBinary, modules};
+use crate::build::Built;
+
+const INIT: &str = include_str!("init.sh");
+
+/// Programs of the host that tests run, with their libraries; left out when they are not there.
+const PROGRAMS: [&str; 2] = ["/sbin/ip", "/sbin/tc"];
+
+/// Writes the archive and returns its path.
+pub(crate) fn build(
+    kernel: &Kernel,
+    built: &Built,
+    tests: &[TestBinary],
+    filter: &[String],
+) -> Result<PathBuf> {
+    let path = kernel.dir.join("initramfs.cpio");
+    let file = File::create(&path).with_context(|| format!("creating {}", path.display()))?;
+    let mut pack = Pack {
+        archive: Archive::new(BufWriter::new(file)),
+        libraries: BTreeSet::new(),
+    };
+    pack.system(filter).context("the initramfs' own files")?;
+    pack.modules(kernel)?;
+    pack.program(&busybox()?, "bin/busybox")?;
+    pack.program(&built.agent, "podnet/podnet-agent")?;
+    pack.program(&built.cni, "podnet/podnet")?;
+    pack.copy(&built.object, "podnet/podnet-ebpf.o", 0o644)?;
+    for test in tests {
+        pack.program(&test.path, &format!("tests/{}", test.name))?;
+    }
+    for program in PROGRAMS
+        .iter()
+        .map(Path::new)
+        .filter(|program| program.exists())
+    {
+        pack.program(program, &program.to_string_lossy())?;
+    }
+    for library in std::mem::take(&mut pack.libraries) {
+        pack.copy(&library, &library.to_string_lossy(), 0o755)?;
+    }
+    let size = pack.archive.finish().and_then(|mut file| {
+        file.flush()?;
+        Ok(file.get_ref().metadata()?.len())
+    });
+    let size = size.with_context(|| format!("writing {}", path.display()))?;
+    crate::step::say(format!("{} ({} MiB)", path.display(), size >> 20));
+    Ok(path)
+}
+
+struct Pack {
+    archive: Archive<BufWriter<File>>,
+    libraries: BTreeSet<PathBuf>,
+}
+
+impl Pack {
+    fn system(&mut self, filter: &[String]) -> Result<()> {
+        self.archive.character("dev/console", 5, 1)?;
+        for dir in [
+            "proc", "sys", "tmp", "run", "root", "sbin", "usr/bin", "usr/sbin", "var/lib",
+        ] {
+            self.archive.directory(dir)?;
+        }
+        self.archive.symlink("bin/sh", "busybox")?;
+        self.archive.file("init", 0o755, INIT.as_bytes())?;
+        self.archive
+            .file("etc/passwd", 0o644, b"root:x:0:0:root:/root:/bin/sh\n")?;
+        self.archive.file("etc/group", 0o644, b"root:x:0:\n")?;
+        self.archive
+            .file("etc/hosts", 0o644, b"127.0.0.1 localhost\n::1 localhost\n")?;
+        let filter: String = filter.iter().map(|word| format!("{word}\n")).collect();
+        self.archive
+            .file("podnet/arguments", 0o644, filter.as_bytes())?;
+        Ok(())
+    }
+
+    fn modules(&mut self, kernel: &Kernel) -> Result<()> {
+        let modules = modules::collect(&kernel.modules)?;
+        let base = format!("lib/modules/{}", kernel.release);
+        let mut order = String::new();
+        for module in &modules {
+            let path = format!("{base}/{}", module.path);
+            self.archive.file(&path, 0o644, &module.content)?;
+            order.push_str(&format!("/{path}\n"));
+        }
+        self.archive
+            .file("podnet/modules", 0o644, order.as_bytes())?;
+        let dependencies = modules::dependency_file(&modules);
+        self.archive.file(
+            &format!("{base}/modules.dep"),
+            0o644,
+            dependencies.as_bytes(),
+        )?;
+        Ok(())
+    }
+
+    fn program(&mut self, from: &Path, to: &str) -> Result<()> {
+        self.libraries.extend(shared_libraries(from)?);
+        self.copy(from, to, 0o755)
+    }
+
+    fn copy(&mut self, from: &Path, to: &str, permissions: u32) -> Result<()> {
+        let content = fs::read(from).with_context(|| format!("reading {}", from.display()))?;
+        self.archive
+            .file(to, permissions, &content)
+            .with_context(|| format!("packing {}", from.display()))
+    }
+}
+
+fn busybox() -> Result<PathBuf> {
+    ["/bin/busybox", "/usr/bin/busybox"]
+        .iter()
+        .map(PathBuf::from)
+        .find(|path| path.is_file())
+        .context("no busybox in /bin or /usr/bin; install busybox-static")
+}
+
+/// The shared libraries a program needs, its interpreter included; none if it is static.
+///
+/// # Errors
+/// A library is missing, or `ldd` cannot run.
+pub(crate) fn shared_libraries(program: &Path) -> Result<Vec<PathBuf>> {
+    let output = Command::new("ldd")
+        .arg(program)
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot start ldd")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        // How ldd says "static" about a program without dynamic relocations.
+        let error = String::from_utf8_lossy(&output.stderr);
+        if text.contains("not a dynamic executable") || error.contains("not a dynamic executable") {
+            return Ok(Vec::new());
+        }
+        bail!("ldd {}: {}", program.display(), error.trim());
+    }
+    parse_ldd(&text).with_context(|| format!("libraries of {}", program.display()))
+}
+
+fn parse_ldd(text: &str) -> Result<Vec<PathBuf>> {
+    let mut libraries = Vec::new();
+    for line in text.lines() {
+        let Some((what, _address)) = line.trim().rsplit_once(" (0x") else {
+            if line.contains("not found") {
+                bail!("{}", line.trim());
+            }
+            continue;
+        };
+        let path = what.rsplit_once(" => ").map_or(what, |(_, path)| path);
+        // The vDSO has no path: it comes with the kernel.
+        if path.starts_with('/') {
+            libraries.push(PathBuf::from(path));
+        }
+    }
+    Ok(libraries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_and_interpreter_are_read_from_ldd() {
+        let text = "\tlinux-vdso.so.1 (0x00007f12)\n\
+                    \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f12)\n\
+                    \t/lib64/ld-linux-x86-64.so.2 (0x00007f12)\n";
+        let expected = [
+            "/lib/x86_64-linux-gnu/libc.so.6",
+            "/lib64/ld-linux-x86-64.so.2",
+        ];
+        assert_eq!(parse_ldd(text).unwrap(), expected.map(PathBuf::from));
+    }
+
+    #[test]
+    fn a_static_program_has_no_libraries() {
+        assert!(parse_ldd("\tstatically linked\n").unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_missing_library_is_named() {
+        let error = parse_ldd("\tlibz3.so.4 => not found\n").unwrap_err();
+        assert!(error.to_string().contains("libz3.so.4"), "{error}");
+    }
+}
