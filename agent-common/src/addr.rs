@@ -131,6 +131,12 @@ impl Ip16 {
         a == 0xfe && b & 0xc0 == 0x80
     }
 
+    /// True for `::ffff:0:0/96`, an IPv4 address in our maps (RFC 4291 section 2.5.5.2).
+    #[inline(always)]
+    pub const fn is_mapped_v4(&self) -> bool {
+        u128::from_be_bytes(self.0) >> 32 == 0xffff
+    }
+
     /// Equality by two 64-bit words: what the verifier and the processor like best.
     #[inline(always)]
     pub fn same(&self, other: &Self) -> bool {

@@ -1,1 +1,182 @@
-//! Placeholder
+//! The table of packets that every engine is held to: what a port sends, the decision, and the
+//! frame that leaves.
+//!
+//! The frames, those that leave among them, are put together by builders of their own, from the
+//! RFCs and with whole checksums. They share no code with `policy` and `reply`.
+//!
+//! ```
+//! use agent_common::cases::{self, World};
+//! use agent_common::policy;
+//!
+//! let world = World::new();
+//! for case in cases::all() {
+//!     let tables = world.seen_by(case.sender.ifindex);
+//!     assert_eq!(policy::decide(&case, &case.sender.port(), &tables), case.decision);
+//! }
+//! ```
+
+mod arp;
+pub mod build;
+mod echo;
+mod ethernet;
+mod ipv4;
+mod ipv6;
+mod nd;
+mod routed;
+mod world;
+
+pub use self::world::{
+    BLUE, BLUE_A, BLUE_B, BLUE_C, GATEWAY_ON_GREEN, GREEN, GREEN_A, GREEN_B, GREEN_C, GREY, GREY_A,
+    GREY_B, PODS, Pod, RED, RED_A, RED_B, RED_D, View, World,
+};
+
+use crate::drop::DropReason;
+use crate::endpoint::Endpoint;
+use crate::packet::{ETH_HLEN, Frame};
+use crate::policy::{Decision, Family};
+
+/// One packet and what becomes of it.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// A sentence.
+    pub name: &'static str,
+    /// Who sends.
+    pub sender: &'static Pod,
+    /// What it sends.
+    pub frame: Vec<u8>,
+    /// A VLAN tag travels beside the frame.
+    pub vlan_tag: bool,
+    /// The frame is a GSO packet; its segments have this many bytes, Ethernet header included.
+    pub segment: Option<usize>,
+    /// What the policy must say.
+    pub decision: Decision,
+    /// The frame that leaves; for a flood, each copy. `None` when none does.
+    pub output: Option<Vec<u8>>,
+}
+
+impl Case {
+    /// Why `BPF_PROG_TEST_RUN` cannot run it, for those it cannot.
+    pub fn beyond_test_run(&self) -> Option<&'static str> {
+        if self.vlan_tag {
+            return Some("vlan_present is not among the fields of __sk_buff a test may set");
+        }
+        if self.segment.is_some() {
+            return Some("the trial has no way to say gso_size");
+        }
+        if self.frame.len() < ETH_HLEN {
+            return Some("bpf_test_init refuses frames shorter than an Ethernet header");
+        }
+        None
+    }
+}
+
+impl Frame for Case {
+    fn length(&self) -> usize {
+        self.frame.len()
+    }
+
+    fn segment_length(&self) -> usize {
+        self.segment.unwrap_or(self.frame.len())
+    }
+
+    fn has_vlan_tag(&self) -> bool {
+        self.vlan_tag
+    }
+
+    fn load<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
+        self.frame.load(offset)
+    }
+}
+
+/// Every case.
+pub fn all() -> Vec<Case> {
+    let mut list = List::default();
+    ethernet::add(&mut list);
+    arp::add(&mut list);
+    ipv4::add(&mut list);
+    ipv6::add(&mut list);
+    nd::add(&mut list);
+    routed::add(&mut list);
+    echo::add(&mut list);
+    list.cases
+}
+
+/// The table in the making.
+#[derive(Default)]
+struct List {
+    cases: Vec<Case>,
+}
+
+impl List {
+    fn push(
+        &mut self,
+        name: &'static str,
+        sender: &'static Pod,
+        frame: Vec<u8>,
+        decision: Decision,
+        output: Option<Vec<u8>>,
+    ) -> &mut Case {
+        let case =
+            Case { name, sender, frame, vlan_tag: false, segment: None, decision, output };
+        self.cases.push_mut(case)
+    }
+
+    fn drops(
+        &mut self,
+        name: &'static str,
+        sender: &'static Pod,
+        frame: Vec<u8>,
+        reason: DropReason,
+    ) -> &mut Case {
+        self.push(name, sender, frame, Decision::Drop(reason), None)
+    }
+
+    fn ignores(&mut self, name: &'static str, sender: &'static Pod, frame: Vec<u8>) {
+        self.push(name, sender, frame, Decision::Ignore, None);
+    }
+
+    fn floods(&mut self, name: &'static str, sender: &'static Pod, frame: Vec<u8>) {
+        let output = Some(frame.clone());
+        self.push(name, sender, frame, Decision::Flood, output);
+    }
+
+    fn switches(
+        &mut self,
+        name: &'static str,
+        sender: &'static Pod,
+        frame: Vec<u8>,
+        to: &Pod,
+    ) -> &mut Case {
+        let output = Some(frame.clone());
+        self.push(name, sender, frame, Decision::Switch(to.endpoint()), output)
+    }
+
+    fn routes_v4(&mut self, name: &'static str, frames: [Vec<u8>; 2], from: &'static Pod, to: &Pod) {
+        self.routes(name, frames, from, to.endpoint(), Family::V4);
+    }
+
+    fn routes_v6(&mut self, name: &'static str, frames: [Vec<u8>; 2], from: &'static Pod, to: &Pod) {
+        self.routes(name, frames, from, to.endpoint(), Family::V6);
+    }
+
+    fn routes(
+        &mut self,
+        name: &'static str,
+        [frame, output]: [Vec<u8>; 2],
+        from: &'static Pod,
+        to: Endpoint,
+        family: Family,
+    ) {
+        self.push(name, from, frame, Decision::Route(to, family), Some(output));
+    }
+
+    fn answers(
+        &mut self,
+        name: &'static str,
+        sender: &'static Pod,
+        [question, answer]: [Vec<u8>; 2],
+        decision: Decision,
+    ) {
+        self.push(name, sender, question, decision, Some(answer));
+    }
+}

@@ -8,7 +8,7 @@ use crate::drop::DropReason;
 use crate::endpoint::{ENDPOINT_GATEWAY, Endpoint};
 use crate::nd::{self, Nd};
 use crate::packet::{
-    ARP_FRAME, ETH_HLEN, ETH_P_802_3_MIN, ETH_P_ARP, ETH_P_IP, ETH_P_IPV6, Frame, IPPROTO_ICMP,
+    ARP_FRAME, ETH_HLEN, ETH_P_802_3_MIN, ETH_P_ARP, ETH_P_IP, ETH_P_IPV6, Frame, ICMP_HLEN, IPPROTO_ICMP,
     IPPROTO_ICMPV6, IPPROTO_UDP, IPV4_HLEN, IPV6_HLEN, L3, ipv6_payload, is_vlan_ether_type,
 };
 use crate::port::{PORT_ANY_IP, PORT_L3, PORT_MORE_IPS, Port};
@@ -158,7 +158,7 @@ fn echo<F: Frame + ?Sized>(frame: &F, packet: &Packet) -> Step<Decision> {
     if packet.fragment || packet.protocol != request.0 {
         return drop(DropReason::Gateway);
     }
-    let [kind, code] = load::<2, F>(frame, packet.payload as usize)?;
+    let [kind, code, ..] = load::<ICMP_HLEN, F>(frame, packet.payload as usize)?;
     if kind != request.1 || code != 0 {
         return drop(DropReason::Gateway);
     }
@@ -215,9 +215,9 @@ fn ipv4<F: Frame + ?Sized, T: Tables>(
     let fragment = u16::from_be_bytes([f0, f1]) & 0x3fff != 0;
     let first = u16::from_be_bytes([f0, f1]) & 0x1fff == 0;
     if protocol == IPPROTO_UDP && first {
-        let [p0, p1, q0, q1] = load::<4, F>(frame, L3 + header_length)?;
-        let ports = (u16::from_be_bytes([p0, p1]), u16::from_be_bytes([q0, q1]));
-        if matches!(ports, (68, 67) | (67, 68)) && port.flags & PORT_ANY_IP == 0 {
+        // RFC 2131 section 4.1. Clients listen on raw sockets and look at the destination only.
+        let [_, _, q0, q1] = load::<4, F>(frame, L3 + header_length)?;
+        if matches!(u16::from_be_bytes([q0, q1]), 67 | 68) && port.flags & PORT_ANY_IP == 0 {
             return drop(DropReason::Dhcp);
         }
     }
@@ -249,7 +249,9 @@ fn ipv6<F: Frame + ?Sized, T: Tables>(
     let [v, _, _, _, l0, l1, next_header, hops] = load::<8, F>(frame, L3)?;
     let source = Ip16(load::<16, F>(frame, L3 + 8)?);
     let destination = Ip16(load::<16, F>(frame, L3 + 24)?);
-    if v >> 4 != 6 {
+    // A mapped address stands for IPv4 in the tables and belongs on no wire: let through, it would
+    // be looked up as the IPv4 address of somebody.
+    if v >> 4 != 6 || source.is_mapped_v4() || destination.is_mapped_v4() {
         return drop(DropReason::Malformed);
     }
     let gso = frame.segment_length() != frame.length();
@@ -265,9 +267,9 @@ fn ipv6<F: Frame + ?Sized, T: Tables>(
         return forward(port, tables, to);
     }
     if payload.protocol == IPPROTO_UDP && !payload.later_fragment {
-        let [p0, p1, q0, q1] = load::<4, F>(frame, payload.offset)?;
-        let ports = (u16::from_be_bytes([p0, p1]), u16::from_be_bytes([q0, q1]));
-        if matches!(ports, (546, 547) | (547, 546)) && port.flags & PORT_ANY_IP == 0 {
+        // RFC 8415 section 7.2 fixes where messages go, not where they come from.
+        let [_, _, q0, q1] = load::<4, F>(frame, payload.offset)?;
+        if matches!(u16::from_be_bytes([q0, q1]), 546 | 547) && port.flags & PORT_ANY_IP == 0 {
             return drop(DropReason::Dhcp);
         }
     }
@@ -314,7 +316,7 @@ fn solicitation<F: Frame + ?Sized, T: Tables>(
         return drop(DropReason::SpoofedNd);
     }
     let target = Ip16(load::<16, F>(frame, offset + 8)?);
-    if target.is_multicast_v6() {
+    if target.is_multicast_v6() || target.is_mapped_v4() {
         return drop(DropReason::Malformed);
     }
     match tables.endpoint(port.network, &target) {
@@ -344,7 +346,8 @@ fn advertisement<F: Frame + ?Sized, T: Tables>(
     offset: usize,
 ) -> Step<Decision> {
     let target = Ip16(load::<16, F>(frame, offset + 8)?);
-    if !owns_v6(port, tables, &target)
+    if target.is_mapped_v4()
+        || !owns_v6(port, tables, &target)
         || !nd::options_name_only(frame, offset, nd::OPTION_TARGET_LINK_ADDRESS, port.mac)?
     {
         return drop(DropReason::SpoofedNd);

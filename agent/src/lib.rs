@@ -1,1 +1,33 @@
-//! Placeholder
+//! The podnet node agent: what a node's attachments should be, made so and kept so.
+//!
+//! A tour, in the order of a CNI `ADD`:
+//!
+//! - [`cni`] takes the request from the socket and answers it; every CNI code is chosen there.
+//! - [`world`] knows which networks exist and what they are.
+//! - [`ledger`] chooses addresses and remembers attachments; [`attach`] makes and unmakes them,
+//!   record before effect.
+//! - [`ports`] keeps links with the dispatcher attached at hand, because attaching takes the kernel
+//!   ten milliseconds.
+//! - [`reconcile`] is the only writer of BPF maps: from records to map entries.
+//! - [`recover`] runs the same path at start and on a timer, whatever happened in between.
+//!
+//! [`run`] puts it together; [`admin`], [`metrics`] and [`commands`] show it.
+
+pub mod admin;
+pub mod attach;
+pub mod cli;
+pub mod cni;
+pub mod commands;
+pub mod error;
+pub mod failpoint;
+pub mod ledger;
+pub mod metrics;
+pub mod node;
+pub mod ports;
+pub mod reconcile;
+pub mod record;
+pub mod recover;
+pub mod run;
+pub mod telemetry;
+pub mod views;
+pub mod world;

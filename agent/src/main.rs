@@ -1,2 +1,23 @@
-//! Placeholder
-fn main() {}
+//! `podnet-agent`: the node agent and the commands that ask it.
+
+use std::process::ExitCode;
+
+use agent::cli::{Cli, Command};
+use agent::{commands, run};
+use clap::Parser as _;
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Run(options) => run::run(options),
+        Command::Get(options) => commands::get(&options),
+        Command::Explain(options) => commands::explain(&options),
+        Command::Cleanup(options) => commands::cleanup(&options),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            commands::complain(&error);
+            ExitCode::FAILURE
+        }
+    }
+}

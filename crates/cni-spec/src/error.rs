@@ -1,5 +1,7 @@
 //! What can be wrong with a request, and the error object a runtime reads.
 
+use std::fmt;
+
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use thiserror::Error;
@@ -41,8 +43,15 @@ impl ErrorCode {
     pub const PLUGIN_FIRST: Self = Self(100);
 }
 
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// The error object a plugin prints on stdout (CNI-ERR-01, CNI-ERR-02).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[error("CNI error {code}: {msg}")]
 #[serde(rename_all = "camelCase")]
 pub struct CniError {
     /// The version of the request; the newest one when the request did not say.

@@ -49,7 +49,8 @@ impl IfName {
     /// Longest name in bytes: `IFNAMSIZ` (linux/if.h) without the terminating zero.
     pub const MAX: usize = 15;
 
-    /// Checks the rules of the kernel's `dev_valid_name` plus CNI's ban on `:`.
+    /// Checks what the kernel keeps as it is (`dev_valid_name`, `dev_prep_valid_name`), and CNI's
+    /// ban on `:`.
     ///
     /// # Errors
     /// [`SpecError::IfName`] (code 4) naming the broken rule.
@@ -65,7 +66,10 @@ impl IfName {
             "it contains `/`"
         } else if text.contains(':') {
             "it contains `:`"
-        } else if text.chars().any(char::is_whitespace) {
+        } else if text.contains('%') {
+            "it contains `%`, a placeholder for a number to the kernel"
+        } else if text.chars().any(char::is_whitespace) || text.as_bytes().contains(&0xa0) {
+            // The kernel's isspace() goes by bytes and counts 0xa0 (lib/ctype.c).
             "it contains white space"
         } else if text.contains('\0') {
             "it contains a zero byte"
@@ -164,6 +168,8 @@ mod tests {
             ("a\tb", "white space"),
             ("a\n", "white space"),
             ("a\u{b}b", "white space"),
+            ("a\u{e0}", "white space"),
+            ("eth%d", "`%`"),
             ("a\0b", "zero byte"),
         ];
         for (bad, rule) in table {
@@ -176,7 +182,7 @@ mod tests {
 
     #[test]
     fn longest_and_odd_but_legal_ifnames_are_accepted() {
-        for good in ["0123456789abcde", "a", "...", ".a", "net-1", "a%b", "ä"] {
+        for good in ["0123456789abcde", "a", "...", ".a", "net-1", "a@b", "ä"] {
             assert_eq!(IfName::new(good).unwrap().as_str(), good);
         }
     }

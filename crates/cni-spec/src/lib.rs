@@ -54,7 +54,7 @@ pub use frame::{
 };
 pub use id::{AttachmentKey, ContainerId, IfName};
 pub use message::{
-    CniRequest, ExplainRequest, GetRequest, GetWhat, PROTOCOL_VERSION, Reply, Request,
+    CniRequest, ExplainRequest, GetRequest, GetWhat, PENDING_DEL, PROTOCOL_VERSION, Reply, Request,
 };
 pub use request::{Call, Command, Invocation, TraceContext, netns_override};
 pub use result::{CniResult, Dns, Interface, IpConfig, Route};

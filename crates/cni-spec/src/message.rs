@@ -14,6 +14,15 @@ use crate::request::{Call, Command, Invocation, TraceContext};
 /// The version of the frame protocol, the key `v` of every message.
 pub const PROTOCOL_VERSION: u64 = 1;
 
+/// Where the shim leaves a `DEL` that the agent was not there to hear (CNI-DEL-05): a directory
+/// beside the agent's socket.
+///
+/// Each file is the body of one request ([`Request::from_body`]). The content says which
+/// attachment is meant, the file's name does not: it is `<containerID>-<ifname>`, and a number
+/// follows when another attachment has that name already. Files that begin with a dot are not
+/// finished; one that stays was left by a shim that was killed.
+pub const PENDING_DEL: &str = "pending-del";
+
 /// What can be asked of the agent; the connection carries one request and one reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {

@@ -1,7 +1,7 @@
 //! Samples of dropped packets.
 
 use std::fmt;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use agent_common::event::DropEvent;
 use aya::maps::{MapData, RingBuf};
@@ -30,6 +30,12 @@ impl Events {
                 return Some(event);
             }
         }
+    }
+}
+
+impl AsFd for Events {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ring.as_fd()
     }
 }
 

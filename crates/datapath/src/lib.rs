@@ -14,6 +14,7 @@
 //! # Ok::<(), datapath::DatapathError>(())
 //! ```
 
+pub mod bpffs;
 mod counters;
 mod error;
 mod event;

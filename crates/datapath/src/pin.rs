@@ -11,12 +11,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, statfs};
+use rustix::fs::Mode;
 
+use crate::bpffs::is_bpffs;
 use crate::error::DatapathError;
-
-/// `BPF_FS_MAGIC` of `linux/magic.h`.
-const BPF_FS_MAGIC: u32 = 0xcafe_4a11;
 
 /// The directory everything is pinned under.
 #[derive(Debug, Clone)]
@@ -35,10 +33,7 @@ impl PinDir {
     /// # Errors
     /// When the directory is not on a BPF file system.
     pub fn create(&self) -> Result<(), DatapathError> {
-        let parent = self.base.ancestors().find(|path| path.exists()).unwrap_or(&self.base);
-        let is_bpffs = statfs(parent)
-            .is_ok_and(|stat| u32::try_from(stat.f_type).is_ok_and(|magic| magic == BPF_FS_MAGIC));
-        if !is_bpffs {
+        if !is_bpffs(&self.base) {
             return Err(DatapathError::NotBpffs { path: self.base.clone() });
         }
         for path in [self.base.clone(), self.root(), self.links()] {

@@ -46,6 +46,11 @@ impl Address {
     }
 
     pub(crate) fn request(&self, ifindex: u32) -> Request {
+        let message = RouteNetlinkMessage::NewAddress(self.message(ifindex));
+        Request::new(message, NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    fn message(&self, ifindex: u32) -> AddressMessage {
         let mut message = AddressMessage::default();
         message.header.prefix_len = self.prefix_len;
         message.header.index = ifindex;
@@ -69,10 +74,7 @@ impl Address {
                 }
             }
         }
-        Request::new(
-            RouteNetlinkMessage::NewAddress(message),
-            NLM_F_CREATE | NLM_F_EXCL,
-        )
+        message
     }
 
     pub(crate) fn refused(&self, link: LinkId, source: crate::Refusal) -> Error {
@@ -223,6 +225,28 @@ mod tests {
         assert_eq!(text(0).as_deref(), Some("255.255.255.255"));
         assert_eq!(text(31), None);
         assert_eq!(text(32), None);
+    }
+
+    #[test]
+    fn only_an_ipv4_request_carries_a_broadcast_address() {
+        use netlink_packet_core::Emitable;
+
+        const IFA_BROADCAST: u16 = 4;
+        let kinds = |text: &str, prefix_len| {
+            let address = Address::new(text.parse().expect("an address"), prefix_len);
+            let message = address.message(3);
+            let mut bytes = vec![0; message.buffer_len()];
+            message.emit(&mut bytes);
+            wire::attributes(&bytes[IFADDRMSG..])
+                .map(|(kind, _)| kind)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            kinds("10.1.2.3", 24),
+            [IFA_LOCAL, IFA_ADDRESS, IFA_BROADCAST]
+        );
+        assert_eq!(kinds("10.1.2.3", 32), [IFA_LOCAL, IFA_ADDRESS]);
+        assert_eq!(kinds("fd10::3", 64), [IFA_LOCAL, IFA_ADDRESS, IFA_FLAGS]);
     }
 
     #[test]

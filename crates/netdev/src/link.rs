@@ -131,7 +131,8 @@ pub struct VethSpec {
     /// Transmit and receive queues of each end; `None`: the kernel's choice, one per possible CPU
     /// on newer kernels.
     pub queues: Option<u32>,
-    /// Make the peer in this namespace instead of the connection's own.
+    /// Make the peer in this namespace instead of the connection's own. `peer_name` is then its
+    /// final name, refused by the kernel if it is taken there, and no move is needed.
     pub peer_netns: Option<Netns>,
 }
 
@@ -173,7 +174,7 @@ pub enum AddrGenMode {
 /// MAC, MTU, rename, alias, up or down, address generation mode.
 #[derive(Clone, Debug, Default)]
 pub struct LinkChange {
-    /// Move to this namespace. The link gets a new index there if its own is taken, and everything
+    /// Move to this namespace, which takes 15 ms and more. The link gets a new index there if its own is taken, and everything
     /// IPv4 and IPv6 about it starts from the defaults of that namespace.
     pub netns: Option<Netns>,
     /// Rename.
@@ -197,6 +198,17 @@ impl LinkChange {
             up: Some(up),
             ..Self::default()
         }
+    }
+
+    /// Checks the strings.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if let Some(name) = &self.name {
+            check_name(name)?;
+        }
+        if let Some(alias) = &self.alias {
+            check_alias(alias)?;
+        }
+        Ok(())
     }
 
     pub(crate) fn request(&self, ifindex: u32) -> Request {
@@ -280,6 +292,9 @@ impl Connection {
     pub fn create_veth(&mut self, spec: &VethSpec) -> Result<VethPair, Error> {
         check_name(&spec.host_name)?;
         check_name(&spec.peer_name)?;
+        if let Some(alias) = &spec.alias {
+            check_alias(alias)?;
+        }
         // The look-up rides along: it is harmless if the creation is refused.
         let answers = self.ask_all(vec![
             Request::new(message::create_veth(spec), NLM_F_CREATE | NLM_F_EXCL),
@@ -300,7 +315,7 @@ impl Connection {
             .ok_or_else(|| Error::LinkVanished {
                 link: spec.host_name.as_str().into(),
             })?;
-        // Creation takes neither an alias nor AF_SPEC, on any kernel up to 6.18.
+        // Creation ignores an alias and refuses AF_SPEC (5.10 to 6.18), so they come second.
         let change = LinkChange {
             alias: spec.alias.clone(),
             addr_gen_mode: Some(AddrGenMode::None),
@@ -330,12 +345,7 @@ impl Connection {
     /// [`Error::ChangeLink`], [`Error::is_gone`] if there is no such link;
     /// [`Error::InvalidChange`] for `up` together with `netns`.
     pub fn reconfigure(&mut self, ifindex: u32, change: &LinkChange) -> Result<(), Error> {
-        if let Some(name) = &change.name {
-            check_name(name)?;
-        }
-        if let Some(alias) = &change.alias {
-            check_alias(alias)?;
-        }
+        change.check()?;
         if change.netns.is_some() && change.up.is_some() {
             return Err(Error::InvalidChange {
                 link: ifindex.into(),

@@ -77,10 +77,28 @@ impl LinkMonitor {
                 Ok(from) if from.port_number() != 0 => {}
                 Ok(_) => self.queue.extend(events(&self.buffer)),
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::NOBUFS) => {
+                    self.discard();
                     return Ok(LinkEvent::Overrun);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(source) => return Err(Error::Receive { source }),
+            }
+        }
+    }
+
+    /// Throws away what is queued in the socket. After an overrun the kernel drops everything, and
+    /// says so only once, until the queue has been empty (`NETLINK_S_CONGESTED`); were the overrun
+    /// reported before that, what happens after the caller's listing could be lost.
+    fn discard(&mut self) {
+        let socket = self.socket.socket_ref();
+        loop {
+            self.buffer.clear();
+            match socket.recv_from(&mut self.buffer, 0) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::NOBUFS) => {}
+                // Empty; any other error comes again where it can be reported.
+                Err(_) => return,
             }
         }
     }

@@ -1,6 +1,8 @@
-//! The fast path of ADD: one visit to the pod's namespace moves the link in and makes it ready.
+//! The fast path of ADD: one visit to the pod's namespace makes the link there ready.
 
 use std::net::Ipv6Addr;
+
+use rustix::io::Errno;
 
 use crate::address::{Address, link_local};
 use crate::connection::{Connection, Request};
@@ -58,13 +60,6 @@ impl PodEnd {
             sysctls: Vec::new(),
         }
     }
-
-    fn addr_gen_mode(&self) -> Option<AddrGenMode> {
-        match self.link_local {
-            LinkLocal::Kernel => None,
-            LinkLocal::Eui64 | LinkLocal::Absent => Some(AddrGenMode::None),
-        }
-    }
 }
 
 /// The pod end as it came to be.
@@ -99,11 +94,7 @@ pub(crate) fn place(
     let change = LinkChange {
         netns: Some(netns.clone()),
         name: Some(end.name.clone()),
-        mac: end.mac,
-        mtu: end.mtu,
-        alias: end.alias.clone(),
-        up: None,
-        addr_gen_mode: end.addr_gen_mode(),
+        ..LinkChange::default()
     };
     host.reconfigure(ifindex, &change)?;
     complete(&mut pod, end)
@@ -112,80 +103,108 @@ pub(crate) fn place(
 /// On a thread in the pod's namespace: configures a link that is there, down and bare.
 pub(crate) fn configure(end: &PodEnd) -> Result<PlacedEnd, Error> {
     check_name(&end.name)?;
-    let mut pod = Connection::open()?;
-    let link = pod.by_name(&end.name)?.ok_or_else(|| Error::LinkVanished {
-        link: end.name.as_str().into(),
-    })?;
-    let change = LinkChange {
-        mac: end.mac,
-        mtu: end.mtu,
-        alias: end.alias.clone(),
-        addr_gen_mode: end.addr_gen_mode(),
-        ..LinkChange::default()
-    };
-    pod.reconfigure(link.ifindex, &change)?;
-    complete(&mut pod, end)
+    complete(&mut Connection::open()?, end)
 }
 
-/// Settings, addresses, up, routes.
+/// MAC and MTU, settings, addresses, up, routes.
 fn complete(pod: &mut Connection, end: &PodEnd) -> Result<PlacedEnd, Error> {
     let link = pod.by_name(&end.name)?.ok_or_else(|| Error::LinkVanished {
         link: end.name.as_str().into(),
     })?;
-    let mac = link.mac.ok_or(Error::Malformed {
+    let mac = end.mac.or(link.mac).ok_or(Error::Malformed {
         what: "IFLA_ADDRESS",
     })?;
     sysctl::write(&end.name, &end.sysctls)?;
 
     let link_local = (end.link_local == LinkLocal::Eui64).then(|| link_local(mac));
-    let steps = steps(end, link.ifindex, link_local);
-    let (requests, failures): (Vec<_>, Vec<_>) = steps.into_iter().unzip();
+    let steps = steps(end, &link, link_local)?;
+    let requests = steps
+        .iter()
+        .map(|step| step.request(link.ifindex))
+        .collect();
     // One datagram for everything. The kernel goes on after a refusal, which does no harm: the
     // first one is reported and the caller removes the link.
-    for (answer, step) in pod.ask_all(requests)?.into_iter().zip(failures) {
-        answer.map_err(|refusal| step.refused(&end.name, refusal))?;
+    for (answer, step) in pod.ask_all(requests)?.into_iter().zip(steps) {
+        match answer {
+            Err(refusal) if !step.tolerates(&refusal) => {
+                return Err(step.refused(&end.name, refusal));
+            }
+            _ => {}
+        }
     }
     Ok(PlacedEnd {
         ifindex: link.ifindex,
         mac,
-        mtu: link.mtu,
+        mtu: end.mtu.unwrap_or(link.mtu),
         link_local,
     })
 }
 
-/// What a request was for.
+/// One request of the batch and what it is for.
 enum Step {
+    Change(LinkChange),
     Address(Address),
-    Up,
     Route(Route),
 }
 
 impl Step {
+    fn request(&self, ifindex: u32) -> Request {
+        match self {
+            Self::Change(change) => change.request(ifindex),
+            Self::Address(address) => address.request(ifindex),
+            Self::Route(route) => Route { ifindex, ..*route }.request(),
+        }
+    }
+
+    /// Without IPv6 on the link there is no address generation to choose, which is as good.
+    fn tolerates(&self, refusal: &Refusal) -> bool {
+        matches!(
+            self,
+            Self::Change(LinkChange {
+                addr_gen_mode: Some(_),
+                ..
+            })
+        ) && refusal.errno() == Errno::AFNOSUPPORT
+    }
+
     fn refused(self, name: &str, source: Refusal) -> Error {
         match self {
-            Self::Address(address) => address.refused(name.into(), source),
-            Self::Up => Error::ChangeLink {
+            Self::Change(change) => Error::ChangeLink {
                 link: name.into(),
-                change: LinkChange::updown(true).to_string(),
+                change: change.to_string(),
                 source,
             },
+            Self::Address(address) => address.refused(name.into(), source),
             Self::Route(route) => route.refused(name.into(), source),
         }
     }
 }
 
-/// Addresses first, for the announcements of `arp_notify` and `ndisc_notify` go out when the link
-/// comes up; routes last, for they need it up.
-fn steps(end: &PodEnd, ifindex: u32, link_local: Option<Ipv6Addr>) -> Vec<(Request, Step)> {
-    let link_local = link_local.map(|ip| Address::new(ip.into(), 64));
-    let addresses = link_local.iter().chain(&end.addresses);
-    let mut steps: Vec<_> = addresses
-        .map(|address| (address.request(ifindex), Step::Address(*address)))
-        .collect();
-    steps.push((LinkChange::updown(true).request(ifindex), Step::Up));
-    steps.extend(end.routes.iter().map(|route| {
-        let route = Route { ifindex, ..*route };
-        (route.request(), Step::Route(route))
-    }));
-    steps
+/// Addresses before up, for the announcements of `arp_notify` and `ndisc_notify` go out when the
+/// link comes up; routes last, for they need it up.
+fn steps(end: &PodEnd, link: &Link, link_local: Option<Ipv6Addr>) -> Result<Vec<Step>, Error> {
+    let mut steps = Vec::with_capacity(4 + end.addresses.len() + end.routes.len());
+    let change = LinkChange {
+        mac: end.mac.filter(|mac| link.mac != Some(*mac)),
+        mtu: end.mtu.filter(|mtu| link.mtu != *mtu),
+        alias: end.alias.clone(),
+        ..LinkChange::default()
+    };
+    change.check()?;
+    if change.mac.is_some() || change.mtu.is_some() || change.alias.is_some() {
+        steps.push(Step::Change(change));
+    }
+    // On its own, so that a kernel without IPv6 refuses nothing else with it.
+    if end.link_local != LinkLocal::Kernel {
+        let addr_gen_mode = Some(AddrGenMode::None);
+        steps.push(Step::Change(LinkChange {
+            addr_gen_mode,
+            ..LinkChange::default()
+        }));
+    }
+    steps.extend(link_local.map(|ip| Step::Address(Address::new(ip.into(), 64))));
+    steps.extend(end.addresses.iter().copied().map(Step::Address));
+    steps.push(Step::Change(LinkChange::updown(true)));
+    steps.extend(end.routes.iter().copied().map(Step::Route));
+    Ok(steps)
 }

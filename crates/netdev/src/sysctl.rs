@@ -125,10 +125,10 @@ pub fn read(ifname: &str, family: Family, key: &str) -> Result<String, Error> {
 }
 
 impl Netns {
-    /// [`write`], in this namespace; all settings in one visit.
+    /// [`write()`], in this namespace; all settings in one visit.
     ///
     /// # Errors
-    /// As [`write`] and [`Netns::run_in`].
+    /// As [`write()`] and [`Netns::run_in`].
     pub fn write_sysctls(&self, ifname: &str, settings: &[Sysctl]) -> Result<(), Error> {
         self.run_in(|| write(ifname, settings))?
     }

@@ -195,6 +195,19 @@ mod tests {
         assert_eq!(refusal.message(), Some("bad"));
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_read_without_a_panic_and_to_an_end(bytes: Vec<u8>) {
+            for raw in messages(&bytes) {
+                let _ = outcome(raw);
+                let _ = crate::link::Link::parse(raw.body);
+                assert!(raw.body.len() + HEADER <= bytes.len());
+            }
+            assert!(attributes(&bytes).count() <= bytes.len() / ATTRIBUTE_HEADER);
+            let _ = crate::link::Link::parse(&bytes);
+        }
+    }
+
     #[test]
     fn error_zero_is_an_acknowledgement() {
         let bytes = message(NLMSG_ERROR, 0, &[0; 4 + HEADER]);

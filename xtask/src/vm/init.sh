@@ -1,10 +1,10 @@
-#!/bin/sh
+#!/bin/busybox sh
 # First process of the test machine. Lines that start with PODNET-VM are read by
 # xtask/src/vm/session.rs; everything else is for people.
 export PATH=/podnet:/sbin:/bin:/usr/sbin:/usr/bin HOME=/root TMPDIR=/tmp
 
 /bin/busybox mount -t proc proc /proc
-# Keeps what is there already: the host's own ip and tc, when they were packed.
+# Keeps what is there already: the host's own sh, ip and tc, when they were packed.
 for applet in $(/bin/busybox --list); do
     [ -e "/sbin/$applet" ] || [ -e "/bin/$applet" ] || /bin/busybox ln -s busybox "/bin/$applet"
 done

@@ -197,7 +197,10 @@ impl Apt {
         ]);
         command.args(["-o", "Acquire::Languages=none", "-o", "Acquire::Retries=3"]);
         // Desktop metadata, where the system's configuration asks for it.
-        command.args(["-o", "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false"]);
+        command.args([
+            "-o",
+            "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false",
+        ]);
         command
     }
 

@@ -1,0 +1,302 @@
+//! The policy against the table of packets, and against whatever a pod may think of.
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use agent_common::addr::MacAddr;
+use agent_common::cases::{self, Case, PODS, Pod, World, build};
+use agent_common::drop::DropReason;
+use agent_common::endpoint::{ENDPOINT_GATEWAY, Endpoint};
+use agent_common::packet::{ETH_HLEN, ETH_P_IP, ETH_P_IPV6};
+use agent_common::policy::{self, Decision};
+use agent_common::port::{PORT_ANY_IP, PORT_L3};
+use agent_common::storm::{STORM_BURST, STORM_RATE, StormBucket};
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+/// What happens outside of the policy: in the dispatcher, in storm control, in delivery.
+const NOT_OF_THE_POLICY: [DropReason; 4] =
+    [DropReason::NoProgram, DropReason::NoPort, DropReason::Storm, DropReason::Undeliverable];
+
+static WORLD: LazyLock<World> = LazyLock::new(World::new);
+static CASES: LazyLock<Vec<Case>> = LazyLock::new(cases::all);
+
+fn decide(world: &World, sender: &Pod, frame: &[u8]) -> Decision {
+    policy::decide(frame, &sender.port(), &world.seen_by(sender.ifindex))
+}
+
+#[test]
+fn every_case_is_decided_as_the_table_says() {
+    let world = &WORLD;
+    let mut wrong = Vec::new();
+    for case in CASES.iter() {
+        let tables = world.seen_by(case.sender.ifindex);
+        let decision = policy::decide(&case, &case.sender.port(), &tables);
+        if decision != case.decision {
+            wrong.push(format!("{}: {decision:?}, not {:?}", case.name, case.decision));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_table_has_every_decision_and_every_reason_of_the_policy() {
+    let all = &CASES;
+    let names: BTreeSet<_> = all.iter().map(|case| case.name).collect();
+    assert_eq!(names.len(), all.len(), "two cases have one name");
+    assert!(all.len() >= 120, "{} cases", all.len());
+    for reason in DropReason::ALL {
+        let found = all.iter().any(|case| case.decision == Decision::Drop(*reason));
+        assert_eq!(found, !NOT_OF_THE_POLICY.contains(reason), "{reason}");
+    }
+    let kinds: BTreeSet<_> = all.iter().map(|case| kind(&case.decision)).collect();
+    assert_eq!(kinds.len(), 8, "{kinds:?}");
+}
+
+/// Exhaustive, so that a new decision asks for its case.
+fn kind(decision: &Decision) -> &'static str {
+    match decision {
+        Decision::Drop(_) => "drop",
+        Decision::Ignore => "ignore",
+        Decision::Switch(_) => "switch",
+        Decision::Route(..) => "route",
+        Decision::Flood => "flood",
+        Decision::ArpReply(_) => "arp reply",
+        Decision::NdReply(_) => "nd reply",
+        Decision::EchoReply(..) => "echo reply",
+    }
+}
+
+#[test]
+fn what_does_not_leave_has_no_output_and_what_leaves_has() {
+    for case in CASES.iter() {
+        let stays = matches!(case.decision, Decision::Drop(_) | Decision::Ignore);
+        assert_eq!(case.output.is_none(), stays, "{}", case.name);
+    }
+}
+
+#[test]
+fn a_frame_cut_anywhere_is_dropped_or_treated_as_the_whole_one() {
+    let world = &WORLD;
+    for case in CASES.iter() {
+        for length in 0..case.frame.len() {
+            let mut shorter = case.clone();
+            shorter.frame.truncate(length);
+            let tables = world.seen_by(case.sender.ifindex);
+            let decision = policy::decide(&shorter, &case.sender.port(), &tables);
+            assert!(
+                matches!(decision, Decision::Drop(_))
+                    || decision == case.decision
+                    || case.decision == Decision::Drop(DropReason::TooBig),
+                "{} cut to {length}: {decision:?}",
+                case.name
+            );
+        }
+    }
+}
+
+/// What must hold of any decision about any frame.
+fn judge(world: &World, sender: &Pod, frame: &[u8]) -> Result<(), TestCaseError> {
+    let decision = decide(world, sender, frame);
+    if matches!(decision, Decision::Drop(_)) {
+        return Ok(());
+    }
+    let source = frame.get(6..12).unwrap_or_default();
+    prop_assert_eq!(source, sender.mac.0, "{:?} of a frame from another MAC", decision);
+    if let Decision::Switch(to) | Decision::Route(to, _) = decision {
+        prop_assert!(is_neighbour(sender, &to), "{to:?} is no neighbour of {}", sender.name);
+    }
+    if sender.flags & PORT_L3 != 0 {
+        prop_assert!(!matches!(decision, Decision::Switch(_) | Decision::Flood), "{decision:?}");
+    } else {
+        prop_assert!(!matches!(decision, Decision::Route(..)), "{decision:?}");
+    }
+    if sender.flags & PORT_ANY_IP == 0 {
+        prop_assert!(owns_source(sender, frame, &decision), "{decision:?} of a false IP source");
+    }
+    Ok(())
+}
+
+fn is_neighbour(sender: &Pod, to: &Endpoint) -> bool {
+    to.flags & ENDPOINT_GATEWAY == 0
+        && PODS.iter().any(|pod| {
+            pod.network == sender.network && **pod != *sender && pod.endpoint() == *to
+        })
+}
+
+/// True when the IP source, read here anew, is one of the sender's own addresses, or when it says
+/// nothing and nobody gets the packet but by flooding.
+fn owns_source(sender: &Pod, frame: &[u8], decision: &Decision) -> bool {
+    let ether_type = u16::from_be_bytes([frame[12], frame[13]]);
+    let source: std::net::IpAddr = match ether_type {
+        ETH_P_IP => <[u8; 4]>::try_from(&frame[26..30]).unwrap().into(),
+        ETH_P_IPV6 => <[u8; 16]>::try_from(&frame[22..38]).unwrap().into(),
+        _ => return true,
+    };
+    sender.addresses().contains(&source)
+        || (ether_type == ETH_P_IPV6
+            && source.is_unspecified()
+            && frame[20] != 17
+            && !matches!(decision, Decision::Route(..) | Decision::EchoReply(..)))
+}
+
+fn any_pod() -> impl Strategy<Value = &'static Pod> {
+    any::<Index>().prop_map(|index| *index.get(&PODS))
+}
+
+/// A frame of the table with some bytes changed, which gets further than noise.
+fn any_mutant() -> impl Strategy<Value = (Case, Vec<u8>)> {
+    let edits = prop::collection::vec((any::<Index>(), any::<u8>()), 0..6);
+    (any::<Index>(), edits).prop_map(|(index, edits)| {
+        let case = index.get(&CASES[..]).clone();
+        let mut frame = case.frame.clone();
+        for (at, value) in edits {
+            if !frame.is_empty() {
+                let at = at.index(frame.len());
+                frame[at] = value;
+            }
+        }
+        (case, frame)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4096, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn noise_is_never_delivered(pod in any_pod(), frame in prop::collection::vec(any::<u8>(), 0..200)) {
+        judge(&WORLD, pod, &frame)?;
+    }
+
+    #[test]
+    fn noise_behind_a_true_ethernet_header_stays_on_its_network(
+        pod in any_pod(),
+        to in any_pod(),
+        ether_type in prop::sample::select(vec![0x0800_u16, 0x86dd, 0x0806, 0x88b5]),
+        payload in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        judge(&WORLD, pod, &build::ethernet(to.mac, pod.mac, ether_type, &payload))?;
+    }
+
+    #[test]
+    fn noise_behind_a_true_ipv6_header_stays_on_its_network(
+        pod in any_pod(),
+        to in any_pod(),
+        protocol in prop::sample::select(vec![0_u8, 6, 17, 43, 44, 51, 58, 60, 135]),
+        hops in prop::sample::select(vec![0_u8, 1, 64, 255]),
+        payload in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let ip = build::Ipv6 { hops, ..build::Ipv6::new(pod.ip6, to.ip6) };
+        judge(&WORLD, pod, &ip.frame(to.mac, pod.mac, protocol, &payload))?;
+    }
+
+    #[test]
+    fn a_changed_case_stays_on_its_network((case, frame) in any_mutant()) {
+        judge(&WORLD, case.sender, &frame)?;
+    }
+
+    #[test]
+    fn a_case_sent_by_another_pod_is_judged_by_that_pods_rights(
+        pod in any_pod(),
+        (_, frame) in any_mutant(),
+    ) {
+        judge(&WORLD, pod, &frame)?;
+    }
+
+    #[test]
+    fn a_source_mac_that_is_not_the_ports_is_always_dropped(
+        mut mutant in any_mutant(),
+        mac in any::<[u8; 6]>(),
+    ) {
+        let (case, frame) = &mut mutant;
+        prop_assume!(mac != case.sender.mac.0 && frame.len() >= ETH_HLEN);
+        frame[6..12].copy_from_slice(&mac);
+        let decision = decide(&WORLD, case.sender, frame);
+        let tag = Decision::Drop(DropReason::VlanTag);
+        prop_assert!(decision == Decision::Drop(DropReason::SpoofedMac) || decision == tag);
+    }
+
+    #[test]
+    fn a_network_without_others_reaches_nobody((case, frame) in any_mutant()) {
+        let mut world = WORLD.clone();
+        world.fdb.retain(|key, _| key.network != case.sender.network);
+        world.endpoints.retain(|key, _| key.network != case.sender.network);
+        let decision = decide(&world, case.sender, &frame);
+        let nobody = matches!(decision, Decision::Drop(_) | Decision::Ignore | Decision::Flood);
+        prop_assert!(nobody, "{decision:?}");
+    }
+
+    #[test]
+    fn an_answer_goes_out_only_for_who_is_there((case, frame) in any_mutant()) {
+        let mac = match decide(&WORLD, case.sender, &frame) {
+            Decision::ArpReply(mac) | Decision::NdReply(mac) => mac,
+            _ => return Ok(()),
+        };
+        let network = case.sender.network;
+        let there = PODS.iter().any(|pod| pod.network == network && pod.mac == mac);
+        prop_assert!(there || mac == agent_common::addr::GATEWAY_MAC, "{mac}");
+        prop_assert_ne!(mac, case.sender.mac, "nobody is told of oneself");
+    }
+
+    #[test]
+    fn no_more_frames_pass_than_storm_control_allows(
+        start in 0_u64..1 << 60,
+        pauses in prop::collection::vec(0_u64..20_000_000, 1..200),
+        tries in 1_u64..200,
+    ) {
+        let (mut bucket, mut now, mut passed) = (StormBucket::default(), start, 0_u64);
+        for pause in &pauses {
+            now += pause;
+            for _ in 0..tries {
+                if let Some(next) = bucket.take(now) {
+                    bucket = next;
+                    passed += 1;
+                }
+            }
+        }
+        let elapsed = now - start;
+        prop_assert!(passed <= STORM_BURST + elapsed * STORM_RATE / 1_000_000_000 + 1, "{passed}");
+    }
+
+    #[test]
+    fn a_port_within_its_rate_is_never_held_back(
+        start in 1_u64 << 40..1 << 60,
+        count in 1_u64..5000,
+    ) {
+        let mut bucket = StormBucket::default();
+        for index in 0..count {
+            let now = start + index * (1_000_000_000 / STORM_RATE);
+            let next = bucket.take(now);
+            prop_assert!(next.is_some(), "frame {index}");
+            bucket = next.unwrap_or(bucket);
+        }
+    }
+}
+
+#[test]
+fn a_bucket_is_full_right_after_boot_only_as_far_as_time_has_passed() {
+    // CLOCK_MONOTONIC starts near 0: a bucket of zeros has then earned nothing.
+    assert_eq!(StormBucket::default().take(0), None);
+    assert!(StormBucket::default().take(1_000_000).is_some());
+}
+
+#[test]
+fn a_clock_that_stands_still_gives_the_burst_and_no_more() {
+    let mut bucket = StormBucket::default();
+    let mut passed = 0;
+    while let Some(next) = bucket.take(u64::MAX / 2) {
+        bucket = next;
+        passed += 1;
+    }
+    assert_eq!(passed, STORM_BURST);
+}
+
+#[test]
+fn the_macs_of_the_world_repeat_across_networks_and_not_within() {
+    let mut seen = BTreeSet::new();
+    for pod in PODS {
+        assert!(seen.insert((pod.network, pod.mac)), "{}", pod.name);
+    }
+    let macs: BTreeSet<MacAddr> = PODS.iter().map(|pod| pod.mac).collect();
+    assert!(macs.len() < PODS.len());
+}

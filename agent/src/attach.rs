@@ -1,0 +1,225 @@
+//! Making and unmaking attachments. Record before effect, one way to take apart, and that one can
+//! be taken from any state.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use cni_spec::AttachmentKey;
+use netdev::{Address, LinkChange, LinkLocal, Netns, PodEnd, Route, Sysctl};
+
+use crate::error::AgentError;
+use crate::failpoint::reached;
+use crate::ledger::Wanted;
+use crate::node::Node;
+use crate::ports::{USED_ALIAS, WarmPort};
+use crate::record::{Attachment, HostEnd, State};
+
+mod check;
+
+impl Node {
+    /// Makes an attachment; the caller holds the container's lock.
+    ///
+    /// An attachment that is there already, for the same request in the same namespace, is the
+    /// answer again: its runtime did not get the first one.
+    ///
+    /// # Errors
+    /// When it cannot be made; nothing of it is left then.
+    pub async fn attach(
+        self: &Arc<Self>,
+        wanted: Wanted,
+        network: &api::Network,
+        netns: &Netns,
+    ) -> Result<Attachment, AgentError> {
+        if let Some(record) = self.same(&wanted)? {
+            return Ok(record);
+        }
+        let _busy = self.ports.busy();
+        let port = self.ports.take().await?;
+        let host = HostEnd { name: port.host_name.clone(), ifindex: port.host_ifindex };
+        let reserved = self.ledger().reserve(wanted, network, host);
+        let record = match reserved {
+            Ok(record) => record,
+            Err(error) => {
+                self.ports.put_back(port);
+                return Err(error);
+            }
+        };
+        reached("add.reserved");
+        if let Err(error) = self.save(&record).await {
+            // Whether it was written is not known, so it is taken apart like one that was.
+            self.undo(&record.key).await;
+            return Err(error);
+        }
+        reached("add.recorded");
+        match self.make(&record, &port, netns).await {
+            Ok(record) => Ok(record),
+            Err(error) => {
+                self.undo(&record.key).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// The record of the same request, if it was served already.
+    fn same(&self, wanted: &Wanted) -> Result<Option<Attachment>, AgentError> {
+        let ledger = self.ledger();
+        let Some(entry) = ledger.get(&wanted.key) else { return Ok(None) };
+        let record = &entry.record;
+        let refuse = |what| Err(AgentError::AlreadyAttached { key: wanted.key.clone(), what });
+        if (record.sandbox.dev, record.sandbox.ino) != (wanted.sandbox.dev, wanted.sandbox.ino) {
+            return refuse("network namespace");
+        }
+        if record.request_digest != wanted.request_digest {
+            return refuse("configuration");
+        }
+        match record.state {
+            State::Added => Ok(Some(record.clone())),
+            State::Adding | State::Deleting => refuse("state: it is being removed"),
+        }
+    }
+
+    async fn make(
+        &self,
+        record: &Attachment,
+        port: &WarmPort,
+        netns: &Netns,
+    ) -> Result<Attachment, AgentError> {
+        self.tables.reset_port_counters(record.port_id)?;
+        let change = LinkChange {
+            mtu: Some(u32::from(record.network.mtu)),
+            alias: Some(format!("{USED_ALIAS}{}", record.key)),
+            up: Some(true),
+            ..LinkChange::default()
+        };
+        self.netlink.reconfigure(port.host_ifindex, change).await?;
+        // In the tables before the pod's end is up: what it announces then reaches its network.
+        self.ledger().set_state(&record.key, State::Adding, true);
+        self.reconcile(record.network.id)?;
+        reached("add.live");
+        self.netlink.place_pod_end(netns, port.peer_ifindex, pod_end(record)).await?;
+        reached("add.placed");
+        let added = Attachment { state: State::Added, ..record.clone() };
+        self.save(&added).await?;
+        self.ledger().set_state(&record.key, State::Added, true);
+        reached("add.committed");
+        Ok(added)
+    }
+
+    /// Takes apart what a failed `ADD` has made. What cannot be removed now stays recorded, and the
+    /// audit goes on with it.
+    pub async fn undo(&self, key: &AttachmentKey) {
+        if let Err(error) = self.take_apart(key).await {
+            tracing::error!(attachment = %key, %error, "roll-back incomplete, will be finished later");
+        }
+    }
+
+    /// Removes an attachment; one that is not there is removed already. The caller holds the
+    /// container's lock.
+    ///
+    /// # Errors
+    /// When something of it is left; calling again goes on.
+    pub async fn detach(&self, key: &AttachmentKey) -> Result<(), AgentError> {
+        let Some(record) = self.ledger().get(key).map(|entry| entry.record.clone()) else {
+            return Ok(());
+        };
+        if record.state != State::Deleting {
+            self.save(&Attachment { state: State::Deleting, ..record }).await?;
+        }
+        reached("del.recorded");
+        self.take_apart(key).await
+    }
+
+    /// Tables, link, record, in this order: a port stops sending before it goes, and is forgotten
+    /// when nothing is left of it. Every step succeeds when its work is done already.
+    async fn take_apart(&self, key: &AttachmentKey) -> Result<(), AgentError> {
+        let record = {
+            let mut ledger = self.ledger();
+            ledger.set_state(key, State::Deleting, false);
+            match ledger.get(key) {
+                Some(entry) => entry.record.clone(),
+                None => return Ok(()),
+            }
+        };
+        self.reconcile(record.network.id)?;
+        let host = record.host.clone();
+        self.netlink
+            .with(move |connection| match connection.by_name(&host.name)? {
+                // The index says it is still that link, and not one that came after it.
+                Some(link) if link.ifindex == host.ifindex => connection.delete(link.ifindex),
+                _ => Ok(false),
+            })
+            .await?;
+        self.hook.forget(record.host.ifindex)?;
+        reached("del.torn-down");
+        self.erase(key).await?;
+        self.ledger().release(key);
+        reached("del.forgotten");
+        Ok(())
+    }
+
+    /// Removes the attachments of a CNI network that `keep` does not want and that were there
+    /// before the request came.
+    ///
+    /// # Errors
+    /// All failures together; what can be removed is removed.
+    pub async fn collect(
+        &self,
+        cni_network: &str,
+        before: Instant,
+        keep: impl Fn(&Attachment) -> bool,
+    ) -> Result<usize, AgentError> {
+        let stale: Vec<AttachmentKey> = self
+            .ledger()
+            .entries()
+            .filter(|entry| entry.record.cni_network == cni_network && entry.since < before)
+            .filter(|entry| !keep(&entry.record))
+            .map(|entry| entry.record.key.clone())
+            .collect();
+        let (mut removed, mut errors) = (0, Vec::new());
+        for key in stale {
+            let _guard = self.lock(&key.container).await;
+            // While this waited, the attachment may have been removed and made again.
+            let still = self.ledger().get(&key).is_some_and(|entry| entry.since < before);
+            if !still {
+                continue;
+            }
+            tracing::info!(attachment = %key, "removing a stale attachment");
+            match self.detach(&key).await {
+                Ok(()) => removed += 1,
+                Err(error) => errors.push(error),
+            }
+            reached("gc.one");
+        }
+        if errors.is_empty() { Ok(removed) } else { Err(AgentError::Collect { errors }) }
+    }
+}
+
+/// The pod's end of the link, as `netdev` takes it.
+fn pod_end(record: &Attachment) -> PodEnd {
+    let mut end = PodEnd::new(record.key.ifname.as_str());
+    end.mac = Some(record.mac.0);
+    end.mtu = Some(u32::from(record.network.mtu));
+    end.addresses = record
+        .leases
+        .iter()
+        .map(|lease| Address::new(lease.address, record.prefix_len(lease)))
+        .collect();
+    let v6 = record.leases.iter().any(|lease| lease.address.is_ipv6());
+    end.link_local = if v6 || record.network.addressless() { LinkLocal::Eui64 } else { LinkLocal::Absent };
+    end.routes = record
+        .routes()
+        .into_iter()
+        .map(|route| {
+            let onlink = record.network.routed && route.via.is_some();
+            Route { onlink, ..Route::new(route.to.addr(), route.to.prefix_len(), route.via, 0) }
+        })
+        .collect();
+    // Neighbours that knew the address at another MAC address learn of the new one at once.
+    end.sysctls = vec![Sysctl::v4("arp_notify", "1")];
+    if v6 || record.network.addressless() {
+        end.sysctls.push(Sysctl::v6("disable_ipv6", "0"));
+        end.sysctls.push(Sysctl::v6("ndisc_notify", "1"));
+        end.sysctls.push(Sysctl::v6("accept_ra", "0"));
+    }
+    end
+}

@@ -1,0 +1,302 @@
+//! One CNI request's life: read, decide, do, answer.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use agent_common::addr::MacAddr;
+use cni_spec::{
+    Call, CniRequest, CniVersion, Command, ConfHead, GcList, Invocation, NetConf, NetworkRef,
+    Reply, SpecError,
+};
+use ipam::Request;
+use netdev::Netns;
+use serde_json::Value;
+
+use crate::error::AgentError;
+use crate::ledger::{Wanted, digest};
+use crate::node::Node;
+use crate::record::{Attachment, Decision, Sandbox};
+use crate::world::World;
+
+pub mod error;
+pub mod socket;
+pub mod tombstone;
+
+/// The namespace a PodNetworkAttachment is looked up in when neither the configuration nor the
+/// runtime names one.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// An answer, and for an `ADD` that made something, what to undo should nobody hear it.
+#[derive(Debug)]
+pub struct Answer {
+    /// What goes back.
+    pub reply: Reply,
+    /// The attachment made by this very request.
+    pub made: Option<Attachment>,
+}
+
+/// Serves one CNI request.
+pub async fn serve(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>) -> Answer {
+    let number = node.requests.fetch_add(1, Ordering::Relaxed) + 1;
+    let command = request.command;
+    let started = Instant::now();
+    let span = tracing::info_span!(
+        "cni", request = number, command = command.as_str(),
+        container = request.container_id, ifname = request.ifname,
+    );
+    let version = ConfHead::version_of(request.config.get());
+    let done = tracing::Instrument::instrument(dispatch(node, request, netns), span.clone()).await;
+    let elapsed = started.elapsed();
+    let (reply, code, made) = match done {
+        Ok((value, made)) => match Reply::ok(&value) {
+            Ok(reply) => (reply, 0, made),
+            Err(error) => refuse(&error.into(), command, version, number),
+        },
+        Err(error) => refuse(&error, command, version, number),
+    };
+    node.metrics.request(command.as_str(), code, elapsed);
+    span.in_scope(|| match (code, command) {
+        (0, Command::Status | Command::Check) => tracing::debug!(?elapsed, "served"),
+        (0, _) => tracing::info!(?elapsed, "served"),
+        _ => tracing::warn!(?elapsed, code, ?reply, "refused"),
+    });
+    Answer { reply, made }
+}
+
+fn refuse(
+    error: &AgentError,
+    command: Command,
+    version: CniVersion,
+    number: u64,
+) -> (Reply, u32, Option<Attachment>) {
+    let error = error::to_cni(error, command, version, number);
+    let code = error.code.0;
+    (Reply::Error(error), code, None)
+}
+
+type Served = Result<(Value, Option<Attachment>), AgentError>;
+
+async fn dispatch(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>) -> Served {
+    let invocation = request.invocation()?;
+    let conf = request.conf()?;
+    if !node.is_ready() {
+        return Err(AgentError::NotReady { what: "starting" });
+    }
+    match &invocation.call {
+        Call::Add { key, netns: path } => {
+            let netns = require(netns, path)?;
+            let _guard = node.lock(&key.container).await;
+            let before = node.ledger().get(key).is_some();
+            let (wanted, network) = wanted(node, request, &invocation, &conf, &netns)?;
+            let record = node.attach(wanted, &network, &netns).await?;
+            let value = record.result()?.to_version(conf.head.cni_version)?;
+            Ok((value, (!before).then_some(record)))
+        }
+        Call::Del { key, .. } => {
+            let _guard = node.lock(&key.container).await;
+            node.detach(key).await?;
+            Ok((Value::Null, None))
+        }
+        Call::Check { key, netns: path } => {
+            let netns = require(netns, path)?;
+            let previous = conf.required_prev_result(Command::Check)?;
+            let _guard = node.lock(&key.container).await;
+            node.check(key, &netns, &previous).await?;
+            Ok((Value::Null, None))
+        }
+        Call::Gc => collect(node, &conf).await,
+        Call::Status => status(node, &conf),
+        // The plugin answers this one itself.
+        Call::Version => Ok((Value::Null, None)),
+    }
+}
+
+fn require(netns: Option<Netns>, path: &str) -> Result<Netns, AgentError> {
+    let netns = netns.ok_or_else(|| AgentError::NoNetns { path: path.to_owned() })?;
+    if netns.same_as_current()? {
+        return Err(AgentError::HostNetns { path: path.to_owned() });
+    }
+    Ok(netns)
+}
+
+/// What `ADD` asks for, from all the places where it can be asked.
+fn wanted(
+    node: &Node,
+    request: &CniRequest,
+    invocation: &Invocation,
+    conf: &NetConf,
+    netns: &Netns,
+) -> Result<(Wanted, api::Network), AgentError> {
+    let world = node.world.get();
+    let pod = invocation.args.pod();
+    let namespace = pod.as_ref().map_or(DEFAULT_NAMESPACE, |pod| pod.namespace.as_str());
+    let mut decisions = Vec::new();
+    let (network, asked) = resolve(&world, conf, namespace, &mut decisions)?;
+    refuse_unsupported(conf, &asked, &network)?;
+    if conf.is_default_gateway
+        && network.mode == api::Mode::L2
+        && network.subnets.iter().all(|subnet| subnet.gateway.is_none())
+    {
+        return Err(AgentError::NoGateway { network: network.name.clone() });
+    }
+    let ips = conf.requested_ips(&invocation.args)?;
+    let ips = if ips.is_empty() {
+        let of_object = asked.ips.iter();
+        let of_object = of_object
+            .map(|ip| Request { address: ip.address, prefix_len: ip.prefix_len })
+            .collect();
+        (of_object, "spec.ipRequests of the AttachmentParameters")
+    } else {
+        let of_runtime =
+            ips.iter().map(|ip| Request { address: ip.addr, prefix_len: ip.prefix }).collect();
+        (of_runtime, "requested by the runtime (ips)")
+    };
+    let mac = match conf.requested_mac(&invocation.args)? {
+        Some(mac) => Some((MacAddr(mac.0), "requested by the runtime (mac)")),
+        None => asked
+            .mac
+            .map(|mac| (MacAddr(mac.octets()), "spec.macRequest of the AttachmentParameters")),
+    };
+    let id = netns.identity();
+    let Some(key) = invocation.call.key().cloned() else {
+        return Err(AgentError::Internal { what: "ADD without a container" });
+    };
+    let wanted = Wanted {
+        key,
+        cni_network: conf.head.name.clone(),
+        request_digest: request_digest(request),
+        pod: pod.map(Into::into),
+        sandbox: Sandbox { path: request.netns.clone(), dev: id.dev, ino: id.ino },
+        ips,
+        mac,
+        default_gateway: conf.is_default_gateway,
+        nameservers: conf.dns.nameservers.clone(),
+        decisions,
+    };
+    Ok((wanted, network))
+}
+
+/// Configuration and arguments, whatever order a runtime wrote its maps in.
+fn request_digest(request: &CniRequest) -> String {
+    // Parsing sorts the keys of objects.
+    let config: Value = serde_json::from_str(request.config.get()).unwrap_or_default();
+    let mut args: Vec<&str> = request.args.split(';').collect();
+    args.sort_unstable();
+    format!("{:016x}", digest(format!("{config}{args:?}").as_bytes()))
+}
+
+fn resolve(
+    world: &World,
+    conf: &NetConf,
+    pod_namespace: &str,
+    decisions: &mut Vec<Decision>,
+) -> Result<(api::Network, api::AttachmentRequest), AgentError> {
+    match &conf.network {
+        Some(NetworkRef::PodNetwork(name)) => {
+            decisions.push(Decision::new("network", name, "podNetwork of the CNI configuration"));
+            let network = world.network(name)?.clone();
+            let asked = api::AttachmentRequest { bandwidth: network.bandwidth, ..Default::default() };
+            Ok((network, asked))
+        }
+        Some(NetworkRef::Attachment { namespace, name }) => {
+            let namespace = namespace.as_deref().unwrap_or(pod_namespace);
+            let attachment = world.attachment(namespace, name)?;
+            let because = format!("PodNetworkAttachment {namespace}/{name} of the CNI configuration");
+            decisions.push(Decision::new("network", &attachment.network, because));
+            let network = world.network(&attachment.network)?.clone();
+            Ok((network, attachment.request.clone()))
+        }
+        None => Err(SpecError::NoNetwork.into()),
+    }
+}
+
+/// What podnet does not do it refuses, rather than do half of what was asked.
+fn refuse_unsupported(
+    conf: &NetConf,
+    asked: &api::AttachmentRequest,
+    network: &api::Network,
+) -> Result<(), AgentError> {
+    let refuse = |key: &str, value: String, why| {
+        Err(AgentError::Unsupported { key: key.to_owned(), value, why })
+    };
+    if let Some(mapping) = conf.runtime.port_mappings.first() {
+        return refuse(
+            "runtimeConfig.portMappings",
+            format!("host port {} to {}", mapping.host_port, mapping.container_port),
+            "podnet maps no host ports yet: remove the mapping, or the capability from the configuration",
+        );
+    }
+    if !conf.runtime.ip_ranges.is_empty() {
+        return refuse(
+            "runtimeConfig.ipRanges",
+            format!("{} ranges", conf.runtime.ip_ranges.len()),
+            "addresses come from spec.subnets of the network: remove the ranges",
+        );
+    }
+    let by_runtime = conf.runtime.bandwidth.filter(cni_spec::Bandwidth::is_limited);
+    if let Some(limit) = by_runtime {
+        return refuse(
+            "runtimeConfig.bandwidth",
+            format!("ingressRate {:?}, egressRate {:?}", limit.ingress_rate, limit.egress_rate),
+            NO_RATES,
+        );
+    }
+    if asked.bandwidth.is_limited() {
+        return refuse(
+            "spec.ingressRate or spec.egressRate",
+            format!(
+                "{:?}, {:?} on network {}",
+                asked.bandwidth.ingress_rate, asked.bandwidth.egress_rate, network.name
+            ),
+            NO_RATES,
+        );
+    }
+    Ok(())
+}
+
+const NO_RATES: &str =
+    "this version does not shape traffic, and does not pretend to: remove the rate";
+
+async fn collect(node: &Arc<Node>, conf: &NetConf) -> Served {
+    let before = Instant::now();
+    let name = conf.head.name.as_str();
+    let removed = match &conf.valid_attachments {
+        GcList::List(valid) => {
+            node.collect(name, before, |record| valid.contains(&record.key)).await?
+        }
+        // The runtime said nothing about what is valid. That cannot mean that nothing is: only
+        // what has lost its pod goes.
+        GcList::Absent => {
+            node.audit().await?;
+            0
+        }
+    };
+    tracing::info!(network = name, removed, "collected");
+    Ok((Value::Null, None))
+}
+
+fn status(node: &Node, conf: &NetConf) -> Served {
+    if node.store.failure().is_some() {
+        return Err(AgentError::NotReady { what: "unable to write records" });
+    }
+    let ports = node.impaired.load(Ordering::Relaxed);
+    if ports > 0 {
+        return Err(AgentError::Impaired { ports });
+    }
+    let world = node.world.get();
+    let network = match &conf.network {
+        Some(NetworkRef::PodNetwork(name)) => Some(world.network(name)?),
+        Some(NetworkRef::Attachment { namespace: Some(namespace), name }) => {
+            Some(world.network(&world.attachment(namespace, name)?.network)?)
+        }
+        // The pod, and with it the namespace, is not known to STATUS.
+        Some(NetworkRef::Attachment { namespace: None, .. }) | None => None,
+    };
+    if let Some(network) = network
+        && let Some(family) = node.ledger().exhausted(network)
+    {
+        return Err(AgentError::PoolEmpty { network: network.name.clone(), family });
+    }
+    Ok((Value::Null, None))
+}

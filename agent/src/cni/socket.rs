@@ -1,0 +1,202 @@
+//! The socket: one connection, one request, one reply; root only.
+
+use std::fs;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use cni_spec::{ACK, Command, FRAME_HEADER, Reply, Request, SpecError, decode_header, encode_frame};
+use netdev::Netns;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::error::AgentError;
+use crate::failpoint::reached;
+use crate::node::Node;
+use crate::{cni, views};
+
+/// Room for the descriptors of one message: one, and a few that are closed again.
+const DESCRIPTORS: usize = 4;
+
+/// Opens the socket, in place of one that a dead agent left.
+///
+/// # Errors
+/// When another agent answers there, or the directory cannot be used.
+pub fn listen(path: &Path) -> io::Result<UnixListener> {
+    if let Some(directory) = path.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
+    }
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => {
+            if std::os::unix::net::UnixStream::connect(path).is_ok() {
+                let text = format!("another agent listens on {}", path.display());
+                return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
+            }
+            fs::remove_file(path)?;
+        }
+        Ok(_) => {
+            let text = format!("{} is there and is no socket", path.display());
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let listener = UnixListener::bind(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Serves connections until `stop` says so, then lets those that are open finish.
+pub async fn serve(node: Arc<Node>, listener: UnixListener, mut stop: watch::Receiver<bool>) {
+    let mut open = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    let node = Arc::clone(&node);
+                    open.spawn(async move { connection(&node, stream).await });
+                }
+                Err(error) => tracing::warn!(%error, "connection not accepted"),
+            },
+            _ = stop.wait_for(|stop| *stop) => break,
+            Some(_) = open.join_next(), if !open.is_empty() => {}
+        }
+    }
+    drop(listener);
+    while open.join_next().await.is_some() {}
+}
+
+async fn connection(node: &Arc<Node>, mut stream: UnixStream) {
+    if let Err(error) = converse(node, &mut stream).await {
+        tracing::debug!(%error, "connection ended early");
+    }
+}
+
+/// Why a conversation ended before its end.
+#[derive(Debug, thiserror::Error)]
+enum Interrupted {
+    #[error("the peer is user {0}, not root")]
+    NotRoot(u32),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Frame(#[from] SpecError),
+}
+
+async fn converse(node: &Arc<Node>, stream: &mut UnixStream) -> Result<(), Interrupted> {
+    let peer = stream.peer_cred()?;
+    if peer.uid() != 0 {
+        return Err(Interrupted::NotRoot(peer.uid()));
+    }
+    let (body, descriptor) = receive(stream).await?;
+    match Request::from_body(&body) {
+        Ok(Request::Cni(request)) => {
+            let netns = descriptor.and_then(|fd| Netns::from_fd(fd).ok());
+            // A task of its own: half an attachment must not be left because its runtime went away.
+            let (worker, asked) = (Arc::clone(node), request.clone());
+            let work =
+                tokio::spawn(async move { cni::serve(&worker, &asked, netns).await });
+            let answer = match work.await {
+                Ok(answer) => answer,
+                Err(_) => return Ok(()),
+            };
+            let made = answer.made;
+            let heard = deliver(stream, &answer.reply, request.command == Command::Add).await;
+            if let (Some(record), Ok(false) | Err(_)) = (made, &heard) {
+                tracing::warn!(attachment = %record.key, "nobody heard the answer, rolling back");
+                let _guard = node.lock(&record.key.container).await;
+                node.undo(&record.key).await;
+            }
+            heard.map(|_| ())
+        }
+        Ok(Request::Get(request)) => {
+            let reply = as_reply(views::get(node, request.what));
+            deliver(stream, &reply, false).await.map(|_| ())
+        }
+        Ok(Request::Explain(request)) => {
+            let reply = as_reply(views::explain(node, &request));
+            deliver(stream, &reply, false).await.map(|_| ())
+        }
+        Err(error) => {
+            let reply = Reply::Error(error.to_cni(cni_spec::CniVersion::LATEST));
+            deliver(stream, &reply, false).await.map(|_| ())
+        }
+    }
+}
+
+fn as_reply(value: Result<serde_json::Value, AgentError>) -> Reply {
+    let refuse = |error: &AgentError| {
+        Reply::Error(cni::error::to_cni(error, Command::Check, cni_spec::CniVersion::LATEST, 0))
+    };
+    match value {
+        Ok(value) => Reply::ok(&value).unwrap_or_else(|error| refuse(&error.into())),
+        Err(error) => refuse(&error),
+    }
+}
+
+/// Reads one frame, and the descriptor that came with its first bytes.
+async fn receive(stream: &mut UnixStream) -> Result<(Vec<u8>, Option<OwnedFd>), Interrupted> {
+    let mut first = [0; 16 * 1024];
+    let (length, descriptor) =
+        stream.async_io(Interest::READABLE, || receive_some(stream, &mut first)).await?;
+    let mut received = first.get(..length).unwrap_or_default().to_vec();
+    while received.len() < FRAME_HEADER {
+        if stream.read_buf(&mut received).await? == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+    }
+    let body = received.split_off(FRAME_HEADER);
+    let header = <[u8; FRAME_HEADER]>::try_from(received.as_slice())
+        .map_err(|_| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+    let wanted = decode_header(header)?;
+    let mut body = body;
+    while body.len() < wanted {
+        if stream.read_buf(&mut body).await? == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+    }
+    body.truncate(wanted);
+    Ok((body, descriptor))
+}
+
+fn receive_some(stream: &UnixStream, into: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = recvmsg(
+        stream,
+        &mut [IoSliceMut::new(into)],
+        &mut ancillary,
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
+    let mut descriptor = None;
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+            for found in descriptors {
+                descriptor.get_or_insert(found);
+            }
+        }
+    }
+    Ok((received.bytes, descriptor))
+}
+
+/// Sends the reply; for an `ADD`, true when the plugin says that its runtime has the result.
+async fn deliver(
+    stream: &mut UnixStream,
+    reply: &Reply,
+    acknowledged: bool,
+) -> Result<bool, Interrupted> {
+    let frame = encode_frame(&reply.to_body()?)?;
+    stream.write_all(&frame).await?;
+    if !acknowledged || matches!(reply, Reply::Error(_)) {
+        return Ok(true);
+    }
+    reached("add.replied");
+    let mut ack = [0];
+    Ok(stream.read(&mut ack).await? == 1 && ack == [ACK])
+}

@@ -1,0 +1,141 @@
+//! JSON rows as a table for people.
+
+use std::fmt::Write as _;
+
+use cni_spec::GetWhat;
+use serde_json::Value;
+
+/// Heading and JSON key of each column.
+type Columns = &'static [(&'static str, &'static str)];
+
+const NETWORKS: Columns = &[
+    ("NAME", "name"),
+    ("ID", "id"),
+    ("MODE", "mode"),
+    ("SUBNETS", "subnets"),
+    ("MTU", "mtu"),
+    ("READY", "ready"),
+    ("ATTACHED", "attachments"),
+    ("REASON", "reason"),
+    ("MESSAGE", "message"),
+];
+const ATTACHMENTS: Columns = &[
+    ("CONTAINER", "container"),
+    ("INTERFACE", "ifname"),
+    ("NETWORK", "network"),
+    ("ADDRESSES", "ips"),
+    ("MAC", "mac"),
+    ("HOST", "hostInterface"),
+    ("HOOK", "hook"),
+    ("STATE", "state"),
+    ("SENT", "fromPod.packets"),
+    ("RECEIVED", "toPod.packets"),
+    ("DROPPED", "dropped.packets"),
+];
+const ENDPOINTS: Columns = &[
+    ("NETWORK", "network"),
+    ("ADDRESSES", "ips"),
+    ("MAC", "mac"),
+    ("PLACE", "place"),
+    ("HOST", "hostInterface"),
+    ("CONTAINER", "container"),
+    ("INTERFACE", "ifname"),
+];
+const DROPS: Columns = &[
+    ("NETWORK", "network"),
+    ("REASON", "reason"),
+    ("PACKETS", "packets"),
+    ("BYTES", "bytes"),
+    ("MEANING", "meaning"),
+];
+
+/// The table of `get`.
+pub(super) fn of(what: GetWhat, rows: &Value) -> String {
+    let columns = match what {
+        GetWhat::Networks => NETWORKS,
+        GetWhat::Attachments => ATTACHMENTS,
+        GetWhat::Endpoints => ENDPOINTS,
+        GetWhat::Drops => DROPS,
+    };
+    let mut lines = vec![columns.iter().map(|(heading, _)| (*heading).to_owned()).collect()];
+    for row in rows.as_array().into_iter().flatten() {
+        lines.push(columns.iter().map(|(_, key)| cell(row, key)).collect::<Vec<_>>());
+    }
+    align(&lines)
+}
+
+/// The text of `explain`.
+pub(super) fn explanation(rows: &Value) -> String {
+    let mut text = String::new();
+    for row in rows.as_array().into_iter().flatten() {
+        let title = ["container", "ifname", "network", "state"].map(|key| cell(row, key));
+        let [container, ifname, network, state] = title;
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{ifname} of {container} on {network} ({state})");
+        let decisions = row.get("decisions").and_then(Value::as_array);
+        let lines: Vec<Vec<String>> = decisions
+            .into_iter()
+            .flatten()
+            .map(|decision| {
+                vec![
+                    format!("  {}", cell(decision, "about")),
+                    cell(decision, "value"),
+                    cell(decision, "because"),
+                ]
+            })
+            .collect();
+        text.push_str(&align(&lines));
+        text.push('\n');
+    }
+    text.trim_end().to_owned()
+}
+
+fn cell(row: &Value, key: &str) -> String {
+    let found = key.split('.').try_fold(row, |value, part| value.get(part));
+    match found {
+        None | Some(Value::Null) => "-".to_owned(),
+        Some(Value::String(text)) if text.is_empty() => "-".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(items)) if items.is_empty() => "-".to_owned(),
+        Some(Value::Array(items)) => items
+            .iter()
+            .map(|item| item.as_str().map_or_else(|| item.to_string(), ToOwned::to_owned))
+            .collect::<Vec<_>>()
+            .join(","),
+        Some(other) => other.to_string(),
+    }
+}
+
+/// Columns as wide as their widest cell, two blanks apart.
+fn align(lines: &[Vec<String>]) -> String {
+    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column| {
+        let cells = lines.iter().filter_map(|line: &Vec<String>| line.get(column));
+        cells.map(|cell: &String| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    lines
+        .iter()
+        .map(|line| {
+            let padded = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+            padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        })
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn columns_line_up_and_absent_values_are_a_dash() {
+        let rows = json!([{"network": "blue", "reason": "spoofed_mac", "packets": 3, "bytes": 180}]);
+        let text = of(GetWhat::Drops, &rows);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0].find("REASON"), lines[1].find("spoofed_mac"));
+        assert!(lines[1].ends_with('-'), "{text}");
+    }
+}

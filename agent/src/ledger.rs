@@ -1,0 +1,365 @@
+//! Who holds what: attachments, addresses, MAC addresses, network numbers, port indexes.
+//!
+//! In memory, and the same as in the store but for the moment between a change and its commit. All
+//! choices are made here, under one short lock, so no two attachments can choose the same.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
+
+use agent_common::addr::MacAddr;
+use api::{Network, Subnet};
+use cni_spec::AttachmentKey;
+use ipam::{Allocator, Family, Pool, Request};
+
+use crate::error::AgentError;
+use crate::record::{Attachment, Decision, HostEnd, Lease, NetworkFacts, PodIdentity, Sandbox, State};
+
+/// Numbers below this are for people to choose; ours come from here on.
+const FIRST_OWN_ID: u32 = 0x0080_0000;
+const LAST_ID: u32 = 0x00ff_ffff;
+
+/// What an attachment shall be, before anything is chosen.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// Container and interface.
+    pub key: AttachmentKey,
+    /// `name` of the CNI network configuration.
+    pub cni_network: String,
+    /// Digest of the request.
+    pub request_digest: String,
+    /// The pod.
+    pub pod: Option<PodIdentity>,
+    /// Its namespace.
+    pub sandbox: Sandbox,
+    /// Addresses it must have, and who said so.
+    pub ips: (Vec<Request>, &'static str),
+    /// MAC address it must have, and who said so.
+    pub mac: Option<(MacAddr, &'static str)>,
+    /// The pod's default routes go here.
+    pub default_gateway: bool,
+    /// Resolver settings.
+    pub nameservers: Vec<String>,
+    /// Decisions taken so far.
+    pub decisions: Vec<Decision>,
+}
+
+/// An attachment and what is not worth writing down.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// The record.
+    pub record: Attachment,
+    /// It has, or shall have, entries in the datapath.
+    pub live: bool,
+    /// When it was made in this process; `GC` spares what is younger than its request.
+    pub since: std::time::Instant,
+}
+
+#[derive(Debug, Default)]
+struct Usage {
+    ips: HashSet<IpAddr>,
+    macs: HashSet<MacAddr>,
+    keys: BTreeSet<AttachmentKey>,
+}
+
+/// The book of the node.
+#[derive(Debug)]
+pub struct Ledger {
+    max_ports: u16,
+    entries: BTreeMap<AttachmentKey, Entry>,
+    usage: HashMap<u32, Usage>,
+    ids: BTreeMap<String, u32>,
+    ports: BTreeSet<u16>,
+    allocators: HashMap<String, (Vec<Subnet>, Allocator)>,
+}
+
+impl Ledger {
+    /// An empty book.
+    pub fn new(max_ports: u16) -> Self {
+        Self {
+            max_ports,
+            entries: BTreeMap::new(),
+            usage: HashMap::new(),
+            ids: BTreeMap::new(),
+            ports: BTreeSet::new(),
+            allocators: HashMap::new(),
+        }
+    }
+
+    /// Takes over a network number from the store.
+    pub fn restore_id(&mut self, network: String, id: u32) {
+        self.ids.insert(network, id);
+    }
+
+    /// Takes over a record from the store.
+    pub fn restore(&mut self, record: Attachment) {
+        let live = record.state == State::Added;
+        self.insert(record, live);
+    }
+
+    /// The attachment with this key.
+    pub fn get(&self, key: &AttachmentKey) -> Option<&Entry> {
+        self.entries.get(key)
+    }
+
+    /// Every attachment, in order of container and interface.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values()
+    }
+
+    /// How many attachments there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// True when there is none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The attachments of a network that the datapath shall know.
+    pub fn live_on(&self, network: u32) -> impl Iterator<Item = &Attachment> {
+        self.usage
+            .get(&network)
+            .into_iter()
+            .flat_map(|usage| &usage.keys)
+            .filter_map(|key| self.entries.get(key))
+            .filter(|entry| entry.live)
+            .map(|entry| &entry.record)
+    }
+
+    /// The number of a network, if it has one.
+    pub fn id_of(&self, network: &str) -> Option<u32> {
+        self.ids.get(network).copied()
+    }
+
+    /// The name of a network by its number.
+    pub fn name_of(&self, id: u32) -> Option<&str> {
+        self.ids.iter().find(|(_, other)| **other == id).map(|(name, _)| name.as_str())
+    }
+
+    /// Attachments and held addresses of a network.
+    pub fn usage_of(&self, id: u32) -> (usize, usize) {
+        self.usage.get(&id).map_or((0, 0), |usage| (usage.keys.len(), usage.ips.len()))
+    }
+
+    /// The first address family of the network that has no address left, if one has.
+    pub fn exhausted(&self, network: &Network) -> Option<Family> {
+        let held = self.ids.get(&network.name).and_then(|id| self.usage.get(id));
+        let pools = pools(network).ok()?;
+        [Family::V4, Family::V6].into_iter().find(|family| {
+            let mut of_family = pools.iter().filter(|pool| pool.family() == *family).peekable();
+            of_family.peek().is_some()
+                && of_family.all(|pool| {
+                    pool.next(&|ip| held.is_some_and(|usage| usage.ips.contains(&ip)), None)
+                        .is_none()
+                })
+        })
+    }
+
+    /// Chooses everything about a new attachment and books it, in state `Adding`.
+    ///
+    /// # Errors
+    /// When something wanted cannot be had. Nothing is booked then.
+    pub fn reserve(
+        &mut self,
+        wanted: Wanted,
+        network: &Network,
+        host: HostEnd,
+    ) -> Result<Attachment, AgentError> {
+        let id = self.network_id(network)?;
+        let facts = NetworkFacts::of(network, id);
+        self.refuse_changed(&facts)?;
+        let mut decisions = wanted.decisions;
+        let because = if network.id.is_some() { "spec.networkID" } else { "allocated, and kept for this name" };
+        decisions.push(Decision::new("network id", id, because));
+
+        let usage = self.usage.entry(id).or_default();
+        let mac = choose_mac(usage, &wanted.key, id, wanted.mac, &network.name, &mut decisions)?;
+        let port_id = (0..self.max_ports)
+            .find(|port| !self.ports.contains(port))
+            .ok_or(AgentError::NoPort { max: self.max_ports })?;
+        let allocator = allocator(&mut self.allocators, network)?;
+        let (requests, source) = &wanted.ips;
+        let leases = allocator
+            .allocate(requests, &|ip| usage.ips.contains(&ip))
+            .map_err(|source| AgentError::Address { network: network.name.clone(), source })?;
+        for lease in &leases {
+            let asked = requests.iter().any(|request| request.address == lease.address);
+            let because = if asked { *source } else { "next free address of the subnet" };
+            decisions.push(Decision::new("address", lease, because));
+        }
+        if leases.is_empty() {
+            decisions.push(Decision::new("address", "none", "the network has no subnets"));
+        }
+        decisions.push(Decision::new("mtu", network.mtu, "spec.mtu of the network"));
+        decisions.push(Decision::new("host interface", &host.name, "taken from the warm ports, or made"));
+
+        let record = Attachment {
+            key: wanted.key,
+            state: State::Adding,
+            cni_network: wanted.cni_network,
+            request_digest: wanted.request_digest,
+            network: facts,
+            pod: wanted.pod,
+            mac,
+            leases: leases
+                .into_iter()
+                .map(|lease| Lease { address: lease.address, prefix: lease.prefix, gateway: lease.gateway })
+                .collect(),
+            sandbox: wanted.sandbox,
+            host,
+            port_id,
+            default_gateway: wanted.default_gateway,
+            nameservers: wanted.nameservers,
+            decisions,
+        };
+        self.ids.insert(network.name.clone(), id);
+        self.insert(record.clone(), false);
+        Ok(record)
+    }
+
+    /// Changes how far an attachment is, and whether the datapath shall know it.
+    pub fn set_state(&mut self, key: &AttachmentKey, state: State, live: bool) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.record.state = state;
+            entry.live = live;
+        }
+    }
+
+    /// Forgets an attachment; what it held is free.
+    pub fn release(&mut self, key: &AttachmentKey) {
+        let Some(entry) = self.entries.remove(key) else { return };
+        let record = entry.record;
+        self.ports.remove(&record.port_id);
+        if let Some(usage) = self.usage.get_mut(&record.network.id) {
+            usage.keys.remove(key);
+            usage.macs.remove(&record.mac);
+            for lease in &record.leases {
+                usage.ips.remove(&lease.address);
+            }
+        }
+    }
+
+    fn insert(&mut self, record: Attachment, live: bool) {
+        let usage = self.usage.entry(record.network.id).or_default();
+        usage.keys.insert(record.key.clone());
+        usage.macs.insert(record.mac);
+        usage.ips.extend(record.leases.iter().map(|lease| lease.address));
+        self.ports.insert(record.port_id);
+        let since = std::time::Instant::now();
+        self.entries.insert(record.key.clone(), Entry { record, live, since });
+    }
+
+    fn network_id(&self, network: &Network) -> Result<u32, AgentError> {
+        let known = self.ids.get(&network.name).copied();
+        if let Some(id) = network.id.map(api::NetworkId::get) {
+            return match self.ids.iter().find(|(name, other)| **other == id && **name != network.name) {
+                Some((owner, _)) if self.usage_of(id).0 > 0 => Err(AgentError::NetworkIdTaken {
+                    id,
+                    network: network.name.clone(),
+                    owner: owner.clone(),
+                }),
+                _ => Ok(id),
+            };
+        }
+        if let Some(id) = known {
+            return Ok(id);
+        }
+        let taken: BTreeSet<u32> = self.ids.values().copied().collect();
+        (FIRST_OWN_ID..=LAST_ID)
+            .find(|id| !taken.contains(id))
+            .ok_or_else(|| AgentError::NoNetworkId { network: network.name.clone() })
+    }
+
+    /// All ports of a network have to agree on what it is.
+    fn refuse_changed(&self, facts: &NetworkFacts) -> Result<(), AgentError> {
+        let in_use = self.entries.values().map(|entry| &entry.record.network);
+        let refuse = |what| Err(AgentError::NetworkChanged { network: facts.name.clone(), what });
+        for other in in_use.filter(|other| other.name == facts.name || other.id == facts.id) {
+            if other.name != facts.name {
+                return Err(AgentError::NetworkIdTaken {
+                    id: facts.id,
+                    network: facts.name.clone(),
+                    owner: other.name.clone(),
+                });
+            }
+            if other.id != facts.id {
+                return refuse("networkID");
+            }
+            if other.routed != facts.routed {
+                return refuse("mode");
+            }
+            if other.addressless() != facts.addressless() {
+                return refuse("choice of having subnets or none");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn pools(network: &Network) -> Result<Vec<Pool>, AgentError> {
+    network
+        .subnets
+        .iter()
+        .map(|subnet| {
+            let gateways: Vec<IpAddr> = subnet.gateway.into_iter().collect();
+            Pool::new(subnet.prefix, &gateways, &subnet.exclude)
+        })
+        .collect::<Result<_, _>>()
+        .map_err(|source| AgentError::Address { network: network.name.clone(), source })
+}
+
+/// The allocator of a network; a new one when its subnets have changed.
+fn allocator<'a>(
+    allocators: &'a mut HashMap<String, (Vec<Subnet>, Allocator)>,
+    network: &Network,
+) -> Result<&'a mut Allocator, AgentError> {
+    let stale = allocators.get(&network.name).is_none_or(|(subnets, _)| *subnets != network.subnets);
+    if stale {
+        let fresh = Allocator::new(pools(network)?)
+            .map_err(|source| AgentError::Address { network: network.name.clone(), source })?;
+        allocators.insert(network.name.clone(), (network.subnets.clone(), fresh));
+    }
+    allocators
+        .get_mut(&network.name)
+        .map(|(_, allocator)| allocator)
+        .ok_or(AgentError::Internal { what: "allocator" })
+}
+
+fn choose_mac(
+    usage: &Usage,
+    key: &AttachmentKey,
+    network: u32,
+    wanted: Option<(MacAddr, &'static str)>,
+    name: &str,
+    decisions: &mut Vec<Decision>,
+) -> Result<MacAddr, AgentError> {
+    if let Some((mac, source)) = wanted {
+        if usage.macs.contains(&mac) || mac == agent_common::addr::GATEWAY_MAC {
+            return Err(AgentError::MacHeld { network: name.to_owned(), mac });
+        }
+        decisions.push(Decision::new("mac", mac, source));
+        return Ok(mac);
+    }
+    // The same container gets the same address again, unless somebody else has it meanwhile.
+    let mut seed = digest(format!("{network}/{key}").as_bytes());
+    loop {
+        let [.., a, b, c, d, e] = seed.to_be_bytes();
+        let mac = MacAddr([0x02, a, b, c, d, e]);
+        if !usage.macs.contains(&mac) && mac != agent_common::addr::GATEWAY_MAC {
+            decisions.push(Decision::new("mac", mac, "derived from network, container and interface"));
+            return Ok(mac);
+        }
+        seed = digest(&seed.to_be_bytes());
+    }
+}
+
+/// FNV-1a, 64 bits: to spread and to compare, not to protect.
+pub fn digest(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests;

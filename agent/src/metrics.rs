@@ -1,0 +1,122 @@
+//! Every metric, once.
+
+use std::fmt;
+use std::time::Duration;
+
+use prometheus::core::Collector;
+use prometheus::{
+    Encoder as _, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder,
+};
+
+/// Buckets from half a millisecond, which is a good `STATUS`, to ten seconds.
+const SECONDS: [f64; 12] =
+    [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0];
+
+/// Name, type, labels and meaning of every metric; `docs/metrics.md` is made of it.
+pub const METRICS: &[(&str, &str, &str, &str)] = &[
+    ("podnet_cni_requests_total", "counter", "command, code", "CNI requests served, by CNI error code (0 is success)"),
+    ("podnet_cni_duration_seconds", "histogram", "command", "Time from request to reply"),
+    ("podnet_attachments", "gauge", "network", "Attachments this node holds"),
+    ("podnet_ipam_addresses", "gauge", "network", "Addresses held"),
+    ("podnet_drops_total", "counter", "network, reason", "Packets dropped by the datapath"),
+    ("podnet_drop_bytes_total", "counter", "network, reason", "Bytes dropped by the datapath"),
+    ("podnet_warm_ports", "gauge", "", "Links prepared for the next attachments"),
+    ("podnet_ports_impaired", "gauge", "", "Live ports the last audit found damaged"),
+];
+
+/// The node's own metrics. Those of the datapath are read when they are asked for.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    requests: IntCounterVec,
+    durations: HistogramVec,
+}
+
+/// A metric could not be made; only a wrong name can cause it.
+#[derive(Debug, thiserror::Error)]
+#[error("metrics cannot be set up")]
+pub struct MetricsError(#[from] prometheus::Error);
+
+/// What is read at the moment of asking.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    /// (network, attachments, addresses)
+    pub networks: Vec<(String, usize, usize)>,
+    /// (network, reason, packets, bytes)
+    pub drops: Vec<(String, &'static str, u64, u64)>,
+    /// Links at hand.
+    pub warm_ports: usize,
+    /// Damaged ports.
+    pub impaired: usize,
+}
+
+impl Metrics {
+    /// Sets them up.
+    ///
+    /// # Errors
+    /// Never with the names in this file.
+    pub fn new() -> Result<Self, MetricsError> {
+        let registry = Registry::new();
+        let requests = IntCounterVec::new(opts("podnet_cni_requests_total"), &["command", "code"])?;
+        let buckets = HistogramOpts::from(opts("podnet_cni_duration_seconds")).buckets(SECONDS.to_vec());
+        let durations = HistogramVec::new(buckets, &["command"])?;
+        registry.register(Box::new(requests.clone()))?;
+        registry.register(Box::new(durations.clone()))?;
+        Ok(Self { registry, requests, durations })
+    }
+
+    /// Counts a request.
+    pub fn request(&self, command: &str, code: u32, elapsed: Duration) {
+        self.requests.with_label_values(&[command, &code.to_string()]).inc();
+        let duration: Histogram = self.durations.with_label_values(&[command]);
+        duration.observe(elapsed.as_secs_f64());
+    }
+
+    /// The exposition, in Prometheus text format 0.0.4.
+    ///
+    /// # Errors
+    /// When a metric cannot be encoded.
+    pub fn render(&self, snapshot: &Snapshot) -> Result<String, MetricsError> {
+        let attachments = IntGaugeVec::new(opts("podnet_attachments"), &["network"])?;
+        let addresses = IntGaugeVec::new(opts("podnet_ipam_addresses"), &["network"])?;
+        for (network, held, ips) in &snapshot.networks {
+            attachments.with_label_values(&[network]).set(number(*held));
+            addresses.with_label_values(&[network]).set(number(*ips));
+        }
+        let drops = IntCounterVec::new(opts("podnet_drops_total"), &["network", "reason"])?;
+        let bytes = IntCounterVec::new(opts("podnet_drop_bytes_total"), &["network", "reason"])?;
+        for (network, reason, packets, octets) in &snapshot.drops {
+            drops.with_label_values(&[network.as_str(), *reason]).inc_by(*packets);
+            bytes.with_label_values(&[network.as_str(), *reason]).inc_by(*octets);
+        }
+        let warm = IntGauge::with_opts(opts("podnet_warm_ports"))?;
+        warm.set(number(snapshot.warm_ports));
+        let impaired = IntGauge::with_opts(opts("podnet_ports_impaired"))?;
+        impaired.set(number(snapshot.impaired));
+
+        let mut families = self.registry.gather();
+        let others: [&dyn Collector; 6] = [&attachments, &addresses, &drops, &bytes, &warm, &impaired];
+        for collector in others {
+            families.extend(collector.collect().into_iter().filter(|family| !family.get_metric().is_empty()));
+        }
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&families, &mut text)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+}
+
+fn opts(name: &str) -> Opts {
+    let help = METRICS.iter().find(|(other, ..)| *other == name).map_or("", |(.., help)| help);
+    Opts::new(name, help)
+}
+
+fn number(value: usize) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+impl fmt::Display for Metrics {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("podnet metrics")
+    }
+}

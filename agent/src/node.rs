@@ -1,0 +1,155 @@
+//! The node: everything that requests share.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cni_spec::{AttachmentKey, ContainerId};
+use datapath::Hook;
+use netdev::Netlink;
+use store::{Batch, Store, Table};
+
+use crate::error::AgentError;
+use crate::ledger::Ledger;
+use crate::metrics::Metrics;
+use crate::ports::Ports;
+use crate::reconcile::Reconciler;
+use crate::record::Attachment;
+use crate::world::Current;
+
+/// What requests share.
+#[derive(Debug)]
+pub struct Node {
+    /// Name of the node.
+    pub name: String,
+    /// What the user wants.
+    pub world: Arc<Current>,
+    /// Who holds what.
+    ledger: Mutex<Ledger>,
+    /// What survives.
+    pub store: Store,
+    /// The node's own network namespace.
+    pub netlink: Netlink,
+    /// Links at hand.
+    pub ports: Arc<Ports>,
+    /// Attaching.
+    pub hook: Hook,
+    /// The tables.
+    pub tables: Reconciler,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// Requests so far, to find their log lines.
+    pub requests: AtomicU64,
+    /// Start-up is over.
+    pub ready: AtomicBool,
+    /// The last audit found this many live ports damaged.
+    pub impaired: AtomicUsize,
+    /// One lock a container: requests of one wait for each other, those of others do not.
+    locks: Mutex<HashMap<ContainerId, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+/// Holds a container's lock.
+#[derive(Debug)]
+pub struct ContainerGuard {
+    _guard: tokio::sync::OwnedMutexGuard<()>,
+}
+
+/// The parts of a node.
+#[derive(Debug)]
+pub struct Parts {
+    /// See [`Node::name`].
+    pub name: String,
+    /// See [`Node::world`].
+    pub world: Arc<Current>,
+    /// Filled from the store.
+    pub ledger: Ledger,
+    /// See [`Node::store`].
+    pub store: Store,
+    /// See [`Node::netlink`].
+    pub netlink: Netlink,
+    /// See [`Node::ports`].
+    pub ports: Arc<Ports>,
+    /// See [`Node::hook`].
+    pub hook: Hook,
+    /// See [`Node::tables`].
+    pub tables: Reconciler,
+    /// See [`Node::metrics`].
+    pub metrics: Metrics,
+}
+
+impl Node {
+    /// Puts the parts together.
+    pub fn new(parts: Parts) -> Arc<Self> {
+        Arc::new(Self {
+            name: parts.name,
+            world: parts.world,
+            ledger: Mutex::new(parts.ledger),
+            store: parts.store,
+            netlink: parts.netlink,
+            ports: parts.ports,
+            hook: parts.hook,
+            tables: parts.tables,
+            metrics: parts.metrics,
+            requests: AtomicU64::new(0),
+            ready: AtomicBool::new(false),
+            impaired: AtomicUsize::new(0),
+            locks: Mutex::default(),
+        })
+    }
+
+    /// The book; the lock is never held across an await.
+    pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until no other request works on this container.
+    pub async fn lock(&self, container: &ContainerId) -> ContainerGuard {
+        let lock = {
+            let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+            // Nobody holds or waits for a lock that only this map refers to.
+            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+            Arc::clone(locks.entry(container.clone()).or_default())
+        };
+        ContainerGuard { _guard: lock.lock_owned().await }
+    }
+
+    /// True when requests can be served.
+    pub fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire)
+    }
+
+    /// Brings the tables of a network up to the ledger.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn reconcile(&self, network: u32) -> Result<(), AgentError> {
+        let ledger = self.ledger();
+        Ok(self.tables.network(network, ledger.live_on(network))?)
+    }
+
+    /// Writes a record, and the number of its network, so that they survive.
+    ///
+    /// # Errors
+    /// When they do not.
+    pub async fn save(&self, record: &Attachment) -> Result<(), AgentError> {
+        let value = encode(record)?;
+        let batch = Batch::new()
+            .put(Table::Attachments, record.key.to_string().as_bytes(), &value)
+            .put(Table::Networks, record.network.name.as_bytes(), &record.network.id.to_le_bytes());
+        Ok(self.store.submit(batch).await?)
+    }
+
+    /// Removes a record.
+    ///
+    /// # Errors
+    /// When it may still be there.
+    pub async fn erase(&self, key: &AttachmentKey) -> Result<(), AgentError> {
+        let batch = Batch::new().delete(Table::Attachments, key.to_string().as_bytes());
+        Ok(self.store.submit(batch).await?)
+    }
+}
+
+fn encode(record: &Attachment) -> Result<Vec<u8>, AgentError> {
+    serde_json::to_vec(record)
+        .map_err(|source| AgentError::Record { key: record.key.to_string(), source })
+}

@@ -1,0 +1,100 @@
+//! What the tables of one network must hold. Pure.
+
+use std::net::IpAddr;
+
+use agent_common::addr::{GATEWAY_MAC, GATEWAY_V4, GATEWAY_V6, Ip16};
+use agent_common::endpoint::{ENDPOINT_GATEWAY, Endpoint, EndpointKey, FdbKey};
+use agent_common::flood::{FLOOD_CHUNK, FloodKey, FloodPorts};
+use agent_common::port::{PORT_ANY_IP, PORT_L3, PORT_MORE_IPS, Port, PortAddressKey};
+use datapath::Entries;
+
+use super::mapped;
+use crate::record::Attachment;
+
+/// The entries for these attachments, all of `network`.
+pub fn desired<'a>(network: u32, attachments: impl Iterator<Item = &'a Attachment>) -> Entries {
+    let mut entries = Entries::default();
+    let mut flooded = Vec::new();
+    for attachment in attachments {
+        let endpoint = Endpoint {
+            ifindex: attachment.host.ifindex,
+            flags: 0,
+            mac: attachment.mac,
+            port_id: attachment.port_id,
+        };
+        port(&mut entries, attachment);
+        for lease in &attachment.leases {
+            let key = EndpointKey { network, ip: mapped(lease.address) };
+            entries.endpoints.insert(key, endpoint);
+        }
+        if attachment.network.routed {
+            gateway(&mut entries, attachment);
+        } else {
+            entries.fdb.insert(FdbKey::new(network, attachment.mac), endpoint);
+            if !attachment.network.addressless() {
+                let ip = mapped(attachment.mac.link_local().into());
+                entries.endpoints.insert(EndpointKey { network, ip }, endpoint);
+            }
+            flooded.push(attachment.host.ifindex);
+        }
+    }
+    // In order of age, so that a newcomer changes the last chunk only.
+    flooded.sort_unstable();
+    for (chunk, members) in (0..).zip(flooded.chunks(FLOOD_CHUNK)) {
+        let mut ports = FloodPorts { count: 0, ifindexes: [0; FLOOD_CHUNK] };
+        for (slot, ifindex) in ports.ifindexes.iter_mut().zip(members) {
+            *slot = *ifindex;
+            ports.count += 1;
+        }
+        entries.flood.insert(FloodKey { network, chunk }, ports);
+    }
+    entries
+}
+
+fn port(entries: &mut Entries, attachment: &Attachment) {
+    let mut port = Port {
+        network: attachment.network.id,
+        flags: 0,
+        mac: attachment.mac,
+        mtu: attachment.network.mtu,
+        ip4: [0; 4],
+        port_id: attachment.port_id,
+        reserved: 0,
+        ip6: Ip16::NONE,
+        link_local: mapped(attachment.mac.link_local().into()),
+        reserved2: 0,
+    };
+    if attachment.network.routed {
+        port.flags |= PORT_L3;
+    }
+    if attachment.network.addressless() {
+        port.flags |= PORT_ANY_IP;
+    }
+    for lease in &attachment.leases {
+        match lease.address {
+            IpAddr::V4(ip) if port.ip4 == [0; 4] => port.ip4 = ip.octets(),
+            IpAddr::V6(ip) if port.ip6 == Ip16::NONE => port.ip6 = Ip16(ip.octets()),
+            further => {
+                port.flags |= PORT_MORE_IPS;
+                let key = PortAddressKey { ifindex: attachment.host.ifindex, ip: mapped(further) };
+                entries.port_addresses.insert(key, 1);
+            }
+        }
+    }
+    entries.ports.insert(attachment.host.ifindex, port);
+}
+
+/// On a routed network the gateway's addresses are everywhere and nowhere.
+fn gateway(entries: &mut Entries, attachment: &Attachment) {
+    let endpoint =
+        Endpoint { ifindex: 0, flags: ENDPOINT_GATEWAY, mac: GATEWAY_MAC, port_id: u16::MAX };
+    let own = [IpAddr::V4(GATEWAY_V4), IpAddr::V6(GATEWAY_V6)];
+    let configured = attachment.network.subnets.iter().filter_map(|subnet| subnet.gateway);
+    for ip in own.into_iter().chain(configured) {
+        let key = EndpointKey { network: attachment.network.id, ip: mapped(ip) };
+        entries.endpoints.insert(key, endpoint);
+    }
+}
+
+#[cfg(test)]
+mod tests;

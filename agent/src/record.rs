@@ -1,0 +1,298 @@
+//! What is remembered of an attachment, and what follows from it. Pure.
+
+use std::net::IpAddr;
+
+use agent_common::addr::{GATEWAY_V4, GATEWAY_V6, MacAddr};
+use api::{Mode, Prefix};
+use cni_spec::{AttachmentKey, CniResult, Dns, Interface, IpConfig, IpPrefix, PodRef, Route, SpecError};
+use serde::{Deserialize, Serialize};
+
+/// What a restart has to do about an attachment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum State {
+    /// Undo: nobody was told that it exists.
+    Adding,
+    /// Keep.
+    Added,
+    /// Finish removing.
+    Deleting,
+}
+
+/// The network as it was when the attachment was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NetworkFacts {
+    /// Name of the PodNetwork.
+    pub name: String,
+    /// Its number in the maps.
+    pub id: u32,
+    /// True for L3.
+    pub routed: bool,
+    /// Largest L3 packet, bytes.
+    pub mtu: u16,
+    /// Subnets with their gateways.
+    pub subnets: Vec<SubnetFacts>,
+}
+
+/// One subnet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubnetFacts {
+    /// Prefix.
+    pub prefix: Prefix,
+    /// Gateway, if it has one.
+    pub gateway: Option<IpAddr>,
+}
+
+impl NetworkFacts {
+    /// The facts about a network, which has this number.
+    pub fn of(network: &api::Network, id: u32) -> Self {
+        Self {
+            name: network.name.clone(),
+            id,
+            routed: network.mode == Mode::L3,
+            mtu: network.mtu,
+            subnets: network
+                .subnets
+                .iter()
+                .map(|subnet| SubnetFacts { prefix: subnet.prefix, gateway: subnet.gateway })
+                .collect(),
+        }
+    }
+
+    /// True when podnet gives no addresses on this network and so cannot check them.
+    pub fn addressless(&self) -> bool {
+        self.subnets.is_empty()
+    }
+
+    /// The next hop of a family on a routed network.
+    pub fn next_hop(&self, v4: bool) -> IpAddr {
+        self.subnets
+            .iter()
+            .filter_map(|subnet| subnet.gateway)
+            .find(|gateway| gateway.is_ipv4() == v4)
+            .unwrap_or(if v4 { IpAddr::V4(GATEWAY_V4) } else { IpAddr::V6(GATEWAY_V6) })
+    }
+}
+
+/// An address and where it is from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// The address.
+    pub address: IpAddr,
+    /// Its subnet.
+    pub prefix: Prefix,
+    /// The subnet's gateway.
+    pub gateway: Option<IpAddr>,
+}
+
+/// The namespace of the pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sandbox {
+    /// `CNI_NETNS` as given.
+    pub path: String,
+    /// Device number of the nsfs inode.
+    pub dev: u64,
+    /// Number of the nsfs inode.
+    pub ino: u64,
+}
+
+/// The host end of the link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostEnd {
+    /// Interface name.
+    pub name: String,
+    /// Interface index; with the name it says that the link is still the one meant.
+    pub ifindex: u32,
+}
+
+/// One decision taken for an attachment, for `explain`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    /// About what.
+    pub about: String,
+    /// What came out.
+    pub value: String,
+    /// Why.
+    pub because: String,
+}
+
+impl Decision {
+    /// A decision.
+    pub fn new(about: &str, value: impl ToString, because: impl ToString) -> Self {
+        Self { about: about.to_owned(), value: value.to_string(), because: because.to_string() }
+    }
+}
+
+/// Who the pod is, as Kubernetes runtimes say.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodIdentity {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// UID, if the runtime gave one.
+    pub uid: Option<String>,
+}
+
+impl From<PodRef> for PodIdentity {
+    fn from(pod: PodRef) -> Self {
+        Self { namespace: pod.namespace, name: pod.name, uid: pod.uid }
+    }
+}
+
+/// An attachment: one record, all its leases in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Attachment {
+    /// Container and interface.
+    pub key: AttachmentKey,
+    /// How far it is.
+    pub state: State,
+    /// `name` of the CNI network configuration, which `GC` goes by.
+    pub cni_network: String,
+    /// Digest of what was asked, to know a repeated `ADD` again.
+    pub request_digest: String,
+    /// The network.
+    pub network: NetworkFacts,
+    /// The pod.
+    pub pod: Option<PodIdentity>,
+    /// MAC address in the pod.
+    #[serde(with = "mac_text")]
+    pub mac: MacAddr,
+    /// Addresses in the pod.
+    pub leases: Vec<Lease>,
+    /// The pod's namespace.
+    pub sandbox: Sandbox,
+    /// The host end of the link.
+    pub host: HostEnd,
+    /// Index of its counters.
+    pub port_id: u16,
+    /// The pod's default routes go here.
+    pub default_gateway: bool,
+    /// Resolver settings that the result repeats.
+    pub nameservers: Vec<String>,
+    /// Why it is as it is.
+    pub decisions: Vec<Decision>,
+}
+
+impl Attachment {
+    /// Prefix length of an address on the pod's interface: its own on a routed network, the
+    /// subnet's on a switched one.
+    pub fn prefix_len(&self, lease: &Lease) -> u8 {
+        if self.network.routed { lease.prefix.max_prefix_len() } else { lease.prefix.prefix_len() }
+    }
+
+    /// The next hop for traffic that leaves the subnet of this lease.
+    pub fn gateway(&self, lease: &Lease) -> Option<IpAddr> {
+        if self.network.routed {
+            Some(self.network.next_hop(lease.address.is_ipv4()))
+        } else {
+            lease.gateway
+        }
+    }
+
+    /// Routes the pod needs besides those its addresses bring.
+    pub fn routes(&self) -> Vec<PodRoute> {
+        let mut routes = Vec::new();
+        for v4 in [true, false] {
+            let Some(lease) = self.leases.iter().find(|lease| lease.address.is_ipv4() == v4) else {
+                continue;
+            };
+            let gateway = self.gateway(lease);
+            if let (true, Some(gateway)) = (self.network.routed, gateway) {
+                // Before a gateway can be used it must be on the link; fe80::/64 always is.
+                if !matches!(gateway, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
+                    routes.push(PodRoute { to: host_prefix(gateway), via: None });
+                }
+                for subnet in &self.network.subnets {
+                    if subnet.prefix.addr().is_ipv4() == v4 {
+                        routes.push(PodRoute { to: subnet.prefix, via: Some(gateway) });
+                    }
+                }
+            }
+            if let (true, Some(gateway)) = (self.default_gateway, gateway) {
+                routes.push(PodRoute { to: default_prefix(v4), via: Some(gateway) });
+            }
+        }
+        routes
+    }
+
+    /// What `ADD` answers.
+    ///
+    /// # Errors
+    /// Never for a record of ours; the type of a prefix length says otherwise.
+    pub fn result(&self) -> Result<CniResult, SpecError> {
+        let mtu = Some(u32::from(self.network.mtu));
+        let interfaces = vec![
+            Interface {
+                name: self.key.ifname.to_string(),
+                mac: Some(self.mac.to_string()),
+                mtu,
+                sandbox: Some(self.sandbox.path.clone()),
+                ..Interface::default()
+            },
+            Interface { name: self.host.name.clone(), mtu, ..Interface::default() },
+        ];
+        let ips = self
+            .leases
+            .iter()
+            .map(|lease| {
+                Ok(IpConfig {
+                    address: IpPrefix::new(lease.address, self.prefix_len(lease))?,
+                    gateway: self.gateway(lease),
+                    interface: Some(0),
+                })
+            })
+            .collect::<Result<_, SpecError>>()?;
+        let routes = self
+            .routes()
+            .into_iter()
+            .map(|route| {
+                let to = IpPrefix::new(route.to.addr(), route.to.prefix_len())?;
+                Ok(Route::new(to, route.via))
+            })
+            .collect::<Result<_, SpecError>>()?;
+        let dns = Dns { nameservers: self.nameservers.clone(), ..Dns::default() };
+        Ok(CniResult { interfaces, ips, routes, dns })
+    }
+}
+
+/// A route in the pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PodRoute {
+    /// Destination.
+    pub to: Prefix,
+    /// Next hop; none for what is on the link.
+    pub via: Option<IpAddr>,
+}
+
+fn host_prefix(ip: IpAddr) -> Prefix {
+    Prefix::from(ip)
+}
+
+fn default_prefix(v4: bool) -> Prefix {
+    let any: IpAddr = if v4 {
+        std::net::Ipv4Addr::UNSPECIFIED.into()
+    } else {
+        std::net::Ipv6Addr::UNSPECIFIED.into()
+    };
+    // A length of zero is valid for both families.
+    Prefix::new(any, 0).unwrap_or_else(|_| Prefix::from(any))
+}
+
+mod mac_text {
+    use agent_common::addr::MacAddr;
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+    pub(super) fn serialize<S: Serializer>(mac: &MacAddr, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_str(mac)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<MacAddr, D::Error> {
+        String::deserialize(input)?.parse().map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests;

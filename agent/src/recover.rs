@@ -1,0 +1,280 @@
+//! Start-up and audit: store, kernel and pins brought together, whatever happened in between.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use datapath::PinDir;
+use netdev::{Link, LinkEvent, LinkFilter, Netns};
+use store::{Batch, Store, Table};
+
+use crate::error::AgentError;
+use crate::ledger::Ledger;
+use crate::node::Node;
+use crate::ports::{HOST_PREFIX, USED_ALIAS};
+use crate::record::{Attachment, State};
+
+/// How often the audit runs.
+pub const AUDIT_INTERVAL: Duration = Duration::from_secs(30);
+/// Changes with every boot.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// File beside the store that says in which boot it was written.
+const BOOT_FILE: &str = "boot-id";
+
+/// Reads the book from the store. After a reboot the pods of the records are gone, and so are
+/// their records; the numbers of networks stay.
+///
+/// # Errors
+/// When the store cannot be read.
+pub fn read_ledger(store: &Store, state_dir: &Path, max_ports: u16) -> Result<Ledger, AgentError> {
+    let mut ledger = Ledger::new(max_ports);
+    for (name, id) in store.rows(Table::Networks)? {
+        if let (Ok(name), Ok(id)) = (String::from_utf8(name), <[u8; 4]>::try_from(id.as_slice())) {
+            ledger.restore_id(name, u32::from_le_bytes(id));
+        }
+    }
+    let rebooted = is_another_boot(state_dir);
+    let mut stale = Batch::new();
+    for (key, value) in store.rows(Table::Attachments)? {
+        if rebooted {
+            stale = stale.delete(Table::Attachments, &key);
+            continue;
+        }
+        let record: Attachment = serde_json::from_slice(&value).map_err(|source| {
+            AgentError::Record { key: String::from_utf8_lossy(&key).into_owned(), source }
+        })?;
+        ledger.restore(record);
+    }
+    if !stale.is_empty() {
+        tracing::info!("the node was rebooted: records of pods before that are removed");
+        store.commit(stale)?;
+    }
+    remember_boot(state_dir);
+    Ok(ledger)
+}
+
+fn boot_id() -> Option<String> {
+    fs::read_to_string(BOOT_ID).ok().map(|id| id.trim().to_owned())
+}
+
+fn is_another_boot(state_dir: &Path) -> bool {
+    match (fs::read_to_string(state_dir.join(BOOT_FILE)), boot_id()) {
+        (Ok(before), Some(now)) => before.trim() != now,
+        _ => false,
+    }
+}
+
+fn remember_boot(state_dir: &Path) {
+    if let Some(id) = boot_id()
+        && let Err(error) = fs::write(state_dir.join(BOOT_FILE), id)
+    {
+        tracing::warn!(%error, "cannot remember the boot id; a reboot will not be noticed");
+    }
+}
+
+/// What the links of the node say about the book.
+#[derive(Debug, Default)]
+struct Survey {
+    /// Index of every link named like one of ours, by name.
+    ours: BTreeMap<String, Link>,
+    all: BTreeMap<u32, Link>,
+}
+
+impl Node {
+    async fn survey(&self) -> Result<Survey, AgentError> {
+        let filter = LinkFilter { kind: Some("veth".to_owned()), ..LinkFilter::default() };
+        let mut survey = Survey::default();
+        for link in self.netlink.list(filter).await? {
+            let alias = link.alias.as_deref().unwrap_or_default();
+            if link.name.starts_with(HOST_PREFIX) && alias.starts_with(USED_ALIAS) {
+                survey.ours.insert(link.name.clone(), link.clone());
+            }
+            survey.all.insert(link.ifindex, link);
+        }
+        Ok(survey)
+    }
+
+    /// Brings everything together at start, before any request is served: unfinished attachments
+    /// are undone, dead ones removed, links adopted or removed, tables filled, programs activated.
+    ///
+    /// # Errors
+    /// When the kernel or the store refuses.
+    pub async fn recover(self: &Arc<Self>, pins: &PinDir) -> Result<(), AgentError> {
+        let survey = self.survey().await?;
+        let mut known = BTreeSet::new();
+        let mut remove = Vec::new();
+        for entry in self.ledger().entries() {
+            let record = &entry.record;
+            known.insert(record.host.ifindex);
+            if record.state != State::Added || is_dead(record, &survey) {
+                remove.push(record.key.clone());
+            }
+        }
+        let records: Vec<Attachment> = {
+            let mut ledger = self.ledger();
+            for key in &remove {
+                ledger.set_state(key, State::Deleting, false);
+            }
+            ledger.entries().filter(|entry| entry.live).map(|entry| entry.record.clone()).collect()
+        };
+        self.tables.everything(&records)?;
+        for record in &records {
+            self.repair(record, &survey).await;
+        }
+        // Packets run through the new programs only now that the tables are complete.
+        let retired = self.tables.activate()?;
+        tokio::spawn(async move {
+            // Programs that ran at the flip are long done by then.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            match tokio::task::spawn_blocking(move || retired.remove()).await {
+                Ok(Err(error)) => tracing::warn!(%error, "old programs and maps not removed"),
+                Ok(Ok(())) | Err(_) => {}
+            }
+        });
+        for key in remove {
+            tracing::info!(attachment = %key, "removing what was unfinished or lost its pod");
+            self.undo(&key).await;
+        }
+        self.sort_out_links(&survey, &known).await?;
+        self.drop_stale_pins(pins).await
+    }
+
+    /// Links that no record names: a stock for the next attachments, or leftovers.
+    async fn sort_out_links(
+        &self,
+        survey: &Survey,
+        known: &BTreeSet<u32>,
+    ) -> Result<(), AgentError> {
+        for link in survey.ours.values().filter(|link| !known.contains(&link.ifindex)) {
+            let peer = link.peer_ifindex.and_then(|index| survey.all.get(&index));
+            let attached = self.hook.is_attached(&link.name)? == Some(true);
+            if !(attached && peer.is_some_and(|peer| self.ports.adopt(link, peer))) {
+                tracing::info!(interface = %link.name, "removing a link nobody owns");
+                self.netlink.delete(link.ifindex).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn drop_stale_pins(&self, pins: &PinDir) -> Result<(), AgentError> {
+        let now = self.survey().await?;
+        for ifindex in pins.linked()? {
+            if !now.all.contains_key(&ifindex) {
+                self.hook.forget(ifindex)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Attaches the dispatcher where somebody took it away.
+    async fn repair(&self, record: &Attachment, survey: &Survey) {
+        if !survey.ours.contains_key(&record.host.name) {
+            return;
+        }
+        let (hook, host) = (self.hook.clone(), record.host.clone());
+        let repaired = tokio::task::spawn_blocking(move || match hook.is_attached(&host.name) {
+            Ok(Some(true)) => Ok(false),
+            // A clsact filter cannot be seen; putting it where it is changes nothing.
+            Ok(Some(false) | None) => hook.attach(&host.name, host.ifindex).map(|()| true),
+            Err(error) => Err(error),
+        })
+        .await;
+        match repaired {
+            Ok(Ok(true)) => tracing::info!(interface = %record.host.name, "program attached again"),
+            Ok(Ok(false)) | Err(_) => {}
+            Ok(Err(error)) => {
+                tracing::error!(interface = %record.host.name, %error, "program not attached");
+            }
+        }
+    }
+
+    /// Looks for what went wrong behind our back: half-removed attachments, dead pods, detached
+    /// programs.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub async fn audit(self: &Arc<Self>) -> Result<(), AgentError> {
+        let survey = self.survey().await?;
+        let entries: Vec<Attachment> =
+            self.ledger().entries().map(|entry| entry.record.clone()).collect();
+        let mut impaired = 0;
+        for record in entries {
+            let unfinished = record.state == State::Deleting;
+            let dead = record.state == State::Added && is_dead(&record, &survey);
+            if unfinished || dead {
+                let _guard = self.lock(&record.key.container).await;
+                let same = self.ledger().get(&record.key).is_some_and(|entry| entry.record == record);
+                if same {
+                    tracing::info!(attachment = %record.key, "removing what lost its pod");
+                    self.detach(&record.key).await?;
+                }
+            } else if record.state == State::Added {
+                self.repair(&record, &survey).await;
+                let faults = self.host_faults(&record).await?;
+                if !faults.is_empty() {
+                    tracing::warn!(attachment = %record.key, ?faults, "port damaged");
+                    impaired += 1;
+                }
+            }
+        }
+        self.impaired.store(impaired, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Follows the links of the node: a port whose link is gone leaves the tables at once, before
+    /// its index can be another's.
+    ///
+    /// # Errors
+    /// When the kernel stops telling.
+    pub async fn follow_links(self: Arc<Self>) -> Result<(), AgentError> {
+        let mut monitor = self.netlink.monitor()?;
+        loop {
+            match monitor.next().await? {
+                LinkEvent::Removed { ifindex, name } if name.starts_with(HOST_PREFIX) => {
+                    self.link_removed(ifindex);
+                }
+                LinkEvent::Removed { .. } | LinkEvent::Changed(_) => {}
+                LinkEvent::Overrun => {
+                    if let Err(error) = self.audit().await {
+                        tracing::warn!(%error, "audit incomplete");
+                    }
+                }
+            }
+        }
+    }
+
+    fn link_removed(&self, ifindex: u32) {
+        self.ports.forget(ifindex);
+        let lost = self
+            .ledger()
+            .entries()
+            .find(|entry| entry.live && entry.record.host.ifindex == ifindex)
+            .map(|entry| entry.record.clone());
+        let Some(record) = lost else { return };
+        tracing::info!(attachment = %record.key, interface = %record.host.name, "link is gone");
+        self.ledger().set_state(&record.key, record.state, false);
+        if let Err(error) = self.reconcile(record.network.id) {
+            tracing::error!(%error, "tables not updated");
+        }
+    }
+}
+
+/// True when neither the link nor the pod's namespace is there any more: nobody will ever use the
+/// attachment. With the namespace there, the runtime is still to say `DEL`.
+fn is_dead(record: &Attachment, survey: &Survey) -> bool {
+    let linked = survey
+        .ours
+        .get(&record.host.name)
+        .is_some_and(|link| link.ifindex == record.host.ifindex);
+    !linked && !is_alive(record)
+}
+
+fn is_alive(record: &Attachment) -> bool {
+    Netns::open(&PathBuf::from(&record.sandbox.path)).is_ok_and(|netns| {
+        let id = netns.identity();
+        (id.dev, id.ino) == (record.sandbox.dev, record.sandbox.ino)
+    })
+}

@@ -1,0 +1,261 @@
+//! `run`: builds everything, starts everything, and stops in order.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use agent_common::drop::DropReason;
+use datapath::{Datapath, DatapathError, Events, Options, PinDir, Sample, bpffs};
+use netdev::Netlink;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, setrlimit};
+use store::Store;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::cli::RunOptions;
+use crate::cni::{socket, tombstone};
+use crate::error::{AgentError, chain};
+use crate::metrics::{Metrics, MetricsError};
+use crate::node::{Node, Parts};
+use crate::ports::Ports;
+use crate::reconcile::Reconciler;
+use crate::telemetry::{self, FilterError};
+use crate::world::{self, Current, World};
+use crate::{admin, failpoint, recover};
+
+/// The agent could not start, or had to stop.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The log filter is wrong.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    /// Metrics could not be made.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
+    /// A file or socket.
+    #[error("cannot {operation} {}", path.display())]
+    File {
+        /// What was tried.
+        operation: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The port for metrics is taken.
+    #[error("cannot listen on --admin {address}")]
+    Admin {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The datapath could not be opened.
+    #[error(transparent)]
+    Datapath(#[from] DatapathError),
+    /// Start-up failed.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+    /// The async runtime or a signal handler could not be set up.
+    #[error("cannot start the runtime")]
+    Runtime {
+        /// Why not.
+        source: io::Error,
+    },
+    /// A task that never ends has ended.
+    #[error("{what} stopped: {why}")]
+    Stopped {
+        /// Which.
+        what: &'static str,
+        /// Why.
+        why: String,
+    },
+}
+
+/// Runs the agent until it is told to stop. The datapath stays attached and forwarding.
+///
+/// # Errors
+/// When it cannot start, or cannot go on.
+pub fn run(options: RunOptions) -> Result<(), Box<dyn std::error::Error>> {
+    telemetry::init(&options.log).map_err(RunError::from)?;
+    if let Some(point) = options.crash_at.clone() {
+        failpoint::arm(point);
+    }
+    // Before Linux 5.11 maps are locked memory.
+    let unlimited = Rlimit { current: None, maximum: None };
+    if let Err(error) = setrlimit(Resource::Memlock, unlimited) {
+        tracing::debug!(%error, "locked memory stays limited");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|source| RunError::Runtime { source })?;
+    runtime.block_on(serve(options)).map_err(Into::into)
+}
+
+async fn serve(options: RunOptions) -> Result<(), RunError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(|source| RunError::Runtime { source })?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|source| RunError::Runtime { source })?;
+    let (stop, stopping) = watch::channel(false);
+    let (node, pins, events) = build(&options)?;
+
+    let listener = socket::listen(&options.places.socket)
+        .map_err(file("listen on", &options.places.socket))?;
+    let http = admin::listen(options.admin)
+        .await
+        .map_err(|source| RunError::Admin { address: options.admin, source })?;
+    // From here on requests are answered, at first with "starting".
+    let requests = tokio::spawn(socket::serve(Arc::clone(&node), listener, stopping.clone()));
+    let pages = tokio::spawn(admin::serve(Arc::clone(&node), http, stopping));
+    log_samples(Arc::clone(&node), events).map_err(|source| RunError::Runtime { source })?;
+    node.recover(&pins).await?;
+    node.ready.store(true, Ordering::Release);
+    tracing::info!(
+        node = node.name, attachments = node.ledger().len(),
+        socket = %options.places.socket.display(), admin = %options.admin, "ready",
+    );
+
+    let ended = tokio::select! {
+        _ = terminate.recv() => None,
+        _ = interrupt.recv() => None,
+        why = background(&node, &options) => Some(why),
+    };
+    tracing::info!("stopping; the datapath goes on forwarding");
+    node.ready.store(false, Ordering::Release);
+    // Nobody can be left to hear it only if all tasks are gone already.
+    let _ = stop.send(true);
+    for task in [requests.await.err(), pages.await.err()].into_iter().flatten() {
+        tracing::error!(error = %task, "a server died");
+    }
+    if let Err(error) = std::fs::remove_file(&options.places.socket) {
+        tracing::warn!(%error, "socket not removed");
+    }
+    match ended {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunError> {
+    let state_dir = &options.places.state_dir;
+    std::fs::create_dir_all(state_dir).map_err(file("create", state_dir))?;
+    let database = state_dir.join("attachments.redb");
+    let store = Store::open(&database).map_err(AgentError::from)?;
+    let world = World::read(&options.standalone)
+        .map_err(file("read --standalone", &options.standalone))?;
+    for problem in &world.broken {
+        tracing::warn!(%problem, "manifest not readable");
+    }
+    for problem in world.resolved.problems() {
+        tracing::warn!(%problem, "manifest not valid");
+    }
+    let ledger = recover::read_ledger(&store, state_dir, options.max_ports)?;
+    let bpffs = bpffs::find(&options.places.bpffs)?;
+    let mut datapath = Datapath::open(&Options {
+        bpffs: bpffs.clone(),
+        object: options.ebpf_object.clone(),
+        max_ports: options.max_ports,
+    })?;
+    tracing::info!(pins = %bpffs.display(), adopted = datapath.adopted(), "datapath loaded");
+    let events = datapath.events()?;
+    let hook = datapath.hook().clone();
+    let netlink = Netlink::current().map_err(AgentError::from)?;
+    let current = Arc::new(Current::default());
+    current.set(world);
+    let node = Node::new(Parts {
+        name: options.node_name.clone().unwrap_or_else(host_name),
+        world: current,
+        ledger,
+        store,
+        ports: Ports::new(usize::from(options.warm_ports), netlink.clone(), hook.clone()),
+        netlink,
+        hook,
+        tables: Reconciler::new(datapath),
+        metrics: Metrics::new()?,
+    });
+    Ok((node, PinDir::new(bpffs), events))
+}
+
+/// Everything that goes on beside requests; returns only when one of them cannot.
+async fn background(node: &Arc<Node>, options: &RunOptions) -> RunError {
+    let pending = tombstone::directory(&options.places.socket);
+    let stopped = |what, why: String| RunError::Stopped { what, why };
+    tokio::select! {
+        () = Arc::clone(&node.ports).keep_full() => stopped("preparing links", "it ended".into()),
+        () = audits(node) => stopped("the audit", "it ended".into()),
+        end = world::follow(options.standalone.clone(), Arc::clone(&node.world)) => {
+            stopped("watching --standalone", reason(end.err().as_ref()))
+        }
+        end = tombstone::follow(Arc::clone(node), pending) => {
+            stopped("watching for DELs that waited", reason(end.err().as_ref()))
+        }
+        end = Arc::clone(node).follow_links() => stopped("watching links", reason(end.err().as_ref())),
+    }
+}
+
+fn reason<E: std::error::Error>(error: Option<&E>) -> String {
+    error.map_or_else(|| "it ended".to_owned(), |error| chain(error))
+}
+
+async fn audits(node: &Arc<Node>) {
+    let mut ticks = tokio::time::interval(recover::AUDIT_INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    // The first tick is at once, and recovery has just done the same.
+    ticks.tick().await;
+    loop {
+        ticks.tick().await;
+        if let Err(error) = node.audit().await {
+            tracing::warn!(error = %chain(&error), "audit incomplete");
+        }
+    }
+}
+
+/// Logs the samples of dropped packets, on a thread of its own for as long as the process lives:
+/// the ring is no socket, and an async runtime cannot wait for it without unsafe code.
+fn log_samples(node: Arc<Node>, mut events: Events) -> io::Result<()> {
+    let thread = std::thread::Builder::new().name("podnet-samples".to_owned());
+    thread.spawn(move || {
+        loop {
+            let mut waiting = [PollFd::new(&events, PollFlags::IN)];
+            match poll(&mut waiting, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "samples of dropped packets are not logged any more");
+                    return;
+                }
+            }
+            while let Some(sample) = events.next_sample() {
+                log_sample(&node, &sample);
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn log_sample(node: &Node, sample: &Sample) {
+    let reason = DropReason::from_number(sample.reason).map_or("unknown", DropReason::label);
+    let network = node.ledger().name_of(sample.network).unwrap_or_default().to_owned();
+    let length = usize::try_from(sample.head_length).unwrap_or(0);
+    let head: String = sample.head.iter().take(length).map(|byte| format!("{byte:02x}")).collect();
+    tracing::debug!(
+        reason,
+        network,
+        ifindex = sample.ifindex,
+        length = sample.length,
+        head,
+        "dropped"
+    );
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+fn file(operation: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> RunError {
+    let path = path.to_owned();
+    move |source| RunError::File { operation, path, source }
+}

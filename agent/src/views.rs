@@ -1,0 +1,265 @@
+//! What the agent shows of itself: tables as JSON.
+
+use std::sync::atomic::Ordering;
+
+use agent_common::addr::{GATEWAY_MAC, GATEWAY_V4, GATEWAY_V6};
+use agent_common::counter::Count;
+use cni_spec::{ExplainRequest, GetWhat};
+use ipam::Pool;
+use serde_json::{Value, json};
+
+use crate::error::AgentError;
+use crate::metrics::Snapshot;
+use crate::node::Node;
+use crate::record::Attachment;
+
+/// One of the tables.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn get(node: &Node, what: GetWhat) -> Result<Value, AgentError> {
+    match what {
+        GetWhat::Networks => Ok(networks(node)),
+        GetWhat::Attachments => attachments(node),
+        GetWhat::Endpoints => Ok(endpoints(node)),
+        GetWhat::Drops => drops(node),
+    }
+}
+
+fn networks(node: &Node) -> Value {
+    let world = node.world.get();
+    let ledger = node.ledger();
+    let mut rows: Vec<Value> = world
+        .resolved
+        .statuses()
+        .map(|status| {
+            let id = ledger.id_of(&status.name);
+            let definition = world.resolved.definition(&status.name);
+            let id = id.or_else(|| definition.and_then(|network| network.id).map(api::NetworkId::get));
+            let (attachments, held) = id.map_or((0, 0), |id| ledger.usage_of(id));
+            json!({
+                "name": status.name,
+                "id": id,
+                "mode": definition.map(|network| network.mode.as_str()),
+                "subnets": definition.map(|network| network.subnets.iter().map(|subnet| subnet.prefix.to_string()).collect::<Vec<_>>()),
+                "gateways": definition.map(|network| network.subnets.iter().filter_map(|subnet| subnet.gateway).collect::<Vec<_>>()),
+                "mtu": definition.map(|network| network.mtu),
+                "ready": status.ready,
+                "reason": status.reason,
+                "message": status.message,
+                "attachments": attachments,
+                "addressesHeld": held,
+                "addressesTotal": definition.map(capacity),
+            })
+        })
+        .collect();
+    for problem in &world.broken {
+        rows.push(json!({
+            "name": Value::Null, "ready": false, "reason": "ManifestUnreadable", "message": problem,
+        }));
+    }
+    Value::Array(rows)
+}
+
+/// How many addresses the network has for pods, as text: it can exceed any number of JSON's.
+fn capacity(network: &api::Network) -> String {
+    network
+        .subnets
+        .iter()
+        .filter_map(|subnet| {
+            let gateways: Vec<_> = subnet.gateway.into_iter().collect();
+            Pool::new(subnet.prefix, &gateways, &subnet.exclude).ok()
+        })
+        .fold(0_u128, |sum, pool| sum.saturating_add(pool.capacity()))
+        .to_string()
+}
+
+fn attachments(node: &Node) -> Result<Value, AgentError> {
+    let records: Vec<(Attachment, bool)> =
+        node.ledger().entries().map(|entry| (entry.record.clone(), entry.live)).collect();
+    let hook = node.hook.kind().map(datapath::HookKind::label);
+    records
+        .iter()
+        .map(|(record, live)| {
+            let traffic = node.tables.port_counters(record.port_id)?;
+            Ok(json!({
+                "container": record.key.container,
+                "ifname": record.key.ifname,
+                "network": record.network.name,
+                "networkID": record.network.id,
+                "cniNetwork": record.cni_network,
+                "state": record.state,
+                "live": live,
+                "pod": record.pod,
+                "mac": record.mac.to_string(),
+                "ips": record.leases.iter().map(|lease| format!("{}/{}", lease.address, record.prefix_len(lease))).collect::<Vec<_>>(),
+                "mtu": record.network.mtu,
+                "netns": record.sandbox.path,
+                "hostInterface": record.host.name,
+                "hostIfindex": record.host.ifindex,
+                "portID": record.port_id,
+                "hook": hook,
+                "fromPod": count(traffic.from_pod),
+                "toPod": count(traffic.to_pod),
+                "flooded": count(traffic.flooded),
+                "dropped": count(traffic.dropped),
+            }))
+        })
+        .collect()
+}
+
+fn count(count: Count) -> Value {
+    json!({"packets": count.packets, "bytes": count.bytes})
+}
+
+fn endpoints(node: &Node) -> Value {
+    let ledger = node.ledger();
+    let mut rows = Vec::new();
+    let mut gateways = std::collections::BTreeSet::new();
+    for entry in ledger.entries().filter(|entry| entry.live) {
+        let record = &entry.record;
+        rows.push(json!({
+            "network": record.network.name,
+            "mac": record.mac.to_string(),
+            "ips": record.leases.iter().map(|lease| lease.address).collect::<Vec<_>>(),
+            "place": "local",
+            "hostInterface": record.host.name,
+            "container": record.key.container,
+            "ifname": record.key.ifname,
+        }));
+        if record.network.routed && gateways.insert(record.network.id) {
+            let mut ips: Vec<std::net::IpAddr> =
+                record.network.subnets.iter().filter_map(|subnet| subnet.gateway).collect();
+            ips.extend([std::net::IpAddr::V4(GATEWAY_V4), std::net::IpAddr::V6(GATEWAY_V6)]);
+            rows.push(json!({
+                "network": record.network.name,
+                "mac": GATEWAY_MAC.to_string(),
+                "ips": ips,
+                "place": "gateway",
+            }));
+        }
+    }
+    Value::Array(rows)
+}
+
+fn drops(node: &Node) -> Result<Value, AgentError> {
+    let counted = node.tables.drops()?;
+    let ledger = node.ledger();
+    Ok(counted
+        .into_iter()
+        .map(|drop| {
+            json!({
+                "network": network_name(ledger.name_of(drop.network), drop.network),
+                "networkID": drop.network,
+                "reason": drop.reason.label(),
+                "meaning": drop.reason.meaning().trim(),
+                "packets": drop.count.packets,
+                "bytes": drop.count.bytes,
+            })
+        })
+        .collect())
+}
+
+fn network_name(name: Option<&str>, id: u32) -> String {
+    name.map_or_else(
+        || if id == 0 { String::new() } else { format!("#{id}") },
+        ToOwned::to_owned,
+    )
+}
+
+/// Every decision taken for a container's attachments.
+///
+/// # Errors
+/// When there is none.
+pub fn explain(node: &Node, request: &ExplainRequest) -> Result<Value, AgentError> {
+    let ledger = node.ledger();
+    let rows: Vec<Value> = ledger
+        .entries()
+        .filter(|entry| entry.record.key.container == request.container)
+        .filter(|entry| {
+            request.ifname.as_ref().is_none_or(|ifname| entry.record.key.ifname == *ifname)
+        })
+        .map(|entry| {
+            let record = &entry.record;
+            let mut decisions = record.decisions.clone();
+            let hook = node.hook.kind().map_or("not known yet", datapath::HookKind::label);
+            let because = if hook == "tcx" {
+                "the kernel has TCX links, found out by trying"
+            } else {
+                "the kernel has no TCX links, found out by trying"
+            };
+            decisions.push(crate::record::Decision::new("hook", hook, because));
+            decisions.push(crate::record::Decision::new(
+                "delivery on this node",
+                "bpf_redirect_peer",
+                "nothing at the host end needs to see packets to the pod",
+            ));
+            json!({
+                "container": record.key.container,
+                "ifname": record.key.ifname,
+                "network": record.network.name,
+                "state": record.state,
+                "decisions": decisions,
+            })
+        })
+        .collect();
+    if rows.is_empty() {
+        let ifname = match &request.ifname {
+            Some(ifname) => ifname.clone(),
+            None => cni_spec::IfName::new("any").map_err(AgentError::Request)?,
+        };
+        let key = cni_spec::AttachmentKey { container: request.container.clone(), ifname };
+        return Err(AgentError::NotAttached { key });
+    }
+    Ok(Value::Array(rows))
+}
+
+/// What `/metrics` reads.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
+    let counted = node.tables.drops()?;
+    let ledger = node.ledger();
+    let mut networks = std::collections::BTreeMap::new();
+    for entry in ledger.entries() {
+        networks.insert(entry.record.network.name.clone(), entry.record.network.id);
+    }
+    Ok(Snapshot {
+        networks: networks
+            .into_iter()
+            .map(|(name, id)| {
+                let (attachments, held) = ledger.usage_of(id);
+                (name, attachments, held)
+            })
+            .collect(),
+        drops: counted
+            .into_iter()
+            .map(|drop| {
+                let name = network_name(ledger.name_of(drop.network), drop.network);
+                (name, drop.reason.label(), drop.count.packets, drop.count.bytes)
+            })
+            .collect(),
+        warm_ports: node.ports.waiting(),
+        impaired: node.impaired.load(Ordering::Relaxed),
+    })
+}
+
+/// Everything at once, for a bug report.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn state(node: &Node) -> Result<Value, AgentError> {
+    Ok(json!({
+        "node": node.name,
+        "version": env!("CARGO_PKG_VERSION"),
+        "ready": node.is_ready(),
+        "hook": node.hook.kind().map(datapath::HookKind::label),
+        "warmPorts": node.ports.waiting(),
+        "impairedPorts": node.impaired.load(Ordering::Relaxed),
+        "tables": node.tables.sizes()?,
+        "networks": networks(node),
+        "attachments": attachments(node)?,
+        "drops": drops(node)?,
+    }))
+}

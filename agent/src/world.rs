@@ -1,0 +1,148 @@
+//! What the user wants: the manifests of a directory, read anew when they change.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+use std::{fs, io};
+
+use api::{Attachment, Network, Resolved};
+use notify::{RecursiveMode, Watcher as _};
+use tokio::sync::mpsc;
+
+use crate::error::AgentError;
+
+/// Editors write in several steps: what comes within this time is one change.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// All objects, and what was wrong with the files.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct World {
+    /// The objects that could be read, with their references followed.
+    pub resolved: Resolved,
+    /// One line for each document or file that could not be read.
+    pub broken: Vec<String>,
+}
+
+impl World {
+    /// Reads every `*.yaml`, `*.yml` and `*.json` file of a directory, in the order of their names.
+    ///
+    /// # Errors
+    /// When the directory cannot be listed; a broken file is reported in [`World::broken`].
+    pub fn read(directory: &Path) -> Result<Self, io::Error> {
+        let mut files: Vec<PathBuf> = fs::read_dir(directory)?
+            .map(|entry| entry.map(|entry| entry.path()))
+            .collect::<Result<_, _>>()?;
+        files.retain(|path| {
+            path.extension().is_some_and(|kind| kind == "yaml" || kind == "yml" || kind == "json")
+        });
+        files.sort();
+        let (mut objects, mut broken) = (Vec::new(), Vec::new());
+        for path in files {
+            let name = path.display().to_string();
+            match fs::read_to_string(&path) {
+                Ok(text) => {
+                    for parsed in api::parse_manifests(&name, &text) {
+                        match parsed {
+                            Ok(object) => objects.push(object),
+                            Err(error) => broken.push(error.to_string()),
+                        }
+                    }
+                }
+                // Gone since it was listed: as if it had been removed a moment earlier.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => broken.push(format!("{name}: {error}")),
+            }
+        }
+        Ok(Self { resolved: api::resolve(objects), broken })
+    }
+
+    /// The network of this name, if it takes attachments.
+    ///
+    /// # Errors
+    /// When it does not, with the reason.
+    pub fn network(&self, name: &str) -> Result<&Network, AgentError> {
+        self.resolved.network(name).map_err(|source| AgentError::Resolve {
+            source: Box::new(source),
+            broken: self.broken.clone(),
+        })
+    }
+
+    /// The PodNetworkAttachment of this name.
+    ///
+    /// # Errors
+    /// When there is none, or it is not valid.
+    pub fn attachment(&self, namespace: &str, name: &str) -> Result<&Attachment, AgentError> {
+        self.resolved.attachment(namespace, name).map_err(|source| AgentError::Resolve {
+            source: Box::new(source),
+            broken: self.broken.clone(),
+        })
+    }
+}
+
+/// The current world, shared and replaced as a whole.
+#[derive(Debug, Default)]
+pub struct Current {
+    world: RwLock<Arc<World>>,
+}
+
+impl Current {
+    /// The world as it is now.
+    pub fn get(&self) -> Arc<World> {
+        Arc::clone(&self.world.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces it; true when that is a change.
+    pub fn set(&self, world: World) -> bool {
+        let mut current = self.world.write().unwrap_or_else(PoisonError::into_inner);
+        let changed = **current != world;
+        *current = Arc::new(world);
+        changed
+    }
+}
+
+/// Reads the directory whenever something in it changes, for ever.
+///
+/// # Errors
+/// When the kernel does not let us watch.
+pub async fn follow(directory: PathBuf, current: Arc<Current>) -> Result<(), notify::Error> {
+    let (changed, mut changes) = mpsc::channel(1);
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        // Reading the files is an event too, and must not lead to reading them again.
+        if event.is_ok_and(|event| event.kind.is_access() && !is_close_write(&event)) {
+            return;
+        }
+        // A full channel says "changed" already.
+        let _ = changed.try_send(());
+    })?;
+    watcher.watch(&directory, RecursiveMode::NonRecursive)?;
+    while changes.recv().await.is_some() {
+        tokio::time::sleep(SETTLE).await;
+        let _ = changes.try_recv();
+        reread(&directory, &current);
+    }
+    Ok(())
+}
+
+fn is_close_write(event: &notify::Event) -> bool {
+    use notify::event::{AccessKind, AccessMode, EventKind};
+    matches!(event.kind, EventKind::Access(AccessKind::Close(AccessMode::Write)))
+}
+
+fn reread(directory: &Path, current: &Current) {
+    match World::read(directory) {
+        Ok(world) => {
+            for problem in &world.broken {
+                tracing::warn!(%problem, "manifest not readable");
+            }
+            for problem in world.resolved.problems() {
+                tracing::warn!(%problem, "manifest not valid");
+            }
+            if current.set(world) {
+                tracing::info!(directory = %directory.display(), "manifests read");
+            }
+        }
+        Err(error) => {
+            tracing::error!(directory = %directory.display(), %error, "manifests not readable, keeping those read before");
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! A disk that fails and crashes on demand, for tests.
+//!
+//! It keeps what is on the platter apart from what is in the cache. A crash keeps everything up to
+//! the last completed flush, and of the writes after it any part at all, sector by sector and in
+//! any order: more than a real disk does, so what survives it survives a real one.
+
+use std::{
+    io,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use redb::{Builder, StorageBackend};
+
+use crate::{
+    error::StoreError,
+    file::{self, Opened},
+    store::Store,
+};
+
+/// The unit a disk writes whole, bytes.
+const SECTOR: usize = 512;
+
+/// A disk in memory; clones are the same disk.
+#[derive(Clone, Debug, Default)]
+pub struct Disk(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// What a crash cannot take.
+    platter: Vec<u8>,
+    /// What reads see.
+    cache: Vec<u8>,
+    /// Since the last flush.
+    unflushed: Vec<Write>,
+    /// Writes, resizes and flushes so far.
+    steps: u64,
+    fault: Fault,
+    dead: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Write {
+    Data { offset: usize, data: Vec<u8> },
+    Resize { len: usize },
+}
+
+/// What goes wrong, and when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    #[default]
+    None,
+    /// The machine stops in the middle of this step, counted from 0.
+    CrashAt(u64),
+    /// This step fails, and the next ones succeed.
+    FailAt(u64),
+    /// This step fails, and so does every one after it, as on a full or dying disk.
+    FailFrom(u64),
+}
+
+/// Which of the unflushed sectors reached the platter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Survivors {
+    /// None of them.
+    None,
+    /// All of them, the step in which the machine stopped included.
+    All,
+    /// A part chosen by this seed.
+    Some(u64),
+}
+
+impl Disk {
+    /// An empty store on a new disk.
+    ///
+    /// # Errors
+    /// None that a new disk without faults can have.
+    pub fn with_store() -> Result<Self, StoreError> {
+        let disk = Self::default();
+        let database = Builder::new()
+            .create_with_backend(disk.clone())
+            .map_err(|error| open_error(error.into()))?;
+        file::initialise(&database)?;
+        drop(database);
+        Ok(disk)
+    }
+
+    /// Opens the store on this disk.
+    ///
+    /// # Errors
+    /// The disk fails or crashes, or holds no readable store.
+    pub fn open(&self) -> Result<Store, StoreError> {
+        let mut database = Builder::new()
+            .create_with_backend(self.clone())
+            .map_err(|error| open_error(error.into()))?;
+        let clean = database
+            .check_integrity()
+            .map_err(|error| open_error(error.into()))?;
+        file::check_format(Path::new("fake"), &database)?;
+        Store::start(Opened {
+            database,
+            repaired: !clean,
+        })
+    }
+
+    /// Sets what goes wrong from now on.
+    pub fn set_fault(&self, fault: Fault) {
+        self.lock().fault = fault;
+    }
+
+    /// How many writes, resizes and flushes there were.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.lock().steps
+    }
+
+    /// The disk as the next boot finds it: what was flushed, and of the rest what `survivors` says.
+    #[must_use]
+    pub fn after_crash(&self, survivors: Survivors) -> Self {
+        let state = self.lock();
+        let mut platter = state.platter.clone();
+        let mut random = match survivors {
+            Survivors::Some(seed) => seed | 1,
+            Survivors::None | Survivors::All => 0,
+        };
+        let mut survives = || match survivors {
+            Survivors::None => false,
+            Survivors::All => true,
+            Survivors::Some(_) => {
+                // xorshift64 (Marsaglia 2003): repeatable, and good enough to toss coins.
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                random.count_ones() % 2 == 0
+            }
+        };
+        for write in &state.unflushed {
+            match write {
+                Write::Resize { len } => {
+                    if survives() {
+                        platter.resize(*len, 0);
+                    }
+                }
+                Write::Data { offset, data } => {
+                    for (index, sector) in data.chunks(SECTOR).enumerate() {
+                        if survives() {
+                            put(&mut platter, offset + index * SECTOR, sector);
+                        }
+                    }
+                }
+            }
+        }
+        Self(Arc::new(Mutex::new(State {
+            cache: platter.clone(),
+            platter,
+            ..State::default()
+        })))
+    }
+
+    /// Changes one bit on the platter and in the cache, as a bad sector does.
+    pub fn flip(&self, bit: usize) {
+        let mut state = self.lock();
+        let State { platter, cache, .. } = &mut *state;
+        for content in [platter, cache] {
+            if let Some(byte) = content.get_mut(bit / 8) {
+                *byte ^= 1 << (bit % 8);
+            }
+        }
+    }
+
+    /// Size of the platter, bytes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.lock().platter.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A test that panicked elsewhere left the disk as it was.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a step; `write` is what it does, or None for a flush.
+    fn step(&self, write: Option<Write>) -> io::Result<()> {
+        let mut state = self.lock();
+        state.alive()?;
+        let step = state.steps;
+        state.steps += 1;
+        match state.fault {
+            Fault::CrashAt(at) if at == step => {
+                state.dead = true;
+                // Stopped halfway: its sectors are among those that may survive.
+                state.unflushed.extend(write);
+                return Err(io::Error::other("the machine stopped"));
+            }
+            Fault::FailAt(at) if at == step => return Err(io::Error::other("injected failure")),
+            Fault::FailFrom(from) if from <= step => {
+                return Err(io::Error::from(io::ErrorKind::StorageFull));
+            }
+            _ => {}
+        }
+        match write {
+            None => {
+                for write in std::mem::take(&mut state.unflushed) {
+                    write.apply(&mut state.platter);
+                }
+            }
+            Some(write) => {
+                write.apply(&mut state.cache);
+                state.unflushed.push(write);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Write {
+    fn apply(&self, content: &mut Vec<u8>) {
+        match self {
+            Self::Data { offset, data } => put(content, *offset, data),
+            Self::Resize { len } => content.resize(*len, 0),
+        }
+    }
+}
+
+impl State {
+    fn alive(&self) -> io::Result<()> {
+        if self.dead {
+            Err(io::Error::other("the machine has stopped"))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Writes into `content`, made longer when it has to be.
+fn put(content: &mut Vec<u8>, offset: usize, data: &[u8]) {
+    let end = offset + data.len();
+    if content.len() < end {
+        content.resize(end, 0);
+    }
+    content[offset..end].copy_from_slice(data);
+}
+
+fn position(offset: u64) -> io::Result<usize> {
+    usize::try_from(offset).map_err(io::Error::other)
+}
+
+fn open_error(error: redb::Error) -> StoreError {
+    StoreError::Open {
+        path: "fake".into(),
+        source: Arc::new(error),
+    }
+}
+
+impl StorageBackend for Disk {
+    fn len(&self) -> io::Result<u64> {
+        let state = self.lock();
+        state.alive()?;
+        u64::try_from(state.cache.len()).map_err(io::Error::other)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let state = self.lock();
+        state.alive()?;
+        let start = position(offset)?;
+        let content = state.cache.get(start..start + out.len());
+        out.copy_from_slice(content.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.step(Some(Write::Resize {
+            len: position(len)?,
+        }))
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.step(None)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.step(Some(Write::Data {
+            offset: position(offset)?,
+            data: data.to_vec(),
+        }))
+    }
+}

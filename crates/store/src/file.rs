@@ -1,0 +1,218 @@
+//! The file: made whole or not at all, opened by one process, refused when it is not ours.
+
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use redb::{
+    Builder, Database, DatabaseError, ReadableDatabase as _, StorageError, TableDefinition,
+};
+
+use crate::{batch::Table, error::StoreError};
+
+/// The format of the tables, not of the records in them.
+pub(crate) const FORMAT: u64 = 1;
+
+/// What the store says of itself.
+const META: TableDefinition<'static, &'static str, u64> = TableDefinition::new("meta");
+const FORMAT_KEY: &str = "format";
+
+/// Page cache, bytes. A node's records are a few hundred kilobytes; redb's own default is 1 GiB.
+const CACHE: usize = 4 << 20;
+
+/// A database that passed every check.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) database: Database,
+    /// Damage was found and mended; the last commits may be gone.
+    pub(crate) repaired: bool,
+}
+
+/// Opens the store at `path`, made new when there is none.
+pub(crate) fn open(path: &Path) -> Result<Opened, StoreError> {
+    let opened = match fs::metadata(path) {
+        Ok(_) => open_existing(path)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match create(path)? {
+            Some(created) => created,
+            // Another process was faster.
+            None => open_existing(path)?,
+        },
+        Err(error) => return Err(file_error("open", path)(error)),
+    };
+    sweep(path);
+    Ok(opened)
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder.set_cache_size(CACHE);
+    builder
+}
+
+fn open_existing(path: &Path) -> Result<Opened, StoreError> {
+    let mut database = builder()
+        .open(path)
+        .map_err(|error| open_error(path, error))?;
+    // Opening verifies pages only after a crash; this finds what rotted on the disk since, before
+    // a commit builds on it.
+    let clean = database
+        .check_integrity()
+        .map_err(|error| open_error(path, error))?;
+    check_format(path, &database)?;
+    Ok(Opened {
+        database,
+        repaired: !clean,
+    })
+}
+
+/// Makes an empty store beside `path` and moves it there whole: redb writes its header in steps,
+/// and a machine that stops between two of them would leave a file nothing can open. None when
+/// `path` exists by now.
+fn create(path: &Path) -> Result<Option<Opened>, StoreError> {
+    let directory = directory(path);
+    // Created with mode 0600.
+    let temporary = tempfile::Builder::new()
+        .prefix(&temporary_prefix(path))
+        .tempfile_in(directory)
+        .map_err(file_error("create a file in", directory))?;
+    let file = temporary
+        .as_file()
+        .try_clone()
+        .map_err(file_error("create", path))?;
+    let database = builder()
+        .create_file(file)
+        .map_err(|error| open_error(path, error))?;
+    initialise(&database)?;
+    match temporary.persist_noclobber(path) {
+        Ok(_) => {}
+        // Taken, or ours swept away by the one who took it.
+        Err(error)
+            if matches!(
+                error.error.kind(),
+                io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound
+            ) =>
+        {
+            return Ok(None);
+        }
+        Err(error) => return Err(file_error("create", path)(error.error)),
+    }
+    // The name is durable only when the directory is.
+    let synced = File::open(directory).and_then(|directory| directory.sync_all());
+    synced.map_err(file_error("sync the directory", directory))?;
+    Ok(Some(Opened {
+        database,
+        repaired: false,
+    }))
+}
+
+/// Makes every table, so that no reader has to ask whether there is one.
+pub(crate) fn initialise(database: &Database) -> Result<(), StoreError> {
+    let transaction = database.begin_write().map_err(StoreError::commit)?;
+    {
+        let mut meta = transaction.open_table(META).map_err(StoreError::commit)?;
+        meta.insert(FORMAT_KEY, FORMAT)
+            .map_err(StoreError::commit)?;
+        for table in Table::ALL {
+            transaction
+                .open_table(table.definition())
+                .map_err(StoreError::commit)?;
+        }
+    }
+    transaction.commit().map_err(StoreError::commit)
+}
+
+pub(crate) fn check_format(path: &Path, database: &Database) -> Result<(), StoreError> {
+    let corrupt = |error: redb::Error| StoreError::Corrupt {
+        path: path.to_owned(),
+        source: Arc::new(error),
+    };
+    let transaction = database.begin_read().map_err(StoreError::read)?;
+    // Some other redb database: it has no such table, or one of other types.
+    let meta = transaction
+        .open_table(META)
+        .map_err(|error| corrupt(error.into()))?;
+    let found = meta
+        .get(FORMAT_KEY)
+        .map_err(StoreError::read)?
+        .map_or(0, |found| found.value());
+    if found != FORMAT {
+        return Err(StoreError::Format {
+            path: path.to_owned(),
+            found,
+        });
+    }
+    for table in Table::ALL {
+        let table = transaction.open_table(table.definition());
+        table.map_err(|error| corrupt(error.into()))?;
+    }
+    Ok(())
+}
+
+fn open_error(path: &Path, error: DatabaseError) -> StoreError {
+    let path = path.to_owned();
+    match error {
+        DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path },
+        error if is_corruption(&error) => StoreError::Corrupt {
+            path,
+            source: Arc::new(error.into()),
+        },
+        error => StoreError::Open {
+            path,
+            source: Arc::new(error.into()),
+        },
+    }
+}
+
+fn is_corruption(error: &DatabaseError) -> bool {
+    match error {
+        DatabaseError::Storage(StorageError::Corrupted(_)) | DatabaseError::UpgradeRequired(_) => {
+            true
+        }
+        // A wrong magic number, an empty file, and a file shorter than its header says.
+        DatabaseError::Storage(StorageError::Io(error)) => {
+            matches!(
+                error.kind(),
+                io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+            )
+        }
+        _ => false,
+    }
+}
+
+/// Removes what creations that did not finish have left. Ours is the only process here now.
+fn sweep(path: &Path) {
+    let Ok(entries) = fs::read_dir(directory(path)) else {
+        return;
+    };
+    let prefix = temporary_prefix(path);
+    for entry in entries.flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&prefix) {
+            // One that cannot be removed does no harm, and the next start tries again.
+            drop(fs::remove_file(entry.path()));
+        }
+    }
+}
+
+fn temporary_prefix(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    format!(".{name}.new-")
+}
+
+fn directory(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+fn file_error(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
+    let path: PathBuf = path.to_owned();
+    move |error| StoreError::File {
+        operation,
+        path,
+        source: Arc::new(error),
+    }
+}

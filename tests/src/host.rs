@@ -1,0 +1,82 @@
+//! The network namespace a scratch node lives in, with a way out: an uplink, a default route and
+//! forwarding switched on, so that whatever leaks into the node's stack would get far.
+
+use std::fs;
+use std::net::IpAddr;
+
+use netdev::{Address, Connection, LinkChange, Netns, Route, VethSpec};
+
+/// The node's end of the uplink.
+pub const UPLINK: &str = "uplink";
+/// The world's end of it.
+pub const WORLD: &str = "world";
+
+/// A node's network.
+#[derive(Debug)]
+pub struct Host {
+    netns: Netns,
+    outside: Netns,
+}
+
+impl Host {
+    /// Makes both namespaces and the link between them.
+    pub fn create() -> Self {
+        let netns = Netns::create().expect("a network namespace for the node");
+        let outside = Netns::create().expect("a network namespace for the world");
+        let mut here = connection(&netns);
+        let mut spec = VethSpec::new(UPLINK, WORLD);
+        spec.peer_netns = Some(outside.clone());
+        let pair = here.create_veth(&spec).expect("an uplink");
+        up(&mut here, "lo");
+        here.set_up(pair.host_ifindex).expect("the uplink goes up");
+        up(&mut connection(&outside), WORLD);
+        let routes: [(IpAddr, u8, IpAddr); 2] = [
+            ([192, 0, 2, 1].into(), 24, [192, 0, 2, 2].into()),
+            (
+                [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into(),
+                64,
+                [0x2001, 0xdb8, 0, 0, 0, 0, 0, 2].into(),
+            ),
+        ];
+        for (ip, prefix_len, gateway) in routes {
+            here.add_address(pair.host_ifindex, Address::new(ip, prefix_len))
+                .expect("an address for the uplink");
+            here.add_route(&Route::default_via(gateway, pair.host_ifindex))
+                .expect("a default route");
+        }
+        netns
+            .run_in(|| {
+                for key in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+                    fs::write(format!("/proc/sys/net/{key}"), "1").expect("forwarding");
+                }
+            })
+            .expect("the node's namespace can be entered");
+        Self { netns, outside }
+    }
+
+    /// Where the agent runs.
+    pub fn netns(&self) -> &Netns {
+        &self.netns
+    }
+
+    /// Where the uplink leads.
+    pub fn outside(&self) -> &Netns {
+        &self.outside
+    }
+}
+
+/// Netlink in `netns`.
+pub fn connection(netns: &Netns) -> Connection {
+    netns
+        .run_in(Connection::open)
+        .expect("the namespace can be entered")
+        .expect("a netlink socket")
+}
+
+fn up(connection: &mut Connection, name: &str) {
+    let link = connection.by_name(name).expect("links can be read");
+    let ifindex = link.expect("the link is there").ifindex;
+    connection
+        .reconfigure(ifindex, &LinkChange::updown(true))
+        .expect("the link goes up");
+}

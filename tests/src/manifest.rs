@@ -1,0 +1,146 @@
+//! Manifests as text, the way a person writes them.
+
+use std::fmt::Write;
+
+/// A `PodNetwork` with its `PodNetworkParameters`.
+#[derive(Debug, Clone)]
+pub struct Network {
+    /// Name of both objects.
+    pub name: String,
+    /// `L2` or `L3`.
+    pub mode: &'static str,
+    /// Prefixes.
+    pub subnets: Vec<String>,
+    /// `None`, `First` or addresses.
+    pub gateway: String,
+    /// Prefixes or addresses nobody gets.
+    pub exclude: Vec<String>,
+    /// Bytes.
+    pub mtu: Option<u32>,
+    /// Network ID.
+    pub id: Option<u32>,
+    /// `spec.enabled`.
+    pub enabled: bool,
+}
+
+impl Network {
+    /// A network without subnets.
+    pub fn new(name: &str, mode: &'static str) -> Self {
+        Self {
+            name: name.to_owned(),
+            mode,
+            subnets: Vec::new(),
+            gateway: "None".to_owned(),
+            exclude: Vec::new(),
+            mtu: None,
+            id: None,
+            enabled: true,
+        }
+    }
+
+    /// An L2 network with these subnets.
+    pub fn l2(name: &str, subnets: &[&str]) -> Self {
+        Self::new(name, "L2").subnets(subnets)
+    }
+
+    /// An L3 network with these subnets and their first addresses as gateways.
+    pub fn l3(name: &str, subnets: &[&str]) -> Self {
+        Self::new(name, "L3").subnets(subnets).gateway("First")
+    }
+
+    /// Replaces the subnets.
+    #[must_use]
+    pub fn subnets(mut self, subnets: &[&str]) -> Self {
+        self.subnets = subnets.iter().map(ToString::to_string).collect();
+        self
+    }
+
+    /// Replaces the gateway.
+    #[must_use]
+    pub fn gateway(mut self, gateway: &str) -> Self {
+        gateway.clone_into(&mut self.gateway);
+        self
+    }
+
+    /// Replaces what nobody gets.
+    #[must_use]
+    pub fn exclude(mut self, exclude: &[&str]) -> Self {
+        self.exclude = exclude.iter().map(ToString::to_string).collect();
+        self
+    }
+
+    /// Sets the MTU in bytes.
+    #[must_use]
+    pub fn mtu(mut self, mtu: u32) -> Self {
+        self.mtu = Some(mtu);
+        self
+    }
+
+    /// Sets the network ID.
+    #[must_use]
+    pub fn id(mut self, id: u32) -> Self {
+        self.id = Some(id);
+        self
+    }
+
+    /// Sets `spec.enabled` to false.
+    #[must_use]
+    pub fn disabled(mut self) -> Self {
+        self.enabled = false;
+        self
+    }
+
+    /// The two documents.
+    pub fn yaml(&self) -> String {
+        let quoted = |list: &[String]| {
+            let items: Vec<_> = list.iter().map(|item| format!("\"{item}\"")).collect();
+            items.join(", ")
+        };
+        let name = &self.name;
+        let mut out = format!(
+            "apiVersion: podnet.dev/v1alpha1\nkind: PodNetwork\nmetadata: {{name: {name}}}\nspec:\n  \
+             enabled: {}\n  provider: podnet.dev/ebpf\n  \
+             parametersRefs: [{{group: podnet.dev, kind: PodNetworkParameters, name: {name}}}]\n---\n\
+             apiVersion: podnet.dev/v1alpha1\nkind: PodNetworkParameters\n\
+             metadata: {{name: {name}}}\nspec:\n  mode: {}\n  subnets: [{}]\n  gateway: \"{}\"\n  \
+             exclude: [{}]\n",
+            self.enabled,
+            self.mode,
+            quoted(&self.subnets),
+            self.gateway,
+            quoted(&self.exclude),
+        );
+        // Writing to a string cannot fail.
+        if let Some(mtu) = self.mtu {
+            let _ = writeln!(out, "  mtu: {mtu}");
+        }
+        if let Some(id) = self.id {
+            let _ = writeln!(out, "  networkID: {id}");
+        }
+        out
+    }
+
+    /// The networks of [`crate::Setup::default`]: two of each mode with the same subnets.
+    pub fn standard() -> Vec<Self> {
+        let l2 = ["10.10.0.0/24", "fd10:10::/64"];
+        let l3 = ["10.20.0.0/24", "fd10:20::/64"];
+        vec![
+            Self::l2("blue", &l2).id(1001),
+            Self::l2("red", &l2).id(1002),
+            Self::l3("green", &l3).id(1003),
+            Self::l3("lime", &l3).id(1004),
+        ]
+    }
+}
+
+/// A `PodNetworkAttachment` with its `AttachmentParameters`, both in namespace `default`; `spec`
+/// is the parameters' as flow YAML, `{ipRequests: [10.10.0.42]}`.
+pub fn attachment(name: &str, network: &str, spec: &str) -> String {
+    format!(
+        "apiVersion: podnet.dev/v1alpha1\nkind: PodNetworkAttachment\n\
+         metadata: {{name: {name}, namespace: default}}\nspec:\n  podNetworkName: {network}\n  \
+         parametersRefs: [{{group: podnet.dev, kind: AttachmentParameters, name: {name}}}]\n---\n\
+         apiVersion: podnet.dev/v1alpha1\nkind: AttachmentParameters\n\
+         metadata: {{name: {name}, namespace: default}}\nspec: {spec}\n"
+    )
+}

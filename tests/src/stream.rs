@@ -1,0 +1,142 @@
+//! A numbered stream of datagrams in both directions, to count what an upheaval loses.
+
+use std::net::{IpAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
+
+use crate::pod::Port;
+use crate::traffic;
+use crate::wait;
+
+/// Between two datagrams of one direction.
+const PACE: Duration = Duration::from_micros(500);
+/// Room for what arrives while the receiver waits for its turn.
+const BUFFER: usize = 32 << 20;
+
+/// Two running senders and two receivers.
+#[derive(Debug)]
+pub struct Stream {
+    stop: Arc<AtomicBool>,
+    directions: Vec<Direction>,
+}
+
+#[derive(Debug)]
+struct Direction {
+    name: String,
+    sent: Arc<AtomicU64>,
+    received: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Stream {
+    /// Starts streams between `a` and `b`, both ways, over the family of these addresses, and
+    /// waits until both flow.
+    pub fn start(a: &Port, from: IpAddr, b: &Port, to: IpAddr) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let directions = vec![
+            Direction::start(a, from, b, to, &stop),
+            Direction::start(b, to, a, from, &stop),
+        ];
+        let stream = Self { stop, directions };
+        stream.progress();
+        stream
+    }
+
+    /// Waits until more datagrams were received in each direction.
+    pub fn progress(&self) {
+        for direction in &self.directions {
+            let goal = direction.received.load(Ordering::Acquire) + 200;
+            wait::until_true("datagrams to arrive", || {
+                direction.received.load(Ordering::Acquire) >= goal
+            });
+        }
+    }
+
+    /// Stops sending and fails the test if a single datagram got lost.
+    ///
+    /// # Panics
+    /// Then.
+    #[track_caller]
+    pub fn assert_nothing_lost(self) {
+        self.stop.store(true, Ordering::Release);
+        for direction in self.directions {
+            for thread in direction.threads {
+                thread.join().expect("the stream's threads do not panic");
+            }
+            let sent = direction.sent.load(Ordering::Acquire);
+            let received = direction.received.load(Ordering::Acquire);
+            assert_eq!(sent, received, "{}: sent and received", direction.name);
+        }
+    }
+}
+
+impl Direction {
+    fn start(a: &Port, from: IpAddr, b: &Port, to: IpAddr, stop: &Arc<AtomicBool>) -> Self {
+        let (source, sink) = (traffic::udp(a, from), traffic::udp(b, to));
+        set_socket_recv_buffer_size_force(&sink, BUFFER).expect("a larger buffer");
+        let target = sink.local_addr().expect("a bound socket has an address");
+        source.connect(target).expect("UDP can be connected");
+        let sent = Arc::new(AtomicU64::new(0));
+        let received = Arc::new(AtomicU64::new(0));
+        let sender = {
+            let (sent, stop) = (Arc::clone(&sent), Arc::clone(stop));
+            thread::spawn(move || send(&source, &sent, &stop))
+        };
+        let receiver = {
+            let (sent, received) = (Arc::clone(&sent), Arc::clone(&received));
+            let stop = Arc::clone(stop);
+            thread::spawn(move || receive(&sink, &sent, &received, &stop))
+        };
+        Self {
+            name: format!("{from} -> {to}"),
+            sent,
+            received,
+            threads: vec![sender, receiver],
+        }
+    }
+}
+
+/// Sends numbers, one each [`PACE`].
+fn send(socket: &UdpSocket, sent: &AtomicU64, stop: &AtomicBool) {
+    while !stop.load(Ordering::Acquire) {
+        let number = sent.load(Ordering::Relaxed);
+        let done = socket.send(&number.to_be_bytes());
+        done.expect("a datagram can be sent");
+        sent.store(number + 1, Ordering::Release);
+        // Pacing, not waiting: the receiver must not be what loses datagrams.
+        thread::sleep(PACE);
+    }
+}
+
+/// Counts each number once, until all sent ones are there or nothing comes any more.
+fn receive(socket: &UdpSocket, sent: &AtomicU64, received: &AtomicU64, stop: &AtomicBool) {
+    let short = Some(Duration::from_millis(100));
+    socket.set_read_timeout(short).expect("a timeout");
+    let mut seen = Vec::new();
+    let mut last = Instant::now();
+    let mut buffer = [0; 8];
+    loop {
+        if socket.recv(&mut buffer).is_ok() {
+            last = Instant::now();
+            let number = u64::from_be_bytes(buffer);
+            let index = usize::try_from(number).expect("a number of this stream");
+            if seen.len() <= index {
+                seen.resize(index + 1, false);
+            }
+            if let Some(seen) = seen.get_mut(index).filter(|seen| !**seen) {
+                *seen = true;
+                received.fetch_add(1, Ordering::Release);
+            }
+        }
+        let all = received.load(Ordering::Acquire) == sent.load(Ordering::Acquire);
+        // The sender may be between its last send and its counting of it.
+        let ended = stop.load(Ordering::Acquire) && last.elapsed() > Duration::from_millis(300);
+        if ended && (all || last.elapsed() > Duration::from_secs(3)) {
+            return;
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Raw frames: what a pod that is root can send, and what an interface gets to see.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use netdev::Netns;
+use nix::errno::Errno;
+use nix::ifaddrs::getifaddrs;
+use nix::sys::socket::{LinkAddr, bind, recvfrom};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    AddressFamily, Protocol, SendFlags, SocketFlags, SocketType, eth, send, socket_with, sockopt,
+};
+
+use crate::wait;
+
+/// `PACKET_OUTGOING` (linux/if_packet.h): frames the namespace sent itself.
+const PACKET_OUTGOING: u8 = 4;
+/// Room for what arrives between two looks.
+const BUFFER: usize = 8 << 20;
+/// Largest frame there is: a GSO packet.
+const FRAME: usize = 128 << 10;
+
+/// An `AF_PACKET` socket (packet(7)).
+#[derive(Debug)]
+pub struct Tap {
+    socket: OwnedFd,
+}
+
+impl Tap {
+    /// Everything that arrives at an interface, before any program of this namespace sees it.
+    ///
+    /// # Panics
+    /// If there is no such interface.
+    pub fn on(netns: &Netns, ifname: &str) -> Self {
+        let inside = netns.run_in(|| {
+            let tap = Self::open(eth::ALL);
+            let address = link_address(ifname);
+            bind(tap.socket.as_raw_fd(), &address).expect("a packet socket can be bound");
+            tap
+        });
+        let tap = inside.expect("the namespace can be entered");
+        // What came between socket(2) and bind(2) is of other interfaces.
+        tap.drain();
+        tap
+    }
+
+    /// What reaches the network stack of a namespace, on any interface: packet sockets for one
+    /// protocol come after TC ingress programs, those for all protocols before.
+    pub fn stack(netns: &Netns, ether_type: u16) -> Self {
+        let number = std::num::NonZeroU32::new(u32::from(ether_type.to_be()));
+        let protocol = Protocol::from_raw(number.expect("an EtherType is not zero"));
+        let inside = netns.run_in(|| Self::open(protocol));
+        inside.expect("the namespace can be entered")
+    }
+
+    fn open(protocol: Protocol) -> Self {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, Some(protocol))
+            .expect("a packet socket (CAP_NET_RAW)");
+        sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER).expect("a larger buffer");
+        Self { socket }
+    }
+
+    /// Sends a frame as it is.
+    ///
+    /// # Panics
+    /// If the kernel does not take it.
+    pub fn send(&self, frame: &[u8]) {
+        self.try_send(frame).expect("the frame can be sent");
+    }
+
+    /// Sends a frame as it is, if the kernel takes it.
+    ///
+    /// # Errors
+    /// `EMSGSIZE` above the interface's MTU.
+    pub fn try_send(&self, frame: &[u8]) -> Result<(), rustix::io::Errno> {
+        send(&self.socket, frame, SendFlags::empty()).map(|sent| assert_eq!(sent, frame.len()))
+    }
+
+    /// The next frame that arrived, if there is one already.
+    pub fn next(&self) -> Option<Vec<u8>> {
+        let mut buffer = vec![0; FRAME];
+        loop {
+            match recvfrom::<LinkAddr>(self.socket.as_raw_fd(), &mut buffer) {
+                Ok((_, Some(from))) if from.pkttype() == PACKET_OUTGOING => {}
+                Ok((length, _)) => {
+                    buffer.truncate(length);
+                    return Some(buffer);
+                }
+                Err(Errno::EAGAIN) => return None,
+                // The interface went down or away; there is nothing more.
+                Err(Errno::ENETDOWN) => return None,
+                Err(Errno::EINTR) => {}
+                Err(error) => {
+                    assert_eq!(error, Errno::EAGAIN, "a packet socket can be read");
+                }
+            }
+        }
+    }
+
+    /// Forgets what arrived so far.
+    pub fn drain(&self) {
+        while self.next().is_some() {}
+    }
+
+    /// Waits for a frame that `wanted` accepts, dropping the others.
+    ///
+    /// # Panics
+    /// If none comes.
+    #[track_caller]
+    pub fn wait(&self, what: &str, wanted: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+        let end = Instant::now() + wait::PATIENCE;
+        let found = self.look(end, wanted);
+        assert!(found.is_some(), "waited in vain for {what}");
+        found.unwrap_or_default()
+    }
+
+    /// Looks for a frame until a deadline.
+    fn look(&self, end: Instant, wanted: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
+        loop {
+            while let Some(frame) = self.next() {
+                if wanted(&frame) {
+                    return Some(frame);
+                }
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left == Duration::ZERO {
+                return None;
+            }
+            let timeout = Timespec::try_from(left).ok();
+            let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
+            // Interrupted or not, the loop looks again.
+            let _ = poll(&mut fds, timeout.as_ref());
+        }
+    }
+
+    /// Waits for a frame that contains `marker`.
+    ///
+    /// # Panics
+    /// If none comes.
+    #[track_caller]
+    pub fn wait_marker(&self, what: &str, marker: &[u8]) -> Vec<u8> {
+        self.wait(what, |frame| contains(frame, marker))
+    }
+
+    /// How many of the frames that arrived contain `marker`; all are dropped.
+    pub fn count(&self, marker: &[u8]) -> usize {
+        let mut count = 0;
+        while let Some(frame) = self.next() {
+            count += usize::from(contains(&frame, marker));
+        }
+        count
+    }
+}
+
+impl AsFd for Tap {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Whether a frame contains these bytes.
+pub fn contains(frame: &[u8], marker: &[u8]) -> bool {
+    frame.windows(marker.len()).any(|window| window == marker)
+}
+
+/// The packet address of an interface of the calling thread's namespace.
+fn link_address(ifname: &str) -> LinkAddr {
+    let mut addresses = getifaddrs().expect("interfaces can be listed");
+    addresses
+        .find_map(|entry| {
+            let address = entry.address?;
+            (entry.interface_name == ifname).then(|| address.as_link_addr().copied())?
+        })
+        .expect("the interface is there")
+}

@@ -1,0 +1,38 @@
+//! Waiting for events, never for time to pass.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long an event may take: generous, because an emulated kernel is slow. It ends waits that
+/// would never end, and measures nothing.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Between two looks at something that cannot be waited for by descriptor.
+const STEP: Duration = Duration::from_millis(5);
+
+/// Looks again and again until `probe` returns something.
+///
+/// # Panics
+/// After [`PATIENCE`], naming `what`.
+pub fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = probe() {
+            return found;
+        }
+        assert!(
+            Instant::now() < end,
+            "waited {} s in vain for {what}",
+            PATIENCE.as_secs()
+        );
+        thread::sleep(STEP);
+    }
+}
+
+/// Looks again and again until `probe` holds.
+///
+/// # Panics
+/// As [`until`].
+pub fn until_true(what: &str, mut probe: impl FnMut() -> bool) {
+    until(what, || probe().then_some(()));
+}

@@ -1,0 +1,218 @@
+//! CNI SPEC section 4, ADD.
+
+use std::net::IpAddr;
+
+use netdev::VethSpec;
+use serde_json::{Value, json};
+use tests::traffic;
+
+/// CNI-ADD-01, CNI-ADD-09: the interface is there, up, with what the result says.
+#[test]
+fn add_creates_iface() {
+    let node = tests::node!();
+    let pod = node.pod("a");
+    let port = pod.attach("blue", "net1");
+    let link = port.link().expect("the interface is there");
+    assert!(link.up, "{link:?}");
+    assert_eq!(link.mac, Some(port.mac.0));
+    assert_eq!(link.mtu, 1500);
+    assert_eq!(port.ips.len(), 2, "dual stack: {:?}", port.ips);
+    let found: Vec<(IpAddr, u8)> = port
+        .addresses()
+        .iter()
+        .map(|address| (address.ip, address.prefix_len))
+        .collect();
+    for ip in &port.ips {
+        assert!(found.contains(ip), "{ip:?} is not among {found:?}");
+    }
+    assert_eq!(pod.links(), ["net1"]);
+    pod.detach("blue", "net1");
+    node.assert_empty();
+}
+
+/// CNI-CHK-03: nothing is tentative when ADD returns; an address can be used at once.
+#[test]
+fn addresses_are_usable_when_add_returns() {
+    let node = tests::node!();
+    let (a, b) = (node.pod("a"), node.pod("b"));
+    let (pa, pb) = (a.attach("blue", "net1"), b.attach("blue", "net1"));
+    for address in pa.addresses() {
+        assert!(!address.tentative && !address.dad_failed, "{address:?}");
+    }
+    traffic::assert_reaches(&pa, &pb);
+    a.detach("blue", "net1");
+    b.detach("blue", "net1");
+}
+
+/// CNI-ADD-01: an interface of that name that is not ours is an error and stays as it is.
+#[test]
+fn add_iface_exists_err() {
+    let node = tests::node!();
+    let pod = node.pod("a");
+    let mut pod_links = pod.netlink();
+    let mine = VethSpec::new("net1", "other");
+    let pair = pod_links.create_veth(&mine).expect("a link of the pod's own");
+    let failure = pod.add("blue", "net1").fails_with(111);
+    failure.names(&["net1"]);
+    let mut links = pod.links();
+    links.sort();
+    assert_eq!(links, ["net1", "other"]);
+    let kept = pod_links.by_name("net1").expect("links can be read");
+    assert_eq!(kept.map(|link| link.ifindex), Some(pair.host_ifindex));
+    // The DEL that follows a failed ADD must not take it either (multus#669).
+    pod.del("blue", "net1").silent();
+    let kept = pod_links.by_name("net1").expect("links can be read");
+    assert_eq!(kept.map(|link| link.ifindex), Some(pair.host_ifindex));
+    node.assert_empty();
+}
+
+/// CNI-ADD-04: the same call again is the same answer.
+#[test]
+fn the_same_add_again_answers_the_same() {
+    let node = tests::node!();
+    let pod = node.pod("a");
+    let first = pod.add("blue", "net1").result();
+    let second = pod.add("blue", "net1").result();
+    assert_eq!(first, second);
+    assert_eq!(node.attachments().len(), 1);
+    pod.detach("blue", "net1");
+    node.assert_empty();
+}
+
+/// CNI-ADD-04: the same name with another configuration, or in another namespace, is an error,
+/// and what is there stays.
+#[test]
+fn another_add_for_the_same_name_is_refused() {
+    let node = tests::node!();
+    let (pod, other) = (node.pod("a"), node.pod("b"));
+    let port = pod.attach("blue", "net1");
+    pod.add("red", "net1").fails_with(105).names(&["net1"]);
+    let elsewhere = pod.call("ADD", "net1").conf(&node.conf("blue"));
+    elsewhere.netns(other.path()).run().fails_with(105);
+    assert!(port.link().is_some());
+    assert!(other.links().is_empty());
+    pod.check("blue", "net1", &port.result).silent();
+    pod.detach("blue", "net1");
+    node.assert_empty();
+}
+
+/// CNI-ADD-04 after a restart of the agent: the answer does not depend on its memory.
+#[test]
+fn the_same_add_again_answers_the_same_after_a_restart() {
+    let node = tests::node!();
+    let pod = node.pod("a");
+    let first = pod.add("blue", "net1").result();
+    node.restart();
+    assert_eq!(pod.add("blue", "net1").result(), first);
+    pod.detach("blue", "net1");
+    node.assert_empty();
+}
+
+/// CNI-ADD-03: as a later member of a chain podnet adds to what is there, and indexes still point
+/// at the interfaces they belong to.
+#[test]
+fn add_prevresult_passthrough() {
+    let node = tests::node!();
+    let pod = node.pod("a");
+    let path = pod.path().to_str().expect("a path in UTF-8");
+    let mut conf = node.conf("blue");
+    conf["prevResult"] = json!({
+        "cniVersion": "1.1.0",
+        "interfaces": [
+            {"name": "cni0", "mac": "02:00:00:00:00:01"},
+            {"name": "eth0", "mac": "02:00:00:00:00:02", "sandbox": path},
+        ],
+        "ips": [{"interface": 1, "address": "10.88.0.2/16", "gateway": "10.88.0.1"}],
+        "routes": [{"dst": "0.0.0.0/0", "gw": "10.88.0.1"}],
+        "dns": {"nameservers": ["10.96.0.10"]},
+    });
+    let result = pod.add_conf(&conf, "net1").result();
+    let list = |key: &str| result[key].as_array().cloned().unwrap_or_default();
+    let (interfaces, ips) = (list("interfaces"), list("ips"));
+    for name in ["cni0", "eth0", "net1"] {
+        assert!(interfaces.iter().any(|i| i["name"] == name), "{result}");
+    }
+    let owner = |ip: &Value| {
+        let index = ip["interface"].as_u64().and_then(|i| usize::try_from(i).ok());
+        let interface = index.and_then(|index| interfaces.get(index));
+        interface.map(|interface| interface["name"].clone())
+    };
+    let kept = ips.iter().find(|ip| ip["address"] == "10.88.0.2/16");
+    assert_eq!(kept.and_then(owner), Some("eth0".into()), "{result}");
+    let ours = ips.iter().filter(|ip| owner(ip) == Some("net1".into()));
+    assert_eq!(ours.count(), 2, "{result}");
+    assert!(list("routes").iter().any(|route| route["gw"] == "10.88.0.1"));
+    assert_eq!(result["dns"]["nameservers"], json!(["10.96.0.10"]));
+    pod.call("DEL", "net1").conf(&conf).run().silent();
+    node.assert_empty();
+}
+
+/// CNI-ADD-07: whatever the path looks like, the namespace is the one behind it, and the result
+/// repeats the path as it was given.
+#[test]
+fn a_netns_path_is_repeated_as_given() {
+    let node = tests::node!();
+    let pod = node.pod("a");
+    let link = node.path("link");
+    std::os::unix::fs::symlink(pod.path(), &link).expect("a symbolic link");
+    let call = pod.call("ADD", "net1").conf(&node.conf("blue")).netns(&link);
+    let result = call.run().result();
+    let sandbox = result["interfaces"][0]["sandbox"].as_str();
+    assert_eq!(sandbox, link.to_str());
+    assert_eq!(pod.links(), ["net1"]);
+    pod.detach("blue", "net1");
+}
+
+/// A path that is no network namespace is refused before anything is made.
+#[test]
+fn a_path_that_is_no_netns_is_refused() {
+    let node = tests::node!();
+    let pod = node.pod("a");
+    let file = node.path("file");
+    std::fs::write(&file, "").expect("a file");
+    let conf = node.conf("blue");
+    for path in [file.as_path(), "/proc/self/ns/mnt".as_ref(), "/nonexistent".as_ref()] {
+        let failure = pod.call("ADD", "net1").conf(&conf).netns(path).run().error();
+        assert!([4, 8].contains(&failure.code), "{failure:?}");
+        failure.names(&["CNI_NETNS"]);
+    }
+    node.assert_empty();
+}
+
+/// One pod on several networks at once.
+#[test]
+fn a_pod_can_be_on_several_networks() {
+    let node = tests::node!();
+    let (a, b) = (node.pod("a"), node.pod("b"));
+    for (network, ifname) in [("blue", "net1"), ("green", "net2")] {
+        let (pa, pb) = (a.attach(network, ifname), b.attach(network, ifname));
+        traffic::assert_reaches(&pa, &pb);
+    }
+    let mut links = a.links();
+    links.sort();
+    assert_eq!(links, ["net1", "net2"]);
+    a.detach("blue", "net1");
+    assert_eq!(a.links(), ["net2"]);
+    a.detach("green", "net2");
+    b.detach("green", "net2");
+    b.detach("blue", "net1");
+    node.assert_empty();
+}
+
+/// The network's MTU is the interface's, at both ends.
+#[test]
+fn the_mtu_is_the_networks() {
+    let jumbo = tests::Network::l2("jumbo", &["10.5.0.0/24"]).mtu(9000);
+    let small = tests::Network::l2("small", &["10.6.0.0/24"]).mtu(1280);
+    let node = tests::node!(tests::Setup::empty().network(&jumbo).network(&small));
+    let pod = node.pod("a");
+    for (network, mtu) in [("jumbo", 9000), ("small", 1280)] {
+        let port = pod.attach(network, "net1");
+        assert_eq!(port.link().map(|link| link.mtu), Some(mtu));
+        assert_eq!(port.result["interfaces"][0]["mtu"], mtu);
+        let host = port.host_ifindex();
+        let host = node.links().into_iter().find(|link| link.ifindex == host);
+        assert_eq!(host.map(|link| link.mtu), Some(mtu));
+        pod.detach(network, "net1");
+    }
+}
