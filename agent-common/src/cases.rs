@@ -32,7 +32,7 @@ pub use self::world::{
 
 use crate::drop::DropReason;
 use crate::endpoint::Endpoint;
-use crate::packet::{ETH_HLEN, Frame};
+use crate::packet::{ETH_HLEN, ETH_P_IP, ETH_P_IPV6, Frame, IPV4_HLEN, IPV6_HLEN};
 use crate::policy::{Decision, Family};
 
 /// One packet and what becomes of it.
@@ -67,6 +67,16 @@ impl Case {
             return Some("bpf_test_init refuses frames shorter than an Ethernet header");
         }
         None
+    }
+
+    /// True when a kernel may refuse to test it: newer ones want an IP header to be whole.
+    pub fn may_be_refused_by_test_run(&self) -> bool {
+        let header = match self.frame.load::<2>(12).map(u16::from_be_bytes) {
+            Some(ETH_P_IP) => IPV4_HLEN,
+            Some(ETH_P_IPV6) => IPV6_HLEN,
+            _ => 0,
+        };
+        self.frame.len() < ETH_HLEN + header
     }
 }
 

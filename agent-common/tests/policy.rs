@@ -31,7 +31,7 @@ fn every_case_is_decided_as_the_table_says() {
     let mut wrong = Vec::new();
     for case in CASES.iter() {
         let tables = world.seen_by(case.sender.ifindex);
-        let decision = policy::decide(&case, &case.sender.port(), &tables);
+        let decision = policy::decide(case, &case.sender.port(), &tables);
         if decision != case.decision {
             wrong.push(format!("{}: {decision:?}, not {:?}", case.name, case.decision));
         }

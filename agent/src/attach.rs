@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cni_spec::AttachmentKey;
-use netdev::{Address, LinkChange, LinkLocal, Netns, PodEnd, Route, Sysctl};
+use netdev::{Address, LinkLocal, Netns, PodEnd, Route, Sysctl, VethSpec};
 
 use crate::error::AgentError;
 use crate::failpoint::reached;
 use crate::ledger::Wanted;
 use crate::node::Node;
-use crate::ports::{USED_ALIAS, WarmPort};
+use crate::ports::{ALIAS_PREFIX, host_name};
 use crate::record::{Attachment, HostEnd, State};
 
 mod check;
@@ -33,17 +33,9 @@ impl Node {
         if let Some(record) = self.same(&wanted)? {
             return Ok(record);
         }
-        let _busy = self.ports.busy();
-        let port = self.ports.take().await?;
-        let host = HostEnd { name: port.host_name.clone(), ifindex: port.host_ifindex };
-        let reserved = self.ledger().reserve(wanted, network, host);
-        let record = match reserved {
-            Ok(record) => record,
-            Err(error) => {
-                self.ports.put_back(port);
-                return Err(error);
-            }
-        };
+        let _busy = self.promotions.busy();
+        let host = HostEnd { name: host_name(&wanted.key), ifindex: 0 };
+        let record = self.ledger().reserve(wanted, network, host)?;
         reached("add.reserved");
         if let Err(error) = self.save(&record).await {
             // Whether it was written is not known, so it is taken apart like one that was.
@@ -51,7 +43,7 @@ impl Node {
             return Err(error);
         }
         reached("add.recorded");
-        match self.make(&record, &port, netns).await {
+        match self.make(&record, netns).await {
             Ok(record) => Ok(record),
             Err(error) => {
                 self.undo(&record.key).await;
@@ -78,31 +70,51 @@ impl Node {
         }
     }
 
-    async fn make(
-        &self,
-        record: &Attachment,
-        port: &WarmPort,
-        netns: &Netns,
-    ) -> Result<Attachment, AgentError> {
+    async fn make(&self, record: &Attachment, netns: &Netns) -> Result<Attachment, AgentError> {
         self.tables.reset_port_counters(record.port_id)?;
-        let change = LinkChange {
-            mtu: Some(u32::from(record.network.mtu)),
-            alias: Some(format!("{USED_ALIAS}{}", record.key)),
-            up: Some(true),
-            ..LinkChange::default()
-        };
-        self.netlink.reconfigure(port.host_ifindex, change).await?;
+        let ifindex = self.make_link(record, netns).await?;
+        reached("add.placed");
+        let host = HostEnd { ifindex, ..record.host.clone() };
+        let added = Attachment { state: State::Added, host, ..record.clone() };
         // In the tables before the pod's end is up: what it announces then reaches its network.
-        self.ledger().set_state(&record.key, State::Adding, true);
+        self.ledger().set_live(&added);
         self.reconcile(record.network.id)?;
         reached("add.live");
-        self.netlink.place_pod_end(netns, port.peer_ifindex, pod_end(record)).await?;
-        reached("add.placed");
-        let added = Attachment { state: State::Added, ..record.clone() };
+        netns.configure_pod_end(pod_end(record)).await?;
         self.save(&added).await?;
         self.ledger().set_state(&record.key, State::Added, true);
         reached("add.committed");
+        self.promotions.add(added.host.clone());
         Ok(added)
+    }
+
+    /// The link, with the dispatcher at its host end and the other end in the pod under its final
+    /// name. The pod's end is made there: moving one takes the kernel longer than all the rest.
+    /// Down until the dispatcher is attached, so that nothing passes it.
+    async fn make_link(&self, record: &Attachment, netns: &Netns) -> Result<u32, AgentError> {
+        let mut spec = VethSpec::new(&record.host.name, record.key.ifname.as_str());
+        spec.peer_mac = Some(record.mac.0);
+        spec.mtu = u32::from(record.network.mtu);
+        spec.alias = Some(format!("{ALIAS_PREFIX}{}", record.key));
+        spec.queues = Some(1);
+        spec.peer_netns = Some(netns.clone());
+        let (hook, name) = (self.hook.clone(), record.host.name.clone());
+        let made = self
+            .netlink
+            .with(move |connection| {
+                // A link of this name is what is left of an attachment with this key.
+                connection.delete_by_name(&name)?;
+                let pair = connection.create_veth(&spec)?;
+                let attached = hook.attach(&name);
+                if attached.is_ok() {
+                    connection.set_up(pair.host_ifindex)?;
+                }
+                Ok((pair.host_ifindex, attached))
+            })
+            .await?;
+        let (ifindex, attached) = made;
+        attached?;
+        Ok(ifindex)
     }
 
     /// Takes apart what a failed `ADD` has made. What cannot be removed now stays recorded, and the
@@ -119,6 +131,7 @@ impl Node {
     /// # Errors
     /// When something of it is left; calling again goes on.
     pub async fn detach(&self, key: &AttachmentKey) -> Result<(), AgentError> {
+        let _busy = self.promotions.busy();
         let Some(record) = self.ledger().get(key).map(|entry| entry.record.clone()) else {
             return Ok(());
         };
@@ -141,14 +154,10 @@ impl Node {
             }
         };
         self.reconcile(record.network.id)?;
-        let host = record.host.clone();
-        self.netlink
-            .with(move |connection| match connection.by_name(&host.name)? {
-                // The index says it is still that link, and not one that came after it.
-                Some(link) if link.ifindex == host.ifindex => connection.delete(link.ifindex),
-                _ => Ok(false),
-            })
-            .await?;
+        // The name is the attachment's own, whatever its index.
+        let removed = self.netlink.delete_by_name(&record.host.name).await?;
+        tracing::debug!(attachment = %key, interface = record.host.name, removed, "link");
+        self.promotions.forget(record.host.ifindex);
         self.hook.forget(record.host.ifindex)?;
         reached("del.torn-down");
         self.erase(key).await?;
@@ -197,8 +206,6 @@ impl Node {
 /// The pod's end of the link, as `netdev` takes it.
 fn pod_end(record: &Attachment) -> PodEnd {
     let mut end = PodEnd::new(record.key.ifname.as_str());
-    end.mac = Some(record.mac.0);
-    end.mtu = Some(u32::from(record.network.mtu));
     end.addresses = record
         .leases
         .iter()

@@ -57,9 +57,6 @@ pub struct RunOptions {
     /// Name of this node; the host name when not given
     #[arg(long, env = "NODE_NAME")]
     pub node_name: Option<String>,
-    /// Links kept ready for the next attachments
-    #[arg(long, env = "PODNET_WARM_PORTS", default_value_t = 8, value_parser = clap::value_parser!(u16).range(0..=256))]
-    pub warm_ports: u16,
     /// Ports this node can have; changing it moves the datapath to new maps without a loss
     #[arg(long, env = "PODNET_MAX_PORTS", default_value_t = 4096, value_parser = clap::value_parser!(u16).range(1..=32768))]
     pub max_ports: u16,

@@ -192,7 +192,7 @@ impl Ledger {
             decisions.push(Decision::new("address", "none", "the network has no subnets"));
         }
         decisions.push(Decision::new("mtu", network.mtu, "spec.mtu of the network"));
-        decisions.push(Decision::new("host interface", &host.name, "taken from the warm ports, or made"));
+        decisions.push(Decision::new("host interface", &host.name, "digest of container and interface"));
 
         let record = Attachment {
             key: wanted.key,
@@ -223,6 +223,14 @@ impl Ledger {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.record.state = state;
             entry.live = live;
+        }
+    }
+
+    /// The attachment has its link; the datapath shall know it.
+    pub fn set_live(&mut self, record: &Attachment) {
+        if let Some(entry) = self.entries.get_mut(&record.key) {
+            entry.record.host = record.host.clone();
+            entry.live = true;
         }
     }
 

@@ -6,8 +6,7 @@
 //! - [`world`] knows which networks exist and what they are.
 //! - [`ledger`] chooses addresses and remembers attachments; [`attach`] makes and unmakes them,
 //!   record before effect.
-//! - [`ports`] keeps links with the dispatcher attached at hand, because attaching takes the kernel
-//!   ten milliseconds.
+//! - [`ports`] names the host ends of links, and gives them their TCX links when nobody waits.
 //! - [`reconcile`] is the only writer of BPF maps: from records to map entries.
 //! - [`recover`] runs the same path at start and on a timer, whatever happened in between.
 //!

@@ -21,7 +21,7 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
     ("podnet_ipam_addresses", "gauge", "network", "Addresses held"),
     ("podnet_drops_total", "counter", "network, reason", "Packets dropped by the datapath"),
     ("podnet_drop_bytes_total", "counter", "network, reason", "Bytes dropped by the datapath"),
-    ("podnet_warm_ports", "gauge", "", "Links prepared for the next attachments"),
+    ("podnet_ports_waiting_for_tcx", "gauge", "", "Live ports that run on a clsact filter and wait for a quiet moment to get their TCX link"),
     ("podnet_ports_impaired", "gauge", "", "Live ports the last audit found damaged"),
 ];
 
@@ -45,8 +45,8 @@ pub struct Snapshot {
     pub networks: Vec<(String, usize, usize)>,
     /// (network, reason, packets, bytes)
     pub drops: Vec<(String, &'static str, u64, u64)>,
-    /// Links at hand.
-    pub warm_ports: usize,
+    /// Ports without their TCX link.
+    pub waiting: usize,
     /// Damaged ports.
     pub impaired: usize,
 }
@@ -90,13 +90,13 @@ impl Metrics {
             drops.with_label_values(&[network.as_str(), *reason]).inc_by(*packets);
             bytes.with_label_values(&[network.as_str(), *reason]).inc_by(*octets);
         }
-        let warm = IntGauge::with_opts(opts("podnet_warm_ports"))?;
-        warm.set(number(snapshot.warm_ports));
+        let waiting = IntGauge::with_opts(opts("podnet_ports_waiting_for_tcx"))?;
+        waiting.set(number(snapshot.waiting));
         let impaired = IntGauge::with_opts(opts("podnet_ports_impaired"))?;
         impaired.set(number(snapshot.impaired));
 
         let mut families = self.registry.gather();
-        let others: [&dyn Collector; 6] = [&attachments, &addresses, &drops, &bytes, &warm, &impaired];
+        let others: [&dyn Collector; 6] = [&attachments, &addresses, &drops, &bytes, &waiting, &impaired];
         for collector in others {
             families.extend(collector.collect().into_iter().filter(|family| !family.get_metric().is_empty()));
         }

@@ -12,7 +12,7 @@ use store::{Batch, Store, Table};
 use crate::error::AgentError;
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
-use crate::ports::Ports;
+use crate::ports::Promotions;
 use crate::reconcile::Reconciler;
 use crate::record::Attachment;
 use crate::world::Current;
@@ -30,8 +30,8 @@ pub struct Node {
     pub store: Store,
     /// The node's own network namespace.
     pub netlink: Netlink,
-    /// Links at hand.
-    pub ports: Arc<Ports>,
+    /// Host ends that wait for a TCX link.
+    pub promotions: Arc<Promotions>,
     /// Attaching.
     pub hook: Hook,
     /// The tables.
@@ -67,8 +67,8 @@ pub struct Parts {
     pub store: Store,
     /// See [`Node::netlink`].
     pub netlink: Netlink,
-    /// See [`Node::ports`].
-    pub ports: Arc<Ports>,
+    /// See [`Node::promotions`].
+    pub promotions: Arc<Promotions>,
     /// See [`Node::hook`].
     pub hook: Hook,
     /// See [`Node::tables`].
@@ -86,7 +86,7 @@ impl Node {
             ledger: Mutex::new(parts.ledger),
             store: parts.store,
             netlink: parts.netlink,
-            ports: parts.ports,
+            promotions: parts.promotions,
             hook: parts.hook,
             tables: parts.tables,
             metrics: parts.metrics,

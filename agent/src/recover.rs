@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use datapath::PinDir;
+use datapath::{HookKind, PinDir};
 use netdev::{Link, LinkEvent, LinkFilter, Netns};
 use store::{Batch, Store, Table};
 
 use crate::error::AgentError;
 use crate::ledger::Ledger;
 use crate::node::Node;
-use crate::ports::{HOST_PREFIX, USED_ALIAS};
+use crate::ports::{ALIAS_PREFIX, HOST_PREFIX};
 use crate::record::{Attachment, State};
 
 /// How often the audit runs.
@@ -89,7 +89,7 @@ impl Node {
         let mut survey = Survey::default();
         for link in self.netlink.list(filter).await? {
             let alias = link.alias.as_deref().unwrap_or_default();
-            if link.name.starts_with(HOST_PREFIX) && alias.starts_with(USED_ALIAS) {
+            if link.name.starts_with(HOST_PREFIX) && alias.starts_with(ALIAS_PREFIX) {
                 survey.ours.insert(link.name.clone(), link.clone());
             }
             survey.all.insert(link.ifindex, link);
@@ -108,7 +108,7 @@ impl Node {
         let mut remove = Vec::new();
         for entry in self.ledger().entries() {
             let record = &entry.record;
-            known.insert(record.host.ifindex);
+            known.insert(record.host.name.clone());
             if record.state != State::Added || is_dead(record, &survey) {
                 remove.push(record.key.clone());
             }
@@ -122,7 +122,7 @@ impl Node {
         };
         self.tables.everything(&records)?;
         for record in &records {
-            self.repair(record, &survey).await;
+            self.repair(record, &survey).await?;
         }
         // Packets run through the new programs only now that the tables are complete.
         let retired = self.tables.activate()?;
@@ -138,23 +138,19 @@ impl Node {
             tracing::info!(attachment = %key, "removing what was unfinished or lost its pod");
             self.undo(&key).await;
         }
-        self.sort_out_links(&survey, &known).await?;
+        self.remove_strays(&survey, &known).await?;
         self.drop_stale_pins(pins).await
     }
 
-    /// Links that no record names: a stock for the next attachments, or leftovers.
-    async fn sort_out_links(
+    /// Links that no record names are leftovers.
+    async fn remove_strays(
         &self,
         survey: &Survey,
-        known: &BTreeSet<u32>,
+        known: &BTreeSet<String>,
     ) -> Result<(), AgentError> {
-        for link in survey.ours.values().filter(|link| !known.contains(&link.ifindex)) {
-            let peer = link.peer_ifindex.and_then(|index| survey.all.get(&index));
-            let attached = self.hook.is_attached(&link.name)? == Some(true);
-            if !(attached && peer.is_some_and(|peer| self.ports.adopt(link, peer))) {
-                tracing::info!(interface = %link.name, "removing a link nobody owns");
-                self.netlink.delete(link.ifindex).await?;
-            }
+        for link in survey.ours.values().filter(|link| !known.contains(&link.name)) {
+            tracing::info!(interface = %link.name, "removing a link nobody owns");
+            self.netlink.delete(link.ifindex).await?;
         }
         Ok(())
     }
@@ -169,26 +165,25 @@ impl Node {
         Ok(())
     }
 
-    /// Attaches the dispatcher where somebody took it away.
-    async fn repair(&self, record: &Attachment, survey: &Survey) {
-        if !survey.ours.contains_key(&record.host.name) {
-            return;
+    /// Attaches the dispatcher where somebody took it away, and sees to it that the port gets its
+    /// TCX link.
+    async fn repair(&self, record: &Attachment, survey: &Survey) -> Result<(), AgentError> {
+        let host = &record.host;
+        if survey.ours.get(&host.name).is_none_or(|link| link.ifindex != host.ifindex) {
+            return Ok(());
         }
-        let (hook, host) = (self.hook.clone(), record.host.clone());
-        let repaired = tokio::task::spawn_blocking(move || match hook.is_attached(&host.name) {
-            Ok(Some(true)) => Ok(false),
-            // A clsact filter cannot be seen; putting it where it is changes nothing.
-            Ok(Some(false) | None) => hook.attach(&host.name, host.ifindex).map(|()| true),
-            Err(error) => Err(error),
-        })
-        .await;
-        match repaired {
-            Ok(Ok(true)) => tracing::info!(interface = %record.host.name, "program attached again"),
-            Ok(Ok(false)) | Err(_) => {}
-            Ok(Err(error)) => {
-                tracing::error!(interface = %record.host.name, %error, "program not attached");
-            }
+        if !self.is_attached(host).await? {
+            let (hook, name) = (self.hook.clone(), host.name.clone());
+            tokio::task::spawn_blocking(move || hook.attach(&name))
+                .await
+                .map_err(|_| AgentError::Internal { what: "attaching a program" })??;
+            tracing::info!(interface = %host.name, "program attached again");
         }
+        if self.hook.kind(host.ifindex) == HookKind::Clsact {
+            self.promotions.forget(host.ifindex);
+            self.promotions.add(host.clone());
+        }
+        Ok(())
     }
 
     /// Looks for what went wrong behind our back: half-removed attachments, dead pods, detached
@@ -212,7 +207,7 @@ impl Node {
                     self.detach(&record.key).await?;
                 }
             } else if record.state == State::Added {
-                self.repair(&record, &survey).await;
+                self.repair(&record, &survey).await?;
                 let faults = self.host_faults(&record).await?;
                 if !faults.is_empty() {
                     tracing::warn!(attachment = %record.key, ?faults, "port damaged");
@@ -247,7 +242,7 @@ impl Node {
     }
 
     fn link_removed(&self, ifindex: u32) {
-        self.ports.forget(ifindex);
+        self.promotions.forget(ifindex);
         let lost = self
             .ledger()
             .entries()

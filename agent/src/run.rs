@@ -20,7 +20,7 @@ use crate::cni::{socket, tombstone};
 use crate::error::{AgentError, chain};
 use crate::metrics::{Metrics, MetricsError};
 use crate::node::{Node, Parts};
-use crate::ports::Ports;
+use crate::ports::Promotions;
 use crate::reconcile::Reconciler;
 use crate::telemetry::{self, FilterError};
 use crate::world::{self, Current, World};
@@ -171,7 +171,7 @@ fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunError> 
         world: current,
         ledger,
         store,
-        ports: Ports::new(usize::from(options.warm_ports), netlink.clone(), hook.clone()),
+        promotions: Promotions::new(hook.clone()),
         netlink,
         hook,
         tables: Reconciler::new(datapath),
@@ -185,7 +185,7 @@ async fn background(node: &Arc<Node>, options: &RunOptions) -> RunError {
     let pending = tombstone::directory(&options.places.socket);
     let stopped = |what, why: String| RunError::Stopped { what, why };
     tokio::select! {
-        () = Arc::clone(&node.ports).keep_full() => stopped("preparing links", "it ended".into()),
+        () = Arc::clone(&node.promotions).work() => stopped("attaching links", "it ended".into()),
         () = audits(node) => stopped("the audit", "it ended".into()),
         end = world::follow(options.standalone.clone(), Arc::clone(&node.world)) => {
             stopped("watching --standalone", reason(end.err().as_ref()))

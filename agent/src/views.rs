@@ -77,7 +77,6 @@ fn capacity(network: &api::Network) -> String {
 fn attachments(node: &Node) -> Result<Value, AgentError> {
     let records: Vec<(Attachment, bool)> =
         node.ledger().entries().map(|entry| (entry.record.clone(), entry.live)).collect();
-    let hook = node.hook.kind().map(datapath::HookKind::label);
     records
         .iter()
         .map(|(record, live)| {
@@ -98,7 +97,7 @@ fn attachments(node: &Node) -> Result<Value, AgentError> {
                 "hostInterface": record.host.name,
                 "hostIfindex": record.host.ifindex,
                 "portID": record.port_id,
-                "hook": hook,
+                "hook": node.hook.kind(record.host.ifindex).label(),
                 "fromPod": count(traffic.from_pod),
                 "toPod": count(traffic.to_pod),
                 "flooded": count(traffic.flooded),
@@ -182,13 +181,14 @@ pub fn explain(node: &Node, request: &ExplainRequest) -> Result<Value, AgentErro
         .map(|entry| {
             let record = &entry.record;
             let mut decisions = record.decisions.clone();
-            let hook = node.hook.kind().map_or("not known yet", datapath::HookKind::label);
-            let because = if hook == "tcx" {
-                "the kernel has TCX links, found out by trying"
-            } else {
-                "the kernel has no TCX links, found out by trying"
+            let kind = node.hook.kind(record.host.ifindex);
+            let because = match kind {
+                datapath::HookKind::Tcx => "a pinned TCX link, with a clsact filter behind it",
+                datapath::HookKind::Clsact => {
+                    "a clsact filter; the kernel has no TCX, or no quiet moment came yet"
+                }
             };
-            decisions.push(crate::record::Decision::new("hook", hook, because));
+            decisions.push(crate::record::Decision::new("hook", kind.label(), because));
             decisions.push(crate::record::Decision::new(
                 "delivery on this node",
                 "bpf_redirect_peer",
@@ -240,7 +240,7 @@ pub fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
                 (name, drop.reason.label(), drop.count.packets, drop.count.bytes)
             })
             .collect(),
-        warm_ports: node.ports.waiting(),
+        waiting: node.promotions.waiting(),
         impaired: node.impaired.load(Ordering::Relaxed),
     })
 }
@@ -254,8 +254,7 @@ pub fn state(node: &Node) -> Result<Value, AgentError> {
         "node": node.name,
         "version": env!("CARGO_PKG_VERSION"),
         "ready": node.is_ready(),
-        "hook": node.hook.kind().map(datapath::HookKind::label),
-        "warmPorts": node.ports.waiting(),
+        "portsWaitingForTcx": node.promotions.waiting(),
         "impairedPorts": node.impaired.load(Ordering::Relaxed),
         "tables": node.tables.sizes()?,
         "networks": networks(node),

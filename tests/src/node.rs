@@ -319,6 +319,15 @@ impl Node {
         child.wait().expect("the agent is our child");
     }
 
+    /// Ends whatever agent there is, dead or alive.
+    pub fn forget_agent(&self) {
+        if let Some(mut child) = self.take_agent() {
+            // It may have ended by itself.
+            let _ = child.kill();
+            child.wait().expect("the agent is our child");
+        }
+    }
+
     /// Asks the agent to end, as a service manager does, and waits for it.
     ///
     /// # Panics

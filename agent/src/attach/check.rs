@@ -8,7 +8,7 @@ use netdev::{Link, Netlink, Netns};
 
 use crate::error::AgentError;
 use crate::node::Node;
-use crate::record::{Attachment, State};
+use crate::record::{Attachment, HostEnd, State};
 
 /// What is in the pod.
 struct Seen {
@@ -52,6 +52,23 @@ impl Node {
         }
     }
 
+    /// True when packets from this host end meet the dispatcher.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub async fn is_attached(&self, host: &HostEnd) -> Result<bool, AgentError> {
+        let dispatcher = self.hook.dispatcher_id()?;
+        if self.hook.tcx_programs(&host.name)?.contains(&dispatcher) {
+            return Ok(true);
+        }
+        let ifindex = host.ifindex;
+        let filters =
+            self.netlink.with(move |connection| connection.ingress_filters(ifindex)).await?;
+        // Only the first filter is sure to run.
+        let first = filters.iter().min_by_key(|filter| filter.priority);
+        Ok(first.is_some_and(|filter| filter.program == Some(dispatcher)))
+    }
+
     /// What is wrong at the node's end of an attachment.
     ///
     /// # Errors
@@ -68,7 +85,7 @@ impl Node {
         if !link.up {
             faults.push(format!("host interface {name} is down"));
         }
-        if self.hook.is_attached(name)? == Some(false) {
+        if !self.is_attached(&record.host).await? {
             faults.push(format!("the program of host interface {name} is detached"));
         }
         faults.extend(self.tables.faults(record)?);

@@ -11,7 +11,7 @@ use netdev::{Connection, LinkFilter};
 use super::{Failure, print};
 use crate::cli::CleanupOptions;
 use crate::cni::tombstone;
-use crate::ports::{HOST_PREFIX, USED_ALIAS};
+use crate::ports::{ALIAS_PREFIX, HOST_PREFIX};
 
 /// Removes links, pins, records and sockets; with `--dry-run` says which.
 ///
@@ -37,7 +37,7 @@ pub fn cleanup(options: &CleanupOptions) -> Result<(), Failure> {
     let filter = LinkFilter {
         kind: Some("veth".to_owned()),
         name_prefix: Some(HOST_PREFIX.to_owned()),
-        alias_prefix: Some(USED_ALIAS.to_owned()),
+        alias_prefix: Some(ALIAS_PREFIX.to_owned()),
     };
     for link in netlink.list(&filter)? {
         if !options.dry_run {

@@ -1,5 +1,9 @@
-//! Attaching the dispatcher to the host end of a pod link: TCX where the kernel has it (6.6), a
-//! clsact filter where it has not. Found out by trying, because distributions backport.
+//! Attaching the dispatcher to the host end of a pod link.
+//!
+//! First as a clsact filter, which every kernel has and newer ones attach without waiting. Then,
+//! where the kernel has TCX (6.6; found out by trying, because distributions backport), a pinned
+//! link in front of it: a link belongs to its pin, and no tool that tidies qdiscs takes it away.
+//! Both call the same dispatcher, which never lets a packet go on to the next program.
 
 use std::fs;
 use std::io;
@@ -26,10 +30,10 @@ const EINVAL: i32 = 22;
 /// `EOPNOTSUPP`: it knows it and was built without it.
 const EOPNOTSUPP: i32 = 95;
 
-/// How the dispatcher is attached on this kernel.
+/// How the dispatcher is attached to an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HookKind {
-    /// A pinned TCX link.
+    /// A pinned TCX link, with the filter behind it.
     Tcx,
     /// A cls_bpf filter in a clsact qdisc.
     Clsact,
@@ -45,36 +49,71 @@ impl HookKind {
     }
 }
 
-/// Attaches and detaches; every call may block for a grace period of the kernel, so none belongs on
-/// an async thread.
+/// Attaches and detaches. Calls block, so none belongs on an async thread.
 #[derive(Debug, Clone)]
 pub struct Hook {
     pins: PinDir,
-    kind: Arc<OnceLock<HookKind>>,
+    tcx: Arc<OnceLock<bool>>,
 }
 
 impl Hook {
     pub(crate) fn new(pins: PinDir) -> Self {
-        Self { pins, kind: Arc::default() }
+        Self { pins, tcx: Arc::default() }
     }
 
-    /// How this kernel does it; `None` until the first attachment has found out.
-    pub fn kind(&self) -> Option<HookKind> {
-        self.kind.get().copied()
-    }
-
-    /// Attaches the dispatcher to an interface that has none.
+    /// Attaches the dispatcher as a clsact filter: a tenth of a millisecond where the kernel needs
+    /// no grace period for it. False when it was there already.
     ///
     /// # Errors
-    /// When neither way works.
-    pub fn attach(&self, interface: &str, ifindex: u32) -> Result<(), DatapathError> {
-        let mut program = self.dispatcher()?;
-        if self.kind() == Some(HookKind::Clsact) {
-            return Self::attach_clsact(&mut program, interface);
+    /// When the kernel refuses.
+    pub fn attach(&self, interface: &str) -> Result<bool, DatapathError> {
+        match tc::qdisc_add_clsact(interface) {
+            Err(TcError::AlreadyAttached) | Ok(()) => {}
+            Err(TcError::NetlinkError(error)) if error.raw_os_error() == Some(EEXIST) => {}
+            Err(source) => {
+                return Err(DatapathError::Clsact {
+                    interface: interface.to_owned(),
+                    source: Box::new(source),
+                });
+            }
         }
+        let mut program = self.dispatcher()?;
+        let options = TcAttachOptions::Netlink(NlOptions {
+            priority: PRIORITY,
+            handle: HANDLE,
+            ..NlOptions::default()
+        });
+        match program.attach_with_options(interface, TcAttachType::Ingress, options) {
+            Ok(id) => {
+                // Dropping the link would remove the filter, which has to outlive the agent.
+                let link = program.take_link(id).map_err(attach_error(interface))?;
+                let _kept = ManuallyDrop::new(link);
+                Ok(true)
+            }
+            Err(ProgramError::TcError(TcError::NetlinkError(error)))
+                if error.raw_os_error() == Some(EEXIST) =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(attach_error(interface)(error)),
+        }
+    }
+
+    /// Puts a pinned TCX link in front of the filter, which nobody can take away by mistake. It
+    /// waits for a grace period of the kernel, ten milliseconds with the netlink lock held, so do
+    /// it when nobody waits. False when the kernel has no TCX.
+    ///
+    /// # Errors
+    /// When the kernel refuses for another reason.
+    pub fn promote(&self, interface: &str, ifindex: u32) -> Result<bool, DatapathError> {
+        if self.tcx.get() == Some(&false) {
+            return Ok(false);
+        }
+        let mut program = self.dispatcher()?;
         let order = TcAttachOptions::TcxOrder(LinkOrder::default());
         match program.attach_with_options(interface, TcAttachType::Ingress, order) {
             Ok(id) => {
+                self.tcx.get_or_init(|| true);
                 let link = program.take_link(id).map_err(attach_error(interface))?;
                 let link = FdLink::try_from(link).map_err(|source| DatapathError::Link {
                     operation: "take",
@@ -88,19 +127,23 @@ impl Hook {
                     path,
                     source: Box::new(source),
                 })?;
-                self.kind.get_or_init(|| HookKind::Tcx);
-                Ok(())
+                Ok(true)
             }
-            Err(error) if self.kind().is_none() && is_unsupported(&error) => {
-                Self::attach_clsact(&mut program, interface)?;
-                self.kind.get_or_init(|| HookKind::Clsact);
-                Ok(())
+            // The answer of a kernel without TCX, unless it gave another before.
+            Err(error) if self.tcx.get().is_none() && is_unsupported(&error) => {
+                self.tcx.get_or_init(|| false);
+                Ok(false)
             }
             Err(error) => Err(attach_error(interface)(error)),
         }
     }
 
-    /// Forgets the link of an interface. The interface takes a clsact filter with it.
+    /// How an interface that was attached to is held.
+    pub fn kind(&self, ifindex: u32) -> HookKind {
+        if self.pins.link(ifindex).exists() { HookKind::Tcx } else { HookKind::Clsact }
+    }
+
+    /// Forgets the link of an interface. The interface takes its filter with it.
     ///
     /// # Errors
     /// When the pin cannot be removed.
@@ -108,20 +151,23 @@ impl Hook {
         remove_file(&self.pins.link(ifindex))
     }
 
-    /// True when the dispatcher is the TCX program of the interface. On a kernel with clsact the
-    /// filter cannot be seen from here: `None`.
+    /// The kernel's id of the dispatcher, by which its filters are known.
+    ///
+    /// # Errors
+    /// When it is not pinned.
+    pub fn dispatcher_id(&self) -> Result<u32, DatapathError> {
+        let info = self.dispatcher()?.info();
+        Ok(info.map_err(DatapathError::program("look at", DISPATCHER))?.id())
+    }
+
+    /// Ids of the TCX programs of an interface; none on a kernel without TCX.
     ///
     /// # Errors
     /// When the kernel refuses to tell.
-    pub fn is_attached(&self, interface: &str) -> Result<Option<bool>, DatapathError> {
-        let program = self.dispatcher()?;
-        let ours = program.info().map_err(attach_error(interface))?.id();
+    pub fn tcx_programs(&self, interface: &str) -> Result<Vec<u32>, DatapathError> {
         match SchedClassifier::query_tcx(interface, TcAttachType::Ingress) {
-            Ok((_, programs)) => {
-                let found = programs.iter().any(|program| program.id() == ours);
-                Ok((found || self.kind() == Some(HookKind::Tcx)).then_some(found))
-            }
-            Err(error) if is_unsupported(&error) => Ok(None),
+            Ok((_, programs)) => Ok(programs.iter().map(aya::programs::ProgramInfo::id).collect()),
+            Err(error) if is_unsupported(&error) => Ok(Vec::new()),
             Err(error) => Err(attach_error(interface)(error)),
         }
     }
@@ -129,31 +175,6 @@ impl Hook {
     fn dispatcher(&self) -> Result<SchedClassifier, DatapathError> {
         SchedClassifier::from_pin(self.pins.root().join(DISPATCHER))
             .map_err(DatapathError::program("open", DISPATCHER))
-    }
-
-    fn attach_clsact(program: &mut SchedClassifier, interface: &str) -> Result<(), DatapathError> {
-        match tc::qdisc_add_clsact(interface) {
-            Err(TcError::AlreadyAttached) | Ok(()) => {}
-            Err(TcError::NetlinkError(error)) if error.raw_os_error() == Some(EEXIST) => {}
-            Err(source) => {
-                return Err(DatapathError::Clsact {
-                    interface: interface.to_owned(),
-                    source: Box::new(source),
-                });
-            }
-        }
-        let options = TcAttachOptions::Netlink(NlOptions {
-            priority: PRIORITY,
-            handle: HANDLE,
-            ..NlOptions::default()
-        });
-        let id = program
-            .attach_with_options(interface, TcAttachType::Ingress, options)
-            .map_err(attach_error(interface))?;
-        // Dropping the link would remove the filter; it has to outlive the agent.
-        let link = ManuallyDrop::new(program.take_link(id).map_err(attach_error(interface))?);
-        let _ = &link;
-        Ok(())
     }
 }
 

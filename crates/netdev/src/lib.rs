@@ -43,6 +43,7 @@
 mod address;
 mod connection;
 mod error;
+mod filter;
 mod link;
 mod monitor;
 mod netlink;
@@ -55,6 +56,7 @@ mod wire;
 pub use crate::address::{Address, AddressState, link_local};
 pub use crate::connection::Connection;
 pub use crate::error::{Error, LinkId, Refusal};
+pub use crate::filter::IngressFilter;
 pub use crate::link::{
     AddrGenMode, Link, LinkChange, LinkFilter, Mac, VethPair, VethSpec, check_name,
 };

@@ -1,0 +1,192 @@
+//! The layout of everything that outlives an agent: maps, keys, values, numbers.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use agent_common::ABI_VERSION;
+use agent_common::addr::{Ip16, MacAddr};
+use agent_common::counter::{Count, NetworkDropKey, PortCounters};
+use agent_common::drop::DropReason;
+use agent_common::endpoint::{self, Endpoint, EndpointKey, FdbKey};
+use agent_common::event::{DropEvent, EVENT_HEAD};
+use agent_common::flood::{FLOOD_CHUNK, FLOOD_CHUNKS, FloodKey, FloodPorts};
+use agent_common::map;
+use agent_common::port::{self, Port, PortAddressKey};
+use agent_common::storm::StormBucket;
+
+/// One line for the type, one for each field. A field that is left out does not compile.
+macro_rules! layout {
+    ($out:ident, $($name:ident { $($field:ident),+ })+) => {
+        $(
+            writeln!($out, "type {} size {} align {}", stringify!($name), size_of::<$name>(), align_of::<$name>())?;
+            let whole = |value: &$name| {
+                let $name { $($field),+ } = value;
+                [$((stringify!($field), std::ptr::from_ref($field).addr(), size_of_val($field))),+]
+            };
+            let value = <$name as zerocopy::FromZeros>::new_zeroed();
+            let start = std::ptr::from_ref(&value).addr();
+            for (field, address, size) in whole(&value) {
+                writeln!($out, "  {field} at {} size {size}", address - start)?;
+            }
+        )+
+    };
+}
+
+/// Name, key and value of each map, its entries, and whether they take memory before they exist.
+macro_rules! maps {
+    ($out:ident, $($name:ident $kind:literal [$key:ty => $value:ty; $entries:expr])+) => {
+        $(
+            writeln!(
+                $out,
+                "map {} {} key {} value {} entries {}",
+                stringify!($name), $kind, size_of::<$key>(), size_of::<$value>(), $entries
+            )?;
+        )+
+    };
+}
+
+fn layout() -> Result<String, std::fmt::Error> {
+    let mut out = String::new();
+    writeln!(out, "abi {ABI_VERSION}")?;
+    maps! { out,
+        ROOT "prog_array" [u32 => u32; map::ROOT_SLOTS]
+        ROOT_MISSES "percpu_array" [u32 => u64; 1]
+        JUMP "prog_array" [u32 => u32; map::JUMP_SLOTS]
+        PORTS "hash" [u32 => Port; map::MAX_PORTS]
+        PORT_ADDRESSES "hash" [PortAddressKey => u32; map::MAX_PORT_ADDRESSES]
+        FDB "hash" [FdbKey => Endpoint; map::MAX_FDB]
+        ENDPOINTS "hash" [EndpointKey => Endpoint; map::MAX_ENDPOINTS]
+        FLOOD "hash" [FloodKey => FloodPorts; map::MAX_FLOOD]
+        STORM "array" [u32 => StormBucket; map::MAX_PORTS]
+        PORT_COUNTERS "percpu_array" [u32 => PortCounters; map::MAX_PORTS]
+        DROPS "percpu_array" [u32 => Count; map::MAX_DROP_REASONS]
+        NETWORK_DROPS "percpu_hash" [NetworkDropKey => Count; map::MAX_NETWORK_DROPS]
+        EVENT_TIMES "percpu_array" [u32 => u64; map::MAX_DROP_REASONS]
+        EVENTS "ringbuf" [() => (); map::EVENTS_BYTES]
+    }
+    layout! { out,
+        Port {
+            network, flags, mac, mtu, ip4, port_id, reserved, ip6, link_local, reserved2
+        }
+        PortAddressKey { ifindex, ip }
+        FdbKey { network, mac, reserved }
+        EndpointKey { network, ip }
+        Endpoint { ifindex, flags, mac, port_id }
+        FloodKey { network, chunk }
+        FloodPorts { count, ifindexes }
+        StormBucket { paid_until_ns }
+        Count { packets, bytes }
+        PortCounters { from_pod, to_pod, dropped, flooded }
+        NetworkDropKey { network, reason }
+        DropEvent {
+            time_ns, ifindex, network, reason, length, head_length, reserved, head
+        }
+    }
+    for (name, size, align) in [
+        ("MacAddr", size_of::<MacAddr>(), align_of::<MacAddr>()),
+        ("Ip16", size_of::<Ip16>(), align_of::<Ip16>()),
+    ] {
+        writeln!(out, "type {name} size {size} align {align}")?;
+    }
+    for (name, value) in [
+        ("PORT_L3", port::PORT_L3),
+        ("PORT_ANY_IP", port::PORT_ANY_IP),
+        ("PORT_MORE_IPS", port::PORT_MORE_IPS),
+        ("ENDPOINT_NO_PEER", endpoint::ENDPOINT_NO_PEER),
+        ("ENDPOINT_GATEWAY", endpoint::ENDPOINT_GATEWAY),
+        ("ROOT_FROM_POD", map::ROOT_FROM_POD),
+        ("JUMP_FLOOD", map::JUMP_FLOOD),
+        ("JUMP_ANSWER", map::JUMP_ANSWER),
+        ("FLOOD_CHUNKS", FLOOD_CHUNKS),
+    ] {
+        writeln!(out, "number {name} {value}")?;
+    }
+    writeln!(out, "number FLOOD_CHUNK {FLOOD_CHUNK}")?;
+    writeln!(out, "number EVENT_HEAD {EVENT_HEAD}")?;
+    for reason in DropReason::ALL {
+        writeln!(out, "reason {} {}", *reason as u32, reason.label())?;
+    }
+    Ok(out)
+}
+
+/// New drop reasons change no layout: they may come without a new version, at the end.
+fn without_reasons(layout: &str) -> Vec<&str> {
+    layout.lines().filter(|line| !line.starts_with("reason ")).collect()
+}
+
+fn reasons(layout: &str) -> Vec<&str> {
+    layout.lines().filter(|line| line.starts_with("reason ")).collect()
+}
+
+fn in_package(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn blessing() -> bool {
+    env::var_os("BLESS").is_some_and(|value| value == "1")
+}
+
+#[test]
+fn the_layout_changes_with_the_abi_version_only() {
+    let path = in_package("tests/abi.txt");
+    let now = layout().unwrap();
+    let golden = fs::read_to_string(&path).unwrap_or_default();
+    let version = |layout: &str| layout.lines().next().map(str::to_owned);
+    let moved = without_reasons(&golden) != without_reasons(&now)
+        || !reasons(&now).starts_with(&reasons(&golden));
+    assert!(
+        golden.is_empty() || !moved || version(&golden) != version(&now),
+        "a map's layout or a published number has changed and ABI_VERSION ({ABI_VERSION}) has not: \
+         an agent with this change would misread the maps of the one before it. Raise ABI_VERSION \
+         in agent-common/src/lib.rs, then run BLESS=1 cargo test -p agent-common --test abi.\n\
+         --- now\n{now}"
+    );
+    if blessing() {
+        fs::write(&path, &now).unwrap();
+        return;
+    }
+    assert_eq!(
+        golden, now,
+        "agent-common/tests/abi.txt is out of date: BLESS=1 cargo test -p agent-common --test abi"
+    );
+}
+
+#[test]
+fn map_names_fit_the_kernel_and_sizes_are_what_it_takes() {
+    let layout = layout().unwrap();
+    for line in layout.lines() {
+        if let ["map", name, ..] = line.split(' ').collect::<Vec<_>>()[..] {
+            // BPF_OBJ_NAME_LEN is 16, with the terminator.
+            assert!(name.len() <= 15, "{name}");
+        }
+    }
+    assert!(map::EVENTS_BYTES.is_power_of_two() && map::EVENTS_BYTES.is_multiple_of(4096));
+    // MAX_TAIL_CALL_CNT of linux/bpf.h was 32 before 5.17; the dispatcher has had one.
+    assert!(FLOOD_CHUNKS < 32);
+}
+
+const BEGIN: &str = "<!-- drop reasons: begin (BLESS=1 cargo test -p agent-common --test abi) -->\n";
+const END: &str = "<!-- drop reasons: end -->";
+
+#[test]
+fn the_table_of_drop_reasons_in_the_documentation_is_fresh() {
+    let path = in_package("../docs/datapath.md");
+    let text = fs::read_to_string(&path).unwrap();
+    let (before, rest) = text.split_once(BEGIN).expect("docs/datapath.md has the first marker");
+    let (_, after) = rest.split_once(END).expect("docs/datapath.md has the second marker");
+    let mut table = "| Number | Label | Meaning |\n|---:|---|---|\n".to_owned();
+    for reason in DropReason::ALL {
+        let (number, label) = (*reason as u32, reason.label());
+        writeln!(table, "| {number} | `{label}` | {} |", reason.meaning().trim()).unwrap();
+    }
+    let fresh = format!("{before}{BEGIN}{table}{END}{after}");
+    if blessing() {
+        fs::write(&path, fresh).unwrap();
+        return;
+    }
+    assert_eq!(
+        text, fresh,
+        "the table of drop reasons is out of date: BLESS=1 cargo test -p agent-common --test abi"
+    );
+}

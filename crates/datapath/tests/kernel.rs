@@ -1,0 +1,13 @@
+//! The programs in the running kernel, behind pins of their own that end with each test. Needs root
+//! and the eBPF object; skipped with a line on stdout otherwise.
+
+#[path = "kernel/answers.rs"]
+mod answers;
+#[path = "kernel/cases.rs"]
+mod cases;
+#[path = "kernel/generations.rs"]
+mod generations;
+#[path = "kernel/hooks.rs"]
+mod hooks;
+#[path = "kernel/scratch.rs"]
+mod scratch;

@@ -1,0 +1,184 @@
+//! The table of packets, run by the kernel: the same decision, the same frame, and every counter
+//! that has to move and no other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use agent_common::cases::{self, Case, PODS, Pod, World};
+use agent_common::counter::{Count, PortCounters};
+use agent_common::drop::DropReason;
+use agent_common::policy::Decision;
+use datapath::Datapath;
+
+use super::scratch::{LOOPBACK, REDIRECT, SHOT, fill, scene, try_run};
+
+/// Everything the programs count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Counted {
+    ports: BTreeMap<&'static str, PortCounters>,
+    drops: BTreeMap<DropReason, Count>,
+    network_drops: BTreeMap<(u32, DropReason), Count>,
+}
+
+impl Counted {
+    fn read(datapath: &mut Datapath) -> Self {
+        let counters = datapath.counters();
+        let port = |pod: &Pod| counters.port(pod.port_id).expect("counters of a port");
+        let total = |reason| counters.total_drops(reason).expect("drops");
+        let by_network = counters.drops().expect("drops by network");
+        Self {
+            ports: PODS.iter().map(|pod| (pod.name, port(pod))).collect(),
+            drops: DropReason::ALL.iter().map(|reason| (*reason, total(*reason))).collect(),
+            network_drops: by_network
+                .into_iter()
+                .map(|drop| ((drop.network, drop.reason), drop.count))
+                .collect(),
+        }
+    }
+
+    /// What it must be after this case.
+    fn after(&self, case: &Case) -> Self {
+        let mut next = self.clone();
+        let length = case.frame.len();
+        let output = case.output.as_ref().map_or(0, Vec::len);
+        let mut port = |pod: &Pod, change: fn(&mut PortCounters) -> &mut Count, bytes| {
+            add(change(next.ports.get_mut(pod.name).expect("a pod of the world")), bytes);
+        };
+        let sender = case.sender;
+        match case.decision {
+            Decision::Drop(reason) => {
+                port(sender, |port| &mut port.dropped, length);
+                add(next.drops.entry(reason).or_default(), length);
+                add(next.network_drops.entry((sender.network, reason)).or_default(), length);
+            }
+            Decision::Ignore => port(sender, |port| &mut port.from_pod, length),
+            Decision::Flood => port(sender, |port| &mut port.flooded, length),
+            Decision::Switch(to) | Decision::Route(to, _) => {
+                port(sender, |port| &mut port.from_pod, length);
+                let found = PODS.iter().find(|pod| pod.port_id == to.port_id);
+                port(found.expect("a pod of the world"), |port| &mut port.to_pod, output);
+            }
+            Decision::ArpReply(_) | Decision::NdReply(_) | Decision::EchoReply(..) => {
+                port(sender, |port| &mut port.from_pod, length);
+                port(sender, |port| &mut port.to_pod, output);
+            }
+        }
+        next
+    }
+}
+
+fn add(count: &mut Count, bytes: usize) {
+    count.packets += 1;
+    count.bytes += u64::try_from(bytes).expect("a frame");
+}
+
+/// What is wrong with what the kernel made of a case.
+///
+/// # Errors
+/// When the kernel refuses to run it.
+fn compare(datapath: &mut Datapath, case: &Case) -> Result<Vec<String>, &'static str> {
+    let before = Counted::read(datapath);
+    let Some(result) = try_run(datapath, &case.frame) else {
+        assert!(case.may_be_refused_by_test_run(), "{} cannot be run", case.name);
+        return Err("this kernel tests no frame without a whole IP header");
+    };
+    let after = Counted::read(datapath);
+    let mut wrong = Vec::new();
+    let delivered =
+        !matches!(case.decision, Decision::Drop(_) | Decision::Ignore | Decision::Flood);
+    let verdict = if delivered { REDIRECT } else { SHOT };
+    if result.verdict != verdict {
+        wrong.push(format!("verdict {}, not {verdict}", result.verdict));
+    }
+    let frame = case.output.as_ref().unwrap_or(&case.frame);
+    if result.frame != *frame {
+        wrong.push(format!("frame\n    {:02x?}\nnot {frame:02x?}", result.frame));
+    }
+    let expected = before.after(case);
+    if after != expected {
+        for (name, counters) in &after.ports {
+            if expected.ports.get(name) != Some(counters) {
+                wrong.push(format!("{name} {counters:?}, not {:?}", expected.ports.get(name)));
+            }
+        }
+        for (reason, count) in &after.drops {
+            if expected.drops.get(reason) != Some(count) {
+                wrong.push(format!("{reason} {count:?}, not {:?}", expected.drops.get(reason)));
+            }
+        }
+        wrong.push("counters".to_owned());
+    }
+    Ok(wrong.into_iter().map(|line| format!("{}: {line}", case.name)).collect())
+}
+
+#[test]
+fn the_kernel_decides_every_case_as_the_table_says() {
+    scene(|scratch| {
+        let mut datapath = Datapath::open(&scratch.options()).expect("programs that load");
+        let (mut ran, mut wrong, mut beyond) = (0, Vec::new(), BTreeMap::new());
+        let all = cases::all();
+        for sender in PODS {
+            fill(&mut datapath, &World::with_pod_at(sender, LOOPBACK));
+            for case in all.iter().filter(|case| *case.sender == *sender) {
+                let result =
+                    case.beyond_test_run().map_or_else(|| compare(&mut datapath, case), Err);
+                match result {
+                    Ok(lines) => {
+                        wrong.extend(lines);
+                        ran += 1;
+                    }
+                    Err(reason) => beyond.entry(reason).or_insert_with(Vec::new).push(case.name),
+                }
+            }
+        }
+        for (reason, names) in &beyond {
+            println!("not run, because {reason}: {}", names.join("; "));
+        }
+        let left_out: usize = beyond.values().map(Vec::len).sum();
+        assert_eq!(ran + left_out, all.len());
+        assert!(left_out <= 12, "{left_out} cases are not run");
+        assert!(wrong.is_empty(), "{} of {ran} cases\n{}", wrong.len(), wrong.join("\n"));
+        println!("{ran} cases");
+    });
+}
+
+#[test]
+fn no_frame_cut_short_gets_farther_in_the_kernel_than_in_the_library() {
+    scene(|scratch| {
+        let mut datapath = Datapath::open(&scratch.options()).expect("programs that load");
+        // One question of each kind and one packet of each family: every load of every parser.
+        let chosen: BTreeSet<_> = [
+            "who has a neighbour's address",
+            "solicit with four options",
+            "advertise one's own address",
+            "UDP",
+            "eight extension headers",
+            "an MLDv2 report",
+            "ping with 40 bytes of IPv4 options",
+            "ping behind destination options",
+            "UDP over IPv6, L3",
+        ]
+        .into();
+        let all: Vec<_> =
+            cases::all().into_iter().filter(|case| chosen.contains(case.name)).collect();
+        assert_eq!(all.len(), chosen.len());
+        for case in all {
+            let world = World::with_pod_at(case.sender, LOOPBACK);
+            fill(&mut datapath, &world);
+            let tables = world.seen_by(LOOPBACK);
+            for length in 14..case.frame.len() {
+                let mut shorter = case.clone();
+                shorter.frame.truncate(length);
+                let decision =
+                    agent_common::policy::decide(&shorter, &case.sender.port(), &tables);
+                let Some(result) = try_run(&datapath, &shorter.frame) else {
+                    assert!(shorter.may_be_refused_by_test_run(), "{} cut to {length}", case.name);
+                    continue;
+                };
+                let stays =
+                    matches!(decision, Decision::Drop(_) | Decision::Ignore | Decision::Flood);
+                let expected = if stays { SHOT } else { REDIRECT };
+                assert_eq!(result.verdict, expected, "{} cut to {length}: {decision:?}", case.name);
+            }
+        }
+    });
+}

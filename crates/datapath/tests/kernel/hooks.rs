@@ -1,0 +1,138 @@
+//! The dispatcher, what it calls, and where it is attached.
+
+use std::env;
+
+use agent_common::cases::{BLUE_A, World};
+use agent_common::drop::DropReason;
+use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
+use datapath::{Datapath, DatapathError, HookKind, Options};
+
+use super::scratch::{LOOPBACK, REDIRECT, SHOT, Scratch, fill, scene};
+
+/// What the dispatcher on an interface makes of a frame.
+fn dispatch(scratch: &Scratch) -> u32 {
+    let all = agent_common::cases::all();
+    let case = all.into_iter().find(|case| case.name == "UDP").expect("a case of this name");
+    let path = scratch.path.join("root").join("d_pod");
+    let dispatcher = SchedClassifier::from_pin(path).expect("a pinned program");
+    let mut options = TestRunOptions::new();
+    options.data_in = Some(&case.frame);
+    dispatcher.test_run(options).expect("a frame that a test may be").return_value
+}
+
+#[test]
+fn the_dispatcher_drops_and_counts_until_programs_are_activated_behind_it() {
+    scene(|scratch| {
+        let mut datapath = Datapath::open(&scratch.options()).expect("programs that load");
+        fill(&mut datapath, &World::with_pod_at(&BLUE_A, LOOPBACK));
+        assert_eq!(dispatch(scratch), SHOT);
+        let drops = datapath.counters().drops().expect("drops");
+        let [miss] = drops[..] else { unreachable!("one drop was counted, not {drops:?}") };
+        assert_eq!((miss.reason, miss.count.packets), (DropReason::NoProgram, 1));
+        datapath.activate().expect("a flip").remove().expect("nothing to remove");
+        assert_eq!(dispatch(scratch), REDIRECT);
+    });
+}
+
+#[test]
+fn activation_flips_the_dispatcher_from_old_maps_to_new_ones() {
+    scene(|scratch| {
+        let mut older = Datapath::open(&scratch.options()).expect("programs that load");
+        fill(&mut older, &World::with_pod_at(&BLUE_A, LOOPBACK));
+        older.activate().expect("a flip").remove().expect("nothing to remove");
+        let mut newer = Datapath::open(&scratch.with_ports(64)).expect("programs that load");
+        assert_eq!(dispatch(scratch), REDIRECT, "opening touches no packet");
+        let retired = newer.activate().expect("a flip");
+        // The new maps know no port yet.
+        assert_eq!(dispatch(scratch), SHOT);
+        fill(&mut newer, &World::with_pod_at(&BLUE_A, LOOPBACK));
+        assert_eq!(dispatch(scratch), REDIRECT);
+        retired.remove().expect("pins that can be removed");
+        drop(older);
+        assert_eq!(dispatch(scratch), REDIRECT, "nothing of the old is needed");
+    });
+}
+
+#[test]
+fn programs_keep_running_when_their_agent_is_gone() {
+    scene(|scratch| {
+        let mut datapath = Datapath::open(&scratch.options()).expect("programs that load");
+        fill(&mut datapath, &World::with_pod_at(&BLUE_A, LOOPBACK));
+        datapath.activate().expect("a flip").remove().expect("nothing to remove");
+        drop(datapath);
+        assert_eq!(dispatch(scratch), REDIRECT);
+        // An agent that starts and dies before it is ready changes nothing.
+        drop(Datapath::open(&scratch.options()).expect("programs that load"));
+        assert_eq!(dispatch(scratch), REDIRECT);
+    });
+}
+
+#[test]
+fn an_attached_interface_has_the_dispatcher_and_a_pin_where_the_kernel_has_links() {
+    scene(|scratch| {
+        let datapath = Datapath::open(&scratch.options()).expect("programs that load");
+        let hook = datapath.hook();
+        assert_ne!(hook.is_attached("lo").expect("an interface"), Some(true));
+        hook.attach("lo", LOOPBACK).expect("a hook");
+        let linked = scratch.pins().linked().expect("pins");
+        match hook.kind() {
+            Some(HookKind::Tcx) => {
+                assert_eq!(linked, [LOOPBACK]);
+                assert_eq!(hook.is_attached("lo").expect("an interface"), Some(true));
+                hook.forget(LOOPBACK).expect("a pin");
+                assert_eq!(hook.is_attached("lo").expect("an interface"), Some(false));
+                hook.attach("lo", LOOPBACK).expect("a hook again");
+                assert_eq!(scratch.pins().linked().expect("pins"), [LOOPBACK]);
+            }
+            Some(HookKind::Clsact) => assert!(linked.is_empty(), "{linked:?}"),
+            None => unreachable!("an attachment finds out how"),
+        }
+        hook.forget(LOOPBACK).expect("what is there or not");
+        assert!(scratch.pins().linked().expect("pins").is_empty());
+    });
+}
+
+#[test]
+fn an_interface_that_is_not_there_cannot_be_attached() {
+    scene(|scratch| {
+        let datapath = Datapath::open(&scratch.options()).expect("programs that load");
+        match datapath.hook().attach("nowhere0", 4242) {
+            Err(DatapathError::Attach { interface, .. } | DatapathError::Clsact { interface, .. }) => {
+                assert_eq!(interface, "nowhere0");
+            }
+            other => unreachable!("attached to nothing: {other:?}"),
+        }
+        assert!(scratch.pins().linked().expect("pins").is_empty());
+    });
+}
+
+#[test]
+fn every_pin_is_listed_and_removing_them_leaves_nothing() {
+    scene(|scratch| {
+        let mut datapath = Datapath::open(&scratch.options()).expect("programs that load");
+        datapath.activate().expect("a flip").remove().expect("nothing to remove");
+        datapath.hook().attach("lo", LOOPBACK).expect("a hook");
+        let pins = scratch.pins();
+        let contents = pins.contents().expect("pins");
+        for pin in ["root/ROOT", "root/ROOT_MISSES", "root/d_pod"] {
+            assert!(contents.contains(&scratch.path.join(pin)), "{pin} of {contents:?}");
+        }
+        assert!(contents.iter().all(|path| path.starts_with(&scratch.path) && path.exists()));
+        pins.remove().expect("pins that can be removed");
+        assert!(!scratch.path.exists());
+        assert!(pins.contents().expect("nothing").is_empty());
+        pins.remove().expect("what is gone can be removed");
+    });
+}
+
+#[test]
+fn a_directory_that_is_on_no_bpf_file_system_is_refused_by_its_path() {
+    scene(|_| {
+        let path = env::temp_dir().join("podnet-datapath-test");
+        match Datapath::open(&Options::new(path.clone())) {
+            Err(DatapathError::NotBpffs { path: refused }) => assert_eq!(refused, path),
+            other => unreachable!("opened without a BPF file system: {other:?}"),
+        }
+        assert!(!path.exists());
+    });
+}

@@ -1,0 +1,149 @@
+//! A pin directory and a network namespace for one test.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use agent_common::cases::World;
+use aya::programs::ProgramError;
+use datapath::{Datapath, DatapathError, Entries, Options, PinDir, Trial, TrialResult, bpffs};
+use netdev::Netns;
+use rustix::fs::{FlockOperation, flock};
+use rustix::mount::{MountFlags, mount};
+
+/// `TC_ACT_SHOT` of `linux/pkt_cls.h`.
+pub(crate) const SHOT: u32 = 2;
+/// `TC_ACT_REDIRECT` of `linux/pkt_cls.h`.
+pub(crate) const REDIRECT: u32 = 7;
+/// What `BPF_PROG_TEST_RUN` gives a frame as the interface it came in by: the loopback interface,
+/// which is the first of its namespace.
+pub(crate) const LOOPBACK: u32 = 1;
+
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// A directory of pins; dropping it removes them and checks that nothing is left.
+pub(crate) struct Scratch {
+    pub(crate) path: PathBuf,
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let removed = PinDir::new(self.path.clone()).remove();
+        if !std::thread::panicking() {
+            assert!(removed.is_ok(), "{removed:?}");
+            assert!(!self.path.exists(), "{} is left", self.path.display());
+        }
+    }
+}
+
+impl Scratch {
+    pub(crate) fn options(&self) -> Options {
+        Options::new(self.path.clone())
+    }
+
+    pub(crate) fn with_ports(&self, max_ports: u16) -> Options {
+        Options { max_ports, ..self.options() }
+    }
+
+    pub(crate) fn pins(&self) -> PinDir {
+        PinDir::new(self.path.clone())
+    }
+
+    /// The directories of map layouts.
+    pub(crate) fn generations(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(&self.path).expect("the pin directory");
+        let paths = entries.map(|entry| entry.expect("an entry").path());
+        paths.filter(|path| name(path).starts_with('v')).collect()
+    }
+
+    /// The only one.
+    pub(crate) fn generation(&self) -> PathBuf {
+        match &self.generations()[..] {
+            [only] => only.clone(),
+            others => unreachable!("one map layout was asked for, not {others:?}"),
+        }
+    }
+
+    /// Names of the jump tables in a directory.
+    pub(crate) fn jumps(generation: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(generation).expect("the map directory");
+        let mut names: Vec<_> =
+            entries.map(|entry| name(&entry.expect("an entry").path())).collect();
+        names.retain(|name| name.starts_with("jump-"));
+        names.sort();
+        names
+    }
+}
+
+pub(crate) fn name(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// The path with a BPF file system under it: one that is there, or one mounted now, which stays.
+fn on_bpffs(wanted: &Path) -> PathBuf {
+    // Others test here too, and a second mount would hide their pins.
+    let lock = File::open("/sys/fs").expect("sysfs");
+    flock(&lock, FlockOperation::LockExclusive).expect("a lock");
+    bpffs::find(wanted).unwrap_or_else(|_| {
+        // Where the node's first process is out of reach, our own mount namespace has to do.
+        mount("bpf", "/sys/fs/bpf", "bpf", MountFlags::empty(), None).expect("a BPF file system");
+        wanted.to_owned()
+    })
+}
+
+/// Runs `test` in a namespace of its own, with pins of its own, unless the machine cannot.
+pub(crate) fn scene(test: impl FnOnce(&Scratch) + Send) {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIP: needs root (CAP_BPF, CAP_NET_ADMIN, CAP_SYS_ADMIN)");
+        return;
+    }
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let wanted =
+        PathBuf::from(format!("/sys/fs/bpf/podnet-datapath-test-{}-{number}", process::id()));
+    let scratch = Scratch { path: on_bpffs(&wanted) };
+    if let Err(DatapathError::NoObject) = Datapath::open(&scratch.options()) {
+        println!("SKIP: needs the eBPF object (PODNET_EBPF_OBJECT at build time)");
+        return;
+    }
+    drop(scratch);
+    let scratch = Scratch { path: on_bpffs(&wanted) };
+    let netns = Netns::create().expect("a network namespace");
+    netns.run_in(|| test(&scratch)).expect("entered");
+}
+
+/// The tables of a world.
+pub(crate) fn entries(world: &World) -> Entries {
+    Entries {
+        ports: world.ports.clone(),
+        port_addresses: world.port_addresses.clone(),
+        fdb: world.fdb.clone(),
+        endpoints: world.endpoints.clone(),
+        flood: world.flood.clone(),
+    }
+}
+
+/// Fills the tables with a world, whatever they held.
+pub(crate) fn fill(datapath: &mut Datapath, world: &World) {
+    let old = datapath.tables().dump().expect("tables that can be read");
+    datapath.tables().apply(&old, &entries(world)).expect("tables with room");
+}
+
+/// Runs a frame once.
+pub(crate) fn run(datapath: &Datapath, frame: &[u8]) -> TrialResult {
+    try_run(datapath, frame).expect("a frame that the kernel does not refuse to test")
+}
+
+/// Runs a frame once, or `None` when the kernel refuses to test it.
+pub(crate) fn try_run(datapath: &Datapath, frame: &[u8]) -> Option<TrialResult> {
+    match datapath.try_frame(&Trial { frame, repeat: 1 }) {
+        Ok(result) => Some(result),
+        Err(DatapathError::Program { source, .. }) if is_refusal(&source) => None,
+        Err(error) => unreachable!("{frame:02x?} cannot be run: {error:?}"),
+    }
+}
+
+fn is_refusal(error: &ProgramError) -> bool {
+    let refusal = Some(rustix::io::Errno::INVAL.raw_os_error());
+    matches!(error, ProgramError::SyscallError(error) if error.io_error.raw_os_error() == refusal)
+}

@@ -1,0 +1,179 @@
+//! CNI CONVENTIONS: runtimeConfig, args and what is refused (CNI-CAP-…).
+
+use serde_json::json;
+use tests::manifest::attachment;
+use tests::{Node, Setup, traffic};
+
+/// CNI-CAP-03: containerd writes the keys of Go structs.
+#[test]
+fn add_caps_uppercase_keys() {
+    let node = tests::node!();
+    let pod = node.pod("a");
+    let mut conf = node.conf("blue");
+    conf["runtimeConfig"] = json!({"IPs": ["10.10.0.42/24"], "MAC": "02:00:00:00:00:2A"});
+    let port = pod.attach_conf(&conf, "net1");
+    assert_eq!(port.v4().to_string(), "10.10.0.42");
+    assert_eq!(port.mac.to_string(), "02:00:00:00:00:2a");
+    pod.detach("blue", "net1");
+    conf["runtimeConfig"] = json!({
+        "PortMappings": [{"HostPort": 8080, "ContainerPort": 80, "Protocol": "tcp", "HostIP": ""}],
+    });
+    let failure = pod.add_conf(&conf, "net1").fails_with(2);
+    failure.names(&["portMappings", "8080"]);
+    conf["runtimeConfig"] = json!({
+        "bandwidth": {"IngressRate": 1000000, "IngressBurst": 4294967295_u64,
+                      "EgressRate": 0, "EgressBurst": 0},
+    });
+    pod.add_conf(&conf, "net1").fails_with(2).names(&["bandwidth"]);
+    node.assert_empty();
+}
+
+/// CNI-CAP-01, CNI-CAP-02: libcni leaves the `capabilities` key in the request; one that is false
+/// brings no value, and the key alone means nothing.
+#[test]
+fn add_caps_false_not_honoured() {
+    let node = tests::node!();
+    let pod = node.pod("a");
+    let mut conf = node.conf("blue");
+    conf["capabilities"] = json!({"ips": true, "mac": false, "portMappings": false});
+    pod.attach_conf(&conf, "net1");
+    pod.detach("blue", "net1");
+    node.assert_empty();
+}
+
+/// CNI-CAP-01: static addresses of both families and a MAC.
+#[test]
+fn ips_and_mac_are_given_as_asked() {
+    let node = tests::node!();
+    let (pod, peer) = (node.pod("a"), node.pod("b"));
+    let mut conf = node.conf("blue");
+    conf["runtimeConfig"] = json!({
+        "ips": ["10.10.0.42", "fd10:10::42/64"], "mac": "02:00:00:00:00:2a",
+    });
+    let port = pod.attach_conf(&conf, "net1");
+    assert_eq!(port.v4().to_string(), "10.10.0.42");
+    assert_eq!(port.v6().to_string(), "fd10:10::42");
+    assert_eq!(port.mac.to_string(), "02:00:00:00:00:2a");
+    assert_eq!(port.link().and_then(|link| link.mac), Some(port.mac.0));
+    let other = peer.attach("blue", "net1");
+    traffic::assert_reaches(&port, &other);
+    pod.detach("blue", "net1");
+    peer.detach("blue", "net1");
+}
+
+/// CNI-CAP-05, CNI-ENV-09: the older ways to ask, and who wins.
+#[test]
+fn older_ways_to_ask_for_an_address_work() {
+    let node = tests::node!();
+    let pod = node.pod("a");
+    let conf = node.conf("blue");
+    let call = pod.call("ADD", "net1").conf(&conf);
+    let call = call.env("CNI_ARGS", "IgnoreUnknown=1;IP=10.10.0.60");
+    let result = call.run().result().to_string();
+    assert!(result.contains("10.10.0.60/24"), "{result}");
+    pod.detach("blue", "net1");
+    let mut conf = node.conf("blue");
+    conf["args"] = json!({"cni": {"ips": ["10.10.0.61"]}});
+    let call = pod.call("ADD", "net1").conf(&conf);
+    let call = call.env("CNI_ARGS", "IP=10.10.0.60");
+    let result = call.run().result().to_string();
+    assert!(result.contains("10.10.0.61/24"), "args beat CNI_ARGS: {result}");
+    pod.detach("blue", "net1");
+    node.assert_empty();
+}
+
+/// MEAS-01: zero is unlimited, so there is nothing to refuse.
+#[test]
+fn a_bandwidth_of_zero_is_no_limit() {
+    let node = tests::node!();
+    let pod = node.pod("a");
+    let mut conf = node.conf("blue");
+    conf["runtimeConfig"] = json!({
+        "bandwidth": {"ingressRate": 0, "ingressBurst": 0, "egressRate": 0, "egressBurst": 0},
+    });
+    pod.attach_conf(&conf, "net1");
+    pod.detach("blue", "net1");
+}
+
+/// A rate that is not enforced is refused, wherever it is asked for, and nothing is left.
+#[test]
+fn a_rate_is_refused_with_a_clear_error() {
+    let fast = attachment("fast", "blue", "{ingressRate: 100000000}");
+    let node = tests::node!(Setup::default().file("fast.yaml", &fast));
+    let pod = node.pod("a");
+    let mut conf = node.conf("blue");
+    conf["runtimeConfig"] = json!({"bandwidth": {"egressRate": 1000000, "egressBurst": 1000}});
+    pod.add_conf(&conf, "net1").fails_with(2).names(&["bandwidth"]);
+    let conf = parameterised(&node, "fast");
+    pod.add_conf(&conf, "net1").fails_with(2).names(&["ingressRate"]);
+    assert!(pod.links().is_empty());
+    node.assert_empty();
+}
+
+/// CNI-CAP-07: port mappings are refused, and nothing is left.
+#[test]
+fn port_mappings_are_refused_with_a_clear_error() {
+    let node = tests::node!();
+    let pod = node.pod("a");
+    let mut conf = node.conf("blue");
+    conf["runtimeConfig"] = json!({"portMappings": []});
+    pod.attach_conf(&conf, "net1");
+    pod.detach("blue", "net1");
+    conf["runtimeConfig"] =
+        json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]});
+    let failure = pod.add_conf(&conf, "net1").fails_with(2);
+    failure.names(&["portMappings", "8080", "80"]);
+    assert!(pod.links().is_empty());
+    node.assert_empty();
+}
+
+/// A MAC that no interface may have, or that is held, is refused.
+#[test]
+fn a_mac_that_cannot_be_had_is_refused() {
+    let node = tests::node!();
+    let (pod, other) = (node.pod("a"), node.pod("b"));
+    let mut conf = node.conf("blue");
+    for mac in ["01:00:5e:00:00:01", "00:00:00:00:00:00", "ff:ff:ff:ff:ff:ff", "x"] {
+        conf["runtimeConfig"] = json!({"mac": mac});
+        pod.add_conf(&conf, "net1").fails_with(7).names(&["mac"]);
+    }
+    conf["runtimeConfig"] = json!({"mac": "02:00:00:00:00:2a"});
+    pod.attach_conf(&conf, "net1");
+    let failure = other.add_conf(&conf, "net1").fails_with(103);
+    failure.names(&["02:00:00:00:00:2a"]);
+    let mut red = node.conf("red");
+    red["runtimeConfig"] = json!({"mac": "02:00:00:00:00:2a"});
+    other.attach_conf(&red, "net1");
+    other.detach("red", "net1");
+    pod.detach("blue", "net1");
+    node.assert_empty();
+}
+
+/// A `PodNetworkAttachment` with its own address and MAC.
+#[test]
+fn a_parameterised_attachment_gets_what_it_asks_for() {
+    let spec = "{macRequest: \"02:00:00:00:00:2b\", ipRequests: [10.10.0.43]}";
+    let fixed = attachment("fixed", "blue", spec);
+    let node = tests::node!(Setup::default().file("fixed.yaml", &fixed));
+    let (pod, other) = (node.pod("a"), node.pod("b"));
+    let port = pod.attach_conf(&parameterised(&node, "fixed"), "net1");
+    assert_eq!(port.v4().to_string(), "10.10.0.43");
+    assert_eq!(port.mac.to_string(), "02:00:00:00:00:2b");
+    let plain = other.attach("blue", "net1");
+    traffic::assert_reaches(&port, &plain);
+    let named = parameterised(&node, "default/fixed");
+    other.add_conf(&named, "net2").fails_with(101).names(&["10.10.0.43"]);
+    let missing = parameterised(&node, "nowhere/fixed");
+    other.add_conf(&missing, "net2").fails_with(7).names(&["nowhere"]);
+    pod.detach("fixed", "net1");
+    other.detach("blue", "net1");
+    node.assert_empty();
+}
+
+fn parameterised(node: &Node, name: &str) -> serde_json::Value {
+    let mut conf = node.conf("fixed");
+    let object = conf.as_object_mut().expect("an object");
+    object.remove("podNetwork");
+    object.insert("podNetworkAttachment".to_owned(), name.into());
+    conf
+}

@@ -1,0 +1,210 @@
+//! CNI SPEC section 4, CHECK.
+
+use std::fs;
+
+use netdev::LinkChange;
+use serde_json::json;
+use tests::{Network, Setup, traffic};
+
+/// CNI-CHK-03: CRI-O calls CHECK right after each ADD.
+#[test]
+fn check_ok_immediately() {
+    let node = tests::node!();
+    let pod = node.pod("a");
+    for (network, ifname) in [("blue", "net1"), ("green", "net2")] {
+        let result = pod.add(network, ifname).result();
+        pod.check(network, ifname, &result).silent();
+    }
+    node.restart();
+    let again = pod.add("blue", "net1").result();
+    pod.check("blue", "net1", &again).silent();
+    pod.detach("blue", "net1");
+    pod.detach("green", "net2");
+}
+
+/// CNI-CHK-01 in every version that has CHECK.
+#[test]
+fn check_takes_the_result_of_each_version() {
+    let node = tests::node!();
+    let pod = node.pod("a");
+    for version in ["0.4.0", "1.0.0", "1.1.0"] {
+        let mut conf = node.conf("blue");
+        conf["cniVersion"] = version.into();
+        let result = pod.add_conf(&conf, "net1").result();
+        conf["prevResult"] = result;
+        pod.call("CHECK", "net1").conf(&conf).run().silent();
+        pod.detach("blue", "net1");
+    }
+}
+
+/// CNI-CHK-01: later plugins of the chain may have added their own.
+#[test]
+fn check_tolerates_what_others_added() {
+    let node = tests::node!();
+    let pod = node.pod("a");
+    let port = pod.attach("blue", "net1");
+    let ifindex = port.link().expect("the interface is there").ifindex;
+    let extra = netdev::Address::new([172, 16, 0, 1].into(), 24);
+    let mut netlink = pod.netlink();
+    netlink.add_address(ifindex, extra).expect("another address");
+    let mut result = port.result.clone();
+    result["routes"] = json!([{"dst": "172.17.0.0/16"}]);
+    let added = json!({"interface": 0, "address": "172.16.0.1/24"});
+    let ips = result["ips"].as_array_mut();
+    ips.expect("a list of addresses").push(added);
+    pod.check("blue", "net1", &result).silent();
+    pod.detach("blue", "net1");
+}
+
+/// CNI-CHK-01.
+#[test]
+fn check_missing_iface() {
+    let node = tests::node!();
+    let pod = node.pod("a");
+    let port = pod.attach("blue", "net1");
+    let removed = pod.netlink().delete_by_name("net1");
+    assert!(removed.expect("links can be removed"));
+    let failure = pod.check("blue", "net1", &port.result).fails_with(150);
+    failure.names(&["net1"]);
+    pod.del("blue", "net1").silent();
+    node.assert_empty();
+}
+
+/// CNI-CHK-01: IPv6 addresses go when an interface goes down.
+#[test]
+fn check_missing_ip() {
+    let node = tests::node!();
+    let pod = node.pod("a");
+    let port = pod.attach("blue", "net1");
+    bounce(&pod, &port);
+    let failure = pod.check("blue", "net1", &port.result).fails_with(150);
+    failure.names(&[&port.v6().to_string()]);
+    pod.detach("blue", "net1");
+}
+
+/// CNI-CHK-01: routes through an interface go when it goes down; its IPv4 address stays.
+#[test]
+fn check_missing_route() {
+    let net = Network::l3("v4", &["10.4.0.0/24"]);
+    let node = tests::node!(Setup::empty().network(&net));
+    let pod = node.pod("a");
+    let port = pod.attach("v4", "net1");
+    bounce(&pod, &port);
+    let kept = port.addresses().iter().any(|address| address.ip == port.v4());
+    assert!(kept, "only the route is to be missing");
+    let failure = pod.check("v4", "net1", &port.result).fails_with(150);
+    failure.names(&["route"]);
+    pod.detach("v4", "net1");
+}
+
+/// CNI-CHK-01: an interface that is down carries nothing.
+#[test]
+fn check_interface_down() {
+    let node = tests::node!();
+    let pod = node.pod("a");
+    let port = pod.attach("blue", "net1");
+    let ifindex = port.link().expect("the interface is there").ifindex;
+    let mut netlink = pod.netlink();
+    let down = netlink.reconfigure(ifindex, &LinkChange::updown(false));
+    down.expect("the interface goes down");
+    pod.check("blue", "net1", &port.result).fails_with(150);
+    pod.detach("blue", "net1");
+}
+
+/// CNI-CHK-02, CNI-CHK-05: the program of the port is gone. Either it is put back before the
+/// answer, and traffic flows, or the answer says so.
+#[test]
+fn check_missing_bpf() {
+    let node = tests::node!();
+    let (pod, peer) = (node.pod("a"), node.pod("b"));
+    let (port, other) = (pod.attach("blue", "net1"), peer.attach("blue", "net1"));
+    let pin = node.bpffs().join("links").join(port.host_ifindex().to_string());
+    if !pin.exists() {
+        tests::skip::skip(tests::test_name!(), "needs TCX links (6.6)");
+        pod.detach("blue", "net1");
+        peer.detach("blue", "net1");
+        return;
+    }
+    fs::remove_file(pin).expect("the link can be unpinned");
+    let outcome = pod.check("blue", "net1", &port.result);
+    if outcome.success {
+        traffic::assert_reaches(&port, &other);
+    } else {
+        outcome.fails_with(150).names(&["program"]);
+    }
+    pod.detach("blue", "net1");
+    peer.detach("blue", "net1");
+    node.assert_empty();
+}
+
+/// CNI-CHK-01: without prevResult there is nothing to compare with.
+#[test]
+fn check_no_prevresult() {
+    let node = tests::node!();
+    let pod = node.pod("a");
+    pod.attach("blue", "net1");
+    let call = pod.call("CHECK", "net1").conf(&node.conf("blue"));
+    call.run().fails_with(7).names(&["prevResult"]);
+    pod.detach("blue", "net1");
+}
+
+/// CNI-ERR-08.
+#[test]
+fn check_lt_040_code1() {
+    let node = tests::node!();
+    let pod = node.pod("a");
+    let port = pod.attach("blue", "net1");
+    for version in ["0.1.0", "0.2.0", "0.3.0", "0.3.1"] {
+        let mut conf = node.conf("blue");
+        conf["cniVersion"] = version.into();
+        conf["prevResult"] = port.result.clone();
+        pod.call("CHECK", "net1").conf(&conf).run().fails_with(1);
+    }
+    pod.detach("blue", "net1");
+}
+
+/// A container nobody knows is code 3.
+#[test]
+fn check_of_an_unknown_container_is_code_3() {
+    let node = tests::node!();
+    let (pod, other) = (node.pod("a"), node.pod("b"));
+    let port = pod.attach("blue", "net1");
+    other.check("blue", "net1", &port.result).fails_with(3);
+    pod.detach("blue", "net1");
+    pod.check("blue", "net1", &port.result).fails_with(3);
+}
+
+/// CNI-CHK-01: the runtime remembers other addresses than the interface has.
+#[test]
+fn check_against_a_foreign_result() {
+    let node = tests::node!();
+    let (pod, other) = (node.pod("a"), node.pod("b"));
+    pod.attach("blue", "net1");
+    let foreign = other.attach("blue", "net1");
+    pod.check("blue", "net1", &foreign.result).fails_with(150);
+    pod.detach("blue", "net1");
+    other.detach("blue", "net1");
+}
+
+/// CNI-CHK-02: the host end vanished behind the agent's back.
+#[test]
+fn check_missing_host_end() {
+    let node = tests::node!();
+    let pod = node.pod("a");
+    let port = pod.attach("blue", "net1");
+    let host = port.host_ifindex();
+    let mut netlink = tests::host::connection(node.netns());
+    assert!(netlink.delete(host).expect("links can be removed"));
+    pod.check("blue", "net1", &port.result).fails_with(150);
+    pod.del("blue", "net1").silent();
+    node.assert_empty();
+}
+
+fn bounce(pod: &tests::Pod<'_>, port: &tests::Port) {
+    let ifindex = port.link().expect("the interface is there").ifindex;
+    let mut netlink = pod.netlink();
+    for up in [false, true] {
+        let change = LinkChange::updown(up);
+        netlink.reconfigure(ifindex, &change).expect("down and up");
+    }
+}

@@ -1,0 +1,182 @@
+//! CNI SPEC section 4, STATUS.
+
+use std::fs;
+
+use tests::{Network, Setup, wait};
+
+/// CNI-ST-01: silent success when an ADD would be served.
+#[test]
+fn status_ready() {
+    let node = tests::node!();
+    node.cni("STATUS").conf(&node.conf("blue")).run().silent();
+}
+
+/// CNI-ST-03, CNI-ENV-06: as libcni calls it, with empty variables.
+#[test]
+fn status_no_containerid() {
+    let node = tests::node!();
+    let call = node.cni("STATUS").conf(&node.conf("blue"));
+    let call = call.env("CNI_CONTAINERID", "").env("CNI_NETNS", "");
+    call.env("CNI_IFNAME", "").run().silent();
+}
+
+/// CNI-ST-01.
+#[test]
+fn status_50_agent_down() {
+    let node = tests::node!();
+    let conf = node.conf("blue");
+    node.terminate();
+    let failure = node.cni("STATUS").conf(&conf).run().fails_with(50);
+    failure.names(&["podnet-agent"]);
+    node.start_agent();
+    node.cni("STATUS").conf(&conf).run().silent();
+}
+
+/// CNI-ST-01: no address left; back to ready when one is free.
+#[test]
+fn status_50_pool_empty() {
+    let tiny = Network::l2("tiny", &["10.3.0.0/30"]);
+    let node = tests::node!(Setup::default().network(&tiny));
+    let conf = node.conf("tiny");
+    let (a, b) = (node.pod("a"), node.pod("b"));
+    a.attach("tiny", "net1");
+    node.cni("STATUS").conf(&conf).run().silent();
+    b.attach("tiny", "net1");
+    node.cni("STATUS").conf(&conf).run().fails_with(50).names(&["tiny"]);
+    // Other networks are not concerned.
+    node.cni("STATUS").conf(&node.conf("blue")).run().silent();
+    a.detach("tiny", "net1");
+    node.cni("STATUS").conf(&conf).run().silent();
+    b.detach("tiny", "net1");
+}
+
+/// CNI-ST-01: the network is missing or disabled.
+#[test]
+fn status_50_network_missing() {
+    let off = Network::l2("off", &["10.9.0.0/24"]).disabled();
+    let node = tests::node!(Setup::default().network(&off));
+    for name in ["nowhere", "off"] {
+        let call = node.cni("STATUS").conf(&node.conf(name));
+        call.run().fails_with(50).names(&[name]);
+    }
+}
+
+/// CNI-ST-01: running pods are impaired, until the agent has repaired it. An audit is what looks,
+/// and a GC without a list is what asks for one.
+#[test]
+fn status_51_dataplane_down() {
+    let node = tests::node!();
+    let pod = node.pod("a");
+    let port = pod.attach("blue", "net1");
+    let host = port.host_ifindex();
+    let mut netlink = tests::host::connection(node.netns());
+    let down = netdev::LinkChange::updown(false);
+    netlink.reconfigure(host, &down).expect("the host end goes down");
+    let conf = node.conf("blue");
+    node.cni("GC").conf(&conf).run().silent();
+    node.cni("STATUS").conf(&conf).run().fails_with(51);
+    netlink.set_up(host).expect("the host end goes up");
+    wait::until_true("STATUS to recover", || {
+        node.cni("GC").conf(&conf).run().silent();
+        node.cni("STATUS").conf(&conf).run().success
+    });
+    pod.detach("blue", "net1");
+}
+
+/// CNI-ERR-08.
+#[test]
+fn status_lt_110_code1() {
+    let node = tests::node!();
+    for version in ["0.4.0", "1.0.0"] {
+        let mut conf = node.conf("blue");
+        conf["cniVersion"] = version.into();
+        node.cni("STATUS").conf(&conf).run().fails_with(1);
+    }
+}
+
+/// CNI-ST-06: ADD, CHECK and DEL work while STATUS fails.
+#[test]
+fn add_and_del_work_while_status_fails() {
+    let node = tests::node!();
+    let conf = node.conf("nowhere");
+    node.cni("STATUS").conf(&conf).run().fails_with(50);
+    let pod = node.pod("a");
+    let port = pod.attach("blue", "net1");
+    pod.check("blue", "net1", &port.result).silent();
+    pod.detach("blue", "net1");
+}
+
+/// CNI-ST-04 ("status_latency" without a clock): STATUS is answered while attachments are being
+/// made, and does not wait for them.
+#[test]
+fn status_is_answered_while_adds_run() {
+    let node = tests::node!();
+    let conf = node.conf("blue");
+    std::thread::scope(|scope| {
+        let busy = scope.spawn(|| {
+            for round in 0..10 {
+                let pod = node.pod(&format!("p{round}"));
+                pod.attach("blue", "net1");
+                pod.detach("blue", "net1");
+            }
+        });
+        let mut answers = 0;
+        while !busy.is_finished() {
+            node.cni("STATUS").conf(&conf).run().silent();
+            answers += 1;
+        }
+        assert!(answers > 10, "{answers} answers during 10 attachments");
+        busy.join().expect("no ADD fails");
+    });
+}
+
+/// The admin address agrees with STATUS, and forgets nothing it is asked for.
+#[test]
+fn the_admin_address_answers() {
+    let node = tests::node!();
+    let pod = node.pod("a");
+    pod.attach("blue", "net1");
+    for path in ["/livez", "/readyz", "/metrics", "/debug/state"] {
+        let (status, _) = node.http(path).expect("the admin address answers");
+        assert_eq!(status, 200, "{path}");
+    }
+    let (_, metrics) = node.http("/metrics").expect("metrics");
+    assert!(metrics.contains("podnet_"), "{metrics}");
+    assert!(metrics.contains("blue"), "{metrics}");
+    let (_, state) = node.http("/debug/state").expect("state");
+    let state: serde_json::Value = serde_json::from_str(&state).expect("JSON");
+    assert_eq!(state["attachments"][0]["container"], "a", "{state}");
+    let (status, _) = node.http("/nonsense").expect("an answer");
+    assert_eq!(status, 404);
+    pod.detach("blue", "net1");
+}
+
+/// A second agent on the same socket does not disturb the first.
+#[test]
+fn a_second_agent_is_refused() {
+    let node = tests::node!();
+    let manifests = node.path("manifests");
+    let (socket, state) = (node.socket(), node.path("state"));
+    let text = |path: &std::path::Path| path.to_str().expect("UTF-8").to_owned();
+    let args = [
+        "run".to_owned(),
+        "--standalone".to_owned(),
+        text(&manifests),
+        "--socket".to_owned(),
+        text(&socket),
+        "--state-dir".to_owned(),
+        text(&state),
+        "--bpffs".to_owned(),
+        text(node.bpffs()),
+        "--admin".to_owned(),
+        "127.0.0.1:9465".to_owned(),
+    ];
+    let args: Vec<_> = args.iter().map(String::as_str).collect();
+    let output = node.agent_command(&args);
+    assert!(!output.status.success());
+    assert!(!output.stderr.is_empty(), "it says why");
+    let pod = node.pod("a");
+    pod.attach("blue", "net1");
+    pod.detach("blue", "net1");
+    assert!(fs::exists(node.socket()).expect("the directory is there"));
+}

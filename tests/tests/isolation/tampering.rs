@@ -1,0 +1,144 @@
+//! A pod that is root in its namespace changes its interface.
+
+use std::net::IpAddr;
+
+use agent_common::drop::DropReason;
+use netdev::{Address, LinkChange};
+use tests::frame::marker;
+use tests::{Pod, Port, traffic, wait};
+
+use super::scene::{NOBODY, Scene};
+
+/// Another MAC address on the pod's own interface: everything it sends is spoofed now.
+#[test]
+fn a_changed_mac_silences_the_pod() {
+    let node = tests::node!();
+    let scene = Scene::set(&node, "blue", "red");
+    let mine = scene.mallory.mac;
+    for (mac, reason) in [(NOBODY, Some(DropReason::SpoofedMac)), (mine, None)] {
+        let mut netlink = tests::host::connection(&scene.mallory.netns);
+        let ifindex = scene.mallory.link().expect("the interface is there").ifindex;
+        let change = LinkChange {
+            mac: Some(mac.0),
+            ..LinkChange::default()
+        };
+        netlink.reconfigure(ifindex, &change).expect("its own MAC is the pod's");
+        let Some(reason) = reason else { continue };
+        let before = node.drops().of("blue", reason);
+        let alice = scene.alice.tap();
+        let mark = marker();
+        let to = (scene.alice.v4(), 9).into();
+        traffic::shout(&scene.mallory, scene.mallory.v4().into(), to, &mark).expect("a datagram");
+        wait::until_true("the drop to be counted", || {
+            node.drops().of("blue", reason) > before
+        });
+        assert_eq!(alice.count(&mark), 0);
+    }
+    scene.close();
+}
+
+/// An address of somebody else's on the pod's own interface.
+#[test]
+fn a_stolen_address_does_not_work() {
+    let node = tests::node!();
+    for (network, beside) in [("blue", "red"), ("green", "lime")] {
+        let scene = Scene::set(&node, network, beside);
+        let mut netlink = tests::host::connection(&scene.mallory.netns);
+        let ifindex = scene.mallory.link().expect("the interface is there").ifindex;
+        for stolen in [IpAddr::from(scene.bob.v4()), scene.bob.v6().into()] {
+            let length = if stolen.is_ipv4() { 24 } else { 64 };
+            let address = Address::new(stolen, length);
+            netlink.add_address(ifindex, address).expect("its interface is the pod's");
+            let reason = DropReason::SpoofedIp;
+            let before = node.drops().of(network, reason);
+            let alice = scene.alice.tap();
+            let mark = marker();
+            let to = if stolen.is_ipv4() {
+                (IpAddr::from(scene.alice.v4()), 9)
+            } else {
+                (scene.alice.v6().into(), 9)
+            };
+            traffic::shout(&scene.mallory, stolen, to.into(), &mark).expect("a datagram");
+            wait::until_true("the drop to be counted", || {
+                node.drops().of(network, reason) > before
+            });
+            assert_eq!(alice.count(&mark), 0);
+            // What is for Bob still goes to Bob.
+            let bob = scene.bob.tap();
+            let thief = scene.mallory.tap();
+            let mark = marker();
+            let to = (stolen, 9).into();
+            let alices: IpAddr = if stolen.is_ipv4() {
+                scene.alice.v4().into()
+            } else {
+                scene.alice.v6().into()
+            };
+            traffic::shout(&scene.alice, alices, to, &mark).expect("a datagram");
+            bob.wait_marker("Bob's datagram", &mark);
+            assert_eq!(thief.count(&mark), 0);
+        }
+        for port in [&scene.alice, &scene.bob, &scene.mallory, &scene.other] {
+            node.gc(&port.network, &[]).silent();
+        }
+        drop(scene);
+    }
+    node.assert_empty();
+}
+
+fn removed(pod: &Pod<'_>, port: &Port) {
+    let deleted = pod.netlink().delete_by_name(&port.ifname);
+    assert!(deleted.expect("its own interface is the pod's"));
+}
+
+/// A pod that deletes its interface leaves the network at once: neither broadcast nor unicast may
+/// go to whatever gets the freed index next.
+#[test]
+fn a_deleted_interface_leaves_the_network() {
+    let node = tests::node!();
+    let (a, b, c) = (node.pod("a"), node.pod("b"), node.pod("c"));
+    let ports = [a.attach("blue", "net1"), b.attach("blue", "net1")];
+    removed(&b, &ports[1]);
+    wait::until_true("the endpoint to go", || {
+        !node.get("endpoints").iter().any(|row| row["container"] == "b")
+    });
+    let tap = ports[0].tap();
+    let before = node.drops().of("blue", DropReason::NoEndpoint);
+    let mark = marker();
+    let packet = tests::frame::udp4(ports[0].v4(), ports[1].v4(), (5000, 9), &mark);
+    let to_b = tests::frame::ethernet(ports[1].mac, ports[0].mac, 0x0800, &packet);
+    tap.send(&to_b);
+    wait::until_true("the drop to be counted", || {
+        node.drops().of("blue", DropReason::NoEndpoint) > before
+    });
+    let newcomer = c.attach("red", "net1");
+    let watch = tests::Watch::over(&node, &[&newcomer]);
+    let before = node.drops().of("blue", DropReason::NoEndpoint);
+    tap.send(&to_b);
+    wait::until_true("the drop to be counted", || {
+        node.drops().of("blue", DropReason::NoEndpoint) > before
+    });
+    watch.assert_unseen("a frame to a pod that was", &mark);
+    for (pod, network) in [(&a, "blue"), (&b, "blue"), (&c, "red")] {
+        pod.del(network, "net1").silent();
+    }
+    node.assert_empty();
+}
+
+/// After DEL nothing of the network goes to the pod's old place, and its address is nobody's.
+#[test]
+fn a_detached_pod_hears_nothing_more() {
+    let node = tests::node!();
+    let (a, b) = (node.pod("a"), node.pod("b"));
+    let (pa, pb) = (a.attach("blue", "net1"), b.attach("blue", "net1"));
+    traffic::assert_reaches(&pa, &pb);
+    b.detach("blue", "net1");
+    let tap = pa.tap();
+    let before = node.drops().of("blue", DropReason::NoEndpoint);
+    let packet = tests::frame::udp4(pa.v4(), pb.v4(), (5000, 9), b"anybody?");
+    tap.send(&tests::frame::ethernet(pb.mac, pa.mac, 0x0800, &packet));
+    wait::until_true("the drop to be counted", || {
+        node.drops().of("blue", DropReason::NoEndpoint) > before
+    });
+    a.detach("blue", "net1");
+    node.assert_empty();
+}

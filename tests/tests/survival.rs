@@ -1,0 +1,7 @@
+//! The datapath outlives its agent, and the agent finds its way back.
+
+mod survival {
+    mod adopt;
+    mod reboot;
+    mod traffic;
+}
