@@ -52,7 +52,22 @@ impl MacAddr {
     pub const fn link_local(self) -> Ipv6Addr {
         let [a, b, c, d, e, f] = self.0;
         Ipv6Addr::from_octets([
-            0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f,
+            0xfe,
+            0x80,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            a ^ 2,
+            b,
+            c,
+            0xff,
+            0xfe,
+            d,
+            e,
+            f,
         ])
     }
 }
@@ -95,7 +110,11 @@ impl FromStr for MacAddr {
             }
             *byte = u8::from_str_radix(part, 16).map_err(|_| MacAddrParseError)?;
         }
-        if parts.next().is_some() { Err(MacAddrParseError) } else { Ok(Self(bytes)) }
+        if parts.next().is_some() {
+            Err(MacAddrParseError)
+        } else {
+            Ok(Self(bytes))
+        }
     }
 }
 
@@ -180,7 +199,13 @@ mod tests {
     fn a_mac_prints_as_it_parses() {
         let mac: MacAddr = "02:00:5E:10:00:ff".parse().unwrap();
         assert_eq!(mac.to_string(), "02:00:5e:10:00:ff");
-        for bad in ["", "02:00:5e:10:00", "02:00:5e:10:00:ff:00", "2:0:5e:10:0:ff", "0+:00:5e:10:00:ff"] {
+        for bad in [
+            "",
+            "02:00:5e:10:00",
+            "02:00:5e:10:00:ff:00",
+            "2:0:5e:10:0:ff",
+            "0+:00:5e:10:00:ff",
+        ] {
             assert!(bad.parse::<MacAddr>().is_err(), "{bad}");
         }
     }

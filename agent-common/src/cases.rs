@@ -126,8 +126,15 @@ impl List {
         decision: Decision,
         output: Option<Vec<u8>>,
     ) -> &mut Case {
-        let case =
-            Case { name, sender, frame, vlan_tag: false, segment: None, decision, output };
+        let case = Case {
+            name,
+            sender,
+            frame,
+            vlan_tag: false,
+            segment: None,
+            decision,
+            output,
+        };
         self.cases.push_mut(case)
     }
 
@@ -161,11 +168,23 @@ impl List {
         self.push(name, sender, frame, Decision::Switch(to.endpoint()), output)
     }
 
-    fn routes_v4(&mut self, name: &'static str, frames: [Vec<u8>; 2], from: &'static Pod, to: &Pod) {
+    fn routes_v4(
+        &mut self,
+        name: &'static str,
+        frames: [Vec<u8>; 2],
+        from: &'static Pod,
+        to: &Pod,
+    ) {
         self.routes(name, frames, from, to.endpoint(), Family::V4);
     }
 
-    fn routes_v6(&mut self, name: &'static str, frames: [Vec<u8>; 2], from: &'static Pod, to: &Pod) {
+    fn routes_v6(
+        &mut self,
+        name: &'static str,
+        frames: [Vec<u8>; 2],
+        from: &'static Pod,
+        to: &Pod,
+    ) {
         self.routes(name, frames, from, to.endpoint(), Family::V6);
     }
 

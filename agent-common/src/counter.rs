@@ -38,7 +38,18 @@ const _: () = assert!(size_of::<PortCounters>() == 64);
 /// Key of `NETWORK_DROPS`; the value is a [`Count`] per CPU.
 #[repr(C)]
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
 )]
 pub struct NetworkDropKey {
     /// Network; 0 when the port was unknown.

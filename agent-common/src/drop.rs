@@ -82,7 +82,10 @@ drop_reasons! {
 impl DropReason {
     /// The reason with this number.
     pub fn from_number(number: u32) -> Option<Self> {
-        Self::ALL.iter().copied().find(|reason| *reason as u32 == number)
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|reason| *reason as u32 == number)
     }
 }
 

@@ -13,7 +13,18 @@ pub const ENDPOINT_GATEWAY: u32 = 1 << 1;
 /// Key of `FDB`.
 #[repr(C)]
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
 )]
 pub struct FdbKey {
     /// Network.
@@ -30,14 +41,29 @@ impl FdbKey {
     /// The key of `mac` on `network`.
     #[inline(always)]
     pub const fn new(network: u32, mac: MacAddr) -> Self {
-        Self { network, mac, reserved: 0 }
+        Self {
+            network,
+            mac,
+            reserved: 0,
+        }
     }
 }
 
 /// Key of `ENDPOINTS`.
 #[repr(C)]
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
 )]
 pub struct EndpointKey {
     /// Network.
@@ -53,9 +79,7 @@ const _: () = assert!(size_of::<EndpointKey>() == 20);
 /// *Written by* the reconciler. *Read by* `from_pod` for forwarding and for answering ARP and ND.
 /// *Lifetime*: as long as the attachment, or the network for its gateway.
 #[repr(C)]
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Endpoint {
     /// Host end of the pod's link; 0 for a gateway.
     pub ifindex: u32,

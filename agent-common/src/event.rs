@@ -13,9 +13,7 @@ pub const EVENT_INTERVAL_NS: u64 = 50_000_000;
 /// *Written by* the TC programs, at most one per reason, CPU and [`EVENT_INTERVAL_NS`].
 /// *Read by* the agent.
 #[repr(C)]
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct DropEvent {
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub time_ns: u64,

@@ -10,7 +10,18 @@ pub const FLOOD_CHUNKS: u32 = 30;
 /// Key of `FLOOD`.
 #[repr(C)]
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
 )]
 pub struct FloodKey {
     /// Network.
@@ -23,9 +34,7 @@ pub struct FloodKey {
 ///
 /// *Written by* the reconciler. *Read by* `flood`. *Lifetime*: as long as the network has ports.
 #[repr(C)]
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct FloodPorts {
     /// How many of `ifindexes` are meant, 0..=127.
     pub count: u32,

@@ -91,5 +91,9 @@ pub fn options_name_only<F: Frame + ?Sized>(
         }
         at += units as usize * 8;
     }
-    if at < frame.length() { Err(Decision::Drop(DropReason::Malformed)) } else { Ok(true) }
+    if at < frame.length() {
+        Err(Decision::Drop(DropReason::Malformed))
+    } else {
+        Ok(true)
+    }
 }

@@ -183,7 +183,10 @@ mod tests {
     #[test]
     fn a_first_fragment_must_hold_the_whole_chain_rfc_7112() {
         let chain = [IPPROTO_HOPOPTS, 0, 0x00, 0x01, 0, 0, 0, 1];
-        assert_eq!(ipv6_payload(packet(&chain).as_slice(), IPPROTO_FRAGMENT), None);
+        assert_eq!(
+            ipv6_payload(packet(&chain).as_slice(), IPPROTO_FRAGMENT),
+            None
+        );
     }
 
     #[test]

@@ -8,8 +8,9 @@ use crate::drop::DropReason;
 use crate::endpoint::{ENDPOINT_GATEWAY, Endpoint};
 use crate::nd::{self, Nd};
 use crate::packet::{
-    ARP_FRAME, ETH_HLEN, ETH_P_802_3_MIN, ETH_P_ARP, ETH_P_IP, ETH_P_IPV6, Frame, ICMP_HLEN, IPPROTO_ICMP,
-    IPPROTO_ICMPV6, IPPROTO_UDP, IPV4_HLEN, IPV6_HLEN, L3, ipv6_payload, is_vlan_ether_type,
+    ARP_FRAME, ETH_HLEN, ETH_P_802_3_MIN, ETH_P_ARP, ETH_P_IP, ETH_P_IPV6, Frame, ICMP_HLEN,
+    IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_UDP, IPV4_HLEN, IPV6_HLEN, L3, ipv6_payload,
+    is_vlan_ether_type,
 };
 use crate::port::{PORT_ANY_IP, PORT_L3, PORT_MORE_IPS, Port};
 
@@ -177,6 +178,15 @@ struct Packet {
 }
 
 #[inline(always)]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the longest chain of headers ends before byte 16,440"
+)]
+const fn narrow(offset: usize) -> u16 {
+    offset as u16
+}
+
+#[inline(always)]
 fn owns_v4<T: Tables>(port: &Port, tables: &T, ip: [u8; 4]) -> bool {
     u32::from_ne_bytes(ip) != 0
         && (u32::from_ne_bytes(ip) == u32::from_ne_bytes(port.ip4)
@@ -199,8 +209,28 @@ fn ipv4<F: Frame + ?Sized, T: Tables>(
     to: MacAddr,
 ) -> Step<Decision> {
     let header = load::<IPV4_HLEN, F>(frame, L3)?;
-    let [version_ihl, _, l0, l1, _, _, f0, f1, ttl, protocol, _, _, s0, s1, s2, s3, d0, d1, d2, d3] =
-        header;
+    let [
+        version_ihl,
+        _,
+        l0,
+        l1,
+        _,
+        _,
+        f0,
+        f1,
+        ttl,
+        protocol,
+        _,
+        _,
+        s0,
+        s1,
+        s2,
+        s3,
+        d0,
+        d1,
+        d2,
+        d3,
+    ] = header;
     let header_length = (version_ihl & 0x0f) as usize * 4;
     if version_ihl >> 4 != 4 || header_length < IPV4_HLEN {
         return drop(DropReason::Malformed);
@@ -233,7 +263,7 @@ fn ipv4<F: Frame + ?Sized, T: Tables>(
         destination: Ip16::from_v4(destination),
         hops: ttl,
         protocol,
-        payload: (L3 + header_length) as u16,
+        payload: narrow(L3 + header_length),
         fragment,
     };
     route(frame, port, tables, to, &packet)
@@ -276,7 +306,11 @@ fn ipv6<F: Frame + ?Sized, T: Tables>(
     if port.flags & PORT_ANY_IP == 0 && !owns_v6(port, tables, &source) {
         // RFC 4862 and RFC 3810: only these speak before they have an address.
         let unspecified = source.same(&Ip16::NONE);
-        if !(unspecified && matches!(nd, Nd::Solicitation | Nd::RouterSolicitation | Nd::Membership))
+        if !(unspecified
+            && matches!(
+                nd,
+                Nd::Solicitation | Nd::RouterSolicitation | Nd::Membership
+            ))
         {
             return drop(DropReason::SpoofedIp);
         }
@@ -295,7 +329,7 @@ fn ipv6<F: Frame + ?Sized, T: Tables>(
                 destination,
                 hops,
                 protocol: payload.protocol,
-                payload: payload.offset as u16,
+                payload: narrow(payload.offset),
                 fragment: payload.fragment,
             };
             route(frame, port, tables, to, &packet)
@@ -326,7 +360,9 @@ fn solicitation<F: Frame + ?Sized, T: Tables>(
         }
         Some(found) if port.flags & PORT_L3 != 0 && found.flags & ENDPOINT_GATEWAY == 0 => {
             // On an L3 network everybody is behind the gateway.
-            if source.same(&Ip16::NONE) { Ok(Decision::NdReply(found.mac)) } else {
+            if source.same(&Ip16::NONE) {
+                Ok(Decision::NdReply(found.mac))
+            } else {
                 Ok(Decision::NdReply(GATEWAY_MAC))
             }
         }
@@ -352,7 +388,11 @@ fn advertisement<F: Frame + ?Sized, T: Tables>(
     {
         return drop(DropReason::SpoofedNd);
     }
-    if port.flags & PORT_L3 != 0 { Ok(Decision::Ignore) } else { forward(port, tables, to) }
+    if port.flags & PORT_L3 != 0 {
+        Ok(Decision::Ignore)
+    } else {
+        forward(port, tables, to)
+    }
 }
 
 #[inline(always)]
@@ -363,7 +403,27 @@ fn arp<F: Frame + ?Sized, T: Tables>(
     to: MacAddr,
 ) -> Step<Decision> {
     let packet = load::<{ ARP_FRAME - ETH_HLEN }, F>(frame, L3)?;
-    let [h0, h1, p0, p1, hlen, plen, o0, o1, a0, a1, a2, a3, a4, a5, s0, s1, s2, s3, ..] = packet;
+    let [
+        h0,
+        h1,
+        p0,
+        p1,
+        hlen,
+        plen,
+        o0,
+        o1,
+        a0,
+        a1,
+        a2,
+        a3,
+        a4,
+        a5,
+        s0,
+        s1,
+        s2,
+        s3,
+        ..,
+    ] = packet;
     let [.., t0, t1, t2, t3] = packet;
     if [h0, h1, p0, p1, hlen, plen, o0] != [0, 1, 0x08, 0x00, 6, 4, 0] || !matches!(o1, 1 | 2) {
         return drop(DropReason::Malformed);
@@ -382,11 +442,19 @@ fn arp<F: Frame + ?Sized, T: Tables>(
     }
     let l3 = port.flags & PORT_L3 != 0;
     if !request {
-        return if l3 { Ok(Decision::Ignore) } else { forward(port, tables, to) };
+        return if l3 {
+            Ok(Decision::Ignore)
+        } else {
+            forward(port, tables, to)
+        };
     }
     if owns_v4(port, tables, target) {
         // An announcement (RFC 5227) tells the others; a probe for one's own address tells nobody.
-        return if probe || l3 { Ok(Decision::Ignore) } else { forward(port, tables, to) };
+        return if probe || l3 {
+            Ok(Decision::Ignore)
+        } else {
+            forward(port, tables, to)
+        };
     }
     match tables.endpoint(port.network, &Ip16::from_v4(target)) {
         Some(found) if l3 && !probe && found.flags & ENDPOINT_GATEWAY == 0 => {
@@ -396,4 +464,3 @@ fn arp<F: Frame + ?Sized, T: Tables>(
         None => drop(DropReason::NoEndpoint),
     }
 }
-

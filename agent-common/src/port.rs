@@ -17,9 +17,7 @@ pub const PORT_MORE_IPS: u32 = 1 << 2;
 /// *Read by* `from_pod`. *Lifetime*: as long as the attachment is live.
 /// *Key*: the ifindex of the host end of the pod's link, `u32`, host order.
 #[repr(C)]
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Port {
     /// Network the port belongs to, 1..=16777215.
     pub network: u32,
@@ -48,7 +46,18 @@ const _: () = assert!(size_of::<Port>() == 64);
 /// Key of `PORT_ADDRESSES`: an address beyond the first of its family. The value is a `u32` of 1.
 #[repr(C)]
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
 )]
 pub struct PortAddressKey {
     /// Host-side interface.

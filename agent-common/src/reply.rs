@@ -80,8 +80,11 @@ impl NdReply {
     pub fn pieces(&self) -> NdPieces {
         // Whoever has no address yet cannot be answered in person.
         let probe = self.to_ip.same(&Ip16::NONE);
-        let (to_ip, to_mac) =
-            if probe { (ALL_NODES, ALL_NODES_MAC) } else { (self.to_ip, self.to_mac) };
+        let (to_ip, to_mac) = if probe {
+            (ALL_NODES, ALL_NODES_MAC)
+        } else {
+            (self.to_ip, self.to_mac)
+        };
         let solicited = if probe { 0x00 } else { 0x40 };
         let flags = 0x20 | solicited | if self.router { 0x80 } else { 0 };
         let [a, b, c, d, e, f] = self.mac.0;
@@ -96,8 +99,28 @@ impl NdReply {
         let [_, _, c0, c1] = (!sum).to_be_bytes();
         NdPieces {
             head: [
-                k, l, m, n, o, p, a, b, c, d, e, f, 0x86, 0xdd, //
-                0x60, 0, 0, 0, 0, 32, IPPROTO_ICMPV6, 255,
+                k,
+                l,
+                m,
+                n,
+                o,
+                p,
+                a,
+                b,
+                c,
+                d,
+                e,
+                f,
+                0x86,
+                0xdd, //
+                0x60,
+                0,
+                0,
+                0,
+                0,
+                32,
+                IPPROTO_ICMPV6,
+                255,
             ],
             source: self.ip,
             destination: to_ip,

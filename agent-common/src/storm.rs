@@ -31,9 +31,17 @@ impl StormBucket {
     #[inline(always)]
     pub const fn take(self, now_ns: u64) -> Option<Self> {
         let oldest = now_ns.saturating_sub(STORM_BURST * TOKEN_NS);
-        let from = if self.paid_until_ns < oldest { oldest } else { self.paid_until_ns };
+        let from = if self.paid_until_ns < oldest {
+            oldest
+        } else {
+            self.paid_until_ns
+        };
         let paid_until_ns = from + TOKEN_NS;
-        if paid_until_ns > now_ns { None } else { Some(Self { paid_until_ns }) }
+        if paid_until_ns > now_ns {
+            None
+        } else {
+            Some(Self { paid_until_ns })
+        }
     }
 }
 

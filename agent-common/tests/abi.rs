@@ -112,11 +112,17 @@ fn layout() -> Result<String, std::fmt::Error> {
 
 /// New drop reasons change no layout: they may come without a new version, at the end.
 fn without_reasons(layout: &str) -> Vec<&str> {
-    layout.lines().filter(|line| !line.starts_with("reason ")).collect()
+    layout
+        .lines()
+        .filter(|line| !line.starts_with("reason "))
+        .collect()
 }
 
 fn reasons(layout: &str) -> Vec<&str> {
-    layout.lines().filter(|line| line.starts_with("reason ")).collect()
+    layout
+        .lines()
+        .filter(|line| line.starts_with("reason "))
+        .collect()
 }
 
 fn in_package(path: &str) -> PathBuf {
@@ -163,22 +169,32 @@ fn map_names_fit_the_kernel_and_sizes_are_what_it_takes() {
     }
     assert!(map::EVENTS_BYTES.is_power_of_two() && map::EVENTS_BYTES.is_multiple_of(4096));
     // MAX_TAIL_CALL_CNT of linux/bpf.h was 32 before 5.17; the dispatcher has had one.
-    assert!(FLOOD_CHUNKS < 32);
+    const { assert!(FLOOD_CHUNKS < 32) };
 }
 
-const BEGIN: &str = "<!-- drop reasons: begin (BLESS=1 cargo test -p agent-common --test abi) -->\n";
+const BEGIN: &str =
+    "<!-- drop reasons: begin (BLESS=1 cargo test -p agent-common --test abi) -->\n";
 const END: &str = "<!-- drop reasons: end -->";
 
 #[test]
 fn the_table_of_drop_reasons_in_the_documentation_is_fresh() {
     let path = in_package("../docs/datapath.md");
     let text = fs::read_to_string(&path).unwrap();
-    let (before, rest) = text.split_once(BEGIN).expect("docs/datapath.md has the first marker");
-    let (_, after) = rest.split_once(END).expect("docs/datapath.md has the second marker");
+    let (before, rest) = text
+        .split_once(BEGIN)
+        .expect("docs/datapath.md has the first marker");
+    let (_, after) = rest
+        .split_once(END)
+        .expect("docs/datapath.md has the second marker");
     let mut table = "| Number | Label | Meaning |\n|---:|---|---|\n".to_owned();
     for reason in DropReason::ALL {
         let (number, label) = (*reason as u32, reason.label());
-        writeln!(table, "| {number} | `{label}` | {} |", reason.meaning().trim()).unwrap();
+        writeln!(
+            table,
+            "| {number} | `{label}` | {} |",
+            reason.meaning().trim()
+        )
+        .unwrap();
     }
     let fresh = format!("{before}{BEGIN}{table}{END}{after}");
     if blessing() {

@@ -15,8 +15,12 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 /// What happens outside of the policy: in the dispatcher, in storm control, in delivery.
-const NOT_OF_THE_POLICY: [DropReason; 4] =
-    [DropReason::NoProgram, DropReason::NoPort, DropReason::Storm, DropReason::Undeliverable];
+const NOT_OF_THE_POLICY: [DropReason; 4] = [
+    DropReason::NoProgram,
+    DropReason::NoPort,
+    DropReason::Storm,
+    DropReason::Undeliverable,
+];
 
 static WORLD: LazyLock<World> = LazyLock::new(World::new);
 static CASES: LazyLock<Vec<Case>> = LazyLock::new(cases::all);
@@ -33,7 +37,10 @@ fn every_case_is_decided_as_the_table_says() {
         let tables = world.seen_by(case.sender.ifindex);
         let decision = policy::decide(case, &case.sender.port(), &tables);
         if decision != case.decision {
-            wrong.push(format!("{}: {decision:?}, not {:?}", case.name, case.decision));
+            wrong.push(format!(
+                "{}: {decision:?}, not {:?}",
+                case.name, case.decision
+            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -46,7 +53,9 @@ fn the_table_has_every_decision_and_every_reason_of_the_policy() {
     assert_eq!(names.len(), all.len(), "two cases have one name");
     assert!(all.len() >= 120, "{} cases", all.len());
     for reason in DropReason::ALL {
-        let found = all.iter().any(|case| case.decision == Decision::Drop(*reason));
+        let found = all
+            .iter()
+            .any(|case| case.decision == Decision::Drop(*reason));
         assert_eq!(found, !NOT_OF_THE_POLICY.contains(reason), "{reason}");
     }
     let kinds: BTreeSet<_> = all.iter().map(|case| kind(&case.decision)).collect();
@@ -102,26 +111,45 @@ fn judge(world: &World, sender: &Pod, frame: &[u8]) -> Result<(), TestCaseError>
         return Ok(());
     }
     let source = frame.get(6..12).unwrap_or_default();
-    prop_assert_eq!(source, sender.mac.0, "{:?} of a frame from another MAC", decision);
+    prop_assert_eq!(
+        source,
+        sender.mac.0,
+        "{:?} of a frame from another MAC",
+        decision
+    );
     if let Decision::Switch(to) | Decision::Route(to, _) = decision {
-        prop_assert!(is_neighbour(sender, &to), "{to:?} is no neighbour of {}", sender.name);
+        prop_assert!(
+            is_neighbour(sender, &to),
+            "{to:?} is no neighbour of {}",
+            sender.name
+        );
     }
     if sender.flags & PORT_L3 != 0 {
-        prop_assert!(!matches!(decision, Decision::Switch(_) | Decision::Flood), "{decision:?}");
+        prop_assert!(
+            !matches!(decision, Decision::Switch(_) | Decision::Flood),
+            "{decision:?}"
+        );
     } else {
         prop_assert!(!matches!(decision, Decision::Route(..)), "{decision:?}");
     }
     if sender.flags & PORT_ANY_IP == 0 {
-        prop_assert!(owns_source(sender, frame, &decision), "{decision:?} of a false IP source");
+        prop_assert!(
+            owns_source(sender, frame, &decision),
+            "{decision:?} of a false IP source"
+        );
     }
     Ok(())
 }
 
 fn is_neighbour(sender: &Pod, to: &Endpoint) -> bool {
     to.flags & ENDPOINT_GATEWAY == 0
-        && PODS.iter().any(|pod| {
-            pod.network == sender.network && **pod != *sender && pod.endpoint() == *to
-        })
+        && PODS
+            .iter()
+            .any(|pod| pod.network == sender.network && **pod != *sender && pod.endpoint() == *to)
+}
+
+fn load<const N: usize>(frame: &[u8], at: usize) -> [u8; N] {
+    frame[at..at + N].try_into().expect("as many as asked for")
 }
 
 /// True when the IP source, read here anew, is one of the sender's own addresses, or when it says
@@ -129,8 +157,8 @@ fn is_neighbour(sender: &Pod, to: &Endpoint) -> bool {
 fn owns_source(sender: &Pod, frame: &[u8], decision: &Decision) -> bool {
     let ether_type = u16::from_be_bytes([frame[12], frame[13]]);
     let source: std::net::IpAddr = match ether_type {
-        ETH_P_IP => <[u8; 4]>::try_from(&frame[26..30]).unwrap().into(),
-        ETH_P_IPV6 => <[u8; 16]>::try_from(&frame[22..38]).unwrap().into(),
+        ETH_P_IP => load::<4>(frame, 26).into(),
+        ETH_P_IPV6 => load::<16>(frame, 22).into(),
         _ => return true,
     };
     sender.addresses().contains(&source)
@@ -228,9 +256,10 @@ proptest! {
 
     #[test]
     fn an_answer_goes_out_only_for_who_is_there((case, frame) in any_mutant()) {
-        let mac = match decide(&WORLD, case.sender, &frame) {
-            Decision::ArpReply(mac) | Decision::NdReply(mac) => mac,
-            _ => return Ok(()),
+        let (Decision::ArpReply(mac) | Decision::NdReply(mac)) =
+            decide(&WORLD, case.sender, &frame)
+        else {
+            return Ok(());
         };
         let network = case.sender.network;
         let there = PODS.iter().any(|pod| pod.network == network && pod.mac == mac);

@@ -28,7 +28,7 @@ fn icmp6_sum(frame: &[u8]) -> u16 {
     let message = &frame[54..];
     let pseudo = [
         &frame[22..54],
-        &u32::try_from(message.len()).unwrap().to_be_bytes(),
+        &u32::try_from(message.len()).expect("a frame").to_be_bytes(),
         &[0, 0, 0, IPPROTO_ICMPV6],
         message,
     ];
@@ -36,14 +36,16 @@ fn icmp6_sum(frame: &[u8]) -> u16 {
 }
 
 fn array<const N: usize>(frame: &[u8], at: usize) -> [u8; N] {
-    frame[at..at + N].try_into().unwrap()
+    frame[at..at + N].try_into().expect("as many as asked for")
 }
 
 #[test]
 fn every_arp_answer_of_the_table_is_what_the_datapath_builds() {
     let mut count = 0;
     for case in cases::all() {
-        let Decision::ArpReply(mac) = case.decision else { continue };
+        let Decision::ArpReply(mac) = case.decision else {
+            continue;
+        };
         let frame = &case.frame;
         let reply = ArpReply {
             mac,
@@ -64,7 +66,9 @@ fn every_arp_answer_of_the_table_is_what_the_datapath_builds() {
 fn every_nd_answer_of_the_table_is_what_the_datapath_builds() {
     let mut count = 0;
     for case in cases::all() {
-        let Decision::NdReply(mac) = case.decision else { continue };
+        let Decision::NdReply(mac) = case.decision else {
+            continue;
+        };
         let reply = NdReply {
             mac,
             ip: Ip16(array(&case.frame, 62)),
@@ -84,12 +88,20 @@ fn every_frame_that_leaves_has_right_checksums() {
         let Some(frame) = &case.output else { continue };
         if frame[12..14] == [0x08, 0x00] && frame.len() >= 34 {
             let end = 14 + usize::from(frame[14] & 0x0f) * 4;
-            assert_eq!(build::checksum(&frame[14..end]), 0, "IPv4 header of {}", case.name);
+            assert_eq!(
+                build::checksum(&frame[14..end]),
+                0,
+                "IPv4 header of {}",
+                case.name
+            );
         }
         if matches!(case.decision, Decision::NdReply(_)) {
             assert_eq!(icmp6_sum(frame), 0, "{}", case.name);
         }
-        if matches!(case.decision, Decision::EchoReply(agent_common::policy::Family::V4, _)) {
+        if matches!(
+            case.decision,
+            Decision::EchoReply(agent_common::policy::Family::V4, _)
+        ) {
             let at = 14 + usize::from(frame[14] & 0x0f) * 4;
             assert_eq!(build::checksum(&frame[at..]), 0, "{}", case.name);
         }

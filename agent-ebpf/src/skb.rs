@@ -4,6 +4,8 @@
     reason = "fields of __sk_buff and the helpers that have no safe wrapper are reached from here only"
 )]
 
+use core::mem::MaybeUninit;
+
 use agent_common::addr::MacAddr;
 use agent_common::event::EVENT_HEAD;
 use agent_common::packet::{ARP_FRAME, ETH_HLEN, Frame, IPV4_HLEN};
@@ -172,6 +174,13 @@ impl Frame for Skb<'_> {
 
     #[inline(always)]
     fn load<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
-        self.ctx.load::<Aligned<N>>(offset).ok().map(|Aligned(bytes)| bytes)
+        let mut bytes = MaybeUninit::<Aligned<N>>::uninit();
+        // SAFETY: there is room for at least `N` bytes, and the helper fills them all or fails.
+        // `N`, because `Aligned` can be larger.
+        unsafe {
+            let to = bytes.as_mut_ptr().cast();
+            let failed = bpf_skb_load_bytes(self.raw().cast(), offset as u32, to, N as u32);
+            if failed == 0 { Some(bytes.assume_init().0) } else { None }
+        }
     }
 }

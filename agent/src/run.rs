@@ -160,7 +160,7 @@ fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunError> 
         object: options.ebpf_object.clone(),
         max_ports: options.max_ports,
     })?;
-    tracing::info!(pins = %bpffs.display(), adopted = datapath.adopted(), "datapath loaded");
+    tracing::info!(pins = %options.places.bpffs.display(), adopted = datapath.adopted(), "datapath loaded");
     let events = datapath.events()?;
     let hook = datapath.hook().clone();
     let netlink = Netlink::current().map_err(AgentError::from)?;

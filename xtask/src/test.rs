@@ -1,15 +1,16 @@
 //! `cargo xtask test`: every check and every test, cheapest first, with one summary line.
 
+mod report;
 mod skips;
 mod summary;
 
 use std::fs;
-use std::process::{Command, ExitCode};
-use std::time::Instant;
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-pub(crate) use self::skips::{Expected, Place};
+pub(crate) use self::report::Report;
+pub(crate) use self::skips::Place;
 pub(crate) use self::summary::{Reader, Tally};
 use crate::build::{self, Built};
 use crate::step::{execute, is_root, say, show, stream};
@@ -49,13 +50,13 @@ impl Tier {
 pub(crate) fn run(options: &Options) -> crate::Done {
     let mut report = Report::new()?;
     let filter = options.filter.as_slice();
-    let host = Place::Host { root: is_root() };
+    let host = Place::Host;
     if options.tier.includes(Tier::Unit) {
         say("tier unit: static checks and tests that need neither root nor the BPF toolchain");
         if filter.is_empty() {
             static_checks(&mut report);
         }
-        report.stage("unit tests", &host, |tally| unit(filter, tally));
+        report.stage("unit tests", &Place::Unit, |tally| unit(filter, tally));
     }
     if options.tier.includes(Tier::Netns) || options.tier.includes(Tier::Vm) {
         let built = report.stage("build", &host, |_| build::everything(true));
@@ -73,25 +74,18 @@ pub(crate) fn run(options: &Options) -> crate::Done {
             });
         }
         if options.tier.includes(Tier::Vm) {
-            for version in &options.kernels {
-                say(format!(
-                    "tier vm: privileged tests on Debian's kernel {version}"
-                ));
-                let name = format!("kernel {version}");
-                report.stage(&name, &Place::Kernel(version.clone()), |tally| {
-                    let built = built.as_ref().context("there is nothing to test")?;
-                    vm::test_kernel(version, built, filter, tally)
-                });
-            }
+            virtual_machines(&mut report, built.as_ref(), options);
         }
     }
     Ok(report.close())
 }
 
 fn static_checks(report: &mut Report) {
-    let host = Place::Host { root: is_root() };
+    let host = Place::Unit;
     report.stage("fmt", &host, |_| {
-        execute(&mut workspace::cargo(["fmt", "--all", "--check"]))
+        execute(&mut workspace::cargo([
+            "fmt", "--all", "--", "--check", "-l",
+        ]))
     });
     report.stage("clippy", &host, |_| {
         execute(&mut workspace::cargo([
@@ -107,6 +101,24 @@ fn static_checks(report: &mut Report) {
         )
     });
     report.stage("tidy", &host, |_| tidy::check());
+}
+
+fn virtual_machines(report: &mut Report, built: Option<&Built>, options: &Options) {
+    let host = Place::Host;
+    let nothing = "there is nothing to test";
+    let binaries = report.stage("build (vm)", &host, |_| {
+        vm::test_binaries(built.context(nothing)?)
+    });
+    for version in &options.kernels {
+        say(format!(
+            "tier vm: privileged tests on Debian's kernel {version}"
+        ));
+        let name = format!("kernel {version}");
+        report.stage(&name, &Place::Kernel(version.clone()), |tally| {
+            let (built, binaries) = built.zip(binaries.as_ref()).context(nothing)?;
+            vm::test_kernel(version, built, binaries, &options.filter, tally)
+        });
+    }
 }
 
 fn unit(filter: &[String], tally: &mut Tally) -> Result<()> {
@@ -179,121 +191,4 @@ fn cargo_test(
         bail!("`{}` failed: {status}", show(command));
     }
     Ok(())
-}
-
-/// What happened so far.
-pub(crate) struct Report {
-    expected: Expected,
-    stages: Vec<(String, bool, u64)>,
-    tally: Tally,
-}
-
-impl Report {
-    /// An empty report with this repository's list of expected skips.
-    pub(crate) fn new() -> Result<Self> {
-        Ok(Self {
-            expected: Expected::load()?,
-            stages: Vec::new(),
-            tally: Tally::default(),
-        })
-    }
-
-    /// Runs one stage; a failure is printed and remembered, and the next stage still runs.
-    pub(crate) fn stage<T>(
-        &mut self,
-        name: &str,
-        place: &Place,
-        body: impl FnOnce(&mut Tally) -> Result<T>,
-    ) -> Option<T> {
-        say(format!("--- {name}"));
-        let started = Instant::now();
-        let mut tally = Tally::default();
-        let result = body(&mut tally);
-        if let Err(error) = &result {
-            say(format!("{name}: FAILED: {error:#}"));
-            // A check, or a test binary that died before it could count.
-            tally.failed = tally.failed.max(1);
-        }
-        let unexpected: Vec<String> = tally
-            .skipped
-            .iter()
-            .filter(|(test, reason)| !self.expected.allows(place, test, reason))
-            .map(|(test, _)| test.clone())
-            .collect();
-        for test in &unexpected {
-            let reason = tally.skipped.remove(test).unwrap_or_default();
-            say(format!("{name}: unexpected skip of {test}: {reason}"));
-            tally.failed += 1;
-        }
-        let passed = tally.failed == 0;
-        self.stages
-            .push((name.to_owned(), passed, started.elapsed().as_secs()));
-        self.tally.add(tally);
-        result.ok()
-    }
-
-    /// Prints the table and, as the last line, the sum.
-    pub(crate) fn close(self) -> ExitCode {
-        say("--- summary");
-        for (name, passed, seconds) in &self.stages {
-            let word = if *passed { "ok" } else { "FAILED" };
-            say(format!("{word:<7} {seconds:>5} s  {name}"));
-        }
-        for (test, reason) in &self.tally.skipped {
-            say(format!("skipped {test}: {reason}"));
-        }
-        println!("{}", self.tally);
-        if self.tally.failed == 0 {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PLACE: Place = Place::Host { root: true };
-
-    fn report() -> Report {
-        Report {
-            expected: Expected::default(),
-            stages: Vec::new(),
-            tally: Tally::default(),
-        }
-    }
-
-    #[test]
-    fn a_stage_that_dies_without_a_count_is_one_failure() {
-        let mut report = report();
-        let none: Option<()> = report.stage("clippy", &PLACE, |_| bail!("warnings"));
-        assert!(none.is_none());
-        assert_eq!(report.tally.failed, 1);
-        assert!(!report.stages[0].1);
-    }
-
-    #[test]
-    fn a_stage_that_counted_its_failures_is_not_counted_again() {
-        let mut report = report();
-        report.stage("unit", &PLACE, |tally| -> Result<()> {
-            tally.failed = 3;
-            bail!("cargo test failed")
-        });
-        assert_eq!(report.tally.failed, 3);
-    }
-
-    #[test]
-    fn an_unexpected_skip_is_a_failure() {
-        let mut report = report();
-        report.stage("privileged", &PLACE, |tally| {
-            tally
-                .skipped
-                .insert("a::b".into(), "no reason that holds".into());
-            Ok(())
-        });
-        assert_eq!(report.tally.to_string(), "0 passed, 1 failed, 0 skipped");
-        assert!(!report.stages[0].1);
-    }
 }

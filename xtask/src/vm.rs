@@ -42,11 +42,12 @@ pub(crate) fn run(options: &Options) -> crate::Done {
         kernel::suite(version)?;
     }
     let built = build::everything(true)?;
+    let binaries = test_binaries(&built)?;
     let mut report = Report::new()?;
     for version in &options.versions {
         let place = Place::Kernel(version.clone());
         report.stage(&format!("kernel {version}"), &place, |tally| {
-            test_kernel(version, &built, &options.filter, tally)
+            test_kernel(version, &built, &binaries, &options.filter, tally)
         });
     }
     Ok(report.close())
@@ -56,18 +57,18 @@ pub(crate) fn run(options: &Options) -> crate::Done {
 pub(crate) fn test_kernel(
     version: &str,
     built: &Built,
+    binaries: &[TestBinary],
     filter: &[String],
     tally: &mut Tally,
 ) -> Result<()> {
     install::apt(&["qemu-system-x86".to_owned(), "busybox-static".to_owned()])?;
     let kernel = kernel::fetch(version)?;
-    let binaries = test_binaries(built)?;
     say(format!(
         "packing {} test binaries for Linux {}",
         binaries.len(),
         kernel.release
     ));
-    let initramfs = initramfs::build(&kernel, built, &binaries, filter)?;
+    let initramfs = initramfs::build(&kernel, built, binaries, filter)?;
     let mut session = session::Session::default();
     let ended = boot::boot(&kernel, &initramfs, |line| {
         if session.line(line) {
@@ -85,7 +86,7 @@ pub(crate) struct TestBinary {
 }
 
 /// Builds the integration tests of [`PACKAGES`] and returns where cargo put them.
-fn test_binaries(built: &Built) -> Result<Vec<TestBinary>> {
+pub(crate) fn test_binaries(built: &Built) -> Result<Vec<TestBinary>> {
     let mut command = release_tests();
     command.args(["--no-run", "--message-format=json-render-diagnostics"]);
     let mut wanted = 0;

@@ -23,7 +23,13 @@ pub const ALL_MLD_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x
 
 /// An Ethernet frame without padding.
 pub fn ethernet(to: MacAddr, from: MacAddr, ether_type: u16, payload: &[u8]) -> Vec<u8> {
-    [&to.0[..], &from.0[..], &ether_type.to_be_bytes()[..], payload].concat()
+    [
+        &to.0[..],
+        &from.0[..],
+        &ether_type.to_be_bytes()[..],
+        payload,
+    ]
+    .concat()
 }
 
 /// `frame` with zeros up to the shortest frame a wire carries (IEEE 802.3: 60 bytes and the
@@ -104,12 +110,20 @@ pub struct Arp {
 impl Arp {
     /// A question of `sender`.
     pub fn request(sender: (MacAddr, Ipv4Addr), target: Ipv4Addr) -> Self {
-        Self { operation: 1, sender, target: (MacAddr([0; 6]), target) }
+        Self {
+            operation: 1,
+            sender,
+            target: (MacAddr([0; 6]), target),
+        }
     }
 
     /// An answer to `target`.
     pub fn reply(sender: (MacAddr, Ipv4Addr), target: (MacAddr, Ipv4Addr)) -> Self {
-        Self { operation: 2, sender, target }
+        Self {
+            operation: 2,
+            sender,
+            target,
+        }
     }
 
     /// The frame.
@@ -148,17 +162,39 @@ pub struct Ipv4 {
 impl Ipv4 {
     /// An ordinary packet.
     pub fn new(source: Ipv4Addr, destination: Ipv4Addr) -> Self {
-        Self { source, destination, ttl: 64, fragment: 0, options: Vec::new(), total: None }
+        Self {
+            source,
+            destination,
+            ttl: 64,
+            fragment: 0,
+            options: Vec::new(),
+            total: None,
+        }
     }
 
     /// The packet.
     pub fn packet(&self, protocol: u8, payload: &[u8]) -> Vec<u8> {
         let header_length = 20 + self.options.len();
         let words = u8::try_from(header_length / 4).unwrap_or(15);
-        let [l0, l1] = self.total.map_or(length16(header_length + payload.len()), u16::to_be_bytes);
+        let [l0, l1] = self
+            .total
+            .map_or(length16(header_length + payload.len()), u16::to_be_bytes);
         let [f0, f1] = self.fragment.to_be_bytes();
         let header = [
-            &[0x40 | words, 0, l0, l1, 0x12, 0x34, f0, f1, self.ttl, protocol, 0, 0][..],
+            &[
+                0x40 | words,
+                0,
+                l0,
+                l1,
+                0x12,
+                0x34,
+                f0,
+                f1,
+                self.ttl,
+                protocol,
+                0,
+                0,
+            ][..],
             &self.source.octets()[..],
             &self.destination.octets()[..],
             &self.options,
@@ -224,20 +260,29 @@ impl Extension {
 
     /// Hop-by-hop options with a router alert for MLD, RFC 2711.
     pub fn router_alert() -> Self {
-        Self { kind: 0, rest: vec![0, 5, 2, 0, 0, 1, 0] }
+        Self {
+            kind: 0,
+            rest: vec![0, 5, 2, 0, 0, 1, 0],
+        }
     }
 
     /// A fragment header, RFC 8200 section 4.5; `offset` in units of 8 bytes.
     pub fn fragment(offset: u16, more: bool) -> Self {
         let [high, low] = (offset << 3 | u16::from(more)).to_be_bytes();
-        Self { kind: IPPROTO_FRAGMENT, rest: vec![0, high, low, 0, 0, 0, 1] }
+        Self {
+            kind: IPPROTO_FRAGMENT,
+            rest: vec![0, high, low, 0, 0, 0, 1],
+        }
     }
 
     /// An authentication header with 12 bytes of check value, RFC 4302.
     pub fn authentication() -> Self {
         let mut rest = vec![4, 0, 0];
         rest.resize(23, 0xa5);
-        Self { kind: IPPROTO_AH, rest }
+        Self {
+            kind: IPPROTO_AH,
+            rest,
+        }
     }
 
     /// `count` empty destination options headers.
@@ -249,12 +294,21 @@ impl Extension {
 impl Ipv6 {
     /// An ordinary packet.
     pub fn new(source: Ipv6Addr, destination: Ipv6Addr) -> Self {
-        Self { source, destination, hops: 64, extensions: Vec::new(), length: None }
+        Self {
+            source,
+            destination,
+            hops: 64,
+            extensions: Vec::new(),
+            length: None,
+        }
     }
 
     /// A packet of neighbour discovery, RFC 4861.
     pub fn neighbour(source: Ipv6Addr, destination: Ipv6Addr) -> Self {
-        Self { hops: 255, ..Self::new(source, destination) }
+        Self {
+            hops: 255,
+            ..Self::new(source, destination)
+        }
     }
 
     /// The same packet with extension headers.
@@ -264,14 +318,21 @@ impl Ipv6 {
 
     /// The packet in a frame.
     pub fn frame(&self, to: MacAddr, from: MacAddr, protocol: u8, payload: &[u8]) -> Vec<u8> {
-        let following = self.extensions.iter().skip(1).map(|extension| extension.kind);
+        let following = self
+            .extensions
+            .iter()
+            .skip(1)
+            .map(|extension| extension.kind);
         let mut body = Vec::new();
         for (extension, next) in self.extensions.iter().zip(following.chain([protocol])) {
             body.push(next);
             body.extend_from_slice(&extension.rest);
         }
         body.extend_from_slice(payload);
-        let first = self.extensions.first().map_or(protocol, |extension| extension.kind);
+        let first = self
+            .extensions
+            .first()
+            .map_or(protocol, |extension| extension.kind);
         let [l0, l1] = self.length.map_or(length16(body.len()), u16::to_be_bytes);
         let packet = [
             &[0x60, 0, 0, 0, l0, l1, first, self.hops][..],
@@ -297,7 +358,12 @@ impl Ipv6 {
     fn pseudo_header(&self, length: usize, protocol: u8) -> Vec<u8> {
         let [l0, l1] = length16(length);
         let tail = [0, 0, l0, l1, 0, 0, 0, protocol];
-        [&self.source.octets()[..], &self.destination.octets()[..], &tail[..]].concat()
+        [
+            &self.source.octets()[..],
+            &self.destination.octets()[..],
+            &tail[..],
+        ]
+        .concat()
     }
 }
 
@@ -321,7 +387,12 @@ pub fn echo_body() -> Vec<u8> {
 
 /// A TCP segment that opens a connection; its checksum is left to nobody.
 pub fn tcp_syn() -> Vec<u8> {
-    [&[0x9c, 0x40, 0x1f, 0x90][..], &[0; 8], &[0x50, 0x02, 0xff, 0xff, 0, 0, 0, 0]].concat()
+    [
+        &[0x9c, 0x40, 0x1f, 0x90][..],
+        &[0; 8],
+        &[0x50, 0x02, 0xff, 0xff, 0, 0, 0, 0],
+    ]
+    .concat()
 }
 
 /// What follows the checksum of a solicitation, RFC 4861 section 4.3.

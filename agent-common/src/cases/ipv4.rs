@@ -37,17 +37,34 @@ fn delivery(list: &mut List) {
     list.switches("UDP", a, to_b(&a_to_b()), b);
     let frame = a_to_b().frame(b.mac, a.mac, IPPROTO_TCP, &tcp_syn());
     list.switches("TCP", a, frame, b);
-    list.switches("ping of a neighbour", a, a_to_b().icmp(b.mac, a.mac, 8, 0), b);
+    list.switches(
+        "ping of a neighbour",
+        a,
+        a_to_b().icmp(b.mac, a.mac, 8, 0),
+        b,
+    );
     list.switches("UDP with TTL 1", a, to_b(&Ipv4 { ttl: 1, ..a_to_b() }), b);
     let frame = Ipv4::new(c.further_v4(), a.ip4).udp(a.mac, c.mac, (4000, 5000));
     list.switches("UDP from a second address", c, frame, a);
     let far = Ipv4::new(a.ip4, Ipv4Addr::new(192, 0, 2, 1));
     list.switches("UDP by way of a neighbour", a, to_b(&far), b);
     let all = Ipv4::new(a.ip4, Ipv4Addr::BROADCAST);
-    list.floods("UDP to everybody", a, all.udp(MacAddr::BROADCAST, a.mac, (4000, 5000)));
+    list.floods(
+        "UDP to everybody",
+        a,
+        all.udp(MacAddr::BROADCAST, a.mac, (4000, 5000)),
+    );
     let group = Ipv4::new(a.ip4, MDNS);
-    list.floods("UDP to a group", a, group.udp(group_mac_v4(MDNS), a.mac, (5353, 5353)));
-    let report = Ipv4 { ttl: 1, options: vec![0x94, 4, 0, 0], ..group };
+    list.floods(
+        "UDP to a group",
+        a,
+        group.udp(group_mac_v4(MDNS), a.mac, (5353, 5353)),
+    );
+    let report = Ipv4 {
+        ttl: 1,
+        options: vec![0x94, 4, 0, 0],
+        ..group
+    };
     let igmp = [0x16, 0, 0x09, 0x04, 224, 0, 0, 251];
     let frame = report.frame(group_mac_v4(MDNS), a.mac, IPPROTO_IGMP, &igmp);
     list.floods("a group membership report", a, frame);
@@ -74,9 +91,19 @@ fn sources(list: &mut List) {
     }
     let ip = Ipv4::new(BLUE_C.ip4, Ipv4Addr::BROADCAST);
     let frame = ip.udp(MacAddr::BROADCAST, BLUE_A.mac, (4000, 5000));
-    list.drops("a broadcast from a neighbour's IPv4 address", &BLUE_A, frame, drop);
+    list.drops(
+        "a broadcast from a neighbour's IPv4 address",
+        &BLUE_A,
+        frame,
+        drop,
+    );
     let frame = Ipv4::new(RED_A.ip4, RED_D.ip4).udp(RED_D.mac, RED_A.mac, (4000, 5000));
-    list.switches("an address that another network has too", &RED_A, frame, &RED_D);
+    list.switches(
+        "an address that another network has too",
+        &RED_A,
+        frame,
+        &RED_D,
+    );
     let frame = Ipv4::new(BLUE_C.further_v4(), BLUE_A.ip4);
     let frame = frame.udp(BLUE_A.mac, BLUE_B.mac, (4000, 5000));
     list.drops("a second address from another port", &BLUE_B, frame, drop);
@@ -95,38 +122,78 @@ fn headers(list: &mut List) {
     ] {
         list.drops(name, a, with_byte(whole.clone(), 14, first), malformed);
     }
-    let says = |total| to_b(&Ipv4 { total: Some(total), ..a_to_b() });
+    let says = |total| {
+        to_b(&Ipv4 {
+            total: Some(total),
+            ..a_to_b()
+        })
+    };
     let length = u16::try_from(whole.len() - 14).unwrap_or(0);
     list.drops("IPv4 shorter than its header", a, says(19), malformed);
     list.drops("IPv4 of length 0", a, says(0), malformed);
     list.drops("IPv4 longer than the frame", a, says(length + 1), malformed);
     list.drops("IPv4 of length 65535", a, says(65_535), malformed);
     list.switches("IPv4 shorter than the frame", a, says(length - 1), b);
-    let options = Ipv4 { options: vec![1, 1, 1, 0], ..a_to_b() };
+    let options = Ipv4 {
+        options: vec![1, 1, 1, 0],
+        ..a_to_b()
+    };
     list.switches("IPv4 with options", a, to_b(&options), b);
-    let most = Ipv4 { options: vec![1; 40], ..a_to_b() };
+    let most = Ipv4 {
+        options: vec![1; 40],
+        ..a_to_b()
+    };
     list.switches("IPv4 with 40 bytes of options", a, to_b(&most), b);
-    let beyond = Ipv4 { total: Some(59), ..most };
-    list.drops("IPv4 options beyond its length", a, to_b(&beyond), malformed);
+    let beyond = Ipv4 {
+        total: Some(59),
+        ..most
+    };
+    list.drops(
+        "IPv4 options beyond its length",
+        a,
+        to_b(&beyond),
+        malformed,
+    );
     let bare = a_to_b().frame(b.mac, a.mac, 255, &[]);
     list.switches("IPv4 without a payload", a, bare.clone(), b);
-    list.drops("an IPv4 header one byte short", a, cut(bare, 33), DropReason::Truncated);
+    list.drops(
+        "an IPv4 header one byte short",
+        a,
+        cut(bare, 33),
+        DropReason::Truncated,
+    );
 }
 
 fn fragments(list: &mut List) {
     let (a, b) = (&BLUE_A, &BLUE_B);
     let truncated = DropReason::Truncated;
-    let at = |fragment| Ipv4 { fragment, ..a_to_b() };
+    let at = |fragment| Ipv4 {
+        fragment,
+        ..a_to_b()
+    };
     list.switches("a first IPv4 fragment", a, to_b(&at(MORE)), b);
     let later = at(MORE | 185).frame(b.mac, a.mac, IPPROTO_UDP, &[0, 68, 0, 67, 0, 0, 0, 0]);
     list.switches("a later IPv4 fragment that looks like DHCP", a, later, b);
     let last = at(185).frame(b.mac, a.mac, IPPROTO_UDP, &[1]);
     list.switches("a last IPv4 fragment of one byte", a, last, b);
-    let spoofed = Ipv4 { source: BLUE_C.ip4, ..at(185) };
+    let spoofed = Ipv4 {
+        source: BLUE_C.ip4,
+        ..at(185)
+    };
     let frame = spoofed.frame(b.mac, a.mac, IPPROTO_UDP, &[0; 8]);
-    list.drops("a later IPv4 fragment in a neighbour's name", a, frame, DropReason::SpoofedIp);
+    list.drops(
+        "a later IPv4 fragment in a neighbour's name",
+        a,
+        frame,
+        DropReason::SpoofedIp,
+    );
     let tiny = at(MORE).frame(b.mac, a.mac, IPPROTO_UDP, &[0, 68, 0]);
-    list.drops("a first IPv4 fragment without UDP ports", a, tiny, truncated);
+    list.drops(
+        "a first IPv4 fragment without UDP ports",
+        a,
+        tiny,
+        truncated,
+    );
     let none = a_to_b().frame(b.mac, a.mac, IPPROTO_UDP, &[]);
     list.drops("IPv4 UDP without a header", a, none, truncated);
 }
@@ -137,18 +204,44 @@ fn dhcp(list: &mut List) {
     let discover = Ipv4::new(Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST);
     let frame = discover.udp(MacAddr::BROADCAST, a.mac, (68, 67));
     list.drops("a DHCP discover", a, frame, drop);
-    list.drops("a DHCP request to a neighbour", a, a_to_b().udp(b.mac, a.mac, (68, 67)), drop);
-    list.drops("a DHCP offer", a, a_to_b().udp(b.mac, a.mac, (67, 68)), drop);
+    list.drops(
+        "a DHCP request to a neighbour",
+        a,
+        a_to_b().udp(b.mac, a.mac, (68, 67)),
+        drop,
+    );
+    list.drops(
+        "a DHCP offer",
+        a,
+        a_to_b().udp(b.mac, a.mac, (67, 68)),
+        drop,
+    );
     // RFC 2131 section 4.1 says where messages go, and clients listen on raw sockets for just that.
-    list.drops("a DHCP offer from another port", a, a_to_b().udp(b.mac, a.mac, (6767, 68)), drop);
+    list.drops(
+        "a DHCP offer from another port",
+        a,
+        a_to_b().udp(b.mac, a.mac, (6767, 68)),
+        drop,
+    );
     let relayed = a_to_b().udp(b.mac, a.mac, (67, 67));
     list.drops("a relayed DHCP message", a, relayed, drop);
-    let options = Ipv4 { options: vec![1; 8], ..a_to_b() };
+    let options = Ipv4 {
+        options: vec![1; 8],
+        ..a_to_b()
+    };
     let frame = options.udp(b.mac, a.mac, (67, 68));
     list.drops("a DHCP offer behind IPv4 options", a, frame, drop);
-    let first = Ipv4 { fragment: MORE, ..a_to_b() }.udp(b.mac, a.mac, (67, 68));
+    let first = Ipv4 {
+        fragment: MORE,
+        ..a_to_b()
+    }
+    .udp(b.mac, a.mac, (67, 68));
     list.drops("a DHCP offer in fragments", a, first, drop);
-    let spoofed = Ipv4 { source: BLUE_C.ip4, ..a_to_b() }.udp(b.mac, a.mac, (67, 68));
+    let spoofed = Ipv4 {
+        source: BLUE_C.ip4,
+        ..a_to_b()
+    }
+    .udp(b.mac, a.mac, (67, 68));
     list.drops("a DHCP offer in a neighbour's name", a, spoofed, drop);
     let from_68 = a_to_b().udp(b.mac, a.mac, (68, 5000));
     list.switches("UDP from port 68 to another", a, from_68, b);

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::addr::{GATEWAY_MAC, GATEWAY_V6, Ip16, MacAddr};
-use crate::endpoint::{
-    ENDPOINT_GATEWAY, ENDPOINT_NO_PEER, Endpoint, EndpointKey, FdbKey,
-};
+use crate::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_NO_PEER, Endpoint, EndpointKey, FdbKey};
 use crate::flood::{FLOOD_CHUNK, FloodKey, FloodPorts};
 use crate::policy::Tables;
 use crate::port::{PORT_ANY_IP, PORT_L3, PORT_MORE_IPS, Port, PortAddressKey};
@@ -103,7 +101,10 @@ pub static BLUE_C: Pod = Pod {
     mac: MacAddr([2, 0, 0, 0, 0x0b, 0x0c]),
     ip4: Ipv4Addr::new(10, 10, 0, 13),
     ip6: l2_v6(0x13),
-    further: &[IpAddr::V4(Ipv4Addr::new(10, 10, 0, 113)), IpAddr::V6(l2_v6(0x113))],
+    further: &[
+        IpAddr::V4(Ipv4Addr::new(10, 10, 0, 113)),
+        IpAddr::V6(l2_v6(0x113)),
+    ],
 };
 /// On [`RED`], with the addresses of [`BLUE_A`].
 pub static RED_A: Pod = Pod {
@@ -173,7 +174,10 @@ pub static GREEN_C: Pod = Pod {
     mac: MacAddr([2, 0, 0, 0, 0x0e, 0x0c]),
     ip4: Ipv4Addr::new(10, 20, 0, 13),
     ip6: l3_v6(0x13),
-    further: &[IpAddr::V4(Ipv4Addr::new(10, 20, 0, 113)), IpAddr::V6(l3_v6(0x113))],
+    further: &[
+        IpAddr::V4(Ipv4Addr::new(10, 20, 0, 113)),
+        IpAddr::V6(l3_v6(0x113)),
+    ],
 };
 /// On [`GREY`].
 pub static GREY_A: Pod = Pod {
@@ -203,8 +207,11 @@ pub static PODS: [&Pod; 11] = [
 ];
 
 /// The addresses of the virtual gateway on [`GREEN`].
-pub static GATEWAY_ON_GREEN: [IpAddr; 3] =
-    [IpAddr::V4(Ipv4Addr::new(10, 20, 0, 1)), IpAddr::V6(l3_v6(1)), IpAddr::V6(GATEWAY_V6)];
+pub static GATEWAY_ON_GREEN: [IpAddr; 3] = [
+    IpAddr::V4(Ipv4Addr::new(10, 20, 0, 1)),
+    IpAddr::V6(l3_v6(1)),
+    IpAddr::V6(GATEWAY_V6),
+];
 
 impl Pod {
     /// The value in `PORTS`.
@@ -262,7 +269,10 @@ impl Pod {
             return Vec::new();
         }
         let first = [self.ip4.into(), self.ip6.into(), self.link_local().into()];
-        first.into_iter().chain(self.further.iter().copied()).collect()
+        first
+            .into_iter()
+            .chain(self.further.iter().copied())
+            .collect()
     }
 }
 
@@ -308,31 +318,61 @@ impl World {
         };
         for pod in PODS {
             let ifindex = number(pod);
-            let endpoint = Endpoint { ifindex, ..pod.endpoint() };
+            let endpoint = Endpoint {
+                ifindex,
+                ..pod.endpoint()
+            };
             world.ports.insert(ifindex, pod.port());
             if pod.flags & PORT_L3 == 0 {
-                world.fdb.insert(FdbKey::new(pod.network, pod.mac), endpoint);
+                world
+                    .fdb
+                    .insert(FdbKey::new(pod.network, pod.mac), endpoint);
                 world.join(pod.network, ifindex);
             }
             for ip in pod.addresses() {
-                let key = EndpointKey { network: pod.network, ip: ip.into() };
+                let key = EndpointKey {
+                    network: pod.network,
+                    ip: ip.into(),
+                };
                 world.endpoints.insert(key, endpoint);
             }
             for ip in pod.further {
-                world.port_addresses.insert(PortAddressKey { ifindex, ip: (*ip).into() }, 1);
+                world.port_addresses.insert(
+                    PortAddressKey {
+                        ifindex,
+                        ip: (*ip).into(),
+                    },
+                    1,
+                );
             }
         }
         for ip in GATEWAY_ON_GREEN {
-            let gateway =
-                Endpoint { ifindex: 0, flags: ENDPOINT_GATEWAY, mac: GATEWAY_MAC, port_id: 0 };
-            world.endpoints.insert(EndpointKey { network: GREEN, ip: ip.into() }, gateway);
+            let gateway = Endpoint {
+                ifindex: 0,
+                flags: ENDPOINT_GATEWAY,
+                mac: GATEWAY_MAC,
+                port_id: 0,
+            };
+            world.endpoints.insert(
+                EndpointKey {
+                    network: GREEN,
+                    ip: ip.into(),
+                },
+                gateway,
+            );
         }
         world
     }
 
     fn join(&mut self, network: u32, ifindex: u32) {
-        let empty = FloodPorts { count: 0, ifindexes: [0; FLOOD_CHUNK] };
-        let ports = self.flood.entry(FloodKey { network, chunk: 0 }).or_insert(empty);
+        let empty = FloodPorts {
+            count: 0,
+            ifindexes: [0; FLOOD_CHUNK],
+        };
+        let ports = self
+            .flood
+            .entry(FloodKey { network, chunk: 0 })
+            .or_insert(empty);
         if let Some(free) = ports.ifindexes.iter_mut().find(|ifindex| **ifindex == 0) {
             *free = ifindex;
             ports.count += 1;
@@ -341,7 +381,10 @@ impl World {
 
     /// The tables as the port at `ifindex` may use them.
     pub fn seen_by(&self, ifindex: u32) -> View<'_> {
-        View { world: self, ifindex }
+        View {
+            world: self,
+            ifindex,
+        }
     }
 }
 
@@ -354,12 +397,18 @@ pub struct View<'a> {
 
 impl Tables for View<'_> {
     fn is_further_address(&self, ip: &Ip16) -> bool {
-        let key = PortAddressKey { ifindex: self.ifindex, ip: *ip };
+        let key = PortAddressKey {
+            ifindex: self.ifindex,
+            ip: *ip,
+        };
         self.world.port_addresses.contains_key(&key)
     }
 
     fn endpoint(&self, network: u32, ip: &Ip16) -> Option<Endpoint> {
-        self.world.endpoints.get(&EndpointKey { network, ip: *ip }).copied()
+        self.world
+            .endpoints
+            .get(&EndpointKey { network, ip: *ip })
+            .copied()
     }
 
     fn station(&self, network: u32, mac: MacAddr) -> Option<Endpoint> {

@@ -49,7 +49,8 @@ pub fn cleanup(options: &CleanupOptions) -> Result<(), Failure> {
     if let Ok(base) = bpffs::find(&places.bpffs) {
         let pins = PinDir::new(base);
         for path in pins.contents()? {
-            say(format!("pin {}", path.display()))?;
+            let path = path.strip_prefix(pins.base()).unwrap_or(&path);
+            say(format!("pin {}", places.bpffs.join(path).display()))?;
         }
         if !options.dry_run {
             pins.remove()?;

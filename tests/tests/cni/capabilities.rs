@@ -154,14 +154,16 @@ fn a_mac_that_cannot_be_had_is_refused() {
 fn a_parameterised_attachment_gets_what_it_asks_for() {
     let spec = "{macRequest: \"02:00:00:00:00:2b\", ipRequests: [10.10.0.43]}";
     let fixed = attachment("fixed", "blue", spec);
-    let node = tests::node!(Setup::default().file("fixed.yaml", &fixed));
+    let address = attachment("address", "blue", "{ipRequests: [10.10.0.43]}");
+    let setup = Setup::default().file("fixed.yaml", &fixed);
+    let node = tests::node!(setup.file("address.yaml", &address));
     let (pod, other) = (node.pod("a"), node.pod("b"));
     let port = pod.attach_conf(&parameterised(&node, "fixed"), "net1");
     assert_eq!(port.v4().to_string(), "10.10.0.43");
     assert_eq!(port.mac.to_string(), "02:00:00:00:00:2b");
     let plain = other.attach("blue", "net1");
     traffic::assert_reaches(&port, &plain);
-    let named = parameterised(&node, "default/fixed");
+    let named = parameterised(&node, "default/address");
     other.add_conf(&named, "net2").fails_with(101).names(&["10.10.0.43"]);
     let missing = parameterised(&node, "nowhere/fixed");
     other.add_conf(&missing, "net2").fails_with(7).names(&["nowhere"]);

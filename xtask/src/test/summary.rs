@@ -1,7 +1,6 @@
 //! Counting what libtest prints.
 
-use std::collections::BTreeMap;
-use std::fmt;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Passed, failed and skipped tests of one or more test binaries.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -10,6 +9,8 @@ pub(crate) struct Tally {
     pub(crate) failed: u64,
     /// Test name to the reason it gave.
     pub(crate) skipped: BTreeMap<String, String>,
+    /// Names of tests that passed, and did not say that they were skipped.
+    pub(crate) ran: BTreeSet<String>,
 }
 
 impl Tally {
@@ -18,18 +19,7 @@ impl Tally {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped.extend(other.skipped);
-    }
-}
-
-impl fmt::Display for Tally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} passed, {} failed, {} skipped",
-            self.passed,
-            self.failed,
-            self.skipped.len()
-        )
+        self.ran.extend(other.ran);
     }
 }
 
@@ -42,6 +32,8 @@ pub(crate) struct Reader {
     hidden: BTreeMap<String, String>,
     results: u64,
     inside_successes: bool,
+    /// Whose captured output follows, from `---- <name> stdout ----`.
+    current: String,
 }
 
 impl Reader {
@@ -49,10 +41,19 @@ impl Reader {
     pub(crate) fn line(&mut self, line: &str) -> bool {
         let line = line.trim_end();
         if let Some((name, reason)) = skip_line(line) {
+            let name = if name.is_empty() { &self.current } else { name };
             self.hidden.insert(name.to_owned(), reason.to_owned());
             return true;
         }
-        if let Some((name, reason)) = ignored_line(line) {
+        if let Some(name) = line
+            .strip_prefix("---- ")
+            .and_then(|rest| rest.strip_suffix(" stdout ----"))
+        {
+            name.clone_into(&mut self.current);
+        }
+        if let Some(name) = passed_line(line) {
+            self.tally.ran.insert(name.to_owned());
+        } else if let Some((name, reason)) = ignored_line(line) {
             self.tally
                 .skipped
                 .insert(name.to_owned(), reason.to_owned());
@@ -78,15 +79,29 @@ impl Reader {
     pub(crate) fn finish(mut self) -> Tally {
         let hidden = u64::try_from(self.hidden.len()).unwrap_or(u64::MAX);
         self.tally.passed = self.tally.passed.saturating_sub(hidden);
+        self.tally
+            .ran
+            .retain(|name| !self.hidden.contains_key(name));
         self.tally.skipped.extend(self.hidden);
         self.tally
     }
 }
 
-/// `SKIP <test name>: <reason>`, what a privileged test prints before it returns.
+/// `SKIP <test name>: <reason>`, what a privileged test prints before it returns; or without the
+/// name, which libtest's heading has.
 fn skip_line(line: &str) -> Option<(&str, &str)> {
-    let (name, reason) = line.strip_prefix("SKIP ")?.split_once(": ")?;
-    (!name.is_empty() && !name.contains(' ')).then_some((name, reason.trim()))
+    let (name, reason) = line.strip_prefix("SKIP")?.split_once(": ")?;
+    let name = if name.is_empty() {
+        name
+    } else {
+        name.strip_prefix(' ')?
+    };
+    (!name.contains(' ')).then_some((name, reason.trim()))
+}
+
+/// `test <name> ... ok`.
+fn passed_line(line: &str) -> Option<&str> {
+    line.strip_prefix("test ")?.strip_suffix(" ... ok")
 }
 
 /// `test <name> ... ignored` or `test <name> ... ignored, <reason>`.
@@ -117,6 +132,25 @@ mod tests {
         (reader.finish(), shown)
     }
 
+    fn sum(tally: &Tally) -> String {
+        let Tally {
+            passed,
+            failed,
+            skipped,
+            ..
+        } = tally;
+        format!(
+            "{passed} passed, {failed} failed, {} skipped",
+            skipped.len()
+        )
+    }
+
+    #[test]
+    fn a_passed_test_ran_unless_it_said_otherwise() {
+        let (tally, _) = read("test a ... ok\ntest b ... ok\nSKIP b: needs tcx\n");
+        assert_eq!(tally.ran.iter().collect::<Vec<_>>(), ["a"]);
+    }
+
     #[test]
     fn results_of_several_binaries_add_up() {
         let (tally, _) = read(
@@ -124,7 +158,7 @@ mod tests {
              test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\
              test result: ok. 40 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out; finished in 1.20s\n",
         );
-        assert_eq!(tally.to_string(), "41 passed, 1 failed, 0 skipped");
+        assert_eq!(sum(&tally), "41 passed, 1 failed, 0 skipped");
     }
 
     #[test]
@@ -133,7 +167,7 @@ mod tests {
             "SKIP cni::s2_add::x: needs tcx\n\
              test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n",
         );
-        assert_eq!(tally.to_string(), "2 passed, 0 failed, 1 skipped");
+        assert_eq!(sum(&tally), "2 passed, 0 failed, 1 skipped");
         assert_eq!(tally.skipped["cni::s2_add::x"], "needs tcx");
     }
 
@@ -144,7 +178,17 @@ mod tests {
              test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n\
              SKIP a::b: no go\n",
         );
-        assert_eq!(tally.to_string(), "0 passed, 0 failed, 1 skipped");
+        assert_eq!(sum(&tally), "0 passed, 0 failed, 1 skipped");
+    }
+
+    #[test]
+    fn a_skip_without_a_name_belongs_to_the_test_whose_output_it_is() {
+        let (tally, _) = read(
+            "test a::b ... ok\nsuccesses:\n\n---- a::b stdout ----\nSKIP: needs root\n\n\
+             test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n",
+        );
+        assert_eq!(sum(&tally), "0 passed, 0 failed, 1 skipped");
+        assert_eq!(tally.skipped["a::b"], "needs root");
     }
 
     #[test]
@@ -153,7 +197,7 @@ mod tests {
             "test slow ... ignored, takes an hour\ntest src/lib.rs - x (line 3) ... ignored\n\
              test result: ok. 0 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out\n",
         );
-        assert_eq!(tally.to_string(), "0 passed, 0 failed, 2 skipped");
+        assert_eq!(sum(&tally), "0 passed, 0 failed, 2 skipped");
         assert_eq!(tally.skipped["slow"], "takes an hour");
         assert_eq!(tally.skipped["src/lib.rs - x (line 3)"], "ignored");
     }

@@ -1,8 +1,8 @@
 //! What happens around the policy: interfaces that are no ports, storm control, missing programs,
 //! samples.
 
-use agent_common::cases::{BLUE, BLUE_A, BLUE_B, Case, GREEN_A, PODS, World, build};
 use agent_common::addr::MacAddr;
+use agent_common::cases::{BLUE, BLUE_A, BLUE_B, Case, GREEN_A, PODS, World, build};
 use agent_common::counter::Count;
 use agent_common::drop::DropReason;
 use agent_common::event::EVENT_HEAD;
@@ -21,7 +21,9 @@ fn open(scratch: &Scratch, world: &World) -> Datapath {
 
 fn case(name: &str) -> Case {
     let all = agent_common::cases::all();
-    all.into_iter().find(|case| case.name == name).expect("a case of this name")
+    all.into_iter()
+        .find(|case| case.name == name)
+        .expect("a case of this name")
 }
 
 fn broadcast() -> Vec<u8> {
@@ -32,14 +34,23 @@ fn broadcast() -> Vec<u8> {
 fn an_interface_that_is_no_port_gets_nothing_through() {
     scene(|scratch| {
         let mut datapath = open(scratch, &World::new());
-        for name in ["UDP", "a broadcast", "who has a neighbour's address", "UDP, L3"] {
+        for name in [
+            "UDP",
+            "a broadcast",
+            "who has a neighbour's address",
+            "UDP, L3",
+        ] {
             assert_eq!(run(&datapath, &case(name).frame).verdict, SHOT, "{name}");
         }
         let drops = datapath.counters().drops().expect("drops");
         assert!(
             matches!(
                 drops[..],
-                [DropCount { network: 0, reason: DropReason::NoPort, count: Count { packets: 4, .. } }]
+                [DropCount {
+                    network: 0,
+                    reason: DropReason::NoPort,
+                    count: Count { packets: 4, .. }
+                }]
             ),
             "{drops:?}"
         );
@@ -52,11 +63,23 @@ fn a_port_floods_its_burst_and_then_storm_control_holds_it() {
         let mut datapath = open(scratch, &World::with_pod_at(&BLUE_A, LOOPBACK));
         let frame = broadcast();
         let tries = u32::try_from(STORM_BURST).expect("a burst") * 3;
-        let trial = Trial { frame: &frame, repeat: tries };
-        datapath.try_frame(&trial).expect("a frame that a test may be");
+        let trial = Trial {
+            frame: &frame,
+            repeat: tries,
+        };
+        datapath
+            .try_frame(&trial)
+            .expect("a frame that a test may be");
         let counters = datapath.counters();
-        let flooded = counters.port(BLUE_A.port_id).expect("counters").flooded.packets;
-        let held = counters.total_drops(DropReason::Storm).expect("drops").packets;
+        let flooded = counters
+            .port(BLUE_A.port_id)
+            .expect("counters")
+            .flooded
+            .packets;
+        let held = counters
+            .total_drops(DropReason::Storm)
+            .expect("drops")
+            .packets;
         assert_eq!(flooded + held, u64::from(tries));
         assert!(flooded >= STORM_BURST, "{flooded}");
         assert!(held > 0, "{flooded} of {tries} were flooded");
@@ -65,8 +88,18 @@ fn a_port_floods_its_burst_and_then_storm_control_holds_it() {
         fill(&mut datapath, &World::with_pod_at(&BLUE_B, LOOPBACK));
         let frame = build::ethernet(MacAddr::BROADCAST, BLUE_B.mac, 0x88b5, &[0; 46]);
         run(&datapath, &frame);
-        let flooded = datapath.counters().port(BLUE_B.port_id).expect("counters").flooded;
-        assert_eq!(flooded, Count { packets: 1, bytes: 60 });
+        let flooded = datapath
+            .counters()
+            .port(BLUE_B.port_id)
+            .expect("counters")
+            .flooded;
+        assert_eq!(
+            flooded,
+            Count {
+                packets: 1,
+                bytes: 60
+            }
+        );
     });
 }
 
@@ -75,7 +108,9 @@ fn without_its_flooding_and_answering_programs_the_port_drops_and_says_so() {
     scene(|scratch| {
         let mut datapath = open(scratch, &World::with_pod_at(&BLUE_A, LOOPBACK));
         let path = scratch.generation().join("jump-1");
-        let pinned = MapData::from_pin(path).and_then(Map::from_map_data).expect("a jump table");
+        let pinned = MapData::from_pin(path)
+            .and_then(Map::from_map_data)
+            .expect("a jump table");
         let mut jump = ProgramArray::try_from(pinned).expect("a jump table");
         for slot in [JUMP_FLOOD, JUMP_ANSWER] {
             jump.clear_index(&slot).expect("a slot");
@@ -86,7 +121,10 @@ fn without_its_flooding_and_answering_programs_the_port_drops_and_says_so() {
             assert_eq!((result.verdict, &result.frame), (SHOT, frame));
         }
         let drops = datapath.counters().drops().expect("drops");
-        let reasons: Vec<_> = drops.iter().map(|drop| (drop.reason, drop.count.packets)).collect();
+        let reasons: Vec<_> = drops
+            .iter()
+            .map(|drop| (drop.reason, drop.count.packets))
+            .collect();
         assert_eq!(reasons, [(DropReason::NoProgram, 2)]);
         assert_eq!(run(&datapath, &case("UDP").frame).verdict, REDIRECT);
     });
@@ -100,17 +138,28 @@ fn a_dropped_packet_leaves_a_sample_and_others_of_its_kind_do_not_follow_at_once
         assert!(datapath.events().is_err(), "the ring can be taken once");
         assert_eq!(events.next_sample(), None);
         let spoofed = case("a neighbour's IPv4 address").frame;
-        let trial = Trial { frame: &spoofed, repeat: 100 };
-        datapath.try_frame(&trial).expect("a frame that a test may be");
+        let trial = Trial {
+            frame: &spoofed,
+            repeat: 100,
+        };
+        datapath
+            .try_frame(&trial)
+            .expect("a frame that a test may be");
         let sample = events.next_sample().expect("a sample");
         assert_eq!((sample.ifindex, sample.network), (LOOPBACK, BLUE));
-        assert_eq!(DropReason::from_number(sample.reason), Some(DropReason::SpoofedIp));
+        assert_eq!(
+            DropReason::from_number(sample.reason),
+            Some(DropReason::SpoofedIp)
+        );
         assert_eq!(usize::try_from(sample.length), Ok(spoofed.len()));
         let kept = spoofed.len().min(EVENT_HEAD);
         let head = usize::try_from(sample.head_length).expect("a length");
         assert!(head <= kept && head >= 42, "{head}");
         assert_eq!(&sample.head[..head], &spoofed[..head]);
-        assert!(sample.head[head..].iter().all(|byte| *byte == 0), "bytes of no packet");
+        assert!(
+            sample.head[head..].iter().all(|byte| *byte == 0),
+            "bytes of no packet"
+        );
         let mut more = 0;
         while events.next_sample().is_some() {
             more += 1;
@@ -124,7 +173,10 @@ fn a_dropped_packet_leaves_a_sample_and_others_of_its_kind_do_not_follow_at_once
         assert_eq!(sample.length, 41);
         let head = usize::try_from(sample.head_length).expect("a length");
         assert_eq!(&sample.head[..head], &short[..head]);
-        assert!(sample.head[head..].iter().all(|byte| *byte == 0), "bytes of no packet");
+        assert!(
+            sample.head[head..].iter().all(|byte| *byte == 0),
+            "bytes of no packet"
+        );
     });
 }
 
@@ -138,14 +190,35 @@ fn counters_of_a_port_are_zeroed_alone_and_those_of_a_network_forgotten_alone() 
         run(&datapath, &case("no IPv4 address, L3").frame);
         let counters = datapath.counters();
         counters.reset_port(BLUE_A.port_id).expect("counters");
-        assert_eq!(counters.port(BLUE_A.port_id).expect("counters"), <_>::default());
-        assert_eq!(counters.port(BLUE_B.port_id).expect("counters").to_pod.packets, 1);
+        assert_eq!(
+            counters.port(BLUE_A.port_id).expect("counters"),
+            <_>::default()
+        );
+        assert_eq!(
+            counters
+                .port(BLUE_B.port_id)
+                .expect("counters")
+                .to_pod
+                .packets,
+            1
+        );
         counters.forget_network(BLUE).expect("drops");
-        counters.forget_network(BLUE).expect("nothing to forget is forgotten");
+        counters
+            .forget_network(BLUE)
+            .expect("nothing to forget is forgotten");
         let drops = counters.drops().expect("drops");
-        assert!(drops.iter().all(|drop| drop.network == GREEN_A.network), "{drops:?}");
+        assert!(
+            drops.iter().all(|drop| drop.network == GREEN_A.network),
+            "{drops:?}"
+        );
         assert_eq!(drops.len(), 1);
-        assert_eq!(counters.total_drops(DropReason::SpoofedIp).expect("drops").packets, 2);
+        assert_eq!(
+            counters
+                .total_drops(DropReason::SpoofedIp)
+                .expect("drops")
+                .packets,
+            2
+        );
         assert!(counters.port(u16::MAX).is_err(), "there are fewer ports");
         assert!(PODS.len() > 2);
     });

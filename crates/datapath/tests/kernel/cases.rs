@@ -27,7 +27,10 @@ impl Counted {
         let by_network = counters.drops().expect("drops by network");
         Self {
             ports: PODS.iter().map(|pod| (pod.name, port(pod))).collect(),
-            drops: DropReason::ALL.iter().map(|reason| (*reason, total(*reason))).collect(),
+            drops: DropReason::ALL
+                .iter()
+                .map(|reason| (*reason, total(*reason)))
+                .collect(),
             network_drops: by_network
                 .into_iter()
                 .map(|drop| ((drop.network, drop.reason), drop.count))
@@ -41,21 +44,33 @@ impl Counted {
         let length = case.frame.len();
         let output = case.output.as_ref().map_or(0, Vec::len);
         let mut port = |pod: &Pod, change: fn(&mut PortCounters) -> &mut Count, bytes| {
-            add(change(next.ports.get_mut(pod.name).expect("a pod of the world")), bytes);
+            add(
+                change(next.ports.get_mut(pod.name).expect("a pod of the world")),
+                bytes,
+            );
         };
         let sender = case.sender;
         match case.decision {
             Decision::Drop(reason) => {
                 port(sender, |port| &mut port.dropped, length);
                 add(next.drops.entry(reason).or_default(), length);
-                add(next.network_drops.entry((sender.network, reason)).or_default(), length);
+                add(
+                    next.network_drops
+                        .entry((sender.network, reason))
+                        .or_default(),
+                    length,
+                );
             }
             Decision::Ignore => port(sender, |port| &mut port.from_pod, length),
             Decision::Flood => port(sender, |port| &mut port.flooded, length),
             Decision::Switch(to) | Decision::Route(to, _) => {
                 port(sender, |port| &mut port.from_pod, length);
                 let found = PODS.iter().find(|pod| pod.port_id == to.port_id);
-                port(found.expect("a pod of the world"), |port| &mut port.to_pod, output);
+                port(
+                    found.expect("a pod of the world"),
+                    |port| &mut port.to_pod,
+                    output,
+                );
             }
             Decision::ArpReply(_) | Decision::NdReply(_) | Decision::EchoReply(..) => {
                 port(sender, |port| &mut port.from_pod, length);
@@ -78,36 +93,54 @@ fn add(count: &mut Count, bytes: usize) {
 fn compare(datapath: &mut Datapath, case: &Case) -> Result<Vec<String>, &'static str> {
     let before = Counted::read(datapath);
     let Some(result) = try_run(datapath, &case.frame) else {
-        assert!(case.may_be_refused_by_test_run(), "{} cannot be run", case.name);
+        assert!(
+            case.may_be_refused_by_test_run(),
+            "{} cannot be run",
+            case.name
+        );
         return Err("this kernel tests no frame without a whole IP header");
     };
     let after = Counted::read(datapath);
     let mut wrong = Vec::new();
-    let delivered =
-        !matches!(case.decision, Decision::Drop(_) | Decision::Ignore | Decision::Flood);
+    let delivered = !matches!(
+        case.decision,
+        Decision::Drop(_) | Decision::Ignore | Decision::Flood
+    );
     let verdict = if delivered { REDIRECT } else { SHOT };
     if result.verdict != verdict {
         wrong.push(format!("verdict {}, not {verdict}", result.verdict));
     }
     let frame = case.output.as_ref().unwrap_or(&case.frame);
     if result.frame != *frame {
-        wrong.push(format!("frame\n    {:02x?}\nnot {frame:02x?}", result.frame));
+        wrong.push(format!(
+            "frame\n    {:02x?}\nnot {frame:02x?}",
+            result.frame
+        ));
     }
     let expected = before.after(case);
     if after != expected {
         for (name, counters) in &after.ports {
             if expected.ports.get(name) != Some(counters) {
-                wrong.push(format!("{name} {counters:?}, not {:?}", expected.ports.get(name)));
+                wrong.push(format!(
+                    "{name} {counters:?}, not {:?}",
+                    expected.ports.get(name)
+                ));
             }
         }
         for (reason, count) in &after.drops {
             if expected.drops.get(reason) != Some(count) {
-                wrong.push(format!("{reason} {count:?}, not {:?}", expected.drops.get(reason)));
+                wrong.push(format!(
+                    "{reason} {count:?}, not {:?}",
+                    expected.drops.get(reason)
+                ));
             }
         }
         wrong.push("counters".to_owned());
     }
-    Ok(wrong.into_iter().map(|line| format!("{}: {line}", case.name)).collect())
+    Ok(wrong
+        .into_iter()
+        .map(|line| format!("{}: {line}", case.name))
+        .collect())
 }
 
 #[test]
@@ -119,14 +152,18 @@ fn the_kernel_decides_every_case_as_the_table_says() {
         for sender in PODS {
             fill(&mut datapath, &World::with_pod_at(sender, LOOPBACK));
             for case in all.iter().filter(|case| *case.sender == *sender) {
-                let result =
-                    case.beyond_test_run().map_or_else(|| compare(&mut datapath, case), Err);
+                let result = case
+                    .beyond_test_run()
+                    .map_or_else(|| compare(&mut datapath, case), Err);
                 match result {
                     Ok(lines) => {
                         wrong.extend(lines);
                         ran += 1;
                     }
-                    Err(reason) => beyond.entry(reason).or_insert_with(Vec::new).push(case.name),
+                    Err(reason) => beyond
+                        .entry(reason)
+                        .or_insert_with(Vec::new)
+                        .push(case.name),
                 }
             }
         }
@@ -136,7 +173,12 @@ fn the_kernel_decides_every_case_as_the_table_says() {
         let left_out: usize = beyond.values().map(Vec::len).sum();
         assert_eq!(ran + left_out, all.len());
         assert!(left_out <= 12, "{left_out} cases are not run");
-        assert!(wrong.is_empty(), "{} of {ran} cases\n{}", wrong.len(), wrong.join("\n"));
+        assert!(
+            wrong.is_empty(),
+            "{} of {ran} cases\n{}",
+            wrong.len(),
+            wrong.join("\n")
+        );
         println!("{ran} cases");
     });
 }
@@ -158,8 +200,10 @@ fn no_frame_cut_short_gets_farther_in_the_kernel_than_in_the_library() {
             "UDP over IPv6, L3",
         ]
         .into();
-        let all: Vec<_> =
-            cases::all().into_iter().filter(|case| chosen.contains(case.name)).collect();
+        let all: Vec<_> = cases::all()
+            .into_iter()
+            .filter(|case| chosen.contains(case.name))
+            .collect();
         assert_eq!(all.len(), chosen.len());
         for case in all {
             let world = World::with_pod_at(case.sender, LOOPBACK);
@@ -168,16 +212,25 @@ fn no_frame_cut_short_gets_farther_in_the_kernel_than_in_the_library() {
             for length in 14..case.frame.len() {
                 let mut shorter = case.clone();
                 shorter.frame.truncate(length);
-                let decision =
-                    agent_common::policy::decide(&shorter, &case.sender.port(), &tables);
+                let decision = agent_common::policy::decide(&shorter, &case.sender.port(), &tables);
                 let Some(result) = try_run(&datapath, &shorter.frame) else {
-                    assert!(shorter.may_be_refused_by_test_run(), "{} cut to {length}", case.name);
+                    assert!(
+                        shorter.may_be_refused_by_test_run(),
+                        "{} cut to {length}",
+                        case.name
+                    );
                     continue;
                 };
-                let stays =
-                    matches!(decision, Decision::Drop(_) | Decision::Ignore | Decision::Flood);
+                let stays = matches!(
+                    decision,
+                    Decision::Drop(_) | Decision::Ignore | Decision::Flood
+                );
                 let expected = if stays { SHOT } else { REDIRECT };
-                assert_eq!(result.verdict, expected, "{} cut to {length}: {decision:?}", case.name);
+                assert_eq!(
+                    result.verdict, expected,
+                    "{} cut to {length}: {decision:?}",
+                    case.name
+                );
             }
         }
     });

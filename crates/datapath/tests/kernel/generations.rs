@@ -1,7 +1,6 @@
 //! Opening again, opening with another layout, and refusing what somebody else has pinned.
 
 use std::fs;
-use std::path::Path;
 
 use agent_common::cases::{BLUE_A, BLUE_B, RED_A, World};
 use agent_common::drop::DropReason;
@@ -10,13 +9,23 @@ use datapath::{Datapath, DatapathError};
 
 use super::scratch::{LOOPBACK, REDIRECT, Scratch, entries, fill, name, run, scene};
 
+/// What agents before this one and after it may count on.
+const PUBLISHED: &str = include_str!("../../../../agent-common/tests/abi.txt");
+
 fn frame(name: &str) -> Vec<u8> {
     let all = agent_common::cases::all();
-    all.into_iter().find(|case| case.name == name).expect("a case of this name").frame
+    all.into_iter()
+        .find(|case| case.name == name)
+        .expect("a case of this name")
+        .frame
 }
 
 fn spoofed(datapath: &mut Datapath) -> u64 {
-    datapath.counters().total_drops(DropReason::SpoofedIp).expect("drops").packets
+    datapath
+        .counters()
+        .total_drops(DropReason::SpoofedIp)
+        .expect("drops")
+        .packets
 }
 
 #[test]
@@ -26,7 +35,11 @@ fn opening_again_adopts_the_maps_with_what_they_hold() {
         let mut first = Datapath::open(&scratch.options()).expect("programs that load");
         assert!(!first.adopted());
         fill(&mut first, &world);
-        first.activate().expect("a flip").remove().expect("nothing to remove");
+        first
+            .activate()
+            .expect("a flip")
+            .remove()
+            .expect("nothing to remove");
         run(&first, &frame("UDP"));
         run(&first, &frame("a neighbour's IPv4 address"));
         let generation = scratch.generation();
@@ -42,10 +55,18 @@ fn opening_again_adopts_the_maps_with_what_they_hold() {
         assert_eq!(run(&second, &frame("UDP")).verdict, REDIRECT);
         // The programs that run keep their jump table until they do not run any more.
         assert_eq!(Scratch::jumps(&generation), ["jump-1", "jump-2"]);
-        second.activate().expect("a flip").remove().expect("pins that can be removed");
+        second
+            .activate()
+            .expect("a flip")
+            .remove()
+            .expect("pins that can be removed");
         assert_eq!(Scratch::jumps(&generation), ["jump-2"]);
         assert_eq!(run(&second, &frame("a broadcast")).verdict, 2);
-        let flooded = second.counters().port(BLUE_A.port_id).expect("counters").flooded;
+        let flooded = second
+            .counters()
+            .port(BLUE_A.port_id)
+            .expect("counters")
+            .flooded;
         assert_eq!(flooded.packets, 1);
     });
 }
@@ -56,7 +77,11 @@ fn another_size_makes_new_maps_that_inherit_the_counters() {
         let world = World::with_pod_at(&BLUE_A, LOOPBACK);
         let mut first = Datapath::open(&scratch.options()).expect("programs that load");
         fill(&mut first, &world);
-        first.activate().expect("a flip").remove().expect("nothing to remove");
+        first
+            .activate()
+            .expect("a flip")
+            .remove()
+            .expect("nothing to remove");
         for _ in 0..3 {
             run(&first, &frame("a neighbour's IPv4 address"));
         }
@@ -69,14 +94,25 @@ fn another_size_makes_new_maps_that_inherit_the_counters() {
         assert_eq!(second.tables().dump().expect("tables"), <_>::default());
         assert_eq!(spoofed(&mut second), 3);
         let counters = second.counters().port(BLUE_A.port_id).expect("counters");
-        assert_eq!((counters.dropped.packets, counters.from_pod.packets), (3, 1));
+        assert_eq!(
+            (counters.dropped.packets, counters.from_pod.packets),
+            (3, 1)
+        );
         let by_network = second.counters().drops().expect("drops");
         assert!(by_network.iter().any(|drop| {
             drop.reason == DropReason::SpoofedIp && drop.network == BLUE_A.network
         }));
         fill(&mut second, &world);
-        assert_eq!(scratch.generations().len(), 2, "the older maps are there until the flip");
-        second.activate().expect("a flip").remove().expect("pins that can be removed");
+        assert_eq!(
+            scratch.generations().len(),
+            2,
+            "the older maps are there until the flip"
+        );
+        second
+            .activate()
+            .expect("a flip")
+            .remove()
+            .expect("pins that can be removed");
         assert!(!older.exists(), "{} is left", older.display());
         assert_ne!(scratch.generation(), older);
         assert_eq!(run(&second, &frame("UDP")).verdict, REDIRECT);
@@ -100,7 +136,10 @@ fn a_pinned_map_of_another_shape_is_refused_by_its_path() {
             }
             fs::remove_file(&place).expect("a pin");
         }
-        assert!(Datapath::open(&scratch.options()).is_ok(), "what is gone is made anew");
+        assert!(
+            Datapath::open(&scratch.options()).is_ok(),
+            "what is gone is made anew"
+        );
     });
 }
 
@@ -126,12 +165,19 @@ fn a_full_table_says_which_and_how_large_and_still_takes_what_it_has() {
         ports.insert(11, BLUE_A.port()).expect("room");
         ports.insert(12, BLUE_B.port()).expect("room");
         match ports.insert(21, RED_A.port()) {
-            Err(error @ DatapathError::MapFull { name: "PORTS", max_entries: 2 }) => {
+            Err(
+                error @ DatapathError::MapFull {
+                    name: "PORTS",
+                    max_entries: 2,
+                },
+            ) => {
                 assert!(error.to_string().contains("--max-ports"), "{error}");
             }
             other => unreachable!("a third port of two: {other:?}"),
         }
-        ports.insert(12, RED_A.port()).expect("the place of an entry is its own");
+        ports
+            .insert(12, RED_A.port())
+            .expect("the place of an entry is its own");
         ports.remove(&11).expect("an entry");
         ports.remove(&11).expect("what is gone can be removed");
         ports.insert(21, RED_A.port()).expect("room again");
@@ -150,7 +196,10 @@ fn applying_a_world_leaves_that_world_and_nothing_else() {
             assert_eq!(datapath.tables().dump().expect("tables"), entries(world));
         }
         let all = datapath.tables().dump().expect("tables");
-        datapath.tables().apply(&all, &<_>::default()).expect("tables");
+        datapath
+            .tables()
+            .apply(&all, &<_>::default())
+            .expect("tables");
         assert_eq!(datapath.tables().dump().expect("tables"), <_>::default());
     });
 }
@@ -159,12 +208,20 @@ fn applying_a_world_leaves_that_world_and_nothing_else() {
 fn the_maps_in_the_kernel_have_the_published_layout() {
     scene(|scratch| {
         drop(Datapath::open(&scratch.options()).expect("programs that load"));
-        let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../agent-common/tests/abi.txt");
-        let published = fs::read_to_string(published).expect("the published layout");
         let mut count = 0;
-        for line in published.lines() {
+        for line in PUBLISHED.lines() {
             let words: Vec<_> = line.split(' ').collect();
-            let ["map", map, kind, "key", key, "value", value, "entries", entries] = words[..]
+            let [
+                "map",
+                map,
+                kind,
+                "key",
+                key,
+                "value",
+                value,
+                "entries",
+                entries,
+            ] = words[..]
             else {
                 continue;
             };
@@ -173,9 +230,15 @@ fn the_maps_in_the_kernel_have_the_published_layout() {
                 "JUMP" => scratch.generation().join("jump-1"),
                 _ => scratch.generation().join(map),
             };
-            let info = MapData::from_pin(&path).and_then(|map| map.info()).expect("a pinned map");
+            let info = MapData::from_pin(&path)
+                .and_then(|map| map.info())
+                .expect("a pinned map");
             let sizes = [info.key_size(), info.value_size(), info.max_entries()];
-            assert_eq!(sizes.map(|size| size.to_string()), [key, value, entries], "{map}");
+            assert_eq!(
+                sizes.map(|size| size.to_string()),
+                [key, value, entries],
+                "{map}"
+            );
             let number = match kind {
                 "hash" => 1,
                 "array" => 2,
@@ -185,7 +248,11 @@ fn the_maps_in_the_kernel_have_the_published_layout() {
                 "ringbuf" => 27,
                 other => unreachable!("{other} is no map type of ours"),
             };
-            assert_eq!(info.map_type().map(|kind| kind as u32).ok(), Some(number), "{map}");
+            assert_eq!(
+                info.map_type().map(|kind| kind as u32).ok(),
+                Some(number),
+                "{map}"
+            );
             count += 1;
         }
         let pins = scratch.pins().contents().expect("pins");

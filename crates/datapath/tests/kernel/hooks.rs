@@ -1,6 +1,8 @@
 //! The dispatcher, what it calls, and where it is attached.
 
 use std::env;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use agent_common::cases::{BLUE_A, World};
 use agent_common::drop::DropReason;
@@ -12,12 +14,18 @@ use super::scratch::{LOOPBACK, REDIRECT, SHOT, Scratch, fill, scene};
 /// What the dispatcher on an interface makes of a frame.
 fn dispatch(scratch: &Scratch) -> u32 {
     let all = agent_common::cases::all();
-    let case = all.into_iter().find(|case| case.name == "UDP").expect("a case of this name");
+    let case = all
+        .into_iter()
+        .find(|case| case.name == "UDP")
+        .expect("a case of this name");
     let path = scratch.path.join("root").join("d_pod");
     let dispatcher = SchedClassifier::from_pin(path).expect("a pinned program");
     let mut options = TestRunOptions::new();
     options.data_in = Some(&case.frame);
-    dispatcher.test_run(options).expect("a frame that a test may be").return_value
+    dispatcher
+        .test_run(options)
+        .expect("a frame that a test may be")
+        .return_value
 }
 
 #[test]
@@ -27,9 +35,18 @@ fn the_dispatcher_drops_and_counts_until_programs_are_activated_behind_it() {
         fill(&mut datapath, &World::with_pod_at(&BLUE_A, LOOPBACK));
         assert_eq!(dispatch(scratch), SHOT);
         let drops = datapath.counters().drops().expect("drops");
-        let [miss] = drops[..] else { unreachable!("one drop was counted, not {drops:?}") };
-        assert_eq!((miss.reason, miss.count.packets), (DropReason::NoProgram, 1));
-        datapath.activate().expect("a flip").remove().expect("nothing to remove");
+        let [miss] = drops[..] else {
+            unreachable!("one drop was counted, not {drops:?}")
+        };
+        assert_eq!(
+            (miss.reason, miss.count.packets),
+            (DropReason::NoProgram, 1)
+        );
+        datapath
+            .activate()
+            .expect("a flip")
+            .remove()
+            .expect("nothing to remove");
         assert_eq!(dispatch(scratch), REDIRECT);
     });
 }
@@ -39,7 +56,11 @@ fn activation_flips_the_dispatcher_from_old_maps_to_new_ones() {
     scene(|scratch| {
         let mut older = Datapath::open(&scratch.options()).expect("programs that load");
         fill(&mut older, &World::with_pod_at(&BLUE_A, LOOPBACK));
-        older.activate().expect("a flip").remove().expect("nothing to remove");
+        older
+            .activate()
+            .expect("a flip")
+            .remove()
+            .expect("nothing to remove");
         let mut newer = Datapath::open(&scratch.with_ports(64)).expect("programs that load");
         assert_eq!(dispatch(scratch), REDIRECT, "opening touches no packet");
         let retired = newer.activate().expect("a flip");
@@ -58,7 +79,11 @@ fn programs_keep_running_when_their_agent_is_gone() {
     scene(|scratch| {
         let mut datapath = Datapath::open(&scratch.options()).expect("programs that load");
         fill(&mut datapath, &World::with_pod_at(&BLUE_A, LOOPBACK));
-        datapath.activate().expect("a flip").remove().expect("nothing to remove");
+        datapath
+            .activate()
+            .expect("a flip")
+            .remove()
+            .expect("nothing to remove");
         drop(datapath);
         assert_eq!(dispatch(scratch), REDIRECT);
         // An agent that starts and dies before it is ready changes nothing.
@@ -68,26 +93,49 @@ fn programs_keep_running_when_their_agent_is_gone() {
 }
 
 #[test]
-fn an_attached_interface_has_the_dispatcher_and_a_pin_where_the_kernel_has_links() {
+fn an_attached_interface_has_a_filter_and_a_second_attachment_finds_it() {
     scene(|scratch| {
         let datapath = Datapath::open(&scratch.options()).expect("programs that load");
         let hook = datapath.hook();
-        assert_ne!(hook.is_attached("lo").expect("an interface"), Some(true));
-        hook.attach("lo", LOOPBACK).expect("a hook");
-        let linked = scratch.pins().linked().expect("pins");
-        match hook.kind() {
-            Some(HookKind::Tcx) => {
-                assert_eq!(linked, [LOOPBACK]);
-                assert_eq!(hook.is_attached("lo").expect("an interface"), Some(true));
-                hook.forget(LOOPBACK).expect("a pin");
-                assert_eq!(hook.is_attached("lo").expect("an interface"), Some(false));
-                hook.attach("lo", LOOPBACK).expect("a hook again");
-                assert_eq!(scratch.pins().linked().expect("pins"), [LOOPBACK]);
+        assert!(hook.attach("lo").expect("a hook"), "it was there before");
+        assert!(!hook.attach("lo").expect("a hook"), "it is there twice");
+        assert_eq!(hook.kind(LOOPBACK), HookKind::Clsact);
+        assert!(scratch.pins().linked().expect("pins").is_empty());
+        assert!(hook.tcx_programs("lo").expect("an interface").is_empty());
+    });
+}
+
+#[test]
+fn a_promoted_interface_has_a_pinned_link_where_the_kernel_has_links() {
+    scene(|scratch| {
+        let datapath = Datapath::open(&scratch.options()).expect("programs that load");
+        let hook = datapath.hook();
+        hook.attach("lo").expect("a hook");
+        if hook.promote("lo", LOOPBACK).expect("a link or none") {
+            let dispatcher = hook.dispatcher_id().expect("a pinned program");
+            assert_eq!(hook.kind(LOOPBACK), HookKind::Tcx);
+            assert_eq!(scratch.pins().linked().expect("pins"), [LOOPBACK]);
+            assert_eq!(hook.tcx_programs("lo").expect("an interface"), [dispatcher]);
+            hook.forget(LOOPBACK).expect("a pin");
+            // The kernel detaches a link whose last pin is gone when it gets to it.
+            let soon = Instant::now() + Duration::from_secs(10);
+            while !hook.tcx_programs("lo").expect("an interface").is_empty() {
+                assert!(
+                    Instant::now() < soon,
+                    "the program is attached without its pin"
+                );
+                thread::yield_now();
             }
-            Some(HookKind::Clsact) => assert!(linked.is_empty(), "{linked:?}"),
-            None => unreachable!("an attachment finds out how"),
+            assert!(hook.promote("lo", LOOPBACK).expect("a link again"));
+        } else {
+            println!("this kernel has no TCX");
+            assert!(
+                !hook.promote("lo", LOOPBACK).expect("none"),
+                "it has it now"
+            );
         }
         hook.forget(LOOPBACK).expect("what is there or not");
+        assert_eq!(hook.kind(LOOPBACK), HookKind::Clsact);
         assert!(scratch.pins().linked().expect("pins").is_empty());
     });
 }
@@ -96,11 +144,15 @@ fn an_attached_interface_has_the_dispatcher_and_a_pin_where_the_kernel_has_links
 fn an_interface_that_is_not_there_cannot_be_attached() {
     scene(|scratch| {
         let datapath = Datapath::open(&scratch.options()).expect("programs that load");
-        match datapath.hook().attach("nowhere0", 4242) {
-            Err(DatapathError::Attach { interface, .. } | DatapathError::Clsact { interface, .. }) => {
-                assert_eq!(interface, "nowhere0");
+        let hook = datapath.hook();
+        for result in [hook.attach("nowhere0"), hook.promote("nowhere0", 4242)] {
+            match result {
+                Err(
+                    DatapathError::Attach { interface, .. }
+                    | DatapathError::Clsact { interface, .. },
+                ) => assert_eq!(interface, "nowhere0"),
+                other => unreachable!("attached to nothing: {other:?}"),
             }
-            other => unreachable!("attached to nothing: {other:?}"),
         }
         assert!(scratch.pins().linked().expect("pins").is_empty());
     });
@@ -110,14 +162,29 @@ fn an_interface_that_is_not_there_cannot_be_attached() {
 fn every_pin_is_listed_and_removing_them_leaves_nothing() {
     scene(|scratch| {
         let mut datapath = Datapath::open(&scratch.options()).expect("programs that load");
-        datapath.activate().expect("a flip").remove().expect("nothing to remove");
-        datapath.hook().attach("lo", LOOPBACK).expect("a hook");
+        datapath
+            .activate()
+            .expect("a flip")
+            .remove()
+            .expect("nothing to remove");
+        datapath.hook().attach("lo").expect("a hook");
+        datapath
+            .hook()
+            .promote("lo", LOOPBACK)
+            .expect("a link or none");
         let pins = scratch.pins();
         let contents = pins.contents().expect("pins");
         for pin in ["root/ROOT", "root/ROOT_MISSES", "root/d_pod"] {
-            assert!(contents.contains(&scratch.path.join(pin)), "{pin} of {contents:?}");
+            assert!(
+                contents.contains(&scratch.path.join(pin)),
+                "{pin} of {contents:?}"
+            );
         }
-        assert!(contents.iter().all(|path| path.starts_with(&scratch.path) && path.exists()));
+        assert!(
+            contents
+                .iter()
+                .all(|path| path.starts_with(&scratch.path) && path.exists())
+        );
         pins.remove().expect("pins that can be removed");
         assert!(!scratch.path.exists());
         assert!(pins.contents().expect("nothing").is_empty());

@@ -43,7 +43,10 @@ impl Scratch {
     }
 
     pub(crate) fn with_ports(&self, max_ports: u16) -> Options {
-        Options { max_ports, ..self.options() }
+        Options {
+            max_ports,
+            ..self.options()
+        }
     }
 
     pub(crate) fn pins(&self) -> PinDir {
@@ -68,8 +71,9 @@ impl Scratch {
     /// Names of the jump tables in a directory.
     pub(crate) fn jumps(generation: &Path) -> Vec<String> {
         let entries = std::fs::read_dir(generation).expect("the map directory");
-        let mut names: Vec<_> =
-            entries.map(|entry| name(&entry.expect("an entry").path())).collect();
+        let mut names: Vec<_> = entries
+            .map(|entry| name(&entry.expect("an entry").path()))
+            .collect();
         names.retain(|name| name.starts_with("jump-"));
         names.sort();
         names
@@ -77,7 +81,9 @@ impl Scratch {
 }
 
 pub(crate) fn name(path: &Path) -> String {
-    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    path.file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default()
 }
 
 /// The path with a BPF file system under it: one that is there, or one mounted now, which stays.
@@ -99,15 +105,21 @@ pub(crate) fn scene(test: impl FnOnce(&Scratch) + Send) {
         return;
     }
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let wanted =
-        PathBuf::from(format!("/sys/fs/bpf/podnet-datapath-test-{}-{number}", process::id()));
-    let scratch = Scratch { path: on_bpffs(&wanted) };
+    let wanted = PathBuf::from(format!(
+        "/sys/fs/bpf/podnet-datapath-test-{}-{number}",
+        process::id()
+    ));
+    let scratch = Scratch {
+        path: on_bpffs(&wanted),
+    };
     if let Err(DatapathError::NoObject) = Datapath::open(&scratch.options()) {
         println!("SKIP: needs the eBPF object (PODNET_EBPF_OBJECT at build time)");
         return;
     }
     drop(scratch);
-    let scratch = Scratch { path: on_bpffs(&wanted) };
+    let scratch = Scratch {
+        path: on_bpffs(&wanted),
+    };
     let netns = Netns::create().expect("a network namespace");
     netns.run_in(|| test(&scratch)).expect("entered");
 }
@@ -126,7 +138,10 @@ pub(crate) fn entries(world: &World) -> Entries {
 /// Fills the tables with a world, whatever they held.
 pub(crate) fn fill(datapath: &mut Datapath, world: &World) {
     let old = datapath.tables().dump().expect("tables that can be read");
-    datapath.tables().apply(&old, &entries(world)).expect("tables with room");
+    datapath
+        .tables()
+        .apply(&old, &entries(world))
+        .expect("tables with room");
 }
 
 /// Runs a frame once.
