@@ -63,6 +63,7 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
     skb.clear_mark();
     if done && skb.send_back() {
         if let Some(port) = port {
+            maps::count_port(port.port_id, PortCounter::FromPod, 1, skb.length() as u32);
             maps::count_port(port.port_id, PortCounter::ToPod, 1, skb.length() as u32);
         }
         return Verdict::Redirected;

@@ -50,10 +50,10 @@ fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
         }
         Decision::Switch(endpoint) => deliver(skb, port, &endpoint),
         Decision::Route(endpoint, family) => route(skb, port, &endpoint, family),
-        Decision::ArpReply(mac) => return refuse(answer(skb, port, Answer::Arp(mac))),
-        Decision::NdReply(mac) => return refuse(answer(skb, port, Answer::Nd(mac))),
+        Decision::ArpReply(mac) => return refuse(answer(skb, Answer::Arp(mac))),
+        Decision::NdReply(mac) => return refuse(answer(skb, Answer::Nd(mac))),
         Decision::EchoReply(family, at) => {
-            return refuse(answer(skb, port, Answer::Echo(family, at)));
+            return refuse(answer(skb, Answer::Echo(family, at)));
         }
     };
     if done { Ok(Verdict::Redirected) } else { refuse(DropReason::Undeliverable) }
@@ -67,8 +67,7 @@ fn count(skb: &Skb<'_>, port: &Port) {
 /// Answers are rare and large: they have a program, and so a stack, of their own.
 /// Returns only when that program is missing.
 #[inline(always)]
-fn answer(skb: &Skb<'_>, port: &Port, answer: Answer) -> DropReason {
-    count(skb, port);
+fn answer(skb: &Skb<'_>, answer: Answer) -> DropReason {
     skb.set_cursor(answer.pack());
     maps::jump(skb, JUMP_ANSWER);
     DropReason::NoProgram
@@ -76,14 +75,17 @@ fn answer(skb: &Skb<'_>, port: &Port, answer: Answer) -> DropReason {
 
 #[inline(always)]
 fn deliver(skb: &Skb<'_>, port: &Port, to: &Endpoint) -> bool {
-    count(skb, port);
-    maps::count_port(to.port_id, PortCounter::ToPod, skb.segments(), skb.length() as u32);
     skb.clear_mark();
-    if to.flags & ENDPOINT_NO_PEER != 0 {
+    let sent = if to.flags & ENDPOINT_NO_PEER != 0 {
         skb.send(to.ifindex)
     } else {
         skb.send_to_peer(to.ifindex)
+    };
+    if sent {
+        count(skb, port);
+        maps::count_port(to.port_id, PortCounter::ToPod, skb.segments(), skb.length() as u32);
     }
+    sent
 }
 
 #[inline(always)]

@@ -80,7 +80,9 @@ type Served = Result<(Value, Option<Attachment>), AgentError>;
 async fn dispatch(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>) -> Served {
     let invocation = request.invocation()?;
     let conf = request.conf()?;
-    if !node.is_ready() {
+    if command_waits(request.command) {
+        node.until_ready().await?;
+    } else if !node.is_ready() {
         return Err(AgentError::NotReady { what: "starting" });
     }
     match &invocation.call {
@@ -110,6 +112,11 @@ async fn dispatch(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>) 
         // The plugin answers this one itself.
         Call::Version => Ok((Value::Null, None)),
     }
+}
+
+/// `STATUS` is asked to find out whether one has to wait.
+const fn command_waits(command: Command) -> bool {
+    !matches!(command, Command::Status)
 }
 
 fn require(netns: Option<Netns>, path: &str) -> Result<Netns, AgentError> {

@@ -1,13 +1,15 @@
 //! The node: everything that requests share.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use cni_spec::{AttachmentKey, ContainerId};
 use datapath::Hook;
 use netdev::Netlink;
 use store::{Batch, Store, Table};
+use tokio::sync::watch;
 
 use crate::error::AgentError;
 use crate::ledger::Ledger;
@@ -16,6 +18,9 @@ use crate::ports::Promotions;
 use crate::reconcile::Reconciler;
 use crate::record::Attachment;
 use crate::world::Current;
+
+/// How long a request waits for start-up to be over.
+pub const START_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What requests share.
 #[derive(Debug)]
@@ -41,7 +46,7 @@ pub struct Node {
     /// Requests so far, to find their log lines.
     pub requests: AtomicU64,
     /// Start-up is over.
-    pub ready: AtomicBool,
+    ready: watch::Sender<bool>,
     /// The last audit found this many live ports damaged.
     pub impaired: AtomicUsize,
     /// One lock a container: requests of one wait for each other, those of others do not.
@@ -91,7 +96,7 @@ impl Node {
             tables: parts.tables,
             metrics: parts.metrics,
             requests: AtomicU64::new(0),
-            ready: AtomicBool::new(false),
+            ready: watch::Sender::new(false),
             impaired: AtomicUsize::new(0),
             locks: Mutex::default(),
         })
@@ -115,7 +120,26 @@ impl Node {
 
     /// True when requests can be served.
     pub fn is_ready(&self) -> bool {
-        self.ready.load(Ordering::Acquire)
+        *self.ready.borrow()
+    }
+
+    /// Says whether requests can be served.
+    pub fn set_ready(&self, ready: bool) {
+        self.ready.send_replace(ready);
+    }
+
+    /// Waits until requests can be served: a restart takes a moment, and a runtime that is told to
+    /// try again waits much longer.
+    ///
+    /// # Errors
+    /// [`AgentError::NotReady`] after [`START_PATIENCE`].
+    pub async fn until_ready(&self) -> Result<(), AgentError> {
+        let mut ready = self.ready.subscribe();
+        let waited = tokio::time::timeout(START_PATIENCE, ready.wait_for(|ready| *ready)).await;
+        match waited {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(AgentError::NotReady { what: "starting" }),
+        }
     }
 
     /// Brings the tables of a network up to the ledger.

@@ -105,18 +105,24 @@ impl Node {
     pub async fn recover(self: &Arc<Self>, pins: &PinDir) -> Result<(), AgentError> {
         let survey = self.survey().await?;
         let mut known = BTreeSet::new();
-        let mut remove = Vec::new();
+        let (mut remove, mut broken) = (Vec::new(), Vec::new());
         for entry in self.ledger().entries() {
             let record = &entry.record;
             known.insert(record.host.name.clone());
             if record.state != State::Added || is_dead(record, &survey) {
                 remove.push(record.key.clone());
+            } else if !is_linked(record, &survey) {
+                broken.push(record.key.clone());
             }
         }
         let records: Vec<Attachment> = {
             let mut ledger = self.ledger();
             for key in &remove {
                 ledger.set_state(key, State::Deleting, false);
+            }
+            for key in &broken {
+                // The pod is there and its link is not: CHECK says so, and DEL is still to come.
+                ledger.set_state(key, State::Added, false);
             }
             ledger.entries().filter(|entry| entry.live).map(|entry| entry.record.clone()).collect()
         };
@@ -169,7 +175,7 @@ impl Node {
     /// TCX link.
     async fn repair(&self, record: &Attachment, survey: &Survey) -> Result<(), AgentError> {
         let host = &record.host;
-        if survey.ours.get(&host.name).is_none_or(|link| link.ifindex != host.ifindex) {
+        if !is_linked(record, survey) {
             return Ok(());
         }
         if !self.is_attached(host).await? {
@@ -260,11 +266,12 @@ impl Node {
 /// True when neither the link nor the pod's namespace is there any more: nobody will ever use the
 /// attachment. With the namespace there, the runtime is still to say `DEL`.
 fn is_dead(record: &Attachment, survey: &Survey) -> bool {
-    let linked = survey
-        .ours
-        .get(&record.host.name)
-        .is_some_and(|link| link.ifindex == record.host.ifindex);
-    !linked && !is_alive(record)
+    !is_linked(record, survey) && !is_alive(record)
+}
+
+fn is_linked(record: &Attachment, survey: &Survey) -> bool {
+    let link = survey.ours.get(&record.host.name);
+    link.is_some_and(|link| link.ifindex == record.host.ifindex)
 }
 
 fn is_alive(record: &Attachment) -> bool {

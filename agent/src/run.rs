@@ -3,7 +3,6 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use agent_common::drop::DropReason;
 use datapath::{Datapath, DatapathError, Events, Options, PinDir, Sample, bpffs};
@@ -113,7 +112,7 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
     let pages = tokio::spawn(admin::serve(Arc::clone(&node), http, stopping));
     log_samples(Arc::clone(&node), events).map_err(|source| RunError::Runtime { source })?;
     node.recover(&pins).await?;
-    node.ready.store(true, Ordering::Release);
+    node.set_ready(true);
     tracing::info!(
         node = node.name, attachments = node.ledger().len(),
         socket = %options.places.socket.display(), admin = %options.admin, "ready",
@@ -125,7 +124,7 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
         why = background(&node, &options) => Some(why),
     };
     tracing::info!("stopping; the datapath goes on forwarding");
-    node.ready.store(false, Ordering::Release);
+    node.set_ready(false);
     // Nobody can be left to hear it only if all tasks are gone already.
     let _ = stop.send(true);
     for task in [requests.await.err(), pages.await.err()].into_iter().flatten() {

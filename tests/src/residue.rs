@@ -22,8 +22,8 @@ const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
 pub fn bpffs() -> PathBuf {
     static MOUNTING: Mutex<()> = Mutex::new(());
     let _guard = MOUNTING.lock();
-    let mounted = rustix::fs::statfs(BPFFS)
-        .is_ok_and(|stat| u64::try_from(stat.f_type) == Ok(BPF_FS_MAGIC));
+    let mounted =
+        rustix::fs::statfs(BPFFS).is_ok_and(|stat| u64::try_from(stat.f_type) == Ok(BPF_FS_MAGIC));
     if !mounted {
         mount("bpf", BPFFS, "bpf", MountFlags::empty(), c"mode=0700")
             .expect("a BPF file system on /sys/fs/bpf");
@@ -42,7 +42,11 @@ pub fn assert_none(node: &Node) {
             left.push(format!("link {} ({:?})", link.name, link.alias));
         }
     }
-    for path in [node.bpffs().to_owned(), node.path("state"), node.path("run")] {
+    for path in [
+        node.bpffs().to_owned(),
+        node.path("state"),
+        node.path("run"),
+    ] {
         files(&path, &mut left);
     }
     if node.bpffs().exists() {
@@ -75,7 +79,11 @@ pub fn links_of_pod(netns: &Netns) -> Vec<String> {
 
 /// Endpoints that are not a network's own gateway.
 pub fn endpoints_of_pods(endpoints: Vec<Value>) -> Vec<Value> {
-    let is_pod = |endpoint: &Value| endpoint["container"].as_str().is_some_and(|id| !id.is_empty());
+    let is_pod = |endpoint: &Value| {
+        endpoint["container"]
+            .as_str()
+            .is_some_and(|id| !id.is_empty())
+    };
     endpoints.into_iter().filter(is_pod).collect()
 }
 

@@ -21,6 +21,21 @@ pub fn skip(test: &str, reason: &str) {
     }
 }
 
+/// True, and said, when the kernel has no TCX links (6.6).
+pub fn without_tcx(test: &str) -> bool {
+    let name = rustix::system::uname();
+    let release = name.release().to_string_lossy().into_owned();
+    let mut numbers = release
+        .split(['.', '-'])
+        .map(|part| part.parse().unwrap_or(0));
+    let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let missing = version < (6, 6);
+    if missing {
+        skip(test, "needs TCX links (6.6)");
+    }
+    missing
+}
+
 /// True, and said, when the caller is not root.
 pub fn without_root(test: &str) -> bool {
     let root = rustix::process::geteuid().is_root();

@@ -56,8 +56,13 @@ impl Tap {
 
     fn open(protocol: Protocol) -> Self {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, Some(protocol))
-            .expect("a packet socket (CAP_NET_RAW)");
+        let socket = socket_with(
+            AddressFamily::PACKET,
+            SocketType::RAW,
+            flags,
+            Some(protocol),
+        )
+        .expect("a packet socket (CAP_NET_RAW)");
         sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER).expect("a larger buffer");
         Self { socket }
     }

@@ -43,7 +43,10 @@ pub fn udp_round_trip(a: &Port, from: IpAddr, b: &Port, to: IpAddr) -> io::Resul
 /// The kernel's.
 pub fn tcp_round_trip(a: &Port, b: &Port, to: IpAddr, bytes: usize) -> io::Result<()> {
     let inside = "the pod's namespace can be entered";
-    let listener = b.netns.run_in(|| TcpListener::bind((to, 0))).expect(inside)?;
+    let listener = b
+        .netns
+        .run_in(|| TcpListener::bind((to, 0)))
+        .expect(inside)?;
     let target = listener.local_addr()?;
     thread::scope(|scope| {
         let echo = scope.spawn(move || -> io::Result<()> {
@@ -53,7 +56,9 @@ pub fn tcp_round_trip(a: &Port, b: &Port, to: IpAddr, bytes: usize) -> io::Resul
             stream.read_exact(&mut received)?;
             stream.write_all(&received)
         });
-        let connected = a.netns.run_in(|| TcpStream::connect_timeout(&target, PATIENCE));
+        let connected = a
+            .netns
+            .run_in(|| TcpStream::connect_timeout(&target, PATIENCE));
         let exchange = connected.expect(inside).and_then(|mut stream| {
             stream.set_read_timeout(Some(PATIENCE))?;
             let sent: Vec<u8> = (0..=u8::MAX).cycle().take(bytes).collect();

@@ -8,7 +8,7 @@ mod crash {
     fn setup() -> Setup {
         // Two addresses: one that leaks is missed at once.
         let tiny = Network::l2("tiny", &["10.3.0.0/30"]);
-        Setup::default().network(&tiny).args(&["--warm-ports", "2"])
+        Setup::default().network(&tiny)
     }
 
     fn conf(node: &Node) -> Value {
@@ -22,7 +22,12 @@ mod crash {
         let held = node.attachments();
         assert!(held.len() <= 1, "{held:?}");
         let linked = pod.links() == ["net1"];
-        assert_eq!(linked, held.len() == 1, "record {held:?}, links {:?}", pod.links());
+        assert_eq!(
+            linked,
+            held.len() == 1,
+            "record {held:?}, links {:?}",
+            pod.links()
+        );
         let used: Vec<_> = node
             .links()
             .into_iter()
@@ -55,7 +60,10 @@ mod crash {
         let there = assert_agreement(&node, &pod);
         if outcome.success {
             // The runtime has the result: it must be true.
-            assert!(there, "{point}: the runtime was told of an attachment that is not there");
+            assert!(
+                there,
+                "{point}: the runtime was told of an attachment that is not there"
+            );
             pod.check("tiny", "net1", &outcome.result()).silent();
         } else {
             // The runtime does not know; what it is told says that a DEL cleans up.

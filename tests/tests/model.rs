@@ -13,8 +13,13 @@ mod model {
 
     const THREADS: u64 = 4;
     const CALLS: usize = 125;
-    const NETWORKS: [&str; 4] = ["blue", "red", "green", "small"];
+    /// Interfaces, each with the networks it is attached to: a pod that is twice on one routed
+    /// network has two routes to one gateway, which is another test's subject.
     const IFNAMES: [&str; 2] = ["net1", "net2"];
+    const NETWORKS: [[&str; 4]; 2] = [
+        ["blue", "red", "green", "small"],
+        ["blue", "red", "blue", "small"],
+    ];
 
     /// xorshift64*: repeatable, and good enough to choose calls.
     struct Dice(u64);
@@ -59,13 +64,18 @@ mod model {
             }
         }
 
+        fn network(&mut self, ifname: &str) -> &'static str {
+            let index = usize::from(ifname == IFNAMES[1]);
+            self.dice.one_of::<&str>(&NETWORKS[index])
+        }
+
         fn key(&self, pod: usize, ifname: &str, network: &str) -> (String, String, String) {
             let container = self.pods[pod].container().to_owned();
             (container, ifname.to_owned(), network.to_owned())
         }
 
         fn add(&mut self, pod: usize, ifname: &'static str) {
-            let network = *self.dice.one_of(&NETWORKS);
+            let network = self.network(ifname);
             self.calls.push(format!("ADD {pod}/{ifname} {network}"));
             let key = self.key(pod, ifname, network);
             let held = self.live.get(&(pod, ifname)).cloned();
@@ -93,11 +103,20 @@ mod model {
         fn del(&mut self, pod: usize, ifname: &'static str) {
             let held = self.live.remove(&(pod, ifname));
             // A DEL for what is not there must succeed too; whatever network it names.
-            let network = held.as_ref().map_or_else(|| *self.dice.one_of(&NETWORKS), |(n, _)| n);
+            let network = match &held {
+                Some((network, _)) => network,
+                None => self.network(ifname),
+            };
             self.calls.push(format!("DEL {pod}/{ifname} {network}"));
             let with_netns = self.dice.below(2) == 0;
-            let call = self.pods[pod].call("DEL", ifname).conf(&self.node.conf(network));
-            let call = if with_netns { call } else { call.env("CNI_NETNS", "") };
+            let call = self.pods[pod]
+                .call("DEL", ifname)
+                .conf(&self.node.conf(network));
+            let call = if with_netns {
+                call
+            } else {
+                call.env("CNI_NETNS", "")
+            };
             call.run().silent();
             assert!(!self.pods[pod].links().iter().any(|link| link == ifname));
             let key = self.key(pod, ifname, network);
@@ -123,7 +142,11 @@ mod model {
             let gone = victim.map(|(pod, ifname)| self.key(pod, ifname, network));
             let known: Vec<_> = {
                 let known = self.known.lock().expect("no panic");
-                known.iter().filter(|key| Some(*key) != gone.as_ref()).cloned().collect()
+                known
+                    .iter()
+                    .filter(|key| Some(*key) != gone.as_ref())
+                    .cloned()
+                    .collect()
             };
             // What others add from here on is not in the list, so their pods are named whole.
             let mut valid: Vec<(&str, &str)> = known

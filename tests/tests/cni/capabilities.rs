@@ -24,7 +24,9 @@ fn add_caps_uppercase_keys() {
         "bandwidth": {"IngressRate": 1000000, "IngressBurst": 4294967295_u64,
                       "EgressRate": 0, "EgressBurst": 0},
     });
-    pod.add_conf(&conf, "net1").fails_with(2).names(&["bandwidth"]);
+    pod.add_conf(&conf, "net1")
+        .fails_with(2)
+        .names(&["bandwidth"]);
     node.assert_empty();
 }
 
@@ -77,7 +79,10 @@ fn older_ways_to_ask_for_an_address_work() {
     let call = pod.call("ADD", "net1").conf(&conf);
     let call = call.env("CNI_ARGS", "IP=10.10.0.60");
     let result = call.run().result().to_string();
-    assert!(result.contains("10.10.0.61/24"), "args beat CNI_ARGS: {result}");
+    assert!(
+        result.contains("10.10.0.61/24"),
+        "args beat CNI_ARGS: {result}"
+    );
     pod.detach("blue", "net1");
     node.assert_empty();
 }
@@ -103,9 +108,13 @@ fn a_rate_is_refused_with_a_clear_error() {
     let pod = node.pod("a");
     let mut conf = node.conf("blue");
     conf["runtimeConfig"] = json!({"bandwidth": {"egressRate": 1000000, "egressBurst": 1000}});
-    pod.add_conf(&conf, "net1").fails_with(2).names(&["bandwidth"]);
+    pod.add_conf(&conf, "net1")
+        .fails_with(2)
+        .names(&["bandwidth"]);
     let conf = parameterised(&node, "fast");
-    pod.add_conf(&conf, "net1").fails_with(2).names(&["ingressRate"]);
+    pod.add_conf(&conf, "net1")
+        .fails_with(2)
+        .names(&["ingressRate"]);
     assert!(pod.links().is_empty());
     node.assert_empty();
 }
@@ -133,7 +142,12 @@ fn a_mac_that_cannot_be_had_is_refused() {
     let node = tests::node!();
     let (pod, other) = (node.pod("a"), node.pod("b"));
     let mut conf = node.conf("blue");
-    for mac in ["01:00:5e:00:00:01", "00:00:00:00:00:00", "ff:ff:ff:ff:ff:ff", "x"] {
+    for mac in [
+        "01:00:5e:00:00:01",
+        "00:00:00:00:00:00",
+        "ff:ff:ff:ff:ff:ff",
+        "x",
+    ] {
         conf["runtimeConfig"] = json!({"mac": mac});
         pod.add_conf(&conf, "net1").fails_with(7).names(&["mac"]);
     }
@@ -164,9 +178,15 @@ fn a_parameterised_attachment_gets_what_it_asks_for() {
     let plain = other.attach("blue", "net1");
     traffic::assert_reaches(&port, &plain);
     let named = parameterised(&node, "default/address");
-    other.add_conf(&named, "net2").fails_with(101).names(&["10.10.0.43"]);
+    other
+        .add_conf(&named, "net2")
+        .fails_with(101)
+        .names(&["10.10.0.43"]);
     let missing = parameterised(&node, "nowhere/fixed");
-    other.add_conf(&missing, "net2").fails_with(7).names(&["nowhere"]);
+    other
+        .add_conf(&missing, "net2")
+        .fails_with(7)
+        .names(&["nowhere"]);
     pod.detach("fixed", "net1");
     other.detach("blue", "net1");
     node.assert_empty();

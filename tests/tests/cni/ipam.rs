@@ -70,7 +70,9 @@ fn a_held_address_is_code_101() {
     let (a, b) = (node.pod("a"), node.pod("b"));
     let conf = asking(&node, "blue", &["10.10.0.42", "fd10:10::42"]);
     a.attach_conf(&conf, "net1");
-    b.add_conf(&conf, "net1").fails_with(101).names(&["10.10.0.42"]);
+    b.add_conf(&conf, "net1")
+        .fails_with(101)
+        .names(&["10.10.0.42"]);
     assert!(b.links().is_empty());
     // Of another network it is another address.
     let port = b.attach_conf(&asking(&node, "red", &["10.10.0.42"]), "net1");
@@ -180,7 +182,11 @@ fn several_addresses_of_a_family_all_work() {
     let peer = b.attach("blue", "net1");
     assert_eq!(port.ips.len(), 4);
     for (ip, _) in &port.ips {
-        let there = if ip.is_ipv4() { peer.v4().into() } else { peer.v6().into() };
+        let there = if ip.is_ipv4() {
+            peer.v4().into()
+        } else {
+            peer.v6().into()
+        };
         let done = traffic::udp_round_trip(&port, *ip, &peer, there);
         assert!(done.is_ok(), "from {ip}: {done:?}");
         let done = traffic::udp_round_trip(&peer, there, &port, *ip);

@@ -79,7 +79,9 @@ fn add_parallel_100_containers() {
             })
             .collect();
         let joined = threads.into_iter().map(thread::ScopedJoinHandle::join);
-        joined.flat_map(|owned| owned.expect("no ADD fails")).collect()
+        joined
+            .flat_map(|owned| owned.expect("no ADD fails"))
+            .collect()
     });
     let ips: BTreeSet<_> = owned.iter().flat_map(|(ips, _)| ips.clone()).collect();
     let macs: BTreeSet<_> = owned.iter().map(|(_, mac)| mac.clone()).collect();

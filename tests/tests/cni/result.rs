@@ -10,7 +10,9 @@ fn result_in(node: &Node, version: Option<&str>) -> (Value, String) {
     match version {
         Some(version) => conf["cniVersion"] = version.into(),
         None => {
-            conf.as_object_mut().expect("an object").remove("cniVersion");
+            conf.as_object_mut()
+                .expect("an object")
+                .remove("cniVersion");
         }
     }
     conf["isDefaultGateway"] = true.into();
@@ -147,7 +149,10 @@ fn there_is_no_default_route_unless_asked_for() {
     let pod = node.pod("a");
     for network in ["blue", "green"] {
         let port = pod.attach(network, "net1");
-        let default = port.routes().into_iter().find(|route| route.prefix_len == 0);
+        let default = port
+            .routes()
+            .into_iter()
+            .find(|route| route.prefix_len == 0);
         assert!(default.is_none(), "{network}: {default:?}");
         pod.detach(network, "net1");
     }

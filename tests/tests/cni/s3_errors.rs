@@ -31,7 +31,9 @@ fn add_stdin_garbage_code6() {
 fn add_no_name_code7() {
     let node = tests::node!();
     for name in [json!(null), json!(""), json!("-a"), json!("a/b"), json!(7)] {
-        add_changed(&node, "name", name).fails_with(7).names(&["name"]);
+        add_changed(&node, "name", name)
+            .fails_with(7)
+            .names(&["name"]);
     }
     node.assert_empty();
 }
@@ -85,7 +87,8 @@ fn a_configuration_must_name_exactly_one_network() {
     let node = tests::node!();
     add_changed(&node, "podNetwork", json!(null)).fails_with(7);
     let both = add_changed(&node, "podNetworkAttachment", json!("fast"));
-    both.fails_with(7).names(&["podNetworkAttachment", "podNetwork"]);
+    both.fails_with(7)
+        .names(&["podNetworkAttachment", "podNetwork"]);
     node.assert_empty();
 }
 

@@ -51,7 +51,9 @@ fn add_iface_exists_err() {
     let pod = node.pod("a");
     let mut pod_links = pod.netlink();
     let mine = VethSpec::new("net1", "other");
-    let pair = pod_links.create_veth(&mine).expect("a link of the pod's own");
+    let pair = pod_links
+        .create_veth(&mine)
+        .expect("a link of the pod's own");
     let failure = pod.add("blue", "net1").fails_with(111);
     failure.names(&["net1"]);
     let mut links = pod.links();
@@ -133,7 +135,9 @@ fn add_prevresult_passthrough() {
         assert!(interfaces.iter().any(|i| i["name"] == name), "{result}");
     }
     let owner = |ip: &Value| {
-        let index = ip["interface"].as_u64().and_then(|i| usize::try_from(i).ok());
+        let index = ip["interface"]
+            .as_u64()
+            .and_then(|i| usize::try_from(i).ok());
         let interface = index.and_then(|index| interfaces.get(index));
         interface.map(|interface| interface["name"].clone())
     };
@@ -141,7 +145,11 @@ fn add_prevresult_passthrough() {
     assert_eq!(kept.and_then(owner), Some("eth0".into()), "{result}");
     let ours = ips.iter().filter(|ip| owner(ip) == Some("net1".into()));
     assert_eq!(ours.count(), 2, "{result}");
-    assert!(list("routes").iter().any(|route| route["gw"] == "10.88.0.1"));
+    assert!(
+        list("routes")
+            .iter()
+            .any(|route| route["gw"] == "10.88.0.1")
+    );
     assert_eq!(result["dns"]["nameservers"], json!(["10.96.0.10"]));
     pod.call("DEL", "net1").conf(&conf).run().silent();
     node.assert_empty();
@@ -155,7 +163,10 @@ fn a_netns_path_is_repeated_as_given() {
     let pod = node.pod("a");
     let link = node.path("link");
     std::os::unix::fs::symlink(pod.path(), &link).expect("a symbolic link");
-    let call = pod.call("ADD", "net1").conf(&node.conf("blue")).netns(&link);
+    let call = pod
+        .call("ADD", "net1")
+        .conf(&node.conf("blue"))
+        .netns(&link);
     let result = call.run().result();
     let sandbox = result["interfaces"][0]["sandbox"].as_str();
     assert_eq!(sandbox, link.to_str());
@@ -171,8 +182,17 @@ fn a_path_that_is_no_netns_is_refused() {
     let file = node.path("file");
     std::fs::write(&file, "").expect("a file");
     let conf = node.conf("blue");
-    for path in [file.as_path(), "/proc/self/ns/mnt".as_ref(), "/nonexistent".as_ref()] {
-        let failure = pod.call("ADD", "net1").conf(&conf).netns(path).run().error();
+    for path in [
+        file.as_path(),
+        "/proc/self/ns/mnt".as_ref(),
+        "/nonexistent".as_ref(),
+    ] {
+        let failure = pod
+            .call("ADD", "net1")
+            .conf(&conf)
+            .netns(path)
+            .run()
+            .error();
         assert!([4, 8].contains(&failure.code), "{failure:?}");
         failure.names(&["CNI_NETNS"]);
     }
@@ -196,6 +216,64 @@ fn a_pod_can_be_on_several_networks() {
     a.detach("green", "net2");
     b.detach("green", "net2");
     b.detach("blue", "net1");
+    node.assert_empty();
+}
+
+/// One pod twice on the same network: two ports like any others.
+#[test]
+fn a_pod_can_be_on_one_l2_network_twice() {
+    on_one_network_twice("blue");
+}
+
+/// As above on a routed network, where both interfaces have the same gateway.
+#[test]
+fn a_pod_can_be_on_one_l3_network_twice() {
+    on_one_network_twice("green");
+}
+
+fn on_one_network_twice(network: &str) {
+    let node = tests::node!();
+    let (pod, peer) = (node.pod("a"), node.pod("b"));
+    let (one, two) = (pod.attach(network, "net1"), pod.attach(network, "net2"));
+    assert_ne!(one.ips, two.ips);
+    assert_ne!(one.mac, two.mac);
+    let other = peer.attach(network, "net1");
+    traffic::assert_reaches(&one, &other);
+    for (port, ifname) in [(&one, "net1"), (&two, "net2")] {
+        pod.check(network, ifname, &port.result).silent();
+    }
+    pod.detach(network, "net1");
+    pod.check(network, "net2", &two.result).silent();
+    pod.detach(network, "net2");
+    peer.detach(network, "net1");
+    node.assert_empty();
+}
+
+/// A pod whose first interface has the default route already: what ADD then does must be what it
+/// says, and never the error of a name that is taken.
+#[test]
+fn a_second_default_route_is_kept_or_refused_clearly() {
+    let node = tests::node!();
+    let pod = node.pod("a");
+    let mut conf = node.conf("green");
+    conf["isDefaultGateway"] = true.into();
+    let first = pod.attach_conf(&conf, "net1");
+    let mut second = node.conf("lime");
+    second["isDefaultGateway"] = true.into();
+    let outcome = pod.add_conf(&second, "net2");
+    if outcome.success {
+        let result = outcome.result();
+        pod.check("lime", "net2", &result).silent();
+    } else {
+        let failure = outcome.error();
+        assert_ne!(failure.code, 111, "no name is taken: {failure:?}");
+        failure.names(&["route"]);
+    }
+    // Whatever became of the second, the first is as it was.
+    pod.check("green", "net1", &first.result).silent();
+    pod.del("lime", "net2").silent();
+    pod.check("green", "net1", &first.result).silent();
+    pod.detach("green", "net1");
     node.assert_empty();
 }
 

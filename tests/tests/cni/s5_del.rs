@@ -43,7 +43,11 @@ fn del_no_netns() {
     let next = node.pod("b");
     let mut conf = node.conf("blue");
     conf["runtimeConfig"] = json!({"ips": [format!("{ip}/24")]});
-    assert_eq!(next.attach_conf(&conf, "net1").v4(), ip, "the address is free");
+    assert_eq!(
+        next.attach_conf(&conf, "net1").v4(),
+        ip,
+        "the address is free"
+    );
     next.detach("blue", "net1");
 }
 
@@ -122,9 +126,7 @@ fn del_after_the_network_was_removed() {
     let pod = node.pod("a");
     pod.attach("blue", "net1");
     node.remove_manifest("blue.yaml");
-    tests::wait::until_true("the agent to notice", || {
-        pod_refused(&node)
-    });
+    tests::wait::until_true("the agent to notice", || pod_refused(&node));
     pod.detach("blue", "net1");
     node.assert_empty();
 }
@@ -158,7 +160,10 @@ fn del_other_container_same_pod() {
     let second = pod.attach("blue", "net2");
     let old = pod.call("DEL", "net1").conf(&node.conf("blue"));
     old.container("old").run().silent();
-    assert!(port.link().is_some(), "the newer sandbox lost its interface");
+    assert!(
+        port.link().is_some(),
+        "the newer sandbox lost its interface"
+    );
     pod.detach("blue", "net2");
     assert!(second.link().is_none());
     pod.check("blue", "net1", &port.result).silent();

@@ -10,7 +10,9 @@ fn tombstones(node: &Node) -> Vec<String> {
         return Vec::new();
     };
     let names = entries.flatten().map(|entry| entry.file_name());
-    names.map(|name| name.to_string_lossy().into_owned()).collect()
+    names
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect()
 }
 
 /// CNI-DEL-05: kept beside the socket, carried out at the next start.
@@ -64,7 +66,9 @@ fn tombstones_are_idempotent() {
     names.sort();
     assert_eq!(names, ["a-net1", "never-net1"]);
     node.start_agent();
-    wait::until_true("the tombstones to be served", || tombstones(&node).is_empty());
+    wait::until_true("the tombstones to be served", || {
+        tombstones(&node).is_empty()
+    });
     node.assert_empty();
 }
 
@@ -80,7 +84,9 @@ fn tombstones_of_names_that_look_alike_are_two() {
     two.del("blue", "c").silent();
     assert_eq!(tombstones(&node).len(), 2);
     node.start_agent();
-    wait::until_true("the tombstones to be served", || tombstones(&node).is_empty());
+    wait::until_true("the tombstones to be served", || {
+        tombstones(&node).is_empty()
+    });
     assert!(one.links().is_empty() && two.links().is_empty());
     node.assert_empty();
 }
@@ -112,7 +118,11 @@ fn del_corrupt_cache() {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true).mode(0o700);
     builder.create(&dir).expect("a directory");
-    for (name, text) in [("0-empty", ""), ("1-half", "{\"v\":1,\"cni\""), ("2-other", "{\"v\":1}")] {
+    for (name, text) in [
+        ("0-empty", ""),
+        ("1-half", "{\"v\":1,\"cni\""),
+        ("2-other", "{\"v\":1}"),
+    ] {
         fs::write(dir.join(name), text).expect("a broken tombstone");
     }
     pod.del("blue", "net1").silent();
@@ -133,7 +143,9 @@ fn a_tombstone_does_not_hit_a_later_attachment() {
     pod.del("blue", "net1").silent();
     node.start_agent();
     let port = pod.attach("blue", "net1");
-    wait::until_true("the tombstone to be served", || tombstones(&node).is_empty());
+    wait::until_true("the tombstone to be served", || {
+        tombstones(&node).is_empty()
+    });
     let fence = node.pod("fence");
     fence.attach("blue", "net1");
     fence.detach("blue", "net1");

@@ -46,7 +46,9 @@ fn check_tolerates_what_others_added() {
     let ifindex = port.link().expect("the interface is there").ifindex;
     let extra = netdev::Address::new([172, 16, 0, 1].into(), 24);
     let mut netlink = pod.netlink();
-    netlink.add_address(ifindex, extra).expect("another address");
+    netlink
+        .add_address(ifindex, extra)
+        .expect("another address");
     let mut result = port.result.clone();
     result["routes"] = json!([{"dst": "172.17.0.0/16"}]);
     let added = json!({"interface": 0, "address": "172.16.0.1/24"});
@@ -90,7 +92,10 @@ fn check_missing_route() {
     let pod = node.pod("a");
     let port = pod.attach("v4", "net1");
     bounce(&pod, &port);
-    let kept = port.addresses().iter().any(|address| address.ip == port.v4());
+    let kept = port
+        .addresses()
+        .iter()
+        .any(|address| address.ip == port.v4());
     assert!(kept, "only the route is to be missing");
     let failure = pod.check("v4", "net1", &port.result).fails_with(150);
     failure.names(&["route"]);
@@ -118,13 +123,12 @@ fn check_missing_bpf() {
     let node = tests::node!();
     let (pod, peer) = (node.pod("a"), node.pod("b"));
     let (port, other) = (pod.attach("blue", "net1"), peer.attach("blue", "net1"));
-    let pin = node.bpffs().join("links").join(port.host_ifindex().to_string());
-    if !pin.exists() {
-        tests::skip::skip(tests::test_name!(), "needs TCX links (6.6)");
+    if tests::skip::without_tcx(tests::test_name!()) {
         pod.detach("blue", "net1");
         peer.detach("blue", "net1");
         return;
     }
+    let pin = node.wait_tcx(&port);
     fs::remove_file(pin).expect("the link can be unpinned");
     let outcome = pod.check("blue", "net1", &port.result);
     if outcome.success {

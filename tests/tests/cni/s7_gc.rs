@@ -23,7 +23,8 @@ fn held(node: &Node) -> Vec<String> {
 fn gc_removes_what_the_runtime_does_not_know() {
     let node = tests::node!();
     let pods = pods(&node, &["a", "b", "c"]);
-    node.gc("blue", &[("b", "net1"), ("stranger", "net1")]).silent();
+    node.gc("blue", &[("b", "net1"), ("stranger", "net1")])
+        .silent();
     assert_eq!(held(&node), ["b/net1"]);
     assert!(pods[0].links().is_empty() && pods[2].links().is_empty());
     assert_eq!(pods[1].links(), ["net1"]);
@@ -171,7 +172,12 @@ fn gc_lt_110_code1() {
 fn gc_with_a_list_that_cannot_be_read_removes_nothing() {
     let node = tests::node!();
     let pods = pods(&node, &["a"]);
-    for list in [json!("a"), json!({}), json!([{"containerID": 7}]), json!(["a"])] {
+    for list in [
+        json!("a"),
+        json!({}),
+        json!([{"containerID": 7}]),
+        json!(["a"]),
+    ] {
         let mut conf = node.conf("blue");
         conf["cni.dev/valid-attachments"] = list;
         node.cni("GC").conf(&conf).run().fails_with(7);
@@ -206,7 +212,10 @@ fn gc_racing_add() {
                 })
             })
             .collect();
-        while !adders.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+        while !adders
+            .iter()
+            .all(std::thread::ScopedJoinHandle::is_finished)
+        {
             node.gc("blue", &valid).silent();
         }
     });

@@ -42,7 +42,11 @@ fn status_50_pool_empty() {
     a.attach("tiny", "net1");
     node.cni("STATUS").conf(&conf).run().silent();
     b.attach("tiny", "net1");
-    node.cni("STATUS").conf(&conf).run().fails_with(50).names(&["tiny"]);
+    node.cni("STATUS")
+        .conf(&conf)
+        .run()
+        .fails_with(50)
+        .names(&["tiny"]);
     // Other networks are not concerned.
     node.cni("STATUS").conf(&node.conf("blue")).run().silent();
     a.detach("tiny", "net1");
@@ -71,7 +75,9 @@ fn status_51_dataplane_down() {
     let host = port.host_ifindex();
     let mut netlink = tests::host::connection(node.netns());
     let down = netdev::LinkChange::updown(false);
-    netlink.reconfigure(host, &down).expect("the host end goes down");
+    netlink
+        .reconfigure(host, &down)
+        .expect("the host end goes down");
     let conf = node.conf("blue");
     node.cni("GC").conf(&conf).run().silent();
     node.cni("STATUS").conf(&conf).run().fails_with(51);

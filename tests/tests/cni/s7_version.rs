@@ -19,7 +19,10 @@ fn version_probe_libcni() {
     let call = call.env("CNI_CONTAINERID", "").env("CNI_NETNS", "dummy");
     let call = call.env("CNI_IFNAME", "dummy").env("CNI_PATH", "dummy");
     let answer = call.run().result();
-    assert_eq!(answer, json!({"cniVersion": "1.1.0", "supportedVersions": ALL}));
+    assert_eq!(
+        answer,
+        json!({"cniVersion": "1.1.0", "supportedVersions": ALL})
+    );
 }
 
 /// CNI-VER-01: stdin may hold nothing.

@@ -39,7 +39,10 @@ fn explain_tells_why_an_attachment_is_as_it_is() {
         all.extend(args);
         node.agent_command(&all)
     };
-    for args in [&["--container", "a"][..], &["--container", "a", "--ifname", "net1"]] {
+    for args in [
+        &["--container", "a"][..],
+        &["--container", "a", "--ifname", "net1"],
+    ] {
         let output = explain(args);
         assert!(output.status.success(), "{output:?}");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -47,7 +50,11 @@ fn explain_tells_why_an_attachment_is_as_it_is() {
         assert!(text.contains(&port.v4().to_string()), "{text}");
     }
     assert!(!explain(&["--container", "stranger"]).status.success());
-    assert!(!explain(&["--container", "a", "--ifname", "net9"]).status.success());
+    assert!(
+        !explain(&["--container", "a", "--ifname", "net9"])
+            .status
+            .success()
+    );
     pod.detach("blue", "net1");
 }
 

@@ -15,7 +15,10 @@ fn a_spoofed_source_mac_is_dropped() {
         ("the victim's MAC", scene.alice.mac),
         ("nobody's MAC", NOBODY),
         ("the gateway's MAC", agent_common::addr::GATEWAY_MAC),
-        ("a group MAC", agent_common::addr::MacAddr([0x01, 0, 0x5e, 0, 0, 1])),
+        (
+            "a group MAC",
+            agent_common::addr::MacAddr([0x01, 0, 0x5e, 0, 0, 1]),
+        ),
         ("the zero MAC", agent_common::addr::MacAddr([0; 6])),
     ];
     for (what, from) in table {
@@ -34,7 +37,11 @@ fn a_spoofed_source_ip_is_dropped() {
     for (network, beside) in [("blue", "red"), ("green", "lime")] {
         let scene = Scene::set(&node, network, beside);
         let gateway = agent_common::addr::GATEWAY_MAC;
-        let to = if network == "blue" { scene.alice.mac } else { gateway };
+        let to = if network == "blue" {
+            scene.alice.mac
+        } else {
+            gateway
+        };
         let v4 = [
             ("a neighbour's", scene.bob.v4().to_string()),
             ("the victim's", scene.alice.v4().to_string()),
@@ -48,21 +55,41 @@ fn a_spoofed_source_ip_is_dropped() {
         for (what, from) in v4 {
             let mark = marker();
             let packet = scene.udp4_from(from.parse().expect("an address"), &mark);
-            scene.dropped(what, DropReason::SpoofedIp, &mark, &scene.to(to, IP, &packet));
+            scene.dropped(
+                what,
+                DropReason::SpoofedIp,
+                &mark,
+                &scene.to(to, IP, &packet),
+            );
         }
         let v6 = [
             ("a neighbour's", scene.bob.v6().to_string()),
-            ("the victim's link-local", scene.alice.mac.link_local().to_string()),
+            (
+                "the victim's link-local",
+                scene.alice.mac.link_local().to_string(),
+            ),
             ("the world's", "2001:db8::2".to_owned()),
             ("loopback", "::1".to_owned()),
             ("none", "::".to_owned()),
-            ("v4-mapped", format!("::ffff:{}", scene.mallory.v4())),
         ];
         for (what, from) in v6 {
             let mark = marker();
             let from = from.parse().expect("an address");
             let packet = udp6(from, scene.alice.v6(), (5000, 9), &mark);
-            scene.dropped(what, DropReason::SpoofedIp, &mark, &scene.to(to, IPV6, &packet));
+            scene.dropped(
+                what,
+                DropReason::SpoofedIp,
+                &mark,
+                &scene.to(to, IPV6, &packet),
+            );
+        }
+        // On a wire nobody has such an address (RFC 4291 section 2.5.5.2).
+        for mapped in [scene.mallory.v4(), scene.bob.v4()] {
+            let mark = marker();
+            let from = mapped.to_ipv6_mapped();
+            let packet = udp6(from, scene.alice.v6(), (5000, 9), &mark);
+            let frame = scene.to(to, IPV6, &packet);
+            scene.dropped("v4-mapped", DropReason::Malformed, &mark, &frame);
         }
         scene.close();
     }
@@ -77,7 +104,10 @@ fn a_foreign_destination_mac_is_dropped() {
     let mut table = vec![
         ("the other network's pod".to_owned(), scene.other.mac),
         ("nobody".to_owned(), NOBODY),
-        ("the gateway of L3 networks".to_owned(), agent_common::addr::GATEWAY_MAC),
+        (
+            "the gateway of L3 networks".to_owned(),
+            agent_common::addr::GATEWAY_MAC,
+        ),
     ];
     for link in node.links() {
         let mac = link.mac.map(agent_common::addr::MacAddr);

@@ -13,16 +13,38 @@ fn a_spoofed_arp_sender_is_dropped() {
     for (network, beside) in [("blue", "red"), ("green", "lime")] {
         let scene = Scene::set(&node, network, beside);
         let (me, bob, alice) = (&scene.mallory, &scene.bob, &scene.alice);
-        let lie = |operation, sender, target| Arp { operation, sender, target };
+        let lie = |operation, sender, target| Arp {
+            operation,
+            sender,
+            target,
+        };
         let nobody = (MacAddr([0; 6]), alice.v4());
         let table = [
-            ("Bob's address at my MAC", lie(2, (me.mac, bob.v4()), (alice.mac, alice.v4()))),
-            ("Bob at his MAC", lie(2, (bob.mac, bob.v4()), (alice.mac, alice.v4()))),
-            ("my address at nobody's MAC", lie(2, (NOBODY, me.v4()), (alice.mac, alice.v4()))),
+            (
+                "Bob's address at my MAC",
+                lie(2, (me.mac, bob.v4()), (alice.mac, alice.v4())),
+            ),
+            (
+                "Bob at his MAC",
+                lie(2, (bob.mac, bob.v4()), (alice.mac, alice.v4())),
+            ),
+            (
+                "my address at nobody's MAC",
+                lie(2, (NOBODY, me.v4()), (alice.mac, alice.v4())),
+            ),
             ("a request as Bob", lie(1, (me.mac, bob.v4()), nobody)),
-            ("a request from another MAC", lie(1, (NOBODY, me.v4()), nobody)),
-            ("an announcement of Bob's", lie(1, (me.mac, bob.v4()), (MacAddr([0; 6]), bob.v4()))),
-            ("an answer to nobody's question", lie(2, (me.mac, bob.v4()), (MacAddr::BROADCAST, bob.v4()))),
+            (
+                "a request from another MAC",
+                lie(1, (NOBODY, me.v4()), nobody),
+            ),
+            (
+                "an announcement of Bob's",
+                lie(1, (me.mac, bob.v4()), (MacAddr([0; 6]), bob.v4())),
+            ),
+            (
+                "an answer to nobody's question",
+                lie(2, (me.mac, bob.v4()), (MacAddr::BROADCAST, bob.v4())),
+            ),
         ];
         for (what, arp) in table {
             for to in [alice.mac, MacAddr::BROADCAST] {
@@ -53,11 +75,8 @@ fn malformed_arp_is_dropped() {
     }
     for (offset, byte) in [(14, 0xff), (15, 6), (16, 0x86), (18, 8), (19, 16)] {
         let mark = marker();
-        let mut frame = Arp::request(me, scene.alice.v4()).frame(
-            MacAddr::BROADCAST,
-            scene.mallory.mac,
-            &mark,
-        );
+        let mut frame =
+            Arp::request(me, scene.alice.v4()).frame(MacAddr::BROADCAST, scene.mallory.mac, &mark);
         frame[offset] = byte;
         scene.dropped("a strange format", DropReason::Malformed, &mark, &frame);
     }

@@ -96,8 +96,15 @@ fn reaches_both(scene: &Scene<'_>, alice: &Tap, bob: &Tap, frame: &[u8], mark: &
     let fence = marker();
     for (port, tap) in [(&scene.alice, alice), (&scene.bob, bob)] {
         let packet = udp4(scene.mallory.v4(), port.v4(), (5000, 9), &fence);
-        scene.tap.send(&ethernet(port.mac, scene.mallory.mac, IP, &packet));
-        assert_eq!(copies_before(tap, mark, &fence), 1, "copies to {}", port.container);
+        scene
+            .tap
+            .send(&ethernet(port.mac, scene.mallory.mac, IP, &packet));
+        assert_eq!(
+            copies_before(tap, mark, &fence),
+            1,
+            "copies to {}",
+            port.container
+        );
     }
 }
 

@@ -98,7 +98,9 @@ fn ip_options_do_not_help() {
         let mark = marker();
         header.from = scene.mallory.v4();
         let payload = [&[0x13, 0x88, 0, 9, 0, 20, 0, 0], mark.as_slice()].concat();
-        scene.tap.send(&scene.to_alice(IP, &header.packet(&payload)));
+        scene
+            .tap
+            .send(&scene.to_alice(IP, &header.packet(&payload)));
         alice.wait_marker(what, &mark);
         outside.assert_unseen(what, &mark);
     }

@@ -75,14 +75,40 @@ fn incomplete_chains_are_dropped() {
     options.extend(mark);
     let packet = Ipv6::new(from, to, DSTOPTS).packet(&options);
     let frame = scene.to_alice(IPV6, &packet);
-    scene.dropped("an option header beyond the end", DropReason::Ipv6Headers, &mark, &frame);
+    scene.dropped(
+        "an option header beyond the end",
+        DropReason::Ipv6Headers,
+        &mark,
+        &frame,
+    );
     let mark = marker();
     let mut first = fragment_header(DSTOPTS, 0, true);
-    first.extend([UDP, 40, 1, 12]);
+    first.extend([DSTOPTS, 40, 1, 12]);
     first.extend(mark);
     let packet = Ipv6::new(from, to, FRAGMENT).packet(&first);
     let frame = scene.to_alice(IPV6, &packet);
-    scene.dropped("a first fragment without its headers", DropReason::Ipv6Headers, &mark, &frame);
+    scene.dropped(
+        "a first fragment without its headers",
+        DropReason::Ipv6Headers,
+        &mark,
+        &frame,
+    );
+    // The last extension header is where the frame ends too early; what follows is TCP, which the
+    // datapath has no reason to look at.
+    for (what, next, chain) in [
+        ("unfragmented", DSTOPTS, vec![]),
+        (
+            "in a first fragment",
+            FRAGMENT,
+            fragment_header(DSTOPTS, 0, true),
+        ),
+    ] {
+        let mark = marker();
+        let payload = [chain.as_slice(), &[6, 40, 1, 12], mark.as_slice()].concat();
+        let packet = Ipv6::new(from, to, next).packet(&payload);
+        let frame = scene.to_alice(IPV6, &packet);
+        scene.dropped(what, DropReason::Ipv6Headers, &mark, &frame);
+    }
     scene.close();
 }
 
@@ -97,9 +123,21 @@ fn a_spoofed_source_behind_extension_headers_is_dropped() {
         ("hop-by-hop", HOPOPTS, extension(UDP, &padding)),
         ("destination options", DSTOPTS, extension(UDP, &padding)),
         ("routing", ROUTING, extension(UDP, &[4, 0, 0, 0, 0, 0])),
-        ("the first fragment", FRAGMENT, fragment_header(UDP, 0, true)),
-        ("a later fragment", FRAGMENT, fragment_header(UDP, 100, true)),
-        ("an atomic fragment", FRAGMENT, fragment_header(UDP, 0, false)),
+        (
+            "the first fragment",
+            FRAGMENT,
+            fragment_header(UDP, 0, true),
+        ),
+        (
+            "a later fragment",
+            FRAGMENT,
+            fragment_header(UDP, 100, true),
+        ),
+        (
+            "an atomic fragment",
+            FRAGMENT,
+            fragment_header(UDP, 0, false),
+        ),
     ] {
         let mark = marker();
         let payload = [chain, udp(&mark)].concat();
@@ -130,7 +168,12 @@ fn router_advertisements_and_redirects_are_dropped() {
             let option = tests::frame::nd_option(253, &mark);
             let target = scene.mallory.v6();
             let packet = tests::frame::redirect(me, to, target, scene.bob.v6(), &option);
-            scene.dropped("a redirect", reason, &mark, &scene.to(to_mac, IPV6, &packet));
+            scene.dropped(
+                "a redirect",
+                reason,
+                &mark,
+                &scene.to(to_mac, IPV6, &packet),
+            );
             let mark = marker();
             let message = icmp6(me, to, (134, 0), &router_advertisement_body(&mark));
             for (next, chain) in [
@@ -161,7 +204,12 @@ fn dhcpv6_is_dropped() {
         for (to, mac) in [(servers, servers_mac), (scene.alice.v6(), scene.alice.mac)] {
             let mark = marker();
             let packet = udp6(me, to, ports, &mark);
-            scene.dropped("DHCPv6", DropReason::Dhcp, &mark, &scene.to(mac, IPV6, &packet));
+            scene.dropped(
+                "DHCPv6",
+                DropReason::Dhcp,
+                &mark,
+                &scene.to(mac, IPV6, &packet),
+            );
         }
     }
     let mark = marker();

@@ -25,7 +25,11 @@ fn a_spoofed_advertisement_is_dropped() {
             ("Bob's address at my MAC", bob.v6(), me.mac),
             ("Bob's address at his MAC", bob.v6(), bob.mac),
             ("Bob's link-local", bob.mac.link_local(), me.mac),
-            ("the gateway", Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1), me.mac),
+            (
+                "the gateway",
+                Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1),
+                me.mac,
+            ),
             ("my address at nobody's MAC", me.v6(), NOBODY),
         ] {
             for (to, to_mac) in [(ALL, ALL_MAC), (scene.alice.v6(), scene.alice.mac)] {
@@ -122,7 +126,11 @@ fn discovery_in_fragments_or_behind_headers_is_dropped() {
         for (next, chain, reason) in [
             (44, fragment_header(58, 0, true), DropReason::FragmentedNd),
             (44, fragment_header(58, 0, false), DropReason::FragmentedNd),
-            (60, extension(58, &[1, 4, 0, 0, 0, 0]), DropReason::Ipv6Headers),
+            (
+                60,
+                extension(58, &[1, 4, 0, 0, 0, 0]),
+                DropReason::Ipv6Headers,
+            ),
         ] {
             let payload = [chain, message.clone()].concat();
             let packet = Ipv6::new(me, ALL, next).packet(&payload);

@@ -4,9 +4,7 @@ use std::net::Ipv6Addr;
 
 use agent_common::addr::{GATEWAY_MAC, MacAddr};
 use agent_common::drop::DropReason;
-use tests::frame::{
-    Arp, Ipv4, echo6, ethernet, icmp_echo, is_arp_reply_for, marker, udp4, udp6,
-};
+use tests::frame::{Arp, Ipv4, echo6, ethernet, icmp_echo, is_arp_reply_for, marker, udp4, udp6};
 use tests::{Node, traffic};
 
 use super::scene::{IP, IPV6, NOBODY, Scene};
@@ -112,7 +110,11 @@ fn the_gateway_is_no_host() {
     let mark = marker();
     let mut message = icmp_echo(&mark);
     message[0] = 13;
-    let frame = scene.to(GATEWAY_MAC, IP, &Ipv4::new(from, gateway, 1).packet(&message));
+    let frame = scene.to(
+        GATEWAY_MAC,
+        IP,
+        &Ipv4::new(from, gateway, 1).packet(&message),
+    );
     scene.dropped("another message", DropReason::Gateway, &mark, &frame);
     let mark = marker();
     let mut header = Ipv4::new(from, gateway, 1);
@@ -141,7 +143,12 @@ fn there_is_no_broadcast() {
     let mark = marker();
     let packet = udp4(from, scene.alice.v4(), (5000, 9), &mark);
     let frame = scene.to(MacAddr::BROADCAST, IP, &packet);
-    scene.dropped("a unicast address in a broadcast", DropReason::Multicast, &mark, &frame);
+    scene.dropped(
+        "a unicast address in a broadcast",
+        DropReason::Multicast,
+        &mark,
+        &frame,
+    );
     let mark = marker();
     let group: Ipv6Addr = "ff02::fb".parse().expect("an address");
     let packet = udp6(scene.mallory.v6(), group, (5000, 9), &mark);
@@ -171,8 +178,15 @@ fn there_is_no_way_out() {
     let node = tests::node!();
     let scene = scene(&node);
     for to in [
-        "192.0.2.1", "192.0.2.2", "8.8.8.8", "127.0.0.1", "10.20.0.222", "10.10.0.1",
-        "224.0.0.1", "255.255.255.255", "0.0.0.0",
+        "192.0.2.1",
+        "192.0.2.2",
+        "8.8.8.8",
+        "127.0.0.1",
+        "10.20.0.222",
+        "10.10.0.1",
+        "224.0.0.1",
+        "255.255.255.255",
+        "0.0.0.0",
     ] {
         let mark = marker();
         let to = to.parse().expect("an address");

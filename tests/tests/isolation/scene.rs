@@ -95,7 +95,8 @@ impl<'a> Scene<'a> {
     fn unseen(&self, what: &str, attack: &Marker) {
         let fence = marker();
         self.tap.send(&self.honest_to_alice(&fence));
-        self.fence.wait_marker("the honest frame after an attack", &fence);
+        self.fence
+            .wait_marker("the honest frame after an attack", &fence);
         self.watch.assert_unseen(what, attack);
     }
 

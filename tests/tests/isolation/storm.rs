@@ -45,7 +45,12 @@ fn a_storm_of_one_port_does_not_silence_another() {
     let (bob, alice) = (scene.bob.tap(), scene.alice.tap());
     let mark = marker();
     let packet = udp4(scene.bob.v4(), all, (5000, 9), &mark);
-    bob.send(&tests::frame::ethernet(MacAddr::BROADCAST, scene.bob.mac, IP, &packet));
+    bob.send(&tests::frame::ethernet(
+        MacAddr::BROADCAST,
+        scene.bob.mac,
+        IP,
+        &packet,
+    ));
     alice.wait_marker("Bob's broadcast", &mark);
     scene.close();
 }

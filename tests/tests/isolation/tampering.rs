@@ -17,12 +17,18 @@ fn a_changed_mac_silences_the_pod() {
     let mine = scene.mallory.mac;
     for (mac, reason) in [(NOBODY, Some(DropReason::SpoofedMac)), (mine, None)] {
         let mut netlink = tests::host::connection(&scene.mallory.netns);
-        let ifindex = scene.mallory.link().expect("the interface is there").ifindex;
+        let ifindex = scene
+            .mallory
+            .link()
+            .expect("the interface is there")
+            .ifindex;
         let change = LinkChange {
             mac: Some(mac.0),
             ..LinkChange::default()
         };
-        netlink.reconfigure(ifindex, &change).expect("its own MAC is the pod's");
+        netlink
+            .reconfigure(ifindex, &change)
+            .expect("its own MAC is the pod's");
         let Some(reason) = reason else { continue };
         let before = node.drops().of("blue", reason);
         let alice = scene.alice.tap();
@@ -44,11 +50,17 @@ fn a_stolen_address_does_not_work() {
     for (network, beside) in [("blue", "red"), ("green", "lime")] {
         let scene = Scene::set(&node, network, beside);
         let mut netlink = tests::host::connection(&scene.mallory.netns);
-        let ifindex = scene.mallory.link().expect("the interface is there").ifindex;
+        let ifindex = scene
+            .mallory
+            .link()
+            .expect("the interface is there")
+            .ifindex;
         for stolen in [IpAddr::from(scene.bob.v4()), scene.bob.v6().into()] {
             let length = if stolen.is_ipv4() { 24 } else { 64 };
             let address = Address::new(stolen, length);
-            netlink.add_address(ifindex, address).expect("its interface is the pod's");
+            netlink
+                .add_address(ifindex, address)
+                .expect("its interface is the pod's");
             let reason = DropReason::SpoofedIp;
             let before = node.drops().of(network, reason);
             let alice = scene.alice.tap();
@@ -99,7 +111,10 @@ fn a_deleted_interface_leaves_the_network() {
     let ports = [a.attach("blue", "net1"), b.attach("blue", "net1")];
     removed(&b, &ports[1]);
     wait::until_true("the endpoint to go", || {
-        !node.get("endpoints").iter().any(|row| row["container"] == "b")
+        !node
+            .get("endpoints")
+            .iter()
+            .any(|row| row["container"] == "b")
     });
     let tap = ports[0].tap();
     let before = node.drops().of("blue", DropReason::NoEndpoint);

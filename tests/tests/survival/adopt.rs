@@ -11,7 +11,15 @@ fn view(node: &Node) -> BTreeMap<(String, String), Vec<String>> {
     let rows = node.get("attachments").into_iter();
     rows.map(|row| {
         let id = (text(&row, "container"), text(&row, "ifname"));
-        let facts = ["network", "networkID", "mac", "ips", "hostIfindex", "state", "live"];
+        let facts = [
+            "network",
+            "networkID",
+            "mac",
+            "ips",
+            "hostIfindex",
+            "state",
+            "live",
+        ];
         (id, facts.map(|key| text(&row, key)).into())
     })
     .collect()

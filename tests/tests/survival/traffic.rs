@@ -71,6 +71,34 @@ fn sigterm_leaves_the_datapath_forwarding() {
     });
 }
 
+/// A port is attached by a clsact filter at once and gets its TCX link at a quiet moment; the
+/// change takes place under traffic.
+#[test]
+fn the_change_from_clsact_to_tcx_loses_nothing() {
+    let node = tests::node!();
+    if tests::skip::without_tcx(tests::test_name!()) {
+        return;
+    }
+    let (a, b) = (node.pod("a"), node.pod("b"));
+    let (pa, pb) = (a.attach("blue", "net1"), b.attach("blue", "net1"));
+    let pairs = traffic::pairs(&pa, &pb).into_iter();
+    let streams: Vec<_> = pairs
+        .map(|(from, to)| Stream::start(&pa, from, &pb, to))
+        .collect();
+    for port in [&pa, &pb] {
+        node.wait_tcx(port);
+    }
+    progress(&streams);
+    node.restart();
+    progress(&streams);
+    for stream in streams {
+        stream.assert_nothing_lost();
+    }
+    a.detach("blue", "net1");
+    b.detach("blue", "net1");
+    node.assert_empty();
+}
+
 /// Attachments of other pods come and go.
 #[test]
 fn attachments_beside_a_stream_lose_nothing() {
@@ -104,7 +132,9 @@ fn changed_manifests_lose_nothing() {
         node.write_manifest("later.yaml", &later.yaml());
         node.remove_manifest("lime.yaml");
         tests::wait::until_true("the agent to notice", || {
-            node.get("networks").iter().any(|row| row["name"] == "later")
+            node.get("networks")
+                .iter()
+                .any(|row| row["name"] == "later")
         });
         progress(streams);
     });

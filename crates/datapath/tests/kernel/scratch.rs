@@ -10,7 +10,6 @@ use aya::programs::ProgramError;
 use datapath::{Datapath, DatapathError, Entries, Options, PinDir, Trial, TrialResult, bpffs};
 use netdev::Netns;
 use rustix::fs::{FlockOperation, flock};
-use rustix::mount::{MountFlags, mount};
 
 /// `TC_ACT_SHOT` of `linux/pkt_cls.h`.
 pub(crate) const SHOT: u32 = 2;
@@ -91,11 +90,7 @@ fn on_bpffs(wanted: &Path) -> PathBuf {
     // Others test here too, and a second mount would hide their pins.
     let lock = File::open("/sys/fs").expect("sysfs");
     flock(&lock, FlockOperation::LockExclusive).expect("a lock");
-    bpffs::find(wanted).unwrap_or_else(|_| {
-        // Where the node's first process is out of reach, our own mount namespace has to do.
-        mount("bpf", "/sys/fs/bpf", "bpf", MountFlags::empty(), None).expect("a BPF file system");
-        wanted.to_owned()
-    })
+    bpffs::find(wanted).expect("a BPF file system")
 }
 
 /// Runs `test` in a namespace of its own, with pins of its own, unless the machine cannot.

@@ -1,0 +1,173 @@
+//! The agent's process: starting it in the node's namespace, and the ways it can end.
+
+use std::fs::OpenOptions;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{ADMIN, Node};
+use crate::wait;
+
+impl Node {
+    /// Starts the agent with the variables of the setup and waits until it is ready.
+    ///
+    /// # Panics
+    /// If one is running already, or it does not get ready.
+    pub fn start_agent(&self) {
+        self.spawn_agent(&[], &[]);
+        self.wait_ready();
+    }
+
+    /// Starts the agent with further arguments and waits until it is ready.
+    ///
+    /// # Panics
+    /// As [`Self::start_agent`].
+    pub fn start_agent_with(&self, args: &[&str]) {
+        self.spawn_agent(args, &[]);
+        self.wait_ready();
+    }
+
+    /// Starts an agent that aborts when it reaches a point, and waits until it is ready.
+    ///
+    /// # Panics
+    /// As [`Self::start_agent`].
+    pub fn start_agent_to_crash_at(&self, point: &str) {
+        self.spawn_agent(&[], &[("PODNET_CRASH_AT", point)]);
+        self.wait_ready();
+    }
+
+    fn spawn_agent(&self, args: &[&str], env: &[(&str, &str)]) {
+        let mut agent = self.agent.lock().expect("no test thread panicked");
+        assert!(agent.is_none(), "the agent runs already");
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.path("agent.log"))
+            .expect("a log file");
+        let mut command = Command::new(&self.binaries.agent);
+        command
+            .arg("run")
+            .arg("--standalone")
+            .arg(self.path("manifests"))
+            .args(self.places())
+            .args(["--admin", ADMIN, "--node-name", "scratch"])
+            .args(&self.setup.args)
+            .args(args)
+            .env("NO_COLOR", "1")
+            .envs(self.setup.env.iter().cloned())
+            .envs(env.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a log file"))
+            .stderr(log);
+        // The child gets the namespace of the thread that makes it.
+        let child = self.netns().run_in(|| command.spawn());
+        let child = child.expect("the node's namespace can be entered");
+        *agent = Some(child.expect("podnet-agent can be executed"));
+    }
+
+    pub(super) fn places(&self) -> [PathBuf; 6] {
+        [
+            "--socket".into(),
+            self.socket(),
+            "--state-dir".into(),
+            self.path("state"),
+            "--bpffs".into(),
+            self.bpffs.clone(),
+        ]
+    }
+
+    fn wait_ready(&self) {
+        wait::until_true("the agent to be ready", || {
+            let ended = self.with_agent(|child| child.try_wait().expect("the agent is our child"));
+            assert!(
+                ended.is_none(),
+                "the agent ended ({ended:?}) instead of getting ready:\n{}",
+                self.log()
+            );
+            self.http("/readyz")
+                .is_some_and(|(status, _)| status == 200)
+        });
+    }
+
+    fn with_agent<T>(&self, f: impl FnOnce(&mut Child) -> T) -> T {
+        let mut agent = self.agent.lock().expect("no test thread panicked");
+        f(agent.as_mut().expect("the agent was started"))
+    }
+
+    pub(super) fn take_agent(&self) -> Option<Child> {
+        // Also when a test thread panicked: the agent must not outlive its node.
+        let mut agent = match self.agent.lock() {
+            Ok(agent) => agent,
+            Err(poisoned) => poisoned.into_inner(),
+        };
+        agent.take()
+    }
+
+    /// Kills the agent without a chance to do anything.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn kill_9(&self) {
+        let mut child = self.take_agent().expect("the agent was started");
+        child.kill().expect("the agent can be killed");
+        child.wait().expect("the agent is our child");
+    }
+
+    /// Ends whatever agent there is, dead or alive.
+    pub fn forget_agent(&self) {
+        if let Some(mut child) = self.take_agent() {
+            // It may have ended by itself.
+            let _ = child.kill();
+            child.wait().expect("the agent is our child");
+        }
+    }
+
+    /// Asks the agent to end, as a service manager does, and waits for it.
+    ///
+    /// # Panics
+    /// If it does not end.
+    pub fn terminate(&self) -> ExitStatus {
+        let child = self.take_agent().expect("the agent was started");
+        terminate(child)
+    }
+
+    /// Waits for an agent that dies by itself.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn wait_dead(&self) {
+        let mut child = self.take_agent().expect("the agent was started");
+        let died = wait::until("the agent to die", || {
+            child.try_wait().expect("the agent is our child")
+        });
+        assert!(!died.success(), "the agent ended in peace");
+    }
+
+    /// True while the agent's process lives.
+    pub fn agent_lives(&self) -> bool {
+        self.with_agent(|child| child.try_wait().expect("the agent is our child").is_none())
+    }
+
+    /// `kill -9` and a new agent.
+    pub fn restart(&self) {
+        self.kill_9();
+        self.start_agent();
+    }
+
+    pub(super) fn stop(&self) {
+        if let Some(child) = self.take_agent() {
+            terminate(child);
+        }
+    }
+}
+
+fn terminate(mut child: Child) -> ExitStatus {
+    let ended = child.try_wait().expect("the agent is our child");
+    if ended.is_none() {
+        kill_process(Pid::from_child(&child), Signal::TERM).expect("the agent can be signalled");
+    }
+    wait::until("the agent to end", || {
+        child.try_wait().expect("the agent is our child")
+    })
+}
