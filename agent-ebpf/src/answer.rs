@@ -55,6 +55,7 @@ fn words(kind: u32, mac: MacAddr) -> [u32; 3] {
 #[inline(always)]
 pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
     let port = maps::port(skb.ifindex());
+    let asked = skb.length() as u32;
     let done = match Answer::unpack(skb.cursor()) {
         Answer::Arp(mac) => arp_reply(skb, mac),
         Answer::Nd(mac) => nd_reply(skb, mac),
@@ -63,7 +64,7 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
     skb.clear_mark();
     if done && skb.send_back() {
         if let Some(port) = port {
-            maps::count_port(port.port_id, PortCounter::FromPod, 1, skb.length() as u32);
+            maps::count_port(port.port_id, PortCounter::FromPod, 1, asked);
             maps::count_port(port.port_id, PortCounter::ToPod, 1, skb.length() as u32);
         }
         return Verdict::Redirected;

@@ -291,6 +291,17 @@ impl Node {
         pin
     }
 
+    /// Names of the DELs that wait for the agent (CNI-DEL-05).
+    pub fn tombstones(&self) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.path("run").join("pending-del")) else {
+            return Vec::new();
+        };
+        let names = entries.flatten().map(|entry| entry.file_name());
+        names
+            .map(|name| name.to_string_lossy().into_owned())
+            .collect()
+    }
+
     /// All links in the node's namespace.
     pub fn links(&self) -> Vec<Link> {
         connection(self.netns())

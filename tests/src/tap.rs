@@ -54,6 +54,12 @@ impl Tap {
         inside.expect("the namespace can be entered")
     }
 
+    /// Everything that arrives anywhere in a namespace, on interfaces to come too.
+    pub fn everything(netns: &Netns) -> Self {
+        let inside = netns.run_in(|| Self::open(eth::ALL));
+        inside.expect("the namespace can be entered")
+    }
+
     fn open(protocol: Protocol) -> Self {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(

@@ -205,6 +205,10 @@ mod crash {
                 node.kill_9();
                 node.start_agent();
             });
+            // DELs of the time without an agent are carried out first.
+            tests::wait::until_true("the tombstones to be served", || {
+                node.tombstones().is_empty()
+            });
             let held = node.attachments();
             for pod in &pods {
                 let recorded = held.iter().any(|(id, _)| id == pod.container());

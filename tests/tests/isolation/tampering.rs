@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use agent_common::addr::{GATEWAY_MAC, MacAddr};
 use agent_common::drop::DropReason;
 use netdev::{Address, LinkChange};
 use tests::frame::marker;
@@ -135,6 +136,44 @@ fn a_deleted_interface_leaves_the_network() {
     watch.assert_unseen("a frame to a pod that was", &mark);
     for (pod, network) in [(&a, "blue"), (&b, "blue"), (&c, "red")] {
         pod.del(network, "net1").silent();
+    }
+    node.assert_empty();
+}
+
+/// The host end is no neighbour: the node's stack has no address there and says nothing by it,
+/// from the moment the link comes up.
+#[test]
+fn the_node_says_nothing_into_a_pod() {
+    let node = tests::node!();
+    let (a, b) = (node.pod("a"), node.pod("b"));
+    for (network, routed) in [("blue", false), ("green", true)] {
+        let ear = tests::Tap::everything(a.netns());
+        let (pa, pb) = (a.attach(network, "net1"), b.attach(network, "net1"));
+        traffic::assert_reaches(&pa, &pb);
+        // Loopback frames have no address at all.
+        let known = [MacAddr([0; 6]), if routed { GATEWAY_MAC } else { pb.mac }];
+        while let Some(frame) = ear.next() {
+            let from = frame.get(6..12).unwrap_or_default();
+            let fine = known.iter().any(|mac| mac.0 == from);
+            assert!(fine, "{network}: from {from:02x?}: {frame:02x?}");
+        }
+        let host = pa.host_ifindex();
+        let mut netlink = tests::host::connection(node.netns());
+        let addresses = netlink.addresses(host).expect("addresses can be read");
+        assert!(addresses.is_empty(), "{addresses:?}");
+        let name = netlink.by_index(host).expect("links can be read");
+        let name = name.expect("the host end is there").name;
+        let disabled = node.netns().run_in(|| {
+            std::fs::read_to_string(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"))
+        });
+        let disabled = disabled.expect("the node's namespace can be entered");
+        assert_eq!(
+            disabled.expect("IPv6 is there").trim(),
+            "1",
+            "{name} speaks IPv6"
+        );
+        a.detach(network, "net1");
+        b.detach(network, "net1");
     }
     node.assert_empty();
 }
