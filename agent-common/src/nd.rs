@@ -77,7 +77,7 @@ pub fn options_name_only<F: Frame + ?Sized>(
         return Err(Decision::Drop(DropReason::Truncated));
     }
     for _ in 0..OPTIONS_MAX {
-        if at >= frame.length() {
+        if at == frame.length() {
             return Ok(true);
         }
         let Some([option, units, a, b, c, d, e, f]) = frame.load::<8>(at) else {
@@ -91,7 +91,7 @@ pub fn options_name_only<F: Frame + ?Sized>(
         }
         at += units as usize * 8;
     }
-    if at < frame.length() {
+    if at != frame.length() {
         Err(Decision::Drop(DropReason::Malformed))
     } else {
         Ok(true)

@@ -128,6 +128,9 @@ pub fn ipv6_payload<F: Frame + ?Sized>(frame: &F, next_header: u8) -> Option<Ipv
         };
         found.protocol = next;
         found.offset += size;
+        if found.offset > frame.length() {
+            return None;
+        }
         if found.later_fragment || !is_extension(next) {
             return Some(found);
         }

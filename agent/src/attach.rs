@@ -107,6 +107,7 @@ impl Node {
                 let pair = connection.create_veth(&spec)?;
                 let attached = hook.attach(&name);
                 if attached.is_ok() {
+                    silence(&name)?;
                     connection.set_up(pair.host_ifindex)?;
                 }
                 Ok((pair.host_ifindex, attached))
@@ -200,6 +201,15 @@ impl Node {
             reached("gc.one");
         }
         if errors.is_empty() { Ok(removed) } else { Err(AgentError::Collect { errors }) }
+    }
+}
+
+/// Keeps the node's own stack from speaking IPv6 into the pod, group membership reports for one.
+fn silence(host_name: &str) -> Result<(), netdev::Error> {
+    match netdev::sysctl::write(host_name, &[Sysctl::v6("disable_ipv6", "1")]) {
+        // A node without IPv6 has nothing to say.
+        Err(error) if error.is_gone() => Ok(()),
+        other => other,
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use agent_common::addr::MacAddr;
 use cni_spec::{
-    Call, CniRequest, CniVersion, Command, ConfHead, GcList, Invocation, NetConf, NetworkRef,
+    AttachmentKey, Call, CniRequest, CniVersion, Command, ConfHead, GcList, Invocation, NetConf, NetworkRef,
     Reply, SpecError,
 };
 use ipam::Request;
@@ -32,8 +32,17 @@ const DEFAULT_NAMESPACE: &str = "default";
 pub struct Answer {
     /// What goes back.
     pub reply: Reply,
-    /// The attachment made by this very request.
-    pub made: Option<Attachment>,
+    /// The attachment an `ADD` answers with.
+    pub attachment: Option<Made>,
+}
+
+/// An attachment as it was at a certain time: the same key can be another attachment later.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Made {
+    /// Container and interface.
+    pub key: AttachmentKey,
+    /// Which of the attachments with this key; see [`crate::ledger::Entry::generation`].
+    pub generation: u64,
 }
 
 /// Serves one CNI request.
@@ -48,9 +57,9 @@ pub async fn serve(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>)
     let version = ConfHead::version_of(request.config.get());
     let done = tracing::Instrument::instrument(dispatch(node, request, netns), span.clone()).await;
     let elapsed = started.elapsed();
-    let (reply, code, made) = match done {
-        Ok((value, made)) => match Reply::ok(&value) {
-            Ok(reply) => (reply, 0, made),
+    let (reply, code, attachment) = match done {
+        Ok((value, attachment)) => match Reply::ok(&value) {
+            Ok(reply) => (reply, 0, attachment),
             Err(error) => refuse(&error.into(), command, version, number),
         },
         Err(error) => refuse(&error, command, version, number),
@@ -61,7 +70,7 @@ pub async fn serve(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>)
         (0, _) => tracing::info!(?elapsed, "served"),
         _ => tracing::warn!(?elapsed, code, ?reply, "refused"),
     });
-    Answer { reply, made }
+    Answer { reply, attachment }
 }
 
 fn refuse(
@@ -69,13 +78,13 @@ fn refuse(
     command: Command,
     version: CniVersion,
     number: u64,
-) -> (Reply, u32, Option<Attachment>) {
+) -> (Reply, u32, Option<Made>) {
     let error = error::to_cni(error, command, version, number);
     let code = error.code.0;
     (Reply::Error(error), code, None)
 }
 
-type Served = Result<(Value, Option<Attachment>), AgentError>;
+type Served = Result<(Value, Option<Made>), AgentError>;
 
 async fn dispatch(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>) -> Served {
     let invocation = request.invocation()?;
@@ -89,11 +98,23 @@ async fn dispatch(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>) 
         Call::Add { key, netns: path } => {
             let netns = require(netns, path)?;
             let _guard = node.lock(&key.container).await;
-            let before = node.ledger().get(key).is_some();
+            tombstone::serve_key(node, key).await;
+            let repeated = node.ledger().get(key).is_some();
             let (wanted, network) = wanted(node, request, &invocation, &conf, &netns)?;
             let record = node.attach(wanted, &network, &netns).await?;
-            let value = record.result()?.to_version(conf.head.cni_version)?;
-            Ok((value, (!before).then_some(record)))
+            let value = match result(&record, &conf) {
+                Ok(value) => value,
+                Err(error) => {
+                    // What cannot be told must not stay; what was told before must.
+                    if !repeated {
+                        node.undo(key).await;
+                    }
+                    return Err(error);
+                }
+            };
+            let generation = node.ledger().get(key).map(|entry| entry.generation);
+            let made = generation.map(|generation| Made { key: key.clone(), generation });
+            Ok((value, made))
         }
         Call::Del { key, .. } => {
             let _guard = node.lock(&key.container).await;
@@ -125,6 +146,23 @@ fn require(netns: Option<Netns>, path: &str) -> Result<Netns, AgentError> {
         return Err(AgentError::HostNetns { path: path.to_owned() });
     }
     Ok(netns)
+}
+
+/// What `ADD` answers: what the plugins before us made, and what we did (CNI SPEC section 2, ADD).
+fn result(record: &Attachment, conf: &NetConf) -> Result<Value, AgentError> {
+    let mut result = conf.prev_result()?.unwrap_or_default();
+    let ours = record.result()?;
+    let first = result.interfaces.len();
+    result.interfaces.extend(ours.interfaces);
+    result.ips.extend(ours.ips.into_iter().map(|ip| cni_spec::IpConfig {
+        interface: ip.interface.map(|index| index + first),
+        ..ip
+    }));
+    result.routes.extend(ours.routes);
+    if ours.dns != cni_spec::Dns::default() {
+        result.dns = ours.dns;
+    }
+    Ok(result.to_version(conf.head.cni_version)?)
 }
 
 /// What `ADD` asks for, from all the places where it can be asked.

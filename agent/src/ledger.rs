@@ -11,6 +11,7 @@ use api::{Network, Subnet};
 use cni_spec::AttachmentKey;
 use ipam::{Allocator, Family, Pool, Request};
 
+use crate::cni::Made;
 use crate::error::AgentError;
 use crate::record::{Attachment, Decision, HostEnd, Lease, NetworkFacts, PodIdentity, Sandbox, State};
 
@@ -50,6 +51,10 @@ pub struct Entry {
     pub record: Attachment,
     /// It has, or shall have, entries in the datapath.
     pub live: bool,
+    /// Different for every attachment this process has known.
+    pub generation: u64,
+    /// Its runtime has the result, or had it before this process started.
+    pub acknowledged: bool,
     /// When it was made in this process; `GC` spares what is younger than its request.
     pub since: std::time::Instant,
 }
@@ -65,6 +70,7 @@ struct Usage {
 #[derive(Debug)]
 pub struct Ledger {
     max_ports: u16,
+    generations: u64,
     entries: BTreeMap<AttachmentKey, Entry>,
     usage: HashMap<u32, Usage>,
     ids: BTreeMap<String, u32>,
@@ -77,6 +83,7 @@ impl Ledger {
     pub fn new(max_ports: u16) -> Self {
         Self {
             max_ports,
+            generations: 0,
             entries: BTreeMap::new(),
             usage: HashMap::new(),
             ids: BTreeMap::new(),
@@ -92,6 +99,7 @@ impl Ledger {
 
     /// Takes over a record from the store.
     pub fn restore(&mut self, record: Attachment) {
+        self.claim_id(record.network.name.clone(), record.network.id);
         let live = record.state == State::Added;
         self.insert(record, live);
     }
@@ -213,7 +221,7 @@ impl Ledger {
             nameservers: wanted.nameservers,
             decisions,
         };
-        self.ids.insert(network.name.clone(), id);
+        self.claim_id(network.name.clone(), id);
         self.insert(record.clone(), false);
         Ok(record)
     }
@@ -231,6 +239,15 @@ impl Ledger {
         if let Some(entry) = self.entries.get_mut(&record.key) {
             entry.record.host = record.host.clone();
             entry.live = true;
+        }
+    }
+
+    /// The runtime has the result of this attachment.
+    pub fn acknowledge(&mut self, made: &Made) {
+        if let Some(entry) = self.entries.get_mut(&made.key)
+            && entry.generation == made.generation
+        {
+            entry.acknowledged = true;
         }
     }
 
@@ -255,7 +272,17 @@ impl Ledger {
         usage.ips.extend(record.leases.iter().map(|lease| lease.address));
         self.ports.insert(record.port_id);
         let since = std::time::Instant::now();
-        self.entries.insert(record.key.clone(), Entry { record, live, since });
+        self.generations += 1;
+        let generation = self.generations;
+        // One that is live when it is booked comes from the store.
+        let entry = Entry { record, live, generation, acknowledged: live, since };
+        self.entries.insert(entry.record.key.clone(), entry);
+    }
+
+    /// A number has one name: a network that had it before, and has no attachments left, loses it.
+    fn claim_id(&mut self, network: String, id: u32) {
+        self.ids.retain(|_, other| *other != id);
+        self.ids.insert(network, id);
     }
 
     fn network_id(&self, network: &Network) -> Result<u32, AgentError> {

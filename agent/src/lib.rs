@@ -27,6 +27,8 @@ pub mod reconcile;
 pub mod record;
 pub mod recover;
 pub mod run;
+#[cfg(test)]
+mod samples;
 pub mod telemetry;
 pub mod views;
 pub mod world;

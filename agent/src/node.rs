@@ -1,6 +1,7 @@
 //! The node: everything that requests share.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -43,6 +44,8 @@ pub struct Node {
     pub tables: Reconciler,
     /// What is counted.
     pub metrics: Metrics,
+    /// Where `DEL`s wait that came while no agent was there.
+    pub tombstones: PathBuf,
     /// Requests so far, to find their log lines.
     pub requests: AtomicU64,
     /// Start-up is over.
@@ -80,6 +83,8 @@ pub struct Parts {
     pub tables: Reconciler,
     /// See [`Node::metrics`].
     pub metrics: Metrics,
+    /// See [`Node::tombstones`].
+    pub tombstones: PathBuf,
 }
 
 impl Node {
@@ -95,6 +100,7 @@ impl Node {
             hook: parts.hook,
             tables: parts.tables,
             metrics: parts.metrics,
+            tombstones: parts.tombstones,
             requests: AtomicU64::new(0),
             ready: watch::Sender::new(false),
             impaired: AtomicUsize::new(0),

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use datapath::{HookKind, PinDir};
-use netdev::{Link, LinkEvent, LinkFilter, Netns};
+use netdev::{Link, LinkEvent, LinkFilter, LinkMonitor, Netns};
 use store::{Batch, Store, Table};
 
 use crate::error::AgentError;
@@ -29,7 +29,11 @@ const BOOT_FILE: &str = "boot-id";
 ///
 /// # Errors
 /// When the store cannot be read.
-pub fn read_ledger(store: &Store, state_dir: &Path, max_ports: u16) -> Result<Ledger, AgentError> {
+pub async fn read_ledger(
+    store: &Store,
+    state_dir: &Path,
+    max_ports: u16,
+) -> Result<Ledger, AgentError> {
     let mut ledger = Ledger::new(max_ports);
     for (name, id) in store.rows(Table::Networks)? {
         if let (Ok(name), Ok(id)) = (String::from_utf8(name), <[u8; 4]>::try_from(id.as_slice())) {
@@ -50,7 +54,7 @@ pub fn read_ledger(store: &Store, state_dir: &Path, max_ports: u16) -> Result<Le
     }
     if !stale.is_empty() {
         tracing::info!("the node was rebooted: records of pods before that are removed");
-        store.commit(stale)?;
+        store.submit(stale).await?;
     }
     remember_boot(state_dir);
     Ok(ledger)
@@ -225,13 +229,15 @@ impl Node {
         Ok(())
     }
 
-    /// Follows the links of the node: a port whose link is gone leaves the tables at once, before
+    /// Follows the links of the node, from when `monitor` was opened: a port whose link is gone leaves the tables at once, before
     /// its index can be another's.
     ///
     /// # Errors
     /// When the kernel stops telling.
-    pub async fn follow_links(self: Arc<Self>) -> Result<(), AgentError> {
-        let mut monitor = self.netlink.monitor()?;
+    pub async fn follow_links(
+        self: Arc<Self>,
+        monitor: &mut LinkMonitor,
+    ) -> Result<(), AgentError> {
         loop {
             match monitor.next().await? {
                 LinkEvent::Removed { ifindex, name } if name.starts_with(HOST_PREFIX) => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use agent_common::drop::DropReason;
 use datapath::{Datapath, DatapathError, Events, Options, PinDir, Sample, bpffs};
-use netdev::Netlink;
+use netdev::{LinkMonitor, Netlink};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -100,7 +100,7 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(|source| RunError::Runtime { source })?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|source| RunError::Runtime { source })?;
     let (stop, stopping) = watch::channel(false);
-    let (node, pins, events) = build(&options)?;
+    let (node, pins, events) = build(&options).await?;
 
     let listener = socket::listen(&options.places.socket)
         .map_err(file("listen on", &options.places.socket))?;
@@ -111,7 +111,11 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
     let requests = tokio::spawn(socket::serve(Arc::clone(&node), listener, stopping.clone()));
     let pages = tokio::spawn(admin::serve(Arc::clone(&node), http, stopping));
     log_samples(Arc::clone(&node), events).map_err(|source| RunError::Runtime { source })?;
+    // Opened first: what happens to a link from now on is not missed.
+    let mut links = node.netlink.monitor().map_err(AgentError::from)?;
     node.recover(&pins).await?;
+    // Removals that waited come before anything a runtime asks for now.
+    tombstone::serve_all(&node).await;
     node.set_ready(true);
     tracing::info!(
         node = node.name, attachments = node.ledger().len(),
@@ -121,7 +125,7 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
     let ended = tokio::select! {
         _ = terminate.recv() => None,
         _ = interrupt.recv() => None,
-        why = background(&node, &options) => Some(why),
+        why = background(&node, &options, &mut links) => Some(why),
     };
     tracing::info!("stopping; the datapath goes on forwarding");
     node.set_ready(false);
@@ -139,7 +143,7 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
     }
 }
 
-fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunError> {
+async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunError> {
     let state_dir = &options.places.state_dir;
     std::fs::create_dir_all(state_dir).map_err(file("create", state_dir))?;
     let database = state_dir.join("attachments.redb");
@@ -152,7 +156,7 @@ fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunError> 
     for problem in world.resolved.problems() {
         tracing::warn!(%problem, "manifest not valid");
     }
-    let ledger = recover::read_ledger(&store, state_dir, options.max_ports)?;
+    let ledger = recover::read_ledger(&store, state_dir, options.max_ports).await?;
     let bpffs = bpffs::find(&options.places.bpffs)?;
     let mut datapath = Datapath::open(&Options {
         bpffs: bpffs.clone(),
@@ -175,13 +179,17 @@ fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunError> 
         hook,
         tables: Reconciler::new(datapath),
         metrics: Metrics::new()?,
+        tombstones: tombstone::directory(&options.places.socket),
     });
     Ok((node, PinDir::new(bpffs), events))
 }
 
 /// Everything that goes on beside requests; returns only when one of them cannot.
-async fn background(node: &Arc<Node>, options: &RunOptions) -> RunError {
-    let pending = tombstone::directory(&options.places.socket);
+async fn background(
+    node: &Arc<Node>,
+    options: &RunOptions,
+    links: &mut LinkMonitor,
+) -> RunError {
     let stopped = |what, why: String| RunError::Stopped { what, why };
     tokio::select! {
         () = Arc::clone(&node.promotions).work() => stopped("attaching links", "it ended".into()),
@@ -189,10 +197,10 @@ async fn background(node: &Arc<Node>, options: &RunOptions) -> RunError {
         end = world::follow(options.standalone.clone(), Arc::clone(&node.world)) => {
             stopped("watching --standalone", reason(end.err().as_ref()))
         }
-        end = tombstone::follow(Arc::clone(node), pending) => {
+        end = tombstone::follow(node) => {
             stopped("watching for DELs that waited", reason(end.err().as_ref()))
         }
-        end = Arc::clone(node).follow_links() => stopped("watching links", reason(end.err().as_ref())),
+        end = Arc::clone(node).follow_links(links) => stopped("watching links", reason(end.err().as_ref())),
     }
 }
 

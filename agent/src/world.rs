@@ -115,6 +115,8 @@ pub async fn follow(directory: PathBuf, current: Arc<Current>) -> Result<(), not
         let _ = changed.try_send(());
     })?;
     watcher.watch(&directory, RecursiveMode::NonRecursive)?;
+    // What changed between the first reading and now was not watched.
+    reread(&directory, &current);
     while changes.recv().await.is_some() {
         tokio::time::sleep(SETTLE).await;
         let _ = changes.try_recv();

@@ -237,8 +237,8 @@ fn fragments(list: &mut List) {
     list.switches("a later IPv6 fragment that names a header", a, later, b);
     let first = at(0, true).frame(b.mac, a.mac, IPPROTO_DSTOPTS, &[IPPROTO_UDP, 1, 1, 4]);
     let name = "a first IPv6 fragment without its headers";
-    // The walk lands behind the frame, where no UDP header can be.
-    list.drops(name, a, first, DropReason::Truncated);
+    // The walk lands behind the frame (RFC 7112).
+    list.drops(name, a, first, DropReason::Ipv6Headers);
     let first = at(0, true).frame(b.mac, a.mac, IPPROTO_DSTOPTS, &[IPPROTO_HOPOPTS, 0, 1, 4]);
     let name = "a first IPv6 fragment that ends in its headers";
     list.drops(name, a, first, DropReason::Ipv6Headers);

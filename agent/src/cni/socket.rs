@@ -16,6 +16,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::cni::Made;
 use crate::error::AgentError;
 use crate::failpoint::reached;
 use crate::node::Node;
@@ -106,12 +107,11 @@ async fn converse(node: &Arc<Node>, stream: &mut UnixStream) -> Result<(), Inter
                 Ok(answer) => answer,
                 Err(_) => return Ok(()),
             };
-            let made = answer.made;
             let heard = deliver(stream, &answer.reply, request.command == Command::Add).await;
-            if let (Some(record), Ok(false) | Err(_)) = (made, &heard) {
-                tracing::warn!(attachment = %record.key, "nobody heard the answer, rolling back");
-                let _guard = node.lock(&record.key.container).await;
-                node.undo(&record.key).await;
+            match (answer.attachment, &heard) {
+                (Some(made), Ok(true)) => node.ledger().acknowledge(&made),
+                (Some(made), Ok(false) | Err(_)) => roll_back(node, &made).await,
+                (None, _) => {}
             }
             heard.map(|_| ())
         }
@@ -127,6 +127,20 @@ async fn converse(node: &Arc<Node>, stream: &mut UnixStream) -> Result<(), Inter
             let reply = Reply::Error(error.to_cni(cni_spec::CniVersion::LATEST));
             deliver(stream, &reply, false).await.map(|_| ())
         }
+    }
+}
+
+/// Undoes an attachment whose runtime did not get the answer, unless a repeated `ADD` has told it
+/// since, or the key is another attachment's by now.
+async fn roll_back(node: &Arc<Node>, made: &Made) {
+    let _guard = node.lock(&made.key.container).await;
+    let unheard = node
+        .ledger()
+        .get(&made.key)
+        .is_some_and(|entry| entry.generation == made.generation && !entry.acknowledged);
+    if unheard {
+        tracing::warn!(attachment = %made.key, "nobody heard the answer, rolling back");
+        node.undo(&made.key).await;
     }
 }
 

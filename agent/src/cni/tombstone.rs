@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use cni_spec::{PENDING_DEL, Request};
+use cni_spec::{AttachmentKey, Call, PENDING_DEL, Request};
 use notify::{RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
 
-use crate::cni;
 use crate::node::Node;
 
 /// A draft this old was left by a plugin that died.
@@ -26,8 +25,8 @@ pub fn directory(socket: &Path) -> PathBuf {
 ///
 /// # Errors
 /// When the directory cannot be watched.
-pub async fn follow(node: Arc<Node>, directory: PathBuf) -> Result<(), notify::Error> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+pub async fn follow(node: &Arc<Node>) -> Result<(), notify::Error> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&node.tombstones)?;
     let (changed, mut changes) = mpsc::channel(1);
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
         if event.is_ok_and(|event| event.kind.is_access() || event.kind.is_remove()) {
@@ -36,9 +35,9 @@ pub async fn follow(node: Arc<Node>, directory: PathBuf) -> Result<(), notify::E
         // A full channel says "changed" already.
         let _ = changed.try_send(());
     })?;
-    watcher.watch(&directory, RecursiveMode::NonRecursive)?;
+    watcher.watch(&node.tombstones, RecursiveMode::NonRecursive)?;
     loop {
-        serve_all(&node, &directory).await;
+        serve_all(node).await;
         if changes.recv().await.is_none() {
             return Ok(());
         }
@@ -46,28 +45,64 @@ pub async fn follow(node: Arc<Node>, directory: PathBuf) -> Result<(), notify::E
 }
 
 /// Serves every tombstone there is. One that cannot be served stays for the next time.
-pub async fn serve_all(node: &Arc<Node>, directory: &Path) {
-    let Ok(entries) = fs::read_dir(directory) else { return };
-    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    paths.sort();
-    for path in paths {
-        let draft = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-        if draft {
-            sweep(&path);
-            continue;
-        }
-        let request = fs::read(&path).ok().and_then(|body| Request::from_body(&body).ok());
-        let Some(Request::Cni(request)) = request else {
-            tracing::warn!(path = %path.display(), "not a request, removed");
-            discard(&path);
-            continue;
-        };
-        tracing::info!(container = request.container_id, ifname = request.ifname, "serving a DEL that waited");
-        let answer = cni::serve(node, &request, None).await;
-        if matches!(answer.reply, cni_spec::Reply::Ok(_)) {
-            discard(&path);
+pub async fn serve_all(node: &Arc<Node>) {
+    for (path, key) in list(&node.tombstones) {
+        let _guard = node.lock(&key.container).await;
+        serve(node, &path, &key).await;
+    }
+}
+
+/// Serves those of one attachment; the caller holds its container's lock. An `ADD` does this first:
+/// whatever was left before it must not hit what it makes.
+pub async fn serve_key(node: &Arc<Node>, key: &AttachmentKey) {
+    for (path, other) in list(&node.tombstones) {
+        if other == *key {
+            serve(node, &path, key).await;
         }
     }
+}
+
+async fn serve(node: &Arc<Node>, path: &Path, key: &AttachmentKey) {
+    // Served meanwhile by whoever had the lock.
+    if !path.exists() {
+        return;
+    }
+    tracing::info!(attachment = %key, "serving a DEL that waited");
+    match node.detach(key).await {
+        Ok(()) => discard(path),
+        Err(error) => tracing::warn!(attachment = %key, %error, "kept for the next time"),
+    }
+}
+
+/// The tombstones, by name; what is none is removed.
+fn list(directory: &Path) -> Vec<(PathBuf, AttachmentKey)> {
+    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.sort();
+    paths.retain(|path| {
+        let draft = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        if draft {
+            sweep(path);
+        }
+        !draft
+    });
+    paths.into_iter().filter_map(|path| Some((read(&path)?, path))).map(|(key, path)| (path, key)).collect()
+}
+
+/// The attachment is in the file; its name is only unique.
+fn read(path: &Path) -> Option<AttachmentKey> {
+    // Gone since it was listed: served.
+    let body = fs::read(path).ok()?;
+    let call = match Request::from_body(&body) {
+        Ok(Request::Cni(request)) => request.invocation().ok().map(|invocation| invocation.call),
+        Ok(Request::Get(_) | Request::Explain(_)) | Err(_) => None,
+    };
+    if let Some(Call::Del { key, .. }) = call {
+        return Some(key);
+    }
+    tracing::warn!(path = %path.display(), "not a DEL, removed");
+    discard(path);
+    None
 }
 
 fn sweep(path: &Path) {

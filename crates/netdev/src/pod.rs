@@ -12,6 +12,10 @@ use crate::netns::Netns;
 use crate::route::Route;
 use crate::sysctl::{self, Sysctl};
 
+/// Metric of a route whose destination another link of the pod has already, plus the link's index:
+/// worse than the kernel's defaults (0, and 1024 for IPv6), and different for each link.
+const SECOND_METRIC: u32 = 2048;
+
 /// What becomes of the pod end's IPv6 link-local address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkLocal {
@@ -125,11 +129,16 @@ fn complete(pod: &mut Connection, end: &PodEnd) -> Result<PlacedEnd, Error> {
     // One datagram for everything. The kernel goes on after a refusal, which does no harm: the
     // first one is reported and the caller removes the link.
     for (answer, step) in pod.ask_all(requests)?.into_iter().zip(steps) {
-        match answer {
-            Err(refusal) if !step.tolerates(&refusal) => {
-                return Err(step.refused(&end.name, refusal));
+        match (answer, step) {
+            (Ok(_), _) => {}
+            // Another link of the pod leads there too. The first one wins, as with the reference
+            // plugins; this one is there for whoever binds to the link, and when the first goes.
+            (Err(refusal), Step::Route(route)) if refusal.errno() == Errno::EXIST => {
+                let metric = Some(SECOND_METRIC.saturating_add(link.ifindex));
+                pod.add_route(&Route { metric, ifindex: link.ifindex, ..route })?;
             }
-            _ => {}
+            (Err(refusal), step) if step.tolerates(&refusal) => {}
+            (Err(refusal), step) => return Err(step.refused(&end.name, refusal)),
         }
     }
     Ok(PlacedEnd {

@@ -1,1 +1,197 @@
+use std::collections::BTreeSet;
 
+use api::Mode;
+use ipam::Request;
+use proptest::prelude::*;
+
+use super::*;
+use crate::ledger::{Ledger, Wanted};
+use crate::record::HostEnd;
+use crate::samples::{network, wanted};
+
+const NETWORK: u32 = 0x0080_0000;
+
+/// Attachments to one network, with the given further wishes, at ifindexes 10, 11, …
+fn attached(network: &api::Network, wishes: &[fn(&mut Wanted)]) -> Vec<Attachment> {
+    let mut ledger = Ledger::new(u16::MAX);
+    (10_u32..)
+        .zip(wishes)
+        .map(|(ifindex, wish)| {
+            let mut wanted = wanted(&format!("c{ifindex}"));
+            wish(&mut wanted);
+            let host = HostEnd { name: format!("pn{ifindex}"), ifindex };
+            ledger.reserve(wanted, network, host).unwrap()
+        })
+        .collect()
+}
+
+fn of(attachments: &[Attachment]) -> Entries {
+    desired(NETWORK, attachments.iter())
+}
+
+fn ip(text: &str) -> Ip16 {
+    text.parse::<IpAddr>().unwrap().into()
+}
+
+fn at(text: &str) -> EndpointKey {
+    EndpointKey { network: NETWORK, ip: ip(text) }
+}
+
+#[test]
+fn no_attachments_need_no_entries() {
+    assert_eq!(of(&[]), Entries::default());
+}
+
+#[test]
+fn a_switched_port_is_found_by_mac_by_each_address_and_by_its_link_local_one() {
+    let blue = network("blue", Mode::L2, &[("10.10.0.0/24", "10.10.0.1"), ("fd10::/64", "")]);
+    let all = attached(&blue, &[|_| {}]);
+    let entries = of(&all);
+    let mac = all[0].mac;
+    let port = entries.ports[&10];
+    assert_eq!((port.network, port.flags, port.mac, port.mtu), (NETWORK, 0, mac, 1500));
+    assert_eq!(port.ip4, [10, 10, 0, 2]);
+    assert_eq!(port.ip6, ip("fd10::1"));
+    assert_eq!(port.link_local, Ip16::from(IpAddr::V6(mac.link_local())));
+    let expected = Endpoint { ifindex: 10, flags: 0, mac, port_id: all[0].port_id };
+    assert_eq!(entries.fdb.get(&FdbKey::new(NETWORK, mac)), Some(&expected));
+    for address in ["10.10.0.2".to_owned(), "fd10::1".to_owned(), mac.link_local().to_string()] {
+        assert_eq!(entries.endpoints.get(&at(&address)), Some(&expected), "{address}");
+    }
+    // The gateway of a switched network is a host like others, and not ours to answer for.
+    assert_eq!(entries.endpoints.len(), 3);
+    assert!(entries.port_addresses.is_empty());
+}
+
+#[test]
+fn a_routed_port_has_no_station_and_no_broadcast_but_a_gateway() {
+    let green = network("green", Mode::L3, &[("10.20.0.0/24", "10.20.0.1"), ("fd20::/64", "")]);
+    let all = attached(&green, &[|_| {}, |_| {}]);
+    let entries = of(&all);
+    assert!(entries.fdb.is_empty() && entries.flood.is_empty());
+    assert!(entries.ports.values().all(|port| port.flags == PORT_L3));
+    let gateway =
+        Endpoint { ifindex: 0, flags: ENDPOINT_GATEWAY, mac: GATEWAY_MAC, port_id: u16::MAX };
+    for address in ["169.254.1.1", "fe80::1", "10.20.0.1"] {
+        assert_eq!(entries.endpoints.get(&at(address)), Some(&gateway), "{address}");
+    }
+    // Two pods with two addresses each, three of the gateway, and no link-local ones.
+    assert_eq!(entries.endpoints.len(), 7);
+}
+
+#[test]
+fn a_network_without_subnets_checks_macs_only() {
+    let all = attached(&network("raw", Mode::L2, &[]), &[|_| {}]);
+    let entries = of(&all);
+    assert_eq!(entries.ports[&10].flags, PORT_ANY_IP);
+    assert!(entries.endpoints.is_empty(), "podnet does not know who has which address");
+    assert_eq!(entries.fdb.len(), 1);
+    assert_eq!(entries.flood.len(), 1);
+}
+
+#[test]
+fn addresses_beyond_the_first_of_a_family_go_to_a_table_of_their_own() {
+    let blue = network("blue", Mode::L2, &[("10.10.0.0/24", ""), ("fd10::/64", "")]);
+    let all = attached(&blue, &[|wanted| {
+        wanted.ips.0 = ["10.10.0.9", "10.10.0.5", "fd10::9", "fd10::5"]
+            .map(|ip| Request::from(ip.parse::<IpAddr>().unwrap()))
+            .to_vec();
+    }]);
+    let entries = of(&all);
+    let port = entries.ports[&10];
+    assert_eq!(port.flags, PORT_MORE_IPS);
+    assert_eq!((port.ip4, port.ip6), ([10, 10, 0, 9], ip("fd10::9")));
+    let further: BTreeSet<_> = entries.port_addresses.keys().copied().collect();
+    let expected = ["10.10.0.5", "fd10::5"].map(|text| PortAddressKey { ifindex: 10, ip: ip(text) });
+    assert_eq!(further, BTreeSet::from(expected));
+    for address in ["10.10.0.9", "10.10.0.5", "fd10::9", "fd10::5"] {
+        assert!(entries.endpoints.contains_key(&at(address)), "{address}");
+    }
+}
+
+fn many(count: usize) -> Vec<Attachment> {
+    attached(&network("blue", Mode::L2, &[("10.0.0.0/16", "")]), &vec![(|_| {}) as fn(&mut Wanted); count])
+}
+
+fn members(entries: &Entries) -> Vec<u32> {
+    entries
+        .flood
+        .values()
+        .flat_map(|ports| {
+            let count = usize::try_from(ports.count).unwrap();
+            assert!(ports.ifindexes[count..].iter().all(|rest| *rest == 0), "unused slots are zero");
+            ports.ifindexes[..count].to_vec()
+        })
+        .collect()
+}
+
+#[test]
+fn broadcast_reaches_each_port_once_whatever_their_number() {
+    for count in [1, FLOOD_CHUNK - 1, FLOOD_CHUNK, FLOOD_CHUNK + 1, 2 * FLOOD_CHUNK + 3] {
+        let entries = of(&many(count));
+        assert_eq!(entries.flood.len(), count.div_ceil(FLOOD_CHUNK));
+        // A missing chunk ends the list, so they are numbered from 0 without a gap.
+        let chunks: Vec<u32> = entries.flood.keys().map(|key| key.chunk).collect();
+        let expected: Vec<u32> = (0..).take(chunks.len()).collect();
+        assert_eq!(chunks, expected);
+        let reached = members(&entries);
+        assert_eq!(reached, entries.ports.keys().copied().collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_newcomer_changes_the_last_chunk_only() {
+    let all = many(2 * FLOOD_CHUNK + 1);
+    let before = of(&all[..2 * FLOOD_CHUNK]);
+    let after = of(&all);
+    for (key, ports) in &before.flood {
+        assert_eq!(after.flood.get(key), Some(ports));
+    }
+    assert_eq!(after.flood.len(), before.flood.len() + 1);
+}
+
+proptest! {
+    #[test]
+    fn entries_never_leave_their_network_and_never_name_a_port_that_is_not_there(
+        routed in any::<bool>(),
+        count in 0_usize..20,
+        shuffle in any::<u64>(),
+    ) {
+        let mode = if routed { Mode::L3 } else { Mode::L2 };
+        let subnets = [("10.10.0.0/24", "10.10.0.1"), ("fd10::/64", "fd10::1")];
+        let wish: fn(&mut Wanted) = |_| {};
+        let mut all = attached(&network("n", mode, &subnets), &vec![wish; count]);
+        let entries = of(&all);
+        prop_assert_eq!(entries.ports.len(), count);
+        prop_assert!(entries.ports.values().all(|port| port.network == NETWORK));
+        prop_assert!(entries.fdb.keys().all(|key| key.network == NETWORK));
+        prop_assert!(entries.endpoints.keys().all(|key| key.network == NETWORK));
+        prop_assert!(entries.flood.keys().all(|key| key.network == NETWORK));
+        for endpoint in entries.fdb.values().chain(entries.endpoints.values()) {
+            if endpoint.flags & ENDPOINT_GATEWAY != 0 {
+                prop_assert_eq!(endpoint.ifindex, 0);
+                continue;
+            }
+            let port = entries.ports.get(&endpoint.ifindex);
+            prop_assert_eq!(port.map(|port| (port.mac, port.port_id)), Some((endpoint.mac, endpoint.port_id)));
+        }
+        // The order of the book says nothing.
+        let length = all.len().max(1);
+        all.rotate_left(usize::try_from(shuffle).unwrap_or(0) % length);
+        all.reverse();
+        prop_assert_eq!(of(&all), entries);
+    }
+
+    #[test]
+    fn the_address_a_port_may_use_is_the_address_it_is_found_at(count in 1_usize..20) {
+        let subnets = [("10.10.0.0/24", ""), ("fd10::/64", "")];
+        let wish: fn(&mut Wanted) = |_| {};
+        let entries = of(&attached(&network("n", Mode::L2, &subnets), &vec![wish; count]));
+        for (ifindex, port) in &entries.ports {
+            for ip in [Ip16::from_v4(port.ip4), port.ip6, port.link_local] {
+                let endpoint = entries.endpoints.get(&EndpointKey { network: NETWORK, ip });
+                prop_assert_eq!(endpoint.map(|found| found.ifindex), Some(*ifindex));
+            }
+        }
+    }
+}
