@@ -345,3 +345,6 @@ fn status(node: &Node, conf: &NetConf) -> Served {
     }
     Ok((Value::Null, None))
 }
+
+#[cfg(test)]
+mod tests;

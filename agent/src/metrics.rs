@@ -120,3 +120,6 @@ impl fmt::Display for Metrics {
         out.write_str("podnet metrics")
     }
 }
+
+#[cfg(test)]
+mod tests;

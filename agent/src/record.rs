@@ -198,10 +198,15 @@ impl Attachment {
             let Some(lease) = self.leases.iter().find(|lease| lease.address.is_ipv4() == v4) else {
                 continue;
             };
-            let gateway = self.gateway(lease);
+            // By link-local address the virtual gateway can be the next hop on several links of a
+            // pod at once; IPv4 has no such address.
+            let gateway = match self.gateway(lease) {
+                Some(IpAddr::V6(_)) if self.network.routed => Some(IpAddr::V6(GATEWAY_V6)),
+                other => other,
+            };
             if let (true, Some(gateway)) = (self.network.routed, gateway) {
                 // Before a gateway can be used it must be on the link; fe80::/64 always is.
-                if !matches!(gateway, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
+                if v4 {
                     routes.push(PodRoute { to: host_prefix(gateway), via: None });
                 }
                 for subnet in &self.network.subnets {

@@ -150,12 +150,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
     let store = Store::open(&database).map_err(AgentError::from)?;
     let world = World::read(&options.standalone)
         .map_err(file("read --standalone", &options.standalone))?;
-    for problem in &world.broken {
-        tracing::warn!(%problem, "manifest not readable");
-    }
-    for problem in world.resolved.problems() {
-        tracing::warn!(%problem, "manifest not valid");
-    }
+    world.complain();
     let ledger = recover::read_ledger(&store, state_dir, options.max_ports).await?;
     let bpffs = bpffs::find(&options.places.bpffs)?;
     let mut datapath = Datapath::open(&Options {

@@ -56,6 +56,16 @@ impl World {
         Ok(Self { resolved: api::resolve(objects), broken })
     }
 
+    /// Logs what is wrong with the manifests.
+    pub fn complain(&self) {
+        for problem in &self.broken {
+            tracing::warn!(%problem, "manifest not readable");
+        }
+        for problem in self.resolved.problems() {
+            tracing::warn!(%problem, "manifest not valid");
+        }
+    }
+
     /// The network of this name, if it takes attachments.
     ///
     /// # Errors
@@ -133,14 +143,9 @@ fn is_close_write(event: &notify::Event) -> bool {
 fn reread(directory: &Path, current: &Current) {
     match World::read(directory) {
         Ok(world) => {
-            for problem in &world.broken {
-                tracing::warn!(%problem, "manifest not readable");
-            }
-            for problem in world.resolved.problems() {
-                tracing::warn!(%problem, "manifest not valid");
-            }
             if current.set(world) {
                 tracing::info!(directory = %directory.display(), "manifests read");
+                current.get().complain();
             }
         }
         Err(error) => {
@@ -148,3 +153,6 @@ fn reread(directory: &Path, current: &Current) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@ use super::kernel::Kernel;
 use crate::step::{say, show};
 
 /// The longest a kernel may take, boot and all tests.
-const LIMIT: Duration = Duration::from_secs(600);
+const LIMIT: Duration = Duration::from_secs(1200);
 
 /// `oops=panic`, `panic=-1` and `-no-reboot`: a kernel fault ends QEMU instead of hanging it.
 /// `mitigations=off` because emulating them is slow and tests nothing of ours.

@@ -1,0 +1,86 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::*;
+
+fn rendered() -> String {
+    let metrics = Metrics::new().unwrap();
+    metrics.request("ADD", 0, Duration::from_millis(3));
+    metrics.request("ADD", 100, Duration::from_millis(1));
+    let snapshot = Snapshot {
+        networks: vec![("blue".to_owned(), 2, 4), ("red".to_owned(), 1, 0)],
+        drops: vec![
+            ("blue".to_owned(), "spoofed_mac", 3, 180),
+            ("red".to_owned(), "spoofed_mac", 1, 60),
+        ],
+        waiting: 5,
+        impaired: 1,
+    };
+    metrics.render(&snapshot).unwrap()
+}
+
+#[test]
+fn every_metric_is_exposed_as_it_is_documented() {
+    let text = rendered();
+    let mut kinds = BTreeMap::new();
+    let mut helps = BTreeMap::new();
+    for line in text.lines() {
+        if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+            kinds.insert(name, kind);
+        }
+        if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) {
+            helps.insert(name, help);
+        }
+    }
+    for (name, kind, labels, meaning) in METRICS {
+        assert_eq!(kinds.remove(name), Some(*kind), "{name}");
+        assert_eq!(helps.get(name), Some(meaning), "{name}");
+        let samples = text.lines().filter(|line| line.starts_with(name));
+        for sample in samples {
+            let inside = sample.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+            let found: BTreeSet<&str> = inside
+                .map_or("", |(inside, _)| inside)
+                .split(',')
+                .filter_map(|pair| pair.split_once('='))
+                .map(|(label, _)| label)
+                // A histogram's own.
+                .filter(|label| *label != "le")
+                .collect();
+            let wanted: BTreeSet<&str> = labels.split(", ").filter(|label| !label.is_empty()).collect();
+            assert_eq!(found, wanted, "{sample}");
+        }
+    }
+    assert!(kinds.is_empty(), "not documented: {kinds:?}");
+}
+
+#[test]
+fn values_are_those_of_the_moment() {
+    let text = rendered();
+    for line in [
+        r#"podnet_cni_requests_total{code="100",command="ADD"} 1"#,
+        r#"podnet_cni_duration_seconds_count{command="ADD"} 2"#,
+        r#"podnet_attachments{network="blue"} 2"#,
+        r#"podnet_ipam_addresses{network="red"} 0"#,
+        r#"podnet_drops_total{network="blue",reason="spoofed_mac"} 3"#,
+        r#"podnet_drop_bytes_total{network="red",reason="spoofed_mac"} 60"#,
+        "podnet_ports_waiting_for_tcx 5",
+        "podnet_ports_impaired 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+}
+
+#[test]
+fn a_node_without_networks_exposes_what_it_has() {
+    let text = Metrics::new().unwrap().render(&Snapshot::default()).unwrap();
+    assert!(text.contains("podnet_ports_impaired 0"), "{text}");
+    assert!(!text.contains("podnet_drops_total"), "{text}");
+}
+
+#[test]
+fn names_follow_the_conventions_of_prometheus() {
+    for (name, kind, ..) in METRICS {
+        assert!(name.starts_with("podnet_"), "{name}");
+        assert_eq!(*kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
+        assert!(*kind != "histogram" || name.ends_with("_seconds"), "{name}");
+    }
+}

@@ -1,0 +1,183 @@
+//! Where a demo keeps what it makes, and how all of that is removed, whoever made it and however
+//! that ended.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use netdev::NamedNetns;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Directories and namespaces of demos start so, and go on with the demo's number.
+const PREFIX: &str = "podnet-demo-";
+/// Where `ip netns` looks for names.
+const NAMES: &str = "/run/netns";
+/// How long the agent may take to end.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The names of everything one demo makes.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    name: String,
+}
+
+impl Place {
+    /// The place of this process.
+    pub(crate) fn own() -> Self {
+        Self {
+            name: format!("{PREFIX}{}", std::process::id()),
+        }
+    }
+
+    /// The places that earlier demos left: those that were kept, and those that were killed.
+    pub(crate) fn all() -> Result<Vec<Self>> {
+        let temp = std::env::temp_dir();
+        let entries = fs::read_dir(&temp).with_context(|| format!("reading {}", temp.display()))?;
+        let mut places = Vec::new();
+        for entry in entries {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if name.starts_with(PREFIX) {
+                places.push(Self { name });
+            }
+        }
+        places.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(places)
+    }
+
+    /// Directory of everything that is a file.
+    pub(crate) fn dir(&self) -> PathBuf {
+        std::env::temp_dir().join(&self.name)
+    }
+
+    /// A file in it.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.dir().join(name)
+    }
+
+    /// Where the agent listens.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.dir().join("run/agent.sock")
+    }
+
+    /// Where the agent pins.
+    pub(crate) fn bpffs(&self) -> PathBuf {
+        Path::new("/sys/fs/bpf").join(&self.name)
+    }
+
+    /// A network namespace, named as `ip netns` does.
+    pub(crate) fn netns(&self, name: &str) -> PathBuf {
+        Path::new(NAMES).join(self.netns_name(name))
+    }
+
+    /// What `ip netns exec` calls it.
+    pub(crate) fn netns_name(&self, name: &str) -> String {
+        // The whole prefix would make commands long that people type.
+        format!("demo-{}-{name}", self.number())
+    }
+
+    fn number(&self) -> &str {
+        self.name.strip_prefix(PREFIX).unwrap_or(&self.name)
+    }
+
+    /// Makes the directory. The lock says that a demo is at work there; it is the demo's as long
+    /// as the file is open.
+    pub(crate) fn create(&self) -> Result<File> {
+        let dir = self.dir();
+        let failed = || format!("making {}", dir.display());
+        fs::create_dir(&dir).with_context(failed)?;
+        for part in ["manifests", "run", "state"] {
+            fs::create_dir(dir.join(part)).with_context(failed)?;
+        }
+        let lock = File::create(dir.join("lock")).with_context(failed)?;
+        lock.lock().with_context(failed)?;
+        Ok(lock)
+    }
+
+    /// Whether a demo is at work there.
+    pub(crate) fn is_busy(&self) -> bool {
+        let Ok(lock) = File::open(self.file("lock")) else {
+            return false;
+        };
+        matches!(lock.try_lock(), Err(fs::TryLockError::WouldBlock))
+    }
+
+    /// Everything there is of it now, named for people.
+    pub(crate) fn contents(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        if let Some(pid) = self.agent() {
+            found.push(format!("process {}", pid.as_raw_nonzero()));
+        }
+        for path in self.namespaces() {
+            found.push(format!("network namespace {}", path.display()));
+        }
+        for path in [self.bpffs(), self.dir()] {
+            if path.exists() {
+                found.push(format!("directory {}", path.display()));
+            }
+        }
+        found
+    }
+
+    /// Removes everything; what is gone already is no error.
+    ///
+    /// # Errors
+    /// Something is left, and what.
+    pub(crate) fn remove(&self) -> Result<()> {
+        if let Some(pid) = self.agent() {
+            self.end(pid)?;
+        }
+        // Links go with their namespaces, and pins of links with their links.
+        for path in self.namespaces() {
+            NamedNetns::remove(&path).with_context(|| format!("removing {}", path.display()))?;
+        }
+        for path in [self.bpffs(), self.dir()] {
+            match fs::remove_dir_all(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(error).with_context(|| format!("removing {}", path.display()));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn namespaces(&self) -> Vec<PathBuf> {
+        let prefix = self.netns_name("");
+        let entries = fs::read_dir(NAMES).into_iter().flatten().flatten();
+        entries
+            .map(|entry| entry.path())
+            .filter(|path| {
+                let name = path.file_name().unwrap_or_default();
+                name.to_string_lossy().starts_with(&prefix)
+            })
+            .collect()
+    }
+
+    /// The demo's agent, if it lives. A number alone may be another process's by now.
+    fn agent(&self) -> Option<Pid> {
+        let number = fs::read_to_string(self.file("agent.pid")).ok()?;
+        let pid = Pid::from_raw(number.trim().parse().ok()?)?;
+        let command = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).ok()?;
+        let dir = self.dir();
+        let is_ours = String::from_utf8_lossy(&command).contains(&*dir.to_string_lossy());
+        is_ours.then_some(pid)
+    }
+
+    fn end(&self, pid: Pid) -> Result<()> {
+        for signal in [Signal::TERM, Signal::KILL] {
+            // It may end at this very moment.
+            let _ = kill_process(pid, signal);
+            let end = Instant::now() + PATIENCE;
+            while Instant::now() < end {
+                if self.agent().is_none() {
+                    return Ok(());
+                }
+                thread::sleep(Duration::from_millis(20));
+            }
+        }
+        bail!("the agent {} does not end", pid.as_raw_nonzero());
+    }
+}
