@@ -49,7 +49,11 @@ impl Answer {
 #[inline(always)]
 fn words(kind: u32, mac: MacAddr) -> [u32; 3] {
     let [a, b, c, d, e, f] = mac.0;
-    [kind, u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, 0, 0])]
+    [
+        kind,
+        u32::from_be_bytes([a, b, c, d]),
+        u32::from_be_bytes([e, f, 0, 0]),
+    ]
 }
 
 #[inline(always)]
@@ -76,8 +80,30 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
 #[inline(always)]
 fn arp_reply(skb: &Skb<'_>, mac: MacAddr) -> bool {
     // Sender MAC, sender IP, target MAC, target IP.
-    let Some([a, b, c, d, e, f, s0, s1, s2, s3, _, _, _, _, _, _, t0, t1, t2, t3]) =
-        skb.load::<20>(L3 + 8)
+    let Some(
+        [
+            a,
+            b,
+            c,
+            d,
+            e,
+            f,
+            s0,
+            s1,
+            s2,
+            s3,
+            _,
+            _,
+            _,
+            _,
+            _,
+            _,
+            t0,
+            t1,
+            t2,
+            t3,
+        ],
+    ) = skb.load::<20>(L3 + 8)
     else {
         return false;
     };
@@ -92,9 +118,15 @@ fn arp_reply(skb: &Skb<'_>, mac: MacAddr) -> bool {
 
 #[inline(always)]
 fn nd_reply(skb: &Skb<'_>, mac: MacAddr) -> bool {
-    let Some(source) = skb.load::<16>(L3 + 8) else { return false };
-    let Some(target) = skb.load::<16>(ND_TARGET) else { return false };
-    let Some([a, b, c, d, e, f]) = skb.load::<6>(6) else { return false };
+    let Some(source) = skb.load::<16>(L3 + 8) else {
+        return false;
+    };
+    let Some(target) = skb.load::<16>(ND_TARGET) else {
+        return false;
+    };
+    let Some([a, b, c, d, e, f]) = skb.load::<6>(6) else {
+        return false;
+    };
     let reply = NdReply {
         mac,
         ip: Ip16(target),
@@ -113,7 +145,9 @@ fn nd_reply(skb: &Skb<'_>, mac: MacAddr) -> bool {
 
 #[inline(always)]
 fn echo_reply(skb: &Skb<'_>, family: Family, at: u16) -> bool {
-    let Some([to @ .., _, _]) = skb.load::<ETH_HLEN>(0) else { return false };
+    let Some([to @ .., _, _]) = skb.load::<ETH_HLEN>(0) else {
+        return false;
+    };
     let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5] = to;
     let macs = skb.swap_in_macs(
         MacAddr([s0, s1, s2, s3, s4, s5]),
@@ -124,10 +158,16 @@ fn echo_reply(skb: &Skb<'_>, family: Family, at: u16) -> bool {
         Family::V6 => (swap::<16>(skb, L3 + 8), 128, 129),
     };
     // Type and code are one word of the checksum; swapping addresses does not change it.
-    let (old, new) = (u16::from_ne_bytes([request, 0]), u16::from_ne_bytes([reply, 0]));
+    let (old, new) = (
+        u16::from_ne_bytes([request, 0]),
+        u16::from_ne_bytes([reply, 0]),
+    );
     let at = at as usize;
     macs && addresses
-        && skb.ctx.l4_csum_replace(at + 2, u64::from(old), u64::from(new), 2).is_ok()
+        && skb
+            .ctx
+            .l4_csum_replace(at + 2, u64::from(old), u64::from(new), 2)
+            .is_ok()
         && skb.store(at, &[reply])
 }
 
@@ -136,7 +176,11 @@ fn echo_reply(skb: &Skb<'_>, family: Family, at: u16) -> bool {
 fn swap<const N: usize>(skb: &Skb<'_>, offset: usize) -> bool {
     // One load at a time, everywhere in these programs: with both in one pattern the compiler moves
     // bytes of a load that failed, which the 5.10 verifier refuses.
-    let Some(first) = skb.load::<N>(offset) else { return false };
-    let Some(second) = skb.load::<N>(offset + N) else { return false };
+    let Some(first) = skb.load::<N>(offset) else {
+        return false;
+    };
+    let Some(second) = skb.load::<N>(offset + N) else {
+        return false;
+    };
     skb.store(offset, &second) && skb.store(offset + N, &first)
 }

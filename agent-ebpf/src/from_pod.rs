@@ -56,12 +56,21 @@ fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
             return refuse(answer(skb, Answer::Echo(family, at)));
         }
     };
-    if done { Ok(Verdict::Redirected) } else { refuse(DropReason::Undeliverable) }
+    if done {
+        Ok(Verdict::Redirected)
+    } else {
+        refuse(DropReason::Undeliverable)
+    }
 }
 
 #[inline(always)]
 fn count(skb: &Skb<'_>, port: &Port) {
-    maps::count_port(port.port_id, PortCounter::FromPod, skb.segments(), skb.length() as u32);
+    maps::count_port(
+        port.port_id,
+        PortCounter::FromPod,
+        skb.segments(),
+        skb.length() as u32,
+    );
 }
 
 /// Answers are rare and large: they have a program, and so a stack, of their own.
@@ -83,7 +92,12 @@ fn deliver(skb: &Skb<'_>, port: &Port, to: &Endpoint) -> bool {
     };
     if sent {
         count(skb, port);
-        maps::count_port(to.port_id, PortCounter::ToPod, skb.segments(), skb.length() as u32);
+        maps::count_port(
+            to.port_id,
+            PortCounter::ToPod,
+            skb.segments(),
+            skb.length() as u32,
+        );
     }
     sent
 }
@@ -100,15 +114,21 @@ fn route(skb: &Skb<'_>, port: &Port, to: &Endpoint, family: Family) -> bool {
 
 #[inline(always)]
 fn one_hop_less_v4(skb: &Skb<'_>) -> bool {
-    let Some([ttl, protocol]) = skb.load::<2>(TTL) else { return false };
+    let Some([ttl, protocol]) = skb.load::<2>(TTL) else {
+        return false;
+    };
     let old = u16::from_ne_bytes([ttl, protocol]);
     let new = u16::from_ne_bytes([ttl - 1, protocol]);
-    skb.ctx.l3_csum_replace(IPV4_CHECKSUM, u64::from(old), u64::from(new), 2).is_ok()
+    skb.ctx
+        .l3_csum_replace(IPV4_CHECKSUM, u64::from(old), u64::from(new), 2)
+        .is_ok()
         && skb.store(TTL, &[ttl - 1])
 }
 
 #[inline(always)]
 fn one_hop_less_v6(skb: &Skb<'_>) -> bool {
-    let Some([hops]) = skb.load::<1>(HOP_LIMIT) else { return false };
+    let Some([hops]) = skb.load::<1>(HOP_LIMIT) else {
+        return false;
+    };
     skb.store(HOP_LIMIT, &[hops - 1])
 }

@@ -4,8 +4,14 @@
 //! calls (`from_pod`) is replaced behind `ROOT` in one step when the agent is upgraded.
 #![no_std]
 #![no_main]
-#![expect(missing_docs, reason = "the macro that makes entry points drops their documentation")]
-#![expect(unreachable_pub, reason = "the macro keeps the visibility it is given, and entry points are exported")]
+#![expect(
+    missing_docs,
+    reason = "the macro that makes entry points drops their documentation"
+)]
+#![expect(
+    unreachable_pub,
+    reason = "the macro keeps the visibility it is given, and entry points are exported"
+)]
 
 mod answer;
 mod flood;
@@ -48,7 +54,10 @@ pub fn flood(ctx: TcContext) -> i32 {
 
 /// The kernel's helpers we call (`bpf_redirect_peer` is not, `bpf_ktime_get_ns` is) ask for a
 /// GPL-compatible licence.
-#[expect(unsafe_code, reason = "section and symbol names are attributes the compiler calls unsafe")]
+#[expect(
+    unsafe_code,
+    reason = "section and symbol names are attributes the compiler calls unsafe"
+)]
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]
 static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

@@ -1,5 +1,8 @@
 //! Every map, behind functions that hand out copies.
-#![expect(unsafe_code, reason = "map values are reached through pointers the kernel hands out")]
+#![expect(
+    unsafe_code,
+    reason = "map values are reached through pointers the kernel hands out"
+)]
 
 use agent_common::addr::{Ip16, MacAddr};
 use agent_common::counter::{Count, NetworkDropKey, PortCounters};
@@ -97,7 +100,12 @@ pub(crate) struct NodeTables {
 impl Tables for NodeTables {
     #[inline(always)]
     fn is_further_address(&self, ip: &Ip16) -> bool {
-        PORT_ADDRESSES.get_ptr(PortAddressKey { ifindex: self.ifindex, ip: *ip }).is_some()
+        PORT_ADDRESSES
+            .get_ptr(PortAddressKey {
+                ifindex: self.ifindex,
+                ip: *ip,
+            })
+            .is_some()
     }
 
     #[inline(always)]
@@ -118,7 +126,9 @@ impl Tables for NodeTables {
 pub(crate) fn may_flood(port_id: u16) -> bool {
     // SAFETY: no memory is involved.
     let now = unsafe { bpf_ktime_get_ns() };
-    let Some(bucket) = STORM.get_ptr_mut(u32::from(port_id)) else { return false };
+    let Some(bucket) = STORM.get_ptr_mut(u32::from(port_id)) else {
+        return false;
+    };
     // SAFETY: the value is one aligned word; a race with another CPU lets a frame more pass.
     unsafe {
         match (*bucket).take(now) {
@@ -142,7 +152,9 @@ pub(crate) enum PortCounter {
 
 #[inline(always)]
 pub(crate) fn count_port(port_id: u16, counter: PortCounter, packets: u32, bytes: u32) {
-    let Some(counters) = PORT_COUNTERS.get_ptr_mut(u32::from(port_id)) else { return };
+    let Some(counters) = PORT_COUNTERS.get_ptr_mut(u32::from(port_id)) else {
+        return;
+    };
     // SAFETY: as in `count_root_miss`.
     unsafe {
         let count = match counter {
@@ -158,7 +170,10 @@ pub(crate) fn count_port(port_id: u16, counter: PortCounter, packets: u32, bytes
 
 #[inline(always)]
 pub(crate) fn count_drop(network: u32, reason: DropReason, packets: u32, bytes: u32) {
-    let add = Count { packets: u64::from(packets), bytes: u64::from(bytes) };
+    let add = Count {
+        packets: u64::from(packets),
+        bytes: u64::from(bytes),
+    };
     if let Some(count) = DROPS.get_ptr_mut(reason as u32) {
         // SAFETY: as in `count_root_miss`.
         unsafe {
@@ -166,7 +181,10 @@ pub(crate) fn count_drop(network: u32, reason: DropReason, packets: u32, bytes: 
             (*count).bytes += add.bytes;
         }
     }
-    let key = NetworkDropKey { network, reason: reason as u32 };
+    let key = NetworkDropKey {
+        network,
+        reason: reason as u32,
+    };
     if let Some(count) = NETWORK_DROPS.get_ptr_mut(key) {
         // SAFETY: as in `count_root_miss`.
         unsafe {
@@ -185,7 +203,9 @@ pub(crate) fn count_drop(network: u32, reason: DropReason, packets: u32, bytes: 
 pub(crate) fn publish_drop(skb: &Skb<'_>, network: u32, reason: DropReason) {
     // SAFETY: no memory is involved.
     let now = unsafe { bpf_ktime_get_ns() };
-    let Some(last) = EVENT_TIMES.get_ptr_mut(reason as u32) else { return };
+    let Some(last) = EVENT_TIMES.get_ptr_mut(reason as u32) else {
+        return;
+    };
     // SAFETY: as in `count_root_miss`.
     unsafe {
         if now - *last < EVENT_INTERVAL_NS {
@@ -193,7 +213,9 @@ pub(crate) fn publish_drop(skb: &Skb<'_>, network: u32, reason: DropReason) {
         }
         *last = now;
     }
-    let Some(mut entry) = EVENTS.reserve::<DropEvent>(0) else { return };
+    let Some(mut entry) = EVENTS.reserve::<DropEvent>(0) else {
+        return;
+    };
     let event = entry.as_mut_ptr();
     // SAFETY: the entry is ours until it is submitted, is as large as `DropEvent`, and every one of
     // its bytes is written here. `head` is 8-byte aligned; written in place, because a copy of it

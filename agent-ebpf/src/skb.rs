@@ -66,7 +66,13 @@ impl<'a> Skb<'a> {
     #[inline(always)]
     pub(crate) fn cursor(&self) -> [u32; 3] {
         // SAFETY: as in `ifindex`; `cb` is five words for the programs of one hook.
-        unsafe { [(*self.raw()).cb[0], (*self.raw()).cb[1], (*self.raw()).cb[2]] }
+        unsafe {
+            [
+                (*self.raw()).cb[0],
+                (*self.raw()).cb[1],
+                (*self.raw()).cb[2],
+            ]
+        }
     }
 
     #[inline(always)]
@@ -163,7 +169,11 @@ impl Frame for Skb<'_> {
         let size = self.gso_size() as usize;
         // The payload of a segment and the smallest headers it can have: what is over the MTU by
         // no more than options is the kernel's to judge.
-        if size == 0 { self.length() } else { size + ETH_HLEN + IPV4_HLEN + 8 }
+        if size == 0 {
+            self.length()
+        } else {
+            size + ETH_HLEN + IPV4_HLEN + 8
+        }
     }
 
     #[inline(always)]
@@ -180,7 +190,11 @@ impl Frame for Skb<'_> {
         unsafe {
             let to = bytes.as_mut_ptr().cast();
             let failed = bpf_skb_load_bytes(self.raw().cast(), offset as u32, to, N as u32);
-            if failed == 0 { Some(bytes.assume_init().0) } else { None }
+            if failed == 0 {
+                Some(bytes.assume_init().0)
+            } else {
+                None
+            }
         }
     }
 }

@@ -34,7 +34,10 @@ impl Node {
             return Ok(record);
         }
         let _busy = self.promotions.busy();
-        let host = HostEnd { name: host_name(&wanted.key), ifindex: 0 };
+        let host = HostEnd {
+            name: host_name(&wanted.key),
+            ifindex: 0,
+        };
         let record = self.ledger().reserve(wanted, network, host)?;
         reached("add.reserved");
         if let Err(error) = self.save(&record).await {
@@ -55,9 +58,16 @@ impl Node {
     /// The record of the same request, if it was served already.
     fn same(&self, wanted: &Wanted) -> Result<Option<Attachment>, AgentError> {
         let ledger = self.ledger();
-        let Some(entry) = ledger.get(&wanted.key) else { return Ok(None) };
+        let Some(entry) = ledger.get(&wanted.key) else {
+            return Ok(None);
+        };
         let record = &entry.record;
-        let refuse = |what| Err(AgentError::AlreadyAttached { key: wanted.key.clone(), what });
+        let refuse = |what| {
+            Err(AgentError::AlreadyAttached {
+                key: wanted.key.clone(),
+                what,
+            })
+        };
         if (record.sandbox.dev, record.sandbox.ino) != (wanted.sandbox.dev, wanted.sandbox.ino) {
             return refuse("network namespace");
         }
@@ -74,15 +84,22 @@ impl Node {
         self.tables.reset_port_counters(record.port_id)?;
         let ifindex = self.make_link(record, netns).await?;
         reached("add.placed");
-        let host = HostEnd { ifindex, ..record.host.clone() };
-        let added = Attachment { state: State::Added, host, ..record.clone() };
+        let host = HostEnd {
+            ifindex,
+            ..record.host.clone()
+        };
+        let added = Attachment {
+            state: State::Added,
+            host,
+            ..record.clone()
+        };
         // In the tables before the pod's end is up: what it announces then reaches its network.
         self.ledger().set_live(&added);
         self.reconcile(record.network.id)?;
         reached("add.live");
         netns.configure_pod_end(pod_end(record)).await?;
         self.save(&added).await?;
-        self.ledger().set_state(&record.key, State::Added, true);
+        self.ledger().set_added(&record.key);
         reached("add.committed");
         self.promotions.add(added.host.clone());
         Ok(added)
@@ -137,7 +154,11 @@ impl Node {
             return Ok(());
         };
         if record.state != State::Deleting {
-            self.save(&Attachment { state: State::Deleting, ..record }).await?;
+            self.save(&Attachment {
+                state: State::Deleting,
+                ..record
+            })
+            .await?;
         }
         reached("del.recorded");
         self.take_apart(key).await
@@ -189,7 +210,10 @@ impl Node {
         for key in stale {
             let _guard = self.lock(&key.container).await;
             // While this waited, the attachment may have been removed and made again.
-            let still = self.ledger().get(&key).is_some_and(|entry| entry.since < before);
+            let still = self
+                .ledger()
+                .get(&key)
+                .is_some_and(|entry| entry.since < before);
             if !still {
                 continue;
             }
@@ -200,7 +224,11 @@ impl Node {
             }
             reached("gc.one");
         }
-        if errors.is_empty() { Ok(removed) } else { Err(AgentError::Collect { errors }) }
+        if errors.is_empty() {
+            Ok(removed)
+        } else {
+            Err(AgentError::Collect { errors })
+        }
     }
 }
 
@@ -222,13 +250,20 @@ fn pod_end(record: &Attachment) -> PodEnd {
         .map(|lease| Address::new(lease.address, record.prefix_len(lease)))
         .collect();
     let v6 = record.leases.iter().any(|lease| lease.address.is_ipv6());
-    end.link_local = if v6 || record.network.addressless() { LinkLocal::Eui64 } else { LinkLocal::Absent };
+    end.link_local = if v6 || record.network.addressless() {
+        LinkLocal::Eui64
+    } else {
+        LinkLocal::Absent
+    };
     end.routes = record
         .routes()
         .into_iter()
         .map(|route| {
             let onlink = record.network.routed && route.via.is_some();
-            Route { onlink, ..Route::new(route.to.addr(), route.to.prefix_len(), route.via, 0) }
+            Route {
+                onlink,
+                ..Route::new(route.to.addr(), route.to.prefix_len(), route.via, 0)
+            }
         })
         .collect();
     // Neighbours that knew the address at another MAC address learn of the new one at once.

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use agent_common::addr::MacAddr;
 use cni_spec::{
-    AttachmentKey, Call, CniRequest, CniVersion, Command, ConfHead, GcList, Invocation, NetConf, NetworkRef,
-    Reply, SpecError,
+    AttachmentKey, Call, CniRequest, CniVersion, Command, ConfHead, GcList, Invocation, NetConf,
+    NetworkRef, Reply, SpecError,
 };
 use ipam::Request;
 use netdev::Netns;
@@ -51,8 +51,11 @@ pub async fn serve(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>)
     let command = request.command;
     let started = Instant::now();
     let span = tracing::info_span!(
-        "cni", request = number, command = command.as_str(),
-        container = request.container_id, ifname = request.ifname,
+        "cni",
+        request = number,
+        command = command.as_str(),
+        container = request.container_id,
+        ifname = request.ifname,
     );
     let version = ConfHead::version_of(request.config.get());
     let done = tracing::Instrument::instrument(dispatch(node, request, netns), span.clone()).await;
@@ -113,7 +116,10 @@ async fn dispatch(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>) 
                 }
             };
             let generation = node.ledger().get(key).map(|entry| entry.generation);
-            let made = generation.map(|generation| Made { key: key.clone(), generation });
+            let made = generation.map(|generation| Made {
+                key: key.clone(),
+                generation,
+            });
             Ok((value, made))
         }
         Call::Del { key, .. } => {
@@ -141,9 +147,13 @@ const fn command_waits(command: Command) -> bool {
 }
 
 fn require(netns: Option<Netns>, path: &str) -> Result<Netns, AgentError> {
-    let netns = netns.ok_or_else(|| AgentError::NoNetns { path: path.to_owned() })?;
+    let netns = netns.ok_or_else(|| AgentError::NoNetns {
+        path: path.to_owned(),
+    })?;
     if netns.same_as_current()? {
-        return Err(AgentError::HostNetns { path: path.to_owned() });
+        return Err(AgentError::HostNetns {
+            path: path.to_owned(),
+        });
     }
     Ok(netns)
 }
@@ -154,10 +164,12 @@ fn result(record: &Attachment, conf: &NetConf) -> Result<Value, AgentError> {
     let ours = record.result()?;
     let first = result.interfaces.len();
     result.interfaces.extend(ours.interfaces);
-    result.ips.extend(ours.ips.into_iter().map(|ip| cni_spec::IpConfig {
-        interface: ip.interface.map(|index| index + first),
-        ..ip
-    }));
+    result
+        .ips
+        .extend(ours.ips.into_iter().map(|ip| cni_spec::IpConfig {
+            interface: ip.interface.map(|index| index + first),
+            ..ip
+        }));
     result.routes.extend(ours.routes);
     if ours.dns != cni_spec::Dns::default() {
         result.dns = ours.dns;
@@ -175,44 +187,68 @@ fn wanted(
 ) -> Result<(Wanted, api::Network), AgentError> {
     let world = node.world.get();
     let pod = invocation.args.pod();
-    let namespace = pod.as_ref().map_or(DEFAULT_NAMESPACE, |pod| pod.namespace.as_str());
+    let namespace = pod
+        .as_ref()
+        .map_or(DEFAULT_NAMESPACE, |pod| pod.namespace.as_str());
     let mut decisions = Vec::new();
     let (network, asked) = resolve(&world, conf, namespace, &mut decisions)?;
     refuse_unsupported(conf, &asked, &network)?;
     if conf.is_default_gateway
         && network.mode == api::Mode::L2
-        && network.subnets.iter().all(|subnet| subnet.gateway.is_none())
+        && network
+            .subnets
+            .iter()
+            .all(|subnet| subnet.gateway.is_none())
     {
-        return Err(AgentError::NoGateway { network: network.name.clone() });
+        return Err(AgentError::NoGateway {
+            network: network.name.clone(),
+        });
     }
     let ips = conf.requested_ips(&invocation.args)?;
     let ips = if ips.is_empty() {
         let of_object = asked.ips.iter();
         let of_object = of_object
-            .map(|ip| Request { address: ip.address, prefix_len: ip.prefix_len })
+            .map(|ip| Request {
+                address: ip.address,
+                prefix_len: ip.prefix_len,
+            })
             .collect();
         (of_object, "spec.ipRequests of the AttachmentParameters")
     } else {
-        let of_runtime =
-            ips.iter().map(|ip| Request { address: ip.addr, prefix_len: ip.prefix }).collect();
+        let of_runtime = ips
+            .iter()
+            .map(|ip| Request {
+                address: ip.addr,
+                prefix_len: ip.prefix,
+            })
+            .collect();
         (of_runtime, "requested by the runtime (ips)")
     };
     let mac = match conf.requested_mac(&invocation.args)? {
         Some(mac) => Some((MacAddr(mac.0), "requested by the runtime (mac)")),
-        None => asked
-            .mac
-            .map(|mac| (MacAddr(mac.octets()), "spec.macRequest of the AttachmentParameters")),
+        None => asked.mac.map(|mac| {
+            (
+                MacAddr(mac.octets()),
+                "spec.macRequest of the AttachmentParameters",
+            )
+        }),
     };
     let id = netns.identity();
     let Some(key) = invocation.call.key().cloned() else {
-        return Err(AgentError::Internal { what: "ADD without a container" });
+        return Err(AgentError::Internal {
+            what: "ADD without a container",
+        });
     };
     let wanted = Wanted {
         key,
         cni_network: conf.head.name.clone(),
         request_digest: request_digest(request),
         pod: pod.map(Into::into),
-        sandbox: Sandbox { path: request.netns.clone(), dev: id.dev, ino: id.ino },
+        sandbox: Sandbox {
+            path: request.netns.clone(),
+            dev: id.dev,
+            ino: id.ino,
+        },
         ips,
         mac,
         default_gateway: conf.is_default_gateway,
@@ -239,16 +275,24 @@ fn resolve(
 ) -> Result<(api::Network, api::AttachmentRequest), AgentError> {
     match &conf.network {
         Some(NetworkRef::PodNetwork(name)) => {
-            decisions.push(Decision::new("network", name, "podNetwork of the CNI configuration"));
+            decisions.push(Decision::new(
+                "network",
+                name,
+                "podNetwork of the CNI configuration",
+            ));
             let network = world.network(name)?.clone();
-            let asked = api::AttachmentRequest { bandwidth: network.bandwidth, ..Default::default() };
+            let asked = api::AttachmentRequest {
+                bandwidth: network.bandwidth,
+                ..Default::default()
+            };
             Ok((network, asked))
         }
         Some(NetworkRef::Attachment { namespace, name }) => {
             let namespace = namespace.as_deref().unwrap_or(pod_namespace);
             let attachment = world.attachment(namespace, name)?;
-            let because = format!("PodNetworkAttachment {namespace}/{name} of the CNI configuration");
-            decisions.push(Decision::new("network", &attachment.network, because));
+            let because =
+                format!("PodNetworkAttachment {namespace}/{name} of the CNI configuration");
+            decisions.push(Decision::new("network", &attachment.network, &because));
             let network = world.network(&attachment.network)?.clone();
             Ok((network, attachment.request.clone()))
         }
@@ -263,12 +307,19 @@ fn refuse_unsupported(
     network: &api::Network,
 ) -> Result<(), AgentError> {
     let refuse = |key: &str, value: String, why| {
-        Err(AgentError::Unsupported { key: key.to_owned(), value, why })
+        Err(AgentError::Unsupported {
+            key: key.to_owned(),
+            value,
+            why,
+        })
     };
     if let Some(mapping) = conf.runtime.port_mappings.first() {
         return refuse(
             "runtimeConfig.portMappings",
-            format!("host port {} to {}", mapping.host_port, mapping.container_port),
+            format!(
+                "host port {} to {}",
+                mapping.host_port, mapping.container_port
+            ),
             "podnet maps no host ports yet: remove the mapping, or the capability from the configuration",
         );
     }
@@ -279,11 +330,17 @@ fn refuse_unsupported(
             "addresses come from spec.subnets of the network: remove the ranges",
         );
     }
-    let by_runtime = conf.runtime.bandwidth.filter(cni_spec::Bandwidth::is_limited);
+    let by_runtime = conf
+        .runtime
+        .bandwidth
+        .filter(cni_spec::Bandwidth::is_limited);
     if let Some(limit) = by_runtime {
         return refuse(
             "runtimeConfig.bandwidth",
-            format!("ingressRate {:?}, egressRate {:?}", limit.ingress_rate, limit.egress_rate),
+            format!(
+                "ingressRate {:?}, egressRate {:?}",
+                limit.ingress_rate, limit.egress_rate
+            ),
             NO_RATES,
         );
     }
@@ -308,7 +365,8 @@ async fn collect(node: &Arc<Node>, conf: &NetConf) -> Served {
     let name = conf.head.name.as_str();
     let removed = match &conf.valid_attachments {
         GcList::List(valid) => {
-            node.collect(name, before, |record| valid.contains(&record.key)).await?
+            node.collect(name, before, |record| valid.contains(&record.key))
+                .await?
         }
         // The runtime said nothing about what is valid. That cannot mean that nothing is: only
         // what has lost its pod goes.
@@ -323,7 +381,9 @@ async fn collect(node: &Arc<Node>, conf: &NetConf) -> Served {
 
 fn status(node: &Node, conf: &NetConf) -> Served {
     if node.store.failure().is_some() {
-        return Err(AgentError::NotReady { what: "unable to write records" });
+        return Err(AgentError::NotReady {
+            what: "unable to write records",
+        });
     }
     let ports = node.impaired.load(Ordering::Relaxed);
     if ports > 0 {
@@ -332,16 +392,23 @@ fn status(node: &Node, conf: &NetConf) -> Served {
     let world = node.world.get();
     let network = match &conf.network {
         Some(NetworkRef::PodNetwork(name)) => Some(world.network(name)?),
-        Some(NetworkRef::Attachment { namespace: Some(namespace), name }) => {
-            Some(world.network(&world.attachment(namespace, name)?.network)?)
-        }
+        Some(NetworkRef::Attachment {
+            namespace: Some(namespace),
+            name,
+        }) => Some(world.network(&world.attachment(namespace, name)?.network)?),
         // The pod, and with it the namespace, is not known to STATUS.
-        Some(NetworkRef::Attachment { namespace: None, .. }) | None => None,
+        Some(NetworkRef::Attachment {
+            namespace: None, ..
+        })
+        | None => None,
     };
     if let Some(network) = network
         && let Some(family) = node.ledger().exhausted(network)
     {
-        return Err(AgentError::PoolEmpty { network: network.name.clone(), family });
+        return Err(AgentError::PoolEmpty {
+            network: network.name.clone(),
+            family,
+        });
     }
     Ok((Value::Null, None))
 }

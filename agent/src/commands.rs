@@ -6,7 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use cni_spec::{
-    ContainerId, ExplainRequest, GetRequest, GetWhat, IfName, Reply, Request, read_frame, write_frame,
+    ContainerId, ExplainRequest, GetRequest, GetWhat, IfName, Reply, Request, read_frame,
+    write_frame,
 };
 use serde_json::Value;
 
@@ -63,7 +64,10 @@ pub fn explain(options: &ExplainOptions) -> Result<(), Failure> {
 
 fn ask(socket: &Path, request: &Request) -> Result<Value, Failure> {
     let mut stream = UnixStream::connect(socket).map_err(|error| {
-        format!("no agent answers on {} ({error}): is `podnet-agent run` running?", socket.display())
+        format!(
+            "no agent answers on {} ({error}): is `podnet-agent run` running?",
+            socket.display()
+        )
     })?;
     write_frame(&mut stream, &request.to_body()?)?;
     match Reply::from_body(&read_frame(&mut stream)?)? {

@@ -200,12 +200,19 @@ fn hint(broken: &[String]) -> String {
     if broken.is_empty() {
         String::new()
     } else {
-        format!(" (these manifests could not be read: {})", broken.join("; "))
+        format!(
+            " (these manifests could not be read: {})",
+            broken.join("; ")
+        )
     }
 }
 
 fn join(errors: &[AgentError]) -> String {
-    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    errors
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 /// An error and what caused it, in one line.

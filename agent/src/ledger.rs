@@ -13,7 +13,9 @@ use ipam::{Allocator, Family, Pool, Request};
 
 use crate::cni::Made;
 use crate::error::AgentError;
-use crate::record::{Attachment, Decision, HostEnd, Lease, NetworkFacts, PodIdentity, Sandbox, State};
+use crate::record::{
+    Attachment, Decision, HostEnd, Lease, NetworkFacts, PodIdentity, Sandbox, State,
+};
 
 /// Numbers below this are for people to choose; ours come from here on.
 const FIRST_OWN_ID: u32 = 0x0080_0000;
@@ -142,24 +144,38 @@ impl Ledger {
 
     /// The name of a network by its number.
     pub fn name_of(&self, id: u32) -> Option<&str> {
-        self.ids.iter().find(|(_, other)| **other == id).map(|(name, _)| name.as_str())
+        self.ids
+            .iter()
+            .find(|(_, other)| **other == id)
+            .map(|(name, _)| name.as_str())
     }
 
     /// Attachments and held addresses of a network.
     pub fn usage_of(&self, id: u32) -> (usize, usize) {
-        self.usage.get(&id).map_or((0, 0), |usage| (usage.keys.len(), usage.ips.len()))
+        self.usage
+            .get(&id)
+            .map_or((0, 0), |usage| (usage.keys.len(), usage.ips.len()))
     }
 
     /// The first address family of the network that has no address left, if one has.
     pub fn exhausted(&self, network: &Network) -> Option<Family> {
-        let held = self.ids.get(&network.name).and_then(|id| self.usage.get(id));
+        let held = self
+            .ids
+            .get(&network.name)
+            .and_then(|id| self.usage.get(id));
         let pools = pools(network).ok()?;
         [Family::V4, Family::V6].into_iter().find(|family| {
-            let mut of_family = pools.iter().filter(|pool| pool.family() == *family).peekable();
+            let mut of_family = pools
+                .iter()
+                .filter(|pool| pool.family() == *family)
+                .peekable();
             of_family.peek().is_some()
                 && of_family.all(|pool| {
-                    pool.next(&|ip| held.is_some_and(|usage| usage.ips.contains(&ip)), None)
-                        .is_none()
+                    pool.next(
+                        &|ip| held.is_some_and(|usage| usage.ips.contains(&ip)),
+                        None,
+                    )
+                    .is_none()
                 })
         })
     }
@@ -178,29 +194,59 @@ impl Ledger {
         let facts = NetworkFacts::of(network, id);
         self.refuse_changed(&facts)?;
         let mut decisions = wanted.decisions;
-        let because = if network.id.is_some() { "spec.networkID" } else { "allocated, and kept for this name" };
-        decisions.push(Decision::new("network id", id, because));
+        let because = if network.id.is_some() {
+            "spec.networkID"
+        } else {
+            "allocated, and kept for this name"
+        };
+        decisions.push(Decision::new("network id", &id, because));
 
         let usage = self.usage.entry(id).or_default();
-        let mac = choose_mac(usage, &wanted.key, id, wanted.mac, &network.name, &mut decisions)?;
+        let mac = choose_mac(
+            usage,
+            &wanted.key,
+            id,
+            wanted.mac,
+            &network.name,
+            &mut decisions,
+        )?;
         let port_id = (0..self.max_ports)
             .find(|port| !self.ports.contains(port))
-            .ok_or(AgentError::NoPort { max: self.max_ports })?;
+            .ok_or(AgentError::NoPort {
+                max: self.max_ports,
+            })?;
         let allocator = allocator(&mut self.allocators, network)?;
         let (requests, source) = &wanted.ips;
         let leases = allocator
             .allocate(requests, &|ip| usage.ips.contains(&ip))
-            .map_err(|source| AgentError::Address { network: network.name.clone(), source })?;
+            .map_err(|source| AgentError::Address {
+                network: network.name.clone(),
+                source,
+            })?;
         for lease in &leases {
-            let asked = requests.iter().any(|request| request.address == lease.address);
-            let because = if asked { *source } else { "next free address of the subnet" };
+            let asked = requests
+                .iter()
+                .any(|request| request.address == lease.address);
+            let because = if asked {
+                *source
+            } else {
+                "next free address of the subnet"
+            };
             decisions.push(Decision::new("address", lease, because));
         }
         if leases.is_empty() {
-            decisions.push(Decision::new("address", "none", "the network has no subnets"));
+            decisions.push(Decision::new(
+                "address",
+                "none",
+                "the network has no subnets",
+            ));
         }
-        decisions.push(Decision::new("mtu", network.mtu, "spec.mtu of the network"));
-        decisions.push(Decision::new("host interface", &host.name, "digest of container and interface"));
+        decisions.push(Decision::new("mtu", &network.mtu, "spec.mtu of the network"));
+        decisions.push(Decision::new(
+            "host interface",
+            &host.name,
+            "digest of container and interface",
+        ));
 
         let record = Attachment {
             key: wanted.key,
@@ -212,7 +258,11 @@ impl Ledger {
             mac,
             leases: leases
                 .into_iter()
-                .map(|lease| Lease { address: lease.address, prefix: lease.prefix, gateway: lease.gateway })
+                .map(|lease| Lease {
+                    address: lease.address,
+                    prefix: lease.prefix,
+                    gateway: lease.gateway,
+                })
                 .collect(),
             sandbox: wanted.sandbox,
             host,
@@ -242,6 +292,22 @@ impl Ledger {
         }
     }
 
+    /// The attachment is made; what the datapath shall know stays as it is.
+    pub fn set_added(&mut self, key: &AttachmentKey) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.record.state = State::Added;
+        }
+    }
+
+    /// The host end with this index is gone: the datapath shall not know its attachment any more.
+    /// Which one that was, if it was one.
+    pub fn lose_link(&mut self, ifindex: u32) -> Option<Attachment> {
+        let mut entries = self.entries.values_mut();
+        let lost = entries.find(|entry| entry.live && entry.record.host.ifindex == ifindex)?;
+        lost.live = false;
+        Some(lost.record.clone())
+    }
+
     /// The runtime has the result of this attachment.
     pub fn acknowledge(&mut self, made: &Made) {
         if let Some(entry) = self.entries.get_mut(&made.key)
@@ -253,7 +319,9 @@ impl Ledger {
 
     /// Forgets an attachment; what it held is free.
     pub fn release(&mut self, key: &AttachmentKey) {
-        let Some(entry) = self.entries.remove(key) else { return };
+        let Some(entry) = self.entries.remove(key) else {
+            return;
+        };
         let record = entry.record;
         self.ports.remove(&record.port_id);
         if let Some(usage) = self.usage.get_mut(&record.network.id) {
@@ -269,13 +337,21 @@ impl Ledger {
         let usage = self.usage.entry(record.network.id).or_default();
         usage.keys.insert(record.key.clone());
         usage.macs.insert(record.mac);
-        usage.ips.extend(record.leases.iter().map(|lease| lease.address));
+        usage
+            .ips
+            .extend(record.leases.iter().map(|lease| lease.address));
         self.ports.insert(record.port_id);
         let since = std::time::Instant::now();
         self.generations += 1;
         let generation = self.generations;
         // One that is live when it is booked comes from the store.
-        let entry = Entry { record, live, generation, acknowledged: live, since };
+        let entry = Entry {
+            record,
+            live,
+            generation,
+            acknowledged: live,
+            since,
+        };
         self.entries.insert(entry.record.key.clone(), entry);
     }
 
@@ -288,7 +364,11 @@ impl Ledger {
     fn network_id(&self, network: &Network) -> Result<u32, AgentError> {
         let known = self.ids.get(&network.name).copied();
         if let Some(id) = network.id.map(api::NetworkId::get) {
-            return match self.ids.iter().find(|(name, other)| **other == id && **name != network.name) {
+            return match self
+                .ids
+                .iter()
+                .find(|(name, other)| **other == id && **name != network.name)
+            {
                 Some((owner, _)) if self.usage_of(id).0 > 0 => Err(AgentError::NetworkIdTaken {
                     id,
                     network: network.name.clone(),
@@ -303,13 +383,20 @@ impl Ledger {
         let taken: BTreeSet<u32> = self.ids.values().copied().collect();
         (FIRST_OWN_ID..=LAST_ID)
             .find(|id| !taken.contains(id))
-            .ok_or_else(|| AgentError::NoNetworkId { network: network.name.clone() })
+            .ok_or_else(|| AgentError::NoNetworkId {
+                network: network.name.clone(),
+            })
     }
 
     /// All ports of a network have to agree on what it is.
     fn refuse_changed(&self, facts: &NetworkFacts) -> Result<(), AgentError> {
         let in_use = self.entries.values().map(|entry| &entry.record.network);
-        let refuse = |what| Err(AgentError::NetworkChanged { network: facts.name.clone(), what });
+        let refuse = |what| {
+            Err(AgentError::NetworkChanged {
+                network: facts.name.clone(),
+                what,
+            })
+        };
         for other in in_use.filter(|other| other.name == facts.name || other.id == facts.id) {
             if other.name != facts.name {
                 return Err(AgentError::NetworkIdTaken {
@@ -341,7 +428,10 @@ fn pools(network: &Network) -> Result<Vec<Pool>, AgentError> {
             Pool::new(subnet.prefix, &gateways, &subnet.exclude)
         })
         .collect::<Result<_, _>>()
-        .map_err(|source| AgentError::Address { network: network.name.clone(), source })
+        .map_err(|source| AgentError::Address {
+            network: network.name.clone(),
+            source,
+        })
 }
 
 /// The allocator of a network; a new one when its subnets have changed.
@@ -349,10 +439,14 @@ fn allocator<'a>(
     allocators: &'a mut HashMap<String, (Vec<Subnet>, Allocator)>,
     network: &Network,
 ) -> Result<&'a mut Allocator, AgentError> {
-    let stale = allocators.get(&network.name).is_none_or(|(subnets, _)| *subnets != network.subnets);
+    let stale = allocators
+        .get(&network.name)
+        .is_none_or(|(subnets, _)| *subnets != network.subnets);
     if stale {
-        let fresh = Allocator::new(pools(network)?)
-            .map_err(|source| AgentError::Address { network: network.name.clone(), source })?;
+        let fresh = Allocator::new(pools(network)?).map_err(|source| AgentError::Address {
+            network: network.name.clone(),
+            source,
+        })?;
         allocators.insert(network.name.clone(), (network.subnets.clone(), fresh));
     }
     allocators
@@ -371,9 +465,12 @@ fn choose_mac(
 ) -> Result<MacAddr, AgentError> {
     if let Some((mac, source)) = wanted {
         if usage.macs.contains(&mac) || mac == agent_common::addr::GATEWAY_MAC {
-            return Err(AgentError::MacHeld { network: name.to_owned(), mac });
+            return Err(AgentError::MacHeld {
+                network: name.to_owned(),
+                mac,
+            });
         }
-        decisions.push(Decision::new("mac", mac, source));
+        decisions.push(Decision::new("mac", &mac, source));
         return Ok(mac);
     }
     // The same container gets the same address again, unless somebody else has it meanwhile.
@@ -382,7 +479,11 @@ fn choose_mac(
         let [.., a, b, c, d, e] = seed.to_be_bytes();
         let mac = MacAddr([0x02, a, b, c, d, e]);
         if !usage.macs.contains(&mac) && mac != agent_common::addr::GATEWAY_MAC {
-            decisions.push(Decision::new("mac", mac, "derived from network, container and interface"));
+            decisions.push(Decision::new(
+                "mac",
+                &mac,
+                "derived from network, container and interface",
+            ));
             return Ok(mac);
         }
         seed = digest(&seed.to_be_bytes());

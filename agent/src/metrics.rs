@@ -5,24 +5,65 @@ use std::time::Duration;
 
 use prometheus::core::Collector;
 use prometheus::{
-    Encoder as _, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    TextEncoder,
+    Encoder as _, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec,
+    Opts, Registry, TextEncoder,
 };
 
 /// Buckets from half a millisecond, which is a good `STATUS`, to ten seconds.
-const SECONDS: [f64; 12] =
-    [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0];
+const SECONDS: [f64; 12] = [
+    0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0,
+];
 
 /// Name, type, labels and meaning of every metric; `docs/metrics.md` is made of it.
 pub const METRICS: &[(&str, &str, &str, &str)] = &[
-    ("podnet_cni_requests_total", "counter", "command, code", "CNI requests served, by CNI error code (0 is success)"),
-    ("podnet_cni_duration_seconds", "histogram", "command", "Time from request to reply"),
-    ("podnet_attachments", "gauge", "network", "Attachments this node holds"),
-    ("podnet_ipam_addresses", "gauge", "network", "Addresses held"),
-    ("podnet_drops_total", "counter", "network, reason", "Packets dropped by the datapath"),
-    ("podnet_drop_bytes_total", "counter", "network, reason", "Bytes dropped by the datapath"),
-    ("podnet_ports_waiting_for_tcx", "gauge", "", "Live ports that run on a clsact filter and wait for a quiet moment to get their TCX link"),
-    ("podnet_ports_impaired", "gauge", "", "Live ports the last audit found damaged"),
+    (
+        "podnet_cni_requests_total",
+        "counter",
+        "command, code",
+        "CNI requests served, by CNI error code (0 is success)",
+    ),
+    (
+        "podnet_cni_duration_seconds",
+        "histogram",
+        "command",
+        "Time from request to reply",
+    ),
+    (
+        "podnet_attachments",
+        "gauge",
+        "network",
+        "Attachments this node holds",
+    ),
+    (
+        "podnet_ipam_addresses",
+        "gauge",
+        "network",
+        "Addresses held",
+    ),
+    (
+        "podnet_drops_total",
+        "counter",
+        "network, reason",
+        "Packets dropped by the datapath",
+    ),
+    (
+        "podnet_drop_bytes_total",
+        "counter",
+        "network, reason",
+        "Bytes dropped by the datapath",
+    ),
+    (
+        "podnet_ports_waiting_for_tcx",
+        "gauge",
+        "",
+        "Live ports that run on a clsact filter and wait for a quiet moment to get their TCX link",
+    ),
+    (
+        "podnet_ports_impaired",
+        "gauge",
+        "",
+        "Live ports the last audit found damaged",
+    ),
 ];
 
 /// The node's own metrics. Those of the datapath are read when they are asked for.
@@ -59,16 +100,23 @@ impl Metrics {
     pub fn new() -> Result<Self, MetricsError> {
         let registry = Registry::new();
         let requests = IntCounterVec::new(opts("podnet_cni_requests_total"), &["command", "code"])?;
-        let buckets = HistogramOpts::from(opts("podnet_cni_duration_seconds")).buckets(SECONDS.to_vec());
+        let buckets =
+            HistogramOpts::from(opts("podnet_cni_duration_seconds")).buckets(SECONDS.to_vec());
         let durations = HistogramVec::new(buckets, &["command"])?;
         registry.register(Box::new(requests.clone()))?;
         registry.register(Box::new(durations.clone()))?;
-        Ok(Self { registry, requests, durations })
+        Ok(Self {
+            registry,
+            requests,
+            durations,
+        })
     }
 
     /// Counts a request.
     pub fn request(&self, command: &str, code: u32, elapsed: Duration) {
-        self.requests.with_label_values(&[command, &code.to_string()]).inc();
+        self.requests
+            .with_label_values(&[command, &code.to_string()])
+            .inc();
         let duration: Histogram = self.durations.with_label_values(&[command]);
         duration.observe(elapsed.as_secs_f64());
     }
@@ -87,8 +135,12 @@ impl Metrics {
         let drops = IntCounterVec::new(opts("podnet_drops_total"), &["network", "reason"])?;
         let bytes = IntCounterVec::new(opts("podnet_drop_bytes_total"), &["network", "reason"])?;
         for (network, reason, packets, octets) in &snapshot.drops {
-            drops.with_label_values(&[network.as_str(), *reason]).inc_by(*packets);
-            bytes.with_label_values(&[network.as_str(), *reason]).inc_by(*octets);
+            drops
+                .with_label_values(&[network.as_str(), *reason])
+                .inc_by(*packets);
+            bytes
+                .with_label_values(&[network.as_str(), *reason])
+                .inc_by(*octets);
         }
         let waiting = IntGauge::with_opts(opts("podnet_ports_waiting_for_tcx"))?;
         waiting.set(number(snapshot.waiting));
@@ -96,9 +148,21 @@ impl Metrics {
         impaired.set(number(snapshot.impaired));
 
         let mut families = self.registry.gather();
-        let others: [&dyn Collector; 6] = [&attachments, &addresses, &drops, &bytes, &waiting, &impaired];
+        let others: [&dyn Collector; 6] = [
+            &attachments,
+            &addresses,
+            &drops,
+            &bytes,
+            &waiting,
+            &impaired,
+        ];
         for collector in others {
-            families.extend(collector.collect().into_iter().filter(|family| !family.get_metric().is_empty()));
+            families.extend(
+                collector
+                    .collect()
+                    .into_iter()
+                    .filter(|family| !family.get_metric().is_empty()),
+            );
         }
         let mut text = Vec::new();
         TextEncoder::new().encode(&families, &mut text)?;
@@ -107,7 +171,10 @@ impl Metrics {
 }
 
 fn opts(name: &str) -> Opts {
-    let help = METRICS.iter().find(|(other, ..)| *other == name).map_or("", |(.., help)| help);
+    let help = METRICS
+        .iter()
+        .find(|(other, ..)| *other == name)
+        .map_or("", |(.., help)| help);
     Opts::new(name, help)
 }
 

@@ -121,7 +121,9 @@ impl Node {
             locks.retain(|_, lock| Arc::strong_count(lock) > 1);
             Arc::clone(locks.entry(container.clone()).or_default())
         };
-        ContainerGuard { _guard: lock.lock_owned().await }
+        ContainerGuard {
+            _guard: lock.lock_owned().await,
+        }
     }
 
     /// True when requests can be served.
@@ -164,8 +166,16 @@ impl Node {
     pub async fn save(&self, record: &Attachment) -> Result<(), AgentError> {
         let value = encode(record)?;
         let batch = Batch::new()
-            .put(Table::Attachments, record.key.to_string().as_bytes(), &value)
-            .put(Table::Networks, record.network.name.as_bytes(), &record.network.id.to_le_bytes());
+            .put(
+                Table::Attachments,
+                record.key.to_string().as_bytes(),
+                &value,
+            )
+            .put(
+                Table::Networks,
+                record.network.name.as_bytes(),
+                &record.network.id.to_le_bytes(),
+            );
         Ok(self.store.submit(batch).await?)
     }
 
@@ -180,6 +190,8 @@ impl Node {
 }
 
 fn encode(record: &Attachment) -> Result<Vec<u8>, AgentError> {
-    serde_json::to_vec(record)
-        .map_err(|source| AgentError::Record { key: record.key.to_string(), source })
+    serde_json::to_vec(record).map_err(|source| AgentError::Record {
+        key: record.key.to_string(),
+        source,
+    })
 }

@@ -65,12 +65,17 @@ impl Promotions {
     /// Keeps promotion away while the value lives.
     pub fn busy(self: &Arc<Self>) -> Busy {
         self.busy.fetch_add(1, Ordering::Relaxed);
-        Busy { promotions: Arc::clone(self) }
+        Busy {
+            promotions: Arc::clone(self),
+        }
     }
 
     /// Promotes this host end at some quiet moment.
     pub fn add(&self, host: HostEnd) {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push_back(host);
+        self.waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push_back(host);
         self.wake.notify_one();
     }
 
@@ -82,16 +87,26 @@ impl Promotions {
 
     /// How many wait.
     pub fn waiting(&self) -> usize {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len()
     }
 
     /// Promotes what waits, one at a time, whenever nothing else goes on. For ever.
     pub async fn work(self: Arc<Self>) {
         loop {
             // Every request starts the wait for a quiet moment anew.
-            while tokio::time::timeout(QUIET, self.wake.notified()).await.is_ok() {}
+            while tokio::time::timeout(QUIET, self.wake.notified())
+                .await
+                .is_ok()
+            {}
             while self.busy.load(Ordering::Relaxed) == 0 {
-                let next = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                let next = self
+                    .waiting
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .pop_front();
                 let Some(host) = next else { break };
                 self.promote(host).await;
             }
@@ -130,8 +145,13 @@ mod tests {
             ifname: IfName::new(ifname).unwrap(),
         };
         let long = "c".repeat(64);
-        let names = [key("a", "net1"), key("a", "net2"), key("b", "net1"), key(&long, "net1")]
-            .map(|key| host_name(&key));
+        let names = [
+            key("a", "net1"),
+            key("a", "net2"),
+            key("b", "net1"),
+            key(&long, "net1"),
+        ]
+        .map(|key| host_name(&key));
         for name in &names {
             assert!(name.len() <= 15 && name.starts_with(HOST_PREFIX), "{name}");
         }

@@ -28,7 +28,12 @@ struct Inner {
 impl Reconciler {
     /// Takes the datapath over.
     pub fn new(datapath: Datapath) -> Self {
-        Self { inner: Mutex::new(Inner { datapath, current: None }) }
+        Self {
+            inner: Mutex::new(Inner {
+                datapath,
+                current: None,
+            }),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -55,10 +60,16 @@ impl Reconciler {
     pub fn everything(&self, attachments: &[Attachment]) -> Result<(), DatapathError> {
         let mut inner = self.lock();
         inner.current = None;
-        let mut networks: BTreeMap<u32, Vec<&Attachment>> =
-            inner.current()?.keys().map(|network| (*network, Vec::new())).collect();
+        let mut networks: BTreeMap<u32, Vec<&Attachment>> = inner
+            .current()?
+            .keys()
+            .map(|network| (*network, Vec::new()))
+            .collect();
         for attachment in attachments {
-            networks.entry(attachment.network.id).or_default().push(attachment);
+            networks
+                .entry(attachment.network.id)
+                .or_default()
+                .push(attachment);
         }
         for (network, attachments) in networks {
             let wanted = desired(network, attachments.into_iter());
@@ -171,23 +182,46 @@ impl Inner {
 /// which has none, and so are removed.
 fn by_network(all: Entries) -> BTreeMap<u32, Entries> {
     let mut networks: BTreeMap<u32, Entries> = BTreeMap::new();
-    let owner: BTreeMap<u32, u32> =
-        all.ports.iter().map(|(ifindex, port)| (*ifindex, port.network)).collect();
+    let owner: BTreeMap<u32, u32> = all
+        .ports
+        .iter()
+        .map(|(ifindex, port)| (*ifindex, port.network))
+        .collect();
     for (ifindex, port) in all.ports {
-        networks.entry(port.network).or_default().ports.insert(ifindex, port);
+        networks
+            .entry(port.network)
+            .or_default()
+            .ports
+            .insert(ifindex, port);
     }
     for (key, value) in all.port_addresses {
         let network = owner.get(&key.ifindex).copied().unwrap_or(0);
-        networks.entry(network).or_default().port_addresses.insert(key, value);
+        networks
+            .entry(network)
+            .or_default()
+            .port_addresses
+            .insert(key, value);
     }
     for (key, value) in all.fdb {
-        networks.entry(key.network).or_default().fdb.insert(key, value);
+        networks
+            .entry(key.network)
+            .or_default()
+            .fdb
+            .insert(key, value);
     }
     for (key, value) in all.endpoints {
-        networks.entry(key.network).or_default().endpoints.insert(key, value);
+        networks
+            .entry(key.network)
+            .or_default()
+            .endpoints
+            .insert(key, value);
     }
     for (key, value) in all.flood {
-        networks.entry(key.network).or_default().flood.insert(key, value);
+        networks
+            .entry(key.network)
+            .or_default()
+            .flood
+            .insert(key, value);
     }
     networks
 }

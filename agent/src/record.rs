@@ -4,7 +4,9 @@ use std::net::IpAddr;
 
 use agent_common::addr::{GATEWAY_V4, GATEWAY_V6, MacAddr};
 use api::{Mode, Prefix};
-use cni_spec::{AttachmentKey, CniResult, Dns, Interface, IpConfig, IpPrefix, PodRef, Route, SpecError};
+use cni_spec::{
+    AttachmentKey, CniResult, Dns, Interface, IpConfig, IpPrefix, PodRef, Route, SpecError,
+};
 use serde::{Deserialize, Serialize};
 
 /// What a restart has to do about an attachment.
@@ -54,7 +56,10 @@ impl NetworkFacts {
             subnets: network
                 .subnets
                 .iter()
-                .map(|subnet| SubnetFacts { prefix: subnet.prefix, gateway: subnet.gateway })
+                .map(|subnet| SubnetFacts {
+                    prefix: subnet.prefix,
+                    gateway: subnet.gateway,
+                })
                 .collect(),
         }
     }
@@ -70,7 +75,11 @@ impl NetworkFacts {
             .iter()
             .filter_map(|subnet| subnet.gateway)
             .find(|gateway| gateway.is_ipv4() == v4)
-            .unwrap_or(if v4 { IpAddr::V4(GATEWAY_V4) } else { IpAddr::V6(GATEWAY_V6) })
+            .unwrap_or(if v4 {
+                IpAddr::V4(GATEWAY_V4)
+            } else {
+                IpAddr::V6(GATEWAY_V6)
+            })
     }
 }
 
@@ -118,8 +127,12 @@ pub struct Decision {
 
 impl Decision {
     /// A decision.
-    pub fn new(about: &str, value: impl ToString, because: impl ToString) -> Self {
-        Self { about: about.to_owned(), value: value.to_string(), because: because.to_string() }
+    pub fn new(about: &str, value: &(impl ToString + ?Sized), because: &str) -> Self {
+        Self {
+            about: about.to_owned(),
+            value: value.to_string(),
+            because: because.to_owned(),
+        }
     }
 }
 
@@ -136,7 +149,11 @@ pub struct PodIdentity {
 
 impl From<PodRef> for PodIdentity {
     fn from(pod: PodRef) -> Self {
-        Self { namespace: pod.namespace, name: pod.name, uid: pod.uid }
+        Self {
+            namespace: pod.namespace,
+            name: pod.name,
+            uid: pod.uid,
+        }
     }
 }
 
@@ -179,7 +196,11 @@ impl Attachment {
     /// Prefix length of an address on the pod's interface: its own on a routed network, the
     /// subnet's on a switched one.
     pub fn prefix_len(&self, lease: &Lease) -> u8 {
-        if self.network.routed { lease.prefix.max_prefix_len() } else { lease.prefix.prefix_len() }
+        if self.network.routed {
+            lease.prefix.max_prefix_len()
+        } else {
+            lease.prefix.prefix_len()
+        }
     }
 
     /// The next hop for traffic that leaves the subnet of this lease.
@@ -195,7 +216,11 @@ impl Attachment {
     pub fn routes(&self) -> Vec<PodRoute> {
         let mut routes = Vec::new();
         for v4 in [true, false] {
-            let Some(lease) = self.leases.iter().find(|lease| lease.address.is_ipv4() == v4) else {
+            let Some(lease) = self
+                .leases
+                .iter()
+                .find(|lease| lease.address.is_ipv4() == v4)
+            else {
                 continue;
             };
             // By link-local address the virtual gateway can be the next hop on several links of a
@@ -207,16 +232,25 @@ impl Attachment {
             if let (true, Some(gateway)) = (self.network.routed, gateway) {
                 // Before a gateway can be used it must be on the link; fe80::/64 always is.
                 if v4 {
-                    routes.push(PodRoute { to: host_prefix(gateway), via: None });
+                    routes.push(PodRoute {
+                        to: host_prefix(gateway),
+                        via: None,
+                    });
                 }
                 for subnet in &self.network.subnets {
                     if subnet.prefix.addr().is_ipv4() == v4 {
-                        routes.push(PodRoute { to: subnet.prefix, via: Some(gateway) });
+                        routes.push(PodRoute {
+                            to: subnet.prefix,
+                            via: Some(gateway),
+                        });
                     }
                 }
             }
             if let (true, Some(gateway)) = (self.default_gateway, gateway) {
-                routes.push(PodRoute { to: default_prefix(v4), via: Some(gateway) });
+                routes.push(PodRoute {
+                    to: default_prefix(v4),
+                    via: Some(gateway),
+                });
             }
         }
         routes
@@ -236,7 +270,11 @@ impl Attachment {
                 sandbox: Some(self.sandbox.path.clone()),
                 ..Interface::default()
             },
-            Interface { name: self.host.name.clone(), mtu, ..Interface::default() },
+            Interface {
+                name: self.host.name.clone(),
+                mtu,
+                ..Interface::default()
+            },
         ];
         let ips = self
             .leases
@@ -257,8 +295,16 @@ impl Attachment {
                 Ok(Route::new(to, route.via))
             })
             .collect::<Result<_, SpecError>>()?;
-        let dns = Dns { nameservers: self.nameservers.clone(), ..Dns::default() };
-        Ok(CniResult { interfaces, ips, routes, dns })
+        let dns = Dns {
+            nameservers: self.nameservers.clone(),
+            ..Dns::default()
+        };
+        Ok(CniResult {
+            interfaces,
+            ips,
+            routes,
+            dns,
+        })
     }
 }
 
@@ -295,7 +341,9 @@ mod mac_text {
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<MacAddr, D::Error> {
-        String::deserialize(input)?.parse().map_err(D::Error::custom)
+        String::deserialize(input)?
+            .parse()
+            .map_err(D::Error::custom)
     }
 }
 

@@ -47,9 +47,11 @@ pub async fn read_ledger(
             stale = stale.delete(Table::Attachments, &key);
             continue;
         }
-        let record: Attachment = serde_json::from_slice(&value).map_err(|source| {
-            AgentError::Record { key: String::from_utf8_lossy(&key).into_owned(), source }
-        })?;
+        let record: Attachment =
+            serde_json::from_slice(&value).map_err(|source| AgentError::Record {
+                key: String::from_utf8_lossy(&key).into_owned(),
+                source,
+            })?;
         ledger.restore(record);
     }
     if !stale.is_empty() {
@@ -61,7 +63,9 @@ pub async fn read_ledger(
 }
 
 fn boot_id() -> Option<String> {
-    fs::read_to_string(BOOT_ID).ok().map(|id| id.trim().to_owned())
+    fs::read_to_string(BOOT_ID)
+        .ok()
+        .map(|id| id.trim().to_owned())
 }
 
 fn is_another_boot(state_dir: &Path) -> bool {
@@ -89,7 +93,10 @@ struct Survey {
 
 impl Node {
     async fn survey(&self) -> Result<Survey, AgentError> {
-        let filter = LinkFilter { kind: Some("veth".to_owned()), ..LinkFilter::default() };
+        let filter = LinkFilter {
+            kind: Some("veth".to_owned()),
+            ..LinkFilter::default()
+        };
         let mut survey = Survey::default();
         for link in self.netlink.list(filter).await? {
             let alias = link.alias.as_deref().unwrap_or_default();
@@ -128,7 +135,11 @@ impl Node {
                 // The pod is there and its link is not: CHECK says so, and DEL is still to come.
                 ledger.set_state(key, State::Added, false);
             }
-            ledger.entries().filter(|entry| entry.live).map(|entry| entry.record.clone()).collect()
+            ledger
+                .entries()
+                .filter(|entry| entry.live)
+                .map(|entry| entry.record.clone())
+                .collect()
         };
         self.tables.everything(&records)?;
         for record in &records {
@@ -139,9 +150,9 @@ impl Node {
         tokio::spawn(async move {
             // Programs that ran at the flip are long done by then.
             tokio::time::sleep(Duration::from_secs(1)).await;
-            match tokio::task::spawn_blocking(move || retired.remove()).await {
-                Ok(Err(error)) => tracing::warn!(%error, "old programs and maps not removed"),
-                Ok(Ok(())) | Err(_) => {}
+            let removed = tokio::task::spawn_blocking(move || retired.remove()).await;
+            if let Ok(Err(error)) = removed {
+                tracing::warn!(%error, "old programs and maps not removed");
             }
         });
         for key in remove {
@@ -158,7 +169,11 @@ impl Node {
         survey: &Survey,
         known: &BTreeSet<String>,
     ) -> Result<(), AgentError> {
-        for link in survey.ours.values().filter(|link| !known.contains(&link.name)) {
+        for link in survey
+            .ours
+            .values()
+            .filter(|link| !known.contains(&link.name))
+        {
             tracing::info!(interface = %link.name, "removing a link nobody owns");
             self.netlink.delete(link.ifindex).await?;
         }
@@ -186,7 +201,9 @@ impl Node {
             let (hook, name) = (self.hook.clone(), host.name.clone());
             tokio::task::spawn_blocking(move || hook.attach(&name))
                 .await
-                .map_err(|_| AgentError::Internal { what: "attaching a program" })??;
+                .map_err(|_| AgentError::Internal {
+                    what: "attaching a program",
+                })??;
             tracing::info!(interface = %host.name, "program attached again");
         }
         if self.hook.kind(host.ifindex) == HookKind::Clsact {
@@ -203,19 +220,29 @@ impl Node {
     /// When the kernel does not tell.
     pub async fn audit(self: &Arc<Self>) -> Result<(), AgentError> {
         let survey = self.survey().await?;
-        let entries: Vec<Attachment> =
-            self.ledger().entries().map(|entry| entry.record.clone()).collect();
+        let entries: Vec<Attachment> = self
+            .ledger()
+            .entries()
+            .map(|entry| entry.record.clone())
+            .collect();
         let mut impaired = 0;
         for record in entries {
             let unfinished = record.state == State::Deleting;
             let dead = record.state == State::Added && is_dead(&record, &survey);
             if unfinished || dead {
                 let _guard = self.lock(&record.key.container).await;
-                let same = self.ledger().get(&record.key).is_some_and(|entry| entry.record == record);
+                let same = self
+                    .ledger()
+                    .get(&record.key)
+                    .is_some_and(|entry| entry.record == record);
                 if same {
                     tracing::info!(attachment = %record.key, "removing what lost its pod");
                     self.detach(&record.key).await?;
                 }
+            } else if record.state == State::Added && !is_linked(&record, &survey) {
+                // Not counted as damage: a pod can remove its own end, and must not bring the
+                // node's STATUS down with that. CHECK tells.
+                self.link_removed(record.host.ifindex);
             } else if record.state == State::Added {
                 self.repair(&record, &survey).await?;
                 let faults = self.host_faults(&record).await?;
@@ -255,14 +282,10 @@ impl Node {
 
     fn link_removed(&self, ifindex: u32) {
         self.promotions.forget(ifindex);
-        let lost = self
-            .ledger()
-            .entries()
-            .find(|entry| entry.live && entry.record.host.ifindex == ifindex)
-            .map(|entry| entry.record.clone());
-        let Some(record) = lost else { return };
+        let Some(record) = self.ledger().lose_link(ifindex) else {
+            return;
+        };
         tracing::info!(attachment = %record.key, interface = %record.host.name, "link is gone");
-        self.ledger().set_state(&record.key, record.state, false);
         if let Err(error) = self.reconcile(record.network.id) {
             tracing::error!(%error, "tables not updated");
         }

@@ -84,7 +84,10 @@ pub fn run(options: RunOptions) -> Result<(), Box<dyn std::error::Error>> {
         failpoint::arm(point);
     }
     // Before Linux 5.11 maps are locked memory.
-    let unlimited = Rlimit { current: None, maximum: None };
+    let unlimited = Rlimit {
+        current: None,
+        maximum: None,
+    };
     if let Err(error) = setrlimit(Resource::Memlock, unlimited) {
         tracing::debug!(%error, "locked memory stays limited");
     }
@@ -97,8 +100,10 @@ pub fn run(options: RunOptions) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 async fn serve(options: RunOptions) -> Result<(), RunError> {
-    let mut terminate = signal(SignalKind::terminate()).map_err(|source| RunError::Runtime { source })?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(|source| RunError::Runtime { source })?;
+    let mut terminate =
+        signal(SignalKind::terminate()).map_err(|source| RunError::Runtime { source })?;
+    let mut interrupt =
+        signal(SignalKind::interrupt()).map_err(|source| RunError::Runtime { source })?;
     let (stop, stopping) = watch::channel(false);
     let (node, pins, events) = build(&options).await?;
 
@@ -106,7 +111,10 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
         .map_err(file("listen on", &options.places.socket))?;
     let http = admin::listen(options.admin)
         .await
-        .map_err(|source| RunError::Admin { address: options.admin, source })?;
+        .map_err(|source| RunError::Admin {
+            address: options.admin,
+            source,
+        })?;
     // From here on requests are answered, at first with "starting".
     let requests = tokio::spawn(socket::serve(Arc::clone(&node), listener, stopping.clone()));
     let pages = tokio::spawn(admin::serve(Arc::clone(&node), http, stopping));
@@ -131,7 +139,10 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
     node.set_ready(false);
     // Nobody can be left to hear it only if all tasks are gone already.
     let _ = stop.send(true);
-    for task in [requests.await.err(), pages.await.err()].into_iter().flatten() {
+    for task in [requests.await.err(), pages.await.err()]
+        .into_iter()
+        .flatten()
+    {
         tracing::error!(error = %task, "a server died");
     }
     if let Err(error) = std::fs::remove_file(&options.places.socket) {
@@ -148,8 +159,8 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
     std::fs::create_dir_all(state_dir).map_err(file("create", state_dir))?;
     let database = state_dir.join("attachments.redb");
     let store = Store::open(&database).map_err(AgentError::from)?;
-    let world = World::read(&options.standalone)
-        .map_err(file("read --standalone", &options.standalone))?;
+    let world =
+        World::read(&options.standalone).map_err(file("read --standalone", &options.standalone))?;
     world.complain();
     let ledger = recover::read_ledger(&store, state_dir, options.max_ports).await?;
     let bpffs = bpffs::find(&options.places.bpffs)?;
@@ -180,11 +191,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
 }
 
 /// Everything that goes on beside requests; returns only when one of them cannot.
-async fn background(
-    node: &Arc<Node>,
-    options: &RunOptions,
-    links: &mut LinkMonitor,
-) -> RunError {
+async fn background(node: &Arc<Node>, options: &RunOptions, links: &mut LinkMonitor) -> RunError {
     let stopped = |what, why: String| RunError::Stopped { what, why };
     tokio::select! {
         () = Arc::clone(&node.promotions).work() => stopped("attaching links", "it ended".into()),
@@ -240,9 +247,18 @@ fn log_samples(node: Arc<Node>, mut events: Events) -> io::Result<()> {
 
 fn log_sample(node: &Node, sample: &Sample) {
     let reason = DropReason::from_number(sample.reason).map_or("unknown", DropReason::label);
-    let network = node.ledger().name_of(sample.network).unwrap_or_default().to_owned();
+    let network = node
+        .ledger()
+        .name_of(sample.network)
+        .unwrap_or_default()
+        .to_owned();
     let length = usize::try_from(sample.head_length).unwrap_or(0);
-    let head: String = sample.head.iter().take(length).map(|byte| format!("{byte:02x}")).collect();
+    let head: String = sample
+        .head
+        .iter()
+        .take(length)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     tracing::debug!(
         reason,
         network,
@@ -254,10 +270,17 @@ fn log_sample(node: &Node, sample: &Sample) {
 }
 
 fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
 }
 
 fn file(operation: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> RunError {
     let path = path.to_owned();
-    move |source| RunError::File { operation, path, source }
+    move |source| RunError::File {
+        operation,
+        path,
+        source,
+    }
 }

@@ -11,7 +11,11 @@ use crate::record::{Attachment, HostEnd, Sandbox};
 pub(crate) fn subnet(prefix: &str, gateway: &str) -> Subnet {
     let prefix: Prefix = prefix.parse().unwrap();
     let gateway = (!gateway.is_empty()).then(|| gateway.parse().unwrap());
-    Subnet { prefix, gateway, exclude: Vec::new() }
+    Subnet {
+        prefix,
+        gateway,
+        exclude: Vec::new(),
+    }
 }
 
 /// A network of 1500 bytes with these subnets and gateways.
@@ -19,7 +23,10 @@ pub(crate) fn network(name: &str, mode: Mode, subnets: &[(&str, &str)]) -> Netwo
     Network {
         name: name.to_owned(),
         mode,
-        subnets: subnets.iter().map(|(prefix, gateway)| subnet(prefix, gateway)).collect(),
+        subnets: subnets
+            .iter()
+            .map(|(prefix, gateway)| subnet(prefix, gateway))
+            .collect(),
         mtu: 1500,
         id: None,
         bandwidth: api::Bandwidth::default(),
@@ -28,7 +35,10 @@ pub(crate) fn network(name: &str, mode: Mode, subnets: &[(&str, &str)]) -> Netwo
 
 /// The same network with a number of its own choice.
 pub(crate) fn numbered(network: Network, id: u32) -> Network {
-    Network { id: NetworkId::new(id), ..network }
+    Network {
+        id: NetworkId::new(id),
+        ..network
+    }
 }
 
 /// Identity of an attachment.
@@ -46,7 +56,11 @@ pub(crate) fn wanted(container: &str) -> Wanted {
         cni_network: "conf".to_owned(),
         request_digest: "0".to_owned(),
         pod: None,
-        sandbox: Sandbox { path: format!("/run/netns/{container}"), dev: 4, ino: 4_026_532_000 },
+        sandbox: Sandbox {
+            path: format!("/run/netns/{container}"),
+            dev: 4,
+            ino: 4_026_532_000,
+        },
         ips: (Vec::new(), "nobody"),
         mac: None,
         default_gateway: false,
@@ -57,7 +71,10 @@ pub(crate) fn wanted(container: &str) -> Wanted {
 
 /// The host end as `ADD` names it, with this index.
 pub(crate) fn host(wanted: &Wanted, ifindex: u32) -> HostEnd {
-    HostEnd { name: host_name(&wanted.key), ifindex }
+    HostEnd {
+        name: host_name(&wanted.key),
+        ifindex,
+    }
 }
 
 /// The record of an attachment to `network`, made by a book of its own.

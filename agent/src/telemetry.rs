@@ -15,8 +15,10 @@ pub struct FilterError {
 /// # Errors
 /// When the filter does not parse.
 pub fn init(filter: &str) -> Result<(), FilterError> {
-    let parsed = EnvFilter::try_new(filter)
-        .map_err(|source| FilterError { filter: filter.to_owned(), source })?;
+    let parsed = EnvFilter::try_new(filter).map_err(|source| FilterError {
+        filter: filter.to_owned(),
+        source,
+    })?;
     tracing_subscriber::fmt()
         .with_env_filter(parsed)
         .with_writer(std::io::stderr)

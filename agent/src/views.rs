@@ -75,8 +75,11 @@ fn capacity(network: &api::Network) -> String {
 }
 
 fn attachments(node: &Node) -> Result<Value, AgentError> {
-    let records: Vec<(Attachment, bool)> =
-        node.ledger().entries().map(|entry| (entry.record.clone(), entry.live)).collect();
+    let records: Vec<(Attachment, bool)> = node
+        .ledger()
+        .entries()
+        .map(|entry| (entry.record.clone(), entry.live))
+        .collect();
     records
         .iter()
         .map(|(record, live)| {
@@ -127,9 +130,16 @@ fn endpoints(node: &Node) -> Value {
             "ifname": record.key.ifname,
         }));
         if record.network.routed && gateways.insert(record.network.id) {
-            let mut ips: Vec<std::net::IpAddr> =
-                record.network.subnets.iter().filter_map(|subnet| subnet.gateway).collect();
-            ips.extend([std::net::IpAddr::V4(GATEWAY_V4), std::net::IpAddr::V6(GATEWAY_V6)]);
+            let mut ips: Vec<std::net::IpAddr> = record
+                .network
+                .subnets
+                .iter()
+                .filter_map(|subnet| subnet.gateway)
+                .collect();
+            ips.extend([
+                std::net::IpAddr::V4(GATEWAY_V4),
+                std::net::IpAddr::V6(GATEWAY_V6),
+            ]);
             rows.push(json!({
                 "network": record.network.name,
                 "mac": GATEWAY_MAC.to_string(),
@@ -161,7 +171,13 @@ fn drops(node: &Node) -> Result<Value, AgentError> {
 
 fn network_name(name: Option<&str>, id: u32) -> String {
     name.map_or_else(
-        || if id == 0 { String::new() } else { format!("#{id}") },
+        || {
+            if id == 0 {
+                String::new()
+            } else {
+                format!("#{id}")
+            }
+        },
         ToOwned::to_owned,
     )
 }
@@ -176,7 +192,10 @@ pub fn explain(node: &Node, request: &ExplainRequest) -> Result<Value, AgentErro
         .entries()
         .filter(|entry| entry.record.key.container == request.container)
         .filter(|entry| {
-            request.ifname.as_ref().is_none_or(|ifname| entry.record.key.ifname == *ifname)
+            request
+                .ifname
+                .as_ref()
+                .is_none_or(|ifname| entry.record.key.ifname == *ifname)
         })
         .map(|entry| {
             let record = &entry.record;
@@ -208,7 +227,10 @@ pub fn explain(node: &Node, request: &ExplainRequest) -> Result<Value, AgentErro
             Some(ifname) => ifname.clone(),
             None => cni_spec::IfName::new("any").map_err(AgentError::Request)?,
         };
-        let key = cni_spec::AttachmentKey { container: request.container.clone(), ifname };
+        let key = cni_spec::AttachmentKey {
+            container: request.container.clone(),
+            ifname,
+        };
         return Err(AgentError::NotAttached { key });
     }
     Ok(Value::Array(rows))
@@ -237,7 +259,12 @@ pub fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
             .into_iter()
             .map(|drop| {
                 let name = network_name(ledger.name_of(drop.network), drop.network);
-                (name, drop.reason.label(), drop.count.packets, drop.count.bytes)
+                (
+                    name,
+                    drop.reason.label(),
+                    drop.count.packets,
+                    drop.count.bytes,
+                )
             })
             .collect(),
         waiting: node.promotions.waiting(),

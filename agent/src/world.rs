@@ -33,7 +33,8 @@ impl World {
             .map(|entry| entry.map(|entry| entry.path()))
             .collect::<Result<_, _>>()?;
         files.retain(|path| {
-            path.extension().is_some_and(|kind| kind == "yaml" || kind == "yml" || kind == "json")
+            path.extension()
+                .is_some_and(|kind| kind == "yaml" || kind == "yml" || kind == "json")
         });
         files.sort();
         let (mut objects, mut broken) = (Vec::new(), Vec::new());
@@ -53,7 +54,10 @@ impl World {
                 Err(error) => broken.push(format!("{name}: {error}")),
             }
         }
-        Ok(Self { resolved: api::resolve(objects), broken })
+        Ok(Self {
+            resolved: api::resolve(objects),
+            broken,
+        })
     }
 
     /// Logs what is wrong with the manifests.
@@ -71,10 +75,12 @@ impl World {
     /// # Errors
     /// When it does not, with the reason.
     pub fn network(&self, name: &str) -> Result<&Network, AgentError> {
-        self.resolved.network(name).map_err(|source| AgentError::Resolve {
-            source: Box::new(source),
-            broken: self.broken.clone(),
-        })
+        self.resolved
+            .network(name)
+            .map_err(|source| AgentError::Resolve {
+                source: Box::new(source),
+                broken: self.broken.clone(),
+            })
     }
 
     /// The PodNetworkAttachment of this name.
@@ -82,10 +88,12 @@ impl World {
     /// # Errors
     /// When there is none, or it is not valid.
     pub fn attachment(&self, namespace: &str, name: &str) -> Result<&Attachment, AgentError> {
-        self.resolved.attachment(namespace, name).map_err(|source| AgentError::Resolve {
-            source: Box::new(source),
-            broken: self.broken.clone(),
-        })
+        self.resolved
+            .attachment(namespace, name)
+            .map_err(|source| AgentError::Resolve {
+                source: Box::new(source),
+                broken: self.broken.clone(),
+            })
     }
 }
 
@@ -137,7 +145,10 @@ pub async fn follow(directory: PathBuf, current: Arc<Current>) -> Result<(), not
 
 fn is_close_write(event: &notify::Event) -> bool {
     use notify::event::{AccessKind, AccessMode, EventKind};
-    matches!(event.kind, EventKind::Access(AccessKind::Close(AccessMode::Write)))
+    matches!(
+        event.kind,
+        EventKind::Access(AccessKind::Close(AccessMode::Write))
+    )
 }
 
 fn reread(directory: &Path, current: &Current) {

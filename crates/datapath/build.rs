@@ -7,9 +7,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?).join("podnet-ebpf.o");
     match env::var_os("PODNET_EBPF_OBJECT").filter(|path| !path.is_empty()) {
         Some(object) => {
-            println!("cargo::rerun-if-changed={}", PathBuf::from(&object).display());
-            fs::copy(&object, &out)
-                .map_err(|error| format!("PODNET_EBPF_OBJECT={}: {error}", PathBuf::from(&object).display()))?;
+            println!(
+                "cargo::rerun-if-changed={}",
+                PathBuf::from(&object).display()
+            );
+            fs::copy(&object, &out).map_err(|error| {
+                format!(
+                    "PODNET_EBPF_OBJECT={}: {error}",
+                    PathBuf::from(&object).display()
+                )
+            })?;
         }
         // A plain `cargo build` needs no BPF toolchain; the agent says at start what is missing.
         None => fs::write(&out, [])?,

@@ -11,6 +11,7 @@
 
 mod build;
 mod build_ebpf;
+mod demo;
 mod install;
 mod step;
 mod test;
@@ -36,6 +37,8 @@ enum Verb {
     Build(build::Options),
     /// Build the eBPF object, installing the toolchain it needs
     BuildEbpf(build_ebpf::Options),
+    /// Watch podnet at work on a scratch node: who reaches whom, spoofing, restarts, clean-up
+    Demo(demo::Options),
     /// Run every check and test, tier by tier
     Test(test::Options),
     /// Check sizes, unsafe code, layering and generated files
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().verb {
         Verb::Build(options) => build::run(&options).map(|_| ExitCode::SUCCESS),
         Verb::BuildEbpf(options) => build_ebpf::run(&options).map(|_| ExitCode::SUCCESS),
+        Verb::Demo(options) => demo::run(&options),
         Verb::Test(options) => test::run(&options),
         Verb::Tidy(options) => tidy::run(&options).map(|()| ExitCode::SUCCESS),
         Verb::Vm(options) => vm::run(&options),

@@ -28,12 +28,16 @@ impl Node {
         netns: &Netns,
         previous: &CniResult,
     ) -> Result<(), AgentError> {
-        let record = self
-            .ledger()
-            .get(key)
-            .filter(|entry| entry.record.state == State::Added)
-            .map(|entry| entry.record.clone())
-            .ok_or_else(|| AgentError::NotAttached { key: key.clone() })?;
+        let known = self.ledger().get(key).map(|entry| entry.record.clone());
+        let record = known.ok_or_else(|| AgentError::NotAttached { key: key.clone() })?;
+        if record.state != State::Added {
+            // Something of it is left, so the runtime must not take it for unknown (CNI-ERR-04).
+            let faults = vec!["it is being removed".to_owned()];
+            return Err(AgentError::Damaged {
+                key: key.clone(),
+                faults,
+            });
+        }
         let mut faults = against_result(&record, previous);
         let id = netns.identity();
         if (record.sandbox.dev, record.sandbox.ino) != (id.dev, id.ino) {
@@ -48,7 +52,10 @@ impl Node {
         if faults.is_empty() {
             Ok(())
         } else {
-            Err(AgentError::Damaged { key: key.clone(), faults })
+            Err(AgentError::Damaged {
+                key: key.clone(),
+                faults,
+            })
         }
     }
 
@@ -62,8 +69,10 @@ impl Node {
             return Ok(true);
         }
         let ifindex = host.ifindex;
-        let filters =
-            self.netlink.with(move |connection| connection.ingress_filters(ifindex)).await?;
+        let filters = self
+            .netlink
+            .with(move |connection| connection.ingress_filters(ifindex))
+            .await?;
         // Only the first filter is sure to run.
         let first = filters.iter().min_by_key(|filter| filter.priority);
         Ok(first.is_some_and(|filter| filter.program == Some(dispatcher)))
@@ -98,12 +107,17 @@ async fn look(netns: &Netns, ifname: &str) -> Result<Option<Seen>, AgentError> {
     let ifname = ifname.to_owned();
     let seen = pod
         .with(move |connection| {
-            let Some(link) = connection.by_name(&ifname)? else { return Ok(None) };
+            let Some(link) = connection.by_name(&ifname)? else {
+                return Ok(None);
+            };
             let addresses = connection.addresses(link.ifindex)?;
             let routes = connection.routes(link.ifindex)?;
             Ok(Some(Seen {
                 link,
-                addresses: addresses.iter().map(|found| (found.ip, found.prefix_len)).collect(),
+                addresses: addresses
+                    .iter()
+                    .map(|found| (found.ip, found.prefix_len))
+                    .collect(),
                 routes: routes
                     .iter()
                     .map(|found| (found.dst, found.prefix_len, found.gateway))
@@ -121,7 +135,10 @@ fn against_pod(record: &Attachment, seen: &Seen) -> Vec<String> {
         faults.push(format!("interface {} is down", record.key.ifname));
     }
     if seen.link.mac != Some(record.mac.0) {
-        faults.push(format!("interface {} has another MAC address than {}", record.key.ifname, record.mac));
+        faults.push(format!(
+            "interface {} has another MAC address than {}",
+            record.key.ifname, record.mac
+        ));
     }
     for lease in &record.leases {
         let wanted = (lease.address, record.prefix_len(lease));
@@ -143,17 +160,32 @@ fn against_result(record: &Attachment, previous: &CniResult) -> Vec<String> {
     let mut faults = Vec::new();
     // Results before 0.3.0 name no interfaces.
     let named = previous.interfaces.is_empty()
-        || previous.interfaces.iter().any(|found| found.name == record.key.ifname.as_str());
+        || previous
+            .interfaces
+            .iter()
+            .any(|found| found.name == record.key.ifname.as_str());
     if !named {
-        faults.push(format!("prevResult does not name interface {}", record.key.ifname));
+        faults.push(format!(
+            "prevResult does not name interface {}",
+            record.key.ifname
+        ));
     }
     for lease in &record.leases {
-        let listed = previous.ips.iter().any(|ip| ip.address.addr() == lease.address);
-        let of_family =
-            previous.ips.iter().any(|ip| ip.address.is_ipv4() == lease.address.is_ipv4());
+        let listed = previous
+            .ips
+            .iter()
+            .any(|ip| ip.address.addr() == lease.address);
+        let of_family = previous
+            .ips
+            .iter()
+            .any(|ip| ip.address.is_ipv4() == lease.address.is_ipv4());
         // Results before 0.3.0 have one address a family.
-        if !listed && !(previous.interfaces.is_empty() && of_family) {
-            faults.push(format!("prevResult does not list address {}", lease.address));
+        let as_good = listed || (previous.interfaces.is_empty() && of_family);
+        if !as_good {
+            faults.push(format!(
+                "prevResult does not list address {}",
+                lease.address
+            ));
         }
     }
     faults

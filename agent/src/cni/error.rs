@@ -11,33 +11,125 @@ pub type Code = (u32, &'static str, &'static str);
 
 /// The codes of CNI SPEC section 5 that podnet gives. 8 is from libcni's skeleton, not the spec.
 pub const SPEC_CODES: &[Code] = &[
-    (1, "the configuration's `cniVersion` is not spoken, or too old for the command", "use one of the versions that `VERSION` lists; CHECK needs 0.4.0, GC and STATUS need 1.1.0"),
-    (2, "something was asked for that podnet does not do", "remove the key that the message names"),
-    (3, "`CHECK` of an attachment that does not exist, and nothing of it is left", "nothing to clean up; `ADD` it again"),
-    (4, "a `CNI_*` variable is missing or wrong, or `CNI_NETNS` is no network namespace", "correct the variable that the message names"),
-    (5, "standard input, or the connection to the agent, broke", "try again; use `podnet` and `podnet-agent` of the same release"),
-    (6, "the network configuration is not JSON", "correct the file at the place that `details` names"),
-    (7, "the network configuration is not valid, or its network cannot be used", "correct the field that the message names; `podnet-agent get networks` says why a network is not ready"),
-    (8, "`CNI_NETNS` is the node's own network namespace", "give the container a namespace of its own"),
-    (11, "the agent is not running, is starting, or did not answer", "the runtime tries again; start `podnet-agent run` if it does not run"),
-    (50, "`STATUS`: an `ADD` would not be served now", "see the message: no agent, no such network, no free address, or records that cannot be written"),
-    (51, "`STATUS`: as 50, and attachments may be cut off", "see the log for `port damaged`; the audit repairs what it can within 30 s"),
+    (
+        1,
+        "the configuration's `cniVersion` is not spoken, or too old for the command",
+        "use one of the versions that `VERSION` lists; CHECK needs 0.4.0, GC and STATUS need 1.1.0",
+    ),
+    (
+        2,
+        "something was asked for that podnet does not do",
+        "remove the key that the message names",
+    ),
+    (
+        3,
+        "`CHECK` of an attachment that does not exist, and nothing of it is left",
+        "nothing to clean up; `ADD` it again",
+    ),
+    (
+        4,
+        "a `CNI_*` variable is missing or wrong, or `CNI_NETNS` is no network namespace",
+        "correct the variable that the message names",
+    ),
+    (
+        5,
+        "standard input, or the connection to the agent, broke",
+        "try again; use `podnet` and `podnet-agent` of the same release",
+    ),
+    (
+        6,
+        "the network configuration is not JSON",
+        "correct the file at the place that `details` names",
+    ),
+    (
+        7,
+        "the network configuration is not valid, or its network cannot be used",
+        "correct the field that the message names; `podnet-agent get networks` says why a network is not ready",
+    ),
+    (
+        8,
+        "`CNI_NETNS` is the node's own network namespace",
+        "give the container a namespace of its own",
+    ),
+    (
+        11,
+        "the agent is not running, is starting, or did not answer",
+        "the runtime tries again; start `podnet-agent run` if it does not run",
+    ),
+    (
+        50,
+        "`STATUS`: an `ADD` would not be served now",
+        "see the message: no agent, no such network, no free address, or records that cannot be written",
+    ),
+    (
+        51,
+        "`STATUS`: as 50, and attachments may be cut off",
+        "see the log for `port damaged`; the audit repairs what it can within 30 s",
+    ),
 ];
 
 /// podnet's own codes (CNI SPEC section 5: 100 and up belong to the plugin).
 pub const CODES: &[Code] = &[
-    (100, "no address is left on the network", "add a subnet, or detach pods"),
-    (101, "a requested address is held by another attachment", "request another address; `podnet-agent get attachments` shows who has it"),
-    (102, "a requested address is outside the subnets, reserved or written wrongly", "request one that the message allows"),
-    (103, "a requested MAC address is held by another attachment", "request another, or none"),
-    (104, "the node has no port left", "raise `--max-ports`; a restart with another value loses no packet"),
-    (105, "the container interface is attached already, differently", "`DEL` it first"),
-    (110, "the kernel refused a change of a link, address or route", "see `details` for the kernel's reason"),
-    (111, "the interface name is taken in the container", "choose another `CNI_IFNAME`"),
-    (120, "the datapath refused: a map is full or a program does not attach", "see `details`; for a full map raise `--max-ports`"),
-    (140, "the attachment record could not be written", "make room on the disk of `--state-dir`, and restart the agent"),
-    (150, "`CHECK` found the attachment damaged", "`DEL` and `ADD` again; the message lists what is wrong"),
-    (199, "an invariant of podnet is broken", "please report it, with the log and `/debug/state`"),
+    (
+        100,
+        "no address is left on the network",
+        "add a subnet, or detach pods",
+    ),
+    (
+        101,
+        "a requested address is held by another attachment",
+        "request another address; `podnet-agent get attachments` shows who has it",
+    ),
+    (
+        102,
+        "a requested address is outside the subnets, reserved or written wrongly",
+        "request one that the message allows",
+    ),
+    (
+        103,
+        "a requested MAC address is held by another attachment",
+        "request another, or none",
+    ),
+    (
+        104,
+        "the node has no port left",
+        "raise `--max-ports`; a restart with another value loses no packet",
+    ),
+    (
+        105,
+        "the container interface is attached already, differently",
+        "`DEL` it first",
+    ),
+    (
+        110,
+        "the kernel refused a change of a link, address or route",
+        "see `details` for the kernel's reason",
+    ),
+    (
+        111,
+        "the interface name is taken in the container",
+        "choose another `CNI_IFNAME`",
+    ),
+    (
+        120,
+        "the datapath refused: a map is full or a program does not attach",
+        "see `details`; for a full map raise `--max-ports`",
+    ),
+    (
+        140,
+        "the attachment record could not be written",
+        "make room on the disk of `--state-dir`, and restart the agent",
+    ),
+    (
+        150,
+        "`CHECK` found the attachment damaged",
+        "`DEL` and `ADD` again; the message lists what is wrong",
+    ),
+    (
+        199,
+        "an invariant of podnet is broken",
+        "please report it, with the log and `/debug/state`",
+    ),
 ];
 
 /// The code of an error.
@@ -77,9 +169,9 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
         }
         AgentError::PoolEmpty { .. } => ErrorCode::NOT_AVAILABLE,
         AgentError::Impaired { .. } => ErrorCode::LIMITED_CONNECTIVITY,
-        AgentError::Collect { errors } => {
-            errors.first().map_or(ErrorCode(199), |first| code(first, command))
-        }
+        AgentError::Collect { errors } => errors
+            .first()
+            .map_or(ErrorCode(199), |first| code(first, command)),
         AgentError::Record { .. } | AgentError::Orphan { .. } | AgentError::Internal { .. } => {
             ErrorCode(199)
         }
@@ -106,7 +198,11 @@ const fn address_code(error: &IpamError) -> u32 {
 pub fn to_cni(error: &AgentError, command: Command, version: CniVersion, request: u64) -> CniError {
     let details = format!("{}; podnet request {request}", chain(error));
     let answer = CniError::new(version, code(error, command), error.to_string(), details);
-    if command == Command::Del { answer.worded_for_del() } else { answer }
+    if command == Command::Del {
+        answer.worded_for_del()
+    } else {
+        answer
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,9 @@ use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as 
 use std::path::Path;
 use std::sync::Arc;
 
-use cni_spec::{ACK, Command, FRAME_HEADER, Reply, Request, SpecError, decode_header, encode_frame};
+use cni_spec::{
+    ACK, Command, FRAME_HEADER, Reply, Request, SpecError, decode_header, encode_frame,
+};
 use netdev::Netns;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
@@ -31,7 +33,10 @@ const DESCRIPTORS: usize = 4;
 /// When another agent answers there, or the directory cannot be used.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     if let Some(directory) = path.parent() {
-        fs::DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(directory)?;
     }
     match fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => {
@@ -101,12 +106,8 @@ async fn converse(node: &Arc<Node>, stream: &mut UnixStream) -> Result<(), Inter
             let netns = descriptor.and_then(|fd| Netns::from_fd(fd).ok());
             // A task of its own: half an attachment must not be left because its runtime went away.
             let (worker, asked) = (Arc::clone(node), request.clone());
-            let work =
-                tokio::spawn(async move { cni::serve(&worker, &asked, netns).await });
-            let answer = match work.await {
-                Ok(answer) => answer,
-                Err(_) => return Ok(()),
-            };
+            let work = tokio::spawn(async move { cni::serve(&worker, &asked, netns).await });
+            let Ok(answer) = work.await else { return Ok(()) };
             let heard = deliver(stream, &answer.reply, request.command == Command::Add).await;
             match (answer.attachment, &heard) {
                 (Some(made), Ok(true)) => node.ledger().acknowledge(&made),
@@ -146,7 +147,12 @@ async fn roll_back(node: &Arc<Node>, made: &Made) {
 
 fn as_reply(value: Result<serde_json::Value, AgentError>) -> Reply {
     let refuse = |error: &AgentError| {
-        Reply::Error(cni::error::to_cni(error, Command::Check, cni_spec::CniVersion::LATEST, 0))
+        Reply::Error(cni::error::to_cni(
+            error,
+            Command::Check,
+            cni_spec::CniVersion::LATEST,
+            0,
+        ))
     };
     match value {
         Ok(value) => Reply::ok(&value).unwrap_or_else(|error| refuse(&error.into())),
@@ -156,9 +162,10 @@ fn as_reply(value: Result<serde_json::Value, AgentError>) -> Reply {
 
 /// Reads one frame, and the descriptor that came with its first bytes.
 async fn receive(stream: &mut UnixStream) -> Result<(Vec<u8>, Option<OwnedFd>), Interrupted> {
-    let mut first = [0; 16 * 1024];
-    let (length, descriptor) =
-        stream.async_io(Interest::READABLE, || receive_some(stream, &mut first)).await?;
+    let mut first = vec![0; 16 * 1024];
+    let (length, descriptor) = stream
+        .async_io(Interest::READABLE, || receive_some(stream, &mut first))
+        .await?;
     let mut received = first.get(..length).unwrap_or_default().to_vec();
     while received.len() < FRAME_HEADER {
         if stream.read_buf(&mut received).await? == 0 {

@@ -81,8 +81,13 @@ spec: {macRequest: "02:00:00:00:00:2a", ipRequests: [10.10.0.42]}
 "#;
 
 fn world() -> World {
-    let objects = api::parse_manifests("test.yaml", MANIFESTS).into_iter().map(Result::unwrap);
-    World { resolved: api::resolve(objects), broken: vec!["other.yaml:3: a tab".to_owned()] }
+    let objects = api::parse_manifests("test.yaml", MANIFESTS)
+        .into_iter()
+        .map(Result::unwrap);
+    World {
+        resolved: api::resolve(objects),
+        broken: vec!["other.yaml:3: a tab".to_owned()],
+    }
 }
 
 fn conf(keys: &str) -> NetConf {
@@ -102,7 +107,10 @@ fn resolved(keys: &str, namespace: &str) -> (Resolution, Vec<Decision>) {
 fn a_network_can_be_named_directly() {
     let (found, decisions) = resolved(r#""podNetwork":"blue""#, "default");
     let (network, asked) = found.unwrap();
-    assert_eq!((network.name.as_str(), asked.mac, asked.ips.len()), ("blue", None, 0));
+    assert_eq!(
+        (network.name.as_str(), asked.mac, asked.ips.len()),
+        ("blue", None, 0)
+    );
     assert_eq!(decisions[0].because, "podNetwork of the CNI configuration");
 }
 
@@ -112,8 +120,16 @@ fn an_attachment_is_looked_up_in_the_pods_namespace_unless_another_is_named() {
     let (network, asked) = found.unwrap();
     assert_eq!((network.name.as_str(), asked.ips.len()), ("blue", 1));
     assert!(decisions[0].because.contains("shop/fixed"), "{decisions:?}");
-    assert!(resolved(r#""podNetworkAttachment":"fixed""#, "default").0.is_err());
-    assert!(resolved(r#""podNetworkAttachment":"shop/fixed""#, "default").0.is_ok());
+    assert!(
+        resolved(r#""podNetworkAttachment":"fixed""#, "default")
+            .0
+            .is_err()
+    );
+    assert!(
+        resolved(r#""podNetworkAttachment":"shop/fixed""#, "default")
+            .0
+            .is_ok()
+    );
 }
 
 #[test]
@@ -126,7 +142,11 @@ fn a_network_that_is_missing_is_refused_with_the_manifests_that_could_not_be_rea
 
 fn refusal(keys: &str, asked: &api::AttachmentRequest) -> Option<String> {
     let blue = network("blue", Mode::L2, &[]);
-    match refuse_unsupported(&conf(&format!(r#""podNetwork":"blue",{keys}"#)), asked, &blue) {
+    match refuse_unsupported(
+        &conf(&format!(r#""podNetwork":"blue",{keys}"#)),
+        asked,
+        &blue,
+    ) {
         Ok(()) => None,
         Err(AgentError::Unsupported { key, .. }) => Some(key),
         Err(other) => panic!("{other}"),
@@ -138,11 +158,26 @@ fn refusal(keys: &str, asked: &api::AttachmentRequest) -> Option<String> {
 fn what_podnet_does_not_do_is_refused_by_its_key() {
     let nothing = api::AttachmentRequest::default();
     for (keys, key) in [
-        (r#""runtimeConfig":{"portMappings":[{"hostPort":80,"containerPort":8080}]}"#, "runtimeConfig.portMappings"),
-        (r#""runtimeConfig":{"portmappings":[{"hostPort":80,"containerPort":8080}]}"#, "runtimeConfig.portMappings"),
-        (r#""runtimeConfig":{"ipRanges":[[{"subnet":"10.0.0.0/24"}]]}"#, "runtimeConfig.ipRanges"),
-        (r#""runtimeConfig":{"bandwidth":{"ingressRate":1000}}"#, "runtimeConfig.bandwidth"),
-        (r#""runtimeConfig":{"bandwidth":{"egressRate":1000,"egressBurst":8}}"#, "runtimeConfig.bandwidth"),
+        (
+            r#""runtimeConfig":{"portMappings":[{"hostPort":80,"containerPort":8080}]}"#,
+            "runtimeConfig.portMappings",
+        ),
+        (
+            r#""runtimeConfig":{"portmappings":[{"hostPort":80,"containerPort":8080}]}"#,
+            "runtimeConfig.portMappings",
+        ),
+        (
+            r#""runtimeConfig":{"ipRanges":[[{"subnet":"10.0.0.0/24"}]]}"#,
+            "runtimeConfig.ipRanges",
+        ),
+        (
+            r#""runtimeConfig":{"bandwidth":{"ingressRate":1000}}"#,
+            "runtimeConfig.bandwidth",
+        ),
+        (
+            r#""runtimeConfig":{"bandwidth":{"egressRate":1000,"egressBurst":8}}"#,
+            "runtimeConfig.bandwidth",
+        ),
     ] {
         assert_eq!(refusal(keys, &nothing).as_deref(), Some(key), "{keys}");
     }
@@ -159,10 +194,19 @@ fn what_podnet_does_not_do_is_refused_by_its_key() {
 #[test]
 fn a_rate_of_the_objects_is_refused_too() {
     for bandwidth in [
-        api::Bandwidth { ingress_rate: Some(1), ..Default::default() },
-        api::Bandwidth { egress_rate: Some(1), ..Default::default() },
+        api::Bandwidth {
+            ingress_rate: Some(1),
+            ..Default::default()
+        },
+        api::Bandwidth {
+            egress_rate: Some(1),
+            ..Default::default()
+        },
     ] {
-        let asked = api::AttachmentRequest { bandwidth, ..Default::default() };
+        let asked = api::AttachmentRequest {
+            bandwidth,
+            ..Default::default()
+        };
         let key = refusal(r#""x":1"#, &asked);
         assert_eq!(key.as_deref(), Some("spec.ingressRate or spec.egressRate"));
     }
@@ -171,22 +215,39 @@ fn a_rate_of_the_objects_is_refused_too() {
 #[test]
 fn an_add_without_a_namespace_names_the_path_that_failed() {
     let error = require(None, "/run/netns/gone").unwrap_err();
-    assert_eq!(error.to_string(), "CNI_NETNS /run/netns/gone could not be opened by the plugin");
+    assert_eq!(
+        error.to_string(),
+        "CNI_NETNS /run/netns/gone could not be opened by the plugin"
+    );
 }
 
 #[test]
 fn the_nodes_own_namespace_is_refused_whatever_its_path() {
     let own = Netns::open(std::path::Path::new("/proc/thread-self/ns/net")).unwrap();
-    assert!(matches!(require(Some(own), "/x"), Err(AgentError::HostNetns { .. })));
+    assert!(matches!(
+        require(Some(own), "/x"),
+        Err(AgentError::HostNetns { .. })
+    ));
 }
 
 /// CNI-CAP-05: the nearer source wins whole.
 #[test]
 fn runtime_config_comes_before_cni_args() {
     let args = CniArgs::parse("IP=10.0.0.9;MAC=02:00:00:00:00:09");
-    let near = conf(r#""podNetwork":"blue","runtimeConfig":{"ips":["10.0.0.1"],"mac":"02:00:00:00:00:01"}"#);
-    assert_eq!(near.requested_ips(&args).unwrap()[0].addr.to_string(), "10.0.0.1");
-    assert_eq!(near.requested_mac(&args).unwrap().unwrap().to_string(), "02:00:00:00:00:01");
+    let near = conf(
+        r#""podNetwork":"blue","runtimeConfig":{"ips":["10.0.0.1"],"mac":"02:00:00:00:00:01"}"#,
+    );
+    assert_eq!(
+        near.requested_ips(&args).unwrap()[0].addr.to_string(),
+        "10.0.0.1"
+    );
+    assert_eq!(
+        near.requested_mac(&args).unwrap().unwrap().to_string(),
+        "02:00:00:00:00:01"
+    );
     let far = conf(r#""podNetwork":"blue""#);
-    assert_eq!(far.requested_ips(&args).unwrap()[0].addr.to_string(), "10.0.0.9");
+    assert_eq!(
+        far.requested_ips(&args).unwrap()[0].addr.to_string(),
+        "10.0.0.9"
+    );
 }

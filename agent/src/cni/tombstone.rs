@@ -26,7 +26,10 @@ pub fn directory(socket: &Path) -> PathBuf {
 /// # Errors
 /// When the directory cannot be watched.
 pub async fn follow(node: &Arc<Node>) -> Result<(), notify::Error> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(&node.tombstones)?;
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&node.tombstones)?;
     let (changed, mut changes) = mpsc::channel(1);
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
         if event.is_ok_and(|event| event.kind.is_access() || event.kind.is_remove()) {
@@ -76,17 +79,27 @@ async fn serve(node: &Arc<Node>, path: &Path, key: &AttachmentKey) {
 
 /// The tombstones, by name; what is none is removed.
 fn list(directory: &Path) -> Vec<(PathBuf, AttachmentKey)> {
-    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
-    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    let Ok(entries) = fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    let mut paths: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
     paths.sort();
     paths.retain(|path| {
-        let draft = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        let draft = path
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with('.'));
         if draft {
             sweep(path);
         }
         !draft
     });
-    paths.into_iter().filter_map(|path| Some((read(&path)?, path))).map(|(key, path)| (path, key)).collect()
+    paths
+        .into_iter()
+        .filter_map(|path| Some((read(&path)?, path)))
+        .map(|(key, path)| (path, key))
+        .collect()
 }
 
 /// The attachment is in the file; its name is only unique.
@@ -108,7 +121,11 @@ fn read(path: &Path) -> Option<AttachmentKey> {
 fn sweep(path: &Path) {
     let old = fs::metadata(path)
         .and_then(|found| found.modified())
-        .is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|age| age > DRAFT_AGE));
+        .is_ok_and(|at| {
+            SystemTime::now()
+                .duration_since(at)
+                .is_ok_and(|age| age > DRAFT_AGE)
+        });
     if old {
         discard(path);
     }

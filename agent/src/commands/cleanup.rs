@@ -26,7 +26,11 @@ pub fn cleanup(options: &CleanupOptions) -> Result<(), Failure> {
         )
         .into());
     }
-    let verb = if options.dry_run { "would remove" } else { "removed" };
+    let verb = if options.dry_run {
+        "would remove"
+    } else {
+        "removed"
+    };
     let mut count = 0;
     let mut say = |what: String| {
         count += 1;
@@ -56,7 +60,11 @@ pub fn cleanup(options: &CleanupOptions) -> Result<(), Failure> {
             pins.remove()?;
         }
     }
-    let files = [places.state_dir.clone(), tombstone::directory(&places.socket), places.socket.clone()];
+    let files = [
+        places.state_dir.clone(),
+        tombstone::directory(&places.socket),
+        places.socket.clone(),
+    ];
     for path in files {
         if exists(&path) {
             if !options.dry_run {
@@ -77,5 +85,9 @@ fn exists(path: &Path) -> bool {
 
 fn remove(path: &PathBuf) -> io::Result<()> {
     let is_dir = fs::symlink_metadata(path)?.is_dir();
-    if is_dir { fs::remove_dir_all(path) } else { fs::remove_file(path) }
+    if is_dir {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
+    }
 }

@@ -57,9 +57,19 @@ pub(super) fn of(what: GetWhat, rows: &Value) -> String {
         GetWhat::Endpoints => ENDPOINTS,
         GetWhat::Drops => DROPS,
     };
-    let mut lines = vec![columns.iter().map(|(heading, _)| (*heading).to_owned()).collect()];
+    let mut lines = vec![
+        columns
+            .iter()
+            .map(|(heading, _)| (*heading).to_owned())
+            .collect(),
+    ];
     for row in rows.as_array().into_iter().flatten() {
-        lines.push(columns.iter().map(|(_, key)| cell(row, key)).collect::<Vec<_>>());
+        lines.push(
+            columns
+                .iter()
+                .map(|(_, key)| cell(row, key))
+                .collect::<Vec<_>>(),
+        );
     }
     align(&lines)
 }
@@ -99,7 +109,10 @@ fn cell(row: &Value, key: &str) -> String {
         Some(Value::Array(items)) if items.is_empty() => "-".to_owned(),
         Some(Value::Array(items)) => items
             .iter()
-            .map(|item| item.as_str().map_or_else(|| item.to_string(), ToOwned::to_owned))
+            .map(|item| {
+                item.as_str()
+                    .map_or_else(|| item.to_string(), ToOwned::to_owned)
+            })
             .collect::<Vec<_>>()
             .join(","),
         Some(other) => other.to_string(),
@@ -110,14 +123,22 @@ fn cell(row: &Value, key: &str) -> String {
 fn align(lines: &[Vec<String>]) -> String {
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column| {
-        let cells = lines.iter().filter_map(|line: &Vec<String>| line.get(column));
-        cells.map(|cell: &String| cell.chars().count()).max().unwrap_or(0)
+        let cells = lines
+            .iter()
+            .filter_map(|line: &Vec<String>| line.get(column));
+        cells
+            .map(|cell: &String| cell.chars().count())
+            .max()
+            .unwrap_or(0)
     };
     let widths: Vec<usize> = (0..columns).map(width).collect();
     lines
         .iter()
         .map(|line| {
-            let padded = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+            let padded = line
+                .iter()
+                .zip(&widths)
+                .map(|(cell, width)| format!("{cell:width$}"));
             padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
         })
         .collect::<Vec<_>>()
@@ -132,7 +153,8 @@ mod tests {
 
     #[test]
     fn columns_line_up_and_absent_values_are_a_dash() {
-        let rows = json!([{"network": "blue", "reason": "spoofed_mac", "packets": 3, "bytes": 180}]);
+        let rows =
+            json!([{"network": "blue", "reason": "spoofed_mac", "packets": 3, "bytes": 180}]);
         let text = of(GetWhat::Drops, &rows);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0].find("REASON"), lines[1].find("spoofed_mac"));

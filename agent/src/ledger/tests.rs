@@ -2,16 +2,25 @@ use std::net::IpAddr;
 
 use api::Mode;
 use ipam::IpamError;
-use proptest::prelude::*;
 
 use super::*;
 use crate::samples::{host, key, network, numbered, wanted};
 
+mod model;
+
 fn blue() -> Network {
-    network("blue", Mode::L2, &[("10.10.0.0/29", "10.10.0.1"), ("fd10::/64", "")])
+    network(
+        "blue",
+        Mode::L2,
+        &[("10.10.0.0/29", "10.10.0.1"), ("fd10::/64", "")],
+    )
 }
 
-fn reserve(ledger: &mut Ledger, network: &Network, wanted: Wanted) -> Result<Attachment, AgentError> {
+fn reserve(
+    ledger: &mut Ledger,
+    network: &Network,
+    wanted: Wanted,
+) -> Result<Attachment, AgentError> {
     let host = host(&wanted, 0);
     ledger.reserve(wanted, network, host)
 }
@@ -21,34 +30,59 @@ fn add(ledger: &mut Ledger, network: &Network, container: &str) -> Attachment {
 }
 
 fn ips(record: &Attachment) -> Vec<String> {
-    record.leases.iter().map(|lease| lease.address.to_string()).collect()
+    record
+        .leases
+        .iter()
+        .map(|lease| lease.address.to_string())
+        .collect()
 }
 
 fn asking(container: &str, ips: &[&str]) -> Wanted {
-    let ips = ips.iter().map(|ip| Request::from(ip.parse::<IpAddr>().unwrap())).collect();
-    Wanted { ips: (ips, "the test"), ..wanted(container) }
+    let ips = ips
+        .iter()
+        .map(|ip| Request::from(ip.parse::<IpAddr>().unwrap()))
+        .collect();
+    Wanted {
+        ips: (ips, "the test"),
+        ..wanted(container)
+    }
 }
 
 #[test]
 fn each_attachment_has_its_own_addresses_mac_and_port() {
     let mut ledger = Ledger::new(16);
-    let (first, second) = (add(&mut ledger, &blue(), "c1"), add(&mut ledger, &blue(), "c2"));
+    let (first, second) = (
+        add(&mut ledger, &blue(), "c1"),
+        add(&mut ledger, &blue(), "c2"),
+    );
     assert_eq!(ips(&first), ["10.10.0.2", "fd10::1"]);
     assert_eq!(ips(&second), ["10.10.0.3", "fd10::2"]);
     assert_ne!(first.mac, second.mac);
     assert_eq!((first.port_id, second.port_id), (0, 1));
-    assert_eq!((first.state, first.network.id), (State::Adding, FIRST_OWN_ID));
+    assert_eq!(
+        (first.state, first.network.id),
+        (State::Adding, FIRST_OWN_ID)
+    );
     assert_eq!(ledger.usage_of(FIRST_OWN_ID), (2, 4));
 }
 
 #[test]
 fn networks_with_the_same_subnet_do_not_share_addresses() {
     let mut ledger = Ledger::new(16);
-    let red = Network { name: "red".to_owned(), ..blue() };
-    let (in_blue, in_red) = (add(&mut ledger, &blue(), "c1"), add(&mut ledger, &red, "c2"));
+    let red = Network {
+        name: "red".to_owned(),
+        ..blue()
+    };
+    let (in_blue, in_red) = (
+        add(&mut ledger, &blue(), "c1"),
+        add(&mut ledger, &red, "c2"),
+    );
     assert_eq!(ips(&in_blue), ips(&in_red));
     assert_ne!(in_blue.network.id, in_red.network.id);
-    assert_ne!(in_blue.port_id, in_red.port_id, "ports are the node's, not the network's");
+    assert_ne!(
+        in_blue.port_id, in_red.port_id,
+        "ports are the node's, not the network's"
+    );
 }
 
 #[test]
@@ -64,11 +98,18 @@ fn a_mac_that_somebody_took_is_not_given_again() {
     let mut ledger = Ledger::new(16);
     let derived = add(&mut ledger, &blue(), "c1");
     ledger.release(&derived.key);
-    let thief = Wanted { mac: Some((derived.mac, "the test")), ..wanted("c2") };
+    let thief = Wanted {
+        mac: Some((derived.mac, "the test")),
+        ..wanted("c2")
+    };
     reserve(&mut ledger, &blue(), thief).unwrap();
     let again = add(&mut ledger, &blue(), "c1");
     assert_ne!(again.mac, derived.mac);
-    assert!(again.mac.is_unicast() && again.mac.0[0] & 2 != 0, "{} is locally administered", again.mac);
+    assert!(
+        again.mac.is_unicast() && again.mac.0[0] & 2 != 0,
+        "{} is locally administered",
+        again.mac
+    );
 }
 
 #[test]
@@ -76,13 +117,22 @@ fn a_held_mac_and_the_gateways_mac_are_refused() {
     let mut ledger = Ledger::new(16);
     let held = add(&mut ledger, &blue(), "c1").mac;
     for mac in [held, agent_common::addr::GATEWAY_MAC] {
-        let asking = Wanted { mac: Some((mac, "the test")), ..wanted("c2") };
+        let asking = Wanted {
+            mac: Some((mac, "the test")),
+            ..wanted("c2")
+        };
         let refused = reserve(&mut ledger, &blue(), asking);
         assert!(matches!(refused, Err(AgentError::MacHeld { mac: found, .. }) if found == mac));
     }
     // On another network it is another station.
-    let elsewhere = Wanted { mac: Some((held, "the test")), ..wanted("c2") };
-    let red = Network { name: "red".to_owned(), ..blue() };
+    let elsewhere = Wanted {
+        mac: Some((held, "the test")),
+        ..wanted("c2")
+    };
+    let red = Network {
+        name: "red".to_owned(),
+        ..blue()
+    };
     assert_eq!(reserve(&mut ledger, &red, elsewhere).unwrap().mac, held);
 }
 
@@ -93,7 +143,13 @@ fn an_address_is_held_from_the_reservation_to_the_release() {
     for state in [State::Adding, State::Added, State::Deleting] {
         ledger.set_state(&first.key, state, state == State::Added);
         let refused = reserve(&mut ledger, &blue(), asking("c2", &["10.10.0.5"]));
-        let held = matches!(refused, Err(AgentError::Address { source: IpamError::Held { .. }, .. }));
+        let held = matches!(
+            refused,
+            Err(AgentError::Address {
+                source: IpamError::Held { .. },
+                ..
+            })
+        );
         assert!(held, "{state:?}: {refused:?}");
     }
     ledger.release(&first.key);
@@ -120,15 +176,27 @@ fn nothing_is_booked_when_something_cannot_be_had() {
 fn exhaustion_names_the_family_and_ends_with_a_release() {
     let mut ledger = Ledger::new(64);
     // .2 to .6 of the /29: network, gateway and broadcast are nobody's.
-    let all: Vec<_> = (0..5).map(|n| add(&mut ledger, &blue(), &format!("c{n}"))).collect();
+    let all: Vec<_> = (0..5)
+        .map(|n| add(&mut ledger, &blue(), &format!("c{n}")))
+        .collect();
     assert_eq!(ledger.exhausted(&blue()), Some(Family::V4));
     let refused = reserve(&mut ledger, &blue(), wanted("late"));
     let exhausted = matches!(
         refused,
-        Err(AgentError::Address { source: IpamError::Exhausted { family: Family::V4, .. }, .. })
+        Err(AgentError::Address {
+            source: IpamError::Exhausted {
+                family: Family::V4,
+                ..
+            },
+            ..
+        })
     );
     assert!(exhausted, "{refused:?}");
-    assert_eq!(ledger.usage_of(FIRST_OWN_ID), (5, 10), "the IPv6 address of the failure is free");
+    assert_eq!(
+        ledger.usage_of(FIRST_OWN_ID),
+        (5, 10),
+        "the IPv6 address of the failure is free"
+    );
     ledger.release(&all[2].key);
     assert_eq!(ledger.exhausted(&blue()), None);
     assert_eq!(ips(&add(&mut ledger, &blue(), "late"))[0], ips(&all[2])[0]);
@@ -145,7 +213,11 @@ fn a_network_without_subnets_is_never_exhausted() {
 #[test]
 fn new_subnets_are_used_at_once_and_old_addresses_stay_held() {
     let mut ledger = Ledger::new(16);
-    let first = add(&mut ledger, &network("n", Mode::L2, &[("10.10.0.0/24", "")]), "c1");
+    let first = add(
+        &mut ledger,
+        &network("n", Mode::L2, &[("10.10.0.0/24", "")]),
+        "c1",
+    );
     let wider = network("n", Mode::L2, &[("10.10.0.0/23", "")]);
     let second = add(&mut ledger, &wider, "c2");
     assert_eq!(second.network.id, first.network.id);
@@ -170,13 +242,26 @@ fn a_network_in_use_cannot_become_another_one() {
     let green = network("green", Mode::L3, &[("10.20.0.0/24", "")]);
     add(&mut ledger, &green, "c1");
     let changed = [
-        ("mode", Network { mode: Mode::L2, ..green.clone() }),
+        (
+            "mode",
+            Network {
+                mode: Mode::L2,
+                ..green.clone()
+            },
+        ),
         ("networkID", numbered(green.clone(), 42)),
-        ("choice of having subnets or none", Network { subnets: Vec::new(), ..green.clone() }),
+        (
+            "choice of having subnets or none",
+            Network {
+                subnets: Vec::new(),
+                ..green.clone()
+            },
+        ),
     ];
     for (field, network) in changed {
         let refused = reserve(&mut ledger, &network, wanted("c2"));
-        let named = matches!(refused, Err(AgentError::NetworkChanged { what, .. }) if what == field);
+        let named =
+            matches!(refused, Err(AgentError::NetworkChanged { what, .. }) if what == field);
         assert!(named, "{field}: {refused:?}");
     }
     ledger.release(&key("c1", "net1"));
@@ -188,7 +273,10 @@ fn a_networks_number_is_stable_while_its_name_is_known() {
     let mut ledger = Ledger::new(16);
     let first = add(&mut ledger, &blue(), "c1");
     ledger.release(&first.key);
-    let red = Network { name: "red".to_owned(), ..blue() };
+    let red = Network {
+        name: "red".to_owned(),
+        ..blue()
+    };
     assert_ne!(add(&mut ledger, &red, "c2").network.id, first.network.id);
     assert_eq!(add(&mut ledger, &blue(), "c3").network.id, first.network.id);
 }
@@ -197,9 +285,16 @@ fn a_networks_number_is_stable_while_its_name_is_known() {
 fn a_number_in_use_belongs_to_its_network() {
     let mut ledger = Ledger::new(16);
     add(&mut ledger, &numbered(blue(), 5), "c1");
-    let red = numbered(Network { name: "red".to_owned(), ..blue() }, 5);
+    let red = numbered(
+        Network {
+            name: "red".to_owned(),
+            ..blue()
+        },
+        5,
+    );
     let refused = reserve(&mut ledger, &red, wanted("c2"));
-    let taken = matches!(&refused, Err(AgentError::NetworkIdTaken { owner, id: 5, .. }) if owner == "blue");
+    let taken =
+        matches!(&refused, Err(AgentError::NetworkIdTaken { owner, id: 5, .. }) if owner == "blue");
     assert!(taken, "{refused:?}");
 }
 
@@ -209,9 +304,18 @@ fn a_number_that_is_free_again_passes_to_the_network_that_asks_for_it() {
     let mut ledger = Ledger::new(16);
     let first = add(&mut ledger, &numbered(blue(), 5), "c1");
     ledger.release(&first.key);
-    let azure = numbered(Network { name: "azure".to_owned(), ..blue() }, 5);
+    let azure = numbered(
+        Network {
+            name: "azure".to_owned(),
+            ..blue()
+        },
+        5,
+    );
     let taken = add(&mut ledger, &azure, "c2");
-    assert_eq!((ledger.name_of(5), ledger.id_of("blue")), (Some("azure"), None));
+    assert_eq!(
+        (ledger.name_of(5), ledger.id_of("blue")),
+        (Some("azure"), None)
+    );
     // The first one asks for no number now, and gets one of its own.
     assert_ne!(add(&mut ledger, &blue(), "c3").network.id, 5);
 
@@ -220,34 +324,109 @@ fn a_number_that_is_free_again_passes_to_the_network_that_asks_for_it() {
     restored.restore_id("azure".to_owned(), 5);
     restored.restore_id("blue".to_owned(), 5);
     restored.restore(taken);
-    assert_eq!((restored.name_of(5), restored.id_of("blue")), (Some("azure"), None));
+    assert_eq!(
+        (restored.name_of(5), restored.id_of("blue")),
+        (Some("azure"), None)
+    );
 }
 
 #[test]
 fn the_datapath_knows_only_what_is_live() {
     let mut ledger = Ledger::new(16);
     let record = add(&mut ledger, &blue(), "c1");
-    let live = |ledger: &Ledger| ledger.live_on(FIRST_OWN_ID).map(|found| found.host.ifindex).collect::<Vec<_>>();
+    let live = |ledger: &Ledger| {
+        ledger
+            .live_on(FIRST_OWN_ID)
+            .map(|found| found.host.ifindex)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(live(&ledger), [0; 0], "it has no link yet");
-    let placed = Attachment { host: HostEnd { ifindex: 9, ..record.host.clone() }, ..record.clone() };
+    let placed = Attachment {
+        host: HostEnd {
+            ifindex: 9,
+            ..record.host.clone()
+        },
+        ..record.clone()
+    };
     ledger.set_live(&placed);
     assert_eq!(live(&ledger), [9]);
     ledger.set_state(&record.key, State::Deleting, false);
     assert_eq!(live(&ledger), [0; 0]);
-    assert!(ledger.get(&record.key).is_some(), "it is forgotten when nothing is left of it");
+    assert!(
+        ledger.get(&record.key).is_some(),
+        "it is forgotten when nothing is left of it"
+    );
+}
+
+/// A link can go at any moment, also while its `ADD` is not over.
+#[test]
+fn a_lost_link_leaves_the_datapath_and_stays_lost() {
+    let mut ledger = Ledger::new(16);
+    let record = add(&mut ledger, &blue(), "c1");
+    let placed = Attachment {
+        host: HostEnd {
+            ifindex: 9,
+            ..record.host.clone()
+        },
+        ..record.clone()
+    };
+    ledger.set_live(&placed);
+    assert_eq!(ledger.lose_link(8), None, "somebody else's link");
+    assert_eq!(
+        ledger.lose_link(9).map(|lost| lost.key),
+        Some(record.key.clone())
+    );
+    ledger.set_added(&record.key);
+    let entry = ledger.get(&record.key).unwrap();
+    assert_eq!((entry.record.state, entry.live), (State::Added, false));
+    assert_eq!(ledger.lose_link(9), None, "told once");
+}
+
+#[test]
+fn a_repeated_attachment_is_another_generation() {
+    let mut ledger = Ledger::new(16);
+    let generation = |ledger: &Ledger| ledger.get(&key("c1", "net1")).unwrap().generation;
+    let first = add(&mut ledger, &blue(), "c1");
+    let made = Made {
+        key: first.key.clone(),
+        generation: generation(&ledger),
+    };
+    ledger.release(&first.key);
+    add(&mut ledger, &blue(), "c1");
+    assert_ne!(generation(&ledger), made.generation);
+    ledger.acknowledge(&made);
+    assert!(
+        !ledger.get(&first.key).unwrap().acknowledged,
+        "the answer was about the other one"
+    );
+    let now = Made {
+        generation: generation(&ledger),
+        ..made
+    };
+    ledger.acknowledge(&now);
+    assert!(ledger.get(&first.key).unwrap().acknowledged);
 }
 
 #[test]
 fn unfinished_attachments_are_restored_but_not_live() {
     let mut first = Ledger::new(16);
-    let added = Attachment { state: State::Added, ..add(&mut first, &blue(), "c1") };
+    let added = Attachment {
+        state: State::Added,
+        ..add(&mut first, &blue(), "c1")
+    };
     let adding = add(&mut first, &blue(), "c2");
-    let deleting = Attachment { state: State::Deleting, ..add(&mut first, &blue(), "c3") };
+    let deleting = Attachment {
+        state: State::Deleting,
+        ..add(&mut first, &blue(), "c3")
+    };
     let mut restored = Ledger::new(16);
     for record in [&added, &adding, &deleting] {
         restored.restore(record.clone());
     }
-    let live: Vec<_> = restored.live_on(FIRST_OWN_ID).map(|record| record.key.clone()).collect();
+    let live: Vec<_> = restored
+        .live_on(FIRST_OWN_ID)
+        .map(|record| record.key.clone())
+        .collect();
     assert_eq!(live, [added.key]);
     // What they hold is held until somebody has cleaned up.
     assert_eq!(restored.usage_of(FIRST_OWN_ID), (3, 6));
@@ -267,7 +446,11 @@ fn releasing_what_is_not_there_changes_nothing() {
 fn every_choice_has_a_decision_that_says_why() {
     let mut ledger = Ledger::new(16);
     let record = reserve(&mut ledger, &blue(), asking("c1", &["10.10.0.5"])).unwrap();
-    let told: Vec<_> = record.decisions.iter().map(|d| (d.about.as_str(), d.value.as_str())).collect();
+    let told: Vec<_> = record
+        .decisions
+        .iter()
+        .map(|d| (d.about.as_str(), d.value.as_str()))
+        .collect();
     let mac = record.mac.to_string();
     assert_eq!(
         told,
@@ -280,8 +463,15 @@ fn every_choice_has_a_decision_that_says_why() {
             ("host interface", record.host.name.as_str()),
         ]
     );
-    let why: Vec<_> = record.decisions.iter().map(|d| d.because.as_str()).collect();
-    assert_eq!((why[2], why[3]), ("the test", "next free address of the subnet"));
+    let why: Vec<_> = record
+        .decisions
+        .iter()
+        .map(|d| d.because.as_str())
+        .collect();
+    assert_eq!(
+        (why[2], why[3]),
+        ("the test", "next free address of the subnet")
+    );
 }
 
 /// The offset basis and two vectors of the FNV specification (64 bits, 1a).
@@ -290,110 +480,4 @@ fn the_digest_is_fnv_1a() {
     assert_eq!(digest(b""), 0xcbf2_9ce4_8422_2325);
     assert_eq!(digest(b"a"), 0xaf63_dc4c_8601_ec8c);
     assert_eq!(digest(b"foobar"), 0x8594_4171_f739_67e8);
-}
-
-#[derive(Debug, Clone)]
-enum Step {
-    Add { container: u8, network: usize, ip: Option<u8>, mac: Option<u8> },
-    Advance { container: u8 },
-    Release { container: u8 },
-    Restart,
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let add = (0..24_u8, 0..3_usize, prop::option::of(0..8_u8), prop::option::of(0..3_u8))
-        .prop_map(|(container, network, ip, mac)| Step::Add { container, network, ip, mac });
-    prop_oneof![
-        5 => add,
-        2 => (0..24_u8).prop_map(|container| Step::Advance { container }),
-        3 => (0..24_u8).prop_map(|container| Step::Release { container }),
-        1 => Just(Step::Restart),
-    ]
-}
-
-/// No two attachments share an address or MAC of a network, or a port; numbers and names of
-/// networks belong together; the sums are right.
-fn check(ledger: &Ledger) {
-    let records: Vec<&Attachment> = ledger.entries().map(|entry| &entry.record).collect();
-    let (mut addresses, mut macs, mut ports) = (HashSet::new(), HashSet::new(), HashSet::new());
-    for record in &records {
-        let id = record.network.id;
-        assert_eq!(ledger.name_of(id), Some(record.network.name.as_str()));
-        assert!(macs.insert((id, record.mac)), "{} twice on {id}", record.mac);
-        assert!(ports.insert(record.port_id) && record.port_id < MAX_PORTS);
-        for lease in &record.leases {
-            assert!(addresses.insert((id, lease.address)), "{} twice on {id}", lease.address);
-            assert!(lease.prefix.contains(&lease.address));
-        }
-    }
-    for id in records.iter().map(|record| record.network.id) {
-        let here = records.iter().filter(|record| record.network.id == id);
-        let counted = here.fold((0, 0), |(n, ips), record| (n + 1, ips + record.leases.len()));
-        assert_eq!(ledger.usage_of(id), counted);
-    }
-    assert_eq!(ledger.len(), records.len());
-}
-
-const MAX_PORTS: u16 = 12;
-
-proptest! {
-    #[test]
-    fn nothing_is_held_twice_whatever_comes(steps in prop::collection::vec(step(), 0..80)) {
-        let networks = [
-            blue(),
-            Network { name: "red".to_owned(), ..blue() },
-            numbered(network("green", Mode::L3, &[("10.20.0.0/28", "10.20.0.1")]), 7),
-        ];
-        let mut ledger = Ledger::new(MAX_PORTS);
-        for step in steps {
-            match step {
-                Step::Add { container, network, ip, mac } => {
-                    let mut wish = wanted(&format!("c{container}"));
-                    if ledger.get(&wish.key).is_some() {
-                        continue;
-                    }
-                    let subnet = if network == 2 { "10.20.0" } else { "10.10.0" };
-                    let ip = ip.map(|last| format!("{subnet}.{last}").parse::<IpAddr>().unwrap());
-                    wish.ips.0 = ip.into_iter().map(Request::from).collect();
-                    wish.mac = mac.map(|last| (MacAddr([2, 0, 0, 0, 0, last]), "the test"));
-                    let before = ledger.len();
-                    let done = reserve(&mut ledger, &networks[network], wish);
-                    prop_assert_eq!(ledger.len(), before + usize::from(done.is_ok()));
-                }
-                Step::Advance { container } => {
-                    let key = key(&format!("c{container}"), "net1");
-                    ledger.set_state(&key, State::Added, true);
-                }
-                Step::Release { container } => ledger.release(&key(&format!("c{container}"), "net1")),
-                Step::Restart => {
-                    let mut restored = Ledger::new(MAX_PORTS);
-                    for (name, id) in &ledger.ids {
-                        restored.restore_id(name.clone(), *id);
-                    }
-                    for entry in ledger.entries() {
-                        restored.restore(entry.record.clone());
-                    }
-                    prop_assert_eq!(&restored.ids, &ledger.ids);
-                    prop_assert_eq!(&restored.ports, &ledger.ports);
-                    ledger = restored;
-                }
-            }
-            check(&ledger);
-        }
-    }
-
-    #[test]
-    fn what_is_released_can_be_had_again(count in 1_usize..6) {
-        let mut ledger = Ledger::new(MAX_PORTS);
-        let first: Vec<_> = (0..count).map(|n| add(&mut ledger, &blue(), &format!("a{n}"))).collect();
-        for record in &first {
-            ledger.release(&record.key);
-        }
-        prop_assert!(ledger.is_empty());
-        prop_assert_eq!(ledger.usage_of(FIRST_OWN_ID), (0, 0));
-        for (n, record) in first.iter().enumerate() {
-            let again = asking(&format!("b{n}"), &ips(record).iter().map(String::as_str).collect::<Vec<_>>());
-            prop_assert!(reserve(&mut ledger, &blue(), again).is_ok());
-        }
-    }
 }

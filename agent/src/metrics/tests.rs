@@ -24,10 +24,16 @@ fn every_metric_is_exposed_as_it_is_documented() {
     let mut kinds = BTreeMap::new();
     let mut helps = BTreeMap::new();
     for line in text.lines() {
-        if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+        if let Some((name, kind)) = line
+            .strip_prefix("# TYPE ")
+            .and_then(|rest| rest.split_once(' '))
+        {
             kinds.insert(name, kind);
         }
-        if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) {
+        if let Some((name, help)) = line
+            .strip_prefix("# HELP ")
+            .and_then(|rest| rest.split_once(' '))
+        {
             helps.insert(name, help);
         }
     }
@@ -36,7 +42,9 @@ fn every_metric_is_exposed_as_it_is_documented() {
         assert_eq!(helps.get(name), Some(meaning), "{name}");
         let samples = text.lines().filter(|line| line.starts_with(name));
         for sample in samples {
-            let inside = sample.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+            let inside = sample
+                .split_once('{')
+                .and_then(|(_, rest)| rest.split_once('}'));
             let found: BTreeSet<&str> = inside
                 .map_or("", |(inside, _)| inside)
                 .split(',')
@@ -45,7 +53,10 @@ fn every_metric_is_exposed_as_it_is_documented() {
                 // A histogram's own.
                 .filter(|label| *label != "le")
                 .collect();
-            let wanted: BTreeSet<&str> = labels.split(", ").filter(|label| !label.is_empty()).collect();
+            let wanted: BTreeSet<&str> = labels
+                .split(", ")
+                .filter(|label| !label.is_empty())
+                .collect();
             assert_eq!(found, wanted, "{sample}");
         }
     }
@@ -65,13 +76,19 @@ fn values_are_those_of_the_moment() {
         "podnet_ports_waiting_for_tcx 5",
         "podnet_ports_impaired 1",
     ] {
-        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        assert!(
+            text.lines().any(|found| found == line),
+            "{line} is not in\n{text}"
+        );
     }
 }
 
 #[test]
 fn a_node_without_networks_exposes_what_it_has() {
-    let text = Metrics::new().unwrap().render(&Snapshot::default()).unwrap();
+    let text = Metrics::new()
+        .unwrap()
+        .render(&Snapshot::default())
+        .unwrap();
     assert!(text.contains("podnet_ports_impaired 0"), "{text}");
     assert!(!text.contains("podnet_drops_total"), "{text}");
 }
@@ -80,7 +97,11 @@ fn a_node_without_networks_exposes_what_it_has() {
 fn names_follow_the_conventions_of_prometheus() {
     for (name, kind, ..) in METRICS {
         assert!(name.starts_with("podnet_"), "{name}");
-        assert_eq!(*kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
+        assert_eq!(
+            *kind == "counter",
+            name.ends_with("_total"),
+            "{name} is a {kind}"
+        );
         assert!(*kind != "histogram" || name.ends_with("_seconds"), "{name}");
     }
 }

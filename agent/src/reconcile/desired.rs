@@ -24,16 +24,23 @@ pub fn desired<'a>(network: u32, attachments: impl Iterator<Item = &'a Attachmen
         };
         port(&mut entries, attachment);
         for lease in &attachment.leases {
-            let key = EndpointKey { network, ip: mapped(lease.address) };
+            let key = EndpointKey {
+                network,
+                ip: mapped(lease.address),
+            };
             entries.endpoints.insert(key, endpoint);
         }
         if attachment.network.routed {
             gateway(&mut entries, attachment);
         } else {
-            entries.fdb.insert(FdbKey::new(network, attachment.mac), endpoint);
+            entries
+                .fdb
+                .insert(FdbKey::new(network, attachment.mac), endpoint);
             if !attachment.network.addressless() {
                 let ip = mapped(attachment.mac.link_local().into());
-                entries.endpoints.insert(EndpointKey { network, ip }, endpoint);
+                entries
+                    .endpoints
+                    .insert(EndpointKey { network, ip }, endpoint);
             }
             flooded.push(attachment.host.ifindex);
         }
@@ -41,7 +48,10 @@ pub fn desired<'a>(network: u32, attachments: impl Iterator<Item = &'a Attachmen
     // In order of age, so that a newcomer changes the last chunk only.
     flooded.sort_unstable();
     for (chunk, members) in (0..).zip(flooded.chunks(FLOOD_CHUNK)) {
-        let mut ports = FloodPorts { count: 0, ifindexes: [0; FLOOD_CHUNK] };
+        let mut ports = FloodPorts {
+            count: 0,
+            ifindexes: [0; FLOOD_CHUNK],
+        };
         for (slot, ifindex) in ports.ifindexes.iter_mut().zip(members) {
             *slot = *ifindex;
             ports.count += 1;
@@ -76,7 +86,10 @@ fn port(entries: &mut Entries, attachment: &Attachment) {
             IpAddr::V6(ip) if port.ip6 == Ip16::NONE => port.ip6 = Ip16(ip.octets()),
             further => {
                 port.flags |= PORT_MORE_IPS;
-                let key = PortAddressKey { ifindex: attachment.host.ifindex, ip: mapped(further) };
+                let key = PortAddressKey {
+                    ifindex: attachment.host.ifindex,
+                    ip: mapped(further),
+                };
                 entries.port_addresses.insert(key, 1);
             }
         }
@@ -86,12 +99,23 @@ fn port(entries: &mut Entries, attachment: &Attachment) {
 
 /// On a routed network the gateway's addresses are everywhere and nowhere.
 fn gateway(entries: &mut Entries, attachment: &Attachment) {
-    let endpoint =
-        Endpoint { ifindex: 0, flags: ENDPOINT_GATEWAY, mac: GATEWAY_MAC, port_id: u16::MAX };
+    let endpoint = Endpoint {
+        ifindex: 0,
+        flags: ENDPOINT_GATEWAY,
+        mac: GATEWAY_MAC,
+        port_id: u16::MAX,
+    };
     let own = [IpAddr::V4(GATEWAY_V4), IpAddr::V6(GATEWAY_V6)];
-    let configured = attachment.network.subnets.iter().filter_map(|subnet| subnet.gateway);
+    let configured = attachment
+        .network
+        .subnets
+        .iter()
+        .filter_map(|subnet| subnet.gateway);
     for ip in own.into_iter().chain(configured) {
-        let key = EndpointKey { network: attachment.network.id, ip: mapped(ip) };
+        let key = EndpointKey {
+            network: attachment.network.id,
+            ip: mapped(ip),
+        };
         entries.endpoints.insert(key, endpoint);
     }
 }

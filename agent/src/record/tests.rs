@@ -17,12 +17,20 @@ fn routes(record: &Attachment) -> Vec<String> {
 }
 
 fn lengths(record: &Attachment) -> Vec<u8> {
-    record.leases.iter().map(|lease| record.prefix_len(lease)).collect()
+    record
+        .leases
+        .iter()
+        .map(|lease| record.prefix_len(lease))
+        .collect()
 }
 
 #[test]
 fn a_switched_pod_needs_no_routes_but_those_of_its_addresses() {
-    let blue = network("blue", Mode::L2, &[("10.10.0.0/24", "10.10.0.1"), ("fd10::/64", "")]);
+    let blue = network(
+        "blue",
+        Mode::L2,
+        &[("10.10.0.0/24", "10.10.0.1"), ("fd10::/64", "")],
+    );
     let record = record(&blue, |_| {});
     assert_eq!(routes(&record), [""; 0]);
     assert_eq!(lengths(&record), [24, 64]);
@@ -30,14 +38,26 @@ fn a_switched_pod_needs_no_routes_but_those_of_its_addresses() {
 
 #[test]
 fn is_default_gateway_adds_a_default_route_for_each_family_with_a_gateway() {
-    let blue = network("blue", Mode::L2, &[("10.10.0.0/24", "10.10.0.1"), ("fd10::/64", "")]);
+    let blue = network(
+        "blue",
+        Mode::L2,
+        &[("10.10.0.0/24", "10.10.0.1"), ("fd10::/64", "")],
+    );
     let record = record(&blue, |wanted| wanted.default_gateway = true);
     assert_eq!(routes(&record), ["0.0.0.0/0 via 10.10.0.1"]);
 }
 
 #[test]
 fn a_routed_pod_reaches_every_subnet_through_the_gateway() {
-    let green = network("green", Mode::L3, &[("10.20.0.0/24", ""), ("10.21.0.0/24", ""), ("fd20::/64", "")]);
+    let green = network(
+        "green",
+        Mode::L3,
+        &[
+            ("10.20.0.0/24", ""),
+            ("10.21.0.0/24", ""),
+            ("fd20::/64", ""),
+        ],
+    );
     let record = record(&green, |_| {});
     assert_eq!(
         routes(&record),
@@ -50,12 +70,20 @@ fn a_routed_pod_reaches_every_subnet_through_the_gateway() {
             "fd20::/64 via fe80::1",
         ]
     );
-    assert_eq!(lengths(&record), [32, 128], "nothing but the gateway is on the link");
+    assert_eq!(
+        lengths(&record),
+        [32, 128],
+        "nothing but the gateway is on the link"
+    );
 }
 
 #[test]
 fn a_routed_network_uses_the_gateway_it_was_given() {
-    let green = network("green", Mode::L3, &[("10.20.0.0/24", "10.20.0.1"), ("fd20::/64", "fd20::1")]);
+    let green = network(
+        "green",
+        Mode::L3,
+        &[("10.20.0.0/24", "10.20.0.1"), ("fd20::/64", "fd20::1")],
+    );
     let record = record(&green, |wanted| wanted.default_gateway = true);
     assert_eq!(
         routes(&record),
@@ -72,7 +100,9 @@ fn a_routed_network_uses_the_gateway_it_was_given() {
 #[test]
 fn a_route_comes_after_the_one_its_gateway_needs() {
     let subnets = [("10.20.0.0/24", "10.20.0.1"), ("fd20::/64", "fd20::1")];
-    let record = record(&network("green", Mode::L3, &subnets), |wanted| wanted.default_gateway = true);
+    let record = record(&network("green", Mode::L3, &subnets), |wanted| {
+        wanted.default_gateway = true;
+    });
     let routes = record.routes();
     for (index, route) in routes.iter().enumerate() {
         let Some(via) = route.via else { continue };
@@ -80,7 +110,10 @@ fn a_route_comes_after_the_one_its_gateway_needs() {
             continue;
         }
         let on_link = |earlier: &PodRoute| earlier.via.is_none() && earlier.to.contains(&via);
-        assert!(routes[..index].iter().any(on_link), "{route:?} comes too early");
+        assert!(
+            routes[..index].iter().any(on_link),
+            "{route:?} comes too early"
+        );
     }
 }
 
@@ -88,11 +121,20 @@ fn a_route_comes_after_the_one_its_gateway_needs() {
 #[test]
 fn the_result_names_the_pods_interface_first_and_the_host_end_without_sandbox() {
     let blue = network("blue", Mode::L2, &[("10.10.0.0/24", "10.10.0.1")]);
-    let record = record(&blue, |wanted| wanted.nameservers = vec!["10.10.0.53".to_owned()]);
+    let record = record(&blue, |wanted| {
+        wanted.nameservers = vec!["10.10.0.53".to_owned()];
+    });
     let result = record.result().unwrap();
-    let names: Vec<&str> = result.interfaces.iter().map(|found| found.name.as_str()).collect();
+    let names: Vec<&str> = result
+        .interfaces
+        .iter()
+        .map(|found| found.name.as_str())
+        .collect();
     assert_eq!(names, ["net1", record.host.name.as_str()]);
-    assert_eq!(result.interfaces[0].sandbox.as_deref(), Some("/run/netns/c1"));
+    assert_eq!(
+        result.interfaces[0].sandbox.as_deref(),
+        Some("/run/netns/c1")
+    );
     assert_eq!(result.interfaces[0].mac, Some(record.mac.to_string()));
     assert_eq!(result.interfaces[1].sandbox, None);
     assert_eq!(result.ips.len(), 1);
@@ -104,7 +146,9 @@ fn the_result_names_the_pods_interface_first_and_the_host_end_without_sandbox() 
 
 #[test]
 fn a_network_without_subnets_gives_a_result_without_addresses() {
-    let record = record(&network("raw", Mode::L2, &[]), |wanted| wanted.default_gateway = true);
+    let record = record(&network("raw", Mode::L2, &[]), |wanted| {
+        wanted.default_gateway = true;
+    });
     assert!(record.network.addressless());
     let result = record.result().unwrap();
     assert!(result.ips.is_empty() && result.routes.is_empty());
@@ -151,7 +195,10 @@ fn a_record_is_written_as_it_always_was() {
         }],
     });
     assert_eq!(serde_json::to_value(&record).unwrap(), written);
-    assert_eq!(serde_json::from_value::<Attachment>(written).unwrap(), record);
+    assert_eq!(
+        serde_json::from_value::<Attachment>(written).unwrap(),
+        record
+    );
 }
 
 #[test]
@@ -160,23 +207,41 @@ fn a_damaged_record_is_an_error_and_never_another_record() {
     let record = record(&blue, |_| {});
     let bytes = serde_json::to_vec(&record).unwrap();
     for end in 0..bytes.len() {
-        assert!(serde_json::from_slice::<Attachment>(&bytes[..end]).is_err(), "cut at {end}");
+        assert!(
+            serde_json::from_slice::<Attachment>(&bytes[..end]).is_err(),
+            "cut at {end}"
+        );
     }
-    for (good, bad) in [("\"Adding\"", "\"Gone\""), ("10.10.0.1\"", "10.10.0.256\""), ("02:", "2:")] {
+    for (good, bad) in [
+        ("\"Adding\"", "\"Gone\""),
+        ("10.10.0.1\"", "10.10.0.256\""),
+        ("02:", "2:"),
+    ] {
         let text = String::from_utf8(bytes.clone()).unwrap();
         assert!(text.contains(good), "{good} in {text}");
         let text = text.replace(good, bad);
-        assert!(serde_json::from_str::<Attachment>(&text).is_err(), "{bad} was read");
+        assert!(
+            serde_json::from_str::<Attachment>(&text).is_err(),
+            "{bad} was read"
+        );
     }
 }
 
 fn subnets() -> impl Strategy<Value = Vec<(String, String)>> {
     let v4 = (0_u8..=255, any::<bool>()).prop_map(|(net, gateway)| {
-        let with = if gateway { format!("10.{net}.0.1") } else { String::new() };
+        let with = if gateway {
+            format!("10.{net}.0.1")
+        } else {
+            String::new()
+        };
         (format!("10.{net}.0.0/24"), with)
     });
     let v6 = (0_u16..0x1000, any::<bool>()).prop_map(|(net, gateway)| {
-        let with = if gateway { format!("fd00:{net:x}::1") } else { String::new() };
+        let with = if gateway {
+            format!("fd00:{net:x}::1")
+        } else {
+            String::new()
+        };
         (format!("fd00:{net:x}::/64"), with)
     });
     prop::collection::vec(prop_oneof![v4, v6], 1..5).prop_map(|mut all| {
@@ -200,7 +265,7 @@ proptest! {
         let record = record(&network("n", mode, &subnets), |wanted| {
             wanted.key = crate::samples::key(&container, "net1");
             wanted.default_gateway = default_gateway;
-            wanted.decisions = vec![Decision::new("x", 1, &because)];
+            wanted.decisions = vec![Decision::new("x", &1, &because)];
         });
         let bytes = serde_json::to_vec(&record).unwrap();
         prop_assert_eq!(serde_json::from_slice::<Attachment>(&bytes).unwrap(), record);

@@ -79,7 +79,10 @@ fn a_broken_file_and_a_broken_document_keep_the_others() {
 #[test]
 fn a_refusal_names_the_files_that_could_not_be_read() {
     let directory = directory(&[("a.yaml", "\t: no yaml")]);
-    let error = World::read(directory.path()).unwrap().network("blue").unwrap_err();
+    let error = World::read(directory.path())
+        .unwrap()
+        .network("blue")
+        .unwrap_err();
     assert!(error.to_string().contains("a.yaml"), "{error}");
 }
 
@@ -89,7 +92,11 @@ fn files_are_read_in_the_order_of_their_names() {
         ("b.yaml", &manifest("blue", "10.2.0.0/24")),
         ("a.yaml", &manifest("blue", "10.1.0.0/24")),
     ]);
-    let error = World::read(directory.path()).unwrap().network("blue").unwrap_err().to_string();
+    let error = World::read(directory.path())
+        .unwrap()
+        .network("blue")
+        .unwrap_err()
+        .to_string();
     let (first, second) = (error.find("a.yaml").unwrap(), error.find("b.yaml").unwrap());
     assert!(first < second, "{error}");
 }
@@ -101,7 +108,11 @@ fn only_another_world_is_a_change() {
     let read = || World::read(directory.path()).unwrap();
     assert!(current.set(read()));
     assert!(!current.set(read()), "the same files, read again");
-    fs::write(directory.path().join("a.yaml"), manifest("blue", "10.9.0.0/24")).unwrap();
+    fs::write(
+        directory.path().join("a.yaml"),
+        manifest("blue", "10.9.0.0/24"),
+    )
+    .unwrap();
     assert!(current.set(read()), "another subnet");
     fs::write(directory.path().join("b.yaml"), "\t: no yaml").unwrap();
     assert!(current.set(read()), "a broken file");
@@ -134,10 +145,16 @@ fn changes_are_followed_from_the_first_reading_on() {
     current.set(World::read(&path).unwrap());
     // Between the first reading and the watch.
     fs::write(path.join("b.yaml"), manifest("red", "10.2.0.0/24")).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let following = tokio::spawn(follow(path.clone(), Arc::clone(&current)));
-        eventually("what came before the watch", || current.get().network("red").is_ok()).await;
+        eventually("what came before the watch", || {
+            current.get().network("red").is_ok()
+        })
+        .await;
 
         // As editors and ConfigMaps do it: a new file takes the place of the old one.
         fs::write(path.join(".draft"), manifest("green", "10.3.0.0/24")).unwrap();

@@ -56,7 +56,9 @@ pub fn find(wanted: &Path) -> Result<PathBuf, DatapathError> {
     if is_bpffs(wanted) {
         Ok(wanted.to_owned())
     } else {
-        Err(DatapathError::NotBpffs { path: wanted.to_owned() })
+        Err(DatapathError::NotBpffs {
+            path: wanted.to_owned(),
+        })
     }
 }
 
@@ -103,13 +105,17 @@ impl Node {
     /// Mounts there, from a thread that ends afterwards.
     fn mount(&self) -> io::Result<()> {
         let namespace = self.namespace.try_clone()?;
-        let worker = thread::Builder::new().name("podnet-mount".to_owned()).spawn(move || {
-            // A thread that shares its root directory with others cannot change namespaces.
-            nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS)?;
-            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount))?;
-            mount_here()
-        })?;
-        worker.join().unwrap_or_else(|_| Err(io::Error::other("the mounting thread died")))
+        let worker = thread::Builder::new()
+            .name("podnet-mount".to_owned())
+            .spawn(move || {
+                // A thread that shares its root directory with others cannot change namespaces.
+                nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS)?;
+                move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount))?;
+                mount_here()
+            })?;
+        worker
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("the mounting thread died")))
     }
 }
 

@@ -45,7 +45,9 @@ impl Counters {
             .ports
             .get(&u32::from(port_id), 0)
             .map_err(DatapathError::map("read", "PORT_COUNTERS"))?;
-        Ok(values.iter().fold(PortCounters::default(), |sum, value| add_ports(sum, value.0)))
+        Ok(values.iter().fold(PortCounters::default(), |sum, value| {
+            add_ports(sum, value.0)
+        }))
     }
 
     /// Zeroes a port's counters, before its id is handed out again.
@@ -68,18 +70,36 @@ impl Counters {
         let mut found = Vec::new();
         for entry in self.network_drops.iter() {
             let (key, values) = entry.map_err(DatapathError::map("read", "NETWORK_DROPS"))?;
-            let Some(reason) = DropReason::from_number(key.0.reason) else { continue };
-            let count = values.iter().fold(Count::default(), |sum, value| add(sum, value.0));
-            found.push(DropCount { network: key.0.network, reason, count });
+            let Some(reason) = DropReason::from_number(key.0.reason) else {
+                continue;
+            };
+            let count = values
+                .iter()
+                .fold(Count::default(), |sum, value| add(sum, value.0));
+            found.push(DropCount {
+                network: key.0.network,
+                reason,
+                count,
+            });
         }
         let mut misses = 0;
         let per_cpu = self.root_misses.get(&0, 0);
-        for value in per_cpu.map_err(DatapathError::map("read", "ROOT_MISSES"))?.iter() {
+        for value in per_cpu
+            .map_err(DatapathError::map("read", "ROOT_MISSES"))?
+            .iter()
+        {
             misses += value.0;
         }
         if misses > 0 {
-            let count = Count { packets: misses, bytes: 0 };
-            found.push(DropCount { network: 0, reason: DropReason::NoProgram, count });
+            let count = Count {
+                packets: misses,
+                bytes: 0,
+            };
+            found.push(DropCount {
+                network: 0,
+                reason: DropReason::NoProgram,
+                count,
+            });
         }
         found.sort_by_key(|drop| (drop.network, drop.reason));
         Ok(found)
@@ -90,9 +110,13 @@ impl Counters {
     /// # Errors
     /// When the kernel refuses.
     pub fn total_drops(&self, reason: DropReason) -> Result<Count, DatapathError> {
-        let values =
-            self.drops.get(&(reason as u32), 0).map_err(DatapathError::map("read", "DROPS"))?;
-        Ok(values.iter().fold(Count::default(), |sum, value| add(sum, value.0)))
+        let values = self
+            .drops
+            .get(&(reason as u32), 0)
+            .map_err(DatapathError::map("read", "DROPS"))?;
+        Ok(values
+            .iter()
+            .fold(Count::default(), |sum, value| add(sum, value.0)))
     }
 
     /// Forgets the drops of a network that is gone.
@@ -101,7 +125,10 @@ impl Counters {
     /// When the kernel refuses.
     pub fn forget_network(&mut self, network: u32) -> Result<(), DatapathError> {
         for reason in DropReason::ALL {
-            let key = Abi(NetworkDropKey { network, reason: *reason as u32 });
+            let key = Abi(NetworkDropKey {
+                network,
+                reason: *reason as u32,
+            });
             match self.network_drops.remove(&key) {
                 Ok(()) | Err(MapError::KeyNotFound) => {}
                 Err(MapError::SyscallError(error))
@@ -118,7 +145,10 @@ impl Counters {
         for index in 0..ports {
             let read = older.ports.get(&index, 0);
             let values = read.map_err(DatapathError::map("read", "PORT_COUNTERS"))?;
-            if values.iter().any(|value| value.0 != PortCounters::default()) {
+            if values
+                .iter()
+                .any(|value| value.0 != PortCounters::default())
+            {
                 let write = self.ports.set(index, values, 0);
                 write.map_err(DatapathError::map("write", "PORT_COUNTERS"))?;
             }
@@ -126,7 +156,9 @@ impl Counters {
         for index in 0..older.drops.len().min(self.drops.len()) {
             let read = older.drops.get(&index, 0);
             let values = read.map_err(DatapathError::map("read", "DROPS"))?;
-            self.drops.set(index, values, 0).map_err(DatapathError::map("write", "DROPS"))?;
+            self.drops
+                .set(index, values, 0)
+                .map_err(DatapathError::map("write", "DROPS"))?;
         }
         for entry in older.network_drops.iter() {
             let (key, values) = entry.map_err(DatapathError::map("read", "NETWORK_DROPS"))?;
@@ -143,7 +175,10 @@ fn per_cpu<T: aya::Pod>(value: T, name: &'static str) -> Result<PerCpuValues<T>,
 }
 
 fn add(sum: Count, other: Count) -> Count {
-    Count { packets: sum.packets + other.packets, bytes: sum.bytes + other.bytes }
+    Count {
+        packets: sum.packets + other.packets,
+        bytes: sum.bytes + other.bytes,
+    }
 }
 
 fn add_ports(sum: PortCounters, other: PortCounters) -> PortCounters {

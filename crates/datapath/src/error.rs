@@ -144,15 +144,26 @@ pub enum DatapathError {
 }
 
 impl DatapathError {
-    pub(crate) fn map(operation: &'static str, name: &'static str) -> impl FnOnce(MapError) -> Self {
-        move |source| Self::Map { operation, name, source: Box::new(source) }
+    pub(crate) fn map(
+        operation: &'static str,
+        name: &'static str,
+    ) -> impl FnOnce(MapError) -> Self {
+        move |source| Self::Map {
+            operation,
+            name,
+            source: Box::new(source),
+        }
     }
 
     pub(crate) fn program(
         operation: &'static str,
         name: &'static str,
     ) -> impl FnOnce(ProgramError) -> Self {
-        move |source| Self::Program { operation, name, source: Box::new(source) }
+        move |source| Self::Program {
+            operation,
+            name,
+            source: Box::new(source),
+        }
     }
 
     pub(crate) fn pin(
@@ -160,6 +171,10 @@ impl DatapathError {
         path: impl Into<PathBuf>,
     ) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
-        move |source| Self::Pin { operation, path, source }
+        move |source| Self::Pin {
+            operation,
+            path,
+            source,
+        }
     }
 }

@@ -58,7 +58,10 @@ pub struct Hook {
 
 impl Hook {
     pub(crate) fn new(pins: PinDir) -> Self {
-        Self { pins, tcx: Arc::default() }
+        Self {
+            pins,
+            tcx: Arc::default(),
+        }
     }
 
     /// Attaches the dispatcher as a clsact filter: a tenth of a millisecond where the kernel needs
@@ -140,7 +143,11 @@ impl Hook {
 
     /// How an interface that was attached to is held.
     pub fn kind(&self, ifindex: u32) -> HookKind {
-        if self.pins.link(ifindex).exists() { HookKind::Tcx } else { HookKind::Clsact }
+        if self.pins.link(ifindex).exists() {
+            HookKind::Tcx
+        } else {
+            HookKind::Clsact
+        }
     }
 
     /// Forgets the link of an interface. The interface takes its filter with it.
@@ -157,7 +164,9 @@ impl Hook {
     /// When it is not pinned.
     pub fn dispatcher_id(&self) -> Result<u32, DatapathError> {
         let info = self.dispatcher()?.info();
-        Ok(info.map_err(DatapathError::program("look at", DISPATCHER))?.id())
+        Ok(info
+            .map_err(DatapathError::program("look at", DISPATCHER))?
+            .id())
     }
 
     /// Ids of the TCX programs of an interface; none on a kernel without TCX.
@@ -166,7 +175,10 @@ impl Hook {
     /// When the kernel refuses to tell.
     pub fn tcx_programs(&self, interface: &str) -> Result<Vec<u32>, DatapathError> {
         match SchedClassifier::query_tcx(interface, TcAttachType::Ingress) {
-            Ok((_, programs)) => Ok(programs.iter().map(aya::programs::ProgramInfo::id).collect()),
+            Ok((_, programs)) => Ok(programs
+                .iter()
+                .map(aya::programs::ProgramInfo::id)
+                .collect()),
             Err(error) if is_unsupported(&error) => Ok(Vec::new()),
             Err(error) => Err(attach_error(interface)(error)),
         }
@@ -180,7 +192,10 @@ impl Hook {
 
 fn attach_error(interface: &str) -> impl FnOnce(ProgramError) -> DatapathError {
     let interface = interface.to_owned();
-    move |source| DatapathError::Attach { interface, source: Box::new(source) }
+    move |source| DatapathError::Attach {
+        interface,
+        source: Box::new(source),
+    }
 }
 
 fn is_unsupported(error: &ProgramError) -> bool {

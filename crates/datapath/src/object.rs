@@ -17,7 +17,10 @@ pub(crate) fn bytes(file: Option<&PathBuf>) -> Result<Cow<'static, [u8]>, Datapa
     match file {
         Some(path) => fs::read(path)
             .map(Cow::Owned)
-            .map_err(|source| DatapathError::ReadObject { path: path.clone(), source }),
+            .map_err(|source| DatapathError::ReadObject {
+                path: path.clone(),
+                source,
+            }),
         None if EMBEDDED.is_empty() => Err(DatapathError::NoObject),
         None => Ok(Cow::Borrowed(EMBEDDED)),
     }
@@ -48,14 +51,18 @@ impl Layout {
     /// # Errors
     /// When the object does not parse.
     pub fn of(object: &[u8], sizes: &[(&'static str, u32)]) -> Result<Self, DatapathError> {
-        let object = Object::parse(object)
-            .map_err(|source| DatapathError::ParseObject { source: Box::new(source) })?;
+        let object = Object::parse(object).map_err(|source| DatapathError::ParseObject {
+            source: Box::new(source),
+        })?;
         let mut maps = BTreeMap::new();
         for (name, map) in &object.maps {
             // Global data is not state: it is made anew with each load.
             if matches!(map, Map::Legacy(legacy) if legacy.section_kind == aya_obj::EbpfSectionKind::Maps)
             {
-                let changed = sizes.iter().find(|(other, _)| other == name).map(|(_, size)| *size);
+                let changed = sizes
+                    .iter()
+                    .find(|(other, _)| other == name)
+                    .map(|(_, size)| *size);
                 maps.insert(
                     name.clone(),
                     MapLayout {
@@ -81,7 +88,13 @@ impl Layout {
         };
         for (name, map) in &self.0 {
             mix(name.as_bytes());
-            for number in [map.map_type, map.key_size, map.value_size, map.max_entries, map.flags] {
+            for number in [
+                map.map_type,
+                map.key_size,
+                map.value_size,
+                map.max_entries,
+                map.flags,
+            ] {
                 mix(&number.to_le_bytes());
             }
         }
@@ -95,13 +108,31 @@ mod tests {
 
     #[test]
     fn any_change_of_a_layout_changes_the_digest() {
-        let map = MapLayout { map_type: 1, key_size: 4, value_size: 64, max_entries: 10, flags: 0 };
+        let map = MapLayout {
+            map_type: 1,
+            key_size: 4,
+            value_size: 64,
+            max_entries: 10,
+            flags: 0,
+        };
         let layout = |name: &str, map| Layout(BTreeMap::from([(name.to_owned(), map)])).digest();
         let base = layout("PORTS", map);
         for other in [
             layout("PORT", map),
-            layout("PORTS", MapLayout { value_size: 65, ..map }),
-            layout("PORTS", MapLayout { max_entries: 11, ..map }),
+            layout(
+                "PORTS",
+                MapLayout {
+                    value_size: 65,
+                    ..map
+                },
+            ),
+            layout(
+                "PORTS",
+                MapLayout {
+                    max_entries: 11,
+                    ..map
+                },
+            ),
             layout("PORTS", MapLayout { flags: 1, ..map }),
         ] {
             assert_ne!(base, other);

@@ -44,7 +44,11 @@ impl Options {
     /// The object in this binary, at its own sizes.
     pub fn new(bpffs: PathBuf) -> Self {
         let max_ports = u16::try_from(MAX_PORTS).unwrap_or(u16::MAX);
-        Self { bpffs, object: None, max_ports }
+        Self {
+            bpffs,
+            object: None,
+            max_ports,
+        }
     }
 }
 
@@ -76,8 +80,11 @@ impl Retired {
     /// When one cannot be removed.
     pub fn remove(self) -> Result<(), DatapathError> {
         for path in self.paths {
-            let removed =
-                if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            let removed = if path.is_dir() {
+                fs::remove_dir_all(&path)
+            } else {
+                fs::remove_file(&path)
+            };
             match removed {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(DatapathError::pin("remove", path)(error));
@@ -159,10 +166,16 @@ impl Datapath {
     /// # Errors
     /// When the kernel refuses; the node then forwards as before.
     pub fn activate(&mut self) -> Result<Retired, DatapathError> {
-        let program = self.program(FROM_POD)?.fd().map_err(DatapathError::program("use", FROM_POD))?;
-        let program = program.try_clone().map_err(DatapathError::pin("use", FROM_POD))?;
+        let program = self
+            .program(FROM_POD)?
+            .fd()
+            .map_err(DatapathError::program("use", FROM_POD))?;
+        let program = program
+            .try_clone()
+            .map_err(DatapathError::pin("use", FROM_POD))?;
         let mut root = program_array(&self.pins.root().join("ROOT"), "ROOT")?;
-        root.set(ROOT_FROM_POD, &program, 0).map_err(DatapathError::map("write", "ROOT"))?;
+        root.set(ROOT_FROM_POD, &program, 0)
+            .map_err(DatapathError::map("write", "ROOT"))?;
         let mut paths = self.pins.generations()?;
         paths.retain(|path| *path != self.generation);
         paths.extend(jumps(&self.generation)?.into_iter().map(|(_, path)| path));
@@ -171,16 +184,25 @@ impl Datapath {
     }
 
     pub(crate) fn program(&self, name: &'static str) -> Result<&SchedClassifier, DatapathError> {
-        let program = self.programs.program(name).ok_or(DatapathError::NoProgram { name })?;
-        program.try_into().map_err(DatapathError::program("use", name))
+        let program = self
+            .programs
+            .program(name)
+            .ok_or(DatapathError::NoProgram { name })?;
+        program
+            .try_into()
+            .map_err(DatapathError::program("use", name))
     }
 
     /// Fills the jump table of this set of programs.
     fn link_programs(&mut self) -> Result<(), DatapathError> {
         let mut jump = program_array(&self.jump, "JUMP")?;
         for (slot, name) in [(JUMP_FLOOD, FLOOD), (JUMP_ANSWER, ANSWER)] {
-            let program = self.program(name)?.fd().map_err(DatapathError::program("use", name))?;
-            jump.set(slot, program, 0).map_err(DatapathError::map("write", "JUMP"))?;
+            let program = self
+                .program(name)?
+                .fd()
+                .map_err(DatapathError::program("use", name))?;
+            jump.set(slot, program, 0)
+                .map_err(DatapathError::map("write", "JUMP"))?;
         }
         Ok(())
     }
@@ -207,21 +229,30 @@ fn sizes(max_ports: u16) -> [(&'static str, u32); 3] {
 /// The digest of the maps that hold state; the dispatcher's and the jump table are not among them.
 fn digest(layout: &Layout) -> String {
     let mut state = layout.clone();
-    state.0.retain(|name, _| !ROOT_MAPS.contains(&name.as_str()) && name != "JUMP");
+    state
+        .0
+        .retain(|name, _| !ROOT_MAPS.contains(&name.as_str()) && name != "JUMP");
     state.digest()
 }
 
 fn check_pins(pins: &PinDir, generation: &Path, layout: &Layout) -> Result<(), DatapathError> {
     for (name, expected) in &layout.0 {
-        let directory =
-            if ROOT_MAPS.contains(&name.as_str()) { pins.root() } else { generation.to_path_buf() };
+        let directory = if ROOT_MAPS.contains(&name.as_str()) {
+            pins.root()
+        } else {
+            generation.to_path_buf()
+        };
         let path = directory.join(name);
         if !path.exists() {
             continue;
         }
         let foreign = || DatapathError::ForeignMap { path: path.clone() };
-        let info = MapData::from_pin(&path).and_then(|map| map.info()).map_err(|_| foreign())?;
-        let same = info.map_type().is_ok_and(|kind| kind as u32 == expected.map_type)
+        let info = MapData::from_pin(&path)
+            .and_then(|map| map.info())
+            .map_err(|_| foreign())?;
+        let same = info
+            .map_type()
+            .is_ok_and(|kind| kind as u32 == expected.map_type)
             && info.key_size() == expected.key_size
             && info.value_size() == expected.value_size
             && info.max_entries() == expected.max_entries;
@@ -238,7 +269,12 @@ fn jumps(generation: &Path) -> Result<Vec<(u64, PathBuf)>, DatapathError> {
     Ok(entries
         .filter_map(|entry| {
             let entry = entry.ok()?;
-            let number = entry.file_name().to_str()?.strip_prefix("jump-")?.parse().ok()?;
+            let number = entry
+                .file_name()
+                .to_str()?
+                .strip_prefix("jump-")?
+                .parse()
+                .ok()?;
             Some((number, entry.path()))
         })
         .collect())
@@ -246,7 +282,11 @@ fn jumps(generation: &Path) -> Result<Vec<(u64, PathBuf)>, DatapathError> {
 
 /// A name no program set has had: the tables of those that run must stay as they are.
 fn next_jump(generation: &Path) -> Result<PathBuf, DatapathError> {
-    let last = jumps(generation)?.into_iter().map(|(number, _)| number).max().unwrap_or(0);
+    let last = jumps(generation)?
+        .into_iter()
+        .map(|(number, _)| number)
+        .max()
+        .unwrap_or(0);
     Ok(generation.join(format!("jump-{}", last + 1)))
 }
 
@@ -258,25 +298,30 @@ fn load(
     sizes: &[(&'static str, u32)],
 ) -> Result<Ebpf, DatapathError> {
     let mut loader = EbpfLoader::new();
-    loader.default_map_pin_directory(generation).map_pin_path("JUMP", jump);
+    loader
+        .default_map_pin_directory(generation)
+        .map_pin_path("JUMP", jump);
     for name in ROOT_MAPS {
         loader.map_pin_path(name, pins.root().join(name));
     }
     for (name, size) in sizes {
         loader.map_max_entries(name, *size);
     }
-    let mut programs =
-        loader.load(object).map_err(|source| DatapathError::Load { source: Box::new(source) })?;
+    let mut programs = loader.load(object).map_err(|source| DatapathError::Load {
+        source: Box::new(source),
+    })?;
     for name in [FROM_POD, FLOOD, ANSWER] {
         load_program(&mut programs, name)?;
     }
     let dispatcher = pins.root().join(DISPATCHER);
     if !dispatcher.exists() {
         let program = load_program(&mut programs, DISPATCHER)?;
-        program.pin(&dispatcher).map_err(|source| DatapathError::PinObject {
-            path: dispatcher,
-            source: Box::new(source),
-        })?;
+        program
+            .pin(&dispatcher)
+            .map_err(|source| DatapathError::PinObject {
+                path: dispatcher,
+                source: Box::new(source),
+            })?;
     }
     Ok(programs)
 }
@@ -285,10 +330,15 @@ fn load_program<'a>(
     programs: &'a mut Ebpf,
     name: &'static str,
 ) -> Result<&'a mut SchedClassifier, DatapathError> {
-    let program = programs.program_mut(name).ok_or(DatapathError::NoProgram { name })?;
-    let program: &mut SchedClassifier =
-        program.try_into().map_err(DatapathError::program("use", name))?;
-    program.load().map_err(DatapathError::program("load", name))?;
+    let program = programs
+        .program_mut(name)
+        .ok_or(DatapathError::NoProgram { name })?;
+    let program: &mut SchedClassifier = program
+        .try_into()
+        .map_err(DatapathError::program("use", name))?;
+    program
+        .load()
+        .map_err(DatapathError::program("load", name))?;
     Ok(program)
 }
 

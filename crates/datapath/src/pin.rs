@@ -34,7 +34,9 @@ impl PinDir {
     /// When the directory is not on a BPF file system.
     pub fn create(&self) -> Result<(), DatapathError> {
         if !is_bpffs(&self.base) {
-            return Err(DatapathError::NotBpffs { path: self.base.clone() });
+            return Err(DatapathError::NotBpffs {
+                path: self.base.clone(),
+            });
         }
         for path in [self.base.clone(), self.root(), self.links()] {
             fs::create_dir_all(&path).map_err(DatapathError::pin("create", &path))?;

@@ -1,5 +1,8 @@
 //! The one place where an ABI type becomes bytes for the kernel.
-#![expect(unsafe_code, reason = "aya asks for an unsafe marker on what it copies to and from maps")]
+#![expect(
+    unsafe_code,
+    reason = "aya asks for an unsafe marker on what it copies to and from maps"
+)]
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

@@ -25,7 +25,9 @@ pub struct Table<K: Bytes, V: Bytes> {
 
 impl<K: Bytes, V: Bytes> fmt::Debug for Table<K, V> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Table").field("name", &self.name).finish_non_exhaustive()
+        out.debug_struct("Table")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -36,7 +38,11 @@ impl<K: Bytes + Ord, V: Bytes> Table<K, V> {
         map: Map,
     ) -> Result<Self, DatapathError> {
         let map = HashMap::try_from(map).map_err(DatapathError::map("open", name))?;
-        Ok(Self { name, max_entries, map })
+        Ok(Self {
+            name,
+            max_entries,
+            map,
+        })
     }
 
     /// Sets an entry; the kernel replaces it as a whole.
@@ -46,9 +52,15 @@ impl<K: Bytes + Ord, V: Bytes> Table<K, V> {
     pub fn insert(&mut self, key: K, value: V) -> Result<(), DatapathError> {
         match self.map.insert(Abi(key), Abi(value), 0) {
             Err(MapError::SyscallError(error))
-                if matches!(error.io_error.raw_os_error(), Some(libc_errno::E2BIG | libc_errno::ENOSPC)) =>
+                if matches!(
+                    error.io_error.raw_os_error(),
+                    Some(libc_errno::E2BIG | libc_errno::ENOSPC)
+                ) =>
             {
-                Err(DatapathError::MapFull { name: self.name, max_entries: self.max_entries })
+                Err(DatapathError::MapFull {
+                    name: self.name,
+                    max_entries: self.max_entries,
+                })
             }
             other => other.map_err(DatapathError::map("write", self.name)),
         }
@@ -107,7 +119,11 @@ impl<K: Bytes + Ord, V: Bytes> Table<K, V> {
         Ok(())
     }
 
-    fn subtract(&mut self, old: &BTreeMap<K, V>, new: &BTreeMap<K, V>) -> Result<(), DatapathError> {
+    fn subtract(
+        &mut self,
+        old: &BTreeMap<K, V>,
+        new: &BTreeMap<K, V>,
+    ) -> Result<(), DatapathError> {
         for key in old.keys() {
             if !new.contains_key(key) {
                 self.remove(key)?;
@@ -182,12 +198,14 @@ impl Tables {
         self.ports.subtract(&old.ports, &new.ports)?;
         self.fdb.add(&old.fdb, &new.fdb)?;
         self.endpoints.add(&old.endpoints, &new.endpoints)?;
-        self.port_addresses.add(&old.port_addresses, &new.port_addresses)?;
+        self.port_addresses
+            .add(&old.port_addresses, &new.port_addresses)?;
         self.flood.add(&old.flood, &new.flood)?;
         self.ports.add(&old.ports, &new.ports)?;
         self.flood.subtract(&old.flood, &new.flood)?;
         self.fdb.subtract(&old.fdb, &new.fdb)?;
         self.endpoints.subtract(&old.endpoints, &new.endpoints)?;
-        self.port_addresses.subtract(&old.port_addresses, &new.port_addresses)
+        self.port_addresses
+            .subtract(&old.port_addresses, &new.port_addresses)
     }
 }

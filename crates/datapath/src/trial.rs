@@ -48,6 +48,10 @@ impl Datapath {
             .map_err(DatapathError::program("run", FROM_POD))?;
         let length = usize::try_from(result.data_size_out).unwrap_or(0).min(ROOM);
         room.truncate(length);
-        Ok(TrialResult { verdict: result.return_value, frame: room, duration: result.duration })
+        Ok(TrialResult {
+            verdict: result.return_value,
+            frame: room,
+            duration: result.duration,
+        })
     }
 }

@@ -12,7 +12,10 @@ const TCMSG: usize = 20;
 /// `RTM_NEWTFILTER`.
 const RTM_NEWTFILTER: u16 = 44;
 /// `TC_H_CLSACT` with `TC_H_MIN_INGRESS` (linux/pkt_sched.h).
-const INGRESS: TcHandle = TcHandle { major: 0xffff, minor: 0xfff2 };
+const INGRESS: TcHandle = TcHandle {
+    major: 0xffff,
+    minor: 0xfff2,
+};
 // linux/rtnetlink.h, linux/pkt_cls.h
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
@@ -38,8 +41,7 @@ impl Connection {
         let mut message = TcMessage::default();
         message.header.index = i32::try_from(ifindex).unwrap_or(0);
         message.header.parent = INGRESS;
-        let messages =
-            self.dump("filters", &RouteNetlinkMessage::GetTrafficFilter(message))?;
+        let messages = self.dump("filters", &RouteNetlinkMessage::GetTrafficFilter(message))?;
         Ok(messages
             .iter()
             .filter(|message| message.kind == RTM_NEWTFILTER)
@@ -66,5 +68,9 @@ fn parse(body: &[u8]) -> Option<IngressFilter> {
         }
     }
     // The chain itself is listed too, without a handle.
-    (is_bpf && handle != 0).then_some(IngressFilter { handle, priority, program })
+    (is_bpf && handle != 0).then_some(IngressFilter {
+        handle,
+        priority,
+        program,
+    })
 }

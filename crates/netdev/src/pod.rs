@@ -135,7 +135,11 @@ fn complete(pod: &mut Connection, end: &PodEnd) -> Result<PlacedEnd, Error> {
             // plugins; this one is there for whoever binds to the link, and when the first goes.
             (Err(refusal), Step::Route(route)) if refusal.errno() == Errno::EXIST => {
                 let metric = Some(SECOND_METRIC.saturating_add(link.ifindex));
-                pod.add_route(&Route { metric, ifindex: link.ifindex, ..route })?;
+                pod.add_route(&Route {
+                    metric,
+                    ifindex: link.ifindex,
+                    ..route
+                })?;
             }
             (Err(refusal), step) if step.tolerates(&refusal) => {}
             (Err(refusal), step) => return Err(step.refused(&end.name, refusal)),

@@ -65,12 +65,22 @@ const NEVER: [bool; 4] = [false; 4];
 const ROWS: [Row; 8] = [
     row("blue -> blue", &["blue"], &["blue"], [true; 4]),
     row("red -> red", &["red"], &["red"], [true; 4]),
-    row("green -> green", &["green"], &["green"], [false, true, true, false]),
+    row(
+        "green -> green",
+        &["green"],
+        &["green"],
+        [false, true, true, false],
+    ),
     row("blue -> red", &["blue"], &["red"], NEVER),
     row("red -> blue", &["red"], &["blue"], NEVER),
     row("blue, red -> green", &["blue", "red"], &["green"], NEVER),
     row("green -> blue, red", &["green"], &["blue", "red"], NEVER),
-    row("any pod -> the node", &["blue", "red", "green"], &[NODE], NEVER),
+    row(
+        "any pod -> the node",
+        &["blue", "red", "green"],
+        &[NODE],
+        NEVER,
+    ),
 ];
 
 /// One packet that was sent.
@@ -141,12 +151,27 @@ pub(crate) fn show(stage: &Stage, report: &mut Report) -> Result<()> {
         stage.interrupt().check()?;
         for way in WAYS {
             for to in (0..ports.len()).filter(|to| *to != from) {
-                let marker = send(way, ports[from], &Target::pod(ports[to]));
-                tries.push(Try { from, to: Some(to), way, marker });
+                let marker = send(
+                    way,
+                    &eyes.pods[from].0,
+                    ports[from],
+                    &Target::pod(ports[to]),
+                );
+                tries.push(Try {
+                    from,
+                    to: Some(to),
+                    way,
+                    marker,
+                });
             }
             let node = Target::node(stage, ports[from]);
-            let marker = send(way, ports[from], &node);
-            tries.push(Try { from, to: None, way, marker });
+            let marker = send(way, &eyes.pods[from].0, ports[from], &node);
+            tries.push(Try {
+                from,
+                to: None,
+                way,
+                marker,
+            });
         }
     }
     let must = |attempt: &Try| {
@@ -155,19 +180,24 @@ pub(crate) fn show(stage: &Stage, report: &mut Report) -> Result<()> {
     };
     stage.interrupt().wait(PATIENCE, || {
         eyes.look();
-        Ok(tries.iter().all(|attempt| !must(attempt) || eyes.arrived(&ports, attempt)))
+        Ok(tries
+            .iter()
+            .all(|attempt| !must(attempt) || eyes.arrived(&ports, attempt)))
     })?;
     thread::sleep(GRACE);
     eyes.look();
 
     report.note(format!(
-        "{:<21}{:<11}{:<11}{:<11}{:<11}",
+        "{:<21}{:<11}{:<11}{:<11}{}",
         "", "ARP", "IPv4", "IPv6", "broadcast"
     ));
     for row in &ROWS {
         print(row, &ports, &tries, &eyes, report);
     }
-    report.note(format!("{} packets; red has the same subnets as blue", tries.len()));
+    report.note(format!(
+        "{} packets; red has the same subnets as blue",
+        tries.len()
+    ));
     report.note("green is L3: routed by address, ARP answers with the virtual gateway's MAC");
     Ok(())
 }
@@ -229,10 +259,10 @@ impl Target {
 
 /// Sends by every means a root pod has: its own IP stack, and a raw frame straight to the MAC
 /// address.
-fn send(way: Way, from: &Port, to: &Target) -> Marker {
+fn send(way: Way, tap: &Tap, from: &Port, to: &Target) -> Marker {
     let mark = marker();
-    let tap = from.tap();
-    let frame = |to: MacAddr, ether_type, packet: Vec<u8>| ethernet(to, from.mac, ether_type, &packet);
+    let frame =
+        |to: MacAddr, ether_type, packet: Vec<u8>| ethernet(to, from.mac, ether_type, &packet);
     match way {
         Way::Arp => {
             let request = Arp::request((from.mac, from.v4()), to.v4);

@@ -63,7 +63,10 @@ impl Report {
                 failed + self.held
             ),
         };
-        println!("\n{} {verdict}, {seconds:.0} s", self.mark(self.failed == 0));
+        println!(
+            "\n{} {verdict}, {seconds:.0} s",
+            self.mark(self.failed == 0)
+        );
         self.failed == 0
     }
 

@@ -40,7 +40,6 @@ pub(crate) struct Pod {
 }
 
 /// The node. Dropping it removes everything, whatever happened; [`Stage::keep`] does not.
-#[derive(Debug)]
 pub(crate) struct Stage {
     place: Place,
     built: Built,
@@ -60,7 +59,9 @@ impl Stage {
         let mut unfinished = Removed(Some(place.clone()));
         let lock = place.create()?;
         for network in networks {
-            let file = place.file("manifests").join(format!("{}.yaml", network.name));
+            let file = place
+                .file("manifests")
+                .join(format!("{}.yaml", network.name));
             fs::write(&file, network.yaml())
                 .with_context(|| format!("writing {}", file.display()))?;
         }
@@ -153,7 +154,13 @@ impl Stage {
         self.agent = Some(child);
         let interrupt = self.interrupt.clone();
         let ready = interrupt.wait(PATIENCE, || {
-            if let Some(status) = self.agent.as_mut().map(Child::try_wait).transpose()?.flatten() {
+            if let Some(status) = self
+                .agent
+                .as_mut()
+                .map(Child::try_wait)
+                .transpose()?
+                .flatten()
+            {
                 bail!("the agent ended ({status}):\n{}", self.log());
             }
             Ok(self.cni("STATUS", None, "blue")?.status.success())
@@ -303,8 +310,7 @@ impl Stage {
                 .env("CNI_NETNS", self.place.netns(container));
         }
         let child = self.node.run_in(|| call.spawn())?;
-        let mut child =
-            child.with_context(|| format!("starting {}", self.built.cni.display()))?;
+        let mut child = child.with_context(|| format!("starting {}", self.built.cni.display()))?;
         if let Some(mut stdin) = child.stdin.take() {
             // A plugin that fails early does not read; its error says more than ours.
             let _ = stdin.write_all(conf.to_string().as_bytes());
@@ -319,7 +325,9 @@ impl Stage {
             .as_array()
             .into_iter()
             .flatten()
-            .find(|interface| interface["sandbox"].as_str().map(PathBuf::from) == Some(sandbox.clone()))
+            .find(|interface| {
+                interface["sandbox"].as_str().map(PathBuf::from) == Some(sandbox.clone())
+            })
             .with_context(missing)?;
         let mac = inside["mac"].as_str().and_then(|mac| mac.parse().ok());
         let ips: Option<Vec<(IpAddr, u8)>> = result["ips"]
@@ -358,9 +366,7 @@ impl Drop for Stage {
         eprintln!("podnet: taking the demo down");
         self.reap();
         if let Err(error) = self.place.remove() {
-            eprintln!(
-                "podnet: {error:#}; `cargo xtask demo --teardown` removes what is left"
-            );
+            eprintln!("podnet: {error:#}; `cargo xtask demo --teardown` removes what is left");
         }
     }
 }

@@ -33,7 +33,7 @@ const LAYERS: [(&str, &[&str]); 13] = [
     ),
     // Edges.
     ("cni", &["cni-spec"]),
-    ("xtask", &["agent-common", "api", "netdev"]),
+    ("xtask", &["agent-common", "api", "netdev", "tests"]),
     ("bench", ANY),
     ("tests", ANY),
 ];

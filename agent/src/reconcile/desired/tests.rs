@@ -19,7 +19,10 @@ fn attached(network: &api::Network, wishes: &[fn(&mut Wanted)]) -> Vec<Attachmen
         .map(|(ifindex, wish)| {
             let mut wanted = wanted(&format!("c{ifindex}"));
             wish(&mut wanted);
-            let host = HostEnd { name: format!("pn{ifindex}"), ifindex };
+            let host = HostEnd {
+                name: format!("pn{ifindex}"),
+                ifindex,
+            };
             ledger.reserve(wanted, network, host).unwrap()
         })
         .collect()
@@ -34,7 +37,10 @@ fn ip(text: &str) -> Ip16 {
 }
 
 fn at(text: &str) -> EndpointKey {
-    EndpointKey { network: NETWORK, ip: ip(text) }
+    EndpointKey {
+        network: NETWORK,
+        ip: ip(text),
+    }
 }
 
 #[test]
@@ -44,19 +50,39 @@ fn no_attachments_need_no_entries() {
 
 #[test]
 fn a_switched_port_is_found_by_mac_by_each_address_and_by_its_link_local_one() {
-    let blue = network("blue", Mode::L2, &[("10.10.0.0/24", "10.10.0.1"), ("fd10::/64", "")]);
+    let blue = network(
+        "blue",
+        Mode::L2,
+        &[("10.10.0.0/24", "10.10.0.1"), ("fd10::/64", "")],
+    );
     let all = attached(&blue, &[|_| {}]);
     let entries = of(&all);
     let mac = all[0].mac;
     let port = entries.ports[&10];
-    assert_eq!((port.network, port.flags, port.mac, port.mtu), (NETWORK, 0, mac, 1500));
+    assert_eq!(
+        (port.network, port.flags, port.mac, port.mtu),
+        (NETWORK, 0, mac, 1500)
+    );
     assert_eq!(port.ip4, [10, 10, 0, 2]);
     assert_eq!(port.ip6, ip("fd10::1"));
     assert_eq!(port.link_local, Ip16::from(IpAddr::V6(mac.link_local())));
-    let expected = Endpoint { ifindex: 10, flags: 0, mac, port_id: all[0].port_id };
+    let expected = Endpoint {
+        ifindex: 10,
+        flags: 0,
+        mac,
+        port_id: all[0].port_id,
+    };
     assert_eq!(entries.fdb.get(&FdbKey::new(NETWORK, mac)), Some(&expected));
-    for address in ["10.10.0.2".to_owned(), "fd10::1".to_owned(), mac.link_local().to_string()] {
-        assert_eq!(entries.endpoints.get(&at(&address)), Some(&expected), "{address}");
+    for address in [
+        "10.10.0.2".to_owned(),
+        "fd10::1".to_owned(),
+        mac.link_local().to_string(),
+    ] {
+        assert_eq!(
+            entries.endpoints.get(&at(&address)),
+            Some(&expected),
+            "{address}"
+        );
     }
     // The gateway of a switched network is a host like others, and not ours to answer for.
     assert_eq!(entries.endpoints.len(), 3);
@@ -65,15 +91,27 @@ fn a_switched_port_is_found_by_mac_by_each_address_and_by_its_link_local_one() {
 
 #[test]
 fn a_routed_port_has_no_station_and_no_broadcast_but_a_gateway() {
-    let green = network("green", Mode::L3, &[("10.20.0.0/24", "10.20.0.1"), ("fd20::/64", "")]);
+    let green = network(
+        "green",
+        Mode::L3,
+        &[("10.20.0.0/24", "10.20.0.1"), ("fd20::/64", "")],
+    );
     let all = attached(&green, &[|_| {}, |_| {}]);
     let entries = of(&all);
     assert!(entries.fdb.is_empty() && entries.flood.is_empty());
     assert!(entries.ports.values().all(|port| port.flags == PORT_L3));
-    let gateway =
-        Endpoint { ifindex: 0, flags: ENDPOINT_GATEWAY, mac: GATEWAY_MAC, port_id: u16::MAX };
+    let gateway = Endpoint {
+        ifindex: 0,
+        flags: ENDPOINT_GATEWAY,
+        mac: GATEWAY_MAC,
+        port_id: u16::MAX,
+    };
     for address in ["169.254.1.1", "fe80::1", "10.20.0.1"] {
-        assert_eq!(entries.endpoints.get(&at(address)), Some(&gateway), "{address}");
+        assert_eq!(
+            entries.endpoints.get(&at(address)),
+            Some(&gateway),
+            "{address}"
+        );
     }
     // Two pods with two addresses each, three of the gateway, and no link-local ones.
     assert_eq!(entries.endpoints.len(), 7);
@@ -84,7 +122,10 @@ fn a_network_without_subnets_checks_macs_only() {
     let all = attached(&network("raw", Mode::L2, &[]), &[|_| {}]);
     let entries = of(&all);
     assert_eq!(entries.ports[&10].flags, PORT_ANY_IP);
-    assert!(entries.endpoints.is_empty(), "podnet does not know who has which address");
+    assert!(
+        entries.endpoints.is_empty(),
+        "podnet does not know who has which address"
+    );
     assert_eq!(entries.fdb.len(), 1);
     assert_eq!(entries.flood.len(), 1);
 }
@@ -92,17 +133,23 @@ fn a_network_without_subnets_checks_macs_only() {
 #[test]
 fn addresses_beyond_the_first_of_a_family_go_to_a_table_of_their_own() {
     let blue = network("blue", Mode::L2, &[("10.10.0.0/24", ""), ("fd10::/64", "")]);
-    let all = attached(&blue, &[|wanted| {
-        wanted.ips.0 = ["10.10.0.9", "10.10.0.5", "fd10::9", "fd10::5"]
-            .map(|ip| Request::from(ip.parse::<IpAddr>().unwrap()))
-            .to_vec();
-    }]);
+    let all = attached(
+        &blue,
+        &[|wanted| {
+            wanted.ips.0 = ["10.10.0.9", "10.10.0.5", "fd10::9", "fd10::5"]
+                .map(|ip| Request::from(ip.parse::<IpAddr>().unwrap()))
+                .to_vec();
+        }],
+    );
     let entries = of(&all);
     let port = entries.ports[&10];
     assert_eq!(port.flags, PORT_MORE_IPS);
     assert_eq!((port.ip4, port.ip6), ([10, 10, 0, 9], ip("fd10::9")));
     let further: BTreeSet<_> = entries.port_addresses.keys().copied().collect();
-    let expected = ["10.10.0.5", "fd10::5"].map(|text| PortAddressKey { ifindex: 10, ip: ip(text) });
+    let expected = ["10.10.0.5", "fd10::5"].map(|text| PortAddressKey {
+        ifindex: 10,
+        ip: ip(text),
+    });
     assert_eq!(further, BTreeSet::from(expected));
     for address in ["10.10.0.9", "10.10.0.5", "fd10::9", "fd10::5"] {
         assert!(entries.endpoints.contains_key(&at(address)), "{address}");
@@ -110,7 +157,10 @@ fn addresses_beyond_the_first_of_a_family_go_to_a_table_of_their_own() {
 }
 
 fn many(count: usize) -> Vec<Attachment> {
-    attached(&network("blue", Mode::L2, &[("10.0.0.0/16", "")]), &vec![(|_| {}) as fn(&mut Wanted); count])
+    attached(
+        &network("blue", Mode::L2, &[("10.0.0.0/16", "")]),
+        &vec![(|_| {}) as fn(&mut Wanted); count],
+    )
 }
 
 fn members(entries: &Entries) -> Vec<u32> {
@@ -119,7 +169,10 @@ fn members(entries: &Entries) -> Vec<u32> {
         .values()
         .flat_map(|ports| {
             let count = usize::try_from(ports.count).unwrap();
-            assert!(ports.ifindexes[count..].iter().all(|rest| *rest == 0), "unused slots are zero");
+            assert!(
+                ports.ifindexes[count..].iter().all(|rest| *rest == 0),
+                "unused slots are zero"
+            );
             ports.ifindexes[..count].to_vec()
         })
         .collect()
@@ -127,7 +180,13 @@ fn members(entries: &Entries) -> Vec<u32> {
 
 #[test]
 fn broadcast_reaches_each_port_once_whatever_their_number() {
-    for count in [1, FLOOD_CHUNK - 1, FLOOD_CHUNK, FLOOD_CHUNK + 1, 2 * FLOOD_CHUNK + 3] {
+    for count in [
+        1,
+        FLOOD_CHUNK - 1,
+        FLOOD_CHUNK,
+        FLOOD_CHUNK + 1,
+        2 * FLOOD_CHUNK + 3,
+    ] {
         let entries = of(&many(count));
         assert_eq!(entries.flood.len(), count.div_ceil(FLOOD_CHUNK));
         // A missing chunk ends the list, so they are numbered from 0 without a gap.
