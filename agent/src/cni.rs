@@ -115,11 +115,7 @@ async fn dispatch(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>) 
                     return Err(error);
                 }
             };
-            let generation = node.ledger().get(key).map(|entry| entry.generation);
-            let made = generation.map(|generation| Made {
-                key: key.clone(),
-                generation,
-            });
+            let made = node.ledger().answer(key);
             Ok((value, made))
         }
         Call::Del { key, .. } => {

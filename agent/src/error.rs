@@ -167,7 +167,7 @@ pub enum AgentError {
         family: ipam::Family,
     },
     /// Several removals failed.
-    #[error("{} of the stale attachments could not be removed: {}", errors.len(), join(errors))]
+    #[error("{} attachments could not be removed or mended: {}", errors.len(), join(errors))]
     Collect {
         /// Each failure.
         errors: Vec<AgentError>,

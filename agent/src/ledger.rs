@@ -57,6 +57,8 @@ pub struct Entry {
     pub generation: u64,
     /// Its runtime has the result, or had it before this process started.
     pub acknowledged: bool,
+    /// Answers that are on their way to plugins, and may be acknowledged yet.
+    pub answers: usize,
     /// When it was made in this process; `GC` spares what is younger than its request.
     pub since: std::time::Instant,
 }
@@ -241,7 +243,11 @@ impl Ledger {
                 "the network has no subnets",
             ));
         }
-        decisions.push(Decision::new("mtu", &network.mtu, "spec.mtu of the network"));
+        decisions.push(Decision::new(
+            "mtu",
+            &network.mtu,
+            "spec.mtu of the network",
+        ));
         decisions.push(Decision::new(
             "host interface",
             &host.name,
@@ -308,13 +314,38 @@ impl Ledger {
         Some(lost.record.clone())
     }
 
+    /// An answer with this attachment goes out; [`Self::heard`] or [`Self::unheard`] ends it.
+    pub fn answer(&mut self, key: &AttachmentKey) -> Option<Made> {
+        let entry = self.entries.get_mut(key)?;
+        entry.answers += 1;
+        Some(Made {
+            key: key.clone(),
+            generation: entry.generation,
+        })
+    }
+
     /// The runtime has the result of this attachment.
-    pub fn acknowledge(&mut self, made: &Made) {
-        if let Some(entry) = self.entries.get_mut(&made.key)
-            && entry.generation == made.generation
-        {
+    pub fn heard(&mut self, made: &Made) {
+        if let Some(entry) = self.answered(made) {
             entry.acknowledged = true;
         }
+    }
+
+    /// The answer did not arrive. True when no other one did, and none is on its way: then nobody
+    /// knows of the attachment.
+    pub fn unheard(&mut self, made: &Made) -> bool {
+        self.answered(made)
+            .is_some_and(|entry| entry.answers == 0 && !entry.acknowledged)
+    }
+
+    /// The attachment an answer was about, unless the key is another one's by now.
+    fn answered(&mut self, made: &Made) -> Option<&mut Entry> {
+        let entry = self.entries.get_mut(&made.key)?;
+        if entry.generation != made.generation {
+            return None;
+        }
+        entry.answers = entry.answers.saturating_sub(1);
+        Some(entry)
     }
 
     /// Forgets an attachment; what it held is free.
@@ -350,6 +381,7 @@ impl Ledger {
             live,
             generation,
             acknowledged: live,
+            answers: 0,
             since,
         };
         self.entries.insert(entry.record.key.clone(), entry);

@@ -15,20 +15,22 @@ use crate::error::AgentError;
 use crate::ledger::Ledger;
 use crate::node::Node;
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX};
-use crate::record::{Attachment, State};
+use crate::record::{Attachment, HostEnd, State};
 
 /// How often the audit runs.
 pub const AUDIT_INTERVAL: Duration = Duration::from_secs(30);
 /// Changes with every boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// The store in the state directory.
+pub const DATABASE: &str = "attachments.redb";
 /// File beside the store that says in which boot it was written.
-const BOOT_FILE: &str = "boot-id";
+pub const BOOT_FILE: &str = "boot-id";
 
 /// Reads the book from the store. After a reboot the pods of the records are gone, and so are
 /// their records; the numbers of networks stay.
 ///
 /// # Errors
-/// When the store cannot be read.
+/// When the store cannot be read, or a record has a port that this agent has no room for.
 pub async fn read_ledger(
     store: &Store,
     state_dir: &Path,
@@ -52,6 +54,10 @@ pub async fn read_ledger(
                 key: String::from_utf8_lossy(&key).into_owned(),
                 source,
             })?;
+        if record.port_id >= max_ports {
+            // Its counters and its storm control would be beyond the maps.
+            return Err(AgentError::NoPort { max: max_ports });
+        }
         ledger.restore(record);
     }
     if !stale.is_empty() {
@@ -219,41 +225,82 @@ impl Node {
     /// # Errors
     /// When the kernel does not tell.
     pub async fn audit(self: &Arc<Self>) -> Result<(), AgentError> {
-        let survey = self.survey().await?;
+        // The book first: what it names now and the survey does not see is gone.
         let entries: Vec<Attachment> = self
             .ledger()
             .entries()
             .map(|entry| entry.record.clone())
             .collect();
-        let mut impaired = 0;
+        let survey = self.survey().await?;
+        let (mut impaired, mut errors) = (0, Vec::new());
         for record in entries {
-            let unfinished = record.state == State::Deleting;
-            let dead = record.state == State::Added && is_dead(&record, &survey);
-            if unfinished || dead {
-                let _guard = self.lock(&record.key.container).await;
-                let same = self
-                    .ledger()
-                    .get(&record.key)
-                    .is_some_and(|entry| entry.record == record);
-                if same {
-                    tracing::info!(attachment = %record.key, "removing what lost its pod");
-                    self.detach(&record.key).await?;
-                }
-            } else if record.state == State::Added && !is_linked(&record, &survey) {
-                // Not counted as damage: a pod can remove its own end, and must not bring the
-                // node's STATUS down with that. CHECK tells.
-                self.link_removed(record.host.ifindex);
-            } else if record.state == State::Added {
-                self.repair(&record, &survey).await?;
-                let faults = self.host_faults(&record).await?;
-                if !faults.is_empty() {
-                    tracing::warn!(attachment = %record.key, ?faults, "port damaged");
-                    impaired += 1;
+            // One that fails must not keep the others from being looked at.
+            match self.inspect(&record, &survey).await {
+                Ok(true) => {}
+                Ok(false) => impaired += 1,
+                Err(error) => {
+                    tracing::warn!(attachment = %record.key, %error, "not mended");
+                    impaired += usize::from(record.state == State::Added);
+                    errors.push(error);
                 }
             }
         }
         self.impaired.store(impaired, Ordering::Relaxed);
-        Ok(())
+        if errors.is_empty() {
+            Ok(())
+        } else {
+            Err(AgentError::Collect { errors })
+        }
+    }
+
+    /// Looks at one attachment, and mends or removes it. False when its port is damaged.
+    async fn inspect(
+        self: &Arc<Self>,
+        record: &Attachment,
+        survey: &Survey,
+    ) -> Result<bool, AgentError> {
+        let _guard = self.lock(&record.key.container).await;
+        let same = self
+            .ledger()
+            .get(&record.key)
+            .is_some_and(|entry| entry.record == *record);
+        // A request that was under way has changed it.
+        if !same {
+            return Ok(true);
+        }
+        match record.state {
+            State::Adding => return Ok(true),
+            State::Added if !is_dead(record, survey) => {}
+            State::Added | State::Deleting => {
+                tracing::info!(attachment = %record.key, "removing what lost its pod");
+                return self.detach(&record.key).await.map(|()| true);
+            }
+        }
+        if is_linked(record, survey) {
+            let looked = self.look_after(record, survey).await;
+            let gone = !matches!(looked, Ok(true)) && !self.has_link(&record.host).await?;
+            if !gone {
+                return looked;
+            }
+        }
+        // No damage of ours: a pod can remove its own end, and must not bring the node's STATUS
+        // down with that. CHECK tells.
+        self.link_removed(record.host.ifindex);
+        Ok(true)
+    }
+
+    async fn look_after(&self, record: &Attachment, survey: &Survey) -> Result<bool, AgentError> {
+        self.repair(record, survey).await?;
+        let faults = self.host_faults(record).await?;
+        if !faults.is_empty() {
+            tracing::warn!(attachment = %record.key, ?faults, "port damaged");
+        }
+        Ok(faults.is_empty())
+    }
+
+    async fn has_link(&self, host: &HostEnd) -> Result<bool, AgentError> {
+        let link = self.netlink.by_name(&host.name).await?;
+        Ok(link.is_some_and(|link| link.ifindex == host.ifindex))
     }
 
     /// Follows the links of the node, from when `monitor` was opened: a port whose link is gone leaves the tables at once, before
@@ -309,3 +356,6 @@ fn is_alive(record: &Attachment) -> bool {
         (id.dev, id.ino) == (record.sandbox.dev, record.sandbox.ino)
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -157,7 +157,7 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
 async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunError> {
     let state_dir = &options.places.state_dir;
     std::fs::create_dir_all(state_dir).map_err(file("create", state_dir))?;
-    let database = state_dir.join("attachments.redb");
+    let database = state_dir.join(recover::DATABASE);
     let store = Store::open(&database).map_err(AgentError::from)?;
     let world =
         World::read(&options.standalone).map_err(file("read --standalone", &options.standalone))?;

@@ -12,7 +12,7 @@ use agent_common::drop::DropReason;
 fn codes(text: &mut String, codes: &[Code]) {
     text.push_str("| Code | Meaning | What to do |\n|---:|---|---|\n");
     for (number, meaning, advice) in codes {
-        writeln!(text, "| {number} | {meaning} | {advice} |").unwrap();
+        writeln!(text, "| {number} | {meaning} | {advice} |").expect("a string takes everything");
     }
 }
 
@@ -67,7 +67,12 @@ fn metrics() -> String {
             .filter(|label| !label.is_empty())
             .map(|label| format!("`{label}`"))
             .collect();
-        writeln!(text, "| `{name}` | {kind} | {} | {meaning} |", labels.join(", ")).unwrap();
+        writeln!(
+            text,
+            "| `{name}` | {kind} | {} | {meaning} |",
+            labels.join(", ")
+        )
+        .expect("a string takes everything");
     }
     text.push_str(
         "\n\
@@ -84,17 +89,21 @@ fn metrics() -> String {
          [datapath.md](datapath.md#drop-reasons).\n\
          \n",
     );
-    let labels: Vec<String> =
-        DropReason::ALL.iter().map(|reason| format!("`{}`", reason.label())).collect();
+    let labels: Vec<String> = DropReason::ALL
+        .iter()
+        .map(|reason| format!("`{}`", reason.label()))
+        .collect();
     text.push_str(&labels.join(", "));
     text.push_str(".\n");
     text
 }
 
 fn check(name: &str, now: &str) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("../docs")
+        .join(name);
     if std::env::var_os("BLESS").is_some() {
-        fs::write(&path, now).unwrap();
+        fs::write(&path, now).expect("docs can be written");
         return;
     }
     let written = fs::read_to_string(&path).unwrap_or_default();
@@ -117,7 +126,10 @@ fn metrics_md_is_what_the_code_says() {
 /// A table of Markdown has one line for each row, and a bar ends a cell.
 #[test]
 fn meanings_fit_a_table() {
-    let codes = SPEC_CODES.iter().chain(CODES).flat_map(|(_, meaning, advice)| [*meaning, *advice]);
+    let codes = SPEC_CODES
+        .iter()
+        .chain(CODES)
+        .flat_map(|(_, meaning, advice)| [*meaning, *advice]);
     for text in codes.chain(METRICS.iter().map(|(.., meaning)| *meaning)) {
         assert!(!text.is_empty() && !text.contains(['|', '\n']), "{text:?}");
     }

@@ -117,6 +117,15 @@ impl<'a> Pod<'a> {
         Port::new(self, network, ifname, result)
     }
 
+    /// What a result of another runtime's `ADD` says about this pod.
+    ///
+    /// # Panics
+    /// If it does not name the interface.
+    #[track_caller]
+    pub fn port(&self, network: &str, ifname: &str, result: Value) -> Port {
+        Port::new(self, network, ifname, result)
+    }
+
     /// A successful `DEL` after which the interface is gone.
     ///
     /// # Panics

@@ -13,6 +13,7 @@ mod build;
 mod build_ebpf;
 mod demo;
 mod install;
+mod interop;
 mod step;
 mod test;
 mod tidy;

@@ -14,7 +14,7 @@ pub(crate) use self::skips::Place;
 pub(crate) use self::summary::{Reader, Tally};
 use crate::build::{self, Built};
 use crate::step::{execute, is_root, say, show, stream};
-use crate::{build_ebpf, tidy, vm, workspace};
+use crate::{build_ebpf, interop, tidy, vm, workspace};
 
 /// Packages whose tests need root and the eBPF object.
 const PRIVILEGED: [&str; 2] = ["tests", "datapath"];
@@ -134,12 +134,14 @@ fn privileged(built: &Built, filter: &[String], tally: &mut Tally) -> Result<()>
     if !is_root() {
         bail!("network namespaces and BPF need root: run as root, or choose `--tier unit`");
     }
+    let others = interop::install()?;
     let mut command = release_tests();
     command.arg("--no-fail-fast");
     for package in PRIVILEGED {
         command.args(["--package", package]);
     }
     built.describe_to(&mut command);
+    others.describe_to(&mut command);
     // Each test starts an agent of its own: more at a time only makes them wait for each other.
     let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get().min(8));
     cargo_test(

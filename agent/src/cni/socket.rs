@@ -107,10 +107,12 @@ async fn converse(node: &Arc<Node>, stream: &mut UnixStream) -> Result<(), Inter
             // A task of its own: half an attachment must not be left because its runtime went away.
             let (worker, asked) = (Arc::clone(node), request.clone());
             let work = tokio::spawn(async move { cni::serve(&worker, &asked, netns).await });
-            let Ok(answer) = work.await else { return Ok(()) };
+            let Ok(answer) = work.await else {
+                return Ok(());
+            };
             let heard = deliver(stream, &answer.reply, request.command == Command::Add).await;
             match (answer.attachment, &heard) {
-                (Some(made), Ok(true)) => node.ledger().acknowledge(&made),
+                (Some(made), Ok(true)) => node.ledger().heard(&made),
                 (Some(made), Ok(false) | Err(_)) => roll_back(node, &made).await,
                 (None, _) => {}
             }
@@ -132,13 +134,10 @@ async fn converse(node: &Arc<Node>, stream: &mut UnixStream) -> Result<(), Inter
 }
 
 /// Undoes an attachment whose runtime did not get the answer, unless a repeated `ADD` has told it
-/// since, or the key is another attachment's by now.
+/// since or is about to, or the key is another attachment's by now.
 async fn roll_back(node: &Arc<Node>, made: &Made) {
     let _guard = node.lock(&made.key.container).await;
-    let unheard = node
-        .ledger()
-        .get(&made.key)
-        .is_some_and(|entry| entry.generation == made.generation && !entry.acknowledged);
+    let unheard = node.ledger().unheard(made);
     if unheard {
         tracing::warn!(attachment = %made.key, "nobody heard the answer, rolling back");
         node.undo(&made.key).await;

@@ -9,9 +9,10 @@ use datapath::{PinDir, bpffs};
 use netdev::{Connection, LinkFilter};
 
 use super::{Failure, print};
-use crate::cli::CleanupOptions;
+use crate::cli::{CleanupOptions, Places};
 use crate::cni::tombstone;
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX};
+use crate::recover;
 
 /// Removes links, pins, records and sockets; with `--dry-run` says which.
 ///
@@ -60,18 +61,11 @@ pub fn cleanup(options: &CleanupOptions) -> Result<(), Failure> {
             pins.remove()?;
         }
     }
-    let files = [
-        places.state_dir.clone(),
-        tombstone::directory(&places.socket),
-        places.socket.clone(),
-    ];
-    for path in files {
-        if exists(&path) {
-            if !options.dry_run {
-                remove(&path)?;
-            }
-            say(path.display().to_string())?;
+    for path in own_files(places) {
+        if !options.dry_run {
+            remove(&path)?;
         }
+        say(path.display().to_string())?;
     }
     if count == 0 {
         print("nothing of podnet is on this node")?;
@@ -79,15 +73,73 @@ pub fn cleanup(options: &CleanupOptions) -> Result<(), Failure> {
     Ok(())
 }
 
-fn exists(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok()
+/// What is ours of the places that the user chose, files before their directory. A state directory
+/// with anything else in it stays: it may be one that is shared.
+fn own_files(places: &Places) -> Vec<PathBuf> {
+    let state = &places.state_dir;
+    let mut files = vec![
+        state.join(recover::DATABASE),
+        state.join(recover::BOOT_FILE),
+        tombstone::directory(&places.socket),
+        places.socket.clone(),
+    ];
+    files.retain(|path| fs::symlink_metadata(path).is_ok());
+    let only_ours = fs::read_dir(state).is_ok_and(|mut entries| {
+        entries.all(|entry| entry.is_ok_and(|entry| files.contains(&entry.path())))
+    });
+    if only_ours {
+        files.push(state.clone());
+    }
+    files
 }
 
-fn remove(path: &PathBuf) -> io::Result<()> {
+fn remove(path: &Path) -> io::Result<()> {
     let is_dir = fs::symlink_metadata(path)?.is_dir();
     if is_dir {
         fs::remove_dir_all(path)
     } else {
         fs::remove_file(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(places: &Places) -> Vec<String> {
+        let state = places.state_dir.parent().unwrap();
+        let relative = |path: PathBuf| path.strip_prefix(state).unwrap().display().to_string();
+        own_files(places).into_iter().map(relative).collect()
+    }
+
+    /// `--state-dir` and the directory of `--socket` may be shared with others.
+    #[test]
+    fn only_our_own_files_are_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let places = Places {
+            socket: root.path().join("run/agent.sock"),
+            state_dir: root.path().join("state"),
+            bpffs: root.path().join("bpf"),
+        };
+        assert_eq!(names(&places), [""; 0], "nothing is there");
+        for file in [
+            "state/attachments.redb",
+            "state/boot-id",
+            "state/letter",
+            "run/pending-del/a-b",
+        ] {
+            let path = root.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        let ours = ["state/attachments.redb", "state/boot-id", "run/pending-del"];
+        assert_eq!(names(&places), ours);
+        fs::remove_file(root.path().join("state/letter")).unwrap();
+        let all = own_files(&places);
+        assert_eq!(all.last(), Some(&places.state_dir), "nothing else is in it");
+        for path in all {
+            remove(&path).unwrap();
+        }
+        assert!(!places.state_dir.exists() && root.path().join("run").exists());
     }
 }

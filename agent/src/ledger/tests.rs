@@ -385,26 +385,40 @@ fn a_lost_link_leaves_the_datapath_and_stays_lost() {
 #[test]
 fn a_repeated_attachment_is_another_generation() {
     let mut ledger = Ledger::new(16);
-    let generation = |ledger: &Ledger| ledger.get(&key("c1", "net1")).unwrap().generation;
     let first = add(&mut ledger, &blue(), "c1");
-    let made = Made {
-        key: first.key.clone(),
-        generation: generation(&ledger),
-    };
+    let made = ledger.answer(&first.key).unwrap();
     ledger.release(&first.key);
     add(&mut ledger, &blue(), "c1");
-    assert_ne!(generation(&ledger), made.generation);
-    ledger.acknowledge(&made);
+    let now = ledger.answer(&first.key).unwrap();
+    assert_ne!(now.generation, made.generation);
+    assert!(!ledger.unheard(&made), "it is gone already");
+    ledger.heard(&made);
     assert!(
         !ledger.get(&first.key).unwrap().acknowledged,
         "the answer was about the other one"
     );
-    let now = Made {
-        generation: generation(&ledger),
-        ..made
-    };
-    ledger.acknowledge(&now);
+    ledger.heard(&now);
     assert!(ledger.get(&first.key).unwrap().acknowledged);
+}
+
+/// The plugin of an `ADD` died, and the repeated one is being answered: whoever ends last decides.
+#[test]
+fn an_attachment_is_unknown_only_when_its_last_answer_was_lost() {
+    let mut ledger = Ledger::new(16);
+    let key = add(&mut ledger, &blue(), "c1").key;
+    let first = ledger.answer(&key).unwrap();
+    let second = ledger.answer(&key).unwrap();
+    assert!(!ledger.unheard(&first), "the second may arrive yet");
+    assert!(ledger.unheard(&second), "it did not");
+
+    let third = ledger.answer(&key).unwrap();
+    let fourth = ledger.answer(&key).unwrap();
+    ledger.heard(&fourth);
+    assert!(
+        !ledger.unheard(&third),
+        "the runtime has it from the fourth"
+    );
+    assert_eq!(ledger.answer(&crate::samples::key("c2", "net1")), None);
 }
 
 #[test]

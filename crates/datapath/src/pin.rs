@@ -66,7 +66,7 @@ impl PinDir {
         self.base.join(format!("v{abi}-{digest}"))
     }
 
-    /// Directories of map layouts, whichever.
+    /// Directories of map layouts, whichever. What else is there is not ours.
     pub(crate) fn generations(&self) -> Result<Vec<PathBuf>, DatapathError> {
         let entries = match fs::read_dir(&self.base) {
             Ok(entries) => entries,
@@ -76,7 +76,7 @@ impl PinDir {
         let mut found = Vec::new();
         for entry in entries {
             let entry = entry.map_err(DatapathError::pin("list", &self.base))?;
-            if entry.file_name().to_string_lossy().starts_with('v') {
+            if is_generation(&entry.file_name().to_string_lossy()) {
                 found.push(entry.path());
             }
         }
@@ -104,22 +104,57 @@ impl PinDir {
     /// When a directory cannot be read.
     pub fn contents(&self) -> Result<Vec<PathBuf>, DatapathError> {
         let mut found = Vec::new();
-        collect(&self.base, &mut found)?;
+        for directory in self.directories()? {
+            collect(&directory, &mut found)?;
+        }
         Ok(found)
     }
 
-    /// Removes every pin and the directory. The programs stay attached where no link holds them.
+    fn directories(&self) -> Result<Vec<PathBuf>, DatapathError> {
+        let mut all = self.generations()?;
+        all.extend([self.links(), self.root()]);
+        Ok(all)
+    }
+
+    /// Removes every pin of ours, and the directory when nothing else is in it. The programs stay
+    /// attached where no link holds them.
     ///
     /// # Errors
     /// When a pin cannot be removed.
     pub fn remove(&self) -> Result<(), DatapathError> {
-        match fs::remove_dir_all(&self.base) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(DatapathError::pin("remove", &self.base)(error))
+        for directory in self.directories()? {
+            match fs::remove_dir_all(&directory) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(DatapathError::pin("remove", directory)(error));
+                }
+                _ => {}
             }
-            _ => Ok(()),
+        }
+        match fs::remove_dir(&self.base) {
+            // Somebody else's pins, or a mount point.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound
+                        | io::ErrorKind::DirectoryNotEmpty
+                        | io::ErrorKind::ResourceBusy
+                ) =>
+            {
+                Ok(())
+            }
+            other => other.map_err(DatapathError::pin("remove", &self.base)),
         }
     }
+}
+
+/// `v<ABI>-<16 hexadecimal digits>`.
+fn is_generation(name: &str) -> bool {
+    let parts = name.strip_prefix('v').and_then(|rest| rest.split_once('-'));
+    parts.is_some_and(|(abi, digest)| {
+        abi.parse::<u32>().is_ok()
+            && digest.len() == 16
+            && digest.bytes().all(|digit| digit.is_ascii_hexdigit())
+    })
 }
 
 fn collect(path: &Path, found: &mut Vec<PathBuf>) -> Result<(), DatapathError> {
@@ -137,4 +172,41 @@ fn collect(path: &Path, found: &mut Vec<PathBuf>) -> Result<(), DatapathError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The directory is the user's choice and may be shared: `--bpffs /sys/fs/bpf`.
+    #[test]
+    fn only_our_own_directories_are_listed_and_removed() {
+        let base = std::env::temp_dir().join(format!("podnet-pins-{}", std::process::id()));
+        let ours = ["root/ROOT", "links/7", "v1-0123456789abcdef/PORTS"];
+        let others = ["cilium/map", "v1/map", "vpn", "v1-0123456789abcdeg/PORTS"];
+        for name in ours.iter().chain(&others) {
+            let path = base.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        let pins = PinDir::new(base.clone());
+        let mut listed = pins.contents().unwrap();
+        listed.sort();
+        let mut expected = ours.map(|name| base.join(name));
+        expected.sort();
+        assert_eq!(listed, expected);
+        pins.remove().unwrap();
+        assert!(ours.iter().all(|name| !base.join(name).exists()));
+        assert!(others.iter().all(|name| base.join(name).exists()));
+        for name in ["cilium", "v1", "v1-0123456789abcdeg"] {
+            fs::remove_dir_all(base.join(name)).unwrap();
+        }
+        fs::remove_file(base.join("vpn")).unwrap();
+        pins.remove().unwrap();
+        assert!(
+            !base.exists(),
+            "nothing of others is left, so the directory goes too"
+        );
+        pins.remove().unwrap();
+    }
 }

@@ -181,3 +181,25 @@ impl Place {
         bail!("the agent {} does not end", pid.as_raw_nonzero());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_busy_as_long_as_its_demo_lives_and_removed_as_a_whole() {
+        let place = Place {
+            name: format!("{PREFIX}test-{}", std::process::id()),
+        };
+        let lock = place.create().unwrap();
+        fs::write(place.file("agent.pid"), std::process::id().to_string()).unwrap();
+        assert!(place.is_busy());
+        drop(lock);
+        assert!(!place.is_busy());
+        // The number is this process's, which is no agent of that place.
+        assert!(place.agent().is_none());
+        assert_eq!(place.contents().len(), 1);
+        place.remove().unwrap();
+        assert!(place.contents().is_empty());
+    }
+}

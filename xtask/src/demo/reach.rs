@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::thread;
 use std::time::Duration;
 
+use ::tests::frame::{Arp, Marker, ethernet, marker, udp4, udp6};
+use ::tests::tap::contains;
+use ::tests::{Port, Tap, traffic};
 use agent_common::addr::MacAddr;
 use anyhow::Result;
-use tests::frame::{Arp, Marker, ethernet, marker, udp4, udp6};
-use tests::tap::contains;
-use tests::{Port, Tap, traffic};
 
 use super::report::Report;
 use super::stage::{NODE_V4, NODE_V6, Stage};
@@ -134,7 +134,7 @@ impl Eyes {
             let (ip, mac) = (ports[to].v4(), ports[to].mac);
             answers
                 .iter()
-                .any(|frame| tests::frame::is_arp_reply_for(frame, ip) && frame[22..28] == mac.0)
+                .any(|frame| ::tests::frame::is_arp_reply_for(frame, ip) && frame[22..28] == mac.0)
         };
         seen.iter().any(|frame| contains(frame, &attempt.marker))
             || (attempt.way == Way::Arp && learnt())
@@ -288,4 +288,23 @@ fn send(way: Way, tap: &Tap, from: &Port, to: &Target) -> Marker {
 fn by_stack(from: &Port, source: IpAddr, to: IpAddr, mark: &Marker) {
     // A pod that has no route to there cannot send, and that is an answer too.
     let _ = traffic::shout(from, source, (to, PORTS.1).into(), mark);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pair_of_networks_is_in_exactly_one_row() {
+        let networks = ["blue", "red", "green"];
+        for from in networks {
+            for to in networks.into_iter().chain([NODE]) {
+                let rows = ROWS.iter();
+                let count = rows
+                    .filter(|row| row.from.contains(&from) && row.to.contains(&to))
+                    .count();
+                assert_eq!(count, 1, "{from} -> {to}");
+            }
+        }
+    }
 }

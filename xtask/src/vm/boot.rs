@@ -15,10 +15,11 @@ use crate::step::{say, show};
 /// The longest a kernel may take, boot and all tests.
 const LIMIT: Duration = Duration::from_secs(1200);
 
-/// `oops=panic`, `panic=-1` and `-no-reboot`: a kernel fault ends QEMU instead of hanging it.
+/// A kernel fault, or a processor stuck for twice `watchdog_thresh` seconds, ends QEMU instead of
+/// hanging it (`panic=-1` and `-no-reboot`); `loglevel=5` shows the stack then.
 /// `mitigations=off` because emulating them is slow and tests nothing of ours.
-const COMMAND_LINE: &str =
-    "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic mitigations=off net.ifnames=0 rdinit=/init";
+const COMMAND_LINE: &str = "console=ttyS0 quiet loglevel=5 panic=-1 oops=panic softlockup_panic=1 \
+    watchdog_thresh=30 mitigations=off net.ifnames=0 rdinit=/init";
 
 /// Boots and hands each line of the serial console to `on_line` until the machine is off.
 ///

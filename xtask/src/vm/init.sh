@@ -41,7 +41,7 @@ echo "Linux $PODNET_VM_KERNEL, up after $(cut -d' ' -f1 /proc/uptime) s"
 for test in /tests/*; do
     name="${test##*/}"
     echo "PODNET-VM start $name"
-    "$test" --test-threads=2 --show-output "$@"
+    "$test" --test-threads=1 --show-output "$@"
     code=$?
     [ -e "$PODNET_SKIP_LOG" ] && cat "$PODNET_SKIP_LOG" && rm "$PODNET_SKIP_LOG"
     echo "PODNET-VM exit $name $code"
