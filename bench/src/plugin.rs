@@ -72,11 +72,24 @@ impl Plugin {
         Ok(Self::new(label, &binary, conf, node))
     }
 
-    /// Runs the plugin; returns the time from its start to its end, and its result.
+    /// Runs the plugin for `net1` of a pod; returns the time from its start to its end, and its
+    /// result.
     ///
     /// # Errors
     /// It fails.
     pub fn call(&self, command: &str, pod: Option<&Sandbox>) -> Result<(Duration, Value)> {
+        self.execute(command, pod.map(|pod| (pod, "net1")))
+    }
+
+    /// As [`Self::call`] for any interface.
+    ///
+    /// # Errors
+    /// It fails.
+    pub fn call_as(&self, command: &str, pod: &Sandbox, ifname: &str) -> Result<(Duration, Value)> {
+        self.execute(command, Some((pod, ifname)))
+    }
+
+    fn execute(&self, command: &str, pod: Option<(&Sandbox, &str)>) -> Result<(Duration, Value)> {
         let mut stdin = tempfile::tempfile().context("a file for stdin")?;
         stdin.write_all(self.conf.to_string().as_bytes())?;
         stdin.rewind()?;
@@ -90,11 +103,11 @@ impl Plugin {
             .stdin(stdin)
             .stdout(stdout.try_clone()?)
             .stderr(Stdio::null());
-        if let Some(pod) = pod {
+        if let Some((pod, ifname)) = pod {
             process
                 .env("CNI_CONTAINERID", pod.name())
                 .env("CNI_NETNS", pod.path())
-                .env("CNI_IFNAME", "net1");
+                .env("CNI_IFNAME", ifname);
         }
         let (elapsed, status) = self.node.run_in(|| {
             let started = Instant::now();

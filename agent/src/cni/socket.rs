@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cni_spec::{
     ACK, Command, FRAME_HEADER, Reply, Request, SpecError, decode_header, encode_frame,
@@ -26,6 +27,10 @@ use crate::{cni, views};
 
 /// Room for the descriptors of one message: one, and a few that are closed again.
 const DESCRIPTORS: usize = 4;
+
+/// How long open connections may take to finish when the agent stops. A peer that neither speaks nor
+/// hangs up must not keep it.
+const DRAIN: Duration = Duration::from_secs(10);
 
 /// Opens the socket, in place of one that a dead agent left.
 ///
@@ -58,7 +63,7 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Serves connections until `stop` says so, then lets those that are open finish.
+/// Serves connections until `stop` says so, then lets those that are open finish, within reason.
 pub async fn serve(node: Arc<Node>, listener: UnixListener, mut stop: watch::Receiver<bool>) {
     let mut open = JoinSet::new();
     loop {
@@ -75,7 +80,11 @@ pub async fn serve(node: Arc<Node>, listener: UnixListener, mut stop: watch::Rec
         }
     }
     drop(listener);
-    while open.join_next().await.is_some() {}
+    let finished = async { while open.join_next().await.is_some() {} };
+    if tokio::time::timeout(DRAIN, finished).await.is_err() {
+        // What they were about is recorded: the next start goes on with it.
+        tracing::warn!("connections were still open, and are cut");
+    }
 }
 
 async fn connection(node: &Arc<Node>, mut stream: UnixStream) {
