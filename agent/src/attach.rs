@@ -75,6 +75,7 @@ impl Node {
             return refuse("configuration");
         }
         match record.state {
+            State::Added if !entry.live => refuse("link: that one is gone"),
             State::Added => Ok(Some(record.clone())),
             State::Adding | State::Deleting => refuse("state: it is being removed"),
         }

@@ -149,7 +149,10 @@ impl Node {
         };
         self.tables.everything(&records)?;
         for record in &records {
-            self.repair(record, &survey).await?;
+            // One port must not keep the others from being served; the audit comes back to it.
+            if let Err(error) = self.repair(record, &survey).await {
+                tracing::warn!(attachment = %record.key, %error, "not repaired yet");
+            }
         }
         // Packets run through the new programs only now that the tables are complete.
         let retired = self.tables.activate()?;

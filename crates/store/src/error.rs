@@ -16,8 +16,8 @@ pub enum StoreError {
     },
     /// The file is not a store, or damaged beyond what a crash does.
     #[error(
-        "{} is not a readable store; move it away and start again, the agent rebuilds what it \
-         can from the kernel",
+        "{} is not a readable store; move it away and start again: the agent then detaches all \
+         pods of this node, which have to be made anew",
         path.display()
     )]
     Corrupt {

@@ -162,9 +162,13 @@ fn overlap(a: &IpNet, b: &IpNet) -> bool {
 }
 
 /// Ranges with no address a pod could be reached at (RFC 6890, RFC 4291 §2.5).
-const SPECIAL: [(IpNet, &str); 7] = [
+const SPECIAL: [(IpNet, &str); 8] = [
     (v4(0, 8), "this host"),
     (v4(127, 8), "loopback"),
+    (
+        IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(169, 254, 0, 0), 16)),
+        "link-local",
+    ),
     (v4(224, 4), "multicast"),
     (
         IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::BROADCAST, 32)),
