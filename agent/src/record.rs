@@ -223,15 +223,16 @@ impl Attachment {
             else {
                 continue;
             };
+            let gateway = self.gateway(lease);
             // By link-local address the virtual gateway can be the next hop on several links of a
             // pod at once; IPv4 has no such address.
-            let gateway = match self.gateway(lease) {
+            let next_hop = match gateway {
                 Some(IpAddr::V6(_)) if self.network.routed => Some(IpAddr::V6(GATEWAY_V6)),
                 other => other,
             };
             if let (true, Some(gateway)) = (self.network.routed, gateway) {
-                // Before a gateway can be used it must be on the link; fe80::/64 always is.
-                if v4 {
+                // On the link, for whoever makes routes of their own by it; fe80::/64 always is.
+                if !matches!(gateway, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
                     routes.push(PodRoute {
                         to: host_prefix(gateway),
                         via: None,
@@ -241,15 +242,15 @@ impl Attachment {
                     if subnet.prefix.addr().is_ipv4() == v4 {
                         routes.push(PodRoute {
                             to: subnet.prefix,
-                            via: Some(gateway),
+                            via: next_hop,
                         });
                     }
                 }
             }
-            if let (true, Some(gateway)) = (self.default_gateway, gateway) {
+            if self.default_gateway && next_hop.is_some() {
                 routes.push(PodRoute {
                     to: default_prefix(v4),
-                    via: Some(gateway),
+                    via: next_hop,
                 });
             }
         }

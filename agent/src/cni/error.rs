@@ -196,8 +196,20 @@ const fn address_code(error: &IpamError) -> u32 {
 
 /// The error as the runtime gets it; `request` finds the log lines.
 pub fn to_cni(error: &AgentError, command: Command, version: CniVersion, request: u64) -> CniError {
-    let details = format!("{}; podnet request {request}", chain(error));
-    let answer = CniError::new(version, code(error, command), error.to_string(), details);
+    let msg = error.to_string();
+    // Runtimes print both, so the causes only.
+    let causes = chain(error);
+    let causes = causes
+        .strip_prefix(msg.as_str())
+        .unwrap_or(&causes)
+        .trim_start_matches(": ");
+    let number = format!("podnet request {request}");
+    let details = if causes.is_empty() {
+        number
+    } else {
+        format!("{causes}; {number}")
+    };
+    let answer = CniError::new(version, code(error, command), msg, details);
     if command == Command::Del {
         answer.worded_for_del()
     } else {

@@ -91,6 +91,7 @@ fn a_routed_network_uses_the_gateway_it_was_given() {
             "10.20.0.1/32",
             "10.20.0.0/24 via 10.20.0.1",
             "0.0.0.0/0 via 10.20.0.1",
+            "fd20::1/128",
             "fd20::/64 via fe80::1",
             "::/0 via fe80::1",
         ]

@@ -273,7 +273,7 @@ fn the_answer_has_version_message_chain_and_request_number() {
         (ErrorCode(120), CniVersion::V0_4_0)
     );
     assert_eq!(answer.msg, "cannot use /sys/fs/bpf/podnet/root/ROOT");
-    let details = "cannot use /sys/fs/bpf/podnet/root/ROOT: permission denied; podnet request 17";
+    let details = "permission denied; podnet request 17";
     assert_eq!(answer.details, details);
 }
 
