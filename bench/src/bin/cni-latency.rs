@@ -17,6 +17,10 @@ const V6: &str = "fd10:10::/64";
 /// Making and removing a veth pair by netlink alone, without any plugin.
 const KERNEL: &str = "kernel alone (veth pair)";
 
+/// Pods of each that are attached at once: enough that waiting for TCX links takes no longer than
+/// all the rest.
+const BATCH: usize = 10;
+
 #[derive(Parser)]
 struct Options {
     /// Pods attached and detached by each
@@ -101,39 +105,51 @@ fn measure(node: &Node, rounds: usize, table: &mut Table) -> Result<()> {
         )?,
     ];
 
-    eprintln!("{rounds} rounds of ADD, pods stay attached");
-    let mut pods: Vec<Vec<Sandbox>> = Vec::new();
-    for round in 0..rounds {
-        let mut row = Vec::new();
-        for (number, _) in plugins.iter().enumerate() {
-            row.push(Sandbox::create(&dir, &format!("pod-{number}-{round}"))?);
+    // Namespaces stay to the end: their removal must not be at work while something is timed.
+    let mut ended: Vec<Sandbox> = Vec::new();
+    let mut round = 0;
+    while round < rounds {
+        let batch = BATCH.min(rounds - round);
+        eprintln!(
+            "rounds {} to {}: ADD, waiting for TCX links, DEL",
+            round + 1,
+            round + batch
+        );
+        let mut pods: Vec<Vec<Sandbox>> = Vec::new();
+        for _ in 0..batch {
+            let mut row = Vec::new();
+            for number in 0..plugins.len() {
+                row.push(Sandbox::create(&dir, &format!("pod-{number}-{round}"))?);
+            }
+            in_turn(&plugins, round, |number, plugin| {
+                let (time, _) = plugin.call("ADD", Some(&row[number]))?;
+                table.add(&plugin.label, "ADD", ms(time));
+                Ok(())
+            })?;
+            kernel_alone(&bare, &dir, round, table)?;
+            pods.push(row);
+            round += 1;
         }
-        for turn in 0..plugins.len() {
-            let number = (turn + round) % plugins.len();
-            let (time, _) = plugins[number].call("ADD", Some(&row[number]))?;
-            table.add(&plugins[number].label, "ADD", ms(time));
+        wait_tcx(node, batch * 2)?;
+        for (turn, row) in pods.iter().enumerate() {
+            in_turn(&plugins, turn, |number, plugin| {
+                let (time, _) = plugin.call("DEL", Some(&row[number]))?;
+                table.add(&plugin.label, "DEL", ms(time));
+                Ok(())
+            })?;
         }
-        kernel_alone(&bare, &dir, round, table)?;
-        pods.push(row);
-    }
-    wait_tcx(node, rounds * 2)?;
-
-    eprintln!("{rounds} rounds of DEL of ports that have settled");
-    for (round, row) in pods.iter().enumerate() {
-        for turn in 0..plugins.len() {
-            let number = (turn + round) % plugins.len();
-            let (time, _) = plugins[number].call("DEL", Some(&row[number]))?;
-            table.add(&plugins[number].label, "DEL", ms(time));
-        }
+        ended.extend(pods.into_iter().flatten());
     }
     eprintln!("{rounds} rounds of DEL right after ADD");
     for round in 0..rounds {
         for turn in 0..2 {
             let plugin = &plugins[(turn + round) % 2];
             let pod = Sandbox::create(&dir, &format!("brief-{turn}-{round}"))?;
+            pause();
             plugin.call("ADD", Some(&pod))?;
             let (time, _) = plugin.call("DEL", Some(&pod))?;
             table.add(&plugin.label, "DEL right after ADD", ms(time));
+            ended.push(pod);
         }
     }
     for line in node_log(node)? {
@@ -150,6 +166,25 @@ fn measure(node: &Node, rounds: usize, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
+/// Calls each plugin once, in another order in each round.
+fn in_turn(
+    plugins: &[Plugin],
+    round: usize,
+    mut call: impl FnMut(usize, &Plugin) -> Result<()>,
+) -> Result<()> {
+    for turn in 0..plugins.len() {
+        let number = (turn + round) % plugins.len();
+        pause();
+        call(number, &plugins[number])?;
+    }
+    Ok(())
+}
+
+/// Lets the kernel finish what it puts off: the next call must not pay for the last one.
+fn pause() {
+    std::thread::sleep(Duration::from_millis(50));
+}
+
 /// What of ADD and DEL is the kernel's own: the same link made in a pod and removed, nothing else.
 fn kernel_alone(host: &Host, dir: &TempDir, round: usize, table: &mut Table) -> Result<()> {
     let pod = Sandbox::create(dir, &format!("bare-{round}"))?;
@@ -162,6 +197,7 @@ fn kernel_alone(host: &Host, dir: &TempDir, round: usize, table: &mut Table) -> 
     netlink.set_up(pair.host_ifindex)?;
     table.add(KERNEL, "ADD", ms(started.elapsed()));
     connection(pod.netns()).set_up(pair.peer_ifindex)?;
+    pause();
     let started = Instant::now();
     netlink.delete(pair.host_ifindex)?;
     table.add(KERNEL, "DEL", ms(started.elapsed()));
