@@ -2,6 +2,14 @@
 //!
 //! `d_pod` is the dispatcher attached to the host end of every pod link; it never changes. What it
 //! calls (`from_pod`) is replaced behind `ROOT` in one step when the agent is upgraded.
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "lengths and offsets are of packets: far below what 32 bits hold"
+)]
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "the macro that makes entry points hands the context over"
+)]
 #![no_std]
 #![no_main]
 #![expect(

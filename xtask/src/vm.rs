@@ -75,7 +75,11 @@ pub(crate) fn test_kernel(
             println!("[{version}] {line}");
         }
     });
+    let done = session.is_done();
     let verdict = session.finish(binaries.len(), tally);
+    if !done {
+        boot::show_kernel_log(&kernel);
+    }
     ended.and(verdict)
 }
 

@@ -43,10 +43,14 @@ fn main() -> Result<()> {
 
     println!("\nmilliseconds, from exec to exit\n{table}");
     let mut ratios = serde_json::Map::new();
+    let commands = ["ADD", "DEL", "DEL right after ADD", "DEL of the only pod"];
     for stack in ["dual", "single"] {
-        for command in ["ADD", "DEL"] {
+        for command in commands {
             let (us, them) = (format!("podnet {stack}"), format!("bridge {stack}"));
             let paired = table.ratio(command, &us, &them);
+            if paired.values().is_empty() {
+                continue;
+            }
             let medians =
                 table.series(&us, command).median() / table.series(&them, command).median();
             println!(
@@ -151,6 +155,22 @@ fn measure(node: &Node, rounds: usize, table: &mut Table) -> Result<()> {
             table.add(&plugin.label, "DEL right after ADD", ms(time));
             ended.push(pod);
         }
+    }
+    eprintln!("{} rounds of DEL of the only pod on the node", rounds / 4);
+    for round in 0..rounds / 4 {
+        let pods = [0, 1].map(|number| Sandbox::create(&dir, &format!("only-{number}-{round}")));
+        let [first, second] = pods;
+        let pods = [first?, second?];
+        for (plugin, pod) in plugins.iter().zip(&pods) {
+            plugin.call("ADD", Some(pod))?;
+        }
+        wait_tcx(node, 1)?;
+        in_turn(&plugins[..2], round, |number, plugin| {
+            let (time, _) = plugin.call("DEL", Some(&pods[number]))?;
+            table.add(&plugin.label, "DEL of the only pod", ms(time));
+            Ok(())
+        })?;
+        ended.extend(pods);
     }
     for line in node_log(node)? {
         if let Some((command, time)) = served(&line) {

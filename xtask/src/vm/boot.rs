@@ -1,7 +1,8 @@
 //! One run of QEMU.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -15,11 +16,15 @@ use crate::step::{say, show};
 /// The longest a kernel may take, boot and all tests.
 const LIMIT: Duration = Duration::from_secs(1200);
 
+/// The kernel talks on the second serial line, so that it never breaks a line of the tests.
 /// A kernel fault, or a processor stuck for twice `watchdog_thresh` seconds, ends QEMU instead of
-/// hanging it (`panic=-1` and `-no-reboot`); `loglevel=5` shows the stack then.
-/// `mitigations=off` because emulating them is slow and tests nothing of ours.
-const COMMAND_LINE: &str = "console=ttyS0 quiet loglevel=5 panic=-1 oops=panic softlockup_panic=1 \
+/// hanging it (`panic=-1` and `-no-reboot`). `mitigations=off` because emulating them is slow and
+/// tests nothing of ours.
+const COMMAND_LINE: &str = "console=ttyS1 quiet loglevel=6 panic=-1 oops=panic softlockup_panic=1 \
     watchdog_thresh=30 mitigations=off net.ifnames=0 rdinit=/init";
+
+/// How much of the kernel's log is shown when a run fails.
+const LOG_LINES: usize = 60;
 
 /// Boots and hands each line of the serial console to `on_line` until the machine is off.
 ///
@@ -70,6 +75,22 @@ pub(crate) fn boot(kernel: &Kernel, initramfs: &Path, mut on_line: impl FnMut(&s
         bail!("QEMU failed: {status}");
     }
     Ok(())
+}
+
+/// Prints the end of what the kernel said.
+pub(crate) fn show_kernel_log(kernel: &Kernel) {
+    let log = kernel_log(kernel);
+    let text = fs::read(&log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    say(format!("the kernel's last words, from {}:", log.display()));
+    for line in &lines[lines.len().saturating_sub(LOG_LINES)..] {
+        println!("{line}");
+    }
+}
+
+fn kernel_log(kernel: &Kernel) -> PathBuf {
+    kernel.dir.join("kernel.log")
 }
 
 fn follow(child: &mut Child, limit: Duration, on_line: &mut impl FnMut(&str)) -> Result<()> {

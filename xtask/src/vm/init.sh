@@ -12,6 +12,8 @@ done
 
 mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev
+# The kernel has the other serial line to itself.
+exec > /dev/ttyS0 2>&1 < /dev/null
 mkdir -p /dev/pts /dev/shm
 mount -t devpts devpts /dev/pts
 mount -t tmpfs tmpfs /dev/shm
@@ -41,7 +43,7 @@ echo "Linux $PODNET_VM_KERNEL, up after $(cut -d' ' -f1 /proc/uptime) s"
 for test in /tests/*; do
     name="${test##*/}"
     echo "PODNET-VM start $name"
-    "$test" --test-threads=1 --show-output "$@"
+    "$test" --test-threads=1 --show-output --color=never "$@"
     code=$?
     [ -e "$PODNET_SKIP_LOG" ] && cat "$PODNET_SKIP_LOG" && rm "$PODNET_SKIP_LOG"
     echo "PODNET-VM exit $name $code"

@@ -22,7 +22,7 @@ pub(crate) struct Session {
 impl Session {
     /// Takes one line of the console; the answer is whether a person wants to see it.
     pub(crate) fn line(&mut self, line: &str) -> bool {
-        // Firmware and kernel move the cursor before the first line of their own.
+        // The firmware moves the cursor before our first line.
         let Some(at) = line.find(MARKER) else {
             return self.reader.line(line);
         };
@@ -45,6 +45,11 @@ impl Session {
         true
     }
 
+    /// Whether the end marker was seen.
+    pub(crate) fn is_done(&self) -> bool {
+        self.done
+    }
+
     /// Adds what was counted to `tally`.
     ///
     /// # Errors
@@ -52,7 +57,7 @@ impl Session {
     pub(crate) fn finish(mut self, binaries: usize, tally: &mut Tally) -> Result<()> {
         if !self.done {
             self.problems
-                .push("the machine stopped before the end (panic? see above)".to_owned());
+                .push("the machine stopped before the end (see the kernel's log)".to_owned());
         }
         if self.ended != binaries {
             self.problems
