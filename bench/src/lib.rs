@@ -11,6 +11,7 @@
 //! println!("{table}");
 //! ```
 
+pub mod interrupt;
 pub mod machine;
 pub mod plugin;
 pub mod probe;

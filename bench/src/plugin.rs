@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use netdev::Netns;
 use serde_json::{Value, json};
 
+use crate::interrupt;
 use crate::sandbox::Sandbox;
 
 /// Where distributions put the reference plugins.
@@ -90,6 +91,7 @@ impl Plugin {
     }
 
     fn execute(&self, command: &str, pod: Option<(&Sandbox, &str)>) -> Result<(Duration, Value)> {
+        interrupt::check()?;
         let mut stdin = tempfile::tempfile().context("a file for stdin")?;
         stdin.write_all(self.conf.to_string().as_bytes())?;
         stdin.rewind()?;

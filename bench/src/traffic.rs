@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use netdev::Netns;
 use serde_json::Value;
 
+use crate::interrupt;
 use crate::sandbox::Side;
 
 /// Runs at real-time priority, so that other programs of a busy machine do not count; senders on
@@ -29,6 +30,7 @@ fn pinned(cpus: &str, program: &PathBuf) -> Command {
 /// # Errors
 /// `iperf3` is missing or fails.
 pub fn tcp(a: &Side, b: &Side, time: Duration) -> Result<f64> {
+    interrupt::check()?;
     let iperf = PathBuf::from("iperf3");
     let ip = b.ip.to_string();
     let mut server = pinned("1", &iperf);
@@ -91,6 +93,7 @@ pub enum Udp {
 /// # Errors
 /// The probe fails.
 pub fn udp(a: &Side, b: &Side, how: Udp, time: Duration) -> Result<f64> {
+    interrupt::check()?;
     let probe = std::env::current_exe()?.with_file_name("udp-probe");
     let (mode, cpus) = match how {
         Udp::TwoCpus => ("two-cpus", "0,1"),

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use bench::{Plugin, Sandbox, Table, machine};
+use bench::{Plugin, Sandbox, Table, interrupt, machine};
 use clap::Parser;
 use netdev::VethSpec;
 use serde_json::json;
@@ -33,6 +33,7 @@ struct Options {
 
 fn main() -> Result<()> {
     let options = Options::parse();
+    interrupt::listen()?;
     let networks = [Network::l2("dual", &[V4, V6]), Network::l2("single", &[V4])];
     let setup = networks.iter().fold(Setup::empty(), Setup::network);
     let node = Node::start(setup);

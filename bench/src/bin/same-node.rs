@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use bench::traffic::{self, Udp};
-use bench::{Plugin, Sandbox, Side, Table, machine};
+use bench::{Plugin, Sandbox, Side, Table, interrupt, machine};
 use clap::Parser;
 use netdev::{Address, Netns, VethSpec};
 use serde_json::json;
@@ -55,6 +55,7 @@ struct Path {
 
 fn main() -> Result<()> {
     let options = Options::parse();
+    interrupt::listen()?;
     let dir = tempfile::Builder::new().prefix("podnet-bench-").tempdir()?;
     let networks = [
         Network::l2("blue", &["10.10.0.0/24", "fd10:10::/64"]),

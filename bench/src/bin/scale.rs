@@ -12,7 +12,7 @@ use agent_common::flood::{FLOOD_CHUNK, FloodKey, FloodPorts};
 use agent_common::port::Port;
 use anyhow::{Context, Result, bail};
 use bench::traffic::{self, Udp};
-use bench::{Plugin, Sandbox, Side, Table, machine};
+use bench::{Plugin, Sandbox, Side, Table, interrupt, machine};
 use clap::Parser;
 use datapath::{Datapath, Entries, Options as DatapathOptions, PinDir, Trial};
 use netdev::Netns;
@@ -58,6 +58,7 @@ struct Options {
 
 fn main() -> Result<()> {
     let options = Options::parse();
+    interrupt::listen()?;
     let mut table = Table::new();
     let machine = machine::describe(&tests::node::Binaries::find().agent);
     machine::print(&machine);
