@@ -52,6 +52,8 @@ pub(crate) fn boot(kernel: &Kernel, initramfs: &Path, mut on_line: impl FnMut(&s
             "-serial",
             "stdio",
         ])
+        .arg("-serial")
+        .arg(format!("file:{}", log.display()))
         .arg("-no-reboot")
         .arg("-kernel")
         .arg(&kernel.image)
