@@ -31,6 +31,7 @@ const LOG_LINES: usize = 60;
 /// # Errors
 /// QEMU cannot be started, exits with an error, or the time limit passes.
 pub(crate) fn boot(kernel: &Kernel, initramfs: &Path, mut on_line: impl FnMut(&str)) -> Result<()> {
+    let log = kernel_log(kernel);
     let mut command = Command::new("qemu-system-x86_64");
     command
         .args([
