@@ -14,7 +14,7 @@ use super::kernel::Kernel;
 use crate::step::{say, show};
 
 /// The longest a kernel may take, boot and all tests.
-const LIMIT: Duration = Duration::from_secs(1200);
+const LIMIT: Duration = Duration::from_secs(2400);
 
 /// The kernel talks on the second serial line, so that it never breaks a line of the tests.
 /// A kernel fault, or a processor stuck for twice `watchdog_thresh` seconds, ends QEMU instead of
