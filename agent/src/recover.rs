@@ -208,11 +208,17 @@ impl Node {
         }
         if !self.is_attached(host).await? {
             let (hook, name) = (self.hook.clone(), host.name.clone());
-            tokio::task::spawn_blocking(move || hook.attach(&name))
-                .await
-                .map_err(|_| AgentError::Internal {
-                    what: "attaching a program",
-                })??;
+            tokio::task::spawn_blocking(move || {
+                if hook.attach(&name)? {
+                    Ok(())
+                } else {
+                    hook.replace(&name)
+                }
+            })
+            .await
+            .map_err(|_| AgentError::Internal {
+                what: "attaching a program",
+            })??;
             tracing::info!(interface = %host.name, "program attached again");
         }
         if self.hook.kind(host.ifindex) == HookKind::Clsact {

@@ -78,7 +78,14 @@ impl Tap {
     /// # Panics
     /// If the kernel does not take it.
     pub fn send(&self, frame: &[u8]) {
-        self.try_send(frame).expect("the frame can be sent");
+        let until = Instant::now() + wait::PATIENCE;
+        loop {
+            match self.try_send(frame) {
+                // Copies of a broadcast count against the socket until every pod has taken its own.
+                Err(rustix::io::Errno::AGAIN) if Instant::now() < until => std::thread::yield_now(),
+                other => return other.expect("the frame can be sent"),
+            }
+        }
     }
 
     /// Sends a frame as it is, if the kernel takes it.

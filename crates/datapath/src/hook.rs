@@ -11,7 +11,7 @@ use std::mem::ManuallyDrop;
 use std::sync::{Arc, OnceLock};
 
 use aya::programs::links::{FdLink, LinkOrder};
-use aya::programs::tc::{NlOptions, TcAttachOptions, TcError, TcHandle};
+use aya::programs::tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcError, TcHandle};
 use aya::programs::{ProgramError, SchedClassifier, TcAttachType, tc};
 
 use crate::error::DatapathError;
@@ -100,6 +100,25 @@ impl Hook {
             }
             Err(error) => Err(attach_error(interface)(error)),
         }
+    }
+
+    /// Puts the dispatcher in the place of another program in our filter: one that a dispatcher
+    /// before this one left, whose pins somebody removed.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn replace(&self, interface: &str) -> Result<(), DatapathError> {
+        let mut program = self.dispatcher()?;
+        let ours =
+            SchedClassifierLink::attached(interface, TcAttachType::Ingress, PRIORITY, HANDLE, None)
+                .map_err(|source| attach_error(interface)(TcError::IoError(source).into()))?;
+        let id = program
+            .attach_to_link(ours)
+            .map_err(attach_error(interface))?;
+        let link = program.take_link(id).map_err(attach_error(interface))?;
+        // As in `attach`.
+        let _kept = ManuallyDrop::new(link);
+        Ok(())
     }
 
     /// Puts a pinned TCX link in front of the filter, which nobody can take away by mistake. It
