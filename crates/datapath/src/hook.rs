@@ -11,7 +11,9 @@ use std::mem::ManuallyDrop;
 use std::sync::{Arc, OnceLock};
 
 use aya::programs::links::{FdLink, LinkOrder};
-use aya::programs::tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcError, TcHandle};
+use aya::programs::tc::{
+    NlOptions, SchedClassifierLink, SchedClassifierLinkId, TcAttachOptions, TcError, TcHandle,
+};
 use aya::programs::{ProgramError, SchedClassifier, TcAttachType, tc};
 
 use crate::error::DatapathError;
@@ -88,9 +90,7 @@ impl Hook {
         });
         match program.attach_with_options(interface, TcAttachType::Ingress, options) {
             Ok(id) => {
-                // Dropping the link would remove the filter, which has to outlive the agent.
-                let link = program.take_link(id).map_err(attach_error(interface))?;
-                let _kept = ManuallyDrop::new(link);
+                keep(&mut program, id, interface)?;
                 Ok(true)
             }
             Err(ProgramError::TcError(TcError::NetlinkError(error)))
@@ -115,10 +115,7 @@ impl Hook {
         let id = program
             .attach_to_link(ours)
             .map_err(attach_error(interface))?;
-        let link = program.take_link(id).map_err(attach_error(interface))?;
-        // As in `attach`.
-        let _kept = ManuallyDrop::new(link);
-        Ok(())
+        keep(&mut program, id, interface)
     }
 
     /// Puts a pinned TCX link in front of the filter, which nobody can take away by mistake. It
@@ -207,6 +204,17 @@ impl Hook {
         SchedClassifier::from_pin(self.pins.root().join(DISPATCHER))
             .map_err(DatapathError::program("open", DISPATCHER))
     }
+}
+
+/// Leaves a filter where it is: dropping its link would remove it, and it has to outlive the agent.
+fn keep(
+    program: &mut SchedClassifier,
+    id: SchedClassifierLinkId,
+    interface: &str,
+) -> Result<(), DatapathError> {
+    let link = program.take_link(id).map_err(attach_error(interface))?;
+    let _kept = ManuallyDrop::new(link);
+    Ok(())
 }
 
 fn attach_error(interface: &str) -> impl FnOnce(ProgramError) -> DatapathError {

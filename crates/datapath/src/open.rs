@@ -116,7 +116,7 @@ impl Datapath {
         let mut programs = load(&object, &pins, &generation, &jump, &sizes)?;
         let mut opened = Self {
             tables: tables(&mut programs, &layout)?,
-            counters: counters(&mut programs)?,
+            counters: counters(|name| take(&mut programs, name))?,
             hook: Hook::new(pins.clone()),
             pins,
             generation,
@@ -361,43 +361,32 @@ fn tables(programs: &mut Ebpf, layout: &Layout) -> Result<Tables, DatapathError>
     })
 }
 
-fn counters(programs: &mut Ebpf) -> Result<Counters, DatapathError> {
-    let mut map = |name: &'static str| take(programs, name).map(|map| (map, name));
-    let open = |(map, name): (Map, &'static str)| {
-        PerCpuArray::try_from(map).map_err(DatapathError::map("open", name))
-    };
+/// The counters, in the maps that `map` finds by name.
+fn counters(
+    mut map: impl FnMut(&'static str) -> Result<Map, DatapathError>,
+) -> Result<Counters, DatapathError> {
+    let open = DatapathError::map;
     Ok(Counters {
-        ports: open(map("PORT_COUNTERS")?)?,
-        drops: {
-            let (map, name) = map("DROPS")?;
-            PerCpuArray::try_from(map).map_err(DatapathError::map("open", name))?
-        },
-        network_drops: {
-            let (map, name) = map("NETWORK_DROPS")?;
-            PerCpuHashMap::try_from(map).map_err(DatapathError::map("open", name))?
-        },
-        root_misses: {
-            let (map, name) = map("ROOT_MISSES")?;
-            PerCpuArray::try_from(map).map_err(DatapathError::map("open", name))?
-        },
+        ports: PerCpuArray::try_from(map("PORT_COUNTERS")?)
+            .map_err(open("open", "PORT_COUNTERS"))?,
+        drops: PerCpuArray::try_from(map("DROPS")?).map_err(open("open", "DROPS"))?,
+        network_drops: PerCpuHashMap::try_from(map("NETWORK_DROPS")?)
+            .map_err(open("open", "NETWORK_DROPS"))?,
+        root_misses: PerCpuArray::try_from(map("ROOT_MISSES")?)
+            .map_err(open("open", "ROOT_MISSES"))?,
     })
 }
 
 fn counters_at(generation: &Path, pins: &PinDir) -> Result<Counters, DatapathError> {
-    let map = |directory: &Path, name: &'static str| {
+    counters(|name| {
+        let directory = if ROOT_MAPS.contains(&name) {
+            pins.root()
+        } else {
+            generation.to_path_buf()
+        };
         MapData::from_pin(directory.join(name))
             .and_then(Map::from_map_data)
             .map_err(DatapathError::map("open", name))
-    };
-    Ok(Counters {
-        ports: PerCpuArray::try_from(map(generation, "PORT_COUNTERS")?)
-            .map_err(DatapathError::map("open", "PORT_COUNTERS"))?,
-        drops: PerCpuArray::try_from(map(generation, "DROPS")?)
-            .map_err(DatapathError::map("open", "DROPS"))?,
-        network_drops: PerCpuHashMap::try_from(map(generation, "NETWORK_DROPS")?)
-            .map_err(DatapathError::map("open", "NETWORK_DROPS"))?,
-        root_misses: PerCpuArray::try_from(map(&pins.root(), "ROOT_MISSES")?)
-            .map_err(DatapathError::map("open", "ROOT_MISSES"))?,
     })
 }
 
