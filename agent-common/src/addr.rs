@@ -130,6 +130,16 @@ impl Ip16 {
     /// The unspecified address, also "none" in map values.
     pub const NONE: Self = Self([0; 16]);
 
+    /// The two addresses of an IPv6 header, source first.
+    #[inline(always)]
+    pub fn pair(bytes: [u8; 32]) -> (Self, Self) {
+        let (mut source, mut destination) = ([0; 16], [0; 16]);
+        let (first, second) = bytes.split_at(16);
+        source.copy_from_slice(first);
+        destination.copy_from_slice(second);
+        (Self(source), Self(destination))
+    }
+
     /// Maps an IPv4 address.
     #[inline(always)]
     pub const fn from_v4(ip: [u8; 4]) -> Self {

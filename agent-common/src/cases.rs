@@ -32,7 +32,7 @@ pub use self::world::{
 
 use crate::drop::DropReason;
 use crate::endpoint::Endpoint;
-use crate::packet::{ETH_HLEN, ETH_P_IP, ETH_P_IPV6, Frame, IPV4_HLEN, IPV6_HLEN};
+use crate::packet::{ETH_HLEN, ETH_P_IP, ETH_P_IPV6, Frame, IPV4_HLEN, IPV6_HLEN, Start};
 use crate::policy::{Decision, Family};
 
 /// One packet and what becomes of it.
@@ -95,6 +95,10 @@ impl Frame for Case {
 
     fn load<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
         self.frame.load(offset)
+    }
+
+    fn start(&self) -> Start {
+        self.frame.start()
     }
 }
 

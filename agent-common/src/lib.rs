@@ -28,7 +28,8 @@ pub mod packet;
 pub mod policy;
 pub mod port;
 pub mod reply;
+pub mod shape;
 pub mod storm;
 
 /// Version of the map layouts; part of the pin path. Raise it whenever `tests/abi.txt` changes.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;

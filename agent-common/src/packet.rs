@@ -57,6 +57,51 @@ pub trait Frame {
 
     /// `N` bytes at `offset`, or `None` when the frame ends before.
     fn load<const N: usize>(&self, offset: usize) -> Option<[u8; N]>;
+
+    /// The first bytes of the frame, in one go: in the kernel every [`load`](Self::load) costs as
+    /// much as a look into a map.
+    fn start(&self) -> Start;
+}
+
+/// How many bytes [`Frame::start`] tries to read, longest first. Each ends a part that the policy
+/// asks for: an IPv6 header with the ports behind it and without, an IPv4 header likewise, and the
+/// Ethernet header.
+pub const START_LENGTHS: [usize; 5] = [
+    ETH_HLEN + IPV6_HLEN + PORTS_LEN,
+    ETH_HLEN + IPV6_HLEN,
+    ETH_HLEN + IPV4_HLEN + PORTS_LEN,
+    ETH_HLEN + IPV4_HLEN,
+    ETH_HLEN,
+];
+const START_MAX: usize = ETH_HLEN + IPV6_HLEN + PORTS_LEN;
+/// Length of the two port numbers that UDP and TCP start with.
+pub const PORTS_LEN: usize = 4;
+
+/// The first bytes of a frame. Aligned for the reason given at [`MacAddr`](crate::addr::MacAddr).
+#[repr(C, align(8))]
+#[derive(Debug, Clone, Copy)]
+pub struct Start {
+    /// Zero from `length` on.
+    pub bytes: [u8; START_MAX],
+    /// One of [`START_LENGTHS`], or 0 for a frame without an Ethernet header.
+    pub length: usize,
+}
+
+impl Start {
+    /// Bytes `AT` to `AT + N`, or `None` when the frame ends before.
+    #[inline(always)]
+    pub fn get<const AT: usize, const N: usize>(&self) -> Option<[u8; N]> {
+        const { assert!(is_start_length(AT + N), "not an end that is tried") };
+        if self.length < AT + N {
+            return None;
+        }
+        self.bytes.get(AT..AT + N)?.try_into().ok()
+    }
+}
+
+const fn is_start_length(length: usize) -> bool {
+    let [a, b, c, d, e] = START_LENGTHS;
+    length == a || length == b || length == c || length == d || length == e
 }
 
 /// A frame in memory, complete and untagged.
@@ -76,6 +121,16 @@ impl Frame for [u8] {
     fn load<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
         let end = offset.checked_add(N)?;
         self.get(offset..end)?.try_into().ok()
+    }
+
+    fn start(&self) -> Start {
+        let length = START_LENGTHS.into_iter().find(|end| *end <= self.len());
+        let length = length.unwrap_or(0);
+        let mut bytes = [0; START_MAX];
+        for (to, from) in bytes.iter_mut().zip(self).take(length) {
+            *to = *from;
+        }
+        Start { bytes, length }
     }
 }
 

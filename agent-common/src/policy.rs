@@ -9,8 +9,8 @@ use crate::endpoint::{ENDPOINT_GATEWAY, Endpoint};
 use crate::nd::{self, Nd};
 use crate::packet::{
     ARP_FRAME, ETH_HLEN, ETH_P_802_3_MIN, ETH_P_ARP, ETH_P_IP, ETH_P_IPV6, Frame, ICMP_HLEN,
-    IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_UDP, IPV4_HLEN, IPV6_HLEN, L3, ipv6_payload,
-    is_vlan_ether_type,
+    IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_UDP, IPV4_HLEN, IPV6_HLEN, L3, PORTS_LEN, Start,
+    ipv6_payload, is_vlan_ether_type,
 };
 use crate::port::{PORT_ANY_IP, PORT_L3, PORT_MORE_IPS, Port};
 
@@ -77,8 +77,17 @@ fn load<const N: usize, F: Frame + ?Sized>(frame: &F, offset: usize) -> Step<[u8
 }
 
 #[inline(always)]
+fn part<const AT: usize, const N: usize>(start: &Start) -> Step<[u8; N]> {
+    match start.get::<AT, N>() {
+        Some(bytes) => Ok(bytes),
+        None => drop(DropReason::Truncated),
+    }
+}
+
+#[inline(always)]
 fn admit<F: Frame + ?Sized, T: Tables>(frame: &F, port: &Port, tables: &T) -> Step<Decision> {
-    let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = load::<ETH_HLEN, F>(frame, 0)?;
+    let start = frame.start();
+    let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = part::<0, ETH_HLEN>(&start)?;
     let to = MacAddr([d0, d1, d2, d3, d4, d5]);
     let from = MacAddr([s0, s1, s2, s3, s4, s5]);
     let ether_type = u16::from_be_bytes([t0, t1]);
@@ -95,8 +104,8 @@ fn admit<F: Frame + ?Sized, T: Tables>(frame: &F, port: &Port, tables: &T) -> St
         return drop(DropReason::TooBig);
     }
     match ether_type {
-        ETH_P_IP => ipv4(frame, port, tables, to),
-        ETH_P_IPV6 => ipv6(frame, port, tables, to),
+        ETH_P_IP => ipv4(frame, &start, port, tables, to),
+        ETH_P_IPV6 => ipv6(frame, &start, port, tables, to),
         ETH_P_ARP => arp(frame, port, tables, to),
         ETH_P_802_3_MIN.. if port.flags & PORT_L3 == 0 => forward(port, tables, to),
         _ => drop(DropReason::EtherType),
@@ -204,11 +213,12 @@ fn owns_v6<T: Tables>(port: &Port, tables: &T, ip: &Ip16) -> bool {
 #[inline(always)]
 fn ipv4<F: Frame + ?Sized, T: Tables>(
     frame: &F,
+    start: &Start,
     port: &Port,
     tables: &T,
     to: MacAddr,
 ) -> Step<Decision> {
-    let header = load::<IPV4_HLEN, F>(frame, L3)?;
+    let header = part::<L3, IPV4_HLEN>(start)?;
     let [
         version_ihl,
         _,
@@ -246,7 +256,11 @@ fn ipv4<F: Frame + ?Sized, T: Tables>(
     let first = u16::from_be_bytes([f0, f1]) & 0x1fff == 0;
     if protocol == IPPROTO_UDP && first {
         // RFC 2131 section 4.1. Clients listen on raw sockets and look at the destination only.
-        let [_, _, q0, q1] = load::<4, F>(frame, L3 + header_length)?;
+        let [_, _, q0, q1] = if header_length == IPV4_HLEN {
+            part::<{ L3 + IPV4_HLEN }, PORTS_LEN>(start)?
+        } else {
+            load::<PORTS_LEN, F>(frame, L3 + header_length)?
+        };
         if matches!(u16::from_be_bytes([q0, q1]), 67 | 68) && port.flags & PORT_ANY_IP == 0 {
             return drop(DropReason::Dhcp);
         }
@@ -272,13 +286,14 @@ fn ipv4<F: Frame + ?Sized, T: Tables>(
 #[inline(always)]
 fn ipv6<F: Frame + ?Sized, T: Tables>(
     frame: &F,
+    start: &Start,
     port: &Port,
     tables: &T,
     to: MacAddr,
 ) -> Step<Decision> {
-    let [v, _, _, _, l0, l1, next_header, hops] = load::<8, F>(frame, L3)?;
-    let source = Ip16(load::<16, F>(frame, L3 + 8)?);
-    let destination = Ip16(load::<16, F>(frame, L3 + 24)?);
+    let header = part::<L3, IPV6_HLEN>(start)?;
+    let [v, _, _, _, l0, l1, next_header, hops, addresses @ ..] = header;
+    let (source, destination) = Ip16::pair(addresses);
     // A mapped address stands for IPv4 in the tables and belongs on no wire: let through, it would
     // be looked up as the IPv4 address of somebody.
     if v >> 4 != 6 || source.is_mapped_v4() || destination.is_mapped_v4() {
@@ -298,7 +313,11 @@ fn ipv6<F: Frame + ?Sized, T: Tables>(
     }
     if payload.protocol == IPPROTO_UDP && !payload.later_fragment {
         // RFC 8415 section 7.2 fixes where messages go, not where they come from.
-        let [_, _, q0, q1] = load::<4, F>(frame, payload.offset)?;
+        let [_, _, q0, q1] = if payload.offset == L3 + IPV6_HLEN {
+            part::<{ L3 + IPV6_HLEN }, PORTS_LEN>(start)?
+        } else {
+            load::<PORTS_LEN, F>(frame, payload.offset)?
+        };
         if matches!(u16::from_be_bytes([q0, q1]), 546 | 547) && port.flags & PORT_ANY_IP == 0 {
             return drop(DropReason::Dhcp);
         }

@@ -37,8 +37,10 @@ pub struct Port {
     pub ip6: Ip16,
     /// The link-local address that belongs to `mac`.
     pub link_local: Ip16,
-    /// Zero.
-    pub reserved2: u64,
+    /// Host end of the pod's link: the key itself, except in the entry of a shaper's far end.
+    pub home: u32,
+    /// Device that delays what the pod sends, and hands it back at its far end; 0 for none.
+    pub shaper: u32,
 }
 
 const _: () = assert!(size_of::<Port>() == 64);

@@ -67,7 +67,7 @@ fn layout() -> Result<String, std::fmt::Error> {
     }
     layout! { out,
         Port {
-            network, flags, mac, mtu, ip4, port_id, reserved, ip6, link_local, reserved2
+            network, flags, mac, mtu, ip4, port_id, reserved, ip6, link_local, home, shaper
         }
         PortAddressKey { ifindex, ip }
         FdbKey { network, mac, reserved }

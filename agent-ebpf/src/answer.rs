@@ -66,14 +66,15 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
         Answer::Echo(family, at) => echo_reply(skb, family, at),
     };
     skb.clear_mark();
-    if done && skb.send_back() {
-        if let Some(port) = port {
-            maps::count_port(port.port_id, PortCounter::FromPod, 1, asked);
-            maps::count_port(port.port_id, PortCounter::ToPod, 1, skb.length() as u32);
-        }
+    let Some(port) = port else {
+        return verdict::drop(skb, None, DropReason::NoPort);
+    };
+    if done && skb.send(port.home) {
+        maps::count_port(port.port_id, PortCounter::FromPod, 1, asked);
+        maps::count_port(port.port_id, PortCounter::ToPod, 1, skb.length() as u32);
         return Verdict::Redirected;
     }
-    let port = port.map(|port| (port.network, port.port_id));
+    let port = Some((port.network, port.port_id));
     verdict::drop(skb, port, DropReason::Undeliverable)
 }
 

@@ -11,8 +11,7 @@ use crate::verdict::{self, Verdict};
 /// Copies to the ports of one chunk and calls itself for the next.
 #[inline(always)]
 pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
-    let ifindex = skb.ifindex();
-    let Some(port) = maps::port(ifindex) else {
+    let Some(port) = maps::port(skb.ifindex()) else {
         return verdict::drop(skb, None, DropReason::NoPort);
     };
     let [chunk, ..] = skb.cursor();
@@ -24,7 +23,7 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
         if index >= count {
             return Verdict::Consumed;
         }
-        if *to != ifindex && *to != 0 {
+        if *to != port.home && *to != 0 {
             // A port that is going away takes its copy with it.
             let _ = skb.copy_to(*to);
         }

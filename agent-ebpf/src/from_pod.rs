@@ -32,8 +32,15 @@ fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
     let ifindex = skb.ifindex();
     let port = maps::port(ifindex).ok_or((None, DropReason::NoPort))?;
     let refuse = |reason| Err((Some((port.network, port.port_id)), reason));
-    let done = match policy::decide(skb, port, &NodeTables { ifindex }) {
+    let done = match policy::decide(skb, port, &NodeTables { home: port.home }) {
         Decision::Drop(reason) => return refuse(reason),
+        Decision::Switch(_) | Decision::Route(..) | Decision::Flood if port.shaper != 0 => {
+            // It comes back at the shaper's far end, whose port has none, and is decided anew: the
+            // network may have changed while it waited.
+            skb.clear_mark();
+            skb.sort_by_flow();
+            skb.send(port.shaper)
+        }
         Decision::Ignore => {
             count(skb, port);
             return Ok(Verdict::Consumed);
@@ -44,6 +51,8 @@ fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
             }
             maps::count_port(port.port_id, PortCounter::Flooded, 1, skb.length() as u32);
             skb.clear_mark();
+            // Copies for limited ports wait there in their flow's queue.
+            skb.sort_by_flow();
             skb.set_cursor([0; 3]);
             maps::jump(skb, JUMP_FLOOD);
             return refuse(DropReason::NoProgram);
@@ -86,6 +95,7 @@ fn answer(skb: &Skb<'_>, answer: Answer) -> DropReason {
 fn deliver(skb: &Skb<'_>, port: &Port, to: &Endpoint) -> bool {
     skb.clear_mark();
     let sent = if to.flags & ENDPOINT_NO_PEER != 0 {
+        skb.sort_by_flow();
         skb.send(to.ifindex)
     } else {
         skb.send_to_peer(to.ifindex)

@@ -94,7 +94,8 @@ pub(crate) fn flood_ports(network: u32, chunk: u32) -> Option<&'static FloodPort
 
 /// The tables of the node, as one port may use them.
 pub(crate) struct NodeTables {
-    pub(crate) ifindex: u32,
+    /// The port's own interface, wherever its packet came in.
+    pub(crate) home: u32,
 }
 
 impl Tables for NodeTables {
@@ -102,7 +103,7 @@ impl Tables for NodeTables {
     fn is_further_address(&self, ip: &Ip16) -> bool {
         PORT_ADDRESSES
             .get_ptr(PortAddressKey {
-                ifindex: self.ifindex,
+                ifindex: self.home,
                 ip: *ip,
             })
             .is_some()

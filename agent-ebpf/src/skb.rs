@@ -8,11 +8,13 @@ use core::mem::MaybeUninit;
 
 use agent_common::addr::MacAddr;
 use agent_common::event::EVENT_HEAD;
-use agent_common::packet::{ARP_FRAME, ETH_HLEN, Frame, IPV4_HLEN};
+use agent_common::packet::{ARP_FRAME, ETH_HLEN, Frame, IPV4_HLEN, START_LENGTHS, Start};
+use agent_common::shape::flow_priority;
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::helpers::generated::{
-    bpf_redirect, bpf_redirect_peer, bpf_skb_change_tail, bpf_skb_change_type, bpf_skb_load_bytes,
+    bpf_get_hash_recalc, bpf_redirect, bpf_redirect_peer, bpf_skb_change_tail, bpf_skb_change_type,
+    bpf_skb_load_bytes,
 };
 use aya_ebpf::programs::TcContext;
 
@@ -103,17 +105,10 @@ impl<'a> Skb<'a> {
         unsafe { bpf_skb_change_tail(self.raw(), length, 0) == 0 }
     }
 
-    /// Sends the packet out of the interface it came in by, back to the pod.
-    #[inline(always)]
-    pub(crate) fn send_back(&self) -> bool {
-        // SAFETY: plain numbers; the kernel looks the interface up when it carries the redirect out.
-        unsafe { bpf_redirect(self.ifindex(), 0) as i64 == TC_ACT_REDIRECT }
-    }
-
-    /// Sends the packet out of the host end of another pod's link.
+    /// Sends the packet out of an interface of the node, through its queues.
     #[inline(always)]
     pub(crate) fn send(&self, ifindex: u32) -> bool {
-        // SAFETY: as in `send_back`.
+        // SAFETY: plain numbers; the kernel looks the interface up when it carries the redirect out.
         unsafe { bpf_redirect(ifindex, 0) as i64 == TC_ACT_REDIRECT }
     }
 
@@ -122,11 +117,18 @@ impl<'a> Skb<'a> {
     pub(crate) fn send_to_peer(&self, ifindex: u32) -> bool {
         // The type was found by comparing with the host end's MAC address. The pod's stack would
         // drop the packet as one for another host: always on 5.10, and not at all since 6.15.
-        // SAFETY: as in `resize` and `send_back`.
+        // SAFETY: as in `resize` and `send`.
         unsafe {
             bpf_skb_change_type(self.raw(), PACKET_HOST);
             bpf_redirect_peer(ifindex, 0) as i64 == TC_ACT_REDIRECT
         }
+    }
+
+    /// Names the queue of a rate limit that the packet's flow belongs in.
+    #[inline(always)]
+    pub(crate) fn sort_by_flow(&self) {
+        // SAFETY: as in `resize`; `priority` is writable.
+        unsafe { (*self.raw()).priority = flow_priority(bpf_get_hash_recalc(self.raw())) }
     }
 
     /// Forgets the mark: policy routing of the node must not leak into a pod.
@@ -180,6 +182,29 @@ impl Frame for Skb<'_> {
     fn has_vlan_tag(&self) -> bool {
         // SAFETY: as in `ifindex`.
         unsafe { (*self.raw()).vlan_present != 0 }
+    }
+
+    #[inline(always)]
+    fn start(&self) -> Start {
+        let mut start = MaybeUninit::<Start>::uninit();
+        let to = start.as_mut_ptr();
+        let mut length = 0;
+        for end in START_LENGTHS {
+            // SAFETY: `bytes` has room for the longest of the lengths, which is tried first; the
+            // helper fills what it is told to, with zeroes when the frame is shorter.
+            unsafe {
+                let bytes = (&raw mut (*to).bytes).cast();
+                if bpf_skb_load_bytes(self.raw().cast(), 0, bytes, end as u32) == 0 {
+                    length = end;
+                    break;
+                }
+            }
+        }
+        // SAFETY: the first call above has written all of `bytes`, and this the rest.
+        unsafe {
+            (*to).length = length;
+            start.assume_init()
+        }
     }
 
     #[inline(always)]

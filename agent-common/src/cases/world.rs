@@ -226,7 +226,8 @@ impl Pod {
             reserved: 0,
             ip6: Ip16(self.ip6.octets()),
             link_local: Ip16(self.link_local().octets()),
-            reserved2: 0,
+            home: self.ifindex,
+            shaper: 0,
         }
     }
 
@@ -322,7 +323,11 @@ impl World {
                 ifindex,
                 ..pod.endpoint()
             };
-            world.ports.insert(ifindex, pod.port());
+            let port = Port {
+                home: ifindex,
+                ..pod.port()
+            };
+            world.ports.insert(ifindex, port);
             if pod.flags & PORT_L3 == 0 {
                 world
                     .fdb

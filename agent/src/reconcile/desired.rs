@@ -72,7 +72,8 @@ fn port(entries: &mut Entries, attachment: &Attachment) {
         reserved: 0,
         ip6: Ip16::NONE,
         link_local: mapped(attachment.mac.link_local().into()),
-        reserved2: 0,
+        home: attachment.host.ifindex,
+        shaper: 0,
     };
     if attachment.network.routed {
         port.flags |= PORT_L3;

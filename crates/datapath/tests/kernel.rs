@@ -11,3 +11,5 @@ mod generations;
 mod hooks;
 #[path = "kernel/scratch.rs"]
 mod scratch;
+#[path = "kernel/shaped.rs"]
+mod shaped;
