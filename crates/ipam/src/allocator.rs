@@ -86,18 +86,6 @@ impl Allocator {
             .fold(0, |sum, (_, pool)| sum.saturating_add(pool.capacity()))
     }
 
-    /// Makes dynamic allocation go on after `address`, as if it had just been given: how a new
-    /// allocator takes over from one that is gone.
-    pub fn resume_after(&mut self, address: IpAddr) {
-        if let Some(index) = self
-            .pools
-            .iter()
-            .position(|pool| pool.prefix().contains(&address))
-        {
-            self.last[index] = Some(address);
-        }
-    }
-
     /// Addresses for one attachment: the requested ones, and for each family without a request
     /// one free address from the first subnet of that family with room. Families come in the
     /// order of the pools, requests of a family in their own order.

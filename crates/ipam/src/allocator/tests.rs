@@ -146,17 +146,6 @@ fn a_failed_call_does_not_move_the_search() {
 }
 
 #[test]
-fn a_new_allocator_goes_on_where_the_old_one_was() {
-    let mut network = allocator(&["10.0.0.0/24", "fd00::/64"]);
-    network.resume_after(ip("10.0.0.7"));
-    network.resume_after(ip("192.0.2.1"));
-    assert_eq!(
-        given(network.allocate(&[], &|_| false)),
-        ["10.0.0.8/24", "fd00::1/64"]
-    );
-}
-
-#[test]
 fn pools_of_one_network_do_not_overlap() {
     let made = Allocator::new(vec![
         pool("10.0.0.0/24"),
