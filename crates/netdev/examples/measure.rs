@@ -5,20 +5,24 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use netdev::{
-    Address, Connection, Error, LinkChange, LinkLocal, Netlink, Netns, PodEnd, Route, Sysctl,
-    VethSpec,
+    Address, Connection, Discipline, Error, Flows, LinkChange, LinkLocal, Netlink, Netns, PodEnd,
+    Route, Shape, Sysctl, VethSpec, shape_support,
 };
 
 const POD_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x2a];
 
 /// Samples of one step.
 struct Step {
-    name: &'static str,
+    name: String,
     samples: Vec<Duration>,
 }
 
 impl Step {
-    fn new(name: &'static str) -> Self {
+    fn new(name: &str) -> Self {
+        Self::named(name.to_owned())
+    }
+
+    fn named(name: String) -> Self {
         Self {
             name,
             samples: Vec::new(),
@@ -160,6 +164,70 @@ fn links(rounds: usize) -> Result<(), Error> {
     Ok(())
 }
 
+/// Rate limits, by what is inside them, on a device that is down and on one that is up.
+fn shapes(rounds: usize) -> Result<(), Error> {
+    const FLOWS: Flows = Flows::new(0x0f10, 64, 65);
+    let node = Netns::create()?;
+    let mut host = node.run_in(Connection::open)??;
+    let mut support = Step::new("which limits the kernel has");
+    for _ in 0..rounds.min(10) {
+        support.time(|| shape_support(FLOWS))?;
+    }
+    support.print();
+    let shape = Shape::new(100_000_000, None, 1500);
+    let faster = Shape::new(200_000_000, None, 1500);
+    let best = shape_support(FLOWS)?;
+    let found = [
+        Discipline::FqCodel,
+        Discipline::Htb(FLOWS),
+        Discipline::Fifo,
+    ]
+    .into_iter()
+    .skip_while(|discipline| best != Some(*discipline));
+    for discipline in found {
+        for up in [false, true] {
+            let pair = host.create_veth(&spec(0))?;
+            if up {
+                host.set_up(pair.peer_ifindex)?;
+                host.set_up(pair.host_ifindex)?;
+            }
+            let way = if up { "up" } else { "down" };
+            let step = |what: &str| format!("{discipline}, {way}: {what}");
+            let mut steps = ["make", "look", "change", "make again", "remove"]
+                .map(|what| Step::named(step(what)));
+            let [make, look, change, again, remove] = &mut steps;
+            let end = pair.host_ifindex;
+            for _ in 0..rounds {
+                make.time(|| host.shape(end, &shape, discipline))?;
+                look.time(|| host.shape_of(end))?;
+                change.time(|| host.shape(end, &faster, discipline))?;
+                again.time(|| host.shape(end, &faster, discipline))?;
+                remove.time(|| host.unshape(end))?;
+            }
+            let mut delete = Step::named(step("delete the device with it"));
+            let mut bare = Step::named(step("delete the device without"));
+            host.delete(end)?;
+            for n in 0..2 * rounds {
+                let pair = host.create_veth(&spec(0))?;
+                if n % 2 == 0 {
+                    host.shape(pair.host_ifindex, &shape, discipline)?;
+                }
+                if up {
+                    host.set_up(pair.peer_ifindex)?;
+                    host.set_up(pair.host_ifindex)?;
+                }
+                let step = if n % 2 == 0 { &mut delete } else { &mut bare };
+                step.time(|| host.delete(pair.host_ifindex))?;
+            }
+            steps
+                .into_iter()
+                .chain([delete, bare])
+                .for_each(Step::print);
+        }
+    }
+    Ok(())
+}
+
 /// What the agent calls, from a tokio task.
 async fn handle(rounds: usize) -> Result<(), Error> {
     let (node, pod) = (Netns::create()?, Netns::create()?);
@@ -254,7 +322,7 @@ async fn main() -> Result<(), Error> {
         "{:<58} {:>7} {:>7} {:>7}",
         "microseconds", "p10", "p50", "p90"
     );
-    tokio::task::spawn_blocking(move || links(rounds))
+    tokio::task::spawn_blocking(move || links(rounds).and_then(|()| shapes(rounds)))
         .await
         .map_err(|_| Error::ShuttingDown)??;
     handle(rounds).await

@@ -19,6 +19,8 @@ const RECEIVE_BUFFER: usize = 32 * 1024;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a dump is restarted when the table changes under it.
 const DUMP_ATTEMPTS: u32 = 10;
+/// Upper half of the sequence numbers of looks, which monitors ignore ([`is_look`]).
+const LOOK: u32 = 0xf00d_0000;
 /// `MSG_TRUNC`: report the datagram's real length.
 const MSG_TRUNC: i32 = 0x20;
 
@@ -54,6 +56,13 @@ impl Request {
 pub(crate) struct Message {
     pub(crate) kind: u16,
     pub(crate) body: Vec<u8>,
+}
+
+/// True for the sequence number of a look. The kernel tells everyone of a queue that somebody
+/// looked at (`RTM_GETQDISC`, net/sched/sch_api.c) in the same words as of a new one, and repeats
+/// the request's number.
+pub(crate) const fn is_look(sequence: u32) -> bool {
+    sequence & 0xffff_0000 == LOOK
 }
 
 /// The kernel's answer to one request.
@@ -96,6 +105,17 @@ impl Connection {
             .into_iter()
             .next()
             .ok_or(Error::Malformed { what: "no answer" })
+    }
+
+    /// [`ask_all`](Self::ask_all) for requests that change nothing and of which no
+    /// [`LinkMonitor`](crate::LinkMonitor) shall tell; a handful of them.
+    pub(crate) fn look_all(&mut self, requests: Vec<Request>) -> Result<Vec<Answer>, Error> {
+        let next = self.sequence;
+        self.sequence = LOOK | (next & 0x7fff);
+        let answers = self.ask_all(requests);
+        // Numbers go on where they were, with a gap for those that were used.
+        self.sequence = next.wrapping_add(self.sequence.wrapping_sub(LOOK | (next & 0x7fff)));
+        answers
     }
 
     /// Sends the requests in one datagram. The kernel carries them out in order and does not stop

@@ -221,6 +221,36 @@ pub enum Error {
         #[source]
         source: Refusal,
     },
+    /// A step of making, looking at or removing a rate limit.
+    #[error("cannot limit the rate of {link}: {step}")]
+    Shape {
+        /// The link.
+        link: LinkId,
+        /// What was to be done.
+        step: String,
+        /// The kernel's reason.
+        #[source]
+        source: Refusal,
+    },
+    /// The place of the rate limit is taken; nothing was changed.
+    #[error(
+        "cannot limit the rate of {link}: it has a root queueing discipline, {kind}, that is not \
+         ours; remove it with `tc qdisc del dev … root`"
+    )]
+    ForeignQueue {
+        /// The link.
+        link: LinkId,
+        /// What is there.
+        kind: String,
+    },
+    /// A rate limit that lets nothing pass.
+    #[error("cannot limit the rate of {link}: {reason}")]
+    InvalidShape {
+        /// The link.
+        link: LinkId,
+        /// What is wrong.
+        reason: &'static str,
+    },
     /// The setting's name is not one of `net.ipv*.conf.*`.
     #[error("sysctl {key:?} cannot be used: only a-z, 0-9 and _ may occur in it")]
     InvalidSysctl {
@@ -309,7 +339,8 @@ impl Error {
             | Self::GetLink { source, .. }
             | Self::List { source, .. }
             | Self::AddAddress { source, .. }
-            | Self::AddRoute { source, .. } => Some(source.errno()),
+            | Self::AddRoute { source, .. }
+            | Self::Shape { source, .. } => Some(source.errno()),
             Self::OpenSocket { source }
             | Self::Send { source }
             | Self::Receive { source }
@@ -327,6 +358,8 @@ impl Error {
             | Self::Malformed { .. }
             | Self::DumpInterrupted { .. }
             | Self::LinkVanished { .. }
+            | Self::ForeignQueue { .. }
+            | Self::InvalidShape { .. }
             | Self::InvalidSysctl { .. }
             | Self::NotNetns { .. }
             | Self::ShuttingDown => None,
@@ -340,6 +373,10 @@ impl Error {
 
     /// What was to be used is not there (any more).
     pub fn is_gone(&self) -> bool {
+        // A kind of queue that the kernel does not know is NOENT too.
+        if let Self::Shape { source, .. } = self {
+            return source.errno() == Errno::NODEV;
+        }
         matches!(self, Self::LinkVanished { .. })
             || matches!(
                 self.errno(),

@@ -50,6 +50,7 @@ mod netlink;
 mod netns;
 mod pod;
 mod route;
+mod shape;
 pub mod sysctl;
 mod wire;
 
@@ -65,4 +66,5 @@ pub use crate::netlink::Netlink;
 pub use crate::netns::{NamedNetns, Netns, NetnsId};
 pub use crate::pod::{LinkLocal, PlacedEnd, PodEnd};
 pub use crate::route::{Route, RouteScope};
+pub use crate::shape::{Discipline, Flows, RootQueue, Shape, ShapeState, shape_support};
 pub use crate::sysctl::{Family, Sysctl};

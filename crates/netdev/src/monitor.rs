@@ -9,12 +9,20 @@ use netlink_sys::{AsyncSocket, AsyncSocketExt, SocketAddr, TokioSocket};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
+use crate::connection::is_look;
 use crate::error::Error;
 use crate::link::Link;
 use crate::wire;
 
 /// `RTMGRP_LINK`, the group RTNLGRP_LINK as a bit of `nl_groups`.
 const RTMGRP_LINK: u32 = 1;
+/// `RTMGRP_TC`, the group RTNLGRP_TC.
+const RTMGRP_TC: u32 = 8;
+// Parents, linux/pkt_sched.h: of the root qdisc, of the clsact qdisc (`TC_H_CLSACT`), and of filters on
+// the ingress side of that (with `TC_H_MIN_INGRESS`).
+const ROOT: u32 = 0xffff_ffff;
+const CLSACT: u32 = 0xffff_fff1;
+const INGRESS: u32 = 0xffff_fff2;
 /// Room for a thousand announcements or so.
 const SOCKET_BUFFER: usize = 2 * 1024 * 1024;
 /// Announcements are one datagram each, a few KiB at most.
@@ -31,6 +39,16 @@ pub enum LinkEvent {
         ifindex: u32,
         /// Its name.
         name: String,
+    },
+    /// Its clsact qdisc, or a filter on the ingress side of it, was taken away.
+    Unhooked {
+        /// The link.
+        ifindex: u32,
+    },
+    /// Its root qdisc was set, changed or taken away.
+    Requeued {
+        /// The link.
+        ifindex: u32,
     },
     /// Events were lost because they came faster than they were read: list the links anew.
     Overrun,
@@ -52,7 +70,7 @@ impl LinkMonitor {
             let inner = socket.socket_mut();
             // Needs CAP_NET_ADMIN; with the default size there are just more overruns.
             let _ = set_socket_recv_buffer_size_force(&*inner, SOCKET_BUFFER);
-            inner.bind(&SocketAddr::new(0, RTMGRP_LINK))?;
+            inner.bind(&SocketAddr::new(0, RTMGRP_LINK | RTMGRP_TC))?;
             Ok(socket)
         };
         Ok(Self {
@@ -116,15 +134,30 @@ fn events(datagram: &[u8]) -> impl Iterator<Item = LinkEvent> {
     wire::messages(datagram)
         // Bridges announce their ports under AF_BRIDGE as well; AF_UNSPEC is the link itself.
         .filter(|message| message.body.first() == Some(&0))
-        .filter_map(|message| {
-            let link = Link::parse(message.body)?;
-            match message.kind {
-                wire::RTM_NEWLINK => Some(LinkEvent::Changed(link)),
-                wire::RTM_DELLINK => Some(LinkEvent::Removed {
-                    ifindex: link.ifindex,
-                    name: link.name,
-                }),
-                _ => None,
+        .filter(|message| !is_look(message.sequence))
+        .filter_map(|message| match message.kind {
+            wire::RTM_NEWLINK => Some(LinkEvent::Changed(Link::parse(message.body)?)),
+            wire::RTM_DELLINK => {
+                let Link { ifindex, name, .. } = Link::parse(message.body)?;
+                Some(LinkEvent::Removed { ifindex, name })
             }
+            wire::RTM_NEWQDISC => queues(message.body).filter(|event| !is_unhooked(event)),
+            wire::RTM_DELQDISC | wire::RTM_DELTFILTER => queues(message.body),
+            _ => None,
         })
+}
+
+/// What happened to the queues or the hook of a link. The body is a `struct tcmsg`: family and
+/// padding, ifindex, handle, parent, info.
+fn queues(body: &[u8]) -> Option<LinkEvent> {
+    let ifindex = wire::u32_at(body, 4)?;
+    match wire::u32_at(body, 12)? {
+        ROOT => Some(LinkEvent::Requeued { ifindex }),
+        CLSACT | INGRESS => Some(LinkEvent::Unhooked { ifindex }),
+        _ => None,
+    }
+}
+
+const fn is_unhooked(event: &LinkEvent) -> bool {
+    matches!(event, LinkEvent::Unhooked { .. })
 }

@@ -14,6 +14,7 @@ use crate::monitor::LinkMonitor;
 use crate::netns::Netns;
 use crate::pod::{self, PlacedEnd, PodEnd};
 use crate::route::Route;
+use crate::shape::{Discipline, RootQueue, Shape};
 
 /// Connections kept open between calls; bursts open more and close them again.
 const IDLE_MAX: usize = 4;
@@ -213,6 +214,38 @@ impl Netlink {
     /// As there.
     pub async fn routes(&self, ifindex: u32) -> Result<Vec<Route>, Error> {
         self.with(move |connection| connection.routes(ifindex))
+            .await
+    }
+
+    /// [`Connection::shape`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn shape(
+        &self,
+        ifindex: u32,
+        shape: Shape,
+        discipline: Discipline,
+    ) -> Result<(), Error> {
+        self.with(move |connection| connection.shape(ifindex, &shape, discipline))
+            .await
+    }
+
+    /// [`Connection::shape_of`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn shape_of(&self, ifindex: u32) -> Result<RootQueue, Error> {
+        self.with(move |connection| connection.shape_of(ifindex))
+            .await
+    }
+
+    /// [`Connection::unshape`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn unshape(&self, ifindex: u32) -> Result<(), Error> {
+        self.with(move |connection| connection.unshape(ifindex))
             .await
     }
 

@@ -28,6 +28,12 @@ pub(crate) const RTM_DELLINK: u16 = 17;
 pub(crate) const RTM_NEWADDR: u16 = 20;
 /// `RTM_NEWROUTE`.
 pub(crate) const RTM_NEWROUTE: u16 = 24;
+/// `RTM_NEWQDISC`.
+pub(crate) const RTM_NEWQDISC: u16 = 36;
+/// `RTM_DELQDISC`.
+pub(crate) const RTM_DELQDISC: u16 = 37;
+/// `RTM_DELTFILTER`.
+pub(crate) const RTM_DELTFILTER: u16 = 45;
 /// `NLMSG_MIN_TYPE`: lower types are netlink's own.
 pub(crate) const NLMSG_MIN_TYPE: u16 = 16;
 /// `NLM_F_DUMP_INTR`: the table changed during the dump.
@@ -136,6 +142,11 @@ pub(crate) fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
 /// A `u32` in host order.
 pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
     bytes_at(bytes, offset).map(u32::from_ne_bytes)
+}
+
+/// A `u64` in host order.
+pub(crate) fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
+    bytes_at(bytes, offset).map(u64::from_ne_bytes)
 }
 
 /// An `i32` in host order.

@@ -17,6 +17,8 @@ mod monitor;
 mod netns;
 #[path = "kernel/pod.rs"]
 mod pod;
+#[path = "kernel/shape.rs"]
+mod shape;
 
 const HOST_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x10];
 const POD_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x2a];
@@ -30,7 +32,7 @@ struct Scene {
 impl Scene {
     fn set() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            println!("skipped: needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN)");
+            println!("SKIP: needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN)");
             return None;
         }
         let netns = || Netns::create().expect("a network namespace");

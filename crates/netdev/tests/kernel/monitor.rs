@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use netdev::{LinkChange, LinkEvent, LinkMonitor, Netlink, VethSpec};
+use netdev::{Discipline, LinkChange, LinkEvent, LinkMonitor, Netlink, Shape, VethSpec};
 
 use crate::{Scene, pair};
 
@@ -84,4 +84,57 @@ async fn lost_events_are_reported_as_an_overrun() {
     let gone =
         |event: &LinkEvent| matches!(event, LinkEvent::Removed { name, .. } if name == "host0");
     watch(&mut monitor, gone).await;
+}
+
+#[tokio::test]
+async fn the_monitor_tells_of_root_queues() {
+    let Some(scene) = Scene::set() else { return };
+    let node = Netlink::in_netns(&scene.node).expect("a handle");
+    let mut monitor = node.monitor().expect("a monitor");
+    let pair = node
+        .create_veth(VethSpec::new("host0", "peer0"))
+        .await
+        .expect("a pair");
+    let requeued = |event: &LinkEvent| {
+        *event
+            == LinkEvent::Requeued {
+                ifindex: pair.host_ifindex,
+            }
+    };
+    node.shape(
+        pair.host_ifindex,
+        Shape::new(10_000_000, None, 1500),
+        Discipline::Fifo,
+    )
+    .await
+    .expect("a limit");
+    watch(&mut monitor, requeued).await;
+    node.unshape(pair.host_ifindex).await.expect("no limit");
+    watch(&mut monitor, requeued).await;
+}
+
+#[tokio::test]
+async fn a_look_at_a_root_queue_is_not_an_event() {
+    let Some(scene) = Scene::set() else { return };
+    let node = Netlink::in_netns(&scene.node).expect("a handle");
+    let pair = node
+        .create_veth(VethSpec::new("host0", "peer0"))
+        .await
+        .expect("a pair");
+    let shape = Shape::new(10_000_000, None, 1500);
+    let end = pair.host_ifindex;
+    node.shape(end, shape, Discipline::Fifo)
+        .await
+        .expect("a limit");
+    let mut monitor = node.monitor().expect("a monitor");
+    for _ in 0..3 {
+        node.shape_of(end).await.expect("a look");
+    }
+    // Events come in order, so this one ends what the looks could have made.
+    node.set_up(end).await.expect("up");
+    let event = monitor.next().await.expect("an event");
+    assert!(
+        matches!(&event, LinkEvent::Changed(link) if link.ifindex == end),
+        "{event:?}"
+    );
 }
