@@ -48,7 +48,9 @@ pub async fn serve(
 }
 
 async fn metrics(State(node): State<Arc<Node>>) -> Response {
-    let text = views::snapshot(&node).map(|snapshot| node.metrics.render(&snapshot));
+    let text = views::snapshot(&node)
+        .await
+        .map(|snapshot| node.metrics.render(&snapshot));
     match text {
         Ok(Ok(text)) => ([("content-type", "text/plain; version=0.0.4")], text).into_response(),
         Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, chain(&error)).into_response(),
@@ -67,7 +69,7 @@ async fn readyz(State(node): State<Arc<Node>>) -> Response {
 }
 
 async fn state(State(node): State<Arc<Node>>) -> Response {
-    match views::state(&node) {
+    match views::state(&node).await {
         Ok(value) => Json(value).into_response(),
         Err(error) => failure(&error),
     }

@@ -2,19 +2,27 @@
 //! be taken from any state.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cni_spec::AttachmentKey;
-use netdev::{Address, LinkLocal, Netns, PodEnd, Route, Sysctl, VethSpec};
+use netdev::{
+    Address, Connection, LinkEvent, LinkLocal, LinkMonitor, Netns, PodEnd, Route, Sysctl, VethSpec,
+};
+use tokio::time::timeout;
 
 use crate::error::AgentError;
 use crate::failpoint::reached;
 use crate::ledger::Wanted;
 use crate::node::Node;
-use crate::ports::{ALIAS_PREFIX, host_name};
-use crate::record::{Attachment, HostEnd, State};
+use crate::ports::{ALIAS_PREFIX, host_name, near_name};
+use crate::record::{Attachment, HostEnd, Shaper, State};
+use crate::shaping::{Pair, silence};
 
 mod check;
+
+/// How long an `ADD` waits for the queue of its host end: usually a moment, and hundreds of
+/// milliseconds while others make and remove links.
+const QUEUE_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Node {
     /// Makes an attachment; the caller holds the container's lock.
@@ -32,6 +40,9 @@ impl Node {
     ) -> Result<Attachment, AgentError> {
         if let Some(record) = self.same(&wanted)? {
             return Ok(record);
+        }
+        if !wanted.limits.is_unlimited() {
+            self.discipline(&wanted.limits)?;
         }
         let _busy = self.promotions.busy();
         let host = HostEnd {
@@ -81,9 +92,13 @@ impl Node {
         }
     }
 
-    async fn make(&self, record: &Attachment, netns: &Netns) -> Result<Attachment, AgentError> {
+    async fn make(
+        self: &Arc<Self>,
+        record: &Attachment,
+        netns: &Netns,
+    ) -> Result<Attachment, AgentError> {
         self.tables.reset_port_counters(record.port_id)?;
-        let ifindex = self.make_link(record, netns).await?;
+        let (ifindex, shaper) = self.make_links(record, netns).await?;
         reached("add.placed");
         let host = HostEnd {
             ifindex,
@@ -92,24 +107,38 @@ impl Node {
         let added = Attachment {
             state: State::Added,
             host,
+            shaper,
             ..record.clone()
         };
         // In the tables before the pod's end is up: what it announces then reaches its network.
         self.ledger().set_live(&added);
         self.reconcile(record.network.id)?;
         reached("add.live");
+        let queue = match record.limits.ingress {
+            Some(_) => Some(self.netlink.monitor()?),
+            None => None,
+        };
         netns.configure_pod_end(pod_end(record)).await?;
+        if let Some(links) = queue {
+            started(links, added.host.ifindex).await?;
+        }
         self.save(&added).await?;
         self.ledger().set_added(&record.key);
         reached("add.committed");
         self.promotions.add(added.host.clone());
+        self.look_at_chained(&record.key);
         Ok(added)
     }
 
     /// The link, with the dispatcher at its host end and the other end in the pod under its final
-    /// name. The pod's end is made there: moving one takes the kernel longer than all the rest.
-    /// Down until the dispatcher is attached, so that nothing passes it.
-    async fn make_link(&self, record: &Attachment, netns: &Netns) -> Result<u32, AgentError> {
+    /// name, and the shaper, if what the pod sends is limited. The pod's end is made there: moving
+    /// one takes the kernel longer than all the rest. Down until the dispatcher is attached and the
+    /// rate limited, so that nothing passes them.
+    async fn make_links(
+        &self,
+        record: &Attachment,
+        netns: &Netns,
+    ) -> Result<(u32, Option<Shaper>), AgentError> {
         let mut spec = VethSpec::new(&record.host.name, record.key.ifname.as_str());
         spec.peer_mac = Some(record.mac.0);
         spec.mtu = u32::from(record.network.mtu);
@@ -117,23 +146,38 @@ impl Node {
         spec.queues = Some(1);
         spec.peer_netns = Some(netns.clone());
         let (hook, name) = (self.hook.clone(), record.host.name.clone());
-        let made = self
-            .netlink
-            .with(move |connection| {
-                // A link of this name is what is left of an attachment with this key.
-                connection.delete_by_name(&name)?;
-                let pair = connection.create_veth(&spec)?;
-                let attached = hook.attach(&name);
-                if attached.is_ok() {
-                    silence(&name)?;
-                    connection.set_up(pair.host_ifindex)?;
-                }
-                Ok((pair.host_ifindex, attached))
-            })
-            .await?;
-        let (ifindex, attached) = made;
-        attached?;
-        Ok(ifindex)
+        let limits = record.limits;
+        let (mut into, mut out_of) = (None, None);
+        if !limits.is_unlimited() {
+            let discipline = self.discipline(&limits)?;
+            let mtu = record.network.mtu;
+            into = limits.ingress.map(|limit| (limit.shape(mtu), discipline));
+            out_of = limits
+                .egress
+                .map(|limit| Pair::of(record, limit, discipline));
+        }
+        let made = self.netlink.with(move |connection| {
+            // A link of this name is what is left of an attachment with this key.
+            connection.delete_by_name(&name)?;
+            let pair = connection.create_veth(&spec)?;
+            if let Err(error) = hook.attach(&name) {
+                return Ok(Err(error));
+            }
+            if let Some((shape, discipline)) = into {
+                connection.shape(pair.host_ifindex, &shape, discipline)?;
+            }
+            let shaper = match out_of {
+                Some(pair) => match pair.make(connection, &hook)? {
+                    Ok(shaper) => Some(shaper),
+                    Err(error) => return Ok(Err(error)),
+                },
+                None => None,
+            };
+            silence(&name)?;
+            connection.set_up(pair.host_ifindex)?;
+            Ok(Ok((pair.host_ifindex, shaper)))
+        });
+        Ok(made.await??)
     }
 
     /// Takes apart what a failed `ADD` has made. What cannot be removed now stays recorded, and the
@@ -177,9 +221,17 @@ impl Node {
             }
         };
         self.reconcile(record.network.id)?;
-        // The name is the attachment's own, whatever its index.
-        let removed = self.netlink.delete_by_name(&record.host.name).await?;
-        tracing::debug!(attachment = %key, interface = record.host.name, removed, "link");
+        self.close_queues(&record).await;
+        // The names are the attachment's own, whatever their index.
+        let (host, near) = (record.host.name.clone(), near_name(&record.host.name));
+        let remove = move |connection: &mut Connection| {
+            Ok([
+                connection.delete_by_name(&host)?,
+                connection.delete_by_name(&near)?,
+            ])
+        };
+        let removed = self.netlink.with(remove).await?;
+        tracing::debug!(attachment = %key, interface = record.host.name, ?removed, "link, shaper");
         self.promotions.forget(record.host.ifindex);
         self.hook.forget(record.host.ifindex)?;
         reached("del.torn-down");
@@ -233,13 +285,23 @@ impl Node {
     }
 }
 
-/// Keeps the node's own stack from speaking IPv6 into the pod, group membership reports for one.
-fn silence(host_name: &str) -> Result<(), netdev::Error> {
-    match netdev::sysctl::write(host_name, &[Sysctl::v6("disable_ipv6", "1")]) {
-        // A node without IPv6 has nothing to say.
-        Err(error) if error.is_gone() => Ok(()),
-        other => other,
-    }
+/// Waits until the kernel has started the queue of a host end: some moments after the pod's end is
+/// up, and it drops what comes before. Its first announcement of the link with a carrier says so.
+/// `links` was opened while the pod's end was down.
+async fn started(mut links: LinkMonitor, ifindex: u32) -> Result<(), netdev::Error> {
+    let announced = async {
+        loop {
+            match links.next().await? {
+                LinkEvent::Changed(link) if link.ifindex == ifindex && link.carrier => break,
+                // What was announced is not known, and was a while ago.
+                LinkEvent::Overrun => break,
+                _ => {}
+            }
+        }
+        Ok(())
+    };
+    // Later is later; the first packets are not worth more of the runtime's time.
+    timeout(QUEUE_PATIENCE, announced).await.unwrap_or(Ok(()))
 }
 
 /// The pod's end of the link, as `netdev` takes it.

@@ -60,6 +60,15 @@ pub struct RunOptions {
     /// Ports this node can have; changing it moves the datapath to new maps without a loss
     #[arg(long, env = "PODNET_MAX_PORTS", default_value_t = 4096, value_parser = clap::value_parser!(u16).range(1..=32768))]
     pub max_ports: u16,
+    /// Age in seconds at which a port's clsact filter gets a TCX link in front of it, where the kernel
+    /// has TCX; removing a pod with one takes the kernel some 12 ms longer
+    #[arg(
+        long,
+        env = "PODNET_TCX_AFTER",
+        value_name = "SECONDS",
+        default_value_t = 60
+    )]
+    pub tcx_after: u64,
     /// eBPF object to load instead of the built-in one
     #[arg(long, env = "PODNET_EBPF_OBJECT_FILE")]
     pub ebpf_object: Option<PathBuf>,

@@ -13,10 +13,11 @@ use ipam::Request;
 use netdev::Netns;
 use serde_json::Value;
 
+use crate::bandwidth::Limits;
 use crate::error::AgentError;
 use crate::ledger::{Wanted, digest};
 use crate::node::Node;
-use crate::record::{Attachment, Decision, Sandbox};
+use crate::record::{Attachment, Decision, ObjectRef, Sandbox};
 use crate::world::World;
 
 pub mod error;
@@ -187,8 +188,10 @@ fn wanted(
         .as_ref()
         .map_or(DEFAULT_NAMESPACE, |pod| pod.namespace.as_str());
     let mut decisions = Vec::new();
-    let (network, asked) = resolve(&world, conf, namespace, &mut decisions)?;
-    refuse_unsupported(conf, &asked, &network)?;
+    let (network, asked, object) = resolve(&world, conf, namespace, &mut decisions)?;
+    refuse_unsupported(conf)?;
+    let by_runtime = Limits::asked(conf.runtime.bandwidth.as_ref());
+    let limits = by_runtime.or(&asked.bandwidth, &network.bandwidth);
     if conf.is_default_gateway
         && network.mode == api::Mode::L2
         && network
@@ -249,6 +252,9 @@ fn wanted(
         mac,
         default_gateway: conf.is_default_gateway,
         nameservers: conf.dns.nameservers.clone(),
+        object,
+        asked: by_runtime,
+        limits,
         decisions,
     };
     Ok((wanted, network))
@@ -268,7 +274,7 @@ fn resolve(
     conf: &NetConf,
     pod_namespace: &str,
     decisions: &mut Vec<Decision>,
-) -> Result<(api::Network, api::AttachmentRequest), AgentError> {
+) -> Result<(api::Network, api::AttachmentRequest, Option<ObjectRef>), AgentError> {
     match &conf.network {
         Some(NetworkRef::PodNetwork(name)) => {
             decisions.push(Decision::new(
@@ -277,11 +283,7 @@ fn resolve(
                 "podNetwork of the CNI configuration",
             ));
             let network = world.network(name)?.clone();
-            let asked = api::AttachmentRequest {
-                bandwidth: network.bandwidth,
-                ..Default::default()
-            };
-            Ok((network, asked))
+            Ok((network, api::AttachmentRequest::default(), None))
         }
         Some(NetworkRef::Attachment { namespace, name }) => {
             let namespace = namespace.as_deref().unwrap_or(pod_namespace);
@@ -290,18 +292,18 @@ fn resolve(
                 format!("PodNetworkAttachment {namespace}/{name} of the CNI configuration");
             decisions.push(Decision::new("network", &attachment.network, &because));
             let network = world.network(&attachment.network)?.clone();
-            Ok((network, attachment.request.clone()))
+            let object = ObjectRef {
+                namespace: namespace.to_owned(),
+                name: name.clone(),
+            };
+            Ok((network, attachment.request.clone(), Some(object)))
         }
         None => Err(SpecError::NoNetwork.into()),
     }
 }
 
 /// What podnet does not do it refuses, rather than do half of what was asked.
-fn refuse_unsupported(
-    conf: &NetConf,
-    asked: &api::AttachmentRequest,
-    network: &api::Network,
-) -> Result<(), AgentError> {
+fn refuse_unsupported(conf: &NetConf) -> Result<(), AgentError> {
     let refuse = |key: &str, value: String, why| {
         Err(AgentError::Unsupported {
             key: key.to_owned(),
@@ -326,35 +328,8 @@ fn refuse_unsupported(
             "addresses come from spec.subnets of the network: remove the ranges",
         );
     }
-    let by_runtime = conf
-        .runtime
-        .bandwidth
-        .filter(cni_spec::Bandwidth::is_limited);
-    if let Some(limit) = by_runtime {
-        return refuse(
-            "runtimeConfig.bandwidth",
-            format!(
-                "ingressRate {:?}, egressRate {:?}",
-                limit.ingress_rate, limit.egress_rate
-            ),
-            NO_RATES,
-        );
-    }
-    if asked.bandwidth.is_limited() {
-        return refuse(
-            "spec.ingressRate or spec.egressRate",
-            format!(
-                "{:?}, {:?} on network {}",
-                asked.bandwidth.ingress_rate, asked.bandwidth.egress_rate, network.name
-            ),
-            NO_RATES,
-        );
-    }
     Ok(())
 }
-
-const NO_RATES: &str =
-    "this version does not shape traffic, and does not pretend to: remove the rate";
 
 async fn collect(node: &Arc<Node>, conf: &NetConf) -> Served {
     let before = Instant::now();

@@ -9,6 +9,8 @@ use datapath::DatapathError;
 use ipam::IpamError;
 use store::StoreError;
 
+use crate::bandwidth::Bits;
+
 /// A request could not be served.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
@@ -32,6 +34,17 @@ pub enum AgentError {
         value: String,
         /// What to do instead.
         why: &'static str,
+    },
+    /// A rate, on a kernel that cannot limit one.
+    #[error(
+        "{key} is {}/s and this kernel cannot limit rates: load its module sch_tbf and restart the \
+         agent, or remove the rate", Bits(*rate)
+    )]
+    NoShaping {
+        /// Where the rate is written.
+        key: &'static str,
+        /// bit/s.
+        rate: u64,
     },
     /// `isDefaultGateway` on a network without a gateway.
     #[error(

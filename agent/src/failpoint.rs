@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 /// The points there are, in the order an attachment meets them.
-pub const POINTS: [&str; 10] = [
+pub const POINTS: [&str; 13] = [
     "add.reserved",
     "add.recorded",
     "add.placed",
@@ -14,6 +14,9 @@ pub const POINTS: [&str; 10] = [
     "del.torn-down",
     "del.forgotten",
     "gc.one",
+    "limit.recorded",
+    "limit.queued",
+    "limit.drained",
 ];
 
 static CRASH_AT: OnceLock<String> = OnceLock::new();

@@ -11,10 +11,11 @@ use api::{Network, Subnet};
 use cni_spec::AttachmentKey;
 use ipam::{Allocator, Family, Pool, Request};
 
+use crate::bandwidth::Limits;
 use crate::cni::Made;
 use crate::error::AgentError;
 use crate::record::{
-    Attachment, Decision, HostEnd, Lease, NetworkFacts, PodIdentity, Sandbox, State,
+    Attachment, Decision, HostEnd, Lease, NetworkFacts, ObjectRef, PodIdentity, Sandbox, State,
 };
 
 /// Numbers below this are for people to choose; ours come from here on.
@@ -42,6 +43,12 @@ pub struct Wanted {
     pub default_gateway: bool,
     /// Resolver settings.
     pub nameservers: Vec<String>,
+    /// The PodNetworkAttachment that was named.
+    pub object: Option<ObjectRef>,
+    /// Rates that the runtime asks for.
+    pub asked: Limits,
+    /// Rates it shall have.
+    pub limits: Limits,
     /// Decisions taken so far.
     pub decisions: Vec<Decision>,
 }
@@ -276,6 +283,11 @@ impl Ledger {
             default_gateway: wanted.default_gateway,
             nameservers: wanted.nameservers,
             decisions,
+            object: wanted.object,
+            asked: wanted.asked,
+            limits: wanted.limits,
+            queued: false,
+            shaper: None,
         };
         self.claim_id(network.name.clone(), id);
         self.insert(record.clone(), false);
@@ -290,11 +302,21 @@ impl Ledger {
         }
     }
 
-    /// The attachment has its link; the datapath shall know it.
+    /// The attachment has its links; the datapath shall know it.
     pub fn set_live(&mut self, record: &Attachment) {
+        self.set_shaping(record);
         if let Some(entry) = self.entries.get_mut(&record.key) {
             entry.record.host = record.host.clone();
             entry.live = true;
+        }
+    }
+
+    /// The attachment has these limits and queues now.
+    pub fn set_shaping(&mut self, record: &Attachment) {
+        if let Some(entry) = self.entries.get_mut(&record.key) {
+            entry.record.limits = record.limits;
+            entry.record.queued = record.queued;
+            entry.record.shaper = record.shaper;
         }
     }
 
@@ -303,6 +325,17 @@ impl Ledger {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.record.state = State::Added;
         }
+    }
+
+    /// The live attachment whose host end, or an end of whose shaper, has this index.
+    pub fn on_link(&self, ifindex: u32) -> Option<AttachmentKey> {
+        let mut live = self.entries().filter(|entry| entry.live);
+        let found = live.find(|entry| {
+            let shaper = entry.record.shaper;
+            entry.record.host.ifindex == ifindex
+                || shaper.is_some_and(|shaper| [shaper.near, shaper.far].contains(&ifindex))
+        })?;
+        Some(found.record.key.clone())
     }
 
     /// The host end with this index is gone: the datapath shall not know its attachment any more.

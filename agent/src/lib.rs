@@ -6,6 +6,7 @@
 //! - [`world`] knows which networks exist and what they are.
 //! - [`ledger`] chooses addresses and remembers attachments; [`attach`] makes and unmakes them,
 //!   record before effect.
+//! - [`bandwidth`] says which rates an attachment has; [`shaping`] makes them real.
 //! - [`ports`] names the host ends of links, and gives them their TCX links when nobody waits.
 //! - [`reconcile`] is the only writer of BPF maps: from records to map entries.
 //! - [`recover`] runs the same path at start and on a timer, whatever happened in between.
@@ -14,6 +15,7 @@
 
 pub mod admin;
 pub mod attach;
+pub mod bandwidth;
 pub mod cli;
 pub mod cni;
 pub mod commands;
@@ -29,6 +31,7 @@ pub mod recover;
 pub mod run;
 #[cfg(test)]
 mod samples;
+pub mod shaping;
 pub mod telemetry;
 pub mod views;
 pub mod world;

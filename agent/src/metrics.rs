@@ -1,6 +1,8 @@
 //! Every metric, once.
 
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prometheus::core::Collector;
@@ -53,6 +55,30 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
         "Bytes dropped by the datapath",
     ),
     (
+        "podnet_shaping_supported",
+        "gauge",
+        "",
+        "1 if this kernel can limit rates; 0 if an ADD with a rate fails",
+    ),
+    (
+        "podnet_shaped_attachments",
+        "gauge",
+        "network, direction",
+        "Attachments with a limited rate",
+    ),
+    (
+        "podnet_shaper_backlog_bytes",
+        "gauge",
+        "network, direction",
+        "Bytes that wait for the rate of their attachment",
+    ),
+    (
+        "podnet_shaper_drops_total",
+        "counter",
+        "network, direction",
+        "Packets that found no room in the queue of a limited attachment; counted when this page is asked for",
+    ),
+    (
         "podnet_ports_waiting_for_tcx",
         "gauge",
         "",
@@ -72,6 +98,9 @@ pub struct Metrics {
     registry: Registry,
     requests: IntCounterVec,
     durations: HistogramVec,
+    queue_drops: IntCounterVec,
+    /// What each queue had dropped when it was last read: queues come and go, the sum must not fall.
+    queues: Mutex<HashMap<u32, u64>>,
 }
 
 /// A metric could not be made; only a wrong name can cause it.
@@ -86,10 +115,23 @@ pub struct Snapshot {
     pub networks: Vec<(String, usize, usize)>,
     /// (network, reason, packets, bytes)
     pub drops: Vec<(String, &'static str, u64, u64)>,
+    /// By network and direction.
+    pub shaped: BTreeMap<(String, &'static str), Shaped>,
+    /// The kernel can limit rates.
+    pub can_shape: bool,
     /// Ports without their TCX link.
     pub waiting: usize,
     /// Damaged ports.
     pub impaired: usize,
+}
+
+/// Limited attachments of one network, in one direction.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Shaped {
+    /// How many.
+    pub attachments: usize,
+    /// Bytes that wait.
+    pub backlog: u64,
 }
 
 impl Metrics {
@@ -104,12 +146,37 @@ impl Metrics {
             HistogramOpts::from(opts("podnet_cni_duration_seconds")).buckets(SECONDS.to_vec());
         let durations = HistogramVec::new(buckets, &["command"])?;
         registry.register(Box::new(requests.clone()))?;
+        let labels = &["network", "direction"];
+        let queue_drops = IntCounterVec::new(opts("podnet_shaper_drops_total"), labels)?;
         registry.register(Box::new(durations.clone()))?;
+        registry.register(Box::new(queue_drops.clone()))?;
         Ok(Self {
             registry,
             requests,
             durations,
+            queue_drops,
+            queues: Mutex::default(),
         })
+    }
+
+    /// Counts what the queue of this interface, which has dropped `dropped` packets in its life, has
+    /// dropped since it was last read.
+    pub fn queue_drops(&self, network: &str, direction: &str, ifindex: u32, dropped: u64) {
+        let before = self.lock_queues().insert(ifindex, dropped).unwrap_or(0);
+        // One that was made anew has begun at zero.
+        let more = dropped.checked_sub(before).unwrap_or(dropped);
+        self.queue_drops
+            .with_label_values(&[network, direction])
+            .inc_by(more);
+    }
+
+    /// The queue of this interface is gone.
+    pub fn queue_is_gone(&self, ifindex: u32) {
+        self.lock_queues().remove(&ifindex);
+    }
+
+    fn lock_queues(&self) -> MutexGuard<'_, HashMap<u32, u64>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a request.
@@ -142,13 +209,29 @@ impl Metrics {
                 .with_label_values(&[network.as_str(), *reason])
                 .inc_by(*octets);
         }
+        let labels = &["network", "direction"];
+        let shaped = IntGaugeVec::new(opts("podnet_shaped_attachments"), labels)?;
+        let backlog = IntGaugeVec::new(opts("podnet_shaper_backlog_bytes"), labels)?;
+        for ((network, direction), of_network) in &snapshot.shaped {
+            let labels = &[network.as_str(), *direction];
+            let bytes = i64::try_from(of_network.backlog).unwrap_or(i64::MAX);
+            shaped
+                .with_label_values(labels)
+                .set(number(of_network.attachments));
+            backlog.with_label_values(labels).set(bytes);
+        }
+        let can_shape = IntGauge::with_opts(opts("podnet_shaping_supported"))?;
+        can_shape.set(i64::from(snapshot.can_shape));
         let waiting = IntGauge::with_opts(opts("podnet_ports_waiting_for_tcx"))?;
         waiting.set(number(snapshot.waiting));
         let impaired = IntGauge::with_opts(opts("podnet_ports_impaired"))?;
         impaired.set(number(snapshot.impaired));
 
         let mut families = self.registry.gather();
-        let others: [&dyn Collector; 6] = [
+        let others: [&dyn Collector; 9] = [
+            &can_shape,
+            &shaped,
+            &backlog,
             &attachments,
             &addresses,
             &drops,

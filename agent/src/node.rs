@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cni_spec::{AttachmentKey, ContainerId};
 use datapath::Hook;
-use netdev::Netlink;
+use netdev::{Discipline, Netlink};
 use store::{Batch, Store, Table};
 use tokio::sync::watch;
 
@@ -42,6 +42,8 @@ pub struct Node {
     pub hook: Hook,
     /// The tables.
     pub tables: Reconciler,
+    /// How this kernel limits rates; none if it cannot.
+    pub shaping: Option<Discipline>,
     /// What is counted.
     pub metrics: Metrics,
     /// Where `DEL`s wait that came while no agent was there.
@@ -81,6 +83,8 @@ pub struct Parts {
     pub hook: Hook,
     /// See [`Node::tables`].
     pub tables: Reconciler,
+    /// See [`Node::shaping`].
+    pub shaping: Option<Discipline>,
     /// See [`Node::metrics`].
     pub metrics: Metrics,
     /// See [`Node::tombstones`].
@@ -99,6 +103,7 @@ impl Node {
             promotions: parts.promotions,
             hook: parts.hook,
             tables: parts.tables,
+            shaping: parts.shaping,
             metrics: parts.metrics,
             tombstones: parts.tombstones,
             requests: AtomicU64::new(0),

@@ -3,18 +3,23 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cni_spec::AttachmentKey;
 use datapath::Hook;
 use tokio::sync::Notify;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::ledger::digest;
 use crate::record::HostEnd;
 
 /// Host ends start with this; the kernel's names have at most 15 bytes.
 pub const HOST_PREFIX: &str = "pn";
+/// Near ends of shaper pairs start with this, where what a pod sends waits.
+pub const NEAR_PREFIX: &str = "ps";
+/// Far ends of shaper pairs start with this, where it is handed back.
+const FAR_PREFIX: &str = "pt";
 /// `ifalias` of a host end starts so, and goes on with the attachment.
 pub const ALIAS_PREFIX: &str = "podnet: ";
 
@@ -29,13 +34,35 @@ pub fn host_name(key: &AttachmentKey) -> String {
     format!("{HOST_PREFIX}{:012x}", digest >> 16)
 }
 
+/// The name of the near end of the shaper that belongs to this host end.
+pub fn near_name(host: &str) -> String {
+    sibling(host, NEAR_PREFIX)
+}
+
+/// The name of the far end of the shaper that belongs to this host end.
+pub fn far_name(host: &str) -> String {
+    sibling(host, FAR_PREFIX)
+}
+
+fn sibling(host: &str, prefix: &str) -> String {
+    format!("{prefix}{}", host.strip_prefix(HOST_PREFIX).unwrap_or(host))
+}
+
 /// Host ends that wait for their TCX link.
 #[derive(Debug)]
 pub struct Promotions {
-    waiting: Mutex<VecDeque<HostEnd>>,
+    /// In the order of their age.
+    waiting: Mutex<VecDeque<Waiting>>,
     busy: AtomicUsize,
     wake: Notify,
     hook: Hook,
+    age: Duration,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    host: HostEnd,
+    since: Instant,
 }
 
 /// Says that an attachment is being made or removed; nothing is promoted meanwhile.
@@ -52,14 +79,22 @@ impl Drop for Busy {
 }
 
 impl Promotions {
-    /// None waits.
-    pub fn new(hook: Hook) -> Arc<Self> {
+    /// None waits; those that come are promoted at this age.
+    ///
+    /// Removing an interface with a TCX link waits for an RCU grace period more than one with a
+    /// filter: pods that end soon are spared it.
+    pub fn new(hook: Hook, age: Duration) -> Arc<Self> {
         Arc::new(Self {
             waiting: Mutex::default(),
             busy: AtomicUsize::new(0),
             wake: Notify::new(),
             hook,
+            age,
         })
+    }
+
+    fn queue(&self) -> MutexGuard<'_, VecDeque<Waiting>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps promotion away while the value lives.
@@ -70,50 +105,56 @@ impl Promotions {
         }
     }
 
-    /// Promotes this host end at some quiet moment.
+    /// Promotes this host end when it is old enough, at some quiet moment. One that waits already
+    /// keeps its age.
     pub fn add(&self, host: HostEnd) {
-        self.waiting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push_back(host);
+        let mut queue = self.queue();
+        if queue.iter().any(|waiting| waiting.host == host) {
+            return;
+        }
+        queue.push_back(Waiting {
+            host,
+            since: Instant::now(),
+        });
+        drop(queue);
         self.wake.notify_one();
     }
 
     /// This host end is gone.
     pub fn forget(&self, ifindex: u32) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.retain(|host| host.ifindex != ifindex);
+        self.queue()
+            .retain(|waiting| waiting.host.ifindex != ifindex);
     }
 
     /// How many wait.
     pub fn waiting(&self) -> usize {
-        self.waiting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .len()
+        self.queue().len()
     }
 
     /// Promotes what waits, one at a time, whenever nothing else goes on. For ever.
     pub async fn work(self: Arc<Self>) {
         loop {
             // Every request starts the wait for a quiet moment anew.
-            while tokio::time::timeout(QUIET, self.wake.notified())
-                .await
-                .is_ok()
-            {}
+            while timeout(QUIET, self.wake.notified()).await.is_ok() {}
             while self.busy.load(Ordering::Relaxed) == 0 {
-                let next = self
-                    .waiting
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .pop_front();
-                let Some(host) = next else { break };
+                let Some(host) = self.next() else { break };
                 self.promote(host).await;
             }
-            if self.waiting() == 0 {
-                self.wake.notified().await;
+            let oldest = self.queue().front().map(|waiting| waiting.since);
+            match oldest {
+                Some(since) => {
+                    let _ = timeout_at(since + self.age, self.wake.notified()).await;
+                }
+                None => self.wake.notified().await,
             }
         }
+    }
+
+    /// The oldest, if it is old enough.
+    fn next(&self) -> Option<HostEnd> {
+        let mut queue = self.queue();
+        let waiting = queue.pop_front_if(|oldest| oldest.since.elapsed() >= self.age)?;
+        Some(waiting.host)
     }
 
     async fn promote(&self, host: HostEnd) {
@@ -155,7 +196,12 @@ mod tests {
         for name in &names {
             assert!(name.len() <= 15 && name.starts_with(HOST_PREFIX), "{name}");
         }
-        let unique: std::collections::BTreeSet<_> = names.iter().collect();
-        assert_eq!(unique.len(), names.len());
+        let shapers = names
+            .iter()
+            .flat_map(|name| [near_name(name), far_name(name)]);
+        let all: Vec<String> = names.iter().cloned().chain(shapers).collect();
+        assert!(all.iter().all(|name| name.len() == 14), "{all:?}");
+        let unique: std::collections::BTreeSet<_> = all.iter().collect();
+        assert_eq!(unique.len(), all.len());
     }
 }

@@ -9,6 +9,8 @@ use cni_spec::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::bandwidth::Limits;
+
 /// What a restart has to do about an attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
@@ -157,6 +159,34 @@ impl From<PodRef> for PodIdentity {
     }
 }
 
+/// Name of a PodNetworkAttachment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectRef {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl std::fmt::Display for ObjectRef {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// The veth pair that delays what the pod sends; both ends are in the node's namespace, and their
+/// names follow from that of the host end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shaper {
+    /// Index of the end with the queue.
+    pub near: u32,
+    /// Index of the end where packets are handed back.
+    pub far: u32,
+    /// The pod's packets go there. While it is being made and while it runs empty, they do not, and
+    /// the far end forwards what comes out.
+    pub used: bool,
+}
+
 /// An attachment: one record, all its leases in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -190,6 +220,21 @@ pub struct Attachment {
     pub nameservers: Vec<String>,
     /// Why it is as it is.
     pub decisions: Vec<Decision>,
+    /// The PodNetworkAttachment it was made by, whose rates it follows.
+    #[serde(default)]
+    pub object: Option<ObjectRef>,
+    /// Rates that the runtime asked for, which no object changes.
+    #[serde(default)]
+    pub asked: Limits,
+    /// Rates it shall have.
+    #[serde(default)]
+    pub limits: Limits,
+    /// Packets to the pod go through the queue of the host end, for somebody has put one there.
+    #[serde(default)]
+    pub queued: bool,
+    /// Where packets from the pod wait.
+    #[serde(default)]
+    pub shaper: Option<Shaper>,
 }
 
 impl Attachment {

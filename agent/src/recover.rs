@@ -14,7 +14,7 @@ use store::{Batch, Store, Table};
 use crate::error::AgentError;
 use crate::ledger::Ledger;
 use crate::node::Node;
-use crate::ports::{ALIAS_PREFIX, HOST_PREFIX};
+use crate::ports::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX, near_name};
 use crate::record::{Attachment, HostEnd, State};
 
 /// How often the audit runs.
@@ -106,7 +106,10 @@ impl Node {
         let mut survey = Survey::default();
         for link in self.netlink.list(filter).await? {
             let alias = link.alias.as_deref().unwrap_or_default();
-            if link.name.starts_with(HOST_PREFIX) && alias.starts_with(ALIAS_PREFIX) {
+            // The far end of a shaper goes with the near one.
+            let ours = [HOST_PREFIX, NEAR_PREFIX];
+            let ours = ours.iter().any(|prefix| link.name.starts_with(prefix));
+            if ours && alias.starts_with(ALIAS_PREFIX) {
                 survey.ours.insert(link.name.clone(), link.clone());
             }
             survey.all.insert(link.ifindex, link);
@@ -126,6 +129,9 @@ impl Node {
         for entry in self.ledger().entries() {
             let record = &entry.record;
             known.insert(record.host.name.clone());
+            if record.shaper.is_some() || record.limits.egress.is_some() {
+                known.insert(near_name(&record.host.name));
+            }
             if record.state != State::Added || is_dead(record, &survey) {
                 remove.push(record.key.clone());
             } else if !is_linked(record, &survey) {
@@ -147,6 +153,7 @@ impl Node {
                 .map(|entry| entry.record.clone())
                 .collect()
         };
+        let records = self.recover_limits(records).await;
         self.tables.everything(&records)?;
         for record in &records {
             // One port must not keep the others from being served; the audit comes back to it.
@@ -170,6 +177,21 @@ impl Node {
         }
         self.remove_strays(&survey, &known).await?;
         self.drop_stale_pins(pins).await
+    }
+
+    /// Queues and shapers as the records say, before the tables lead packets there. The records as
+    /// they are then.
+    async fn recover_limits(&self, mut records: Vec<Attachment>) -> Vec<Attachment> {
+        for record in &mut records {
+            // Nobody is let past a limit for this: without its shaper a limited port sends nothing.
+            if let Err(error) = self.limit(record, record.limits).await {
+                tracing::error!(attachment = %record.key, %error, "limits not restored yet");
+            }
+            if let Some(entry) = self.ledger().get(&record.key) {
+                record.clone_from(&entry.record);
+            }
+        }
+        records
     }
 
     /// Links that no record names are leftovers.
@@ -202,11 +224,17 @@ impl Node {
     /// Attaches the dispatcher where somebody took it away, and sees to it that the port gets its
     /// TCX link.
     async fn repair(&self, record: &Attachment, survey: &Survey) -> Result<(), AgentError> {
-        let host = &record.host;
-        if !is_linked(record, survey) {
-            return Ok(());
+        if is_linked(record, survey) {
+            self.mend_hook(record).await?;
         }
-        if !self.is_attached(host).await? {
+        Ok(())
+    }
+
+    /// True when the program was missing.
+    async fn mend_hook(&self, record: &Attachment) -> Result<bool, AgentError> {
+        let host = &record.host;
+        let missing = !self.is_attached(host).await?;
+        if missing {
             let (hook, name) = (self.hook.clone(), host.name.clone());
             tokio::task::spawn_blocking(move || {
                 if hook.attach(&name)? {
@@ -222,10 +250,9 @@ impl Node {
             tracing::info!(interface = %host.name, "program attached again");
         }
         if self.hook.kind(host.ifindex) == HookKind::Clsact {
-            self.promotions.forget(host.ifindex);
             self.promotions.add(host.clone());
         }
-        Ok(())
+        Ok(missing)
     }
 
     /// Looks for what went wrong behind our back: half-removed attachments, dead pods, detached
@@ -300,6 +327,12 @@ impl Node {
 
     async fn look_after(&self, record: &Attachment, survey: &Survey) -> Result<bool, AgentError> {
         self.repair(record, survey).await?;
+        self.limit(record, self.limits_now(record)).await?;
+        let now = self
+            .ledger()
+            .get(&record.key)
+            .map(|entry| entry.record.clone());
+        let record = now.as_ref().unwrap_or(record);
         let faults = self.host_faults(record).await?;
         if !faults.is_empty() {
             tracing::warn!(attachment = %record.key, ?faults, "port damaged");
@@ -326,13 +359,41 @@ impl Node {
                 LinkEvent::Removed { ifindex, name } if name.starts_with(HOST_PREFIX) => {
                     self.link_removed(ifindex);
                 }
-                LinkEvent::Removed { .. } | LinkEvent::Changed(_) => {}
+                LinkEvent::Removed { ifindex, name } if name.starts_with(NEAR_PREFIX) => {
+                    let node = Arc::clone(&self);
+                    tokio::spawn(async move { node.shaper_changed(ifindex).await });
+                }
+                LinkEvent::Unhooked { ifindex } => {
+                    let node = Arc::clone(&self);
+                    tokio::spawn(async move { node.hook_removed(ifindex).await });
+                }
+                LinkEvent::Removed { .. } | LinkEvent::Changed(_) | LinkEvent::Requeued { .. } => {}
                 LinkEvent::Overrun => {
                     if let Err(error) = self.audit().await {
                         tracing::warn!(%error, "audit incomplete");
                     }
                 }
             }
+        }
+    }
+
+    /// Somebody tidied qdiscs: without its filter the host end of a port hands packets to the node's
+    /// own stack, so this cannot wait for the audit.
+    async fn hook_removed(&self, ifindex: u32) {
+        let Some(key) = self.ledger().on_link(ifindex) else {
+            return;
+        };
+        let guard = self.lock(&key.container).await;
+        // A request that was under way may have removed it.
+        let record = self.ledger().get(&key).map(|entry| entry.record.clone());
+        let Some(record) = record.filter(|record| record.host.ifindex == ifindex) else {
+            drop(guard);
+            return self.shaper_changed(ifindex).await;
+        };
+        match self.mend_hook(&record).await {
+            Ok(true) => tracing::warn!(attachment = %key, "somebody had removed the program"),
+            Ok(false) => {}
+            Err(error) => tracing::error!(attachment = %key, %error, "program not attached again"),
         }
     }
 

@@ -3,10 +3,11 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent_common::drop::DropReason;
 use datapath::{Datapath, DatapathError, Events, Options, PinDir, Sample, bpffs};
-use netdev::{LinkMonitor, Netlink};
+use netdev::{Discipline, LinkMonitor, Netlink};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -14,6 +15,7 @@ use store::Store;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::bandwidth::FLOWS;
 use crate::cli::RunOptions;
 use crate::cni::{socket, tombstone};
 use crate::error::{AgentError, chain};
@@ -159,6 +161,9 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
     std::fs::create_dir_all(state_dir).map_err(file("create", state_dir))?;
     let database = state_dir.join(recover::DATABASE);
     let store = Store::open(&database).map_err(AgentError::from)?;
+    if store.was_repaired() {
+        tracing::warn!(database = %database.display(), "the records were damaged and have been mended; the newest may be missing, and what belongs to them on the node is removed");
+    }
     let world =
         World::read(&options.standalone).map_err(file("read --standalone", &options.standalone))?;
     world.complain();
@@ -180,14 +185,33 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         world: current,
         ledger,
         store,
-        promotions: Promotions::new(hook.clone()),
+        promotions: Promotions::new(hook.clone(), Duration::from_secs(options.tcx_after)),
         netlink,
         hook,
         tables: Reconciler::new(datapath),
+        shaping: shaping().await,
         metrics: Metrics::new()?,
         tombstones: tombstone::directory(&options.places.socket),
     });
     Ok((node, PinDir::new(bpffs), events))
+}
+
+/// How this kernel limits rates. One that cannot serves everything but rates.
+async fn shaping() -> Option<Discipline> {
+    let probed = tokio::task::spawn_blocking(|| netdev::shape_support(FLOWS)).await;
+    match probed {
+        Ok(Ok(Some(discipline))) => {
+            tracing::info!(mechanism = %discipline, "rates can be limited");
+            return Some(discipline);
+        }
+        Ok(Ok(None)) => tracing::warn!("no tbf in this kernel: an ADD with a rate will fail"),
+        Ok(Err(error)) => tracing::error!(
+            error = chain(&error),
+            "an ADD with a rate will fail: the kernel did not let us try one"
+        ),
+        Err(_) => tracing::error!("an ADD with a rate will fail: the attempt at one died"),
+    }
+    None
 }
 
 /// Everything that goes on beside requests; returns only when one of them cannot.
@@ -199,6 +223,7 @@ async fn background(node: &Arc<Node>, options: &RunOptions, links: &mut LinkMoni
         end = world::follow(options.standalone.clone(), Arc::clone(&node.world)) => {
             stopped("watching --standalone", reason(end.err().as_ref()))
         }
+        () = limits(node) => stopped("following rates", "it ended".into()),
         end = tombstone::follow(node) => {
             stopped("watching for DELs that waited", reason(end.err().as_ref()))
         }
@@ -208,6 +233,18 @@ async fn background(node: &Arc<Node>, options: &RunOptions, links: &mut LinkMoni
 
 fn reason<E: std::error::Error>(error: Option<&E>) -> String {
     error.map_or_else(|| "it ended".to_owned(), |error| chain(error))
+}
+
+/// Rates of attachments follow the manifests.
+async fn limits(node: &Arc<Node>) {
+    let mut changes = node.world.changes();
+    loop {
+        // At first too: the manifests may have changed while no agent was there.
+        node.follow_limits().await;
+        if changes.changed().await.is_err() {
+            return;
+        }
+    }
 }
 
 async fn audits(node: &Arc<Node>) {

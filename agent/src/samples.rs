@@ -3,6 +3,7 @@
 use api::{Mode, Network, NetworkId, Prefix, Subnet};
 use cni_spec::{AttachmentKey, ContainerId, IfName};
 
+use crate::bandwidth::Limits;
 use crate::ledger::{Ledger, Wanted};
 use crate::ports::host_name;
 use crate::record::{Attachment, HostEnd, Sandbox};
@@ -65,6 +66,9 @@ pub(crate) fn wanted(container: &str) -> Wanted {
         mac: None,
         default_gateway: false,
         nameservers: Vec::new(),
+        object: None,
+        asked: Limits::default(),
+        limits: Limits::default(),
         decisions: Vec::new(),
     }
 }

@@ -1,5 +1,6 @@
 //! What the agent shows of itself: tables as JSON.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use agent_common::addr::{GATEWAY_MAC, GATEWAY_V4, GATEWAY_V6};
@@ -8,19 +9,20 @@ use cni_spec::{ExplainRequest, GetWhat};
 use ipam::Pool;
 use serde_json::{Value, json};
 
+use crate::bandwidth::{Direction, mechanism};
 use crate::error::AgentError;
-use crate::metrics::Snapshot;
+use crate::metrics::{Shaped, Snapshot};
 use crate::node::Node;
-use crate::record::Attachment;
+use crate::record::{Attachment, Decision};
 
 /// One of the tables.
 ///
 /// # Errors
 /// When the kernel does not tell.
-pub fn get(node: &Node, what: GetWhat) -> Result<Value, AgentError> {
+pub async fn get(node: &Node, what: GetWhat) -> Result<Value, AgentError> {
     match what {
         GetWhat::Networks => Ok(networks(node)),
-        GetWhat::Attachments => attachments(node),
+        GetWhat::Attachments => attachments(node).await,
         GetWhat::Endpoints => Ok(endpoints(node)),
         GetWhat::Drops => drops(node),
     }
@@ -74,12 +76,15 @@ fn capacity(network: &api::Network) -> String {
         .to_string()
 }
 
-fn attachments(node: &Node) -> Result<Value, AgentError> {
+async fn attachments(node: &Node) -> Result<Value, AgentError> {
     let records: Vec<(Attachment, bool)> = node
         .ledger()
         .entries()
         .map(|entry| (entry.record.clone(), entry.live))
         .collect();
+    let queues = node
+        .queues(records.iter().map(|(record, _)| record))
+        .await?;
     records
         .iter()
         .map(|(record, live)| {
@@ -101,6 +106,8 @@ fn attachments(node: &Node) -> Result<Value, AgentError> {
                 "hostIfindex": record.host.ifindex,
                 "portID": record.port_id,
                 "hook": node.hook.kind(record.host.ifindex).label(),
+                "bandwidth": record.bandwidth(&queues),
+                "foreignQueue": record.queued,
                 "fromPod": count(traffic.from_pod),
                 "toPod": count(traffic.to_pod),
                 "flooded": count(traffic.flooded),
@@ -207,12 +214,8 @@ pub fn explain(node: &Node, request: &ExplainRequest) -> Result<Value, AgentErro
                     "a clsact filter; the kernel has no TCX, or no quiet moment came yet"
                 }
             };
-            decisions.push(crate::record::Decision::new("hook", kind.label(), because));
-            decisions.push(crate::record::Decision::new(
-                "delivery on this node",
-                "bpf_redirect_peer",
-                "nothing at the host end needs to see packets to the pod",
-            ));
+            decisions.push(Decision::new("hook", kind.label(), because));
+            decisions.extend(explain_limits(record));
             json!({
                 "container": record.key.container,
                 "ifname": record.key.ifname,
@@ -236,14 +239,62 @@ pub fn explain(node: &Node, request: &ExplainRequest) -> Result<Value, AgentErro
     Ok(Value::Array(rows))
 }
 
+/// Where each rate came from, and how packets to the pod travel.
+fn explain_limits(record: &Attachment) -> Vec<Decision> {
+    let mut decisions: Vec<Decision> = Direction::ALL
+        .into_iter()
+        .map(|direction| {
+            let about = match direction {
+                Direction::Ingress => "rate to the pod (ingress)",
+                Direction::Egress => "rate from the pod (egress)",
+            };
+            match record.limits.of(direction) {
+                Some(limit) => Decision::new(about, &limit, limit.source.key(direction)),
+                None => Decision::new(about, "no limit", "nobody sets one, or an object says 0"),
+            }
+        })
+        .collect();
+    let because = match (record.limits.ingress, record.queued) {
+        (Some(_), _) => Some("the host end limits the rate to the pod"),
+        (None, true) => Some("somebody put a queue at the host end"),
+        (None, false) => None,
+    };
+    decisions.push(match because {
+        Some(because) => Decision::new("delivery on this node", "bpf_redirect", because),
+        None => Decision::new(
+            "delivery on this node",
+            "bpf_redirect_peer",
+            "nothing at the host end needs to see packets to the pod",
+        ),
+    });
+    decisions
+}
+
 /// What `/metrics` reads.
 ///
 /// # Errors
 /// When the kernel does not tell.
-pub fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
+pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
+    let records: Vec<Attachment> = node
+        .ledger()
+        .entries()
+        .map(|entry| entry.record.clone())
+        .collect();
+    let queues = node.queues(&records).await?;
+    let mut shaped = BTreeMap::<_, Shaped>::new();
+    for record in &records {
+        for direction in Direction::ALL {
+            if let Some((_, ifindex)) = record.queue(direction) {
+                let key = (record.network.name.clone(), direction.label());
+                let of_network = shaped.entry(key).or_default();
+                of_network.attachments += 1;
+                of_network.backlog += queues.get(&ifindex).map_or(0, |state| state.backlog_bytes);
+            }
+        }
+    }
     let counted = node.tables.drops()?;
     let ledger = node.ledger();
-    let mut networks = std::collections::BTreeMap::new();
+    let mut networks = BTreeMap::new();
     for entry in ledger.entries() {
         networks.insert(entry.record.network.name.clone(), entry.record.network.id);
     }
@@ -267,6 +318,8 @@ pub fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
                 )
             })
             .collect(),
+        shaped,
+        can_shape: node.shaping.is_some(),
         waiting: node.promotions.waiting(),
         impaired: node.impaired.load(Ordering::Relaxed),
     })
@@ -276,16 +329,18 @@ pub fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
 ///
 /// # Errors
 /// When the kernel does not tell.
-pub fn state(node: &Node) -> Result<Value, AgentError> {
+pub async fn state(node: &Node) -> Result<Value, AgentError> {
+    let attachments = attachments(node).await?;
     Ok(json!({
         "node": node.name,
         "version": env!("CARGO_PKG_VERSION"),
         "ready": node.is_ready(),
         "portsWaitingForTcx": node.promotions.waiting(),
         "impairedPorts": node.impaired.load(Ordering::Relaxed),
+        "shaping": node.shaping.map(mechanism),
         "tables": node.tables.sizes()?,
         "networks": networks(node),
-        "attachments": attachments(node)?,
+        "attachments": attachments,
         "drops": drops(node)?,
     }))
 }

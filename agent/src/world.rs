@@ -7,7 +7,7 @@ use std::{fs, io};
 
 use api::{Attachment, Network, Resolved};
 use notify::{RecursiveMode, Watcher as _};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::error::AgentError;
 
@@ -101,6 +101,8 @@ impl World {
 #[derive(Debug, Default)]
 pub struct Current {
     world: RwLock<Arc<World>>,
+    /// How often it was replaced by another.
+    version: watch::Sender<u64>,
 }
 
 impl Current {
@@ -114,7 +116,16 @@ impl Current {
         let mut current = self.world.write().unwrap_or_else(PoisonError::into_inner);
         let changed = **current != world;
         *current = Arc::new(world);
+        drop(current);
+        if changed {
+            self.version.send_modify(|version| *version += 1);
+        }
         changed
+    }
+
+    /// Tells of each replacement by another world from now on.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
     }
 }
 

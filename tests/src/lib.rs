@@ -18,6 +18,7 @@
 pub mod cni;
 pub mod frame;
 pub mod host;
+pub mod limit;
 pub mod manifest;
 pub mod node;
 pub mod pod;

@@ -36,6 +36,15 @@ pub fn without_tcx(test: &str) -> bool {
     missing
 }
 
+/// True, and said, when the kernel cannot limit rates (sch_tbf).
+pub fn without_shaping(test: &str) -> bool {
+    let missing = crate::limit::discipline().is_none();
+    if missing {
+        skip(test, "needs sch_tbf");
+    }
+    missing
+}
+
 /// True, and said, when the caller is not root.
 pub fn without_root(test: &str) -> bool {
     let root = rustix::process::geteuid().is_root();

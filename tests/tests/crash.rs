@@ -3,22 +3,37 @@
 
 mod crash {
     use serde_json::{Value, json};
-    use tests::{Network, Node, Pod, Setup, traffic};
+    use tests::{Network, Node, Pod, Setup, limit, traffic, wait};
 
-    fn setup() -> Setup {
-        // Two addresses: one that leaks is missed at once.
-        let tiny = Network::l2("tiny", &["10.3.0.0/30"]);
-        Setup::default().network(&tiny)
+    /// Whether the attachment that is made or removed has limits.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum Rate {
+        Free,
+        Limited,
+    }
+    use Rate::{Free, Limited};
+
+    /// Two addresses: one that leaks is missed at once.
+    fn tiny() -> Network {
+        Network::l2("tiny", &["10.3.0.0/30"])
     }
 
-    fn conf(node: &Node) -> Value {
+    fn setup() -> Setup {
+        Setup::default().network(&tiny())
+    }
+
+    fn conf(node: &Node, rate: Rate) -> Value {
         let mut conf = node.conf("tiny");
         conf["runtimeConfig"] = json!({"mac": "02:00:00:00:00:2a"});
+        if rate == Limited {
+            conf["runtimeConfig"]["bandwidth"] =
+                json!({"ingressRate": 50_000_000, "egressRate": 40_000_000});
+        }
         conf
     }
 
     /// Record, kernel and leases say the same about the one attachment there may be.
-    fn assert_agreement(node: &Node, pod: &Pod<'_>) -> bool {
+    fn assert_agreement(node: &Node, pod: &Pod<'_>, rate: Rate) -> bool {
         let held = node.attachments();
         assert!(held.len() <= 1, "{held:?}");
         let linked = pod.links() == ["net1"];
@@ -32,8 +47,11 @@ mod crash {
             .links()
             .into_iter()
             .filter(|link| link.alias.as_deref().is_some_and(|a| a.contains("a/net1")))
+            .map(|link| link.name)
             .collect();
-        assert_eq!(used.len(), held.len(), "host ends: {used:?}");
+        // Its host end, and the two ends of its shaper.
+        let links = if rate == Limited { 3 } else { 1 };
+        assert_eq!(used.len(), links * held.len(), "{used:?}");
         linked
     }
 
@@ -41,7 +59,7 @@ mod crash {
     fn assert_all_free(node: &Node) {
         node.assert_empty();
         let (x, y) = (node.pod("x"), node.pod("y"));
-        let px = x.attach_conf(&conf(node), "net1");
+        let px = x.attach_conf(&conf(node, Free), "net1");
         let py = y.attach("tiny", "net1");
         traffic::assert_reaches(&px, &py);
         x.detach("tiny", "net1");
@@ -49,15 +67,15 @@ mod crash {
         node.assert_empty();
     }
 
-    fn crash_in_add(point: &str) {
+    fn crash_in_add(point: &str, rate: Rate) {
         let node = tests::node!(setup());
         let pod = node.pod("a");
         node.terminate();
         node.start_agent_to_crash_at(point);
-        let outcome = pod.add_conf(&conf(&node), "net1");
+        let outcome = pod.add_conf(&conf(&node, rate), "net1");
         node.wait_dead();
         node.start_agent();
-        let there = assert_agreement(&node, &pod);
+        let there = assert_agreement(&node, &pod, rate);
         if outcome.success {
             // The runtime has the result: it must be true.
             assert!(
@@ -70,46 +88,51 @@ mod crash {
             outcome.fails_with(11);
         }
         pod.detach("tiny", "net1");
-        assert!(!assert_agreement(&node, &pod));
+        assert!(!assert_agreement(&node, &pod, rate));
         assert_all_free(&node);
     }
 
     /// The runtime gives up after the crash and calls ADD again without a DEL between.
-    fn crash_in_add_then_add(point: &str) {
+    fn crash_in_add_then_add(point: &str, rate: Rate) {
         let node = tests::node!(setup());
         let pod = node.pod("a");
         node.terminate();
         node.start_agent_to_crash_at(point);
-        let first = pod.add_conf(&conf(&node), "net1");
+        let first = pod.add_conf(&conf(&node, rate), "net1");
         node.wait_dead();
         node.start_agent();
-        let second = pod.add_conf(&conf(&node), "net1").result();
+        let second = pod.add_conf(&conf(&node, rate), "net1").result();
         if first.success {
             assert_eq!(first.result(), second, "{point}");
         }
-        assert!(assert_agreement(&node, &pod));
+        assert!(assert_agreement(&node, &pod, rate));
         pod.check("tiny", "net1", &second).silent();
         pod.detach("tiny", "net1");
         assert_all_free(&node);
     }
 
-    fn crash_in_del(point: &str) {
+    fn crash_in_del(point: &str, rate: Rate) {
         let node = tests::node!(setup());
         let (pod, other) = (node.pod("a"), node.pod("b"));
         let port = other.attach("tiny", "net1");
-        pod.attach_conf(&conf(&node), "net1");
+        pod.attach_conf(&conf(&node, rate), "net1");
         node.terminate();
         node.start_agent_to_crash_at(point);
         // The agent goes away in the middle: a tombstone, and success.
         pod.del("tiny", "net1").silent();
         node.wait_dead();
         node.start_agent();
-        tests::wait::until_true("the DEL to be finished", || node.attachments().len() == 1);
+        wait::until_true("the DEL to be finished", || node.attachments().len() == 1);
         assert!(pod.links().is_empty(), "{point}");
         other.check("tiny", "net1", &port.result).silent();
         pod.del("tiny", "net1").silent();
         let next = node.pod("c");
-        next.attach_conf(&conf(&node), "net1");
+        next.attach_conf(&conf(&node, rate), "net1");
+        let shapers = node
+            .links()
+            .into_iter()
+            .filter(|link| link.name.starts_with("ps"));
+        assert_eq!(shapers.count(), usize::from(rate == Limited), "of the next");
         next.detach("tiny", "net1");
         other.detach("tiny", "net1");
         assert_all_free(&node);
@@ -124,7 +147,10 @@ mod crash {
                 if tests::skip::without_root(tests::test_name!()) {
                     return;
                 }
-                $run($point);
+                $run($point, Free);
+                if !tests::skip::without_shaping(tests::test_name!()) {
+                    $run($point, Limited);
+                }
             }
         )+};
     }
@@ -160,6 +186,68 @@ mod crash {
         del_dies_with_the_link_torn_down: crash_in_del("del.torn-down");
         /// The record is gone, nobody was told.
         del_dies_with_the_record_forgotten: crash_in_del("del.forgotten");
+    }
+
+    /// A rate that the manifests give to, or take from, an attachment while it is used.
+    fn crash_in_change(point: &str, from: &str, to: &str) {
+        let node = tests::node!(setup().file("tiny.yaml", &(tiny().yaml() + from)));
+        let (a, b) = (node.pod("a"), node.pod("b"));
+        let (pa, pb) = (a.attach("tiny", "net1"), b.attach("tiny", "net1"));
+        let limited = |rates: &str| {
+            let rows = node.get("attachments");
+            let limits = rows.iter().flat_map(|row| {
+                ["ingress", "egress"].map(|way| row["bandwidth"][way]["mechanism"].is_string())
+            });
+            limits.collect::<Vec<_>>() == [!rates.is_empty(); 4]
+        };
+        assert!(limited(from), "{point}: before");
+        node.terminate();
+        node.start_agent_to_crash_at(point);
+        node.write_manifest("tiny.yaml", &(tiny().yaml() + to));
+        node.wait_dead();
+        node.start_agent();
+        wait::until_true("the manifests to be followed", || limited(to));
+        traffic::assert_reaches(&pa, &pb);
+        for (pod, port) in [(&a, &pa), (&b, &pb)] {
+            pod.check("tiny", "net1", &port.result).silent();
+        }
+        let shapers = node
+            .links()
+            .into_iter()
+            .filter(|link| link.name.starts_with("ps"));
+        let expected = if to.is_empty() { 0 } else { 2 };
+        assert_eq!(shapers.count(), expected, "{point}");
+        for port in [&pa, &pb] {
+            let host = limit::Interfaces::of(&node, port).host;
+            let unlimited = limit::root(&node, &host) == netdev::RootQueue::Default;
+            assert_eq!(unlimited, to.is_empty(), "{point}");
+        }
+        a.detach("tiny", "net1");
+        b.detach("tiny", "net1");
+        assert_all_free(&node);
+    }
+
+    const SLOW: &str = "  ingressRate: 50000000\n  egressRate: 40000000\n";
+    const SLOWER: &str = "  ingressRate: 5000000\n  egressRate: 4000000\n";
+
+    /// Recorded, made, not yet used; recorded, empty, not yet removed.
+    #[test]
+    fn changing_limits_dies_half_way() {
+        if tests::skip::without_root(tests::test_name!())
+            || tests::skip::without_shaping(tests::test_name!())
+        {
+            return;
+        }
+        for (point, from, to) in [
+            ("limit.recorded", "", SLOW),
+            ("limit.queued", "", SLOW),
+            ("limit.recorded", SLOW, SLOWER),
+            ("limit.queued", SLOW, SLOWER),
+            ("limit.recorded", SLOW, ""),
+            ("limit.drained", SLOW, ""),
+        ] {
+            crash_in_change(point, from, to);
+        }
     }
 
     /// GC dies after the first of several.
@@ -201,12 +289,12 @@ mod crash {
                     });
                 }
                 let seen = node.links().len();
-                tests::wait::until_true("something to happen", || node.links().len() != seen);
+                wait::until_true("something to happen", || node.links().len() != seen);
                 node.kill_9();
                 node.start_agent();
             });
             // DELs of the time without an agent are carried out first.
-            tests::wait::until_true("the tombstones to be served", || {
+            wait::until_true("the tombstones to be served", || {
                 node.tombstones().is_empty()
             });
             let held = node.attachments();

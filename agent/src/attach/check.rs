@@ -97,6 +97,7 @@ impl Node {
         if !self.is_attached(&record.host).await? {
             faults.push(format!("the program of host interface {name} is detached"));
         }
+        faults.extend(self.limit_faults(record).await?);
         faults.extend(self.tables.faults(record)?);
         Ok(faults)
     }

@@ -18,7 +18,7 @@ pub const SPEC_CODES: &[Code] = &[
     ),
     (
         2,
-        "something was asked for that podnet does not do",
+        "something was asked for that podnet does not do, or a rate that this kernel cannot limit",
         "remove the key that the message names",
     ),
     (
@@ -147,7 +147,9 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
                 ErrorCode::INVALID_CONFIG
             }
         }
-        AgentError::Unsupported { .. } => ErrorCode::UNSUPPORTED_FIELD,
+        AgentError::Unsupported { .. } | AgentError::NoShaping { .. } => {
+            ErrorCode::UNSUPPORTED_FIELD
+        }
         AgentError::Address { source, .. } => ErrorCode(address_code(source)),
         AgentError::MacHeld { .. } => ErrorCode(103),
         AgentError::NoPort { .. } => ErrorCode(104),

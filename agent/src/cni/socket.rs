@@ -128,7 +128,7 @@ async fn converse(node: &Arc<Node>, stream: &mut UnixStream) -> Result<(), Inter
             heard.map(|_| ())
         }
         Ok(Request::Get(request)) => {
-            let reply = as_reply(views::get(node, request.what));
+            let reply = as_reply(views::get(node, request.what).await);
             deliver(stream, &reply, false).await.map(|_| ())
         }
         Ok(Request::Explain(request)) => {

@@ -11,7 +11,7 @@ use netdev::{Connection, LinkFilter};
 use super::{Failure, print};
 use crate::cli::{CleanupOptions, Places};
 use crate::cni::tombstone;
-use crate::ports::{ALIAS_PREFIX, HOST_PREFIX};
+use crate::ports::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX};
 use crate::recover;
 
 /// Removes links, pins, records and sockets; with `--dry-run` says which.
@@ -39,16 +39,19 @@ pub fn cleanup(options: &CleanupOptions) -> Result<(), Failure> {
     };
 
     let mut netlink = Connection::open()?;
-    let filter = LinkFilter {
-        kind: Some("veth".to_owned()),
-        name_prefix: Some(HOST_PREFIX.to_owned()),
-        alias_prefix: Some(ALIAS_PREFIX.to_owned()),
-    };
-    for link in netlink.list(&filter)? {
-        if !options.dry_run {
-            netlink.delete(link.ifindex)?;
+    // The far end of a shaper goes with the near one.
+    for prefix in [HOST_PREFIX, NEAR_PREFIX] {
+        let filter = LinkFilter {
+            kind: Some("veth".to_owned()),
+            name_prefix: Some(prefix.to_owned()),
+            alias_prefix: Some(ALIAS_PREFIX.to_owned()),
+        };
+        for link in netlink.list(&filter)? {
+            if !options.dry_run {
+                netlink.delete(link.ifindex)?;
+            }
+            say(format!("link {}", link.name))?;
         }
-        say(format!("link {}", link.name))?;
     }
     // Where there is no BPF file system there are no pins either.
     if let Ok(base) = bpffs::find(&places.bpffs) {

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use cni_spec::GetWhat;
 use serde_json::Value;
 
+use crate::bandwidth::Bits;
+
 /// Heading and JSON key of each column.
 type Columns = &'static [(&'static str, &'static str)];
 
@@ -27,6 +29,8 @@ const ATTACHMENTS: Columns = &[
     ("MAC", "mac"),
     ("HOST", "hostInterface"),
     ("HOOK", "hook"),
+    ("INGRESS", "bandwidth.ingress"),
+    ("EGRESS", "bandwidth.egress"),
     ("STATE", "state"),
     ("SENT", "fromPod.packets"),
     ("RECEIVED", "toPod.packets"),
@@ -115,7 +119,19 @@ fn cell(row: &Value, key: &str) -> String {
             })
             .collect::<Vec<_>>()
             .join(","),
+        Some(limit @ Value::Object(fields)) if fields.contains_key("rate") => rate(limit),
         Some(other) => other.to_string(),
+    }
+}
+
+/// A limit, as `100 Mbit/s (burst 100 kbit, tbf+htb)`.
+fn rate(limit: &Value) -> String {
+    let bits = |key: &str| limit.get(key).and_then(Value::as_u64).map(Bits);
+    let rate = bits("rate").unwrap_or(Bits(0));
+    let mechanism = limit.get("mechanism").and_then(Value::as_str);
+    match (bits("burst"), mechanism) {
+        (Some(burst), Some(mechanism)) => format!("{rate}/s (burst {burst}, {mechanism})"),
+        _ => format!("{rate}/s (NOT IN FORCE)"),
     }
 }
 
@@ -159,5 +175,19 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0].find("REASON"), lines[1].find("spoofed_mac"));
         assert!(lines[1].ends_with('-'), "{text}");
+    }
+
+    #[test]
+    fn a_limit_says_how_it_is_kept_or_that_it_is_not() {
+        let rows = json!([{"bandwidth": {
+            "ingress": {"rate": 100_000_000, "burst": 100_000, "mechanism": "tbf+htb"},
+            "egress": {"rate": 5000, "burst": null, "mechanism": null},
+        }}]);
+        let text = of(GetWhat::Attachments, &rows);
+        assert!(
+            text.contains("100 Mbit/s (burst 100 kbit, tbf+htb)"),
+            "{text}"
+        );
+        assert!(text.contains("5 kbit/s (NOT IN FORCE)"), "{text}");
     }
 }

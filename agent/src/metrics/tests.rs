@@ -6,12 +6,21 @@ fn rendered() -> String {
     let metrics = Metrics::new().unwrap();
     metrics.request("ADD", 0, Duration::from_millis(3));
     metrics.request("ADD", 100, Duration::from_millis(1));
+    metrics.queue_drops("blue", "ingress", 7, 4);
     let snapshot = Snapshot {
         networks: vec![("blue".to_owned(), 2, 4), ("red".to_owned(), 1, 0)],
         drops: vec![
             ("blue".to_owned(), "spoofed_mac", 3, 180),
             ("red".to_owned(), "spoofed_mac", 1, 60),
         ],
+        shaped: BTreeMap::from([(
+            ("blue".to_owned(), "ingress"),
+            Shaped {
+                attachments: 2,
+                backlog: 3028,
+            },
+        )]),
+        can_shape: true,
         waiting: 5,
         impaired: 1,
     };
@@ -73,6 +82,10 @@ fn values_are_those_of_the_moment() {
         r#"podnet_ipam_addresses{network="red"} 0"#,
         r#"podnet_drops_total{network="blue",reason="spoofed_mac"} 3"#,
         r#"podnet_drop_bytes_total{network="red",reason="spoofed_mac"} 60"#,
+        r#"podnet_shaped_attachments{direction="ingress",network="blue"} 2"#,
+        r#"podnet_shaper_backlog_bytes{direction="ingress",network="blue"} 3028"#,
+        r#"podnet_shaper_drops_total{direction="ingress",network="blue"} 4"#,
+        "podnet_shaping_supported 1",
         "podnet_ports_waiting_for_tcx 5",
         "podnet_ports_impaired 1",
     ] {
@@ -91,6 +104,29 @@ fn a_node_without_networks_exposes_what_it_has() {
         .unwrap();
     assert!(text.contains("podnet_ports_impaired 0"), "{text}");
     assert!(!text.contains("podnet_drops_total"), "{text}");
+}
+
+/// Queues are made anew and interfaces get the indexes of others; a counter must not fall.
+#[test]
+fn drops_of_queues_add_up_whatever_becomes_of_the_queues() {
+    let metrics = Metrics::new().unwrap();
+    let total = || {
+        let text = metrics.render(&Snapshot::default()).unwrap();
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("podnet_shaper_drops_total{"));
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok())
+            .unwrap_or(0)
+    };
+    let mut expected = 0;
+    for (dropped, more) in [(3, 3), (3, 0), (5, 2), (1, 1), (4, 3)] {
+        metrics.queue_drops("blue", "egress", 7, dropped);
+        expected += more;
+        assert_eq!(total(), expected, "{dropped}");
+    }
+    metrics.queue_is_gone(7);
+    metrics.queue_drops("blue", "egress", 7, 4);
+    assert_eq!(total(), expected + 4);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use agent_common::addr::{GATEWAY_MAC, GATEWAY_V4, GATEWAY_V6, Ip16};
-use agent_common::endpoint::{ENDPOINT_GATEWAY, Endpoint, EndpointKey, FdbKey};
+use agent_common::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_NO_PEER, Endpoint, EndpointKey, FdbKey};
 use agent_common::flood::{FLOOD_CHUNK, FloodKey, FloodPorts};
 use agent_common::port::{PORT_ANY_IP, PORT_L3, PORT_MORE_IPS, Port, PortAddressKey};
 use datapath::Entries;
@@ -11,14 +11,20 @@ use datapath::Entries;
 use super::mapped;
 use crate::record::Attachment;
 
+/// The shaper of a port that has to have one and has lost it: what is sent there is dropped, rather
+/// than sent without a limit.
+const NO_DEVICE: u32 = i32::MAX.unsigned_abs();
+
 /// The entries for these attachments, all of `network`.
 pub fn desired<'a>(network: u32, attachments: impl Iterator<Item = &'a Attachment>) -> Entries {
     let mut entries = Entries::default();
     let mut flooded = Vec::new();
     for attachment in attachments {
+        // The fast way into a pod goes past the queues of its link.
+        let through_queue = attachment.queued || attachment.limits.ingress.is_some();
         let endpoint = Endpoint {
             ifindex: attachment.host.ifindex,
-            flags: 0,
+            flags: if through_queue { ENDPOINT_NO_PEER } else { 0 },
             mac: attachment.mac,
             port_id: attachment.port_id,
         };
@@ -95,6 +101,15 @@ fn port(entries: &mut Entries, attachment: &Attachment) {
             }
         }
     }
+    if let Some(shaper) = attachment.shaper {
+        entries.ports.insert(shaper.far, port);
+    }
+    port.shaper = match attachment.shaper {
+        Some(shaper) if shaper.used => shaper.near,
+        Some(_) => 0,
+        None if attachment.limits.egress.is_some() => NO_DEVICE,
+        None => 0,
+    };
     entries.ports.insert(attachment.host.ifindex, port);
 }
 

@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::bandwidth::{Limit, Source};
 use crate::samples::{network, record};
 
 fn routes(record: &Attachment) -> Vec<String> {
@@ -156,20 +157,9 @@ fn a_network_without_subnets_gives_a_result_without_addresses() {
     assert_eq!(result.interfaces.len(), 2);
 }
 
-/// What this agent writes, the next one has to read: when this text changes, so must the format
-/// of the store, or the new field needs a default.
-#[test]
-fn a_record_is_written_as_it_always_was() {
-    let green = network("green", Mode::L3, &[("10.20.0.0/24", "10.20.0.1")]);
-    let mut record = record(&green, |wanted| {
-        wanted.pod = Some(PodIdentity {
-            namespace: "default".to_owned(),
-            name: "web".to_owned(),
-            uid: None,
-        });
-    });
-    record.decisions.truncate(1);
-    let written = json!({
+/// The record of [`web`] as an agent that knew no rates wrote it.
+fn first_version(record: &Attachment) -> serde_json::Value {
+    json!({
         "key": {"containerID": "c1", "ifname": "net1"},
         "state": "Adding",
         "cniNetwork": "conf",
@@ -194,12 +184,78 @@ fn a_record_is_written_as_it_always_was() {
             "value": "8388608",
             "because": "allocated, and kept for this name",
         }],
+    })
+}
+
+fn web() -> Attachment {
+    let green = network("green", Mode::L3, &[("10.20.0.0/24", "10.20.0.1")]);
+    let mut record = record(&green, |wanted| {
+        wanted.pod = Some(PodIdentity {
+            namespace: "default".to_owned(),
+            name: "web".to_owned(),
+            uid: None,
+        });
     });
+    record.decisions.truncate(1);
+    record
+}
+
+/// What this agent writes, the next one has to read: when this text changes, so must the format
+/// of the store, or the new field needs a default.
+#[test]
+fn a_record_is_written_as_it_always_was() {
+    let record = Attachment {
+        object: Some(ObjectRef {
+            namespace: "default".to_owned(),
+            name: "fast".to_owned(),
+        }),
+        asked: Limits {
+            ingress: Some(limit(5_000_000, Some(1), Source::Runtime)),
+            egress: None,
+        },
+        limits: Limits {
+            ingress: Some(limit(5_000_000, Some(1), Source::Runtime)),
+            egress: Some(limit(8000, None, Source::Attachment)),
+        },
+        queued: false,
+        shaper: Some(Shaper {
+            near: 8,
+            far: 9,
+            used: true,
+        }),
+        ..web()
+    };
+    let mut written = first_version(&record);
+    let ingress = json!({"rate": 5_000_000, "burst": 1, "source": "Runtime"});
+    written["object"] = json!({"namespace": "default", "name": "fast"});
+    written["asked"] = json!({"ingress": ingress, "egress": null});
+    written["limits"] = json!({
+        "ingress": ingress,
+        "egress": {"rate": 8000, "burst": null, "source": "Attachment"},
+    });
+    written["queued"] = false.into();
+    written["shaper"] = json!({"near": 8, "far": 9, "used": true});
     assert_eq!(serde_json::to_value(&record).unwrap(), written);
     assert_eq!(
         serde_json::from_value::<Attachment>(written).unwrap(),
         record
     );
+}
+
+#[test]
+fn a_record_from_before_there_were_rates_is_unlimited() {
+    let record = web();
+    let read: Attachment = serde_json::from_value(first_version(&record)).unwrap();
+    assert_eq!(read, record);
+    assert!(read.limits.is_unlimited() && read.shaper.is_none() && !read.queued);
+}
+
+fn limit(rate: u64, burst: Option<u64>, source: Source) -> Limit {
+    Limit {
+        rate,
+        burst,
+        source,
+    }
 }
 
 #[test]

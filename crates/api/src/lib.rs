@@ -57,6 +57,6 @@ pub use podnetwork::{
 };
 pub use resolve::{Attachment, NetworkStatus, Problem, ResolveError, Resolved, resolve};
 pub use validate::{
-    AttachmentRequest, Bandwidth, FieldError, FieldErrors, FieldProblem, IpRequest, MTU_MAX,
-    Network, NetworkId, Subnet, attachment_request, network,
+    AttachmentRequest, Bandwidth, FieldError, FieldErrors, FieldProblem, IpRequest, Limit, MTU_MAX,
+    Network, NetworkId, RATE_MAX, RATE_MIN, Subnet, attachment_request, network,
 };

@@ -76,16 +76,22 @@ pub struct PodNetworkParametersSpec {
     /// Default rate out of each pod, bit/s; 0 or absent means no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress_rate: Option<i64>,
+    /// Default burst into each pod, bits; chosen from the rate when 0 or absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ingress_burst: Option<i64>,
+    /// Default burst out of each pod, bits; chosen from the rate when 0 or absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub egress_burst: Option<i64>,
 }
 
 /// `spec` of `AttachmentParameters`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AttachmentParametersSpec {
-    /// Rate into the pod, bit/s; 0 or absent means no limit.
+    /// Rate into the pod, bit/s; 0 means no limit, absent the network's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress_rate: Option<i64>,
-    /// Rate out of the pod, bit/s; 0 or absent means no limit.
+    /// Rate out of the pod, bit/s; 0 means no limit, absent the network's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress_rate: Option<i64>,
     /// Burst into the pod, bits; chosen from the rate when 0 or absent.

@@ -24,7 +24,7 @@ use index::Index;
 pub struct Attachment {
     /// Name of the `PodNetwork`; whether it can be used is [`Resolved::network`]'s answer.
     pub network: String,
-    /// Everything the attachment's parameters ask for, the network's default rates included.
+    /// Everything the attachment's parameters ask for.
     pub request: AttachmentRequest,
 }
 

@@ -1,12 +1,14 @@
 //! From what was written to what it means. A value of these types needs no further checking.
 
 mod attachment;
+mod bandwidth;
 mod network;
 mod problem;
 #[cfg(test)]
 mod tests;
 
-pub use attachment::{AttachmentRequest, Bandwidth, IpRequest, attachment_request};
+pub use attachment::{AttachmentRequest, IpRequest, attachment_request};
+pub use bandwidth::{Bandwidth, Limit, RATE_MAX, RATE_MIN};
 pub use network::{MTU_MAX, Network, NetworkId, Subnet, network};
 pub use problem::{FieldError, FieldErrors, FieldProblem};
 
@@ -82,11 +84,4 @@ fn reserved_as(prefix: &IpNet, address: IpAddr) -> Option<&'static str> {
         IpNet::V6(_) if address == prefix.network() => Some("subnet-router anycast address"),
         _ => None,
     }
-}
-
-/// A rate or burst: 0 means no limit, as in the CNI bandwidth convention.
-fn limit(faults: &mut Faults, path: &str, value: Option<i64>) -> Option<u64> {
-    let value = value?;
-    let checked = u64::try_from(value).map_err(|_| FieldProblem::Negative { found: value });
-    faults.take(path, checked).filter(|&limit| limit != 0)
 }

@@ -246,6 +246,14 @@ pub enum SpecError {
         #[source]
         source: Box<SpecError>,
     },
+    /// A burst that limits nothing.
+    #[error("`{path}` limits nothing without a rate: set {rate} too, or remove it")]
+    BurstWithoutRate {
+        /// Where the burst stands.
+        path: String,
+        /// The key of the rate.
+        rate: &'static str,
+    },
     /// A key that must be there.
     #[error("`{path}` is missing")]
     FieldMissing {
@@ -379,6 +387,7 @@ impl SpecError {
             Self::NetworkName { .. }
             | Self::FieldType { .. }
             | Self::FieldValue { .. }
+            | Self::BurstWithoutRate { .. }
             | Self::FieldMissing { .. }
             | Self::NoNetwork
             | Self::TwoNetworks

@@ -44,7 +44,8 @@ mod version;
 pub use addr::{IpPrefix, IpRequest, MacAddr};
 pub use args::{CniArgs, PodRef};
 pub use config::runtime::{
-    Bandwidth, CAP_POD_ANNOTATIONS, IpRange, PortMapping, RuntimeConfig, RuntimeDns,
+    Bandwidth, CAP_POD_ANNOTATIONS, IpRange, PortMapping, RATE_MAX, RATE_MIN, RuntimeConfig,
+    RuntimeDns,
 };
 pub use config::{ConfHead, ConfigArgs, DEFAULT_SOCKET, GcList, Label, NetConf, NetworkRef};
 pub use error::{CniError, ErrorCode, SpecError};

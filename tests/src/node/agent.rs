@@ -55,6 +55,8 @@ impl Node {
             .args(&self.setup.args)
             .args(args)
             .env("NO_COLOR", "1")
+            // Ports as they are most of their lives; `Setup` can ask for another age.
+            .env("PODNET_TCX_AFTER", "0")
             .envs(self.setup.env.iter().cloned())
             .envs(env.iter().copied())
             .stdin(Stdio::null())

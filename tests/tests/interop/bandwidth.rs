@@ -1,14 +1,13 @@
-//! The reference `bandwidth` plugin behind podnet. It limits with queues of the kernel's stack,
-//! on a path that podnet's packets do not take, and for one direction wants the very hook that
-//! podnet's program is on. podnet does not promise that it limits: it promises that the pod stays
-//! guarded, and that a limit which needs podnet's hook is a clear error.
+//! The reference `bandwidth` plugin behind podnet. For what the pod receives it puts a queue at the
+//! host end, and podnet notices and sends packets through it. For what the pod sends it wants the
+//! very hook that podnet's program is on: that is a clear error, and podnet's own limits do it.
 
 use std::net::SocketAddr;
 
 use agent_common::drop::DropReason;
 use serde_json::{Value, json};
 use tests::frame::{ethernet, marker, udp4};
-use tests::{Node, Pod, Port, Watch, traffic, wait};
+use tests::{Node, Pod, Port, Watch, limit, traffic, wait};
 
 use super::libcni::{Libcni, Tools};
 
@@ -134,9 +133,9 @@ fn a_limit_for_what_the_pod_sends_is_a_clear_error_on_tcx() {
     scene.close();
 }
 
-/// A queue in front of the host end is in nobody's way.
+/// The plugin's queue at the host end limits, though it comes after podnet has answered.
 #[test]
-fn a_limit_for_what_the_pod_receives_leaves_the_pod_guarded() {
+fn a_limit_for_what_the_pod_receives_is_kept_and_the_pod_guarded() {
     let Some(tools) = Tools::find(tests::test_name!(), &["bandwidth"]) else {
         return;
     };
@@ -144,6 +143,13 @@ fn a_limit_for_what_the_pod_receives_leaves_the_pod_guarded() {
     let scene = Scene::set(&node, &tools);
     scene.chain(&to_pod());
     let port = scene.libcni.attach("blue", scene.pod(), "net1");
+    wait::until_true("the plugin's queue to be noticed", || {
+        let rows = node.get("attachments");
+        rows.iter()
+            .any(|row| row["container"] == "a" && row["foreignQueue"] == true)
+    });
+    let (from, to) = (scene.peer.v4().into(), port.v4().into());
+    limit::flood(&scene.peer, from, &port, to, 300_000).assert_limited(1_000_000);
     scene.assert_guarded(&port);
     scene
         .libcni

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use netdev::LinkChange;
-use tests::{Node, traffic, wait};
+use tests::{Node, Setup, traffic, wait};
 
 /// What must be the same before and after: everything but counters.
 fn view(node: &Node) -> BTreeMap<(String, String), Vec<String>> {
@@ -81,7 +81,7 @@ fn pods_of_before_and_after_a_restart_reach_each_other() {
 /// another network to the datapath.
 #[test]
 fn allocated_network_numbers_are_stable() {
-    let setup = tests::Setup::empty()
+    let setup = Setup::empty()
         .network(&tests::Network::l2("one", &["10.1.0.0/24"]))
         .network(&tests::Network::l2("two", &["10.1.0.0/24"]));
     let node = tests::node!(setup);
@@ -163,6 +163,33 @@ fn a_host_end_set_down_is_damage() {
         netlink.set_up(pa.host_ifindex()).expect("up");
     }
     traffic::assert_reaches(&pa, &pb);
+    a.detach("blue", "net1");
+    b.detach("blue", "net1");
+    node.assert_empty();
+}
+
+/// Somebody tidied the qdiscs of the node: a host end without its program hands what the pod sends
+/// to the node, so it is put back when the kernel tells, not when the audit comes round.
+#[test]
+fn a_filter_that_somebody_removed_is_put_back_at_once() {
+    let node = tests::node!(Setup::default().args(&["--tcx-after", "3600"]));
+    let (a, b) = (node.pod("a"), node.pod("b"));
+    let (pa, pb) = (a.attach("blue", "net1"), b.attach("blue", "net1"));
+    for port in [&pa, &pb] {
+        tests::host::remove_clsact(node.netns(), port.host_ifindex());
+    }
+    wait::until_true("both ports have their filter again", || {
+        let mut netlink = tests::host::connection(node.netns());
+        [&pa, &pb].iter().all(|port| {
+            let filters = netlink.ingress_filters(port.host_ifindex());
+            !filters.expect("filters").is_empty()
+        })
+    });
+    let log = node.log();
+    let told = log.matches("somebody had removed the program").count();
+    assert_eq!(told, 2, "it was the audit:\n{log}");
+    traffic::assert_reaches(&pa, &pb);
+    a.check("blue", "net1", &pa.result).silent();
     a.detach("blue", "net1");
     b.detach("blue", "net1");
     node.assert_empty();

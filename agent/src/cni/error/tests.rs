@@ -87,6 +87,14 @@ fn all() -> Vec<(AgentError, Command, u32)> {
             2,
         ),
         (
+            AgentError::NoShaping {
+                key: "k",
+                rate: 1000,
+            },
+            add,
+            2,
+        ),
+        (
             address(IpamError::Exhausted {
                 family: Family::V4,
                 subnets: vec![subnet],

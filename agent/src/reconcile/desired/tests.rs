@@ -5,8 +5,9 @@ use ipam::Request;
 use proptest::prelude::*;
 
 use super::*;
+use crate::bandwidth::{Limit, Source};
 use crate::ledger::{Ledger, Wanted};
-use crate::record::HostEnd;
+use crate::record::{HostEnd, Shaper};
 use crate::samples::{network, wanted};
 
 const NETWORK: u32 = 0x0080_0000;
@@ -207,6 +208,106 @@ fn a_newcomer_changes_the_last_chunk_only() {
         assert_eq!(after.flood.get(key), Some(ports));
     }
     assert_eq!(after.flood.len(), before.flood.len() + 1);
+}
+
+fn limit() -> Option<Limit> {
+    Some(Limit {
+        rate: 1000,
+        burst: None,
+        source: Source::Network,
+    })
+}
+
+fn blue_and_green() -> [api::Network; 2] {
+    let subnets = [("10.10.0.0/24", "10.10.0.1"), ("fd10::/64", "")];
+    [Mode::L2, Mode::L3].map(|mode| network("n", mode, &subnets))
+}
+
+/// `bpf_redirect_peer` goes past the queues of a link, whoever made them.
+#[test]
+fn packets_to_a_port_with_a_queue_go_through_it_and_others_go_the_fast_way() {
+    for network in blue_and_green() {
+        for foreign in [false, true] {
+            let mut all = attached(&network, &[|_| {}, |_| {}]);
+            if foreign {
+                all[0].queued = true;
+            } else {
+                all[0].limits.ingress = limit();
+            }
+            let entries = of(&all);
+            let endpoints = entries.fdb.values().chain(entries.endpoints.values());
+            let mut seen = 0;
+            for endpoint in endpoints.filter(|found| found.flags & ENDPOINT_GATEWAY == 0) {
+                let through = endpoint.flags & ENDPOINT_NO_PEER != 0;
+                assert_eq!(through, endpoint.ifindex == 10, "{endpoint:?}");
+                seen += 1;
+            }
+            assert!(seen >= 4, "both ports are found by something");
+        }
+    }
+}
+
+#[test]
+fn what_a_limited_port_sends_goes_to_its_shaper_and_is_the_ports_own_at_the_far_end() {
+    for network in blue_and_green() {
+        let mut all = attached(
+            &network,
+            &[
+                |wanted| {
+                    wanted.ips.0 = ["10.10.0.9", "10.10.0.5"]
+                        .map(|ip| Request::from(ip.parse::<IpAddr>().unwrap()))
+                        .to_vec();
+                },
+                |_| {},
+            ],
+        );
+        let free = of(&all);
+        all[0].limits.egress = limit();
+        all[0].shaper = Some(Shaper {
+            near: 50,
+            far: 51,
+            used: true,
+        });
+        let entries = of(&all);
+        let (own, far) = (entries.ports[&10], entries.ports[&51]);
+        assert_eq!((own.home, own.shaper), (10, 50));
+        // What comes out is not sent in again, and is broadcast to all but its sender.
+        assert_eq!(far, Port { shaper: 0, ..own });
+        assert_eq!(free.ports[&10], far);
+        assert_eq!(entries.ports[&11], free.ports[&11], "the neighbour's");
+        assert_eq!(entries.ports.len(), 3);
+        // Nothing else knows of the shaper.
+        let without_ports = |entries: Entries| Entries {
+            ports: std::collections::BTreeMap::new(),
+            ..entries
+        };
+        assert_eq!(without_ports(entries), without_ports(free));
+    }
+}
+
+/// While it is made and while it runs empty.
+#[test]
+fn the_far_end_of_a_shaper_forwards_before_it_is_used_and_after() {
+    let [blue, _] = blue_and_green();
+    let mut all = attached(&blue, &[|_| {}]);
+    all[0].shaper = Some(Shaper {
+        near: 50,
+        far: 51,
+        used: false,
+    });
+    let entries = of(&all);
+    assert_eq!(entries.ports[&10].shaper, 0);
+    assert_eq!(entries.ports[&51], entries.ports[&10]);
+}
+
+#[test]
+fn a_limited_port_that_has_lost_its_shaper_sends_nothing() {
+    let [blue, _] = blue_and_green();
+    let mut all = attached(&blue, &[|_| {}]);
+    all[0].limits.egress = limit();
+    let entries = of(&all);
+    assert_eq!(entries.ports[&10].shaper, NO_DEVICE);
+    assert_eq!(entries.ports.len(), 1);
 }
 
 proptest! {

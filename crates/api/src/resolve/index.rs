@@ -216,9 +216,8 @@ impl Index {
         }
         let definition = networks.get(&spec.pod_network_name);
         if let Some(network) = definition.and_then(|entry| entry.definition.as_ref()) {
-            request.bandwidth = request.bandwidth.or(network.bandwidth);
-            request
-                .bandwidth
+            let bandwidth = request.bandwidth.or(network.bandwidth);
+            bandwidth
                 .check_bursts()
                 .map_err(|errors| ResolveError::RequestInvalid {
                     references: spec.parameters_refs.clone(),
@@ -280,16 +279,16 @@ fn merge(
     more: &AttachmentRequest,
     reference: &ParametersRef,
 ) -> Result<(), ResolveError> {
-    let into = &mut request.bandwidth;
-    let from = &more.bandwidth;
     let clash = |field| ResolveError::ConflictingParameters {
         reference: reference.clone(),
         field,
     };
-    take_once(&mut into.ingress_rate, from.ingress_rate).ok_or_else(|| clash("ingressRate"))?;
-    take_once(&mut into.egress_rate, from.egress_rate).ok_or_else(|| clash("egressRate"))?;
-    take_once(&mut into.ingress_burst, from.ingress_burst).ok_or_else(|| clash("ingressBurst"))?;
-    take_once(&mut into.egress_burst, from.egress_burst).ok_or_else(|| clash("egressBurst"))?;
+    let (into, from) = (&mut request.bandwidth.ingress, more.bandwidth.ingress);
+    take_once(&mut into.rate, from.rate).ok_or_else(|| clash("ingressRate"))?;
+    take_once(&mut into.burst, from.burst).ok_or_else(|| clash("ingressBurst"))?;
+    let (into, from) = (&mut request.bandwidth.egress, more.bandwidth.egress);
+    take_once(&mut into.rate, from.rate).ok_or_else(|| clash("egressRate"))?;
+    take_once(&mut into.burst, from.burst).ok_or_else(|| clash("egressBurst"))?;
     take_once(&mut request.mac, more.mac).ok_or_else(|| clash("macRequest"))?;
     if !request.ips.is_empty() && !more.ips.is_empty() {
         return Err(clash("ipRequests"));

@@ -224,12 +224,12 @@ fn invalid_parameters_are_a_problem_even_unused() {
 }
 
 #[test]
-fn an_attachment_merges_its_parameters_and_the_defaults_of_the_network() {
+fn an_attachment_merges_its_parameters_and_leaves_the_defaults_to_the_network() {
     let all = resolved(&[(
         "a",
         &[
             ours("blue", "p"),
-            parameters("p", "{mode: L2, ingressRate: 5, egressRate: 6}"),
+            parameters("p", "{mode: L2, ingressRate: 5000, egressRate: 6000}"),
             attachment(
                 "ns",
                 "fast",
@@ -241,7 +241,7 @@ fn an_attachment_merges_its_parameters_and_the_defaults_of_the_network() {
                 "m",
                 "{macRequest: \"02:00:00:00:00:2a\", ipRequests: [10.0.0.4]}",
             ),
-            asks("ns", "r", "{egressRate: 9, ingressBurst: 3}"),
+            asks("ns", "r", "{egressRate: 9000, ingressBurst: 3}"),
         ],
     )]);
     let fast = all.attachment("ns", "fast").unwrap();
@@ -249,16 +249,14 @@ fn an_attachment_merges_its_parameters_and_the_defaults_of_the_network() {
     assert_eq!(fast.request.mac.unwrap().to_string(), "02:00:00:00:00:2a");
     assert_eq!(fast.request.ips[0].to_string(), "10.0.0.4");
     let bandwidth = fast.request.bandwidth;
-    assert_eq!(
-        (bandwidth.ingress_rate, bandwidth.ingress_burst),
-        (Some(5), Some(3))
-    );
-    assert_eq!(
-        (bandwidth.egress_rate, bandwidth.egress_burst),
-        (Some(9), None)
-    );
+    let pair = |limit: crate::Limit| (limit.rate, limit.burst);
+    assert_eq!(pair(bandwidth.ingress), (None, Some(3)));
+    assert_eq!(pair(bandwidth.egress), (Some(9000), None));
+    let merged = bandwidth.or(all.network("blue").unwrap().bandwidth);
+    assert_eq!(pair(merged.ingress), (Some(5000), Some(3)));
+    assert_eq!(pair(merged.egress), (Some(9000), None));
     let plain = all.attachment("ns", "plain").unwrap();
-    assert_eq!(plain.request.bandwidth.ingress_rate, Some(5));
+    assert_eq!(plain.request.bandwidth, crate::Bandwidth::default());
     assert_eq!(
         all.attachment("other", "plain").unwrap_err().reason(),
         "NotFound"
@@ -282,9 +280,9 @@ fn what_an_attachment_cannot_refer_to() {
                 parameters("p", "{mode: L2}"),
                 attachment("ns", "x", references),
                 asks("ns", "burst", "{egressBurst: 3}"),
-                asks("ns", "r", "{egressRate: 9}"),
-                asks("ns", "s", "{egressRate: 9}"),
-                asks("other", "o", "{egressRate: 9}"),
+                asks("ns", "r", "{egressRate: 9000}"),
+                asks("ns", "s", "{egressRate: 9000}"),
+                asks("other", "o", "{egressRate: 9000}"),
                 asks("ns", "bad", "{egressRate: -9}"),
             ],
         )]);

@@ -5,98 +5,24 @@ use std::{fmt, net::IpAddr};
 use ipnet::IpNet;
 use serde::Serialize;
 
-use super::{Faults, FieldErrors, FieldProblem, limit, network::unicast_address};
+use super::{
+    Bandwidth, Faults, FieldErrors, FieldProblem,
+    bandwidth::{EGRESS, INGRESS, limit},
+    network::unicast_address,
+};
 use crate::{mac::MacAddr, parameters::AttachmentParametersSpec};
 
 /// What one attachment asks for; nothing asked is the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AttachmentRequest {
-    /// Rates and bursts.
+    /// Its own rates and bursts; [`Bandwidth::or`] adds the network's defaults.
     pub bandwidth: Bandwidth,
     /// The MAC address the interface must have, unicast.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacAddr>,
     /// Addresses the interface must have, unicast, each once.
     pub ips: Vec<IpRequest>,
-}
-
-/// Limits of an attachment; absent means no limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Bandwidth {
-    /// Into the pod, bit/s, not 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ingress_rate: Option<u64>,
-    /// Out of the pod, bit/s, not 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub egress_rate: Option<u64>,
-    /// Into the pod, bits, not 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ingress_burst: Option<u64>,
-    /// Out of the pod, bits, not 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub egress_burst: Option<u64>,
-}
-
-impl Bandwidth {
-    /// True when something is limited.
-    #[must_use]
-    pub const fn is_limited(&self) -> bool {
-        self.ingress_rate.is_some() || self.egress_rate.is_some()
-    }
-
-    /// These limits, and where there is none that of `defaults`; a rate brings its own burst.
-    #[must_use]
-    pub fn or(self, defaults: Self) -> Self {
-        let pick = |rate: Option<u64>, burst: Option<u64>, default: (Option<u64>, Option<u64>)| {
-            if rate.is_some() {
-                (rate, burst)
-            } else {
-                (default.0, burst.or(default.1))
-            }
-        };
-        let (ingress_rate, ingress_burst) = pick(
-            self.ingress_rate,
-            self.ingress_burst,
-            (defaults.ingress_rate, defaults.ingress_burst),
-        );
-        let (egress_rate, egress_burst) = pick(
-            self.egress_rate,
-            self.egress_burst,
-            (defaults.egress_rate, defaults.egress_burst),
-        );
-        Self {
-            ingress_rate,
-            egress_rate,
-            ingress_burst,
-            egress_burst,
-        }
-    }
-
-    /// Every burst limits something.
-    pub(crate) fn check_bursts(&self) -> Result<(), FieldErrors> {
-        let mut faults = Faults::default();
-        for (path, burst, rate_name, rate) in [
-            (
-                "spec.ingressBurst",
-                self.ingress_burst,
-                "ingressRate",
-                self.ingress_rate,
-            ),
-            (
-                "spec.egressBurst",
-                self.egress_burst,
-                "egressRate",
-                self.egress_rate,
-            ),
-        ] {
-            if burst.is_some() && rate.is_none() {
-                faults.push(path, FieldProblem::BurstWithoutRate { rate: rate_name });
-            }
-        }
-        faults.finish(())
-    }
 }
 
 /// An address an attachment must have.
@@ -155,10 +81,8 @@ pub fn attachment_request(
 ) -> Result<AttachmentRequest, FieldErrors> {
     let mut faults = Faults::default();
     let bandwidth = Bandwidth {
-        ingress_rate: limit(&mut faults, "spec.ingressRate", spec.ingress_rate),
-        egress_rate: limit(&mut faults, "spec.egressRate", spec.egress_rate),
-        ingress_burst: limit(&mut faults, "spec.ingressBurst", spec.ingress_burst),
-        egress_burst: limit(&mut faults, "spec.egressBurst", spec.egress_burst),
+        ingress: limit(&mut faults, INGRESS, spec.ingress_rate, spec.ingress_burst),
+        egress: limit(&mut faults, EGRESS, spec.egress_rate, spec.egress_burst),
     };
     let mac = spec.mac_request.as_deref();
     let mac = mac.and_then(|text| faults.take("spec.macRequest", unicast_mac(text)));

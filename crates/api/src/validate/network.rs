@@ -9,8 +9,9 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::Serialize;
 
 use super::{
-    Bandwidth, Faults, FieldErrors, FieldProblem, first_usable, limit, parse_address, parse_prefix,
-    reserved_as,
+    Bandwidth, Faults, FieldErrors, FieldProblem,
+    bandwidth::{EGRESS, INGRESS, limit, note_idle_bursts},
+    first_usable, parse_address, parse_prefix, reserved_as,
 };
 use crate::parameters::{GatewaySpec, Mode, PodNetworkParametersSpec};
 
@@ -109,10 +110,10 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
         )
     });
     let bandwidth = Bandwidth {
-        ingress_rate: limit(&mut faults, "spec.ingressRate", spec.ingress_rate),
-        egress_rate: limit(&mut faults, "spec.egressRate", spec.egress_rate),
-        ..Bandwidth::default()
+        ingress: limit(&mut faults, INGRESS, spec.ingress_rate, spec.ingress_burst),
+        egress: limit(&mut faults, EGRESS, spec.egress_rate, spec.egress_burst),
     };
+    note_idle_bursts(&mut faults, &bandwidth);
     faults.finish(Network {
         name: name.to_owned(),
         mode: spec.mode,

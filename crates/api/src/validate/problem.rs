@@ -169,6 +169,15 @@ pub enum FieldProblem {
         /// The value as written.
         found: i64,
     },
+    /// A rate nobody can mean.
+    #[error(
+        "{found} bit/s is out of range; write 1000 (1 kbit/s) to 1000000000000000 (1 Pbit/s), or \
+         0 for no limit"
+    )]
+    RateRange {
+        /// The value as written.
+        found: i64,
+    },
     /// A burst that limits nothing.
     #[error("a burst without a rate limits nothing; set spec.{rate} too, or remove it")]
     BurstWithoutRate {

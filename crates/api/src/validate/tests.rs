@@ -11,6 +11,8 @@ fn l2(subnets: &[&str]) -> PodNetworkParametersSpec {
         network_id: None,
         ingress_rate: None,
         egress_rate: None,
+        ingress_burst: None,
+        egress_burst: None,
     }
 }
 
@@ -295,40 +297,107 @@ fn a_request_is_unicast_and_each_address_once() {
     }
 }
 
-/// MEAS-01: a rate of 0 means unlimited.
+/// MEAS-01: a rate of 0 means unlimited, which is not the same as saying nothing.
 #[test]
-fn a_rate_of_zero_is_no_limit() {
+fn a_rate_of_zero_is_no_limit_whatever_the_default() {
     let spec = AttachmentParametersSpec {
         ingress_rate: Some(0),
-        egress_rate: Some(8),
+        egress_rate: Some(8000),
         ..AttachmentParametersSpec::default()
     };
-    let bandwidth = attachment_request(&spec).unwrap().bandwidth;
-    assert_eq!(
-        (bandwidth.ingress_rate, bandwidth.egress_rate),
-        (None, Some(8))
-    );
-    assert!(bandwidth.is_limited());
+    let own = attachment_request(&spec).unwrap().bandwidth;
+    assert_eq!((own.ingress.rate, own.egress.rate), (Some(0), Some(8000)));
+    let default = limit(Some(5000), None);
+    assert_eq!(own.ingress.or(default).rate, Some(0));
+    assert_eq!(Limit::default().or(default), default);
+}
+
+fn limit(rate: Option<u64>, burst: Option<u64>) -> Limit {
+    Limit { rate, burst }
 }
 
 #[test]
-fn own_limits_come_before_the_defaults() {
+fn own_limits_come_before_the_defaults_direction_by_direction() {
     let own = Bandwidth {
-        ingress_rate: Some(1),
-        egress_burst: Some(9),
-        ..Bandwidth::default()
+        ingress: limit(Some(1000), None),
+        egress: limit(None, Some(9)),
     };
     let defaults = Bandwidth {
-        ingress_rate: Some(5),
-        egress_rate: Some(6),
-        ..Bandwidth::default()
+        ingress: limit(Some(5000), Some(3)),
+        egress: limit(Some(6000), None),
     };
     let merged = own.or(defaults);
-    assert_eq!(merged.ingress_rate, Some(1));
-    assert_eq!(
-        (merged.egress_rate, merged.egress_burst),
-        (Some(6), Some(9))
-    );
+    // A rate brings its own burst, or none.
+    assert_eq!(merged.ingress, limit(Some(1000), None));
+    assert_eq!(merged.egress, limit(Some(6000), Some(9)));
     assert_eq!(merged.check_bursts(), Ok(()));
     assert!(own.check_bursts().is_err());
+    let unlimited = Bandwidth {
+        egress: limit(Some(0), Some(9)),
+        ..Bandwidth::default()
+    };
+    assert!(unlimited.or(defaults).check_bursts().is_err());
+}
+
+/// The same values in both kinds of parameters.
+#[test]
+fn rates_are_those_that_kubernetes_allows() {
+    let largest = i64::try_from(RATE_MAX).unwrap();
+    for (rate, burst, wrong) in [
+        (Some(0), None, None),
+        (Some(1000), None, None),
+        (Some(1000), Some(0), None),
+        (Some(1000), Some(1), None),
+        (Some(largest), Some(i64::MAX), None),
+        (
+            Some(1),
+            None,
+            Some("spec.egressRate: 1 bit/s is out of range"),
+        ),
+        (Some(999), Some(5), Some("spec.egressRate: 999 bit/s")),
+        (Some(largest + 1), None, Some("spec.egressRate")),
+        (Some(i64::MAX), None, Some("spec.egressRate")),
+        (Some(-1), None, Some("spec.egressRate: -1 is negative")),
+        (
+            Some(1000),
+            Some(-1),
+            Some("spec.egressBurst: -1 is negative"),
+        ),
+    ] {
+        let of_network = network(
+            "blue",
+            &PodNetworkParametersSpec {
+                egress_rate: rate,
+                egress_burst: burst,
+                ..l2(&[])
+            },
+        );
+        let of_attachment = attachment_request(&AttachmentParametersSpec {
+            egress_rate: rate,
+            egress_burst: burst,
+            ..AttachmentParametersSpec::default()
+        });
+        for refused in [of_network.err(), of_attachment.err()] {
+            match (wrong, refused) {
+                (None, None) => {}
+                (Some(wrong), Some(errors)) => {
+                    assert_eq!(errors.0.len(), 1, "{errors}");
+                    assert!(errors.to_string().starts_with(wrong), "{errors}");
+                }
+                (_, refused) => panic!("{rate:?} {burst:?}: {refused:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_default_burst_needs_a_default_rate() {
+    for rate in [None, Some(0)] {
+        let spec = PodNetworkParametersSpec {
+            ingress_rate: rate,
+            ingress_burst: Some(8000),
+            ..l2(&[])
+        };
+        assert!(refusal(&spec).starts_with("spec.ingressBurst: a burst without a rate"));
+    }
 }

@@ -12,6 +12,11 @@ use crate::fields::{Fields, parse_at, refused};
 /// The capability that carries all annotations of the pod (containerd, CRI-O; CNI-CAP-04).
 pub const CAP_POD_ANNOTATIONS: &str = "io.kubernetes.cri.pod-annotations";
 
+/// The smallest rate, bit/s; Kubernetes refuses smaller ones in its annotations too.
+pub const RATE_MIN: u64 = 1_000;
+/// The largest rate, bit/s; Kubernetes' as well.
+pub const RATE_MAX: u64 = 1_000_000_000_000_000;
+
 /// Capability arguments, matched without regard to case (CNI-CAP-03). Keys we do not know are
 /// ignored; keys we know and do not serve are kept, so that whoever serves can refuse them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,7 +44,8 @@ pub struct RuntimeConfig {
 }
 
 /// `bandwidth`: rates in bit/s, bursts in bits, from the container's seat: ingress is what it
-/// receives. 0 means unlimited and is `None` here (MEAS-01).
+/// receives. 0 means unlimited and is `None` here: runtimes written in Go send it for what nobody
+/// has asked for (MEAS-01). There is no burst without a rate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bandwidth {
     /// `ingressRate`, bit/s.
@@ -53,7 +59,7 @@ pub struct Bandwidth {
 }
 
 impl Bandwidth {
-    /// Whether any direction is limited; a burst without a rate limits nothing.
+    /// Whether any direction is limited.
     #[must_use]
     pub fn is_limited(&self) -> bool {
         self.ingress_rate.is_some() || self.egress_rate.is_some()
@@ -154,21 +160,42 @@ pub(crate) fn usable_mac(path: &str, text: &str) -> Result<MacAddr, SpecError> {
 }
 
 fn bandwidth(fields: &Fields<'_>) -> Result<Bandwidth, SpecError> {
-    let limit = |key, expected| {
-        Ok::<_, SpecError>(
-            fields
-                .number::<u64>(key, expected)?
-                .and_then(NonZeroU64::new),
-        )
-    };
-    let rate = "a whole number of bits per second, 0 for unlimited";
-    let burst = "a whole number of bits, 0 for unlimited";
+    let (ingress_rate, ingress_burst) = limit(fields, "ingressRate", "ingressBurst")?;
+    let (egress_rate, egress_burst) = limit(fields, "egressRate", "egressBurst")?;
     Ok(Bandwidth {
-        ingress_rate: limit("ingressRate", rate)?,
-        ingress_burst: limit("ingressBurst", burst)?,
-        egress_rate: limit("egressRate", rate)?,
-        egress_burst: limit("egressBurst", burst)?,
+        ingress_rate,
+        ingress_burst,
+        egress_rate,
+        egress_burst,
     })
+}
+
+/// Rate and burst of one direction.
+fn limit(
+    fields: &Fields<'_>,
+    rate_key: &'static str,
+    burst_key: &'static str,
+) -> Result<(Option<NonZeroU64>, Option<NonZeroU64>), SpecError> {
+    let expected = "0 for unlimited, or 1000 (1 kbit/s) to 1000000000000000 (1 Pbit/s), in whole \
+                    bits per second";
+    let rate = fields.number::<u64>(rate_key, expected)?;
+    let in_range = rate.is_none_or(|rate| matches!(rate, 0 | RATE_MIN..=RATE_MAX));
+    if let (false, Some(found)) = (in_range, fields.get(rate_key)) {
+        return Err(refused(&fields.path(rate_key), expected, found));
+    }
+    let expected = "a whole number of bits, 0 to have it chosen";
+    let burst = fields.number::<u64>(burst_key, expected)?;
+    let (rate, burst) = (
+        rate.and_then(NonZeroU64::new),
+        burst.and_then(NonZeroU64::new),
+    );
+    if burst.is_some() && rate.is_none() {
+        return Err(SpecError::BurstWithoutRate {
+            path: fields.path(burst_key),
+            rate: rate_key,
+        });
+    }
+    Ok((rate, burst))
 }
 
 fn port_mapping(fields: &Fields<'_>) -> Result<PortMapping, SpecError> {

@@ -1,7 +1,7 @@
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::config::runtime::Bandwidth;
+use crate::config::runtime::{Bandwidth, RATE_MAX, RATE_MIN};
 use crate::error::ErrorCode;
 
 const COMMANDS: [Command; 5] = [
@@ -167,9 +167,9 @@ fn socket_is_an_absolute_path_that_fits_a_socket_address() {
 #[test]
 fn keys_match_in_any_case_as_go_does_cni_cap_03() {
     let spellings = [
-        json!({"bandwidth": {"ingressRate": 8, "ingressBurst": 9, "egressRate": 10, "egressBurst": 11}}),
-        json!({"bandWidth": {"IngressRate": 8, "IngressBurst": 9, "EgressRate": 10, "EgressBurst": 11}}),
-        json!({"BANDWIDTH": {"INGRESSRATE": 8, "ingressburst": 9, "EGRESSrate": 10, "egressburst": 11}}),
+        json!({"bandwidth": {"ingressRate": 8000, "ingressBurst": 9, "egressRate": 10000, "egressBurst": 11}}),
+        json!({"bandWidth": {"IngressRate": 8000, "IngressBurst": 9, "EgressRate": 10000, "EgressBurst": 11}}),
+        json!({"BANDWIDTH": {"INGRESSRATE": 8000, "ingressburst": 9, "EGRESSrate": 10000, "egressburst": 11}}),
     ];
     for runtime in spellings {
         for key in ["runtimeConfig", "RuntimeConfig", "runtimeconfig"] {
@@ -181,7 +181,7 @@ fn keys_match_in_any_case_as_go_does_cni_cap_03() {
                 limits.egress_rate,
                 limits.egress_burst,
             ];
-            assert_eq!(numbers.map(|n| n.unwrap().get()), [8, 9, 10, 11]);
+            assert_eq!(numbers.map(|n| n.unwrap().get()), [8000, 9, 10000, 11]);
         }
     }
 }
@@ -224,15 +224,21 @@ fn all_zero_bandwidth_is_no_limit_and_the_largest_burst_fits_cni_cap_06() {
     let zero = json!({"bandwidth": {"ingressRate": 0, "egressRate": 0}});
     assert_eq!(blue(&zero).unwrap().bandwidth, None);
     assert_eq!(blue(&json!({"bandwidth": {}})).unwrap().bandwidth, None);
-    let burst = u64::from(u32::MAX) * 8 - 1;
-    let limits = blue(&json!({"bandwidth": {"egressBurst": burst}}))
-        .unwrap()
-        .bandwidth
-        .unwrap();
-    assert_eq!(limits.egress_burst.unwrap().get(), burst);
-    assert!(!limits.is_limited());
+    for burst in [1, u64::from(u32::MAX), u64::from(u32::MAX) * 8, u64::MAX] {
+        let limits = blue(&json!({"bandwidth": {"egressRate": RATE_MAX, "egressBurst": burst}}));
+        let limits = limits.unwrap().bandwidth.unwrap();
+        assert_eq!(limits.egress_burst.unwrap().get(), burst);
+        assert!(limits.is_limited());
+    }
     assert_eq!(Bandwidth::default().ingress_rate, None);
-    for bad in [json!(-1), json!(1.5), json!("1M"), json!(true)] {
+}
+
+#[test]
+fn a_rate_that_cannot_be_meant_is_refused_by_its_key() {
+    assert!(blue(&json!({"bandwidth": {"ingressRate": RATE_MIN}})).is_ok());
+    let out_of_range = [1, RATE_MIN - 1, RATE_MAX + 1, u64::MAX].map(|rate| json!(rate));
+    let no_numbers = [json!(-1), json!(1.5), json!("1M"), json!(true)];
+    for bad in out_of_range.into_iter().chain(no_numbers) {
         let error = blue(&json!({"bandwidth": {"ingressRate": bad}})).unwrap_err();
         assert!(
             error
@@ -240,6 +246,23 @@ fn all_zero_bandwidth_is_no_limit_and_the_largest_burst_fits_cni_cap_06() {
                 .contains("runtimeConfig.bandwidth.ingressRate"),
             "{error}"
         );
+        assert_eq!(error.code(), ErrorCode::INVALID_CONFIG);
+    }
+}
+
+#[test]
+fn a_burst_without_a_rate_is_refused_by_its_key() {
+    for limits in [
+        json!({"egressBurst": 8}),
+        json!({"egressRate": 0, "egressBurst": 8, "ingressRate": 8000}),
+    ] {
+        let error = blue(&json!({"bandwidth": limits})).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "`runtimeConfig.bandwidth.egressBurst` limits nothing without a rate: set egressRate \
+             too, or remove it"
+        );
+        assert_eq!(error.code(), ErrorCode::INVALID_CONFIG);
     }
 }
 

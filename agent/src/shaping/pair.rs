@@ -1,0 +1,88 @@
+//! The veth pair that delays what a pod sends.
+
+use datapath::{DatapathError, Hook};
+use netdev::{AddrGenMode, Connection, Discipline, LinkChange, Shape, Sysctl, VethSpec};
+
+use crate::bandwidth::Limit;
+use crate::ports::{ALIAS_PREFIX, far_name, near_name};
+use crate::record::{Attachment, Shaper};
+
+/// A shaper pair as it shall be. Packets go in at the near end, wait in its queue, and come out at
+/// the far end, where the dispatcher decides about them anew.
+#[derive(Debug, Clone)]
+pub struct Pair {
+    near: String,
+    far: String,
+    alias: String,
+    mtu: u16,
+    /// How fast, and how much waits.
+    pub(super) shape: Shape,
+    /// How it waits.
+    pub(super) discipline: Discipline,
+}
+
+impl Pair {
+    /// The pair of an attachment with this limit.
+    pub fn of(record: &Attachment, limit: Limit, discipline: Discipline) -> Self {
+        Self {
+            near: near_name(&record.host.name),
+            far: far_name(&record.host.name),
+            alias: format!("{ALIAS_PREFIX}{}", record.key),
+            mtu: record.network.mtu,
+            shape: limit.shape(record.network.mtu),
+            discipline,
+        }
+    }
+
+    /// Makes the pair in the connection's namespace, which is the calling thread's; one that is there
+    /// is replaced.
+    ///
+    /// # Errors
+    /// When the kernel refuses a link or a queue; inside, when it refuses the program. What was made
+    /// by then is found by its name.
+    pub fn make(
+        &self,
+        connection: &mut Connection,
+        hook: &Hook,
+    ) -> Result<Result<Shaper, DatapathError>, netdev::Error> {
+        connection.delete_by_name(&self.near)?;
+        let mut spec = VethSpec::new(&self.near, &self.far);
+        spec.mtu = u32::from(self.mtu);
+        spec.alias = Some(self.alias.clone());
+        spec.queues = Some(1);
+        let pair = connection.create_veth(&spec)?;
+        if let Err(error) = hook.attach(&self.far) {
+            return Ok(Err(error));
+        }
+        // Before it is up: a queue is then made without waiting for those who use the device.
+        connection.shape(pair.host_ifindex, &self.shape, self.discipline)?;
+        for name in [&self.near, &self.far] {
+            silence(name)?;
+        }
+        let far = LinkChange {
+            alias: Some(self.alias.clone()),
+            addr_gen_mode: Some(AddrGenMode::None),
+            up: Some(true),
+            ..LinkChange::default()
+        };
+        connection.reconfigure(pair.peer_ifindex, &far)?;
+        connection.set_up(pair.host_ifindex)?;
+        Ok(Ok(Shaper {
+            near: pair.host_ifindex,
+            far: pair.peer_ifindex,
+            used: true,
+        }))
+    }
+}
+
+/// Keeps the node's own stack from speaking IPv6 on a link, group membership reports for one.
+///
+/// # Errors
+/// When the setting cannot be written.
+pub fn silence(link: &str) -> Result<(), netdev::Error> {
+    match netdev::sysctl::write(link, &[Sysctl::v6("disable_ipv6", "1")]) {
+        // A node without IPv6 has nothing to say.
+        Err(error) if error.is_gone() => Ok(()),
+        other => other,
+    }
+}

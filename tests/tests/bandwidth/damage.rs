@@ -1,0 +1,184 @@
+//! What somebody did to the queues is found, said and mended; queues of others are respected.
+
+use netdev::{LinkChange, RootQueue};
+use serde_json::{Value, json};
+use tests::limit::{self, Interfaces};
+use tests::{Node, Pod, Port, traffic, wait};
+
+use crate::limiting_node;
+
+const RATE: u64 = 10_000_000;
+
+fn attach(node: &Node, pod: &Pod<'_>) -> Port {
+    let both = json!({"ingressRate": RATE, "egressRate": RATE});
+    pod.attach_conf(&limit::conf(node, "blue", &both), "net1")
+}
+
+/// `GC` without a list has the audit done (CNI-GC-01).
+fn audit(node: &Node) {
+    node.cni("GC").conf(&node.conf("blue")).run().silent();
+}
+
+/// Removed and changed queues are damage to CHECK (CNI-CHK-02), and the audit mends them.
+#[test]
+fn a_limit_that_somebody_removed_or_changed_is_damage_and_is_mended() {
+    let node = limiting_node!();
+    let (a, b) = (node.pod("a"), node.pod("b"));
+    let (pa, pb) = (attach(&node, &a), b.attach("blue", "net1"));
+    let names = Interfaces::of(&node, &pa);
+    for name in [&names.host, &names.near] {
+        let ifindex = limit::ifindex(&node, name).expect("it is there");
+        let intact = limit::limit(&node, name);
+        let mut netlink = tests::host::connection(node.netns());
+        let faster = netdev::Shape::new(1_000_000_000, None, 1500);
+        for harm in ["removed", "changed", "replaced"] {
+            let discipline = limit::discipline().expect("asked before");
+            match harm {
+                "changed" => netlink
+                    .shape(ifindex, &faster, discipline)
+                    .expect("changed"),
+                _ => limit::remove_queue(node.netns(), ifindex),
+            }
+            let checked = a.check("blue", "net1", &pa.result);
+            checked.fails_with(150).names(&[name, "limit"]);
+            if harm == "replaced" {
+                limit::add_foreign_queue(node.netns(), ifindex);
+                let checked = a.check("blue", "net1", &pa.result);
+                checked.fails_with(150).names(&[name, "pfifo"]);
+                // It is not ours to remove, so the audit can but say so.
+                assert!(!node.cni("GC").conf(&node.conf("blue")).run().success);
+                limit::remove_queue(node.netns(), ifindex);
+            }
+            audit(&node);
+            let mended = limit::limit(&node, name);
+            assert_eq!(mended.shape, intact.shape, "{harm}");
+            assert_eq!(mended.discipline, intact.discipline, "{harm}");
+            a.check("blue", "net1", &pa.result).silent();
+        }
+    }
+    traffic::assert_reaches(&pa, &pb);
+    a.detach("blue", "net1");
+    b.detach("blue", "net1");
+    node.assert_empty();
+}
+
+/// A shaper that is taken away is made anew when the kernel tells; meanwhile the pod sends nothing,
+/// rather than without a limit.
+#[test]
+fn a_shaper_that_somebody_deleted_is_made_anew() {
+    let node = limiting_node!();
+    let (a, b) = (node.pod("a"), node.pod("b"));
+    let (pa, pb) = (attach(&node, &a), b.attach("blue", "net1"));
+    let names = Interfaces::of(&node, &pa);
+    for name in [&names.near, &names.far] {
+        let before = limit::ifindex(&node, &names.near);
+        let ifindex = limit::ifindex(&node, name).expect("it is there");
+        let mut netlink = tests::host::connection(node.netns());
+        assert!(netlink.delete(ifindex).expect("links can be removed"));
+        wait::until_true("another shaper", || {
+            let now = limit::ifindex(&node, &names.near);
+            now.is_some() && now != before && a.check("blue", "net1", &pa.result).success
+        });
+        limit::flood(&pa, pa.v4().into(), &pb, pb.v4().into(), 100_000).assert_limited(RATE);
+    }
+    a.detach("blue", "net1");
+    b.detach("blue", "net1");
+    node.assert_empty();
+}
+
+/// The ends of a shaper set down, and the program at its far end, without which packets would go to
+/// the node.
+#[test]
+fn a_shaper_that_somebody_broke_is_mended() {
+    let node = limiting_node!();
+    let (a, b) = (node.pod("a"), node.pod("b"));
+    let (pa, pb) = (attach(&node, &a), b.attach("blue", "net1"));
+    let names = Interfaces::of(&node, &pa);
+    let mut netlink = tests::host::connection(node.netns());
+    for name in [&names.near, &names.far] {
+        let ifindex = limit::ifindex(&node, name).expect("it is there");
+        let down = LinkChange::updown(false);
+        netlink.reconfigure(ifindex, &down).expect("down");
+        let checked = a.check("blue", "net1", &pa.result);
+        checked.fails_with(150).names(&[name, "down"]);
+        audit(&node);
+        a.check("blue", "net1", &pa.result).silent();
+        traffic::assert_reaches(&pa, &pb);
+    }
+    let far = limit::ifindex(&node, &names.far).expect("it is there");
+    tests::host::remove_clsact(node.netns(), far);
+    wait::until_true("the program to be attached again", || {
+        a.check("blue", "net1", &pa.result).success
+    });
+    traffic::assert_reaches(&pa, &pb);
+    a.detach("blue", "net1");
+    b.detach("blue", "net1");
+    node.assert_empty();
+}
+
+fn row(node: &Node, container: &str) -> Value {
+    let mut rows = node.get("attachments").into_iter();
+    let row = rows.find(|row| row["container"] == container);
+    row.expect("the attachment is there")
+}
+
+/// A queue that somebody puts at the host end of a port without a limit, as the reference
+/// `bandwidth` plugin does, is not passed by.
+#[test]
+fn a_queue_of_somebody_else_is_used_and_left_alone() {
+    let node = limiting_node!();
+    let (a, b) = (node.pod("a"), node.pod("b"));
+    let (pa, pb) = (a.attach("blue", "net1"), b.attach("blue", "net1"));
+    assert_eq!(row(&node, "a")["foreignQueue"], false);
+    let host = pa.host_ifindex();
+    limit::add_foreign_queue(node.netns(), host);
+    wait::until_true("the queue to be noticed", || {
+        row(&node, "a")["foreignQueue"] == true
+    });
+    assert_eq!(row(&node, "b")["foreignQueue"], false);
+    for (from, to) in traffic::pairs(&pb, &pa) {
+        let before = limit::sent_through(node.netns(), host);
+        limit::tcp(&pb, &pa, to, 100_000);
+        let through = limit::sent_through(node.netns(), host) - before;
+        assert!(through > 0, "{from} went past the queue");
+    }
+    a.check("blue", "net1", &pa.result).silent();
+    node.restart();
+    assert_eq!(row(&node, "a")["foreignQueue"], true);
+    let name = Interfaces::of(&node, &pa).host;
+    assert!(matches!(limit::root(&node, &name), RootQueue::Foreign { kind } if kind == "pfifo"));
+    limit::remove_queue(node.netns(), host);
+    audit(&node);
+    assert_eq!(row(&node, "a")["foreignQueue"], false);
+    traffic::assert_reaches(&pa, &pb);
+    a.detach("blue", "net1");
+    b.detach("blue", "net1");
+    node.assert_empty();
+}
+
+/// An ADD that fails when everything but the shaper is there leaves nothing.
+#[test]
+fn a_shaper_that_cannot_be_made_fails_the_add_and_leaves_nothing() {
+    let node = limiting_node!();
+    let pod = node.pod("a");
+    // Where the far end has to go.
+    let port = attach(&node, &pod);
+    let names = Interfaces::of(&node, &port);
+    pod.detach("blue", "net1");
+    let mut netlink = tests::host::connection(node.netns());
+    let stranger = netdev::VethSpec::new("stranger", &names.far);
+    let pair = netlink.create_veth(&stranger).expect("somebody's link");
+    let links = node.links().len();
+    let both = json!({"ingressRate": RATE, "egressRate": RATE});
+    let outcome = pod.add_conf(&limit::conf(&node, "blue", &both), "net1");
+    assert!(!outcome.success, "{outcome}");
+    assert!(pod.links().is_empty());
+    assert_eq!(node.links().len(), links, "{:?}", node.links());
+    node.assert_empty();
+    netlink
+        .delete(pair.host_ifindex)
+        .expect("links can be removed");
+    attach(&node, &pod);
+    pod.detach("blue", "net1");
+    node.assert_empty();
+}
