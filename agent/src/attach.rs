@@ -92,11 +92,7 @@ impl Node {
         }
     }
 
-    async fn make(
-        self: &Arc<Self>,
-        record: &Attachment,
-        netns: &Netns,
-    ) -> Result<Attachment, AgentError> {
+    async fn make(&self, record: &Attachment, netns: &Netns) -> Result<Attachment, AgentError> {
         self.tables.reset_port_counters(record.port_id)?;
         let (ifindex, shaper) = self.make_links(record, netns).await?;
         reached("add.placed");
@@ -126,7 +122,6 @@ impl Node {
         self.ledger().set_added(&record.key);
         reached("add.committed");
         self.promotions.add(added.host.clone());
-        self.look_at_chained(&record.key);
         Ok(added)
     }
 

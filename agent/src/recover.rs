@@ -361,13 +361,17 @@ impl Node {
                 }
                 LinkEvent::Removed { ifindex, name } if name.starts_with(NEAR_PREFIX) => {
                     let node = Arc::clone(&self);
-                    tokio::spawn(async move { node.shaper_changed(ifindex).await });
+                    tokio::spawn(async move { node.queue_changed(ifindex).await });
+                }
+                LinkEvent::Requeued { ifindex } => {
+                    let node = Arc::clone(&self);
+                    tokio::spawn(async move { node.queue_changed(ifindex).await });
                 }
                 LinkEvent::Unhooked { ifindex } => {
                     let node = Arc::clone(&self);
                     tokio::spawn(async move { node.hook_removed(ifindex).await });
                 }
-                LinkEvent::Removed { .. } | LinkEvent::Changed(_) | LinkEvent::Requeued { .. } => {}
+                LinkEvent::Removed { .. } | LinkEvent::Changed(_) => {}
                 LinkEvent::Overrun => {
                     if let Err(error) = self.audit().await {
                         tracing::warn!(%error, "audit incomplete");
@@ -388,7 +392,7 @@ impl Node {
         let record = self.ledger().get(&key).map(|entry| entry.record.clone());
         let Some(record) = record.filter(|record| record.host.ifindex == ifindex) else {
             drop(guard);
-            return self.shaper_changed(ifindex).await;
+            return self.queue_changed(ifindex).await;
         };
         match self.mend_hook(&record).await {
             Ok(true) => tracing::warn!(attachment = %key, "somebody had removed the program"),

@@ -5,7 +5,6 @@
 //! that is there: a queue is made before the tables lead to it, and runs empty after they have
 //! stopped to.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use cni_spec::AttachmentKey;
@@ -25,9 +24,6 @@ pub use pair::{Pair, silence};
 
 /// What has left the queue of a shaper is on its way through the far end for an instant more.
 const ON_THE_WAY: Duration = Duration::from_millis(20);
-
-/// Waits before looking at what chained plugins did, one after the other.
-const CHAINED: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(3)];
 
 /// What the kernel has of an attachment's queues.
 #[derive(Debug)]
@@ -179,13 +175,17 @@ impl Node {
         self.save(&change.written).await
     }
 
-    /// Something happened to this interface, which may be part of a shaper.
-    pub async fn shaper_changed(&self, ifindex: u32) {
+    /// Something happened to the queue at this interface, or to a shaper: somebody removed ours, or
+    /// a plugin that is chained behind podnet put one there, which packets must not go past.
+    pub async fn queue_changed(&self, ifindex: u32) {
         let Some(key) = self.ledger().on_link(ifindex) else {
             return;
         };
-        if let Err(error) = self.look_again(&key).await {
-            tracing::error!(attachment = %key, %error, "limits not mended");
+        match self.look_again(&key).await {
+            Ok(()) => {}
+            // The link is gone with its queue, and will be said to be.
+            Err(AgentError::Netdev { source }) if source.is_gone() => {}
+            Err(error) => tracing::error!(attachment = %key, %error, "limits not mended"),
         }
     }
 
@@ -201,20 +201,6 @@ impl Node {
             Some(_) | None => return Ok(()),
         };
         self.limit(&record, record.limits).await
-    }
-
-    /// Plugins that are chained behind podnet come after its answer, and may put a queue at the host
-    /// end that packets to the pod must not go past. The audit would notice; this is sooner.
-    pub fn look_at_chained(self: &Arc<Self>, key: &AttachmentKey) {
-        let (node, key) = (Arc::clone(self), key.clone());
-        tokio::spawn(async move {
-            for wait in CHAINED {
-                tokio::time::sleep(wait).await;
-                if let Err(error) = node.look_again(&key).await {
-                    tracing::debug!(attachment = %key, %error, "queue at the host end not looked at");
-                }
-            }
-        });
     }
 
     async fn seen(&self, record: &Attachment) -> Result<Seen, AgentError> {

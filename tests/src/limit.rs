@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use agent_common::shape::{FLOW_MAJOR, FLOW_OTHER, FLOW_QUEUES};
 use netdev::{Discipline, Flows, Netns, RootQueue, ShapeState};
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_ECHO, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_ECHO, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage,
+    NetlinkPayload,
 };
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage};
@@ -26,6 +27,8 @@ use crate::pod::Port;
 use crate::traffic;
 use crate::wait::PATIENCE;
 
+/// Handle of a limit at the root of a link, by which podnet knows its own.
+const LIMIT_MAJOR: u16 = 0x0f0f;
 /// Headers of a datagram on the wire, IPv4: Ethernet, IP, UDP.
 const UDP_HEADERS: u64 = 14 + 20 + 8;
 /// UDP payload of a flood: 1,442 bytes with the headers of IPv4.
@@ -230,13 +233,33 @@ pub fn add_foreign_queue(netns: &Netns, ifindex: u32) {
     );
 }
 
-/// Puts a `pfifo` in the place of what is at the root of a link.
+/// Puts a `pfifo` in the place of what is at the root of a link, as `tc qdisc replace dev NAME root
+/// pfifo` does: in one request, so that nobody gets between.
 ///
 /// # Panics
 /// When the kernel refuses.
 pub fn add_foreign_queue_instead(netns: &Netns, ifindex: u32) {
-    remove_queue(netns, ifindex);
-    add_foreign_queue(netns, ifindex);
+    let mut message = root_of(ifindex);
+    message.attributes = vec![TcAttribute::Kind("pfifo".to_owned())];
+    let flags = NLM_F_CREATE | NLM_F_REPLACE;
+    change(
+        netns,
+        RouteNetlinkMessage::NewQueueDiscipline(message),
+        flags,
+    );
+}
+
+/// Takes away what is inside a limit at the root of a link; what is sent there is dropped then.
+///
+/// # Panics
+/// When the kernel refuses.
+pub fn remove_inner_queue(netns: &Netns, ifindex: u32) {
+    let mut message = root_of(ifindex);
+    message.header.parent = TcHandle {
+        major: LIMIT_MAJOR,
+        minor: 1,
+    };
+    change(netns, RouteNetlinkMessage::DelQueueDiscipline(message), 0);
 }
 
 /// Takes away what is at the root of a link, as `tc qdisc del dev NAME root` does.
