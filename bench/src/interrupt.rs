@@ -21,15 +21,19 @@ pub fn listen() -> Result<()> {
     Ok(())
 }
 
+/// Whether the measurement shall end.
+pub fn wanted() -> bool {
+    WANTED
+        .get()
+        .is_some_and(|wanted| wanted.load(Ordering::Relaxed))
+}
+
 /// To be asked before each value.
 ///
 /// # Errors
 /// The measurement shall end.
 pub fn check() -> Result<()> {
-    if WANTED
-        .get()
-        .is_some_and(|wanted| wanted.load(Ordering::Relaxed))
-    {
+    if wanted() {
         bail!("interrupted");
     }
     Ok(())

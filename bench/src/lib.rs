@@ -1,24 +1,35 @@
-//! Measurements: podnet beside a bare veth pair and the reference CNI plugins, on this machine, in
-//! alternating rounds, so that whatever else the machine does hits all of them.
+//! Measurements: podnet beside a bare veth pair, the reference CNI plugins and others, on this
+//! machine, in alternating rounds, so that whatever else the machine does hits all of them.
 //!
 //! It knows command lines, namespaces and clocks. It refuses to judge: it prints figures, and how
 //! much they spread, whoever wins.
 //!
 //! ```no_run
-//! let mut table = bench::Table::new();
-//! table.add("podnet", "ADD ms", 4.2);
-//! table.add("bridge", "ADD ms", 13.0);
-//! println!("{table}");
+//! use bench::report::{Better, Case};
+//! let mut case = Case::new("cni", "CNI calls", "From exec to exit.");
+//! case.subjects = vec!["podnet".to_owned()];
+//! for (round, (ours, theirs)) in [(4.2, 13.0), (4.4, 12.1)].into_iter().enumerate() {
+//!     let add = case.measure("", "ADD", "ms", Better::Less);
+//!     add.put("podnet", round, ours);
+//!     add.put("bridge", round, theirs);
+//! }
+//! case.seal();
+//! print!("{}", bench::report::text::case(&case));
 //! ```
 
+pub mod cases;
+pub mod cpu;
 pub mod interrupt;
 pub mod machine;
+pub mod peers;
 pub mod plugin;
 pub mod probe;
+pub mod progress;
+pub mod report;
+pub mod run;
 pub mod sandbox;
 pub mod series;
 pub mod traffic;
 
 pub use plugin::Plugin;
 pub use sandbox::{Sandbox, Side};
-pub use series::{Series, Table};

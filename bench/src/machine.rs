@@ -1,92 +1,139 @@
-//! Where a measurement was made, and where its figures go.
+//! Where a measurement was made.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
-/// Kernel, processor, load and versions, as far as they can be found out.
-pub fn describe(agent: &Path) -> Value {
-    let cpuinfo = read("/proc/cpuinfo");
-    let model = cpuinfo
-        .lines()
-        .find_map(|line| line.strip_prefix("model name"))
-        .map(|rest| rest.trim_start_matches([' ', '\t', ':']).to_owned());
-    let cpus = cpuinfo
-        .lines()
-        .filter(|line| line.starts_with("processor"))
-        .count();
-    json!({
-        "kernel": read("/proc/sys/kernel/osrelease"),
-        "cpu": model,
-        "cpus": cpus,
-        "load": load(),
-        "unixTime": SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs()),
-        "podnet": said(Command::new(agent).arg("--version")),
-        "iperf3": said(Command::new("iperf3").arg("--version")),
-        "referencePlugins": reference_version(),
-    })
+/// Kernel, processor and versions, as far as they can be found out.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// `uname -r`.
+    pub kernel: String,
+    /// The processor's name.
+    pub cpu: String,
+    /// How many of them.
+    pub cpus: usize,
+    /// Memory in MiB.
+    pub memory: u64,
+    /// Congestion control of every TCP stream.
+    pub congestion: String,
+    /// Programs and their versions.
+    pub versions: BTreeMap<String, String>,
+}
+
+impl Machine {
+    /// This one; `agent` is the binary under test.
+    pub fn describe(agent: &Path) -> Self {
+        let cpuinfo = read("/proc/cpuinfo");
+        let processors = || cpuinfo.lines().filter(|line| line.starts_with("processor"));
+        let field = |text: &str, key: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(key));
+            line.map(|rest| rest.trim_start_matches([' ', '\t', ':']).trim().to_owned())
+                .unwrap_or_default()
+        };
+        let memory = field(&read("/proc/meminfo"), "MemTotal");
+        let kib: u64 = memory
+            .trim_end_matches(" kB")
+            .trim()
+            .parse()
+            .unwrap_or_default();
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let versions = [
+            ("podnet", said(Command::new(agent).arg("--version"))),
+            (
+                "podnet commit",
+                said(
+                    Command::new("git")
+                        .arg("-C")
+                        .arg(here)
+                        .args(["describe", "--always", "--dirty"]),
+                ),
+            ),
+            ("iperf3", said(Command::new("iperf3").arg("--version"))),
+            ("reference plugins", reference()),
+            ("Open vSwitch", crate::peers::open_vswitch_version()),
+            ("Multus", multus()),
+        ];
+        let versions = versions
+            .into_iter()
+            .filter_map(|(name, version)| Some((name.to_owned(), version?)))
+            .collect();
+        Self {
+            kernel: read("/proc/sys/kernel/osrelease"),
+            cpu: field(&cpuinfo, "model name"),
+            cpus: processors().count(),
+            memory: kib / 1024,
+            congestion: crate::traffic::congestion().to_owned(),
+            versions,
+        }
+    }
+
+    /// One line.
+    pub fn line(&self) -> String {
+        let mut line = format!(
+            "Linux {}, {} x {}, {} GiB, TCP {}",
+            self.kernel,
+            self.cpus,
+            self.cpu,
+            self.memory.div_ceil(1024),
+            self.congestion
+        );
+        for (name, version) in &self.versions {
+            line.push_str("; ");
+            // Most say their own name.
+            if !version.starts_with(name) {
+                line.push_str(name);
+                line.push(' ');
+            }
+            line.push_str(version);
+        }
+        line
+    }
 }
 
 /// The load averages of one, five and fifteen minutes.
 pub fn load() -> String {
-    read("/proc/loadavg")
-        .split(' ')
-        .take(3)
-        .collect::<Vec<_>>()
-        .join(" ")
+    let text = read("/proc/loadavg");
+    text.split(' ').take(3).collect::<Vec<_>>().join(" ")
 }
 
-fn reference_version() -> Option<String> {
+/// Debian's package knows the version; the binary of the package does not.
+fn reference() -> Option<String> {
     let bridge = crate::plugin::reference("bridge").ok()?;
-    // It says so on stderr, whatever it is asked.
-    let output = Command::new(bridge).output().ok()?;
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    text.lines().next().map(ToOwned::to_owned)
+    let package = "containernetworking-plugins";
+    let from_package = bridge.starts_with("/usr/lib/cni").then(|| {
+        said(Command::new("dpkg-query").args(["--show", "--showformat=${Version}", package]))
+    });
+    from_package.flatten().or_else(|| {
+        // It says so on stderr, whatever it is asked.
+        let output = Command::new(bridge).output().ok()?;
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        text.lines().next().map(ToOwned::to_owned)
+    })
 }
 
-fn said(command: &mut Command) -> Option<String> {
-    let output = command.output().ok()?;
+/// The version in `multus: version:v4.3.0(…), commit:…`.
+fn multus() -> Option<String> {
+    let binary = crate::peers::provided("PODNET_MULTUS").ok()?;
+    let line = said(Command::new(binary).arg("--version"))?;
+    let (_, version) = line.split_once("version:")?;
+    version.split('(').next().map(ToOwned::to_owned)
+}
+
+/// The first line a program prints, if it succeeds.
+pub fn said(command: &mut Command) -> Option<String> {
+    let output = command.output().ok().filter(|done| done.status.success())?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    text.lines().next().map(ToOwned::to_owned)
+    text.lines()
+        .next()
+        .filter(|line| !line.is_empty())
+        .map(ToOwned::to_owned)
 }
 
 fn read(path: &str) -> String {
-    fs::read_to_string(path)
-        .unwrap_or_default()
-        .trim()
-        .to_owned()
-}
-
-/// Prints and keeps what was found: `bench/results/<name>.json`.
-///
-/// # Errors
-/// The file cannot be written.
-pub fn publish(name: &str, figures: &Value) -> Result<PathBuf> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
-    fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
-    let path = dir.join(format!("{name}.json"));
-    let mut text = serde_json::to_string_pretty(figures)?;
-    text.push('\n');
-    fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
-    println!("figures: {}", path.display());
-    Ok(path)
-}
-
-/// One line about the machine.
-pub fn print(machine: &Value) {
-    let word = |key: &str| machine[key].as_str().unwrap_or("?").to_owned();
-    println!(
-        "Linux {}, {} x {}, load {}; {}; {}; {}",
-        word("kernel"),
-        machine["cpus"],
-        word("cpu"),
-        word("load"),
-        word("podnet"),
-        word("referencePlugins"),
-        word("iperf3"),
-    );
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.trim().to_owned()
 }

@@ -1,130 +1,111 @@
-//! Small UDP datagrams as fast as they go: 18 bytes, the payload of the smallest Ethernet frame.
+//! The process that sends: small datagrams as fast as they go, round trips, connections, and
+//! datagrams at a steady pace. It prints what it found as JSON.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::net::{IpAddr, UdpSocket};
-use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+mod connect;
+mod paced;
+mod small;
+mod trip;
+
+use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use netdev::Netns;
 use nix::sched::{CpuSet, sched_setaffinity};
-use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg, sendmmsg};
 use nix::unistd::Pid;
 
-/// Bytes of a datagram.
-const PAYLOAD: usize = 18;
-/// Datagrams for one system call.
-const BATCH: usize = 32;
+use crate::series::percentile;
+use crate::traffic::order::{Answer, End, Mode, Order};
 
-/// Two sockets that know each other.
-#[derive(Debug)]
-pub struct Pair {
-    source: UdpSocket,
-    sink: UdpSocket,
+/// Bytes of a small datagram: 60 bytes of Ethernet frame, 64 with its check sequence, the smallest
+/// there is.
+pub const PAYLOAD: usize = 18;
+/// What a time is told at, in thousandths of a percent: more of them where a tail begins.
+const PERCENTILES: [u32; 24] = [
+    0, 1_000, 5_000, 10_000, 20_000, 30_000, 40_000, 50_000, 60_000, 70_000, 75_000, 80_000,
+    85_000, 90_000, 92_500, 95_000, 97_000, 98_000, 99_000, 99_500, 99_800, 99_900, 99_950, 99_990,
+];
+
+/// Does what an order says.
+///
+/// # Errors
+/// The order cannot be read, or the kernel's.
+pub fn obey(order: &str) -> Result<Answer> {
+    let order: Order = serde_json::from_str(order).context("the order is no JSON")?;
+    let (from, to) = (Place::enter(&order.from)?, Place::enter(&order.to)?);
+    let time = Duration::from_millis(order.millis);
+    let cpus = order.cpus;
+    match order.mode {
+        Mode::UdpTwoCpus => small::two_cpus(&udp_pair(&from, &to)?, cpus, time),
+        Mode::UdpOneCpu => small::one_cpu(&udp_pair(&from, &to)?, cpus[0], time),
+        Mode::UdpTrip => trip::udp(&udp_pair(&from, &to)?, cpus[0], time),
+        Mode::UdpTripTwoCpus => trip::udp_two_cpus(udp_pair(&from, &to)?, cpus, time),
+        Mode::TcpTrip => trip::tcp(tcp_pair(&from, &to)?, cpus[0], time),
+        Mode::TcpTripTwoCpus => trip::tcp_two_cpus(tcp_pair(&from, &to)?, cpus, time),
+        Mode::Connect => connect::connect(&from, &to, cpus[0], time),
+        Mode::Paced { rate } => paced::echo(udp_pair(&from, &to)?, rate, time),
+        Mode::Stream { rate } => paced::stream(udp_pair(&from, &to)?, rate, time),
+    }
 }
 
-impl Pair {
-    /// Sockets in two namespaces.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn open(from: (&Netns, IpAddr), to: (&Netns, IpAddr)) -> Result<Self> {
-        let open = |(netns, ip): (&Netns, IpAddr)| -> Result<UdpSocket> {
-            let socket = netns.run_in(|| UdpSocket::bind((ip, 0)))?;
-            socket.with_context(|| format!("a socket on {ip}"))
-        };
-        let (source, sink) = (open(from)?, open(to)?);
-        source.connect(sink.local_addr()?)?;
-        sink.connect(source.local_addr()?)?;
-        sink.set_read_timeout(Some(Duration::from_secs(1)))?;
-        // The neighbours learn of each other before the clock starts.
-        source.send(&[0; PAYLOAD])?;
-        sink.recv(&mut [0; PAYLOAD])?;
-        Ok(Self { source, sink })
-    }
+/// A namespace and an address in it.
+struct Place {
+    netns: Netns,
+    ip: IpAddr,
+}
 
-    /// Sends on one CPU, receives on another; thousands of datagrams received per second.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn two_cpus(&self, time: Duration) -> Result<f64> {
-        let stop = AtomicBool::new(false);
-        self.sink
-            .set_read_timeout(Some(Duration::from_millis(50)))?;
-        thread::scope(|scope| {
-            let receiver = scope.spawn(|| -> Result<f64> {
-                stay_on(1)?;
-                let mut receiver = Receiver::new();
-                // What arrives before the clock starts is for warming up.
-                let started = Instant::now() + time / 5;
-                let mut count = 0_u32;
-                while Instant::now() < started + time {
-                    let got = receiver.receive(&self.sink, MsgFlags::MSG_WAITFORONE)?;
-                    if Instant::now() >= started {
-                        count += got;
-                    }
-                }
-                stop.store(true, Ordering::Relaxed);
-                Ok(f64::from(count) / time.as_secs_f64() / 1000.0)
-            });
-            stay_on(0)?;
-            let mut sender = Sender::new();
-            while !stop.load(Ordering::Relaxed) && !receiver.is_finished() {
-                sender.send(&self.source)?;
-            }
-            match receiver.join() {
-                Ok(rate) => rate,
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
+impl Place {
+    fn enter(end: &End) -> Result<Self> {
+        Ok(Self {
+            netns: Netns::open(Path::new(&end.netns))?,
+            ip: end.ip,
         })
     }
 
-    /// Sends and receives in turn on one CPU; nanoseconds for each datagram.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn one_cpu(&self, time: Duration) -> Result<f64> {
-        stay_on(0)?;
-        let (mut sender, mut receiver) = (Sender::new(), Receiver::new());
-        let (mut count, mut started) = (0_u32, Instant::now());
-        let (warm, end) = (started + time / 5, started + time);
-        while Instant::now() < end {
-            if count > 0 && Instant::now() < warm {
-                (count, started) = (0, Instant::now());
-            }
-            let mut open = sender.send(&self.source)?;
-            while open > 0 {
-                let got = receiver.receive(&self.sink, MsgFlags::MSG_WAITFORONE)?;
-                count += got;
-                open = open.saturating_sub(got);
-            }
-        }
-        Ok(started.elapsed().as_secs_f64() * 1e9 / f64::from(count))
+    fn listen(&self) -> Result<TcpListener> {
+        let listener = self.netns.run_in(|| TcpListener::bind((self.ip, 0)))?;
+        listener.with_context(|| format!("listening on {}", self.ip))
     }
 
-    /// There and back on one CPU; microseconds for both, the median.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn round_trip(&self, time: Duration) -> Result<f64> {
-        stay_on(0)?;
-        let mut buffer = [0; PAYLOAD];
-        let mut times = Vec::new();
-        let end = Instant::now() + time;
-        while Instant::now() < end {
-            let started = Instant::now();
-            self.source.send(&buffer)?;
-            self.sink.recv(&mut buffer)?;
-            self.sink.send(&buffer)?;
-            self.source.recv(&mut buffer)?;
-            times.push(started.elapsed());
-        }
-        times.sort();
-        let median = times.get(times.len() / 2).copied().unwrap_or_default();
-        Ok(median.as_secs_f64() * 1e6)
+    fn connect(&self, listener: &TcpListener) -> Result<TcpStream> {
+        let to = listener.local_addr()?;
+        let stream = self
+            .netns
+            .run_in(|| TcpStream::connect_timeout(&to, Duration::from_secs(5)))?;
+        stream.with_context(|| format!("connecting to {to}"))
     }
+}
+
+/// Two sockets that know each other: who begins and who answers.
+fn udp_pair(from: &Place, to: &Place) -> Result<(UdpSocket, UdpSocket)> {
+    let open = |place: &Place| -> Result<UdpSocket> {
+        let socket = place.netns.run_in(|| UdpSocket::bind((place.ip, 0)))?;
+        let socket = socket.with_context(|| format!("a socket on {}", place.ip))?;
+        socket.set_read_timeout(Some(Duration::from_secs(2)))?;
+        Ok(socket)
+    };
+    let (source, sink) = (open(from)?, open(to)?);
+    source.connect(sink.local_addr()?)?;
+    sink.connect(source.local_addr()?)?;
+    // The neighbours learn of each other before the clock starts.
+    for (a, b) in [(&source, &sink), (&sink, &source)] {
+        a.send(&[0; PAYLOAD])?;
+        b.recv(&mut [0; PAYLOAD])
+            .context("the first datagram does not arrive")?;
+    }
+    Ok((source, sink))
+}
+
+fn tcp_pair(from: &Place, to: &Place) -> Result<(TcpStream, TcpStream)> {
+    let listener = to.listen()?;
+    let client = from.connect(&listener)?;
+    let (server, _) = listener.accept()?;
+    for stream in [&client, &server] {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    }
+    Ok((client, server))
 }
 
 fn stay_on(cpu: usize) -> Result<()> {
@@ -133,67 +114,30 @@ fn stay_on(cpu: usize) -> Result<()> {
     sched_setaffinity(Pid::from_raw(0), &set).with_context(|| format!("staying on CPU {cpu}"))
 }
 
-struct Sender {
-    payload: [u8; PAYLOAD],
-    headers: MultiHeaders<SockaddrStorage>,
-}
-
-impl Sender {
-    fn new() -> Self {
-        Self {
-            payload: [0x5a; PAYLOAD],
-            headers: MultiHeaders::preallocate(BATCH, None),
-        }
-    }
-
-    fn send(&mut self, socket: &UdpSocket) -> Result<u32> {
-        let slices: [[IoSlice<'_>; 1]; BATCH] =
-            std::array::from_fn(|_| [IoSlice::new(&self.payload)]);
-        let addresses = [None; BATCH];
-        let sent = sendmmsg(
-            socket.as_raw_fd(),
-            &mut self.headers,
-            slices.iter(),
-            addresses,
-            [],
-            MsgFlags::empty(),
-        )
-        .context("sendmmsg")?;
-        Ok(u32::try_from(sent.count())?)
+/// The median and the percentiles of times.
+fn times(mut times: Vec<Duration>) -> Answer {
+    times.sort();
+    let micros: Vec<f64> = times.iter().map(|time| time.as_secs_f64() * 1e6).collect();
+    let at = |part: u32| [f64::from(part) / 1000.0, percentile(&micros, part)];
+    Answer {
+        value: percentile(&micros, crate::series::MEDIAN),
+        percentiles: PERCENTILES.into_iter().map(at).collect(),
+        sent: micros.len() as u64,
+        received: micros.len() as u64,
+        ..Answer::default()
     }
 }
 
-struct Receiver {
-    room: [[u8; 64]; BATCH],
-    headers: MultiHeaders<SockaddrStorage>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Receiver {
-    fn new() -> Self {
-        Self {
-            room: [[0; 64]; BATCH],
-            headers: MultiHeaders::preallocate(BATCH, None),
-        }
-    }
-
-    /// How many datagrams came; none when none came in time.
-    fn receive(&mut self, socket: &UdpSocket, flags: MsgFlags) -> Result<u32> {
-        let mut slices: Vec<[IoSliceMut<'_>; 1]> = self
-            .room
-            .iter_mut()
-            .map(|room| [IoSliceMut::new(room)])
-            .collect();
-        let got = recvmmsg(
-            socket.as_raw_fd(),
-            &mut self.headers,
-            slices.iter_mut(),
-            flags,
-            None,
-        );
-        match got {
-            Ok(messages) => Ok(u32::try_from(messages.count())?),
-            Err(nix::errno::Errno::EAGAIN) => Ok(0),
-            Err(error) => Err(error).context("recvmmsg"),
-        }
+    #[test]
+    fn percentiles_of_times_are_in_microseconds() {
+        let answer = times((0..=1000).map(Duration::from_micros).collect());
+        assert!((answer.value - 500.0).abs() < 1e-6);
+        assert!((answer.at(99.0) - 990.0).abs() < 1e-6);
+        assert!((answer.at(99.9) - 999.0).abs() < 1e-6);
+        assert!(answer.at(12.3).is_nan());
     }
 }

@@ -1,46 +1,72 @@
 //! Numbers of several rounds, and what can be said about them.
 
-use std::fmt;
+use serde::{Deserialize, Serialize};
 
-use serde_json::{Value, json};
+/// A percentile in thousandths of a percent: exact where a fraction of floats would not be.
+pub type Percentile = u32;
+/// The middle.
+pub const MEDIAN: Percentile = 50_000;
+/// One in a hundred is above it.
+pub const P99: Percentile = 99_000;
+const ALL: Percentile = 100_000;
 
-/// What was measured in each round, in order.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// What was measured in each round, in order; nothing where a round failed.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Series {
-    values: Vec<f64>,
+    values: Vec<Option<f64>>,
+}
+
+/// What is said about a series in a table; units are those of the series.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// How many values.
+    pub n: usize,
+    /// The smallest.
+    pub min: f64,
+    /// The lower quartile.
+    pub p25: f64,
+    /// The middle.
+    pub median: f64,
+    /// The upper quartile.
+    pub p75: f64,
+    /// Nine of ten are below.
+    pub p90: f64,
+    /// 99 of 100 are below; the largest of fewer.
+    pub p99: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+impl Summary {
+    /// Half the distance of the quartiles as a part of the median.
+    pub fn spread(&self) -> f64 {
+        if self.median == 0.0 {
+            return 0.0;
+        }
+        ((self.p75 - self.p25) / 2.0 / self.median).abs()
+    }
 }
 
 impl Series {
-    /// The measured values in order of the rounds.
-    pub fn values(&self) -> &[f64] {
-        &self.values
-    }
-
-    /// The value below which a part of the others are; `part` is 0 to 1. NaN without values.
-    pub fn quantile(&self, part: f64) -> f64 {
-        let mut sorted = self.values.clone();
-        sorted.sort_by(f64::total_cmp);
-        let last = sorted.len().saturating_sub(1);
-        // Between the two nearest ranks, so that the median of an even count is their mean.
-        let mut rank = 0;
-        while rank < last && as_float(rank + 1) <= part * as_float(last) {
-            rank += 1;
+    /// Sets the value of a round; rounds in between that have none stay empty.
+    pub fn put(&mut self, round: usize, value: f64) {
+        if self.values.len() <= round {
+            self.values.resize(round + 1, None);
         }
-        let Some(low) = sorted.get(rank) else {
-            return f64::NAN;
-        };
-        let high = sorted.get(rank + 1).unwrap_or(low);
-        low + (high - low) * (part * as_float(last) - as_float(rank))
+        if let Some(place) = self.values.get_mut(round) {
+            *place = Some(round_off(value)).filter(|value| value.is_finite());
+        }
     }
 
-    /// The middle.
-    pub fn median(&self) -> f64 {
-        self.quantile(0.5)
+    /// How many rounds, failed ones included.
+    pub fn rounds(&self) -> usize {
+        self.values.len()
     }
 
-    /// Half the distance between the quartiles, as a part of the median.
-    pub fn spread(&self) -> f64 {
-        (self.quantile(0.75) - self.quantile(0.25)) / 2.0 / self.median()
+    /// The values that there are, in order of the rounds.
+    pub fn present(&self) -> impl Iterator<Item = f64> + '_ {
+        self.values.iter().flatten().copied()
     }
 
     /// Each value divided by the other series' value of the same round: what both suffered from in
@@ -48,117 +74,71 @@ impl Series {
     #[must_use]
     pub fn over(&self, other: &Self) -> Self {
         let pairs = self.values.iter().zip(&other.values);
+        let ratio = |(a, b): (&Option<f64>, &Option<f64>)| match (a, b) {
+            (Some(a), Some(b)) if *b != 0.0 => Some(round_off(a / b)),
+            _ => None,
+        };
         Self {
-            values: pairs.map(|(a, b)| a / b).collect(),
+            values: pairs.map(ratio).collect(),
         }
     }
 
-    /// For `bench/results`.
-    pub fn to_json(&self) -> Value {
-        json!({
-            "n": self.values.len(),
-            "min": round(self.quantile(0.0)),
-            "median": round(self.median()),
-            "p90": round(self.quantile(0.9)),
-            "max": round(self.quantile(1.0)),
-            "spread": round(self.spread()),
-            "values": self.values.iter().copied().map(round).collect::<Vec<_>>(),
+    /// Nothing without values.
+    pub fn summary(&self) -> Option<Summary> {
+        let mut sorted: Vec<f64> = self.present().collect();
+        sorted.sort_by(f64::total_cmp);
+        let at = |part| round_off(percentile(&sorted, part));
+        (!sorted.is_empty()).then(|| Summary {
+            n: sorted.len(),
+            min: at(0),
+            p25: at(25_000),
+            median: at(MEDIAN),
+            p75: at(75_000),
+            p90: at(90_000),
+            p99: at(P99),
+            max: at(ALL),
         })
     }
-}
 
-impl Extend<f64> for Series {
-    fn extend<I: IntoIterator<Item = f64>>(&mut self, values: I) {
-        self.values.extend(values);
+    /// The middle; NaN without values.
+    pub fn median(&self) -> f64 {
+        self.summary().map_or(f64::NAN, |summary| summary.median)
     }
 }
 
-/// Exact for every count of rounds there will be.
-fn as_float(count: usize) -> f64 {
-    u32::try_from(count).map_or(f64::MAX, f64::from)
-}
-
-fn round(value: f64) -> f64 {
-    (value * 10_000.0).round() / 10_000.0
-}
-
-/// Series by what was measured and on whom, in the order they came.
-#[derive(Debug, Clone, Default)]
-pub struct Table {
-    rows: Vec<(String, String, Series)>,
-}
-
-impl Table {
-    /// Nothing yet.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds the value of a round.
-    pub fn add(&mut self, who: &str, what: &str, value: f64) {
-        self.extend(who, what, [value]);
-    }
-
-    /// Adds values.
-    pub fn extend(&mut self, who: &str, what: &str, values: impl IntoIterator<Item = f64>) {
-        let mut rows = self.rows.iter_mut();
-        if let Some((_, _, series)) = rows.find(|(a, b, _)| a == who && b == what) {
-            series.extend(values);
-            return;
+impl FromIterator<f64> for Series {
+    fn from_iter<I: IntoIterator<Item = f64>>(values: I) -> Self {
+        let mut series = Self::default();
+        for (round, value) in values.into_iter().enumerate() {
+            series.put(round, value);
         }
-        let mut series = Series::default();
-        series.extend(values);
-        self.rows.push((who.to_owned(), what.to_owned(), series));
-    }
-
-    /// What was measured; empty if nothing was.
-    pub fn series(&self, who: &str, what: &str) -> Series {
-        let mut rows = self.rows.iter();
-        rows.find(|(a, b, _)| a == who && b == what)
-            .map(|(_, _, series)| series.clone())
-            .unwrap_or_default()
-    }
-
-    /// The ratio of `who` to `other`, paired by round.
-    pub fn ratio(&self, what: &str, who: &str, other: &str) -> Series {
-        self.series(who, what).over(&self.series(other, what))
-    }
-
-    /// For `bench/results`.
-    pub fn to_json(&self) -> Value {
-        let rows = self.rows.iter().map(|(who, what, series)| {
-            let mut row = series.to_json();
-            row["who"] = who.as_str().into();
-            row["what"] = what.as_str().into();
-            row
-        });
-        rows.collect()
+        series
     }
 }
 
-impl fmt::Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{:<28} {:<30} {:>4} {:>10} {:>10} {:>10} {:>10} {:>7}",
-            "what", "who", "n", "min", "median", "p90", "max", "+-"
-        )?;
-        let mut rows: Vec<_> = self.rows.iter().collect();
-        let order = |what: &str| self.rows.iter().position(|(_, other, _)| other == what);
-        rows.sort_by_key(|(_, what, _)| order(what));
-        for (who, what, series) in rows {
-            writeln!(
-                f,
-                "{what:<28} {who:<30} {:>4} {:>10.2} {:>10.2} {:>10.2} {:>10.2} {:>6.1}%",
-                series.values.len(),
-                series.quantile(0.0),
-                series.median(),
-                series.quantile(0.9),
-                series.quantile(1.0),
-                series.spread() * 100.0,
-            )?;
-        }
-        Ok(())
+/// The value below which a part of the sorted others are, between the two nearest ranks; NaN
+/// without values.
+pub fn percentile(sorted: &[f64], part: Percentile) -> f64 {
+    let last = sorted.len().saturating_sub(1);
+    let place = last as u64 * u64::from(part.min(ALL));
+    let rank = usize::try_from(place / u64::from(ALL)).unwrap_or(last);
+    let Some(low) = sorted.get(rank) else {
+        return f64::NAN;
+    };
+    let high = sorted.get(rank + 1).unwrap_or(low);
+    low + (high - low) * (place % u64::from(ALL)) as f64 / f64::from(ALL)
+}
+
+/// Six digits: enough for any figure here, and half the size of the file.
+pub fn round_off(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let scale = 10_f64.powf(5.0 - value.abs().log10().floor());
+    if scale.is_finite() {
+        (value * scale).round() / scale
+    } else {
+        value
     }
 }
 
@@ -167,9 +147,7 @@ mod tests {
     use super::*;
 
     fn series(values: &[f64]) -> Series {
-        Series {
-            values: values.to_vec(),
-        }
+        values.iter().copied().collect()
     }
 
     #[test]
@@ -180,16 +158,51 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_end_at_the_extremes() {
-        let series = series(&[3.0, 1.0, 2.0]);
-        assert!((series.quantile(0.0) - 1.0).abs() < 1e-9);
-        assert!((series.quantile(1.0) - 3.0).abs() < 1e-9);
+    fn percentiles_end_at_the_extremes_and_lie_between_ranks() {
+        let sorted = [1.0, 2.0, 3.0, 4.0, 5.0];
+        for (part, expected) in [
+            (0, 1.0),
+            (25_000, 2.0),
+            (90_000, 4.6),
+            (100_000, 5.0),
+            (200_000, 5.0),
+        ] {
+            assert!(
+                (percentile(&sorted, part) - expected).abs() < 1e-9,
+                "{part}"
+            );
+        }
     }
 
     #[test]
-    fn ratios_are_made_within_a_round() {
-        // The second round was twice as slow for both.
-        let ratio = series(&[1.0, 2.0]).over(&series(&[2.0, 4.0]));
-        assert_eq!(ratio, series(&[0.5, 0.5]));
+    fn ratios_are_made_within_a_round_and_skip_what_failed() {
+        // The second round was twice as slow for both; in the third one of them failed.
+        let mut other = series(&[2.0, 4.0]);
+        other.put(3, 8.0);
+        let ratio = series(&[1.0, 2.0, 3.0, 4.0]).over(&other);
+        assert_eq!(ratio.present().collect::<Vec<_>>(), [0.5, 0.5, 0.5]);
+        assert_eq!(ratio.rounds(), 4);
+    }
+
+    #[test]
+    fn a_spread_is_half_the_quartiles_distance_over_the_median() {
+        let summary = series(&[8.0, 9.0, 10.0, 11.0, 12.0]).summary().unwrap();
+        assert!((summary.spread() - 0.1).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_failed_round_survives_being_written_and_read() {
+        let mut before = series(&[1.5]);
+        before.put(2, 2.5);
+        before.put(3, f64::NAN);
+        let text = serde_json::to_string(&before).unwrap();
+        assert_eq!(text, "[1.5,null,2.5,null]");
+        assert_eq!(serde_json::from_str::<Series>(&text).unwrap(), before);
+    }
+
+    #[test]
+    fn numbers_are_kept_to_six_digits() {
+        assert!((round_off(1_234.567_89) - 1_234.57).abs() < 1e-9);
+        assert!((round_off(0.000_123_456_78) - 0.000_123_457).abs() < 1e-12);
     }
 }

@@ -89,7 +89,7 @@ pub(crate) fn run(options: &Options) -> Done {
 }
 
 /// Those that `PODNET_AGENT` and `PODNET_CNI` name, as for the tests, else a fresh build.
-fn binaries() -> Result<Built> {
+pub(crate) fn binaries() -> Result<Built> {
     let named = |variable| env::var_os(variable).map(PathBuf::from);
     let (Some(agent), Some(cni)) = (named("PODNET_AGENT"), named("PODNET_CNI")) else {
         return build::everything(true);

@@ -9,6 +9,7 @@
 //! cargo xtask vm 5.10 6.1 -- cni     # privileged tests named *cni* on Debian's kernels
 //! ```
 
+mod bench;
 mod build;
 mod build_ebpf;
 mod demo;
@@ -34,6 +35,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
+    /// Measure podnet beside its peers, with a table, a JSON file and an HTML page
+    Bench(bench::Options),
     /// Build the agent (with its eBPF object) and the static CNI binary
     Build(build::Options),
     /// Build the eBPF object, installing the toolchain it needs
@@ -50,6 +53,7 @@ enum Verb {
 
 fn main() -> ExitCode {
     let done = match Cli::parse().verb {
+        Verb::Bench(options) => bench::run(&options),
         Verb::Build(options) => build::run(&options).map(|_| ExitCode::SUCCESS),
         Verb::BuildEbpf(options) => build_ebpf::run(&options).map(|_| ExitCode::SUCCESS),
         Verb::Demo(options) => demo::run(&options),

@@ -14,7 +14,7 @@ pub(crate) use self::skips::Place;
 pub(crate) use self::summary::{Reader, Tally};
 use crate::build::{self, Built};
 use crate::step::{execute, is_root, say, show, stream};
-use crate::{build_ebpf, interop, tidy, vm, workspace};
+use crate::{bench, build_ebpf, interop, tidy, vm, workspace};
 
 /// Packages whose tests need root and the eBPF object.
 const PRIVILEGED: [&str; 2] = ["tests", "datapath"];
@@ -72,10 +72,14 @@ pub(crate) fn run(options: &Options) -> crate::Done {
                     tally,
                 )
             });
-            if filter.is_empty() && built.is_some() {
+            if filter.is_empty()
+                && let Some(built) = &built
+            {
                 report.stage("demo", &host, |_| {
                     execute(&mut workspace::cargo(["xtask", "demo"]))
                 });
+                // For function: no figure fails it.
+                report.stage("bench --quick", &host, |_| bench::quick(built));
             }
         }
         if options.tier.includes(Tier::Vm) {

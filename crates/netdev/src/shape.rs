@@ -6,8 +6,9 @@
 //! FIFO instead, a ping behind a bulk flow waits for everything that this flow has in the queue.
 //!
 //! A packet of many segments (GSO) keeps the line for as long as all of them take. `tbf` splits what
-//! is larger than its burst or its peak burst, so one of the two is kept at about half a
-//! millisecond of the rate.
+//! is larger than its burst or its peak burst, so one of the two is kept at about a millisecond of
+//! the rate. Not less: at 1 Gbit/s the largest packets of TCP then stay whole, and splitting them
+//! costs so much that the rate is not reached.
 //!
 //! Nothing here is newer than Linux 3.13.
 
@@ -71,7 +72,7 @@ impl Shape {
     /// - the rate is rounded down to whole bytes, at least 1;
     /// - the burst is at least 1 ms of the rate, which a timer needs to keep the rate, and two full
     ///   frames; at most 1 s of the rate, for runtimes pass 2^32. Not given, it is the least;
-    /// - packets above half a millisecond of the rate and two full frames are split;
+    /// - packets above a millisecond of the rate and two full frames are split;
     /// - 25 ms of the rate may wait, but not more than 1 MiB or 2.5 ms, whichever is more: bytes of
     ///   small packets hold twelve times their size in memory. At least 128 full frames.
     pub fn new(bits_per_second: u64, burst_bits: Option<u64>, mtu: u16) -> Self {
@@ -80,7 +81,7 @@ impl Shape {
         let least = rate / 1000;
         let asked = burst_bits.map_or(least, |bits| bits / 8);
         let burst = asked.min(rate).max(least).max(2 * frame);
-        let segment = (rate / 2000).max(2 * frame).min(burst);
+        let segment = least.max(2 * frame).min(burst);
         let queue = (rate / 40)
             .min(QUEUE_FREELY.max(rate / 400))
             .max(128 * frame);

@@ -1,6 +1,6 @@
 //! Rates change while packets flow, with the manifests.
 
-use netdev::RootQueue;
+use netdev::{Discipline, RootQueue};
 use serde_json::{Value, json};
 use tests::limit::{self, Interfaces};
 use tests::manifest::attachment;
@@ -83,6 +83,55 @@ fn limits_that_come_change_and_go_lose_nothing() {
         a.detach(name, ifname);
         b.detach(name, ifname);
     }
+    node.assert_empty();
+}
+
+/// What waits when a limit changes or goes is delivered: more packets than the rate lets through
+/// before the change.
+#[test]
+fn what_waits_when_a_limit_changes_or_goes_arrives() {
+    let node = limiting_node!();
+    // 100 take more than a second, and fit the queue; fq_codel drops what has waited for long.
+    let datagrams: u32 = match limit::discipline() {
+        Some(Discipline::FqCodel) => 5,
+        _ => 100,
+    };
+    let (a, b) = (node.pod("a"), node.pod("b"));
+    let (pa, pb) = (a.attach("blue", "net1"), b.attach("blue", "net1"));
+    let mut limited = [None, None];
+    for (way, key) in ["ingressRate", "egressRate"].into_iter().enumerate() {
+        for next in [Some(30_000_000), None] {
+            node.write_manifest("blue.yaml", &network("blue", &rates(&[(key, 1_000_000)])));
+            limited[way] = Some(1_000_000);
+            await_rates(&node, "blue", limited);
+            let (from, to) = (
+                traffic::udp(&pa, pa.v4().into()),
+                traffic::udp(&pb, pb.v4().into()),
+            );
+            let target = to.local_addr().expect("a bound socket has an address");
+            for number in 0..datagrams {
+                let mut datagram = [0; 1200];
+                datagram[..4].copy_from_slice(&number.to_be_bytes());
+                from.send_to(&datagram, target).expect("it is sent");
+            }
+            let lines: Vec<_> = next.map(|rate| (key, rate)).into_iter().collect();
+            node.write_manifest("blue.yaml", &network("blue", &rates(&lines)));
+            for number in 0..datagrams {
+                let mut datagram = [0; 1200];
+                let length = to.recv(&mut datagram);
+                assert_eq!(
+                    length.ok(),
+                    Some(1200),
+                    "{key} to {next:?}: {number} is lost"
+                );
+                assert_eq!(datagram[..4], number.to_be_bytes(), "{key} to {next:?}");
+            }
+            limited[way] = next;
+            await_rates(&node, "blue", limited);
+        }
+    }
+    a.detach("blue", "net1");
+    b.detach("blue", "net1");
     node.assert_empty();
 }
 

@@ -16,14 +16,14 @@ fn defaults_are_a_millisecond_of_burst_and_twenty_five_of_queue() {
         // bit/s, then bytes: rate, burst, segment, queue
         (1000, 125, FULL, FULL, 128 * 1514),
         (10 * MBIT, 1_250_000, FULL, FULL, 128 * 1514),
-        (100 * MBIT, 12_500_000, 12_500, 6250, 312_500),
-        (1000 * MBIT, 125_000_000, 125_000, 62_500, 1 << 20),
-        (5000 * MBIT, 625_000_000, 625_000, 312_500, 1_562_500),
+        (100 * MBIT, 12_500_000, 12_500, 12_500, 312_500),
+        (1000 * MBIT, 125_000_000, 125_000, 125_000, 1 << 20),
+        (5000 * MBIT, 625_000_000, 625_000, 625_000, 1_562_500),
         (
             100_000 * MBIT,
             12_500_000_000,
             12_500_000,
-            6_250_000,
+            12_500_000,
             31_250_000,
         ),
     ];
@@ -55,13 +55,19 @@ fn a_burst_is_kept_between_what_works_and_a_second_of_the_rate() {
 #[test]
 fn a_long_burst_does_not_make_long_packets() {
     let long = shape(100 * MBIT, Some(u32::MAX.into()));
-    assert_eq!(long.segment, 6250);
+    assert_eq!(long.segment, 12_500);
     assert!(long.splits());
-    // By default the burst is not much longer than a segment, but longer it is.
-    assert!(shape(100 * MBIT, None).splits());
-    // Here the burst itself splits, and there no packet is as large.
+    // By default the burst itself splits, and at high rates no packet is as large.
+    assert!(!shape(100 * MBIT, None).splits());
     assert!(!shape(10 * MBIT, None).splits());
     assert!(!shape(100_000 * MBIT, Some(u64::MAX)).splits());
+}
+
+#[test]
+fn the_largest_packets_of_tcp_stay_whole_from_a_gigabit_on() {
+    let with_headers = 65_536 + 1514;
+    assert!(shape(1000 * MBIT, None).segment > with_headers);
+    assert!(shape(500 * MBIT, None).segment < with_headers);
 }
 
 #[test]

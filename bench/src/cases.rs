@@ -1,0 +1,166 @@
+//! What is measured.
+
+mod agent;
+mod cni;
+mod connect;
+mod crowd;
+mod latency;
+mod restart;
+mod scale;
+mod shaping;
+mod tcp;
+mod udp;
+
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use tempfile::TempDir;
+use tests::Node;
+
+use crate::interrupt;
+use crate::peers::{Peer, Stage, TrafficPath};
+use crate::progress::Progress;
+use crate::report::Case;
+
+/// What a case is given.
+#[derive(Debug)]
+pub struct Bench<'a> {
+    /// Short, for function rather than for figures.
+    pub quick: bool,
+    /// Who is compared.
+    pub peers: &'a [Peer],
+    /// Files of this run.
+    pub dir: &'a TempDir,
+    /// The eBPF object.
+    pub object: &'a Option<PathBuf>,
+    /// How far it is.
+    pub progress: &'a Progress,
+}
+
+impl Bench<'_> {
+    /// One of two sizes.
+    pub fn size<T>(&self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+
+    /// Whether somebody is compared.
+    pub fn has(&self, peer: Peer) -> bool {
+        self.peers.contains(&peer)
+    }
+}
+
+/// What a case does.
+#[derive(Debug, Clone, Copy)]
+pub enum Run {
+    /// Sends traffic through everybody's pods.
+    Traffic(fn(&Bench<'_>, &mut Stage, &mut Case) -> Result<()>),
+    /// Sets up what it needs by itself.
+    Alone(fn(&Bench<'_>, &mut Case) -> Result<()>),
+}
+
+/// A case as it is known by name.
+#[derive(Debug, Clone, Copy)]
+pub struct Known {
+    /// For `--case`.
+    pub name: &'static str,
+    /// The heading.
+    pub title: &'static str,
+    /// How it is measured and how to read it.
+    pub about: &'static str,
+    /// What it does.
+    pub run: Run,
+}
+
+/// Every case, in the order they are run: those that share their pods first.
+pub const CASES: [Known; 11] = [
+    tcp::CASE,
+    udp::CASE,
+    latency::CASE,
+    connect::CASE,
+    cni::CASE,
+    crowd::PARALLEL,
+    crowd::BURST,
+    scale::CASE,
+    shaping::CASE,
+    agent::CASE,
+    restart::CASE,
+];
+
+/// Measures all paths round by round, each round beginning with another one. Who fails is dropped,
+/// with the reason.
+///
+/// # Errors
+/// The run is interrupted.
+pub(crate) fn rounds(
+    bench: &Bench<'_>,
+    stage: &mut Stage,
+    case: &mut Case,
+    rounds: usize,
+    mut one: impl FnMut(&TrafficPath, usize, &mut Case) -> Result<()>,
+) -> Result<()> {
+    for absent in &stage.absent {
+        case.miss(&absent.who, &absent.reason);
+    }
+    let mut out = vec![false; stage.paths.len()];
+    bench.progress.expect(rounds * stage.paths.len());
+    for round in 0..rounds {
+        for turn in 0..stage.paths.len() {
+            let number = (turn + round) % stage.paths.len();
+            let path = &stage.paths[number];
+            bench.progress.say(&path.who);
+            if !out[number] {
+                let done = path.prepare().and_then(|()| one(path, round, case));
+                interrupt::check()?;
+                if let Err(error) = done {
+                    case.miss(&path.who, &format!("round {}: {error:#}", round + 1));
+                    out[number] = true;
+                }
+            }
+            bench.progress.step();
+        }
+    }
+    Ok(())
+}
+
+/// Ports get their TCX links when the node is quiet; that is how they are most of their lives.
+///
+/// # Errors
+/// They do not get them.
+pub(crate) fn wait_promoted(node: &Node) -> Result<()> {
+    if tests::skip::without_tcx("waiting for TCX links") {
+        return Ok(());
+    }
+    let end = Instant::now() + Duration::from_secs(300);
+    loop {
+        let attachments = node.get("attachments");
+        let waiting = attachments
+            .iter()
+            .filter(|row| row["hook"] != "tcx")
+            .count();
+        if waiting == 0 {
+            return Ok(());
+        }
+        interrupt::check()?;
+        if Instant::now() >= end {
+            bail!("{waiting} of {} ports got no TCX link", attachments.len());
+        }
+        // Asking is work for the agent, too.
+        let many = attachments.len() > 100;
+        thread::sleep(Duration::from_millis(if many { 1000 } else { 100 }));
+    }
+}
+
+/// Lets the kernel finish what it puts off: the next call must not pay for the last one.
+pub(crate) fn pause() {
+    thread::sleep(Duration::from_millis(50));
+}
+
+pub(crate) fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
+
+pub(crate) fn names(list: &[&str]) -> Vec<String> {
+    list.iter().map(ToString::to_string).collect()
+}

@@ -1,0 +1,139 @@
+//! Processor time: of the whole machine, interrupts included, and of one process.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+/// What the machine's processors have done since it started, in ticks (proc_stat(5)). The kernel
+/// samples it at each timer interrupt unless it was built to account precisely: good for seconds
+/// of work, not for milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Machine {
+    program: u64,
+    kernel: u64,
+    interrupts: u64,
+}
+
+/// Processor seconds of the whole machine.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spent {
+    /// In programs.
+    pub program: f64,
+    /// In the kernel on behalf of programs, kernel threads (ksoftirqd) included.
+    pub kernel: f64,
+    /// In interrupts and what they put off (softirq), wherever it ran.
+    pub interrupts: f64,
+}
+
+impl Spent {
+    /// All of it.
+    pub fn all(&self) -> f64 {
+        self.program + self.kernel + self.interrupts
+    }
+}
+
+impl Machine {
+    /// Up to now.
+    ///
+    /// # Errors
+    /// `/proc/stat` is not what proc_stat(5) says.
+    pub fn now() -> Result<Self> {
+        let text = fs::read_to_string("/proc/stat").context("reading /proc/stat")?;
+        Self::parse(&text).context("/proc/stat has no line `cpu`")
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
+        let numbers: Vec<u64> = line
+            .split_whitespace()
+            .map_while(|word| word.parse().ok())
+            .collect();
+        let [user, nice, system, _idle, _iowait, irq, softirq, ..] = numbers[..] else {
+            return None;
+        };
+        Some(Self {
+            program: user + nice,
+            kernel: system,
+            interrupts: irq + softirq,
+        })
+    }
+
+    /// From then to now.
+    ///
+    /// # Errors
+    /// As [`Self::now`].
+    pub fn spent(&self) -> Result<Spent> {
+        let now = Self::now()?;
+        Ok(Spent {
+            program: seconds(now.program.saturating_sub(self.program)),
+            kernel: seconds(now.kernel.saturating_sub(self.kernel)),
+            interrupts: seconds(now.interrupts.saturating_sub(self.interrupts)),
+        })
+    }
+}
+
+/// `USER_HZ` is the same in all of `/proc`.
+fn seconds(ticks: u64) -> f64 {
+    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+}
+
+/// Processor time a process has had (proc_pid_stat(5)): its sum is exact to a tick, whatever the
+/// kernel samples.
+///
+/// # Errors
+/// It is gone.
+pub fn of_process(pid: u32) -> Result<Duration> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat"))
+        .with_context(|| format!("process {pid}"))?;
+    let ticks = process_ticks(&text).with_context(|| format!("the times of process {pid}"))?;
+    Ok(Duration::from_secs_f64(seconds(ticks)))
+}
+
+fn process_ticks(text: &str) -> Option<u64> {
+    // The name, in brackets, may have spaces and brackets.
+    let (_, rest) = text.rsplit_once(')')?;
+    let mut words = rest.split_whitespace().skip(11);
+    let user: u64 = words.next()?.parse().ok()?;
+    let system: u64 = words.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+/// Resident memory of a process in MiB.
+///
+/// # Errors
+/// It is gone.
+pub fn memory_of(pid: u32) -> Result<f64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status"))
+        .with_context(|| format!("process {pid}"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib: f64 = line
+        .and_then(|line| line.trim().strip_suffix(" kB"))
+        .context("no VmRSS")?
+        .trim()
+        .parse()?;
+    Ok(kib / 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machines_time_is_read_without_its_idle_time() {
+        let text = "cpu  10 1 20 1000 5 3 4 0 0 0\ncpu0 1 2 3 4 5 6 7 0 0 0\n";
+        let expected = Machine {
+            program: 11,
+            kernel: 20,
+            interrupts: 7,
+        };
+        assert_eq!(Machine::parse(text), Some(expected));
+        assert_eq!(Machine::parse("intr 1 2"), None);
+    }
+
+    #[test]
+    fn a_process_may_have_any_name() {
+        let text = "42 (a (b) c) S 1 42 42 0 -1 4194304 100 0 0 0 7 5 0 0 20 0 3 0 9 0 0";
+        assert_eq!(process_ticks(text), Some(12));
+    }
+}

@@ -1,0 +1,59 @@
+//! `podnet-bench`: measures podnet beside its peers. `cargo xtask bench` builds what it needs and
+//! starts it.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use bench::report::readme;
+use bench::run::{self, Options};
+use bench::{interrupt, probe};
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "podnet-bench", about = "Measures podnet beside its peers")]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Measure and report
+    Run(Options),
+    /// Print README.md with the table of the named run, or of the one it has
+    Readme {
+        /// A run in bench/results
+        name: Option<String>,
+    },
+    /// Send what an order says (used by `run`)
+    #[command(hide = true)]
+    Probe {
+        /// JSON
+        order: String,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().verb {
+        Verb::Run(options) => run::run(&options),
+        Verb::Readme { name } => readme::print(name.as_deref()).map(|()| true),
+        Verb::Probe { order } => answer(&order).map(|()| true),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) if interrupt::wanted() => {
+            eprintln!("bench: {error:#}; everything was taken down");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("bench: error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn answer(order: &str) -> Result<()> {
+    println!("{}", serde_json::to_string(&probe::obey(order)?)?);
+    Ok(())
+}

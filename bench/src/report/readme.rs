@@ -1,0 +1,336 @@
+//! The README's performance section, made from a run that is kept.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use super::text::number;
+use super::{Case, Measure, Report, store};
+use crate::series::Summary;
+
+const BEGIN: &str = "<!-- bench:begin -->";
+const END: &str = "<!-- bench:end -->";
+/// What names the run within the section.
+const FROM: &str = "<!-- made by `cargo xtask bench --readme ";
+
+/// Prints README.md as it should be: with the tables of the named run, or of the one it names.
+///
+/// # Errors
+/// README.md has no markers or names no run, or the run cannot be read.
+pub fn print(name: Option<&str>) -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let path = root.join("README.md");
+    let readme =
+        fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let name = match name {
+        Some(name) => name.to_owned(),
+        None => named(&readme)?,
+    };
+    store::check_name(&name)?;
+    let report = store::read(&store::results().join(format!("{name}.json")))?;
+    print!("{}", fill(&readme, &name, &report)?);
+    Ok(())
+}
+
+/// The run whose figures a README has.
+fn named(readme: &str) -> Result<String> {
+    let rest = readme.split_once(FROM).map(|(_, rest)| rest);
+    let name = rest.and_then(|rest| rest.split_once('`'));
+    let (name, _) = name.with_context(|| {
+        format!("README.md names no run: `cargo xtask bench --readme NAME` puts one between {BEGIN} and {END}")
+    })?;
+    Ok(name.to_owned())
+}
+
+fn fill(readme: &str, name: &str, report: &Report) -> Result<String> {
+    let parts = readme
+        .split_once(BEGIN)
+        .and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
+    let Some((before, after)) = parts else {
+        bail!("README.md has no section between {BEGIN} and {END}");
+    };
+    let section = section(name, report);
+    Ok(format!("{before}{BEGIN}\n{section}{END}{after}"))
+}
+
+fn section(name: &str, report: &Report) -> String {
+    let machine = &report.machine;
+    // Writing to a string cannot fail, here and below.
+    let mut out = format!("{FROM}{name}` -->\n\n");
+    let _ = writeln!(
+        out,
+        "{} x {}, Linux {}, everything in network namespaces of one machine, in alternating rounds.\n\
+         Medians, with half the distance of the quartiles; ratios are podnet's over the other's, paired\n\
+         by round. Above 1.00 is better for rates, below for times. More in\n\
+         [bench/results/{name}.json](bench/results/{name}.json) and the page beside it.\n",
+        machine.cpus, machine.cpu, machine.kernel
+    );
+    if report.quick {
+        out.push_str("A quick run, for function rather than for figures.\n\n");
+    }
+    let traffic = ["tcp", "udp", "latency", "connect"];
+    for subject in ["podnet L2", "podnet L3"] {
+        versus(&mut out, report, &traffic, "pod to pod", subject);
+    }
+    let calls = ["cni", "parallel", "burst", "agent"];
+    versus(&mut out, report, &calls, "CNI, exec to exit", "podnet");
+    if let Some(case) = find(report, "shaping") {
+        limits(&mut out, case);
+    }
+    if let Some(case) = find(report, "scale") {
+        scale(&mut out, case);
+    }
+    let lines = ["agent", "restart"].map(|name| find(report, name));
+    alone(&mut out, lines.into_iter().flatten());
+    let mut gaps: Vec<String> = Vec::new();
+    for case in &report.cases {
+        for absent in &case.absent {
+            let line = format!(
+                "- {}: without {}: {}\n",
+                case.name, absent.who, absent.reason
+            );
+            if !gaps.contains(&line) {
+                gaps.push(line);
+            }
+        }
+    }
+    if !gaps.is_empty() {
+        let _ = writeln!(out, "Not measured:\n\n{}", gaps.concat());
+    }
+    out
+}
+
+fn find<'a>(report: &'a Report, name: &str) -> Option<&'a Case> {
+    report.cases.iter().find(|case| case.name == name)
+}
+
+/// One line for each measure that stands alone: the subject's figure, and its ratio to each of the
+/// others.
+fn versus(out: &mut String, report: &Report, cases: &[&str], heading: &str, subject: &str) {
+    let lines: Vec<&Measure> = cases
+        .iter()
+        .filter_map(|name| find(report, name))
+        .flat_map(|case| &case.measures)
+        .filter(|measure| measure.group.is_empty() && measure.summary(subject).is_some())
+        .collect();
+    let mut others: Vec<&str> = Vec::new();
+    for ratio in lines.iter().flat_map(|measure| &measure.ratios) {
+        if ratio.subject == subject && !others.contains(&ratio.over.as_str()) {
+            others.push(&ratio.over);
+        }
+    }
+    if lines.is_empty() {
+        return;
+    }
+    let _ = write!(out, "| {heading} | {subject} |");
+    for other in &others {
+        let _ = write!(out, " / {other} |");
+    }
+    let _ = writeln!(out, "\n|---|---|{}", "---|".repeat(others.len()));
+    for measure in lines {
+        let _ = write!(out, "| {} | ", measure.name);
+        if let Some(summary) = measure.summary(subject) {
+            let _ = write!(out, "{} {}", number(summary.median), measure.unit);
+        }
+        out.push_str(" |");
+        for other in &others {
+            let ratio = measure.ratio(subject, other).as_ref().map(with_spread);
+            let _ = write!(out, " {} |", ratio.unwrap_or_default());
+        }
+        out.push('\n');
+    }
+    out.push('\n');
+}
+
+fn with_spread(summary: &Summary) -> String {
+    if summary.n < 2 {
+        return number(summary.median);
+    }
+    format!(
+        "{} ±{:.0} %",
+        number(summary.median),
+        summary.spread() * 100.0
+    )
+}
+
+/// What a limit does, everybody beside each other.
+fn limits(out: &mut String, case: &Case) {
+    const GROUPS: [(&str, &str); 3] = [
+        ("Goodput", "goodput, % of what the rate allows"),
+        ("Worst second", "worst second, % of the rate"),
+        ("Ping beside the streams, p99", "ping beside it, p99 ms"),
+    ];
+    let lines: Vec<&Measure> = case
+        .measures
+        .iter()
+        .filter(|measure| GROUPS.iter().any(|(group, _)| measure.group == *group))
+        .collect();
+    let columns = super::text::columns(&lines);
+    if lines.is_empty() {
+        return;
+    }
+    out.push_str("| limit |");
+    for (_, heading) in GROUPS {
+        for who in &columns {
+            let _ = write!(out, " {heading}: {who} |");
+        }
+    }
+    let _ = writeln!(
+        out,
+        "\n|---|{}",
+        "---|".repeat(columns.len() * GROUPS.len())
+    );
+    for first in lines.iter().filter(|line| line.group == GROUPS[0].0) {
+        let _ = write!(out, "| {} |", first.name);
+        for (group, _) in GROUPS {
+            let mut same = lines.iter();
+            let same = same.find(|line| line.group == group && line.name == first.name);
+            for who in &columns {
+                let figure = same.and_then(|line| line.summary(who));
+                let figure = figure.map(|one| number(one.median));
+                let _ = write!(out, " {} |", figure.unwrap_or_default());
+            }
+        }
+        out.push('\n');
+    }
+    out.push('\n');
+}
+
+/// Figures that nobody else has.
+fn alone<'a>(out: &mut String, cases: impl Iterator<Item = &'a Case>) {
+    let lines: Vec<&Measure> = cases
+        .flat_map(|case| &case.measures)
+        .filter(|measure| !measure.group.is_empty())
+        .collect();
+    if lines.is_empty() {
+        return;
+    }
+    out.push_str("| the agent | |\n|---|---|\n");
+    for measure in lines {
+        for row in &measure.rows {
+            let Some(summary) = row.summary else { continue };
+            let who = if measure.rows.len() > 1 {
+                format!(", {}", row.who)
+            } else {
+                String::new()
+            };
+            let _ = writeln!(
+                out,
+                "| {}, {}{who} | {} {} |",
+                measure.group,
+                measure.name,
+                number(summary.median),
+                measure.unit
+            );
+        }
+    }
+    out.push('\n');
+}
+
+/// Ratios of the largest nodes over the smallest.
+fn scale(out: &mut String, case: &Case) {
+    let _ = writeln!(
+        out,
+        "| scale on one node | figure | over 1 network, 2 ports |\n|---|---|---|"
+    );
+    for measure in &case.measures {
+        for row in &measure.rows {
+            let subject = &row.who;
+            let Some(summary) = row.summary.filter(|_| case.subjects.contains(subject)) else {
+                continue;
+            };
+            let over = measure.ratio(subject, "1 network, 2 ports");
+            let over = over.as_ref().map(with_spread).unwrap_or_default();
+            let _ = writeln!(
+                out,
+                "| {subject}: {} | {} {} | {over} |",
+                measure.name,
+                number(summary.median),
+                measure.unit
+            );
+        }
+    }
+    out.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Better;
+    use crate::report::tests::sample;
+
+    const README: &str = "# podnet\n\n<!-- bench:begin -->\nold\n<!-- bench:end -->\n\nMore.\n";
+
+    #[test]
+    fn only_what_is_between_the_markers_is_replaced() {
+        let text = fill(README, "full", &sample()).unwrap();
+        assert!(
+            text.starts_with("# podnet\n\n<!-- bench:begin -->\n"),
+            "{text}"
+        );
+        assert!(text.ends_with("<!-- bench:end -->\n\nMore.\n"), "{text}");
+        assert!(!text.contains("old"), "{text}");
+    }
+
+    #[test]
+    fn the_run_is_named_and_found_again() {
+        let text = fill(README, "full", &sample()).unwrap();
+        assert_eq!(named(&text).unwrap(), "full");
+        assert_eq!(fill(&text, "full", &sample()).unwrap(), text, "stable");
+        let error = named(README).unwrap_err().to_string();
+        assert!(error.contains("cargo xtask bench --readme NAME"), "{error}");
+    }
+
+    #[test]
+    fn a_table_has_podnets_figure_the_ratios_and_the_gaps() {
+        let text = section("full", &sample());
+        let line = "| TCP, 1 stream | 11.0 Gbit/s | 1.22 ±1 % | 0.92 ±5 % |";
+        assert!(text.contains(line), "{text}");
+        let head = "| pod to pod | podnet L2 | / bridge <1> | / bare veth pair |";
+        assert!(text.contains(head), "{text}");
+        let gap = "- tcp: without Open vSwitch: not & never installed";
+        assert!(text.contains(gap), "{text}");
+    }
+
+    #[test]
+    fn a_limit_has_everybodys_figures_on_one_line() {
+        let mut report = sample();
+        let mut case = Case::new("shaping", "Limits", "");
+        for (group, ours, theirs) in [
+            ("Goodput", 99.0, 98.0),
+            ("Worst second", 100.5, 106.0),
+            ("Ping beside the streams, p99", 1.5, 12.0),
+        ] {
+            let measure = case.measure(group, "10 Mbit/s, both, 1 stream", "", Better::More);
+            measure.put("podnet", 0, ours);
+            measure.put("bridge + bandwidth", 0, theirs);
+        }
+        case.seal();
+        report.cases.push(case);
+        let text = section("full", &report);
+        let line = "| 10 Mbit/s, both, 1 stream | 99.0 | 98.0 | 100.5 | 106 | 1.50 | 12.0 |";
+        assert!(text.contains(line), "{text}");
+        assert!(text.contains("p99 ms: podnet | ping"), "{text}");
+    }
+
+    #[test]
+    fn what_only_the_agent_has_is_listed() {
+        let mut report = sample();
+        let mut case = Case::new("restart", "Restart", "");
+        case.measure("Datagrams lost", "kill -9", "of 10,000", Better::Less)
+            .put("podnet L2", 0, 0.0);
+        case.seal();
+        report.cases.push(case);
+        let text = section("full", &report);
+        let line = "| Datagrams lost, kill -9 | 0 of 10,000 |";
+        assert!(text.contains(line), "{text}");
+    }
+
+    #[test]
+    fn a_readme_without_markers_is_an_error() {
+        let error = fill("# podnet\n", "full", &sample()).unwrap_err();
+        assert!(error.to_string().contains(BEGIN), "{error}");
+    }
+}

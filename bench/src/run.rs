@@ -1,0 +1,238 @@
+//! A run: its options, its cases one after the other, and where its report goes.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+use tempfile::TempDir;
+
+use crate::cases::{Bench, CASES, Known, Run};
+use crate::interrupt;
+use crate::machine::{self, Machine};
+use crate::peers::{Peer, Stage};
+use crate::progress::Progress;
+use crate::report::{Case, FORMAT, Report, html, store, text};
+
+/// What is measured, and where the report goes.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Options {
+    /// A few minutes: for function, not for figures
+    #[arg(long)]
+    pub quick: bool,
+    /// Only these cases (`--list` shows them)
+    #[arg(long = "case", value_name = "NAME", num_args = 1.., value_delimiter = ',')]
+    pub cases: Vec<String>,
+    /// Only these peers; podnet is always measured
+    #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
+    pub peers: Option<Vec<Peer>>,
+    /// Write the report's values to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write the report as a page to this file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Keep the run as bench/results/NAME.json and NAME.html; with --case only these cases of it
+    /// are replaced
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Say which cases there are, and end
+    #[arg(long)]
+    pub list: bool,
+    /// The eBPF object, for the costs of programs alone
+    #[arg(long, value_name = "PATH", env = "PODNET_EBPF_OBJECT", hide = true)]
+    pub object: Option<PathBuf>,
+}
+
+/// Measures and reports; false if a figure of podnet is missing.
+///
+/// # Errors
+/// An option is wrong, the run is interrupted, or a file cannot be written.
+pub fn run(options: &Options) -> Result<bool> {
+    if options.list {
+        for case in CASES {
+            println!("{:<10} {}", case.name, case.title);
+        }
+        return Ok(true);
+    }
+    let chosen = choose(&options.cases)?;
+    if let Some(name) = &options.name {
+        store::check_name(name)?;
+    }
+    if !rustix::process::geteuid().is_root() {
+        bail!("it makes network namespaces and loads eBPF programs: run it as root");
+    }
+    interrupt::listen()?;
+    let dir = tempfile::Builder::new().prefix("podnet-bench-").tempdir()?;
+    let started = Instant::now();
+    let machine = Machine::describe(&tests::node::Binaries::find().agent);
+    eprintln!("bench: {}", machine.line());
+    let mut report = Report {
+        format: FORMAT,
+        name: options.name.clone().unwrap_or_else(|| "last".to_owned()),
+        quick: options.quick,
+        machine,
+        load_before: machine::load(),
+        load_after: String::new(),
+        started: now(),
+        seconds: 0.0,
+        cases: Vec::new(),
+    };
+    measure(options, &chosen, &dir, &mut report)?;
+    report.load_after = machine::load();
+    report.seconds = started.elapsed().as_secs_f64().round();
+    print!("\n{}", text::report(&report));
+    let failed = failed(&report);
+    if let Some(name) = options.name.as_ref().filter(|_| !options.cases.is_empty()) {
+        let path = store::results().join(format!("{name}.json"));
+        if path.exists() {
+            let order = CASES.map(|case| case.name);
+            report.keep_from(store::read(&path)?, &order)?;
+        }
+    }
+    publish(options, &report)?;
+    for case in &failed {
+        eprintln!("bench: case {case}: figures of podnet are missing");
+    }
+    Ok(failed.is_empty())
+}
+
+fn failed(report: &Report) -> Vec<String> {
+    let failed = report.cases.iter().filter(|case| case.failed());
+    failed.map(|case| case.name.clone()).collect()
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+fn choose(names: &[String]) -> Result<Vec<Known>> {
+    for name in names {
+        if !CASES.iter().any(|case| case.name == name) {
+            let known: Vec<&str> = CASES.iter().map(|case| case.name).collect();
+            bail!("--case {name}: there are {}", known.join(", "));
+        }
+    }
+    let wanted = |case: &Known| names.is_empty() || names.iter().any(|name| name == case.name);
+    Ok(CASES.into_iter().filter(wanted).collect())
+}
+
+fn measure(options: &Options, chosen: &[Known], dir: &TempDir, report: &mut Report) -> Result<()> {
+    let everybody = Peer::value_variants();
+    let peers = options.peers.as_deref().unwrap_or(everybody);
+    let mut stage: Option<Stage> = None;
+    for (place, known) in chosen.iter().enumerate() {
+        let progress = Progress::start(known.title, (place + 1, chosen.len()));
+        let bench = Bench {
+            quick: options.quick,
+            peers,
+            dir,
+            object: &options.object,
+            progress: &progress,
+        };
+        let mut case = Case::new(known.name, known.title, known.about);
+        (case.started, case.load) = (now(), machine::load());
+        let commit = report.machine.versions.get("podnet commit");
+        case.commit = commit.cloned().unwrap_or_default();
+        let started = Instant::now();
+        // The fixtures of the tests panic where something is not as it must be; the other cases
+        // can still be measured.
+        let done = catch_unwind(AssertUnwindSafe(|| match known.run {
+            Run::Traffic(run) => {
+                if stage.is_none() {
+                    stage = Some(Stage::set(peers, dir, &progress)?);
+                }
+                let stage = stage.as_mut();
+                stage.map_or(Ok(()), |stage| run(&bench, stage, &mut case))
+            }
+            Run::Alone(run) => {
+                stage = None;
+                run(&bench, &mut case)
+            }
+        }));
+        interrupt::check()?;
+        let done = done.unwrap_or_else(|panic| Err(anyhow::anyhow!("{}", words(&*panic))));
+        case.seconds = started.elapsed().as_secs_f64().round();
+        if let Err(error) = done {
+            let who = case.subjects.first();
+            let who = who.map_or_else(|| "podnet".to_owned(), Clone::clone);
+            case.subjects = if case.subjects.is_empty() {
+                vec![who.clone()]
+            } else {
+                case.subjects
+            };
+            case.miss(&who, &format!("{error:#}"));
+        }
+        case.seal();
+        let outcome = if case.failed() { "FAILED" } else { "done" };
+        progress.end(&format!("{outcome}, {:.0} s", case.seconds));
+        for absent in &case.absent {
+            eprintln!("bench:   without {}: {}", absent.who, absent.reason);
+        }
+        report.cases.push(case);
+    }
+    Ok(())
+}
+
+fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string))
+        .unwrap_or_else(|| "a panic without words".to_owned())
+}
+
+fn publish(options: &Options, report: &Report) -> Result<()> {
+    let mut files = vec![(options.json.clone(), options.html.clone())];
+    match &options.name {
+        Some(name) => {
+            let place = store::results();
+            let file = |kind: &str| Some(place.join(format!("{name}.{kind}")));
+            files.push((file("json"), file("html")));
+        }
+        None if options.json.is_none() && options.html.is_none() => {
+            let place = std::env::current_exe()?;
+            let place = place.with_file_name("podnet-bench-last.json");
+            files.push((Some(place.clone()), Some(place.with_extension("html"))));
+        }
+        None => {}
+    }
+    for (json, page) in files {
+        if let Some(path) = json {
+            store::write(report, &path)?;
+            println!("values: {}", path.display());
+        }
+        if let Some(path) = page {
+            store::put(&path, &html::page(report))?;
+            println!("page: {}", path.display());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod unit {
+    use super::*;
+
+    #[test]
+    fn cases_keep_their_order_and_unknown_ones_are_named() {
+        let names = ["udp", "tcp"].map(String::from);
+        let chosen = choose(&names).unwrap();
+        let chosen: Vec<&str> = chosen.iter().map(|case| case.name).collect();
+        assert_eq!(chosen, ["tcp", "udp"]);
+        assert_eq!(choose(&[]).unwrap().len(), CASES.len());
+        let error = choose(&["tpc".to_owned()]).unwrap_err().to_string();
+        assert!(
+            error.contains("tpc") && error.contains("shaping"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn names_of_cases_are_unique() {
+        for (place, case) in CASES.iter().enumerate() {
+            assert!(!CASES[..place].iter().any(|other| other.name == case.name));
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What the probe is told to do, and what it answers. It is this program once more, as a process of
+//! its own, so that it can have processors of its own.
+
+use std::net::IpAddr;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::path_of;
+use super::process::Process;
+use crate::interrupt;
+use crate::sandbox::Side;
+
+/// How much longer than its time a probe may take.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// What to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mode {
+    /// Small datagrams, sender and receiver on a processor each: how many are received.
+    UdpTwoCpus,
+    /// Small datagrams, both in turn on one processor: nanoseconds for each, from the one's
+    /// `sendmmsg` to the other's `recvmmsg`.
+    UdpOneCpu,
+    /// One datagram there, one back, by one thread: microseconds for both.
+    UdpTrip,
+    /// The same with the other side on another processor, which has to be woken.
+    UdpTripTwoCpus,
+    /// One byte there, one back, over TCP, by one thread.
+    TcpTrip,
+    /// The same with the other side on another processor.
+    TcpTripTwoCpus,
+    /// TCP connections with a byte each way, opened and closed by one thread: how many a second.
+    Connect,
+    /// A datagram and its echo at a steady pace: microseconds for each.
+    Paced {
+        /// Datagrams a second.
+        rate: u32,
+    },
+    /// Numbered datagrams at a steady pace: how many do not arrive, and the longest gap.
+    Stream {
+        /// Datagrams a second.
+        rate: u32,
+    },
+}
+
+/// One end.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct End {
+    /// A file that is the namespace.
+    pub netns: String,
+    /// The address.
+    pub ip: IpAddr,
+}
+
+/// What the probe is told.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Order {
+    /// What to send.
+    pub mode: Mode,
+    /// Who begins.
+    pub from: End,
+    /// Who answers.
+    pub to: End,
+    /// For how long.
+    pub millis: u64,
+    /// Processors.
+    pub cpus: [usize; 2],
+}
+
+/// What the probe found.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The figure, where the mode has one.
+    pub value: f64,
+    /// Percentiles of what took time, in microseconds, where the mode measures that.
+    pub percentiles: Vec<[f64; 2]>,
+    /// Each time in microseconds in order, for the modes at a steady pace.
+    pub times: Vec<f64>,
+    /// Datagrams sent.
+    pub sent: u64,
+    /// Datagrams received, also before the clock started.
+    pub received: u64,
+    /// The longest time in which none came, in milliseconds.
+    pub gap: f64,
+}
+
+impl Answer {
+    /// A percentile in percent; NaN if it was not measured.
+    pub fn at(&self, percent: f64) -> f64 {
+        let mut points = self.percentiles.iter();
+        points
+            .find(|[at, _]| (at - percent).abs() < 1e-6)
+            .map_or(f64::NAN, |[_, time]| *time)
+    }
+}
+
+/// A probe at work.
+#[derive(Debug)]
+pub struct Running {
+    process: Process,
+    patience: Duration,
+}
+
+/// Starts a probe from `a` to `b`.
+///
+/// # Errors
+/// It cannot be started.
+pub fn start(mode: Mode, a: &Side, b: &Side, time: Duration) -> Result<Running> {
+    interrupt::check()?;
+    let end = |side: &Side| End {
+        netns: path_of(&side.netns),
+        ip: side.ip,
+    };
+    let order = Order {
+        mode,
+        from: end(a),
+        to: end(b),
+        millis: u64::try_from(time.as_millis())?,
+        cpus: super::cpus(),
+    };
+    let mut command = Command::new(std::env::current_exe().context("this program's file")?);
+    command.arg("probe").arg(serde_json::to_string(&order)?);
+    // It enters the namespaces of the order itself.
+    let process = Process::start_here(command)?;
+    Ok(Running {
+        process,
+        patience: time + PATIENCE,
+    })
+}
+
+/// Sends from `a` to `b` and waits for what is found.
+///
+/// # Errors
+/// The probe fails.
+pub fn run(mode: Mode, a: &Side, b: &Side, time: Duration) -> Result<Answer> {
+    start(mode, a, b, time)?.finish()
+}
+
+impl Running {
+    /// Waits for what is found.
+    ///
+    /// # Errors
+    /// The probe fails.
+    pub fn finish(self) -> Result<Answer> {
+        let text = self.process.finish(self.patience)?;
+        serde_json::from_str(&text).context("the probe printed no JSON")
+    }
+}

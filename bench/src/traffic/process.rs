@@ -1,0 +1,178 @@
+//! A program at work in a namespace: it ends when it is done, when it takes too long, when the run
+//! is interrupted, or when nobody wants it any more.
+
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use netdev::Netns;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::interrupt;
+
+/// Between two looks at a program that should end.
+const STEP: Duration = Duration::from_millis(5);
+/// How long a program may take to end after it was asked to.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// A running program. Dropping it ends it.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    stdout: File,
+    stderr: File,
+}
+
+impl Process {
+    /// Starts a command in a namespace.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(command: Command, netns: &Netns) -> Result<Self> {
+        Self::with(command, |command| Ok(netns.run_in(|| command.spawn())??))
+    }
+
+    /// Starts a command in the namespace of this process.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_here(command: Command) -> Result<Self> {
+        Self::with(command, |command| Ok(command.spawn()?))
+    }
+
+    /// Output is kept in files, so that a full pipe never stops the program.
+    fn with(
+        mut command: Command,
+        spawn: impl FnOnce(&mut Command) -> Result<Child>,
+    ) -> Result<Self> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let stdout = tempfile::tempfile().context("a file for stdout")?;
+        let stderr = tempfile::tempfile().context("a file for stderr")?;
+        command
+            .stdin(Stdio::null())
+            .stdout(stdout.try_clone()?)
+            .stderr(stderr.try_clone()?);
+        let child = spawn(&mut command).with_context(|| format!("starting {name}"))?;
+        Ok(Self {
+            name,
+            child,
+            stdout,
+            stderr,
+        })
+    }
+
+    /// Waits until it ends; returns what it printed.
+    ///
+    /// # Errors
+    /// It fails, takes longer than `patience`, or the run is interrupted.
+    pub fn finish(mut self, patience: Duration) -> Result<String> {
+        let end = Instant::now() + patience;
+        let status = loop {
+            if let Some(status) = self.child.try_wait()? {
+                break status;
+            }
+            interrupt::check()?;
+            if Instant::now() >= end {
+                bail!("{} did not end in {} s", self.name, patience.as_secs());
+            }
+            thread::sleep(STEP);
+        };
+        let text = read_back(&mut self.stdout)?;
+        if !status.success() {
+            let error = read_back(&mut self.stderr)?;
+            // iperf3 tells its errors in its JSON, too.
+            let said = [error.trim(), text.trim()].join(" ");
+            let said: String = said.chars().take(300).collect();
+            bail!("{}: {status}: {}", self.name, said.trim());
+        }
+        Ok(text)
+    }
+
+    /// Asks it to end and waits for that.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub fn terminate(mut self) -> Result<()> {
+        if self.child.try_wait()?.is_some() {
+            return Ok(());
+        }
+        kill_process(Pid::from_child(&self.child), Signal::TERM)
+            .with_context(|| format!("ending {}", self.name))?;
+        let end = Instant::now() + GRACE;
+        while Instant::now() < end {
+            if self.child.try_wait()?.is_some() {
+                return Ok(());
+            }
+            thread::sleep(STEP);
+        }
+        bail!("{} does not end", self.name)
+    }
+
+    /// True while it runs.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn runs(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_none())
+    }
+
+    /// What it said about its troubles.
+    pub fn complaint(&mut self) -> String {
+        read_back(&mut self.stderr).unwrap_or_default()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended long ago.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn read_back(file: &mut File) -> Result<String> {
+    file.rewind()?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).context("reading its output")?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The command on one of the processors.
+pub fn pinned(cpu: usize, program: &str) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["-c", &cpu.to_string(), program]);
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn a_failing_program_is_told_with_its_last_words() {
+        let process = Process::start_here(shell("echo broken >&2; exit 3")).unwrap();
+        let error = process.finish(Duration::from_secs(10)).unwrap_err();
+        assert!(error.to_string().contains("broken"), "{error}");
+        let process = Process::start_here(shell("echo well")).unwrap();
+        assert_eq!(process.finish(Duration::from_secs(10)).unwrap(), "well\n");
+    }
+
+    #[test]
+    fn a_program_that_is_not_wanted_any_more_is_ended() {
+        let mut process = Process::start_here(shell("exec sleep 1000")).unwrap();
+        assert!(process.runs().unwrap());
+        let pid = process.child.id();
+        drop(process);
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    }
+}

@@ -1,0 +1,102 @@
+//! `cargo xtask bench`: podnet beside its peers, measured on this machine.
+
+mod peers;
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result, bail};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use crate::build::Built;
+use crate::step::{capture, execute, is_root, say, show};
+use crate::{Done, demo, workspace};
+
+#[derive(clap::Args)]
+#[command(disable_help_flag = true)]
+pub(crate) struct Options {
+    /// Put the tables of this run of bench/results into README.md, and do nothing else
+    #[arg(long, value_name = "NAME")]
+    readme: Option<String>,
+    /// What is measured and where the report goes: `cargo xtask bench -- --help` shows all
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "OPTION"
+    )]
+    rest: Vec<OsString>,
+}
+
+/// Builds, installs what is missing, measures.
+pub(crate) fn run(options: &Options) -> Done {
+    if let Some(name) = &options.readme {
+        return readme(name).map(|()| ExitCode::SUCCESS);
+    }
+    let only_tells = ["--help", "-h", "--list"];
+    let tells = |word: &OsString| only_tells.iter().any(|one| word == one);
+    if options.rest.iter().any(tells) {
+        execute(Command::new(harness()?).arg("run").args(&options.rest))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    measure(&demo::binaries()?, &options.rest)
+}
+
+/// The short run, for function: every case once, every peer that can be had here. Fails if a
+/// figure of podnet is missing, and never because of a figure.
+pub(crate) fn quick(built: &Built) -> Result<()> {
+    if measure(built, &["--quick".into()])? != ExitCode::SUCCESS {
+        bail!("the bench failed, or figures of podnet are missing");
+    }
+    Ok(())
+}
+
+fn measure(built: &Built, arguments: &[OsString]) -> Done {
+    if !is_root() {
+        bail!("the bench makes network namespaces and loads eBPF programs: run it as root");
+    }
+    let mut command = Command::new(harness()?);
+    command.arg("run").args(arguments);
+    command.current_dir(workspace::root());
+    built.describe_to(&mut command);
+    peers::install(&mut command)?;
+    // The harness gets Ctrl-C, too, and takes down what it has put up: this process waits for it.
+    let ignored = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        flag::register(signal, Arc::clone(&ignored)).context("taking over Ctrl-C")?;
+    }
+    let status = command
+        .status()
+        .with_context(|| format!("cannot start `{}`", show(&command)))?;
+    Ok(if status.success() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// The harness, built: it is measured with, so it is optimised whatever the profile.
+fn harness() -> Result<PathBuf> {
+    say("building podnet-bench");
+    execute(&mut workspace::cargo([
+        "build",
+        "--quiet",
+        "--package",
+        "bench",
+        "--bin",
+        "podnet-bench",
+    ]))?;
+    Ok(workspace::target().join("debug/podnet-bench"))
+}
+
+fn readme(name: &str) -> Result<()> {
+    let text = capture(Command::new(harness()?).args(["readme", name]))?;
+    let file = workspace::root().join("README.md");
+    fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
+    say(format!("README.md has the figures of {name}"));
+    Ok(())
+}
