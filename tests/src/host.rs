@@ -5,11 +5,10 @@ use std::fs;
 use std::net::IpAddr;
 
 use netdev::{Address, Connection, LinkChange, Netns, Route, VethSpec};
-use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::{TcHandle, TcMessage};
-use netlink_sys::protocols::NETLINK_ROUTE;
-use netlink_sys::{Socket, SocketAddr};
+
+use crate::netlink;
 
 /// The node's end of the uplink.
 pub const UPLINK: &str = "uplink";
@@ -95,22 +94,5 @@ pub fn remove_clsact(netns: &Netns, ifindex: u32) {
     message.header.index = i32::try_from(ifindex).expect("a small index");
     message.header.handle = TcHandle::from(0xffff_0000);
     message.header.parent = TcHandle::CLSACT;
-    let mut request = NetlinkMessage::from(RouteNetlinkMessage::DelQueueDiscipline(message));
-    request.header.flags = NLM_F_REQUEST | NLM_F_ACK;
-    request.finalize();
-    let mut bytes = vec![0; request.buffer_len()];
-    request.serialize(&mut bytes);
-    let answer = netns.run_in(|| -> std::io::Result<Vec<u8>> {
-        let mut socket = Socket::new(NETLINK_ROUTE)?;
-        socket.bind_auto()?;
-        socket.connect(&SocketAddr::new(0, 0))?;
-        socket.send(&bytes, 0)?;
-        Ok(socket.recv_from_full()?.0)
-    });
-    let answer = answer.expect("entered").expect("an answer");
-    let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer);
-    match answer.expect("netlink").payload {
-        NetlinkPayload::Error(outcome) => assert_eq!(outcome.code, None, "{outcome:?}"),
-        other => unreachable!("no acknowledgement but {other:?}"),
-    }
+    netlink::change(netns, RouteNetlinkMessage::DelQueueDiscipline(message), 0);
 }

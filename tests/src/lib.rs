@@ -20,6 +20,7 @@ pub mod frame;
 pub mod host;
 pub mod limit;
 pub mod manifest;
+mod netlink;
 pub mod node;
 pub mod pod;
 pub mod residue;

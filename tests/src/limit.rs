@@ -9,19 +9,15 @@ use std::time::{Duration, Instant};
 
 use agent_common::shape::{FLOW_MAJOR, FLOW_OTHER, FLOW_QUEUES};
 use netdev::{Discipline, Flows, Netns, RootQueue, ShapeState};
-use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_ECHO, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage,
-    NetlinkPayload,
-};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_ECHO, NLM_F_EXCL, NLM_F_REPLACE, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage};
-use netlink_sys::protocols::NETLINK_ROUTE;
-use netlink_sys::{Socket, SocketAddr};
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::SndBufForce;
 use serde_json::Value;
 
 use crate::host::connection;
+use crate::netlink::{ask, change};
 use crate::node::Node;
 use crate::pod::Port;
 use crate::traffic;
@@ -302,33 +298,4 @@ fn root_of(ifindex: u32) -> TcMessage {
     message.header.index = i32::try_from(ifindex).expect("a small index");
     message.header.parent = TcHandle::ROOT;
     message
-}
-
-fn change(netns: &Netns, message: RouteNetlinkMessage, flags: u16) {
-    match ask(netns, message, flags | NLM_F_ACK) {
-        NetlinkPayload::Error(outcome) => assert_eq!(outcome.code, None, "{outcome:?}"),
-        other => unreachable!("no acknowledgement but {other:?}"),
-    }
-}
-
-fn ask(
-    netns: &Netns,
-    message: RouteNetlinkMessage,
-    flags: u16,
-) -> NetlinkPayload<RouteNetlinkMessage> {
-    let mut request = NetlinkMessage::from(message);
-    request.header.flags = NLM_F_REQUEST | flags;
-    request.finalize();
-    let mut bytes = vec![0; request.buffer_len()];
-    request.serialize(&mut bytes);
-    let answer = netns.run_in(|| -> io::Result<Vec<u8>> {
-        let mut socket = Socket::new(NETLINK_ROUTE)?;
-        socket.bind_auto()?;
-        socket.connect(&SocketAddr::new(0, 0))?;
-        socket.send(&bytes, 0)?;
-        Ok(socket.recv_from_full()?.0)
-    });
-    let answer = answer.expect("entered").expect("an answer");
-    let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer);
-    answer.expect("netlink").payload
 }
