@@ -24,6 +24,8 @@ pub const ICMP_HLEN: usize = 8;
 
 /// ICMP, RFC 792.
 pub const IPPROTO_ICMP: u8 = 1;
+/// TCP, RFC 9293.
+pub const IPPROTO_TCP: u8 = 6;
 /// UDP, RFC 768.
 pub const IPPROTO_UDP: u8 = 17;
 /// ICMPv6, RFC 4443.
@@ -43,6 +45,23 @@ pub const IPPROTO_MOBILITY: u8 = 135;
 
 /// Extension headers a packet may have before it is refused.
 pub const IPV6_EXT_MAX: usize = 8;
+
+/// The IP protocol by the fixed headers alone: of an IPv6 packet with extension headers the first of
+/// these. 0 for what is neither IPv4 nor IPv6, or too short.
+#[inline(always)]
+pub fn first_protocol<F: Frame + ?Sized>(frame: &F) -> u8 {
+    // The EtherType, and as far as the protocol of IPv4.
+    let Some([t0, t1, _, _, _, _, _, _, next_header, _, _, protocol]) =
+        frame.load::<12>(ETH_HLEN - 2)
+    else {
+        return 0;
+    };
+    match u16::from_be_bytes([t0, t1]) {
+        ETH_P_IP => protocol,
+        ETH_P_IPV6 => next_header,
+        _ => 0,
+    }
+}
 
 /// A frame as an engine sees it. Offsets count from the destination MAC address.
 pub trait Frame {

@@ -7,7 +7,7 @@ use agent_common::addr::MacAddr;
 use agent_common::cases::{self, Case, PODS, Pod, World, build};
 use agent_common::drop::DropReason;
 use agent_common::endpoint::{ENDPOINT_GATEWAY, Endpoint};
-use agent_common::packet::{ETH_HLEN, ETH_P_IP, ETH_P_IPV6};
+use agent_common::packet::{ETH_HLEN, ETH_P_IP, ETH_P_IPV6, first_protocol};
 use agent_common::policy::{self, Decision};
 use agent_common::port::{PORT_ANY_IP, PORT_L3};
 use agent_common::storm::{STORM_BURST, STORM_RATE, StormBucket};
@@ -328,4 +328,21 @@ fn the_macs_of_the_world_repeat_across_networks_and_not_within() {
     }
     let macs: BTreeSet<MacAddr> = PODS.iter().map(|pod| pod.mac).collect();
     assert!(macs.len() < PODS.len());
+}
+
+#[test]
+fn the_protocol_of_a_frame_is_found_in_its_fixed_header() {
+    let ethernet =
+        |kind: u16, rest: &[u8]| -> Vec<u8> { [&[0; 12][..], &kind.to_be_bytes(), rest].concat() };
+    let v4 = [[0x45, 0, 0, 0, 0, 0, 0, 0, 64, 6].as_slice(), &[0; 10]].concat();
+    let v6 = [[0x60, 0, 0, 0, 0, 0, 17, 64].as_slice(), &[0; 32]].concat();
+    for (kind, rest, expected) in [
+        (ETH_P_IP, &v4[..], 6),
+        (ETH_P_IPV6, &v6[..], 17),
+        (ETH_P_IP, &v4[..9], 0),
+        (0x0806, &[6; 28][..], 0),
+    ] {
+        let frame = ethernet(kind, rest);
+        assert_eq!(first_protocol(&frame[..]), expected, "{kind:#06x}");
+    }
 }

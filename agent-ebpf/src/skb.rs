@@ -8,7 +8,9 @@ use core::mem::MaybeUninit;
 
 use agent_common::addr::MacAddr;
 use agent_common::event::EVENT_HEAD;
-use agent_common::packet::{ARP_FRAME, ETH_HLEN, Frame, IPV4_HLEN, START_LENGTHS, Start};
+use agent_common::packet::{
+    ARP_FRAME, ETH_HLEN, Frame, IPV4_HLEN, START_LENGTHS, Start, first_protocol,
+};
 use agent_common::shape::flow_priority;
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::__sk_buff;
@@ -127,8 +129,11 @@ impl<'a> Skb<'a> {
     /// Names the queue of a rate limit that the packet's flow belongs in.
     #[inline(always)]
     pub(crate) fn sort_by_flow(&self) {
-        // SAFETY: as in `resize`; `priority` is writable.
-        unsafe { (*self.raw()).priority = flow_priority(bpf_get_hash_recalc(self.raw())) }
+        let protocol = first_protocol(self);
+        // SAFETY: as in `resize`.
+        let hash = unsafe { bpf_get_hash_recalc(self.raw()) };
+        // SAFETY: as in `ifindex`; `priority` is writable.
+        unsafe { (*self.raw()).priority = flow_priority(hash, protocol) }
     }
 
     /// Forgets the mark: policy routing of the node must not leak into a pod.
