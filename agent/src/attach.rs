@@ -28,7 +28,8 @@ impl Node {
     /// Makes an attachment; the caller holds the container's lock.
     ///
     /// An attachment that is there already, for the same request in the same namespace, is the
-    /// answer again: its runtime did not get the first one.
+    /// answer again: its runtime did not get the first one. If it is not as it should be, for
+    /// example because the agent died while it was made, it is made anew.
     ///
     /// # Errors
     /// When it cannot be made; nothing of it is left then.
@@ -39,7 +40,14 @@ impl Node {
         netns: &Netns,
     ) -> Result<Attachment, AgentError> {
         if let Some(record) = self.same(&wanted)? {
-            return Ok(record);
+            match self.check(&record.key, netns, &record.result()?).await {
+                Ok(()) => return Ok(record),
+                Err(AgentError::Damaged { faults, .. }) => {
+                    tracing::warn!(attachment = %record.key, ?faults, "asked for again, made anew");
+                    self.take_apart(&record.key).await?;
+                }
+                Err(error) => return Err(error),
+            }
         }
         if !wanted.limits.is_unlimited() {
             self.discipline(&wanted.limits)?;
@@ -114,11 +122,18 @@ impl Node {
             Some(_) => Some(self.netlink.monitor()?),
             None => None,
         };
-        netns.configure_pod_end(pod_end(record)).await?;
+        // The disk and the kernel at once. An agent that dies in between leaves what nobody was told
+        // of, and what an ADD or a DEL that follows puts right.
+        let (configured, saved) = tokio::join!(netns.configure_pod_end(pod_end(record)), async {
+            let saved = self.save(&added).await;
+            reached("add.saved");
+            saved
+        });
+        configured?;
+        saved?;
         if let Some(links) = queue {
             started(links, added.host.ifindex).await?;
         }
-        self.save(&added).await?;
         self.ledger().set_added(&record.key);
         reached("add.committed");
         self.promotions.add(added.host.clone());

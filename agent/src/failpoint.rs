@@ -3,11 +3,12 @@
 use std::sync::OnceLock;
 
 /// The points there are, in the order an attachment meets them.
-pub const POINTS: [&str; 13] = [
+pub const POINTS: [&str; 14] = [
     "add.reserved",
     "add.recorded",
     "add.placed",
     "add.live",
+    "add.saved",
     "add.committed",
     "add.replied",
     "del.recorded",

@@ -164,6 +164,8 @@ mod crash {
         add_dies_with_the_port_live: crash_in_add("add.live");
         /// The pod has its interface, the record says "adding".
         add_dies_with_the_interface_placed: crash_in_add("add.placed");
+        /// The record says "added", the pod's end may be half made.
+        add_dies_with_the_record_ahead_of_the_pod: crash_in_add("add.saved");
         /// The record says "added", nobody was told.
         add_dies_with_the_attachment_committed: crash_in_add("add.committed");
         /// The answer is out, nobody has acknowledged it.
@@ -176,6 +178,8 @@ mod crash {
         add_again_after_dying_with_the_port_live: crash_in_add_then_add("add.live");
         /// As above, and the runtime calls ADD again.
         add_again_after_dying_with_the_interface_placed: crash_in_add_then_add("add.placed");
+        /// As above, and the runtime calls ADD again.
+        add_again_after_dying_with_the_record_ahead_of_the_pod: crash_in_add_then_add("add.saved");
         /// As above, and the runtime calls ADD again.
         add_again_after_dying_with_the_attachment_committed: crash_in_add_then_add("add.committed");
         /// As above, and the runtime calls ADD again.
