@@ -1,7 +1,8 @@
 //! podnet's Kubernetes kinds, and what a valid one means.
 //!
 //! The job: turn manifests of group `podnet.dev/v1alpha1` into typed, validated networks and
-//! attachment requests, and say for each network why it cannot be used when it cannot.
+//! attachment requests, and say for each network why it cannot be used when it cannot. The same kinds
+//! as objects of the API server, with the definitions that install them there.
 //!
 //! Refuses to know: where manifests come from (directory, API server), which attachments exist,
 //! which addresses are held, what the kernel has. No IO at all.
@@ -32,28 +33,53 @@
 //! assert_eq!(resolved.network("red").unwrap_err().reason(), "NotFound");
 //! ```
 
+mod attachment;
+mod block;
+mod claim;
+mod condition;
+mod crd;
+mod gateway;
+mod json;
 mod mac;
 mod manifest;
 mod meta;
+pub mod nad;
+mod network_attachment_definition;
 mod parameters;
 mod podnetwork;
+mod reservation;
 mod resolve;
+pub mod selection;
+pub mod status;
 mod validate;
 
 pub use ipnet::IpNet as Prefix;
 
+pub use attachment::{PodNetworkAttachment, PodNetworkAttachmentSpec, PodNetworkAttachmentStatus};
+pub use block::{BLOCK_LEN_V4, BLOCK_LEN_V6, IpBlock, IpBlockSpec, IpBlockStatus, block_of};
+pub use claim::{IpamClaim, IpamClaimSpec, IpamClaimStatus};
+pub use condition::{GRANTED, PARAMS_READY, READY};
+pub use crd::{own_definitions, standard_definitions};
+pub use gateway::GatewaySpec;
+pub use json::{RawJson, RawObject};
 pub use mac::{MacAddr, ParseMacError};
-pub use manifest::{ManifestError, ManifestProblem, Object, Origin, Resource, parse_manifests};
+pub use manifest::{
+    ManifestError, ManifestProblem, Object, Origin, Resource, parse_definitions, parse_manifests,
+};
 pub use meta::{
-    API_VERSION, GROUP, Kind, Manifest, Metadata, NameError, PROVIDER, ParametersRef, check_label,
-    check_subdomain,
+    API_VERSION, DEFAULT_NETWORK, GROUP, Kind, Manifest, Metadata, NameError, PROVIDER,
+    ParametersRef, check_label, check_subdomain,
+};
+pub use network_attachment_definition::{
+    NetworkAttachmentDefinition, NetworkAttachmentDefinitionSpec,
 };
 pub use parameters::{
-    AttachmentParameters, AttachmentParametersSpec, GatewaySpec, Mode, PodNetworkParameters,
+    AttachmentParameters, AttachmentParametersSpec, Mode, PodNetworkParameters,
     PodNetworkParametersSpec,
 };
-pub use podnetwork::{
-    PodNetwork, PodNetworkAttachment, PodNetworkAttachmentSpec, PodNetworkSpec, check_provider,
+pub use podnetwork::{PodNetwork, PodNetworkSpec, PodNetworkStatus, check_provider};
+pub use reservation::{
+    ClaimHolder, Holder, IpReservation, IpReservationSpec, IpReservationStatus, PodHolder,
 };
 pub use resolve::{Attachment, NetworkStatus, Problem, ResolveError, Resolved, resolve};
 pub use validate::{

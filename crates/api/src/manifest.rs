@@ -1,8 +1,11 @@
 //! Text to objects. One bad document never hides the good ones beside it.
 
+mod definition;
 mod split;
 #[cfg(test)]
 mod tests;
+
+pub use definition::parse_definitions;
 
 use std::{cell::RefCell, fmt};
 
@@ -12,12 +15,16 @@ use serde::{
 };
 
 use crate::{
+    attachment::{PodNetworkAttachment, PodNetworkAttachmentSpec},
     meta::{
         API_VERSION, Kind, Manifest, Metadata, NameError, ParametersRef, check_label,
         check_subdomain,
     },
-    parameters::{AttachmentParameters, PodNetworkParameters},
-    podnetwork::{PodNetwork, PodNetworkAttachment, check_provider},
+    parameters::{
+        AttachmentParameters, AttachmentParametersSpec, PodNetworkParameters,
+        PodNetworkParametersSpec,
+    },
+    podnetwork::{PodNetwork, PodNetworkSpec, check_provider},
 };
 
 /// Where an object was read.
@@ -31,8 +38,23 @@ pub struct Origin {
     pub line: u64,
 }
 
+impl Origin {
+    /// The origin of an object that came from the API server: no file, so document and line are 0.
+    #[must_use]
+    pub fn api_server() -> Self {
+        Self {
+            file: "API server".to_owned(),
+            document: 0,
+            line: 0,
+        }
+    }
+}
+
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.document == 0 {
+            return f.write_str(&self.file);
+        }
         write!(
             f,
             "{}:{} (document {})",
@@ -54,13 +76,13 @@ pub struct Object {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resource {
     /// A network.
-    PodNetwork(PodNetwork),
+    PodNetwork(Manifest<PodNetworkSpec>),
     /// A parameterised way to attach.
-    PodNetworkAttachment(PodNetworkAttachment),
+    PodNetworkAttachment(Manifest<PodNetworkAttachmentSpec>),
     /// A network's parameters.
-    PodNetworkParameters(PodNetworkParameters),
+    PodNetworkParameters(Manifest<PodNetworkParametersSpec>),
     /// An attachment's parameters.
-    AttachmentParameters(AttachmentParameters),
+    AttachmentParameters(Manifest<AttachmentParametersSpec>),
 }
 
 impl Resource {
@@ -84,6 +106,30 @@ impl Resource {
             Self::PodNetworkParameters(object) => &object.metadata,
             Self::AttachmentParameters(object) => &object.metadata,
         }
+    }
+}
+
+impl From<&PodNetwork> for Resource {
+    fn from(object: &PodNetwork) -> Self {
+        Self::PodNetwork(Manifest::of(object))
+    }
+}
+
+impl From<&PodNetworkAttachment> for Resource {
+    fn from(object: &PodNetworkAttachment) -> Self {
+        Self::PodNetworkAttachment(Manifest::of(object))
+    }
+}
+
+impl From<&PodNetworkParameters> for Resource {
+    fn from(object: &PodNetworkParameters) -> Self {
+        Self::PodNetworkParameters(Manifest::of(object))
+    }
+}
+
+impl From<&AttachmentParameters> for Resource {
+    fn from(object: &AttachmentParameters) -> Self {
+        Self::AttachmentParameters(Manifest::of(object))
     }
 }
 
@@ -153,11 +199,12 @@ pub enum ManifestProblem {
 /// Reads every document of `text`; `source_name` is named in errors and origins.
 ///
 /// YAML 1.2, of which JSON is a part; documents are separated by `---`. Empty documents are
-/// skipped. The results are in the order of the documents.
+/// skipped, and so are those [`parse_definitions`] reads. The results are in the order of the documents.
 #[must_use]
 pub fn parse_manifests(source_name: &str, text: &str) -> Vec<Result<Object, ManifestError>> {
     split::documents(text)
         .enumerate()
+        .filter(|(_, chunk)| !definition::is_definition(chunk))
         .map(|(index, chunk)| {
             let origin = Origin {
                 file: source_name.to_owned(),

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use kube_core::object::HasSpec;
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// The API group of every podnet kind.
@@ -10,11 +12,20 @@ pub const GROUP: &str = "podnet.dev";
 pub const API_VERSION: &str = "podnet.dev/v1alpha1";
 /// The `spec.provider` of the networks this agent serves (KEP-3698 `provider`).
 pub const PROVIDER: &str = "podnet.dev/ebpf";
+/// The `PodNetwork` every cluster has (KEP-3698 "Default PodNetwork").
+pub const DEFAULT_NETWORK: &str = "default";
 
 /// The longest DNS-1123 subdomain (RFC 1123 §2.1), bytes.
 const SUBDOMAIN_MAX: usize = 253;
 /// The longest DNS-1123 label (RFC 1123 §2.1), bytes.
 const LABEL_MAX: usize = 63;
+/// [`check_subdomain`] as a schema says it, but for the length.
+pub(crate) const SUBDOMAIN_PATTERN: &str =
+    r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+/// An API group, the core one too.
+const GROUP_PATTERN: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$";
+/// [`check_label`] as a schema says it, but for the length.
+pub(crate) const LABEL_PATTERN: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 
 /// The kinds of group `podnet.dev`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -80,6 +91,23 @@ pub struct Manifest<S> {
     pub spec: S,
 }
 
+impl<S: Clone> Manifest<S> {
+    /// What a manifest with the metadata and the spec of `object` would have said.
+    #[must_use]
+    pub fn of<K: HasSpec<Spec = S> + kube_core::Resource>(object: &K) -> Self {
+        let meta = object.meta();
+        Self {
+            metadata: Metadata {
+                name: meta.name.clone().unwrap_or_default(),
+                namespace: meta.namespace.clone(),
+                labels: meta.labels.clone().unwrap_or_default(),
+                annotations: meta.annotations.clone().unwrap_or_default(),
+            },
+            spec: object.spec().clone(),
+        }
+    }
+}
+
 /// The part of Kubernetes `ObjectMeta` podnet reads; other keys are allowed and dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -107,16 +135,23 @@ pub struct Metadata {
 }
 
 /// A reference to an object with parameters (KEP-3698 `parametersRefs[]`).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ParametersRef {
-    /// API group, `podnet.dev` for kinds this agent understands.
+    /// API group, `podnet.dev` for kinds this agent understands; empty is Kubernetes' core group.
+    #[schemars(length(max = 253), regex(pattern = GROUP_PATTERN))]
     pub group: String,
     /// Kind of the object.
+    #[schemars(
+        length(min = 1, max = 63),
+        regex(pattern = "^[a-zA-Z]([-a-zA-Z0-9]*[a-zA-Z0-9])?$")
+    )]
     pub kind: String,
     /// Name of the object.
+    #[schemars(length(min = 1, max = 253), regex(pattern = SUBDOMAIN_PATTERN))]
     pub name: String,
     /// Namespace of the object; absent means the referrer's own.
+    #[schemars(length(min = 1, max = 63), regex(pattern = LABEL_PATTERN))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }

@@ -1,22 +1,25 @@
 //! `PodNetworkParameters` and `AttachmentParameters`: podnet's own parameter kinds, as written.
-//! What the values mean, and which are refused, is in `validate`.
+//! What the values mean, and which are refused, is in `validate`; the rules here are the part of it
+//! that the API server can check.
 
 use std::fmt;
 
-use serde::{
-    Deserialize, Deserializer, Serialize, Serializer,
-    de::{self, SeqAccess, Visitor},
+use kube_core::Rule;
+use kube_derive::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    gateway::GatewaySpec,
+    meta::null_as_default,
+    validate::{MTU_MAX, NetworkId, RATE_MAX},
 };
 
-use crate::meta::{Manifest, null_as_default};
-
-/// What a network is made of.
-pub type PodNetworkParameters = Manifest<PodNetworkParametersSpec>;
-/// What one attachment asks for.
-pub type AttachmentParameters = Manifest<AttachmentParametersSpec>;
+/// The most subnets of a network the API server takes; a rule compares each with each.
+pub(crate) const SUBNETS_MAX: u32 = 16;
 
 /// How packets find their way inside a network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Mode {
     /// One Ethernet segment: by destination MAC, broadcast reaches every pod of the network.
     L2,
@@ -42,12 +45,75 @@ impl fmt::Display for Mode {
 }
 
 /// `spec` of `PodNetworkParameters`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(
+    clippy::duplicated_attributes,
+    reason = "two columns may have one type"
+)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, CustomResource, JsonSchema)]
+#[kube(
+    group = "podnet.dev",
+    version = "v1alpha1",
+    kind = "PodNetworkParameters",
+    plural = "podnetworkparameters",
+    singular = "podnetworkparameters",
+    shortname = "pnp",
+    derive = "PartialEq",
+    doc = "What a PodNetwork of provider podnet.dev/ebpf is made of.",
+    crates(kube_core = "::kube_core"),
+    printcolumn(
+        name = "Mode",
+        type_ = "string",
+        json_path = ".spec.mode",
+        description = "L2 or L3"
+    ),
+    printcolumn(
+        name = "Subnets",
+        type_ = "string",
+        json_path = ".spec.subnets",
+        description = "Prefixes addresses are taken from"
+    ),
+    printcolumn(
+        name = "MTU",
+        type_ = "integer",
+        json_path = ".spec.mtu",
+        description = "Largest IP packet, bytes",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
+)]
+#[schemars(extend("x-kubernetes-validations" = [
+    Rule::new("self.mode != 'L3' || size(self.?subnets.orValue([])) > 0")
+        .message("mode L3 needs a subnet; list one, or write mode L2")
+        .field_path(".subnets"),
+    Rule::new("size(self.?exclude.orValue([])) == 0 || size(self.?subnets.orValue([])) > 0")
+        .message("needs spec.subnets; list a subnet or remove this field")
+        .field_path(".exclude"),
+    Rule::new("!has(self.mtu) || self.mtu >= 1280 || !has(self.subnets) || !self.subnets.exists(s, s.contains(':'))")
+        .message("a network with an IPv6 subnet has an MTU of at least 1280")
+        .field_path(".mtu"),
+    Rule::new("self.?ingressBurst.orValue(0) == 0 || self.?ingressRate.orValue(0) > 0")
+        .message("has no ingressRate to limit; set it, or remove this field")
+        .field_path(".ingressBurst"),
+    Rule::new("self.?egressBurst.orValue(0) == 0 || self.?egressRate.orValue(0) > 0")
+        .message("has no egressRate to limit; set it, or remove this field")
+        .field_path(".egressBurst"),
+]))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PodNetworkParametersSpec {
     /// `L2` or `L3`.
     pub mode: Mode,
     /// Prefixes addresses are taken from; both families together make a dual-stack network.
+    #[schemars(length(max = SUBNETS_MAX), inner(length(max = 43)))]
+    #[schemars(extend("x-kubernetes-validations" = [
+        Rule::new("self.all(s, isCIDR(s) && cidr(s) == cidr(s).masked())")
+            .message("must be prefixes with all host bits zero, as 10.10.0.0/24 or fd10:10::/64"),
+        Rule::new("!self.all(s, isCIDR(s)) || self.all(a, self.exists_one(b, cidr(a).containsCIDR(b) || cidr(b).containsCIDR(a)))")
+            .message("two of them overlap; make them disjoint"),
+    ]))]
     #[serde(
         default,
         deserialize_with = "null_as_default",
@@ -55,9 +121,18 @@ pub struct PodNetworkParametersSpec {
     )]
     pub subnets: Vec<String>,
     /// `None` (default), `First` address of each subnet, an address, or a list of addresses.
-    #[serde(default, deserialize_with = "null_as_default")]
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "GatewaySpec::is_none"
+    )]
     pub gateway: GatewaySpec,
     /// Prefixes or addresses never given to a pod.
+    #[schemars(length(max = 64), inner(length(max = 43)))]
+    #[schemars(extend("x-kubernetes-validations" = [
+        Rule::new("self.all(e, isIP(e) || isCIDR(e) && cidr(e) == cidr(e).masked())")
+            .message("must be addresses, or prefixes with all host bits zero, as 10.10.0.7 or 10.10.0.200/29"),
+    ]))]
     #[serde(
         default,
         deserialize_with = "null_as_default",
@@ -65,103 +140,125 @@ pub struct PodNetworkParametersSpec {
     )]
     pub exclude: Vec<String>,
     /// Largest IP packet, bytes. Default 1500.
+    #[schemars(range(min = 68, max = MTU_MAX))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<i64>,
-    /// 1..=16777215; allocated and stable when absent.
+    /// Number of the network, 1 to 16777215; allocated and stable when absent.
+    #[schemars(range(min = NetworkId::MIN, max = NetworkId::MAX))]
     #[serde(default, rename = "networkID", skip_serializing_if = "Option::is_none")]
     pub network_id: Option<i64>,
     /// Default rate into each pod, bit/s; 0 or absent means no limit.
+    #[schemars(range(min = 0, max = RATE_MAX))]
+    #[schemars(extend("x-kubernetes-validations" = [
+        Rule::new("self == 0 || self >= 1000")
+            .message("must be 0 or at least 1000 bit/s"),
+    ]))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress_rate: Option<i64>,
     /// Default rate out of each pod, bit/s; 0 or absent means no limit.
+    #[schemars(range(min = 0, max = RATE_MAX))]
+    #[schemars(extend("x-kubernetes-validations" = [
+        Rule::new("self == 0 || self >= 1000")
+            .message("must be 0 or at least 1000 bit/s"),
+    ]))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress_rate: Option<i64>,
     /// Default burst into each pod, bits; chosen from the rate when 0 or absent.
+    #[schemars(range(min = 0))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress_burst: Option<i64>,
     /// Default burst out of each pod, bits; chosen from the rate when 0 or absent.
+    #[schemars(range(min = 0))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress_burst: Option<i64>,
 }
 
 /// `spec` of `AttachmentParameters`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(
+    clippy::duplicated_attributes,
+    reason = "two columns may have one type"
+)]
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, CustomResource, JsonSchema,
+)]
+#[kube(
+    group = "podnet.dev",
+    version = "v1alpha1",
+    kind = "AttachmentParameters",
+    plural = "attachmentparameters",
+    singular = "attachmentparameters",
+    shortname = "pnap",
+    namespaced,
+    derive = "PartialEq",
+    doc = "What one attachment asks of a PodNetwork of provider podnet.dev/ebpf.",
+    crates(kube_core = "::kube_core"),
+    printcolumn(
+        name = "Addresses",
+        type_ = "string",
+        json_path = ".spec.ipRequests",
+        description = "Addresses the interface must have"
+    ),
+    printcolumn(
+        name = "MAC",
+        type_ = "string",
+        json_path = ".spec.macRequest",
+        description = "MAC address the interface must have"
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
+)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AttachmentParametersSpec {
     /// Rate into the pod, bit/s; 0 means no limit, absent the network's default.
+    #[schemars(range(min = 0, max = RATE_MAX))]
+    #[schemars(extend("x-kubernetes-validations" = [
+        Rule::new("self == 0 || self >= 1000")
+            .message("must be 0 or at least 1000 bit/s"),
+    ]))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress_rate: Option<i64>,
     /// Rate out of the pod, bit/s; 0 means no limit, absent the network's default.
+    #[schemars(range(min = 0, max = RATE_MAX))]
+    #[schemars(extend("x-kubernetes-validations" = [
+        Rule::new("self == 0 || self >= 1000")
+            .message("must be 0 or at least 1000 bit/s"),
+    ]))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress_rate: Option<i64>,
     /// Burst into the pod, bits; chosen from the rate when 0 or absent.
+    #[schemars(range(min = 0))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress_burst: Option<i64>,
     /// Burst out of the pod, bits; chosen from the rate when 0 or absent.
+    #[schemars(range(min = 0))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress_burst: Option<i64>,
     /// The MAC address the interface must have.
+    #[schemars(
+        length(max = 17),
+        regex(
+            pattern = "^([0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}|[0-9A-Fa-f]{2}(-[0-9A-Fa-f]{2}){5})$"
+        )
+    )]
+    #[schemars(extend("x-kubernetes-validations" = [
+        Rule::new("self.matches('^.[02468aceACE]') && !self.matches('^[0:-]*$')")
+            .message("must be the address of one interface: the second digit even, and not all zero"),
+    ]))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac_request: Option<String>,
     /// Addresses the interface must have, with or without a prefix length.
+    #[schemars(length(max = 16), inner(length(max = 43)))]
+    #[schemars(extend("x-kubernetes-validations" = [
+        Rule::new("self.all(a, isIP(a) || isCIDR(a))")
+            .message("must be addresses, with or without a prefix length, as 10.10.0.7 or fd10:10::7/64"),
+    ]))]
     #[serde(
         default,
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub ip_requests: Vec<String>,
-}
-
-/// `spec.gateway` as written: a word, one address, or a list of addresses.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum GatewaySpec {
-    /// No gateway.
-    #[default]
-    None,
-    /// The first usable address of every subnet.
-    First,
-    /// These addresses, at most one in each subnet; a single string is a list of one.
-    Addresses(Vec<String>),
-}
-
-impl Serialize for GatewaySpec {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::None => serializer.serialize_str("None"),
-            Self::First => serializer.serialize_str("First"),
-            Self::Addresses(addresses) => addresses.serialize(serializer),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for GatewaySpec {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(GatewayVisitor)
-    }
-}
-
-struct GatewayVisitor;
-
-impl<'de> Visitor<'de> for GatewayVisitor {
-    type Value = GatewaySpec;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("None, First, an address or a list of addresses")
-    }
-
-    fn visit_str<E: de::Error>(self, word: &str) -> Result<GatewaySpec, E> {
-        Ok(match word {
-            "None" => GatewaySpec::None,
-            "First" => GatewaySpec::First,
-            address => GatewaySpec::Addresses(vec![address.to_owned()]),
-        })
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<GatewaySpec, A::Error> {
-        let mut addresses = Vec::new();
-        while let Some(address) = seq.next_element()? {
-            addresses.push(address);
-        }
-        Ok(GatewaySpec::Addresses(addresses))
-    }
 }

@@ -1,28 +1,106 @@
-//! `PodNetwork` and `PodNetworkAttachment`: the kinds of KEP-3698, with its field names.
+//! `PodNetwork`: a network pods can attach to (KEP-3698), with the KEP's field names.
+//!
+//! An object whose spec has a field this version does not know is refused by the decoder, and not
+//! taken without it: the field may be one that keeps tenants apart. Watch these kinds through
+//! `kube_core::DeserializeGuard`, so that one such object does not hide the others.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube_core::Rule;
+use kube_derive::CustomResource;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::meta::{Manifest, ParametersRef, is_label, null_as_default};
-
-/// A network pods can attach to.
-pub type PodNetwork = Manifest<PodNetworkSpec>;
-/// A parameterised way to attach to one network.
-pub type PodNetworkAttachment = Manifest<PodNetworkAttachmentSpec>;
+use crate::{
+    condition,
+    meta::{DEFAULT_NETWORK, PROVIDER, ParametersRef, is_label, null_as_default},
+};
 
 /// The longest `spec.provider` of KEP-3698, bytes.
 const PROVIDER_MAX: usize = 253;
 
 /// `spec` of a `PodNetwork`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, CustomResource, JsonSchema)]
+#[kube(
+    group = "podnet.dev",
+    version = "v1alpha1",
+    kind = "PodNetwork",
+    plural = "podnetworks",
+    singular = "podnetwork",
+    shortname = "pn",
+    category = "podnetwork",
+    category = "podnetworks",
+    status = "PodNetworkStatus",
+    derive = "PartialEq",
+    doc = "A network pods can attach to (KEP-3698).",
+    crates(kube = "::kube_derive", kube_core = "::kube_core"),
+    attr = "x_kube(crates(kube_core = ::kube_core))",
+    // An IPBlock is named after its network and its first address, 39 bytes of IPv6 at most.
+    validation = Rule::new("self.metadata.name.size() <= 213")
+        .message("metadata.name must have at most 213 characters: its address blocks are named after it"),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status",
+        description = "Whether new pods can attach"
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].reason",
+        description = "Why it is ready or not"
+    ),
+    printcolumn(
+        name = "Enabled",
+        type_ = "boolean",
+        json_path = ".spec.enabled",
+        description = "False refuses new attachments"
+    ),
+    printcolumn(
+        name = "Provider",
+        type_ = "string",
+        json_path = ".spec.provider",
+        description = "Who implements the network"
+    ),
+    printcolumn(
+        name = "ID",
+        type_ = "integer",
+        json_path = ".status.networkID",
+        description = "Number of the network on the wire",
+        priority = 1
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+// A rule on an optional field does not run when the field comes or goes, so these are on `spec`.
+// With `has` and not with `?`, of which the server cannot tell the cost and refuses the definition.
+#[schemars(extend("x-kubernetes-validations" = [
+    Rule::new("has(self.provider) == has(oldSelf.provider) && (!has(self.provider) || self.provider == oldSelf.provider)")
+        .message("is immutable; make another PodNetwork")
+        .field_path(".provider"),
+    Rule::new("has(self.parametersRefs) && has(oldSelf.parametersRefs) ? self.parametersRefs == oldSelf.parametersRefs \
+        : (!has(self.parametersRefs) || self.parametersRefs.size() == 0) && (!has(oldSelf.parametersRefs) || oldSelf.parametersRefs.size() == 0)")
+        .message("is immutable, its order too; make another PodNetwork")
+        .field_path(".parametersRefs"),
+]))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PodNetworkSpec {
     /// False refuses new attachments; those there are keep running. Default true.
     #[serde(default = "enabled", deserialize_with = "null_as_enabled")]
     pub enabled: bool,
     /// Who implements the network; this agent serves `podnet.dev/ebpf`.
+    #[schemars(
+        length(min = 1, max = 253),
+        regex(
+            pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\/[A-Za-z0-9\/\-._~%!$&'()*+,;=:]+$"
+        )
+    )]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
     /// Where the implementation finds its parameters: one `PodNetworkParameters` for podnet.
+    #[schemars(length(max = 16))]
+    #[schemars(extend("x-kubernetes-validations" = [
+        Rule::new("self.all(a, self.exists_one(b, a == b))")
+            .message("has the same reference twice; remove one"),
+    ]))]
     #[serde(
         default,
         deserialize_with = "null_as_default",
@@ -31,19 +109,35 @@ pub struct PodNetworkSpec {
     pub parameters_refs: Vec<ParametersRef>,
 }
 
-/// `spec` of a `PodNetworkAttachment`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct PodNetworkAttachmentSpec {
-    /// The one network this attaches to; it may be created later.
-    pub pod_network_name: String,
-    /// What the attachment asks for: any number of `AttachmentParameters`, merged.
+/// `status` of a `PodNetwork`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodNetworkStatus {
+    /// `Ready`, and `ParamsReady` where the network has parameters (KEP-3698).
+    #[schemars(schema_with = "condition::list_schema")]
     #[serde(
         default,
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
     )]
-    pub parameters_refs: Vec<ParametersRef>,
+    pub conditions: Vec<Condition>,
+    /// Number of the network on the wire and in the tables of every node, 1 to 16777215; given
+    /// once and kept as long as the network exists.
+    #[schemars(range(min = 1, max = 16_777_215))]
+    #[serde(default, rename = "networkID", skip_serializing_if = "Option::is_none")]
+    pub network_id: Option<i64>,
+}
+
+impl PodNetworkSpec {
+    /// True when podnet implements the network `name`: it says so, or it is the network every
+    /// cluster has and says nothing (KEP-3698 "provider", "Default PodNetwork").
+    #[must_use]
+    pub fn is_ours(&self, name: &str) -> bool {
+        match self.provider.as_deref() {
+            Some(provider) => provider == PROVIDER,
+            None => name == DEFAULT_NETWORK,
+        }
+    }
 }
 
 const fn enabled() -> bool {
@@ -71,6 +165,20 @@ pub fn check_provider(provider: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// KEP-PN-06: an absent provider is ours for the default network only.
+    #[test]
+    fn a_network_without_a_provider_is_ours_when_it_is_the_default() {
+        let of = |provider: Option<&str>| PodNetworkSpec {
+            enabled: true,
+            provider: provider.map(str::to_owned),
+            parameters_refs: Vec::new(),
+        };
+        assert!(of(Some("podnet.dev/ebpf")).is_ours("blue"));
+        assert!(of(None).is_ours("default"));
+        assert!(!of(None).is_ours("blue"));
+        assert!(!of(Some("acme.io/foo")).is_ours("default"));
+    }
 
     /// KEP-PN-03: the pattern of `spec.provider`.
     #[test]

@@ -75,7 +75,7 @@ fn first_usable(prefix: &IpNet) -> IpAddr {
 
 /// What `address` is to `prefix` when no host may have it. A /31 (RFC 3021) and a /127
 /// (RFC 6164) have no such addresses.
-fn reserved_as(prefix: &IpNet, address: IpAddr) -> Option<&'static str> {
+pub(crate) fn reserved_as(prefix: &IpNet, address: IpAddr) -> Option<&'static str> {
     match prefix {
         IpNet::V4(v4) if v4.prefix_len() >= 31 => None,
         IpNet::V6(v6) if v6.prefix_len() >= 127 => None,

@@ -43,7 +43,7 @@ const FOR_TESTS: [(&str, &str); 1] = [("datapath", "netdev")];
 
 /// Outside crates (`*` ends a prefix) and the only packages that may use them; bench and tests
 /// always may.
-const OWNED: [(&str, &[&str]); 16] = [
+const OWNED: [(&str, &[&str]); 21] = [
     ("anyhow", &["xtask"]),
     ("axum", &["agent"]),
     ("aya", &["datapath"]),
@@ -52,6 +52,10 @@ const OWNED: [(&str, &[&str]); 16] = [
     ("aya-obj", &["datapath"]),
     ("clap", &["agent", "xtask"]),
     ("hyper*", &["agent"]),
+    ("k8s-openapi", &["agent", "api"]),
+    ("kube", &["agent"]),
+    ("kube-core", &["api"]),
+    ("kube-derive", &["api"]),
     ("libc", &[]),
     ("netlink-*", &["netdev"]),
     ("nix", &["datapath", "netdev"]),
@@ -59,6 +63,7 @@ const OWNED: [(&str, &[&str]); 16] = [
     ("prometheus", &["agent"]),
     ("redb", &["store"]),
     ("rtnetlink", &["netdev"]),
+    ("schemars", &["api"]),
     ("tracing-subscriber", &["agent"]),
 ];
 

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::parameters::{GatewaySpec, Mode};
+use crate::{GatewaySpec, Mode};
 
 const ISSUE_EXAMPLE: &str = r#"apiVersion: podnet.dev/v1alpha1
 kind: PodNetwork

@@ -7,9 +7,10 @@ use std::{
 
 use super::{Attachment, NetworkEntry, Problem, ResolveError};
 use crate::{
+    attachment::PodNetworkAttachmentSpec,
     manifest::{Object, Origin, Resource},
-    meta::{GROUP, Kind, Manifest, PROVIDER, ParametersRef},
-    podnetwork::{PodNetworkAttachmentSpec, PodNetworkSpec},
+    meta::{GROUP, Kind, Manifest, ParametersRef},
+    podnetwork::PodNetworkSpec,
     validate::{self, AttachmentRequest, FieldErrors, Network},
 };
 
@@ -148,7 +149,7 @@ impl Index {
     }
 
     fn network_definition(&self, name: &str, spec: &PodNetworkSpec) -> Slot<Network> {
-        if spec.provider.as_deref() != Some(PROVIDER) {
+        if !spec.is_ours(name) {
             return Err(ResolveError::ForeignProvider {
                 name: name.to_owned(),
                 provider: spec.provider.clone().unwrap_or_default(),

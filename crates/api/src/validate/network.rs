@@ -13,7 +13,10 @@ use super::{
     bandwidth::{EGRESS, INGRESS, limit, note_idle_bursts},
     first_usable, parse_address, parse_prefix, reserved_as,
 };
-use crate::parameters::{GatewaySpec, Mode, PodNetworkParametersSpec};
+use crate::{
+    gateway::GatewaySpec,
+    parameters::{Mode, PodNetworkParametersSpec},
+};
 
 /// The largest MTU of a network, bytes: the kernel's 65535 less an Ethernet header.
 pub const MTU_MAX: u16 = 65521;

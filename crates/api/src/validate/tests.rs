@@ -1,5 +1,5 @@
 use super::*;
-use crate::parameters::{AttachmentParametersSpec, GatewaySpec, Mode, PodNetworkParametersSpec};
+use crate::{AttachmentParametersSpec, GatewaySpec, Mode, PodNetworkParametersSpec};
 
 fn l2(subnets: &[&str]) -> PodNetworkParametersSpec {
     PodNetworkParametersSpec {

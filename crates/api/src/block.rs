@@ -1,0 +1,227 @@
+//! `IPBlock`: sixteen addresses of a network that one node gives to its pods.
+//!
+//! How addresses are unique in a cluster without a call to the API server for every pod:
+//!
+//! - A block is a fixed part of the address space, [`block_of`] any address in it: a /28 or a /124,
+//!   aligned. It does not depend on the subnets of the network, so blocks never overlap, also when
+//!   subnets change. What lies outside the subnets, is excluded or reserved is not given to pods.
+//! - The object's name is made of the network and the first address. To create it is the
+//!   compare-and-swap: of two nodes that want the block, one hears that the object exists. The spec
+//!   never changes. A node that needs a block no more deletes the object, with its UID as the
+//!   precondition.
+//! - A node hands out addresses of its blocks from its own records only, and keeps some free blocks
+//!   ahead of need, so that no pod waits for the API server.
+//! - An address asked for by name is an `IPReservation`, and belongs to the holder of its block to
+//!   grant.
+//! - The `Node` may go while its pods run on behind a broken link. So a block is taken back in two
+//!   steps: when the node's object, by UID, is gone and no pod names it, the controller writes
+//!   [`IpBlockStatus::reclaim_after`]; when that time has come and nothing changed, it deletes the
+//!   block. A node that sees the time on a block of its own gives out no more of it, and clears the
+//!   time if it is alive under the same UID.
+
+use std::net::IpAddr;
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube_core::Rule;
+use kube_derive::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::meta::{NameError, SUBDOMAIN_PATTERN, check_subdomain};
+
+/// Length of the prefix of an IPv4 block.
+pub const BLOCK_LEN_V4: u8 = 28;
+/// Length of the prefix of an IPv6 block.
+pub const BLOCK_LEN_V6: u8 = 124;
+
+/// `spec` of an `IPBlock`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, CustomResource, JsonSchema)]
+#[kube(
+    group = "podnet.dev",
+    version = "v1alpha1",
+    kind = "IPBlock",
+    root = "IpBlock",
+    plural = "ipblocks",
+    singular = "ipblock",
+    shortname = "ipb",
+    status = "IpBlockStatus",
+    derive = "PartialEq",
+    doc = "Sixteen addresses of a PodNetwork that one node gives to its pods. Made and removed by podnet.",
+    crates(kube = "::kube_derive", kube_core = "::kube_core"),
+    attr = "x_kube(crates(kube_core = ::kube_core))",
+    validation = Rule::new("self.metadata.name.startsWith(self.spec.network + '.') \
+        && self.metadata.name.matches('[.]([0-9]+(-[0-9]+){3}|(0|[1-9a-f][0-9a-f]{0,3})(-(0|[1-9a-f][0-9a-f]{0,3})){7})$') \
+        && ip(self.metadata.name.substring(self.spec.network.size() + 1).replace('-', self.spec.cidr.contains(':') ? ':' : '.')) == cidr(self.spec.cidr).ip()")
+        .message("metadata.name must be the network, a dot and the first address with '-' between its parts, as blue.10-10-0-16"),
+    selectable = ".spec.network",
+    selectable = ".spec.node",
+    printcolumn(
+        name = "Network",
+        type_ = "string",
+        json_path = ".spec.network",
+        description = "The PodNetwork"
+    ),
+    printcolumn(
+        name = "CIDR",
+        type_ = "string",
+        json_path = ".spec.cidr",
+        description = "The addresses"
+    ),
+    printcolumn(
+        name = "Node",
+        type_ = "string",
+        json_path = ".spec.node",
+        description = "The node that gives them to its pods"
+    ),
+    printcolumn(
+        name = "Used",
+        type_ = "integer",
+        json_path = ".status.used",
+        description = "Addresses in use when the node last said so"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[schemars(extend("x-kubernetes-validations" = [
+    Rule::new("self == oldSelf")
+        .message("is immutable; delete the block and take it anew"),
+]))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct IpBlockSpec {
+    /// Name of the `PodNetwork`.
+    #[schemars(length(min = 1, max = 213), regex(pattern = SUBDOMAIN_PATTERN))]
+    pub network: String,
+    /// The addresses: a /28, or a /124 of IPv6.
+    #[schemars(length(min = 1, max = 43))]
+    #[schemars(extend("x-kubernetes-validations" = [
+        Rule::new("isCIDR(self) && cidr(self) == cidr(self).masked() \
+            && cidr(self).prefixLength() == (self.contains(':') ? 124 : 28)")
+            .message("must be a /28, or a /124 of IPv6, with all host bits zero"),
+    ]))]
+    pub cidr: String,
+    /// Name of the node that holds the block.
+    #[schemars(length(min = 1, max = 253), regex(pattern = SUBDOMAIN_PATTERN))]
+    pub node: String,
+    /// UID of that `Node`: one of the same name that comes later is another node.
+    #[schemars(length(min = 1, max = 128))]
+    #[serde(rename = "nodeUID")]
+    pub node_uid: String,
+}
+
+/// `status` of an `IPBlock`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct IpBlockStatus {
+    /// Addresses in use when the node last said so; for people, not to allocate by.
+    #[schemars(range(min = 0, max = 16))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used: Option<i64>,
+    /// The node seems to be gone; the controller deletes the block at this time if it stays so.
+    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reclaim_after: Option<Time>,
+}
+
+impl IpBlock {
+    /// The block of `network` that `address` is in, held by this node. To create the object is to
+    /// take the block.
+    ///
+    /// # Errors
+    /// The name of the network is none, or leaves no room for the address.
+    pub fn take(
+        network: &str,
+        address: IpAddr,
+        node: &str,
+        node_uid: &str,
+    ) -> Result<Self, NameError> {
+        let block = block_of(address);
+        let spec = IpBlockSpec {
+            network: network.to_owned(),
+            cidr: block.to_string(),
+            node: node.to_owned(),
+            node_uid: node_uid.to_owned(),
+        };
+        Ok(Self::new(&name_of(network, block.network())?, spec))
+    }
+}
+
+/// The block an address is in, of any network.
+#[must_use]
+pub fn block_of(address: IpAddr) -> IpNet {
+    match address {
+        IpAddr::V4(v4) => IpNet::V4(Ipv4Net::new_assert(v4, BLOCK_LEN_V4).trunc()),
+        IpAddr::V6(v6) => IpNet::V6(Ipv6Net::new_assert(v6, BLOCK_LEN_V6).trunc()),
+    }
+}
+
+/// The name of the object that stands for an address of a network: both in one DNS name.
+pub(crate) fn name_of(network: &str, address: IpAddr) -> Result<String, NameError> {
+    let parts: Vec<String> = match address {
+        IpAddr::V4(v4) => v4.octets().iter().map(u8::to_string).collect(),
+        // No "::", because a label must not end in '-', and each address has one name.
+        IpAddr::V6(v6) => v6
+            .segments()
+            .iter()
+            .map(|part| format!("{part:x}"))
+            .collect(),
+    };
+    check_subdomain(network)?;
+    let name = format!("{network}.{}", parts.join("-"));
+    check_subdomain(&name)?;
+    Ok(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn block(address: &str) -> IpBlock {
+        let address = address.parse().expect("an address");
+        IpBlock::take("blue", address, "n1", "b7a1").expect("a block")
+    }
+
+    #[test]
+    fn every_address_of_a_block_gives_the_same_object() {
+        for address in ["10.10.0.16", "10.10.0.23", "10.10.0.31"] {
+            let block = block(address);
+            assert_eq!(block.metadata.name.as_deref(), Some("blue.10-10-0-16"));
+            assert_eq!(block.spec.cidr, "10.10.0.16/28");
+        }
+        let v6 = block("fd10:10::1f");
+        assert_eq!(
+            v6.metadata.name.as_deref(),
+            Some("blue.fd10-10-0-0-0-0-0-10")
+        );
+        assert_eq!(v6.spec.cidr, "fd10:10::10/124");
+    }
+
+    #[test]
+    fn a_network_whose_name_leaves_no_room_is_refused() {
+        let address = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff".parse().unwrap();
+        let take = |bytes| IpBlock::take(&"a".repeat(bytes), address, "n1", "b7a1");
+        // The longest name the schema of a PodNetwork takes.
+        assert!(take(213).is_ok());
+        assert!(matches!(
+            take(214),
+            Err(NameError::TooLong { max: 253, .. })
+        ));
+        assert!(matches!(
+            IpBlock::take("", address, "n1", "b7a1"),
+            Err(NameError::Empty)
+        ));
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_do_not_overlap_and_names_are_never_shared(a: IpAddr, b: IpAddr) {
+            let (of_a, of_b) = (block_of(a), block_of(b));
+            prop_assert!(of_a.contains(&a));
+            let same = of_a == of_b;
+            prop_assert_eq!(same, of_a.contains(&b));
+            let names = name_of("blue", of_a.network()).unwrap() == name_of("blue", of_b.network()).unwrap();
+            prop_assert_eq!(names, same);
+        }
+    }
+}

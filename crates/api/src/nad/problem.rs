@@ -1,0 +1,102 @@
+//! What can be wrong with a definition or with a configuration on disk.
+
+use crate::{meta::NameError, validate::FieldErrors};
+
+/// A definition and what is wrong with it; CNI code 7 for the pod that selects it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("NetworkAttachmentDefinition {namespace}/{name}: {problem}")]
+pub struct DefinitionError {
+    /// The object's namespace.
+    pub namespace: String,
+    /// The object's name.
+    pub name: String,
+    /// What is wrong.
+    pub problem: DefinitionProblem,
+}
+
+/// What can be wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DefinitionProblem {
+    /// Not a JSON object.
+    #[error("{place} is not a JSON object: {reason}")]
+    NotJson {
+        /// `spec.config`, or an annotation.
+        place: &'static str,
+        /// What the JSON reader says.
+        reason: String,
+    },
+    /// A value of another type.
+    #[error("{path} is {found}; write {expected}")]
+    WrongType {
+        /// Path of the key.
+        path: String,
+        /// The value as written.
+        found: String,
+        /// What belongs there.
+        expected: &'static str,
+    },
+    /// Neither one plugin nor a list of them (NPWG-3.4.2b).
+    #[error("the configuration has neither type nor plugins; add type for one plugin, or plugins")]
+    NoPlugin,
+    /// A list without plugins (CNI-CONF-04).
+    #[error("plugins is missing or empty; list at least one plugin")]
+    NoPlugins,
+    /// A plugin without a type.
+    #[error("{path} is missing or empty; write the name of the plugin's binary")]
+    TypeRequired {
+        /// Path of the key.
+        path: String,
+    },
+    /// A type that leads out of the directory of plugins.
+    #[error("{path} \"{found}\" has a `/`; write the name of the plugin's binary alone")]
+    TypeIsPath {
+        /// Path of the key.
+        path: String,
+        /// The value.
+        found: String,
+    },
+    /// A network name CNI does not allow (CNI-CONF-01).
+    #[error(
+        "name \"{found}\" is not a network name of CNI; begin with a letter or digit, then use \
+         letters, digits, '_', '.' and '-'"
+    )]
+    BadNetworkName {
+        /// The name as written.
+        found: String,
+    },
+    /// Both ways to name a network of ours.
+    #[error("{place} has podNetwork and podNetworkAttachment; keep one")]
+    TwoNetworks {
+        /// `spec.config`, or the annotation.
+        place: &'static str,
+    },
+    /// Not a name of an object.
+    #[error("{path}: {problem}")]
+    BadName {
+        /// Path of the key.
+        path: String,
+        /// What is wrong with the name.
+        problem: NameError,
+    },
+    /// Parameters that cannot be meant.
+    #[error("annotation {annotation}: {problem}")]
+    BadParameters {
+        /// The annotation.
+        annotation: &'static str,
+        /// What is wrong, by field.
+        problem: FieldErrors,
+    },
+    /// Parameters for a network that a configuration describes.
+    #[error(
+        "spec.config and annotation podnet.dev/config both say which network it is; remove one"
+    )]
+    ConfigAndAnnotation,
+    /// A list in a file for one plugin, or the other way round.
+    #[error("a file of this name holds {expected}; rename it to end in {ending}")]
+    WrongEnding {
+        /// What such a file holds.
+        expected: &'static str,
+        /// The ending that fits the content.
+        ending: &'static str,
+    },
+}

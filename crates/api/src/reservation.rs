@@ -1,0 +1,214 @@
+//! `IPReservation`: one address of a network that a pod or a claim asked for by name.
+//!
+//! The name of the object is made of the network and the address, so an address is reserved at most
+//! once in a cluster. An address may be in use already as a dynamic one, and only the node that holds
+//! its block knows. So a reservation counts when its `Granted` condition is True, and the holder of
+//! the `IPBlock` writes that: at once when it is its own, and never while the address is in use. Where
+//! nobody holds the block, the node that needs the address takes it first. Who takes a block lists
+//! its reservations, with a read that is not served from a cache, before it gives out addresses of
+//! it; those granted before keep theirs.
+//!
+//! A reservation for a pod goes with the pod, by UID; one for an `IPAMClaim` goes with the claim, and
+//! any node may use it for a pod that refers to the claim (NPWG v1.3 §8).
+
+use std::net::IpAddr;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube_core::Rule;
+use kube_derive::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    block::name_of,
+    condition,
+    meta::{LABEL_PATTERN, NameError, SUBDOMAIN_PATTERN, null_as_default},
+};
+
+/// `spec` of an `IPReservation`: the address, and the pod or the claim that holds it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, CustomResource, JsonSchema)]
+#[kube(
+    group = "podnet.dev",
+    version = "v1alpha1",
+    kind = "IPReservation",
+    root = "IpReservation",
+    plural = "ipreservations",
+    singular = "ipreservation",
+    shortname = "ipr",
+    status = "IpReservationStatus",
+    derive = "PartialEq",
+    doc = "One address of a PodNetwork that a pod or an IPAMClaim asked for. Made and removed by podnet.",
+    crates(kube = "::kube_derive", kube_core = "::kube_core"),
+    attr = "x_kube(crates(kube_core = ::kube_core))",
+    validation = Rule::new("self.metadata.name.startsWith(self.spec.network + '.') \
+        && self.metadata.name.matches('[.]([0-9]+(-[0-9]+){3}|(0|[1-9a-f][0-9a-f]{0,3})(-(0|[1-9a-f][0-9a-f]{0,3})){7})$') \
+        && ip(self.metadata.name.substring(self.spec.network.size() + 1).replace('-', self.spec.address.contains(':') ? ':' : '.')) == ip(self.spec.address)")
+        .message("metadata.name must be the network, a dot and the address with '-' between its parts, as blue.10-10-0-7"),
+    selectable = ".spec.network",
+    printcolumn(
+        name = "Network",
+        type_ = "string",
+        json_path = ".spec.network",
+        description = "The PodNetwork"
+    ),
+    printcolumn(
+        name = "Address",
+        type_ = "string",
+        json_path = ".spec.address",
+        description = "The address"
+    ),
+    printcolumn(
+        name = "Pod",
+        type_ = "string",
+        json_path = ".spec.pod.name",
+        description = "The pod that holds it"
+    ),
+    printcolumn(
+        name = "Claim",
+        type_ = "string",
+        json_path = ".spec.claim.name",
+        description = "The IPAMClaim that holds it"
+    ),
+    printcolumn(
+        name = "Granted",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Granted\")].status",
+        description = "Whether the holder of the block agreed"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[schemars(extend("x-kubernetes-validations" = [
+    Rule::new("self == oldSelf")
+        .message("is immutable; delete the reservation and make another"),
+    Rule::new("has(self.pod) != has(self.claim)")
+        .message("needs either pod or claim"),
+]))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct IpReservationSpec {
+    /// Name of the `PodNetwork`.
+    #[schemars(length(min = 1, max = 213), regex(pattern = SUBDOMAIN_PATTERN))]
+    pub network: String,
+    /// The address, in the canonical form of RFC 5952.
+    #[schemars(length(min = 1, max = 39))]
+    #[schemars(extend("x-kubernetes-validations" = [
+        Rule::new("isIP(self) && ip.isCanonical(self)")
+            .message("must be an address in canonical form, as 10.10.0.7 or fd10:10::7"),
+    ]))]
+    pub address: String,
+    /// The pod that holds it, where it is for one pod only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodHolder>,
+    /// The `IPAMClaim` that holds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<ClaimHolder>,
+}
+
+/// A pod that holds an address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PodHolder {
+    /// Namespace of the pod.
+    #[schemars(length(min = 1, max = 63), regex(pattern = LABEL_PATTERN))]
+    pub namespace: String,
+    /// Name of the pod.
+    #[schemars(length(min = 1, max = 253), regex(pattern = SUBDOMAIN_PATTERN))]
+    pub name: String,
+    /// UID of the pod: one of the same name that comes later is another pod.
+    #[schemars(length(min = 1, max = 128))]
+    pub uid: String,
+    /// Name of the node it runs on.
+    #[schemars(length(min = 1, max = 253), regex(pattern = SUBDOMAIN_PATTERN))]
+    pub node: String,
+}
+
+/// An `IPAMClaim` that holds an address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ClaimHolder {
+    /// Namespace of the claim.
+    #[schemars(length(min = 1, max = 63), regex(pattern = LABEL_PATTERN))]
+    pub namespace: String,
+    /// Name of the claim.
+    #[schemars(length(min = 1, max = 253), regex(pattern = SUBDOMAIN_PATTERN))]
+    pub name: String,
+    /// UID of the claim: one of the same name that comes later is another claim.
+    #[schemars(length(min = 1, max = 128))]
+    pub uid: String,
+}
+
+/// Who an address is reserved for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// One pod, and nobody after it.
+    Pod(PodHolder),
+    /// Any pod that refers to the claim.
+    Claim(ClaimHolder),
+}
+
+/// `status` of an `IPReservation`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct IpReservationStatus {
+    /// `Granted`: True from the moment the holder of the block agreed.
+    #[schemars(schema_with = "condition::list_schema")]
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub conditions: Vec<Condition>,
+}
+
+impl IpReservation {
+    /// The reservation of an address of `network`; to create the object is to ask for it.
+    ///
+    /// # Errors
+    /// The name of the network is none, or leaves no room for the address.
+    pub fn ask(network: &str, address: IpAddr, holder: Holder) -> Result<Self, NameError> {
+        let (pod, claim) = match holder {
+            Holder::Pod(pod) => (Some(pod), None),
+            Holder::Claim(claim) => (None, Some(claim)),
+        };
+        let spec = IpReservationSpec {
+            network: network.to_owned(),
+            address: address.to_string(),
+            pod,
+            claim,
+        };
+        Ok(Self::new(&name_of(network, address)?, spec))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_one_name_whoever_asks() {
+        let claim = ClaimHolder {
+            namespace: "vms".to_owned(),
+            name: "vm-a.blue".to_owned(),
+            uid: "c1".to_owned(),
+        };
+        let pod = PodHolder {
+            namespace: "vms".to_owned(),
+            name: "vm-a".to_owned(),
+            uid: "p1".to_owned(),
+            node: "n1".to_owned(),
+        };
+        for (address, name) in [
+            ("10.10.0.7", "blue.10-10-0-7"),
+            ("fd10:10::7", "blue.fd10-10-0-0-0-0-0-7"),
+        ] {
+            let address: IpAddr = address.parse().unwrap();
+            for holder in [Holder::Claim(claim.clone()), Holder::Pod(pod.clone())] {
+                let reservation = IpReservation::ask("blue", address, holder).unwrap();
+                assert_eq!(reservation.metadata.name.as_deref(), Some(name));
+                assert_eq!(
+                    reservation.spec.pod.is_some(),
+                    reservation.spec.claim.is_none()
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Which networks a pod wants: its two annotations read, checked and made one list.
+//!
+//! `podnet.dev/networks` is the list of KEP-3698: complete, so a pod that has it is attached to
+//! the default network only when the list says so. `k8s.v1.cni.cncf.io/networks` is NPWG's: what
+//! a pod wants beside that. A pod can have both; the networks of the KEP come first.
+//!
+//! ```
+//! use api::selection::{PodAnnotations, PodSelection, SelectionRules, Target};
+//!
+//! let annotations = [("k8s.v1.cni.cncf.io/networks".to_owned(), "blue, ops/red@mgmt0".to_owned())];
+//! let pod = PodAnnotations {
+//!     namespace: "shop",
+//!     host_network: false,
+//!     annotations: &annotations.into(),
+//! };
+//! let selection = PodSelection::read(&pod, &SelectionRules::default())?;
+//! let interfaces: Vec<_> = selection.attachments.iter().map(|a| a.interface.as_str()).collect();
+//! assert_eq!(interfaces, ["eth0", "net1", "mgmt0"]);
+//! assert_eq!(selection.attachments[0].target, Target::PodNetwork("default".to_owned()));
+//! # Ok::<(), api::selection::SelectionErrors>(())
+//! ```
+
+mod combine;
+mod ifname;
+mod kep;
+mod naming;
+mod npwg;
+mod options;
+mod problem;
+mod reader;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, fmt, net::IpAddr};
+
+use serde::{Deserialize, Serialize};
+
+pub use ifname::{InterfaceName, InterfaceNameError};
+pub use kep::{POD_NETWORKS_ANNOTATION, PodNetworkRef, PodNetworkSelection, parse_pod_networks};
+pub use npwg::{NETWORKS_ANNOTATION, NetworkSelection, parse_networks};
+pub use options::{AttachmentOptions, InfinibandGuid, PortMapping, Protocol};
+pub use problem::{Place, SelectionError, SelectionErrors, SelectionProblem};
+
+/// The annotation by which a pod has another default network (an extension of multus, NPWG-X1).
+pub const DEFAULT_NETWORK_ANNOTATION: &str = "v1.multus-cni.io/default-network";
+
+/// What a pod says about its networks.
+#[derive(Clone, Copy, Debug)]
+pub struct PodAnnotations<'a> {
+    /// The pod's namespace.
+    pub namespace: &'a str,
+    /// `spec.hostNetwork`.
+    pub host_network: bool,
+    /// All annotations of the pod.
+    pub annotations: &'a BTreeMap<String, String>,
+}
+
+/// What the cluster says about the lists of its pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SelectionRules {
+    /// Name of the `PodNetwork` a pod without a list of KEP-3698 is attached to first.
+    pub default_network: String,
+    /// Name of the interface the runtime asks for.
+    pub primary_interface: InterfaceName,
+    /// Whether pods may have [`DEFAULT_NETWORK_ANNOTATION`]: the namespace in which a name
+    /// without one is looked up. `None` refuses such pods.
+    pub default_override: Option<String>,
+    /// Refuse `ips` beside `ipam-claim-reference`, as NPWG §4.1.2.1.11 says it. Clients in use
+    /// send both, so it is not the default.
+    pub claim_excludes_ips: bool,
+}
+
+impl Default for SelectionRules {
+    fn default() -> Self {
+        Self {
+            default_network: "default".to_owned(),
+            primary_interface: InterfaceName::primary(),
+            default_override: None,
+            claim_excludes_ips: false,
+        }
+    }
+}
+
+/// Everything one pod is to be attached to, in the order in which that is done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodSelection {
+    /// None for a pod in its node's network.
+    pub attachments: Vec<SelectedAttachment>,
+    /// What was read and has no effect.
+    pub notes: Vec<SelectionNote>,
+}
+
+/// One attachment of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SelectedAttachment {
+    /// Place in [`PodSelection::attachments`], from 0.
+    pub position: usize,
+    /// Who asks for it.
+    pub source: Source,
+    /// What to attach to.
+    pub target: Target,
+    /// The interface in the pod; no other attachment has it.
+    pub interface: InterfaceName,
+    /// The default routes of the pod go through its network, for those families no
+    /// `default-route` claims. Exactly one attachment has it.
+    #[serde(rename = "isDefaultGW")]
+    pub is_default_gateway: bool,
+    /// What the element asks for.
+    pub options: AttachmentOptions,
+}
+
+/// Where an attachment comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Source {
+    /// The pod has no list of KEP-3698, so it has the default network (NPWG §6, KEP-DEF-5).
+    Default,
+    /// [`POD_NETWORKS_ANNOTATION`].
+    Kep,
+    /// [`NETWORKS_ANNOTATION`].
+    Npwg,
+}
+
+/// What an attachment is made to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Target {
+    /// The `PodNetwork` of this name.
+    PodNetwork(String),
+    /// A `PodNetworkAttachment`.
+    Attachment {
+        /// Its namespace, the pod's own.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+    /// A `NetworkAttachmentDefinition`.
+    Definition {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PodNetwork(name) => write!(f, "PodNetwork {name}"),
+            Self::Attachment { namespace, name } => {
+                write!(f, "PodNetworkAttachment {namespace}/{name}")
+            }
+            Self::Definition { namespace, name } => {
+                write!(f, "NetworkAttachmentDefinition {namespace}/{name}")
+            }
+        }
+    }
+}
+
+/// Something in an annotation that has no effect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub enum SelectionNote {
+    /// A key without a period that nobody knows, reserved by NPWG §4.1.2.1.
+    #[serde(rename = "ignoredKey")]
+    IgnoredKey {
+        /// Path of the key, as `k8s.v1.cni.cncf.io/networks[0].mut`.
+        path: String,
+    },
+    /// [`DEFAULT_NETWORK_ANNOTATION`] beside a list of KEP-3698, which is complete.
+    #[serde(rename = "overrideIgnored")]
+    OverrideIgnored,
+}
+
+impl fmt::Display for SelectionNote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::IgnoredKey { path } => write!(f, "{path} is not known and ignored"),
+            Self::OverrideIgnored => write!(
+                f,
+                "{DEFAULT_NETWORK_ANNOTATION} is ignored: {POD_NETWORKS_ANNOTATION} names all \
+                 networks of the pod"
+            ),
+        }
+    }
+}
+
+/// A family of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// The family of an address.
+    #[must_use]
+    pub const fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
+    }
+}
+
+impl PodSelection {
+    /// Reads all lists of a pod. Whether the objects they name exist is another question.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the lists, and with both of them together. Whether the pod
+    /// fails then, or gets [`PodSelection::default_only`], is the caller's decision.
+    pub fn read(pod: &PodAnnotations<'_>, rules: &SelectionRules) -> Result<Self, SelectionErrors> {
+        combine::read(pod, rules)
+    }
+
+    /// What a pod without any annotation has.
+    #[must_use]
+    pub fn default_only(rules: &SelectionRules) -> Self {
+        Self {
+            attachments: vec![SelectedAttachment {
+                position: 0,
+                source: Source::Default,
+                target: Target::PodNetwork(rules.default_network.clone()),
+                interface: rules.primary_interface.clone(),
+                is_default_gateway: true,
+                options: AttachmentOptions::default(),
+            }],
+            notes: Vec::new(),
+        }
+    }
+
+    /// The attachment that has the default route of `family` (NPWG §4.1.2.1.9): the one whose
+    /// `default-route` has a gateway of the family; or the one whose `default-route` is empty,
+    /// when its network `supplies` a default route; else the default gateway. So no family loses
+    /// its default route to an attachment that has none to give.
+    #[must_use]
+    pub fn default_route(
+        &self,
+        family: Family,
+        supplies: impl Fn(&SelectedAttachment) -> bool,
+    ) -> Option<&SelectedAttachment> {
+        let claims = |attachment: &&SelectedAttachment| match &attachment.options.default_route {
+            None => false,
+            Some(gateways) if gateways.is_empty() => supplies(attachment),
+            Some(gateways) => gateways.iter().any(|via| Family::of(*via) == family),
+        };
+        self.attachments.iter().find(claims).or_else(|| {
+            self.attachments
+                .iter()
+                .find(|attachment| attachment.is_default_gateway)
+        })
+    }
+}

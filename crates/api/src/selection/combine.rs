@@ -1,0 +1,346 @@
+//! Both lists of a pod made one.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use super::{
+    AttachmentOptions, DEFAULT_NETWORK_ANNOTATION, InterfaceName, NETWORKS_ANNOTATION,
+    NetworkSelection, POD_NETWORKS_ANNOTATION, Place, PodAnnotations, PodNetworkRef,
+    PodNetworkSelection, PodSelection, SelectedAttachment, SelectionErrors, SelectionNote,
+    SelectionProblem, SelectionRules, Source, Target, kep,
+    naming::{Claims, name_all, problem_key},
+    npwg,
+    problem::Findings,
+};
+use crate::mac::MacAddr;
+
+/// What an error calls the attachment no list asks for.
+const DEFAULT_HOLDER: &str = "the default network";
+
+/// An attachment before interfaces have names.
+struct Draft {
+    source: Source,
+    place: Place,
+    target: Target,
+    wanted: Option<InterfaceName>,
+    is_default_gateway: bool,
+    options: AttachmentOptions,
+}
+
+/// The drafts, and what is wrong with each annotation.
+struct Combination {
+    drafts: Vec<Draft>,
+    notes: Vec<SelectionNote>,
+    kep: Findings,
+    default: Findings,
+    npwg: Findings,
+}
+
+pub(super) fn read(
+    pod: &PodAnnotations<'_>,
+    rules: &SelectionRules,
+) -> Result<PodSelection, SelectionErrors> {
+    let text = |annotation: &str| pod.annotations.get(annotation).map_or("", String::as_str);
+    let mut all = Combination {
+        drafts: Vec::new(),
+        notes: Vec::new(),
+        kep: Findings::new(POD_NETWORKS_ANNOTATION),
+        default: Findings::new(DEFAULT_NETWORK_ANNOTATION),
+        npwg: Findings::new(NETWORKS_ANNOTATION),
+    };
+    let listed = kep::read(text(POD_NETWORKS_ANNOTATION), &mut all.kep);
+    let has_list = !listed.is_empty() || !all.kep.errors.is_empty();
+    if pod.host_network {
+        // No runtime asks for the networks of such a pod; NPWG's list has no effect on it.
+        if has_list {
+            all.kep.push(Place::Whole, SelectionProblem::HostNetwork);
+        }
+        return all.finish(Vec::new());
+    }
+    let replacement = text(DEFAULT_NETWORK_ANNOTATION);
+    if has_list {
+        all.add_kep(pod, listed);
+        if !replacement.trim().is_empty() {
+            all.notes.push(SelectionNote::OverrideIgnored);
+        }
+    } else {
+        all.add_default(rules, replacement);
+    }
+    all.add_npwg(pod, text(NETWORKS_ANNOTATION));
+    all.check_wishes(rules);
+    all.check_default_route();
+    let attachments = all.name(rules);
+    all.finish(attachments)
+}
+
+impl Combination {
+    fn finish(self, attachments: Vec<SelectedAttachment>) -> Result<PodSelection, SelectionErrors> {
+        let errors = [self.kep.errors, self.default.errors, self.npwg.errors].concat();
+        if errors.is_empty() {
+            Ok(PodSelection {
+                attachments,
+                notes: self.notes,
+            })
+        } else {
+            Err(SelectionErrors(errors))
+        }
+    }
+
+    fn findings(&mut self, source: Source) -> &mut Findings {
+        match source {
+            Source::Default => &mut self.default,
+            Source::Kep => &mut self.kep,
+            Source::Npwg => &mut self.npwg,
+        }
+    }
+
+    fn add_kep(&mut self, pod: &PodAnnotations<'_>, listed: kep::Placed) {
+        for (place, selection) in listed {
+            let PodNetworkSelection {
+                target,
+                interface_name,
+                is_default_gateway,
+            } = selection;
+            let target = match target {
+                PodNetworkRef::PodNetwork(name) => Target::PodNetwork(name),
+                PodNetworkRef::Attachment(name) => Target::Attachment {
+                    namespace: pod.namespace.to_owned(),
+                    name,
+                },
+            };
+            self.drafts.push(Draft {
+                source: Source::Kep,
+                place,
+                target,
+                wanted: interface_name,
+                is_default_gateway,
+                options: AttachmentOptions::default(),
+            });
+        }
+    }
+
+    /// The default network, or what the pod has instead of it.
+    fn add_default(&mut self, rules: &SelectionRules, replacement: &str) {
+        let mut target = Target::PodNetwork(rules.default_network.clone());
+        let mut options = AttachmentOptions::default();
+        if !replacement.trim().is_empty()
+            && let Some((namespace, selection)) = self.replacement(rules, replacement)
+        {
+            target = Target::Definition {
+                namespace: selection.namespace.unwrap_or(namespace),
+                name: selection.name,
+            };
+            options = selection.options;
+        }
+        self.drafts.push(Draft {
+            source: Source::Default,
+            place: Place::Whole,
+            target,
+            wanted: Some(rules.primary_interface.clone()),
+            is_default_gateway: true,
+            options,
+        });
+    }
+
+    fn replacement(
+        &mut self,
+        rules: &SelectionRules,
+        text: &str,
+    ) -> Option<(String, NetworkSelection)> {
+        let Some(namespace) = rules.default_override.clone() else {
+            let problem = SelectionProblem::DefaultOverrideRefused;
+            self.default.push(Place::Whole, problem);
+            return None;
+        };
+        let mut placed = npwg::read(text, &mut self.default);
+        if placed.len() > 1 || (placed.is_empty() && self.default.errors.is_empty()) {
+            let found = placed.len();
+            let problem = SelectionProblem::DefaultOverrideCount { found };
+            self.default.push(Place::Whole, problem);
+        }
+        let (place, mut selection) = placed.pop()?;
+        let other_name = selection
+            .interface
+            .take_if(|name| *name != rules.primary_interface);
+        if let Some(found) = other_name {
+            let primary = rules.primary_interface.clone();
+            let problem = SelectionProblem::PrimaryName { found, primary };
+            self.default.push(place.below("interface"), problem);
+        }
+        self.note_ignored(DEFAULT_NETWORK_ANNOTATION, &place, &selection.ignored);
+        Some((namespace, selection))
+    }
+
+    fn add_npwg(&mut self, pod: &PodAnnotations<'_>, text: &str) {
+        for (place, selection) in npwg::read(text, &mut self.npwg) {
+            self.note_ignored(NETWORKS_ANNOTATION, &place, &selection.ignored);
+            let namespace = selection.namespace;
+            self.drafts.push(Draft {
+                source: Source::Npwg,
+                place,
+                target: Target::Definition {
+                    namespace: namespace.unwrap_or_else(|| pod.namespace.to_owned()),
+                    name: selection.name,
+                },
+                wanted: selection.interface,
+                is_default_gateway: false,
+                options: selection.options,
+            });
+        }
+    }
+
+    fn note_ignored(&mut self, annotation: &str, place: &Place, keys: &[String]) {
+        self.notes
+            .extend(keys.iter().map(|key| SelectionNote::IgnoredKey {
+                path: format!("{annotation}{}", place.below(key)),
+            }));
+    }
+
+    /// What two attachments cannot both have, and what does not go together in one.
+    fn check_wishes(&mut self, rules: &SelectionRules) {
+        let mut wishes = Wishes::default();
+        let mut found = Vec::new();
+        for draft in &self.drafts {
+            let mut note = |key: &str, problem| {
+                found.push((draft.source, draft.place.below(key), problem));
+            };
+            wishes.check(draft, &mut note);
+            let both =
+                !draft.options.ips.is_empty() && draft.options.ipam_claim_reference.is_some();
+            if rules.claim_excludes_ips && both {
+                note("ipam-claim-reference", SelectionProblem::ClaimWithIps);
+            }
+        }
+        for (source, place, problem) in found {
+            self.findings(source).push(place, problem);
+        }
+    }
+
+    /// `isDefaultGW` and `default-route` are the same wish, and only one can have it.
+    fn check_default_route(&mut self) {
+        let mut claims = self
+            .drafts
+            .iter()
+            .filter(|draft| draft.source == Source::Npwg && draft.options.default_route.is_some());
+        let given_away = self
+            .drafts
+            .iter()
+            .any(|draft| draft.source == Source::Kep && draft.is_default_gateway);
+        if let (Some(claim), true) = (claims.next(), given_away) {
+            let place = claim.place.below("default-route");
+            self.npwg
+                .push(place, SelectionProblem::DefaultRouteGivenAway);
+        }
+    }
+
+    /// Gives every attachment its interface, and one of them the default route.
+    fn name(&mut self, rules: &SelectionRules) -> Vec<SelectedAttachment> {
+        let drafts = std::mem::take(&mut self.drafts);
+        let mut claims = Claims::default();
+        for draft in &drafts {
+            if draft.source == Source::Default {
+                claims.reserve(&rules.primary_interface, DEFAULT_HOLDER);
+            } else {
+                let findings = self.findings(draft.source);
+                claims.claim(findings, &draft.place, draft.wanted.as_ref());
+            }
+        }
+        let gateway = default_gateway(&drafts, rules);
+        let asked_for = |draft: &Draft| draft.wanted.as_ref() == Some(&rules.primary_interface);
+        let first = drafts.iter().position(asked_for).unwrap_or(gateway);
+        // With an element missing, another one is the first.
+        if self.kep.errors.is_empty()
+            && let Some(draft) = drafts.get(first)
+            && let Some(found) = draft.wanted.as_ref()
+            && *found != rules.primary_interface
+        {
+            let findings = self.findings(draft.source);
+            let place = draft.place.below(problem_key(findings.annotation));
+            let problem = SelectionProblem::PrimaryName {
+                found: found.clone(),
+                primary: rules.primary_interface.clone(),
+            };
+            findings.push(place, problem);
+        }
+        let wanted: Vec<_> = drafts.iter().map(|draft| draft.wanted.clone()).collect();
+        let names = name_all(&wanted, first, &rules.primary_interface);
+        drafts
+            .into_iter()
+            .zip(names)
+            .enumerate()
+            .map(|(position, (draft, interface))| SelectedAttachment {
+                position,
+                source: draft.source,
+                target: draft.target,
+                interface,
+                is_default_gateway: position == gateway,
+                options: draft.options,
+            })
+            .collect()
+    }
+}
+
+/// Who has the default route when nobody claims it by `default-route`: who says `isDefaultGW`,
+/// else the default network where it is listed, else the first in the list (KEP-POD-20).
+fn default_gateway(drafts: &[Draft], rules: &SelectionRules) -> usize {
+    let is_default = |draft: &Draft| matches!(&draft.target, Target::PodNetwork(name) if *name == rules.default_network);
+    drafts
+        .iter()
+        .position(|draft| draft.is_default_gateway)
+        .or_else(|| drafts.iter().position(is_default))
+        .unwrap_or(0)
+}
+
+/// What attachments before asked for, with the attachment that did.
+#[derive(Default)]
+struct Wishes<'a> {
+    addresses: BTreeMap<(&'a Target, IpAddr), String>,
+    macs: BTreeMap<(&'a Target, MacAddr), String>,
+    ports: BTreeMap<(u16, &'static str), Vec<(&'a super::PortMapping, String)>>,
+}
+
+impl<'a> Wishes<'a> {
+    fn check(&mut self, draft: &'a Draft, note: &mut impl FnMut(&str, SelectionProblem)) {
+        let holder = || match draft.source {
+            Source::Default => DEFAULT_HOLDER.to_owned(),
+            Source::Kep => format!("{POD_NETWORKS_ANNOTATION}{}", draft.place),
+            Source::Npwg => format!("{NETWORKS_ANNOTATION}{}", draft.place),
+        };
+        let twice = |found: String, holder: &String| SelectionProblem::RequestedTwice {
+            found,
+            holder: holder.clone(),
+        };
+        for (index, ip) in draft.options.ips.iter().enumerate() {
+            let key = (&draft.target, ip.address);
+            if let Some(other) = self.addresses.get(&key) {
+                note(
+                    &format!("ips[{index}]"),
+                    twice(ip.address.to_string(), other),
+                );
+            } else {
+                self.addresses.insert(key, holder());
+            }
+        }
+        if let Some(mac) = draft.options.mac {
+            let key = (&draft.target, mac);
+            if let Some(other) = self.macs.get(&key) {
+                note("mac", twice(mac.to_string(), other));
+            } else {
+                self.macs.insert(key, holder());
+            }
+        }
+        for (index, mapping) in draft.options.port_mappings.iter().enumerate() {
+            let key = (mapping.host_port, mapping.protocol.as_str());
+            let others = self.ports.entry(key).or_default();
+            if let Some((_, other)) = others.iter().find(|(other, _)| other.collides(mapping)) {
+                let problem = SelectionProblem::HostPortTwice {
+                    port: mapping.host_port,
+                    protocol: mapping.protocol.as_str(),
+                    holder: other.clone(),
+                };
+                note(&format!("portMappings[{index}]"), problem);
+            } else {
+                others.push((mapping, holder()));
+            }
+        }
+    }
+}

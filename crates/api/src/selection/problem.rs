@@ -1,0 +1,314 @@
+//! What can be wrong with a pod's list of networks: where it is, and what to write instead.
+
+use std::{fmt, net::IpAddr};
+
+use super::ifname::{InterfaceName, InterfaceNameError};
+use crate::{meta::NameError, validate::FieldProblem};
+
+/// A place in an annotation and what is wrong there.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{annotation}{place}: {problem}")]
+pub struct SelectionError {
+    /// Name of the annotation.
+    pub annotation: &'static str,
+    /// Where in its value.
+    pub place: Place,
+    /// What is wrong.
+    pub problem: SelectionProblem,
+}
+
+/// Every error of a pod's lists, at least one, in the order of the text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SelectionErrors(pub Vec<SelectionError>);
+
+impl fmt::Display for SelectionErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, error) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}{error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for SelectionErrors {}
+
+/// A place in the value of an annotation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The value as a whole.
+    Whole,
+    /// An item of the comma-delimited format.
+    Item {
+        /// Its place in the list, from 1.
+        number: usize,
+        /// Where it begins, in characters from 1.
+        character: usize,
+    },
+    /// A value in the JSON format.
+    Element {
+        /// Its place in the list, from 0.
+        index: usize,
+        /// Key inside the element, as `bandwidth.ingressRate`; empty for the element itself.
+        path: String,
+    },
+}
+
+impl Place {
+    /// The place of a key of the element at this place.
+    pub(super) fn below(&self, key: &str) -> Self {
+        match self {
+            Self::Element { index, path } if path.is_empty() => Self::Element {
+                index: *index,
+                path: key.to_owned(),
+            },
+            place => place.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole => Ok(()),
+            Self::Item { number, character } => {
+                write!(f, ", item {number} at character {character}")
+            }
+            Self::Element { index, path } if path.is_empty() => write!(f, "[{index}]"),
+            Self::Element { index, path } => write!(f, "[{index}].{path}"),
+        }
+    }
+}
+
+/// What can be wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SelectionProblem {
+    /// Not JSON although it begins like a list.
+    #[error("not a JSON list: {reason}; write it as [{{\"name\": \"net-a\"}}]")]
+    NotJson {
+        /// What the JSON reader says, with line and column.
+        reason: String,
+    },
+    /// One object instead of a list of them.
+    #[error("a single object is not a list; put it in brackets: [{{…}}]")]
+    NotAList,
+    /// A value of another type.
+    #[error("{found} is not {expected}")]
+    WrongType {
+        /// The value as written.
+        found: String,
+        /// What belongs there.
+        expected: &'static str,
+    },
+    /// The same key twice in one object, however it is spelled.
+    #[error("key \"{key}\" is there twice; remove one")]
+    RepeatedKey {
+        /// The key.
+        key: String,
+    },
+    /// A key this object does not have.
+    #[error("\"{key}\" is not a key here; write one of {known}")]
+    UnknownKey {
+        /// The key as written.
+        key: String,
+        /// The keys there are.
+        known: &'static str,
+    },
+    /// A comma with nothing before or after it.
+    #[error("nothing is named here; remove the comma or write a name")]
+    EmptyItem,
+    /// An element without a name.
+    #[error("a name is required; write {example}")]
+    NameRequired {
+        /// What to write.
+        example: &'static str,
+    },
+    /// Both ways to name a network at once.
+    #[error("name and attachmentName exclude each other; keep one")]
+    NameAndAttachment,
+    /// `name` and its alias disagree.
+    #[error("name is \"{name}\" and podNetworkName is \"{alias}\"; keep name")]
+    AliasDiffers {
+        /// `name`.
+        name: String,
+        /// `podNetworkName`.
+        alias: String,
+    },
+    /// More or fewer parts than a name, or a namespace and a name.
+    #[error(
+        "\"{found}\" is not a reference; write name, namespace/name or namespace/name@interface"
+    )]
+    BadReference {
+        /// The text as written.
+        found: String,
+    },
+    /// Not a name of an object or of a namespace.
+    #[error(transparent)]
+    BadName(#[from] NameError),
+    /// Not a name of an interface.
+    #[error(transparent)]
+    BadInterface(#[from] InterfaceNameError),
+    /// Not an address, a MAC address, a rate or a burst.
+    #[error(transparent)]
+    BadField(#[from] FieldProblem),
+    /// An empty list or object where one value at least is needed.
+    #[error("needs at least one {what}; add it or remove the key")]
+    Empty {
+        /// What is missing.
+        what: &'static str,
+    },
+    /// An IPv4 address in the clothes of IPv6.
+    #[error("\"{found}\" is an IPv4 address written as IPv6; write {address}")]
+    MappedAddress {
+        /// The text as written.
+        found: String,
+        /// The IPv4 address.
+        address: IpAddr,
+    },
+    /// Not a gateway.
+    #[error("\"{found}\" is not the address of a gateway; write one as 10.10.0.1 or fd10:10::1")]
+    BadGateway {
+        /// The text as written.
+        found: String,
+    },
+    /// Not a port.
+    #[error("{found} is not a port; write a whole number from 1 to 65535")]
+    PortRange {
+        /// The value as written.
+        found: String,
+    },
+    /// Not a protocol with ports.
+    #[error("\"{found}\" is not a protocol; write tcp, udp or sctp")]
+    BadProtocol {
+        /// The text as written.
+        found: String,
+    },
+    /// A rate or a burst of 0, a fraction or more than a reader of JSON can be trusted with.
+    #[error("{found} is not a whole number from 1 to 9007199254740991; 0 is not allowed here")]
+    NotCountable {
+        /// The value as written.
+        found: String,
+    },
+    /// A burst that limits nothing.
+    #[error("a burst without a rate limits nothing; set {rate} too, or remove it")]
+    BurstWithoutRate {
+        /// The key of the rate.
+        rate: &'static str,
+    },
+    /// Not a GUID of an InfiniBand port.
+    #[error("\"{found}\" is not a GUID; write eight hex pairs, as 24:8a:07:03:00:8d:ae:2f")]
+    BadGuid {
+        /// The text as written.
+        found: String,
+    },
+    /// Two elements with `default-route`.
+    #[error("only one element may have default-route, and [{first}] has it; remove one")]
+    SecondDefaultRoute {
+        /// The first element that has it.
+        first: usize,
+    },
+    /// Two elements with `isDefaultGW: true`.
+    #[error("only one element may have isDefaultGW, and [{first}] has it; remove one")]
+    SecondDefaultGateway {
+        /// The first element that has it.
+        first: usize,
+    },
+    /// `isDefaultGW` in one list and `default-route` in the other.
+    #[error(
+        "podnet.dev/networks gives the default route to another network by isDefaultGW; remove \
+         one of them"
+    )]
+    DefaultRouteGivenAway,
+    /// `ips` and `ipam-claim-reference` together, where that is not wanted.
+    #[error("ips and ipam-claim-reference exclude each other; the claim says the addresses")]
+    ClaimWithIps,
+    /// The same network twice.
+    #[error("network \"{name}\" is there already, as [{first}]; a pod attaches to it once")]
+    PodNetworkTwice {
+        /// The network.
+        name: String,
+        /// The first element.
+        first: usize,
+    },
+    /// Two attachments with one interface name.
+    #[error("interface {name} is used by {holder} already; choose another name")]
+    InterfaceTwice {
+        /// The name.
+        name: InterfaceName,
+        /// What has it.
+        holder: String,
+    },
+    /// No interface for the address of the pod.
+    #[error(
+        "the pod's first interface must be {primary}, not {found}; remove interfaceName, or give \
+         {primary} to another network"
+    )]
+    PrimaryName {
+        /// The name as written.
+        found: InterfaceName,
+        /// The name there must be.
+        primary: InterfaceName,
+    },
+    /// The same address on two attachments to one network.
+    #[error("{found} is requested by {holder} too, on the same network; remove one")]
+    RequestedTwice {
+        /// The address or the MAC address.
+        found: String,
+        /// The attachment that has it.
+        holder: String,
+    },
+    /// One port of the node for two attachments.
+    #[error("host port {port}/{protocol} is mapped by {holder} too; choose another one")]
+    HostPortTwice {
+        /// The port.
+        port: u16,
+        /// The protocol.
+        protocol: &'static str,
+        /// What has it.
+        holder: String,
+    },
+    /// A pod in the network of its node has no networks of its own.
+    #[error("a pod with hostNetwork: true has the node's network; remove the list or hostNetwork")]
+    HostNetwork,
+    /// The annotation is not for every cluster.
+    #[error("a pod may not choose its default network on this cluster; remove the annotation")]
+    DefaultOverrideRefused,
+    /// A pod has one default network.
+    #[error("names {found} networks; a pod has one default network")]
+    DefaultOverrideCount {
+        /// How many there are.
+        found: usize,
+    },
+}
+
+/// Collects what is wrong with one annotation, so that a person mends it in one go.
+pub(super) struct Findings {
+    pub(super) annotation: &'static str,
+    pub(super) errors: Vec<SelectionError>,
+}
+
+impl Findings {
+    pub(super) fn new(annotation: &'static str) -> Self {
+        Self {
+            annotation,
+            errors: Vec::new(),
+        }
+    }
+
+    pub(super) fn push(&mut self, place: Place, problem: impl Into<SelectionProblem>) {
+        self.errors.push(SelectionError {
+            annotation: self.annotation,
+            place,
+            problem: problem.into(),
+        });
+    }
+
+    /// The value, with the error noted and swallowed.
+    pub(super) fn take<T, E: Into<SelectionProblem>>(
+        &mut self,
+        place: Place,
+        value: Result<T, E>,
+    ) -> Option<T> {
+        value.map_err(|problem| self.push(place, problem)).ok()
+    }
+}
