@@ -15,6 +15,7 @@
 //! tests::traffic::assert_reaches(&a, &b);
 //! ```
 
+pub mod apiserver;
 pub mod cni;
 pub mod frame;
 pub mod host;
@@ -22,6 +23,7 @@ pub mod limit;
 pub mod manifest;
 mod netlink;
 pub mod node;
+pub mod pki;
 pub mod pod;
 pub mod residue;
 pub mod skip;

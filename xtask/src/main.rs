@@ -12,9 +12,14 @@
 mod bench;
 mod build;
 mod build_ebpf;
+mod cluster;
+mod crdgen;
 mod demo;
+mod image;
 mod install;
 mod interop;
+mod manifests;
+mod oci;
 mod step;
 mod test;
 mod tidy;
@@ -41,8 +46,16 @@ enum Verb {
     Build(build::Options),
     /// Build the eBPF object, installing the toolchain it needs
     BuildEbpf(build_ebpf::Options),
+    /// Run a real Kubernetes on this machine, its nodes in namespaces
+    Cluster(cluster::Options),
+    /// Write the CustomResourceDefinitions in deploy/crds anew
+    Crdgen(crdgen::Options),
     /// Watch podnet at work on a scratch node: who reaches whom, spoofing, restarts, clean-up
     Demo(demo::Options),
+    /// Pack podnet's container image as an archive
+    Image(image::Options),
+    /// Write deploy/install.yaml anew
+    Manifests(manifests::Options),
     /// Run every check and test, tier by tier
     Test(test::Options),
     /// Check sizes, unsafe code, layering and generated files
@@ -56,7 +69,11 @@ fn main() -> ExitCode {
         Verb::Bench(options) => bench::run(&options),
         Verb::Build(options) => build::run(&options).map(|_| ExitCode::SUCCESS),
         Verb::BuildEbpf(options) => build_ebpf::run(&options).map(|_| ExitCode::SUCCESS),
+        Verb::Cluster(options) => cluster::run(&options),
+        Verb::Crdgen(options) => crdgen::run(&options).map(|()| ExitCode::SUCCESS),
         Verb::Demo(options) => demo::run(&options),
+        Verb::Image(options) => image::run(&options),
+        Verb::Manifests(options) => manifests::run(&options).map(|()| ExitCode::SUCCESS),
         Verb::Test(options) => test::run(&options),
         Verb::Tidy(options) => tidy::run(&options).map(|()| ExitCode::SUCCESS),
         Verb::Vm(options) => vm::run(&options),

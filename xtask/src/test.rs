@@ -14,14 +14,15 @@ pub(crate) use self::skips::Place;
 pub(crate) use self::summary::{Reader, Tally};
 use crate::build::{self, Built};
 use crate::step::{execute, is_root, say, show, stream};
-use crate::{bench, build_ebpf, interop, tidy, vm, workspace};
+use crate::{bench, build_ebpf, cluster, interop, tidy, vm, workspace};
 
 /// Packages whose tests need root and the eBPF object.
 const PRIVILEGED: [&str; 2] = ["tests", "datapath"];
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// unit: no root needed; netns: as root on this kernel; vm: on Debian's kernels
+    /// unit: no root needed; netns: as root on this kernel; kubernetes: with a real API server;
+    /// vm: on Debian's kernels
     #[arg(long, value_enum, default_value = "all")]
     tier: Tier,
     /// Kernels of the vm tier
@@ -36,6 +37,7 @@ pub(crate) struct Options {
 enum Tier {
     Unit,
     Netns,
+    Kubernetes,
     Vm,
     All,
 }
@@ -57,6 +59,10 @@ pub(crate) fn run(options: &Options) -> crate::Done {
             static_checks(&mut report);
         }
         report.stage("unit tests", &Place::Unit, |tally| unit(filter, tally));
+    }
+    if options.tier.includes(Tier::Kubernetes) {
+        say("tier kubernetes: tests with a real API server");
+        report.stage("API tests", &host, |tally| kubernetes(filter, tally));
     }
     if options.tier.includes(Tier::Netns) || options.tier.includes(Tier::Vm) {
         let built = report.stage("build", &host, |_| build::everything(true));
@@ -152,6 +158,9 @@ fn privileged(built: &Built, filter: &[String], tally: &mut Tally) -> Result<()>
     }
     built.describe_to(&mut command);
     others.describe_to(&mut command);
+    command
+        .env_remove("PODNET_KUBERNETES")
+        .env("PODNET_NO_KUBERNETES", "see the tier kubernetes");
     // Each test starts an agent of its own: more at a time only makes them wait for each other.
     let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get().min(8));
     cargo_test(
@@ -160,6 +169,22 @@ fn privileged(built: &Built, filter: &[String], tally: &mut Tally) -> Result<()>
         filter,
         tally,
     )
+}
+
+fn kubernetes(filter: &[String], tally: &mut Tally) -> Result<()> {
+    let mut command = release_tests();
+    command.args([
+        "--no-fail-fast",
+        "--package",
+        "tests",
+        "--test",
+        "kubernetes",
+    ]);
+    match cluster::for_tests() {
+        Ok(programs) => command.env("PODNET_KUBERNETES", programs),
+        Err(why) => command.env("PODNET_NO_KUBERNETES", format!("{why:#}")),
+    };
+    cargo_test(&mut command, &[], filter, tally)
 }
 
 /// `cargo test --release` as the privileged tests are built, here and for the VMs: without the

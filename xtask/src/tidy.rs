@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::crdgen;
+use crate::manifests;
 use crate::step::say;
 use crate::workspace;
 
@@ -38,6 +40,8 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     if options.bless {
         generated::bless()?;
+        crdgen::run(&crdgen::Options {})?;
+        manifests::run(&manifests::Options {})?;
     }
     check()
 }
@@ -61,6 +65,8 @@ pub(crate) fn check() -> Result<()> {
     }
     findings.extend(layers::check(&workspace::packages()?));
     findings.extend(generated::check()?);
+    findings.extend(crdgen::check()?);
+    findings.extend(manifests::check()?);
     for finding in &findings {
         say(format!("tidy: {finding}"));
     }

@@ -43,7 +43,7 @@ const FOR_TESTS: [(&str, &str); 1] = [("datapath", "netdev")];
 
 /// Outside crates (`*` ends a prefix) and the only packages that may use them; bench and tests
 /// always may.
-const OWNED: [(&str, &[&str]); 21] = [
+const OWNED: [(&str, &[&str]); 24] = [
     ("anyhow", &["xtask"]),
     ("axum", &["agent"]),
     ("aya", &["datapath"]),
@@ -61,9 +61,12 @@ const OWNED: [(&str, &[&str]); 21] = [
     ("nix", &["datapath", "netdev"]),
     ("notify", &["agent"]),
     ("prometheus", &["agent"]),
+    ("rcgen", &["agent"]),
     ("redb", &["store"]),
     ("rtnetlink", &["netdev"]),
     ("schemars", &["api"]),
+    ("sha2", &["xtask"]),
+    ("tar", &["xtask"]),
     ("tracing-subscriber", &["agent"]),
 ];
 

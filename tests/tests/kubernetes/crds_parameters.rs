@@ -1,0 +1,248 @@
+//! `PodNetworkParameters` and `AttachmentParameters` as the API server enforces them: what it refuses
+//! at once, the agent would refuse later.
+
+use api::{AttachmentParameters, PodNetworkParameters, Resource};
+use serde_json::{Value, json};
+
+use super::objects::{self, Objects, check_specs};
+use super::scene;
+
+type Table = Vec<(Value, Option<[&'static str; 2]>)>;
+
+/// Whether podnet itself takes the spec, by the rules it reads manifests with.
+fn podnet_takes(kind: &str, spec: &Value) -> bool {
+    let text = json!({"apiVersion": api::API_VERSION, "kind": kind, "metadata": {"name": "a"}, "spec": spec});
+    let parsed = api::parse_manifests("table", &text.to_string());
+    parsed
+        .into_iter()
+        .all(|object| match object.map(|object| object.resource) {
+            Ok(Resource::PodNetworkParameters(object)) => api::network("a", &object.spec).is_ok(),
+            Ok(Resource::AttachmentParameters(object)) => {
+                api::attachment_request(&object.spec).is_ok()
+            }
+            _ => false,
+        })
+}
+
+fn l2(more: &Value) -> Value {
+    let mut spec = json!({"mode": "L2", "subnets": ["10.10.0.0/24", "fd10:10::/64"]});
+    for (key, value) in more.as_object().into_iter().flatten() {
+        spec[key] = value.clone();
+    }
+    spec
+}
+
+fn networks() -> Table {
+    let mut table = shape();
+    table.extend(numbers());
+    table
+}
+
+/// Mode, subnets, gateway, exclude.
+fn shape() -> Table {
+    vec![
+        (json!({"mode": "L2"}), None),
+        (l2(&json!({})), None),
+        (l2(&json!({"mode": "L3"})), None),
+        (json!({}), Some(["spec.mode", "Required"])),
+        (
+            json!({"mode": "l2"}),
+            Some(["spec.mode", "Unsupported value"]),
+        ),
+        (
+            json!({"mode": "L3"}),
+            Some(["spec.subnets", "mode L3 needs a subnet"]),
+        ),
+        (
+            json!({"mode": "L3", "subnets": []}),
+            Some(["spec.subnets", "mode L3 needs a subnet"]),
+        ),
+        (
+            l2(&json!({"subnets": ["10.10.0.1/24"]})),
+            Some(["spec.subnets", "host bits zero"]),
+        ),
+        (
+            l2(&json!({"subnets": ["10.10.0.0"]})),
+            Some(["spec.subnets", "host bits zero"]),
+        ),
+        (
+            l2(&json!({"subnets": ["ten"]})),
+            Some(["spec.subnets", "must be prefixes"]),
+        ),
+        (
+            l2(&json!({"subnets": ["10.0.0.0/8", "10.1.0.0/16"]})),
+            Some(["spec.subnets", "overlap"]),
+        ),
+        (
+            l2(&json!({"subnets": ["10.0.0.0/8", "10.0.0.0/8"]})),
+            Some(["spec.subnets", "overlap"]),
+        ),
+        (l2(&json!({"gateway": "None"})), None),
+        (l2(&json!({"gateway": "First"})), None),
+        (l2(&json!({"gateway": "10.10.0.254"})), None),
+        (l2(&json!({"gateway": ["10.10.0.254", "fd10:10::1"]})), None),
+        (
+            l2(&json!({"gateway": {"a": "b"}})),
+            Some(["spec.gateway", ""]),
+        ),
+        (l2(&json!({"gateway": ""})), Some(["spec.gateway", ""])),
+        (
+            l2(&json!({"exclude": ["10.10.0.7", "10.10.0.128/25", "fd10:10::1"]})),
+            None,
+        ),
+        (
+            l2(&json!({"exclude": ["10.10.0.129/25"]})),
+            Some(["spec.exclude", "host bits zero"]),
+        ),
+        (
+            l2(&json!({"exclude": ["seven"]})),
+            Some(["spec.exclude", "must be addresses"]),
+        ),
+        (
+            json!({"mode": "L2", "exclude": ["10.10.0.7"]}),
+            Some(["spec.exclude", "needs spec.subnets"]),
+        ),
+    ]
+}
+
+/// MTU, network number, rates and bursts.
+fn numbers() -> Table {
+    vec![
+        (l2(&json!({"mtu": 1280})), None),
+        (l2(&json!({"mtu": 65521})), None),
+        (l2(&json!({"mtu": 65522})), Some(["spec.mtu", "65521"])),
+        (
+            l2(&json!({"mtu": 1279})),
+            Some(["spec.mtu", "at least 1280"]),
+        ),
+        (json!({"mode": "L2", "mtu": 68}), None),
+        (json!({"mode": "L2", "mtu": 67}), Some(["spec.mtu", "68"])),
+        (l2(&json!({"networkID": 1})), None),
+        (l2(&json!({"networkID": 16_777_215})), None),
+        (l2(&json!({"networkID": 0})), Some(["spec.networkID", "1"])),
+        (
+            l2(&json!({"networkID": 16_777_216})),
+            Some(["spec.networkID", "16777215"]),
+        ),
+        (l2(&json!({"ingressRate": 1000, "ingressBurst": 1})), None),
+        (l2(&json!({"egressRate": 0, "egressBurst": 0})), None),
+        (
+            l2(&json!({"ingressRate": 999})),
+            Some(["spec.ingressRate", "at least 1000"]),
+        ),
+        (
+            l2(&json!({"egressRate": -1})),
+            Some(["spec.egressRate", "0"]),
+        ),
+        (
+            l2(&json!({"egressRate": 1_000_000_000_000_001_i64})),
+            Some(["spec.egressRate", ""]),
+        ),
+        (
+            l2(&json!({"ingressBurst": 1})),
+            Some(["spec.ingressBurst", "ingressRate"]),
+        ),
+        (
+            l2(&json!({"egressBurst": 1, "egressRate": 0})),
+            Some(["spec.egressBurst", "egressRate"]),
+        ),
+    ]
+}
+
+fn attachments() -> Table {
+    let mac = |text: &str| json!({ "macRequest": text });
+    let refused_mac = Some(["spec.macRequest", ""]);
+    let ips = |ips: &[&str]| json!({ "ipRequests": ips });
+    vec![
+        (json!({}), None),
+        (mac("02:00:00:00:00:2a"), None),
+        (mac("02-AB-cd-00-00-2A"), None),
+        (mac("02:00:00:00:00"), refused_mac),
+        (mac("02:00-00:00:00:2a"), refused_mac),
+        (
+            mac("03:00:00:00:00:2a"),
+            Some(["spec.macRequest", "second digit even"]),
+        ),
+        (
+            mac("ff:ff:ff:ff:ff:ff"),
+            Some(["spec.macRequest", "second digit even"]),
+        ),
+        (
+            mac("00:00:00:00:00:00"),
+            Some(["spec.macRequest", "not all zero"]),
+        ),
+        (ips(&["10.10.0.7", "fd10:10::7/64"]), None),
+        (
+            ips(&["10.10.0.0/"]),
+            Some(["spec.ipRequests", "must be addresses"]),
+        ),
+        (
+            ips(&["seven"]),
+            Some(["spec.ipRequests", "must be addresses"]),
+        ),
+        (json!({"egressRate": 1000}), None),
+        (
+            json!({"egressRate": 1}),
+            Some(["spec.egressRate", "at least 1000"]),
+        ),
+        // The rate may come from the network, or from another object.
+        (json!({"egressBurst": 1}), None),
+        (json!({"egressBurst": -1}), Some(["spec.egressBurst", "0"])),
+    ]
+}
+
+/// KEP-PN-R4: fewer parameters have to be called invalid later.
+#[test]
+fn the_server_refuses_network_parameters_that_podnet_would() {
+    let Some(scene) = objects::set(tests::test_name!()) else {
+        return;
+    };
+    let table = networks();
+    for (spec, refusal) in &table {
+        assert_eq!(
+            podnet_takes("PodNetworkParameters", spec),
+            refusal.is_none(),
+            "{spec}"
+        );
+    }
+    scene.run(|client| async move {
+        let parameters = Objects::all::<PodNetworkParameters>(&client);
+        check_specs(&parameters, "parameters", &table).await;
+    });
+}
+
+/// KEP-PN-R4
+#[test]
+fn the_server_refuses_attachment_parameters_that_podnet_would() {
+    let Some(scene) = objects::set(tests::test_name!()) else {
+        return;
+    };
+    let table = attachments();
+    for (spec, refusal) in &table {
+        assert_eq!(
+            podnet_takes("AttachmentParameters", spec),
+            refusal.is_none(),
+            "{spec}"
+        );
+    }
+    scene.run(|client| async move {
+        let namespace = scene::namespace(&client, "attachment-parameters").await;
+        let parameters = Objects::of::<AttachmentParameters>(&client, &namespace);
+        check_specs(&parameters, "parameters", &table).await;
+    });
+}
+
+/// What the server keeps is what was written: a field it would drop, podnet would never see.
+#[test]
+fn nothing_that_was_written_is_dropped() {
+    let Some(scene) = objects::set(tests::test_name!()) else {
+        return;
+    };
+    scene.run(|client| async move {
+        let parameters = Objects::all::<PodNetworkParameters>(&client);
+        let spec = l2(&json!({"gateway": ["10.10.0.1"], "exclude": ["10.10.0.2"], "mtu": 9000,
+            "networkID": 5, "ingressRate": 1000, "egressRate": 1000, "ingressBurst": 8, "egressBurst": 8}));
+        let kept = parameters.try_spec("kept", &spec).await.unwrap();
+        assert_eq!(kept["spec"], spec);
+    });
+}

@@ -1,0 +1,249 @@
+//! `cargo xtask cluster`: a real Kubernetes on this machine, its nodes in namespaces. It has
+//! everything but a network for pods: that is podnet's to bring, as on any cluster.
+
+mod binaries;
+mod cgroup;
+mod control;
+mod golang;
+mod images;
+mod launch;
+mod network;
+mod node;
+mod place;
+mod reference;
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use tests::pki::{NodeName, Pki};
+
+use self::binaries::Binaries;
+pub(crate) use self::binaries::for_tests;
+use self::place::CONTROL;
+use crate::step::{execute, is_root, say, succeeds};
+
+#[derive(Args)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Start a control plane and nodes; what they are made of is built or downloaded first
+    Up(Up),
+    /// End everything and remove it, whatever state it is in
+    Down,
+    /// Show what runs
+    Status,
+    /// Run kubectl as an administrator
+    Kubectl {
+        /// Arguments of kubectl
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Run a command on a node, or beside the control plane (`cp`)
+    Exec {
+        /// n1, n2, … or cp
+        node: String,
+        /// The command and its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        command: Vec<OsString>,
+    },
+    /// Put images on every node
+    LoadImage {
+        /// Archives in the OCI image layout, or as `docker save` writes them
+        #[arg(required = true)]
+        archives: Vec<PathBuf>,
+    },
+    /// Cut the power of a node and start it again
+    Reboot {
+        /// n1, n2, …
+        node: String,
+    },
+    /// Become a command in a part of the cluster
+    #[command(hide = true)]
+    Enter(launch::Options),
+    /// Be the first process of a node
+    #[command(hide = true)]
+    NodeInit {
+        /// The node's directory
+        dir: PathBuf,
+    },
+}
+
+#[derive(Args)]
+struct Up {
+    /// How many nodes
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=i64::from(network::MOST_NODES)))]
+    nodes: u8,
+    /// The network of the pods
+    #[arg(long, value_enum, default_value = "none")]
+    cni: Cni,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Cni {
+    /// None: nodes get ready when something installs one
+    None,
+    /// The reference bridge plugin
+    Reference,
+}
+
+/// Runs one verb.
+pub(crate) fn run(options: &Options) -> crate::Done {
+    if !is_root() {
+        bail!("a cluster needs root: namespaces, mounts and control groups");
+    }
+    match &options.verb {
+        Verb::Up(options) => up(options),
+        Verb::Down => {
+            place::remove()?;
+            say("nothing of a cluster is left");
+            Ok(ExitCode::SUCCESS)
+        }
+        Verb::Status => status(),
+        Verb::Kubectl { arguments } => replace(kubectl()?.args(arguments)),
+        Verb::Exec { node, command } => exec(node, command),
+        Verb::LoadImage { archives } => load(archives),
+        Verb::Reboot { node } => {
+            node::reboot(node)?;
+            say(format!("{node} runs again"));
+            Ok(ExitCode::SUCCESS)
+        }
+        Verb::Enter(options) => launch::enter(options),
+        Verb::NodeInit { dir } => node::init::run(dir),
+    }
+}
+
+fn up(options: &Up) -> crate::Done {
+    cgroup::check()?;
+    let binaries = Binaries::install()?;
+    place::create()?;
+    let started = start(&binaries, options);
+    if started.is_err() {
+        say("what was started is left to be looked at; `cargo xtask cluster down` removes it");
+    }
+    started?;
+    execute(kubectl()?.args(["get", "nodes", "-o", "wide"]))?;
+    say("`cargo xtask cluster kubectl …` talks to it, `cluster exec n1 …` runs on a node");
+    say(format!(
+        "{} is for programs in its network: `cluster exec cp …`",
+        Pki::open(&place::pki()).kubeconfig("admin").display()
+    ));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn start(binaries: &Binaries, options: &Up) -> Result<()> {
+    let nodes: Vec<(String, network::Addresses)> = (1..=options.nodes)
+        .map(|index| (format!("n{index}"), network::node(index)))
+        .collect();
+    let named: Vec<NodeName> = nodes
+        .iter()
+        .map(|(name, addresses)| NodeName {
+            name: name.clone(),
+            addresses: addresses.map(|address| address.to_string()).into(),
+        })
+        .collect();
+    images::write(binaries, &place::dir().join("images"))?;
+    control::start(binaries, &named)?;
+    let names: Vec<&str> = nodes.iter().map(|(name, _)| name.as_str()).collect();
+    say(format!(
+        "starting containerd, kubelet and kube-proxy on {}",
+        names.join(", ")
+    ));
+    for (name, addresses) in &nodes {
+        node::create(binaries, name, *addresses)?;
+    }
+    for name in &names {
+        node::wait_for_runtime(name)?;
+        node::wait_for_object(name, kubectl)?;
+    }
+    if options.cni == Cni::Reference {
+        reference::install(kubectl)?;
+        control::wait_for("the nodes to get ready", Duration::from_secs(60), || {
+            let ready = [
+                "wait",
+                "--for=condition=Ready",
+                "nodes",
+                "--all",
+                "--timeout=5s",
+            ];
+            Ok(succeeds(kubectl()?.args(ready)))
+        })?;
+    }
+    Ok(())
+}
+
+fn status() -> crate::Done {
+    let contents = place::contents();
+    if contents.is_empty() {
+        say("no cluster");
+        return Ok(ExitCode::SUCCESS);
+    }
+    for line in contents {
+        say(line);
+    }
+    for name in place::nodes() {
+        match place::init_of(&name) {
+            Ok(pid) => say(format!("{name} runs; its first process is {pid}")),
+            Err(_) => say(format!("{name} does not run")),
+        }
+    }
+    let Ok(mut kubectl) = kubectl() else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    replace(kubectl.args(["get", "nodes,pods", "--all-namespaces", "-o", "wide"]))
+}
+
+fn exec(node: &str, words: &[OsString]) -> crate::Done {
+    let mut command = if node == CONTROL {
+        place::netns(CONTROL)?;
+        let mut command = Command::new("nsenter");
+        command
+            .arg(format!("--net={}", place::netns_path(CONTROL).display()))
+            .arg("--");
+        command
+    } else {
+        place::enter(node)?
+    };
+    replace(command.args(words))
+}
+
+fn load(archives: &[PathBuf]) -> crate::Done {
+    let nodes = place::nodes();
+    if nodes.is_empty() {
+        bail!("there is no cluster; `cargo xtask cluster up` starts one");
+    }
+    for node in &nodes {
+        for archive in archives {
+            node::import(node, archive)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A `kubectl` of an administrator of the running cluster.
+fn kubectl() -> Result<Command> {
+    control::kubectl(&kubernetes()?)
+}
+
+/// Where the programs of the running cluster are.
+fn kubernetes() -> Result<PathBuf> {
+    let Some(first) = place::nodes().first().cloned() else {
+        bail!("there is no cluster; `cargo xtask cluster up` starts one");
+    };
+    let dir: &Path = &place::node(&first);
+    Ok(node::Spec::read(dir)?.kubernetes)
+}
+
+/// Becomes another program: its exit code and its terminal are the user's.
+fn replace(command: &mut Command) -> crate::Done {
+    let error = command.exec();
+    bail!("cannot start `{}`: {error}", crate::step::show(command))
+}

@@ -1,0 +1,157 @@
+//! Others' programs that a cluster is made of: where they come from, and that they are there.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::golang;
+use crate::step::{execute, say, succeeds};
+use crate::{install, workspace};
+
+/// What the machine itself must have; Debian's packages of the machine's own release.
+const PACKAGES: [&str; 5] = ["iproute2", "iptables", "nftables", "runc", "util-linux"];
+/// A package that is unpacked, not installed: it would replace the machine's own busybox.
+const BUSYBOX: &str = "busybox-static";
+
+/// Programs of the control plane and of nodes.
+const NEEDED: [&str; 7] = [
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-proxy",
+    "kube-scheduler",
+    "kubectl",
+    "kubelet",
+];
+
+/// Where everything is.
+#[derive(Debug, Clone)]
+pub(crate) struct Binaries {
+    /// Directory of Kubernetes' programs and etcd.
+    pub(crate) kubernetes: PathBuf,
+    /// Directory of containerd's.
+    pub(crate) containerd: PathBuf,
+    /// Directory of the reference CNI plugins.
+    pub(crate) plugins: PathBuf,
+    /// A static busybox.
+    pub(crate) busybox: PathBuf,
+    /// The program of the pause container, static.
+    pub(crate) pause: PathBuf,
+}
+
+impl Binaries {
+    /// Builds, downloads and installs what is missing, and says so.
+    ///
+    /// # Errors
+    /// No root, no Go, or a download or compiler that refuses.
+    pub(crate) fn install() -> Result<Self> {
+        install::apt(&PACKAGES.map(String::from))?;
+        let dir = dir();
+        let kubernetes = kubernetes(&NEEDED)?;
+        Ok(Self {
+            kubernetes,
+            containerd: golang::containerd(&dir)?,
+            plugins: golang::plugins(&dir)?,
+            busybox: busybox(&dir)?,
+            pause: pause(&dir)?,
+        })
+    }
+
+    /// `kubectl`.
+    pub(crate) fn kubectl(&self) -> PathBuf {
+        self.kubernetes.join("kubectl")
+    }
+}
+
+/// What is kept between clusters.
+pub(crate) fn dir() -> PathBuf {
+    workspace::target().join("cluster")
+}
+
+/// A directory with the programs of Kubernetes that tests of the API need.
+///
+/// # Errors
+/// There is none, and none can be built.
+pub(crate) fn for_tests() -> Result<PathBuf> {
+    kubernetes(&tests::apiserver::NEEDED)
+}
+
+/// A directory with all these programs: one that somebody names, one of `PATH`, or our own build.
+fn kubernetes(needed: &[&str]) -> Result<PathBuf> {
+    let named = ["PODNET_KUBERNETES", "KUBEBUILDER_ASSETS"]
+        .into_iter()
+        .filter_map(|variable| env::var_os(variable).map(PathBuf::from));
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut candidates = named.chain(env::split_paths(&path));
+    if let Some(dir) = candidates.find(|dir| has_all(dir, needed)) {
+        return Ok(dir);
+    }
+    golang::kubernetes(&dir()).with_context(|| {
+        format!(
+            "or let KUBEBUILDER_ASSETS name a directory with {}",
+            needed.join(", ")
+        )
+    })
+}
+
+fn has_all(dir: &Path, programs: &[&str]) -> bool {
+    programs.iter().all(|program| dir.join(program).is_file())
+}
+
+fn busybox(dir: &Path) -> Result<PathBuf> {
+    let root = dir.join("busybox");
+    let places = ["bin/busybox", "usr/bin/busybox"];
+    let find = || {
+        let mut all = places.iter().map(|place| root.join(place));
+        all.find(|path| path.is_file())
+    };
+    if let Some(found) = find() {
+        return Ok(found);
+    }
+    say(format!("unpacking {BUSYBOX} into {}", root.display()));
+    let archives = root.join("archives");
+    fs::create_dir_all(&archives).with_context(|| format!("creating {}", archives.display()))?;
+    let mut download = Command::new("apt-get");
+    download
+        .args([
+            "download",
+            "--quiet",
+            "-o",
+            "APT::Sandbox::User=root",
+            BUSYBOX,
+        ])
+        .current_dir(&archives);
+    if !succeeds(&mut download) {
+        say("updating apt's package lists");
+        execute(Command::new("apt-get").args(["update", "--quiet"]))?;
+        execute(&mut download)?;
+    }
+    for entry in fs::read_dir(&archives)? {
+        let archive = entry?.path();
+        execute(Command::new("dpkg-deb").arg("-x").arg(archive).arg(&root))?;
+    }
+    find().with_context(|| format!("{BUSYBOX} has no busybox"))
+}
+
+/// The container that holds a pod's namespaces, from the source that Kubernetes ships.
+fn pause(dir: &Path) -> Result<PathBuf> {
+    let program = dir.join("pause");
+    if program.is_file() {
+        return Ok(program);
+    }
+    let source = golang::pause_source()?;
+    if !succeeds(Command::new("cc").arg("--version")) {
+        bail!("no C compiler in PATH, which the pause program needs: install gcc and libc6-dev");
+    }
+    say("compiling the pause program");
+    let mut compile = Command::new("cc");
+    compile
+        .args(["-Os", "-static", "-s", "-DVERSION=podnet", "-o"])
+        .arg(&program)
+        .arg(source);
+    execute(&mut compile)?;
+    Ok(program)
+}

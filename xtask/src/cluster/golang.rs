@@ -1,0 +1,262 @@
+//! Programs built from their Go modules, at one version each, into directories of their own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::step::{capture, execute, say, succeeds};
+
+/// What Kubernetes calls this release, and its staging modules theirs.
+const KUBERNETES: &str = "v1.36.2";
+const STAGING: &str = "v0.36.2";
+/// Fits the Kubernetes release: a kubelet asks its runtime for what came with containerd 2.
+const CONTAINERD: &str = "v2.1.9";
+/// The reference CNI plugins.
+const PLUGINS: &str = "v1.9.1";
+
+/// Every program in the one binary of Kubernetes.
+const NAMES: [&str; 7] = [
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-proxy",
+    "kube-scheduler",
+    "kubectl",
+    "kubelet",
+];
+
+const MAIN: &str = include_str!("kubernetes.go");
+
+/// Kubernetes and the etcd it is tested with: a directory with a link for each program.
+///
+/// # Errors
+/// No Go, no module proxy, or the compiler refuses.
+pub(super) fn kubernetes(under: &Path) -> Result<PathBuf> {
+    let dir = under.join(format!("kubernetes-{KUBERNETES}"));
+    if is_complete(&dir) {
+        return Ok(dir);
+    }
+    let source = module("k8s.io/kubernetes", KUBERNETES)?;
+    let module = dir.join("module");
+    fs::create_dir_all(&module).with_context(|| format!("creating {}", module.display()))?;
+    fs::write(module.join("go.mod"), go_mod(&staging_modules(&source)?))?;
+    fs::write(module.join("main.go"), MAIN)?;
+    say(format!(
+        "building Kubernetes {KUBERNETES} from its Go module (8 minutes on two cores, 2 GiB)"
+    ));
+    let minor = KUBERNETES.split('.').nth(1).unwrap_or_default();
+    let base = "k8s.io/component-base/version";
+    let said = [
+        "-s -w".to_owned(),
+        format!("-X {base}.gitVersion={KUBERNETES}"),
+        format!("-X {base}.gitMajor=1 -X {base}.gitMinor={minor}"),
+        format!("-X k8s.io/client-go/pkg/version.gitVersion={KUBERNETES}"),
+    ];
+    let mut build = go(&module);
+    build
+        .args(["build", "-mod=mod", "-buildvcs=false", "-trimpath"])
+        .args(["-ldflags", &said.join(" ")])
+        .arg("-o")
+        .arg(dir.join("kubernetes"))
+        .arg(".");
+    execute(&mut build).context("building Kubernetes")?;
+    for name in NAMES {
+        let link = dir.join(name);
+        // Left by a build that was stopped here.
+        let _ = fs::remove_file(&link);
+        std::os::unix::fs::symlink("kubernetes", &link)
+            .with_context(|| format!("linking {}", link.display()))?;
+    }
+    complete(&dir)
+}
+
+/// The source of the pause program in the module of Kubernetes.
+///
+/// # Errors
+/// No Go, no module proxy.
+pub(super) fn pause_source() -> Result<PathBuf> {
+    Ok(module("k8s.io/kubernetes", KUBERNETES)?.join("build/pause/linux/pause.c"))
+}
+
+/// `containerd`, its shim and `ctr`.
+///
+/// # Errors
+/// As [`kubernetes`].
+pub(super) fn containerd(under: &Path) -> Result<PathBuf> {
+    let dir = under.join(format!("containerd-{CONTAINERD}"));
+    let version = "github.com/containerd/containerd/v2/version";
+    build_programs(
+        &dir,
+        ("github.com/containerd/containerd/v2", CONTAINERD),
+        &[
+            "-ldflags",
+            &format!("-s -w -X {version}.Version={CONTAINERD}"),
+            // File systems that want libraries of C, or that no cluster here has.
+            "-tags",
+            "no_btrfs no_devmapper no_zfs",
+        ],
+        &[
+            "./cmd/containerd",
+            "./cmd/containerd-shim-runc-v2",
+            "./cmd/ctr",
+        ],
+    )
+}
+
+/// The reference plugins: `loopback`, which containerd wants, and what podnet is compared with.
+///
+/// # Errors
+/// As [`kubernetes`].
+pub(super) fn plugins(under: &Path) -> Result<PathBuf> {
+    let dir = under.join(format!("cni-plugins-{PLUGINS}"));
+    let version = "github.com/containernetworking/plugins/pkg/utils/buildversion";
+    build_programs(
+        &dir,
+        ("github.com/containernetworking/plugins", PLUGINS),
+        &[
+            "-ldflags",
+            &format!("-s -w -X {version}.BuildVersion={PLUGINS}"),
+        ],
+        &[
+            "./plugins/main/bridge",
+            "./plugins/main/loopback",
+            "./plugins/main/macvlan",
+            "./plugins/main/ptp",
+            "./plugins/ipam/host-local",
+            "./plugins/ipam/static",
+            "./plugins/meta/bandwidth",
+            "./plugins/meta/firewall",
+            "./plugins/meta/portmap",
+            "./plugins/meta/tuning",
+        ],
+    )
+}
+
+/// Builds packages of a module whose own `go.mod` says all that is needed.
+fn build_programs(
+    dir: &Path,
+    (path, version): (&str, &str),
+    flags: &[&str],
+    packages: &[&str],
+) -> Result<PathBuf> {
+    if is_complete(dir) {
+        return Ok(dir.to_owned());
+    }
+    let source = module(path, version)?;
+    say(format!("building {path} {version} from its Go module"));
+    fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+    let mut build = go(&source);
+    build
+        .args(["build", "-mod=readonly", "-buildvcs=false", "-trimpath"])
+        .args(flags)
+        // A directory: each program gets the name of its package.
+        .arg("-o")
+        .arg(dir)
+        .args(packages);
+    execute(&mut build).with_context(|| format!("building {path}"))?;
+    complete(dir)
+}
+
+/// Where the source of a module is after its download.
+fn module(path: &str, version: &str) -> Result<PathBuf> {
+    if !succeeds(Command::new("go").arg("version")) {
+        bail!("{path} is built with Go, and there is no Go in PATH");
+    }
+    let module = format!("{path}@{version}");
+    let text = capture(Command::new("go").args(["mod", "download", "-json", &module]))
+        .with_context(|| format!("downloading {module}; `go env GOPROXY` says from where"))?;
+    let found: Value = serde_json::from_str(&text).context("`go mod download` printed no JSON")?;
+    let dir = found["Dir"].as_str();
+    Ok(dir.context("`go mod download` names no directory")?.into())
+}
+
+/// A `go` command in a directory, for programs that run in any file system.
+fn go(dir: &Path) -> Command {
+    let mut command = Command::new("nice");
+    command.arg("go").current_dir(dir).env("CGO_ENABLED", "0");
+    command
+}
+
+/// The modules that live in the tree of Kubernetes, where replaces lead to directories.
+fn staging_modules(source: &Path) -> Result<Vec<String>> {
+    let text = capture(
+        Command::new("go")
+            .args(["mod", "edit", "-json"])
+            .arg(source.join("go.mod")),
+    )?;
+    let module: Value = serde_json::from_str(&text).context("`go mod edit` printed no JSON")?;
+    let replaces = module["Replace"].as_array().into_iter().flatten();
+    let staging = replaces.filter_map(|replace| {
+        let is_staging = replace["New"]["Path"].as_str()?.starts_with("./staging/");
+        let path = replace["Old"]["Path"].as_str()?;
+        is_staging.then(|| path.to_owned())
+    });
+    let staging: Vec<String> = staging.collect();
+    if staging.is_empty() {
+        bail!("the go.mod of Kubernetes {KUBERNETES} replaces no staging modules");
+    }
+    Ok(staging)
+}
+
+/// A module that depends on Kubernetes. Go ignores the replaces of dependencies, so the staging
+/// modules are replaced here, by their published versions.
+fn go_mod(staging: &[String]) -> String {
+    let replaces: String = staging
+        .iter()
+        .map(|path| format!("\t{path} => {path} {STAGING}\n"))
+        .collect();
+    format!(
+        "module podnet.dev/kubernetes\n\ngo 1.26.0\n\nrequire k8s.io/kubernetes {KUBERNETES}\n\n\
+         replace (\n{replaces})\n"
+    )
+}
+
+/// Written last: a build that was stopped is made again.
+fn marker(dir: &Path) -> PathBuf {
+    dir.join(".complete")
+}
+
+fn is_complete(dir: &Path) -> bool {
+    marker(dir).is_file()
+}
+
+fn complete(dir: &Path) -> Result<PathBuf> {
+    fs::write(marker(dir), "").with_context(|| format!("completing {}", dir.display()))?;
+    Ok(dir.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn staging_modules_are_pinned_to_their_published_versions() {
+        let text = go_mod(&["k8s.io/api".to_owned(), "k8s.io/kubelet".to_owned()]);
+        assert!(
+            text.contains("\nrequire k8s.io/kubernetes v1.36.2\n"),
+            "{text}"
+        );
+        assert!(
+            text.ends_with(
+                "replace (\n\tk8s.io/api => k8s.io/api v0.36.2\n\
+                 \tk8s.io/kubelet => k8s.io/kubelet v0.36.2\n)\n"
+            ),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_versions_of_kubernetes_and_its_staging_modules_are_of_one_release() {
+        assert_eq!(KUBERNETES.strip_prefix("v1."), STAGING.strip_prefix("v0."));
+    }
+
+    #[test]
+    fn every_name_is_a_case_of_the_binary() {
+        for name in NAMES {
+            assert!(MAIN.contains(&format!("case \"{name}\":")), "{name}");
+        }
+    }
+}

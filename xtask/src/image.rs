@@ -1,0 +1,104 @@
+//! `cargo xtask image`: podnet's container image as a file, without any container tool: the agent
+//! with its libraries, and the CNI binary that it installs on nodes. The eBPF object is inside the
+//! agent.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+use crate::build::{self, Built};
+use crate::oci::Image;
+use crate::step::say;
+use crate::workspace;
+
+/// Where the image has them; the manifests in deploy/ know these paths.
+const AGENT: &str = "/usr/bin/podnet-agent";
+const CNI: &str = "/usr/bin/podnet";
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// The image's reference
+    #[arg(long, default_value = "localhost/podnet:dev")]
+    name: String,
+    /// The archive to write, by default target/podnet-image.tar
+    #[arg(long)]
+    output: Option<PathBuf>,
+}
+
+/// Builds the binaries and packs them.
+pub(crate) fn run(options: &Options) -> crate::Done {
+    check_name(&options.name)?;
+    let built = build::everything(true)?;
+    let path = options
+        .output
+        .clone()
+        .unwrap_or_else(|| workspace::target().join("podnet-image.tar"));
+    let image = image(&built)?;
+    image.write(&options.name, &path)?;
+    say(format!("{} is in {}", options.name, path.display()));
+    say("cargo xtask cluster load-image puts it on the nodes");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The image of these binaries.
+fn image(built: &Built) -> Result<Image> {
+    let mut image = Image::new();
+    image
+        .program(AGENT, &built.agent)?
+        .program(CNI, &built.cni)?
+        .directory("/tmp", 0o1777)
+        .entrypoint(&[AGENT]);
+    Ok(image)
+}
+
+/// A reference must have a tag: without one, a kubelet would look for a newer image.
+fn check_name(name: &str) -> Result<()> {
+    let last = name.rsplit('/').next().unwrap_or(name);
+    match last.split_once(':') {
+        Some((repository, tag)) if !repository.is_empty() && !tag.is_empty() => Ok(()),
+        _ => bail!("`{name}` has no tag: write `registry/repository:tag`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vm::shared_libraries;
+
+    #[test]
+    fn the_image_has_the_binaries_and_what_they_are_linked_with() {
+        let own = std::env::current_exe().unwrap();
+        let libraries = shared_libraries(&own).unwrap();
+        assert!(!libraries.is_empty(), "the test itself is linked with libc");
+        let built = Built {
+            agent: own.clone(),
+            cni: own,
+            object: PathBuf::new(),
+        };
+        let image = image(&built).unwrap();
+        for path in [AGENT, CNI] {
+            assert!(image.has(path), "{path}");
+        }
+        for library in libraries {
+            assert!(
+                image.has(&library.to_string_lossy()),
+                "{}",
+                library.display()
+            );
+        }
+    }
+
+    #[test]
+    fn a_name_without_a_tag_is_refused() {
+        for (name, good) in [
+            ("localhost/podnet:dev", true),
+            ("localhost:5000/podnet:1.0", true),
+            ("localhost:5000/podnet", false),
+            ("podnet", false),
+            ("podnet:", false),
+        ] {
+            assert_eq!(check_name(name).is_ok(), good, "{name}");
+        }
+    }
+}

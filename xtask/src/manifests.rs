@@ -1,0 +1,158 @@
+//! `cargo xtask manifests`: `deploy/install.yaml`, all that a cluster needs in one file.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+use crate::step::say;
+use crate::workspace;
+
+/// What belongs into it, in which order; `kubectl apply -k deploy` reads the same file.
+const LIST: &str = "deploy/kustomization.yaml";
+/// What is written.
+const FILE: &str = "deploy/install.yaml";
+
+const HEADER: &str = "\
+# podnet, for `kubectl apply -f`.
+# Generated from deploy/base and deploy/crds by `cargo xtask manifests`. Do not edit.
+";
+
+#[derive(clap::Args)]
+pub(crate) struct Options {}
+
+#[derive(Deserialize)]
+struct Kustomization {
+    resources: Vec<PathBuf>,
+}
+
+/// Writes the file anew.
+pub(crate) fn run(_: &Options) -> Result<()> {
+    let (path, text) = (workspace::root().join(FILE), text()?);
+    if fs::read_to_string(&path).unwrap_or_default() != text {
+        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        say(format!("wrote {FILE}"));
+    }
+    Ok(())
+}
+
+/// One line for each file that is stale, and for each that was forgotten.
+pub(crate) fn check() -> Result<Vec<String>> {
+    let mut findings = Vec::new();
+    let written = fs::read_to_string(workspace::root().join(FILE)).unwrap_or_default();
+    if written != text()? {
+        findings.push(format!("{FILE}: stale, run `cargo xtask manifests`"));
+    }
+    let listed = resources()?;
+    for folder in ["deploy/base", "deploy/crds"] {
+        for file in yaml_files(&workspace::root().join(folder))? {
+            let name = relative(&file);
+            if !listed.contains(&file) && !is_of_others(&file) {
+                findings.push(format!("{name}: not in the resources of {LIST}"));
+            }
+        }
+    }
+    Ok(findings)
+}
+
+/// Kinds of a standard are not podnet's to install over somebody else's.
+fn is_of_others(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    file.parent().is_some_and(|folder| folder.ends_with("crds"))
+        && !name.ends_with(".podnet.dev.yaml")
+}
+
+fn text() -> Result<String> {
+    let mut text = String::from(HEADER);
+    for file in resources()? {
+        let content =
+            fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+        text.push_str("---\n");
+        text.push_str(&without_header(&content));
+    }
+    Ok(text)
+}
+
+/// A generated file says at its top by whom, which is not true of the whole.
+fn without_header(content: &str) -> String {
+    content
+        .lines()
+        .skip_while(|line| line.starts_with("# Generated "))
+        .flat_map(|line| [line, "\n"])
+        .collect()
+}
+
+fn resources() -> Result<Vec<PathBuf>> {
+    let path = workspace::root().join(LIST);
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let list: Kustomization =
+        serde_saphyr::from_str(&text).with_context(|| format!("reading {}", path.display()))?;
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let files: Vec<PathBuf> = list
+        .resources
+        .iter()
+        .map(|name| folder.join(name))
+        .collect();
+    for file in &files {
+        if !file.is_file() {
+            bail!("{LIST} lists {}, which is not there", relative(file));
+        }
+    }
+    Ok(files)
+}
+
+fn yaml_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let entries = fs::read_dir(folder).with_context(|| format!("listing {}", folder.display()))?;
+    for entry in entries {
+        let path = entry
+            .with_context(|| format!("listing {}", folder.display()))?
+            .path();
+        if path.extension().is_some_and(|kind| kind == "yaml") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn relative(file: &Path) -> String {
+    let root = workspace::root();
+    let name = file.strip_prefix(&root).unwrap_or(file);
+    name.display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn definitions_come_before_what_uses_them_and_the_namespace_first() {
+        let text = text().unwrap();
+        let place = |needle: &str| text.find(needle).unwrap();
+        assert!(place("kind: Namespace\n") < place("kind: CustomResourceDefinition\n"));
+        assert!(place("kind: CustomResourceDefinition\n") < place("kind: DaemonSet\n"));
+        assert!(place("kind: ServiceAccount\n") < place("kind: DaemonSet\n"));
+    }
+
+    /// PAIN-MULTI-1
+    #[test]
+    fn definitions_of_others_are_not_installed_over_theirs() {
+        let text = text().unwrap();
+        assert!(!text.contains("name: network-attachment-definitions.k8s.cni.cncf.io"));
+        assert!(!text.contains("name: ipamclaims.k8s.cni.cncf.io"));
+        assert!(text.contains("name: podnetworks.podnet.dev"));
+    }
+
+    #[test]
+    fn every_document_is_yaml_with_a_kind() {
+        let text = text().unwrap();
+        let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(&text).unwrap();
+        assert!(documents.len() > 10);
+        for document in documents {
+            assert!(document["kind"].is_string(), "{document}");
+            assert!(document["metadata"]["name"].is_string(), "{document}");
+        }
+    }
+}
