@@ -20,8 +20,8 @@ use crate::shaping::{Pair, silence};
 
 mod check;
 
-/// How long an `ADD` waits for the queue of its host end: usually a moment, and hundreds of
-/// milliseconds while others make and remove links.
+/// How long an `ADD` waits for the queue of its host end: usually less than writing its record
+/// takes, and hundreds of milliseconds while others make and remove links.
 const QUEUE_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Node {
@@ -118,22 +118,28 @@ impl Node {
         self.ledger().set_live(&added);
         self.reconcile(record.network.id)?;
         reached("add.live");
-        let queue = match record.limits.ingress {
-            Some(_) => Some(self.netlink.monitor()?),
-            None => None,
+        let queue = match record.host_end_queues() {
+            true => Some(self.netlink.monitor()?),
+            false => None,
         };
         // The disk and the kernel at once. An agent that dies in between leaves what nobody was told
         // of, and what an ADD or a DEL that follows puts right.
-        let (configured, saved) = tokio::join!(netns.configure_pod_end(pod_end(record)), async {
-            let saved = self.save(&added).await;
-            reached("add.saved");
-            saved
-        });
+        let (configured, saved) = tokio::join!(
+            async {
+                netns.configure_pod_end(pod_end(record)).await?;
+                match queue {
+                    Some(links) => started(links, added.host.ifindex).await,
+                    None => Ok(()),
+                }
+            },
+            async {
+                let saved = self.save(&added).await;
+                reached("add.saved");
+                saved
+            }
+        );
         configured?;
         saved?;
-        if let Some(links) = queue {
-            started(links, added.host.ifindex).await?;
-        }
         self.ledger().set_added(&record.key);
         reached("add.committed");
         self.promotions.add(added.host.clone());

@@ -238,6 +238,12 @@ pub struct Attachment {
 }
 
 impl Attachment {
+    /// True when packets to the pod go through the queue of its host end, not straight to the
+    /// pod's end: what its rate holds back, and what a whole network gets a copy of.
+    pub fn host_end_queues(&self) -> bool {
+        self.limits.ingress.is_some() || !self.network.routed
+    }
+
     /// Prefix length of an address on the pod's interface: its own on a routed network, the
     /// subnet's on a switched one.
     pub fn prefix_len(&self, lease: &Lease) -> u8 {

@@ -322,7 +322,7 @@ impl Change<'_> {
                 ..shaper
             });
             self.write()?;
-            self.node.netlink.unshape(shaper.near).await?;
+            self.node.netlink.let_go(shaper.near).await?;
             reached("limit.drained");
             tokio::time::sleep(ON_THE_WAY).await;
             self.next.shaper = None;

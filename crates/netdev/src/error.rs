@@ -243,6 +243,13 @@ pub enum Error {
         /// What is there.
         kind: String,
     },
+    /// No packet socket, by which we wait for what is being sent.
+    #[error("cannot wait for what is being sent at this moment: no packet socket")]
+    Quiesce {
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
     /// A rate limit that lets nothing pass.
     #[error("cannot limit the rate of {link}: {reason}")]
     InvalidShape {
@@ -342,6 +349,7 @@ impl Error {
             | Self::AddRoute { source, .. }
             | Self::Shape { source, .. } => Some(source.errno()),
             Self::OpenSocket { source }
+            | Self::Quiesce { source }
             | Self::Send { source }
             | Self::Receive { source }
             | Self::Sysctl { source, .. }

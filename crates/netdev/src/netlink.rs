@@ -240,6 +240,15 @@ impl Netlink {
             .await
     }
 
+    /// [`Connection::let_go`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn let_go(&self, ifindex: u32) -> Result<bool, Error> {
+        self.with(move |connection| connection.let_go(ifindex))
+            .await
+    }
+
     /// [`Connection::unshape`].
     ///
     /// # Errors

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use netlink_packet_core::NLM_F_ECHO;
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 pub use self::state::{RootQueue, ShapeState};
 pub use self::support::shape_support;
@@ -303,16 +304,28 @@ impl Connection {
     /// Takes a limit away. What waits has 100 ms to leave, without a limit; the rest is dropped. No
     /// limit, no device, or a queueing discipline of somebody else: nothing to do.
     ///
-    /// Blocks while packets leave. Not needed before the device is deleted.
+    /// Blocks while packets leave, and first until those are in the queue that programs are sending
+    /// there at this moment. Before the device is deleted, [`Self::let_go`] is enough.
     ///
     /// # Errors
-    /// [`Error::Shape`].
+    /// [`Error::Shape`], [`Error::Quiesce`].
     pub fn unshape(&mut self, ifindex: u32) -> Result<(), Error> {
+        if self.let_go(ifindex)? {
+            self.remove(ifindex)?;
+        }
+        Ok(())
+    }
+
+    /// Lifts a limit and lets what waits leave, as [`Self::unshape`], but keeps the queue: in the
+    /// moment of its removal the kernel would drop what comes. `false`: there is no limit of ours.
+    ///
+    /// # Errors
+    /// [`Error::Shape`], [`Error::Quiesce`].
+    pub fn let_go(&mut self, ifindex: u32) -> Result<bool, Error> {
+        quiesce()?;
         match self.drain(ifindex) {
-            Ok(true) => self.remove(ifindex),
-            Ok(false) => Ok(()),
-            Err(error) if error.is_gone() => Ok(()),
-            Err(error) => Err(error),
+            Err(error) if error.is_gone() => Ok(false),
+            outcome => outcome,
         }
     }
 
@@ -440,6 +453,24 @@ impl Connection {
         }
         Ok(())
     }
+}
+
+/// Waits until the programs that run at this moment have ended, and with them the sending they
+/// decided on: both happen in one RCU read-side section. The kernel waits for all of these when a
+/// packet socket is closed (`packet_release`, net/packet/af_packet.c, 5.10: `synchronize_net`).
+fn quiesce() -> Result<(), Error> {
+    // Of no protocol: it receives nothing.
+    let socket = socket_with(
+        AddressFamily::PACKET,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(|source| Error::Quiesce {
+        source: source.into(),
+    })?;
+    drop(socket);
+    Ok(())
 }
 
 fn refused(ifindex: u32, step: String, source: Refusal) -> Error {
