@@ -112,6 +112,8 @@ pub enum NetworkRef {
         /// The object's name.
         name: String,
     },
+    /// `fromPod`: the annotations of the pod say which networks, and how many.
+    FromPod,
 }
 
 /// What the runtime says is still attached (`cni.dev/valid-attachments`, CNI-GC-01, CNI-GC-02).
@@ -153,7 +155,7 @@ pub struct NetConf {
     pub head: ConfHead,
     /// `type`: the plugin's name.
     pub plugin_type: Option<String>,
-    /// `podNetwork` or `podNetworkAttachment`; always there for `ADD` and `CHECK`.
+    /// `podNetwork`, `podNetworkAttachment` or `fromPod`; always there for `ADD` and `CHECK`.
     pub network: Option<NetworkRef>,
     /// `isDefaultGateway`: the container's default routes go through this network.
     pub is_default_gateway: bool,
@@ -176,7 +178,7 @@ impl NetConf {
     ///
     /// # Errors
     /// As [`ConfHead::parse`]; for `ADD` and `CHECK` also [`SpecError::NoNetwork`],
-    /// [`SpecError::TwoNetworks`] and any value that is not what it must be (code 7).
+    /// [`SpecError::TwoNetworks`], [`SpecError::FromPodAndNetwork`] and any value that is not what it must be (code 7).
     pub fn parse(text: &str, command: Command) -> Result<Self, SpecError> {
         let value = document(text)?;
         let fields = Fields::root(&value, EXPECTED)?;
@@ -268,6 +270,16 @@ impl NetConf {
 fn network(fields: &Fields<'_>) -> Result<Option<NetworkRef>, SpecError> {
     let pod_network = fields.string("podNetwork")?;
     let attachment = fields.string("podNetworkAttachment")?;
+    if fields.flag("fromPod")? {
+        let set = [
+            ("podNetwork", pod_network.is_some()),
+            ("podNetworkAttachment", attachment.is_some()),
+        ];
+        return match set.into_iter().find(|(_, set)| *set) {
+            Some((key, _)) => Err(SpecError::FromPodAndNetwork { key }),
+            None => Ok(Some(NetworkRef::FromPod)),
+        };
+    }
     Ok(match (pod_network, attachment) {
         (Some(_), Some(_)) => return Err(SpecError::TwoNetworks),
         (None, None) => None,

@@ -260,15 +260,24 @@ pub enum SpecError {
         /// Where it should stand.
         path: String,
     },
-    /// Neither `podNetwork` nor `podNetworkAttachment`.
+    /// Neither `podNetwork` nor `podNetworkAttachment` nor `fromPod`.
     #[error(
         "the network configuration names no network: set `podNetwork` to the name of a PodNetwork, \
-         or `podNetworkAttachment` to the name of a PodNetworkAttachment"
+         `podNetworkAttachment` to the name of a PodNetworkAttachment, or `fromPod` to true"
     )]
     NoNetwork,
     /// Both `podNetwork` and `podNetworkAttachment`.
     #[error("`podNetwork` and `podNetworkAttachment` exclude each other: remove one of them")]
     TwoNetworks,
+    /// `fromPod` beside a network.
+    #[error(
+        "`fromPod` is true and `{key}` is set: with `fromPod` the pod says its networks, so remove \
+         one of them"
+    )]
+    FromPodAndNetwork {
+        /// The other key.
+        key: &'static str,
+    },
     /// A name Kubernetes would refuse.
     #[error("{value:?} is not the name of a Kubernetes object: {rule}")]
     ObjectName {
@@ -391,6 +400,7 @@ impl SpecError {
             | Self::FieldMissing { .. }
             | Self::NoNetwork
             | Self::TwoNetworks
+            | Self::FromPodAndNetwork { .. }
             | Self::ObjectName { .. }
             | Self::SocketPath { .. }
             | Self::Address { .. }

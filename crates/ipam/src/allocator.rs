@@ -101,6 +101,30 @@ impl Allocator {
         requests: &[Request],
         in_use: &dyn Fn(IpAddr) -> bool,
     ) -> Result<Vec<Lease>, IpamError> {
+        self.give(requests, in_use, None)
+    }
+
+    /// As [`Self::allocate`], but for an address that is not requested only these blocks serve. A
+    /// request may be of any block: whether the caller may give it is for the caller to know.
+    ///
+    /// # Errors
+    /// As [`Self::allocate`], and [`IpamError::NoRoom`] when the blocks have no free address of a
+    /// family.
+    pub fn allocate_in(
+        &mut self,
+        blocks: &[IpNet],
+        requests: &[Request],
+        in_use: &dyn Fn(IpAddr) -> bool,
+    ) -> Result<Vec<Lease>, IpamError> {
+        self.give(requests, in_use, Some(blocks))
+    }
+
+    fn give(
+        &mut self,
+        requests: &[Request],
+        in_use: &dyn Fn(IpAddr) -> bool,
+        blocks: Option<&[IpNet]>,
+    ) -> Result<Vec<Lease>, IpamError> {
         let requested = self.requested(requests, in_use)?;
         let mut leases = Vec::with_capacity(requested.len().max(2));
         let mut given = Vec::new();
@@ -109,7 +133,7 @@ impl Allocator {
             let before = leases.len();
             leases.extend(requested.iter().filter(of_family));
             if leases.len() == before {
-                let (index, lease) = self.dynamic(family, in_use)?;
+                let (index, lease) = self.dynamic(family, in_use, blocks)?;
                 given.push((index, lease.address));
                 leases.push(lease);
             }
@@ -152,20 +176,34 @@ impl Allocator {
         &self,
         family: Family,
         in_use: &dyn Fn(IpAddr) -> bool,
+        blocks: Option<&[IpNet]>,
     ) -> Result<(usize, Lease), IpamError> {
-        self.of_family(family)
-            .find_map(|(index, pool)| {
-                let address = pool.next(in_use, self.last[index])?;
-                Some((index, lease(pool, address)))
-            })
-            .ok_or_else(|| IpamError::Exhausted {
+        let mut pools = self.of_family(family);
+        let found = pools.find_map(|(index, pool)| {
+            let last = self.last[index];
+            let address = match blocks {
+                None => pool.next(in_use, last),
+                Some(blocks) => pool.next_in(blocks, in_use, last),
+            }?;
+            Some((index, lease(pool, address)))
+        });
+        found.ok_or_else(|| match blocks {
+            None => IpamError::Exhausted {
                 family,
                 subnets: self
                     .of_family(family)
                     .map(|(_, pool)| pool.prefix())
                     .collect(),
                 in_use: self.capacity(family),
-            })
+            },
+            Some(blocks) => IpamError::NoRoom {
+                family,
+                blocks: blocks
+                    .iter()
+                    .filter(|block| Family::of(block.addr()) == family)
+                    .count(),
+            },
+        })
     }
 
     fn of_family(&self, family: Family) -> impl Iterator<Item = (usize, &Pool)> {

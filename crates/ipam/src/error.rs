@@ -76,6 +76,14 @@ pub enum IpamError {
         /// How many addresses are held: all there are.
         in_use: u128,
     },
+    /// The blocks have no free address of the family; the subnets may.
+    #[error("no free {family} address in the {blocks} blocks that this node holds")]
+    NoRoom {
+        /// The family.
+        family: Family,
+        /// How many blocks of the family it holds.
+        blocks: usize,
+    },
     /// A requested address has a holder.
     #[error("{ip} is held by another attachment; request another address")]
     Held {

@@ -6,6 +6,9 @@
 //! Refuses to know: where leases are kept, who holds one, how long. It has no state but the place
 //! each subnet's search goes on from, and losing that is harmless.
 //!
+//! In a cluster a node gives only what is in the blocks it holds: which there are, which to try next,
+//! and when to take one or give one back is answered here; how a node takes one is not.
+//!
 //! ```
 //! use std::{collections::HashSet, net::IpAddr};
 //!
@@ -29,9 +32,11 @@
 //! ```
 
 mod allocator;
+mod block;
 mod error;
 mod pool;
 
 pub use allocator::{Allocator, Lease, Request};
+pub use block::{BlockLength, Held, LOW_WATER, Plan, SLACK, candidates, plan};
 pub use error::{Family, IpamError, Reserved};
 pub use pool::Pool;

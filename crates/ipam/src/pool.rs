@@ -21,9 +21,9 @@ pub struct Pool {
 
 /// Addresses as numbers, both ends included: an excluded /65 is one step, not 2^63.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Range {
-    first: u128,
-    last: u128,
+pub(crate) struct Range {
+    pub(crate) first: u128,
+    pub(crate) last: u128,
 }
 
 impl Range {
@@ -34,7 +34,7 @@ impl Range {
         }
     }
 
-    fn of(prefix: &IpNet) -> Self {
+    pub(crate) fn of(prefix: &IpNet) -> Self {
         Self {
             first: number(prefix.network()),
             last: number(prefix.broadcast()),
@@ -42,7 +42,7 @@ impl Range {
     }
 }
 
-fn number(address: IpAddr) -> u128 {
+pub(crate) fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(v4) => u128::from(u32::from(v4)),
         IpAddr::V6(v6) => u128::from(v6),
@@ -185,6 +185,78 @@ impl Pool {
         }
     }
 
+    /// As [`Self::next`], of what lies in one of these blocks; they share no address.
+    #[must_use]
+    pub fn next_in(
+        &self,
+        blocks: &[IpNet],
+        in_use: &dyn Fn(IpAddr) -> bool,
+        after: Option<IpAddr>,
+    ) -> Option<IpAddr> {
+        let mut ranges: Vec<Range> = blocks.iter().filter_map(|block| self.part(block)).collect();
+        ranges.sort_unstable();
+        let after = after
+            .filter(|address| self.prefix.contains(address))
+            .map(number);
+        let Some(after) = after else {
+            return ranges
+                .into_iter()
+                .find_map(|range| self.search(range, in_use));
+        };
+        let later = ranges.iter().filter_map(|range| {
+            let first = range.first.max(after.checked_add(1)?);
+            (first <= range.last).then_some(Range { first, ..*range })
+        });
+        let earlier = ranges.iter().filter_map(|range| {
+            let last = range.last.min(after);
+            (range.first <= last).then_some(Range { last, ..*range })
+        });
+        later
+            .chain(earlier)
+            .find_map(|range| self.search(range, in_use))
+    }
+
+    /// How many addresses of a block can be given, held ones included.
+    #[must_use]
+    pub fn capacity_in(&self, block: &IpNet) -> u128 {
+        let Some(part) = self.part(block) else {
+            return 0;
+        };
+        let holes = self.holes.iter().filter_map(|hole| {
+            let first = hole.first.max(part.first);
+            let last = hole.last.min(part.last);
+            (first <= last).then(|| last - first)
+        });
+        // Less one of each, as in the size of the part: ::/0 has more addresses than fit.
+        let mut count = part.last - part.first;
+        let mut none_left = false;
+        for hole in holes {
+            match count.checked_sub(hole).and_then(|rest| rest.checked_sub(1)) {
+                Some(rest) => count = rest,
+                // A hole is never larger than the part: it was all that was left.
+                None => none_left = true,
+            }
+        }
+        if none_left {
+            0
+        } else {
+            count.saturating_add(1)
+        }
+    }
+
+    /// What of a block is in the subnet.
+    fn part(&self, block: &IpNet) -> Option<Range> {
+        if Family::of(block.addr()) != self.family() {
+            return None;
+        }
+        let (all, block) = (Range::of(&self.prefix), Range::of(block));
+        let part = Range {
+            first: all.first.max(block.first),
+            last: all.last.min(block.last),
+        };
+        (part.first <= part.last).then_some(part)
+    }
+
     /// The address asked for, if it can be given.
     ///
     /// # Errors
@@ -210,7 +282,7 @@ impl Pool {
     }
 
     /// The first free address of `range`.
-    fn search(&self, range: Range, in_use: &dyn Fn(IpAddr) -> bool) -> Option<IpAddr> {
+    pub(crate) fn search(&self, range: Range, in_use: &dyn Fn(IpAddr) -> bool) -> Option<IpAddr> {
         let mut candidate = range.first;
         let mut holes = &self.holes[self.holes.partition_point(|hole| hole.last < candidate)..];
         while candidate <= range.last {

@@ -221,6 +221,17 @@ pub enum Error {
         #[source]
         source: Refusal,
     },
+    /// The kernel refused to remove a route.
+    #[error("cannot remove route {route} out of {link}")]
+    RemoveRoute {
+        /// The route, in the words of `ip route`.
+        route: String,
+        /// The link.
+        link: LinkId,
+        /// The kernel's reason.
+        #[source]
+        source: Refusal,
+    },
     /// A step of making, looking at or removing a rate limit.
     #[error("cannot limit the rate of {link}: {step}")]
     Shape {
@@ -347,6 +358,7 @@ impl Error {
             | Self::List { source, .. }
             | Self::AddAddress { source, .. }
             | Self::AddRoute { source, .. }
+            | Self::RemoveRoute { source, .. }
             | Self::Shape { source, .. } => Some(source.errno()),
             Self::OpenSocket { source }
             | Self::Quiesce { source }

@@ -9,6 +9,7 @@ use netlink_packet_route::route::{
     RouteScope as WireScope, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use rustix::io::Errno;
 
 use crate::connection::{Connection, Request};
 use crate::error::{Error, LinkId, Refusal};
@@ -125,6 +126,26 @@ impl Route {
             RouteNetlinkMessage::NewRoute(message),
             NLM_F_CREATE | NLM_F_EXCL,
         )
+    }
+
+    /// Asks to remove a route as [`Connection::routes`] lists it.
+    fn removal(&self) -> Request {
+        let mut message = RouteMessage::default();
+        message.header = self.header();
+        // Whoever made it: the kernel takes unspecified for any.
+        message.header.protocol = RouteProtocol::Unspec;
+        let attributes = &mut message.attributes;
+        match (self.dst, self.gateway) {
+            (IpAddr::V4(_), Some(IpAddr::V6(gateway))) => {
+                attributes.push(RouteAttribute::Via(gateway.into()));
+            }
+            (_, Some(gateway)) => attributes.push(RouteAttribute::Gateway(gateway.into())),
+            (_, None) => {}
+        }
+        attributes.push(RouteAttribute::Oif(self.ifindex));
+        attributes.push(RouteAttribute::Table(self.table()));
+        attributes.extend(self.metric.map(RouteAttribute::Priority));
+        Request::new(RouteNetlinkMessage::DelRoute(message), 0)
     }
 
     fn header(&self) -> RouteHeader {
@@ -244,6 +265,34 @@ impl Connection {
             Ok(_) => Ok(()),
             Err(source) => Err(route.refused(route.ifindex.into(), source)),
         }
+    }
+
+    /// Removes the default routes of a family that go out of a link, in the main table, whoever made
+    /// them. How many there were.
+    ///
+    /// # Errors
+    /// [`Error::RemoveRoute`], [`Error::List`], [`Error::is_gone`] if there is no such link.
+    pub fn remove_default_routes(&mut self, ifindex: u32, v4: bool) -> Result<usize, Error> {
+        let mut removed = 0;
+        for route in self.routes(ifindex)? {
+            let is_default = route.prefix_len == 0 && route.dst.is_ipv4() == v4;
+            if !is_default || route.table() != RT_TABLE_MAIN {
+                continue;
+            }
+            match self.ask(route.removal())? {
+                Ok(_) => removed += 1,
+                // Gone since it was listed.
+                Err(refusal) if refusal.errno() == Errno::SRCH => {}
+                Err(source) => {
+                    return Err(Error::RemoveRoute {
+                        route: route.to_string(),
+                        link: ifindex.into(),
+                        source,
+                    });
+                }
+            }
+        }
+        Ok(removed)
     }
 
     /// The unicast routes out of a link, all tables, IPv4 first; the kernel's own included.

@@ -16,16 +16,24 @@ pub enum Table {
     Attachments,
     /// One record for each network that was given an id.
     Networks,
+    /// One record for each pod that says itself what it is attached to.
+    Pods,
 }
 
 impl Table {
     /// Every table.
-    pub const ALL: [Self; 2] = [Self::Attachments, Self::Networks];
+    pub const ALL: [Self; 3] = [Self::Attachments, Self::Networks, Self::Pods];
+
+    /// True for one that stores of the same format may lack.
+    pub(crate) const fn came_later(self) -> bool {
+        matches!(self, Self::Pods)
+    }
 
     pub(crate) const fn definition(self) -> TableDefinition<'static, &'static [u8], &'static [u8]> {
         TableDefinition::new(match self {
             Self::Attachments => "attachments",
             Self::Networks => "networks",
+            Self::Pods => "pods",
         })
     }
 }

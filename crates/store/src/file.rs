@@ -9,6 +9,7 @@ use std::{
 
 use redb::{
     Builder, Database, DatabaseError, ReadableDatabase as _, StorageError, TableDefinition,
+    TableError,
 };
 
 use crate::{batch::Table, error::StoreError};
@@ -61,7 +62,9 @@ fn open_existing(path: &Path) -> Result<Opened, StoreError> {
     let clean = database
         .check_integrity()
         .map_err(|error| open_error(path, error))?;
-    check_format(path, &database)?;
+    if check_format(path, &database)? == Tables::Older {
+        initialise(&database)?;
+    }
     Ok(Opened {
         database,
         repaired: !clean,
@@ -124,7 +127,16 @@ pub(crate) fn initialise(database: &Database) -> Result<(), StoreError> {
     transaction.commit().map_err(StoreError::commit)
 }
 
-pub(crate) fn check_format(path: &Path, database: &Database) -> Result<(), StoreError> {
+/// Whether a store of this format has every table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tables {
+    /// It has.
+    All,
+    /// It was made by an agent that knew fewer of them.
+    Older,
+}
+
+pub(crate) fn check_format(path: &Path, database: &Database) -> Result<Tables, StoreError> {
     let corrupt = |error: redb::Error| StoreError::Corrupt {
         path: path.to_owned(),
         source: Arc::new(error),
@@ -144,11 +156,15 @@ pub(crate) fn check_format(path: &Path, database: &Database) -> Result<(), Store
             found,
         });
     }
+    let mut tables = Tables::All;
     for table in Table::ALL {
-        let table = transaction.open_table(table.definition());
-        table.map_err(|error| corrupt(error.into()))?;
+        match transaction.open_table(table.definition()) {
+            Ok(_) => {}
+            Err(TableError::TableDoesNotExist(_)) if table.came_later() => tables = Tables::Older,
+            Err(error) => return Err(corrupt(error.into())),
+        }
     }
-    Ok(())
+    Ok(tables)
 }
 
 fn open_error(path: &Path, error: DatabaseError) -> StoreError {

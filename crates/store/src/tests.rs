@@ -294,6 +294,26 @@ fn a_newer_format_is_refused() {
 }
 
 #[test]
+fn a_store_from_before_a_table_gets_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.redb");
+    let store = Store::open(&path).unwrap();
+    store.commit(put("a", "1")).unwrap();
+    drop(store);
+    let database = redb::Database::open(&path).unwrap();
+    let transaction = database.begin_write().unwrap();
+    assert!(transaction.delete_table(Table::Pods.definition()).unwrap());
+    transaction.commit().unwrap();
+    drop(database);
+    let store = Store::open(&path).unwrap();
+    assert_eq!(store.rows(Table::Pods).unwrap(), []);
+    store
+        .commit(Batch::new().put(Table::Pods, b"p", b"q"))
+        .unwrap();
+    assert_eq!(store.rows(Table::Attachments).unwrap(), [row("a", "1")]);
+}
+
+#[test]
 fn a_missing_directory_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let error = Store::open(dir.path().join("absent/state.redb")).unwrap_err();

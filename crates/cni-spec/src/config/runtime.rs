@@ -29,8 +29,9 @@ pub struct RuntimeConfig {
     pub bandwidth: Option<Bandwidth>,
     /// `portMappings`: host ports wanted.
     pub port_mappings: Vec<PortMapping>,
-    /// [`CAP_POD_ANNOTATIONS`].
-    pub pod_annotations: BTreeMap<String, String>,
+    /// [`CAP_POD_ANNOTATIONS`]; empty for a pod without any, absent when the runtime says nothing
+    /// of them.
+    pub pod_annotations: Option<BTreeMap<String, String>>,
     /// `cgroupPath`: the pod's cgroup.
     pub cgroup_path: Option<String>,
     /// `dns`: the pod's resolver settings.
@@ -236,9 +237,11 @@ fn ip(fields: &Fields<'_>, key: &str) -> Result<Option<IpAddr>, SpecError> {
 }
 
 /// Annotation keys are data: their case is kept.
-fn annotations(fields: &Fields<'_>) -> Result<BTreeMap<String, String>, SpecError> {
+fn annotations(fields: &Fields<'_>) -> Result<Option<BTreeMap<String, String>>, SpecError> {
     let Some(annotations) = fields.object(CAP_POD_ANNOTATIONS)? else {
-        return Ok(BTreeMap::new());
+        // Go writes an empty map that was never made as `null`.
+        let said = fields.raw(CAP_POD_ANNOTATIONS).is_some();
+        return Ok(said.then(BTreeMap::new));
     };
     annotations
         .object_map()
@@ -249,5 +252,6 @@ fn annotations(fields: &Fields<'_>) -> Result<BTreeMap<String, String>, SpecErro
                 .ok_or_else(|| refused(&annotations.path(key), "a string", value))?;
             Ok((key.clone(), text.to_owned()))
         })
-        .collect()
+        .collect::<Result<_, _>>()
+        .map(Some)
 }

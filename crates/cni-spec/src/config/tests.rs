@@ -207,16 +207,41 @@ fn the_request_a_real_containerd_sends_is_read_meas_01() {
     assert_eq!(runtime.dns.servers, ["10.96.0.10"]);
     assert_eq!(runtime.dns.searches, ["svc.cluster.local"]);
     assert_eq!(runtime.dns.options, ["ndots:5"]);
-    assert_eq!(
-        runtime.pod_annotations["k8s.v1.cni.cncf.io/networks"],
-        "net-a"
-    );
-    assert_eq!(runtime.pod_annotations["Upper"], "Case");
+    let annotations = runtime.pod_annotations.unwrap();
+    assert_eq!(annotations["k8s.v1.cni.cncf.io/networks"], "net-a");
+    assert_eq!(annotations["Upper"], "Case");
     let [port] = runtime.port_mappings.as_slice() else {
         panic!("{:?}", runtime.port_mappings);
     };
     assert_eq!((port.host_port, port.container_port), (8080, 80));
     assert_eq!((port.protocol.as_str(), port.host_ip), ("tcp", None));
+}
+
+#[test]
+fn no_annotations_are_told_from_nothing_said_of_them_cni_cap_04() {
+    let key = crate::CAP_POD_ANNOTATIONS;
+    assert_eq!(blue(&json!({})).unwrap().pod_annotations, None);
+    for none in [json!({}), json!(null)] {
+        let read = blue(&json!({key: none})).unwrap().pod_annotations;
+        assert_eq!(read, Some(std::collections::BTreeMap::new()));
+    }
+}
+
+#[test]
+fn from_pod_leaves_the_networks_to_the_pod() {
+    for flag in [json!(true), json!("true")] {
+        for command in [Command::Add, Command::Check, Command::Status, Command::Del] {
+            let conf = parse(&json!({"fromPod": flag}), command).unwrap();
+            assert_eq!(conf.network, Some(NetworkRef::FromPod), "{command}");
+        }
+    }
+    let error = parse(&json!({"fromPod": false}), Command::Add).unwrap_err();
+    assert!(error.to_string().contains("`fromPod`"), "{error}");
+    for key in ["podNetwork", "podNetworkAttachment"] {
+        let error = parse(&json!({"fromPod": true, key: "blue"}), Command::Add).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::INVALID_CONFIG);
+        assert!(error.to_string().contains(key), "{error}");
+    }
 }
 
 #[test]

@@ -119,6 +119,54 @@ fn routes_are_read_back_as_they_were_added() {
 }
 
 #[test]
+fn default_routes_of_one_family_and_link_are_removed_and_nothing_else() {
+    let Some(scene) = Scene::set() else { return };
+    let mut node = scene.node();
+    let pair = pair(&mut node);
+    let ifindex = pair.host_ifindex;
+    node.set_up(pair.peer_ifindex).expect("peer up");
+    node.set_up(ifindex).expect("host end up");
+    for (address, length) in [("10.1.0.5", 24), ("fd10::5", 64)] {
+        node.add_address(ifindex, Address::new(ip(address), length))
+            .expect("added");
+    }
+    let second = Route {
+        metric: Some(7),
+        ..Route::default_via(ip("10.1.0.2"), ifindex)
+    };
+    let elsewhere = Route {
+        table: Some(1000),
+        ..Route::default_via(ip("10.1.0.1"), ifindex)
+    };
+    let subnet = Route::new(ip("10.2.0.0"), 16, Some(ip("10.1.0.1")), ifindex);
+    let v6 = Route::default_via(ip("fd10::1"), ifindex);
+    let first = Route::default_via(ip("10.1.0.1"), ifindex);
+    for route in [first, second, elsewhere, subnet, v6] {
+        node.add_route(&route)
+            .unwrap_or_else(|error| panic!("{}", chain(&error)));
+    }
+    for (v4, count) in [(true, 2), (true, 0)] {
+        assert_eq!(
+            node.remove_default_routes(ifindex, v4).expect("removed"),
+            count
+        );
+    }
+    let listed = node.routes(ifindex).expect("a list");
+    let has = |wanted: &Route, table| {
+        let same = |route: &Route| (route.dst, route.prefix_len) == (wanted.dst, wanted.prefix_len);
+        listed
+            .iter()
+            .any(|route| same(route) && route.table == Some(table))
+    };
+    assert!(!has(&first, 254), "{listed:?}");
+    assert!(has(&elsewhere, 1000) && has(&subnet, 254) && has(&v6, 254));
+    assert_eq!(
+        node.remove_default_routes(ifindex, false).expect("removed"),
+        1
+    );
+}
+
+#[test]
 fn an_unreachable_gateway_is_refused_with_the_kernels_words() {
     let Some(scene) = Scene::set() else { return };
     let mut node = scene.node();
