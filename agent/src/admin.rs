@@ -62,7 +62,10 @@ async fn readyz(State(node): State<Arc<Node>>) -> Response {
     if let Some(error) = node.store.failure() {
         (StatusCode::SERVICE_UNAVAILABLE, chain(error)).into_response()
     } else if node.is_ready() {
-        "ok\n".into_response()
+        match node.world.get().check_read() {
+            Ok(()) => "ok\n".into_response(),
+            Err(error) => (StatusCode::SERVICE_UNAVAILABLE, chain(&error)).into_response(),
+        }
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "starting\n").into_response()
     }

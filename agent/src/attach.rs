@@ -57,7 +57,10 @@ impl Node {
             name: host_name(&wanted.key),
             ifindex: 0,
         };
-        let record = self.ledger().reserve(wanted, network, host)?;
+        let record = match &self.cluster {
+            Some(cluster) => cluster.book(self, wanted, network, host).await?,
+            None => self.ledger().reserve(wanted, network, host)?,
+        };
         reached("add.reserved");
         if let Err(error) = self.save(&record).await {
             // Whether it was written is not known, so it is taken apart like one that was.
@@ -253,6 +256,9 @@ impl Node {
         reached("del.torn-down");
         self.erase(key).await?;
         self.ledger().release(key);
+        if let Some(cluster) = &self.cluster {
+            cluster.released();
+        }
         reached("del.forgotten");
         Ok(())
     }
@@ -268,9 +274,12 @@ impl Node {
         before: Instant,
         keep: impl Fn(&Attachment) -> bool,
     ) -> Result<usize, AgentError> {
+        // Of these the runtime knows nothing; they go and stay with their pods (CNI-GC-03).
+        let owned = self.pods.owned();
         let stale: Vec<AttachmentKey> = self
             .ledger()
             .entries()
+            .filter(|entry| !owned.contains(&entry.record.key))
             .filter(|entry| entry.record.cni_network == cni_network && entry.since < before)
             .filter(|entry| !keep(&entry.record))
             .map(|entry| entry.record.key.clone())
@@ -341,6 +350,7 @@ fn pod_end(record: &Attachment) -> PodEnd {
             let onlink = record.network.routed && route.via.is_some();
             Route {
                 onlink,
+                metric: route.metric,
                 ..Route::new(route.to.addr(), route.to.prefix_len(), route.via, 0)
             }
         })

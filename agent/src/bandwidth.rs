@@ -39,6 +39,10 @@ impl Direction {
 pub enum Source {
     /// `runtimeConfig.bandwidth`.
     Runtime,
+    /// The element of the pod's list.
+    Pod,
+    /// The NetworkAttachmentDefinition that the element names.
+    Definition,
     /// The AttachmentParameters of the PodNetworkAttachment.
     Attachment,
     /// The PodNetworkParameters.
@@ -51,6 +55,14 @@ impl Source {
         match (self, direction) {
             (Self::Runtime, Direction::Ingress) => "runtimeConfig.bandwidth.ingressRate",
             (Self::Runtime, Direction::Egress) => "runtimeConfig.bandwidth.egressRate",
+            (Self::Pod, Direction::Ingress) => "bandwidth.ingressRate in the pod's list",
+            (Self::Pod, Direction::Egress) => "bandwidth.egressRate in the pod's list",
+            (Self::Definition, Direction::Ingress) => {
+                "ingressRate in podnet.dev/config of the NetworkAttachmentDefinition"
+            }
+            (Self::Definition, Direction::Egress) => {
+                "egressRate in podnet.dev/config of the NetworkAttachmentDefinition"
+            }
             (Self::Attachment, Direction::Ingress) => {
                 "spec.ingressRate of the AttachmentParameters"
             }
@@ -138,6 +150,31 @@ impl Limits {
         Self {
             ingress: limit(asked.ingress_rate, asked.ingress_burst),
             egress: limit(asked.egress_rate, asked.egress_burst),
+        }
+    }
+
+    /// What a pod's list or the definition it names asks for. Unlike in a `runtimeConfig`, 0 was
+    /// written by a person there; it asks for no limit, which an object's can still be.
+    pub fn wished(bandwidth: &api::Bandwidth, source: Source) -> Self {
+        let limit = |limit: api::Limit| {
+            Some(Limit {
+                rate: limit.rate.filter(|rate| *rate > 0)?,
+                burst: limit.burst,
+                source,
+            })
+        };
+        Self {
+            ingress: limit(bandwidth.ingress),
+            egress: limit(bandwidth.egress),
+        }
+    }
+
+    /// These limits, and for a direction without one those.
+    #[must_use]
+    pub fn or_else(self, other: Self) -> Self {
+        Self {
+            ingress: self.ingress.or(other.ingress),
+            egress: self.egress.or(other.egress),
         }
     }
 

@@ -5,6 +5,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::controller::ControllerOptions;
+use crate::delegate::process;
+use crate::multi::{DefaultNetwork, InvalidAnnotation};
+
+use crate::webhook::WebhookOptions;
+
 /// Gives pods more than one network, from an eBPF datapath.
 #[derive(Debug, Parser)]
 #[command(name = "podnet-agent", version, about)]
@@ -18,13 +24,20 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve CNI requests and keep the datapath
-    Run(RunOptions),
+    Run(Box<RunOptions>),
     /// Show what the running agent has
     Get(GetOptions),
     /// Show every decision taken for an attachment
     Explain(ExplainOptions),
     /// Remove everything podnet has put on this node
     Cleanup(CleanupOptions),
+    /// Decide what is decided once for a cluster
+    Controller(ControllerOptions),
+    /// Become another CNI plugin, below the node's root
+    #[command(name = process::STAGE, hide = true)]
+    ExecPlugin(ExecOptions),
+    /// Answer the API server about pods that list networks
+    Webhook(WebhookOptions),
 }
 
 /// Where the agent keeps things.
@@ -41,16 +54,54 @@ pub struct Places {
     pub bpffs: PathBuf,
 }
 
+/// Where the runtime keeps CNI's plugins and configurations.
+#[derive(Debug, Clone, Args)]
+pub struct CniPlaces {
+    /// Directory of the runtime's CNI plugins
+    #[arg(long, env = "PODNET_CNI_BIN_DIR", default_value = "/opt/cni/bin")]
+    pub cni_bin_dir: PathBuf,
+    /// Directory of the runtime's CNI configurations
+    #[arg(long, env = "PODNET_CNI_CONF_DIR", default_value = "/etc/cni/net.d")]
+    pub cni_conf_dir: PathBuf,
+}
+
+/// Whether the agent puts its plugin there.
+#[derive(Debug, Clone, Args)]
+pub struct InstallOptions {
+    /// Put the CNI plugin and, once pods can be served, its configuration in their places, and keep
+    /// them there
+    #[arg(long, env = "PODNET_INSTALL_CNI")]
+    pub install_cni: bool,
+    /// The plugin to install; `podnet` beside this executable when not given
+    #[arg(long, value_name = "FILE", env = "PODNET_CNI_BINARY")]
+    pub cni_binary: Option<PathBuf>,
+}
+
 /// Options of `run`.
 #[derive(Debug, Clone, Args)]
 pub struct RunOptions {
     /// Directory of YAML files with PodNetwork, PodNetworkAttachment, PodNetworkParameters and
-    /// AttachmentParameters objects; read again when it changes
-    #[arg(long, value_name = "DIR", env = "PODNET_STANDALONE")]
-    pub standalone: PathBuf,
+    /// AttachmentParameters objects; read again when it changes. Without it the objects are those
+    /// of the cluster
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "PODNET_STANDALONE",
+        conflicts_with = "kubeconfig"
+    )]
+    pub standalone: Option<PathBuf>,
+    /// How to reach the cluster's API server; the service account of this pod when not given
+    #[arg(long, value_name = "FILE", env = "PODNET_KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
     /// Where things are kept.
     #[command(flatten)]
     pub places: Places,
+    /// Where CNI's things are.
+    #[command(flatten)]
+    pub cni: CniPlaces,
+    /// What is put there.
+    #[command(flatten)]
+    pub install: InstallOptions,
     /// Address for /metrics, /livez, /readyz and /debug/state
     #[arg(long, env = "PODNET_ADMIN", default_value = "127.0.0.1:9464")]
     pub admin: SocketAddr,
@@ -69,15 +120,81 @@ pub struct RunOptions {
         default_value_t = 60
     )]
     pub tcx_after: u64,
+    /// What is said about pods that list their networks themselves.
+    #[command(flatten)]
+    pub pods: PodOptions,
     /// eBPF object to load instead of the built-in one
     #[arg(long, env = "PODNET_EBPF_OBJECT_FILE")]
     pub ebpf_object: Option<PathBuf>,
     /// Log filter, as in `info,agent=debug`
-    #[arg(long, env = "PODNET_LOG", default_value = "info")]
+    // The client of Kubernetes tells of each attempt; what matters of that is in our own words.
+    #[arg(
+        long,
+        env = "PODNET_LOG",
+        default_value = "info,kube_runtime=off,kube_client=off"
+    )]
     pub log: String,
     /// Tests only: abort when this point is reached
     #[arg(long, env = "PODNET_CRASH_AT", hide = true)]
     pub crash_at: Option<String>,
+}
+
+/// What the node says about pods that list their networks themselves (`fromPod`).
+#[derive(Debug, Clone, Args)]
+pub struct PodOptions {
+    /// First network of a pod that does not list all of its networks: podnetwork:NAME, delegate
+    /// (the first configuration in --cni-conf-dir that is not podnet's), or none
+    #[arg(
+        long,
+        value_name = "NETWORK",
+        env = "PODNET_DEFAULT_NETWORK",
+        default_value = "podnetwork:default"
+    )]
+    pub default_network: DefaultNetwork,
+    /// Namespace of the NetworkAttachmentDefinitions that pods may choose in place of the default
+    /// network, by the annotation v1.multus-cni.io/default-network; no such choice when not given
+    #[arg(long, value_name = "NAMESPACE", env = "PODNET_DEFAULT_OVERRIDE")]
+    pub default_override: Option<String>,
+    /// What becomes of a pod whose annotations cannot be understood
+    #[arg(long, value_enum, env = "PODNET_INVALID_ANNOTATION", default_value_t)]
+    pub invalid_annotation: InvalidAnnotation,
+    /// Where the node's own root is in an agent that runs in a container; plugins of others run
+    /// below it
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "PODNET_HOST_ROOT",
+        default_value = "/"
+    )]
+    pub host_root: PathBuf,
+    /// Time in seconds after which a plugin of others is killed
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        env = "PODNET_DELEGATE_TIMEOUT",
+        default_value_t = 60,
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
+    pub delegate_timeout: u64,
+    /// Plugins of others that run at once; each is a process with memory of its own
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        env = "PODNET_DELEGATES",
+        default_value_t = 8,
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
+    pub delegates: u16,
+}
+
+/// Options of the subcommand that becomes a plugin.
+#[derive(Debug, Clone, Args)]
+pub struct ExecOptions {
+    /// Where the node's own root is
+    #[arg(long)]
+    pub host_root: PathBuf,
+    /// The plugin, as the node has it
+    pub program: PathBuf,
 }
 
 /// What `get` can show.
@@ -139,6 +256,9 @@ pub struct CleanupOptions {
     /// Say what would be removed, and remove nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// Where CNI's things are.
+    #[command(flatten)]
+    pub cni: CniPlaces,
     /// Where things are kept.
     #[command(flatten)]
     pub places: Places,

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use agent_common::addr::MacAddr;
 use cni_spec::{
-    AttachmentKey, Call, CniRequest, CniVersion, Command, ConfHead, GcList, Invocation, NetConf,
-    NetworkRef, Reply, SpecError,
+    AttachmentKey, Call, CniRequest, CniResult, CniVersion, Command, ConfHead, GcList, Invocation,
+    NetConf, NetworkRef, Reply, SpecError,
 };
 use ipam::Request;
 use netdev::Netns;
@@ -16,8 +16,9 @@ use serde_json::Value;
 use crate::bandwidth::Limits;
 use crate::error::AgentError;
 use crate::ledger::{Wanted, digest};
-use crate::node::Node;
-use crate::record::{Attachment, Decision, ObjectRef, Sandbox};
+use crate::multi::Asked;
+use crate::node::{Node, START_PATIENCE};
+use crate::record::{Decision, ObjectRef, Sandbox};
 use crate::world::World;
 
 pub mod error;
@@ -44,6 +45,9 @@ pub struct Made {
     pub key: AttachmentKey,
     /// Which of the attachments with this key; see [`crate::ledger::Entry::generation`].
     pub generation: u64,
+    /// A whole pod, of which the key is the first interface's; the number is then that of
+    /// [`crate::pods::PodEntry::generation`].
+    pub is_pod: bool,
 }
 
 /// Serves one CNI request.
@@ -101,19 +105,24 @@ async fn dispatch(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>) 
     match &invocation.call {
         Call::Add { key, netns: path } => {
             let netns = require(netns, path)?;
+            node.world.until_read(START_PATIENCE).await?;
             let _guard = node.lock(&key.container).await;
             tombstone::serve_key(node, key).await;
+            if conf.network == Some(NetworkRef::FromPod) {
+                // Plugins of others make its future large.
+                return Box::pin(add_pod(node, request, &invocation, &conf, &netns)).await;
+            }
             let repeated = node.ledger().get(key).is_some();
             let (wanted, network) = wanted(node, request, &invocation, &conf, &netns)?;
             let record = node.attach(wanted, &network, &netns).await?;
-            let value = match result(&record, &conf) {
-                Ok(value) => value,
-                Err(error) => {
+            let value = match record.result().map(|ours| answer(ours, &conf)) {
+                Ok(Ok(value)) => value,
+                Ok(Err(error)) | Err(error) => {
                     // What cannot be told must not stay; what was told before must.
                     if !repeated {
                         node.undo(key).await;
                     }
-                    return Err(error);
+                    return Err(error.into());
                 }
             };
             let made = node.ledger().answer(key);
@@ -121,18 +130,21 @@ async fn dispatch(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>) 
         }
         Call::Del { key, .. } => {
             let _guard = node.lock(&key.container).await;
-            node.detach(key).await?;
+            node.remove(key).await?;
             Ok((Value::Null, None))
         }
         Call::Check { key, netns: path } => {
             let netns = require(netns, path)?;
             let previous = conf.required_prev_result(Command::Check)?;
             let _guard = node.lock(&key.container).await;
-            node.check(key, &netns, &previous).await?;
+            match node.pods.get(key) {
+                Some(pod) => node.check_pod(&pod, &netns, &previous, &invocation).await?,
+                None => node.check(key, &netns, &previous).await?,
+            }
             Ok((Value::Null, None))
         }
         Call::Gc => collect(node, &conf).await,
-        Call::Status => status(node, &conf),
+        Call::Status => status(node, request, &conf).await,
         // The plugin answers this one itself.
         Call::Version => Ok((Value::Null, None)),
     }
@@ -155,10 +167,52 @@ fn require(netns: Option<Netns>, path: &str) -> Result<Netns, AgentError> {
     Ok(netns)
 }
 
+/// `ADD` for a pod that says itself what it is attached to. Of all it gets, the answer has what is
+/// behind the interface that the runtime has asked for: it takes every address for the pod's own.
+async fn add_pod(
+    node: &Arc<Node>,
+    request: &CniRequest,
+    invocation: &Invocation,
+    conf: &NetConf,
+    netns: &Netns,
+) -> Served {
+    let Some(key) = invocation.call.key() else {
+        return Err(AgentError::Internal {
+            what: "ADD without a container",
+        });
+    };
+    let repeated = node.pods.get(key).is_some();
+    let asked = Asked {
+        request,
+        invocation,
+        conf,
+        netns,
+        digest: &request_digest(request),
+    };
+    let record = node.add_pod(key, asked).await?;
+    let told = node
+        .primary_result(&record)
+        .and_then(|ours| Ok(answer(ours, conf)?));
+    let value = match told {
+        Ok(value) => value,
+        Err(error) => {
+            if !repeated {
+                node.undo_any(key).await;
+            }
+            return Err(error);
+        }
+    };
+    let made = node.pods.answer(key).map(|generation| Made {
+        key: key.clone(),
+        generation,
+        is_pod: true,
+    });
+    Ok((value, made))
+}
+
 /// What `ADD` answers: what the plugins before us made, and what we did (CNI SPEC section 2, ADD).
-fn result(record: &Attachment, conf: &NetConf) -> Result<Value, AgentError> {
+fn answer(ours: CniResult, conf: &NetConf) -> Result<Value, SpecError> {
     let mut result = conf.prev_result()?.unwrap_or_default();
-    let ours = record.result()?;
     let first = result.interfaces.len();
     result.interfaces.extend(ours.interfaces);
     result
@@ -171,7 +225,7 @@ fn result(record: &Attachment, conf: &NetConf) -> Result<Value, AgentError> {
     if ours.dns != cni_spec::Dns::default() {
         result.dns = ours.dns;
     }
-    Ok(result.to_version(conf.head.cni_version)?)
+    result.to_version(conf.head.cni_version)
 }
 
 /// What `ADD` asks for, from all the places where it can be asked.
@@ -249,8 +303,10 @@ fn wanted(
             ino: id.ino,
         },
         ips,
+        claim: None,
+        holder: None,
         mac,
-        default_gateway: conf.is_default_gateway,
+        default_gateway: conf.is_default_gateway.into(),
         nameservers: conf.dns.nameservers.clone(),
         object,
         asked: by_runtime,
@@ -298,12 +354,12 @@ fn resolve(
             };
             Ok((network, attachment.request.clone(), Some(object)))
         }
-        None => Err(SpecError::NoNetwork.into()),
+        Some(NetworkRef::FromPod) | None => Err(SpecError::NoNetwork.into()),
     }
 }
 
 /// What podnet does not do it refuses, rather than do half of what was asked.
-fn refuse_unsupported(conf: &NetConf) -> Result<(), AgentError> {
+pub(crate) fn refuse_unsupported(conf: &NetConf) -> Result<(), AgentError> {
     let refuse = |key: &str, value: String, why| {
         Err(AgentError::Unsupported {
             key: key.to_owned(),
@@ -336,8 +392,12 @@ async fn collect(node: &Arc<Node>, conf: &NetConf) -> Served {
     let name = conf.head.name.as_str();
     let removed = match &conf.valid_attachments {
         GcList::List(valid) => {
-            node.collect(name, before, |record| valid.contains(&record.key))
-                .await?
+            let pods = node.collect_pods(name, before, |key| valid.contains(key));
+            let pods = pods.await;
+            let alone = node.collect(name, before, |record| valid.contains(&record.key));
+            // One kind must not keep the other from being looked at.
+            let alone = alone.await;
+            pods? + alone?
         }
         // The runtime said nothing about what is valid. That cannot mean that nothing is: only
         // what has lost its pod goes.
@@ -350,7 +410,7 @@ async fn collect(node: &Arc<Node>, conf: &NetConf) -> Served {
     Ok((Value::Null, None))
 }
 
-fn status(node: &Node, conf: &NetConf) -> Served {
+async fn status(node: &Node, request: &CniRequest, conf: &NetConf) -> Served {
     if node.store.failure().is_some() {
         return Err(AgentError::NotReady {
             what: "unable to write records",
@@ -359,6 +419,10 @@ fn status(node: &Node, conf: &NetConf) -> Served {
     let ports = node.impaired.load(Ordering::Relaxed);
     if ports > 0 {
         return Err(AgentError::Impaired { ports });
+    }
+    if conf.network == Some(NetworkRef::FromPod) {
+        node.default_network_status(&request.path).await?;
+        return Ok((Value::Null, None));
     }
     let world = node.world.get();
     let network = match &conf.network {
@@ -371,6 +435,7 @@ fn status(node: &Node, conf: &NetConf) -> Served {
         Some(NetworkRef::Attachment {
             namespace: None, ..
         })
+        | Some(NetworkRef::FromPod)
         | None => None,
     };
     if let Some(network) = network

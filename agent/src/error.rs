@@ -1,15 +1,20 @@
 //! What can go wrong with a request, by what a person has to do about it.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use agent_common::addr::MacAddr;
 use api::ResolveError;
-use cni_spec::{AttachmentKey, SpecError};
+use api::nad::{BrokenFile, DefinitionError};
+use api::selection::SelectionErrors;
+use cni_spec::{AttachmentKey, IfName, SpecError};
 use datapath::DatapathError;
 use ipam::IpamError;
 use store::StoreError;
 
 use crate::bandwidth::Bits;
+use crate::delegate::error::DelegateError;
+use crate::kube::{AddressError, LookupError};
 
 /// A request could not be served.
 #[derive(Debug, thiserror::Error)]
@@ -165,6 +170,29 @@ pub enum AgentError {
         /// What it does.
         what: &'static str,
     },
+    /// Which networks there are was not read yet.
+    #[error(
+        "podnet-agent does not know the cluster's networks yet: {}; try again later",
+        unread.join("; ")
+    )]
+    NotSynced {
+        /// What is missing, with the reason.
+        unread: Vec<String>,
+    },
+    /// The pod could not be looked up.
+    #[error("{source}")]
+    Pod {
+        /// Why not.
+        #[from]
+        source: LookupError,
+    },
+    /// No address, or not this one, in a cluster.
+    #[error("{source}")]
+    Addresses {
+        /// Why not.
+        #[from]
+        source: AddressError,
+    },
     /// Programs are missing on live ports.
     #[error("the datapath of {ports} live ports is damaged")]
     Impaired {
@@ -200,6 +228,133 @@ pub enum AgentError {
         ip: IpAddr,
         /// The network.
         network: String,
+    },
+    /// The runtime sent no annotations of the pod, and there is nobody else to ask.
+    #[error(
+        "the runtime sent no annotations of pod {namespace}/{name}: declare the capability \
+         io.kubernetes.cri.pod-annotations in the network configuration"
+    )]
+    NoAnnotations {
+        /// The pod's namespace.
+        namespace: String,
+        /// The pod's name.
+        name: String,
+    },
+    /// The pod's lists of networks cannot be understood.
+    #[error("{source}")]
+    Selection {
+        /// All that is wrong.
+        #[from]
+        source: SelectionErrors,
+    },
+    /// The pod's lists leave nothing for the interface the runtime asks for.
+    #[error(
+        "no network of the pod is for {interface}: list one in podnet.dev/networks, or give the \
+         agent a --default-network"
+    )]
+    NoPrimary {
+        /// The interface.
+        interface: IfName,
+    },
+    /// A pod on the same network of the KEP twice (KEP-POD-12).
+    #[error(
+        "PodNetwork {network} is in podnet.dev/networks twice, by a PodNetworkAttachment: keep one"
+    )]
+    NetworkTwice {
+        /// The network.
+        network: String,
+    },
+    /// An interface of the name is in the pod already, and is not ours.
+    #[error("the pod has an interface {ifname} already; choose another name")]
+    NameTaken {
+        /// The name.
+        ifname: String,
+    },
+    /// A gateway that the attachment cannot reach.
+    #[error(
+        "default-route {gateway} is no neighbour on network {network}: use an address of its subnets"
+    )]
+    GatewayOutside {
+        /// The gateway.
+        gateway: IpAddr,
+        /// The network.
+        network: String,
+    },
+    /// No such NetworkAttachmentDefinition.
+    #[error(
+        "NetworkAttachmentDefinition {namespace}/{name} does not exist; create it, or correct the \
+         name{}",
+        hint(broken)
+    )]
+    NoDefinition {
+        /// The namespace.
+        namespace: String,
+        /// The name.
+        name: String,
+        /// Manifests that could not be read, which may be where the object is.
+        broken: Vec<String>,
+    },
+    /// A NetworkAttachmentDefinition that cannot be understood.
+    #[error("{source}")]
+    Definition {
+        /// What is wrong.
+        #[from]
+        source: DefinitionError,
+    },
+    /// The configuration on disk that is meant cannot be used.
+    #[error("{source}")]
+    OnDisk {
+        /// Which, and why not.
+        #[from]
+        source: BrokenFile,
+    },
+    /// The directory of configurations cannot be read.
+    #[error("cannot read --cni-conf-dir {}", path.display())]
+    ConfDir {
+        /// The directory.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The default network is another plugin's, and that one is not installed yet.
+    #[error(
+        "no default network yet: {} has no CNI configuration but podnet's own; install a network \
+         plugin, or use --default-network podnetwork:NAME", path.display()
+    )]
+    NoDefaultNetwork {
+        /// Where configurations are looked for.
+        path: PathBuf,
+    },
+    /// A chain in which podnet would call itself.
+    #[error(
+        "network {network} has podnet among other plugins: name a PodNetwork, or leave podnet out"
+    )]
+    OwnPluginInChain {
+        /// `name` of the configuration.
+        network: String,
+    },
+    /// The file in which plugins describe a device cannot be made.
+    #[error("cannot make way for the device-info file below /var/run/k8s.cni.cncf.io")]
+    DeviceInfo {
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// Other plugins did not do their part.
+    #[error("{source}")]
+    Delegate {
+        /// Which, and why not.
+        #[from]
+        source: DelegateError,
+    },
+    /// One attachment of a pod failed; those before it were undone.
+    #[error("attachment {number} of the pod, {member}: {source}")]
+    Member {
+        /// Its place in the pod's list, from 1.
+        number: usize,
+        /// What it is to, and its interface.
+        member: String,
+        /// Why it failed.
+        source: Box<AgentError>,
     },
     /// A task died.
     #[error("an internal task failed: {what}")]

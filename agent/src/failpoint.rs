@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 /// The points there are, in the order an attachment meets them.
-pub const POINTS: [&str; 14] = [
+pub const POINTS: [&str; 21] = [
     "add.reserved",
     "add.recorded",
     "add.placed",
@@ -11,6 +11,13 @@ pub const POINTS: [&str; 14] = [
     "add.saved",
     "add.committed",
     "add.replied",
+    "pod.recorded",
+    "pod.delegated",
+    "pod.member",
+    "pod.committed",
+    "pod.deleting",
+    "pod.member-gone",
+    "pod.forgotten",
     "del.recorded",
     "del.torn-down",
     "del.forgotten",

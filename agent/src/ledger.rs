@@ -7,16 +7,24 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use agent_common::addr::MacAddr;
-use api::{Network, Subnet};
+use api::{Holder, Network, Subnet};
 use cni_spec::AttachmentKey;
-use ipam::{Allocator, Family, Pool, Request};
+use ipam::{Allocator, Family, Request};
 
 use crate::bandwidth::Limits;
 use crate::cni::Made;
 use crate::error::AgentError;
 use crate::record::{
-    Attachment, Decision, HostEnd, Lease, NetworkFacts, ObjectRef, PodIdentity, Sandbox, State,
+    Attachment, Decision, DefaultRoutes, HostEnd, Lease, NetworkFacts, ObjectRef, PodIdentity,
+    Sandbox, State,
 };
+
+mod choose;
+mod share;
+
+pub(crate) use choose::pools;
+use choose::{allocator, choose_mac};
+pub use share::{Reserved, Share};
 
 /// Numbers below this are for people to choose; ours come from here on.
 const FIRST_OWN_ID: u32 = 0x0080_0000;
@@ -37,10 +45,14 @@ pub struct Wanted {
     pub sandbox: Sandbox,
     /// Addresses it must have, and who said so.
     pub ips: (Vec<Request>, &'static str),
+    /// The `IPAMClaim` that says which addresses it has.
+    pub claim: Option<ObjectRef>,
+    /// For whom its addresses are reserved in the cluster, where they are.
+    pub holder: Option<Holder>,
     /// MAC address it must have, and who said so.
     pub mac: Option<(MacAddr, &'static str)>,
-    /// The pod's default routes go here.
-    pub default_gateway: bool,
+    /// The pod's default routes that go here.
+    pub default_gateway: DefaultRoutes,
     /// Resolver settings.
     pub nameservers: Vec<String>,
     /// The PodNetworkAttachment that was named.
@@ -87,6 +99,10 @@ pub struct Ledger {
     ids: BTreeMap<String, u32>,
     ports: BTreeSet<u16>,
     allocators: HashMap<String, (Vec<Subnet>, Allocator)>,
+    /// What is this node's to give, by network; none where there are no other nodes.
+    shares: Option<HashMap<String, Share>>,
+    /// Addresses that are about to be reserved for somebody.
+    picked: BTreeMap<(String, IpAddr), Holder>,
 }
 
 impl Ledger {
@@ -100,6 +116,8 @@ impl Ledger {
             ids: BTreeMap::new(),
             ports: BTreeSet::new(),
             allocators: HashMap::new(),
+            shares: None,
+            picked: BTreeMap::new(),
         }
     }
 
@@ -226,8 +244,10 @@ impl Ledger {
             })?;
         let allocator = allocator(&mut self.allocators, network)?;
         let (requests, source) = &wanted.ips;
-        let leases = allocator
-            .allocate(requests, &|ip| usage.ips.contains(&ip))
+        let scope = share::Scope::new(self.shares.as_ref(), &self.picked, &network.name);
+        scope.check(requests, wanted.holder.as_ref())?;
+        let leases = scope
+            .allocate(allocator, requests, &usage.ips)
             .map_err(|source| AgentError::Address {
                 network: network.name.clone(),
                 source,
@@ -249,6 +269,11 @@ impl Ledger {
                 "none",
                 "the network has no subnets",
             ));
+        }
+        if let (Some(claim), None) = (&wanted.claim, &wanted.holder) {
+            let because =
+                format!("IPAMClaim {claim}: without a cluster nobody keeps its addresses");
+            decisions.push(Decision::new("ipam-claim-reference", "ignored", &because));
         }
         decisions.push(Decision::new(
             "mtu",
@@ -320,6 +345,13 @@ impl Ledger {
         }
     }
 
+    /// The pod's default routes that go through an attachment are others now.
+    pub fn set_default_gateway(&mut self, key: &AttachmentKey, routes: DefaultRoutes) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.record.default_gateway = routes;
+        }
+    }
+
     /// The attachment is made; what the datapath shall know stays as it is.
     pub fn set_added(&mut self, key: &AttachmentKey) {
         if let Some(entry) = self.entries.get_mut(key) {
@@ -354,6 +386,7 @@ impl Ledger {
         Some(Made {
             key: key.clone(),
             generation: entry.generation,
+            is_pod: false,
         })
     }
 
@@ -481,77 +514,6 @@ impl Ledger {
             }
         }
         Ok(())
-    }
-}
-
-fn pools(network: &Network) -> Result<Vec<Pool>, AgentError> {
-    network
-        .subnets
-        .iter()
-        .map(|subnet| {
-            let gateways: Vec<IpAddr> = subnet.gateway.into_iter().collect();
-            Pool::new(subnet.prefix, &gateways, &subnet.exclude)
-        })
-        .collect::<Result<_, _>>()
-        .map_err(|source| AgentError::Address {
-            network: network.name.clone(),
-            source,
-        })
-}
-
-/// The allocator of a network; a new one when its subnets have changed.
-fn allocator<'a>(
-    allocators: &'a mut HashMap<String, (Vec<Subnet>, Allocator)>,
-    network: &Network,
-) -> Result<&'a mut Allocator, AgentError> {
-    let stale = allocators
-        .get(&network.name)
-        .is_none_or(|(subnets, _)| *subnets != network.subnets);
-    if stale {
-        let fresh = Allocator::new(pools(network)?).map_err(|source| AgentError::Address {
-            network: network.name.clone(),
-            source,
-        })?;
-        allocators.insert(network.name.clone(), (network.subnets.clone(), fresh));
-    }
-    allocators
-        .get_mut(&network.name)
-        .map(|(_, allocator)| allocator)
-        .ok_or(AgentError::Internal { what: "allocator" })
-}
-
-fn choose_mac(
-    usage: &Usage,
-    key: &AttachmentKey,
-    network: u32,
-    wanted: Option<(MacAddr, &'static str)>,
-    name: &str,
-    decisions: &mut Vec<Decision>,
-) -> Result<MacAddr, AgentError> {
-    if let Some((mac, source)) = wanted {
-        if usage.macs.contains(&mac) || mac == agent_common::addr::GATEWAY_MAC {
-            return Err(AgentError::MacHeld {
-                network: name.to_owned(),
-                mac,
-            });
-        }
-        decisions.push(Decision::new("mac", &mac, source));
-        return Ok(mac);
-    }
-    // The same container gets the same address again, unless somebody else has it meanwhile.
-    let mut seed = digest(format!("{network}/{key}").as_bytes());
-    loop {
-        let [.., a, b, c, d, e] = seed.to_be_bytes();
-        let mac = MacAddr([0x02, a, b, c, d, e]);
-        if !usage.macs.contains(&mac) && mac != agent_common::addr::GATEWAY_MAC {
-            decisions.push(Decision::new(
-                "mac",
-                &mac,
-                "derived from network, container and interface",
-            ));
-            return Ok(mac);
-        }
-        seed = digest(&seed.to_be_bytes());
     }
 }
 

@@ -3,13 +3,19 @@
 //! A tour, in the order of a CNI `ADD`:
 //!
 //! - [`cni`] takes the request from the socket and answers it; every CNI code is chosen there.
-//! - [`world`] knows which networks exist and what they are.
+//! - [`world`] knows which networks exist and what they are; [`kube`] tells it, in a cluster.
+//! - [`multi`] finds out from a pod's own lists what it is attached to, and does it one by one;
+//!   [`pods`] remembers them, [`delegate`] calls the plugins of others.
 //! - [`ledger`] chooses addresses and remembers attachments; [`attach`] makes and unmakes them,
 //!   record before effect.
 //! - [`bandwidth`] says which rates an attachment has; [`shaping`] makes them real.
 //! - [`ports`] names the host ends of links, and gives them their TCX links when nobody waits.
 //! - [`reconcile`] is the only writer of BPF maps: from records to map entries.
+//! - [`install`] puts the plugin where the runtime finds it.
 //! - [`recover`] runs the same path at start and on a timer, whatever happened in between.
+//!
+//! [`webhook`] is another program of the same binary: what the API server asks before it takes a
+//! pod.
 //!
 //! [`run`] puts it together; [`admin`], [`metrics`] and [`commands`] show it.
 
@@ -19,11 +25,17 @@ pub mod bandwidth;
 pub mod cli;
 pub mod cni;
 pub mod commands;
+pub mod controller;
+pub mod delegate;
 pub mod error;
 pub mod failpoint;
+pub mod install;
+pub mod kube;
 pub mod ledger;
 pub mod metrics;
+pub mod multi;
 pub mod node;
+pub mod pods;
 pub mod ports;
 pub mod reconcile;
 pub mod record;
@@ -34,4 +46,5 @@ mod samples;
 pub mod shaping;
 pub mod telemetry;
 pub mod views;
+pub mod webhook;
 pub mod world;

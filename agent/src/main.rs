@@ -3,15 +3,22 @@
 use std::process::ExitCode;
 
 use agent::cli::{Cli, Command};
-use agent::{commands, run};
+use agent::delegate::stage;
+use agent::{commands, controller, run, webhook};
 use clap::Parser as _;
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
-        Command::Run(options) => run::run(options),
+        Command::Run(options) => run::run(*options),
         Command::Get(options) => commands::get(&options),
         Command::Explain(options) => commands::explain(&options),
         Command::Cleanup(options) => commands::cleanup(&options),
+        // It has said itself why it comes back.
+        Command::ExecPlugin(options) => {
+            Err(stage::exec(&options.host_root, &options.program).into())
+        }
+        Command::Controller(options) => controller::run(options),
+        Command::Webhook(options) => webhook::run(&options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

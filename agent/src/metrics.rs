@@ -79,6 +79,24 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
         "Packets that found no room in the queue of a limited attachment; counted when this page is asked for",
     ),
     (
+        "podnet_world_unread",
+        "gauge",
+        "",
+        "Kinds of objects that were never read from the API server since the start; an ADD fails while there are any",
+    ),
+    (
+        "podnet_api_writes_total",
+        "counter",
+        "object, outcome",
+        "Network statuses and Events by what became of them: written, failed (tried again), gone (no such pod), dropped",
+    ),
+    (
+        "pod_network_name_info",
+        "gauge",
+        "namespace, pod, interface, network_name",
+        "0 for each interface of a pod; add it to a metric of interfaces to learn the network, with group_left(network_name)",
+    ),
+    (
         "podnet_ports_waiting_for_tcx",
         "gauge",
         "",
@@ -99,6 +117,7 @@ pub struct Metrics {
     requests: IntCounterVec,
     durations: HistogramVec,
     queue_drops: IntCounterVec,
+    api_writes: IntCounterVec,
     /// What each queue had dropped when it was last read: queues come and go, the sum must not fall.
     queues: Mutex<HashMap<u32, u64>>,
 }
@@ -119,6 +138,10 @@ pub struct Snapshot {
     pub shaped: BTreeMap<(String, &'static str), Shaped>,
     /// The kernel can limit rates.
     pub can_shape: bool,
+    /// Kinds of objects never read.
+    pub unread: usize,
+    /// Interfaces of pods: namespace, pod, interface, network.
+    pub interfaces: Vec<[String; 4]>,
     /// Ports without their TCX link.
     pub waiting: usize,
     /// Damaged ports.
@@ -150,13 +173,22 @@ impl Metrics {
         let queue_drops = IntCounterVec::new(opts("podnet_shaper_drops_total"), labels)?;
         registry.register(Box::new(durations.clone()))?;
         registry.register(Box::new(queue_drops.clone()))?;
+        let labels = &["object", "outcome"];
+        let api_writes = IntCounterVec::new(opts("podnet_api_writes_total"), labels)?;
+        registry.register(Box::new(api_writes.clone()))?;
         Ok(Self {
             registry,
             requests,
             durations,
             queue_drops,
+            api_writes,
             queues: Mutex::default(),
         })
+    }
+
+    /// Counts something written to the API server, or not.
+    pub fn api_write(&self, object: &str, outcome: &str) {
+        self.api_writes.with_label_values(&[object, outcome]).inc();
     }
 
     /// Counts what the queue of this interface, which has dropped `dropped` packets in its life, has
@@ -222,13 +254,24 @@ impl Metrics {
         }
         let can_shape = IntGauge::with_opts(opts("podnet_shaping_supported"))?;
         can_shape.set(i64::from(snapshot.can_shape));
+        let unread = IntGauge::with_opts(opts("podnet_world_unread"))?;
+        unread.set(number(snapshot.unread));
+        let labels = &["namespace", "pod", "interface", "network_name"];
+        let interfaces = IntGaugeVec::new(opts("pod_network_name_info"), labels)?;
+        for [namespace, pod, interface, network] in &snapshot.interfaces {
+            interfaces
+                .with_label_values(&[namespace, pod, interface, network])
+                .set(0);
+        }
         let waiting = IntGauge::with_opts(opts("podnet_ports_waiting_for_tcx"))?;
         waiting.set(number(snapshot.waiting));
         let impaired = IntGauge::with_opts(opts("podnet_ports_impaired"))?;
         impaired.set(number(snapshot.impaired));
 
         let mut families = self.registry.gather();
-        let others: [&dyn Collector; 9] = [
+        let others: [&dyn Collector; 11] = [
+            &unread,
+            &interfaces,
             &can_shape,
             &shaped,
             &backlog,

@@ -12,9 +12,14 @@ use netdev::{Discipline, Netlink};
 use store::{Batch, Store, Table};
 use tokio::sync::watch;
 
+use crate::delegate::process::Runner;
 use crate::error::AgentError;
+use crate::kube::Cluster;
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
+use crate::multi::Rules;
+use crate::pods::Pods;
+use crate::pods::record::PodRecord;
 use crate::ports::Promotions;
 use crate::reconcile::Reconciler;
 use crate::record::Attachment;
@@ -44,8 +49,16 @@ pub struct Node {
     pub tables: Reconciler,
     /// How this kernel limits rates; none if it cannot.
     pub shaping: Option<Discipline>,
+    /// Pods that say themselves what they are attached to.
+    pub pods: Pods,
+    /// Plugins of others.
+    pub delegates: Runner,
+    /// What the node says about the lists of its pods.
+    pub rules: Rules,
+    /// Whom to ask for a pod; none when networks come from files.
+    pub cluster: Option<Arc<Cluster>>,
     /// What is counted.
-    pub metrics: Metrics,
+    pub metrics: Arc<Metrics>,
     /// Where `DEL`s wait that came while no agent was there.
     pub tombstones: PathBuf,
     /// Requests so far, to find their log lines.
@@ -85,15 +98,27 @@ pub struct Parts {
     pub tables: Reconciler,
     /// See [`Node::shaping`].
     pub shaping: Option<Discipline>,
+    /// Filled from the store.
+    pub pods: Pods,
+    /// See [`Node::delegates`].
+    pub delegates: Runner,
+    /// See [`Node::rules`].
+    pub rules: Rules,
+    /// See [`Node::cluster`].
+    pub cluster: Option<Arc<Cluster>>,
     /// See [`Node::metrics`].
-    pub metrics: Metrics,
+    pub metrics: Arc<Metrics>,
     /// See [`Node::tombstones`].
     pub tombstones: PathBuf,
 }
 
 impl Node {
     /// Puts the parts together.
-    pub fn new(parts: Parts) -> Arc<Self> {
+    pub fn new(mut parts: Parts) -> Arc<Self> {
+        if parts.cluster.is_some() {
+            // Nothing is given before it is known what is this node's to give.
+            parts.ledger.set_shares(HashMap::new());
+        }
         Arc::new(Self {
             name: parts.name,
             world: parts.world,
@@ -104,6 +129,10 @@ impl Node {
             hook: parts.hook,
             tables: parts.tables,
             shaping: parts.shaping,
+            pods: parts.pods,
+            delegates: parts.delegates,
+            rules: parts.rules,
+            cluster: parts.cluster,
             metrics: parts.metrics,
             tombstones: parts.tombstones,
             requests: AtomicU64::new(0),
@@ -139,6 +168,13 @@ impl Node {
     /// Says whether requests can be served.
     pub fn set_ready(&self, ready: bool) {
         self.ready.send_replace(ready);
+    }
+
+    /// Waits until start-up is over, however long that takes.
+    pub async fn until_recovered(&self) {
+        let mut ready = self.ready.subscribe();
+        // The sender lives as long as the node.
+        let _ = ready.wait_for(|ready| *ready).await;
     }
 
     /// Waits until requests can be served: a restart takes a moment, and a runtime that is told to
@@ -181,6 +217,29 @@ impl Node {
                 record.network.name.as_bytes(),
                 &record.network.id.to_le_bytes(),
             );
+        Ok(self.store.submit(batch).await?)
+    }
+
+    /// Writes a pod's record so that it survives.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn save_pod(&self, record: &PodRecord) -> Result<(), AgentError> {
+        let key = record.key.to_string();
+        let value = serde_json::to_vec(record).map_err(|source| AgentError::Record {
+            key: key.clone(),
+            source,
+        })?;
+        let batch = Batch::new().put(Table::Pods, key.as_bytes(), &value);
+        Ok(self.store.submit(batch).await?)
+    }
+
+    /// Removes a pod's record.
+    ///
+    /// # Errors
+    /// When it may still be there.
+    pub async fn erase_pod(&self, key: &AttachmentKey) -> Result<(), AgentError> {
+        let batch = Batch::new().delete(Table::Pods, key.to_string().as_bytes());
         Ok(self.store.submit(batch).await?)
     }
 

@@ -116,6 +116,82 @@ pub struct HostEnd {
     pub ifindex: u32,
 }
 
+/// Which default routes of the pod go through an attachment, by family. Absent is none; an empty
+/// list is the network's own gateway; else these, the first preferred.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "StoredDefaultRoutes", into = "StoredDefaultRoutes")]
+pub struct DefaultRoutes {
+    /// Of IPv4.
+    pub v4: Option<Vec<IpAddr>>,
+    /// Of IPv6.
+    pub v6: Option<Vec<IpAddr>>,
+}
+
+/// A flag for both families where that says it all, as in records from before there were gateways to
+/// choose.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum StoredDefaultRoutes {
+    Both(bool),
+    Each {
+        v4: Option<Vec<IpAddr>>,
+        v6: Option<Vec<IpAddr>>,
+    },
+}
+
+impl From<StoredDefaultRoutes> for DefaultRoutes {
+    fn from(stored: StoredDefaultRoutes) -> Self {
+        match stored {
+            StoredDefaultRoutes::Both(both) => both.into(),
+            StoredDefaultRoutes::Each { v4, v6 } => Self { v4, v6 },
+        }
+    }
+}
+
+impl From<DefaultRoutes> for StoredDefaultRoutes {
+    fn from(routes: DefaultRoutes) -> Self {
+        for both in [false, true] {
+            if routes == both.into() {
+                return Self::Both(both);
+            }
+        }
+        let DefaultRoutes { v4, v6 } = routes;
+        Self::Each { v4, v6 }
+    }
+}
+
+impl From<bool> for DefaultRoutes {
+    /// Of both families by the network's own gateways, or none.
+    fn from(both: bool) -> Self {
+        let routes = both.then(Vec::new);
+        Self {
+            v4: routes.clone(),
+            v6: routes,
+        }
+    }
+}
+
+impl DefaultRoutes {
+    /// Those of one family.
+    pub const fn of(&self, v4: bool) -> Option<&Vec<IpAddr>> {
+        if v4 {
+            self.v4.as_ref()
+        } else {
+            self.v6.as_ref()
+        }
+    }
+
+    /// Those of one family, to be changed.
+    pub const fn of_mut(&mut self, v4: bool) -> &mut Option<Vec<IpAddr>> {
+        if v4 { &mut self.v4 } else { &mut self.v6 }
+    }
+
+    /// True when no default route goes through the attachment.
+    pub const fn is_none(&self) -> bool {
+        self.v4.is_none() && self.v6.is_none()
+    }
+}
+
 /// One decision taken for an attachment, for `explain`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
@@ -214,8 +290,8 @@ pub struct Attachment {
     pub host: HostEnd,
     /// Index of its counters.
     pub port_id: u16,
-    /// The pod's default routes go here.
-    pub default_gateway: bool,
+    /// The pod's default routes that go here.
+    pub default_gateway: DefaultRoutes,
     /// Resolver settings that the result repeats.
     pub nameservers: Vec<String>,
     /// Why it is as it is.
@@ -284,28 +360,36 @@ impl Attachment {
             if let (true, Some(gateway)) = (self.network.routed, gateway) {
                 // On the link, for whoever makes routes of their own by it; fe80::/64 always is.
                 if !matches!(gateway, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
-                    routes.push(PodRoute {
-                        to: host_prefix(gateway),
-                        via: None,
-                    });
+                    routes.push(PodRoute::new(host_prefix(gateway), None));
                 }
                 for subnet in &self.network.subnets {
                     if subnet.prefix.addr().is_ipv4() == v4 {
-                        routes.push(PodRoute {
-                            to: subnet.prefix,
-                            via: next_hop,
-                        });
+                        routes.push(PodRoute::new(subnet.prefix, next_hop));
                     }
                 }
             }
-            if self.default_gateway && next_hop.is_some() {
-                routes.push(PodRoute {
-                    to: default_prefix(v4),
-                    via: next_hop,
-                });
-            }
+            routes.extend(self.default_routes(v4, next_hop));
         }
         routes
+    }
+
+    /// The default routes of a family; `own` is the network's gateway. On a routed network every
+    /// way out is that one.
+    fn default_routes(&self, v4: bool, own: Option<IpAddr>) -> Vec<PodRoute> {
+        let to = default_prefix(v4);
+        match self.default_gateway.of(v4) {
+            None => Vec::new(),
+            Some(chosen) if chosen.is_empty() || self.network.routed => {
+                own.map(|_| PodRoute::new(to, own)).into_iter().collect()
+            }
+            Some(chosen) => (0..)
+                .zip(chosen)
+                .map(|(place, via)| PodRoute {
+                    metric: metric(v4, place),
+                    ..PodRoute::new(to, Some(*via))
+                })
+                .collect(),
+        }
     }
 
     /// What `ADD` answers.
@@ -344,7 +428,10 @@ impl Attachment {
             .into_iter()
             .map(|route| {
                 let to = IpPrefix::new(route.to.addr(), route.to.prefix_len())?;
-                Ok(Route::new(to, route.via))
+                Ok(Route {
+                    priority: route.metric,
+                    ..Route::new(to, route.via)
+                })
             })
             .collect::<Result<_, SpecError>>()?;
         let dns = Dns {
@@ -367,6 +454,26 @@ pub struct PodRoute {
     pub to: Prefix,
     /// Next hop; none for what is on the link.
     pub via: Option<IpAddr>,
+    /// Preference, lower wins; the kernel's own when absent.
+    pub metric: Option<u32>,
+}
+
+impl PodRoute {
+    /// A route with the kernel's own preference.
+    pub const fn new(to: Prefix, via: Option<IpAddr>) -> Self {
+        Self {
+            to,
+            via,
+            metric: None,
+        }
+    }
+}
+
+/// The preference of the default route at this place in a list: as the kernel's own for the first
+/// one (0 for IPv4, 1024 for IPv6), then one less preferred each.
+pub fn metric(v4: bool, place: u32) -> Option<u32> {
+    let first = if v4 { 0 } else { 1024 };
+    (place > 0).then(|| place.saturating_add(first))
 }
 
 fn host_prefix(ip: IpAddr) -> Prefix {

@@ -2,18 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use datapath::{HookKind, PinDir};
-use netdev::{Link, LinkEvent, LinkFilter, LinkMonitor, Netns};
+use netdev::{Link, LinkEvent, LinkFilter, LinkMonitor};
 use store::{Batch, Store, Table};
 
 use crate::error::AgentError;
 use crate::ledger::Ledger;
+use crate::multi::is_alive;
 use crate::node::Node;
+use crate::pods::Pods;
+use crate::pods::record::PodRecord;
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX, near_name};
 use crate::record::{Attachment, HostEnd, State};
 
@@ -25,6 +28,39 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 pub const DATABASE: &str = "attachments.redb";
 /// File beside the store that says in which boot it was written.
 pub const BOOT_FILE: &str = "boot-id";
+
+/// Reads the pods from the store; to be called before [`read_ledger`], which takes note of a reboot.
+/// After one their namespaces are gone. What podnet had in the kernel is gone too, but what plugins
+/// of others keep on disk is not: those are still to be told `DEL`.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn read_pods(store: &Store, state_dir: &Path) -> Result<Pods, AgentError> {
+    let pods = Pods::default();
+    let rebooted = is_another_boot(state_dir);
+    let mut changed = Batch::new();
+    for (key, value) in store.rows(Table::Pods)? {
+        let unreadable = |source| AgentError::Record {
+            key: String::from_utf8_lossy(&key).into_owned(),
+            source,
+        };
+        let mut record: PodRecord = serde_json::from_slice(&value).map_err(unreadable)?;
+        if rebooted {
+            if record.members.iter().all(|m| m.delegation().is_none()) {
+                changed = changed.delete(Table::Pods, &key);
+                continue;
+            }
+            record.state = State::Deleting;
+            let value = serde_json::to_vec(&record).map_err(unreadable)?;
+            changed = changed.put(Table::Pods, &key, &value);
+        }
+        pods.insert(record);
+    }
+    if !changed.is_empty() {
+        store.submit(changed).await?;
+    }
+    Ok(pods)
+}
 
 /// Reads the book from the store. After a reboot the pods of the records are gone, and so are
 /// their records; the numbers of networks stay.
@@ -176,7 +212,9 @@ impl Node {
             self.undo(&key).await;
         }
         self.remove_strays(&survey, &known).await?;
-        self.drop_stale_pins(pins).await
+        self.drop_stale_pins(pins).await?;
+        self.recover_pods().await;
+        Ok(())
     }
 
     /// Queues and shapers as the records say, before the tables lead packets there. The records as
@@ -282,6 +320,7 @@ impl Node {
             }
         }
         self.impaired.store(impaired, Ordering::Relaxed);
+        errors.extend(self.audit_pods().await.err());
         if errors.is_empty() {
             Ok(())
         } else {
@@ -416,19 +455,12 @@ impl Node {
 /// True when neither the link nor the pod's namespace is there any more: nobody will ever use the
 /// attachment. With the namespace there, the runtime is still to say `DEL`.
 fn is_dead(record: &Attachment, survey: &Survey) -> bool {
-    !is_linked(record, survey) && !is_alive(record)
+    !is_linked(record, survey) && !is_alive(&record.sandbox)
 }
 
 fn is_linked(record: &Attachment, survey: &Survey) -> bool {
     let link = survey.ours.get(&record.host.name);
     link.is_some_and(|link| link.ifindex == record.host.ifindex)
-}
-
-fn is_alive(record: &Attachment) -> bool {
-    Netns::open(&PathBuf::from(&record.sandbox.path)).is_ok_and(|netns| {
-        let id = netns.identity();
-        (id.dev, id.ino) == (record.sandbox.dev, record.sandbox.ino)
-    })
 }
 
 #[cfg(test)]

@@ -14,12 +14,17 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use store::Store;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::bandwidth::FLOWS;
 use crate::cli::RunOptions;
 use crate::cni::{socket, tombstone};
+use crate::delegate::process::Runner;
 use crate::error::{AgentError, chain};
+use crate::install::{Install, InstallError};
+use crate::kube::{self, Cluster, ConnectError};
 use crate::metrics::{Metrics, MetricsError};
+use crate::multi::Rules;
 use crate::node::{Node, Parts};
 use crate::ports::Promotions;
 use crate::reconcile::Reconciler;
@@ -57,6 +62,12 @@ pub enum RunError {
     /// The datapath could not be opened.
     #[error(transparent)]
     Datapath(#[from] DatapathError),
+    /// The CNI plugin to install cannot be found.
+    #[error(transparent)]
+    Install(#[from] InstallError),
+    /// The cluster cannot be reached.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
     /// Start-up failed.
     #[error(transparent)]
     Agent(#[from] AgentError),
@@ -107,7 +118,10 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
     let mut interrupt =
         signal(SignalKind::interrupt()).map_err(|source| RunError::Runtime { source })?;
     let (stop, stopping) = watch::channel(false);
+    let install = Install::new(&options.install, &options.cni, &options.places.socket)?;
     let (node, pins, events) = build(&options).await?;
+    // At once: what the cluster's networks are is to be known when the first request comes.
+    let networks = tokio::spawn(networks(Arc::clone(&node), options.standalone.clone()));
 
     let listener = socket::listen(&options.places.socket)
         .map_err(file("listen on", &options.places.socket))?;
@@ -135,7 +149,8 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
     let ended = tokio::select! {
         _ = terminate.recv() => None,
         _ = interrupt.recv() => None,
-        why = background(&node, &options, &mut links) => Some(why),
+        why = background(&node, networks, &mut links) => Some(why),
+        why = installed(&node, install) => Some(why),
     };
     tracing::info!("stopping; the datapath goes on forwarding");
     node.set_ready(false);
@@ -156,6 +171,18 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
     }
 }
 
+/// Keeps the node's world what files or the cluster say; returns only when that cannot go on.
+async fn networks(node: Arc<Node>, directory: Option<PathBuf>) -> RunError {
+    let stopped = |what, why| RunError::Stopped { what, why };
+    if let Some(cluster) = node.cluster.clone() {
+        let end = cluster.run(node).await;
+        stopped("following the cluster", reason(end.err().as_ref()))
+    } else {
+        let end = world::follow(directory.unwrap_or_default(), Arc::clone(&node.world)).await;
+        stopped("watching --standalone", reason(end.err().as_ref()))
+    }
+}
+
 async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunError> {
     let state_dir = &options.places.state_dir;
     std::fs::create_dir_all(state_dir).map_err(file("create", state_dir))?;
@@ -164,9 +191,18 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
     if store.was_repaired() {
         tracing::warn!(database = %database.display(), "the records were damaged and have been mended; the newest may be missing, and what belongs to them on the node is removed");
     }
-    let world =
-        World::read(&options.standalone).map_err(file("read --standalone", &options.standalone))?;
+    let metrics = Arc::new(Metrics::new()?);
+    let name = options.node_name.clone().unwrap_or_else(host_name);
+    let (world, cluster) = if let Some(directory) = &options.standalone {
+        let world = World::read(directory).map_err(file("read --standalone", directory))?;
+        (world, None)
+    } else {
+        let source = kube::Source::new(options.kubeconfig.as_deref());
+        let cluster = Cluster::connect(&source, &name, &metrics).await?;
+        (cluster.world(), Some(cluster))
+    };
     world.complain();
+    let pods = recover::read_pods(&store, state_dir).await?;
     let ledger = recover::read_ledger(&store, state_dir, options.max_ports).await?;
     let bpffs = bpffs::find(&options.places.bpffs)?;
     let mut datapath = Datapath::open(&Options {
@@ -181,7 +217,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
     let current = Arc::new(Current::default());
     current.set(world);
     let node = Node::new(Parts {
-        name: options.node_name.clone().unwrap_or_else(host_name),
+        name,
         world: current,
         ledger,
         store,
@@ -190,7 +226,20 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         hook,
         tables: Reconciler::new(datapath),
         shaping: shaping().await,
-        metrics: Metrics::new()?,
+        pods,
+        delegates: Runner::new(
+            options.pods.host_root.clone(),
+            Duration::from_secs(options.pods.delegate_timeout),
+            usize::from(options.pods.delegates),
+        ),
+        rules: Rules {
+            invalid: options.pods.invalid_annotation,
+            default_network: options.pods.default_network.clone(),
+            conf_dir: options.cni.cni_conf_dir.clone(),
+            override_namespace: options.pods.default_override.clone(),
+        },
+        cluster,
+        metrics,
         tombstones: tombstone::directory(&options.places.socket),
     });
     Ok((node, PinDir::new(bpffs), events))
@@ -214,15 +263,29 @@ async fn shaping() -> Option<Discipline> {
     None
 }
 
+/// Keeps the plugin in its place; returns only when that cannot be done at all.
+async fn installed(node: &Arc<Node>, install: Option<Install>) -> RunError {
+    let Some(install) = install else {
+        return std::future::pending().await;
+    };
+    let end = install.keep(Arc::clone(node)).await;
+    RunError::Stopped {
+        what: "installing the CNI plugin",
+        why: reason(end.err().as_ref()),
+    }
+}
+
 /// Everything that goes on beside requests; returns only when one of them cannot.
-async fn background(node: &Arc<Node>, options: &RunOptions, links: &mut LinkMonitor) -> RunError {
+async fn background(
+    node: &Arc<Node>,
+    networks: JoinHandle<RunError>,
+    links: &mut LinkMonitor,
+) -> RunError {
     let stopped = |what, why: String| RunError::Stopped { what, why };
     tokio::select! {
         () = Arc::clone(&node.promotions).work() => stopped("attaching links", "it ended".into()),
         () = audits(node) => stopped("the audit", "it ended".into()),
-        end = world::follow(options.standalone.clone(), Arc::clone(&node.world)) => {
-            stopped("watching --standalone", reason(end.err().as_ref()))
-        }
+        end = networks => end.unwrap_or_else(|died| stopped("following networks", died.to_string())),
         () = limits(node) => stopped("following rates", "it ended".into()),
         end = tombstone::follow(node) => {
             stopped("watching for DELs that waited", reason(end.err().as_ref()))

@@ -11,9 +11,14 @@ use serde_json::{Value, json};
 
 use crate::bandwidth::{Direction, mechanism};
 use crate::error::AgentError;
+use crate::kube::report;
+use crate::ledger::Ledger;
 use crate::metrics::{Shaped, Snapshot};
 use crate::node::Node;
+use crate::pods::PodNetworks;
 use crate::record::{Attachment, Decision};
+
+mod delegated;
 
 /// One of the tables.
 ///
@@ -85,7 +90,7 @@ async fn attachments(node: &Node) -> Result<Value, AgentError> {
     let queues = node
         .queues(records.iter().map(|(record, _)| record))
         .await?;
-    records
+    let mut rows: Vec<Value> = records
         .iter()
         .map(|(record, live)| {
             let traffic = node.tables.port_counters(record.port_id)?;
@@ -114,7 +119,9 @@ async fn attachments(node: &Node) -> Result<Value, AgentError> {
                 "dropped": count(traffic.dropped),
             }))
         })
-        .collect()
+        .collect::<Result<_, AgentError>>()?;
+    rows.extend(delegated::attachments(node));
+    Ok(Value::Array(rows))
 }
 
 fn count(count: Count) -> Value {
@@ -176,6 +183,37 @@ fn drops(node: &Node) -> Result<Value, AgentError> {
         .collect())
 }
 
+/// Every interface of a pod: namespace, pod, interface, and the network as the pod's status names it.
+fn interfaces(pods: &[PodNetworks], ledger: &Ledger) -> Vec<[String; 4]> {
+    let mut named = BTreeMap::new();
+    for record in ledger.entries().map(|entry| &entry.record) {
+        if let Some(pod) = &record.pod {
+            let key = (
+                pod.namespace.clone(),
+                pod.name.clone(),
+                record.key.ifname.to_string(),
+            );
+            named.insert(key, record.network.name.clone());
+        }
+    }
+    for PodNetworks {
+        pod, attachments, ..
+    } in pods
+    {
+        for attached in attachments {
+            let key = (
+                pod.namespace.clone(),
+                pod.name.clone(),
+                attached.interface.clone(),
+            );
+            named.insert(key, report::status_name(attached));
+        }
+    }
+    let rows = named.into_iter();
+    rows.map(|((namespace, pod, interface), network)| [namespace, pod, interface, network])
+        .collect()
+}
+
 fn network_name(name: Option<&str>, id: u32) -> String {
     name.map_or_else(
         || {
@@ -195,7 +233,7 @@ fn network_name(name: Option<&str>, id: u32) -> String {
 /// When there is none.
 pub fn explain(node: &Node, request: &ExplainRequest) -> Result<Value, AgentError> {
     let ledger = node.ledger();
-    let rows: Vec<Value> = ledger
+    let mut rows: Vec<Value> = ledger
         .entries()
         .filter(|entry| entry.record.key.container == request.container)
         .filter(|entry| {
@@ -225,6 +263,9 @@ pub fn explain(node: &Node, request: &ExplainRequest) -> Result<Value, AgentErro
             })
         })
         .collect();
+    drop(ledger);
+    let others = delegated::explanations(node, &request.container, request.ifname.as_ref());
+    rows.extend(others);
     if rows.is_empty() {
         let ifname = match &request.ifname {
             Some(ifname) => ifname.clone(),
@@ -293,6 +334,7 @@ pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
         }
     }
     let counted = node.tables.drops()?;
+    let pods = node.pod_networks();
     let ledger = node.ledger();
     let mut networks = BTreeMap::new();
     for entry in ledger.entries() {
@@ -319,6 +361,8 @@ pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
             })
             .collect(),
         shaped,
+        unread: node.world.get().unread.len(),
+        interfaces: interfaces(&pods, &ledger),
         can_shape: node.shaping.is_some(),
         waiting: node.promotions.waiting(),
         impaired: node.impaired.load(Ordering::Relaxed),

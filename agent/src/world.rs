@@ -1,5 +1,7 @@
-//! What the user wants: the manifests of a directory, read anew when they change.
+//! What the user wants: objects of the API server, or the manifests of a directory, read anew when
+//! they change.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -19,8 +21,50 @@ const SETTLE: Duration = Duration::from_millis(50);
 pub struct World {
     /// The objects that could be read, with their references followed.
     pub resolved: Resolved,
-    /// One line for each document or file that could not be read.
+    /// `NetworkAttachmentDefinition`s by namespace and name.
+    pub definitions: BTreeMap<(String, String), Definition>,
+    /// `IPAMClaim`s by namespace and name.
+    pub claims: BTreeMap<(String, String), Claim>,
+    /// One line for each document, file or object that could not be read.
     pub broken: Vec<String>,
+    /// What was never read yet; while there is anything, nothing can be said about any network.
+    pub unread: Vec<String>,
+}
+
+/// A `NetworkAttachmentDefinition` (NPWG v1.3 section 3), not interpreted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Definition {
+    /// `metadata.annotations`.
+    pub annotations: BTreeMap<String, String>,
+    /// `spec.config`; empty for a network that goes by the object's name.
+    pub config: String,
+}
+
+impl Definition {
+    /// Namespace and name of the object, and what it says.
+    pub fn of(object: api::NetworkAttachmentDefinition) -> ((String, String), Self) {
+        let metadata = object.metadata;
+        let key = (
+            metadata.namespace.unwrap_or_default(),
+            metadata.name.unwrap_or_default(),
+        );
+        let definition = Self {
+            annotations: metadata.annotations.unwrap_or_default(),
+            config: object.spec.config,
+        };
+        (key, definition)
+    }
+}
+
+/// An `IPAMClaim` (NPWG v1.3 section 8).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Claim {
+    /// `spec.network`.
+    pub network: String,
+    /// `spec.interface`.
+    pub interface: String,
+    /// `status.ips`, each with its prefix length.
+    pub ips: Vec<String>,
 }
 
 impl World {
@@ -38,6 +82,7 @@ impl World {
         });
         files.sort();
         let (mut objects, mut broken) = (Vec::new(), Vec::new());
+        let mut definitions = BTreeMap::new();
         for path in files {
             let name = path.display().to_string();
             match fs::read_to_string(&path) {
@@ -45,6 +90,15 @@ impl World {
                     for parsed in api::parse_manifests(&name, &text) {
                         match parsed {
                             Ok(object) => objects.push(object),
+                            Err(error) => broken.push(error.to_string()),
+                        }
+                    }
+                    for parsed in api::parse_definitions(&name, &text) {
+                        match parsed {
+                            Ok(object) => {
+                                let (key, definition) = Definition::of(object);
+                                definitions.insert(key, definition);
+                            }
                             Err(error) => broken.push(error.to_string()),
                         }
                     }
@@ -56,7 +110,30 @@ impl World {
         }
         Ok(Self {
             resolved: api::resolve(objects),
+            definitions,
             broken,
+            ..Self::default()
+        })
+    }
+
+    /// A world of which nothing is known, for these reasons.
+    pub fn unread(reasons: Vec<String>) -> Self {
+        Self {
+            unread: reasons,
+            ..Self::default()
+        }
+    }
+
+    /// Succeeds when everything was read once.
+    ///
+    /// # Errors
+    /// [`AgentError::NotSynced`] otherwise.
+    pub fn check_read(&self) -> Result<(), AgentError> {
+        if self.unread.is_empty() {
+            return Ok(());
+        }
+        Err(AgentError::NotSynced {
+            unread: self.unread.clone(),
         })
     }
 
@@ -75,6 +152,7 @@ impl World {
     /// # Errors
     /// When it does not, with the reason.
     pub fn network(&self, name: &str) -> Result<&Network, AgentError> {
+        self.check_read()?;
         self.resolved
             .network(name)
             .map_err(|source| AgentError::Resolve {
@@ -88,6 +166,7 @@ impl World {
     /// # Errors
     /// When there is none, or it is not valid.
     pub fn attachment(&self, namespace: &str, name: &str) -> Result<&Attachment, AgentError> {
+        self.check_read()?;
         self.resolved
             .attachment(namespace, name)
             .map_err(|source| AgentError::Resolve {
@@ -121,6 +200,21 @@ impl Current {
             self.version.send_modify(|version| *version += 1);
         }
         changed
+    }
+
+    /// Waits until everything was read once, but not for ever.
+    ///
+    /// # Errors
+    /// [`AgentError::NotSynced`] when it was not read in time.
+    pub async fn until_read(&self, patience: Duration) -> Result<(), AgentError> {
+        let mut changes = self.changes();
+        let read = async {
+            // The sender lives as long as this value.
+            while !self.get().unread.is_empty() && changes.changed().await.is_ok() {}
+        };
+        // Too late is what the check says.
+        let _ = tokio::time::timeout(patience, read).await;
+        self.get().check_read()
     }
 
     /// Tells of each replacement by another world from now on.

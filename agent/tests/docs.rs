@@ -7,7 +7,11 @@ use std::path::PathBuf;
 
 use agent::cni::error::{CODES, Code, SPEC_CODES};
 use agent::metrics::METRICS;
+use agent::{controller, webhook};
 use agent_common::drop::DropReason;
+
+/// Name, type, labels and meaning.
+type Metric = (&'static str, &'static str, &'static str, &'static str);
 
 fn codes(text: &mut String, codes: &[Code]) {
     text.push_str("| Code | Meaning | What to do |\n|---:|---|---|\n");
@@ -49,19 +53,8 @@ fn errors() -> String {
     text
 }
 
-fn metrics() -> String {
-    let mut text = String::from(
-        "# Metrics\n\
-         \n\
-         Generated from `agent/src/metrics.rs` by `BLESS=1 cargo test -p agent --test docs`.\n\
-         \n\
-         The agent serves them on `http://<--admin>/metrics`, by default `127.0.0.1:9464`, in\n\
-         Prometheus text format 0.0.4.\n\
-         \n\
-         | Name | Type | Labels | Meaning |\n\
-         |---|---|---|---|\n",
-    );
-    for (name, kind, labels, meaning) in METRICS {
+fn meanings(text: &mut String, metrics: &[Metric]) {
+    for (name, kind, labels, meaning) in metrics {
         let labels: Vec<String> = labels
             .split(", ")
             .filter(|label| !label.is_empty())
@@ -74,6 +67,21 @@ fn metrics() -> String {
         )
         .expect("a string takes everything");
     }
+}
+
+fn metrics() -> String {
+    let mut text = String::from(
+        "# Metrics\n\
+         \n\
+         Generated from `agent/src/metrics.rs` by `BLESS=1 cargo test -p agent --test docs`.\n\
+         \n\
+         The agent serves them on `http://<--admin>/metrics`, by default `127.0.0.1:9464`, in\n\
+         Prometheus text format 0.0.4.\n\
+         \n\
+         | Name | Type | Labels | Meaning |\n\
+         |---|---|---|---|\n",
+    );
+    meanings(&mut text, METRICS);
     text.push_str(
         "\n\
          `network` is the name of the PodNetwork. It is `#<number>` for a number whose name is not\n\
@@ -95,6 +103,19 @@ fn metrics() -> String {
         .collect();
     text.push_str(&labels.join(", "));
     text.push_str(".\n");
+    for (program, metrics) in [
+        ("controller", controller::metrics::METRICS),
+        ("webhook", webhook::METRICS),
+    ] {
+        write!(
+            text,
+            "\n## Metrics of `podnet-agent {program}`\n\n\
+             | Name | Type | Labels | Meaning |\n\
+             |---|---|---|---|\n"
+        )
+        .expect("a string takes everything");
+        meanings(&mut text, metrics);
+    }
     text
 }
 
@@ -130,7 +151,8 @@ fn meanings_fit_a_table() {
         .iter()
         .chain(CODES)
         .flat_map(|(_, meaning, advice)| [*meaning, *advice]);
-    for text in codes.chain(METRICS.iter().map(|(.., meaning)| *meaning)) {
+    let metrics = [METRICS, controller::metrics::METRICS, webhook::METRICS].concat();
+    for text in codes.chain(metrics.iter().map(|(.., meaning)| *meaning)) {
         assert!(!text.is_empty() && !text.contains(['|', '\n']), "{text:?}");
     }
 }

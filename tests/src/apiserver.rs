@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 pub use self::door::Door;
 pub use self::flags::{ApiServerFlags, etcd};
-use self::guard::Guarded;
+pub use self::guard::Guarded;
 use crate::pki::Pki;
 use crate::skip;
 
@@ -48,13 +48,20 @@ const STEP: Duration = Duration::from_millis(50);
 /// # Panics
 /// If it does not get ready.
 pub fn shared(test: &str) -> Option<&'static ApiServer> {
-    static SERVER: OnceLock<Option<ApiServer>> = OnceLock::new();
-    let server = SERVER.get_or_init(|| programs().map(|programs| ApiServer::start(&programs, &[])));
-    if server.is_none() {
+    static SERVER: OnceLock<ApiServer> = OnceLock::new();
+    let programs = programs_for(test)?;
+    Some(SERVER.get_or_init(|| ApiServer::start(&programs, &[])))
+}
+
+/// Where the programs are, for a test that starts a server of its own. `None`, and said, when they
+/// cannot be had here.
+pub fn programs_for(test: &str) -> Option<PathBuf> {
+    let programs = programs();
+    if programs.is_none() {
         let why = env::var(NO_PROGRAMS).map_or(String::new(), |why| format!(": {why}"));
         skip::skip(test, &format!("needs kube-apiserver{why}"));
     }
-    server.as_ref()
+    programs
 }
 
 /// Where the programs are, if they are all there.

@@ -24,6 +24,7 @@ pub mod manifest;
 mod netlink;
 pub mod node;
 pub mod pki;
+pub mod plugins;
 pub mod pod;
 pub mod residue;
 pub mod skip;

@@ -38,6 +38,8 @@ pub struct Setup {
     files: Vec<(String, String)>,
     args: Vec<String>,
     env: Vec<(String, String)>,
+    name: String,
+    kubeconfig: Option<PathBuf>,
     stopped: bool,
 }
 
@@ -58,6 +60,8 @@ impl Setup {
             files: Vec::new(),
             args: Vec::new(),
             env: Vec::new(),
+            name: "scratch".to_owned(),
+            kubeconfig: None,
             stopped: false,
         }
     }
@@ -87,6 +91,14 @@ impl Setup {
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The agent is this node of the cluster that a kubeconfig leads to, and reads no files.
+    #[must_use]
+    pub fn cluster(mut self, name: &str, kubeconfig: &Path) -> Self {
+        name.clone_into(&mut self.name);
+        self.kubeconfig = Some(kubeconfig.to_owned());
         self
     }
 
@@ -140,6 +152,11 @@ impl Node {
             node.start_agent();
         }
         node
+    }
+
+    /// Name of the node.
+    pub fn name(&self) -> &str {
+        &self.setup.name
     }
 
     /// A path in the node's directory.

@@ -2,12 +2,27 @@
 //! each makes a namespace of its own, or gives its cluster-wide objects a name of its own.
 
 mod kubernetes {
+    mod controller;
     mod objects;
     mod scene;
 
+    mod agent;
+    mod agent_install;
+    mod agent_manifests;
+    mod agent_pods;
+    mod agent_scene;
+    mod agent_status;
     mod crds;
     mod crds_addresses;
     mod crds_parameters;
     mod crds_standard;
+    mod ipam;
+    mod ipam_claims;
+    mod ipam_scene;
     mod server;
+    mod webhook;
+    mod webhook_access;
+    mod webhook_certificates;
+    mod webhook_policy;
+    mod webhook_scene;
 }

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
+pub(crate) use self::peers::multus;
 use crate::build::Built;
 use crate::step::{capture, execute, is_root, say, show};
 use crate::{Done, demo, workspace};

@@ -1,6 +1,7 @@
 //! `cargo xtask cluster`: a real Kubernetes on this machine, its nodes in namespaces. It has
 //! everything but a network for pods: that is podnet's to bring, as on any cluster.
 
+mod bench;
 mod binaries;
 mod cgroup;
 mod control;
@@ -11,6 +12,7 @@ mod network;
 mod node;
 mod place;
 mod reference;
+mod test;
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -61,6 +63,10 @@ enum Verb {
         #[arg(required = true)]
         archives: Vec<PathBuf>,
     },
+    /// Install podnet and run the tests in tests/tests/e2e
+    Test(test::Options),
+    /// Measure pods with two more networks, beside Multus
+    Bench(bench::Options),
     /// Cut the power of a node and start it again
     Reboot {
         /// n1, n2, …
@@ -111,6 +117,8 @@ pub(crate) fn run(options: &Options) -> crate::Done {
         Verb::Kubectl { arguments } => replace(kubectl()?.args(arguments)),
         Verb::Exec { node, command } => exec(node, command),
         Verb::LoadImage { archives } => load(archives),
+        Verb::Bench(options) => bench::run(options),
+        Verb::Test(options) => test::run(options),
         Verb::Reboot { node } => {
             node::reboot(node)?;
             say(format!("{node} runs again"));

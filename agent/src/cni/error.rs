@@ -1,10 +1,13 @@
 //! The CNI code of every failure, chosen here and nowhere else. A new failure does not compile
 //! until somebody picks its code.
 
+use api::ResolveError;
 use cni_spec::{CniError, CniVersion, Command, ErrorCode};
 use ipam::IpamError;
 
+use crate::delegate::error::DelegateError;
 use crate::error::{AgentError, chain};
+use crate::kube::{AddressError, LookupError};
 
 /// A code, what it means, and what a person can do about it.
 pub type Code = (u32, &'static str, &'static str);
@@ -53,8 +56,8 @@ pub const SPEC_CODES: &[Code] = &[
     ),
     (
         11,
-        "the agent is not running, is starting, or did not answer",
-        "the runtime tries again; start `podnet-agent run` if it does not run",
+        "the agent is not running, is starting, did not answer, or waits for the API server; or the network is disabled",
+        "the runtime tries again; start `podnet-agent run` if it does not run, and enable the network if the message says so",
     ),
     (
         50,
@@ -116,6 +119,11 @@ pub const CODES: &[Code] = &[
         "see `details`; for a full map raise `--max-ports`",
     ),
     (
+        130,
+        "another plugin that was called for an attachment failed, is missing or did not end",
+        "see the message: it has the plugin, its own code and its words",
+    ),
+    (
         140,
         "the attachment record could not be written",
         "make room on the disk of `--state-dir`, and restart the agent",
@@ -136,11 +144,24 @@ pub const CODES: &[Code] = &[
 pub fn code(error: &AgentError, command: Command) -> ErrorCode {
     match error {
         AgentError::Request(error) => error.code(),
+        AgentError::Resolve { source, .. }
+            if matches!(**source, ResolveError::Disabled { .. }) && command != Command::Status =>
+        {
+            ErrorCode::TRY_AGAIN_LATER
+        }
         AgentError::Resolve { .. }
         | AgentError::NoGateway { .. }
         | AgentError::NetworkChanged { .. }
         | AgentError::NetworkIdTaken { .. }
-        | AgentError::NoNetworkId { .. } => {
+        | AgentError::NoNetworkId { .. }
+        | AgentError::Selection { .. }
+        | AgentError::NoPrimary { .. }
+        | AgentError::NetworkTwice { .. }
+        | AgentError::GatewayOutside { .. }
+        | AgentError::NoDefinition { .. }
+        | AgentError::Definition { .. }
+        | AgentError::OnDisk { .. }
+        | AgentError::OwnPluginInChain { .. } => {
             if command == Command::Status {
                 ErrorCode::NOT_AVAILABLE
             } else {
@@ -159,16 +180,29 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
         AgentError::NoNetns { .. } => ErrorCode::INVALID_ENV,
         AgentError::HostNetns { .. } => ErrorCode::INVALID_NETNS,
         AgentError::Netdev { source } if source.is_exists() => ErrorCode(111),
+        AgentError::NameTaken { .. } => ErrorCode(111),
         AgentError::Netdev { .. } => ErrorCode(110),
         AgentError::Datapath { .. } => ErrorCode(120),
         AgentError::Store { .. } => ErrorCode(140),
-        AgentError::NotReady { .. } => {
+        AgentError::Pod {
+            source: LookupError::Another { .. },
+        } => ErrorCode::INVALID_ENV,
+        AgentError::NotReady { .. }
+        | AgentError::NotSynced { .. }
+        | AgentError::Pod { .. }
+        | AgentError::NoAnnotations { .. }
+        | AgentError::NoDefaultNetwork { .. }
+        | AgentError::ConfDir { .. } => {
             if command == Command::Status {
                 ErrorCode::NOT_AVAILABLE
             } else {
                 ErrorCode::TRY_AGAIN_LATER
             }
         }
+        AgentError::Addresses { source } => cluster_code(source),
+        AgentError::Delegate { source } => delegate_code(source, command),
+        AgentError::Member { source, .. } => code(source, command),
+        AgentError::DeviceInfo { .. } => ErrorCode(130),
         AgentError::PoolEmpty { .. } => ErrorCode::NOT_AVAILABLE,
         AgentError::Impaired { .. } => ErrorCode::LIMITED_CONNECTIVITY,
         AgentError::Collect { errors } => errors
@@ -180,9 +214,57 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
     }
 }
 
+/// What a plugin says of trying again, and of its readiness, is passed on. Its other codes are
+/// about its own configuration or its own doing, and mean something else as ours: they are in the
+/// message. Nobody may think that nothing is left to clean up (CNI-ERR-04).
+fn delegate_code(error: &DelegateError, command: Command) -> ErrorCode {
+    match error {
+        DelegateError::Capability { .. } => ErrorCode::UNSUPPORTED_FIELD,
+        DelegateError::Name { .. } | DelegateError::Version { .. } | DelegateError::Conf { .. } => {
+            ErrorCode::INVALID_CONFIG
+        }
+        DelegateError::Failed { error, .. } if passed_on(error.code, command) => error.code,
+        DelegateError::Absent { .. }
+        | DelegateError::Process { .. }
+        | DelegateError::TimedOut { .. }
+        | DelegateError::Failed { .. }
+        | DelegateError::Crashed { .. }
+        | DelegateError::Result { .. } => {
+            if command == Command::Status {
+                ErrorCode::NOT_AVAILABLE
+            } else {
+                ErrorCode(130)
+            }
+        }
+    }
+}
+
+fn passed_on(code: ErrorCode, command: Command) -> bool {
+    match command {
+        Command::Status => {
+            [ErrorCode::NOT_AVAILABLE, ErrorCode::LIMITED_CONNECTIVITY].contains(&code)
+        }
+        Command::Add | Command::Del | Command::Check | Command::Gc | Command::Version => {
+            code == ErrorCode::TRY_AGAIN_LATER
+        }
+    }
+}
+
+const fn cluster_code(error: &AddressError) -> ErrorCode {
+    match error {
+        AddressError::Reserved { .. } | AddressError::InUse { .. } => ErrorCode(101),
+        AddressError::NotGranted { .. }
+        | AddressError::NoBlock { .. }
+        | AddressError::ApiServer { .. }
+        | AddressError::NoClaim { .. } => ErrorCode::TRY_AGAIN_LATER,
+        AddressError::NoPod { .. } => ErrorCode::INVALID_ENV,
+        AddressError::Claim { .. } => ErrorCode::INVALID_CONFIG,
+    }
+}
+
 const fn address_code(error: &IpamError) -> u32 {
     match error {
-        IpamError::Exhausted { .. } => 100,
+        IpamError::Exhausted { .. } | IpamError::NoRoom { .. } => 100,
         IpamError::Held { .. } => 101,
         IpamError::OutOfSubnets { .. }
         | IpamError::Reserved { .. }

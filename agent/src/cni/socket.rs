@@ -121,7 +121,7 @@ async fn converse(node: &Arc<Node>, stream: &mut UnixStream) -> Result<(), Inter
             };
             let heard = deliver(stream, &answer.reply, request.command == Command::Add).await;
             match (answer.attachment, &heard) {
-                (Some(made), Ok(true)) => node.ledger().heard(&made),
+                (Some(made), Ok(true)) => note_heard(node, &made),
                 (Some(made), Ok(false) | Err(_)) => roll_back(node, &made).await,
                 (None, _) => {}
             }
@@ -146,10 +146,22 @@ async fn converse(node: &Arc<Node>, stream: &mut UnixStream) -> Result<(), Inter
 /// since or is about to, or the key is another attachment's by now.
 async fn roll_back(node: &Arc<Node>, made: &Made) {
     let _guard = node.lock(&made.key.container).await;
-    let unheard = node.ledger().unheard(made);
+    let unheard = if made.is_pod {
+        node.pods.unheard(&made.key, made.generation)
+    } else {
+        node.ledger().unheard(made)
+    };
     if unheard {
         tracing::warn!(attachment = %made.key, "nobody heard the answer, rolling back");
-        node.undo(&made.key).await;
+        node.undo_any(&made.key).await;
+    }
+}
+
+fn note_heard(node: &Node, made: &Made) {
+    if made.is_pod {
+        node.pods.heard(&made.key, made.generation);
+    } else {
+        node.ledger().heard(made);
     }
 }
 

@@ -85,6 +85,7 @@ fn world() -> World {
     World {
         resolved: api::resolve(objects),
         broken: vec!["other.yaml:3: a tab".to_owned()],
+        ..World::default()
     }
 }
 

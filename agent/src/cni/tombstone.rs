@@ -71,7 +71,7 @@ async fn serve(node: &Arc<Node>, path: &Path, key: &AttachmentKey) {
         return;
     }
     tracing::info!(attachment = %key, "serving a DEL that waited");
-    match node.detach(key).await {
+    match node.remove(key).await {
         Ok(()) => discard(path),
         Err(error) => tracing::warn!(attachment = %key, %error, "kept for the next time"),
     }

@@ -9,8 +9,9 @@ use datapath::{PinDir, bpffs};
 use netdev::{Connection, LinkFilter};
 
 use super::{Failure, print};
-use crate::cli::{CleanupOptions, Places};
+use crate::cli::{CleanupOptions, CniPlaces, Places};
 use crate::cni::tombstone;
+use crate::install::conf;
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX};
 use crate::recover;
 
@@ -64,7 +65,10 @@ pub fn cleanup(options: &CleanupOptions) -> Result<(), Failure> {
             pins.remove()?;
         }
     }
-    for path in own_files(places) {
+    for path in cni_files(places, &options.cni)
+        .into_iter()
+        .chain(own_files(places))
+    {
         if !options.dry_run {
             remove(&path)?;
         }
@@ -74,6 +78,16 @@ pub fn cleanup(options: &CleanupOptions) -> Result<(), Failure> {
         print("nothing of podnet is on this node")?;
     }
     Ok(())
+}
+
+/// Plugin and configuration, the latter first: from then on the runtime asks nobody. Those of another
+/// agent, with another socket, stay.
+fn cni_files(places: &Places, cni: &CniPlaces) -> Vec<PathBuf> {
+    let conf = cni.cni_conf_dir.join(conf::FILE);
+    let ours = fs::read_to_string(&conf).is_ok_and(|text| conf::leads_to(&text, &places.socket));
+    let mut files = vec![conf, cni.cni_bin_dir.join(conf::PLUGIN)];
+    files.retain(|path| ours && fs::symlink_metadata(path).is_ok());
+    files
 }
 
 /// What is ours of the places that the user chose, files before their directory. A state directory
@@ -113,6 +127,36 @@ mod tests {
         let state = places.state_dir.parent().unwrap();
         let relative = |path: PathBuf| path.strip_prefix(state).unwrap().display().to_string();
         own_files(places).into_iter().map(relative).collect()
+    }
+
+    /// PAIN-BOOT-3: an uninstalled podnet must not keep pods from ending, and one agent's end must
+    /// not be another's.
+    #[test]
+    fn plugin_and_configuration_go_with_the_agent_they_lead_to() {
+        let root = tempfile::tempdir().unwrap();
+        let places = |socket: &str| Places {
+            socket: root.path().join(socket),
+            state_dir: root.path().join("state"),
+            bpffs: root.path().join("bpf"),
+        };
+        let cni = CniPlaces {
+            cni_bin_dir: root.path().join("bin"),
+            cni_conf_dir: root.path().join("net.d"),
+        };
+        fs::create_dir_all(&cni.cni_bin_dir).unwrap();
+        fs::create_dir_all(&cni.cni_conf_dir).unwrap();
+        fs::write(cni.cni_bin_dir.join("podnet"), "").unwrap();
+        let (ours, other) = (places("agent.sock"), places("other.sock"));
+        assert_eq!(
+            cni_files(&ours, &cni),
+            Vec::<PathBuf>::new(),
+            "no configuration"
+        );
+        let conf = cni.cni_conf_dir.join("05-podnet.conflist");
+        fs::write(&conf, conf::text(&ours.socket)).unwrap();
+        assert_eq!(cni_files(&other, &cni), Vec::<PathBuf>::new());
+        let both = [conf, cni.cni_bin_dir.join("podnet")];
+        assert_eq!(cni_files(&ours, &cni), both);
     }
 
     /// `--state-dir` and the directory of `--socket` may be shared with others.

@@ -7,6 +7,7 @@ fn rendered() -> String {
     metrics.request("ADD", 0, Duration::from_millis(3));
     metrics.request("ADD", 100, Duration::from_millis(1));
     metrics.queue_drops("blue", "ingress", 7, 4);
+    metrics.api_write("status", "written");
     let snapshot = Snapshot {
         networks: vec![("blue".to_owned(), 2, 4), ("red".to_owned(), 1, 0)],
         drops: vec![
@@ -21,6 +22,8 @@ fn rendered() -> String {
             },
         )]),
         can_shape: true,
+        unread: 2,
+        interfaces: vec![["shop", "web-0", "net1", "shop/blue"].map(str::to_owned)],
         waiting: 5,
         impaired: 1,
     };
@@ -85,6 +88,9 @@ fn values_are_those_of_the_moment() {
         r#"podnet_shaped_attachments{direction="ingress",network="blue"} 2"#,
         r#"podnet_shaper_backlog_bytes{direction="ingress",network="blue"} 3028"#,
         r#"podnet_shaper_drops_total{direction="ingress",network="blue"} 4"#,
+        r#"podnet_api_writes_total{object="status",outcome="written"} 1"#,
+        r#"pod_network_name_info{interface="net1",namespace="shop",network_name="shop/blue",pod="web-0"} 0"#,
+        "podnet_world_unread 2",
         "podnet_shaping_supported 1",
         "podnet_ports_waiting_for_tcx 5",
         "podnet_ports_impaired 1",
@@ -132,7 +138,9 @@ fn drops_of_queues_add_up_whatever_becomes_of_the_queues() {
 #[test]
 fn names_follow_the_conventions_of_prometheus() {
     for (name, kind, ..) in METRICS {
-        assert!(name.starts_with("podnet_"), "{name}");
+        // The one that has the name under which others give it.
+        let is_ours = name.starts_with("podnet_") || *name == "pod_network_name_info";
+        assert!(is_ours, "{name}");
         assert_eq!(
             *kind == "counter",
             name.ends_with("_total"),

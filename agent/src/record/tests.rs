@@ -44,7 +44,7 @@ fn is_default_gateway_adds_a_default_route_for_each_family_with_a_gateway() {
         Mode::L2,
         &[("10.10.0.0/24", "10.10.0.1"), ("fd10::/64", "")],
     );
-    let record = record(&blue, |wanted| wanted.default_gateway = true);
+    let record = record(&blue, |wanted| wanted.default_gateway = true.into());
     assert_eq!(routes(&record), ["0.0.0.0/0 via 10.10.0.1"]);
 }
 
@@ -85,7 +85,7 @@ fn a_routed_network_uses_the_gateway_it_was_given() {
         Mode::L3,
         &[("10.20.0.0/24", "10.20.0.1"), ("fd20::/64", "fd20::1")],
     );
-    let record = record(&green, |wanted| wanted.default_gateway = true);
+    let record = record(&green, |wanted| wanted.default_gateway = true.into());
     assert_eq!(
         routes(&record),
         [
@@ -103,7 +103,7 @@ fn a_routed_network_uses_the_gateway_it_was_given() {
 fn a_route_comes_after_the_one_its_gateway_needs() {
     let subnets = [("10.20.0.0/24", "10.20.0.1"), ("fd20::/64", "fd20::1")];
     let record = record(&network("green", Mode::L3, &subnets), |wanted| {
-        wanted.default_gateway = true;
+        wanted.default_gateway = true.into();
     });
     let routes = record.routes();
     for (index, route) in routes.iter().enumerate() {
@@ -149,7 +149,7 @@ fn the_result_names_the_pods_interface_first_and_the_host_end_without_sandbox() 
 #[test]
 fn a_network_without_subnets_gives_a_result_without_addresses() {
     let record = record(&network("raw", Mode::L2, &[]), |wanted| {
-        wanted.default_gateway = true;
+        wanted.default_gateway = true.into();
     });
     assert!(record.network.addressless());
     let result = record.result().unwrap();
@@ -321,7 +321,7 @@ proptest! {
         let mode = if routed { Mode::L3 } else { Mode::L2 };
         let record = record(&network("n", mode, &subnets), |wanted| {
             wanted.key = crate::samples::key(&container, "net1");
-            wanted.default_gateway = default_gateway;
+            wanted.default_gateway = default_gateway.into();
             wanted.decisions = vec![Decision::new("x", &1, &because)];
         });
         let bytes = serde_json::to_vec(&record).unwrap();
@@ -335,7 +335,7 @@ proptest! {
     ) {
         let subnets: Vec<_> = subnets.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
         let record = record(&network("n", Mode::L3, &subnets), |wanted| {
-            wanted.default_gateway = default_gateway;
+            wanted.default_gateway = default_gateway.into();
         });
         let routes = record.routes();
         for route in &routes {

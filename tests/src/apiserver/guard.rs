@@ -19,14 +19,17 @@ wait "$child"
 
 /// A process that is killed when this value is dropped or this process ends.
 #[derive(Debug)]
-pub(super) struct Guarded {
+pub struct Guarded {
     shell: Child,
     pipe: Option<ChildStdin>,
 }
 
 impl Guarded {
     /// Starts `command` with its output in `log`. At its end, `directory` is removed.
-    pub(super) fn spawn(command: &Command, log: &Path, directory: Option<&Path>) -> Self {
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn spawn(command: &Command, log: &Path, directory: Option<&Path>) -> Self {
         let log = File::create(log).expect("a log file");
         let mut shell = Command::new("sh");
         shell
@@ -44,8 +47,18 @@ impl Guarded {
         Self { shell, pipe }
     }
 
+    /// Tells the process to end, and guards it no more.
+    ///
+    /// # Panics
+    /// If it has ended.
+    pub fn terminate(&self) {
+        let group = rustix::process::Pid::from_child(&self.shell);
+        let told = rustix::process::kill_process_group(group, rustix::process::Signal::TERM);
+        told.expect("the process lives");
+    }
+
     /// Whether the process has ended by itself.
-    pub(super) fn has_ended(&mut self) -> bool {
+    pub fn has_ended(&mut self) -> bool {
         !matches!(self.shell.try_wait(), Ok(None))
     }
 }

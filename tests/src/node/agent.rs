@@ -37,6 +37,14 @@ impl Node {
         self.wait_ready();
     }
 
+    /// Starts the agent and does not wait for it.
+    ///
+    /// # Panics
+    /// If one is running already.
+    pub fn launch_agent(&self) {
+        self.spawn_agent(&[], &[]);
+    }
+
     fn spawn_agent(&self, args: &[&str], env: &[(&str, &str)]) {
         let mut agent = self.agent.lock().expect("no test thread panicked");
         assert!(agent.is_none(), "the agent runs already");
@@ -48,10 +56,9 @@ impl Node {
         let mut command = Command::new(&self.binaries.agent);
         command
             .arg("run")
-            .arg("--standalone")
-            .arg(self.path("manifests"))
+            .args(self.source())
             .args(self.places())
-            .args(["--admin", ADMIN, "--node-name", "scratch"])
+            .args(["--admin", ADMIN, "--node-name", &self.setup.name])
             .args(&self.setup.args)
             .args(args)
             .env("NO_COLOR", "1")
@@ -68,6 +75,13 @@ impl Node {
         *agent = Some(child.expect("podnet-agent can be executed"));
     }
 
+    fn source(&self) -> [PathBuf; 2] {
+        match &self.setup.kubeconfig {
+            Some(file) => ["--kubeconfig".into(), file.clone()],
+            None => ["--standalone".into(), self.path("manifests")],
+        }
+    }
+
     pub(super) fn places(&self) -> [PathBuf; 6] {
         [
             "--socket".into(),
@@ -79,7 +93,11 @@ impl Node {
         ]
     }
 
-    fn wait_ready(&self) {
+    /// Waits until a started agent is ready.
+    ///
+    /// # Panics
+    /// If it ends instead.
+    pub fn wait_ready(&self) {
         wait::until_true("the agent to be ready", || {
             let ended = self.with_agent(|child| child.try_wait().expect("the agent is our child"));
             assert!(

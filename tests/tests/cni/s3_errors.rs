@@ -65,17 +65,18 @@ fn an_error_has_the_version_of_the_configuration() {
     node.assert_empty();
 }
 
-/// A network that is not there, one that is disabled, and one that is broken: each says which.
+/// A network that is not there and one that is broken: each says which. One that is disabled is worth
+/// another attempt later (KEP-POD-13).
 #[test]
-fn a_network_that_cannot_be_used_is_code_7_and_says_why() {
+fn a_network_that_cannot_be_used_is_code_7_or_11_and_says_why() {
     let broken = Network::l2("broken", &["10.1.0.0/33"]);
     let setup = Setup::default()
         .network(&Network::l2("off", &["10.9.0.0/24"]).disabled())
         .network(&broken);
     let node = tests::node!(setup);
     let pod = node.pod("a");
-    for name in ["nowhere", "off", "broken"] {
-        pod.add(name, "net1").fails_with(7).names(&[name]);
+    for (name, code) in [("nowhere", 7), ("off", 11), ("broken", 7)] {
+        pod.add(name, "net1").fails_with(code).names(&[name]);
     }
     assert!(pod.links().is_empty());
     node.assert_empty();

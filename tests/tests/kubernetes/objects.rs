@@ -20,7 +20,8 @@ pub(crate) fn set(test: &str) -> Option<Scene> {
     Some(scene)
 }
 
-fn install(server: &ApiServer) {
+/// Installs the definitions of `deploy/crds`.
+pub(crate) fn install(server: &ApiServer) {
     let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds");
     let files = files.to_str().expect("a path that is text");
     for arguments in [

@@ -16,12 +16,16 @@ pub(crate) struct Scene {
 impl Scene {
     /// `None`, and said, when there is no `kube-apiserver` here.
     pub(crate) fn set(test: &str) -> Option<Self> {
-        let server = apiserver::shared(test)?;
+        Some(Self::on(apiserver::shared(test)?))
+    }
+
+    /// The same on a server of somebody's own.
+    pub(crate) fn on(server: &'static ApiServer) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .expect("a runtime");
-        Some(Self { server, runtime })
+        Self { server, runtime }
     }
 
     /// Runs a test's steps, which get a client of an administrator.

@@ -109,7 +109,10 @@ fn is_known(package: &str) -> bool {
 }
 
 /// The thin plugin of Multus, built from its module.
-fn multus() -> Result<PathBuf> {
+///
+/// # Errors
+/// No Go, no module proxy, or the compiler refuses.
+pub(crate) fn multus() -> Result<PathBuf> {
     let binary = workspace::tools().join("bin/multus");
     if binary.is_file() {
         return Ok(binary);

@@ -50,7 +50,7 @@ impl Binaries {
     pub(crate) fn install() -> Result<Self> {
         install::apt(&PACKAGES.map(String::from))?;
         let dir = dir();
-        let kubernetes = kubernetes(&NEEDED)?;
+        let kubernetes = kubernetes(&NEEDED, golang::kubernetes)?;
         Ok(Self {
             kubernetes,
             containerd: golang::containerd(&dir)?,
@@ -76,11 +76,11 @@ pub(crate) fn dir() -> PathBuf {
 /// # Errors
 /// There is none, and none can be built.
 pub(crate) fn for_tests() -> Result<PathBuf> {
-    kubernetes(&tests::apiserver::NEEDED)
+    kubernetes(&tests::apiserver::NEEDED, golang::kubernetes_api)
 }
 
 /// A directory with all these programs: one that somebody names, one of `PATH`, or our own build.
-fn kubernetes(needed: &[&str]) -> Result<PathBuf> {
+fn kubernetes(needed: &[&str], build: impl Fn(&Path) -> Result<PathBuf>) -> Result<PathBuf> {
     let named = ["PODNET_KUBERNETES", "KUBEBUILDER_ASSETS"]
         .into_iter()
         .filter_map(|variable| env::var_os(variable).map(PathBuf::from));
@@ -89,7 +89,7 @@ fn kubernetes(needed: &[&str]) -> Result<PathBuf> {
     if let Some(dir) = candidates.find(|dir| has_all(dir, needed)) {
         return Ok(dir);
     }
-    golang::kubernetes(&dir()).with_context(|| {
+    build(&dir()).with_context(|| {
         format!(
             "or let KUBEBUILDER_ASSETS name a directory with {}",
             needed.join(", ")

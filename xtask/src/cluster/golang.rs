@@ -17,60 +17,115 @@ const CONTAINERD: &str = "v2.1.9";
 /// The reference CNI plugins.
 const PLUGINS: &str = "v1.9.1";
 
-/// Every program in the one binary of Kubernetes.
-const NAMES: [&str; 7] = [
-    "etcd",
-    "kube-apiserver",
-    "kube-controller-manager",
-    "kube-proxy",
-    "kube-scheduler",
-    "kubectl",
-    "kubelet",
-];
+/// Programs of Kubernetes in one binary, and the files of Go that it is made of.
+#[derive(Debug)]
+struct Build {
+    /// Before the version in the name of its directory.
+    prefix: &'static str,
+    programs: &'static [&'static str],
+    files: &'static [(&'static str, &'static str)],
+    /// What a user should expect.
+    cost: &'static str,
+}
 
-const MAIN: &str = include_str!("kubernetes.go");
+/// What serves the API, reads it and stores it.
+const API: Build = Build {
+    prefix: "kubernetes-api",
+    programs: &["etcd", "kube-apiserver", "kubectl"],
+    files: &[("main.go", include_str!("kubernetes.go"))],
+    cost: "5 minutes on two cores",
+};
+
+/// A whole cluster.
+const CLUSTER: Build = Build {
+    prefix: "kubernetes",
+    programs: &[
+        "etcd",
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-proxy",
+        "kube-scheduler",
+        "kubectl",
+        "kubelet",
+    ],
+    files: &[
+        ("main.go", include_str!("kubernetes.go")),
+        ("nodes.go", include_str!("kubernetes_nodes.go")),
+    ],
+    cost: "7 minutes on two cores",
+};
 
 /// Kubernetes and the etcd it is tested with: a directory with a link for each program.
 ///
 /// # Errors
 /// No Go, no module proxy, or the compiler refuses.
 pub(super) fn kubernetes(under: &Path) -> Result<PathBuf> {
-    let dir = under.join(format!("kubernetes-{KUBERNETES}"));
-    if is_complete(&dir) {
-        return Ok(dir);
+    CLUSTER.install(under)
+}
+
+/// What the API alone needs, which is three quarters of the work; all of it, if that was built before.
+///
+/// # Errors
+/// As [`kubernetes`].
+pub(super) fn kubernetes_api(under: &Path) -> Result<PathBuf> {
+    let all = CLUSTER.dir(under);
+    if is_complete(&all) {
+        return Ok(all);
     }
-    let source = module("k8s.io/kubernetes", KUBERNETES)?;
-    let module = dir.join("module");
-    fs::create_dir_all(&module).with_context(|| format!("creating {}", module.display()))?;
-    fs::write(module.join("go.mod"), go_mod(&staging_modules(&source)?))?;
-    fs::write(module.join("main.go"), MAIN)?;
-    say(format!(
-        "building Kubernetes {KUBERNETES} from its Go module (8 minutes on two cores, 2 GiB)"
-    ));
-    let minor = KUBERNETES.split('.').nth(1).unwrap_or_default();
-    let base = "k8s.io/component-base/version";
-    let said = [
-        "-s -w".to_owned(),
-        format!("-X {base}.gitVersion={KUBERNETES}"),
-        format!("-X {base}.gitMajor=1 -X {base}.gitMinor={minor}"),
-        format!("-X k8s.io/client-go/pkg/version.gitVersion={KUBERNETES}"),
-    ];
-    let mut build = go(&module);
-    build
-        .args(["build", "-mod=mod", "-buildvcs=false", "-trimpath"])
-        .args(["-ldflags", &said.join(" ")])
-        .arg("-o")
-        .arg(dir.join("kubernetes"))
-        .arg(".");
-    execute(&mut build).context("building Kubernetes")?;
-    for name in NAMES {
-        let link = dir.join(name);
-        // Left by a build that was stopped here.
-        let _ = fs::remove_file(&link);
-        std::os::unix::fs::symlink("kubernetes", &link)
-            .with_context(|| format!("linking {}", link.display()))?;
+    API.install(under)
+}
+
+impl Build {
+    fn dir(&self, under: &Path) -> PathBuf {
+        under.join(format!("{}-{KUBERNETES}", self.prefix))
     }
-    complete(&dir)
+
+    fn install(&self, under: &Path) -> Result<PathBuf> {
+        let dir = self.dir(under);
+        if is_complete(&dir) {
+            return Ok(dir);
+        }
+        let source = module("k8s.io/kubernetes", KUBERNETES)?;
+        let module = dir.join("module");
+        fs::create_dir_all(&module).with_context(|| format!("creating {}", module.display()))?;
+        fs::write(module.join("go.mod"), go_mod(&staging_modules(&source)?))?;
+        for (name, text) in self.files {
+            fs::write(module.join(name), text)?;
+        }
+        say(format!(
+            "building {} {KUBERNETES} from their Go modules ({}, 2 GiB)",
+            self.programs.join(", "),
+            self.cost
+        ));
+        execute(&mut Self::compile(&dir, &module)).context("building Kubernetes")?;
+        for name in self.programs {
+            let link = dir.join(name);
+            // Left by a build that was stopped here.
+            let _ = fs::remove_file(&link);
+            std::os::unix::fs::symlink("kubernetes", &link)
+                .with_context(|| format!("linking {}", link.display()))?;
+        }
+        complete(&dir)
+    }
+
+    fn compile(dir: &Path, module: &Path) -> Command {
+        let minor = KUBERNETES.split('.').nth(1).unwrap_or_default();
+        let base = "k8s.io/component-base/version";
+        let said = [
+            "-s -w".to_owned(),
+            format!("-X {base}.gitVersion={KUBERNETES}"),
+            format!("-X {base}.gitMajor=1 -X {base}.gitMinor={minor}"),
+            format!("-X k8s.io/client-go/pkg/version.gitVersion={KUBERNETES}"),
+        ];
+        let mut build = go(module);
+        build
+            .args(["build", "-mod=mod", "-buildvcs=false", "-trimpath"])
+            .args(["-ldflags", &said.join(" ")])
+            .arg("-o")
+            .arg(dir.join("kubernetes"))
+            .arg(".");
+        build
+    }
 }
 
 /// The source of the pause program in the module of Kubernetes.
@@ -254,9 +309,12 @@ mod tests {
     }
 
     #[test]
-    fn every_name_is_a_case_of_the_binary() {
-        for name in NAMES {
-            assert!(MAIN.contains(&format!("case \"{name}\":")), "{name}");
+    fn every_program_is_known_to_its_binary() {
+        for build in [API, CLUSTER] {
+            let text: String = build.files.iter().map(|(_, text)| *text).collect();
+            for name in build.programs {
+                assert!(text.contains(&format!("\"{name}\"")), "{name} of {build:?}");
+            }
         }
     }
 }

@@ -1,9 +1,9 @@
-// Command kubernetes is every program of a Kubernetes cluster in one file, etcd included. The name
-// it is called by says which one it is.
+// What serves and reads the Kubernetes API, and the etcd behind it, as one binary: they share most of
+// their code. The name it is called by says which one it is. Built together with kubernetes_nodes.go,
+// it is the rest of a cluster as well.
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,34 +18,27 @@ import (
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	failure "k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
-	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
-	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
-	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
-	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
+// Programs that are a command of cobra and end with what it returns.
+var programs = map[string]func() *cobra.Command{
+	"kube-apiserver": apiserver.NewAPIServerCommand,
+}
+
 func main() {
-	var program *cobra.Command
-	switch name := filepath.Base(os.Args[0]); name {
+	name := filepath.Base(os.Args[0])
+	switch name {
 	case "etcd":
 		etcdmain.Main(os.Args)
 		return
 	case "kubectl":
 		failure.CheckErr(cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()))
 		return
-	case "kube-apiserver":
-		program = apiserver.NewAPIServerCommand()
-	case "kube-controller-manager":
-		program = controllers.NewControllerManagerCommand()
-	case "kube-proxy":
-		program = proxy.NewProxyCommand()
-	case "kube-scheduler":
-		program = scheduler.NewSchedulerCommand()
-	case "kubelet":
-		program = kubelet.NewKubeletCommand(context.Background())
-	default:
-		fmt.Fprintf(os.Stderr, "no program of Kubernetes is called %q; call this by a link\n", name)
+	}
+	program, found := programs[name]
+	if !found {
+		fmt.Fprintf(os.Stderr, "no program of Kubernetes in here is called %q; call this by a link\n", name)
 		os.Exit(2)
 	}
-	os.Exit(cli.Run(program))
+	os.Exit(cli.Run(program()))
 }

@@ -11,6 +11,9 @@ use store::StoreError;
 use super::*;
 use crate::samples::key;
 
+mod cluster;
+mod pods;
+
 fn address(source: IpamError) -> AgentError {
     AgentError::Address {
         network: "blue".to_owned(),
@@ -219,16 +222,22 @@ fn all() -> Vec<(AgentError, Command, u32)> {
     ]
 }
 
+fn every() -> Vec<(AgentError, Command, u32)> {
+    let mut every = all();
+    every.extend(pods::all());
+    every
+}
+
 #[test]
 fn every_failure_has_the_code_it_is_documented_with() {
-    for (error, command, expected) in all() {
+    for (error, command, expected) in every() {
         assert_eq!(code(&error, command), ErrorCode(expected), "{error}");
     }
 }
 
 #[test]
 fn documented_codes_are_those_that_are_given() {
-    let given: BTreeSet<u32> = all().iter().map(|(.., code)| *code).collect();
+    let given: BTreeSet<u32> = every().iter().map(|(.., code)| *code).collect();
     let documented: BTreeSet<u32> = SPEC_CODES
         .iter()
         .chain(CODES)
@@ -261,7 +270,7 @@ fn our_own_codes_are_in_the_plugins_range() {
 /// CNI-ERR-04: 3 lets a runtime skip `DEL`, so nothing but `CHECK` may give it.
 #[test]
 fn unknown_container_is_for_check_alone() {
-    for (error, command, expected) in all() {
+    for (error, command, expected) in every() {
         assert!(expected != 3 || command == Command::Check, "{error}");
     }
 }

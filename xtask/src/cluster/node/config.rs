@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 use super::Spec;
 use crate::cluster::images::PAUSE;
 
+/// Where containerd tells its metrics.
+pub(in crate::cluster) const METRICS: &str = "127.0.0.1:1338";
 /// Where containerd listens.
 pub(super) const SOCKET: &str = "/run/containerd/containerd.sock";
 /// The address in pods' resolv.conf. A cluster that wants names gives it to a Service.
@@ -19,6 +21,9 @@ state = "/run/containerd"
 
 [grpc]
 address = "{SOCKET}"
+
+[metrics]
+address = "{METRICS}"
 
 [plugins."io.containerd.cri.v1.images".pinned_images]
 sandbox = "{PAUSE}"

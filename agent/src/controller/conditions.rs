@@ -1,0 +1,132 @@
+//! `Ready` and `ParamsReady` of networks and attachments (KEP-PN-R1 to R8, KEP-PNA-02 to 06).
+
+use api::{PARAMS_READY, PodNetwork, PodNetworkAttachment, READY, ResolveError};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+
+use super::events::beginning;
+use super::numbers::NumberConflict;
+
+/// The longest message, bytes (Kubernetes API, `metav1.Condition`).
+const MESSAGE_MAX: usize = 32_768;
+
+/// A condition without its history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// [`READY`] or [`PARAMS_READY`].
+    pub type_: &'static str,
+    /// `True` or `False`.
+    pub holds: bool,
+    /// One word for programs.
+    pub reason: &'static str,
+    /// A sentence for people.
+    pub message: String,
+}
+
+/// Why an object is not ready: reason and message.
+pub type Refusal = (&'static str, String);
+
+impl Finding {
+    fn new(type_: &'static str, reason: &'static str, refusal: Result<(), Refusal>) -> Self {
+        let holds = refusal.is_ok();
+        let (reason, message) = refusal.err().unwrap_or((reason, String::new()));
+        Self {
+            type_,
+            holds,
+            reason,
+            message: beginning(&message, MESSAGE_MAX).to_owned(),
+        }
+    }
+}
+
+/// What is so of a network of ours. `parameters` is what following its references gave;
+/// `conflict`, why it has not the number it asks for.
+pub fn of_network(
+    network: &PodNetwork,
+    parameters: Result<(), &ResolveError>,
+    conflict: Option<&NumberConflict>,
+) -> (Result<(), Refusal>, Vec<Finding>) {
+    let name = network.metadata.name.as_deref().unwrap_or_default();
+    let has_parameters = !network.spec.parameters_refs.is_empty();
+    let parameters = match (parameters, conflict) {
+        // The one the cluster began with is what the nodes are set up with (KEP-P1-08).
+        (Err(ResolveError::ParametersMissing { .. }), _) if name == api::DEFAULT_NETWORK => Ok(()),
+        (Err(error), _) => Err((error.reason(), error.to_string())),
+        (Ok(()), Some(conflict)) => Err(("NetworkIDConflict", conflict.to_string())),
+        (Ok(()), None) => Ok(()),
+    };
+    let ready = if !network.spec.enabled {
+        let message = "spec.enabled is false; set it to true to allow new attachments";
+        Err(("AdministrativelyDisabled", message.to_owned()))
+    } else {
+        parameters
+            .clone()
+            .map_err(|(_, message)| ("ParamsNotReady", message))
+    };
+    let mut findings = vec![Finding::new(READY, "Ready", ready.clone())];
+    if has_parameters {
+        findings.push(Finding::new(PARAMS_READY, "Resolved", parameters));
+    }
+    (ready, findings)
+}
+
+/// What is so of an attachment. `network` is whether its network is ready: `None` when there is no
+/// such network.
+pub fn of_attachment(
+    attachment: &PodNetworkAttachment,
+    parameters: Result<(), &ResolveError>,
+    network: Option<&Result<(), String>>,
+) -> (Result<(), Refusal>, Vec<Finding>) {
+    let has_parameters = !attachment.spec.parameters_refs.is_empty();
+    let parameters = parameters.map_err(|error| (error.reason(), error.to_string()));
+    let name = &attachment.spec.pod_network_name;
+    let not_ready = |message| Err(("PodNetworkNotReady", message));
+    let ready = match network {
+        None => not_ready(format!("PodNetwork {name} does not exist; create it")),
+        Some(Err(why)) => not_ready(format!("PodNetwork {name} is not Ready: {why}")),
+        Some(Ok(())) => parameters
+            .clone()
+            .map_err(|(_, message)| ("ParamsNotReady", message)),
+    };
+    let mut findings = vec![Finding::new(READY, "Ready", ready.clone())];
+    if has_parameters {
+        findings.push(Finding::new(PARAMS_READY, "Resolved", parameters));
+    }
+    (ready, findings)
+}
+
+/// The conditions to be written: those of `findings`, with the time of their last change.
+/// Conditions of other types are other people's, and not among them.
+pub fn with_history(
+    findings: &[Finding],
+    now: Timestamp,
+    generation: Option<i64>,
+    written: &[Condition],
+) -> Vec<Condition> {
+    let with_history = |finding: &Finding| {
+        let status = if finding.holds { "True" } else { "False" };
+        let before = written.iter().find(|old| old.type_ == finding.type_);
+        let unchanged = before.filter(|old| old.status == status);
+        Condition {
+            type_: finding.type_.to_owned(),
+            status: status.to_owned(),
+            reason: finding.reason.to_owned(),
+            message: finding.message.clone(),
+            observed_generation: generation,
+            last_transition_time: unchanged
+                .map_or_else(|| Time(now), |old| old.last_transition_time.clone()),
+        }
+    };
+    findings.iter().map(with_history).collect()
+}
+
+/// True when `written` says what `wanted` does, about the two types that are ours.
+pub fn are_written(wanted: &[Condition], written: &[Condition]) -> bool {
+    [READY, PARAMS_READY].into_iter().all(|type_| {
+        let find = |all: &[Condition]| all.iter().find(|it| it.type_ == type_).cloned();
+        find(wanted) == find(written)
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,160 @@
+//! Which pods may be scheduled: those whose networks are there, ready, and asked for once
+//! (KEP-POD-10 to 12).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::nad::{Meaning, NetworkRef};
+use api::selection::{SelectedAttachment, Source, Target};
+
+use super::pod::Pod;
+use super::usage::selection;
+use super::view::{Key, View};
+
+/// Whether pods can attach to an object now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// `Ready`, or why not.
+    pub ready: Result<(), String>,
+    /// It is being deleted.
+    pub terminating: bool,
+}
+
+/// The state of every network and attachment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct States {
+    /// Networks by name.
+    pub networks: BTreeMap<String, State>,
+    /// Attachments.
+    pub attachments: BTreeMap<Key, State>,
+}
+
+/// What keeps a pod from being scheduled; nothing, when nothing does.
+pub fn obstacles(pod: &Pod, view: &View, states: &States) -> Vec<String> {
+    let selection = match selection(pod, view) {
+        Ok(selection) => selection,
+        Err(errors) => return vec![errors.to_string()],
+    };
+    let judge = Judge { view, states };
+    let mut found = Vec::new();
+    let mut used = BTreeSet::new();
+    for attachment in &selection.attachments {
+        let obstacle = judge.obstacle(attachment);
+        if let Some(obstacle) = obstacle
+            && !found.contains(&obstacle)
+        {
+            found.push(obstacle);
+        }
+        // The list of KEP-3698 has each network once; NPWG's as often as it likes.
+        if attachment.source == Source::Kep
+            && let Some(network) = judge.network(&attachment.target)
+            && !used.insert(network.to_owned())
+        {
+            found.push(format!(
+                "PodNetwork {network} is named twice, by itself or by PodNetworkAttachments; name \
+                 it once"
+            ));
+        }
+    }
+    found
+}
+
+/// What the scheduler would say of a pod that fits nowhere, for these reasons.
+pub fn as_scheduler(obstacles: &[String], nodes: usize) -> String {
+    format!(
+        "0/{nodes} nodes are available: {}.",
+        obstacles.join(", ").trim_end_matches('.')
+    )
+}
+
+struct Judge<'a> {
+    view: &'a View,
+    states: &'a States,
+}
+
+impl Judge<'_> {
+    fn obstacle(&self, attachment: &SelectedAttachment) -> Option<String> {
+        match &attachment.target {
+            // Nodes have a default network before the cluster has an object for it (KEP-DEF-4).
+            Target::PodNetwork(name)
+                if attachment.source == Source::Default
+                    && !self.states.networks.contains_key(name) =>
+            {
+                None
+            }
+            Target::PodNetwork(name) => self.network_obstacle(name),
+            Target::Attachment { namespace, name } => self.attachment_obstacle(namespace, name),
+            Target::Definition { namespace, name } => self.definition_obstacle(namespace, name),
+        }
+    }
+
+    fn network_obstacle(&self, name: &str) -> Option<String> {
+        let state = self.states.networks.get(name);
+        obstacle(&format!("PodNetwork {name}"), state)
+    }
+
+    fn attachment_obstacle(&self, namespace: &str, name: &str) -> Option<String> {
+        let key = (namespace.to_owned(), name.to_owned());
+        let state = self.states.attachments.get(&key);
+        let what = format!("PodNetworkAttachment {namespace}/{name}");
+        obstacle(&what, state).or_else(|| {
+            // Its own state says whether its network is ready, but not whether it will stay.
+            let network = &self.view.attachments.get(&key)?.spec.pod_network_name;
+            self.network_obstacle(network)
+        })
+    }
+
+    fn definition_obstacle(&self, namespace: &str, name: &str) -> Option<String> {
+        let key = (namespace.to_owned(), name.to_owned());
+        match self.view.definitions.get(&key) {
+            None => Some(missing(&format!(
+                "NetworkAttachmentDefinition {namespace}/{name}"
+            ))),
+            Some(Err(error)) => Some(error.to_string()),
+            // A node may have a configuration of that name instead (NPWG-3.4.1).
+            Some(Ok(Meaning::ByName(network))) => {
+                let state = self.states.networks.get(network)?;
+                obstacle(&format!("PodNetwork {network}"), Some(state))
+            }
+            Some(Ok(Meaning::Own(own))) => match &own.network {
+                NetworkRef::PodNetwork(name) => self.network_obstacle(name),
+                NetworkRef::Attachment { namespace, name } => {
+                    self.attachment_obstacle(namespace, name)
+                }
+            },
+            Some(Ok(Meaning::Delegate(_))) => None,
+        }
+    }
+
+    /// The network of one of ours, if it is known.
+    fn network<'a>(&'a self, target: &'a Target) -> Option<&'a str> {
+        match target {
+            Target::PodNetwork(name) => Some(name),
+            Target::Attachment { namespace, name } => {
+                let key = (namespace.clone(), name.clone());
+                let attachment = self.view.attachments.get(&key)?;
+                Some(&attachment.spec.pod_network_name)
+            }
+            Target::Definition { .. } => None,
+        }
+    }
+}
+
+fn obstacle(what: &str, state: Option<&State>) -> Option<String> {
+    match state {
+        None => Some(missing(what)),
+        Some(State {
+            terminating: true, ..
+        }) => Some(format!("{what} is being deleted")),
+        Some(State {
+            ready: Err(why), ..
+        }) => Some(format!("{what} is not Ready: {why}")),
+        Some(State { ready: Ok(()), .. }) => None,
+    }
+}
+
+fn missing(what: &str) -> String {
+    format!("{what} does not exist; create it, or correct the name")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,230 @@
+//! What can be chosen on the command line of `controller`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use api::selection::SelectionRules;
+use clap::Args;
+
+use crate::multi::DefaultNetwork;
+
+/// Options of `controller`.
+#[derive(Debug, Clone, Args)]
+pub struct ControllerOptions {
+    /// Kubeconfig file of the cluster; the pod's own service account when not given
+    #[arg(long, value_name = "FILE", env = "PODNET_KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Address for /metrics, /livez and /readyz
+    #[arg(
+        long,
+        env = "PODNET_CONTROLLER_ADMIN",
+        default_value = "127.0.0.1:9465"
+    )]
+    pub admin: SocketAddr,
+    /// Leave it to the cluster's operator to make the PodNetwork default
+    #[arg(long, env = "PODNET_DISABLE_DEFAULT_PODNETWORK_CREATION")]
+    pub disable_default_podnetwork_creation: bool,
+    /// Default network of the agents: podnetwork:NAME, delegate or none
+    #[arg(
+        long,
+        env = "PODNET_DEFAULT_NETWORK",
+        value_name = "WHICH",
+        default_value = "podnetwork:default"
+    )]
+    pub default_network: DefaultNetwork,
+    /// Namespace of the networks that pods may choose in place of the default network, as the agents
+    /// have it
+    #[arg(long, value_name = "NAMESPACE", env = "PODNET_DEFAULT_OVERRIDE")]
+    pub default_override: Option<String>,
+    /// Features by name: MultiNetwork=true|false. Without it objects mean nothing, and every pod
+    /// that waits for its networks is let go
+    #[arg(long, value_name = "NAME=BOOL", value_delimiter = ',', value_parser = feature, env = "PODNET_FEATURE_GATES")]
+    pub feature_gates: Vec<(Feature, bool)>,
+    /// Seconds for which a node, pod or claim has to be gone before its addresses are taken back
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        env = "PODNET_RECLAIM_DELAY",
+        default_value_t = 300
+    )]
+    pub reclaim_delay: u32,
+    /// Name by which this controller is known among others; the host's name when not given
+    #[arg(long, value_name = "NAME", env = "POD_NAME")]
+    pub pod_name: Option<String>,
+    /// Who leads.
+    #[command(flatten)]
+    pub leader_election: LeaderElection,
+    /// Log filter, as in `info,agent=debug`
+    #[arg(long, env = "PODNET_LOG", default_value = "info")]
+    pub log: String,
+}
+
+/// Which of several controllers leads.
+#[derive(Debug, Clone, Args)]
+pub struct LeaderElection {
+    /// Lead only while holding the Lease; false for one that is alone
+    #[arg(
+        long = "leader-elect",
+        default_value_t = true,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        action = clap::ArgAction::Set
+    )]
+    pub enabled: bool,
+    /// Seconds after which others may take a Lease that is not renewed
+    #[arg(long = "leader-elect-lease-duration", value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..=3600))]
+    pub lease_duration: u16,
+    /// Seconds without a renewal after which a leader gives up; less than the lease's duration
+    #[arg(
+        long = "leader-elect-renew-deadline",
+        value_name = "SECONDS",
+        default_value_t = 10
+    )]
+    pub renew_deadline: u16,
+    /// Seconds between attempts to get or renew the Lease; less than the deadline
+    #[arg(long = "leader-elect-retry-period", value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=3600))]
+    pub retry_period: u16,
+    /// Name of the Lease
+    #[arg(
+        long = "leader-elect-resource-name",
+        default_value = "podnet-controller"
+    )]
+    pub name: String,
+    /// Namespace of the Lease; the pod's own, or that of the kubeconfig, when not given
+    #[arg(long = "leader-elect-resource-namespace")]
+    pub namespace: Option<String>,
+}
+
+/// Something that can be switched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Feature {
+    /// More than one network for a pod (KEP-CTL-4).
+    MultiNetwork,
+}
+
+/// The times of leader election do not go together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "--leader-elect-retry-period {retry} must be less than --leader-elect-renew-deadline {renew}, \
+     and that less than --leader-elect-lease-duration {lease}"
+)]
+pub struct LeaseTimesError {
+    retry: u16,
+    renew: u16,
+    lease: u16,
+}
+
+impl ControllerOptions {
+    /// How the lists of pods are read.
+    pub fn rules(&self) -> SelectionRules {
+        SelectionRules {
+            default_network: self.default_network.name().to_owned(),
+            default_override: self.default_override.clone(),
+            ..SelectionRules::default()
+        }
+    }
+
+    /// Whether a feature is on. `MultiNetwork` is unless it is switched off; the last word counts.
+    pub fn has(&self, feature: Feature) -> bool {
+        let mut said = self.feature_gates.iter().rev();
+        said.find(|(named, _)| *named == feature)
+            .is_none_or(|(_, on)| *on)
+    }
+}
+
+impl LeaderElection {
+    /// Succeeds when a leader gives up before another can take over.
+    ///
+    /// # Errors
+    /// When the times are not in order.
+    pub fn check(&self) -> Result<(), LeaseTimesError> {
+        if self.retry_period < self.renew_deadline && self.renew_deadline < self.lease_duration {
+            return Ok(());
+        }
+        Err(LeaseTimesError {
+            retry: self.retry_period,
+            renew: self.renew_deadline,
+            lease: self.lease_duration,
+        })
+    }
+
+    /// How long a Lease is good for.
+    pub fn duration(&self) -> Duration {
+        Duration::from_secs(self.lease_duration.into())
+    }
+
+    /// How long a leader tries to renew it.
+    pub fn renew_deadline(&self) -> Duration {
+        Duration::from_secs(self.renew_deadline.into())
+    }
+
+    /// How long to wait between attempts.
+    pub fn retry_period(&self) -> Duration {
+        Duration::from_secs(self.retry_period.into())
+    }
+}
+
+pub(crate) fn feature(text: &str) -> Result<(Feature, bool), String> {
+    let advice = "write MultiNetwork=true or MultiNetwork=false";
+    match text.split_once('=') {
+        Some(("MultiNetwork", on)) => on
+            .parse()
+            .map(|on| (Feature::MultiNetwork, on))
+            .map_err(|_| advice.to_owned()),
+        _ => Err(advice.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: ControllerOptions,
+    }
+
+    fn parse(arguments: &[&str]) -> Result<ControllerOptions, String> {
+        let line = [&["controller"], arguments].concat();
+        Line::try_parse_from(line)
+            .map(|line| line.options)
+            .map_err(|error| error.to_string())
+    }
+
+    /// KEP-CTL-4
+    #[test]
+    fn the_feature_is_on_unless_it_is_switched_off() {
+        let on = |arguments: &[&str]| parse(arguments).unwrap().has(Feature::MultiNetwork);
+        assert!(on(&[]));
+        assert!(!on(&["--feature-gates", "MultiNetwork=false"]));
+        assert!(on(&[
+            "--feature-gates=MultiNetwork=false,MultiNetwork=true"
+        ]));
+        for wrong in ["MultiNetwork", "MultiNetwork=yes", "Other=true"] {
+            let error = parse(&["--feature-gates", wrong]).unwrap_err();
+            assert!(error.contains("write MultiNetwork=true"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_leader_gives_up_before_another_can_take_over() {
+        let check = |arguments: &[&str]| parse(arguments).unwrap().leader_election.check();
+        assert_eq!(check(&[]), Ok(()));
+        assert!(check(&["--leader-elect-renew-deadline", "15"]).is_err());
+        let error = check(&["--leader-elect-retry-period", "10"]).unwrap_err();
+        assert!(error.to_string().contains("--leader-elect-retry-period 10"));
+    }
+
+    #[test]
+    fn election_is_switched_off_by_an_explicit_false() {
+        let enabled = |arguments: &[&str]| parse(arguments).unwrap().leader_election.enabled;
+        assert!(enabled(&[]));
+        assert!(enabled(&["--leader-elect"]));
+        assert!(!enabled(&["--leader-elect=false"]));
+    }
+}

@@ -1,0 +1,401 @@
+//! What has to be done, from what is there. The whole is worked out anew each time, so it does not
+//! matter what was missed, or done twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use api::{DEFAULT_NETWORK, IpBlock, IpReservation, NetworkId, PodNetwork, READY, Resolved};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::conditions::{self, Finding};
+use super::gate::{self, State, States};
+use super::numbers::{self, Assigned, Numbered};
+use super::pod::Pod;
+use super::reclaim::{self, BlockStep, Orphans};
+use super::usage::Usage;
+use super::view::View;
+
+/// The finalizer of networks and attachments in use (KEP-PN-U1).
+pub const FINALIZER: &str = "podnet.dev/in-use";
+
+/// What the user of the controller chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choices {
+    /// The feature gate `MultiNetwork` (KEP-CTL-4).
+    pub multi_network: bool,
+    /// The default network is made when it is not there (KEP-DEF-1, KEP-DEF-4).
+    pub create_default: bool,
+    /// How long a holder of addresses has to be gone.
+    pub reclaim_delay: SignedDuration,
+}
+
+/// Everything to be done now.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// The default network is to be made.
+    pub create_default: bool,
+    /// Networks.
+    pub networks: Vec<ObjectStep>,
+    /// Parameterised attachments.
+    pub attachments: Vec<ObjectStep>,
+    /// Pods.
+    pub pods: Vec<(Arc<Pod>, PodStep)>,
+    /// Blocks of addresses.
+    pub blocks: Vec<(Arc<IpBlock>, BlockStep)>,
+    /// Reservations to be deleted.
+    pub reservations: Vec<Arc<IpReservation>>,
+    /// When to look again though nothing has changed.
+    pub again: Option<Timestamp>,
+    /// Networks of ours by whether they are ready: not ready, ready.
+    pub ready: [usize; 2],
+}
+
+/// What to do about a network or an attachment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ObjectStep {
+    /// Its namespace, if it has one.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// What this was worked out from; a later one is to be left alone.
+    pub version: String,
+    /// All finalizers it is to have.
+    pub finalizers: Option<Vec<String>>,
+    /// Nobody may use it when its finalizer goes.
+    pub must_be_unused: bool,
+    /// The status it is to have.
+    pub status: Option<Status>,
+    /// Who keeps it from being deleted.
+    pub user: Option<String>,
+}
+
+/// The status of a network or an attachment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Status {
+    /// [`READY`] and `ParamsReady`.
+    pub conditions: Vec<Condition>,
+    /// The number of a network.
+    pub number: Option<NetworkId>,
+    /// It did not have this number before.
+    pub is_new_number: bool,
+}
+
+/// What to do about a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodStep {
+    /// It may be scheduled.
+    Release,
+    /// It has to wait, for these reasons.
+    Wait(Vec<String>),
+    /// It waits no more; its condition says so.
+    MarkReady,
+    /// Nobody decides about its networks; it has no condition about them.
+    Unmark,
+}
+
+/// What has to be done.
+pub fn plan(view: &View, choices: &Choices, orphans: &mut Orphans, now: Timestamp) -> Plan {
+    if !choices.multi_network {
+        return switched_off(view);
+    }
+    let usage = Usage::of(view);
+    let mut plan = Plan {
+        create_default: choices.create_default && !view.networks.contains_key(DEFAULT_NETWORK),
+        ..Plan::default()
+    };
+    let resolved = view.resolve();
+    let states = objects(view, &resolved, &usage, now, &mut plan);
+    for pod in view.pods.values() {
+        if let Some(step) = pod_step(pod, view, &states) {
+            plan.pods.push((Arc::clone(pod), step));
+        }
+    }
+    addresses(view, &usage, choices.reclaim_delay, orphans, now, &mut plan);
+    plan
+}
+
+/// Without the feature objects mean nothing, and nothing may wait for them (KEP-CTL-4).
+fn switched_off(view: &View) -> Plan {
+    let pod_step = |pod: &Arc<Pod>| {
+        let step = match (pod.is_gated(), pod.networks_ready()) {
+            (true, _) => PodStep::Release,
+            (false, Some(_)) => PodStep::Unmark,
+            (false, None) => return None,
+        };
+        Some((Arc::clone(pod), step))
+    };
+    Plan {
+        networks: let_go(view.networks.values().map(|it| &it.metadata)),
+        attachments: let_go(view.attachments.values().map(|it| &it.metadata)),
+        pods: view.pods.values().filter_map(pod_step).collect(),
+        ..Plan::default()
+    }
+}
+
+/// Takes the finalizer from everything that is being deleted.
+fn let_go<'a>(all: impl Iterator<Item = &'a ObjectMeta>) -> Vec<ObjectStep> {
+    all.filter(|metadata| metadata.deletion_timestamp.is_some() && has_finalizer(metadata))
+        .map(|metadata| {
+            let mut step = step_of(metadata);
+            keep(&mut step, metadata, false);
+            step
+        })
+        .collect()
+}
+
+/// Networks and attachments: their steps into `plan`, their states for the pods.
+fn objects(
+    view: &View,
+    resolved: &Resolved,
+    usage: &Usage,
+    now: Timestamp,
+    plan: &mut Plan,
+) -> States {
+    let mut numbers = numbers::assign(&numbered(view, resolved, usage));
+    let mut states = States::default();
+    for (name, network) in &view.networks {
+        let is_ours = network.spec.is_ours(name);
+        let mut step = step_of(&network.metadata);
+        // A finalizer of ours stays for a user even where the network is another's by now.
+        let user = usage
+            .network_user(name)
+            .map(str::to_owned)
+            .or_else(|| unknown_user(view));
+        let wants = is_ours && name != DEFAULT_NETWORK;
+        finalizer(&mut step, &network.metadata, wants, user);
+        let ready = if is_ours {
+            let assigned = numbers.remove(name).unwrap_or_default();
+            let parameters = resolved.network(name).map(drop);
+            let (ready, findings) = conditions::of_network(
+                network,
+                parameters.as_ref().copied(),
+                assigned.conflict.as_ref(),
+            );
+            let is_ready = usize::from(ready.is_ok());
+            if let Some(count) = plan.ready.get_mut(is_ready) {
+                *count += 1;
+            }
+            step.status = network_status(network, &findings, &assigned, now);
+            ready.map_err(|(_, message)| message)
+        } else {
+            let status = network.status.as_ref();
+            said_by_others(status.map_or(&[], |status| &status.conditions))
+        };
+        let terminating = network.metadata.deletion_timestamp.is_some();
+        states
+            .networks
+            .insert(name.clone(), State { ready, terminating });
+        plan.networks.extend(worth_doing(step));
+    }
+    for (key, attachment) in &view.attachments {
+        let network = &attachment.spec.pod_network_name;
+        let is_ours = view
+            .networks
+            .get(network)
+            .is_none_or(|it| it.spec.is_ours(network));
+        let mut step = step_of(&attachment.metadata);
+        let user = usage.attachments.get(key).cloned();
+        finalizer(&mut step, &attachment.metadata, is_ours, user);
+        let status = attachment.status.as_ref();
+        let written = status.map_or(&[][..], |status| &status.conditions);
+        let ready = if is_ours {
+            let parameters = resolved.attachment(&key.0, &key.1).map(drop);
+            let of_network = states.networks.get(network).map(|state| &state.ready);
+            let (ready, findings) =
+                conditions::of_attachment(attachment, parameters.as_ref().copied(), of_network);
+            step.status = status_of(&attachment.metadata, &findings, written, now);
+            ready.map_err(|(_, message)| message)
+        } else {
+            said_by_others(written)
+        };
+        let terminating = attachment.metadata.deletion_timestamp.is_some();
+        states
+            .attachments
+            .insert(key.clone(), State { ready, terminating });
+        plan.attachments.extend(worth_doing(step));
+    }
+    states
+}
+
+/// An attachment that cannot be read may name any network.
+fn unknown_user(view: &View) -> Option<String> {
+    let mut unreadable = view.unreadable.iter();
+    unreadable
+        .find(|it| it.starts_with("PodNetworkAttachment "))
+        .cloned()
+}
+
+fn said_by_others(conditions: &[Condition]) -> Result<(), String> {
+    match conditions.iter().find(|it| it.type_ == READY) {
+        Some(ready) if ready.status == "True" => Ok(()),
+        Some(ready) => Err(format!("{}: {}", ready.reason, ready.message)),
+        None => Err("its provider has not said so".to_owned()),
+    }
+}
+
+fn numbered(view: &View, resolved: &Resolved, usage: &Usage) -> Vec<Numbered> {
+    let of_ours = view
+        .networks
+        .iter()
+        .filter(|(name, it)| it.spec.is_ours(name));
+    let numbered = of_ours.map(|(name, network)| {
+        let definition = resolved.definition(name);
+        let metadata = &network.metadata;
+        let held = network.status.as_ref().and_then(|status| status.network_id);
+        Numbered {
+            name: name.clone(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            created: metadata
+                .creation_timestamp
+                .as_ref()
+                .map_or(0, |time| time.0.as_second()),
+            asked: definition.and_then(|definition| definition.id),
+            held: held.and_then(|id| NetworkId::new(u32::try_from(id).ok()?)),
+            wanted: definition.is_some() && metadata.deletion_timestamp.is_none(),
+            used: usage.by_pods.contains_key(name),
+        }
+    });
+    numbered.collect()
+}
+
+fn step_of(metadata: &ObjectMeta) -> ObjectStep {
+    ObjectStep {
+        namespace: metadata.namespace.clone(),
+        name: metadata.name.clone().unwrap_or_default(),
+        uid: metadata.uid.clone().unwrap_or_default(),
+        version: metadata.resource_version.clone().unwrap_or_default(),
+        ..ObjectStep::default()
+    }
+}
+
+fn worth_doing(step: ObjectStep) -> Option<ObjectStep> {
+    let has_work = step.finalizers.is_some() || step.status.is_some() || step.user.is_some();
+    has_work.then_some(step)
+}
+
+fn has_finalizer(metadata: &ObjectMeta) -> bool {
+    let mut finalizers = metadata.finalizers.iter().flatten();
+    finalizers.any(|it| it == FINALIZER)
+}
+
+/// Puts the finalizer on what is not being deleted, and takes it from what is and has no user.
+fn finalizer(step: &mut ObjectStep, metadata: &ObjectMeta, wants: bool, user: Option<String>) {
+    if metadata.deletion_timestamp.is_none() {
+        keep(step, metadata, wants);
+    } else if user.is_none() {
+        keep(step, metadata, false);
+        step.must_be_unused = step.finalizers.is_some();
+    } else if has_finalizer(metadata) {
+        step.user = user;
+    }
+}
+
+/// The finalizers there are, with or without ours.
+fn keep(step: &mut ObjectStep, metadata: &ObjectMeta, ours: bool) {
+    if ours == has_finalizer(metadata) {
+        return;
+    }
+    let all = metadata.finalizers.iter().flatten();
+    let mut finalizers: Vec<String> = all.filter(|it| *it != FINALIZER).cloned().collect();
+    if ours {
+        finalizers.push(FINALIZER.to_owned());
+    }
+    step.finalizers = Some(finalizers);
+}
+
+fn network_status(
+    network: &PodNetwork,
+    findings: &[Finding],
+    assigned: &Assigned,
+    now: Timestamp,
+) -> Option<Status> {
+    let status = network.status.as_ref();
+    let written = status.map_or(&[][..], |status| &status.conditions);
+    let held = status.and_then(|status| status.network_id);
+    let number = assigned.number.map(|number| i64::from(number.get()));
+    let conditions = status_of(&network.metadata, findings, written, now);
+    if conditions.is_none() && number == held {
+        return None;
+    }
+    let conditions = conditions.map_or_else(
+        || {
+            let generation = network.metadata.generation;
+            conditions::with_history(findings, now, generation, written)
+        },
+        |status| status.conditions,
+    );
+    Some(Status {
+        conditions,
+        number: assigned.number,
+        is_new_number: assigned.number.is_some() && number != held,
+    })
+}
+
+fn status_of(
+    metadata: &ObjectMeta,
+    findings: &[Finding],
+    written: &[Condition],
+    now: Timestamp,
+) -> Option<Status> {
+    let conditions = conditions::with_history(findings, now, metadata.generation, written);
+    (!conditions::are_written(&conditions, written)).then(|| Status {
+        conditions,
+        ..Status::default()
+    })
+}
+
+fn pod_step(pod: &Pod, view: &View, states: &States) -> Option<PodStep> {
+    if pod.has_ended() || pod.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    if !pod.is_gated() {
+        let waits = pod.networks_ready().is_some_and(|it| it.status != "True");
+        return waits.then_some(PodStep::MarkReady);
+    }
+    let obstacles = gate::obstacles(pod, view, states);
+    Some(if obstacles.is_empty() {
+        PodStep::Release
+    } else {
+        PodStep::Wait(obstacles)
+    })
+}
+
+fn addresses(
+    view: &View,
+    usage: &Usage,
+    delay: SignedDuration,
+    orphans: &mut Orphans,
+    now: Timestamp,
+    plan: &mut Plan,
+) {
+    let busy = reclaim::busy_nodes(view);
+    for block in &view.blocks {
+        match reclaim::block_step(block, view, &busy, now, delay) {
+            None => {}
+            Some(BlockStep::Wait(time)) => plan.again = earlier(plan.again, Some(time)),
+            Some(step) => plan.blocks.push((Arc::clone(block), step)),
+        }
+    }
+    let by_uid: BTreeMap<&str, &Arc<IpReservation>> = view
+        .reservations
+        .iter()
+        .filter(|it| it.metadata.deletion_timestamp.is_none())
+        .filter(|it| reclaim::is_orphan(it, view, usage))
+        .map(|it| (it.metadata.uid.as_deref().unwrap_or_default(), it))
+        .collect();
+    let found: BTreeSet<String> = by_uid.keys().map(|uid| (*uid).to_owned()).collect();
+    let (due, again) = orphans.due(&found, now, delay);
+    plan.again = earlier(plan.again, again);
+    let due = due.iter().filter_map(|uid| by_uid.get(uid.as_str()));
+    plan.reservations.extend(due.map(|it| Arc::clone(it)));
+}
+
+fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
+    a.into_iter().chain(b).min()
+}
+
+#[cfg(test)]
+mod tests;

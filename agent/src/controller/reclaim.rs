@@ -1,0 +1,114 @@
+//! What nodes, pods and claims that are gone have left behind: blocks and reservations of addresses.
+//!
+//! An object that is gone proves little. A node may be cut off with its pods running, a pod may have
+//! been deleted by force. So a block is marked first, where its node sees it, and deleted when the
+//! time has come and nothing has changed. A reservation is deleted when its holder has been gone for
+//! as long. Before either is deleted, the API server itself is asked, not a copy.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::{IpBlock, IpReservation};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::usage::Usage;
+use super::view::View;
+
+/// What to do about a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockStep {
+    /// Say when it will be taken back.
+    Mark(Timestamp),
+    /// Say that it will not.
+    Unmark,
+    /// Take it back.
+    Delete,
+    /// Look again at this time.
+    Wait(Timestamp),
+}
+
+/// What to do about a block, if anything.
+pub fn block_step(
+    block: &IpBlock,
+    view: &View,
+    busy_nodes: &BTreeSet<&str>,
+    now: Timestamp,
+    delay: SignedDuration,
+) -> Option<BlockStep> {
+    if block.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let spec = &block.spec;
+    let lives = view.nodes.get(&spec.node) == Some(&spec.node_uid);
+    // Also pods of a later node of the same name: it may be the same machine.
+    let in_use = lives || busy_nodes.contains(spec.node.as_str());
+    let status = block.status.as_ref();
+    let marked = status.and_then(|status| status.reclaim_after.as_ref());
+    match (in_use, marked) {
+        (true, None) => None,
+        (true, Some(_)) => Some(BlockStep::Unmark),
+        (false, None) => Some(BlockStep::Mark(now.saturating_add(delay).unwrap_or(now))),
+        (false, Some(time)) if time.0 <= now => Some(BlockStep::Delete),
+        (false, Some(time)) => Some(BlockStep::Wait(time.0)),
+    }
+}
+
+/// The nodes that pods name. A pod that has ended counts: on a node nobody hears from, it may not
+/// have.
+pub fn busy_nodes(view: &View) -> BTreeSet<&str> {
+    let nodes = view.pods.values();
+    nodes
+        .filter_map(|pod| pod.spec.node_name.as_deref())
+        .collect()
+}
+
+/// True when the holder of a reservation is gone, and nobody else may use the address.
+pub fn is_orphan(reservation: &IpReservation, view: &View, usage: &Usage) -> bool {
+    let spec = &reservation.spec;
+    if let Some(holder) = &spec.pod {
+        let pod = view
+            .pods
+            .get(&(holder.namespace.clone(), holder.name.clone()));
+        return pod.is_none_or(|pod| pod.uid() != holder.uid);
+    }
+    match (&spec.claim, &view.claims) {
+        (Some(holder), Some(claims)) => {
+            let key = (holder.namespace.clone(), holder.name.clone());
+            // A pod that names the claim may have the address still.
+            !claims.contains(&holder.uid) && !usage.claims.contains(&key)
+        }
+        _ => false,
+    }
+}
+
+/// Since when each reservation was seen without a holder, by UID. A controller that starts anew
+/// begins to wait anew.
+#[derive(Clone, Debug, Default)]
+pub struct Orphans(BTreeMap<String, Timestamp>);
+
+impl Orphans {
+    /// Takes note of all that are orphans `now`; those that have been for `delay`, and when to look
+    /// again for the others.
+    pub fn due(
+        &mut self,
+        orphans: &BTreeSet<String>,
+        now: Timestamp,
+        delay: SignedDuration,
+    ) -> (BTreeSet<String>, Option<Timestamp>) {
+        self.0.retain(|uid, _| orphans.contains(uid));
+        let mut due = BTreeSet::new();
+        let mut again: Option<Timestamp> = None;
+        for uid in orphans {
+            let since = *self.0.entry(uid.clone()).or_insert(now);
+            let end = since.saturating_add(delay).unwrap_or(now);
+            if end <= now {
+                due.insert(uid.clone());
+            } else {
+                again = Some(again.map_or(end, |earliest| earliest.min(end)));
+            }
+        }
+        (due, again)
+    }
+}
+
+#[cfg(test)]
+mod tests;

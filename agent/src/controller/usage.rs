@@ -1,0 +1,145 @@
+//! Who uses what: a network or an attachment in use is not deleted (KEP-PN-U1 to U3, KEP-PNA-05).
+//!
+//! A pod uses what its lists name, whether it has started or not, until it has `Succeeded` or
+//! `Failed`; one that is being deleted is still there. It also uses what its status says that it is
+//! attached to, so a list or a definition that has changed since frees nothing. A
+//! `NetworkAttachmentDefinition` counts by the pods that name it, not by itself: it may be a relic,
+//! in a namespace the network's owner does not know. A `PodNetworkAttachment` does count by itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::nad::{Meaning, NetworkRef};
+use api::selection::{PodAnnotations, PodSelection, Target};
+use api::status::{POD_NETWORK_STATUS_ANNOTATION, PodNetworkStatusEntry};
+
+use super::pod::Pod;
+use super::view::{Key, View};
+
+/// What one pod refers to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct References {
+    /// Networks, directly, by a definition, or attached to already.
+    pub networks: BTreeSet<String>,
+    /// Parameterised attachments.
+    pub attachments: BTreeSet<Key>,
+    /// `IPAMClaim`s.
+    pub claims: BTreeSet<Key>,
+}
+
+/// An example of who uses each object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Networks that pods use, also through an attachment: the pod.
+    pub by_pods: BTreeMap<String, String>,
+    /// Networks that attachments name: the attachment.
+    pub by_attachments: BTreeMap<String, String>,
+    /// Attachments that pods use: the pod.
+    pub attachments: BTreeMap<Key, String>,
+    /// `IPAMClaim`s that any pod names.
+    pub claims: BTreeSet<Key>,
+}
+
+impl Usage {
+    /// What all pods and attachments refer to.
+    pub fn of(view: &View) -> Self {
+        let mut usage = Self::default();
+        for ((namespace, name), attachment) in &view.attachments {
+            let network = attachment.spec.pod_network_name.clone();
+            usage
+                .by_attachments
+                .entry(network)
+                .or_insert_with(|| format!("PodNetworkAttachment {namespace}/{name}"));
+        }
+        for pod in view.pods.values() {
+            let references = references(pod, view);
+            // The address of a claim is the pod's as long as anybody knows the pod.
+            usage.claims.extend(references.claims);
+            if pod.has_ended() {
+                continue;
+            }
+            let user = || format!("pod {}/{}", pod.namespace(), pod.name());
+            for attachment in references.attachments {
+                if let Some(object) = view.attachments.get(&attachment) {
+                    let network = object.spec.pod_network_name.clone();
+                    usage.by_pods.entry(network).or_insert_with(user);
+                }
+                usage.attachments.entry(attachment).or_insert_with(user);
+            }
+            for network in references.networks {
+                usage.by_pods.entry(network).or_insert_with(user);
+            }
+        }
+        usage
+    }
+
+    /// Who keeps a network from being deleted, if anybody does.
+    pub fn network_user(&self, name: &str) -> Option<&str> {
+        let user = self.by_pods.get(name);
+        user.or_else(|| self.by_attachments.get(name))
+            .map(String::as_str)
+    }
+}
+
+/// What a pod refers to. Lists that cannot be read refer to nothing: no pod starts with them.
+pub fn references(pod: &Pod, view: &View) -> References {
+    let mut found = References::default();
+    for target in selection(pod, view).unwrap_or_default().attachments {
+        if let Some(claim) = target.options.ipam_claim_reference {
+            let namespace = pod.namespace().to_owned();
+            found.claims.insert((namespace, claim));
+        }
+        match target.target {
+            Target::PodNetwork(name) => {
+                found.networks.insert(name);
+            }
+            Target::Attachment { namespace, name } => {
+                found.attachments.insert((namespace, name));
+            }
+            Target::Definition { namespace, name } => {
+                match view.definitions.get(&(namespace, name)) {
+                    Some(Ok(Meaning::ByName(name))) => {
+                        found.networks.insert(name.clone());
+                    }
+                    Some(Ok(Meaning::Own(own))) => match own.network.clone() {
+                        NetworkRef::PodNetwork(name) => {
+                            found.networks.insert(name);
+                        }
+                        NetworkRef::Attachment { namespace, name } => {
+                            found.attachments.insert((namespace, name));
+                        }
+                    },
+                    Some(Ok(Meaning::Delegate(_)) | Err(_)) | None => {}
+                }
+            }
+        }
+    }
+    found.networks.extend(attached(pod));
+    found
+}
+
+/// A pod's lists, read.
+///
+/// # Errors
+/// As [`PodSelection::read`].
+pub fn selection(pod: &Pod, view: &View) -> Result<PodSelection, api::selection::SelectionErrors> {
+    let none = BTreeMap::new();
+    let annotations = PodAnnotations {
+        namespace: pod.namespace(),
+        host_network: pod.spec.host_network,
+        annotations: pod.metadata.annotations.as_ref().unwrap_or(&none),
+    };
+    PodSelection::read(&annotations, &view.rules)
+}
+
+/// The networks a pod's status names. The status is ours; one that cannot be read is somebody's.
+fn attached(pod: &Pod) -> impl Iterator<Item = String> {
+    let annotations = pod.metadata.annotations.as_ref();
+    let text = annotations.and_then(|all| all.get(POD_NETWORK_STATUS_ANNOTATION));
+    let entries: Vec<PodNetworkStatusEntry> = text
+        .and_then(|text| serde_json::from_str(text).ok())
+        .unwrap_or_default();
+    entries.into_iter().map(|entry| entry.name)
+}
+
+#[cfg(test)]
+mod tests;

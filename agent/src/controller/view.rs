@@ -1,0 +1,89 @@
+//! The cluster at one moment, as plain data.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use api::nad::{Definition, DefinitionError, Meaning, read_definition};
+use api::selection::SelectionRules;
+use api::{
+    AttachmentParameters, IpBlock, IpReservation, NetworkAttachmentDefinition, Object, Origin,
+    PodNetwork, PodNetworkAttachment, PodNetworkParameters, Resolved, Resource,
+};
+
+use super::pod::Pod;
+
+/// Namespace and name.
+pub type Key = (String, String);
+
+/// All objects that the controller decides by.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// Networks by name.
+    pub networks: BTreeMap<String, Arc<PodNetwork>>,
+    /// Parameterised attachments.
+    pub attachments: BTreeMap<Key, Arc<PodNetworkAttachment>>,
+    /// Parameters of networks.
+    pub network_parameters: Vec<Arc<PodNetworkParameters>>,
+    /// Parameters of attachments.
+    pub attachment_parameters: Vec<Arc<AttachmentParameters>>,
+    /// What each `NetworkAttachmentDefinition` means.
+    pub definitions: BTreeMap<Key, Result<Meaning, DefinitionError>>,
+    /// Pods of all namespaces and nodes.
+    pub pods: BTreeMap<Key, Arc<Pod>>,
+    /// Nodes: UID by name.
+    pub nodes: BTreeMap<String, String>,
+    /// Blocks of addresses.
+    pub blocks: Vec<Arc<IpBlock>>,
+    /// Reserved addresses.
+    pub reservations: Vec<Arc<IpReservation>>,
+    /// UIDs of `IPAMClaim`s; `None` when their kind is not there.
+    pub claims: Option<BTreeSet<String>>,
+    /// Objects of ours that this version cannot read, as `PodNetwork blue: why`. They may refer to
+    /// anything.
+    pub unreadable: Vec<String>,
+    /// How pods' lists are read.
+    pub rules: SelectionRules,
+}
+
+impl View {
+    /// All references followed, by the code the agents use. Disabled networks count as enabled, so
+    /// that what is wrong with them beside that is known, too.
+    pub fn resolve(&self) -> Resolved {
+        let networks = self.networks.values().map(|network| {
+            let mut resource = Resource::from(&**network);
+            if let Resource::PodNetwork(manifest) = &mut resource {
+                manifest.spec.enabled = true;
+            }
+            resource
+        });
+        let attachments = self.attachments.values().map(|it| Resource::from(&**it));
+        let network_parameters = self.network_parameters.iter();
+        let network_parameters = network_parameters.map(|it| Resource::from(&**it));
+        let attachment_parameters = self.attachment_parameters.iter();
+        let attachment_parameters = attachment_parameters.map(|it| Resource::from(&**it));
+        let all = networks
+            .chain(attachments)
+            .chain(network_parameters)
+            .chain(attachment_parameters);
+        api::resolve(all.map(|resource| Object {
+            origin: Origin::api_server(),
+            resource,
+        }))
+    }
+}
+
+/// What a definition means to its pods.
+///
+/// # Errors
+/// It cannot be understood.
+pub fn meaning(object: &NetworkAttachmentDefinition) -> Result<Meaning, DefinitionError> {
+    let metadata = &object.metadata;
+    let none = BTreeMap::new();
+    let definition = Definition {
+        namespace: metadata.namespace.as_deref().unwrap_or_default(),
+        name: metadata.name.as_deref().unwrap_or_default(),
+        annotations: metadata.annotations.as_ref().unwrap_or(&none),
+        config: &object.spec.config,
+    };
+    read_definition(&definition).map(|read| read.meaning)
+}

@@ -1,0 +1,267 @@
+//! Other plugins, called as a runtime calls them (CNI SPEC §3, §4; libcni where the spec is silent).
+//!
+//! One call is [`process`]; what is read on stdin is [`prepare`]; here is the order: `ADD` and
+//! `CHECK` first to last with the result handed on, `DEL` last to first, and `DEL` after a failed
+//! `ADD` for everything that was attempted (CNI-DLG-05).
+
+use api::{RawJson, RawObject};
+use cni_spec::{AttachmentKey, CniResult, CniVersion, Command, SpecError, TraceContext};
+use serde_json::{Value, json};
+
+pub mod device_info;
+pub mod error;
+pub mod prepare;
+pub mod process;
+pub mod stage;
+#[cfg(test)]
+mod tests;
+
+use error::DelegateError;
+use process::{PluginEnv, Runner};
+
+use crate::pods::record::{Delegation, PluginConf};
+
+/// One attachment, as its plugins are told of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Attachment<'a> {
+    /// Container and interface.
+    pub key: &'a AttachmentKey,
+    /// `CNI_NETNS`; empty when the namespace is gone.
+    pub netns: &'a str,
+    /// The caller's trace.
+    pub trace: &'a TraceContext,
+}
+
+impl Attachment<'_> {
+    fn env(&self, delegation: &Delegation) -> PluginEnv {
+        PluginEnv {
+            container: self.key.container.to_string(),
+            netns: self.netns.to_owned(),
+            ifname: self.key.ifname.to_string(),
+            args: delegation.args.clone(),
+            path: delegation.path.clone(),
+            trace: self.trace.clone(),
+        }
+    }
+}
+
+/// An `ADD` that failed.
+#[derive(Debug)]
+pub struct AddFailure {
+    /// Of the first plugin that failed.
+    pub error: DelegateError,
+    /// Every plugin that was called has been told `DEL` and has done it: nothing is left.
+    pub clean: bool,
+}
+
+/// `ADD`, first to last. The last plugin's result in the version of the configuration; absent when
+/// it has none, as plugins for devices without addresses do (CNI-RES-04).
+///
+/// # Errors
+/// Of the first plugin that fails; it and those before it were told `DEL` by then.
+pub async fn add(
+    runner: &Runner,
+    delegation: &Delegation,
+    attachment: &Attachment<'_>,
+) -> Result<Option<RawJson>, AddFailure> {
+    let env = attachment.env(delegation);
+    let mut previous = None;
+    for (index, plugin) in delegation.plugins.iter().enumerate() {
+        let done = step(runner, delegation, plugin, &env, previous.as_ref()).await;
+        match done {
+            Ok(result) => previous = result.or(previous),
+            Err(error) => {
+                let attempted = delegation.plugins.get(..=index).unwrap_or_default();
+                // There is no result, as after any ADD that failed (MEAS-05).
+                let clean = remove(runner, delegation, attempted, &env, None)
+                    .await
+                    .is_ok();
+                return Err(AddFailure { error, clean });
+            }
+        }
+    }
+    Ok(previous)
+}
+
+async fn step(
+    runner: &Runner,
+    delegation: &Delegation,
+    plugin: &PluginConf,
+    env: &PluginEnv,
+    previous: Option<&RawJson>,
+) -> Result<Option<RawJson>, DelegateError> {
+    let stdin = stdin(plugin, previous, &[])?;
+    let printed = runner
+        .call(&plugin.plugin, Command::Add, env, &stdin)
+        .await?;
+    result(plugin, delegation.version, &printed)
+}
+
+/// What a plugin printed, checked, and in the version of the configuration.
+fn result(
+    plugin: &PluginConf,
+    version: CniVersion,
+    printed: &str,
+) -> Result<Option<RawJson>, DelegateError> {
+    let wrong = |source| DelegateError::Result {
+        plugin: plugin.plugin.clone(),
+        source,
+    };
+    let syntax = |source| wrong(SpecError::ConfigSyntax { source });
+    if printed.trim().is_empty() {
+        return Ok(None);
+    }
+    let value: Value = serde_json::from_str(printed).map_err(syntax)?;
+    if value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty) {
+        return Ok(None);
+    }
+    let parsed = CniResult::parse(&value, version).map_err(wrong)?;
+    let spoken = value.get("cniVersion").and_then(Value::as_str);
+    let text = if spoken == Some(version.as_str()) {
+        printed.to_owned()
+    } else {
+        parsed.to_version(version).map_err(wrong)?.to_string()
+    };
+    RawJson::parse(text.trim()).map(Some).map_err(syntax)
+}
+
+/// `DEL`, last to first, all of them whatever happens.
+///
+/// # Errors
+/// The last failure there was.
+pub async fn del(
+    runner: &Runner,
+    delegation: &Delegation,
+    attachment: &Attachment<'_>,
+) -> Result<(), DelegateError> {
+    let env = attachment.env(delegation);
+    let result = delegation.result.as_ref();
+    remove(runner, delegation, &delegation.plugins, &env, result).await
+}
+
+async fn remove(
+    runner: &Runner,
+    delegation: &Delegation,
+    plugins: &[PluginConf],
+    env: &PluginEnv,
+    result: Option<&RawJson>,
+) -> Result<(), DelegateError> {
+    // CNI-DEL-06: older ones do not know it.
+    let result = result.filter(|_| delegation.version >= CniVersion::V0_4_0);
+    let mut outcome = Ok(());
+    for plugin in plugins.iter().rev() {
+        let stdin = stdin(plugin, result, &[]);
+        let done = match stdin {
+            Ok(stdin) => {
+                let called = runner.call(&plugin.plugin, Command::Del, env, &stdin);
+                called.await.map(|_| ())
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = done {
+            tracing::warn!(network = delegation.network, %error, "DEL goes on with the others");
+            outcome = Err(error);
+        }
+    }
+    outcome
+}
+
+/// `CHECK`, first to last; nothing for configurations that do not have it or do not want it.
+///
+/// # Errors
+/// Of the first plugin that is not content.
+pub async fn check(
+    runner: &Runner,
+    delegation: &Delegation,
+    attachment: &Attachment<'_>,
+) -> Result<(), DelegateError> {
+    if delegation.disable_check || delegation.version < CniVersion::first_with(Command::Check) {
+        return Ok(());
+    }
+    let env = attachment.env(delegation);
+    for plugin in &delegation.plugins {
+        let stdin = stdin(plugin, delegation.result.as_ref(), &[])?;
+        runner
+            .call(&plugin.plugin, Command::Check, &env, &stdin)
+            .await?;
+    }
+    Ok(())
+}
+
+/// `STATUS`, first to last; nothing for configurations older than it.
+///
+/// # Errors
+/// Of the first plugin that could not serve an `ADD`.
+pub async fn status(runner: &Runner, delegation: &Delegation) -> Result<(), DelegateError> {
+    if delegation.version < CniVersion::first_with(Command::Status) {
+        return Ok(());
+    }
+    let env = PluginEnv {
+        path: delegation.path.clone(),
+        ..PluginEnv::default()
+    };
+    for plugin in &delegation.plugins {
+        let stdin = stdin(plugin, None, &[])?;
+        runner
+            .call(&plugin.plugin, Command::Status, &env, &stdin)
+            .await?;
+    }
+    Ok(())
+}
+
+/// `GC`: these attachments are valid, all others of the network are stale. Nothing for
+/// configurations that do not have it or do not want it.
+///
+/// # Errors
+/// The last failure there was; every plugin is told.
+pub async fn gc(
+    runner: &Runner,
+    delegation: &Delegation,
+    valid: &[AttachmentKey],
+) -> Result<(), DelegateError> {
+    if delegation.disable_gc || delegation.version < CniVersion::first_with(Command::Gc) {
+        return Ok(());
+    }
+    let env = PluginEnv {
+        path: delegation.path.clone(),
+        ..PluginEnv::default()
+    };
+    let list = json!(valid);
+    // Under the key of the specification, and the one libcni wrote before it (CNI-GC-01).
+    let lists = [
+        ("cni.dev/valid-attachments", &list),
+        ("cni.dev/attachments", &list),
+    ];
+    let mut outcome = Ok(());
+    for plugin in &delegation.plugins {
+        let stdin = stdin(plugin, None, &lists)?;
+        let called = runner.call(&plugin.plugin, Command::Gc, &env, &stdin);
+        if let Err(error) = called.await {
+            tracing::warn!(network = delegation.network, %error, "GC goes on with the others");
+            outcome = Err(error);
+        }
+    }
+    outcome
+}
+
+/// A configuration with what belongs to one call of it.
+fn stdin(
+    plugin: &PluginConf,
+    previous: Option<&RawJson>,
+    more: &[(&str, &Value)],
+) -> Result<String, DelegateError> {
+    let complete = || {
+        let mut conf: RawObject = plugin.config.read()?;
+        if let Some(previous) = previous {
+            conf.set("prevResult", previous)?;
+        }
+        for (key, value) in more {
+            conf.set(key, value)?;
+        }
+        serde_json::to_string(&conf)
+    };
+    complete().map_err(|source| DelegateError::Conf {
+        plugin: plugin.plugin.clone(),
+        source,
+    })
+}

@@ -1,0 +1,126 @@
+//! What can go wrong with other plugins.
+
+use std::io;
+use std::path::PathBuf;
+
+use cni_spec::{CniError, Command, SpecError};
+
+/// Another plugin could not be called, or did not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum DelegateError {
+    /// A name that leads out of the directories of plugins.
+    #[error("{plugin:?} is not the name of a plugin: write it without `/`")]
+    Name {
+        /// `type` of its configuration.
+        plugin: String,
+    },
+    /// No such program.
+    #[error(
+        "plugin {plugin} is in no directory of CNI_PATH ({}): install it on the node",
+        searched.iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(", ")
+    )]
+    Absent {
+        /// `type` of its configuration.
+        plugin: String,
+        /// Where it was looked for.
+        searched: Vec<PathBuf>,
+    },
+    /// It could not be started, or not be spoken with.
+    #[error("cannot {what} plugin {plugin}")]
+    Process {
+        /// What was tried.
+        what: &'static str,
+        /// `type` of its configuration.
+        plugin: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It did not end, and was killed with everything it had started.
+    #[error("plugin {plugin} did not end {command} within {seconds} s and was killed")]
+    TimedOut {
+        /// `type` of its configuration.
+        plugin: String,
+        /// What it was asked to do.
+        command: Command,
+        /// How long it had.
+        seconds: u64,
+    },
+    /// It said no, in CNI's form.
+    #[error("plugin {plugin} failed {command} with code {}: {}{}", error.code, error.msg, details(error))]
+    Failed {
+        /// `type` of its configuration.
+        plugin: String,
+        /// What it was asked to do.
+        command: Command,
+        /// What it said.
+        error: CniError,
+    },
+    /// It failed, and did not say so in CNI's form.
+    #[error("plugin {plugin} failed {command} ({status}){}", said(output))]
+    Crashed {
+        /// `type` of its configuration.
+        plugin: String,
+        /// What it was asked to do.
+        command: Command,
+        /// How it ended.
+        status: String,
+        /// The end of what it printed.
+        output: String,
+    },
+    /// It succeeded, and what it printed is not a result.
+    #[error("plugin {plugin} printed no CNI result: {source}")]
+    Result {
+        /// `type` of its configuration.
+        plugin: String,
+        /// What is wrong with it.
+        source: SpecError,
+    },
+    /// The configuration is of no version that is spoken here.
+    #[error(
+        "network {network} has cniVersion {found}: use one of 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, \
+         1.0.0, 1.1.0"
+    )]
+    Version {
+        /// `name` of the configuration.
+        network: String,
+        /// `cniVersion`.
+        found: String,
+    },
+    /// Something was asked for that no plugin of the chain declares (NPWG §4.1.2.1.3.2).
+    #[error(
+        "{key} is asked for and no plugin of network {network} has the capability {capability}: \
+         remove it from the pod's list, or declare the capability"
+    )]
+    Capability {
+        /// Where it is asked for.
+        key: &'static str,
+        /// `name` of the configuration.
+        network: String,
+        /// Key in `capabilities`.
+        capability: &'static str,
+    },
+    /// A configuration that cannot be completed.
+    #[error("the configuration of plugin {plugin} cannot be completed: {source}")]
+    Conf {
+        /// `type` of the plugin.
+        plugin: String,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+}
+
+fn details(error: &CniError) -> String {
+    if error.details.is_empty() {
+        String::new()
+    } else {
+        format!("; {}", error.details)
+    }
+}
+
+fn said(output: &str) -> String {
+    if output.is_empty() {
+        ", and said nothing".to_owned()
+    } else {
+        format!(": {output}")
+    }
+}

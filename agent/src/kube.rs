@@ -1,0 +1,184 @@
+//! The cluster as this node sees it: what the API server says, and what is said to it.
+//!
+//! - [`watch`] keeps a copy of all objects of a kind; `objects` makes a [`crate::world::World`] of
+//!   the copies.
+//! - [`lookup`] answers which pod a request is for.
+//! - [`status`] writes annotations of pods, [`events`] writes Events.
+//! - `addresses` sees to it that no other node gives the addresses that this one gives.
+//!
+//! No request of a runtime waits for any of it, but for the lookup of a pod that is not in the copy
+//! yet, for an address by name, and when this node's share of addresses is used up. When the API server is away, the copies stay as they were. Types of Kubernetes' client end
+//! here.
+
+mod addresses;
+mod client;
+pub mod events;
+pub mod lookup;
+mod objects;
+pub mod report;
+pub mod status;
+pub(crate) mod watch;
+
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, select_all};
+
+pub use self::addresses::AddressError;
+use self::addresses::Addresses;
+pub use self::client::{ConnectError, Source};
+use self::events::EventWriter;
+use self::lookup::Pods;
+pub use self::lookup::{LookupError, Pod};
+use self::objects::Objects;
+use self::status::StatusWriter;
+use crate::error::{AgentError, chain};
+use crate::ledger::Wanted;
+use crate::metrics::Metrics;
+use crate::node::Node;
+use crate::pods::FollowedAlready;
+use crate::record::{Attachment, HostEnd};
+use crate::world::{Current, World};
+
+/// Who writes, as the API server's audit log and the fields of objects name it.
+const MANAGER: &str = "podnet-agent";
+
+/// A cluster and this node's place in it.
+pub struct Cluster {
+    pods: Pods,
+    objects: Objects,
+    status: StatusWriter,
+    events: EventWriter,
+    addresses: Addresses,
+    /// What has to be done all the time, until [`Cluster::run`] does it.
+    work: std::sync::Mutex<Vec<Work>>,
+}
+
+type Work = BoxFuture<'static, ()>;
+
+impl Cluster {
+    /// Prepares to follow the cluster as node `node`; nothing is asked before [`Cluster::run`].
+    ///
+    /// # Errors
+    /// When it is not known where the API server is, or as whom to ask.
+    pub async fn connect(
+        source: &Source,
+        node: &str,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Arc<Self>, ConnectError> {
+        let client = source.connect().await?;
+        let (pods, pods_work) = Pods::new(&client, node);
+        let (objects, objects_work) = Objects::new(&client);
+        let (events, events_work) = EventWriter::new(client.clone(), node, Arc::clone(metrics));
+        let (addresses, addresses_work) = Addresses::new(&client, node, pods.clone());
+        let status = StatusWriter::new(client, pods.clone(), Arc::clone(metrics));
+        let mut work = objects_work;
+        work.extend([pods_work, events_work, addresses_work]);
+        Ok(Arc::new(Self {
+            pods,
+            objects,
+            status,
+            events,
+            addresses,
+            work: std::sync::Mutex::new(work),
+        }))
+    }
+
+    /// Follows the cluster, keeps the node's world what it says, and writes about the node's pods; for
+    /// ever.
+    ///
+    /// # Errors
+    /// When another does that already.
+    pub async fn run(self: Arc<Self>, node: Arc<Node>) -> Result<(), FollowedAlready> {
+        let changes = node.pods.follow()?;
+        let mut work: Vec<Work> = self
+            .work
+            .lock()
+            .map(|mut work| work.drain(..).collect())
+            .unwrap_or_default();
+        let this = Arc::clone(&self);
+        let current = Arc::clone(&node.world);
+        work.push(async move { this.keep_world(&current).await }.boxed());
+        let this = Arc::clone(&self);
+        work.push(async move { this.status.work().await }.boxed());
+        let (this, of_node) = (Arc::clone(&self), Arc::clone(&node));
+        work.push(async move { this.addresses.work(&of_node).await }.boxed());
+        let this = Arc::clone(&self);
+        let pods = async move {
+            // What a crash left half-made is no pod's status.
+            node.until_recovered().await;
+            report::follow(&this, node.pod_networks(), changes).await;
+        };
+        work.push(pods.boxed());
+        // None of them ends.
+        select_all(work).await;
+        Ok(())
+    }
+
+    /// What is known of the cluster now.
+    pub fn world(&self) -> World {
+        self.objects.world()
+    }
+
+    async fn keep_world(&self, current: &Current) {
+        loop {
+            self.objects.changed().await;
+            let before = current.get();
+            if current.set(self.objects.world()) {
+                let now = current.get();
+                if !before.unread.is_empty() && now.unread.is_empty() {
+                    tracing::info!("the cluster's networks are known");
+                }
+                now.complain();
+            }
+        }
+    }
+
+    /// Books an attachment with addresses that no other node gives; see [`Node`]'s ledger.
+    ///
+    /// # Errors
+    /// When something wanted cannot be had, or not now. Nothing is booked then.
+    pub async fn book(
+        &self,
+        node: &Node,
+        wanted: Wanted,
+        network: &api::Network,
+        host: HostEnd,
+    ) -> Result<Attachment, AgentError> {
+        self.addresses.book(node, wanted, network, host).await
+    }
+
+    /// Addresses are free again: others may need them.
+    pub fn released(&self) {
+        self.addresses.look_again();
+    }
+
+    /// The pod of this name on this node.
+    ///
+    /// # Errors
+    /// When there is none, when it is another than `uid`, or when the API server does not tell.
+    pub async fn pod(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: Option<&str>,
+    ) -> Result<Pod, LookupError> {
+        self.pods.find(namespace, name, uid).await
+    }
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Cluster")
+            .field("pods", &self.pods)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An error of the client in one line: the API server's own words where it answered.
+pub(crate) fn brief(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => format!("{} ({})", status.message, status.code),
+        other => chain(other),
+    }
+}

@@ -1,0 +1,185 @@
+//! Which addresses will soon be needed: of the pods that were bound to this node, those that are not
+//! attached yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use api::nad::{Definition, Meaning, NetworkRef, read_definition};
+use api::selection::{PodAnnotations, PodSelection, SelectionRules, Target};
+
+use super::Addresses;
+use crate::kube::Pod;
+use crate::multi::{DefaultNetwork, Rules};
+use crate::node::Node;
+use crate::world::World;
+
+/// A pod that was made longer ago and is not attached is not expected to be soon: it may have ended,
+/// or use the node's network.
+const SOON: Duration = Duration::from_secs(120);
+
+impl Addresses {
+    /// How many attachments are expected, by network.
+    pub(super) fn expected(&self, node: &Node, world: &World) -> BTreeMap<String, u64> {
+        let records = node.pods.records();
+        let attached: BTreeSet<(String, String)> = records
+            .into_iter()
+            .filter_map(|record| record.pod)
+            .map(|pod| (pod.namespace, pod.name))
+            .collect();
+        let mut expected = BTreeMap::new();
+        for pod in self.pods.younger(SOON) {
+            if attached.contains(&(pod.namespace.clone(), pod.name.clone())) {
+                continue;
+            }
+            for network in networks(&pod, &node.rules, world) {
+                *expected.entry(network).or_default() += 1;
+            }
+        }
+        expected
+    }
+}
+
+/// The networks of ours that a pod will be attached to; one it lists twice is twice among them. What
+/// cannot be understood is refused when the pod is attached, and here it is nothing.
+fn networks(pod: &Pod, rules: &Rules, world: &World) -> Vec<String> {
+    let selection_rules = SelectionRules {
+        default_network: rules.default_network.name().to_owned(),
+        default_override: rules.override_namespace.clone(),
+        ..SelectionRules::default()
+    };
+    let annotations = PodAnnotations {
+        namespace: &pod.namespace,
+        host_network: false,
+        annotations: &pod.annotations,
+    };
+    let Ok(selection) = PodSelection::read(&annotations, &selection_rules) else {
+        return Vec::new();
+    };
+    let named = |target: &Target| match target {
+        Target::PodNetwork(name) => {
+            let is_others = !matches!(rules.default_network, DefaultNetwork::PodNetwork(_))
+                && name == rules.default_network.name();
+            (!is_others).then(|| name.clone())
+        }
+        Target::Attachment { namespace, name } => attachment(world, namespace, name),
+        Target::Definition { namespace, name } => {
+            let object = world.definitions.get(&(namespace.clone(), name.clone()))?;
+            let definition = read_definition(&Definition {
+                namespace,
+                name,
+                annotations: &object.annotations,
+                config: &object.config,
+            });
+            match definition.ok()?.meaning {
+                Meaning::ByName(network) => Some(network),
+                Meaning::Own(own) => match own.network {
+                    NetworkRef::PodNetwork(network) => Some(network),
+                    NetworkRef::Attachment { namespace, name } => {
+                        attachment(world, &namespace, &name)
+                    }
+                },
+                Meaning::Delegate(_) => None,
+            }
+        }
+    };
+    let targets = selection.attachments.iter().map(|one| &one.target);
+    let named = targets.filter_map(named);
+    named.filter(|name| world.network(name).is_ok()).collect()
+}
+
+fn attachment(world: &World, namespace: &str, name: &str) -> Option<String> {
+    let attachment = world.attachment(namespace, name).ok()?;
+    Some(attachment.network.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NETWORKS: &str = r#"
+apiVersion: podnet.dev/v1alpha1
+kind: PodNetwork
+metadata: {name: blue}
+spec: {provider: podnet.dev/ebpf, parametersRefs: [{group: podnet.dev, kind: PodNetworkParameters, name: p}]}
+---
+apiVersion: podnet.dev/v1alpha1
+kind: PodNetworkParameters
+metadata: {name: p}
+spec: {mode: L2, subnets: [10.10.0.0/24]}
+---
+apiVersion: podnet.dev/v1alpha1
+kind: PodNetworkAttachment
+metadata: {name: fast, namespace: shop}
+spec: {podNetworkName: blue}
+"#;
+
+    fn world() -> World {
+        let parsed = api::parse_manifests("test", NETWORKS).into_iter();
+        let objects: Vec<_> = parsed.map(|object| object.unwrap()).collect();
+        let definition = |config: &str| crate::world::Definition {
+            annotations: BTreeMap::new(),
+            config: config.to_owned(),
+        };
+        let own = r#"{"cniVersion": "1.0.0", "type": "podnet", "podNetwork": "blue"}"#;
+        let others = r#"{"cniVersion": "1.0.0", "name": "x", "type": "macvlan"}"#;
+        let key = |name: &str| ("shop".to_owned(), name.to_owned());
+        World {
+            resolved: api::resolve(objects),
+            definitions: [
+                (key("own"), definition(own)),
+                (key("blue"), definition("")),
+                (key("others"), definition(others)),
+            ]
+            .into(),
+            ..World::default()
+        }
+    }
+
+    fn rules(default_network: &str) -> Rules {
+        Rules {
+            invalid: crate::multi::InvalidAnnotation::Fail,
+            default_network: default_network.parse().unwrap(),
+            conf_dir: "/etc/cni/net.d".into(),
+            override_namespace: None,
+        }
+    }
+
+    fn of(default_network: &str, annotations: &[(&str, &str)]) -> Vec<String> {
+        let annotations = annotations.iter();
+        let pod = Pod {
+            namespace: "shop".to_owned(),
+            annotations: annotations
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect(),
+            ..Pod::default()
+        };
+        networks(&pod, &rules(default_network), &world())
+    }
+
+    const KEP: &str = "podnet.dev/networks";
+    const NPWG: &str = "k8s.v1.cni.cncf.io/networks";
+
+    #[test]
+    fn the_networks_of_a_pod_are_those_of_its_lists_by_whatever_they_are_named() {
+        assert_eq!(of("none", &[(KEP, r#"[{"name": "blue"}]"#)]), ["blue"]);
+        assert_eq!(
+            of("none", &[(KEP, r#"[{"attachmentName": "fast"}]"#)]),
+            ["blue"]
+        );
+        assert_eq!(of("none", &[(NPWG, "own,blue,others")]), ["blue", "blue"]);
+    }
+
+    #[test]
+    fn the_default_network_counts_when_it_is_ours() {
+        assert_eq!(of("podnetwork:blue", &[]), ["blue"]);
+        assert!(of("delegate", &[]).is_empty());
+        assert!(of("none", &[]).is_empty());
+    }
+
+    #[test]
+    fn what_is_not_there_or_not_understood_is_not_expected() {
+        assert!(of("none", &[(KEP, r#"[{"name": "red"}]"#)]).is_empty());
+        assert!(of("none", &[(NPWG, "missing")]).is_empty());
+        assert!(of("none", &[(NPWG, "[{")]).is_empty());
+    }
+}

@@ -1,0 +1,296 @@
+//! Addresses by name: asked for with an `IPReservation`, granted by the node with the block.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use api::{GRANTED, Holder, IpBlock, IpReservation, IpReservationSpec, PodHolder};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, ResourceExt as _};
+use serde_json::json;
+use tokio::time::{timeout, timeout_at};
+
+use super::blocks::{answer as answered, no_answer};
+use super::{ANSWER, AddressError, Addresses, LENGTH, View};
+use crate::error::{AgentError, chain};
+use crate::kube::{MANAGER, brief};
+use crate::node::Node;
+use crate::record::Attachment;
+
+/// How long a reservation is kept for a pod whose `ADD` failed: the runtime tries again.
+const ASKED: Duration = Duration::from_secs(90);
+
+/// Who a reservation is for.
+pub(super) fn holder(spec: &IpReservationSpec) -> Option<Holder> {
+    let pod = spec.pod.clone().map(Holder::Pod);
+    pod.or_else(|| spec.claim.clone().map(Holder::Claim))
+}
+
+/// What the holder of the block says: whether it agrees, and why not.
+pub(super) fn answer(reservation: &IpReservation) -> Option<(bool, &str)> {
+    let status = reservation.status.as_ref()?;
+    let granted = status.conditions.iter().find(|it| it.type_ == GRANTED)?;
+    match granted.status.as_str() {
+        "True" => Some((true, "")),
+        "False" => Some((false, &granted.message)),
+        _ => None,
+    }
+}
+
+pub(super) fn uid_of(holder: &Holder) -> &str {
+    match holder {
+        Holder::Pod(pod) => &pod.uid,
+        Holder::Claim(claim) => &claim.uid,
+    }
+}
+
+impl Addresses {
+    /// Reserves an address for `holder` and waits until the ledger may give it to it.
+    ///
+    /// # Errors
+    /// When somebody else has it, or the answer does not come in time.
+    pub(super) async fn ask(
+        &self,
+        node: &Node,
+        network: &str,
+        ip: IpAddr,
+        holder: &Holder,
+        deadline: tokio::time::Instant,
+    ) -> Result<(), AgentError> {
+        let until = Instant::now() + ASKED;
+        let asked = (network.to_owned(), ip, uid_of(holder).to_owned());
+        self.state().asked.insert(asked, until);
+        let mut rounds = self.rounds.subscribe();
+        let reservation = self.create_reservation(network, ip, holder).await?;
+        let mut block_holder = None;
+        loop {
+            rounds.mark_unchanged();
+            let known = self.known(&reservation);
+            let now = known.as_deref().unwrap_or(&reservation);
+            match answer(now) {
+                // The ledger must know, not only this request.
+                Some((true, _)) => {
+                    let ledger = node.ledger();
+                    let share = ledger.share_of(network);
+                    let reserved = share.and_then(|share| share.reserved.get(&ip));
+                    if reserved.is_some_and(|it| it.granted && uid_of(&it.holder) == uid_of(holder))
+                    {
+                        return Ok(());
+                    }
+                }
+                Some((false, why)) => {
+                    let message = why.to_owned();
+                    self.delete_reservation(now).await;
+                    return Err(AddressError::InUse {
+                        network: network.to_owned(),
+                        ip,
+                        message,
+                    }
+                    .into());
+                }
+                None if block_holder.is_none() => {
+                    block_holder = Some(self.block_holder(network, ip).await?);
+                }
+                None => {}
+            }
+            self.look_again();
+            if timeout_at(deadline, rounds.changed()).await.is_err() {
+                return Err(AddressError::NotGranted {
+                    network: network.to_owned(),
+                    ip,
+                    node: block_holder,
+                }
+                .into());
+            }
+        }
+    }
+
+    /// The reservation as the copy has it by now.
+    fn known(&self, reservation: &IpReservation) -> Option<Arc<IpReservation>> {
+        let uid = reservation.uid();
+        let all = self.reservations.store.state();
+        all.into_iter().find(|it| it.uid() == uid)
+    }
+
+    /// Makes the reservation; one that is there for the same holder serves as well.
+    async fn create_reservation(
+        &self,
+        network: &str,
+        ip: IpAddr,
+        holder: &Holder,
+    ) -> Result<IpReservation, AddressError> {
+        let fail = |why| AddressError::ApiServer {
+            what: format!("reserve {ip} on network {network}"),
+            why,
+        };
+        let wanted = IpReservation::ask(network, ip, holder.clone());
+        let wanted = wanted.map_err(|error| fail(chain(&error)))?;
+        let api: Api<IpReservation> = Api::all(self.client.clone());
+        let params = PostParams {
+            field_manager: Some(MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        match timeout(ANSWER, api.create(&params, &wanted)).await {
+            Ok(Ok(made)) => return Ok(made),
+            Ok(Err(kube::Error::Api(status))) if status.reason == "AlreadyExists" => {}
+            Ok(Err(error)) => return Err(fail(brief(&error))),
+            Err(_) => return Err(fail(no_answer())),
+        }
+        let found = answered(api.get_opt(&wanted.name_any()))
+            .await
+            .map_err(fail)?;
+        // It went in between.
+        let found = found.ok_or_else(|| fail("it was another's a moment ago".to_owned()))?;
+        match self::holder(&found.spec) {
+            Some(other) if uid_of(&other) != uid_of(holder) => {
+                Err(AddressError::reserved(network, ip, &other))
+            }
+            _ => Ok(found),
+        }
+    }
+
+    /// The node that has to grant an address; this one, if it can take the block.
+    async fn block_holder(&self, network: &str, ip: IpAddr) -> Result<String, AddressError> {
+        let block = LENGTH.block_of(ip).addr();
+        let fail = |why| AddressError::ApiServer {
+            what: format!("find out which node holds the block of {ip} on network {network}"),
+            why,
+        };
+        let api: Api<IpBlock> = Api::all(self.client.clone());
+        let uid = self.node_uid();
+        let uid = uid.ok_or_else(|| fail(format!("the API server has no Node {}", self.node)))?;
+        let name = IpBlock::take(network, block, &self.node, &uid);
+        let name = name.map_err(|error| fail(chain(&error)))?.name_any();
+        if let Some(found) = answered(api.get_opt(&name)).await.map_err(fail)? {
+            return Ok(found.spec.node);
+        }
+        if self
+            .create(&api, network, block, &uid)
+            .await
+            .map_err(fail)?
+        {
+            return Ok(self.node.clone());
+        }
+        let found = answered(api.get_opt(&name)).await.map_err(fail)?;
+        Ok(found.map(|it| it.spec.node).unwrap_or_default())
+    }
+
+    /// Answers those who ask for an address of a block here. The ledger knows of all of them before,
+    /// so what it has not given by now it will not give.
+    pub(super) async fn grant(&self, node: &Node, view: &View) {
+        for reservation in &view.reservations {
+            let spec = &reservation.spec;
+            let (Ok(ip), None) = (spec.address.parse::<IpAddr>(), answer(reservation)) else {
+                continue;
+            };
+            let answer = {
+                let ledger = node.ledger();
+                let share = ledger.share_of(&spec.network);
+                if !share.is_some_and(|share| share.has(ip)) {
+                    continue;
+                }
+                let given = ledger.holder_of(&spec.network, ip);
+                given.map(|record| format!("{} has it", describe(record, &self.node)))
+            };
+            self.write_answer(reservation, answer).await;
+        }
+    }
+
+    async fn write_answer(&self, reservation: &IpReservation, refused: Option<String>) {
+        let (status, reason) = match &refused {
+            None => ("True", "Granted"),
+            Some(_) => ("False", "InUse"),
+        };
+        let condition = Condition {
+            type_: GRANTED.to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message: refused.unwrap_or_else(|| format!("by node {}", self.node)),
+            observed_generation: reservation.metadata.generation,
+            last_transition_time: Time(Timestamp::now()),
+        };
+        // Not if anybody has written since: the answer is given once.
+        let body = json!({
+            "metadata": {
+                "uid": reservation.uid(),
+                "resourceVersion": reservation.resource_version(),
+            },
+            "status": {"conditions": [condition]},
+        });
+        let api: Api<IpReservation> = Api::all(self.client.clone());
+        let params = PatchParams {
+            field_manager: Some(MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let name = reservation.name_any();
+        match answered(api.patch_status(&name, &params, &Patch::Merge(body))).await {
+            Ok(_) => tracing::info!(reservation = name, granted = status, "answered"),
+            Err(why) => tracing::debug!(reservation = name, why, "not answered yet"),
+        }
+    }
+
+    /// Deletes reservations of this node's pods that no attachment needs any more.
+    pub(super) async fn let_go(&self, node: &Node, view: &View) {
+        let now = Instant::now();
+        self.state().asked.retain(|_, until| *until > now);
+        for reservation in &view.reservations {
+            let spec = &reservation.spec;
+            let (Some(pod), Ok(ip)) = (&spec.pod, spec.address.parse::<IpAddr>()) else {
+                continue;
+            };
+            if pod.node != self.node {
+                continue;
+            }
+            let key = (spec.network.clone(), ip, pod.uid.clone());
+            let needed = self.state().asked.contains_key(&key)
+                || node
+                    .ledger()
+                    .holder_of(&spec.network, ip)
+                    .is_some_and(|record| is_of(record, pod));
+            if !needed {
+                self.delete_reservation(reservation).await;
+            }
+        }
+    }
+
+    pub(super) async fn delete_reservation(&self, reservation: &IpReservation) {
+        let api: Api<IpReservation> = Api::all(self.client.clone());
+        let params = DeleteParams::default().preconditions(Preconditions {
+            uid: reservation.uid(),
+            resource_version: None,
+        });
+        let name = reservation.name_any();
+        match timeout(ANSWER, api.delete(&name, &params)).await {
+            Ok(Ok(_)) => tracing::info!(reservation = name, "given up"),
+            // Gone, or another's by now.
+            Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(
+                    reservation = name,
+                    error = brief(&error),
+                    "not given up yet"
+                );
+            }
+            Err(_) => tracing::warn!(reservation = name, "not given up yet"),
+        }
+    }
+}
+
+/// True when an attachment is this pod's. Without a UID it goes by its name: the reservation was made
+/// for the UID of that time, and is let go with the attachment.
+fn is_of(record: &Attachment, holder: &PodHolder) -> bool {
+    record.pod.as_ref().is_some_and(|pod| match &pod.uid {
+        Some(uid) => *uid == holder.uid,
+        None => (&pod.namespace, &pod.name) == (&holder.namespace, &holder.name),
+    })
+}
+
+/// Who has an address, for people on other nodes.
+fn describe(record: &Attachment, node: &str) -> String {
+    match &record.pod {
+        Some(pod) => format!("pod {}/{} on node {node}", pod.namespace, pod.name),
+        None => format!("container {} on node {node}", record.key.container),
+    }
+}

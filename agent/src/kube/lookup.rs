@@ -1,0 +1,328 @@
+//! Which pod a request is for: a copy of what matters of this node's pods, and one question to the
+//! API server when that does not help.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use k8s_openapi::api::core::v1::Pod as ApiPod;
+use k8s_openapi::jiff::Timestamp;
+use kube::core::PartialObjectMeta;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::watcher;
+use kube::{Api, Client};
+use tokio::sync::{Notify, watch};
+
+use super::watch::{Kind, follow};
+use super::{Work, brief};
+
+/// The object that the API server has for a static pod; its UID is not the pod's own (NPWG-X6).
+const MIRROR: &str = "kubernetes.io/config.mirror";
+/// Where a pod comes from: `api`, or a file or URL of the kubelet (NPWG-X6).
+const SOURCE: &str = "kubernetes.io/config.source";
+const FROM_API: &str = "api";
+
+/// Annotations that somebody here reads begin like this.
+const PREFIXES: [&str; 4] = [
+    "k8s.v1.cni.cncf.io/",
+    "v1.multus-cni.io/",
+    "podnet.dev/",
+    "kubernetes.io/",
+];
+
+/// How long the API server may take to answer; the runtime waits for it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+type Meta = PartialObjectMeta<ApiPod>;
+
+/// A pod as the API server has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pod {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// UID of the object.
+    pub uid: String,
+    /// Its annotations, as far as networking reads them.
+    pub annotations: BTreeMap<String, String>,
+}
+
+impl Pod {
+    fn of(object: &Meta) -> Self {
+        let meta = &object.metadata;
+        let mut annotations = meta.annotations.clone().unwrap_or_default();
+        annotations.retain(|key, _| is_read(key));
+        Self {
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+            annotations,
+        }
+    }
+
+    /// True for what the kubelet runs on its own account, whose UID nobody else knows (NPWG-X6).
+    fn is_static(&self) -> bool {
+        let source = self.annotations.get(SOURCE);
+        self.annotations.contains_key(MIRROR) || source.is_some_and(|source| source != FROM_API)
+    }
+
+    /// True when a request for this UID can only mean this pod.
+    pub(super) fn is(&self, uid: Option<&str>) -> bool {
+        uid.is_none_or(|uid| uid == self.uid) || self.is_static()
+    }
+}
+
+/// A pod could not be looked up.
+#[derive(Debug, thiserror::Error)]
+pub enum LookupError {
+    /// There is none. A static pod's may come later.
+    #[error("the API server has no pod {namespace}/{name}; try again later")]
+    NotFound {
+        /// Namespace.
+        namespace: String,
+        /// Name.
+        name: String,
+    },
+    /// The name is another pod's by now.
+    #[error(
+        "K8S_POD_UID of CNI_ARGS is {asked} and pod {namespace}/{name} has UID {found}: the request is for a pod that is gone"
+    )]
+    Another {
+        /// Namespace.
+        namespace: String,
+        /// Name.
+        name: String,
+        /// The UID in the request.
+        asked: String,
+        /// The UID of the pod that is there.
+        found: String,
+    },
+    /// The API server does not tell.
+    #[error("pod {namespace}/{name} cannot be looked up: {why}; try again later")]
+    Unknown {
+        /// Namespace.
+        namespace: String,
+        /// Name.
+        name: String,
+        /// What the API server or the connection to it says.
+        why: String,
+    },
+}
+
+/// The pods of this node.
+#[derive(Clone)]
+pub(super) struct Pods {
+    store: Store<Meta>,
+    api: Client,
+    /// Counts the changes of a pod, and the readings of all.
+    changes: watch::Receiver<u64>,
+}
+
+impl Pods {
+    /// The copy, and the work that fills it.
+    pub(super) fn new(client: &Client, node: &str) -> (Self, Work) {
+        let writer = Writer::<Meta>::default();
+        let store = writer.as_reader();
+        let (count, changes) = watch::channel(0);
+        let notify = Arc::new(Notify::new());
+        let kind = Kind::new("pods of this node", false, &notify);
+        let api: Api<Meta> = Api::all(client.clone());
+        let work = follow(
+            kind,
+            writer,
+            api,
+            watcher::Config::default().fields(&format!("spec.nodeName={node}")),
+            trim,
+        );
+        let counting = async move {
+            loop {
+                notify.notified().await;
+                count.send_modify(|count| *count += 1);
+            }
+        };
+        let both = async move {
+            futures_util::future::select(Box::pin(work), Box::pin(counting)).await;
+        };
+        let this = Self {
+            store,
+            api: client.clone(),
+            changes,
+        };
+        (this, both.boxed())
+    }
+
+    /// Waits until the pods of this node were read once.
+    pub(super) async fn read(&self) {
+        // The writer lives as long as the cluster is followed.
+        let _ = self.store.wait_until_ready().await;
+    }
+
+    /// Tells of changes of pods.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.clone()
+    }
+
+    /// The pod in the copy.
+    pub(super) fn cached(&self, namespace: &str, name: &str) -> Option<Pod> {
+        let key = ObjectRef::new(name).within(namespace);
+        self.store.get(&key).map(|object| Pod::of(&object))
+    }
+
+    /// The pods in the copy that were made within this time.
+    pub(super) fn younger(&self, than: Duration) -> Vec<Pod> {
+        let since = Timestamp::now()
+            .checked_sub(than)
+            .unwrap_or(Timestamp::UNIX_EPOCH);
+        let pods = self.store.state();
+        let younger = pods.iter().filter(|object| {
+            let made = object.metadata.creation_timestamp.as_ref();
+            made.is_some_and(|made| made.0 > since)
+        });
+        younger.map(|object| Pod::of(object)).collect()
+    }
+
+    /// See [`super::Cluster::pod`].
+    pub(super) async fn find(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: Option<&str>,
+    ) -> Result<Pod, LookupError> {
+        if let Some(pod) = self.cached(namespace, name)
+            && pod.is(uid)
+        {
+            return Ok(pod);
+        }
+        let pod = self.ask(namespace, name).await?;
+        if pod.is(uid) {
+            return Ok(pod);
+        }
+        Err(LookupError::Another {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            asked: uid.unwrap_or_default().to_owned(),
+            found: pod.uid,
+        })
+    }
+
+    async fn ask(&self, namespace: &str, name: &str) -> Result<Pod, LookupError> {
+        let api: Api<Meta> = Api::namespaced(self.api.clone(), namespace);
+        let unknown = |why| LookupError::Unknown {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            why,
+        };
+        match tokio::time::timeout(PATIENCE, api.get_opt(name)).await {
+            Ok(Ok(Some(object))) => Ok(Pod::of(&object)),
+            Ok(Ok(None)) => Err(LookupError::NotFound {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            }),
+            Ok(Err(error)) => Err(unknown(brief(&error))),
+            Err(_) => Err(unknown(format!(
+                "no answer from the API server in {} s",
+                PATIENCE.as_secs()
+            ))),
+        }
+    }
+}
+
+impl std::fmt::Debug for Pods {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Pods")
+            .field("store", &self.store)
+            .finish_non_exhaustive()
+    }
+}
+
+fn is_read(annotation: &str) -> bool {
+    PREFIXES.iter().any(|prefix| annotation.starts_with(prefix))
+}
+
+/// A node has hundreds of pods, with kilobytes of metadata each, and little of it is read here.
+fn trim(object: &mut Meta) {
+    let meta = &mut object.metadata;
+    meta.managed_fields = None;
+    meta.owner_references = None;
+    meta.finalizers = None;
+    meta.labels = None;
+    if let Some(annotations) = &mut meta.annotations {
+        annotations.retain(|key, _| is_read(key));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(annotations: &[(&str, &str)]) -> Pod {
+        let annotations = annotations.iter();
+        Pod {
+            uid: "uid-1".to_owned(),
+            annotations: annotations
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect(),
+            ..Pod::default()
+        }
+    }
+
+    /// NPWG-X6
+    #[test]
+    fn a_pod_is_the_one_with_the_uid_or_any_without_one() {
+        assert!(pod(&[]).is(Some("uid-1")));
+        assert!(pod(&[]).is(None));
+        assert!(!pod(&[]).is(Some("uid-2")));
+        assert!(!pod(&[(SOURCE, "api")]).is(Some("uid-2")));
+    }
+
+    /// NPWG-X6: the UID that the kubelet gives a static pod is not that of its mirror.
+    #[test]
+    fn a_static_pod_may_have_any_uid() {
+        assert!(pod(&[(SOURCE, "file")]).is(Some("uid-2")));
+        assert!(pod(&[(SOURCE, "http")]).is(Some("uid-2")));
+        assert!(pod(&[(MIRROR, "0123")]).is(Some("uid-2")));
+    }
+
+    #[test]
+    fn of_a_pod_only_what_networking_reads_is_kept() {
+        let mut object: Meta = serde_json::from_value(serde_json::json!({
+            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+            "metadata": {
+                "name": "a", "namespace": "b", "uid": "c",
+                "labels": {"app": "web"},
+                "annotations": {
+                    "k8s.v1.cni.cncf.io/networks": "blue",
+                    "podnet.dev/networks": "[]",
+                    "kubernetes.io/config.source": "api",
+                    "example.com/notes": "long",
+                },
+                "managedFields": [{"manager": "kubelet"}],
+                "ownerReferences": [
+                    {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u"},
+                ],
+            },
+        }))
+        .unwrap();
+        trim(&mut object);
+        let kept = serde_json::to_value(&object.metadata).unwrap();
+        let keys: Vec<&str> = kept
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
+        assert_eq!(keys, ["annotations", "name", "namespace", "uid"]);
+        let names: Vec<_> = Pod::of(&object).annotations.into_keys().collect();
+        assert_eq!(
+            names,
+            [
+                "k8s.v1.cni.cncf.io/networks",
+                "kubernetes.io/config.source",
+                "podnet.dev/networks"
+            ]
+        );
+    }
+}

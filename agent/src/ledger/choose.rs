@@ -1,0 +1,86 @@
+//! What is chosen for a new attachment: its allocator's pools, its MAC address.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use agent_common::addr::MacAddr;
+use api::{Network, Subnet};
+use cni_spec::AttachmentKey;
+use ipam::{Allocator, Pool};
+
+use super::{Usage, digest};
+use crate::error::AgentError;
+use crate::record::Decision;
+
+/// The subnets of a network, as addresses that can be given.
+pub(crate) fn pools(network: &Network) -> Result<Vec<Pool>, AgentError> {
+    network
+        .subnets
+        .iter()
+        .map(|subnet| {
+            let gateways: Vec<IpAddr> = subnet.gateway.into_iter().collect();
+            Pool::new(subnet.prefix, &gateways, &subnet.exclude)
+        })
+        .collect::<Result<_, _>>()
+        .map_err(|source| AgentError::Address {
+            network: network.name.clone(),
+            source,
+        })
+}
+
+/// The allocator of a network; a new one when its subnets have changed.
+pub(super) fn allocator<'a>(
+    allocators: &'a mut HashMap<String, (Vec<Subnet>, Allocator)>,
+    network: &Network,
+) -> Result<&'a mut Allocator, AgentError> {
+    let stale = allocators
+        .get(&network.name)
+        .is_none_or(|(subnets, _)| *subnets != network.subnets);
+    if stale {
+        let fresh = Allocator::new(pools(network)?).map_err(|source| AgentError::Address {
+            network: network.name.clone(),
+            source,
+        })?;
+        allocators.insert(network.name.clone(), (network.subnets.clone(), fresh));
+    }
+    allocators
+        .get_mut(&network.name)
+        .map(|(_, allocator)| allocator)
+        .ok_or(AgentError::Internal { what: "allocator" })
+}
+
+/// The MAC address that is asked for, or one of its own.
+pub(super) fn choose_mac(
+    usage: &Usage,
+    key: &AttachmentKey,
+    network: u32,
+    wanted: Option<(MacAddr, &'static str)>,
+    name: &str,
+    decisions: &mut Vec<Decision>,
+) -> Result<MacAddr, AgentError> {
+    if let Some((mac, source)) = wanted {
+        if usage.macs.contains(&mac) || mac == agent_common::addr::GATEWAY_MAC {
+            return Err(AgentError::MacHeld {
+                network: name.to_owned(),
+                mac,
+            });
+        }
+        decisions.push(Decision::new("mac", &mac, source));
+        return Ok(mac);
+    }
+    // The same container gets the same address again, unless somebody else has it meanwhile.
+    let mut seed = digest(format!("{network}/{key}").as_bytes());
+    loop {
+        let [.., a, b, c, d, e] = seed.to_be_bytes();
+        let mac = MacAddr([0x02, a, b, c, d, e]);
+        if !usage.macs.contains(&mac) && mac != agent_common::addr::GATEWAY_MAC {
+            decisions.push(Decision::new(
+                "mac",
+                &mac,
+                "derived from network, container and interface",
+            ));
+            return Ok(mac);
+        }
+        seed = digest(&seed.to_be_bytes());
+    }
+}

@@ -1,0 +1,219 @@
+//! Which addresses of a network are this node's to give, where other nodes give of it too.
+//!
+//! The rules, and why no address can be given twice in a cluster:
+//!
+//! 1. An address that nobody asked for by name is given by the node that holds its block, from its
+//!    own book. A block has one holder: it is an object with a name made of the addresses.
+//! 2. An address with a reservation is given to nobody but the reservation's holder, by anybody who
+//!    knows of it. It has one holder: it is an object with a name made of the address.
+//! 3. A reservation serves when it is granted, and the holder of the block grants it, after a look
+//!    into its book, and after the book knows of the reservation. So either the address was given
+//!    before, and the grant is refused, or it is not given any more.
+//! 4. Who takes a block reads the reservations from the API server itself before it gives anything of
+//!    it (`Share::blocks` has no block for which that was not done). Whoever granted any held the block
+//!    before, so the reservation is older than the block's change of hands, and is read.
+//! 5. A block is given back when nothing of it is given, and not before this book has forgotten it.
+//!    A reservation is deleted when the address is not in use any more.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
+
+use api::{Holder, Network, Prefix};
+use ipam::{Allocator, IpamError, Request};
+
+use super::{Ledger, choose};
+use crate::error::AgentError;
+use crate::kube::AddressError;
+use crate::record::Attachment;
+
+/// What of a network is this node's to give, and what of it is reserved.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Blocks from which this node gives; none twice.
+    pub blocks: Vec<Prefix>,
+    /// Reservations in the whole cluster.
+    pub reserved: BTreeMap<IpAddr, Reserved>,
+}
+
+/// A reserved address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reserved {
+    /// For whom.
+    pub holder: Holder,
+    /// Whoever holds the block has agreed.
+    pub granted: bool,
+}
+
+/// True when both are the same pod or claim, and not just of the same name.
+pub(super) fn is_same(one: &Holder, other: &Holder) -> bool {
+    match (one, other) {
+        (Holder::Pod(one), Holder::Pod(other)) => one.uid == other.uid,
+        (Holder::Claim(one), Holder::Claim(other)) => one.uid == other.uid,
+        (Holder::Pod(_), Holder::Claim(_)) | (Holder::Claim(_), Holder::Pod(_)) => false,
+    }
+}
+
+/// From what an attachment to a network may get its addresses.
+pub(super) struct Scope<'a> {
+    network: &'a str,
+    /// None where there are no other nodes, and all is ours.
+    share: Option<&'a Share>,
+    picked: &'a BTreeMap<(String, IpAddr), Holder>,
+}
+
+/// A network of which this node has nothing.
+static NOTHING: Share = Share {
+    blocks: Vec::new(),
+    reserved: BTreeMap::new(),
+};
+
+impl<'a> Scope<'a> {
+    pub(super) fn new(
+        shares: Option<&'a HashMap<String, Share>>,
+        picked: &'a BTreeMap<(String, IpAddr), Holder>,
+        network: &'a str,
+    ) -> Self {
+        Self {
+            network,
+            share: shares.map(|shares| shares.get(network).unwrap_or(&NOTHING)),
+            picked,
+        }
+    }
+
+    /// Succeeds when the addresses may be given to `holder`, or to anybody without a reservation.
+    pub(super) fn check(
+        &self,
+        requests: &[Request],
+        holder: Option<&Holder>,
+    ) -> Result<(), AgentError> {
+        let Some(share) = self.share else {
+            return Ok(());
+        };
+        for ip in requests.iter().map(|request| request.address) {
+            let reserved = share.reserved.get(&ip);
+            let picked = self.picked.get(&(self.network.to_owned(), ip));
+            let owner = reserved.map(|reserved| &reserved.holder).or(picked);
+            let is_theirs = owner.zip(holder).is_some_and(|(a, b)| is_same(a, b));
+            if let Some(owner) = owner.filter(|_| !is_theirs) {
+                return Err(AddressError::reserved(self.network, ip, owner).into());
+            }
+            // Without a reservation it is like any address of the block.
+            let is_ours = owner.is_none() && share.has(ip);
+            if !is_ours && !reserved.is_some_and(|reserved| reserved.granted) {
+                return Err(AddressError::NotGranted {
+                    network: self.network.to_owned(),
+                    ip,
+                    node: None,
+                }
+                .into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Checked requests, and one free address of each family that has none.
+    pub(super) fn allocate(
+        &self,
+        allocator: &mut Allocator,
+        requests: &[Request],
+        given: &HashSet<IpAddr>,
+    ) -> Result<Vec<ipam::Lease>, IpamError> {
+        let Some(share) = self.share else {
+            return allocator.allocate(requests, &|ip| given.contains(&ip));
+        };
+        let in_use = |ip: IpAddr| {
+            let asked = requests.iter().any(|request| request.address == ip);
+            given.contains(&ip) || (!asked && self.is_set_apart(share, ip))
+        };
+        allocator.allocate_in(&share.blocks, requests, &in_use)
+    }
+
+    fn is_set_apart(&self, share: &Share, ip: IpAddr) -> bool {
+        share.reserved.contains_key(&ip) || self.picked.contains_key(&(self.network.to_owned(), ip))
+    }
+}
+
+impl Share {
+    /// True when the address is in one of the blocks.
+    pub fn has(&self, ip: IpAddr) -> bool {
+        self.blocks.iter().any(|block| block.contains(&ip))
+    }
+}
+
+impl Ledger {
+    /// From now on only what is this node's is given. What is given already stays.
+    pub fn set_shares(&mut self, shares: HashMap<String, Share>) {
+        self.shares = Some(shares);
+    }
+
+    /// What of a network is this node's; none where there are no other nodes.
+    pub fn share_of(&self, network: &str) -> Option<&Share> {
+        let shares = self.shares.as_ref()?;
+        Some(shares.get(network).unwrap_or(&NOTHING))
+    }
+
+    /// The attachment to a network that has an address.
+    pub fn holder_of(&self, network: &str, ip: IpAddr) -> Option<&Attachment> {
+        self.of_network(network)
+            .find(|record| record.leases.iter().any(|lease| lease.address == ip))
+    }
+
+    /// How many addresses of a block are given.
+    pub fn given_of(&self, network: &str, block: &Prefix) -> u64 {
+        let leases = self.of_network(network).flat_map(|record| &record.leases);
+        let given = leases.filter(|lease| block.contains(&lease.address));
+        u64::try_from(given.count()).unwrap_or(u64::MAX)
+    }
+
+    /// Networks with attachments.
+    pub fn networks_in_use(&self) -> impl Iterator<Item = &str> {
+        let in_use = |(_, id): &(&String, &u32)| self.usage_of(**id).0 > 0;
+        self.ids
+            .iter()
+            .filter(in_use)
+            .map(|(name, _)| name.as_str())
+    }
+
+    fn of_network(&self, network: &str) -> impl Iterator<Item = &Attachment> {
+        let usage = self.id_of(network).and_then(|id| self.usage.get(&id));
+        usage
+            .into_iter()
+            .flat_map(|usage| &usage.keys)
+            .filter_map(|key| self.entries.get(key))
+            .map(|entry| &entry.record)
+    }
+
+    /// Chooses free addresses of this node's blocks, one of each family, that `holder` is going to
+    /// reserve. Until [`Self::unpick`] nobody else gets them.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn pick(&mut self, network: &Network, holder: &Holder) -> Result<Vec<IpAddr>, AgentError> {
+        let none = HashSet::new();
+        let given = self.id_of(&network.name).and_then(|id| self.usage.get(&id));
+        let given = given.map_or(&none, |usage| &usage.ips);
+        let allocator = choose::allocator(&mut self.allocators, network)?;
+        let scope = Scope::new(self.shares.as_ref(), &self.picked, &network.name);
+        let leases = scope.allocate(allocator, &[], given);
+        let leases = leases.map_err(|source| AgentError::Address {
+            network: network.name.clone(),
+            source,
+        })?;
+        let picked: Vec<IpAddr> = leases.iter().map(|lease| lease.address).collect();
+        for ip in &picked {
+            self.picked
+                .insert((network.name.clone(), *ip), holder.clone());
+        }
+        Ok(picked)
+    }
+
+    /// The reservations of picked addresses are known, or will not be made.
+    pub fn unpick(&mut self, network: &str, ips: &[IpAddr]) {
+        for ip in ips {
+            self.picked.remove(&(network.to_owned(), *ip));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! `CHECK` and `STATUS` for pods that say themselves what they are attached to.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cni_spec::{AttachmentKey, CniResult, Invocation};
+use netdev::Netns;
+
+use super::DefaultNetwork;
+use crate::delegate;
+use crate::delegate::prepare::{Wishes, prepare};
+use crate::error::AgentError;
+use crate::node::Node;
+use crate::pods::record::{Maker, PodRecord};
+use crate::record::State;
+
+/// How long the plugins of the default network may take to say that they are ready: runtimes ask
+/// every few seconds, and the plugin that asks us gives up after two.
+const STATUS_PATIENCE: Duration = Duration::from_millis(1500);
+
+impl Node {
+    /// Checks every attachment of a pod, as it is recorded (CNI-CHK-06).
+    ///
+    /// # Errors
+    /// Of the first one that is not as it was made.
+    pub(crate) async fn check_pod(
+        self: &Arc<Self>,
+        record: &PodRecord,
+        netns: &Netns,
+        previous: &CniResult,
+        invocation: &Invocation,
+    ) -> Result<(), AgentError> {
+        if record.state != State::Added {
+            return Err(AgentError::Damaged {
+                key: record.key.clone(),
+                faults: vec!["it is being removed".to_owned()],
+            });
+        }
+        for (index, member) in record.members.iter().enumerate() {
+            let key = record.key_of(member);
+            let is_primary = key == record.key;
+            let checked = match &member.maker {
+                Maker::Podnet if is_primary => self.check(&key, netns, previous).await,
+                Maker::Podnet => match self.own_result(&key) {
+                    Ok(result) => self.check(&key, netns, &result).await,
+                    Err(error) => Err(error),
+                },
+                Maker::Plugins(delegation) => {
+                    let attachment = delegate::Attachment {
+                        key: &key,
+                        netns: &record.sandbox.path,
+                        trace: &invocation.trace,
+                    };
+                    let done = delegate::check(&self.delegates, delegation, &attachment).await;
+                    done.map_err(Into::into)
+                }
+            };
+            checked.map_err(|error| AgentError::Member {
+                number: index + 1,
+                member: member.to_string(),
+                source: Box::new(error),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn own_result(&self, key: &AttachmentKey) -> Result<CniResult, AgentError> {
+        let ledger = self.ledger();
+        let entry = ledger.get(key);
+        let entry = entry.ok_or_else(|| AgentError::NotAttached { key: key.clone() })?;
+        Ok(entry.record.result()?)
+    }
+
+    /// Whether a pod could get its default network now.
+    ///
+    /// # Errors
+    /// When it could not.
+    pub(crate) async fn default_network_status(&self, path: &str) -> Result<(), AgentError> {
+        let world = self.world.get();
+        world.check_read()?;
+        match &self.rules.default_network {
+            DefaultNetwork::None => Ok(()),
+            DefaultNetwork::PodNetwork(name) => {
+                let network = world.network(name)?;
+                match self.ledger().exhausted(network) {
+                    None => Ok(()),
+                    Some(family) => Err(AgentError::PoolEmpty {
+                        network: network.name.clone(),
+                        family,
+                    }),
+                }
+            }
+            DefaultNetwork::Delegate => {
+                let chain = self.default_chain()?;
+                let mut delegation = prepare(&chain, &Wishes::default())?;
+                path.clone_into(&mut delegation.path);
+                let asked = delegate::status(&self.delegates, &delegation);
+                match tokio::time::timeout(STATUS_PATIENCE, asked).await {
+                    Ok(answered) => Ok(answered?),
+                    Err(_) => Err(AgentError::NotReady {
+                        what: "waiting for the default network's plugins to say that they are ready",
+                    }),
+                }
+            }
+        }
+    }
+}

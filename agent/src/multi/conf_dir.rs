@@ -1,0 +1,101 @@
+//! Configurations of other plugins on the node's disk.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use api::nad::{PLUGIN_TYPE, PluginChain, find_on_disk};
+
+use crate::error::AgentError;
+use crate::node::Node;
+
+/// What runtimes read in such a directory (RT-CD-01).
+const ENDINGS: [&str; 3] = ["conf", "conflist", "json"];
+
+impl Node {
+    /// The directory as this process sees it.
+    fn conf_dir(&self) -> PathBuf {
+        self.delegates.seen(&self.rules.conf_dir)
+    }
+
+    /// The first configuration that is not ours, by name of its file, as a runtime without podnet
+    /// would take it. One of a file that cannot be understood is not passed over for the next one:
+    /// pods would come up on another network.
+    pub(super) fn default_chain(&self) -> Result<PluginChain, AgentError> {
+        for (file, text) in self.conf_files(&self.conf_dir())? {
+            let runtimes_read = Path::new(&file)
+                .extension()
+                .is_some_and(|ending| ENDINGS.iter().any(|known| ending == *known));
+            if !runtimes_read {
+                continue;
+            }
+            let chain = PluginChain::parse(&text, "").map_err(|problem| api::nad::BrokenFile {
+                file: file.clone(),
+                problem,
+            })?;
+            if !has_our_plugin(&chain) {
+                tracing::debug!(file, network = chain.name, "default network");
+                return Ok(chain);
+            }
+        }
+        Err(AgentError::NoDefaultNetwork {
+            path: self.rules.conf_dir.clone(),
+        })
+    }
+
+    /// The configuration whose network has this name (NPWG §3.4.1), if there is one.
+    pub(super) fn named_chain(&self, network: &str) -> Result<Option<PluginChain>, AgentError> {
+        let files = self.conf_files(&self.conf_dir())?;
+        let files = files
+            .iter()
+            .map(|(file, text)| (file.as_str(), text.as_str()));
+        let found = find_on_disk(network, files)?;
+        for broken in &found.broken {
+            tracing::debug!(%broken, "passed over");
+        }
+        Ok(found.found.map(|(_, chain)| chain))
+    }
+
+    /// Names and contents of all files, by name.
+    fn conf_files(&self, directory: &Path) -> Result<Vec<(String, String)>, AgentError> {
+        let fail = |source| AgentError::ConfDir {
+            path: self.rules.conf_dir.clone(),
+            source,
+        };
+        let entries = match fs::read_dir(directory) {
+            Ok(entries) => entries,
+            // Nothing is installed yet.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(fail(error)),
+        };
+        let mut files = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(fail)?;
+            let path = entry.path();
+            if !path.is_file() {
+                continue;
+            }
+            let name = entry.file_name().to_string_lossy().into_owned();
+            match fs::read_to_string(&path) {
+                Ok(text) => files.push((name, text)),
+                // Gone since it was listed, or no text: no configuration.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::NotFound | io::ErrorKind::InvalidData
+                    ) => {}
+                Err(error) => return Err(fail(error)),
+            }
+        }
+        files.sort();
+        Ok(files)
+    }
+}
+
+/// True when the chain would lead back to this agent (PAIN-CONF-1).
+pub(super) fn has_our_plugin(chain: &PluginChain) -> bool {
+    chain
+        .plugins
+        .iter()
+        .any(|plugin| plugin.plugin_type == PLUGIN_TYPE)
+}

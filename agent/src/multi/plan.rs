@@ -1,0 +1,437 @@
+//! What a pod is to be attached to, found out before anything is done.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use api::nad::{Definition, Meaning, NetworkRef, PluginChain, read_definition};
+use api::selection::{
+    Family, POD_NETWORKS_ANNOTATION, PodAnnotations, PodSelection, SelectedAttachment,
+    SelectionRules, Source, Target, parse_pod_networks,
+};
+use api::{RawJson, RawObject, ResolveError};
+use cni_spec::{AttachmentKey, CAP_POD_ANNOTATIONS, CniRequest, IfName, Invocation, NetConf};
+use netdev::Netns;
+
+use super::conf_dir::has_our_plugin;
+use super::native::Native;
+use super::{DefaultNetwork, InvalidAnnotation};
+use crate::delegate::device_info;
+use crate::delegate::prepare::{Wishes, prepare};
+use crate::error::AgentError;
+use crate::ledger::Wanted;
+use crate::node::Node;
+use crate::pods::record::{Delegation, Maker, Member};
+use crate::record::{DefaultRoutes, ObjectRef, PodIdentity};
+use crate::world::World;
+
+/// Where objects of a request without a pod are looked up.
+const DEFAULT_NAMESPACE: &str = "default";
+/// What every plugin that declares it may know of the pod; all else a runtime passes is for the
+/// default network only (NPWG §7.5).
+const CONTEXT: [&str; 2] = ["cgroupPath", CAP_POD_ANNOTATIONS];
+
+/// One request of a runtime, taken apart.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub(crate) request: &'a CniRequest,
+    pub(crate) invocation: &'a Invocation,
+    pub(crate) conf: &'a NetConf,
+    pub(crate) netns: &'a Netns,
+    /// Digest of all of it.
+    pub(crate) digest: &'a str,
+}
+
+/// A member, and what this agent needs to make it, when it does.
+#[derive(Debug)]
+pub(super) struct Planned {
+    pub(super) member: Member,
+    pub(super) native: Option<(Wanted, api::Network)>,
+}
+
+/// What an element of a list means.
+#[derive(Debug)]
+pub(super) enum Meant {
+    Native(Box<Native>),
+    Chain(PluginChain),
+}
+
+impl Meant {
+    fn native(native: Native) -> Self {
+        Self::Native(Box::new(native))
+    }
+}
+
+impl Node {
+    /// Everything the pod is to be attached to, first to last. Nothing is done.
+    pub(super) async fn plan(&self, asked: Asked<'_>) -> Result<Vec<Planned>, AgentError> {
+        let annotations = self.annotations(asked).await?;
+        let world = self.world.get();
+        world.check_read()?;
+        let mut selection = self.selection(asked, &annotations)?;
+        let mut meanings = Vec::new();
+        for (index, selected) in selection.attachments.iter().enumerate() {
+            let meant = self.meaning(&world, selected);
+            meanings.push(meant.map_err(|error| of_member(index, selected, error))?);
+        }
+        refuse_twice(&selection, &meanings)?;
+        let explicit = claim_default_gateway(&mut selection, &meanings, &annotations);
+        let mut planned = Vec::new();
+        for (index, (selected, meant)) in selection.attachments.iter().zip(&meanings).enumerate() {
+            let routes = default_routes(&selection, &meanings, selected);
+            let done = self.member(asked, selected, meant, routes, explicit);
+            planned.push(done.map_err(|error| of_member(index, selected, error))?);
+        }
+        Ok(planned)
+    }
+
+    /// All annotations of the pod: the runtime's snapshot, else what Kubernetes says.
+    async fn annotations(&self, asked: Asked<'_>) -> Result<BTreeMap<String, String>, AgentError> {
+        if let Some(annotations) = &asked.conf.runtime.pod_annotations {
+            return Ok(annotations.clone());
+        }
+        match asked.invocation.args.pod() {
+            Some(pod) => self.look_up(&pod.into()).await,
+            // No runtime of Kubernetes: there is no pod that could have annotations.
+            None => Ok(BTreeMap::new()),
+        }
+    }
+
+    async fn look_up(&self, pod: &PodIdentity) -> Result<BTreeMap<String, String>, AgentError> {
+        let Some(cluster) = &self.cluster else {
+            return Err(AgentError::NoAnnotations {
+                namespace: pod.namespace.clone(),
+                name: pod.name.clone(),
+            });
+        };
+        let uid = pod.uid.as_deref();
+        let found = cluster.pod(&pod.namespace, &pod.name, uid).await?;
+        Ok(found.annotations)
+    }
+
+    fn selection(
+        &self,
+        asked: Asked<'_>,
+        annotations: &BTreeMap<String, String>,
+    ) -> Result<PodSelection, AgentError> {
+        let pod = asked.invocation.args.pod();
+        let namespace = pod
+            .as_ref()
+            .map_or(DEFAULT_NAMESPACE, |pod| pod.namespace.as_str());
+        let primary = asked.request.ifname.clone();
+        let rules = SelectionRules {
+            default_network: self.rules.default_network.name().to_owned(),
+            primary_interface: primary
+                .try_into()
+                .map_err(|_| AgentError::Internal { what: "CNI_IFNAME" })?,
+            default_override: self.rules.override_namespace.clone(),
+            ..SelectionRules::default()
+        };
+        let pod = PodAnnotations {
+            namespace,
+            host_network: false,
+            annotations,
+        };
+        let mut selection = match (PodSelection::read(&pod, &rules), self.rules.invalid) {
+            (Ok(selection), _) => selection,
+            (Err(errors), InvalidAnnotation::Fail) => return Err(errors.into()),
+            (Err(errors), InvalidAnnotation::Ignore) => {
+                tracing::warn!(%errors, "the pod's networks are ignored");
+                PodSelection::default_only(&rules)
+            }
+        };
+        for note in &selection.notes {
+            tracing::debug!(%note, "annotation");
+        }
+        if self.rules.default_network == DefaultNetwork::None {
+            let is_asked_for = |one: &SelectedAttachment| {
+                one.source != Source::Default || matches!(one.target, Target::Definition { .. })
+            };
+            selection.attachments.retain(is_asked_for);
+        }
+        let has_primary = selection
+            .attachments
+            .iter()
+            .any(|one| one.interface == rules.primary_interface);
+        if has_primary {
+            Ok(selection)
+        } else {
+            let interface = IfName::new(asked.request.ifname.as_str())?;
+            Err(AgentError::NoPrimary { interface })
+        }
+    }
+
+    fn meaning(&self, world: &World, selected: &SelectedAttachment) -> Result<Meant, AgentError> {
+        match &selected.target {
+            Target::PodNetwork(name)
+                if self.rules.default_network == DefaultNetwork::Delegate
+                    && name == self.rules.default_network.name() =>
+            {
+                Ok(Meant::Chain(self.default_chain()?))
+            }
+            Target::PodNetwork(name) => {
+                let because = match selected.source {
+                    Source::Default => "default network of the node",
+                    Source::Kep | Source::Npwg => POD_NETWORKS_ANNOTATION,
+                };
+                Native::network(world, name, because).map(Meant::native)
+            }
+            Target::Attachment { namespace, name } => {
+                let object = ObjectRef {
+                    namespace: namespace.clone(),
+                    name: name.clone(),
+                };
+                Native::attachment(world, object, POD_NETWORKS_ANNOTATION).map(Meant::native)
+            }
+            Target::Definition { namespace, name } => self.definition(world, namespace, name),
+        }
+    }
+
+    fn definition(&self, world: &World, namespace: &str, name: &str) -> Result<Meant, AgentError> {
+        let key = (namespace.to_owned(), name.to_owned());
+        let Some(object) = world.definitions.get(&key) else {
+            return Err(AgentError::NoDefinition {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+                broken: world.broken.clone(),
+            });
+        };
+        let definition = read_definition(&Definition {
+            namespace,
+            name,
+            annotations: &object.annotations,
+            config: &object.config,
+        })?;
+        let because = format!("NetworkAttachmentDefinition {namespace}/{name}");
+        match definition.meaning {
+            Meaning::ByName(network) => match Native::network(world, &network, &because) {
+                Err(AgentError::Resolve { source, broken }) if is_absent(&source) => {
+                    match self.named_chain(&network)? {
+                        Some(chain) => whole(chain),
+                        None => Err(AgentError::Resolve { source, broken }),
+                    }
+                }
+                found => found.map(Meant::native),
+            },
+            Meaning::Own(own) => {
+                let native = match own.network {
+                    NetworkRef::PodNetwork(network) => Native::network(world, &network, &because)?,
+                    NetworkRef::Attachment { namespace, name } => {
+                        Native::attachment(world, ObjectRef { namespace, name }, &because)?
+                    }
+                };
+                Ok(Meant::native(
+                    native.defined(own.request, own.is_default_gateway),
+                ))
+            }
+            Meaning::Delegate(chain) => whole(chain),
+        }
+    }
+
+    fn member(
+        &self,
+        asked: Asked<'_>,
+        selected: &SelectedAttachment,
+        meant: &Meant,
+        default_routes: DefaultRoutes,
+        explicit: bool,
+    ) -> Result<Planned, AgentError> {
+        let ifname = IfName::new(selected.interface.as_str())?;
+        let (maker, native) = match meant {
+            Meant::Native(native) => {
+                let routes = default_routes.clone();
+                let explicit = explicit && selected.is_default_gateway;
+                let wanted = native.wanted(asked, selected, &ifname, routes, explicit)?;
+                (Maker::Podnet, Some((wanted, native.network.clone())))
+            }
+            Meant::Chain(chain) => (Maker::Plugins(delegation(asked, selected, chain)?), None),
+        };
+        let member = Member {
+            ifname,
+            source: selected.source,
+            target: selected.target.clone(),
+            default_routes,
+            asked_default_route: selected.options.default_route.clone(),
+            maker,
+        };
+        Ok(Planned { member, native })
+    }
+}
+
+fn is_absent(error: &ResolveError) -> bool {
+    matches!(error, ResolveError::NetworkNotFound { .. })
+}
+
+fn whole(chain: PluginChain) -> Result<Meant, AgentError> {
+    if has_our_plugin(&chain) {
+        return Err(AgentError::OwnPluginInChain {
+            network: chain.name,
+        });
+    }
+    Ok(Meant::Chain(chain))
+}
+
+fn of_member(index: usize, selected: &SelectedAttachment, error: AgentError) -> AgentError {
+    AgentError::Member {
+        number: index + 1,
+        member: format!("{} as {}", selected.target, selected.interface),
+        source: Box::new(error),
+    }
+}
+
+/// KEP-POD-12: a network is in the list once, attachments of it counted too.
+fn refuse_twice(selection: &PodSelection, meanings: &[Meant]) -> Result<(), AgentError> {
+    let mut seen = BTreeSet::new();
+    for (selected, meant) in selection.attachments.iter().zip(meanings) {
+        if let (Source::Kep, Meant::Native(native)) = (selected.source, meant)
+            && !seen.insert(&native.network.name)
+        {
+            return Err(AgentError::NetworkTwice {
+                network: native.network.name.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// `isDefaultGateway` of a definition is the wish of `default-route: []`, for pods that express no
+/// wish of their own. True when the list of KEP-3698 has such a wish.
+fn claim_default_gateway(
+    selection: &mut PodSelection,
+    meanings: &[Meant],
+    annotations: &BTreeMap<String, String>,
+) -> bool {
+    let listed = annotations.get(POD_NETWORKS_ANNOTATION);
+    let listed = listed.and_then(|text| parse_pod_networks(text).ok());
+    let explicit = listed
+        .iter()
+        .flatten()
+        .any(|element| element.is_default_gateway);
+    let claimed = selection
+        .attachments
+        .iter()
+        .any(|selected| selected.options.default_route.is_some());
+    if explicit || claimed {
+        return explicit;
+    }
+    let mut pairs = selection.attachments.iter_mut().zip(meanings);
+    let wanting = pairs
+        .find(|(_, meant)| matches!(meant, Meant::Native(native) if native.is_default_gateway));
+    if let Some((selected, _)) = wanting {
+        selected.options.default_route = Some(Vec::new());
+    }
+    false
+}
+
+/// The default routes of the pod that go through this attachment. Which of them a chain of others
+/// supplies is known only when it has run; see [`Node::settle_defaults`].
+fn default_routes(
+    selection: &PodSelection,
+    meanings: &[Meant],
+    selected: &SelectedAttachment,
+) -> DefaultRoutes {
+    let mut routes = DefaultRoutes::default();
+    for v4 in [true, false] {
+        let family = if v4 { Family::V4 } else { Family::V6 };
+        let supplies = |one: &SelectedAttachment| match meanings.get(one.position_in(selection)) {
+            Some(Meant::Native(native)) => native.supplies_default(v4),
+            Some(Meant::Chain(_)) | None => false,
+        };
+        let owner = selection.default_route(family, supplies);
+        if owner.is_some_and(|owner| owner.position == selected.position) {
+            let asked = selected.options.default_route.iter().flatten();
+            let of_family = asked.filter(|gateway| gateway.is_ipv4() == v4);
+            *routes.of_mut(v4) = Some(of_family.copied().collect());
+        }
+    }
+    routes
+}
+
+/// Where an attachment is in the list, which may have lost its first.
+trait PositionIn {
+    fn position_in(&self, selection: &PodSelection) -> usize;
+}
+
+impl PositionIn for SelectedAttachment {
+    fn position_in(&self, selection: &PodSelection) -> usize {
+        let found = selection
+            .attachments
+            .iter()
+            .position(|one| one.position == self.position);
+        found.unwrap_or(usize::MAX)
+    }
+}
+
+fn delegation(
+    asked: Asked<'_>,
+    selected: &SelectedAttachment,
+    chain: &PluginChain,
+) -> Result<Delegation, AgentError> {
+    let mut wishes = Wishes::of(&selected.options);
+    wishes.offered = runtime_config(asked.request);
+    let is_default = selected.interface.as_str() == asked.request.ifname;
+    if !is_default {
+        wishes
+            .offered
+            .retain(|key, _| CONTEXT.iter().any(|known| known.eq_ignore_ascii_case(key)));
+    }
+    let file = device_info_file(asked, selected, chain)?;
+    if let Some(file) = &file {
+        let raw = RawJson::parse(&serde_json::json!(file).to_string());
+        wishes.offered.extend(
+            raw.ok()
+                .map(|raw| (device_info::CAPABILITY.to_owned(), raw)),
+        );
+    }
+    let mut delegation = prepare(chain, &wishes)?;
+    delegation.device_info_file = file;
+    delegation.path.clone_from(&asked.request.path);
+    delegation.args = if is_default {
+        asked.request.args.clone()
+    } else {
+        without_requests(&asked.request.args)
+    };
+    Ok(delegation)
+}
+
+/// The file in which plugins that take one may describe a device (NPWG-DI-3).
+fn device_info_file(
+    asked: Asked<'_>,
+    selected: &SelectedAttachment,
+    chain: &PluginChain,
+) -> Result<Option<PathBuf>, AgentError> {
+    let Some(primary) = asked.invocation.call.key() else {
+        return Ok(None);
+    };
+    if !chain.has_capability(device_info::CAPABILITY) {
+        return Ok(None);
+    }
+    let key = AttachmentKey {
+        container: primary.container.clone(),
+        ifname: IfName::new(selected.interface.as_str())?,
+    };
+    Ok(Some(device_info::path(&chain.name, &key)))
+}
+
+/// The `runtimeConfig` of the request, values as they came.
+fn runtime_config(request: &CniRequest) -> BTreeMap<String, RawJson> {
+    let conf: RawObject = serde_json::from_str(request.config.get()).unwrap_or_default();
+    let runtime = conf
+        .iter()
+        .find(|(key, _)| key.eq_ignore_ascii_case("runtimeConfig"));
+    let runtime: RawObject = runtime
+        .and_then(|(_, value)| value.read().ok())
+        .unwrap_or_default();
+    runtime
+        .iter()
+        .map(|(key, value)| (key.to_owned(), value.clone()))
+        .collect()
+}
+
+/// `CNI_ARGS` without the address and the MAC address that the runtime wants for its own interface.
+fn without_requests(args: &str) -> String {
+    let kept = args.split(';').filter(|pair| {
+        let key = pair.split('=').next().unwrap_or_default().trim();
+        !matches!(key, "IP" | "MAC")
+    });
+    kept.collect::<Vec<_>>().join(";")
+}

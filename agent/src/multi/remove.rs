@@ -1,0 +1,255 @@
+//! Pods taken apart, from their records alone (NPWG §4.2.1): `DEL`, `GC`, what a restart finishes.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cni_spec::{AttachmentKey, TraceContext};
+use futures_util::future::join_all;
+use netdev::Netns;
+use tokio::task::JoinSet;
+
+use crate::delegate::{self, device_info};
+use crate::error::AgentError;
+use crate::failpoint::reached;
+use crate::node::Node;
+use crate::pods::PodChange;
+use crate::pods::record::{Delegation, Maker, PodRecord};
+use crate::record::{Sandbox, State};
+
+/// How long start-up waits for plugins of others to clean up; what takes longer goes on beside
+/// requests.
+const START_PATIENCE: Duration = Duration::from_secs(10);
+
+impl Node {
+    /// Removes whatever is attached under this key: a pod with all it has, or one attachment. The
+    /// caller holds the container's lock.
+    ///
+    /// # Errors
+    /// When something of it is left; calling again goes on.
+    pub async fn remove(&self, key: &AttachmentKey) -> Result<(), AgentError> {
+        match self.pods.get(key) {
+            Some(record) => self.take_pod_apart(&record).await,
+            None => self.detach(key).await,
+        }
+    }
+
+    /// As [`Self::remove`] for an answer that nobody heard; what cannot be removed now stays recorded.
+    pub async fn undo_any(&self, key: &AttachmentKey) {
+        if let Err(error) = self.remove(key).await {
+            tracing::error!(attachment = %key, %error, "roll-back incomplete, will be finished later");
+        }
+    }
+
+    async fn take_pod_apart(&self, record: &PodRecord) -> Result<(), AgentError> {
+        self.take_members_apart(record, record.members.len()).await
+    }
+
+    /// Removes a pod of which only the first `begun` members were begun: last to first, all of them
+    /// whatever happens (NPWG §6.2, §7.2).
+    ///
+    /// # Errors
+    /// The last failure there was. The pod stays recorded then.
+    pub(super) async fn take_members_apart(
+        &self,
+        record: &PodRecord,
+        begun: usize,
+    ) -> Result<(), AgentError> {
+        let mut record = record.clone();
+        if record.state != State::Deleting {
+            record.state = State::Deleting;
+            self.save_pod(&record).await?;
+            self.pods.update(&record);
+        }
+        reached("pod.deleting");
+        let netns = living(&record.sandbox);
+        let mut errors = Vec::new();
+        for (index, member) in record.members.iter().enumerate().take(begun).rev() {
+            let key = record.key_of(member);
+            let gone = match &member.maker {
+                Maker::Podnet => self.detach(&key).await,
+                Maker::Plugins(delegation) => {
+                    let attachment = delegate::Attachment {
+                        key: &key,
+                        netns,
+                        trace: &TraceContext::default(),
+                    };
+                    let done = delegate::del(&self.delegates, delegation, &attachment).await;
+                    self.forget_device(delegation);
+                    done.map_err(Into::into)
+                }
+            };
+            if let Err(error) = gone {
+                errors.push(AgentError::Member {
+                    number: index + 1,
+                    member: member.to_string(),
+                    source: Box::new(error),
+                });
+            }
+            reached("pod.member-gone");
+        }
+        if let Some(last) = errors.pop() {
+            for error in errors {
+                tracing::warn!(pod = %record.key, %error, "not removed");
+            }
+            return Err(last);
+        }
+        self.erase_pod(&record.key).await?;
+        self.pods.remove(&record.key);
+        reached("pod.forgotten");
+        if let Some(pod) = record.pod {
+            self.pods.tell(PodChange::Detached {
+                key: record.key,
+                pod,
+            });
+        }
+        Ok(())
+    }
+
+    /// The description of a device that is gone. One that stays does no harm: whoever gets its name
+    /// removes it first.
+    pub(super) fn forget_device(&self, delegation: &Delegation) {
+        if let Some(file) = &delegation.device_info_file
+            && let Err(error) = device_info::remove(&self.delegates, file)
+        {
+            tracing::warn!(path = %file.display(), %error, "device-info file not removed");
+        }
+    }
+
+    /// Removes the pods of a CNI network whose first interface `keep` does not want and that were
+    /// there before the request came. Then the plugins of others are told which of their attachments
+    /// are valid: by our records, since the runtime knows only the first interface of a pod
+    /// (CNI-GC-03).
+    ///
+    /// # Errors
+    /// All failures together; what can be removed is removed.
+    pub async fn collect_pods(
+        &self,
+        cni_network: &str,
+        before: Instant,
+        keep: impl Fn(&AttachmentKey) -> bool,
+    ) -> Result<usize, AgentError> {
+        let known: Vec<PodRecord> = self.pods.records();
+        let known = known
+            .into_iter()
+            .filter(|record| record.cni_network == cni_network);
+        let (mut removed, mut errors) = (0, Vec::new());
+        let mut chains = BTreeMap::new();
+        for record in known {
+            let key = &record.key;
+            let delegations = record.members.iter().filter_map(|m| m.delegation());
+            for delegation in delegations {
+                chains.insert(delegation.network.clone(), delegation.clone());
+            }
+            if keep(key) || !self.pods.is_older(key, before) {
+                continue;
+            }
+            let _guard = self.lock(&key.container).await;
+            // While this waited, it may have been removed and made again.
+            if !self.pods.is_older(key, before) {
+                continue;
+            }
+            tracing::info!(pod = %key, "removing a stale pod");
+            match self.remove(key).await {
+                Ok(()) => removed += 1,
+                Err(error) => errors.push(error),
+            }
+            reached("gc.one");
+        }
+        for delegation in chains.into_values() {
+            if let Err(error) = self.collect_delegated(&delegation).await {
+                errors.push(error);
+            }
+        }
+        if errors.is_empty() {
+            Ok(removed)
+        } else {
+            Err(AgentError::Collect { errors })
+        }
+    }
+
+    async fn collect_delegated(&self, delegation: &Delegation) -> Result<(), AgentError> {
+        let records = self.pods.records();
+        let valid: Vec<AttachmentKey> = records
+            .iter()
+            .flat_map(|record| {
+                let members = record.members.iter().filter(|member| {
+                    let of_network = member.delegation();
+                    of_network.is_some_and(|other| other.network == delegation.network)
+                });
+                members.map(|member| record.key_of(member))
+            })
+            .collect();
+        Ok(delegate::gc(&self.delegates, delegation, &valid).await?)
+    }
+
+    /// Finishes what the last agent did not: half-made and half-removed pods go, and those whose
+    /// namespace is gone.
+    pub async fn recover_pods(self: &Arc<Self>) {
+        let mut work = JoinSet::new();
+        for record in self.pods.records() {
+            if record.state == State::Added && is_alive(&record.sandbox) {
+                continue;
+            }
+            let node = Arc::clone(self);
+            work.spawn(async move { node.remove_pod_later(&record).await });
+        }
+        let all = async { while work.join_next().await.is_some() {} };
+        if tokio::time::timeout(START_PATIENCE, all).await.is_err() {
+            tracing::warn!("plugins of others are still cleaning up");
+        }
+        work.detach_all();
+    }
+
+    /// Does the same now and then: a `DEL` that failed is tried again, and a pod whose namespace is
+    /// gone will have no use for what it holds.
+    ///
+    /// # Errors
+    /// All failures together.
+    pub(crate) async fn audit_pods(&self) -> Result<(), AgentError> {
+        let mut over = self.pods.records();
+        over.retain(|record| match record.state {
+            State::Adding => false,
+            State::Added => !is_alive(&record.sandbox),
+            State::Deleting => true,
+        });
+        // One whose plugins hang must not keep the others waiting.
+        let done = join_all(over.iter().map(|record| self.try_remove_pod(record))).await;
+        let errors: Vec<AgentError> = done.into_iter().filter_map(Result::err).collect();
+        if errors.is_empty() {
+            Ok(())
+        } else {
+            Err(AgentError::Collect { errors })
+        }
+    }
+
+    async fn remove_pod_later(&self, record: &PodRecord) {
+        if let Err(error) = self.try_remove_pod(record).await {
+            tracing::warn!(pod = %record.key, %error, "not removed yet");
+        }
+    }
+
+    async fn try_remove_pod(&self, record: &PodRecord) -> Result<(), AgentError> {
+        let _guard = self.lock(&record.key.container).await;
+        // A request that was under way has changed it.
+        if self.pods.get(&record.key).as_ref() != Some(record) {
+            return Ok(());
+        }
+        tracing::info!(pod = %record.key, "removing what was unfinished or lost its pod");
+        self.remove(&record.key).await
+    }
+}
+
+/// `CNI_NETNS` for plugins: the path while the same namespace is there, else nothing, as runtimes
+/// have it (RT-CD-08).
+fn living(sandbox: &Sandbox) -> &str {
+    if is_alive(sandbox) { &sandbox.path } else { "" }
+}
+
+pub(crate) fn is_alive(sandbox: &Sandbox) -> bool {
+    Netns::open(Path::new(&sandbox.path)).is_ok_and(|netns| {
+        let id = netns.identity();
+        (id.dev, id.ino) == (sandbox.dev, sandbox.ino)
+    })
+}

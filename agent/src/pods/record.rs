@@ -1,0 +1,158 @@
+//! What is remembered of a pod that says itself what it is attached to. Pure.
+//!
+//! Everything that `DEL`, `CHECK`, `GC` and a restart need is in it: the pod's list, the objects it
+//! names and the files of other plugins may all have changed or gone since `ADD` (NPWG §4.2.1).
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use api::RawJson;
+use api::selection::{Source, Target};
+use cni_spec::{AttachmentKey, CniResult, CniVersion, IfName, SpecError};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::record::{DefaultRoutes, PodIdentity, Sandbox, State};
+
+/// A pod's request and the attachments it led to, first to last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodRecord {
+    /// What the runtime asked for: container and first interface.
+    pub key: AttachmentKey,
+    /// How far it is. Of what is `Adding` any member may be there, whole or in part.
+    pub state: State,
+    /// `name` of the CNI network configuration, which `GC` goes by.
+    pub cni_network: String,
+    /// Digest of what was asked, to know a repeated `ADD` again.
+    pub request_digest: String,
+    /// The pod, where the runtime named one.
+    pub pod: Option<PodIdentity>,
+    /// Its namespace.
+    pub sandbox: Sandbox,
+    /// Its attachments in the order in which they are made.
+    pub members: Vec<Member>,
+}
+
+impl PodRecord {
+    /// The key under which CNI knows a member: its own interface in the same container.
+    pub fn key_of(&self, member: &Member) -> AttachmentKey {
+        AttachmentKey {
+            container: self.key.container.clone(),
+            ifname: member.ifname.clone(),
+        }
+    }
+
+    /// The member that has the interface the runtime asked for.
+    pub fn primary(&self) -> Option<&Member> {
+        self.members
+            .iter()
+            .find(|member| member.ifname == self.key.ifname)
+    }
+
+    /// True when this attachment of ours is one of its members.
+    pub fn owns(&self, key: &AttachmentKey) -> bool {
+        self.key.container == key.container
+            && self
+                .members
+                .iter()
+                .any(|member| member.ifname == key.ifname && member.delegation().is_none())
+    }
+}
+
+/// One attachment of a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Member {
+    /// Interface in the pod.
+    pub ifname: IfName,
+    /// Which list asked for it.
+    pub source: Source,
+    /// What it named.
+    pub target: Target,
+    /// The default routes of the pod that go through it.
+    pub default_routes: DefaultRoutes,
+    /// `default-route` of the element, where it had the key.
+    pub asked_default_route: Option<Vec<IpAddr>>,
+    /// Who makes it.
+    pub maker: Maker,
+}
+
+impl Member {
+    /// What was handed to other plugins, if it was.
+    pub const fn delegation(&self) -> Option<&Delegation> {
+        match &self.maker {
+            Maker::Podnet => None,
+            Maker::Plugins(delegation) => Some(delegation),
+        }
+    }
+}
+
+/// `bridge-net as net1 (NetworkAttachmentDefinition …)`, for messages.
+impl std::fmt::Display for Member {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{} as {}", self.target, self.ifname)
+    }
+}
+
+/// Who makes an attachment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Maker {
+    /// This agent; its own record has the same key.
+    Podnet,
+    /// Other CNI plugins.
+    Plugins(Delegation),
+}
+
+/// What other plugins are told, and what they said. Enough to call them again in every way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Delegation {
+    /// `name` of their configuration.
+    pub network: String,
+    /// `cniVersion` they are spoken to in.
+    pub version: CniVersion,
+    /// `disableCheck`.
+    pub disable_check: bool,
+    /// `disableGC`.
+    pub disable_gc: bool,
+    /// In the order of `ADD`.
+    pub plugins: Vec<PluginConf>,
+    /// `CNI_ARGS`.
+    pub args: String,
+    /// `CNI_PATH`.
+    pub path: String,
+    /// The file in which they may describe a device, for plugins that take one.
+    #[serde(default)]
+    pub device_info_file: Option<PathBuf>,
+    /// What they wrote there.
+    #[serde(default)]
+    pub device_info: Option<RawJson>,
+    /// The last result of `ADD`, in their version; absent until they have succeeded.
+    pub result: Option<RawJson>,
+}
+
+impl Delegation {
+    /// The result of `ADD`; an attachment without one has neither interfaces nor addresses.
+    ///
+    /// # Errors
+    /// When it is not a result; what is stored was one.
+    pub fn result(&self) -> Result<CniResult, SpecError> {
+        let Some(result) = &self.result else {
+            return Ok(CniResult::default());
+        };
+        let value: Value = result
+            .read()
+            .map_err(|source| SpecError::ConfigSyntax { source })?;
+        CniResult::parse(&value, self.version)
+    }
+}
+
+/// One plugin with its configuration, complete but for `prevResult`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PluginConf {
+    /// `type`: the name of its binary.
+    pub plugin: String,
+    /// What it reads on stdin, values as they were written.
+    pub config: RawJson,
+}

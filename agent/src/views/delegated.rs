@@ -1,0 +1,118 @@
+//! Attachments that plugins of others have made, beside our own in the tables.
+
+use cni_spec::{ContainerId, IfName};
+use serde_json::{Value, json};
+
+use crate::node::Node;
+use crate::pods::AttachedNetwork;
+use crate::pods::record::{Delegation, Member, PodRecord};
+use crate::record::{Decision, State};
+
+/// Rows of `get attachments`.
+pub(super) fn attachments(node: &Node) -> Vec<Value> {
+    each(node, |pod, member, delegation| {
+        let made = node.made_by_others(pod, member, delegation);
+        json!({
+            "container": pod.key.container,
+            "ifname": member.ifname,
+            "network": delegation.network,
+            "target": member.target.to_string(),
+            "plugins": plugins(delegation),
+            "cniNetwork": pod.cni_network,
+            "state": pod.state,
+            "live": pod.state == State::Added,
+            "pod": pod.pod,
+            "mac": made.mac,
+            "ips": addresses(&made),
+            "mtu": made.mtu,
+            "netns": pod.sandbox.path,
+        })
+    })
+}
+
+/// Rows of `explain`.
+pub(super) fn explanations(
+    node: &Node,
+    container: &ContainerId,
+    ifname: Option<&IfName>,
+) -> Vec<Value> {
+    let rows = each(node, |pod, member, delegation| {
+        let wanted =
+            pod.key.container == *container && ifname.is_none_or(|ifname| member.ifname == *ifname);
+        if !wanted {
+            return Value::Null;
+        }
+        let made = node.made_by_others(pod, member, delegation);
+        json!({
+            "container": pod.key.container,
+            "ifname": member.ifname,
+            "network": delegation.network,
+            "state": pod.state,
+            "decisions": decisions(member, delegation, &made),
+        })
+    });
+    rows.into_iter().filter(|row| !row.is_null()).collect()
+}
+
+fn each(node: &Node, row: impl Fn(&PodRecord, &Member, &Delegation) -> Value) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for pod in node.pods.records() {
+        for member in &pod.members {
+            if let Some(delegation) = member.delegation() {
+                rows.push(row(&pod, member, delegation));
+            }
+        }
+    }
+    rows
+}
+
+fn decisions(member: &Member, delegation: &Delegation, made: &AttachedNetwork) -> Vec<Decision> {
+    let target = member.target.to_string();
+    let mut decisions = vec![
+        Decision::new("network", &delegation.network, &target),
+        Decision::new(
+            "plugins",
+            &plugins(delegation).join(", "),
+            "the configuration is not of type podnet",
+        ),
+        Decision::new(
+            "CNI version",
+            delegation.version.as_str(),
+            "the newest of the configuration that is spoken here",
+        ),
+    ];
+    let because = "result of the plugins";
+    decisions.extend(
+        addresses(made)
+            .iter()
+            .map(|address| Decision::new("address", address, because)),
+    );
+    for gateway in &made.gateways {
+        decisions.push(Decision::new(
+            "default route",
+            gateway,
+            &default_because(member),
+        ));
+    }
+    if made.gateways.is_empty() {
+        let because = "another attachment of the pod has them";
+        decisions.push(Decision::new("default route", "none", because));
+    }
+    decisions
+}
+
+fn default_because(member: &Member) -> String {
+    match &member.asked_default_route {
+        Some(_) => "default-route in the pod's list".to_owned(),
+        None => "no other attachment of the pod asks for it".to_owned(),
+    }
+}
+
+fn plugins(delegation: &Delegation) -> Vec<String> {
+    let plugins = delegation.plugins.iter();
+    plugins.map(|plugin| plugin.plugin.clone()).collect()
+}
+
+fn addresses(made: &AttachedNetwork) -> Vec<String> {
+    made.addresses.iter().map(ToString::to_string).collect()
+}

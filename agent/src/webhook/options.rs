@@ -1,0 +1,86 @@
+//! What can be typed after `webhook`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use api::selection::SelectionRules;
+use clap::Args;
+
+use super::access::AccessControl;
+use crate::controller::options::{Feature, feature};
+use crate::multi::DefaultNetwork;
+
+const DAY: u64 = 24 * 60 * 60;
+const CENTURY: u64 = 36_500 * DAY;
+
+/// Options of `webhook`.
+#[derive(Debug, Clone, Args)]
+pub struct WebhookOptions {
+    /// How to reach the API server; as a pod with a service account when not given
+    #[arg(long, value_name = "FILE", env = "PODNET_KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Address for reviews, HTTPS
+    #[arg(long, env = "PODNET_WEBHOOK_LISTEN", default_value = "0.0.0.0:9443")]
+    pub listen: SocketAddr,
+    /// Address for /metrics, /livez and /readyz
+    #[arg(long, env = "PODNET_ADMIN", default_value = "127.0.0.1:9466")]
+    pub admin: SocketAddr,
+    /// Namespace of the Service and of the Secret with the certificates
+    #[arg(long, env = "POD_NAMESPACE", default_value = "podnet-system")]
+    pub namespace: String,
+    /// Service by which the API server calls
+    #[arg(long, default_value = "podnet-webhook")]
+    pub service_name: String,
+    /// Secret with the certificates; made when it is not there
+    #[arg(long, default_value = "podnet-webhook-certificates")]
+    pub secret_name: String,
+    /// Name of the MutatingWebhookConfiguration and of the ValidatingWebhookConfiguration whose
+    /// caBundle is kept
+    #[arg(long, default_value = "podnet-webhook")]
+    pub configuration: String,
+    /// Further DNS name or IP address by which the API server calls; can be repeated
+    #[arg(long, value_name = "NAME")]
+    pub server_name: Vec<String>,
+    /// Default network of the agents: podnetwork:NAME, delegate or none
+    #[arg(
+        long,
+        env = "PODNET_DEFAULT_NETWORK",
+        value_name = "WHICH",
+        default_value = "podnetwork:default"
+    )]
+    pub default_network: DefaultNetwork,
+    /// Namespace of the networks that pods may choose in place of the default network, as the agents
+    /// have it
+    #[arg(long, value_name = "NAMESPACE", env = "PODNET_DEFAULT_OVERRIDE")]
+    pub default_override: Option<String>,
+    /// Features by name: MultiNetwork=true|false. Without it every pod is taken as it is
+    #[arg(long, value_name = "NAME=BOOL", value_delimiter = ',', value_parser = feature, env = "PODNET_FEATURE_GATES")]
+    pub feature_gates: Vec<(Feature, bool)>,
+    /// Who must have the verb `use` on a PodNetwork before a pod that lists it is taken
+    #[arg(long, value_enum, default_value_t)]
+    pub access_control: AccessControl,
+    /// Seconds a serving certificate is valid; a new one is made when a third is left
+    #[arg(long, value_name = "SECONDS", default_value_t = 30 * DAY, value_parser = clap::value_parser!(u64).range(..=CENTURY))]
+    pub certificate_lifetime: u64,
+    /// Seconds a certificate authority is valid; the next one is made after half of it
+    #[arg(long, value_name = "SECONDS", default_value_t = 730 * DAY, value_parser = clap::value_parser!(u64).range(..=CENTURY))]
+    pub ca_lifetime: u64,
+    /// Log filter, as in `info,agent=debug`
+    #[arg(long, env = "PODNET_LOG", default_value = "info")]
+    pub log: String,
+}
+
+impl WebhookOptions {
+    /// How the lists of pods are read, or `None` when they mean nothing (KEP-CTL-4).
+    pub(super) fn rules(&self) -> Option<SelectionRules> {
+        let mut said = self.feature_gates.iter().rev();
+        let is_on = said
+            .find(|(feature, _)| *feature == Feature::MultiNetwork)
+            .is_none_or(|(_, on)| *on);
+        is_on.then(|| SelectionRules {
+            default_network: self.default_network.name().to_owned(),
+            default_override: self.default_override.clone(),
+            ..SelectionRules::default()
+        })
+    }
+}

@@ -1,0 +1,234 @@
+use api::selection::{PodSelection, SelectionRules, Target};
+use kube::core::admission::Operation;
+use serde_json::{Value, json};
+
+use super::super::facts::{Facts, Reached, Way};
+use super::super::samples::{create, listing, npwg, plain, pod, update};
+use super::{Denial, check_deletion, gate, read, warnings};
+
+fn rules() -> SelectionRules {
+    SelectionRules::default()
+}
+
+fn selection(pod: &Value) -> PodSelection {
+    read(&create(pod), &rules())
+        .expect("valid lists")
+        .expect("something to look at")
+}
+
+/// KEP-POD-01..06, NPWG-4.1: what is refused, where it is wrong and what to write instead.
+#[test]
+fn a_wrong_list_is_refused_with_its_place_and_what_to_write() {
+    let host = |list: &str| {
+        let spec = json!({ "hostNetwork": true, "containers": [{ "name": "c", "image": "i" }] });
+        pod(&json!({ "podnet.dev/networks": list }), &spec)
+    };
+    let table = [
+        (
+            listing(r#"[{"name": "a", "attachmentName": "b"}]"#),
+            "podnet.dev/networks[0]: name and attachmentName exclude each other; keep one",
+        ),
+        (
+            listing("[{}]"),
+            "podnet.dev/networks[0]: a name is required; write {\"name\": \"blue\"}",
+        ),
+        (
+            listing(r#"[{"name": "a"}, {"name": "a"}]"#),
+            "podnet.dev/networks[1].name: network \"a\" is there already, as [0]",
+        ),
+        (
+            listing(r#"[{"name": "a", "isDefaultGW": true}, {"name": "b", "isDefaultGW": true}]"#),
+            "podnet.dev/networks[1].isDefaultGW: only one element may have isDefaultGW",
+        ),
+        (
+            listing(
+                r#"[{"name": "a"}, {"name": "b", "interfaceName": "x0"}, {"name": "c", "interfaceName": "x0"}]"#,
+            ),
+            "podnet.dev/networks[2].interfaceName: interface x0 is used by",
+        ),
+        (
+            listing(r#"[{"name": "a"}, {"name": "b", "interfaceName": "a/b"}]"#),
+            "podnet.dev/networks[1].interfaceName: ",
+        ),
+        (
+            host(r#"[{"name": "a"}]"#),
+            "podnet.dev/networks: a pod with hostNetwork: true has the node's network",
+        ),
+        (
+            npwg("a,,b"),
+            "k8s.v1.cni.cncf.io/networks, item 2 at character 3: nothing is named here",
+        ),
+        (
+            npwg(r#"[{"name": "a", "mac": "nonsense"}]"#),
+            "k8s.v1.cni.cncf.io/networks[0].mac: ",
+        ),
+        (
+            npwg(r#"{"name": "a"}"#),
+            "k8s.v1.cni.cncf.io/networks: a single object is not a list",
+        ),
+    ];
+    for (pod, words) in table {
+        let request = create(&pod);
+        let errors = read(&request, &rules()).expect_err(words);
+        let response = Denial::from(errors).respond(&request);
+        assert!(!response.allowed);
+        assert_eq!(
+            (response.result.code, response.result.reason.as_str()),
+            (422, "Invalid")
+        );
+        let message = &response.result.message;
+        assert!(message.contains(words), "{words:?} is not in {message:?}");
+        let causes = response.result.details.expect("details").causes;
+        assert!(
+            causes[0].field.starts_with("metadata.annotations."),
+            "{causes:?}"
+        );
+    }
+}
+
+/// A person mends a list in one go.
+#[test]
+fn every_error_of_a_list_is_told_at_once() {
+    let request = create(&listing(
+        r#"[{}, {"name": "A"}, {"name": "b", "speed": 1}]"#,
+    ));
+    let errors = read(&request, &rules()).unwrap_err();
+    let response = Denial::from(errors).respond(&request);
+    let causes = response.result.details.expect("details").causes;
+    let fields: Vec<&str> = causes.iter().map(|cause| cause.field.as_str()).collect();
+    assert_eq!(
+        fields,
+        [
+            "metadata.annotations.podnet.dev/networks[0]",
+            "metadata.annotations.podnet.dev/networks[1].name",
+            "metadata.annotations.podnet.dev/networks[2]",
+        ]
+    );
+}
+
+/// KEP-P1-01, KEP-POD-06: an empty list and a pod without one are as they were before podnet.
+#[test]
+fn pods_without_lists_are_taken_as_they_are() {
+    let host = json!({ "hostNetwork": true, "containers": [{ "name": "c", "image": "i" }] });
+    for pod in [
+        pod(&Value::Null, &plain()),
+        pod(&json!({ "other.example/networks": "[{" }), &plain()),
+        listing(""),
+        listing("[]"),
+        npwg(" "),
+        pod(&json!({ "podnet.dev/networks": "[]" }), &host),
+        // NPWG's list has no effect on such a pod.
+        pod(&json!({ "k8s.v1.cni.cncf.io/networks": "a" }), &host),
+    ] {
+        let request = create(&pod);
+        let selection = read(&request, &rules()).expect("valid");
+        assert!(
+            selection.is_none_or(|selection| super::named(&selection).next().is_none()),
+            "{pod}"
+        );
+        assert_eq!(gate(&request, &rules()), None, "{pod}");
+    }
+}
+
+/// NPWG-4.1: a list that changes is looked at again, one that stays is not, right or wrong.
+#[test]
+fn an_update_is_looked_at_when_a_list_changes() {
+    let (good, bad, none) = (npwg("a"), npwg("a,,b"), pod(&Value::Null, &plain()));
+    assert_eq!(read(&update(&bad, &bad), &rules()), Ok(None));
+    assert_eq!(read(&update(&good, &none), &rules()), Ok(None));
+    assert!(read(&update(&good, &bad), &rules()).is_err());
+    assert!(read(&update(&none, &bad), &rules()).is_err());
+    let changed = read(&update(&none, &good), &rules()).expect("valid");
+    assert_eq!(changed.expect("a change").attachments.len(), 2);
+    let mut going = bad;
+    going["metadata"]["deletionTimestamp"] = json!("2026-11-21T10:00:00Z");
+    assert_eq!(read(&update(&good, &going), &rules()), Ok(None));
+}
+
+/// KEP-POD-10..12: the gate makes the pod wait, beside the gates of others.
+#[test]
+fn a_pod_that_lists_networks_gets_the_gate() {
+    let with = json!([{ "op": "add", "path": "/spec/schedulingGates", "value": [{ "name": "podnet.dev/pod-networks" }] }]);
+    for pod in [
+        listing(r#"[{"name": "a"}]"#),
+        listing(r#"[{"attachmentName": "a"}]"#),
+        npwg("a"),
+        npwg(r#"[{"name": "a", "namespace": "b"}]"#),
+    ] {
+        assert_eq!(gate(&create(&pod), &rules()), Some(with.clone()), "{pod}");
+    }
+    let mut pod = npwg("a");
+    pod["spec"]["schedulingGates"] = json!([{ "name": "other.example/gate" }]);
+    let beside = json!([{ "op": "add", "path": "/spec/schedulingGates/-", "value": { "name": "podnet.dev/pod-networks" } }]);
+    assert_eq!(gate(&create(&pod), &rules()), Some(beside));
+}
+
+/// KEP-POD-10..12, Kubernetes "Pod scheduling readiness": a gate comes at creation, to pods without
+/// a node, once.
+#[test]
+fn no_gate_for_pods_that_cannot_wait_or_wait_already() {
+    let mut bound = npwg("a");
+    bound["spec"]["nodeName"] = json!("n1");
+    let mut gated = npwg("a");
+    gated["spec"]["schedulingGates"] = json!([{ "name": "podnet.dev/pod-networks" }]);
+    for pod in [bound, gated, npwg("a,,b"), listing("[{")] {
+        assert_eq!(gate(&create(&pod), &rules()), None, "{pod}");
+    }
+    let later = update(&npwg("a"), &npwg("a,b"));
+    assert_eq!(later.operation, Operation::Update);
+    assert_eq!(gate(&later, &rules()), None);
+}
+
+/// KEP-PN-U3: no new references to what is on its way out, also through another object.
+#[test]
+fn a_network_that_is_being_deleted_takes_no_new_pods() {
+    let blue = Target::PodNetwork("blue".to_owned());
+    let fast = Target::Attachment {
+        namespace: "shop".to_owned(),
+        name: "fast".to_owned(),
+    };
+    let to_blue = |deleted: Option<&Target>| Way {
+        deleted: deleted.cloned(),
+        ..Way::to(Reached::Network("blue".to_owned()))
+    };
+    let lists = selection(&listing(
+        r#"[{"name": "blue"}, {"attachmentName": "fast"}]"#,
+    ));
+    let facts = |of_blue, of_fast| -> Facts {
+        [
+            (blue.clone(), to_blue(of_blue)),
+            (fast.clone(), to_blue(of_fast)),
+        ]
+        .into_iter()
+        .collect()
+    };
+    assert_eq!(check_deletion(&lists, &facts(None, None)), Ok(()));
+    for (facts, gone) in [
+        (facts(Some(&blue), Some(&blue)), &blue),
+        (facts(None, Some(&fast)), &fast),
+    ] {
+        let denial = check_deletion(&lists, &facts).unwrap_err();
+        assert_eq!(
+            denial,
+            Denial::BeingDeleted {
+                target: gone.clone()
+            }
+        );
+        let response = denial.respond(&create(&npwg("a")));
+        assert_eq!(response.result.code, 409);
+        assert!(
+            response.result.message.contains("is being deleted"),
+            "{response:?}"
+        );
+    }
+}
+
+/// NPWG-4.1.2: reserved keys are ignored, and the user is told.
+#[test]
+fn what_has_no_effect_is_a_warning() {
+    let lists = selection(&npwg(r#"[{"name": "a", "mtu": 1400}]"#));
+    assert_eq!(
+        warnings(&lists),
+        ["k8s.v1.cni.cncf.io/networks[0].mtu is not known and ignored"]
+    );
+}

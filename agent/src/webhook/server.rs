@@ -1,0 +1,223 @@
+//! Reviews over HTTPS, and the pages of the administrator over HTTP.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::selection::SelectionRules;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use kube::core::DynamicObject;
+use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use super::access::{self, AccessControl};
+use super::facts::Facts;
+use super::keeper::Readiness;
+use super::metrics::{Hook, Metrics};
+use super::review::{self, Denial};
+use super::tls::TlsListener;
+use crate::error::chain;
+
+/// The API server holds two versions of an object in a review, of at most 1.5 MiB each in etcd, and
+/// more as JSON.
+const BODY_MAX: usize = 16 * 1024 * 1024;
+/// How long a review may take; the API server waits longer than that.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Does reviews.
+#[derive(Clone)]
+pub(super) struct Reviewer {
+    client: Client,
+    control: AccessControl,
+    /// None: lists mean nothing.
+    rules: Option<SelectionRules>,
+    metrics: Arc<Metrics>,
+}
+
+impl Reviewer {
+    pub(super) fn new(
+        client: Client,
+        rules: Option<SelectionRules>,
+        control: AccessControl,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            client,
+            control,
+            rules,
+            metrics,
+        }
+    }
+
+    async fn validate(&self, request: &AdmissionRequest<Pod>) -> Result<Vec<String>, Denial> {
+        let Some(rules) = &self.rules else {
+            return Ok(Vec::new());
+        };
+        let Some(selection) = review::read(request, rules)? else {
+            return Ok(Vec::new());
+        };
+        let asking = async {
+            let facts = Facts::read(&self.client, &selection).await?;
+            let default = &rules.default_network;
+            let verdict = match review::check_deletion(&selection, &facts) {
+                Err(denial) => Err(denial),
+                Ok(()) => access::questions(self.control, request, &selection, &facts, default),
+            };
+            Ok::<_, kube::Error>(match verdict {
+                Err(denial) => Err(denial),
+                Ok(questions) => access::check(
+                    request,
+                    &access::ask(&self.client, request, questions).await?,
+                ),
+            })
+        };
+        let why = match tokio::time::timeout(PATIENCE, asking).await {
+            Ok(Ok(verdict)) => return verdict.map(|()| review::warnings(&selection)),
+            Ok(Err(error)) => chain(&error),
+            Err(_) => format!("no answer within {} s", PATIENCE.as_secs()),
+        };
+        tracing::warn!(
+            error = why,
+            "the API server does not say what is asked about a pod"
+        );
+        if self.control == AccessControl::Off {
+            // The agent looks at the networks again.
+            Ok(review::warnings(&selection))
+        } else {
+            Err(Denial::NotChecked { why })
+        }
+    }
+}
+
+/// Serves until `stop` says so.
+///
+/// # Errors
+/// When the listener fails.
+pub(super) async fn serve_reviews(
+    listener: TlsListener,
+    reviewer: Reviewer,
+    stop: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let routes = Router::new()
+        .route("/validate-pods", post(validate_pods))
+        .route("/mutate-pods", post(mutate_pods))
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .with_state(reviewer);
+    axum::serve(listener, routes)
+        .with_graceful_shutdown(stopped(stop))
+        .await
+}
+
+async fn validate_pods(
+    State(reviewer): State<Reviewer>,
+    Json(review): Json<AdmissionReview<Pod>>,
+) -> Response {
+    let Ok(request): Result<AdmissionRequest<Pod>, _> = review.try_into() else {
+        return not_a_request();
+    };
+    let timer = reviewer.metrics.start(Hook::ValidatePods);
+    let (response, outcome) = match reviewer.validate(&request).await {
+        Ok(warnings) => {
+            let mut response = AdmissionResponse::from(&request);
+            response.warnings = (!warnings.is_empty()).then_some(warnings);
+            (response, "allowed")
+        }
+        Err(denial) => {
+            tracing::info!(
+                namespace = review::namespace(&request), pod = name(&request), user = request.user_info.username,
+                reason = %denial, "pod refused"
+            );
+            (denial.respond(&request), denial.label())
+        }
+    };
+    timer.end(outcome);
+    Json(response.into_review()).into_response()
+}
+
+async fn mutate_pods(
+    State(reviewer): State<Reviewer>,
+    Json(review): Json<AdmissionReview<Pod>>,
+) -> Response {
+    let Ok(request): Result<AdmissionRequest<Pod>, _> = review.try_into() else {
+        return not_a_request();
+    };
+    let timer = reviewer.metrics.start(Hook::MutatePods);
+    let mut response = AdmissionResponse::from(&request);
+    let mut outcome = "unchanged";
+    let rules = reviewer.rules.as_ref();
+    if let Some(patch) = rules.and_then(|rules| review::gate(&request, rules)) {
+        let gated = serde_json::from_value(patch)
+            .map_err(|error| chain(&error))
+            .and_then(|patch| response.with_patch(patch).map_err(|error| chain(&error)));
+        response = match gated {
+            Ok(response) => response,
+            Err(why) => {
+                timer.end("failed");
+                return (StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
+            }
+        };
+        outcome = "gated";
+    }
+    timer.end(outcome);
+    Json(response.into_review()).into_response()
+}
+
+/// A name, or what a name is made of.
+fn name(request: &AdmissionRequest<Pod>) -> &str {
+    let generated = || request.object.as_ref()?.metadata.generate_name.as_deref();
+    match request.name.as_str() {
+        "" => generated().unwrap_or_default(),
+        name => name,
+    }
+}
+
+fn not_a_request() -> Response {
+    let review: AdmissionReview<DynamicObject> =
+        AdmissionResponse::invalid("an AdmissionReview without a request").into_review();
+    (StatusCode::BAD_REQUEST, Json(review)).into_response()
+}
+
+/// Serves `/metrics`, `/livez` and `/readyz` until `stop` says so.
+///
+/// # Errors
+/// When the listener fails.
+pub(super) async fn serve_admin(
+    listener: TcpListener,
+    metrics: Arc<Metrics>,
+    readiness: Readiness,
+    stop: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let routes = Router::new()
+        .route("/metrics", get(move || async move { page(&metrics) }))
+        .route("/livez", get(|| async { "ok\n" }))
+        .route("/readyz", get(move || async move { readyz(&readiness) }));
+    axum::serve(listener, routes)
+        .with_graceful_shutdown(stopped(stop))
+        .await
+}
+
+fn page(metrics: &Metrics) -> Response {
+    match metrics.render() {
+        Ok(text) => ([("content-type", "text/plain; version=0.0.4")], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, chain(&error)).into_response(),
+    }
+}
+
+fn readyz(readiness: &Readiness) -> Response {
+    match &*readiness.borrow() {
+        None => "ok\n".into_response(),
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
+    }
+}
+
+async fn stopped(mut stop: watch::Receiver<bool>) {
+    // Either way it is time to stop.
+    let _ = stop.wait_for(|stop| *stop).await;
+}

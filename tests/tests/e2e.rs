@@ -1,0 +1,23 @@
+//! podnet as its users meet it: applied to a real cluster of two nodes, and pods that list networks.
+//! `cargo xtask cluster test` runs this beside the control plane; nothing else does.
+//!
+//! Every test has a namespace and networks of its own, so they run at the same time, also while one
+//! of them kills agents. `uninstall` runs alone, after all others.
+
+mod e2e {
+    mod commands;
+    mod corner;
+    mod dump;
+    mod objects;
+
+    mod claims;
+    mod delegated;
+    mod gate;
+    mod lists;
+    mod protection;
+    mod reach;
+    mod removal;
+    mod restart;
+    mod statuses;
+    mod uninstall;
+}

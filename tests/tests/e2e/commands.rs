@@ -1,0 +1,63 @@
+//! Programs in pods and on nodes.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+/// Where podnet itself runs.
+pub(crate) const SYSTEM: &str = "podnet-system";
+
+fn variable(name: &str) -> PathBuf {
+    let value = env::var_os(name);
+    value
+        .unwrap_or_else(|| unreachable!("{name} is not set; `cargo xtask cluster test` does"))
+        .into()
+}
+
+/// What a program printed, or how it failed and what it printed.
+fn outcome(mut command: Command) -> Result<String, String> {
+    let output: Output = command
+        .stdin(Stdio::null())
+        .output()
+        .expect("the program can be started");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(text);
+    }
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{}: {text}{complaint}", output.status))
+}
+
+/// What kubectl does for the administrator that `KUBECONFIG` names.
+pub(crate) fn kubectl(arguments: &[&str]) -> Result<String, String> {
+    let mut command = Command::new(variable("PODNET_KUBERNETES").join("kubectl"));
+    command.args(arguments);
+    outcome(command)
+}
+
+/// Runs a program in the container of a pod.
+pub(crate) fn in_pod((namespace, pod): (&str, &str), program: &[&str]) -> Result<String, String> {
+    let mut arguments = vec!["exec", "--namespace", namespace, pod, "--"];
+    arguments.extend(program);
+    kubectl(&arguments)
+}
+
+/// Runs a line of shell in the namespaces of a node.
+///
+/// # Panics
+/// If it fails.
+#[track_caller]
+pub(crate) fn on_node(node: &str, script: &str) -> String {
+    let mut command = Command::new(variable("PODNET_XTASK"));
+    command.args(["cluster", "exec", node, "--", "sh", "-c", script]);
+    match outcome(command) {
+        Ok(text) => text,
+        Err(why) => unreachable!("`{script}` on {node}: {why}"),
+    }
+}
+
+/// Names in a directory of a node; none when it is not there.
+pub(crate) fn listing(node: &str, directory: &str) -> Vec<String> {
+    let text = on_node(node, &format!("ls -1A {directory} 2>/dev/null || true"));
+    text.lines().map(str::to_owned).collect()
+}

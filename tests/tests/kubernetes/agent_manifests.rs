@@ -1,0 +1,82 @@
+//! What `deploy` gives to a cluster is what a cluster takes.
+
+use std::path::Path;
+
+use super::agent_scene::AgentScene;
+
+fn files(folder: &str, kind: &str) -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../deploy")
+        .join(folder);
+    let entries = std::fs::read_dir(folder).expect("a folder of deploy");
+    let paths = entries.map(|entry| entry.expect("a folder can be listed").path());
+    let mut files: Vec<String> = paths
+        .filter(|path| path.extension().is_some_and(|found| found == kind))
+        .map(|path| path.display().to_string())
+        .collect();
+    files.sort();
+    files
+}
+
+/// `kubectl apply -f deploy/install.yaml`
+#[test]
+fn every_object_of_the_installation_is_taken() {
+    let Some(s) = AgentScene::prepare(tests::test_name!(), "agent-manifests", &[]) else {
+        return;
+    };
+    let [file] = files(".", "yaml")
+        .into_iter()
+        .filter(|file| file.ends_with("install.yaml"))
+        .collect::<Vec<_>>()
+        .try_into()
+        .expect("one installation");
+    // Nothing is made, but everything is checked; fields that are not known are an error.
+    s.kubectl(&[
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+        "--dry-run=server",
+        "--validate=strict",
+        "--filename",
+        &file,
+    ]);
+}
+
+/// KEP-3698, user stories
+#[test]
+fn the_networks_of_every_example_are_taken() {
+    let Some(s) = AgentScene::start(tests::test_name!(), "agent-examples") else {
+        return;
+    };
+    let examples = files("examples", "yaml");
+    assert!(examples.len() >= 4, "{examples:?}");
+    for file in &examples {
+        s.kubectl(&["apply", "--validate=strict", "--filename", file]);
+    }
+    let networks = [
+        "story-1-data",
+        "story-3-red",
+        "story-3-blue",
+        "story-4-tenant",
+        "story-8",
+    ];
+    let known = || s.node.get("networks");
+    tests::wait::until_true("the networks of the examples", || {
+        let known = known();
+        networks.iter().all(|name| {
+            known
+                .iter()
+                .any(|network| network["name"] == *name && network["ready"] == true)
+        })
+    });
+    for file in &examples {
+        s.kubectl(&[
+            "delete",
+            "--wait=false",
+            "--grace-period=0",
+            "--force",
+            "--filename",
+            file,
+        ]);
+    }
+}

@@ -1,0 +1,251 @@
+//! What the agent writes about pods: two annotations and Events.
+
+use k8s_openapi::api::core::v1::Pod as ApiPod;
+use kube::api::{Api, Patch, PatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::{Value, json};
+use tests::wait;
+
+use super::agent_scene::AgentScene;
+
+const NPWG: &str = "k8s.v1.cni.cncf.io/network-status";
+const KEP: &str = "podnet.dev/network-status";
+
+/// NPWG-5.0, NPWG-5-W1, NPWG-X4, KEP-STS-01
+#[test]
+fn a_pod_says_where_it_is_attached_and_keeps_what_else_it_says() {
+    let Some(s) = AgentScene::start(tests::test_name!(), "agent-says") else {
+        return;
+    };
+    s.apply_network("blue", &["10.1.0.0/24", "fd10:1::/64"], true);
+    s.apply_network("red", &["10.2.0.0/24"], true);
+    let list = json!([{"name": s.network("blue")}, {"name": s.network("red")}]).to_string();
+    let uid = s.make_pod(
+        "web",
+        &[("podnet.dev/networks", &list), ("example.com/note", "mine")],
+    );
+    let sandbox = s.node.pod("c1");
+    let result = s.add_in_time(&sandbox, "web", &uid);
+    let npwg = s.written("web", NPWG);
+    let first = &npwg[0];
+    assert_eq!(first["name"], s.network("blue"), "{npwg}");
+    assert_eq!(first["interface"], "eth0");
+    assert_eq!(first["default"], true);
+    assert_eq!(first["mac"], result["interfaces"][0]["mac"]);
+    assert_eq!(first["ips"].as_array().map(Vec::len), Some(2));
+    assert_eq!(npwg[1]["name"], s.network("red"));
+    assert_eq!(npwg[1]["default"], false);
+    let kep = s.written("web", KEP);
+    let entries: Vec<(&Value, &Value)> = kep
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|entry| (&entry["name"], &entry["interfaceName"]))
+        .collect();
+    let (blue, red) = (json!(s.network("blue")), json!(s.network("red")));
+    let (eth0, other) = (json!("eth0"), npwg[1]["interface"].clone());
+    // One entry for each family.
+    assert_eq!(
+        entries,
+        [(&blue, &eth0), (&blue, &eth0), (&red, &other)],
+        "{kep}"
+    );
+    assert_eq!(
+        s.annotation("web", "example.com/note").as_deref(),
+        Some("mine")
+    );
+    assert_eq!(s.annotation("web", "podnet.dev/networks"), Some(list));
+
+    let address = first["ips"][0].as_str().expect("an address");
+    s.wait_event(
+        "web",
+        "AddedInterface",
+        &[
+            "Add eth0 [",
+            address,
+            &format!("from {}", s.network("blue")),
+        ],
+    );
+    s.wait_event(
+        "web",
+        "AddedInterface",
+        &[&format!("from {}", s.network("red"))],
+    );
+    s.del(&sandbox, "web", &uid).silent();
+}
+
+/// NPWG-X4, PAIN-SIL-1: why a pod does not start is said at the pod, once and counted.
+#[test]
+fn a_refused_pod_has_an_event_that_says_why() {
+    let Some(s) = AgentScene::start(tests::test_name!(), "agent-refused") else {
+        return;
+    };
+    s.apply_network("off", &["10.1.0.0/24"], false);
+    let missing = s.make_pod_of("missing", "nowhere");
+    let off = s.make_pod_of("off", "off");
+    let sandbox = s.node.pod("c1");
+    for _ in 0..3 {
+        s.add(&sandbox, "missing", &missing).fails_with(7);
+    }
+    s.wait_event(
+        "missing",
+        "NoNetworkFound",
+        &[&s.network("nowhere"), "does not exist"],
+    );
+    wait::until_true(
+        "the same again to be counted",
+        || matches!(s.events("missing").as_slice(), [(kind, _, _, 3)] if kind == "Warning"),
+    );
+    wait::until_true("the agent to know of the network", || {
+        s.add(&sandbox, "off", &off).error().code == 11
+    });
+    s.wait_event(
+        "off",
+        "FailedAddingInterface",
+        &[&s.network("off"), "disabled"],
+    );
+}
+
+/// NPWG-5-W1, PAIN-STS-1: whatever was missed is made good.
+#[test]
+fn annotations_that_are_lost_come_back() {
+    let Some(mut s) = AgentScene::start(tests::test_name!(), "agent-back") else {
+        return;
+    };
+    s.apply_network("blue", &["10.1.0.0/24"], true);
+    let uid = s.make_pod_of("web", "blue");
+    let sandbox = s.node.pod("c1");
+    s.add_in_time(&sandbox, "web", &uid);
+    let status = s.written("web", NPWG);
+    let remove = json!({"metadata": {"annotations": {NPWG: null, KEP: null}}});
+
+    // Somebody removes them.
+    s.patch_pod("web", &remove);
+    assert_eq!(s.written("web", NPWG), status);
+    assert!(s.annotation("web", KEP).is_some());
+
+    // Or does while no agent is there.
+    s.node.kill_9();
+    s.patch_pod("web", &remove);
+    assert_eq!(s.annotation("web", NPWG), None);
+    s.node.start_agent();
+    assert_eq!(s.written("web", NPWG), status);
+
+    // Or the API server is away when a pod is attached.
+    let late = s.make_pod_of("late", "blue");
+    let other = s.node.pod("c2");
+    s.add_in_time(&other, "late", &late);
+    s.written("late", NPWG);
+    s.del(&other, "late", &late).silent();
+    s.patch_pod("late", &remove);
+    s.door.close();
+    s.add(&other, "late", &late).result();
+    assert_eq!(s.annotation("late", NPWG), None);
+    s.door.open_again();
+    let late_status = s.written("late", NPWG);
+    assert_eq!(late_status[0]["interface"], "eth0");
+
+    s.del(&sandbox, "web", &uid).silent();
+    s.del(&other, "late", &late).silent();
+}
+
+/// NPWG-5-W2: a pod that went first is no reason to try for ever, and another of its name is left
+/// alone.
+#[test]
+fn another_pod_of_the_same_name_is_not_written_about() {
+    let Some(mut s) = AgentScene::start(tests::test_name!(), "agent-other-pod") else {
+        return;
+    };
+    s.apply_network("blue", &["10.1.0.0/24"], true);
+    let old = s.make_pod_of("web-0", "blue");
+    let sandbox = s.node.pod("c1");
+    s.add_in_time(&sandbox, "web-0", &old);
+    s.written("web-0", NPWG);
+    s.del(&sandbox, "web-0", &old).silent();
+    let before = s.make_pod_of("probe", "blue");
+    let probe = s.node.pod("c2");
+    // Attached with the way closed, so that its status waits; then it is replaced.
+    s.add_in_time(&probe, "probe", &before);
+    s.written("probe", NPWG);
+    s.door.close();
+    s.add(&sandbox, "web-0", &old).result();
+    s.delete_pod("web-0");
+    let new = s.make_pod_of("web-0", "blue");
+    s.door.open_again();
+    // What is removed comes back when the agent has caught up with everything.
+    s.patch_pod("probe", &json!({"metadata": {"annotations": {NPWG: null}}}));
+    s.written("probe", NPWG);
+    wait::until_true("the agent to give up the old pod", || {
+        let (_, metrics) = s.node.http("/metrics").expect("the agent answers");
+        metrics.contains("podnet_api_writes_total{object=\"status\",outcome=\"gone\"}")
+    });
+    assert_ne!(old, new);
+    assert_eq!(s.annotation("web-0", NPWG), None);
+    s.del(&sandbox, "web-0", &old).silent();
+    s.del(&probe, "probe", &before).silent();
+}
+
+/// `deploy/base/agent-policy.yaml`: who has taken an agent over can write two annotations of the pods
+/// of its node, and nothing else.
+#[test]
+fn an_agent_can_write_nothing_but_its_annotations_of_its_own_pods() {
+    let Some(s) = AgentScene::start(tests::test_name!(), "agent-limits") else {
+        return;
+    };
+    s.make_pod("own", &[("example.com/note", "mine")]);
+    s.make_pod_on("another-node", "foreign", &[]);
+    let ours = json!({"metadata": {"annotations": {NPWG: "[]", KEP: "[]"}}});
+    let cases = [
+        ("own", ours.clone(), true),
+        ("foreign", ours, false),
+        (
+            "own",
+            json!({"metadata": {"annotations": {"example.com/note": "x"}}}),
+            false,
+        ),
+        (
+            "own",
+            json!({"metadata": {"annotations": {"example.com/note": null}}}),
+            false,
+        ),
+        (
+            "own",
+            json!({"metadata": {"annotations": {"podnet.dev/networks": "[]"}}}),
+            false,
+        ),
+        ("own", json!({"metadata": {"labels": {"app": "x"}}}), false),
+        (
+            "own",
+            json!({"metadata": {"finalizers": ["example.com/x"]}}),
+            false,
+        ),
+        (
+            "own",
+            json!({"status": {"podIP": "192.0.2.66", "podIPs": [{"ip": "192.0.2.66"}]}}),
+            false,
+        ),
+        ("own", json!({"status": {"phase": "Running"}}), false),
+    ];
+    let kubeconfig = s.kubeconfig();
+    s.run(|_| async {
+        let file = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
+        let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
+        let client = Client::try_from(config.expect("a usable kubeconfig")).expect("a client");
+        let pods: Api<ApiPod> = Api::namespaced(client, &s.name);
+        for (pod, patch, allowed) in cases {
+            let merge = Patch::Merge(&patch);
+            let params = PatchParams::default();
+            let done = pods.patch_status(pod, &params, &merge).await;
+            match done {
+                Ok(_) => assert!(allowed, "{patch} of {pod} was taken"),
+                Err(kube::Error::Api(status)) => {
+                    assert!(!allowed && status.code == 403, "{patch}: {status:?}");
+                }
+                Err(other) => panic!("{patch}: {other}"),
+            }
+            let whole = pods.patch(pod, &params, &merge).await;
+            assert!(matches!(whole, Err(kube::Error::Api(status)) if status.code == 403));
+        }
+    });
+}

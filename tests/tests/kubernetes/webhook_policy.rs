@@ -1,0 +1,311 @@
+//! The policies of `deploy/base/admission-policy.yaml`, which need no webhook. They are about all
+//! pods and the one network `default`, so they have a server of their own.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use api::PodNetwork;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use kube::Client;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
+use serde_json::{Value, json};
+use tests::apiserver::{self, ApiServer};
+
+use super::objects::kubectl;
+use super::scene;
+use super::webhook_scene::{act_as, deployed, listing, npwg, pod, words};
+
+const BREAK_GLASS: &str = "podnet.dev:break-glass";
+const ADMINS: &str = "system:masters";
+
+/// The server with podnet's definitions and policies.
+fn server(test: &str) -> Option<&'static ApiServer> {
+    static SERVER: OnceLock<Option<ApiServer>> = OnceLock::new();
+    // It says why there is none.
+    apiserver::shared(test)?;
+    let server = SERVER.get_or_init(|| {
+        let server = ApiServer::start(&apiserver::programs()?, &[]);
+        let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds");
+        let crds = crds.to_str().expect("a path that is text").to_owned();
+        apply(&server, &crds);
+        let established = [
+            "wait",
+            "--for=condition=Established",
+            "--timeout=60s",
+            "--filename",
+            &crds,
+        ];
+        assert!(kubectl(&server, &established).status.success());
+        apply(&server, &deployed("admission-policy.yaml"));
+        Some(server)
+    });
+    server.as_ref()
+}
+
+fn apply(server: &ApiServer, path: &str) {
+    let output = kubectl(server, &["apply", "--server-side", "--filename", path]);
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && !complaint.contains("Warning"),
+        "{complaint}"
+    );
+}
+
+/// Runs a test's steps as an administrator, once the policies are in force.
+fn run<F: Future<Output = ()>>(server: &'static ApiServer, steps: impl FnOnce(Client) -> F) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.expect("a runtime").block_on(async {
+        let client = scene::client(server, "admin").await;
+        in_force(&client).await;
+        steps(client).await;
+    });
+}
+
+/// The server compiles policies some time after they are made.
+async fn in_force(client: &Client) {
+    let networks = Api::<PodNetwork>::all(client.clone());
+    let held = network(&json!({ "name": "default", "finalizers": ["test.podnet.dev/held"] }));
+    let params = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let end = std::time::Instant::now() + tests::wait::PATIENCE;
+    while !matches!(networks.create(&params, &held).await, Err(kube::Error::Api(refused)) if refused.code == 422)
+    {
+        assert!(
+            std::time::Instant::now() < end,
+            "the policies are not in force"
+        );
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+fn network(metadata: &Value) -> PodNetwork {
+    let object = json!({
+        "apiVersion": "podnet.dev/v1alpha1", "kind": "PodNetwork", "metadata": metadata, "spec": {},
+    });
+    serde_json::from_value(object).expect("a network")
+}
+
+/// KEP-DEF-2: `pn_default_delete_denied`, `pn_default_never_terminating`.
+#[test]
+fn the_network_default_stays_and_is_never_seen_terminating() {
+    let Some(server) = server(tests::test_name!()) else {
+        return;
+    };
+    run(server, |client| async move {
+        let networks = Api::<PodNetwork>::all(client.clone());
+        let params = PostParams::default();
+        for name in ["default", "other"] {
+            let made = networks
+                .create(&params, &network(&json!({ "name": name })))
+                .await;
+            made.expect("a network");
+        }
+        // An administrator's rights are not enough, with or without a finalizer.
+        let refused = networks.delete("default", &DeleteParams::default()).await;
+        let message = words(refused.expect_err("default stays"));
+        assert!(
+            message.contains("delete it as a member of the group podnet.dev:break-glass"),
+            "{message}"
+        );
+        for finalizer in ["test.podnet.dev/held", "foregroundDeletion"] {
+            let patch = Patch::Merge(json!({ "metadata": { "finalizers": [finalizer] } }));
+            let refused = networks
+                .patch("default", &PatchParams::default(), &patch)
+                .await;
+            let message = words(refused.expect_err("no finalizers"));
+            assert!(message.contains("remove metadata.finalizers"), "{message}");
+        }
+        // All at once is all but this one.
+        let refused = networks
+            .delete_collection(&DeleteParams::default(), &ListParams::default())
+            .await;
+        words(refused.expect_err("default stays"));
+        let default = networks.get("default").await.expect("default stays");
+        assert_eq!(default.metadata.deletion_timestamp, None);
+        let kubectl = kubectl(server, &["delete", "podnetworks", "--all"]);
+        assert!(!kubectl.status.success(), "kubectl says that one stays");
+        let left = networks.list(&ListParams::default()).await.expect("a list");
+        let left: Vec<_> = left
+            .items
+            .iter()
+            .filter_map(|network| network.metadata.name.as_deref())
+            .collect();
+        assert_eq!(left, ["default"]);
+
+        let enabled = Patch::Merge(json!({ "spec": { "enabled": false } }));
+        let disabled = networks
+            .patch("default", &PatchParams::default(), &enabled)
+            .await;
+        disabled.expect("everything else of it is free");
+        // In an emergency it goes, and at once.
+        let glass = act_as(server, "eve", &[BREAK_GLASS, ADMINS]).await;
+        let networks = Api::<PodNetwork>::all(glass);
+        for policy in [PropagationPolicy::Foreground, PropagationPolicy::Orphan] {
+            let params = DeleteParams {
+                propagation_policy: Some(policy),
+                ..DeleteParams::default()
+            };
+            let message = words(
+                networks
+                    .delete("default", &params)
+                    .await
+                    .expect_err("too slow"),
+            );
+            assert!(
+                message.contains("delete it with --cascade=background"),
+                "{message}"
+            );
+        }
+        networks
+            .delete("default", &DeleteParams::background())
+            .await
+            .expect("broken glass");
+        assert!(
+            networks
+                .get_opt("default")
+                .await
+                .expect("an answer")
+                .is_none()
+        );
+    });
+}
+
+/// KEP-POD-07: the list is a part of the pod's spec, which does not change.
+#[test]
+fn the_list_of_a_pod_cannot_change() {
+    let Some(server) = server(tests::test_name!()) else {
+        return;
+    };
+    run(server, |client| async move {
+        let namespace = scene::namespace(&client, "policy-list").await;
+        let pods = Api::<Pod>::namespaced(client.clone(), &namespace);
+        for pod in [
+            listing("with", r#"[{"name": "a"}]"#),
+            pod("without", &json!({})),
+        ] {
+            let pod = serde_json::from_value(pod).expect("a pod");
+            pods.create(&PostParams::default(), &pod)
+                .await
+                .expect("a pod");
+        }
+        let list = |list: Value| {
+            Patch::Merge(json!({ "metadata": { "annotations": { "podnet.dev/networks": list } } }))
+        };
+        let params = PatchParams::default();
+        for (pod, value) in [
+            ("with", json!(r#"[{"name": "b"}]"#)),
+            ("with", Value::Null),
+            ("without", json!(r#"[{"name": "b"}]"#)),
+            ("without", json!("")),
+        ] {
+            for refused in [
+                pods.patch(pod, &params, &list(value.clone())).await,
+                pods.patch_status(pod, &params, &list(value.clone())).await,
+            ] {
+                let message = words(refused.expect_err("the list stays"));
+                assert!(
+                    message.contains("podnet.dev/networks cannot change after the pod is made"),
+                    "{message}"
+                );
+            }
+        }
+        let same = list(json!(r#"[{"name": "a"}]"#));
+        pods.patch("with", &params, &same)
+            .await
+            .expect("the same list");
+        let others = Patch::Merge(json!({ "metadata": { "annotations": { "a": "b" } } }));
+        for pod in ["with", "without"] {
+            pods.patch(pod, &params, &others)
+                .await
+                .expect("other annotations are free");
+            pods.patch_status(pod, &params, &others)
+                .await
+                .expect("other annotations are free");
+        }
+    });
+}
+
+/// KEP-POD-07: the scheduler's binding is one more way to write annotations.
+#[test]
+fn a_binding_brings_no_list() {
+    let Some(server) = server(tests::test_name!()) else {
+        return;
+    };
+    run(server, |client| async move {
+        let namespace = scene::namespace(&client, "policy-binding").await;
+        let pods = Api::<Pod>::namespaced(client.clone(), &namespace);
+        let pod = serde_json::from_value(npwg("web", "a")).expect("a pod");
+        pods.create(&PostParams::default(), &pod)
+            .await
+            .expect("a pod");
+        let mut node = Node::default();
+        node.metadata.name = Some("policy-node".to_owned());
+        let nodes = Api::<Node>::all(client.clone());
+        nodes
+            .create(&PostParams::default(), &node)
+            .await
+            .expect("a node");
+        let binding = |annotations: Value| {
+            json!({
+                "apiVersion": "v1", "kind": "Binding",
+                "metadata": { "name": "web", "annotations": annotations },
+                "target": { "apiVersion": "v1", "kind": "Node", "name": "policy-node" },
+            })
+        };
+        let bind = async |annotations: Value| {
+            let params = PostParams::default();
+            let bound: kube::Result<Value> = pods
+                .create_subresource("binding", "web", &params, &binding(annotations))
+                .await;
+            bound.map_err(words)
+        };
+        for key in [
+            "podnet.dev/networks",
+            "k8s.v1.cni.cncf.io/networks",
+            "v1.multus-cni.io/default-network",
+        ] {
+            let message = bind(json!({ key: "b" })).await.expect_err("no list");
+            assert!(
+                message.contains("annotate the pod when it is made"),
+                "{message}"
+            );
+        }
+        bind(json!({ "a": "b" })).await.expect("a binding");
+        let bound = pods.get("web").await.expect("the pod");
+        assert_eq!(
+            bound.spec.and_then(|spec| spec.node_name).as_deref(),
+            Some("policy-node")
+        );
+    });
+}
+
+/// Kubernetes namespaces end by deleting what is in them, whatever the policies say of pods.
+#[test]
+fn a_namespace_with_pods_of_podnet_can_be_deleted() {
+    let Some(server) = server(tests::test_name!()) else {
+        return;
+    };
+    run(server, |client| async move {
+        let namespace = scene::namespace(&client, "policy-end").await;
+        let pods = Api::<Pod>::namespaced(client.clone(), &namespace);
+        let pod = serde_json::from_value(listing("web", r#"[{"name": "a"}]"#)).expect("a pod");
+        pods.create(&PostParams::default(), &pod)
+            .await
+            .expect("a pod");
+        let params = DeleteParams {
+            grace_period_seconds: Some(0),
+            ..DeleteParams::default()
+        };
+        pods.delete("web", &params).await.expect("a deletion");
+        assert!(pods.get_opt("web").await.expect("an answer").is_none());
+        let namespaces = Api::<Namespace>::all(client);
+        namespaces
+            .delete(&namespace, &DeleteParams::default())
+            .await
+            .expect("a deletion");
+    });
+}

@@ -1,0 +1,16 @@
+//! Pods that say themselves what they are attached to: their lists, and attachments that other
+//! plugins make. Modules by subject, names by the requirement; the ids are those of NPWG's sections
+//! and of KEP-3698.
+
+mod multi {
+    mod scene;
+
+    mod crash;
+    mod default_network;
+    mod default_route;
+    mod delegated;
+    mod list;
+    mod options;
+    mod record;
+    mod reference;
+}

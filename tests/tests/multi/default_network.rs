@@ -1,0 +1,209 @@
+//! The network every pod has first (NPWG §6): ours, another plugin's, or none.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use tests::plugins::Plugins;
+use tests::{Node, Setup};
+
+use super::scene::{K8sPod, conf, definition, held, interfaces, ips, setup};
+
+fn delegated(plugins: &Plugins) -> Setup {
+    let dir = plugins.conf_dir();
+    let dir = dir.to_str().expect("a path in UTF-8");
+    Setup::default()
+        .args(&["--default-network", "delegate", "--cni-conf-dir", dir])
+        .file("red-nad.json", &definition("red", &Value::Null))
+}
+
+fn write(plugins: &Plugins, file: &str, conf: &Value) {
+    fs::write(plugins.conf_dir().join(file), conf.to_string()).expect("a configuration");
+}
+
+fn lan() -> Value {
+    json!({"cniVersion": "1.1.0", "name": "lan", "plugins": [
+        {"type": "first", "capabilities": {"portMappings": true, "bandwidth": true}},
+        {"type": "second"}]})
+}
+
+fn result(ip: &str) -> Value {
+    json!({"cniVersion": "1.1.0", "interfaces": [
+        {"name": "host0"}, {"name": "eth0", "sandbox": "/x", "mac": "02:00:00:00:00:01"}],
+        "ips": [{"address": ip, "interface": 1, "gateway": "10.9.0.1"}],
+        "routes": [{"dst": "0.0.0.0/0", "gw": "10.9.0.1"}]})
+}
+
+fn status(node: &Node, plugins: &Plugins) -> tests::Outcome {
+    node.cni("STATUS")
+        .env("CNI_PATH", &plugins.path())
+        .conf(&conf(node))
+        .run()
+}
+
+/// NPWG-6.1, NPWG-6.1.2, CNI-ST-02, PAIN-BOOT-2: no configuration but ours: not ready, and no pod
+/// comes up without its networks. Then STATUS is the default network's.
+#[test]
+fn npwg_6_1_status_waits_for_the_default_network_and_passes_its_own_on() {
+    let plugins = Plugins::new(&["first", "second"]);
+    let node = tests::node!(delegated(&plugins));
+    // Ours is first by name, and is not taken.
+    write(
+        &plugins,
+        "05-podnet.conflist",
+        &json!({
+        "cniVersion": "1.1.0", "name": "podnet", "plugins": [{"type": "podnet", "fromPod": true}]}),
+    );
+    status(&node, &plugins)
+        .fails_with(50)
+        .names(&["no default network yet"]);
+    let pod = K8sPod::new(&node, "a").path(&plugins.path());
+    pod.add().fails_with(11).names(&["no default network yet"]);
+    write(&plugins, "10-lan.conflist", &lan());
+    write(
+        &plugins,
+        "20-other.conf",
+        &json!({"cniVersion": "1.1.0", "name": "o", "type": "gone"}),
+    );
+    status(&node, &plugins).silent();
+    assert_eq!(plugins.calls(), ["first STATUS", "second STATUS"]);
+    plugins.fail("second", "STATUS", 51, "uplink down");
+    status(&node, &plugins)
+        .fails_with(51)
+        .names(&["uplink down"]);
+    plugins.fail("second", "STATUS", 7, "bad");
+    status(&node, &plugins).fails_with(50).names(&["bad"]);
+    node.assert_empty();
+}
+
+/// NPWG-6.2, NPWG-7.5, CNI-DLG-01: the default network comes first, with all the runtime said, and
+/// goes last; the runtime gets its result.
+#[test]
+fn npwg_6_2_the_default_network_is_first_and_gets_what_the_runtime_asks_for() {
+    let plugins = Plugins::new(&["first", "second"]);
+    let node = tests::node!(delegated(&plugins));
+    write(&plugins, "10-lan.conflist", &lan());
+    plugins.answer("first", "ADD", &result("10.9.0.5/24"));
+    let mapping = json!([{"HostPort": 8080, "ContainerPort": 80, "Protocol": "tcp", "HostIP": ""}]);
+    let pod = K8sPod::new(&node, "a")
+        .path(&plugins.path())
+        .npwg(&json!("red"))
+        .runtime("portMappings", &mapping)
+        .runtime("dns", &json!({"Servers": ["10.96.0.10"]}))
+        .args("IP=10.9.0.5");
+    let answered = pod.attach();
+    assert_eq!(interfaces(&answered), ["eth0"]);
+    assert_eq!(ips(&answered), ["10.9.0.5/24"]);
+    let first = plugins.stdin("first", "ADD");
+    // Bandwidth was not supplied, DNS not declared (CNI-CAP-01).
+    assert_eq!(first["runtimeConfig"], json!({"portMappings": mapping}));
+    assert_eq!(plugins.stdin("second", "ADD").get("runtimeConfig"), None);
+    let args = plugins.env("first", "ADD", "CNI_ARGS").unwrap_or_default();
+    assert!(args.ends_with("K8S_POD_UID=uid-a;IP=10.9.0.5"), "{args}");
+    assert_eq!(
+        plugins.env("first", "ADD", "CNI_IFNAME").as_deref(),
+        Some("eth0")
+    );
+    assert_eq!(held(&node), ["a/eth0 lan", "a/net1 red"]);
+    pod.check(&answered).silent();
+    plugins.forget_calls();
+    pod.del().silent();
+    assert_eq!(plugins.calls(), ["second DEL eth0", "first DEL eth0"]);
+    assert_eq!(pod.pod.links(), Vec::<String>::new());
+    node.assert_empty();
+}
+
+/// PAIN-CONF-1: a default network in which podnet is a member leads back to podnet, so the next one
+/// is taken; one that cannot be read is no reason to take another.
+#[test]
+fn npwg_6_1_a_broken_first_configuration_is_not_passed_over() {
+    let plugins = Plugins::new(&["first"]);
+    let node = tests::node!(delegated(&plugins));
+    fs::write(plugins.conf_dir().join("00-bad.conf"), "{").expect("a configuration");
+    write(
+        &plugins,
+        "10-lan.conf",
+        &json!({"cniVersion": "1.1.0", "name": "lan", "type": "first"}),
+    );
+    status(&node, &plugins)
+        .fails_with(50)
+        .names(&["00-bad.conf"]);
+    fs::remove_file(plugins.conf_dir().join("00-bad.conf")).expect("it was there");
+    status(&node, &plugins).silent();
+}
+
+/// CNI-ST-04: the default network's plugins must not keep the runtime waiting.
+#[test]
+fn cni_st_04_a_plugin_that_does_not_answer_status_is_not_waited_for() {
+    let plugins = Plugins::new(&["first"]);
+    let node = tests::node!(delegated(&plugins));
+    write(
+        &plugins,
+        "10-lan.conf",
+        &json!({"cniVersion": "1.1.0", "name": "lan", "type": "first"}),
+    );
+    plugins.on("first", "STATUS", "sleep 1000");
+    status(&node, &plugins).fails_with(50);
+}
+
+/// NPWG-6, NPWG-X1: the default network by an annotation, where the operator allows it.
+#[test]
+fn npwg_6_x_a_pod_chooses_another_default_network_where_that_is_allowed() {
+    const KEY: &str = "v1.multus-cni.io/default-network";
+    let nad = definition("red", &Value::Null);
+    let node = tests::node!(setup().file("red-nad.json", &nad));
+    let pod = K8sPod::new(&node, "a").annotated(KEY, &json!("red"));
+    pod.add().fails_with(7).names(&[KEY]);
+    node.terminate();
+    node.start_agent_with(&["--default-override", "default"]);
+    pod.attach();
+    assert_eq!(held(&node), ["a/eth0 red"]);
+    pod.detach();
+    node.assert_empty();
+}
+
+/// KEP-P1-10: without a default network every pod says what its first one is.
+#[test]
+fn kep_p1_10_without_a_default_network_pods_must_list_their_first() {
+    let nad = definition("red", &Value::Null);
+    let setup = Setup::default().args(&["--default-network", "none"]);
+    let node = tests::node!(setup.file("red-nad.json", &nad));
+    node.cni("STATUS").conf(&conf(&node)).run().silent();
+    for pod in [
+        K8sPod::new(&node, "a"),
+        K8sPod::new(&node, "b").npwg(&json!("red")),
+    ] {
+        pod.add()
+            .fails_with(7)
+            .names(&["eth0", "podnet.dev/networks"]);
+    }
+    let pod = K8sPod::new(&node, "c")
+        .kep(&json!([{"name": "blue"}]))
+        .npwg(&json!("red"));
+    pod.attach();
+    assert_eq!(held(&node), ["c/eth0 blue", "c/net1 red"]);
+    pod.detach();
+    node.assert_empty();
+}
+
+/// CNI-ST-01: STATUS is about the default network, with ours too.
+#[test]
+fn cni_st_01_status_names_a_default_network_that_is_not_there_or_full() {
+    let tiny = tests::Network::l2("tiny", &["10.3.0.0/31"]);
+    let node = tests::node!(
+        Setup::default()
+            .network(&tiny)
+            .args(&["--default-network", "podnetwork:tiny"])
+    );
+    let ask = || node.cni("STATUS").conf(&conf(&node)).run();
+    ask().silent();
+    let pods = ["a", "b"].map(|name| K8sPod::new(&node, name));
+    pods.iter().for_each(|pod| drop(pod.attach()));
+    ask().fails_with(50).names(&["tiny"]);
+    pods.iter().for_each(K8sPod::detach);
+    ask().silent();
+    node.remove_manifest("tiny.yaml");
+    tests::wait::until_true("the network to go", || !ask().success);
+    ask()
+        .fails_with(50)
+        .names(&["PodNetwork tiny does not exist"]);
+}
