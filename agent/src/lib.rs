@@ -18,6 +18,7 @@
 //! pod.
 //!
 //! [`run`] puts it together; [`admin`], [`metrics`] and [`commands`] show it.
+//! [`controller`] decides what is decided once for a cluster; it is another process.
 
 pub mod admin;
 pub mod attach;

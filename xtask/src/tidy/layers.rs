@@ -43,7 +43,7 @@ const FOR_TESTS: [(&str, &str); 1] = [("datapath", "netdev")];
 
 /// Outside crates (`*` ends a prefix) and the only packages that may use them; bench and tests
 /// always may.
-const OWNED: [(&str, &[&str]); 24] = [
+const OWNED: [(&str, &[&str]); 25] = [
     ("anyhow", &["xtask"]),
     ("axum", &["agent"]),
     ("aya", &["datapath"]),
@@ -67,6 +67,7 @@ const OWNED: [(&str, &[&str]); 24] = [
     ("schemars", &["api"]),
     ("sha2", &["xtask"]),
     ("tar", &["xtask"]),
+    ("tokio-rustls", &["agent"]),
     ("tracing-subscriber", &["agent"]),
 ];
 
