@@ -149,7 +149,7 @@ impl Corner {
     #[track_caller]
     pub(crate) fn assert_has(&self, pod: &str, interfaces: &[Interface]) {
         let shown = self.run(pod, &["ip", "-o", "address"]);
-        let names: BTreeSet<&str> = interfaces.iter().map(|one| one.name.as_str()).collect();
+        let names: BTreeSet<String> = interfaces.iter().map(|one| one.name.clone()).collect();
         assert_eq!(self.links(pod), names, "{shown}");
         for one in interfaces {
             for ip in &one.ips {
@@ -166,10 +166,10 @@ impl Corner {
 
     /// The interfaces of a pod, without the loopback.
     #[track_caller]
-    pub(crate) fn links(&self, pod: &str) -> BTreeSet<&'static str> {
+    pub(crate) fn links(&self, pod: &str) -> BTreeSet<String> {
         let text = self.run(pod, &["ls", "-1", "/sys/class/net"]);
         let names = text.lines().filter(|name| *name != "lo");
-        names.map(|name| &*name.to_owned().leak()).collect()
+        names.map(str::to_owned).collect()
     }
 
     /// Runs a program in a pod.

@@ -22,20 +22,23 @@ fn conf(node: &str) -> PathBuf {
 /// # Errors
 /// A file cannot be written.
 pub(super) fn install(plugin: &Path) -> Result<()> {
-    let text = json!({
-        "cniVersion": "1.0.0",
-        "name": "multus",
-        "type": "multus",
-        "kubeconfig": Pki::open(&place::pki()).kubeconfig("admin"),
-        "clusterNetwork": "/etc/cni/net.d/10-reference.conflist",
-        "logLevel": "error",
-        "capabilities": {"portMappings": true},
-    });
     for node in place::nodes() {
         let to = place::node(&node).join("opt-cni/bin/multus");
         fs::copy(plugin, &to).with_context(|| format!("writing {}", to.display()))?;
-        // The runtime reads a file as soon as it appears: it appears as a whole.
         let path = conf(&node);
+        let reference = path.with_file_name("10-reference.conflist");
+        let default = fs::read_to_string(&reference)
+            .with_context(|| format!("reading {}", reference.display()))?;
+        let default: Value = serde_json::from_str(&default).context("the default network")?;
+        let text = json!({
+            "cniVersion": "1.0.0",
+            "name": "multus",
+            "type": "multus",
+            "kubeconfig": Pki::open(&place::pki()).kubeconfig("admin"),
+            "delegates": [default],
+            "logLevel": "error",
+        });
+        // The runtime reads a file as soon as it appears: it appears as a whole.
         let part = path.with_extension("part");
         fs::write(&part, format!("{text:#}\n"))
             .and_then(|()| fs::rename(&part, &path))

@@ -21,7 +21,7 @@ const PROXY: &str = "127.0.0.1:8001";
 /// How long a round may take.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// What containerd calls the time of all plugins of an ADD.
-const ADD: &str = "containerd_cri_network_plugin_operations_duration_seconds";
+const ADD: &str = "containerd_cri_network_plugin_operations_duration_seconds_seconds";
 
 /// Times of pods, seconds.
 #[derive(Debug, Default, Clone, PartialEq)]
@@ -120,7 +120,8 @@ impl Observer {
         }
         let ready = watch(&events, made)?;
         let after = additions()?;
-        execute(kubectl()?.args(["delete", "pods", "--all", "-n", super::NAMESPACE, "-o=name"]))?;
+        let delete = ["delete", "pods", "--all", "--timeout=120s", "-o=name", "-n"];
+        execute(kubectl()?.args(delete).arg(super::NAMESPACE))?;
         Ok(Times {
             ready,
             add: (after.0 - before.0, after.1 - before.1),
