@@ -13,7 +13,7 @@ use store::{Batch, Store, Table};
 
 use crate::error::AgentError;
 use crate::ledger::Ledger;
-use crate::multi::is_alive;
+use crate::multi::is_gone;
 use crate::node::Node;
 use crate::pods::Pods;
 use crate::pods::record::PodRecord;
@@ -455,7 +455,7 @@ impl Node {
 /// True when neither the link nor the pod's namespace is there any more: nobody will ever use the
 /// attachment. With the namespace there, the runtime is still to say `DEL`.
 fn is_dead(record: &Attachment, survey: &Survey) -> bool {
-    !is_linked(record, survey) && !is_alive(&record.sandbox)
+    !is_linked(record, survey) && is_gone(&record.sandbox)
 }
 
 fn is_linked(record: &Attachment, survey: &Survey) -> bool {
