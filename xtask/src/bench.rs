@@ -44,19 +44,24 @@ pub(crate) fn run(options: &Options) -> Done {
         execute(Command::new(harness()?).arg("run").args(&options.rest))?;
         return Ok(ExitCode::SUCCESS);
     }
-    measure(&demo::binaries()?, &options.rest)
+    measure(&demo::binaries()?, &options.rest, peers::install)
 }
 
-/// The short run, for function: every case once, every peer that can be had here. Fails if a
+/// The short run, for function: every case once, beside the peers that need no building. Fails if a
 /// figure of podnet is missing, and never because of a figure.
 pub(crate) fn quick(built: &Built) -> Result<()> {
-    if measure(built, &["--quick".into()])? != ExitCode::SUCCESS {
+    let arguments = ["--quick", "--peers", "veth,bridge,bandwidth"].map(OsString::from);
+    if measure(built, &arguments, |_| peers::install_packages())? != ExitCode::SUCCESS {
         bail!("the bench failed, or figures of podnet are missing");
     }
     Ok(())
 }
 
-fn measure(built: &Built, arguments: &[OsString]) -> Done {
+fn measure(
+    built: &Built,
+    arguments: &[OsString],
+    peers: impl FnOnce(&mut Command) -> Result<()>,
+) -> Done {
     if !is_root() {
         bail!("the bench makes network namespaces and loads eBPF programs: run it as root");
     }
@@ -64,7 +69,7 @@ fn measure(built: &Built, arguments: &[OsString]) -> Done {
     command.arg("run").args(arguments);
     command.current_dir(workspace::root());
     built.describe_to(&mut command);
-    peers::install(&mut command)?;
+    peers(&mut command)?;
     // The harness gets Ctrl-C, too, and takes down what it has put up: this process waits for it.
     let ignored = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {

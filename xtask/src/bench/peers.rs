@@ -33,10 +33,18 @@ const MULTUS_VERSION: &str = "v4.3.0";
 /// # Errors
 /// What every case needs is missing.
 pub(super) fn install(harness: &mut Command) -> Result<()> {
-    install::apt(&PACKAGES.map(String::from))?;
+    install_packages()?;
     tell(harness, "PODNET_OVS", open_vswitch);
     tell(harness, "PODNET_MULTUS", multus);
     Ok(())
+}
+
+/// Installs only what Debian has: the load generator and the reference plugins.
+///
+/// # Errors
+/// As for [`install`].
+pub(super) fn install_packages() -> Result<()> {
+    install::apt(&PACKAGES.map(String::from))
 }
 
 /// What the caller's environment names is left alone.
