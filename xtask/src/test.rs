@@ -60,12 +60,21 @@ pub(crate) fn run(options: &Options) -> crate::Done {
         }
         report.stage("unit tests", &Place::Unit, |tally| unit(filter, tally));
     }
-    if options.tier.includes(Tier::Kubernetes) {
-        say("tier kubernetes: tests with a real API server");
-        report.stage("API tests", &host, |tally| kubernetes(filter, tally));
-    }
-    if options.tier.includes(Tier::Netns) || options.tier.includes(Tier::Vm) {
+    if [Tier::Kubernetes, Tier::Netns, Tier::Vm]
+        .into_iter()
+        .any(|tier| options.tier.includes(tier))
+    {
         let built = report.stage("build", &host, |_| build::everything(true));
+        if options.tier.includes(Tier::Kubernetes) {
+            say("tier kubernetes: tests with a real API server");
+            report.stage("API tests", &host, |tally| {
+                kubernetes(
+                    built.as_ref().context("there is nothing to test")?,
+                    filter,
+                    tally,
+                )
+            });
+        }
         if options.tier.includes(Tier::Netns) {
             say("tier netns: privileged tests in network namespaces of this machine");
             if filter.is_empty() {
@@ -171,8 +180,9 @@ fn privileged(built: &Built, filter: &[String], tally: &mut Tally) -> Result<()>
     )
 }
 
-fn kubernetes(filter: &[String], tally: &mut Tally) -> Result<()> {
+fn kubernetes(built: &Built, filter: &[String], tally: &mut Tally) -> Result<()> {
     let mut command = release_tests();
+    built.describe_to(&mut command);
     command.args([
         "--no-fail-fast",
         "--package",
