@@ -139,6 +139,7 @@ pub(crate) fn test_binaries(built: &Built) -> Result<Vec<TestBinary>> {
     Ok(found)
 }
 
+/// Those that `cargo test` runs by itself: not what needs a whole cluster around it.
 fn test_targets(package: &Value) -> impl Iterator<Item = &str> {
     package["targets"]
         .as_array()
@@ -146,7 +147,8 @@ fn test_targets(package: &Value) -> impl Iterator<Item = &str> {
         .flatten()
         .filter_map(|target| {
             let is_test = target["kind"].as_array()?.iter().any(|kind| kind == "test");
-            target["name"].as_str().filter(|_| is_test)
+            let by_itself = target["test"] == true;
+            target["name"].as_str().filter(|_| is_test && by_itself)
         })
 }
 
