@@ -25,6 +25,9 @@ pub(crate) struct Options {
     /// vm: on Debian's kernels
     #[arg(long, value_enum, default_value = "all")]
     tier: Tier,
+    /// Leave the kubernetes tier out of all: its server takes minutes to build
+    #[arg(long)]
+    without_kubernetes: bool,
     /// Kernels of the vm tier
     #[arg(long = "kernel", value_name = "VERSION", default_value = "5.10")]
     kernels: Vec<String>,
@@ -65,7 +68,7 @@ pub(crate) fn run(options: &Options) -> crate::Done {
         .any(|tier| options.tier.includes(tier))
     {
         let built = report.stage("build", &host, |_| build::everything(true));
-        if options.tier.includes(Tier::Kubernetes) {
+        if options.tier.includes(Tier::Kubernetes) && !options.without_kubernetes {
             say("tier kubernetes: tests with a real API server");
             report.stage("API tests", &host, |tally| {
                 kubernetes(
