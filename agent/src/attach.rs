@@ -6,19 +6,23 @@ use std::time::{Duration, Instant};
 
 use cni_spec::AttachmentKey;
 use netdev::{
-    Address, Connection, LinkEvent, LinkLocal, LinkMonitor, Netns, PodEnd, Route, Sysctl, VethSpec,
+    Address, Connection, LinkEvent, LinkLocal, LinkMonitor, Netns, PodEnd, Route, Sysctl,
 };
+use store::Pending;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::error::AgentError;
 use crate::failpoint::reached;
 use crate::ledger::Wanted;
 use crate::node::Node;
-use crate::ports::{ALIAS_PREFIX, host_name, near_name};
-use crate::record::{Attachment, HostEnd, Shaper, State};
-use crate::shaping::{Pair, silence};
+use crate::ports::{host_name, near_name};
+use crate::record::{Attachment, HostEnd, State};
+
+use self::links::{Links, MadeLinks};
 
 mod check;
+mod links;
 
 /// How long an `ADD` waits for the queue of its host end: usually less than writing its record
 /// takes, and hundreds of milliseconds while others make and remove links.
@@ -62,15 +66,10 @@ impl Node {
             None => self.ledger().reserve(wanted, network, host)?,
         };
         reached("add.reserved");
-        if let Err(error) = self.save(&record).await {
-            // Whether it was written is not known, so it is taken apart like one that was.
-            self.undo(&record.key).await;
-            return Err(error);
-        }
-        reached("add.recorded");
         match self.make(&record, netns).await {
             Ok(record) => Ok(record),
             Err(error) => {
+                // Also when it could not be recorded: whether it was written is not known.
                 self.undo(&record.key).await;
                 Err(error)
             }
@@ -103,100 +102,82 @@ impl Node {
         }
     }
 
-    async fn make(&self, record: &Attachment, netns: &Netns) -> Result<Attachment, AgentError> {
+    /// Most of it on one thread, which waits for nothing but the kernel and, before a pod can use
+    /// anything, for the record.
+    async fn make(
+        self: &Arc<Self>,
+        record: &Attachment,
+        netns: &Netns,
+    ) -> Result<Attachment, AgentError> {
         self.tables.reset_port_counters(record.port_id)?;
-        let (ifindex, shaper) = self.make_links(record, netns).await?;
-        reached("add.placed");
-        let host = HostEnd {
-            ifindex,
-            ..record.host.clone()
+        let links = Links::of(self, record, netns)?;
+        let (node, made) = (Arc::clone(self), record.clone());
+        let (watched, watching) = oneshot::channel();
+        let here = move |connection: &mut Connection| {
+            // The disk and the kernel at once.
+            let recorded = node.submit(&made)?;
+            let links = links.make(connection);
+            reached("add.placed");
+            recorded.wait()?;
+            reached("add.recorded");
+            // Without an answer there will be nobody to tell.
+            watching.blocking_recv().map_err(|_| AgentError::Internal {
+                what: "watching the links",
+            })?;
+            node.go_live(made, &links?)
         };
-        let added = Attachment {
-            state: State::Added,
-            host,
-            shaper,
-            ..record.clone()
-        };
-        // In the tables before the pod's end is up: what it announces then reaches its network.
-        self.ledger().set_live(&added);
-        self.reconcile(record.network.id)?;
-        reached("add.live");
-        let queue = match record.host_end_queues() {
-            true => Some(self.netlink.monitor()?),
-            false => None,
-        };
-        // The disk and the kernel at once. An agent that dies in between leaves what nobody was told
-        // of, and what an ADD or a DEL that follows puts right.
-        let (configured, saved) = tokio::join!(
+        let (made, monitor) = tokio::join!(
+            self.netlink.make_pod_link(netns, pod_end(record), here),
             async {
-                netns.configure_pod_end(pod_end(record)).await?;
-                match queue {
-                    Some(links) => started(links, added.host.ifindex).await,
-                    None => Ok(()),
+                // While links are made; the pod's end stays down until this is open.
+                let queues = record.host_end_queues();
+                let monitor = queues.then(|| self.netlink.monitor()).transpose();
+                if monitor.is_ok() {
+                    // A thread that has failed by now does not listen.
+                    let _ = watched.send(());
                 }
-            },
-            async {
-                let saved = self.save(&added).await;
-                reached("add.saved");
-                saved
+                monitor
             }
         );
-        configured?;
-        saved?;
+        let (monitor, (added, saved)) = (monitor?, made?);
+        if let Some(links) = monitor {
+            started(links, added.host.ifindex).await?;
+        }
+        if added.shaper.is_some() {
+            // Without this record a start would not know the shaper's ends.
+            saved.await?;
+            reached("add.saved");
+        } else {
+            // A start knows an attachment that is whole when it sees it: nobody waits for the disk.
+            tokio::spawn(note_saved(saved, record.key.clone()));
+        }
         self.ledger().set_added(&record.key);
         reached("add.committed");
         self.promotions.add(added.host.clone());
         Ok(added)
     }
 
-    /// The link, with the dispatcher at its host end and the other end in the pod under its final
-    /// name, and the shaper, if what the pod sends is limited. The pod's end is made there: moving
-    /// one takes the kernel longer than all the rest. Down until the dispatcher is attached and the
-    /// rate limited, so that nothing passes them.
-    async fn make_links(
+    /// Puts an attachment that has its links into the tables. The pod's end is still down: what it
+    /// announces when it is up reaches its network. The record as it will be, on its way to the disk.
+    fn go_live(
         &self,
-        record: &Attachment,
-        netns: &Netns,
-    ) -> Result<(u32, Option<Shaper>), AgentError> {
-        let mut spec = VethSpec::new(&record.host.name, record.key.ifname.as_str());
-        spec.peer_mac = Some(record.mac.0);
-        spec.mtu = u32::from(record.network.mtu);
-        spec.alias = Some(format!("{ALIAS_PREFIX}{}", record.key));
-        spec.queues = Some(1);
-        spec.peer_netns = Some(netns.clone());
-        let (hook, name) = (self.hook.clone(), record.host.name.clone());
-        let limits = record.limits;
-        let (mut into, mut out_of) = (None, None);
-        if !limits.is_unlimited() {
-            let discipline = self.discipline(&limits)?;
-            let mtu = record.network.mtu;
-            into = limits.ingress.map(|limit| (limit.shape(mtu), discipline));
-            out_of = limits
-                .egress
-                .map(|limit| Pair::of(record, limit, discipline));
-        }
-        let made = self.netlink.with(move |connection| {
-            // A link of this name is what is left of an attachment with this key.
-            connection.delete_by_name(&name)?;
-            let pair = connection.create_veth(&spec)?;
-            if let Err(error) = hook.attach(&name) {
-                return Ok(Err(error));
-            }
-            if let Some((shape, discipline)) = into {
-                connection.shape(pair.host_ifindex, &shape, discipline)?;
-            }
-            let shaper = match out_of {
-                Some(pair) => match pair.make(connection, &hook)? {
-                    Ok(shaper) => Some(shaper),
-                    Err(error) => return Ok(Err(error)),
-                },
-                None => None,
-            };
-            silence(&name)?;
-            connection.set_up(pair.host_ifindex)?;
-            Ok(Ok((pair.host_ifindex, shaper)))
-        });
-        Ok(made.await??)
+        record: Attachment,
+        links: &MadeLinks,
+    ) -> Result<(Attachment, Pending), AgentError> {
+        let added = Attachment {
+            state: State::Added,
+            host: HostEnd {
+                ifindex: links.host_end,
+                ..record.host
+            },
+            shaper: links.shaper,
+            ..record
+        };
+        self.ledger().set_live(&added);
+        self.reconcile(added.network.id)?;
+        reached("add.live");
+        let saved = self.submit(&added)?;
+        Ok((added, saved))
     }
 
     /// Takes apart what a failed `ADD` has made. What cannot be removed now stays recorded, and the
@@ -243,7 +224,7 @@ impl Node {
         self.close_queues(&record).await;
         // The names are the attachment's own, whatever their index.
         let (host, near) = (record.host.name.clone(), near_name(&record.host.name));
-        let remove = move |connection: &mut Connection| {
+        let remove = move |connection: &mut Connection| -> Result<_, netdev::Error> {
             Ok([
                 connection.delete_by_name(&host)?,
                 connection.delete_by_name(&near)?,
@@ -308,6 +289,14 @@ impl Node {
             Err(AgentError::Collect { errors })
         }
     }
+}
+
+async fn note_saved(saved: Pending, key: AttachmentKey) {
+    // A store that failed once refuses all that comes, and says so.
+    if let Err(error) = saved.await {
+        tracing::error!(attachment = %key, %error, "not recorded as made");
+    }
+    reached("add.saved");
 }
 
 /// Waits until the kernel has started the queue of a host end: some moments after the pod's end is

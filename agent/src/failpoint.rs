@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 /// The points there are, in the order an attachment meets them.
 pub const POINTS: [&str; 21] = [
     "add.reserved",
-    "add.recorded",
     "add.placed",
+    "add.recorded",
     "add.live",
     "add.saved",
     "add.committed",

@@ -9,7 +9,7 @@ use std::time::Duration;
 use cni_spec::{AttachmentKey, ContainerId};
 use datapath::Hook;
 use netdev::{Discipline, Netlink};
-use store::{Batch, Store, Table};
+use store::{Batch, Pending, Store, Table};
 use tokio::sync::watch;
 
 use crate::delegate::process::Runner;
@@ -22,7 +22,7 @@ use crate::pods::Pods;
 use crate::pods::record::PodRecord;
 use crate::ports::Promotions;
 use crate::reconcile::Reconciler;
-use crate::record::Attachment;
+use crate::record::{Attachment, State};
 use crate::world::Current;
 
 /// How long a request waits for start-up to be over.
@@ -205,19 +205,23 @@ impl Node {
     /// # Errors
     /// When they do not.
     pub async fn save(&self, record: &Attachment) -> Result<(), AgentError> {
+        Ok(self.submit(record)?.await?)
+    }
+
+    /// Hands a record to the store; it survives when the promise says so.
+    ///
+    /// # Errors
+    /// When it cannot be written down.
+    pub fn submit(&self, record: &Attachment) -> Result<Pending, AgentError> {
         let value = encode(record)?;
-        let batch = Batch::new()
-            .put(
-                Table::Attachments,
-                record.key.to_string().as_bytes(),
-                &value,
-            )
-            .put(
-                Table::Networks,
-                record.network.name.as_bytes(),
-                &record.network.id.to_le_bytes(),
-            );
-        Ok(self.store.submit(batch).await?)
+        let key = record.key.to_string();
+        let mut batch = Batch::new().put(Table::Attachments, key.as_bytes(), &value);
+        if record.state == State::Adding {
+            // The number stays the network's own, also when this attachment is gone.
+            let (name, id) = (record.network.name.as_bytes(), record.network.id);
+            batch = batch.put(Table::Networks, name, &id.to_le_bytes());
+        }
+        Ok(self.store.submit(batch))
     }
 
     /// Writes a pod's record so that it survives.

@@ -2,15 +2,18 @@
 //! links when nobody waits for it.
 
 use std::collections::VecDeque;
+use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cni_spec::AttachmentKey;
 use datapath::Hook;
+use netdev::Connection;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::error::AgentError;
 use crate::ledger::digest;
 use crate::record::HostEnd;
 
@@ -22,6 +25,9 @@ pub const NEAR_PREFIX: &str = "ps";
 const FAR_PREFIX: &str = "pt";
 /// `ifalias` of a host end starts so, and goes on with the attachment.
 pub const ALIAS_PREFIX: &str = "podnet: ";
+
+/// What `tc` shows of the dispatcher's filter.
+const FILTER: &str = "d_pod";
 
 /// How long no attachment must have been made or removed before TCX links are made.
 const QUIET: Duration = Duration::from_secs(1);
@@ -46,6 +52,21 @@ pub fn far_name(host: &str) -> String {
 
 fn sibling(host: &str, prefix: &str) -> String {
     format!("{prefix}{}", host.strip_prefix(HOST_PREFIX).unwrap_or(host))
+}
+
+/// Has the dispatcher decide about all that comes in by a link, by a clsact filter: a tenth of a
+/// millisecond where the kernel needs no grace period for it. Another program in the place of ours,
+/// one that a dispatcher whose pins somebody removed has left, is replaced.
+///
+/// # Errors
+/// When the dispatcher is not pinned, and when the kernel refuses.
+pub fn attach_dispatcher(
+    connection: &mut Connection,
+    hook: &Hook,
+    ifindex: u32,
+) -> Result<(), AgentError> {
+    let program = hook.program()?;
+    Ok(connection.set_ingress_program(ifindex, program.as_fd(), FILTER)?)
 }
 
 /// Host ends that wait for their TCX link.

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use datapath::{HookKind, PinDir};
-use netdev::{Link, LinkEvent, LinkFilter, LinkMonitor};
+use netdev::{Connection, Link, LinkEvent, LinkFilter, LinkMonitor};
 use store::{Batch, Store, Table};
 
 use crate::error::AgentError;
@@ -17,7 +17,7 @@ use crate::multi::is_gone;
 use crate::node::Node;
 use crate::pods::Pods;
 use crate::pods::record::PodRecord;
-use crate::ports::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX, near_name};
+use crate::ports::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX, attach_dispatcher, near_name};
 use crate::record::{Attachment, HostEnd, State};
 
 /// How often the audit runs.
@@ -160,6 +160,7 @@ impl Node {
     /// When the kernel or the store refuses.
     pub async fn recover(self: &Arc<Self>, pins: &PinDir) -> Result<(), AgentError> {
         let survey = self.survey().await?;
+        self.finish(&survey).await?;
         let mut known = BTreeSet::new();
         let (mut remove, mut broken) = (Vec::new(), Vec::new());
         for entry in self.ledger().entries() {
@@ -214,6 +215,24 @@ impl Node {
         self.remove_strays(&survey, &known).await?;
         self.drop_stale_pins(pins).await?;
         self.recover_pods().await;
+        Ok(())
+    }
+
+    /// Attachments that were made whole, and whose runtime may have been told, but whose second record
+    /// did not get to the disk.
+    async fn finish(&self, survey: &Survey) -> Result<(), AgentError> {
+        let whole: Vec<Attachment> = self
+            .ledger()
+            .entries()
+            .filter_map(|entry| whole(&entry.record, survey))
+            .collect();
+        for record in whole {
+            tracing::info!(attachment = %record.key, "found made");
+            self.save(&record).await?;
+            let mut ledger = self.ledger();
+            ledger.set_live(&record);
+            ledger.set_added(&record.key);
+        }
         Ok(())
     }
 
@@ -273,24 +292,24 @@ impl Node {
         let host = &record.host;
         let missing = !self.is_attached(host).await?;
         if missing {
-            let (hook, name) = (self.hook.clone(), host.name.clone());
-            tokio::task::spawn_blocking(move || {
-                if hook.attach(&name)? {
-                    Ok(())
-                } else {
-                    hook.replace(&name)
-                }
-            })
-            .await
-            .map_err(|_| AgentError::Internal {
-                what: "attaching a program",
-            })??;
+            self.attach_again(host.ifindex).await?;
             tracing::info!(interface = %host.name, "program attached again");
         }
         if self.hook.kind(host.ifindex) == HookKind::Clsact {
             self.promotions.add(host.clone());
         }
         Ok(missing)
+    }
+
+    /// Attaches the dispatcher where it is missing.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub async fn attach_again(&self, ifindex: u32) -> Result<(), AgentError> {
+        let hook = self.hook.clone();
+        let attach =
+            move |connection: &mut Connection| attach_dispatcher(connection, &hook, ifindex);
+        self.netlink.with(attach).await
     }
 
     /// Looks for what went wrong behind our back: half-removed attachments, dead pods, detached
@@ -450,6 +469,21 @@ impl Node {
             tracing::error!(%error, "tables not updated");
         }
     }
+}
+
+/// The record of an attachment that is being made, as it is when nothing is missing. Its host end has
+/// a carrier when the pod's end is up, and the request that puts that up does all the rest too.
+fn whole(record: &Attachment, survey: &Survey) -> Option<Attachment> {
+    let link = survey.ours.get(&record.host.name)?;
+    let is_whole = record.state == State::Adding && record.limits.egress.is_none() && link.carrier;
+    is_whole.then(|| Attachment {
+        state: State::Added,
+        host: HostEnd {
+            ifindex: link.ifindex,
+            ..record.host.clone()
+        },
+        ..record.clone()
+    })
 }
 
 /// True when neither the link nor the pod's namespace is there any more: nobody will ever use the

@@ -206,7 +206,7 @@ impl Node {
     async fn seen(&self, record: &Attachment) -> Result<Seen, AgentError> {
         let host = record.host.ifindex;
         let (near, far) = (near_name(&record.host.name), far_name(&record.host.name));
-        let look = move |connection: &mut Connection| {
+        let look = move |connection: &mut Connection| -> Result<_, netdev::Error> {
             let mut seen = Seen {
                 host: connection.shape_of(host)?,
                 pair: None,
@@ -294,7 +294,7 @@ impl Change<'_> {
                     .node
                     .netlink
                     .with(move |connection| pair.make(connection, &hook));
-                let shaper = made.await??;
+                let shaper = made.await?;
                 reached("limit.queued");
                 shaper
             }
@@ -343,17 +343,7 @@ impl Change<'_> {
             ifindex: far.ifindex,
         };
         if !self.node.is_attached(&end).await? {
-            let (hook, name) = (self.node.hook.clone(), end.name);
-            let attached = tokio::task::spawn_blocking(move || {
-                if hook.attach(&name)? {
-                    Ok(())
-                } else {
-                    hook.replace(&name)
-                }
-            });
-            attached.await.map_err(|_| AgentError::Internal {
-                what: "attaching a program",
-            })??;
+            self.node.attach_again(end.ifindex).await?;
             tracing::info!(interface = %far.name, "program attached again");
         }
         if near.up && far.up {

@@ -158,15 +158,15 @@ mod crash {
     crashes! {
         /// An address was chosen, nothing is written.
         add_dies_with_an_address_reserved: crash_in_add("add.reserved");
-        /// The record is durable, the kernel knows nothing.
+        /// The record is durable, the links are made, the tables know nothing.
         add_dies_with_the_record_written: crash_in_add("add.recorded");
         /// The port is in the tables, the pod has no interface.
         add_dies_with_the_port_live: crash_in_add("add.live");
-        /// The pod has its interface, the record says "adding".
+        /// The pod has its interface, the record may be on its way.
         add_dies_with_the_interface_placed: crash_in_add("add.placed");
-        /// The record says "added", the pod's end may be half made.
+        /// The second record is durable; without a limit the answer may be out.
         add_dies_with_the_record_ahead_of_the_pod: crash_in_add("add.saved");
-        /// The record says "added", nobody was told.
+        /// All is made, the second record may be on its way, nobody was told.
         add_dies_with_the_attachment_committed: crash_in_add("add.committed");
         /// The answer is out, nobody has acknowledged it.
         add_dies_with_the_answer_sent: crash_in_add("add.replied");

@@ -41,6 +41,14 @@ pub(crate) fn run(options: &Options) -> Result<Built> {
     everything(options.release)
 }
 
+/// The plugin lives for a few milliseconds, of which loading and relocating it would be a tenth.
+const SMALL: [&str; 4] = [
+    "profile.release.lto=\"fat\"",
+    "profile.release.codegen-units=1",
+    "profile.release.opt-level=\"s\"",
+    "profile.release.strip=\"symbols\"",
+];
+
 /// Builds everything, for `run` and for the verbs that test the result.
 pub(crate) fn everything(release: bool) -> Result<Built> {
     let object = workspace::ebpf_object();
@@ -56,7 +64,9 @@ pub(crate) fn everything(release: bool) -> Result<Built> {
     execute(
         workspace::cargo(["rustc", "--package", "cni", "--bin", "podnet"])
             .args(profile)
-            .args(["--", "-C", "target-feature=+crt-static"]),
+            .args(SMALL.iter().flat_map(|setting| ["--config", setting]))
+            .args(["--", "-C", "target-feature=+crt-static"])
+            .args(["-C", "relocation-model=static"]),
     )?;
     let dir = workspace::target().join(if release { "release" } else { "debug" });
     let built = Built {

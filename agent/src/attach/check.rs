@@ -107,7 +107,7 @@ async fn look(netns: &Netns, ifname: &str) -> Result<Option<Seen>, AgentError> {
     let pod = Netlink::in_netns(netns)?;
     let ifname = ifname.to_owned();
     let seen = pod
-        .with(move |connection| {
+        .with(move |connection| -> Result<_, netdev::Error> {
             let Some(link) = connection.by_name(&ifname)? else {
                 return Ok(None);
             };

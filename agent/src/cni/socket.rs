@@ -12,7 +12,6 @@ use std::time::Duration;
 use cni_spec::{
     ACK, Command, FRAME_HEADER, Reply, Request, SpecError, decode_header, encode_frame,
 };
-use netdev::Netns;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::{UnixListener, UnixStream};
@@ -112,7 +111,7 @@ async fn converse(node: &Arc<Node>, stream: &mut UnixStream) -> Result<(), Inter
     let (body, descriptor) = receive(stream).await?;
     match Request::from_body(&body) {
         Ok(Request::Cni(request)) => {
-            let netns = descriptor.and_then(|fd| Netns::from_fd(fd).ok());
+            let netns = descriptor.and_then(|fd| node.netlink.adopt(fd).ok());
             // A task of its own: half an attachment must not be left because its runtime went away.
             let (worker, asked) = (Arc::clone(node), request.clone());
             let work = tokio::spawn(async move { cni::serve(&worker, &asked, netns).await });

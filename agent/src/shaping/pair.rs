@@ -1,10 +1,11 @@
 //! The veth pair that delays what a pod sends.
 
-use datapath::{DatapathError, Hook};
+use datapath::Hook;
 use netdev::{AddrGenMode, Connection, Discipline, LinkChange, Shape, Sysctl, VethSpec};
 
 use crate::bandwidth::Limit;
-use crate::ports::{ALIAS_PREFIX, far_name, near_name};
+use crate::error::AgentError;
+use crate::ports::{ALIAS_PREFIX, attach_dispatcher, far_name, near_name};
 use crate::record::{Attachment, Shaper};
 
 /// A shaper pair as it shall be. Packets go in at the near end, wait in its queue, and come out at
@@ -38,22 +39,16 @@ impl Pair {
     /// is replaced.
     ///
     /// # Errors
-    /// When the kernel refuses a link or a queue; inside, when it refuses the program. What was made
-    /// by then is found by its name.
-    pub fn make(
-        &self,
-        connection: &mut Connection,
-        hook: &Hook,
-    ) -> Result<Result<Shaper, DatapathError>, netdev::Error> {
+    /// When the kernel refuses a link, a queue or the program. What was made by then is found by its
+    /// name.
+    pub fn make(&self, connection: &mut Connection, hook: &Hook) -> Result<Shaper, AgentError> {
         connection.delete_by_name(&self.near)?;
         let mut spec = VethSpec::new(&self.near, &self.far);
         spec.mtu = u32::from(self.mtu);
         spec.alias = Some(self.alias.clone());
         spec.queues = Some(1);
         let pair = connection.create_veth(&spec)?;
-        if let Err(error) = hook.attach(&self.far) {
-            return Ok(Err(error));
-        }
+        attach_dispatcher(connection, hook, pair.peer_ifindex)?;
         // Before it is up: a queue is then made without waiting for those who use the device.
         connection.shape(pair.host_ifindex, &self.shape, self.discipline)?;
         for name in [&self.near, &self.far] {
@@ -67,11 +62,11 @@ impl Pair {
         };
         connection.reconfigure(pair.peer_ifindex, &far)?;
         connection.set_up(pair.host_ifindex)?;
-        Ok(Ok(Shaper {
+        Ok(Shaper {
             near: pair.host_ifindex,
             far: pair.peer_ifindex,
             used: true,
-        }))
+        })
     }
 }
 

@@ -8,7 +8,6 @@ use aya::maps::MapError;
 use aya::pin::PinError;
 use aya::programs::ProgramError;
 use aya::programs::links::LinkError;
-use aya::programs::tc::TcError;
 
 /// An operation on programs, maps, links or pins failed.
 #[derive(Debug, thiserror::Error)]
@@ -114,14 +113,6 @@ pub enum DatapathError {
         interface: String,
         /// Why not.
         source: Box<ProgramError>,
-    },
-    /// The clsact qdisc could not be added.
-    #[error("cannot add a clsact qdisc to {interface}; is sch_ingress available?")]
-    Clsact {
-        /// The interface.
-        interface: String,
-        /// Why not.
-        source: Box<TcError>,
     },
     /// A link could not be handled.
     #[error("cannot {operation} the link of {interface}")]

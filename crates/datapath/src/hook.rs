@@ -7,26 +7,18 @@
 
 use std::fs;
 use std::io;
-use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
 use aya::programs::links::{FdLink, LinkOrder};
-use aya::programs::tc::{
-    NlOptions, SchedClassifierLink, SchedClassifierLinkId, TcAttachOptions, TcError, TcHandle,
-};
-use aya::programs::{ProgramError, SchedClassifier, TcAttachType, tc};
+use aya::programs::tc::TcAttachOptions;
+use aya::programs::{ProgramError, SchedClassifier, TcAttachType};
 
 use crate::error::DatapathError;
 use crate::pin::PinDir;
 
 /// The dispatcher's name in the object and under `root/`.
 pub(crate) const DISPATCHER: &str = "d_pod";
-/// Ours is the first filter of an interface, and there is one.
-const PRIORITY: u16 = 1;
-const HANDLE: TcHandle = TcHandle::new(0, 1);
-
-/// `EEXIST`: the interface has its clsact qdisc.
-const EEXIST: i32 = 17;
 /// `EINVAL`: the kernel does not know the attach type.
 const EINVAL: i32 = 22;
 /// `EOPNOTSUPP`: it knows it and was built without it.
@@ -66,56 +58,17 @@ impl Hook {
         }
     }
 
-    /// Attaches the dispatcher as a clsact filter: a tenth of a millisecond where the kernel needs
-    /// no grace period for it. False when it was there already.
+    /// The dispatcher, for the clsact filter of an interface.
     ///
     /// # Errors
-    /// When the kernel refuses.
-    pub fn attach(&self, interface: &str) -> Result<bool, DatapathError> {
-        match tc::qdisc_add_clsact(interface) {
-            Err(TcError::AlreadyAttached) | Ok(()) => {}
-            Err(TcError::NetlinkError(error)) if error.raw_os_error() == Some(EEXIST) => {}
-            Err(source) => {
-                return Err(DatapathError::Clsact {
-                    interface: interface.to_owned(),
-                    source: Box::new(source),
-                });
-            }
-        }
-        let mut program = self.dispatcher()?;
-        let options = TcAttachOptions::Netlink(NlOptions {
-            priority: PRIORITY,
-            handle: HANDLE,
-            ..NlOptions::default()
-        });
-        match program.attach_with_options(interface, TcAttachType::Ingress, options) {
-            Ok(id) => {
-                keep(&mut program, id, interface)?;
-                Ok(true)
-            }
-            Err(ProgramError::TcError(TcError::NetlinkError(error)))
-                if error.raw_os_error() == Some(EEXIST) =>
-            {
-                Ok(false)
-            }
-            Err(error) => Err(attach_error(interface)(error)),
-        }
-    }
-
-    /// Puts the dispatcher in the place of another program in our filter: one that a dispatcher
-    /// before this one left, whose pins somebody removed.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn replace(&self, interface: &str) -> Result<(), DatapathError> {
-        let mut program = self.dispatcher()?;
-        let ours =
-            SchedClassifierLink::attached(interface, TcAttachType::Ingress, PRIORITY, HANDLE, None)
-                .map_err(|source| attach_error(interface)(TcError::IoError(source).into()))?;
-        let id = program
-            .attach_to_link(ours)
-            .map_err(attach_error(interface))?;
-        keep(&mut program, id, interface)
+    /// When it is not pinned.
+    pub fn program(&self) -> Result<OwnedFd, DatapathError> {
+        let refused = |source| DatapathError::program("look at", DISPATCHER)(source);
+        let program = self.dispatcher()?;
+        let fd = program.fd().map_err(refused)?;
+        fd.as_fd()
+            .try_clone_to_owned()
+            .map_err(|source| refused(source.into()))
     }
 
     /// Puts a pinned TCX link in front of the filter, which nobody can take away by mistake. It
@@ -204,17 +157,6 @@ impl Hook {
         SchedClassifier::from_pin(self.pins.root().join(DISPATCHER))
             .map_err(DatapathError::program("open", DISPATCHER))
     }
-}
-
-/// Leaves a filter where it is: dropping its link would remove it, and it has to outlive the agent.
-fn keep(
-    program: &mut SchedClassifier,
-    id: SchedClassifierLinkId,
-    interface: &str,
-) -> Result<(), DatapathError> {
-    let link = program.take_link(id).map_err(attach_error(interface))?;
-    let _kept = ManuallyDrop::new(link);
-    Ok(())
 }
 
 fn attach_error(interface: &str) -> impl FnOnce(ProgramError) -> DatapathError {

@@ -221,6 +221,17 @@ pub enum Error {
         #[source]
         source: Refusal,
     },
+    /// `RTM_NEWQDISC` or `RTM_NEWTFILTER`.
+    #[error("cannot {step} {link}; are sch_ingress and cls_bpf available?")]
+    Filter {
+        /// The link.
+        link: LinkId,
+        /// What was to be done.
+        step: &'static str,
+        /// The kernel's reason.
+        #[source]
+        source: Refusal,
+    },
     /// The kernel refused to remove a route.
     #[error("cannot remove route {route} out of {link}")]
     RemoveRoute {
@@ -359,6 +370,7 @@ impl Error {
             | Self::AddAddress { source, .. }
             | Self::AddRoute { source, .. }
             | Self::RemoveRoute { source, .. }
+            | Self::Filter { source, .. }
             | Self::Shape { source, .. } => Some(source.errno()),
             Self::OpenSocket { source }
             | Self::Quiesce { source }

@@ -1,9 +1,13 @@
-//! Traffic control filters, read only: who filters what comes in by a link.
+//! The BPF filter on what comes in by a link.
 
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+
+use netlink_packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::tc::{TcHandle, TcMessage};
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption};
+use rustix::io::Errno;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Request};
 use crate::error::Error;
 use crate::wire;
 
@@ -11,15 +15,30 @@ use crate::wire;
 const TCMSG: usize = 20;
 /// `RTM_NEWTFILTER`.
 const RTM_NEWTFILTER: u16 = 44;
+/// `TC_H_CLSACT` (linux/pkt_sched.h).
+const CLSACT: TcHandle = TcHandle {
+    major: 0xffff,
+    minor: 0xfff1,
+};
 /// `TC_H_CLSACT` with `TC_H_MIN_INGRESS` (linux/pkt_sched.h).
 const INGRESS: TcHandle = TcHandle {
     major: 0xffff,
     minor: 0xfff2,
 };
+/// Ours is the first filter of a link, and there is one.
+const PRIORITY: u32 = 1;
+const HANDLE: u32 = 1;
+/// `ETH_P_ALL` (linux/if_ether.h), in network order.
+const ALL_PROTOCOLS: u16 = 3_u16.to_be();
 // linux/rtnetlink.h, linux/pkt_cls.h
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
+const TCA_BPF_FD: u16 = 6;
+const TCA_BPF_NAME: u16 = 7;
+const TCA_BPF_FLAGS: u16 = 8;
 const TCA_BPF_ID: u16 = 11;
+/// `TCA_BPF_FLAG_ACT_DIRECT`: what the program returns is what is done.
+const ACT_DIRECT: u32 = 1;
 
 /// A BPF filter on the ingress side of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +52,37 @@ pub struct IngressFilter {
 }
 
 impl Connection {
+    /// Puts a program on all that comes in by a link, as the first filter of its clsact qdisc, which is
+    /// made where there is none. Another program in that place is replaced, with no packet between
+    /// them. The kernel keeps the program as long as the filter is there. `name`: what `tc` shows.
+    ///
+    /// # Errors
+    /// [`Error::Filter`]; [`Error::is_gone`] if there is no such link.
+    pub fn set_ingress_program(
+        &mut self,
+        ifindex: u32,
+        program: BorrowedFd<'_>,
+        name: &str,
+    ) -> Result<(), Error> {
+        let requests = vec![qdisc(ifindex), filter(ifindex, program, name)];
+        let mut answers = self.ask_all(requests)?.into_iter();
+        let refused = |step| {
+            move |source| Error::Filter {
+                link: ifindex.into(),
+                step,
+                source,
+            }
+        };
+        match answers.next() {
+            Some(Err(source)) if source.errno() != Errno::EXIST => {
+                return Err(refused("add a clsact qdisc to")(source));
+            }
+            _ => {}
+        }
+        let set = answers.next().unwrap_or(Ok(Vec::new()));
+        set.map(|_| ()).map_err(refused("set the BPF filter of"))
+    }
+
     /// The BPF filters in the clsact qdisc of a link, ingress side; none without such a qdisc.
     ///
     /// # Errors
@@ -48,6 +98,42 @@ impl Connection {
             .filter_map(|message| parse(&message.body))
             .collect())
     }
+}
+
+fn qdisc(ifindex: u32) -> Request {
+    let mut message = TcMessage::default();
+    message.header.index = i32::try_from(ifindex).unwrap_or(0);
+    message.header.handle = TcHandle {
+        major: 0xffff,
+        minor: 0,
+    };
+    message.header.parent = CLSACT;
+    message.attributes = vec![TcAttribute::Kind("clsact".to_owned())];
+    Request::new(
+        RouteNetlinkMessage::NewQueueDiscipline(message),
+        NLM_F_CREATE | NLM_F_EXCL,
+    )
+}
+
+fn filter(ifindex: u32, program: BorrowedFd<'_>, name: &str) -> Request {
+    let mut message = TcMessage::default();
+    message.header.index = i32::try_from(ifindex).unwrap_or(0);
+    message.header.handle = HANDLE.into();
+    message.header.parent = INGRESS;
+    message.header.info = PRIORITY << 16 | u32::from(ALL_PROTOCOLS);
+    let option = |kind, value| TcOption::Other(DefaultNla::new(kind, value));
+    let mut label = name.as_bytes().to_vec();
+    label.push(0);
+    message.attributes = vec![
+        TcAttribute::Kind("bpf".to_owned()),
+        TcAttribute::Options(vec![
+            option(TCA_BPF_FD, program.as_raw_fd().to_ne_bytes().to_vec()),
+            option(TCA_BPF_NAME, label),
+            option(TCA_BPF_FLAGS, ACT_DIRECT.to_ne_bytes().to_vec()),
+        ]),
+    ];
+    // Without `NLM_F_EXCL` one that is there is changed.
+    Request::new(RouteNetlinkMessage::NewTrafficFilter(message), NLM_F_CREATE)
 }
 
 fn parse(body: &[u8]) -> Option<IngressFilter> {

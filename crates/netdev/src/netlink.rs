@@ -1,5 +1,6 @@
 //! Async access to one namespace.
 
+use std::os::fd::OwnedFd;
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,7 +12,7 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::link::{Link, LinkChange, LinkFilter, VethPair, VethSpec};
 use crate::monitor::LinkMonitor;
-use crate::netns::Netns;
+use crate::netns::{Netns, on_own_thread};
 use crate::pod::{self, PlacedEnd, PodEnd};
 use crate::route::Route;
 use crate::shape::{Discipline, RootQueue, Shape};
@@ -42,7 +43,10 @@ impl Shared {
         self.netns.run_in(Connection::open)?
     }
 
-    fn with<T>(&self, f: impl FnOnce(&mut Connection) -> Result<T, Error>) -> Result<T, Error> {
+    fn with<T, E: From<Error>>(
+        &self,
+        f: impl FnOnce(&mut Connection) -> Result<T, E>,
+    ) -> Result<T, E> {
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = idle().pop();
         let mut connection = taken.map_or_else(|| self.open(), Ok)?;
@@ -76,10 +80,19 @@ impl Netlink {
             idle: Mutex::default(),
         };
         // Opened now so that a lack of rights shows here and not at the first call.
-        shared.with(|_| Ok(()))?;
+        shared.with(|_| Ok::<(), Error>(()))?;
         Ok(Self {
             shared: Arc::new(shared),
         })
+    }
+
+    /// [`Netns::from_fd`], on a connection that is there. Blocks for some microseconds.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn adopt(&self, fd: OwnedFd) -> Result<Netns, Error> {
+        self.shared
+            .with(|connection| Netns::checked(fd, connection))
     }
 
     /// The namespace.
@@ -95,16 +108,20 @@ impl Netlink {
     ///
     /// # Panics
     /// If `f` does, and outside a tokio runtime.
-    pub async fn with<T: Send + 'static>(
+    pub async fn with<T, E>(
         &self,
-        f: impl FnOnce(&mut Connection) -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, Error> {
+        f: impl FnOnce(&mut Connection) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
         let shared = Arc::clone(&self.shared);
         match spawn_blocking(move || shared.with(f)).await {
             Ok(outcome) => outcome,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => resume_unwind(panic),
-                Err(_) => Err(Error::ShuttingDown),
+                Err(_) => Err(Error::ShuttingDown.into()),
             },
         }
     }
@@ -282,6 +299,38 @@ impl Netlink {
         netns
             .enter(move || shared.with(|host| pod::place(host, &target, ifindex, &end)))
             .await?
+    }
+
+    /// Makes a link whose pod end is made in the pod ([`VethSpec::peer_netns`]), and makes that end
+    /// ready: runs `here` on a connection in this namespace, then does as
+    /// [`Netns::configure_pod_end`], all on one thread. A hop from thread to thread takes longer than
+    /// most of what is done.
+    ///
+    /// # Errors
+    /// Those of `here`: the pod's namespace was not entered. Else those of
+    /// [`Netns::configure_pod_end`]. Delete the link by its host end.
+    ///
+    /// # Panics
+    /// If `here` does.
+    pub async fn make_pod_link<T, E>(
+        &self,
+        netns: &Netns,
+        end: PodEnd,
+        here: impl FnOnce(&mut Connection) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
+        let shared = Arc::clone(&self.shared);
+        let pod = netns.clone();
+        let work = move || {
+            let made = shared.with(here)?;
+            pod.enter_for_good()?;
+            pod::configure(&end)?;
+            Ok(made)
+        };
+        on_own_thread(work).await?
     }
 
     /// Watches this namespace's links. Only what happens after the call is seen: call it first,

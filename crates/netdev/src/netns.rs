@@ -68,6 +68,11 @@ impl Netns {
     /// # Errors
     /// [`Error::NotNetns`].
     pub fn from_fd(fd: OwnedFd) -> Result<Self, Error> {
+        Self::checked(fd, &mut Connection::open()?)
+    }
+
+    /// The same, on a connection that is there.
+    pub(crate) fn checked(fd: OwnedFd, connection: &mut Connection) -> Result<Self, Error> {
         let inspect = |source: Errno| Error::InspectNetns {
             source: source.into(),
         };
@@ -84,7 +89,7 @@ impl Netns {
         let mut message = NsidMessage::default();
         message.attributes.push(NsidAttribute::Fd(number));
         let request = Request::new(RouteNetlinkMessage::GetNsId(message), 0);
-        if Connection::open()?.ask(request)?.is_err() {
+        if connection.ask(request)?.is_err() {
             return Err(Error::NotNetns {
                 what: "it is a namespace of another type",
             });
@@ -180,27 +185,12 @@ impl Netns {
         &self,
         f: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Error> {
-        let (done, wait) = oneshot::channel();
         let netns = self.clone();
-        let thread = thread::Builder::new()
-            .name(THREAD_NAME.to_owned())
-            .spawn(move || {
-                // The caller may have gone away; the work is done all the same.
-                let _ = done.send(netns.enter_for_good().map(|()| f()));
-            })
-            .map_err(|source| Error::SpawnThread { source })?;
-        match wait.await {
-            Ok(outcome) => outcome,
-            // The sender is only dropped unused by a panic, so the thread is ending.
-            Err(_) => match thread.join() {
-                Err(panic) => resume_unwind(panic),
-                Ok(()) => Err(Error::ShuttingDown),
-            },
-        }
+        on_own_thread(move || netns.enter_for_good().map(|()| f())).await?
     }
 
     /// Puts the calling thread, which must end afterwards, into this namespace.
-    fn enter_for_good(&self) -> Result<(), Error> {
+    pub(crate) fn enter_for_good(&self) -> Result<(), Error> {
         move_into_link_name_space(self.as_fd(), Some(LinkNameSpaceType::Network)).map_err(
             |source| Error::EnterNetns {
                 netns: self.id,
@@ -230,6 +220,32 @@ fn on_thread<T: Send>(f: impl FnOnce() -> T + Send) -> Result<T, Error> {
             .map_err(|source| Error::SpawnThread { source })?;
         thread.join().or_else(|panic| resume_unwind(panic))
     })
+}
+
+/// Runs `f` on a thread that ends afterwards, without blocking the caller. If the future is dropped,
+/// `f` still runs to its end.
+///
+/// # Panics
+/// If `f` does.
+pub(crate) async fn on_own_thread<T: Send + 'static>(
+    f: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Error> {
+    let (done, wait) = oneshot::channel();
+    let thread = thread::Builder::new()
+        .name(THREAD_NAME.to_owned())
+        .spawn(move || {
+            // The caller may have gone away; the work is done all the same.
+            let _ = done.send(f());
+        })
+        .map_err(|source| Error::SpawnThread { source })?;
+    match wait.await {
+        Ok(outcome) => Ok(outcome),
+        // The sender is only dropped unused by a panic, so the thread is ending.
+        Err(_) => match thread.join() {
+            Err(panic) => resume_unwind(panic),
+            Ok(()) => Err(Error::ShuttingDown),
+        },
+    }
 }
 
 /// Gives the calling thread, which must end afterwards, a new namespace.

@@ -1,13 +1,15 @@
 //! The dispatcher, what it calls, and where it is attached.
 
 use std::env;
+use std::os::fd::AsFd as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use agent_common::cases::{BLUE_A, World};
 use agent_common::drop::DropReason;
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
-use datapath::{Datapath, DatapathError, HookKind, Options};
+use datapath::{Datapath, DatapathError, Hook, HookKind, Options};
+use netdev::{Connection, IngressFilter};
 
 use super::scratch::{LOOPBACK, REDIRECT, SHOT, Scratch, fill, scene};
 
@@ -26,6 +28,16 @@ fn dispatch(scratch: &Scratch) -> u32 {
         .test_run(options)
         .expect("a frame that a test may be")
         .return_value
+}
+
+/// Attaches the dispatcher to the loopback interface. The filters that has then.
+fn attach(hook: &Hook) -> Vec<IngressFilter> {
+    let program = hook.program().expect("a pinned program");
+    let mut connection = Connection::open().expect("a socket");
+    connection
+        .set_ingress_program(LOOPBACK, program.as_fd(), "d_pod")
+        .expect("a filter");
+    connection.ingress_filters(LOOPBACK).expect("filters")
 }
 
 #[test]
@@ -93,12 +105,16 @@ fn programs_keep_running_when_their_agent_is_gone() {
 }
 
 #[test]
-fn an_attached_interface_has_a_filter_and_a_second_attachment_finds_it() {
+fn an_attached_interface_has_one_filter_however_often_it_is_attached() {
     scene(|scratch| {
         let datapath = Datapath::open(&scratch.options()).expect("programs that load");
         let hook = datapath.hook();
-        assert!(hook.attach("lo").expect("a hook"), "it was there before");
-        assert!(!hook.attach("lo").expect("a hook"), "it is there twice");
+        for _ in 0..2 {
+            let filters = attach(hook);
+            assert_eq!(filters.len(), 1, "{filters:?}");
+            let dispatcher = hook.dispatcher_id().expect("a pinned program");
+            assert_eq!(filters[0].program, Some(dispatcher));
+        }
         assert_eq!(hook.kind(LOOPBACK), HookKind::Clsact);
         assert!(scratch.pins().linked().expect("pins").is_empty());
         assert!(hook.tcx_programs("lo").expect("an interface").is_empty());
@@ -110,7 +126,7 @@ fn a_promoted_interface_has_a_pinned_link_where_the_kernel_has_links() {
     scene(|scratch| {
         let datapath = Datapath::open(&scratch.options()).expect("programs that load");
         let hook = datapath.hook();
-        hook.attach("lo").expect("a hook");
+        attach(hook);
         if hook.promote("lo", LOOPBACK).expect("a link or none") {
             let dispatcher = hook.dispatcher_id().expect("a pinned program");
             assert_eq!(hook.kind(LOOPBACK), HookKind::Tcx);
@@ -145,14 +161,9 @@ fn an_interface_that_is_not_there_cannot_be_attached() {
     scene(|scratch| {
         let datapath = Datapath::open(&scratch.options()).expect("programs that load");
         let hook = datapath.hook();
-        for result in [hook.attach("nowhere0"), hook.promote("nowhere0", 4242)] {
-            match result {
-                Err(
-                    DatapathError::Attach { interface, .. }
-                    | DatapathError::Clsact { interface, .. },
-                ) => assert_eq!(interface, "nowhere0"),
-                other => unreachable!("attached to nothing: {other:?}"),
-            }
+        match hook.promote("nowhere0", 4242) {
+            Err(DatapathError::Attach { interface, .. }) => assert_eq!(interface, "nowhere0"),
+            other => unreachable!("attached to nothing: {other:?}"),
         }
         assert!(scratch.pins().linked().expect("pins").is_empty());
     });
@@ -167,7 +178,7 @@ fn every_pin_is_listed_and_removing_them_leaves_nothing() {
             .expect("a flip")
             .remove()
             .expect("nothing to remove");
-        datapath.hook().attach("lo").expect("a hook");
+        attach(datapath.hook());
         datapath
             .hook()
             .promote("lo", LOOPBACK)

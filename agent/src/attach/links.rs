@@ -1,0 +1,81 @@
+//! The links of an attachment, as they are made.
+
+use datapath::Hook;
+use netdev::{Connection, Discipline, Netns, Shape, VethSpec};
+
+use crate::error::AgentError;
+use crate::node::Node;
+use crate::ports::{ALIAS_PREFIX, attach_dispatcher};
+use crate::record::{Attachment, Shaper};
+use crate::shaping::{Pair, silence};
+
+/// The link, with the dispatcher at its host end and the other end in the pod under its final name,
+/// and the shaper, if what the pod sends is limited. The pod's end is made there: moving one takes
+/// the kernel longer than all the rest.
+pub(super) struct Links {
+    link: VethSpec,
+    hook: Hook,
+    into: Option<(Shape, Discipline)>,
+    out_of: Option<Pair>,
+}
+
+/// Indexes of what was made.
+pub(super) struct MadeLinks {
+    pub(super) host_end: u32,
+    pub(super) shaper: Option<Shaper>,
+}
+
+impl Links {
+    /// Those of a record.
+    ///
+    /// # Errors
+    /// When it has limits that the kernel cannot keep.
+    pub(super) fn of(node: &Node, record: &Attachment, netns: &Netns) -> Result<Self, AgentError> {
+        let mut link = VethSpec::new(&record.host.name, record.key.ifname.as_str());
+        link.peer_mac = Some(record.mac.0);
+        link.mtu = u32::from(record.network.mtu);
+        link.alias = Some(format!("{ALIAS_PREFIX}{}", record.key));
+        link.queues = Some(1);
+        link.peer_netns = Some(netns.clone());
+        let limits = record.limits;
+        let (mut into, mut out_of) = (None, None);
+        if !limits.is_unlimited() {
+            let discipline = node.discipline(&limits)?;
+            let mtu = record.network.mtu;
+            into = limits.ingress.map(|limit| (limit.shape(mtu), discipline));
+            out_of = limits
+                .egress
+                .map(|limit| Pair::of(record, limit, discipline));
+        }
+        Ok(Self {
+            link,
+            hook: node.hook.clone(),
+            into,
+            out_of,
+        })
+    }
+
+    /// Makes them. Down until the dispatcher is attached and the rate limited, so that nothing
+    /// passes them.
+    ///
+    /// # Errors
+    /// When the kernel refuses; some of them may be there then.
+    pub(super) fn make(self, connection: &mut Connection) -> Result<MadeLinks, AgentError> {
+        let name = &self.link.host_name;
+        // A link of this name is what is left of an attachment with this key.
+        connection.delete_by_name(name)?;
+        let pair = connection.create_veth(&self.link)?;
+        attach_dispatcher(connection, &self.hook, pair.host_ifindex)?;
+        if let Some((shape, discipline)) = self.into {
+            connection.shape(pair.host_ifindex, &shape, discipline)?;
+        }
+        let make = |pair: Pair| pair.make(connection, &self.hook);
+        let shaper = self.out_of.map(make).transpose()?;
+        silence(name)?;
+        connection.set_up(pair.host_ifindex)?;
+        Ok(MadeLinks {
+            host_end: pair.host_ifindex,
+            shaper,
+        })
+    }
+}
