@@ -7,7 +7,8 @@
 use crate::packet::IPPROTO_TCP;
 
 /// Major number of the `htb` handle (`linux/pkt_sched.h`, `TC_H_MAJ`).
-pub const FLOW_MAJOR: u32 = 0x0f10;
+// Another number for another tree of classes: classes cannot get another parent.
+pub const FLOW_MAJOR: u32 = 0x0f11;
 /// Classes for flows: minors 1 to this.
 pub const FLOW_QUEUES: u32 = 64;
 /// So many of them are for TCP, the first ones. Two flows may get one class; with classes of its

@@ -2,8 +2,8 @@
 //!
 //! The root is a `tbf`, which sends at the rate and never above it. What waits does so inside it, in
 //! a queue for each flow: `fq_codel` where the kernel has it, else an `htb` with one class for each
-//! value of `skb->priority` that a program may set, whose own rates are far above any limit. In one
-//! FIFO instead, a ping behind a bulk flow waits for everything that this flow has in the queue.
+//! value of `skb->priority` that a program may set. No class is held back; their rates only say which
+//! of them send little and go first, as with `fq_codel`. In one FIFO instead, a ping behind a bulk flow waits for everything that this flow has in the queue.
 //!
 //! A packet of many segments (GSO) keeps the line for as long as all of them take. `tbf` splits what
 //! is larger than its burst or its peak burst, so one of the two is kept at about a millisecond of
@@ -188,6 +188,7 @@ impl Flows {
         // Each class has a queue of the handle major + minor; below 0x8000 the kernel gives none
         // out by itself.
         assert!(major < 0x8000 && other < 0x8000 && major + other < 0x8000);
+        assert!(other < message::PARENT as u32);
         assert!(major > message::ROOT_MAJOR as u32);
         #[expect(clippy::cast_possible_truncation, reason = "checked above")]
         Self {
@@ -394,6 +395,7 @@ impl Connection {
                 if !fits {
                     steps.push(tree.htb(flows));
                 }
+                steps.push(tree.parent(flows));
                 steps.extend(flows.minors().map(|minor| tree.class(flows, minor)));
                 self.carry_out(ifindex, steps)?;
                 let leaves = flows.minors().map(|minor| tree.leaf(flows, minor));

@@ -6,7 +6,7 @@ use netlink_packet_route::tc::{
     TcAttribute, TcHandle, TcMessage, TcOption, TcQdiscFqCodelOption as FqCodel,
 };
 
-use super::{Discipline, Flows, PEAK, Shape};
+use super::{Discipline, Flows, PEAK, Shape, ticks_of};
 use crate::connection::Request;
 
 /// Major number of every `tbf` of ours, by which we know it. Any number would do.
@@ -30,8 +30,18 @@ const TCA_HTB_CEIL64: u16 = 7;
 const TC_LINKLAYER_ETHERNET: u8 = 1;
 /// `HTB_VER >> 16`, which `htb_init` wants to see.
 const HTB_VERSION: u32 = 3;
-/// What a class may send at once: a millisecond, in ticks of 64 ns, at a rate that nothing reaches.
-const CLASS_BURST_TICKS: u32 = 15_625;
+/// What the classes together may send at once: a millisecond, in ticks, at a rate that nothing
+/// reaches.
+const PARENT_BURST_TICKS: u32 = 15_625;
+/// Minor number of the class above all others. They take the most of their rate from it.
+pub(super) const PARENT: u16 = 0x7fff;
+/// Part of the rate up to which a flow goes before those that send more.
+const SPARSE: u64 = 128;
+/// The least of that, bytes per second.
+const SPARSE_LEAST: u64 = 1000;
+/// Bytes of the largest packet that TCP makes unless told otherwise, as queues count it: 64 KiB and
+/// the headers of each segment.
+const LARGEST: u32 = 72 << 10;
 /// Queueing time that `fq_codel` accepts, microseconds (RFC 8290 section 5.2.1).
 const CODEL_TARGET: u64 = 5_000;
 /// The time it watches for that, beyond the target (RFC 8290 section 5.2.2: 100 ms in all).
@@ -50,6 +60,16 @@ pub(super) struct Tree {
     pub(super) discipline: Discipline,
     /// Bytes of the largest packet that is not split.
     pub(super) frame: u32,
+}
+
+/// A class of an `htb`.
+struct Class {
+    minor: u16,
+    parent: TcHandle,
+    /// Bytes per second.
+    rate: u64,
+    /// Ticks, at that rate.
+    burst: u32,
 }
 
 impl Tree {
@@ -107,33 +127,65 @@ impl Tree {
         ("htb in its tbf".to_owned(), request)
     }
 
-    /// Makes or changes one class of the `htb`: its turn is a full frame, its rate never reached.
-    pub(super) fn class(&self, flows: Flows, minor: u16) -> Step {
-        let class = TcHandle {
-            major: flows.major,
-            minor,
+    /// Makes or changes the class above all others, which holds nothing back.
+    pub(super) fn parent(&self, flows: Flows) -> Step {
+        let class = Class {
+            minor: PARENT,
+            parent: handle(flows.major),
+            rate: Shape::RATE_MAX,
+            burst: PARENT_BURST_TICKS,
         };
-        let rate = ratespec(Shape::RATE_MAX);
+        self.htb_class(flows, &class)
+    }
+
+    /// Makes or changes one class. It is never held back, but up to a small part of the rate it goes
+    /// before those that send more than theirs: a question before what others transfer. Above that,
+    /// turns of a packet of the largest size, so that bytes are shared and not packets.
+    pub(super) fn class(&self, flows: Flows, minor: u16) -> Step {
+        let rate = self.sparse();
+        let class = Class {
+            minor,
+            parent: TcHandle {
+                major: flows.major,
+                minor: PARENT,
+            },
+            rate,
+            burst: ticks_of(self.frame.saturating_mul(2), rate),
+        };
+        self.htb_class(flows, &class)
+    }
+
+    /// Bytes per second up to which a flow goes first.
+    pub(super) fn sparse(&self) -> u64 {
+        (self.shape.rate / SPARSE).max(SPARSE_LEAST)
+    }
+
+    /// Bytes a class sends before the next one may. Not less than a packet: the kernel's account of
+    /// what a class has had too much would go down with each one, and turn over after 2 GiB
+    /// (`htb_dequeue_tree`); then all others wait until this one has sent 2 GiB more.
+    pub(super) fn turn(&self) -> u32 {
+        self.shape.segment.min(LARGEST).max(self.frame)
+    }
+
+    fn htb_class(&self, flows: Flows, class: &Class) -> Step {
         // struct tc_htb_opt: rate, ceil, buffer, cbuffer, quantum, level, prio.
-        let mut parms = rate.clone();
-        parms.extend(rate);
-        parms.extend(bytes(&[
-            CLASS_BURST_TICKS,
-            CLASS_BURST_TICKS,
-            self.frame,
-            0,
-            0,
-        ]));
-        let far = Shape::RATE_MAX.to_ne_bytes().to_vec();
+        let mut parms = ratespec(class.rate);
+        parms.extend(ratespec(Shape::RATE_MAX));
+        parms.extend(bytes(&[class.burst, PARENT_BURST_TICKS, self.turn(), 0, 0]));
+        let wide = |rate: u64| rate.to_ne_bytes().to_vec();
         let options = vec![
             raw(TCA_HTB_PARMS, parms),
-            raw(TCA_HTB_RATE64, far.clone()),
-            raw(TCA_HTB_CEIL64, far),
+            raw(TCA_HTB_RATE64, wide(class.rate)),
+            raw(TCA_HTB_CEIL64, wide(Shape::RATE_MAX)),
         ];
+        let minor = class.minor;
         let message = queue_message(
             self.ifindex,
-            class,
-            handle(flows.major),
+            TcHandle {
+                major: flows.major,
+                minor,
+            },
+            class.parent,
             "htb",
             TcAttribute::Options(options),
         );

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::message::{
-    FIFO_MAJOR, FQ_CODEL_MAJOR, ROOT_MAJOR, TCA_HTB_INIT, TCA_TBF_PARMS, TCA_TBF_RATE64, leaf_major,
+    FIFO_MAJOR, FQ_CODEL_MAJOR, PARENT, ROOT_MAJOR, TCA_HTB_INIT, TCA_TBF_PARMS, TCA_TBF_RATE64,
+    leaf_major,
 };
 use super::{Discipline, Flows, PEAK, Shape, bytes_of};
 use crate::connection::Message;
@@ -189,13 +190,14 @@ impl Queue {
     }
 }
 
-/// Minor number and queue handle of each class of that `htb`.
+/// Minor number and queue handle of each class of that `htb` which holds packets.
 pub(super) fn minors(major: u16, classes: &[Message]) -> impl Iterator<Item = (u16, u32)> {
     classes.iter().filter_map(move |message| {
         let class = wire::u32_at(&message.body, 8)?;
         let queue = wire::u32_at(&message.body, 16)?;
         let minor = u16::try_from(class & 0xffff).ok()?;
-        (message.kind == RTM_NEWTCLASS && class >> 16 == u32::from(major)).then_some((minor, queue))
+        let is_one = message.kind == RTM_NEWTCLASS && class >> 16 == u32::from(major);
+        (is_one && minor != PARENT).then_some((minor, queue))
     })
 }
 

@@ -141,6 +141,27 @@ fn disciplines_have_the_names_of_their_queues() {
 }
 
 #[test]
+fn a_turn_holds_the_largest_packet_there_can_be_and_no_more_than_two_frames_where_all_are_split() {
+    let tree = |bits: u64| Tree {
+        ifindex: 1,
+        shape: shape(bits, None),
+        discipline: Discipline::Fifo,
+        frame: 1514,
+    };
+    // 64 KiB of payload in segments of 1448 bytes with 86 bytes of headers each.
+    let largest = 65_536 + (65_536_u32).div_ceil(1448) * 86;
+    for mbits in [1000, 5000, 100_000] {
+        assert!(tree(mbits * MBIT).turn() >= largest, "{mbits} Mbit/s");
+    }
+    assert_eq!(tree(10 * MBIT).turn(), FULL);
+    // All that goes first together is half of the rate.
+    for mbits in [10, 100, 5000] {
+        assert!(tree(mbits * MBIT).sparse() * 64 <= mbits * MBIT / 8 / 2);
+    }
+    assert_eq!(tree(1000).sparse(), 1000);
+}
+
+#[test]
 fn a_missing_kind_of_queue_is_not_a_missing_device() {
     let error = |errno| refused(7, "htb in its tbf".to_owned(), Refusal::new(errno, None));
     assert!(error(Errno::NODEV).is_gone());
