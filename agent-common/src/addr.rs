@@ -166,6 +166,30 @@ impl Ip16 {
         u128::from_be_bytes(self.0) >> 32 == 0xffff
     }
 
+    /// True for addresses of more than one host, and those above them that nobody has: 224.0.0.0/3
+    /// (RFC 1112 section 4, RFC 919 section 7) and `ff00::/8`.
+    #[inline(always)]
+    pub const fn is_group(&self) -> bool {
+        let [.., a, _, _, _] = self.0;
+        if self.is_mapped_v4() {
+            a >= 0xe0
+        } else {
+            self.is_multicast_v6()
+        }
+    }
+
+    /// True for addresses by which a host means itself: 0.0.0.0/8, 127.0.0.0/8 (RFC 1122 section
+    /// 3.2.1.3), `::` and `::1` (RFC 4291 section 2.5).
+    #[inline(always)]
+    pub const fn is_of_this_host(&self) -> bool {
+        let [.., a, _, _, _] = self.0;
+        if self.is_mapped_v4() {
+            a == 0 || a == 127
+        } else {
+            u128::from_be_bytes(self.0) >> 1 == 0
+        }
+    }
+
     /// Equality by two 64-bit words: what the verifier and the processor like best.
     #[inline(always)]
     pub fn same(&self, other: &Self) -> bool {
@@ -231,6 +255,43 @@ mod tests {
         assert!(MacAddr([1, 0x80, 0xc2, 0, 0, 0x0e]).is_link_control());
         assert!(!MacAddr([1, 0x80, 0xc2, 0, 0, 0x10]).is_link_control());
         assert!(!MacAddr::BROADCAST.is_link_control());
+    }
+
+    #[test]
+    fn groups_and_addresses_of_the_host_itself_are_known_in_both_families() {
+        let of = |text: &str| {
+            let ip = Ip16::from(text.parse::<IpAddr>().unwrap());
+            (ip.is_group(), ip.is_of_this_host())
+        };
+        for group in [
+            "224.0.0.0",
+            "239.1.2.3",
+            "255.255.255.255",
+            "240.0.0.1",
+            "ff02::1",
+        ] {
+            assert_eq!(of(group), (true, false), "{group}");
+        }
+        for own in [
+            "0.0.0.0",
+            "0.1.2.3",
+            "127.0.0.1",
+            "127.255.0.9",
+            "::",
+            "::1",
+        ] {
+            assert_eq!(of(own), (false, true), "{own}");
+        }
+        for other in [
+            "1.0.0.0",
+            "128.0.0.1",
+            "169.254.20.10",
+            "223.9.9.9",
+            "::2",
+            "fe80::1",
+        ] {
+            assert_eq!(of(other), (false, false), "{other}");
+        }
     }
 
     #[test]

@@ -22,12 +22,14 @@ mod ethernet;
 mod ipv4;
 mod ipv6;
 mod nd;
+mod node;
 mod routed;
 mod world;
 
 pub use self::world::{
-    BLUE, BLUE_A, BLUE_B, BLUE_C, GATEWAY_ON_GREEN, GREEN, GREEN_A, GREEN_B, GREEN_C, GREY, GREY_A,
-    GREY_B, PODS, Pod, RED, RED_A, RED_B, RED_D, View, World,
+    BLUE, BLUE_A, BLUE_B, BLUE_C, GATEWAY_ON_GREEN, GATEWAY_ON_WHITE, GREEN, GREEN_A, GREEN_B,
+    GREEN_C, GREY, GREY_A, GREY_B, PODS, Pod, RED, RED_A, RED_B, RED_D, View, WHITE, WHITE_A,
+    WHITE_B, World,
 };
 
 use crate::drop::DropReason;
@@ -111,6 +113,7 @@ pub fn all() -> Vec<Case> {
     ipv6::add(&mut list);
     nd::add(&mut list);
     routed::add(&mut list);
+    node::add(&mut list);
     echo::add(&mut list);
     list.cases
 }
@@ -159,6 +162,16 @@ impl List {
     fn floods(&mut self, name: &'static str, sender: &'static Pod, frame: Vec<u8>) {
         let output = Some(frame.clone());
         self.push(name, sender, frame, Decision::Flood, output);
+    }
+
+    fn goes_to_node(
+        &mut self,
+        name: &'static str,
+        sender: &'static Pod,
+        frame: Vec<u8>,
+    ) -> &mut Case {
+        let output = Some(frame.clone());
+        self.push(name, sender, frame, Decision::Node, output)
     }
 
     fn switches(

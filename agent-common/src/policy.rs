@@ -12,7 +12,7 @@ use crate::packet::{
     IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_UDP, IPV4_HLEN, IPV6_HLEN, L3, PORTS_LEN, Start,
     ipv6_payload, is_vlan_ether_type,
 };
-use crate::port::{PORT_ANY_IP, PORT_L3, PORT_MORE_IPS, Port};
+use crate::port::{PORT_ANY_IP, PORT_L3, PORT_MORE_IPS, PORT_NODE, Port};
 
 /// What a network knows, looked up by the engine in its own tables.
 pub trait Tables {
@@ -35,6 +35,8 @@ pub enum Decision {
     Switch(Endpoint),
     /// Deliver with new MAC addresses and a hop less.
     Route(Endpoint, Family),
+    /// Hand to the node's own network stack, which routes it.
+    Node,
     /// Copy to every other port of the network.
     Flood,
     /// Send back: this MAC address has the IPv4 address that was asked for.
@@ -140,7 +142,11 @@ fn route<F: Frame + ?Sized, T: Tables>(
     if to != GATEWAY_MAC {
         return drop(DropReason::NoEndpoint);
     }
-    let Some(endpoint) = tables.endpoint(port.network, &packet.destination) else {
+    let found = tables.endpoint(port.network, &packet.destination);
+    if port.flags & PORT_NODE != 0 {
+        return by_node(frame, port, packet, found.as_ref());
+    }
+    let Some(endpoint) = found else {
         return drop(DropReason::NoEndpoint);
     };
     if endpoint.flags & ENDPOINT_GATEWAY != 0 {
@@ -156,6 +162,35 @@ fn route<F: Frame + ?Sized, T: Tables>(
         return drop(DropReason::Ttl);
     }
     Ok(Decision::Route(endpoint, packet.family))
+}
+
+/// L3 with the node's stack behind the virtual gateway. All that may go there goes there, pod to
+/// pod too: where the node translates addresses, both directions of a connection must pass it.
+#[inline(always)]
+fn by_node<F: Frame + ?Sized>(
+    frame: &F,
+    port: &Port,
+    packet: &Packet,
+    found: Option<&Endpoint>,
+) -> Step<Decision> {
+    match found {
+        // The gateway's addresses are no addresses of the node: it would route them elsewhere.
+        Some(endpoint) if endpoint.flags & ENDPOINT_GATEWAY != 0 => return echo(frame, packet),
+        Some(endpoint) if endpoint.port_id == port.port_id => return drop(DropReason::Hairpin),
+        Some(_) | None => {}
+    }
+    if packet.source.is_link_local_v6() || packet.destination.is_link_local_v6() {
+        return drop(DropReason::LinkLocal);
+    }
+    if packet.destination.is_group() {
+        return drop(DropReason::Multicast);
+    }
+    // `route_localnet`, which others set, would let a pod talk to the node's loopback address.
+    if packet.destination.is_of_this_host() {
+        return drop(DropReason::NoEndpoint);
+    }
+    // The node counts the hops, and says when there were too many.
+    Ok(Decision::Node)
 }
 
 /// The virtual gateway answers ping, so that a person can see that the network is there.

@@ -10,6 +10,8 @@ pub const PORT_L3: u32 = 1 << 0;
 pub const PORT_ANY_IP: u32 = 1 << 1;
 /// `PORT_ADDRESSES` holds further addresses of this port.
 pub const PORT_MORE_IPS: u32 = 1 << 2;
+/// The node's own network stack routes for this port, which is one of a routed network.
+pub const PORT_NODE: u32 = 1 << 3;
 
 /// A port's identity and its rights.
 ///

@@ -93,6 +93,7 @@ fn layout() -> Result<String, std::fmt::Error> {
         ("PORT_L3", port::PORT_L3),
         ("PORT_ANY_IP", port::PORT_ANY_IP),
         ("PORT_MORE_IPS", port::PORT_MORE_IPS),
+        ("PORT_NODE", port::PORT_NODE),
         ("ENDPOINT_NO_PEER", endpoint::ENDPOINT_NO_PEER),
         ("ENDPOINT_GATEWAY", endpoint::ENDPOINT_GATEWAY),
         ("ROOT_FROM_POD", map::ROOT_FROM_POD),

@@ -9,7 +9,7 @@ use agent_common::drop::DropReason;
 use agent_common::endpoint::{ENDPOINT_GATEWAY, Endpoint};
 use agent_common::packet::{ETH_HLEN, ETH_P_IP, ETH_P_IPV6, first_protocol};
 use agent_common::policy::{self, Decision};
-use agent_common::port::{PORT_ANY_IP, PORT_L3};
+use agent_common::port::{PORT_ANY_IP, PORT_L3, PORT_NODE};
 use agent_common::storm::{STORM_BURST, STORM_RATE, StormBucket};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -59,7 +59,7 @@ fn the_table_has_every_decision_and_every_reason_of_the_policy() {
         assert_eq!(found, !NOT_OF_THE_POLICY.contains(reason), "{reason}");
     }
     let kinds: BTreeSet<_> = all.iter().map(|case| kind(&case.decision)).collect();
-    assert_eq!(kinds.len(), 8, "{kinds:?}");
+    assert_eq!(kinds.len(), 9, "{kinds:?}");
 }
 
 /// Exhaustive, so that a new decision asks for its case.
@@ -70,6 +70,7 @@ fn kind(decision: &Decision) -> &'static str {
         Decision::Switch(_) => "switch",
         Decision::Route(..) => "route",
         Decision::Flood => "flood",
+        Decision::Node => "node",
         Decision::ArpReply(_) => "arp reply",
         Decision::NdReply(_) => "nd reply",
         Decision::EchoReply(..) => "echo reply",
@@ -132,6 +133,24 @@ fn judge(world: &World, sender: &Pod, frame: &[u8]) -> Result<(), TestCaseError>
     } else {
         prop_assert!(!matches!(decision, Decision::Route(..)), "{decision:?}");
     }
+    if sender.flags & PORT_NODE == 0 {
+        prop_assert_ne!(
+            decision,
+            Decision::Node,
+            "a network that the node does not route for"
+        );
+    } else {
+        prop_assert!(
+            !matches!(decision, Decision::Route(..)),
+            "past the node: {decision:?}"
+        );
+    }
+    if decision == Decision::Node {
+        prop_assert!(
+            !is_for_none_or_many(frame),
+            "the node would take it for its own"
+        );
+    }
     if sender.flags & PORT_ANY_IP == 0 {
         prop_assert!(
             owns_source(sender, frame, &decision),
@@ -139,6 +158,16 @@ fn judge(world: &World, sender: &Pod, frame: &[u8]) -> Result<(), TestCaseError>
         );
     }
     Ok(())
+}
+
+/// Read here anew: a group, or an address by which a host means itself.
+fn is_for_none_or_many(frame: &[u8]) -> bool {
+    let ip: std::net::IpAddr = match u16::from_be_bytes([frame[12], frame[13]]) {
+        ETH_P_IP => load::<4>(frame, 30).into(),
+        _ => load::<16>(frame, 38).into(),
+    };
+    let broadcast = matches!(ip, std::net::IpAddr::V4(v4) if v4.is_broadcast());
+    ip.is_multicast() || ip.is_loopback() || ip.is_unspecified() || broadcast
 }
 
 fn is_neighbour(sender: &Pod, to: &Endpoint) -> bool {
@@ -165,7 +194,10 @@ fn owns_source(sender: &Pod, frame: &[u8], decision: &Decision) -> bool {
         || (ether_type == ETH_P_IPV6
             && source.is_unspecified()
             && frame[20] != 17
-            && !matches!(decision, Decision::Route(..) | Decision::EchoReply(..)))
+            && !matches!(
+                decision,
+                Decision::Route(..) | Decision::Node | Decision::EchoReply(..)
+            ))
 }
 
 fn any_pod() -> impl Strategy<Value = &'static Pod> {
@@ -250,7 +282,11 @@ proptest! {
         world.fdb.retain(|key, _| key.network != case.sender.network);
         world.endpoints.retain(|key, _| key.network != case.sender.network);
         let decision = decide(&world, case.sender, &frame);
-        let nobody = matches!(decision, Decision::Drop(_) | Decision::Ignore | Decision::Flood);
+        // Whom the node reaches does not depend on our tables.
+        let nobody = matches!(
+            decision,
+            Decision::Drop(_) | Decision::Ignore | Decision::Flood | Decision::Node
+        );
         prop_assert!(nobody, "{decision:?}");
     }
 

@@ -34,7 +34,9 @@ fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
     let refuse = |reason| Err((Some((port.network, port.port_id)), reason));
     let done = match policy::decide(skb, port, &NodeTables { home: port.home }) {
         Decision::Drop(reason) => return refuse(reason),
-        Decision::Switch(_) | Decision::Route(..) | Decision::Flood if port.shaper != 0 => {
+        Decision::Switch(_) | Decision::Route(..) | Decision::Node | Decision::Flood
+            if port.shaper != 0 =>
+        {
             // It comes back at the shaper's far end, whose port has none, and is decided anew: the
             // network may have changed while it waited.
             skb.clear_mark();
@@ -44,6 +46,15 @@ fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
         Decision::Ignore => {
             count(skb, port);
             return Ok(Verdict::Consumed);
+        }
+        Decision::Node => {
+            // To the node, packets for the virtual gateway's MAC address are another's.
+            skb.clear_mark();
+            if !skb.keep() {
+                return refuse(DropReason::Undeliverable);
+            }
+            count(skb, port);
+            return Ok(Verdict::Node);
         }
         Decision::Flood => {
             if !maps::may_flood(port.port_id) {

@@ -126,6 +126,13 @@ impl<'a> Skb<'a> {
         }
     }
 
+    /// Makes the packet one for the stack of the host it is at.
+    #[inline(always)]
+    pub(crate) fn keep(&self) -> bool {
+        // SAFETY: as in `resize`.
+        unsafe { bpf_skb_change_type(self.raw(), PACKET_HOST) == 0 }
+    }
+
     /// Names the queue of a rate limit that the packet's flow belongs in.
     #[inline(always)]
     pub(crate) fn sort_by_flow(&self) {

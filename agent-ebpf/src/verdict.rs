@@ -2,13 +2,13 @@
 
 use agent_common::drop::DropReason;
 use agent_common::packet::Frame as _;
-use aya_ebpf::bindings::{TC_ACT_REDIRECT, TC_ACT_SHOT};
+use aya_ebpf::bindings::{TC_ACT_OK, TC_ACT_REDIRECT, TC_ACT_SHOT};
 
 use crate::maps::{self, PortCounter};
 use crate::skb::Skb;
 
-/// The end of a packet's way through a program. There is no "pass": what podnet does not forward
-/// never reaches the node's own stack.
+/// The end of a packet's way through a program. What podnet does not forward never reaches the
+/// node's own stack, but for the one network that the node routes for.
 #[must_use]
 #[derive(Clone, Copy)]
 pub(crate) enum Verdict {
@@ -16,6 +16,8 @@ pub(crate) enum Verdict {
     Redirected,
     /// The packet ends here.
     Consumed,
+    /// The node's own stack goes on with it: `Decision::Node`, and nothing else.
+    Node,
 }
 
 impl Verdict {
@@ -24,6 +26,8 @@ impl Verdict {
         match self {
             Self::Redirected => TC_ACT_REDIRECT,
             Self::Consumed => TC_ACT_SHOT,
+            // Not `TC_ACT_UNSPEC`: behind a TCX link the filter would decide and count once more.
+            Self::Node => TC_ACT_OK,
         }
     }
 }

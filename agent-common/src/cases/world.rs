@@ -1,5 +1,5 @@
-//! The node of the cases: two L2 networks with one subnet, an L3 network, and an L2 network
-//! without addresses.
+//! The node of the cases: two L2 networks with one subnet, an L3 network, an L3 network that the
+//! node routes for, and an L2 network without addresses.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,7 +8,7 @@ use crate::addr::{GATEWAY_MAC, GATEWAY_V6, Ip16, MacAddr};
 use crate::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_NO_PEER, Endpoint, EndpointKey, FdbKey};
 use crate::flood::{FLOOD_CHUNK, FloodKey, FloodPorts};
 use crate::policy::Tables;
-use crate::port::{PORT_ANY_IP, PORT_L3, PORT_MORE_IPS, Port, PortAddressKey};
+use crate::port::{PORT_ANY_IP, PORT_L3, PORT_MORE_IPS, PORT_NODE, Port, PortAddressKey};
 
 /// An L2 network, 10.10.0.0/24 and fd10:10::/64.
 pub const BLUE: u32 = 1001;
@@ -16,6 +16,8 @@ pub const BLUE: u32 = 1001;
 pub const RED: u32 = 1002;
 /// An L3 network, 10.20.0.0/24 and fd20:20::/64.
 pub const GREEN: u32 = 2001;
+/// An L3 network that the node routes for, 10.30.0.0/24 and fd30:30::/64.
+pub const WHITE: u32 = 3001;
 /// An L2 network whose addresses podnet does not know.
 pub const GREY: u32 = 16_777_215;
 
@@ -66,6 +68,10 @@ const fn l2_v6(host: u16) -> Ipv6Addr {
 
 const fn l3_v6(host: u16) -> Ipv6Addr {
     Ipv6Addr::new(0xfd20, 0x20, 0, 0, 0, 0, 0, host)
+}
+
+const fn node_v6(host: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd30, 0x30, 0, 0, 0, 0, 0, host)
 }
 
 /// On [`BLUE`].
@@ -179,6 +185,35 @@ pub static GREEN_C: Pod = Pod {
         IpAddr::V6(l3_v6(0x113)),
     ],
 };
+/// On [`WHITE`].
+pub static WHITE_A: Pod = Pod {
+    name: "white-a",
+    network: WHITE,
+    ifindex: 51,
+    port_id: 51,
+    flags: PORT_L3 | PORT_NODE,
+    endpoint_flags: ENDPOINT_NO_PEER,
+    mac: MacAddr([2, 0, 0, 0, 0x0a, 0x0a]),
+    ip4: Ipv4Addr::new(10, 30, 0, 11),
+    ip6: node_v6(0x11),
+    ..NOBODY
+};
+/// On [`WHITE`], with two addresses of each family.
+pub static WHITE_B: Pod = Pod {
+    name: "white-b",
+    network: WHITE,
+    ifindex: 52,
+    port_id: 52,
+    flags: PORT_L3 | PORT_NODE | PORT_MORE_IPS,
+    endpoint_flags: ENDPOINT_NO_PEER,
+    mac: MacAddr([2, 0, 0, 0, 0x0a, 0x0b]),
+    ip4: Ipv4Addr::new(10, 30, 0, 12),
+    ip6: node_v6(0x12),
+    further: &[
+        IpAddr::V4(Ipv4Addr::new(10, 30, 0, 112)),
+        IpAddr::V6(node_v6(0x112)),
+    ],
+};
 /// On [`GREY`].
 pub static GREY_A: Pod = Pod {
     name: "grey-a",
@@ -201,15 +236,22 @@ pub static GREY_B: Pod = Pod {
 };
 
 /// Everybody.
-pub static PODS: [&Pod; 11] = [
-    &BLUE_A, &BLUE_B, &BLUE_C, &RED_A, &RED_B, &RED_D, &GREEN_A, &GREEN_B, &GREEN_C, &GREY_A,
-    &GREY_B,
+pub static PODS: [&Pod; 13] = [
+    &BLUE_A, &BLUE_B, &BLUE_C, &RED_A, &RED_B, &RED_D, &GREEN_A, &GREEN_B, &GREEN_C, &WHITE_A,
+    &WHITE_B, &GREY_A, &GREY_B,
 ];
 
 /// The addresses of the virtual gateway on [`GREEN`].
 pub static GATEWAY_ON_GREEN: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(10, 20, 0, 1)),
     IpAddr::V6(l3_v6(1)),
+    IpAddr::V6(GATEWAY_V6),
+];
+
+/// The addresses of the virtual gateway on [`WHITE`].
+pub static GATEWAY_ON_WHITE: [IpAddr; 3] = [
+    IpAddr::V4(Ipv4Addr::new(10, 30, 0, 1)),
+    IpAddr::V6(node_v6(1)),
     IpAddr::V6(GATEWAY_V6),
 ];
 
@@ -351,7 +393,11 @@ impl World {
                 );
             }
         }
-        for ip in GATEWAY_ON_GREEN {
+        let gateways = GATEWAY_ON_GREEN.map(|ip| (GREEN, ip));
+        let gateways = gateways
+            .into_iter()
+            .chain(GATEWAY_ON_WHITE.map(|ip| (WHITE, ip)));
+        for (network, ip) in gateways {
             let gateway = Endpoint {
                 ifindex: 0,
                 flags: ENDPOINT_GATEWAY,
@@ -360,7 +406,7 @@ impl World {
             };
             world.endpoints.insert(
                 EndpointKey {
-                    network: GREEN,
+                    network,
                     ip: ip.into(),
                 },
                 gateway,

@@ -33,6 +33,8 @@ pub struct Address {
     /// IPv6 only: usable at once, without duplicate address detection (RFC 4862 §5.4,
     /// `IFA_F_NODAD`). Right where the allocator already guarantees that it is unique.
     pub nodad: bool,
+    /// IPv4 only: of this host alone (`RT_SCOPE_HOST`), never chosen as a source for others.
+    pub host_only: bool,
 }
 
 impl Address {
@@ -42,6 +44,7 @@ impl Address {
             ip,
             prefix_len,
             nodad: true,
+            host_only: false,
         }
     }
 
@@ -60,7 +63,7 @@ impl Address {
         match self.ip {
             IpAddr::V4(ip) => {
                 message.header.family = AddressFamily::Inet;
-                if ip.is_loopback() {
+                if ip.is_loopback() || self.host_only {
                     message.header.scope = AddressScope::Host;
                 }
                 let broadcast = broadcast(ip, self.prefix_len);

@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use rustix::io::Errno;
 use thiserror::Error;
 
 use crate::netns::NetnsId;
+use crate::reach::RouteMatch;
 
 /// A link as an error names it: by the word the caller used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -221,6 +223,48 @@ pub enum Error {
         #[source]
         source: Refusal,
     },
+    /// `RTM_NEWNEIGH`.
+    #[error("cannot tell {link} where {address} is")]
+    AddNeighbour {
+        /// The address.
+        address: IpAddr,
+        /// The link.
+        link: LinkId,
+        /// The kernel's reason.
+        #[source]
+        source: Refusal,
+    },
+    /// `RTM_GETROUTE` for one address.
+    #[error("cannot look up the route to {address}")]
+    FindRoute {
+        /// The address.
+        address: IpAddr,
+        /// The kernel's reason.
+        #[source]
+        source: Refusal,
+    },
+    /// The node has a route to this very address, or has the address; nothing was changed.
+    #[error(
+        "the node has a route of its own to {address}, {found}: remove that, or exclude the \
+         address from the network"
+    )]
+    Routed {
+        /// The address.
+        address: IpAddr,
+        /// What there is.
+        found: RouteMatch,
+    },
+    /// A batch or a listing of nf_tables.
+    #[error("cannot {step} the nf_tables table {table}")]
+    Netfilter {
+        /// What was to be done.
+        step: &'static str,
+        /// With which table.
+        table: &'static str,
+        /// The kernel's reason.
+        #[source]
+        source: Refusal,
+    },
     /// `RTM_NEWQDISC` or `RTM_NEWTFILTER`.
     #[error("cannot {step} {link}; are sch_ingress and cls_bpf available?")]
     Filter {
@@ -370,6 +414,9 @@ impl Error {
             | Self::AddAddress { source, .. }
             | Self::AddRoute { source, .. }
             | Self::RemoveRoute { source, .. }
+            | Self::AddNeighbour { source, .. }
+            | Self::Netfilter { source, .. }
+            | Self::FindRoute { source, .. }
             | Self::Filter { source, .. }
             | Self::Shape { source, .. } => Some(source.errno()),
             Self::OpenSocket { source }
@@ -392,6 +439,7 @@ impl Error {
             | Self::LinkVanished { .. }
             | Self::ForeignQueue { .. }
             | Self::InvalidShape { .. }
+            | Self::Routed { .. }
             | Self::InvalidSysctl { .. }
             | Self::NotNetns { .. }
             | Self::ShuttingDown => None,

@@ -45,10 +45,12 @@ mod connection;
 mod error;
 mod filter;
 mod link;
+mod masquerade;
 mod monitor;
 mod netlink;
 mod netns;
 mod pod;
+mod reach;
 mod route;
 mod shape;
 pub mod sysctl;
@@ -61,10 +63,12 @@ pub use crate::filter::IngressFilter;
 pub use crate::link::{
     AddrGenMode, Link, LinkChange, LinkFilter, Mac, VethPair, VethSpec, check_name,
 };
+pub use crate::masquerade::{Masquerade, Netfilter};
 pub use crate::monitor::{LinkEvent, LinkMonitor};
 pub use crate::netlink::Netlink;
 pub use crate::netns::{NamedNetns, Netns, NetnsId};
 pub use crate::pod::{LinkLocal, PlacedEnd, PodEnd};
+pub use crate::reach::{Neighbour, RouteKind, RouteMatch};
 pub use crate::route::{Route, RouteScope};
 pub use crate::shape::{Discipline, Flows, RootQueue, Shape, ShapeState, shape_support};
 pub use crate::sysctl::{Family, Sysctl};

@@ -11,6 +11,7 @@ use crate::address::{Address, AddressState};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::link::{Link, LinkChange, LinkFilter, VethPair, VethSpec};
+use crate::masquerade::Netfilter;
 use crate::monitor::LinkMonitor;
 use crate::netns::{Netns, on_own_thread};
 use crate::pod::{self, PlacedEnd, PodEnd};
@@ -299,6 +300,36 @@ impl Netlink {
         netns
             .enter(move || shared.with(|host| pod::place(host, &target, ifindex, &end)))
             .await?
+    }
+
+    /// Runs `f` with a socket of nf_tables in this namespace.
+    ///
+    /// # Errors
+    /// Those of `f`; [`Error::OpenSocket`], also where the kernel has no netfilter;
+    /// [`Error::ShuttingDown`].
+    ///
+    /// # Panics
+    /// If `f` does, and outside a tokio runtime.
+    pub async fn with_netfilter<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut Netfilter) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let netns = self.shared.netns.clone();
+        let work = move || {
+            let mut netfilter = if netns.same_as_current()? {
+                Netfilter::open()?
+            } else {
+                netns.run_in(Netfilter::open)??
+            };
+            f(&mut netfilter)
+        };
+        match spawn_blocking(work).await {
+            Ok(outcome) => outcome,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => resume_unwind(panic),
+                Err(_) => Err(Error::ShuttingDown),
+            },
+        }
     }
 
     /// Makes a link whose pod end is made in the pod ([`VethSpec::peer_netns`]), and makes that end

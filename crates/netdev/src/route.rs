@@ -68,6 +68,8 @@ pub struct Route {
     pub advmss: Option<u32>,
     /// Routing table; `None`: main.
     pub table: Option<u32>,
+    /// Who made it (`rtm_protocol`); `None`: static, as with `ip route`.
+    pub protocol: Option<u8>,
 }
 
 impl Route {
@@ -84,6 +86,7 @@ impl Route {
             mtu: None,
             advmss: None,
             table: None,
+            protocol: None,
         }
     }
 
@@ -129,12 +132,13 @@ impl Route {
     }
 
     /// Asks to remove a route as [`Connection::routes`] lists it.
-    fn removal(&self) -> Request {
+    pub(crate) fn removal(&self) -> Request {
         let mut message = RouteMessage::default();
         message.header = self.header();
-        // Whoever made it: the kernel takes unspecified for any.
-        message.header.protocol = RouteProtocol::Unspec;
         let attributes = &mut message.attributes;
+        if self.prefix_len > 0 {
+            attributes.push(RouteAttribute::Destination(self.dst.into()));
+        }
         match (self.dst, self.gateway) {
             (IpAddr::V4(_), Some(IpAddr::V6(gateway))) => {
                 attributes.push(RouteAttribute::Via(gateway.into()));
@@ -165,7 +169,9 @@ impl Route {
             destination_prefix_length: self.prefix_len,
             // Too small for larger table numbers; RTA_TABLE overrides it.
             table: u8::try_from(self.table()).unwrap_or(RouteHeader::RT_TABLE_UNSPEC),
-            protocol: RouteProtocol::Static,
+            protocol: self
+                .protocol
+                .map_or(RouteProtocol::Static, RouteProtocol::from),
             scope,
             kind: RouteType::Unicast,
             flags: if self.onlink {
@@ -202,6 +208,7 @@ impl Route {
         }
         let mut route = Self::new(unspecified, *body.get(1)?, None, 0);
         route.table = Some(u32::from(*body.get(4)?));
+        route.protocol = body.get(5).copied();
         route.scope = match *body.get(6)? {
             0 => Some(RouteScope::Universe),
             253 => Some(RouteScope::Link),
@@ -279,20 +286,49 @@ impl Connection {
             if !is_default || route.table() != RT_TABLE_MAIN {
                 continue;
             }
-            match self.ask(route.removal())? {
-                Ok(_) => removed += 1,
-                // Gone since it was listed.
-                Err(refusal) if refusal.errno() == Errno::SRCH => {}
-                Err(source) => {
-                    return Err(Error::RemoveRoute {
-                        route: route.to_string(),
-                        link: ifindex.into(),
-                        source,
-                    });
-                }
-            }
+            removed += usize::from(self.remove_route(&route)?);
         }
         Ok(removed)
+    }
+
+    /// Removes a route as it was listed; false when it was gone already. With a protocol, only a
+    /// route of that one.
+    ///
+    /// # Errors
+    /// [`Error::RemoveRoute`].
+    pub fn remove_route(&mut self, route: &Route) -> Result<bool, Error> {
+        match self.ask(route.removal())? {
+            Ok(_) => Ok(true),
+            Err(refusal) if refusal.errno() == Errno::SRCH => Ok(false),
+            Err(source) => Err(Error::RemoveRoute {
+                route: route.to_string(),
+                link: route.ifindex.into(),
+                source,
+            }),
+        }
+    }
+
+    /// The unicast routes of the main table that were made under this protocol number, IPv4 first.
+    ///
+    /// # Errors
+    /// [`Error::List`], [`Error::DumpInterrupted`].
+    pub fn routes_by(&mut self, protocol: u8) -> Result<Vec<Route>, Error> {
+        let mut routes = Vec::new();
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut message = RouteMessage::default();
+            message.header.address_family = family;
+            message.header.protocol = RouteProtocol::from(protocol);
+            let answer = self.dump("routes", &RouteNetlinkMessage::GetRoute(message))?;
+            let family = u8::from(family);
+            let listed = answer
+                .iter()
+                .filter(|m| m.kind == wire::RTM_NEWROUTE && m.body.first() == Some(&family))
+                .filter_map(|m| Route::parse(&m.body));
+            routes.extend(listed.filter(|route| {
+                route.protocol == Some(protocol) && route.table() == RT_TABLE_MAIN
+            }));
+        }
+        Ok(routes)
     }
 
     /// The unicast routes out of a link, all tables, IPv4 first; the kernel's own included.

@@ -11,12 +11,16 @@ mod addresses;
 mod handle;
 #[path = "kernel/links.rs"]
 mod links;
+#[path = "kernel/masquerade.rs"]
+mod masquerade;
 #[path = "kernel/monitor.rs"]
 mod monitor;
 #[path = "kernel/netns.rs"]
 mod netns;
 #[path = "kernel/pod.rs"]
 mod pod;
+#[path = "kernel/reach.rs"]
+mod reach;
 #[path = "kernel/shape.rs"]
 mod shape;
 

@@ -9,7 +9,7 @@ use agent_common::drop::DropReason;
 use agent_common::policy::Decision;
 use datapath::Datapath;
 
-use super::scratch::{LOOPBACK, REDIRECT, SHOT, fill, scene, try_run};
+use super::scratch::{LOOPBACK, fill, scene, try_run, verdict_of};
 
 /// Everything the programs count.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +61,9 @@ impl Counted {
                     length,
                 );
             }
-            Decision::Ignore => port(sender, |port| &mut port.from_pod, length),
+            Decision::Ignore | Decision::Node => {
+                port(sender, |port| &mut port.from_pod, length);
+            }
             Decision::Flood => port(sender, |port| &mut port.flooded, length),
             Decision::Switch(to) | Decision::Route(to, _) => {
                 port(sender, |port| &mut port.from_pod, length);
@@ -102,11 +104,7 @@ fn compare(datapath: &mut Datapath, case: &Case) -> Result<Vec<String>, &'static
     };
     let after = Counted::read(datapath);
     let mut wrong = Vec::new();
-    let delivered = !matches!(
-        case.decision,
-        Decision::Drop(_) | Decision::Ignore | Decision::Flood
-    );
-    let verdict = if delivered { REDIRECT } else { SHOT };
+    let verdict = verdict_of(case.decision);
     if result.verdict != verdict {
         wrong.push(format!("verdict {}, not {verdict}", result.verdict));
     }
@@ -198,6 +196,7 @@ fn no_frame_cut_short_gets_farther_in_the_kernel_than_in_the_library() {
             "ping with 40 bytes of IPv4 options",
             "ping behind destination options",
             "UDP over IPv6, L3",
+            "UDP, by the node",
         ]
         .into();
         let all: Vec<_> = cases::all()
@@ -221,11 +220,7 @@ fn no_frame_cut_short_gets_farther_in_the_kernel_than_in_the_library() {
                     );
                     continue;
                 };
-                let stays = matches!(
-                    decision,
-                    Decision::Drop(_) | Decision::Ignore | Decision::Flood
-                );
-                let expected = if stays { SHOT } else { REDIRECT };
+                let expected = verdict_of(decision);
                 assert_eq!(
                     result.verdict, expected,
                     "{} cut to {length}: {decision:?}",

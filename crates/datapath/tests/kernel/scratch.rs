@@ -6,11 +6,14 @@ use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use agent_common::cases::World;
+use agent_common::policy::Decision;
 use aya::programs::ProgramError;
 use datapath::{Datapath, DatapathError, Entries, Options, PinDir, Trial, TrialResult, bpffs};
 use netdev::Netns;
 use rustix::fs::{FlockOperation, flock};
 
+/// `TC_ACT_OK` of `linux/pkt_cls.h`: on to the stack.
+pub(crate) const OK: u32 = 0;
 /// `TC_ACT_SHOT` of `linux/pkt_cls.h`.
 pub(crate) const SHOT: u32 = 2;
 /// `TC_ACT_REDIRECT` of `linux/pkt_cls.h`.
@@ -137,6 +140,19 @@ pub(crate) fn fill(datapath: &mut Datapath, world: &World) {
         .tables()
         .apply(&old, &entries(world))
         .expect("tables with room");
+}
+
+/// What the program returns when it carries this decision out.
+pub(crate) const fn verdict_of(decision: Decision) -> u32 {
+    match decision {
+        Decision::Drop(_) | Decision::Ignore | Decision::Flood => SHOT,
+        Decision::Node => OK,
+        Decision::Switch(_)
+        | Decision::Route(..)
+        | Decision::ArpReply(_)
+        | Decision::NdReply(_)
+        | Decision::EchoReply(..) => REDIRECT,
+    }
 }
 
 /// Runs a frame once.

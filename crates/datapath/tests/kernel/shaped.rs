@@ -8,7 +8,7 @@ use agent_common::policy::Decision;
 use agent_common::port::Port;
 use datapath::Datapath;
 
-use super::scratch::{LOOPBACK, REDIRECT, SHOT, fill, scene, try_run};
+use super::scratch::{LOOPBACK, REDIRECT, SHOT, fill, scene, try_run, verdict_of};
 
 /// The near end of the shaper; the kernel looks at it after the program, which is not tested here.
 const SHAPER: u32 = 4000;
@@ -16,7 +16,7 @@ const SHAPER: u32 = 4000;
 fn is_forwarded(case: &Case) -> bool {
     matches!(
         case.decision,
-        Decision::Switch(_) | Decision::Route(..) | Decision::Flood
+        Decision::Switch(_) | Decision::Route(..) | Decision::Node | Decision::Flood
     )
 }
 
@@ -94,11 +94,7 @@ fn what_comes_back_from_a_shaper_is_decided_as_if_the_pod_had_just_sent_it() {
             fill(&mut datapath, &world(sender, sender.port()));
             ran += each(&mut datapath, sender, |case, verdict, frame, counted| {
                 let name = case.name;
-                let leaves = !matches!(
-                    case.decision,
-                    Decision::Drop(_) | Decision::Ignore | Decision::Flood
-                );
-                assert_eq!(verdict, if leaves { REDIRECT } else { SHOT }, "{name}");
+                assert_eq!(verdict, verdict_of(case.decision), "{name}");
                 assert_eq!(frame, case.output.as_ref().unwrap_or(&case.frame), "{name}");
                 assert!(counted, "{name}");
                 1

@@ -97,6 +97,8 @@ fn routes_are_read_back_as_they_were_added() {
     let main = |route: Route, scope| Route {
         table: Some(254),
         scope: Some(scope),
+        // RTPROT_STATIC
+        protocol: Some(4),
         ..route
     };
     assert_eq!(find(&onlink), main(onlink, RouteScope::Universe));
@@ -104,6 +106,7 @@ fn routes_are_read_back_as_they_were_added() {
         find(&tuned),
         Route {
             scope: Some(RouteScope::Link),
+            protocol: Some(4),
             ..tuned
         }
     );

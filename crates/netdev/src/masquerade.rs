@@ -1,0 +1,268 @@
+//! Masquerading: what leaves for the outside does so with an address of the node.
+//!
+//! One table of nf_tables, of ours alone, replaced as a whole in one transaction. Each rule says in
+//! its comment what it is, so that a look at the comments tells whether the table is as it should be.
+
+mod message;
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+
+use crate::error::Error;
+use crate::wire;
+use message::Batch;
+
+/// Name of the table, of family `inet`.
+const TABLE: &str = "podnet";
+/// Where packets leave the node.
+const POSTROUTING: &str = "postrouting";
+/// What is from a source goes on here.
+const LEAVING: &str = "leaving";
+/// The kernel answers before `send` returns; loading its modules for the first time takes longer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// A listing comes in datagrams of at most this size (`netlink_dump`).
+const RECEIVE_BUFFER: usize = 32 * 1024;
+/// `MSG_TRUNC`: report the datagram's real length.
+const MSG_TRUNC: i32 = 0x20;
+
+/// Groups are nobody's to masquerade for (RFC 5771, RFC 4291 section 2.7).
+const GROUPS: [Cidr; 2] = [
+    Cidr(IpAddr::V4(std::net::Ipv4Addr::new(224, 0, 0, 0)), 4),
+    Cidr(
+        IpAddr::V6(std::net::Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0)),
+        8,
+    ),
+];
+
+/// An address and how many of its bits count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cidr(IpAddr, u8);
+
+impl fmt::Display for Cidr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.0, self.1)
+    }
+}
+
+/// Who is masqueraded, and for whom not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Masquerade {
+    /// Packets from these prefixes (address, bits) get an address of the node,
+    pub from: Vec<(IpAddr, u8)>,
+    /// unless they go to one of these, or to a group.
+    pub inside: Vec<(IpAddr, u8)>,
+}
+
+/// One rule of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rule {
+    /// From there: on to [`LEAVING`].
+    From(Cidr),
+    /// To there: as it is.
+    To(Cidr),
+    /// With an address of the node.
+    Out,
+}
+
+impl Rule {
+    const fn chain(self) -> &'static str {
+        match self {
+            Self::From(_) => POSTROUTING,
+            Self::To(_) | Self::Out => LEAVING,
+        }
+    }
+}
+
+/// The comment of the rule.
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::From(prefix) => write!(f, "pods {prefix}"),
+            Self::To(prefix) => write!(f, "not to {prefix}"),
+            Self::Out => f.write_str("with an address of the node"),
+        }
+    }
+}
+
+impl Masquerade {
+    /// In the order of the table: the kernel lists chain by chain.
+    fn rules(&self) -> Vec<Rule> {
+        let inside = self.inside.iter().map(|(ip, length)| Cidr(*ip, *length));
+        let from = self.from.iter().map(|(ip, length)| Cidr(*ip, *length));
+        let leaving = inside.chain(GROUPS).map(Rule::To).chain([Rule::Out]);
+        leaving.chain(from.map(Rule::From)).collect()
+    }
+}
+
+/// A socket of nf_tables in the namespace of the thread that opened it.
+#[derive(Debug)]
+pub struct Netfilter {
+    socket: Socket,
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+impl Netfilter {
+    /// Opens a socket in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// [`Error::OpenSocket`], also where the kernel has no netfilter.
+    pub fn open() -> Result<Self, Error> {
+        let open = || -> io::Result<Socket> {
+            let socket = Socket::new(NETLINK_NETFILTER)?;
+            socket.set_ext_ack(true)?;
+            socket.set_cap_ack(true)?;
+            set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_TIMEOUT))?;
+            Ok(socket)
+        };
+        Ok(Self {
+            socket: open().map_err(|source| Error::OpenSocket { source })?,
+            sequence: 0,
+            buffer: Vec::with_capacity(RECEIVE_BUFFER),
+        })
+    }
+
+    /// Makes the table say this and nothing else, in one step: no packet sees a part of it.
+    ///
+    /// # Errors
+    /// [`Error::Netfilter`]; nothing was changed.
+    pub fn masquerade(&mut self, wanted: &Masquerade) -> Result<(), Error> {
+        let mut batch = Batch::new(self.sequence);
+        // One that is there is removed; for that there must be one.
+        batch.add_table();
+        batch.remove_table();
+        batch.add_table();
+        batch.add_chain(LEAVING);
+        batch.add_postrouting_chain(POSTROUTING);
+        for rule in wanted.rules() {
+            batch.add_rule(rule);
+        }
+        self.commit(batch, "write")
+    }
+
+    /// True when the table says this and nothing else.
+    ///
+    /// # Errors
+    /// [`Error::Netfilter`], [`Error::DumpInterrupted`].
+    pub fn is_masquerading(&mut self, wanted: &Masquerade) -> Result<bool, Error> {
+        let mut listed = self.list()?;
+        // In which order chains are listed is the kernel's business, that of rules is not.
+        listed.sort_by_key(|(chain, _)| chain != LEAVING);
+        let wanted = wanted.rules().into_iter();
+        Ok(wanted
+            .map(|rule| (rule.chain().to_owned(), rule.to_string()))
+            .eq(listed))
+    }
+
+    /// Removes the table; false when there was none.
+    ///
+    /// # Errors
+    /// [`Error::Netfilter`].
+    pub fn remove(&mut self) -> Result<bool, Error> {
+        let mut batch = Batch::new(self.sequence);
+        batch.remove_table();
+        match self.commit(batch, "remove") {
+            Ok(()) => Ok(true),
+            Err(Error::Netfilter { source, .. }) if source.errno() == Errno::NOENT => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// True when there is a table with a rule in it.
+    ///
+    /// # Errors
+    /// [`Error::Netfilter`], [`Error::DumpInterrupted`].
+    pub fn is_there(&mut self) -> Result<bool, Error> {
+        Ok(!self.list()?.is_empty())
+    }
+
+    /// Chain and comment of each rule.
+    fn list(&mut self) -> Result<Vec<(String, String)>, Error> {
+        let mut batch = Batch::new(self.sequence);
+        let sequence = batch.list_rules();
+        self.sequence = sequence;
+        self.send(&batch.into_bytes())?;
+        let mut rules = Vec::new();
+        loop {
+            self.receive()?;
+            for raw in wire::messages(&self.buffer).filter(|raw| raw.sequence == sequence) {
+                if raw.flags & wire::NLM_F_DUMP_INTR != 0 {
+                    return Err(Error::DumpInterrupted {
+                        what: "rules",
+                        attempts: 1,
+                    });
+                }
+                match raw.kind {
+                    wire::NLMSG_DONE | wire::NLMSG_ERROR => {
+                        let outcome = wire::outcome(raw).ok_or(Error::Malformed {
+                            what: "end of dump",
+                        })?;
+                        return outcome.map(|()| rules).map_err(|source| Error::Netfilter {
+                            step: "list",
+                            table: TABLE,
+                            source,
+                        });
+                    }
+                    _ => rules.extend(message::parse_rule(raw.body)),
+                }
+            }
+        }
+    }
+
+    fn commit(&mut self, mut batch: Batch, step: &'static str) -> Result<(), Error> {
+        let last = batch.close();
+        self.sequence = last.wrapping_add(1);
+        self.send(&batch.into_bytes())?;
+        loop {
+            self.receive()?;
+            // Refusals come before the acknowledgement, and nothing is carried out then.
+            for raw in wire::messages(&self.buffer).filter(|raw| raw.kind == wire::NLMSG_ERROR) {
+                match wire::outcome(raw) {
+                    Some(Ok(())) if raw.sequence == last => return Ok(()),
+                    Some(Ok(())) => {}
+                    Some(Err(source)) => {
+                        return Err(Error::Netfilter {
+                            step,
+                            table: TABLE,
+                            source,
+                        });
+                    }
+                    None => {
+                        return Err(Error::Malformed {
+                            what: "acknowledgement",
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, datagram: &[u8]) -> Result<(), Error> {
+        let sent = self.socket.send_to(datagram, &SocketAddr::new(0, 0), 0);
+        sent.map(|_| ()).map_err(|source| Error::Send { source })
+    }
+
+    fn receive(&mut self) -> Result<(), Error> {
+        loop {
+            self.buffer.clear();
+            match self.socket.recv_from(&mut self.buffer, MSG_TRUNC) {
+                // Only the kernel is heard.
+                Ok((_, from)) if from.port_number() != 0 => {}
+                Ok((length, _)) if length > self.buffer.len() => {
+                    return Err(Error::Malformed {
+                        what: "datagram longer than the buffer",
+                    });
+                }
+                Ok(_) => return Ok(()),
+                Err(source) if source.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(Error::Receive { source }),
+            }
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The table of nf_tables, as the kernel has it.
+
+use netdev::{Error, Masquerade, Netfilter, Netns};
+use rustix::io::Errno;
+
+use crate::{Scene, ip};
+
+fn open(netns: &Netns) -> Netfilter {
+    netns
+        .run_in(Netfilter::open)
+        .expect("entered")
+        .expect("a socket")
+}
+
+fn wanted() -> Masquerade {
+    Masquerade {
+        from: vec![(ip("10.244.1.0"), 24), (ip("fd00:244:1::"), 64)],
+        inside: vec![(ip("10.244.0.0"), 16), (ip("fd00:244::"), 48)],
+    }
+}
+
+/// True when this kernel can masquerade; says so when it cannot.
+fn can(netfilter: &mut Netfilter) -> bool {
+    match netfilter.masquerade(&wanted()) {
+        Ok(()) => true,
+        Err(Error::Netfilter { source, .. })
+            if matches!(source.errno(), Errno::NOENT | Errno::OPNOTSUPP) =>
+        {
+            println!("SKIP: needs nf_tables with masquerading in this kernel");
+            false
+        }
+        Err(error) => unreachable!("{error:?}"),
+    }
+}
+
+#[test]
+fn a_table_is_as_it_was_written_and_is_replaced_as_a_whole() {
+    let Some(scene) = Scene::set() else { return };
+    let mut netfilter = open(&scene.node);
+    assert!(!netfilter.is_masquerading(&wanted()).expect("a look"));
+    if !can(&mut netfilter) {
+        return;
+    }
+    assert!(netfilter.is_masquerading(&wanted()).expect("a look"));
+    // Twice is once.
+    netfilter.masquerade(&wanted()).expect("written");
+    assert!(netfilter.is_masquerading(&wanted()).expect("a look"));
+    let other = Masquerade {
+        from: vec![(ip("10.244.2.0"), 25)],
+        ..wanted()
+    };
+    assert!(!netfilter.is_masquerading(&other).expect("a look"));
+    netfilter.masquerade(&other).expect("replaced");
+    assert!(netfilter.is_masquerading(&other).expect("a look"));
+    assert!(!netfilter.is_masquerading(&wanted()).expect("a look"));
+}
+
+#[test]
+fn a_table_is_removed_once_and_one_of_another_namespace_is_not_touched() {
+    let Some(scene) = Scene::set() else { return };
+    let (mut node, mut pod) = (open(&scene.node), open(&scene.pod));
+    assert!(!node.remove().expect("nothing to remove"));
+    if !can(&mut node) {
+        return;
+    }
+    assert!(!pod.remove().expect("nothing to remove"));
+    assert!(!pod.is_masquerading(&wanted()).expect("a look"));
+    assert!(node.is_masquerading(&wanted()).expect("a look"));
+    assert!(node.remove().expect("removed"));
+    assert!(!node.remove().expect("removed already"));
+    assert!(!node.is_masquerading(&wanted()).expect("a look"));
+}
