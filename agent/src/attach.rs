@@ -56,13 +56,22 @@ impl Node {
         if !wanted.limits.is_unlimited() {
             self.discipline(&wanted.limits)?;
         }
+        if network.routing == api::Routing::Node {
+            self.route_for(network).await?;
+        }
         let _busy = self.promotions.busy();
         let host = HostEnd {
             name: host_name(&wanted.key),
             ifindex: 0,
         };
         let record = match &self.cluster {
-            Some(cluster) => cluster.book(self, wanted, network, host).await?,
+            Some(_) if network.routing == api::Routing::Node => {
+                self.book_by_node(wanted, network, host)?
+            }
+            Some(cluster) => {
+                self.ledger().forget_own(&network.name);
+                cluster.book(self, wanted, network, host).await?
+            }
             None => self.ledger().reserve(wanted, network, host)?,
         };
         reached("add.reserved");

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::access::AccessControl;
 use crate::controller::ControllerOptions;
 use crate::delegate::process;
-use crate::multi::{DefaultNetwork, InvalidAnnotation};
-
+use crate::lists::ListOptions;
+use crate::multi::InvalidAnnotation;
 use crate::webhook::WebhookOptions;
 
 /// Gives pods more than one network, from an eBPF datapath.
@@ -120,6 +121,25 @@ pub struct RunOptions {
         default_value_t = 60
     )]
     pub tcx_after: u64,
+    /// Seconds for which this node keeps a block of addresses that it does not need. The next pod
+    /// then waits for no answer of the API server; other nodes get it sooner when there is no other
+    #[arg(
+        long,
+        env = "PODNET_KEEP_BLOCKS",
+        value_name = "SECONDS",
+        default_value_t = 300
+    )]
+    pub keep_blocks: u64,
+    /// Who must have the verb `use` on a PodNetwork before a pod that lists it is attached; the
+    /// agent knows service accounts, and leaves users to the webhook
+    #[arg(
+        long,
+        value_enum,
+        env = "PODNET_ACCESS_CONTROL",
+        default_value_t,
+        conflicts_with = "standalone"
+    )]
+    pub access_control: AccessControl,
     /// What is said about pods that list their networks themselves.
     #[command(flatten)]
     pub pods: PodOptions,
@@ -142,19 +162,9 @@ pub struct RunOptions {
 /// What the node says about pods that list their networks themselves (`fromPod`).
 #[derive(Debug, Clone, Args)]
 pub struct PodOptions {
-    /// First network of a pod that does not list all of its networks: podnetwork:NAME, delegate
-    /// (the first configuration in --cni-conf-dir that is not podnet's), or none
-    #[arg(
-        long,
-        value_name = "NETWORK",
-        env = "PODNET_DEFAULT_NETWORK",
-        default_value = "podnetwork:default"
-    )]
-    pub default_network: DefaultNetwork,
-    /// Namespace of the NetworkAttachmentDefinitions that pods may choose in place of the default
-    /// network, by the annotation v1.multus-cni.io/default-network; no such choice when not given
-    #[arg(long, value_name = "NAMESPACE", env = "PODNET_DEFAULT_OVERRIDE")]
-    pub default_override: Option<String>,
+    /// How their lists are read.
+    #[command(flatten)]
+    pub lists: ListOptions,
     /// What becomes of a pod whose annotations cannot be understood
     #[arg(long, value_enum, env = "PODNET_INVALID_ANNOTATION", default_value_t)]
     pub invalid_annotation: InvalidAnnotation,
@@ -256,6 +266,9 @@ pub struct CleanupOptions {
     /// Say what would be removed, and remove nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// When everything is removed stay until a signal comes, as the pod of a DaemonSet must
+    #[arg(long, conflicts_with = "dry_run")]
+    pub stay: bool,
     /// Where CNI's things are.
     #[command(flatten)]
     pub cni: CniPlaces,

@@ -243,7 +243,7 @@ fn wanted(
         .map_or(DEFAULT_NAMESPACE, |pod| pod.namespace.as_str());
     let mut decisions = Vec::new();
     let (network, asked, object) = resolve(&world, conf, namespace, &mut decisions)?;
-    refuse_unsupported(conf)?;
+    refuse_unsupported(conf, false)?;
     let by_runtime = Limits::asked(conf.runtime.bandwidth.as_ref());
     let limits = by_runtime.or(&asked.bandwidth, &network.bandwidth);
     if conf.is_default_gateway
@@ -359,7 +359,8 @@ fn resolve(
 }
 
 /// What podnet does not do it refuses, rather than do half of what was asked.
-pub(crate) fn refuse_unsupported(conf: &NetConf) -> Result<(), AgentError> {
+/// Host ports are mapped for pods whose first network the node routes for, `with_ports`.
+pub(crate) fn refuse_unsupported(conf: &NetConf, with_ports: bool) -> Result<(), AgentError> {
     let refuse = |key: &str, value: String, why| {
         Err(AgentError::Unsupported {
             key: key.to_owned(),
@@ -367,14 +368,14 @@ pub(crate) fn refuse_unsupported(conf: &NetConf) -> Result<(), AgentError> {
             why,
         })
     };
-    if let Some(mapping) = conf.runtime.port_mappings.first() {
+    if let Some(mapping) = conf.runtime.port_mappings.first().filter(|_| !with_ports) {
         return refuse(
             "runtimeConfig.portMappings",
             format!(
                 "host port {} to {}",
                 mapping.host_port, mapping.container_port
             ),
-            "podnet maps no host ports yet: remove the mapping, or the capability from the configuration",
+            "host ports are mapped for pods whose first network has routing Node: use one, or remove the mapping",
         );
     }
     if !conf.runtime.ip_ranges.is_empty() {

@@ -42,9 +42,10 @@ use self::copies::Copies;
 use self::leader::Leader;
 use self::lease::{Candidate, Fence};
 use self::metrics::Metrics;
-use self::options::{Feature, LeaseTimesError};
+use self::options::LeaseTimesError;
 use self::plan::Choices;
 use crate::kube::{ConnectError, Source};
+use crate::lists::Feature;
 use crate::metrics::MetricsError;
 use crate::telemetry::{self, FilterError};
 
@@ -130,7 +131,7 @@ async fn serve(options: ControllerOptions) -> Result<(), ControllerError> {
         executor: Executor::new(client.clone(), identity, fence, Arc::clone(&metrics)),
         metrics: Arc::clone(&metrics),
         choices: choices(&options),
-        rules: options.rules(),
+        rules: options.lists.rules(),
     };
     let state = server::State {
         copies: Arc::clone(&copies),
@@ -162,7 +163,7 @@ async fn serve(options: ControllerOptions) -> Result<(), ControllerError> {
 
 fn choices(options: &ControllerOptions) -> Choices {
     Choices {
-        multi_network: options.has(Feature::MultiNetwork),
+        multi_network: options.features.has(Feature::MultiNetwork),
         create_default: !options.disable_default_podnetwork_creation,
         reclaim_delay: SignedDuration::from_secs(options.reclaim_delay.into()),
     }

@@ -14,7 +14,8 @@ use store::StoreError;
 
 use crate::bandwidth::Bits;
 use crate::delegate::error::DelegateError;
-use crate::kube::{AddressError, LookupError};
+use crate::kube::{AccessError, AddressError, LookupError};
+use crate::routing::NotRouting;
 
 /// A request could not be served.
 #[derive(Debug, thiserror::Error)]
@@ -193,6 +194,20 @@ pub enum AgentError {
         #[from]
         source: AddressError,
     },
+    /// The node does not route for the network, or not yet.
+    #[error("{source}")]
+    NotRouting {
+        /// Why not.
+        #[from]
+        source: NotRouting,
+    },
+    /// The pod may not use a network, or nobody says that it may.
+    #[error("{source}")]
+    Access {
+        /// Why not.
+        #[from]
+        source: AccessError,
+    },
     /// Programs are missing on live ports.
     #[error("the datapath of {ports} live ports is damaged")]
     Impaired {
@@ -344,6 +359,12 @@ pub enum AgentError {
     Delegate {
         /// Which, and why not.
         #[from]
+        source: DelegateError,
+    },
+    /// The host ports of a pod could not be mapped, or not be taken away.
+    #[error("host ports (runtimeConfig.portMappings): {source}")]
+    HostPorts {
+        /// What the plugin says, or that it is not there.
         source: DelegateError,
     },
     /// One attachment of a pod failed; those before it were undone.

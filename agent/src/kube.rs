@@ -1,43 +1,54 @@
 //! The cluster as this node sees it: what the API server says, and what is said to it.
 //!
-//! - [`watch`] keeps a copy of all objects of a kind; `objects` makes a [`crate::world::World`] of
-//!   the copies.
+//! - [`watch`] follows all objects of a kind, [`copied`] keeps copies of them; `objects` makes a
+//!   [`crate::world::World`] of the copies.
 //! - [`lookup`] answers which pod a request is for.
 //! - [`status`] writes annotations of pods, [`events`] writes Events.
+//! - `access` asks whether a pod may use its networks.
+//! - `nodes` knows where the pods of other nodes are.
 //! - `addresses` sees to it that no other node gives the addresses that this one gives.
 //!
 //! No request of a runtime waits for any of it, but for the lookup of a pod that is not in the copy
 //! yet, for an address by name, and when this node's share of addresses is used up. When the API server is away, the copies stay as they were. Types of Kubernetes' client end
 //! here.
 
+mod access;
 mod addresses;
 mod client;
+pub(crate) mod copied;
 pub mod events;
 pub mod lookup;
+mod nodes;
 mod objects;
 pub mod report;
 pub mod status;
 pub(crate) mod watch;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, select_all};
 
+use self::access::Access;
+pub use self::access::AccessError;
 pub use self::addresses::AddressError;
 use self::addresses::Addresses;
 pub use self::client::{ConnectError, Source};
 use self::events::EventWriter;
 use self::lookup::Pods;
 pub use self::lookup::{LookupError, Pod};
+use self::nodes::Nodes;
 use self::objects::Objects;
 use self::status::StatusWriter;
+use crate::access::AccessControl;
 use crate::error::{AgentError, chain};
 use crate::ledger::Wanted;
 use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::pods::FollowedAlready;
-use crate::record::{Attachment, HostEnd};
+use crate::record::{Attachment, HostEnd, PodIdentity};
 use crate::world::{Current, World};
 
 /// Who writes, as the API server's audit log and the fields of objects name it.
@@ -50,11 +61,24 @@ pub struct Cluster {
     status: StatusWriter,
     events: EventWriter,
     addresses: Addresses,
+    nodes: Nodes,
+    /// None where all pods may use all networks.
+    access: Option<Access>,
     /// What has to be done all the time, until [`Cluster::run`] does it.
     work: std::sync::Mutex<Vec<Work>>,
 }
 
-type Work = BoxFuture<'static, ()>;
+/// Work that never ends.
+pub(crate) type Work = BoxFuture<'static, ()>;
+
+/// How a node deals with its cluster.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// How long a block of addresses is kept that is not needed.
+    pub keep_blocks: Duration,
+    /// Whether a network is for all pods.
+    pub access_control: AccessControl,
+}
 
 impl Cluster {
     /// Prepares to follow the cluster as node `node`; nothing is asked before [`Cluster::run`].
@@ -64,22 +88,44 @@ impl Cluster {
     pub async fn connect(
         source: &Source,
         node: &str,
+        settings: Settings,
         metrics: &Arc<Metrics>,
     ) -> Result<Arc<Self>, ConnectError> {
         let client = source.connect().await?;
         let (pods, pods_work) = Pods::new(&client, node);
         let (objects, objects_work) = Objects::new(&client);
         let (events, events_work) = EventWriter::new(client.clone(), node, Arc::clone(metrics));
-        let (addresses, addresses_work) = Addresses::new(&client, node, pods.clone());
+        let (addresses, addresses_work) = Addresses::new(
+            &client,
+            node,
+            pods.clone(),
+            Arc::clone(metrics),
+            settings.keep_blocks,
+        );
+        let access = match settings.access_control {
+            AccessControl::Off => None,
+            AccessControl::ServiceAccount => Some(Access::new(client.clone(), pods.clone())),
+            AccessControl::User | AccessControl::Either => {
+                tracing::warn!(
+                    "who made a pod is known to the webhook only: access to networks is not checked again"
+                );
+                None
+            }
+        };
+        let (nodes, nodes_work) = Nodes::new(&client, node);
         let status = StatusWriter::new(client, pods.clone(), Arc::clone(metrics));
         let mut work = objects_work;
-        work.extend([pods_work, events_work, addresses_work]);
+        work.extend(nodes_work);
+        work.extend(addresses_work);
+        work.extend([pods_work, events_work]);
         Ok(Arc::new(Self {
             pods,
             objects,
             status,
             events,
             addresses,
+            nodes,
+            access,
             work: std::sync::Mutex::new(work),
         }))
     }
@@ -103,6 +149,12 @@ impl Cluster {
         work.push(async move { this.status.work().await }.boxed());
         let (this, of_node) = (Arc::clone(&self), Arc::clone(&node));
         work.push(async move { this.addresses.work(&of_node).await }.boxed());
+        let (this, of_node) = (Arc::clone(&self), Arc::clone(&node));
+        work.push(async move { this.nodes.work(&of_node).await }.boxed());
+        if self.access.is_some() {
+            let (this, of_node) = (Arc::clone(&self), Arc::clone(&node));
+            work.push(async move { this.ask_ahead(&of_node).await }.boxed());
+        }
         let this = Arc::clone(&self);
         let pods = async move {
             // What a crash left half-made is no pod's status.
@@ -146,6 +198,27 @@ impl Cluster {
         host: HostEnd,
     ) -> Result<Attachment, AgentError> {
         self.addresses.book(node, wanted, network, host).await
+    }
+
+    async fn ask_ahead(&self, node: &Node) {
+        if let Some(access) = &self.access {
+            access.work(node).await;
+        }
+    }
+
+    /// Succeeds when a pod may use all of these networks (KEP-P2-1).
+    ///
+    /// # Errors
+    /// When it may not use one, or when nobody says that it may.
+    pub async fn check_access(
+        &self,
+        pod: Option<&PodIdentity>,
+        networks: &BTreeSet<&str>,
+    ) -> Result<(), AgentError> {
+        match &self.access {
+            None => Ok(()),
+            Some(access) => access.check(pod, networks).await,
+        }
     }
 
     /// Addresses are free again: others may need them.

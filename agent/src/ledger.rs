@@ -101,6 +101,8 @@ pub struct Ledger {
     allocators: HashMap<String, (Vec<Subnet>, Allocator)>,
     /// What is this node's to give, by network; none where there are no other nodes.
     shares: Option<HashMap<String, Share>>,
+    /// The network that the node routes for, and what of it is this node's whoever shares the rest.
+    own: Option<(String, Share)>,
     /// Addresses that are about to be reserved for somebody.
     picked: BTreeMap<(String, IpAddr), Holder>,
 }
@@ -117,6 +119,7 @@ impl Ledger {
             ports: BTreeSet::new(),
             allocators: HashMap::new(),
             shares: None,
+            own: None,
             picked: BTreeMap::new(),
         }
     }
@@ -221,10 +224,11 @@ impl Ledger {
         let facts = NetworkFacts::of(network, id);
         self.refuse_changed(&facts)?;
         let mut decisions = wanted.decisions;
-        let because = if network.id.is_some() {
-            "spec.networkID"
-        } else {
-            "allocated, and kept for this name"
+        let because = match (network.id.map(api::NetworkId::get), &self.shares) {
+            (None, _) => "allocated, and kept for this name",
+            (Some(_), None) => "spec.networkID",
+            (Some(given), Some(_)) if given == id => "networkID of the PodNetwork in the cluster",
+            (Some(_), Some(_)) => "that of its attachments here; in the cluster it has another",
         };
         decisions.push(Decision::new("network id", &id, because));
 
@@ -244,7 +248,11 @@ impl Ledger {
             })?;
         let allocator = allocator(&mut self.allocators, network)?;
         let (requests, source) = &wanted.ips;
-        let scope = share::Scope::new(self.shares.as_ref(), &self.picked, &network.name);
+        let scope = share::Scope::new(
+            share::of(self.own.as_ref(), self.shares.as_ref(), &network.name),
+            &self.picked,
+            &network.name,
+        );
         scope.check(requests, wanted.holder.as_ref())?;
         let leases = scope
             .allocate(allocator, requests, &usage.ips)
@@ -462,6 +470,18 @@ impl Ledger {
     fn network_id(&self, network: &Network) -> Result<u32, AgentError> {
         let known = self.ids.get(&network.name).copied();
         if let Some(id) = network.id.map(api::NetworkId::get) {
+            // What the cluster says meanwhile does not change what runs. With the last attachment of
+            // the time before, the network gets the number it has everywhere.
+            let kept = known.filter(|known| *known != id && self.usage_of(*known).0 > 0);
+            if let (Some(kept), Some(_)) = (kept, &self.shares) {
+                tracing::warn!(
+                    network = network.name,
+                    number = id,
+                    kept,
+                    "attachments here have another number than the network has in the cluster"
+                );
+                return Ok(kept);
+            }
             return match self
                 .ids
                 .iter()
@@ -508,6 +528,9 @@ impl Ledger {
             }
             if other.routed != facts.routed {
                 return refuse("mode");
+            }
+            if other.by_node != facts.by_node {
+                return refuse("routing");
             }
             if other.addressless() != facts.addressless() {
                 return refuse("choice of having subnets or none");

@@ -6,8 +6,10 @@
 //! - [`world`] knows which networks exist and what they are; [`kube`] tells it, in a cluster.
 //! - [`multi`] finds out from a pod's own lists what it is attached to, and does it one by one;
 //!   [`pods`] remembers them, [`delegate`] calls the plugins of others.
+//! - [`lists`] is what is said in a cluster about the lists of pods.
 //! - [`ledger`] chooses addresses and remembers attachments; [`attach`] makes and unmakes them,
 //!   record before effect.
+//! - [`routing`] is what the node's own stack needs for the network that it routes for.
 //! - [`bandwidth`] says which rates an attachment has; [`shaping`] makes them real.
 //! - [`ports`] names the host ends of links, and gives them their TCX links when nobody waits.
 //! - [`reconcile`] is the only writer of BPF maps: from records to map entries.
@@ -20,6 +22,7 @@
 //! [`run`] puts it together; [`admin`], [`metrics`] and [`commands`] show it.
 //! [`controller`] decides what is decided once for a cluster; it is another process.
 
+pub mod access;
 pub mod admin;
 pub mod attach;
 pub mod bandwidth;
@@ -33,6 +36,7 @@ pub mod failpoint;
 pub mod install;
 pub mod kube;
 pub mod ledger;
+pub mod lists;
 pub mod metrics;
 pub mod multi;
 pub mod node;
@@ -41,6 +45,7 @@ pub mod ports;
 pub mod reconcile;
 pub mod record;
 pub mod recover;
+pub mod routing;
 pub mod run;
 #[cfg(test)]
 mod samples;

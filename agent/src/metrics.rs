@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prometheus::core::Collector;
+use prometheus::proto::MetricFamily;
 use prometheus::{
     Encoder as _, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec,
     Opts, Registry, TextEncoder,
@@ -91,10 +92,22 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
         "Network statuses and Events by what became of them: written, failed (tried again), gone (no such pod), dropped",
     ),
     (
+        "podnet_ipam_blocks_total",
+        "counter",
+        "change",
+        "Blocks of addresses that this node has taken from the cluster, and given_back",
+    ),
+    (
         "pod_network_name_info",
         "gauge",
         "namespace, pod, interface, network_name",
         "0 for each interface of a pod; add it to a metric of interfaces to learn the network, with group_left(network_name)",
+    ),
+    (
+        "podnet_nodes_unrouted",
+        "gauge",
+        "",
+        "Other nodes whose pods of the network that the node routes for are not reached; the log says why",
     ),
     (
         "podnet_ports_waiting_for_tcx",
@@ -118,6 +131,7 @@ pub struct Metrics {
     durations: HistogramVec,
     queue_drops: IntCounterVec,
     api_writes: IntCounterVec,
+    blocks: IntCounterVec,
     /// What each queue had dropped when it was last read: queues come and go, the sum must not fall.
     queues: Mutex<HashMap<u32, u64>>,
 }
@@ -142,6 +156,8 @@ pub struct Snapshot {
     pub unread: usize,
     /// Interfaces of pods: namespace, pod, interface, network.
     pub interfaces: Vec<[String; 4]>,
+    /// Nodes without a route to their pods.
+    pub unrouted: usize,
     /// Ports without their TCX link.
     pub waiting: usize,
     /// Damaged ports.
@@ -176,12 +192,15 @@ impl Metrics {
         let labels = &["object", "outcome"];
         let api_writes = IntCounterVec::new(opts("podnet_api_writes_total"), labels)?;
         registry.register(Box::new(api_writes.clone()))?;
+        let blocks = IntCounterVec::new(opts("podnet_ipam_blocks_total"), &["change"])?;
+        registry.register(Box::new(blocks.clone()))?;
         Ok(Self {
             registry,
             requests,
             durations,
             queue_drops,
             api_writes,
+            blocks,
             queues: Mutex::default(),
         })
     }
@@ -189,6 +208,11 @@ impl Metrics {
     /// Counts something written to the API server, or not.
     pub fn api_write(&self, object: &str, outcome: &str) {
         self.api_writes.with_label_values(&[object, outcome]).inc();
+    }
+
+    /// Counts a block that was taken, or given back.
+    pub fn block(&self, change: &str) {
+        self.blocks.with_label_values(&[change]).inc();
     }
 
     /// Counts what the queue of this interface, which has dropped `dropped` packets in its life, has
@@ -263,13 +287,15 @@ impl Metrics {
                 .with_label_values(&[namespace, pod, interface, network])
                 .set(0);
         }
+        let unrouted = IntGauge::with_opts(opts("podnet_nodes_unrouted"))?;
+        unrouted.set(number(snapshot.unrouted));
         let waiting = IntGauge::with_opts(opts("podnet_ports_waiting_for_tcx"))?;
         waiting.set(number(snapshot.waiting));
         let impaired = IntGauge::with_opts(opts("podnet_ports_impaired"))?;
         impaired.set(number(snapshot.impaired));
 
         let mut families = self.registry.gather();
-        let others: [&dyn Collector; 11] = [
+        let others: [&dyn Collector; 12] = [
             &unread,
             &interfaces,
             &can_shape,
@@ -279,6 +305,7 @@ impl Metrics {
             &addresses,
             &drops,
             &bytes,
+            &unrouted,
             &waiting,
             &impaired,
         ];
@@ -290,18 +317,31 @@ impl Metrics {
                     .filter(|family| !family.get_metric().is_empty()),
             );
         }
-        let mut text = Vec::new();
-        TextEncoder::new().encode(&families, &mut text)?;
-        Ok(String::from_utf8_lossy(&text).into_owned())
+        exposition(&families)
     }
 }
 
 fn opts(name: &str) -> Opts {
-    let help = METRICS
-        .iter()
-        .find(|(other, ..)| *other == name)
-        .map_or("", |(.., help)| help);
-    Opts::new(name, help)
+    described(METRICS, name)
+}
+
+/// Name, type, labels and meaning.
+pub(crate) type Described = (&'static str, &'static str, &'static str, &'static str);
+
+/// A metric of this name with the meaning that its table gives it.
+pub(crate) fn described(table: &[Described], name: &str) -> Opts {
+    let of_name = table.iter().find(|(other, ..)| *other == name);
+    Opts::new(name, of_name.map_or("", |(.., help)| help))
+}
+
+/// The exposition, in Prometheus text format 0.0.4.
+///
+/// # Errors
+/// When a metric cannot be encoded.
+pub(crate) fn exposition(families: &[MetricFamily]) -> Result<String, MetricsError> {
+    let mut text = Vec::new();
+    TextEncoder::new().encode(families, &mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 fn number(value: usize) -> i64 {

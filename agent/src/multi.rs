@@ -11,10 +11,13 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::lists::ListOptions;
+
 mod add;
 mod check;
 mod conf_dir;
 mod defaults;
+mod host_ports;
 mod native;
 mod plan;
 mod remove;
@@ -28,13 +31,10 @@ pub(crate) use remove::is_gone;
 pub struct Rules {
     /// What becomes of a pod whose lists cannot be understood.
     pub invalid: InvalidAnnotation,
-    /// What a pod without a list of KEP-3698 is attached to first.
-    pub default_network: DefaultNetwork,
+    /// How they are read.
+    pub lists: ListOptions,
     /// Where the configurations of other plugins are, as the node has it.
     pub conf_dir: PathBuf,
-    /// The namespace of networks that pods may choose in place of the default one; none for no
-    /// such choice.
-    pub override_namespace: Option<String>,
 }
 
 /// What becomes of a pod whose lists cannot be understood (NPWG-G1).

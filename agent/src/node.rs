@@ -23,6 +23,7 @@ use crate::pods::record::PodRecord;
 use crate::ports::Promotions;
 use crate::reconcile::Reconciler;
 use crate::record::{Attachment, State};
+use crate::routing::NodeRouting;
 use crate::world::Current;
 
 /// How long a request waits for start-up to be over.
@@ -51,6 +52,8 @@ pub struct Node {
     pub shaping: Option<Discipline>,
     /// Pods that say themselves what they are attached to.
     pub pods: Pods,
+    /// What the node's own stack does for the network that it routes for.
+    pub routing: NodeRouting,
     /// Plugins of others.
     pub delegates: Runner,
     /// What the node says about the lists of its pods.
@@ -130,6 +133,7 @@ impl Node {
             tables: parts.tables,
             shaping: parts.shaping,
             pods: parts.pods,
+            routing: NodeRouting::new(parts.cluster.is_some()),
             delegates: parts.delegates,
             rules: parts.rules,
             cluster: parts.cluster,

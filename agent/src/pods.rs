@@ -85,6 +85,13 @@ pub enum PodChange {
         /// It names a network that does not exist.
         missing: bool,
     },
+    /// An attachment of it could not be removed.
+    Left {
+        /// Who the pod is.
+        pod: PodIdentity,
+        /// Which, and why, as the runtime is told.
+        reason: String,
+    },
     /// It has none any more.
     Detached {
         /// Container and first interface.

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use agent_common::addr::{GATEWAY_V4, GATEWAY_V6, MacAddr};
-use api::{Mode, Prefix};
+use api::{Mode, Prefix, Routing};
 use cni_spec::{
     AttachmentKey, CniResult, Dns, Interface, IpConfig, IpPrefix, PodRef, Route, SpecError,
 };
@@ -32,6 +32,9 @@ pub struct NetworkFacts {
     pub id: u32,
     /// True for L3.
     pub routed: bool,
+    /// True when the node's own stack routes for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_node: bool,
     /// Largest L3 packet, bytes.
     pub mtu: u16,
     /// Subnets with their gateways.
@@ -54,6 +57,7 @@ impl NetworkFacts {
             name: network.name.clone(),
             id,
             routed: network.mode == Mode::L3,
+            by_node: network.routing == Routing::Node,
             mtu: network.mtu,
             subnets: network
                 .subnets
@@ -315,9 +319,10 @@ pub struct Attachment {
 
 impl Attachment {
     /// True when packets to the pod go through the queue of its host end, not straight to the
-    /// pod's end: what its rate holds back, and what a whole network gets a copy of.
+    /// pod's end: what its rate holds back, what a whole network gets a copy of, and what the node
+    /// routes.
     pub fn host_end_queues(&self) -> bool {
-        self.limits.ingress.is_some() || !self.network.routed
+        self.limits.ingress.is_some() || !self.network.routed || self.network.by_node
     }
 
     /// Prefix length of an address on the pod's interface: its own on a routed network, the

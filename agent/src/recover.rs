@@ -283,6 +283,7 @@ impl Node {
     async fn repair(&self, record: &Attachment, survey: &Survey) -> Result<(), AgentError> {
         if is_linked(record, survey) {
             self.mend_hook(record).await?;
+            self.mend_reach(record).await?;
         }
         Ok(())
     }

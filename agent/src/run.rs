@@ -198,7 +198,11 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         (world, None)
     } else {
         let source = kube::Source::new(options.kubeconfig.as_deref());
-        let cluster = Cluster::connect(&source, &name, &metrics).await?;
+        let settings = kube::Settings {
+            keep_blocks: Duration::from_secs(options.keep_blocks),
+            access_control: options.access_control,
+        };
+        let cluster = Cluster::connect(&source, &name, settings, &metrics).await?;
         (cluster.world(), Some(cluster))
     };
     world.complain();
@@ -234,9 +238,8 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         ),
         rules: Rules {
             invalid: options.pods.invalid_annotation,
-            default_network: options.pods.default_network.clone(),
+            lists: options.pods.lists.clone(),
             conf_dir: options.cni.cni_conf_dir.clone(),
-            override_namespace: options.pods.default_override.clone(),
         },
         cluster,
         metrics,
@@ -286,6 +289,7 @@ async fn background(
         () = Arc::clone(&node.promotions).work() => stopped("attaching links", "it ended".into()),
         () = audits(node) => stopped("the audit", "it ended".into()),
         end = networks => end.unwrap_or_else(|died| stopped("following networks", died.to_string())),
+        () = node.keep_routing() => stopped("routing for the node's network", "it ended".into()),
         () = limits(node) => stopped("following rates", "it ended".into()),
         end = tombstone::follow(node) => {
             stopped("watching for DELs that waited", reason(end.err().as_ref()))

@@ -24,6 +24,8 @@ pub(crate) fn network(name: &str, mode: Mode, subnets: &[(&str, &str)]) -> Netwo
     Network {
         name: name.to_owned(),
         mode,
+        routing: api::Routing::Isolated,
+        masquerade: false,
         subnets: subnets
             .iter()
             .map(|(prefix, gateway)| subnet(prefix, gateway))

@@ -40,9 +40,11 @@ fn networks(node: &Node) -> Value {
         .resolved
         .statuses()
         .map(|status| {
-            let id = ledger.id_of(&status.name);
             let definition = world.resolved.definition(&status.name);
-            let id = id.or_else(|| definition.and_then(|network| network.id).map(api::NetworkId::get));
+            let wanted = definition.and_then(|network| network.id).map(api::NetworkId::get);
+            // The number it had before means nothing once nothing uses it.
+            let id = ledger.id_of(&status.name).filter(|id| wanted.is_none() || ledger.usage_of(*id).0 > 0);
+            let id = id.or(wanted);
             let (attachments, held) = id.map_or((0, 0), |id| ledger.usage_of(id));
             json!({
                 "name": status.name,
@@ -364,6 +366,7 @@ pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
         unread: node.world.get().unread.len(),
         interfaces: interfaces(&pods, &ledger),
         can_shape: node.shaping.is_some(),
+        unrouted: node.routing.unrouted(),
         waiting: node.promotions.waiting(),
         impaired: node.impaired.load(Ordering::Relaxed),
     })

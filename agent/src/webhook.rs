@@ -2,6 +2,7 @@
 //!
 //! - [`review`] decides about a pod's lists of networks, and which pods wait for them; [`access`]
 //!   decides who may use which network. Both are functions of the request and of [`facts`].
+//! - [`downward`] gives containers the file that says their networks, where a pod asks for it.
 //! - [`certificates`] says when which certificate is made; the keeper keeps them in a Secret that
 //!   all replicas share, and tells the API server whom to trust.
 //!
@@ -9,6 +10,7 @@
 
 pub mod access;
 pub mod certificates;
+pub mod downward;
 pub mod facts;
 mod keeper;
 mod metrics;

@@ -21,6 +21,7 @@ pub mod frame;
 pub mod host;
 pub mod limit;
 pub mod manifest;
+pub mod nat;
 mod netlink;
 pub mod node;
 pub mod pki;

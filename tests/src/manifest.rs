@@ -19,6 +19,10 @@ pub struct Network {
     pub mtu: Option<u32>,
     /// Network ID.
     pub id: Option<u32>,
+    /// The node routes for it.
+    pub by_node: bool,
+    /// `spec.masquerade`.
+    pub masquerade: Option<bool>,
     /// `spec.enabled`.
     pub enabled: bool,
 }
@@ -34,6 +38,8 @@ impl Network {
             exclude: Vec::new(),
             mtu: None,
             id: None,
+            by_node: false,
+            masquerade: None,
             enabled: true,
         }
     }
@@ -83,6 +89,20 @@ impl Network {
         self
     }
 
+    /// Sets `spec.routing` to `Node`.
+    #[must_use]
+    pub fn by_node(mut self) -> Self {
+        self.by_node = true;
+        self
+    }
+
+    /// Sets `spec.masquerade`.
+    #[must_use]
+    pub fn masquerade(mut self, masquerade: bool) -> Self {
+        self.masquerade = Some(masquerade);
+        self
+    }
+
     /// Sets `spec.enabled` to false.
     #[must_use]
     pub fn disabled(mut self) -> Self {
@@ -111,6 +131,12 @@ impl Network {
             quoted(&self.exclude),
         );
         // Writing to a string cannot fail.
+        if self.by_node {
+            let _ = writeln!(out, "  routing: Node");
+        }
+        if let Some(masquerade) = self.masquerade {
+            let _ = writeln!(out, "  masquerade: {masquerade}");
+        }
         if let Some(mtu) = self.mtu {
             let _ = writeln!(out, "  mtu: {mtu}");
         }

@@ -7,9 +7,13 @@ mod kubernetes {
     mod scene;
 
     mod agent;
+    mod agent_access;
     mod agent_install;
     mod agent_manifests;
+    mod agent_numbers;
     mod agent_pods;
+    mod agent_removal;
+    mod agent_routes;
     mod agent_scene;
     mod agent_status;
     mod crds;
@@ -17,12 +21,15 @@ mod kubernetes {
     mod crds_parameters;
     mod crds_standard;
     mod ipam;
+    mod ipam_blocks;
     mod ipam_claims;
+    mod ipam_policy;
     mod ipam_scene;
     mod server;
     mod webhook;
     mod webhook_access;
     mod webhook_certificates;
+    mod webhook_downward;
     mod webhook_policy;
     mod webhook_scene;
 }

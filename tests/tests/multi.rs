@@ -5,10 +5,13 @@
 mod multi {
     mod scene;
 
+    mod conf_directory;
     mod crash;
     mod default_network;
     mod default_route;
     mod delegated;
+    mod device;
+    mod host_ports;
     mod list;
     mod options;
     mod record;

@@ -98,6 +98,7 @@ impl Node {
             faults.push(format!("the program of host interface {name} is detached"));
         }
         faults.extend(self.limit_faults(record).await?);
+        faults.extend(self.reach_faults(record).await?);
         faults.extend(self.tables.faults(record)?);
         Ok(faults)
     }

@@ -1,12 +1,13 @@
 //! The links of an attachment, as they are made.
 
 use datapath::Hook;
-use netdev::{Connection, Discipline, Netns, Shape, VethSpec};
+use netdev::{Connection, Discipline, Neighbour, Netns, Shape, VethSpec};
 
 use crate::error::AgentError;
 use crate::node::Node;
 use crate::ports::{ALIAS_PREFIX, attach_dispatcher};
 use crate::record::{Attachment, Shaper};
+use crate::routing::{Ear, PROTOCOL, listen};
 use crate::shaping::{Pair, silence};
 
 /// The link, with the dispatcher at its host end and the other end in the pod under its final name,
@@ -17,6 +18,14 @@ pub(super) struct Links {
     hook: Hook,
     into: Option<(Shape, Discipline)>,
     out_of: Option<Pair>,
+    /// Where the node's own stack finds the pod, if it routes for the network.
+    reach: Option<Reach>,
+}
+
+/// What the node's stack needs to know of a pod.
+struct Reach {
+    neighbours: Vec<Neighbour>,
+    v6: bool,
 }
 
 /// Indexes of what was made.
@@ -52,6 +61,10 @@ impl Links {
             hook: node.hook.clone(),
             into,
             out_of,
+            reach: record.network.by_node.then(|| Reach {
+                neighbours: record.neighbours(),
+                v6: record.has_v6(),
+            }),
         })
     }
 
@@ -71,8 +84,15 @@ impl Links {
         }
         let make = |pair: Pair| pair.make(connection, &self.hook);
         let shaper = self.out_of.map(make).transpose()?;
-        silence(name)?;
+        if let Some(reach) = &self.reach {
+            listen(connection, (name, pair.host_ifindex), Ear::Host, reach.v6)?;
+        } else {
+            silence(name)?;
+        }
         connection.set_up(pair.host_ifindex)?;
+        if let Some(reach) = &self.reach {
+            connection.reach(pair.host_ifindex, &reach.neighbours, PROTOCOL)?;
+        }
         Ok(MadeLinks {
             host_end: pair.host_ifindex,
             shaper,

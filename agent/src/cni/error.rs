@@ -7,7 +7,7 @@ use ipam::IpamError;
 
 use crate::delegate::error::DelegateError;
 use crate::error::{AgentError, chain};
-use crate::kube::{AddressError, LookupError};
+use crate::kube::{AccessError, AddressError, LookupError};
 
 /// A code, what it means, and what a person can do about it.
 pub type Code = (u32, &'static str, &'static str);
@@ -56,8 +56,8 @@ pub const SPEC_CODES: &[Code] = &[
     ),
     (
         11,
-        "the agent is not running, is starting, did not answer, or waits for the API server; or the network is disabled",
-        "the runtime tries again; start `podnet-agent run` if it does not run, and enable the network if the message says so",
+        "the agent is not running, is starting, did not answer, or waits for the API server; or the network is disabled, or has no number yet",
+        "the runtime tries again; start `podnet-agent run` if it does not run, and enable the network, or start `podnet-agent controller`, if the message says so",
     ),
     (
         50,
@@ -145,7 +145,10 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
     match error {
         AgentError::Request(error) => error.code(),
         AgentError::Resolve { source, .. }
-            if matches!(**source, ResolveError::Disabled { .. }) && command != Command::Status =>
+            if matches!(
+                **source,
+                ResolveError::Disabled { .. } | ResolveError::NotNumbered { .. }
+            ) && command != Command::Status =>
         {
             ErrorCode::TRY_AGAIN_LATER
         }
@@ -189,6 +192,7 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
         } => ErrorCode::INVALID_ENV,
         AgentError::NotReady { .. }
         | AgentError::NotSynced { .. }
+        | AgentError::NotRouting { .. }
         | AgentError::Pod { .. }
         | AgentError::NoAnnotations { .. }
         | AgentError::NoDefaultNetwork { .. }
@@ -200,7 +204,10 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
             }
         }
         AgentError::Addresses { source } => cluster_code(source),
-        AgentError::Delegate { source } => delegate_code(source, command),
+        AgentError::Access { source } => access_code(source),
+        AgentError::Delegate { source } | AgentError::HostPorts { source } => {
+            delegate_code(source, command)
+        }
         AgentError::Member { source, .. } => code(source, command),
         AgentError::DeviceInfo { .. } => ErrorCode(130),
         AgentError::PoolEmpty { .. } => ErrorCode::NOT_AVAILABLE,
@@ -247,6 +254,14 @@ fn passed_on(code: ErrorCode, command: Command) -> bool {
         Command::Add | Command::Del | Command::Check | Command::Gc | Command::Version => {
             code == ErrorCode::TRY_AGAIN_LATER
         }
+    }
+}
+
+const fn access_code(error: &AccessError) -> ErrorCode {
+    match error {
+        AccessError::Refused { .. } => ErrorCode::INVALID_CONFIG,
+        AccessError::Unknown { .. } => ErrorCode::TRY_AGAIN_LATER,
+        AccessError::NoPod => ErrorCode::INVALID_ENV,
     }
 }
 

@@ -143,7 +143,7 @@ fn a_network_that_is_missing_is_refused_with_the_manifests_that_could_not_be_rea
 }
 
 fn refusal(keys: &str) -> Option<String> {
-    match refuse_unsupported(&conf(&format!(r#""podNetwork":"blue",{keys}"#))) {
+    match refuse_unsupported(&conf(&format!(r#""podNetwork":"blue",{keys}"#)), false) {
         Ok(()) => None,
         Err(AgentError::Unsupported { key, .. }) => Some(key),
         Err(other) => panic!("{other}"),

@@ -7,13 +7,17 @@ use std::path::{Path, PathBuf};
 
 use datapath::{PinDir, bpffs};
 use netdev::{Connection, LinkFilter};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Failure, print};
 use crate::cli::{CleanupOptions, CniPlaces, Places};
 use crate::cni::tombstone;
 use crate::install::conf;
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX};
-use crate::recover;
+use crate::{recover, routing};
+
+/// The name of the directory that podnet has for itself below `/run`.
+const OWN_DIRECTORY: &str = "podnet";
 
 /// Removes links, pins, records and sockets; with `--dry-run` says which.
 ///
@@ -54,6 +58,9 @@ pub fn cleanup(options: &CleanupOptions) -> Result<(), Failure> {
             say(format!("link {}", link.name))?;
         }
     }
+    for what in routing::remove(&mut netlink, options.dry_run)? {
+        say(what)?;
+    }
     // Where there is no BPF file system there are no pins either.
     if let Ok(base) = bpffs::find(&places.bpffs) {
         let pins = PinDir::new(base);
@@ -74,10 +81,44 @@ pub fn cleanup(options: &CleanupOptions) -> Result<(), Failure> {
         }
         say(path.display().to_string())?;
     }
+    let directory = own_directory(places);
+    if let Some(directory) = directory.filter(|_| !options.dry_run) {
+        match fs::remove_dir(directory) {
+            Ok(()) => say(directory.display().to_string())?,
+            // Mounted here from elsewhere, it belongs to who has done that.
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
     if count == 0 {
         print("nothing of podnet is on this node")?;
     }
-    Ok(())
+    if options.stay { stay() } else { Ok(()) }
+}
+
+/// The directory of the socket, when it is podnet's and nothing is in it.
+fn own_directory(places: &Places) -> Option<&Path> {
+    let directory = places.socket.parent()?;
+    let is_ours = directory.file_name()? == OWN_DIRECTORY;
+    let is_empty = fs::read_dir(directory).ok()?.next().is_none();
+    (is_ours && is_empty).then_some(directory)
+}
+
+/// Waits for a signal to end.
+fn stay() -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        print("the node is clean; waiting for a signal to end")?;
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        Ok(())
+    })
 }
 
 /// Plugin and configuration, the latter first: from then on the runtime asks nobody. Those of another
@@ -157,6 +198,25 @@ mod tests {
         assert_eq!(cni_files(&other, &cni), Vec::<PathBuf>::new());
         let both = [conf, cni.cni_bin_dir.join("podnet")];
         assert_eq!(cni_files(&ours, &cni), both);
+    }
+
+    /// PAIN-BOOT-3: the directory of the socket goes when podnet made it and nobody else uses it.
+    #[test]
+    fn the_directory_of_the_socket_goes_when_it_is_empty_and_ours() {
+        let root = tempfile::tempdir().unwrap();
+        let places = |socket: &str| Places {
+            socket: root.path().join(socket),
+            state_dir: root.path().join("state"),
+            bpffs: root.path().join("bpf"),
+        };
+        let ours = places("podnet/agent.sock");
+        assert_eq!(own_directory(&ours), None, "it is not there");
+        fs::create_dir_all(root.path().join("podnet")).unwrap();
+        fs::create_dir_all(root.path().join("shared")).unwrap();
+        assert_eq!(own_directory(&ours), ours.socket.parent());
+        assert_eq!(own_directory(&places("shared/agent.sock")), None);
+        fs::write(root.path().join("podnet/letter"), "").unwrap();
+        assert_eq!(own_directory(&ours), None, "something else is in it");
     }
 
     /// `--state-dir` and the directory of `--socket` may be shared with others.

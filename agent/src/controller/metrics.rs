@@ -1,11 +1,8 @@
 //! The controller's metrics.
 
-use prometheus::{
-    Encoder as _, Histogram, HistogramOpts, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    TextEncoder,
-};
+use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
-use crate::metrics::MetricsError;
+use crate::metrics::{MetricsError, described, exposition};
 
 /// Buckets of a pass, seconds: a small cluster takes a millisecond.
 const SECONDS: [f64; 9] = [0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0];
@@ -113,18 +110,12 @@ impl Metrics {
     /// # Errors
     /// When a metric cannot be encoded.
     pub fn render(&self) -> Result<String, MetricsError> {
-        let mut text = Vec::new();
-        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
-        Ok(String::from_utf8_lossy(&text).into_owned())
+        exposition(&self.registry.gather())
     }
 }
 
 fn opts(name: &str) -> Opts {
-    let mut all = METRICS.iter();
-    let help = all
-        .find(|(other, ..)| *other == name)
-        .map_or("", |(.., help)| help);
-    Opts::new(name, help)
+    described(METRICS, name)
 }
 
 #[cfg(test)]

@@ -4,10 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use api::selection::SelectionRules;
 use clap::Args;
 
-use crate::multi::DefaultNetwork;
+use crate::lists::{FeatureGates, ListOptions};
 
 /// Options of `controller`.
 #[derive(Debug, Clone, Args)]
@@ -25,22 +24,12 @@ pub struct ControllerOptions {
     /// Leave it to the cluster's operator to make the PodNetwork default
     #[arg(long, env = "PODNET_DISABLE_DEFAULT_PODNETWORK_CREATION")]
     pub disable_default_podnetwork_creation: bool,
-    /// Default network of the agents: podnetwork:NAME, delegate or none
-    #[arg(
-        long,
-        env = "PODNET_DEFAULT_NETWORK",
-        value_name = "WHICH",
-        default_value = "podnetwork:default"
-    )]
-    pub default_network: DefaultNetwork,
-    /// Namespace of the networks that pods may choose in place of the default network, as the agents
-    /// have it
-    #[arg(long, value_name = "NAMESPACE", env = "PODNET_DEFAULT_OVERRIDE")]
-    pub default_override: Option<String>,
-    /// Features by name: MultiNetwork=true|false. Without it objects mean nothing, and every pod
-    /// that waits for its networks is let go
-    #[arg(long, value_name = "NAME=BOOL", value_delimiter = ',', value_parser = feature, env = "PODNET_FEATURE_GATES")]
-    pub feature_gates: Vec<(Feature, bool)>,
+    /// How the lists of pods are read, as the agents have it.
+    #[command(flatten)]
+    pub lists: ListOptions,
+    /// What is switched.
+    #[command(flatten)]
+    pub features: FeatureGates,
     /// Seconds for which a node, pod or claim has to be gone before its addresses are taken back
     #[arg(
         long,
@@ -97,13 +86,6 @@ pub struct LeaderElection {
     pub namespace: Option<String>,
 }
 
-/// Something that can be switched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Feature {
-    /// More than one network for a pod (KEP-CTL-4).
-    MultiNetwork,
-}
-
 /// The times of leader election do not go together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -114,24 +96,6 @@ pub struct LeaseTimesError {
     retry: u16,
     renew: u16,
     lease: u16,
-}
-
-impl ControllerOptions {
-    /// How the lists of pods are read.
-    pub fn rules(&self) -> SelectionRules {
-        SelectionRules {
-            default_network: self.default_network.name().to_owned(),
-            default_override: self.default_override.clone(),
-            ..SelectionRules::default()
-        }
-    }
-
-    /// Whether a feature is on. `MultiNetwork` is unless it is switched off; the last word counts.
-    pub fn has(&self, feature: Feature) -> bool {
-        let mut said = self.feature_gates.iter().rev();
-        said.find(|(named, _)| *named == feature)
-            .is_none_or(|(_, on)| *on)
-    }
 }
 
 impl LeaderElection {
@@ -166,17 +130,6 @@ impl LeaderElection {
     }
 }
 
-pub(crate) fn feature(text: &str) -> Result<(Feature, bool), String> {
-    let advice = "write MultiNetwork=true or MultiNetwork=false";
-    match text.split_once('=') {
-        Some(("MultiNetwork", on)) => on
-            .parse()
-            .map(|on| (Feature::MultiNetwork, on))
-            .map_err(|_| advice.to_owned()),
-        _ => Err(advice.to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -194,21 +147,6 @@ mod tests {
         Line::try_parse_from(line)
             .map(|line| line.options)
             .map_err(|error| error.to_string())
-    }
-
-    /// KEP-CTL-4
-    #[test]
-    fn the_feature_is_on_unless_it_is_switched_off() {
-        let on = |arguments: &[&str]| parse(arguments).unwrap().has(Feature::MultiNetwork);
-        assert!(on(&[]));
-        assert!(!on(&["--feature-gates", "MultiNetwork=false"]));
-        assert!(on(&[
-            "--feature-gates=MultiNetwork=false,MultiNetwork=true"
-        ]));
-        for wrong in ["MultiNetwork", "MultiNetwork=yes", "Other=true"] {
-            let error = parse(&["--feature-gates", wrong]).unwrap_err();
-            assert!(error.contains("write MultiNetwork=true"), "{error}");
-        }
     }
 
     #[test]

@@ -109,6 +109,7 @@ pub fn prepare(chain: &PluginChain, wishes: &Wishes) -> Result<Delegation, Deleg
         args: String::new(),
         path: String::new(),
         device_info_file: None,
+        device_plugin_file: None,
         device_info: None,
         result: None,
     })

@@ -1,6 +1,7 @@
 //! Addresses in a cluster: what of the networks this node may give, and how it gets more.
 //!
-//! - [`blocks`] takes blocks ahead of need and gives back what is empty.
+//! - [`stock`] says how many blocks this node has, ahead of need; [`blocks`] takes them and gives them
+//!   back, when they were [`idle`] for long.
 //! - [`reservations`] asks for addresses by name, and answers those who ask for one of a block here.
 //! - [`claims`] serves `IPAMClaim`s.
 //!
@@ -16,23 +17,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use api::{Holder, IpBlock, IpReservation, PodHolder, Prefix};
-use futures_util::FutureExt as _;
-use futures_util::future::select;
-use ipam::{BlockLength, IpamError};
+use ipam::{BlockLength, Family, IpamError};
 use k8s_openapi::api::core::v1::Node as ApiNode;
 use kube::core::PartialObjectMeta;
-use kube::runtime::reflector::Store;
-use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::Config;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Client, ResourceExt as _};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout_at;
 
+use self::idle::{Idle, NetworkBlock};
 use super::Work;
+use super::copied::{Copied, Copier, trim_all};
 use super::lookup::Pods;
-use super::watch::{Kind, follow};
 use crate::error::AgentError;
 use crate::ledger::{Reserved, Share, Wanted, pools};
+use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::record::{Attachment, HostEnd};
 
@@ -40,11 +39,15 @@ mod blocks;
 mod claims;
 mod error;
 mod expected;
+mod idle;
 mod reservations;
+mod stock;
 
+pub(super) use blocks::answer;
 pub use error::AddressError;
+pub(super) use expected::{SOON, networks};
 
-/// How blocks are cut.
+/// The largest blocks there are.
 const LENGTH: BlockLength = BlockLength {
     v4: api::BLOCK_LEN_V4,
     v6: api::BLOCK_LEN_V6,
@@ -68,16 +71,14 @@ pub(super) struct Addresses {
     /// Reservations of everybody.
     reservations: Copied<IpReservation>,
     pods: Pods,
+    metrics: Arc<Metrics>,
+    /// How long a block is kept that is not needed.
+    keep: Duration,
     /// Something may have to be done.
     changed: Arc<Notify>,
     /// Counts how often everything was looked at.
     rounds: watch::Sender<u64>,
     state: Mutex<State>,
-}
-
-struct Copied<K: kube::Resource<DynamicType = ()> + 'static> {
-    kind: Arc<Kind>,
-    store: Store<K>,
 }
 
 /// What is not in any copy.
@@ -88,14 +89,22 @@ struct State {
     /// Until when reservations are kept that no attachment has yet: network, address, UID of the
     /// holder.
     asked: BTreeMap<(String, IpAddr, String), Instant>,
-    /// Blocks, by UID, for which reservations were read after they were taken.
+    /// Blocks, by UID, for which other blocks and reservations were read after they were taken.
     cleared: BTreeSet<String>,
+    /// Blocks, by UID, that were taken at this time and were not in the copy then.
+    fresh: BTreeMap<String, (NetworkBlock, Instant)>,
+    /// Blocks, by UID, that have addresses of another.
+    contested: BTreeSet<String>,
     /// Blocks, by UID, that are being given back.
     leaving: BTreeSet<String>,
     /// Reservations that were read, and are not in the copy yet.
     unseen: BTreeMap<String, Arc<IpReservation>>,
     /// Why a network got no further block, and when to try again.
     refused: BTreeMap<String, (String, Instant)>,
+    /// Since when blocks are not needed.
+    idle: Idle,
+    /// When it was last looked whether others need blocks of a network.
+    looked: BTreeMap<(String, Family), Instant>,
     /// Uses of blocks as they were last written, by UID.
     written: BTreeMap<String, (u64, Instant)>,
 }
@@ -106,6 +115,8 @@ struct View {
     reservations: Vec<Arc<IpReservation>>,
     /// UIDs of those blocks from which this node gives.
     serving: BTreeSet<String>,
+    /// Blocks that were taken, and are not in the copy yet.
+    fresh: Vec<NetworkBlock>,
 }
 
 /// Counts an `ADD` that waits.
@@ -116,27 +127,19 @@ struct Waiting<'a> {
 
 impl Addresses {
     /// Prepares to give addresses as node `node`, and the work that keeps copies.
-    pub(super) fn new(client: &Client, node: &str, pods: Pods) -> (Self, Work) {
+    pub(super) fn new(
+        client: &Client,
+        node: &str,
+        pods: Pods,
+        metrics: Arc<Metrics>,
+        keep: Duration,
+    ) -> (Self, Vec<Work>) {
         let changed = Arc::new(Notify::new());
         let of_node = |field: &str| Config::default().fields(&format!("{field}={node}"));
-        let (nodes, follow_nodes) = copy(
-            Api::all(client.clone()),
-            "nodes",
-            of_node("metadata.name"),
-            &changed,
-        );
-        let (blocks, follow_blocks) = copy(
-            Api::all(client.clone()),
-            "ipblocks",
-            of_node("spec.node"),
-            &changed,
-        );
-        let (reservations, follow_reservations) = copy(
-            Api::all(client.clone()),
-            "ipreservations",
-            Config::default(),
-            &changed,
-        );
+        let mut copier = Copier::new(client, &changed);
+        let nodes = copier.copy("nodes", false, of_node("metadata.name"), trim_all);
+        let blocks = copier.copy("ipblocks", false, of_node("spec.node"), trim_all);
+        let reservations = copier.copy("ipreservations", false, Config::default(), trim_all);
         let this = Self {
             client: client.clone(),
             node: node.to_owned(),
@@ -144,12 +147,13 @@ impl Addresses {
             blocks,
             reservations,
             pods,
+            metrics,
+            keep,
             changed,
             rounds: watch::Sender::new(0),
             state: Mutex::default(),
         };
-        let work = select(select(follow_nodes, follow_blocks), follow_reservations);
-        (this, work.map(drop).boxed())
+        (this, copier.work())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -168,11 +172,13 @@ impl Addresses {
         loop {
             self.round(node).await;
             self.rounds.send_modify(|rounds| *rounds += 1);
+            let idle = self.next_idle();
             let soonest = {
                 let state = self.state();
                 let waited_for = state.refused.iter();
                 let waited_for = waited_for.filter(|(name, _)| state.waiting.contains_key(*name));
-                let again = waited_for.map(|(_, (_, again))| *again).min();
+                let again = waited_for.map(|(_, (_, again))| *again);
+                let again = again.chain(idle).min();
                 again.map_or(ROUND, |at| {
                     at.saturating_duration_since(Instant::now()).min(ROUND)
                 })
@@ -198,6 +204,7 @@ impl Addresses {
         if node.is_ready() {
             // Before that the book is not complete.
             self.let_go(node, &view).await;
+            self.yield_contested(node, &view).await;
             self.stock(node, &view).await;
         }
         self.stay(&view).await;
@@ -240,6 +247,10 @@ impl Addresses {
             let share = shares.entry(spec.network.clone()).or_default();
             share.reserved.insert(ip, reserved);
         }
+        for share in shares.values_mut() {
+            // In one order at all times: what is used up first is what is kept.
+            share.blocks.sort();
+        }
         node.ledger().set_shares(shares);
         view
     }
@@ -270,10 +281,14 @@ impl Addresses {
             .filter(|(uid, _)| !copied.contains(*uid));
         // Last: one of the same name in the copy is older.
         reservations.extend(unseen.map(|(_, reservation)| Arc::clone(reservation)));
+        let known = |uid: &String| blocks.iter().any(|it| it.uid().as_ref() == Some(uid));
+        let fresh = state.fresh.iter().filter(|(uid, _)| !known(uid));
+        let fresh = fresh.map(|(_, (block, _))| block.clone()).collect();
         View {
             blocks,
             reservations,
             serving,
+            fresh,
         }
     }
 
@@ -455,34 +470,4 @@ fn check_requests(wanted: &Wanted, network: &api::Network) -> Result<(), AgentEr
         pool.request(ip, &|_| false).map_err(fail)?;
     }
     Ok(())
-}
-
-fn copy<K>(
-    api: Api<K>,
-    name: &'static str,
-    selection: Config,
-    changed: &Arc<Notify>,
-) -> (Copied<K>, Work)
-where
-    K: kube::Resource<DynamicType = ()>
-        + serde::de::DeserializeOwned
-        + Clone
-        + std::fmt::Debug
-        + Send
-        + Sync
-        + 'static,
-{
-    let kind = Kind::new(name, false, changed);
-    let writer = Writer::<K>::default();
-    let store = writer.as_reader();
-    let follow = follow(Arc::clone(&kind), writer, api, selection, trim);
-    (Copied { kind, store }, follow.boxed())
-}
-
-fn trim<K: kube::Resource>(object: &mut K) {
-    let meta = object.meta_mut();
-    meta.managed_fields = None;
-    meta.labels = None;
-    meta.annotations = None;
-    meta.owner_references = None;
 }

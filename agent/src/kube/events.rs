@@ -43,7 +43,7 @@ pub enum Reason {
     FailedAddingInterface,
     /// A network that the pod names does not exist.
     NoNetworkFound,
-    /// Interfaces could not be removed.
+    /// An interface could not be removed.
     FailedRemovingInterface,
 }
 
@@ -55,6 +55,14 @@ impl Reason {
             Self::FailedAddingInterface => "FailedAddingInterface",
             Self::NoNetworkFound => "NoNetworkFound",
             Self::FailedRemovingInterface => "FailedRemovingInterface",
+        }
+    }
+
+    /// What was being done.
+    const fn action(self) -> &'static str {
+        match self {
+            Self::AddedInterface | Self::FailedAddingInterface | Self::NoNetworkFound => "Attach",
+            Self::FailedRemovingInterface => "Detach",
         }
     }
 
@@ -215,7 +223,7 @@ fn event(note: &Note, node: &str, now: Timestamp) -> Event {
             name: Some(name),
             ..ObjectMeta::default()
         },
-        action: Some("Attach".to_owned()),
+        action: Some(note.reason.action().to_owned()),
         event_time: Some(MicroTime(now)),
         note: Some(beginning(&note.text, NOTE_MAX).to_owned()),
         reason: Some(note.reason.as_str().to_owned()),
@@ -265,5 +273,17 @@ mod tests {
         assert!(text.len() <= NOTE_MAX && text.len() > NOTE_MAX - 4);
         assert_eq!(event.regarding.unwrap().name.unwrap(), pod);
         assert_eq!(event.type_.unwrap(), "Normal");
+        assert_eq!(event.action.unwrap(), "Attach");
+    }
+
+    /// NPWG-X4
+    #[test]
+    fn an_interface_that_is_left_is_a_warning_about_a_removal() {
+        let mut left = note("web", "attachment 2, …");
+        left.reason = Reason::FailedRemovingInterface;
+        let event = event(&left, "node-1", Timestamp::now());
+        assert_eq!(event.reason.unwrap(), "FailedRemovingInterface");
+        assert_eq!(event.action.unwrap(), "Detach");
+        assert_eq!(event.type_.unwrap(), "Warning");
     }
 }

@@ -1,7 +1,7 @@
 //! Which pod a request is for: a copy of what matters of this node's pods, and one question to the
 //! API server when that does not help.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ use tokio::sync::{Notify, watch};
 
 use super::watch::{Kind, follow};
 use super::{Work, brief};
+// The object that the API server has for a static pod; its UID is not the pod's own (NPWG-X6).
+use crate::access::MIRROR;
 
-/// The object that the API server has for a static pod; its UID is not the pod's own (NPWG-X6).
-const MIRROR: &str = "kubernetes.io/config.mirror";
 /// Where a pod comes from: `api`, or a file or URL of the kubelet (NPWG-X6).
 const SOURCE: &str = "kubernetes.io/config.source";
 const FROM_API: &str = "api";
@@ -171,17 +171,25 @@ impl Pods {
         self.store.get(&key).map(|object| Pod::of(&object))
     }
 
-    /// The pods in the copy that were made within this time.
+    /// The pods in the copy that were made within this time, and are not being deleted.
     pub(super) fn younger(&self, than: Duration) -> Vec<Pod> {
         let since = Timestamp::now()
             .checked_sub(than)
             .unwrap_or(Timestamp::UNIX_EPOCH);
         let pods = self.store.state();
         let younger = pods.iter().filter(|object| {
-            let made = object.metadata.creation_timestamp.as_ref();
-            made.is_some_and(|made| made.0 > since)
+            let meta = &object.metadata;
+            let made = meta.creation_timestamp.as_ref();
+            meta.deletion_timestamp.is_none() && made.is_some_and(|made| made.0 > since)
         });
         younger.map(|object| Pod::of(object)).collect()
+    }
+
+    /// UIDs of the pods in the copy.
+    pub(super) fn uids(&self) -> BTreeSet<String> {
+        let pods = self.store.state().into_iter();
+        pods.filter_map(|object| object.metadata.uid.clone())
+            .collect()
     }
 
     /// See [`super::Cluster::pod`].

@@ -50,6 +50,9 @@ pub(super) async fn follow(
                 };
                 say(cluster, &pod, word, reason);
             }
+            PodChange::Left { pod, reason } => {
+                say(cluster, &pod, Reason::FailedRemovingInterface, reason);
+            }
             PodChange::Detached { key, pod } => {
                 cluster
                     .status

@@ -12,7 +12,12 @@
 //! 4. Who takes a block reads the reservations from the API server itself before it gives anything of
 //!    it (`Share::blocks` has no block for which that was not done). Whoever granted any held the block
 //!    before, so the reservation is older than the block's change of hands, and is read.
-//! 5. A block is given back when nothing of it is given, and not before this book has forgotten it.
+//! 5. Blocks are of several lengths, so two may overlap under two names. Before it reads reservations,
+//!    who takes a block reads all blocks, and gives nothing of its own while another has part of it.
+//!    Of two that overlap one was made later, and whoever made that one reads both: the other may be
+//!    in use. So the newcomer gives way, and an agent that starts anew, and cannot tell which it is,
+//!    gives way unless its pods have addresses of the block.
+//! 6. A block is given back when nothing of it is given, and not before this book has forgotten it.
 //!    A reservation is deleted when the address is not in use any more.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -67,15 +72,27 @@ static NOTHING: Share = Share {
     reserved: BTreeMap::new(),
 };
 
+/// What of a network is this node's: what routes say before what is shared.
+pub(super) fn of<'a>(
+    own: Option<&'a (String, Share)>,
+    shares: Option<&'a HashMap<String, Share>>,
+    network: &str,
+) -> Option<&'a Share> {
+    if let Some((_, own)) = own.filter(|(name, _)| name == network) {
+        return Some(own);
+    }
+    Some(shares?.get(network).unwrap_or(&NOTHING))
+}
+
 impl<'a> Scope<'a> {
     pub(super) fn new(
-        shares: Option<&'a HashMap<String, Share>>,
+        share: Option<&'a Share>,
         picked: &'a BTreeMap<(String, IpAddr), Holder>,
         network: &'a str,
     ) -> Self {
         Self {
             network,
-            share: shares.map(|shares| shares.get(network).unwrap_or(&NOTHING)),
+            share,
             picked,
         }
     }
@@ -146,10 +163,23 @@ impl Ledger {
         self.shares = Some(shares);
     }
 
+    /// Of this network, these prefixes are the node's alone, by what routes say.
+    pub fn set_own(&mut self, network: &str, prefixes: Vec<Prefix>) {
+        let share = Share {
+            blocks: prefixes,
+            reserved: BTreeMap::new(),
+        };
+        self.own = Some((network.to_owned(), share));
+    }
+
+    /// This network is shared like any other, whatever it was before.
+    pub fn forget_own(&mut self, network: &str) {
+        self.own.take_if(|(name, _)| name == network);
+    }
+
     /// What of a network is this node's; none where there are no other nodes.
     pub fn share_of(&self, network: &str) -> Option<&Share> {
-        let shares = self.shares.as_ref()?;
-        Some(shares.get(network).unwrap_or(&NOTHING))
+        of(self.own.as_ref(), self.shares.as_ref(), network)
     }
 
     /// The attachment to a network that has an address.
@@ -193,7 +223,11 @@ impl Ledger {
         let given = self.id_of(&network.name).and_then(|id| self.usage.get(&id));
         let given = given.map_or(&none, |usage| &usage.ips);
         let allocator = choose::allocator(&mut self.allocators, network)?;
-        let scope = Scope::new(self.shares.as_ref(), &self.picked, &network.name);
+        let scope = Scope::new(
+            of(self.own.as_ref(), self.shares.as_ref(), &network.name),
+            &self.picked,
+            &network.name,
+        );
         let leases = scope.allocate(allocator, &[], given);
         let leases = leases.map_err(|source| AgentError::Address {
             network: network.name.clone(),

@@ -8,6 +8,7 @@ fn rendered() -> String {
     metrics.request("ADD", 100, Duration::from_millis(1));
     metrics.queue_drops("blue", "ingress", 7, 4);
     metrics.api_write("status", "written");
+    metrics.block("taken");
     let snapshot = Snapshot {
         networks: vec![("blue".to_owned(), 2, 4), ("red".to_owned(), 1, 0)],
         drops: vec![
@@ -24,6 +25,7 @@ fn rendered() -> String {
         can_shape: true,
         unread: 2,
         interfaces: vec![["shop", "web-0", "net1", "shop/blue"].map(str::to_owned)],
+        unrouted: 2,
         waiting: 5,
         impaired: 1,
     };
@@ -93,6 +95,7 @@ fn values_are_those_of_the_moment() {
         "podnet_world_unread 2",
         "podnet_shaping_supported 1",
         "podnet_ports_waiting_for_tcx 5",
+        "podnet_nodes_unrouted 2",
         "podnet_ports_impaired 1",
     ] {
         assert!(

@@ -92,6 +92,7 @@ impl Node {
                 ino: id.ino,
             },
             members,
+            host_ports: None,
         };
         self.pods.insert(record.clone());
         let mut begun = 0;
@@ -134,6 +135,8 @@ impl Node {
             }
             reached("pod.member");
         }
+        // A rare guest, and a large future.
+        Box::pin(self.map_ports(record, asked)).await?;
         record.state = State::Added;
         self.save_pod(record).await?;
         self.pods.update(record);
@@ -162,7 +165,8 @@ impl Node {
             trace: &asked.invocation.trace,
         };
         if let Some(file) = &delegation.device_info_file {
-            let prepared = device_info::prepare(&self.delegates, file);
+            let from = delegation.device_plugin_file.as_deref();
+            let prepared = device_info::prepare(&self.delegates, file, from);
             prepared.map_err(|source| AgentError::DeviceInfo { source })?;
         }
         let added = delegate::add(&self.delegates, delegation, &attachment).await;

@@ -61,7 +61,7 @@ impl Node {
                 source: Box::new(error),
             })?;
         }
-        Ok(())
+        self.check_ports(record, &invocation.trace).await
     }
 
     fn own_result(&self, key: &AttachmentKey) -> Result<CniResult, AgentError> {
@@ -78,7 +78,7 @@ impl Node {
     pub(crate) async fn default_network_status(&self, path: &str) -> Result<(), AgentError> {
         let world = self.world.get();
         world.check_read()?;
-        match &self.rules.default_network {
+        match &self.rules.lists.default_network {
             DefaultNetwork::None => Ok(()),
             DefaultNetwork::PodNetwork(name) => {
                 let network = world.network(name)?;

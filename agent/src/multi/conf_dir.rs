@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use api::nad::{PLUGIN_TYPE, PluginChain, find_on_disk};
+use api::nad::{BrokenFile, PLUGIN_TYPE, PluginChain, find_on_disk};
 
 use crate::error::AgentError;
 use crate::node::Node;
@@ -29,10 +29,15 @@ impl Node {
             if !runtimes_read {
                 continue;
             }
-            let chain = PluginChain::parse(&text, "").map_err(|problem| api::nad::BrokenFile {
+            let chain = PluginChain::parse_on_disk(&text, "").map_err(|problem| BrokenFile {
                 file: file.clone(),
                 problem,
             })?;
+            // One of podnet's own may have anything beside it.
+            if has_our_plugin(&chain) {
+                continue;
+            }
+            let chain = self.with_directory(chain)?;
             if !has_our_plugin(&chain) {
                 tracing::debug!(file, network = chain.name, "default network");
                 return Ok(chain);
@@ -53,7 +58,19 @@ impl Node {
         for broken in &found.broken {
             tracing::debug!(%broken, "passed over");
         }
-        Ok(found.found.map(|(_, chain)| chain))
+        let found = found.found.map(|(_, chain)| chain);
+        found.map(|chain| self.with_directory(chain)).transpose()
+    }
+
+    /// The chain with the plugins that a directory of its network's name adds (CNI-CONF-05).
+    fn with_directory(&self, chain: PluginChain) -> Result<PluginChain, AgentError> {
+        if !chain.has_directory() {
+            return Ok(chain);
+        }
+        let files = self.conf_files(&self.conf_dir().join(&chain.name))?;
+        let files = files.iter().filter(|(file, _)| file.ends_with(".conf"));
+        let files = files.map(|(file, text)| (file.as_str(), text.as_str()));
+        Ok(chain.with_directory(files)?)
     }
 
     /// Names and contents of all files, by name.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use agent_common::addr::MacAddr;
 use api::selection::{AttachmentOptions, SelectedAttachment};
-use api::{AttachmentRequest, IpRequest, Mode, Network};
+use api::{AttachmentRequest, IpRequest, Mode, Network, Routing};
 use cni_spec::{AttachmentKey, IfName};
 use ipam::Request;
 
@@ -92,7 +92,7 @@ impl Native {
         let is_primary = ifname.as_str() == asked.request.ifname;
         refuse_options(options)?;
         if is_primary {
-            refuse_unsupported(asked.conf)?;
+            refuse_unsupported(asked.conf, self.network.routing == Routing::Node)?;
         }
         if explicit && !self.supplies_default(true) && !self.supplies_default(false) {
             return Err(AgentError::NoGateway {

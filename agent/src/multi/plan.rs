@@ -74,6 +74,7 @@ impl Node {
             meanings.push(meant.map_err(|error| of_member(index, selected, error))?);
         }
         refuse_twice(&selection, &meanings)?;
+        self.check_access(asked, &selection, &meanings).await?;
         let explicit = claim_default_gateway(&mut selection, &meanings, &annotations);
         let mut planned = Vec::new();
         for (index, (selected, meant)) in selection.attachments.iter().zip(&meanings).enumerate() {
@@ -82,6 +83,31 @@ impl Node {
             planned.push(done.map_err(|error| of_member(index, selected, error))?);
         }
         Ok(planned)
+    }
+
+    /// Whether the pod may use the networks it names (KEP-P2-1). The default network is everybody's.
+    async fn check_access(
+        &self,
+        asked: Asked<'_>,
+        selection: &PodSelection,
+        meanings: &[Meant],
+    ) -> Result<(), AgentError> {
+        let Some(cluster) = &self.cluster else {
+            return Ok(());
+        };
+        let default = self.rules.lists.default_network.name();
+        let pairs = selection.attachments.iter().zip(meanings);
+        let networks: BTreeSet<&str> = pairs
+            .filter_map(|(selected, meant)| match meant {
+                Meant::Native(native) if !is_implied(selected) => {
+                    Some(native.network.name.as_str())
+                }
+                Meant::Native(_) | Meant::Chain(_) => None,
+            })
+            .filter(|name| *name != default)
+            .collect();
+        let pod: Option<PodIdentity> = asked.invocation.args.pod().map(Into::into);
+        cluster.check_access(pod.as_ref(), &networks).await
     }
 
     /// All annotations of the pod: the runtime's snapshot, else what Kubernetes says.
@@ -119,12 +145,10 @@ impl Node {
             .map_or(DEFAULT_NAMESPACE, |pod| pod.namespace.as_str());
         let primary = asked.request.ifname.clone();
         let rules = SelectionRules {
-            default_network: self.rules.default_network.name().to_owned(),
             primary_interface: primary
                 .try_into()
                 .map_err(|_| AgentError::Internal { what: "CNI_IFNAME" })?,
-            default_override: self.rules.override_namespace.clone(),
-            ..SelectionRules::default()
+            ..self.rules.lists.rules()
         };
         let pod = PodAnnotations {
             namespace,
@@ -142,11 +166,8 @@ impl Node {
         for note in &selection.notes {
             tracing::debug!(%note, "annotation");
         }
-        if self.rules.default_network == DefaultNetwork::None {
-            let is_asked_for = |one: &SelectedAttachment| {
-                one.source != Source::Default || matches!(one.target, Target::Definition { .. })
-            };
-            selection.attachments.retain(is_asked_for);
+        if self.rules.lists.default_network == DefaultNetwork::None {
+            selection.attachments.retain(|one| !is_implied(one));
         }
         let has_primary = selection
             .attachments
@@ -163,8 +184,8 @@ impl Node {
     fn meaning(&self, world: &World, selected: &SelectedAttachment) -> Result<Meant, AgentError> {
         match &selected.target {
             Target::PodNetwork(name)
-                if self.rules.default_network == DefaultNetwork::Delegate
-                    && name == self.rules.default_network.name() =>
+                if self.rules.lists.default_network == DefaultNetwork::Delegate
+                    && name == self.rules.lists.default_network.name() =>
             {
                 Ok(Meant::Chain(self.default_chain()?))
             }
@@ -206,7 +227,10 @@ impl Node {
             Meaning::ByName(network) => match Native::network(world, &network, &because) {
                 Err(AgentError::Resolve { source, broken }) if is_absent(&source) => {
                     match self.named_chain(&network)? {
-                        Some(chain) => whole(chain),
+                        Some(mut chain) => {
+                            chain.resource_name = definition.resource_name;
+                            whole(chain)
+                        }
                         None => Err(AgentError::Resolve { source, broken }),
                     }
                 }
@@ -255,6 +279,11 @@ impl Node {
         };
         Ok(Planned { member, native })
     }
+}
+
+/// True for the default network of a pod that says nothing of it.
+fn is_implied(selected: &SelectedAttachment) -> bool {
+    selected.source == Source::Default && matches!(selected.target, Target::PodNetwork(_))
 }
 
 fn is_absent(error: &ResolveError) -> bool {
@@ -384,6 +413,7 @@ fn delegation(
     }
     let mut delegation = prepare(chain, &wishes)?;
     delegation.device_info_file = file;
+    delegation.device_plugin_file = device_info::of_device_plugin(chain);
     delegation.path.clone_from(&asked.request.path);
     delegation.args = if is_default {
         asked.request.args.clone()
@@ -402,7 +432,9 @@ fn device_info_file(
     let Some(primary) = asked.invocation.call.key() else {
         return Ok(None);
     };
-    if !chain.has_capability(device_info::CAPABILITY) {
+    // What the device plugin says of the device is worth telling without any plugin's help.
+    let is_described = device_info::of_device_plugin(chain).is_some();
+    if !is_described && !chain.has_capability(device_info::CAPABILITY) {
         return Ok(None);
     }
     let key = AttachmentKey {

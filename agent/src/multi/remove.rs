@@ -11,7 +11,7 @@ use netdev::Netns;
 use tokio::task::JoinSet;
 
 use crate::delegate::{self, device_info};
-use crate::error::AgentError;
+use crate::error::{AgentError, chain};
 use crate::failpoint::reached;
 use crate::node::Node;
 use crate::pods::PodChange;
@@ -65,6 +65,11 @@ impl Node {
         reached("pod.deleting");
         let netns = living(&record.sandbox);
         let mut errors = Vec::new();
+        // The last that was made.
+        if let Err(error) = self.unmap_ports(&record, netns).await {
+            self.tell_left(&record, &error);
+            errors.push(error);
+        }
         for (index, member) in record.members.iter().enumerate().take(begun).rev() {
             let key = record.key_of(member);
             let gone = match &member.maker {
@@ -81,11 +86,13 @@ impl Node {
                 }
             };
             if let Err(error) = gone {
-                errors.push(AgentError::Member {
+                let error = AgentError::Member {
                     number: index + 1,
                     member: member.to_string(),
                     source: Box::new(error),
-                });
+                };
+                self.tell_left(&record, &error);
+                errors.push(error);
             }
             reached("pod.member-gone");
         }
@@ -105,6 +112,16 @@ impl Node {
             });
         }
         Ok(())
+    }
+
+    /// An attachment that is left is the pod's business: it stays until a removal succeeds.
+    fn tell_left(&self, record: &PodRecord, error: &AgentError) {
+        if let Some(pod) = &record.pod {
+            self.pods.tell(PodChange::Left {
+                pod: pod.clone(),
+                reason: chain(error),
+            });
+        }
     }
 
     /// The description of a device that is gone. One that stays does no harm: whoever gets its name

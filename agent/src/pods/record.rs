@@ -32,6 +32,9 @@ pub struct PodRecord {
     pub sandbox: Sandbox,
     /// Its attachments in the order in which they are made.
     pub members: Vec<Member>,
+    /// Who maps its host ports, where a runtime asked for some.
+    #[serde(default)]
+    pub host_ports: Option<Delegation>,
 }
 
 impl PodRecord {
@@ -125,6 +128,9 @@ pub struct Delegation {
     /// The file in which they may describe a device, for plugins that take one.
     #[serde(default)]
     pub device_info_file: Option<PathBuf>,
+    /// What a device plugin wrote about the device, for that file to begin with.
+    #[serde(default)]
+    pub device_plugin_file: Option<PathBuf>,
     /// What they wrote there.
     #[serde(default)]
     pub device_info: Option<RawJson>,

@@ -43,6 +43,7 @@ fn delegation() -> Delegation {
         args: "IgnoreUnknown=1".to_owned(),
         path: "/opt/cni/bin".to_owned(),
         device_info_file: Some("/var/run/k8s.cni.cncf.io/devinfo/cni/lan-c1_net1".into()),
+        device_plugin_file: None,
         device_info: Some(RawJson::parse(r#"{"type":"pci"}"#).unwrap()),
         result: Some(RawJson::parse(r#"{"cniVersion":"1.0.0","x":1.0}"#).unwrap()),
     }
@@ -64,6 +65,7 @@ fn record(state: State) -> PodRecord {
             member("eth0", Maker::Podnet),
             member("net1", Maker::Plugins(delegation())),
         ],
+        host_ports: None,
     }
 }
 

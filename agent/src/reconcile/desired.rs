@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use agent_common::addr::{GATEWAY_MAC, GATEWAY_V4, GATEWAY_V6, Ip16};
 use agent_common::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_NO_PEER, Endpoint, EndpointKey, FdbKey};
 use agent_common::flood::{FLOOD_CHUNK, FloodKey, FloodPorts};
-use agent_common::port::{PORT_ANY_IP, PORT_L3, PORT_MORE_IPS, Port, PortAddressKey};
+use agent_common::port::{PORT_ANY_IP, PORT_L3, PORT_MORE_IPS, PORT_NODE, Port, PortAddressKey};
 use datapath::Entries;
 
 use super::mapped;
@@ -83,6 +83,9 @@ fn port(entries: &mut Entries, attachment: &Attachment) {
     };
     if attachment.network.routed {
         port.flags |= PORT_L3;
+    }
+    if attachment.network.by_node {
+        port.flags |= PORT_NODE;
     }
     if attachment.network.addressless() {
         port.flags |= PORT_ANY_IP;

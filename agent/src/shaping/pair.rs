@@ -7,6 +7,7 @@ use crate::bandwidth::Limit;
 use crate::error::AgentError;
 use crate::ports::{ALIAS_PREFIX, attach_dispatcher, far_name, near_name};
 use crate::record::{Attachment, Shaper};
+use crate::routing::{Ear, listen};
 
 /// A shaper pair as it shall be. Packets go in at the near end, wait in its queue, and come out at
 /// the far end, where the dispatcher decides about them anew.
@@ -16,6 +17,8 @@ pub struct Pair {
     far: String,
     alias: String,
     mtu: u16,
+    /// The far end hands packets to the node's stack; with IPv6 or without.
+    routed: Option<bool>,
     /// How fast, and how much waits.
     pub(super) shape: Shape,
     /// How it waits.
@@ -30,6 +33,7 @@ impl Pair {
             far: far_name(&record.host.name),
             alias: format!("{ALIAS_PREFIX}{}", record.key),
             mtu: record.network.mtu,
+            routed: record.network.by_node.then(|| record.has_v6()),
             shape: limit.shape(record.network.mtu),
             discipline,
         }
@@ -51,8 +55,10 @@ impl Pair {
         attach_dispatcher(connection, hook, pair.peer_ifindex)?;
         // Before it is up: a queue is then made without waiting for those who use the device.
         connection.shape(pair.host_ifindex, &self.shape, self.discipline)?;
-        for name in [&self.near, &self.far] {
-            silence(name)?;
+        silence(&self.near)?;
+        match self.routed {
+            Some(v6) => listen(connection, (&self.far, pair.peer_ifindex), Ear::Far, v6)?,
+            None => silence(&self.far)?,
         }
         let far = LinkChange {
             alias: Some(self.alias.clone()),

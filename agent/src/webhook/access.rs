@@ -1,9 +1,5 @@
-//! Who may use which network (KEP-P2-1): the verb `use` on `podnetworks.podnet.dev`, which RBAC or
-//! any other authorizer grants.
-//!
-//! The question is asked for the pod's namespace, so that a `RoleBinding` grants a network to one
-//! namespace and a `ClusterRoleBinding` to all. The default network is everybody's: a pod that says
-//! nothing has it.
+//! Who may use which network (KEP-P2-1), asked when a pod is made: see [`crate::access`]. The default
+//! network is everybody's: a pod that says nothing has it.
 
 #[cfg(test)]
 mod tests;
@@ -11,38 +7,17 @@ mod tests;
 use std::collections::BTreeMap;
 
 use api::selection::PodSelection;
-use clap::ValueEnum;
 use futures_util::future::try_join_all;
-use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
-};
+use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
 use kube::api::{Api, PostParams};
 use kube::core::admission::AdmissionRequest;
-use kube::{Client, Resource as _};
 
 use super::facts::{Facts, Reached};
 use super::review::{Denial, named, namespace};
-
-/// The verb of KEP-3698's access control.
-const VERB: &str = "use";
-/// What the kubelet gives the pods it takes from files; the API server never runs one.
-const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
-
-/// Who is asked about.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum AccessControl {
-    /// Every pod may list every network
-    #[default]
-    Off,
-    /// Who makes the pod; for pods of a Deployment or Job that is a controller of the cluster
-    User,
-    /// The pod's service account
-    #[value(name = "serviceaccount")]
-    ServiceAccount,
-    /// One of both
-    Either,
-}
+pub use crate::access::AccessControl;
+use crate::access::{MIRROR, attributes, of_account, user_name};
 
 /// A subject of the question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,14 +31,12 @@ pub enum Who {
 /// May this one use this network?
 pub type Question = (Who, String);
 
-impl AccessControl {
-    fn subjects(self) -> &'static [Who] {
-        match self {
-            Self::Off => &[],
-            Self::User => &[Who::User],
-            Self::ServiceAccount => &[Who::ServiceAccount],
-            Self::Either => &[Who::User, Who::ServiceAccount],
-        }
+const fn subjects(control: AccessControl) -> &'static [Who] {
+    match control {
+        AccessControl::Off => &[],
+        AccessControl::User => &[Who::User],
+        AccessControl::ServiceAccount => &[Who::ServiceAccount],
+        AccessControl::Either => &[Who::User, Who::ServiceAccount],
     }
 }
 
@@ -92,7 +65,7 @@ pub fn questions(
                 return Err(Denial::Unknown { target, why });
             }
         };
-        for who in control.subjects() {
+        for who in subjects(control) {
             let question = (*who, network.clone());
             if !questions.contains(&question) {
                 questions.push(question);
@@ -151,49 +124,32 @@ pub async fn ask(
 
 fn review((who, network): &Question, request: &AdmissionRequest<Pod>) -> SubjectAccessReview {
     let namespace = namespace(request);
-    let mut spec = SubjectAccessReviewSpec {
-        resource_attributes: Some(ResourceAttributes {
-            group: Some(api::PodNetwork::group(&()).into_owned()),
-            resource: Some(api::PodNetwork::plural(&()).into_owned()),
-            name: Some(network.clone()),
-            namespace: Some(namespace.to_owned()),
-            verb: Some(VERB.to_owned()),
-            ..ResourceAttributes::default()
-        }),
-        ..SubjectAccessReviewSpec::default()
-    };
     match who {
         Who::User => {
             let user = request.user_info.clone();
-            spec.user = user.username;
-            spec.uid = user.uid;
-            spec.groups = user.groups;
-            spec.extra = user.extra;
+            let spec = SubjectAccessReviewSpec {
+                user: user.username,
+                uid: user.uid,
+                groups: user.groups,
+                extra: user.extra,
+                resource_attributes: Some(attributes(network, namespace)),
+                ..SubjectAccessReviewSpec::default()
+            };
+            SubjectAccessReview {
+                spec,
+                ..SubjectAccessReview::default()
+            }
         }
-        Who::ServiceAccount => {
-            spec.user = Some(account(request));
-            spec.groups = Some(vec![
-                "system:serviceaccounts".to_owned(),
-                format!("system:serviceaccounts:{namespace}"),
-                "system:authenticated".to_owned(),
-            ]);
-        }
-    }
-    SubjectAccessReview {
-        spec,
-        ..SubjectAccessReview::default()
+        Who::ServiceAccount => of_account(account(request), network, namespace),
     }
 }
 
 /// The user name of the pod's service account.
 fn account(request: &AdmissionRequest<Pod>) -> String {
     let pod = request.object.as_ref();
-    let name = pod
-        .and_then(|pod| pod.spec.as_ref())
-        .and_then(|spec| spec.service_account_name.as_deref())
-        .filter(|name| !name.is_empty())
-        .unwrap_or("default");
-    format!("system:serviceaccount:{}:{name}", namespace(request))
+    let spec = pod.and_then(|pod| pod.spec.as_ref());
+    let name = spec.and_then(|spec| spec.service_account_name.as_deref());
+    user_name(namespace(request), name)
 }
 
 fn name(who: Who, request: &AdmissionRequest<Pod>) -> String {
@@ -206,5 +162,5 @@ fn name(who: Who, request: &AdmissionRequest<Pod>) -> String {
 fn is_mirror(request: &AdmissionRequest<Pod>) -> bool {
     let pod = request.object.as_ref();
     pod.and_then(|pod| pod.metadata.annotations.as_ref())
-        .is_some_and(|annotations| annotations.contains_key(MIRROR_ANNOTATION))
+        .is_some_and(|annotations| annotations.contains_key(MIRROR))
 }

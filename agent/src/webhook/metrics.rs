@@ -3,12 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use prometheus::{
-    Encoder as _, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry,
-    TextEncoder,
-};
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
 
-use crate::metrics::MetricsError;
+use crate::metrics::{MetricsError, described, exposition};
 
 /// Buckets from half a millisecond, a review without a question, to the three seconds one may take.
 const SECONDS: [f64; 8] = [0.0005, 0.001, 0.002, 0.005, 0.02, 0.1, 0.5, 3.0];
@@ -23,7 +20,7 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
         REVIEWS,
         "counter",
         "hook, outcome",
-        "Reviews of pods: validate-pods ends as allowed, invalid, being_deleted, forbidden or not_checked, mutate-pods as gated, unchanged or failed",
+        "Reviews of pods: validate-pods ends as allowed, invalid, being_deleted, forbidden or not_checked, mutate-pods as gated, changed, unchanged or failed",
     ),
     (DURATION, "histogram", "hook", "Time a review takes"),
     (
@@ -110,9 +107,7 @@ impl Metrics {
     /// # Errors
     /// When a metric cannot be encoded.
     pub(super) fn render(&self) -> Result<String, MetricsError> {
-        let mut text = Vec::new();
-        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
-        Ok(String::from_utf8_lossy(&text).into_owned())
+        exposition(&self.registry.gather())
     }
 }
 
@@ -133,9 +128,5 @@ impl Timer {
 }
 
 fn opts(name: &str) -> Opts {
-    let help = METRICS
-        .iter()
-        .find(|(other, ..)| *other == name)
-        .map_or("", |(.., help)| help);
-    Opts::new(name, help)
+    described(METRICS, name)
 }

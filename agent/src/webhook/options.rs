@@ -7,8 +7,7 @@ use api::selection::SelectionRules;
 use clap::Args;
 
 use super::access::AccessControl;
-use crate::controller::options::{Feature, feature};
-use crate::multi::DefaultNetwork;
+use crate::lists::{Feature, FeatureGates, ListOptions};
 
 const DAY: u64 = 24 * 60 * 60;
 const CENTURY: u64 = 36_500 * DAY;
@@ -41,21 +40,12 @@ pub struct WebhookOptions {
     /// Further DNS name or IP address by which the API server calls; can be repeated
     #[arg(long, value_name = "NAME")]
     pub server_name: Vec<String>,
-    /// Default network of the agents: podnetwork:NAME, delegate or none
-    #[arg(
-        long,
-        env = "PODNET_DEFAULT_NETWORK",
-        value_name = "WHICH",
-        default_value = "podnetwork:default"
-    )]
-    pub default_network: DefaultNetwork,
-    /// Namespace of the networks that pods may choose in place of the default network, as the agents
-    /// have it
-    #[arg(long, value_name = "NAMESPACE", env = "PODNET_DEFAULT_OVERRIDE")]
-    pub default_override: Option<String>,
-    /// Features by name: MultiNetwork=true|false. Without it every pod is taken as it is
-    #[arg(long, value_name = "NAME=BOOL", value_delimiter = ',', value_parser = feature, env = "PODNET_FEATURE_GATES")]
-    pub feature_gates: Vec<(Feature, bool)>,
+    /// How the lists of pods are read, as the agents have it.
+    #[command(flatten)]
+    pub lists: ListOptions,
+    /// What is switched.
+    #[command(flatten)]
+    pub features: FeatureGates,
     /// Who must have the verb `use` on a PodNetwork before a pod that lists it is taken
     #[arg(long, value_enum, default_value_t)]
     pub access_control: AccessControl,
@@ -73,14 +63,7 @@ pub struct WebhookOptions {
 impl WebhookOptions {
     /// How the lists of pods are read, or `None` when they mean nothing (KEP-CTL-4).
     pub(super) fn rules(&self) -> Option<SelectionRules> {
-        let mut said = self.feature_gates.iter().rev();
-        let is_on = said
-            .find(|(feature, _)| *feature == Feature::MultiNetwork)
-            .is_none_or(|(_, on)| *on);
-        is_on.then(|| SelectionRules {
-            default_network: self.default_network.name().to_owned(),
-            default_override: self.default_override.clone(),
-            ..SelectionRules::default()
-        })
+        let is_on = self.features.has(Feature::MultiNetwork);
+        is_on.then(|| self.lists.rules())
     }
 }

@@ -14,10 +14,12 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::core::DynamicObject;
 use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview};
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::access::{self, AccessControl};
+use super::downward;
 use super::facts::Facts;
 use super::keeper::Readiness;
 use super::metrics::{Hook, Metrics};
@@ -152,21 +154,37 @@ async fn mutate_pods(
     let mut response = AdmissionResponse::from(&request);
     let mut outcome = "unchanged";
     let rules = reviewer.rules.as_ref();
-    if let Some(patch) = rules.and_then(|rules| review::gate(&request, rules)) {
-        let gated = serde_json::from_value(patch)
+    let gate = rules.and_then(|rules| review::gate(&request, rules));
+    let volume = rules.and_then(|_| downward::volume(&request));
+    let done = if gate.is_some() { "gated" } else { "changed" };
+    let changes: Vec<Value> = [gate, volume]
+        .into_iter()
+        .flatten()
+        .flat_map(operations)
+        .collect();
+    if !changes.is_empty() {
+        let patched = serde_json::from_value(Value::Array(changes))
             .map_err(|error| chain(&error))
             .and_then(|patch| response.with_patch(patch).map_err(|error| chain(&error)));
-        response = match gated {
+        response = match patched {
             Ok(response) => response,
             Err(why) => {
                 timer.end("failed");
                 return (StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
             }
         };
-        outcome = "gated";
+        outcome = done;
     }
     timer.end(outcome);
     Json(response.into_review()).into_response()
+}
+
+/// What a JSON patch does, one thing after the other.
+fn operations(patch: Value) -> Vec<Value> {
+    match patch {
+        Value::Array(operations) => operations,
+        one => vec![one],
+    }
 }
 
 /// A name, or what a name is made of.

@@ -1,14 +1,17 @@
-//! `IPBlock`: sixteen addresses of a network that one node gives to its pods.
+//! `IPBlock`: up to sixteen addresses of a network that one node gives to its pods.
 //!
 //! How addresses are unique in a cluster without a call to the API server for every pod:
 //!
-//! - A block is a fixed part of the address space, [`block_of`] any address in it: a /28 or a /124,
-//!   aligned. It does not depend on the subnets of the network, so blocks never overlap, also when
-//!   subnets change. What lies outside the subnets, is excluded or reserved is not given to pods.
+//! - A block is an aligned part of the address space: a /28 or a /124, and a shorter one where the
+//!   subnet has not sixteen of those. What lies outside the subnets, is excluded or reserved is not
+//!   given to pods.
 //! - The object's name is made of the network and the first address. To create it is the
 //!   compare-and-swap: of two nodes that want the block, one hears that the object exists. The spec
 //!   never changes. A node that needs a block no more deletes the object, with its UID as the
 //!   precondition.
+//! - Subnets change, and with them the length of what nodes take. So a node that has taken a block
+//!   reads all blocks of the network, and gives nothing of it while there is another with a part of
+//!   it. Of two that overlap, who took the later one sees the other.
 //! - A node hands out addresses of its blocks from its own records only, and keeps some free blocks
 //!   ahead of need, so that no pod waits for the API server.
 //! - An address asked for by name is an `IPReservation`, and belongs to the holder of its block to
@@ -21,7 +24,7 @@
 
 use std::net::IpAddr;
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::IpNet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube_core::Rule;
 use kube_derive::CustomResource;
@@ -30,9 +33,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::meta::{NameError, SUBDOMAIN_PATTERN, check_subdomain};
 
-/// Length of the prefix of an IPv4 block.
+/// Length of the prefix of the largest IPv4 block.
 pub const BLOCK_LEN_V4: u8 = 28;
-/// Length of the prefix of an IPv6 block.
+/// Length of the prefix of the largest IPv6 block.
 pub const BLOCK_LEN_V6: u8 = 124;
 
 /// `spec` of an `IPBlock`.
@@ -47,7 +50,7 @@ pub const BLOCK_LEN_V6: u8 = 124;
     shortname = "ipb",
     status = "IpBlockStatus",
     derive = "PartialEq",
-    doc = "Sixteen addresses of a PodNetwork that one node gives to its pods. Made and removed by podnet.",
+    doc = "Up to sixteen addresses of a PodNetwork that one node gives to its pods. Made and removed by podnet.",
     crates(kube = "::kube_derive", kube_core = "::kube_core"),
     attr = "x_kube(crates(kube_core = ::kube_core))",
     validation = Rule::new("self.metadata.name.startsWith(self.spec.network + '.') \
@@ -91,12 +94,12 @@ pub struct IpBlockSpec {
     /// Name of the `PodNetwork`.
     #[schemars(length(min = 1, max = 213), regex(pattern = SUBDOMAIN_PATTERN))]
     pub network: String,
-    /// The addresses: a /28, or a /124 of IPv6.
+    /// The addresses: a /28 or less, or a /124 of IPv6 or less.
     #[schemars(length(min = 1, max = 43))]
     #[schemars(extend("x-kubernetes-validations" = [
         Rule::new("isCIDR(self) && cidr(self) == cidr(self).masked() \
-            && cidr(self).prefixLength() == (self.contains(':') ? 124 : 28)")
-            .message("must be a /28, or a /124 of IPv6, with all host bits zero"),
+            && cidr(self).prefixLength() >= (self.contains(':') ? 124 : 28)")
+            .message("must be a /28 or less, or a /124 of IPv6 or less, with all host bits zero"),
     ]))]
     pub cidr: String,
     /// Name of the node that holds the block.
@@ -123,18 +126,18 @@ pub struct IpBlockStatus {
 }
 
 impl IpBlock {
-    /// The block of `network` that `address` is in, held by this node. To create the object is to
-    /// take the block.
+    /// The addresses of `block` on `network`, held by this node. To create the object is to take the
+    /// block.
     ///
     /// # Errors
     /// The name of the network is none, or leaves no room for the address.
     pub fn take(
         network: &str,
-        address: IpAddr,
+        block: IpNet,
         node: &str,
         node_uid: &str,
     ) -> Result<Self, NameError> {
-        let block = block_of(address);
+        let block = block.trunc();
         let spec = IpBlockSpec {
             network: network.to_owned(),
             cidr: block.to_string(),
@@ -142,15 +145,6 @@ impl IpBlock {
             node_uid: node_uid.to_owned(),
         };
         Ok(Self::new(&name_of(network, block.network())?, spec))
-    }
-}
-
-/// The block an address is in, of any network.
-#[must_use]
-pub fn block_of(address: IpAddr) -> IpNet {
-    match address {
-        IpAddr::V4(v4) => IpNet::V4(Ipv4Net::new_assert(v4, BLOCK_LEN_V4).trunc()),
-        IpAddr::V6(v6) => IpNet::V6(Ipv6Net::new_assert(v6, BLOCK_LEN_V6).trunc()),
     }
 }
 
@@ -177,29 +171,33 @@ mod tests {
 
     use super::*;
 
-    fn block(address: &str) -> IpBlock {
-        let address = address.parse().expect("an address");
-        IpBlock::take("blue", address, "n1", "b7a1").expect("a block")
+    fn block(prefix: &str) -> IpBlock {
+        let prefix = prefix.parse().expect("a prefix");
+        IpBlock::take("blue", prefix, "n1", "b7a1").expect("a block")
     }
 
     #[test]
     fn every_address_of_a_block_gives_the_same_object() {
-        for address in ["10.10.0.16", "10.10.0.23", "10.10.0.31"] {
-            let block = block(address);
+        for prefix in ["10.10.0.16/28", "10.10.0.23/28", "10.10.0.31/28"] {
+            let block = block(prefix);
             assert_eq!(block.metadata.name.as_deref(), Some("blue.10-10-0-16"));
             assert_eq!(block.spec.cidr, "10.10.0.16/28");
         }
-        let v6 = block("fd10:10::1f");
+        let v6 = block("fd10:10::1f/124");
         assert_eq!(
             v6.metadata.name.as_deref(),
             Some("blue.fd10-10-0-0-0-0-0-10")
         );
         assert_eq!(v6.spec.cidr, "fd10:10::10/124");
+        let single = block("10.10.0.17/32");
+        assert_eq!(single.metadata.name.as_deref(), Some("blue.10-10-0-17"));
     }
 
     #[test]
     fn a_network_whose_name_leaves_no_room_is_refused() {
-        let address = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff".parse().unwrap();
+        let address = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128"
+            .parse()
+            .unwrap();
         let take = |bytes| IpBlock::take(&"a".repeat(bytes), address, "n1", "b7a1");
         // The longest name the schema of a PodNetwork takes.
         assert!(take(213).is_ok());
@@ -215,13 +213,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn blocks_do_not_overlap_and_names_are_never_shared(a: IpAddr, b: IpAddr) {
-            let (of_a, of_b) = (block_of(a), block_of(b));
-            prop_assert!(of_a.contains(&a));
-            let same = of_a == of_b;
-            prop_assert_eq!(same, of_a.contains(&b));
-            let names = name_of("blue", of_a.network()).unwrap() == name_of("blue", of_b.network()).unwrap();
-            prop_assert_eq!(names, same);
+        fn two_blocks_of_one_name_begin_with_one_address(a: IpAddr, b: IpAddr) {
+            let names = name_of("blue", a).unwrap() == name_of("blue", b).unwrap();
+            prop_assert_eq!(names, a == b);
         }
     }
 }

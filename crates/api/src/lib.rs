@@ -56,7 +56,7 @@ mod validate;
 pub use ipnet::IpNet as Prefix;
 
 pub use attachment::{PodNetworkAttachment, PodNetworkAttachmentSpec, PodNetworkAttachmentStatus};
-pub use block::{BLOCK_LEN_V4, BLOCK_LEN_V6, IpBlock, IpBlockSpec, IpBlockStatus, block_of};
+pub use block::{BLOCK_LEN_V4, BLOCK_LEN_V6, IpBlock, IpBlockSpec, IpBlockStatus};
 pub use claim::{IpamClaim, IpamClaimSpec, IpamClaimStatus};
 pub use condition::{GRANTED, PARAMS_READY, READY};
 pub use crd::{own_definitions, standard_definitions};
@@ -75,7 +75,7 @@ pub use network_attachment_definition::{
 };
 pub use parameters::{
     AttachmentParameters, AttachmentParametersSpec, Mode, PodNetworkParameters,
-    PodNetworkParametersSpec,
+    PodNetworkParametersSpec, Routing,
 };
 pub use podnetwork::{PodNetwork, PodNetworkSpec, PodNetworkStatus, check_provider};
 pub use reservation::{

@@ -91,12 +91,15 @@ pub fn read_definition(definition: &Definition<'_>) -> Result<NetworkDefinition,
         name: definition.name.to_owned(),
         problem,
     };
-    let meaning = meaning(definition).map_err(place)?;
+    let mut meaning = meaning(definition).map_err(place)?;
     let resource_name = definition
         .annotations
         .get(RESOURCE_NAME_ANNOTATION)
         .map(|name| name.trim().to_owned())
         .filter(|name| !name.is_empty());
+    if let Meaning::Delegate(chain) = &mut meaning {
+        chain.resource_name.clone_from(&resource_name);
+    }
     Ok(NetworkDefinition {
         meaning,
         resource_name,

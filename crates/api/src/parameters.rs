@@ -44,6 +44,38 @@ impl fmt::Display for Mode {
     }
 }
 
+/// Who routes between a network and everything else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Routing {
+    /// Nobody: no packet leaves the network.
+    #[default]
+    Isolated,
+    /// The node's own network stack, as a cluster's default network needs it.
+    Node,
+}
+
+impl Routing {
+    /// The word in a manifest's `spec.routing`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Isolated => "Isolated",
+            Self::Node => "Node",
+        }
+    }
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+    fn is_isolated(&self) -> bool {
+        *self == Self::Isolated
+    }
+}
+
+impl fmt::Display for Routing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 /// `spec` of `PodNetworkParameters`.
 #[expect(
     clippy::duplicated_attributes,
@@ -89,6 +121,12 @@ impl fmt::Display for Mode {
     Rule::new("self.mode != 'L3' || size(self.?subnets.orValue([])) > 0")
         .message("mode L3 needs a subnet; list one, or write mode L2")
         .field_path(".subnets"),
+    Rule::new("self.?routing.orValue('Isolated') == 'Isolated' || self.mode == 'L3'")
+        .message("routing by the node needs mode L3; write mode L3, or routing Isolated")
+        .field_path(".routing"),
+    Rule::new("!has(self.masquerade) || self.?routing.orValue('Isolated') == 'Node'")
+        .message("belongs to routing Node; write that, or remove this field")
+        .field_path(".masquerade"),
     Rule::new("size(self.?exclude.orValue([])) == 0 || size(self.?subnets.orValue([])) > 0")
         .message("needs spec.subnets; list a subnet or remove this field")
         .field_path(".exclude"),
@@ -106,6 +144,18 @@ impl fmt::Display for Mode {
 pub struct PodNetworkParametersSpec {
     /// `L2` or `L3`.
     pub mode: Mode,
+    /// `Isolated` (default): no packet leaves the network. `Node`, with mode L3 and for one network:
+    /// the node's own network stack routes between its pods and everything else.
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Routing::is_isolated"
+    )]
+    pub routing: Routing,
+    /// With routing `Node`: what pods send out of the subnets leaves with an address of the node.
+    /// Default true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub masquerade: Option<bool>,
     /// Prefixes addresses are taken from; both families together make a dual-stack network.
     #[schemars(length(max = SUBNETS_MAX), inner(length(max = 43)))]
     #[schemars(extend("x-kubernetes-validations" = [

@@ -2,6 +2,7 @@
 
 mod error;
 mod index;
+mod numbers;
 #[cfg(test)]
 mod tests;
 
@@ -13,7 +14,8 @@ use serde::Serialize;
 
 use crate::{
     manifest::{Object, Origin},
-    meta::Kind,
+    meta::{DEFAULT_NETWORK, Kind},
+    parameters::Routing,
     validate::{AttachmentRequest, Network, NetworkId},
 };
 use index::Index;
@@ -110,6 +112,12 @@ impl Resolved {
         self.networks.get(name)?.definition.as_ref()
     }
 
+    /// The network that the node routes for, if there is one; also when it takes no new attachments.
+    #[must_use]
+    pub fn routed_by_node(&self) -> Option<&Network> {
+        self.definition(holder_of_routing(&self.networks)?)
+    }
+
     /// Names of all `PodNetwork` objects, in order.
     pub fn network_names(&self) -> impl Iterator<Item = &str> {
         self.networks.keys().map(String::as_str)
@@ -173,6 +181,7 @@ pub fn resolve(objects: impl IntoIterator<Item = Object>) -> Resolved {
         .map(|(key, slot)| (key.name.clone(), index.network_entry(&key.name, slot)))
         .collect();
     refuse_shared_ids(&mut networks);
+    refuse_second_routing(&mut networks);
     let attachments = index
         .attachments
         .iter()
@@ -216,4 +225,38 @@ fn refuse_shared_ids(networks: &mut BTreeMap<String, NetworkEntry>) {
                 });
         }
     }
+}
+
+/// The node has one table of routes. The network `default` has it before others, and else the first
+/// by name: every agent says the same, and nobody takes it from a cluster's pods by mistake. A
+/// disabled one counts, for its ports are still there.
+fn refuse_second_routing(networks: &mut BTreeMap<String, NetworkEntry>) {
+    let Some(first) = holder_of_routing(networks).cloned() else {
+        return;
+    };
+    for (name, entry) in networks.iter_mut() {
+        if is_routed_by_node(entry) && *name != first {
+            entry
+                .refusal
+                .get_or_insert_with(|| ResolveError::RoutingConflict {
+                    name: name.clone(),
+                    first: first.clone(),
+                });
+        }
+    }
+}
+
+fn is_routed_by_node(entry: &NetworkEntry) -> bool {
+    let definition = entry.definition.as_ref();
+    definition.is_some_and(|network| network.routing == Routing::Node)
+}
+
+fn holder_of_routing(networks: &BTreeMap<String, NetworkEntry>) -> Option<&String> {
+    let routed = || {
+        networks
+            .iter()
+            .filter(|(_, entry)| is_routed_by_node(entry))
+    };
+    let default = routed().find(|(name, _)| *name == DEFAULT_NETWORK);
+    default.or_else(|| routed().next()).map(|(name, _)| name)
 }

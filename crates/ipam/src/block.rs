@@ -1,12 +1,14 @@
 //! Blocks: aligned parts of the address space, each for one node of a cluster to give from.
 //!
-//! A block does not depend on the subnets of a network, so two of one length are the same or share no
-//! address, whatever became of the subnets between the moments they were taken in. Of a block only
-//! what a [`Pool`] can give is given.
+//! Blocks are aligned, so two of one length are the same or share no address, whatever became of the
+//! subnets between the moments they were taken in. Those of a small subnet are shorter, so that many
+//! nodes can have one; who takes a block has to see to it that none of another length has part of it
+//! ([`overlap`]). Of a block only what a [`Pool`] can give is given.
 
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -16,7 +18,11 @@ use crate::{
     pool::{Pool, Range, number},
 };
 
-/// Lengths of the prefixes of blocks.
+/// A pool has 2 to the power of this many blocks, if it has as many addresses, and more where its
+/// blocks would be too large.
+const SHARES: u8 = 4;
+
+/// Lengths of the prefixes of the largest blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockLength {
     /// Of IPv4, at most 32.
@@ -26,14 +32,81 @@ pub struct BlockLength {
 }
 
 impl BlockLength {
-    /// The block an address is in.
+    /// The length of a pool's blocks.
     #[must_use]
-    pub fn block_of(self, address: IpAddr) -> IpNet {
-        let length = match address {
-            IpAddr::V4(_) => self.v4.min(32),
-            IpAddr::V6(_) => self.v6.min(128),
+    pub fn of(self, pool: &Pool) -> u8 {
+        let (largest, one) = match pool.family() {
+            Family::V4 => (self.v4, 32),
+            Family::V6 => (self.v6, 128),
         };
-        IpNet::new_assert(address, length).trunc()
+        let shared = pool.prefix().prefix_len().saturating_add(SHARES);
+        shared.clamp(largest.min(one), one)
+    }
+
+    /// How many addresses a block of the pool has.
+    #[must_use]
+    pub fn size(self, pool: &Pool) -> u64 {
+        let bits = pool.prefix().max_prefix_len() - self.of(pool);
+        1_u64.checked_shl(bits.into()).unwrap_or(u64::MAX)
+    }
+
+    /// The block to take for an address that is in none of those that are taken: the pool's, or as
+    /// much of it as nobody has. None when the address is of no pool.
+    #[must_use]
+    pub fn free_block_of(self, pools: &[Pool], address: IpAddr, taken: &Occupied) -> Option<IpNet> {
+        let pool = pools.iter().find(|pool| pool.prefix().contains(&address))?;
+        let mut block = self.block_of(pool, address);
+        while taken.has_part_of(&block) {
+            let next = block.prefix_len().checked_add(1)?;
+            block = IpNet::new(address, next).ok()?.trunc();
+        }
+        Some(block)
+    }
+
+    /// The block of a pool that an address is in.
+    #[must_use]
+    pub fn block_of(self, pool: &Pool, address: IpAddr) -> IpNet {
+        IpNet::new_assert(address, self.of(pool)).trunc()
+    }
+}
+
+/// True when two blocks have an address in common.
+#[must_use]
+pub fn overlap(one: &IpNet, other: &IpNet) -> bool {
+    // Aligned as they are, the longer of them has both of its ends in the shorter, or none.
+    one.contains(other) || other.contains(one)
+}
+
+/// All blocks of a network, whoever holds them.
+#[derive(Clone, Debug)]
+pub struct Occupied {
+    largest: BlockLength,
+    blocks: BTreeSet<IpNet>,
+}
+
+impl Occupied {
+    /// These blocks, none of which is larger than `largest`.
+    pub fn new(largest: BlockLength, blocks: impl IntoIterator<Item = IpNet>) -> Self {
+        Self {
+            largest,
+            blocks: blocks.into_iter().collect(),
+        }
+    }
+
+    /// True when an address of `block` is in one of them. A network can have thousands of blocks, and
+    /// as many places are looked at.
+    #[must_use]
+    pub fn has_part_of(&self, block: &IpNet) -> bool {
+        let largest = match block {
+            IpNet::V4(_) => self.largest.v4.min(32),
+            IpNet::V6(_) => self.largest.v6.min(128),
+        };
+        // Whatever overlaps it begins in the largest block there could be at this place.
+        let around = IpNet::new_assert(block.addr(), largest.min(block.prefix_len())).trunc();
+        let first = IpNet::new_assert(around.network(), 0);
+        let last = IpNet::new_assert(around.broadcast(), around.max_prefix_len());
+        let mut near = self.blocks.range(first..=last);
+        near.any(|other| overlap(other, block))
     }
 }
 
@@ -81,7 +154,7 @@ pub fn candidates<'a>(
 fn start(pool: &Pool, length: BlockLength, seed: u64) -> u128 {
     const WINDOW: u128 = 4096;
     let all = Range::of(&pool.prefix());
-    let first = Range::of(&length.block_of(pool.prefix().network()));
+    let first = Range::of(&length.block_of(pool, pool.prefix().network()));
     // All blocks are as long as the first; one less, so that no sum can leave the address space.
     let size_less_one = first.last - first.first;
     let Some(size) = size_less_one.checked_add(1) else {
@@ -106,7 +179,7 @@ impl Iterator for Blocks<'_> {
         let range = self.rest.take()?;
         // By way of the next address there is: what is excluded may be as large as 2^63 blocks.
         let address = self.pool.search(range, &|_| false)?;
-        let block = self.length.block_of(address);
+        let block = self.length.block_of(self.pool, address);
         let next = number(block.broadcast()).checked_add(1);
         self.rest = next
             .filter(|&first| first <= range.last)
@@ -143,24 +216,25 @@ pub enum Plan {
     GiveBack(IpNet),
 }
 
-/// Free addresses that a node keeps ahead of what it knows to need.
+/// Free addresses that a node keeps ahead of what it knows to need, or as many as a block has.
 pub const LOW_WATER: u64 = 4;
-/// Free addresses beyond that which have to be left when a block is given back: the pod that comes
-/// next must not be the reason to take it again.
+/// Free addresses beyond that which have to be left when a block is given back, or as many as a block
+/// has: the pod that comes next must not be the reason to take it again.
 pub const SLACK: u64 = 8;
 
 /// What to do, for pods that will soon need `coming` addresses; none where no pod of the node uses
-/// the network. Only an empty block is given back.
+/// the network. A further block would have `size` addresses. Only an empty block is given back, the
+/// first there is.
 #[must_use]
-pub fn plan(held: &[Held], coming: Option<u64>) -> Plan {
+pub fn plan(held: &[Held], coming: Option<u64>, size: u64) -> Plan {
     let free = held
         .iter()
         .fold(0_u64, |sum, block| sum.saturating_add(block.free()));
-    let wanted = coming.map(|coming| coming.saturating_add(LOW_WATER));
+    let wanted = coming.map(|coming| coming.saturating_add(LOW_WATER.min(size)));
     if wanted.is_some_and(|wanted| free < wanted) {
         return Plan::Take;
     }
-    let enough = wanted.map_or(0, |wanted| wanted.saturating_add(SLACK));
+    let enough = wanted.map_or(0, |wanted| wanted.saturating_add(SLACK.min(size)));
     let mut empty = held.iter().filter(|block| block.used == 0);
     empty
         .find(|block| block.room == 0 || free - block.free() >= enough)

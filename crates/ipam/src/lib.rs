@@ -37,6 +37,6 @@ mod error;
 mod pool;
 
 pub use allocator::{Allocator, Lease, Request};
-pub use block::{BlockLength, Held, LOW_WATER, Plan, SLACK, candidates, plan};
+pub use block::{BlockLength, Held, LOW_WATER, Occupied, Plan, SLACK, candidates, overlap, plan};
 pub use error::{Family, IpamError, Reserved};
 pub use pool::Pool;

@@ -168,7 +168,7 @@ fn by_object(node: &Node, name: &str) -> Value {
     conf
 }
 
-/// The runtime, then the AttachmentParameters, then the PodNetworkParameters, for each direction by
+/// KEP-P1-12: the runtime, then the AttachmentParameters, then the PodNetworkParameters, for each direction by
 /// itself. 0 from a runtime says nothing, for Go writes it unasked; 0 in an object says "no limit".
 #[test]
 fn the_first_that_sets_a_direction_decides_it() {

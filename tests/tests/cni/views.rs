@@ -1,5 +1,9 @@
 //! What people ask the agent: `get`, `explain`, `cleanup`.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// Every table has a form for people and one for programs.
@@ -90,6 +94,36 @@ fn cleanup_removes_everything_and_a_dry_run_nothing() {
     assert!(output.status.success(), "{output:?}");
     assert!(pod.links().is_empty());
     tests::residue::assert_none(&node);
+}
+
+/// PAIN-BOOT-3: as the pod of a DaemonSet it stays when the node is clean, until it is told to end.
+#[test]
+fn cleanup_can_stay_until_it_is_told_to_end() {
+    let node = tests::node!();
+    let pod = node.pod("a");
+    pod.attach("blue", "net1");
+    node.terminate();
+    let mut command = Command::new(&node.binaries().agent);
+    command
+        .args(["cleanup", "--stay", "--socket"])
+        .arg(node.socket())
+        .arg("--state-dir")
+        .arg(node.path("state"))
+        .arg("--bpffs")
+        .arg(node.bpffs())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    let child = node.netns().run_in(|| command.spawn());
+    let child = child.expect("the node's namespace can be entered");
+    let mut child = child.expect("podnet-agent can be executed");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let said = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("is clean")));
+    assert!(said.is_some(), "it ended: {:?}", child.wait());
+    assert!(pod.links().is_empty());
+    assert_eq!(child.try_wait().expect("it is our child"), None);
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("it can be signalled");
+    let ended = child.wait().expect("it is our child");
+    assert!(ended.success(), "{ended}");
 }
 
 /// Manifests are read again when they change, and a broken one does not hide the others.

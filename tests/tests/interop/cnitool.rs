@@ -88,7 +88,7 @@ fn check_names_what_is_wrong() {
     node.assert_empty();
 }
 
-/// CNI-GC-01: `gc` gives no list; libcni deletes what it remembers of this network, and podnet
+/// CNI-GC-01, CNI-GC-08: `gc` gives no list; libcni deletes what it remembers of this network, and podnet
 /// what has lost its pod. Neither touches another network, nor another runtime's living pod.
 #[test]
 fn gc_removes_stale_attachments_of_its_network_only() {

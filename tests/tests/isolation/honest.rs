@@ -34,7 +34,7 @@ fn tcp_moves_megabytes() {
     }
 }
 
-/// Two networks with the same addresses carry the same traffic at once, each its own.
+/// KEP-PN-05: two networks with the same addresses carry the same traffic at once, each its own.
 #[test]
 fn overlapping_networks_work_side_by_side() {
     let node = tests::node!();

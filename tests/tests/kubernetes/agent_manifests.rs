@@ -18,28 +18,30 @@ fn files(folder: &str, kind: &str) -> Vec<String> {
     files
 }
 
-/// `kubectl apply -f deploy/install.yaml`
+/// `kubectl apply -f deploy/install.yaml`, and in the end `deploy/uninstall.yaml`
 #[test]
 fn every_object_of_the_installation_is_taken() {
     let Some(s) = AgentScene::prepare(tests::test_name!(), "agent-manifests", &[]) else {
         return;
     };
-    let [file] = files(".", "yaml")
-        .into_iter()
+    let all = files(".", "yaml");
+    let files: Vec<&String> = all
+        .iter()
         .filter(|file| file.ends_with("install.yaml"))
-        .collect::<Vec<_>>()
-        .try_into()
-        .expect("one installation");
-    // Nothing is made, but everything is checked; fields that are not known are an error.
-    s.kubectl(&[
-        "apply",
-        "--server-side",
-        "--force-conflicts",
-        "--dry-run=server",
-        "--validate=strict",
-        "--filename",
-        &file,
-    ]);
+        .collect();
+    assert_eq!(files.len(), 2, "{files:?}");
+    for file in files {
+        // Nothing is made, but everything is checked; fields that are not known are an error.
+        s.kubectl(&[
+            "apply",
+            "--server-side",
+            "--force-conflicts",
+            "--dry-run=server",
+            "--validate=strict",
+            "--filename",
+            file,
+        ]);
+    }
 }
 
 /// KEP-3698, user stories
@@ -54,12 +56,16 @@ fn the_networks_of_every_example_are_taken() {
         s.kubectl(&["apply", "--validate=strict", "--filename", file]);
     }
     let networks = [
+        "downward-data",
         "story-1-data",
         "story-3-red",
         "story-3-blue",
         "story-4-tenant",
         "story-8",
     ];
+    for (number, network) in (0x00c0_0000..).zip(networks) {
+        s.number(network, number);
+    }
     let known = || s.node.get("networks");
     tests::wait::until_true("the networks of the examples", || {
         let known = known();

@@ -3,12 +3,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
+use api::PodNetwork;
 use k8s_openapi::api::core::v1::{Node as ApiNode, Pod as ApiPod};
 use k8s_openapi::api::events::v1::Event;
-use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
 use serde_json::{Value, json};
 use tests::apiserver::{ApiServer, Door};
 use tests::{Network, Node, Outcome, Pod, Setup, skip, wait};
@@ -86,11 +88,39 @@ impl AgentScene {
         format!("{}-{short}", self.name)
     }
 
-    /// Makes a network, or changes it.
+    /// Makes a network, or changes it. It has a number, as a controller would give it one.
     pub(crate) fn apply_network(&self, short: &str, subnets: &[&str], enabled: bool) {
         let mut network = Network::l2(&self.network(short), subnets);
         network.enabled = enabled;
         self.apply(&network.yaml());
+        self.number(&network.name, number_of(&network.name));
+    }
+
+    /// Gives a network its number in the cluster. No controller runs here.
+    pub(crate) fn number(&self, network: &str, number: u32) {
+        let status = json!({"status": {"networkID": number}});
+        self.run(|client| async move {
+            let networks: Api<PodNetwork> = Api::all(client);
+            let patch = Patch::Merge(&status);
+            let params = PatchParams::default();
+            let numbered = networks.patch_status(network, &params, &patch).await;
+            numbered.expect("a network can be numbered");
+        });
+    }
+
+    /// UID of this node's object.
+    pub(crate) fn node_uid(&self) -> String {
+        let node =
+            self.run(|client| async move { Api::<ApiNode>::all(client).get(&self.name).await });
+        let uid = node.expect("the node is there").metadata.uid;
+        uid.expect("an object has a UID")
+    }
+
+    /// The API server as the agent finds it.
+    pub(crate) async fn as_agent(&self) -> Client {
+        let file = Kubeconfig::read_from(self.kubeconfig()).expect("a kubeconfig");
+        let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
+        Client::try_from(config.expect("a usable kubeconfig")).expect("a client")
     }
 
     /// Makes objects, or changes them.
@@ -264,6 +294,18 @@ impl AgentScene {
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.files.path().join("kubeconfig")
     }
+}
+
+/// The number of a network of this name, and of no other.
+fn number_of(network: &str) -> u32 {
+    static GIVEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let mut given = GIVEN.lock().expect("no test panics here");
+    let index = given.iter().position(|name| name == network);
+    let index = index.unwrap_or_else(|| {
+        given.push(network.to_owned());
+        given.len() - 1
+    });
+    0x0090_0000 + u32::try_from(index).expect("few networks")
 }
 
 /// An object of Kubernetes from JSON.

@@ -2,8 +2,6 @@
 
 use k8s_openapi::api::core::v1::Pod as ApiPod;
 use kube::api::{Api, Patch, PatchParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
 use serde_json::{Value, json};
 use tests::wait;
 
@@ -227,12 +225,8 @@ fn an_agent_can_write_nothing_but_its_annotations_of_its_own_pods() {
         ),
         ("own", json!({"status": {"phase": "Running"}}), false),
     ];
-    let kubeconfig = s.kubeconfig();
     s.run(|_| async {
-        let file = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
-        let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
-        let client = Client::try_from(config.expect("a usable kubeconfig")).expect("a client");
-        let pods: Api<ApiPod> = Api::namespaced(client, &s.name);
+        let pods: Api<ApiPod> = Api::namespaced(s.as_agent().await, &s.name);
         for (pod, patch, allowed) in cases {
             let merge = Patch::Merge(&patch);
             let params = PatchParams::default();

@@ -29,10 +29,14 @@ fn of_two_nodes_that_want_a_block_one_gets_it() {
     scene.run(|client| async move {
         let blocks: Api<IpBlock> = Api::all(client);
         let params = PostParams::default();
-        for (first, second) in [("10.20.0.1", "10.20.0.14"), ("fd20::1", "fd20::f")] {
-            let of = |address: &str, node| {
-                let address = address.parse().expect("an address");
-                IpBlock::take("race", address, node, "u1").expect("a block")
+        for (first, second) in [
+            ("10.20.0.1/28", "10.20.0.14/28"),
+            ("fd20::1/124", "fd20::f/124"),
+            ("10.20.0.16/28", "10.20.0.16/32"),
+        ] {
+            let of = |block: &str, node| {
+                let block = block.parse().expect("a block");
+                IpBlock::take("race", block, node, "u1").expect("a block")
             };
             let (one, other) = (of(first, "n1"), of(second, "n2"));
             let (one, other) =
@@ -64,6 +68,10 @@ fn an_object_that_is_not_named_after_its_addresses_is_refused() {
         for (name, cidr) in [
             ("a.b.10-0-0-16", "10.0.0.16/28"),
             ("a.b.fd00-0-0-0-0-0-0-10", "fd00::10/124"),
+            // Of a small subnet.
+            ("a.b.10-0-0-16", "10.0.0.16/32"),
+            ("a.b.10-0-0-20", "10.0.0.20/30"),
+            ("a.b.fd00-0-0-0-0-0-0-12", "fd00::12/127"),
         ] {
             blocks.try_spec(name, &spec(cidr)).await.unwrap();
         }
@@ -78,8 +86,10 @@ fn an_object_that_is_not_named_after_its_addresses_is_refused() {
             ("a.b.fd00-0-0-0-0-0-0-20", "fd00::10/124"),
             ("a.b.fd00-0-0-0-0-0-16", "fd00::10/124"),
             ("a.b.10-0-0-0", "10.0.0.0/24"),
-            ("a.b.10-0-0-16", "10.0.0.16/32"),
+            ("a.b.10-0-0-0", "10.0.0.0/27"),
             ("a.b.10-0-0-17", "10.0.0.17/28"),
+            ("a.b.10-0-0-16", "10.0.0.17/32"),
+            ("a.b.fd00-0-0-0-0-0-0-0", "fd00::/123"),
             ("a.b.10-0-0-16", "10.0.0.16"),
         ] {
             let answer = blocks.try_spec(name, &spec(cidr)).await;
@@ -98,7 +108,7 @@ fn the_longest_names_there_are_can_be_taken() {
         let reservations = Objects::all::<IpReservation>(&client);
         let network = "a".repeat(213);
         let address = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff".parse().unwrap();
-        let block = IpBlock::take(&network, address, "n1", "u1").unwrap();
+        let block = IpBlock::take(&network, api::Prefix::from(address), "n1", "u1").unwrap();
         let name = block.metadata.name.clone().unwrap();
         blocks.try_spec(&name, &rest(&block)["spec"]).await.unwrap();
         let reservation = IpReservation::ask(&network, address, claim("c1")).unwrap();
@@ -118,9 +128,9 @@ fn a_node_finds_its_own_blocks_and_those_of_a_network() {
     scene.run(|client| async move {
         let blocks = Objects::all::<IpBlock>(&client);
         for (network, address, node) in [
-            ("select-1", "10.0.0.0", "select-n1"),
-            ("select-1", "10.0.0.16", "select-n2"),
-            ("select-2", "10.0.0.0", "select-n1"),
+            ("select-1", "10.0.0.0/28", "select-n1"),
+            ("select-1", "10.0.0.16/28", "select-n2"),
+            ("select-2", "10.0.0.0/28", "select-n1"),
         ] {
             let block = IpBlock::take(network, address.parse().unwrap(), node, "u1").unwrap();
             let name = block.metadata.name.clone().unwrap();
@@ -140,7 +150,7 @@ fn a_block_keeps_its_holder_and_its_status_is_separate() {
     };
     scene.run(|client| async move {
         let blocks = Objects::all::<IpBlock>(&client);
-        let block = IpBlock::take("kept", "10.0.0.0".parse().unwrap(), "n1", "u1").unwrap();
+        let block = IpBlock::take("kept", "10.0.0.0/28".parse().unwrap(), "n1", "u1").unwrap();
         let name = block.metadata.name.clone().unwrap();
         blocks.create(&name, rest(&block)).await.unwrap();
         for change in [json!({"node": "n2"}), json!({"nodeUID": "u2"})] {

@@ -35,7 +35,40 @@ fn l2(more: &Value) -> Value {
 fn networks() -> Table {
     let mut table = shape();
     table.extend(numbers());
+    table.extend(routing());
     table
+}
+
+/// Who routes, and under which address.
+fn routing() -> Table {
+    let l3 = |more: Value| {
+        let mut spec = l2(&more);
+        spec["mode"] = "L3".into();
+        spec
+    };
+    vec![
+        (l3(json!({"routing": "Node"})), None),
+        (l3(json!({"routing": "Isolated"})), None),
+        (l2(&json!({"routing": "Isolated"})), None),
+        (l3(json!({"routing": "Node", "masquerade": true})), None),
+        (l3(json!({"routing": "Node", "masquerade": false})), None),
+        (
+            l2(&json!({"routing": "Node"})),
+            Some(["spec.routing", "needs mode L3"]),
+        ),
+        (
+            l3(json!({"routing": "node"})),
+            Some(["spec.routing", "Unsupported value"]),
+        ),
+        (
+            l3(json!({"masquerade": true})),
+            Some(["spec.masquerade", "belongs to routing Node"]),
+        ),
+        (
+            l3(json!({"routing": "Isolated", "masquerade": false})),
+            Some(["spec.masquerade", "belongs to routing Node"]),
+        ),
+    ]
 }
 
 /// Mode, subnets, gateway, exclude.

@@ -10,7 +10,7 @@ use super::agent_scene::AgentScene;
 use super::ipam_scene::{Nodes, addresses};
 
 /// `ADD`s of the plain configuration of a network, all at once; the addresses of all.
-fn add_all(scene: &AgentScene, sandboxes: &[Pod<'_>], network: &str) -> Vec<String> {
+pub(super) fn add_all(scene: &AgentScene, sandboxes: &[Pod<'_>], network: &str) -> Vec<String> {
     let conf = scene.node.conf(network);
     thread::scope(|scope| {
         let adding: Vec<_> = sandboxes
@@ -139,17 +139,22 @@ fn a_subnet_that_another_node_has_taken_is_refused_with_its_name() {
     let Some(s) = Nodes::start(tests::test_name!(), "ipam-full") else {
         return;
     };
-    let network = s.network("blue", &["10.33.0.0/28"]);
-    let (here, there) = (s.one.node.pod("c1"), s.two.node.pod("c2"));
-    add_all(&s.one, std::slice::from_ref(&here), &network);
+    // Two addresses for pods.
+    let network = s.network("blue", &["10.33.0.0/30"]);
+    let here = [s.one.node.pod("c1"), s.one.node.pod("c2")];
+    let there = s.two.node.pod("c3");
+    add_all(&s.one, &here, &network);
     let refused = wait::until("the other node to know of the network", || {
         let outcome = there.add(&network, "eth0");
         assert!(!outcome.success, "{outcome}");
-        Some(outcome.error()).filter(|failure| failure.code == 11)
+        Some(outcome.error()).filter(|failure| failure.msg.contains("are taken"))
     });
-    refused.names(&[&network, "are taken", &s.one.name, "add a subnet"]);
-    here.del(&network, "eth0").silent();
-    // The block is free, and the same ADD succeeds.
+    assert_eq!(refused.code, 11);
+    refused.names(&[&network, &s.one.name, "add a subnet"]);
+    for sandbox in here {
+        sandbox.del(&network, "eth0").silent();
+    }
+    // The blocks are free, and the same ADD succeeds.
     add_all(&s.two, std::slice::from_ref(&there), &network);
     there.del(&network, "eth0").silent();
 }
@@ -160,14 +165,18 @@ fn an_address_by_name_has_one_holder_in_the_cluster_and_a_refusal_names_it() {
     let Some(s) = Nodes::start(tests::test_name!(), "ipam-static") else {
         return;
     };
-    let network = s.network("blue", &["10.34.0.0/28"]);
+    let network = s.network("blue", &["10.34.0.0/24"]);
     let asking = |ip: &str| json!({"ips": [ip]});
     let (web, sandbox) = (
         s.pod(&s.one, "web", &network, &json!({})),
         s.one.node.pod("c1"),
     );
     let dynamic = s.add(&s.one, &sandbox, "web", &web);
-    let taken = dynamic[0].trim_end_matches("/28").to_owned();
+    let taken = dynamic[0].trim_end_matches("/24").to_owned();
+    // Another one of the same block.
+    let (_, last) = taken.rsplit_once('.').expect("IPv4");
+    let free = format!("10.34.0.{}", last.parse::<u8>().expect("a number") ^ 9);
+    let free = free.as_str();
 
     // Given by the node with the block.
     let thief = s.pod(&s.two, "thief", &network, &asking(&taken));
@@ -179,17 +188,20 @@ fn an_address_by_name_has_one_holder_in_the_cluster_and_a_refusal_names_it() {
     });
 
     // Free, and granted by that node; then it is taken for both.
-    let named = s.pod(&s.two, "named", &network, &asking("10.34.0.9"));
-    assert_eq!(s.add(&s.two, &other, "named", &named), ["10.34.0.9/28"]);
+    let named = s.pod(&s.two, "named", &network, &asking(free));
+    assert_eq!(
+        s.add(&s.two, &other, "named", &named),
+        [format!("{free}/24")]
+    );
     assert_eq!(
         s.reservations(&network),
-        [("10.34.0.9".to_owned(), Some("True".to_owned()))]
+        [(free.to_owned(), Some("True".to_owned()))]
     );
     for (node, name) in [(&s.one, "late-1"), (&s.two, "late-2")] {
-        let uid = s.pod(node, name, &network, &asking("10.34.0.9"));
+        let uid = s.pod(node, name, &network, &asking(free));
         let late = node.node.pod(name);
         let failure = s.refused(node, &late, (name, &uid), 101);
-        failure.names(&["10.34.0.9", &format!("pod {}/named", s.one.name)]);
+        failure.names(&[free, &format!("pod {}/named", s.one.name)]);
     }
 
     // With its pod it is free for everybody.
@@ -197,9 +209,9 @@ fn an_address_by_name_has_one_holder_in_the_cluster_and_a_refusal_names_it() {
     wait::until_true("the reservation to go", || {
         s.reservations(&network).is_empty()
     });
-    let heir = s.pod(&s.one, "heir", &network, &asking("10.34.0.9"));
+    let heir = s.pod(&s.one, "heir", &network, &asking(free));
     let third = s.one.node.pod("c3");
-    assert_eq!(s.add(&s.one, &third, "heir", &heir), ["10.34.0.9/28"]);
+    assert_eq!(s.add(&s.one, &third, "heir", &heir), [format!("{free}/24")]);
     assert!(
         s.reservations(&network).is_empty(),
         "an own block needs none"

@@ -16,11 +16,19 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Both agents are ready. Nodes, networks and namespace have names that begin with `name`.
+    /// Both agents are ready, and keep what they do not need for a second. Nodes, networks and
+    /// namespace have names that begin with `name`.
     pub(crate) fn start(test: &str, name: &str) -> Option<Self> {
-        let one = AgentScene::start(test, &format!("{name}-1"))?;
-        let two = AgentScene::start(test, &format!("{name}-2"))?;
-        Some(Self { one, two })
+        let start = |number| {
+            let name = format!("{name}-{number}");
+            let scene = AgentScene::prepare(test, &name, &["--keep-blocks=1"])?;
+            scene.node.start_agent();
+            Some(scene)
+        };
+        Some(Self {
+            one: start(1)?,
+            two: start(2)?,
+        })
     }
 
     /// Makes a network of the cluster.
@@ -107,7 +115,9 @@ impl Nodes {
             let outcome = self.call(node, "ADD", sandbox, pod, uid);
             assert!(!outcome.success, "{outcome}");
             let failure = outcome.error();
-            (failure.code == code && !failure.msg.contains("does not exist")).then_some(failure)
+            let unknown = ["does not exist", "no number yet"];
+            let is_known = !unknown.iter().any(|words| failure.msg.contains(words));
+            (failure.code == code && is_known).then_some(failure)
         })
     }
 

@@ -312,7 +312,7 @@ fn delegated_attachments_are_shown_and_explained() {
 }
 
 /// A directory that is the root of plugins: a shell, `/plugins` and `/log`.
-fn host_root(test: &str) -> Option<tempfile::TempDir> {
+pub(super) fn host_root(test: &str) -> Option<tempfile::TempDir> {
     let busybox = ["/usr/bin/busybox", "/bin/busybox"].map(std::path::Path::new);
     let Some(busybox) = busybox.into_iter().find(|path| path.is_file()) else {
         tests::skip::skip(test, "needs busybox");
@@ -326,7 +326,7 @@ fn host_root(test: &str) -> Option<tempfile::TempDir> {
     Some(root)
 }
 
-fn install(root: &tempfile::TempDir, script: &str) {
+pub(super) fn install(root: &tempfile::TempDir, script: &str) {
     let path = root.path().join("plugins/alpha");
     std::fs::write(&path, script).expect("a plugin");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);

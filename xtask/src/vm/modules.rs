@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 const REQUIRED: [&str; 5] = ["veth", "sch_ingress", "cls_bpf", "bridge", "sch_tbf"];
 
 /// Loaded when the kernel has them: neighbours, comparisons and tools of some tests.
-const OPTIONAL: [&str; 15] = [
+const OPTIONAL: [&str; 18] = [
     "act_bpf",
     "act_gact",
     "act_mirred",
@@ -26,6 +26,9 @@ const OPTIONAL: [&str; 15] = [
     "dummy",
     "ifb",
     "macvlan",
+    "nft_chain_nat",
+    "nft_masq",
+    "nft_nat",
     "vxlan",
 ];
 

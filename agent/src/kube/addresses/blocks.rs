@@ -1,11 +1,11 @@
-//! Blocks: taken ahead of need, given back when empty.
+//! Blocks: how one is taken, looked at from all sides, given back, and told of.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::{IpBlock, IpReservation, Prefix};
-use ipam::{Family, Held, Plan, Pool, candidates, plan};
+use ipam::{Family, Occupied, Pool, candidates, overlap};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
@@ -14,62 +14,118 @@ use tokio::time::timeout;
 use super::{ANSWER, Addresses, LENGTH, ROUND, View};
 use crate::error::chain;
 use crate::kube::{MANAGER, brief};
-use crate::ledger::{digest, pools};
+use crate::ledger::digest;
 use crate::node::Node;
 
-/// Blocks that a network gets in one round; more come with the next.
-const BLOCKS_AT_ONCE: usize = 16;
 /// Attempts at a block that others take at the same moment.
 const ATTEMPTS: usize = 32;
 /// Time to the next attempt when there was no block to be had.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long a new block may take to appear in the copy.
-const APPEARANCE: Duration = Duration::from_secs(2);
+
+/// A block of this cluster, by its object.
+#[derive(Debug)]
+struct Taken {
+    uid: String,
+    network: String,
+    cidr: Prefix,
+}
+
+impl Taken {
+    fn of(block: &IpBlock) -> Option<Self> {
+        Some(Self {
+            uid: block.uid()?,
+            network: block.spec.network.clone(),
+            cidr: cidr(block)?,
+        })
+    }
+}
 
 impl Addresses {
-    /// Reads reservations for blocks that are new here. Only then anything of them is given.
+    /// Looks at blocks that are new here from all sides; only then anything of them is given. The
+    /// order counts: while another block with some of the addresses was there, its holder may have
+    /// granted one of them.
     pub(super) async fn clear(&self) {
         let blocks = self.blocks.store.state();
-        let mut new: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut new: BTreeMap<String, Vec<Taken>> = BTreeMap::new();
         {
             let mut state = self.state();
             let known: BTreeSet<String> = blocks.iter().filter_map(|block| block.uid()).collect();
             state.cleared.retain(|uid| known.contains(uid));
             // One that is gone does not come back under the same UID.
             state.leaving.retain(|uid| known.contains(uid));
+            state.contested.retain(|uid| known.contains(uid));
+            // One that does not come was deleted before anybody saw it.
+            let coming = |uid: &String, at: &Instant| !known.contains(uid) && at.elapsed() < ROUND;
+            state.fresh.retain(|uid, (_, at)| coming(uid, at));
             state.written.retain(|uid, _| known.contains(uid));
-            let unknown = blocks
-                .iter()
-                .filter_map(|block| Some((block, block.uid()?)));
-            for (block, uid) in unknown.filter(|(_, uid)| !state.cleared.contains(uid)) {
-                new.entry(block.spec.network.clone()).or_default().push(uid);
+            let unknown = blocks.iter().filter_map(|block| Taken::of(block));
+            for block in unknown.filter(|block| !state.cleared.contains(&block.uid)) {
+                new.entry(block.network.clone()).or_default().push(block);
             }
         }
-        let api: Api<IpReservation> = Api::all(self.client.clone());
-        for (network, uids) in new {
-            // Without a resource version this is no read of a cache.
-            let params = ListParams::default().fields(&format!("spec.network={network}"));
-            let found = match timeout(ANSWER, api.list(&params)).await {
-                Ok(Ok(found)) => found.items,
-                Ok(Err(error)) => {
-                    tracing::warn!(
-                        network,
-                        error = brief(&error),
-                        "reservations cannot be read"
-                    );
+        for (network, blocks) in new {
+            let uncontested = match self.uncontested(&network, blocks).await {
+                Ok(uncontested) if !uncontested.is_empty() => uncontested,
+                Ok(_) => continue,
+                Err(error) => {
+                    tracing::warn!(network, error, "blocks cannot be read");
                     continue;
                 }
-                Err(_) => continue,
             };
-            let mut state = self.state();
-            for reservation in found {
-                if let Some(uid) = reservation.uid() {
-                    state.unseen.insert(uid, Arc::new(reservation));
+            let api: Api<IpReservation> = Api::all(self.client.clone());
+            match answer(api.list(&of_network(&network))).await {
+                Ok(found) => {
+                    let mut state = self.state();
+                    for reservation in found.items {
+                        if let Some(uid) = reservation.uid() {
+                            state.unseen.insert(uid, Arc::new(reservation));
+                        }
+                    }
+                    state.cleared.extend(uncontested);
                 }
+                Err(error) => tracing::warn!(network, error, "reservations cannot be read"),
             }
-            state.cleared.extend(uids);
         }
         self.forget_seen().await;
+    }
+
+    /// UIDs of those of these blocks that share no address with another. The others are noted.
+    async fn uncontested(&self, network: &str, blocks: Vec<Taken>) -> Result<Vec<String>, String> {
+        let api: Api<IpBlock> = Api::all(self.client.clone());
+        let listed = answer(api.list(&of_network(network))).await?;
+        let all: Vec<Taken> = listed.items.iter().filter_map(Taken::of).collect();
+        let mut uncontested = Vec::new();
+        for block in blocks {
+            // One that is not in the list is gone.
+            if !all.iter().any(|it| it.uid == block.uid) {
+                continue;
+            }
+            let mut others = all.iter().filter(|it| it.uid != block.uid);
+            let Some(rival) = others.find(|it| overlap(&it.cidr, &block.cidr)) else {
+                self.state().contested.remove(&block.uid);
+                uncontested.push(block.uid);
+                continue;
+            };
+            if self.state().contested.insert(block.uid) {
+                let (block, of) = (block.cidr.to_string(), rival.cidr.to_string());
+                tracing::warn!(network, block, of, "part of the block is another's");
+            }
+        }
+        Ok(uncontested)
+    }
+
+    /// Gives up blocks with a part of another, but for those of which pods here have addresses: they
+    /// may have been here first.
+    pub(super) async fn yield_contested(&self, node: &Node, view: &View) {
+        let contested = self.state().contested.clone();
+        for block in &view.blocks {
+            let Some(taken) = Taken::of(block).filter(|it| contested.contains(&it.uid)) else {
+                continue;
+            };
+            if node.ledger().given_of(&taken.network, &taken.cidr) == 0 {
+                self.state().leaving.insert(taken.uid);
+            }
+        }
     }
 
     /// What was read apart from the copy is of no use once the copy has it, or it is gone.
@@ -94,80 +150,13 @@ impl Addresses {
         }
     }
 
-    /// Takes blocks for networks with too few free addresses, and gives back what is not needed.
-    pub(super) async fn stock(&self, node: &Node, view: &View) {
-        let world = node.world.get();
-        if world.check_read().is_err() {
-            return;
-        }
-        let expected = self.expected(node, &world);
-        let mut networks: BTreeSet<String> = {
-            let ledger = node.ledger();
-            ledger.networks_in_use().map(str::to_owned).collect()
-        };
-        networks.extend(expected.keys().cloned());
-        networks.extend(self.state().waiting.keys().cloned());
-        let used = networks.clone();
-        networks.extend(view.blocks.iter().map(|block| block.spec.network.clone()));
-        for network in networks {
-            let pools = world.network(&network).ok().and_then(|it| pools(it).ok());
-            // Of a network that is gone or disabled, blocks stay only while they are in use.
-            let pools = pools.unwrap_or_default();
-            let waiting = self.state().waiting.get(&network).copied().unwrap_or(0);
-            let coming = expected.get(&network).copied().unwrap_or(0).max(waiting);
-            let coming = used.contains(&network).then_some(coming);
-            for family in [Family::V4, Family::V6] {
-                let has_family = pools.iter().any(|pool| pool.family() == family);
-                let coming = coming.filter(|_| has_family);
-                self.balance(node, view, (&network, &pools), family, coming)
-                    .await;
-            }
-        }
-        self.retry_leaving(view).await;
-    }
-
-    async fn balance(
-        &self,
-        node: &Node,
-        view: &View,
-        (network, pools): (&str, &[Pool]),
-        family: Family,
-        coming: Option<u64>,
-    ) {
-        let mut held: Vec<Held> = {
-            let ledger = node.ledger();
-            let blocks = ledger.share_of(network).map(|share| share.blocks.clone());
-            let blocks = blocks.unwrap_or_default().into_iter();
-            let of_family = blocks.filter(|block| Family::of(block.addr()) == family);
-            of_family
-                .map(|block| Held {
-                    block,
-                    room: room(pools, &block),
-                    used: ledger.given_of(network, &block),
-                })
-                .collect()
-        };
-        for _ in 0..BLOCKS_AT_ONCE {
-            match plan(&held, coming) {
-                Plan::Keep => return,
-                Plan::Take => match self.take(network, pools, family).await {
-                    Some(block) => held.push(Held {
-                        block,
-                        room: room(pools, &block),
-                        used: 0,
-                    }),
-                    None => return,
-                },
-                Plan::GiveBack(block) => {
-                    held.retain(|one| one.block != block);
-                    self.give_back(node, view, network, block).await;
-                }
-            }
-        }
-    }
-
     /// Takes one more block of a network; none when that is not possible now, and why is noted.
-    async fn take(&self, network: &str, pools: &[Pool], family: Family) -> Option<Prefix> {
+    pub(super) async fn take(
+        &self,
+        network: &str,
+        pools: &[Pool],
+        family: Family,
+    ) -> Option<Prefix> {
         let now = Instant::now();
         let too_soon = |state: &super::State| {
             let refused = state.refused.get(network);
@@ -205,19 +194,14 @@ impl Addresses {
         let uid = self.node_uid();
         let uid = uid.ok_or_else(|| format!("the API server has no Node {}", self.node))?;
         let api: Api<IpBlock> = Api::all(self.client.clone());
-        let of_network = ListParams::default().fields(&format!("spec.network={network}"));
-        let listed = answer(api.list(&of_network)).await?;
-        let cidrs = listed
-            .items
-            .iter()
-            .filter_map(|it| it.spec.cidr.parse().ok());
-        let taken: BTreeSet<Prefix> = cidrs.collect();
-        let is_taken = |block| taken.contains(&block);
+        let listed = answer(api.list(&of_network(network))).await?;
+        let taken = Occupied::new(LENGTH, listed.items.iter().filter_map(cidr));
+        let is_taken = |block| taken.has_part_of(&block);
         let free: Vec<Prefix> = candidates(pools, family, LENGTH, self.seed(), &is_taken)
             .take(ATTEMPTS)
             .collect();
         for block in free {
-            if self.create(&api, network, block.addr(), &uid).await? {
+            if self.create(&api, network, block, &uid).await? {
                 return Ok(block);
             }
         }
@@ -235,21 +219,21 @@ impl Addresses {
         })
     }
 
-    /// Takes the block with this address; false when somebody has it.
+    /// Takes a block; false when somebody has it.
     pub(super) async fn create(
         &self,
         api: &Api<IpBlock>,
         network: &str,
-        address: std::net::IpAddr,
+        block: Prefix,
         uid: &str,
     ) -> Result<bool, String> {
-        let block = IpBlock::take(network, address, &self.node, uid);
-        let block = block.map_err(|error| chain(&error))?;
+        let object = IpBlock::take(network, block, &self.node, uid);
+        let object = object.map_err(|error| chain(&error))?;
         let params = PostParams {
             field_manager: Some(MANAGER.to_owned()),
             ..PostParams::default()
         };
-        let created = match timeout(ANSWER, api.create(&params, &block)).await {
+        let created = match timeout(ANSWER, api.create(&params, &object)).await {
             Ok(Ok(created)) => created,
             Ok(Err(kube::Error::Api(status))) if status.reason == "AlreadyExists" => {
                 return Ok(false);
@@ -257,33 +241,22 @@ impl Addresses {
             Ok(Err(error)) => return Err(brief(&error)),
             Err(_) => return Err(no_answer()),
         };
-        tracing::info!(network, block = block.spec.cidr, "block taken");
-        let uid = created.uid();
-        // Until it is in the copy, nobody would know that it need not be taken again.
-        let end = tokio::time::Instant::now() + APPEARANCE;
-        loop {
-            let blocks = self.blocks.store.state();
-            if blocks.iter().any(|block| block.uid() == uid) {
-                break;
-            }
-            if tokio::time::timeout_at(end, self.changed.notified())
-                .await
-                .is_err()
-            {
-                break;
-            }
+        tracing::info!(network, block = object.spec.cidr, "block taken");
+        self.metrics.block("taken");
+        if let Some(uid) = created.uid() {
+            // Until it is in the copy, nobody else would know that it need not be taken again.
+            let taken = ((network.to_owned(), block), Instant::now());
+            self.state().fresh.insert(uid, taken);
         }
-        // Whatever else it was about.
-        self.changed.notify_one();
         Ok(true)
     }
 
     /// Where this node begins to look for blocks.
-    fn seed(&self) -> u64 {
+    pub(super) fn seed(&self) -> u64 {
         digest(self.node.as_bytes())
     }
 
-    async fn give_back(&self, node: &Node, view: &View, network: &str, block: Prefix) {
+    pub(super) async fn give_back(&self, node: &Node, view: &View, network: &str, block: Prefix) {
         let cidr = block.to_string();
         let serving = |it: &&Arc<IpBlock>| {
             let uid = it.uid();
@@ -304,12 +277,13 @@ impl Addresses {
             return;
         }
         tracing::info!(network, block = cidr, "block given back");
+        self.metrics.block("given_back");
         self.delete(object).await;
     }
 
     /// A block that was being given back when the API server did not answer: whether it is ours is
     /// not known, so it goes.
-    async fn retry_leaving(&self, view: &View) {
+    pub(super) async fn retry_leaving(&self, view: &View) {
         let leaving = self.state().leaving.clone();
         for block in &view.blocks {
             if block.uid().is_some_and(|uid| leaving.contains(&uid)) {
@@ -386,9 +360,14 @@ impl Addresses {
     }
 }
 
-fn room(pools: &[Pool], block: &Prefix) -> u64 {
-    let room: u128 = pools.iter().map(|pool| pool.capacity_in(block)).sum();
-    u64::try_from(room).unwrap_or(u64::MAX)
+/// What of a kind is of a network; without a resource version, so that no cache answers.
+pub(super) fn of_network(network: &str) -> ListParams {
+    ListParams::default().fields(&format!("spec.network={network}"))
+}
+
+/// The addresses of a block.
+pub(super) fn cidr(block: &IpBlock) -> Option<Prefix> {
+    block.spec.cidr.parse().ok()
 }
 
 pub(super) fn no_answer() -> String {
@@ -396,7 +375,7 @@ pub(super) fn no_answer() -> String {
 }
 
 /// What the API server answers in time, or why not, in one line.
-pub(super) async fn answer<T>(
+pub(in crate::kube) async fn answer<T>(
     asked: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<T, String> {
     match timeout(ANSWER, asked).await {

@@ -5,60 +5,90 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use api::nad::{Definition, Meaning, NetworkRef, read_definition};
-use api::selection::{PodAnnotations, PodSelection, SelectionRules, Target};
+use api::selection::{PodAnnotations, PodSelection, Target};
 
 use super::Addresses;
 use crate::kube::Pod;
-use crate::multi::{DefaultNetwork, Rules};
+use crate::lists::ListOptions;
+use crate::multi::DefaultNetwork;
 use crate::node::Node;
+use crate::record::State;
 use crate::world::World;
 
 /// A pod that was made longer ago and is not attached is not expected to be soon: it may have ended,
 /// or use the node's network.
-const SOON: Duration = Duration::from_secs(120);
+pub(in crate::kube) const SOON: Duration = Duration::from_secs(120);
 
 impl Addresses {
     /// How many attachments are expected, by network.
     pub(super) fn expected(&self, node: &Node, world: &World) -> BTreeMap<String, u64> {
-        let records = node.pods.records();
-        let attached: BTreeSet<(String, String)> = records
-            .into_iter()
-            .filter_map(|record| record.pod)
-            .map(|pod| (pod.namespace, pod.name))
-            .collect();
-        let mut expected = BTreeMap::new();
-        for pod in self.pods.younger(SOON) {
-            if attached.contains(&(pod.namespace.clone(), pod.name.clone())) {
-                continue;
-            }
-            for network in networks(&pod, &node.rules, world) {
-                *expected.entry(network).or_default() += 1;
+        let mut done = Done::default();
+        for record in node.pods.records() {
+            // What is being attached needs what it has not got yet.
+            if let (Some(pod), State::Added | State::Deleting) = (record.pod, record.state) {
+                done.pods.insert((pod.namespace, pod.name));
             }
         }
-        expected
+        for entry in node.ledger().entries() {
+            if let Some(pod) = &entry.record.pod {
+                let key = (pod.namespace.clone(), pod.name.clone());
+                let networks = done.attachments.entry(key).or_default();
+                let network = entry.record.network.name.clone();
+                *networks.entry(network).or_default() += 1;
+            }
+        }
+        let pods = self.pods.younger(SOON);
+        done.without(pods.into_iter().map(|pod| {
+            let networks = networks(&pod, &node.rules.lists, world);
+            ((pod.namespace, pod.name), networks)
+        }))
+    }
+}
+
+/// What pods have got, by namespace and name.
+#[derive(Debug, Default)]
+struct Done {
+    /// They have all.
+    pods: BTreeSet<(String, String)>,
+    /// How many attachments, by network.
+    attachments: BTreeMap<(String, String), BTreeMap<String, u64>>,
+}
+
+impl Done {
+    /// How many attachments to each network are missing to what pods list.
+    fn without(
+        &self,
+        listed: impl Iterator<Item = ((String, String), Vec<String>)>,
+    ) -> BTreeMap<String, u64> {
+        let mut missing = BTreeMap::new();
+        for (pod, networks) in listed.filter(|(pod, _)| !self.pods.contains(pod)) {
+            let mut has = self.attachments.get(&pod).cloned().unwrap_or_default();
+            for network in networks {
+                match has.get_mut(&network) {
+                    Some(count) if *count > 0 => *count -= 1,
+                    _ => *missing.entry(network).or_default() += 1,
+                }
+            }
+        }
+        missing
     }
 }
 
 /// The networks of ours that a pod will be attached to; one it lists twice is twice among them. What
 /// cannot be understood is refused when the pod is attached, and here it is nothing.
-fn networks(pod: &Pod, rules: &Rules, world: &World) -> Vec<String> {
-    let selection_rules = SelectionRules {
-        default_network: rules.default_network.name().to_owned(),
-        default_override: rules.override_namespace.clone(),
-        ..SelectionRules::default()
-    };
+pub(in crate::kube) fn networks(pod: &Pod, lists: &ListOptions, world: &World) -> Vec<String> {
     let annotations = PodAnnotations {
         namespace: &pod.namespace,
         host_network: false,
         annotations: &pod.annotations,
     };
-    let Ok(selection) = PodSelection::read(&annotations, &selection_rules) else {
+    let Ok(selection) = PodSelection::read(&annotations, &lists.rules()) else {
         return Vec::new();
     };
     let named = |target: &Target| match target {
         Target::PodNetwork(name) => {
-            let is_others = !matches!(rules.default_network, DefaultNetwork::PodNetwork(_))
-                && name == rules.default_network.name();
+            let is_others = !matches!(lists.default_network, DefaultNetwork::PodNetwork(_))
+                && name == lists.default_network.name();
             (!is_others).then(|| name.clone())
         }
         Target::Attachment { namespace, name } => attachment(world, namespace, name),
@@ -135,12 +165,10 @@ spec: {podNetworkName: blue}
         }
     }
 
-    fn rules(default_network: &str) -> Rules {
-        Rules {
-            invalid: crate::multi::InvalidAnnotation::Fail,
+    fn lists(default_network: &str) -> ListOptions {
+        ListOptions {
             default_network: default_network.parse().unwrap(),
-            conf_dir: "/etc/cni/net.d".into(),
-            override_namespace: None,
+            default_override: None,
         }
     }
 
@@ -153,7 +181,7 @@ spec: {podNetworkName: blue}
                 .collect(),
             ..Pod::default()
         };
-        networks(&pod, &rules(default_network), &world())
+        networks(&pod, &lists(default_network), &world())
     }
 
     const KEP: &str = "podnet.dev/networks";
@@ -167,6 +195,27 @@ spec: {podNetworkName: blue}
             ["blue"]
         );
         assert_eq!(of("none", &[(NPWG, "own,blue,others")]), ["blue", "blue"]);
+    }
+
+    /// Purpose: while a pod is attached its next address is not given away under its hands.
+    #[test]
+    fn a_pod_needs_what_it_lists_and_has_not_got_until_it_has_all() {
+        let pod = |name: &str| ("shop".to_owned(), name.to_owned());
+        let missing = |done: &Done| {
+            let listed = ["blue", "red", "blue"].map(str::to_owned).to_vec();
+            let missing = done.without(std::iter::once((pod("web"), listed)));
+            let of = |network| missing.get(network).copied().unwrap_or(0);
+            (of("blue"), of("red"))
+        };
+        let mut done = Done::default();
+        assert_eq!(missing(&done), (2, 1));
+        done.attachments
+            .insert(pod("db"), [("red".to_owned(), 1)].into());
+        done.attachments
+            .insert(pod("web"), [("blue".to_owned(), 1)].into());
+        assert_eq!(missing(&done), (1, 1));
+        done.pods.insert(pod("web"));
+        assert_eq!(missing(&done), (0, 0));
     }
 
     #[test]

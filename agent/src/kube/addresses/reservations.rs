@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::{GRANTED, Holder, IpBlock, IpReservation, IpReservationSpec, PodHolder};
+use ipam::Occupied;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -12,10 +13,11 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use tokio::time::{timeout, timeout_at};
 
-use super::blocks::{answer as answered, no_answer};
+use super::blocks::{answer as answered, cidr, no_answer, of_network};
 use super::{ANSWER, AddressError, Addresses, LENGTH, View};
 use crate::error::{AgentError, chain};
 use crate::kube::{MANAGER, brief};
+use crate::ledger::pools;
 use crate::node::Node;
 use crate::record::Attachment;
 
@@ -91,7 +93,7 @@ impl Addresses {
                     .into());
                 }
                 None if block_holder.is_none() => {
-                    block_holder = Some(self.block_holder(network, ip).await?);
+                    block_holder = Some(self.block_holder(node, network, ip).await?);
                 }
                 None => {}
             }
@@ -152,8 +154,12 @@ impl Addresses {
     }
 
     /// The node that has to grant an address; this one, if it can take the block.
-    async fn block_holder(&self, network: &str, ip: IpAddr) -> Result<String, AddressError> {
-        let block = LENGTH.block_of(ip).addr();
+    async fn block_holder(
+        &self,
+        node: &Node,
+        network: &str,
+        ip: IpAddr,
+    ) -> Result<String, AddressError> {
         let fail = |why| AddressError::ApiServer {
             what: format!("find out which node holds the block of {ip} on network {network}"),
             why,
@@ -161,20 +167,26 @@ impl Addresses {
         let api: Api<IpBlock> = Api::all(self.client.clone());
         let uid = self.node_uid();
         let uid = uid.ok_or_else(|| fail(format!("the API server has no Node {}", self.node)))?;
-        let name = IpBlock::take(network, block, &self.node, &uid);
-        let name = name.map_err(|error| fail(chain(&error)))?.name_any();
-        if let Some(found) = answered(api.get_opt(&name)).await.map_err(fail)? {
-            return Ok(found.spec.node);
+        let holder = |blocks: &[IpBlock]| {
+            let of_ip = |it: &&IpBlock| cidr(it).is_some_and(|block| block.contains(&ip));
+            blocks.iter().find(of_ip).map(|it| it.spec.node.clone())
+        };
+        let listed = answered(api.list(&of_network(network))).await;
+        let listed = listed.map_err(fail)?.items;
+        if let Some(found) = holder(&listed) {
+            return Ok(found);
         }
-        if self
-            .create(&api, network, block, &uid)
-            .await
-            .map_err(fail)?
-        {
+        let world = node.world.get();
+        let pools = world.network(network).and_then(pools).unwrap_or_default();
+        let taken = Occupied::new(LENGTH, listed.iter().filter_map(cidr));
+        let block = LENGTH.free_block_of(&pools, ip, &taken);
+        let block = block.ok_or_else(|| fail("its subnets have no such address".to_owned()))?;
+        let made = self.create(&api, network, block, &uid).await;
+        if made.map_err(fail)? {
             return Ok(self.node.clone());
         }
-        let found = answered(api.get_opt(&name)).await.map_err(fail)?;
-        Ok(found.map(|it| it.spec.node).unwrap_or_default())
+        let listed = answered(api.list(&of_network(network))).await;
+        Ok(holder(&listed.map_err(fail)?.items).unwrap_or_default())
     }
 
     /// Answers those who ask for an address of a block here. The ledger knows of all of them before,

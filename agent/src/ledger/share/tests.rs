@@ -4,6 +4,10 @@ use super::*;
 use crate::ledger::Wanted;
 use crate::samples::{host, network, wanted};
 
+fn key_of(container: &str) -> cni_spec::AttachmentKey {
+    crate::samples::key(container, "net1")
+}
+
 mod model;
 
 fn ip(text: &str) -> IpAddr {
@@ -194,6 +198,33 @@ fn what_is_picked_is_nobody_elses_until_it_is_reserved() {
     );
     ledger.unpick("blue", &picked);
     assert!(add(&mut ledger, "c2", &["10.10.0.2"], Some(pod("u1"))).is_ok());
+}
+
+/// Purpose: an agent that allocated numbers itself is replaced by one that takes the cluster's.
+#[test]
+fn attachments_keep_their_number_and_the_network_gets_the_clusters_after_the_last() {
+    let mut ledger = Ledger::new(64);
+    ledger.set_shares(share(&["10.10.0.0/28"], &[]));
+    let mut attach = |container: &str, id: Option<u32>| {
+        let network = Network {
+            id: id.and_then(api::NetworkId::new),
+            ..blue()
+        };
+        let wish = wanted(container);
+        let host = host(&wish, 0);
+        let record = ledger.reserve(wish, &network, host).unwrap();
+        let named = ledger.name_of(record.network.id).map(str::to_owned);
+        assert_eq!(named.as_deref(), Some("blue"));
+        if container == "c2" {
+            ledger.release(&key_of("c1"));
+            ledger.release(&key_of("c2"));
+        }
+        record.network.id
+    };
+    let own = attach("c1", None);
+    assert_eq!(attach("c2", Some(9_000_000)), own);
+    assert_eq!(attach("c3", Some(9_000_000)), 9_000_000);
+    assert_eq!(ledger.id_of("blue"), Some(9_000_000));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::de::DeserializeOwned;
 
-use super::problem::DefinitionProblem;
+use super::{disk::BrokenFile, problem::DefinitionProblem};
 use crate::{
     json::{RawJson, RawObject, quote},
     selection::AttachmentOptions,
@@ -34,9 +34,20 @@ pub struct PluginChain {
     pub only_inlined_plugins: bool,
     /// True for a configuration list, false for one plugin.
     pub is_list: bool,
-    /// At least one.
+    /// At least one; of a list on disk perhaps none, see [`Self::with_directory`].
     pub plugins: Vec<Plugin>,
+    /// The device plugin's resource of the network, where its definition names one.
+    pub resource_name: Option<String>,
     config: RawObject,
+}
+
+/// What becomes of a configuration that names no plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WithoutPlugins {
+    /// It is an error.
+    Refused,
+    /// It is a list whose plugins are elsewhere.
+    Taken,
 }
 
 /// One plugin of a chain.
@@ -105,12 +116,64 @@ impl PluginChain {
     /// Not a JSON object, no plugin, or a key that must be understood and is not.
     pub fn parse(text: &str, name: &str) -> Result<Self, DefinitionProblem> {
         let config: RawObject = serde_json::from_str(text).map_err(|error| not_json(&error))?;
-        Self::from_config(config, name)
+        Self::from_config(config, name, WithoutPlugins::Refused)
+    }
+
+    /// Reads a configuration on disk. A list may leave all its plugins to the directory of its
+    /// network's name; it has none then until [`Self::with_directory`].
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub fn parse_on_disk(text: &str, name: &str) -> Result<Self, DefinitionProblem> {
+        let config: RawObject = serde_json::from_str(text).map_err(|error| not_json(&error))?;
+        Self::from_config(config, name, WithoutPlugins::Taken)
+    }
+
+    /// True when a configuration on disk goes on in the directory of its network's name, in files
+    /// that end in `.conf` (CNI-CONF-05).
+    #[must_use]
+    pub const fn has_directory(&self) -> bool {
+        self.is_list && !self.only_inlined_plugins
+    }
+
+    /// This list with the plugins of its directory, pairs of a file's name and content, which come
+    /// by name after those in the list itself.
+    ///
+    /// # Errors
+    /// A file that is no plugin, or no plugin at all.
+    pub fn with_directory<'a>(
+        mut self,
+        files: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, BrokenFile> {
+        let mut files: Vec<(&str, &str)> = files.into_iter().collect();
+        files.sort_unstable();
+        let broken = |file: String| move |problem| BrokenFile { file, problem };
+        for (name, text) in files {
+            let file = format!("{}/{name}", self.name);
+            let config: RawObject = serde_json::from_str(text)
+                .map_err(|error| DefinitionProblem::NotJson {
+                    place: "the file",
+                    reason: error.to_string(),
+                })
+                .map_err(broken(file.clone()))?;
+            let plugin = Plugin::read(config, "").map_err(broken(file))?;
+            self.plugins.push(plugin);
+        }
+        if self.plugins.is_empty() {
+            return Err(broken(self.name)(DefinitionProblem::NoPlugins));
+        }
+        let plugins: Vec<&RawObject> = self.plugins.iter().map(|one| &one.config).collect();
+        self.config
+            .set("plugins", &plugins)
+            .map_err(|error| not_json(&error))
+            .map_err(broken(self.name.clone()))?;
+        Ok(self)
     }
 
     pub(super) fn from_config(
         mut config: RawObject,
         object_name: &str,
+        without_plugins: WithoutPlugins,
     ) -> Result<Self, DefinitionProblem> {
         let name = network_name(&config)?;
         let renamed = name.as_deref().is_some_and(|name| name != object_name);
@@ -128,6 +191,8 @@ impl PluginChain {
         }
         let only_inlined_plugins = flag(&config, "loadOnlyInlinedPlugins")?;
         let plugins: Option<Vec<RawJson>> = value(&config, "", "plugins", "a list of plugins")?;
+        let is_one = present(&config, "type").is_some();
+        let is_elsewhere = plugins.is_none() && !is_one && without_plugins == WithoutPlugins::Taken;
         Ok(Self {
             name,
             renamed,
@@ -137,15 +202,15 @@ impl PluginChain {
             disable_check: flag(&config, "disableCheck")?,
             disable_gc: flag(&config, "disableGC")?,
             only_inlined_plugins,
-            is_list: plugins.is_some(),
+            is_list: plugins.is_some() || is_elsewhere,
             plugins: match plugins {
                 Some(plugins) => listed_plugins(&plugins)?,
                 None if only_inlined_plugins => return Err(DefinitionProblem::NoPlugins),
-                None if present(&config, "type").is_none() => {
-                    return Err(DefinitionProblem::NoPlugin);
-                }
+                None if is_elsewhere => Vec::new(),
+                None if !is_one => return Err(DefinitionProblem::NoPlugin),
                 None => vec![Plugin::read(config.clone(), "")?],
             },
+            resource_name: None,
             config,
         })
     }

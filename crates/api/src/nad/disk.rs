@@ -1,7 +1,7 @@
 //! Configurations on disk, by the name of their network (NPWG §3.4.1).
 
 use super::{
-    chain::{PluginChain, network_name},
+    chain::{PluginChain, WithoutPlugins, network_name},
     problem::DefinitionProblem,
 };
 use crate::json::RawObject;
@@ -72,7 +72,12 @@ pub fn find_on_disk<'a>(
                     continue;
                 }
             };
-            let chain = PluginChain::from_config(config, network).map_err(broken)?;
+            let without = if wanted == Content::List {
+                WithoutPlugins::Taken
+            } else {
+                WithoutPlugins::Refused
+            };
+            let chain = PluginChain::from_config(config, network, without).map_err(broken)?;
             fits(&chain, wanted).map_err(broken)?;
             found.found = Some(((*file).to_owned(), chain));
             return Ok(found);

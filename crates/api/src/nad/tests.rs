@@ -1,5 +1,7 @@
 //! Behaviour of definitions, by the sections that ask for it.
 
+mod directory;
+
 use std::collections::BTreeMap;
 
 use proptest::{prelude::*, sample::select};

@@ -109,6 +109,15 @@ pub enum ResolveError {
         /// The field.
         field: &'static str,
     },
+    /// The cluster has given the network no number yet.
+    #[error(
+        "PodNetwork {name} has no number yet: podnet-agent controller writes it to status.networkID; \
+         where none runs, set spec.networkID of its PodNetworkParameters"
+    )]
+    NotNumbered {
+        /// The network.
+        name: String,
+    },
     /// Two networks ask for one id.
     #[error(
         "PodNetwork {name} has networkID {id}, and so has {}; give each its own, or remove it \
@@ -122,6 +131,17 @@ pub enum ResolveError {
         id: NetworkId,
         /// The other networks with it.
         others: Vec<String>,
+    },
+    /// A second network that the node is to route for.
+    #[error(
+        "PodNetwork {name} has routing Node, and so has {first}; a node routes for one network: \
+         write routing Isolated in one of them"
+    )]
+    RoutingConflict {
+        /// The network.
+        name: String,
+        /// The one that has it.
+        first: String,
     },
     /// Two objects of one kind and name.
     #[error("{kind} {name} is defined twice, at {first} and at {second}; remove one")]
@@ -162,7 +182,9 @@ impl ResolveError {
             Self::NamespaceOnClusterScoped { .. } | Self::RefNotPermitted { .. } => {
                 "RefNotPermitted"
             }
+            Self::NotNumbered { .. } => "NetworkIDPending",
             Self::NetworkIdConflict { .. } => "NetworkIDConflict",
+            Self::RoutingConflict { .. } => "RoutingConflict",
             Self::Duplicate { .. } => "DuplicateObject",
         }
     }

@@ -317,3 +317,40 @@ fn what_an_attachment_cannot_refer_to() {
         }
     );
 }
+
+#[test]
+fn a_node_routes_for_one_network_and_the_others_name_it() {
+    let by_node =
+        |name: &str| parameters(name, "{mode: L3, routing: Node, subnets: [10.0.0.0/24]}");
+    let documents = |second: &str| {
+        [
+            ours("blue", "p"),
+            ours(second, "q"),
+            ours("white", "r"),
+            by_node("p"),
+            by_node("q"),
+            parameters("r", "{mode: L3, subnets: [10.0.0.0/24]}"),
+        ]
+    };
+    // By name, whatever the order of the objects, but that of the cluster's pods first.
+    for (second, holder, refused) in [("azure", "azure", "blue"), ("default", "default", "blue")] {
+        let resolved = resolved(&[("a.yaml", &documents(second))]);
+        assert!(resolved.network(holder).is_ok());
+        assert!(resolved.network("white").is_ok());
+        let error = resolved.network(refused).unwrap_err();
+        assert_eq!(error.reason(), "RoutingConflict");
+        assert!(error.to_string().contains(holder), "{error}");
+        assert_eq!(
+            resolved
+                .routed_by_node()
+                .map(|network| network.name.as_str()),
+            Some(holder)
+        );
+        assert!(resolved.definition(refused).is_some());
+    }
+    let alone = resolved(&[(
+        "a.yaml",
+        &[ours("blue", "p"), parameters("p", "{mode: L2}")],
+    )]);
+    assert_eq!(alone.routed_by_node(), None);
+}

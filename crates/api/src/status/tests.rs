@@ -35,7 +35,7 @@ fn full() -> AttachmentStatus {
     }
 }
 
-/// NPWG-G2: what clients in use read.
+/// NPWG-G2, NPWG-5.3.6: what clients in use read.
 #[test]
 fn the_common_format_is_what_clients_read() {
     assert_eq!(

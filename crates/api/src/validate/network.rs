@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     gateway::GatewaySpec,
-    parameters::{Mode, PodNetworkParametersSpec},
+    parameters::{Mode, PodNetworkParametersSpec, Routing},
 };
 
 /// The largest MTU of a network, bytes: the kernel's 65535 less an Ethernet header.
@@ -35,6 +35,10 @@ pub struct Network {
     pub name: String,
     /// How packets find their way.
     pub mode: Mode,
+    /// Who routes between it and everything else; by the node only in mode L3.
+    pub routing: Routing,
+    /// What leaves the subnets does so with an address of the node; only with routing by the node.
+    pub masquerade: bool,
     /// Disjoint subnets in the order of the manifest; empty only in mode L2.
     pub subnets: Vec<Subnet>,
     /// Largest IP packet, bytes; at least 1280 when a subnet is IPv6.
@@ -98,9 +102,17 @@ impl fmt::Display for NetworkId {
 /// Every field that is wrong, with what to write instead.
 pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, FieldErrors> {
     let mut faults = Faults::default();
+    let by_node = spec.routing == Routing::Node;
+    if by_node && spec.mode != Mode::L3 {
+        faults.push("spec.routing", FieldProblem::RoutingNeedsL3);
+    }
+    if spec.masquerade.is_some() && !by_node {
+        faults.push("spec.masquerade", FieldProblem::MasqueradeNeedsRouting);
+    }
+    let misplaced = faults.0.len();
     let mut subnets = subnets(&mut faults, spec);
     // With a subnet refused, "outside the subnets" would only repeat that error.
-    if faults.0.is_empty() {
+    if faults.0.len() == misplaced {
         gateways(&mut faults, &spec.gateway, &mut subnets);
         excludes(&mut faults, &spec.exclude, &mut subnets);
     }
@@ -120,6 +132,8 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
     faults.finish(Network {
         name: name.to_owned(),
         mode: spec.mode,
+        routing: spec.routing,
+        masquerade: spec.masquerade.unwrap_or(by_node),
         subnets,
         mtu,
         id,

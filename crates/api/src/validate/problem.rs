@@ -78,6 +78,12 @@ pub enum FieldProblem {
     /// A routed network without addresses.
     #[error("mode L3 routes by address; list at least one subnet, or use mode L2")]
     SubnetsRequired,
+    /// The node routes by address.
+    #[error("the node routes by address; write mode L3, or routing Isolated")]
+    RoutingNeedsL3,
+    /// Nothing leaves an isolated network, under whatever address.
+    #[error("belongs to routing Node; write that, or remove this field")]
+    MasqueradeNeedsRouting,
     /// Gateway or exclude on a network without subnets.
     #[error("needs spec.subnets; list a subnet or remove this field")]
     WithoutSubnets,

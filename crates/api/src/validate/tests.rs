@@ -1,9 +1,11 @@
 use super::*;
-use crate::{AttachmentParametersSpec, GatewaySpec, Mode, PodNetworkParametersSpec};
+use crate::{AttachmentParametersSpec, GatewaySpec, Mode, PodNetworkParametersSpec, Routing};
 
 fn l2(subnets: &[&str]) -> PodNetworkParametersSpec {
     PodNetworkParametersSpec {
         mode: Mode::L2,
+        routing: Routing::Isolated,
+        masquerade: None,
         subnets: subnets.iter().map(ToString::to_string).collect(),
         gateway: GatewaySpec::None,
         exclude: Vec::new(),
@@ -399,5 +401,43 @@ fn a_default_burst_needs_a_default_rate() {
             ..l2(&[])
         };
         assert!(refusal(&spec).starts_with("spec.ingressBurst: a burst without a rate"));
+    }
+}
+
+#[test]
+fn the_node_routes_for_a_routed_network_only_and_masquerades_unless_told_not_to() {
+    let by_node = |mode, masquerade| PodNetworkParametersSpec {
+        mode,
+        routing: Routing::Node,
+        masquerade,
+        ..l2(&["10.0.0.0/24"])
+    };
+    let masquerades = |said| {
+        network("blue", &by_node(Mode::L3, said))
+            .unwrap()
+            .masquerade
+    };
+    assert_eq!(
+        [None, Some(true), Some(false)].map(masquerades),
+        [true, true, false]
+    );
+    assert_eq!(
+        refusal(&by_node(Mode::L2, None)),
+        "spec.routing: the node routes by address; write mode L3, or routing Isolated"
+    );
+    let isolated = network("blue", &l2(&["10.0.0.0/24"])).unwrap();
+    assert_eq!(
+        (isolated.routing, isolated.masquerade),
+        (Routing::Isolated, false)
+    );
+    for said in [true, false] {
+        let spec = PodNetworkParametersSpec {
+            masquerade: Some(said),
+            ..l2(&["10.0.0.0/24"])
+        };
+        assert_eq!(
+            refusal(&spec),
+            "spec.masquerade: belongs to routing Node; write that, or remove this field"
+        );
     }
 }

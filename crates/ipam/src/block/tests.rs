@@ -29,44 +29,92 @@ fn order(pools: &[Pool], family: Family, seed: u64) -> Vec<String> {
 
 #[test]
 fn the_blocks_of_a_subnet_come_once_each_from_a_place_the_seed_says() {
-    let pools = [pool("10.0.0.0/26", &[], &[])];
+    let pools = [pool("10.0.0.0/24", &[], &[])];
     let of = |seed| order(&pools, Family::V4, seed);
+    let in_turn = of(0);
+    let expected: Vec<String> = (0..16).map(|n| format!("10.0.0.{}/28", n * 16)).collect();
+    assert_eq!(in_turn, expected);
+    let mut later = of(6);
+    later.rotate_right(6);
+    assert_eq!(later, in_turn);
+    assert_eq!(of(6), of(6 + 16));
+}
+
+/// PAIN-IP-2: a small subnet is no single node's.
+#[test]
+fn a_subnet_has_sixteen_blocks_or_more_where_it_has_as_many_addresses() {
+    let of = |subnet: &str| {
+        let pool = pool(subnet, &[], &[]);
+        (LENGTH.of(&pool), LENGTH.size(&pool))
+    };
+    let cases = [
+        ("10.0.0.0/8", 28, 16),
+        ("10.0.0.0/24", 28, 16),
+        ("10.0.0.0/25", 29, 8),
+        ("10.0.0.0/26", 30, 4),
+        ("10.0.0.0/27", 31, 2),
+        ("10.0.0.0/28", 32, 1),
+        ("10.0.0.0/31", 32, 1),
+        ("10.0.0.7/32", 32, 1),
+        ("fd00::/64", 124, 16),
+        ("fd00::/120", 124, 16),
+        ("fd00::/122", 126, 4),
+        ("fd00::/126", 128, 1),
+        ("fd00::1/128", 128, 1),
+    ];
+    for (subnet, length, size) in cases {
+        assert_eq!(of(subnet), (length, size), "{subnet}");
+    }
+    // Network, broadcast and gateway are no pod's.
+    let pools = [pool("10.0.0.0/28", &["10.0.0.1"], &[])];
+    let blocks = order(&pools, Family::V4, 0);
+    assert_eq!(blocks.len(), 13);
     assert_eq!(
-        of(0),
-        [
-            "10.0.0.0/28",
-            "10.0.0.16/28",
-            "10.0.0.32/28",
-            "10.0.0.48/28"
-        ]
+        (blocks[0].as_str(), blocks[12].as_str()),
+        ("10.0.0.2/32", "10.0.0.14/32")
     );
-    assert_eq!(
-        of(6),
-        [
-            "10.0.0.32/28",
-            "10.0.0.48/28",
-            "10.0.0.0/28",
-            "10.0.0.16/28"
-        ]
-    );
-    assert_eq!(of(6), of(6 + 4));
+}
+
+#[test]
+fn blocks_overlap_when_one_has_the_other_in_it() {
+    let case = |one: &str, other: &str| {
+        let (one, other) = (net(one), net(other));
+        assert_eq!(overlap(&one, &other), overlap(&other, &one));
+        overlap(&one, &other)
+    };
+    assert!(case("10.0.0.16/28", "10.0.0.16/28"));
+    assert!(case("10.0.0.16/28", "10.0.0.31/32"));
+    assert!(case("10.0.0.16/28", "10.0.0.24/30"));
+    assert!(!case("10.0.0.16/28", "10.0.0.32/28"));
+    assert!(!case("10.0.0.16/28", "10.0.0.15/32"));
+    assert!(!case("fd00::/124", "10.0.0.0/28"));
 }
 
 /// KEP-P1-13: what is no pod's to have is in no pod's block.
 #[test]
 fn a_block_without_an_address_to_give_is_left_out() {
-    let pools = [pool("10.0.0.0/26", &["10.0.0.1"], &["10.0.0.16/28"])];
-    assert_eq!(
-        order(&pools, Family::V4, 0),
-        ["10.0.0.0/28", "10.0.0.32/28", "10.0.0.48/28"]
-    );
+    let pools = [pool(
+        "10.0.0.0/24",
+        &["10.0.0.1"],
+        &["10.0.0.16/28", "10.0.0.128/25"],
+    )];
+    assert_eq!(order(&pools, Family::V4, 0).len(), 7);
     // All but one address of the block are reserved.
     let pools = [pool(
-        "10.0.0.0/28",
+        "10.0.0.0/24",
         &[],
-        &["10.0.0.0/29", "10.0.0.8/30", "10.0.0.12/31"],
+        &[
+            "10.0.0.0/29",
+            "10.0.0.8/30",
+            "10.0.0.12/31",
+            "10.0.0.14/32",
+            "10.0.0.16/28",
+        ],
     )];
-    assert_eq!(order(&pools, Family::V4, 0), ["10.0.0.0/28"]);
+    assert_eq!(
+        order(&pools, Family::V4, 0)[..2],
+        ["10.0.0.0/28", "10.0.0.32/28"]
+    );
     assert_eq!(pools[0].capacity_in(&net("10.0.0.0/28")), 1);
 }
 
@@ -95,9 +143,8 @@ fn addresses_of_a_large_subnet_stay_short() {
 }
 
 #[test]
-fn a_subnet_smaller_than_a_block_has_the_block_it_is_in() {
+fn of_a_block_larger_than_the_subnet_only_the_subnet_counts() {
     let pools = [pool("10.0.0.8/29", &[], &[])];
-    assert_eq!(order(&pools, Family::V4, 3), ["10.0.0.0/28"]);
     assert_eq!(pools[0].capacity_in(&net("10.0.0.0/28")), 6);
     assert_eq!(pools[0].capacity_in(&net("10.0.0.16/28")), 0);
     assert_eq!(pools[0].capacity_in(&net("fd00::/124")), 0);
@@ -106,12 +153,55 @@ fn a_subnet_smaller_than_a_block_has_the_block_it_is_in() {
 #[test]
 fn subnets_are_used_up_in_their_order_and_families_apart() {
     let pools = [
-        pool("10.0.0.0/28", &[], &[]),
-        pool("fd00::/124", &[], &[]),
-        pool("10.1.0.0/28", &[], &[]),
+        pool("10.0.0.0/32", &[], &[]),
+        pool("fd00::/128", &[], &[]),
+        pool("10.1.0.0/31", &[], &[]),
     ];
-    assert_eq!(order(&pools, Family::V4, 1), ["10.0.0.0/28", "10.1.0.0/28"]);
-    assert_eq!(order(&pools, Family::V6, 1), ["fd00::/124"]);
+    assert_eq!(
+        order(&pools, Family::V4, 1),
+        ["10.0.0.0/32", "10.1.0.1/32", "10.1.0.0/32"]
+    );
+    assert_eq!(order(&pools, Family::V6, 1), ["fd00::/128"]);
+}
+
+#[test]
+fn for_one_address_as_much_is_taken_as_nobody_has() {
+    let pools = [pool("10.0.0.0/24", &[], &[])];
+    let block = |taken: &[&str]| {
+        let taken = Occupied::new(LENGTH, taken.iter().map(|text| net(text)));
+        let block = LENGTH.free_block_of(&pools, ip("10.0.0.25"), &taken);
+        block.map(|block| block.to_string())
+    };
+    assert_eq!(block(&[]).as_deref(), Some("10.0.0.16/28"));
+    assert_eq!(block(&["10.0.0.17/32"]).as_deref(), Some("10.0.0.24/29"));
+    assert_eq!(
+        block(&["10.0.0.16/29", "10.0.0.24/32"]).as_deref(),
+        Some("10.0.0.25/32")
+    );
+    assert_eq!(block(&["10.0.0.16/28"]), None);
+    let none = Occupied::new(LENGTH, []);
+    assert_eq!(LENGTH.free_block_of(&pools, ip("10.9.0.1"), &none), None);
+}
+
+proptest! {
+    #[test]
+    fn what_is_occupied_is_found_among_blocks_of_any_length(
+        blocks in prop::collection::vec((0..256_u32, 28..=32_u8), 0..8),
+        place in 0..256_u32,
+        length in 28..=32_u8,
+    ) {
+        let block = |(offset, length): (u32, u8)| {
+            let address = IpAddr::from((0x0a00_0000 + offset).to_be_bytes());
+            IpNet::new(address, length).unwrap().trunc()
+        };
+        let blocks: Vec<IpNet> = blocks.into_iter().map(block).collect();
+        let wanted = block((place, length));
+        let expected = wanted.hosts().chain([wanted.network(), wanted.broadcast()]).any(|ip| {
+            blocks.iter().any(|block| block.contains(&ip))
+        });
+        let occupied = Occupied::new(LENGTH, blocks);
+        prop_assert_eq!(occupied.has_part_of(&wanted), expected);
+    }
 }
 
 fn held(block: &str, room: u64, used: u64) -> Held {
@@ -124,14 +214,14 @@ fn held(block: &str, room: u64, used: u64) -> Held {
 
 #[test]
 fn a_block_is_taken_before_the_last_address_is_needed() {
-    assert_eq!(plan(&[], None), Plan::Keep);
-    assert_eq!(plan(&[], Some(0)), Plan::Take);
+    assert_eq!(plan(&[], None, 16), Plan::Keep);
+    assert_eq!(plan(&[], Some(0), 16), Plan::Take);
     let block = |used| [held("10.0.0.0/28", 14, used)];
-    assert_eq!(plan(&block(10), Some(0)), Plan::Keep);
-    assert_eq!(plan(&block(11), Some(0)), Plan::Take);
-    assert_eq!(plan(&block(6), Some(4)), Plan::Keep);
-    assert_eq!(plan(&block(6), Some(5)), Plan::Take);
-    assert_eq!(plan(&block(0), Some(u64::MAX)), Plan::Take);
+    assert_eq!(plan(&block(10), Some(0), 16), Plan::Keep);
+    assert_eq!(plan(&block(11), Some(0), 16), Plan::Take);
+    assert_eq!(plan(&block(6), Some(4), 16), Plan::Keep);
+    assert_eq!(plan(&block(6), Some(5), 16), Plan::Take);
+    assert_eq!(plan(&block(0), Some(u64::MAX), 16), Plan::Take);
 }
 
 #[test]
@@ -143,24 +233,39 @@ fn a_block_is_given_back_when_it_is_empty_and_others_have_room() {
         ]
     };
     let back = Plan::GiveBack(net("10.0.0.16/28"));
-    assert_eq!(plan(&two(1, 0), Some(0)), back);
-    assert_eq!(plan(&two(4, 0), Some(0)), back);
+    assert_eq!(plan(&two(1, 0), Some(0), 16), back);
+    assert_eq!(plan(&two(4, 0), Some(0), 16), back);
     assert_eq!(
-        plan(&two(5, 0), Some(0)),
+        plan(&two(5, 0), Some(0), 16),
         Plan::Keep,
         "the slack would be gone"
     );
-    assert_eq!(plan(&two(1, 1), Some(0)), Plan::Keep, "none is empty");
+    assert_eq!(plan(&two(1, 1), Some(0), 16), Plan::Keep, "none is empty");
     // Nobody uses the network here any more.
-    assert_eq!(plan(&two(1, 0), None), back);
+    assert_eq!(plan(&two(1, 0), None, 16), back);
     assert_eq!(
-        plan(&[held("10.0.0.0/28", 16, 0)], None),
+        plan(&[held("10.0.0.0/28", 16, 0)], None, 16),
         Plan::GiveBack(net("10.0.0.0/28"))
     );
-    assert_eq!(plan(&[held("10.0.0.0/28", 16, 1)], None), Plan::Keep);
+    assert_eq!(plan(&[held("10.0.0.0/28", 16, 1)], None, 16), Plan::Keep);
     // The subnets have changed: nothing of it can be given.
     let useless = [held("10.0.0.0/28", 0, 0), held("10.0.0.16/28", 16, 0)];
-    assert_eq!(plan(&useless, Some(0)), Plan::GiveBack(net("10.0.0.0/28")));
+    assert_eq!(
+        plan(&useless, Some(0), 16),
+        Plan::GiveBack(net("10.0.0.0/28"))
+    );
+}
+
+#[test]
+fn of_small_blocks_no_more_is_kept_ahead_than_one_has() {
+    let single = |last: u8, used| held(&format!("10.0.0.{last}/32"), 1, used);
+    assert_eq!(plan(&[], Some(0), 1), Plan::Take);
+    assert_eq!(plan(&[single(2, 0)], Some(0), 1), Plan::Keep);
+    assert_eq!(plan(&[single(2, 1)], Some(0), 1), Plan::Take);
+    let three = [single(2, 1), single(3, 0), single(4, 0)];
+    assert_eq!(plan(&three, Some(0), 1), Plan::Keep);
+    let four = [single(2, 1), single(3, 0), single(4, 0), single(5, 0)];
+    assert_eq!(plan(&four, Some(0), 1), Plan::GiveBack(net("10.0.0.3/32")));
 }
 
 /// What the API server does for nodes: of all who create an object of one name, one succeeds.
@@ -218,7 +323,8 @@ impl Node {
     }
 
     fn follow_plan(&mut self, me: usize, registry: &mut Registry, seen: &mut BTreeSet<IpNet>) {
-        match plan(&self.stock(), Some(0)) {
+        let size = LENGTH.size(&self.allocator.pools()[0]);
+        match plan(&self.stock(), Some(0), size) {
             Plan::Keep => {}
             Plan::Take => {
                 let Some(block) = self.choose(seen) else {
@@ -293,7 +399,9 @@ proptest! {
             prop_assert_eq!(all.len(), different.len());
             for (me, node) in nodes.iter().enumerate() {
                 for address in &node.given {
-                    prop_assert_eq!(registry.0.get(&LENGTH.block_of(*address)), Some(&me));
+                    let of = pools.iter().find(|pool| pool.prefix().contains(address));
+                    let block = LENGTH.block_of(of.unwrap(), *address);
+                    prop_assert_eq!(registry.0.get(&block), Some(&me));
                 }
             }
         }
@@ -317,7 +425,7 @@ proptest! {
         prop_assert_eq!(node.given.len() as u128, capacity);
         prop_assert_eq!(
             node.attach(),
-            Err(IpamError::NoRoom { family: Family::V4, blocks: 5 })
+            Err(IpamError::NoRoom { family: Family::V4, blocks: node.blocks.len() })
         );
     }
 

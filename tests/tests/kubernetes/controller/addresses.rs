@@ -119,7 +119,7 @@ fn the_reservation_of_a_pod_goes_with_the_pod() {
     });
 }
 
-/// NPWG-8.3
+/// NPWG-8.3, NPWG-8-T4
 #[test]
 fn the_reservation_of_a_claim_goes_with_the_claim_and_its_pods() {
     let Some(scene) = set(tests::test_name!()) else {

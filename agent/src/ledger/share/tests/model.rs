@@ -39,8 +39,10 @@ struct Node {
     ledger: Ledger,
     /// Reservations as they were at some time.
     copy: Reservations,
-    /// Taken, and reservations not read since.
+    /// Taken, and other blocks not read since.
     taken: BTreeSet<Prefix>,
+    /// Nobody else has part of them; reservations not read since.
+    alone: BTreeSet<Prefix>,
     serving: BTreeSet<Prefix>,
     /// Answers on their way to the server.
     sent: Vec<(IpAddr, u32, bool)>,
@@ -56,6 +58,7 @@ impl Node {
             ledger,
             copy: Reservations::new(),
             taken: BTreeSet::new(),
+            alone: BTreeSet::new(),
             serving: BTreeSet::new(),
             sent: Vec::new(),
             containers: 0,
@@ -113,6 +116,7 @@ impl Node {
         self.ledger = ledger;
         let own = server.blocks.iter().filter(|(_, node)| **node == self.me);
         self.taken = own.map(|(block, _)| *block).collect();
+        self.alone.clear();
         self.serving.clear();
         self.copy.clone_from(&server.reservations);
     }
@@ -122,6 +126,8 @@ impl Node {
 enum Step {
     Watch,
     Take(u8),
+    TakeOne(u8),
+    Look,
     Clear,
     Add,
     Ask(u8),
@@ -138,7 +144,9 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => Just(Step::Watch),
         2 => (0..4_u8).prop_map(Step::Take),
-        3 => Just(Step::Clear),
+        2 => address().prop_map(Step::TakeOne),
+        4 => Just(Step::Look),
+        4 => Just(Step::Clear),
         4 => Just(Step::Add),
         4 => address().prop_map(Step::Ask),
         4 => address().prop_map(Step::AddNamed),
@@ -164,6 +172,15 @@ fn block(index: u8) -> Prefix {
     format!("10.10.0.{}/28", index * 16).parse().unwrap()
 }
 
+/// An object is named after its first address.
+fn take(server: &mut Server, node: &mut Node, block: Prefix) {
+    let mut names = server.blocks.keys().map(Prefix::network);
+    if !names.any(|name| name == block.network()) {
+        server.blocks.insert(block, node.me);
+        node.taken.insert(block);
+    }
+}
+
 fn play(server: &mut Server, node: &mut Node, step: Step) {
     let me = node.me;
     match step {
@@ -171,17 +188,24 @@ fn play(server: &mut Server, node: &mut Node, step: Step) {
             node.copy.clone_from(&server.reservations);
             node.publish();
         }
-        Step::Take(index) => {
-            let block = block(index);
-            if let std::collections::btree_map::Entry::Vacant(free) = server.blocks.entry(block) {
-                free.insert(me);
-                node.taken.insert(block);
+        Step::Take(index) => take(server, node, block(index)),
+        Step::TakeOne(last) => take(server, node, Prefix::from(numbered(last))),
+        Step::Look => {
+            for block in std::mem::take(&mut node.taken) {
+                let mut others = server.blocks.keys().filter(|other| **other != block);
+                if !others.any(|other| ipam::overlap(other, &block)) {
+                    node.alone.insert(block);
+                } else if node.ledger.given_of("blue", &block) > 0 {
+                    node.taken.insert(block);
+                } else {
+                    server.blocks.remove(&block);
+                }
             }
         }
         Step::Clear => {
             // Read from the server itself, on top of the copy.
             let read = server.reservations.iter();
-            let new = std::mem::take(&mut node.taken);
+            let new = std::mem::take(&mut node.alone);
             if !new.is_empty() {
                 node.copy
                     .extend(read.map(|(address, object)| (*address, object.clone())));
@@ -228,8 +252,8 @@ fn play(server: &mut Server, node: &mut Node, step: Step) {
             }
         }
         Step::GiveBack(index) => {
-            let block = block(index);
-            if node.serving.remove(&block) {
+            let block = node.serving.iter().nth(index.into()).copied();
+            if let Some(block) = block.filter(|block| node.serving.remove(block)) {
                 node.publish();
                 if node.ledger.given_of("blue", &block) > 0 {
                     node.serving.insert(block);
@@ -273,6 +297,7 @@ fn a_node_gets_an_address_of_anothers_block_by_asking() {
     let mut nodes: Vec<Node> = (0..NODES).map(Node::new).collect();
     let story = [
         (0, Step::Take(1)),
+        (0, Step::Look),
         (0, Step::Clear),
         (1, Step::Ask(17)),
         (1, Step::AddNamed(17)),
@@ -298,13 +323,15 @@ fn a_block_that_changes_hands_keeps_what_was_granted_of_it() {
     let mut nodes: Vec<Node> = (0..NODES).map(Node::new).collect();
     let story = [
         (0, Step::Take(1)),
+        (0, Step::Look),
         (0, Step::Clear),
         (1, Step::Ask(16)),
         (0, Step::Watch),
         (0, Step::Decide),
-        (0, Step::GiveBack(1)),
+        (0, Step::GiveBack(0)),
         // It has seen nothing of the reservation yet, and the answer is on its way.
         (2, Step::Take(1)),
+        (2, Step::Look),
         (2, Step::Clear),
         (0, Step::Deliver),
         (2, Step::Add),
@@ -316,4 +343,48 @@ fn a_block_that_changes_hands_keeps_what_was_granted_of_it() {
     }
     assert_eq!(nodes[1].given(), [numbered(16)]);
     assert_eq!(nodes[2].given(), [numbered(17)]);
+}
+
+/// Rule 5: the length of blocks changes with the subnets, and nodes hear of that at different times.
+#[test]
+fn who_takes_a_block_with_a_part_of_anothers_gives_way_and_the_other_goes_on() {
+    let mut server = Server::default();
+    let mut nodes: Vec<Node> = (0..NODES).map(Node::new).collect();
+    let story = [
+        (0, Step::TakeOne(17)),
+        (0, Step::Look),
+        (0, Step::Clear),
+        (0, Step::Add),
+        (1, Step::Take(1)),
+        (1, Step::Look),
+        (1, Step::Clear),
+        (1, Step::Add),
+    ];
+    for (n, step) in story {
+        play(&mut server, &mut nodes[n], step);
+    }
+    assert_eq!(nodes[0].given(), [numbered(17)]);
+    assert!(nodes[1].given().is_empty());
+    assert_eq!(server.blocks.len(), 1);
+    // The other way round, and the first one begins anew in between.
+    let story = [
+        (2, Step::Take(2)),
+        (2, Step::Look),
+        (2, Step::Clear),
+        (2, Step::Add),
+        (1, Step::TakeOne(33)),
+        (2, Step::Crash),
+        (2, Step::Look),
+        (2, Step::Clear),
+        (2, Step::Add),
+        (1, Step::Look),
+        (2, Step::Look),
+        (2, Step::Clear),
+        (2, Step::Add),
+    ];
+    for (n, step) in story {
+        play(&mut server, &mut nodes[n], step);
+    }
+    assert_eq!(nodes[2].given(), [numbered(32), numbered(33)]);
+    assert!(nodes[1].given().is_empty());
 }

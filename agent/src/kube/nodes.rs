@@ -1,0 +1,145 @@
+//! The nodes of the cluster: which addresses pods have on each, and how each is reached.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::Prefix;
+use k8s_openapi::api::core::v1::{Node as ApiNode, NodeStatus};
+use kube::runtime::watcher::Config;
+use kube::{Client, ResourceExt as _};
+use tokio::sync::Notify;
+
+use super::Work;
+use super::copied::{Copied, Copier, settled, trim_all};
+use crate::node::Node;
+use crate::routing::{Nodes as Known, Peer};
+
+/// A copy of all nodes, less what nobody here reads.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    /// Name of this node.
+    node: String,
+    nodes: Copied<ApiNode>,
+    changed: Arc<Notify>,
+}
+
+impl Nodes {
+    /// Prepares to follow the nodes, and the work that does.
+    pub(super) fn new(client: &Client, node: &str) -> (Self, Vec<Work>) {
+        let changed = Arc::new(Notify::new());
+        let mut copier = Copier::new(client, &changed);
+        let this = Self {
+            node: node.to_owned(),
+            nodes: copier.copy("nodes", false, Config::default(), trim),
+            changed,
+        };
+        (this, copier.work())
+    }
+
+    /// Tells the node of every change, for ever.
+    pub(super) async fn work(&self, node: &Node) {
+        loop {
+            if self.nodes.kind.unread().is_none() {
+                node.routing
+                    .set_nodes(known(&self.nodes.store.state(), &self.node));
+            }
+            settled(&self.changed).await;
+        }
+    }
+}
+
+/// Images and conditions are most of a node, and change all the time.
+fn trim(node: &mut ApiNode) {
+    trim_all(node);
+    let status = node.status.take();
+    node.status = Some(NodeStatus {
+        addresses: status.and_then(|status| status.addresses),
+        ..NodeStatus::default()
+    });
+}
+
+fn known(nodes: &[Arc<ApiNode>], own: &str) -> Known {
+    let mut known = Known::default();
+    for node in nodes {
+        if node.name_any() == own {
+            known.own = pods(node);
+        } else {
+            let peer = Peer {
+                pods: pods(node),
+                addresses: addresses(node),
+            };
+            known.others.insert(node.name_any(), peer);
+        }
+    }
+    known
+}
+
+/// `spec.podCIDRs`, or `spec.podCIDR` where only that is set.
+fn pods(node: &ApiNode) -> Vec<Prefix> {
+    let spec = node.spec.as_ref();
+    let all = spec.and_then(|spec| spec.pod_cidrs.clone());
+    let one = spec.and_then(|spec| spec.pod_cidr.clone());
+    let texts = all.unwrap_or_else(|| one.into_iter().collect());
+    let prefixes = texts.iter().filter_map(|text| text.parse::<Prefix>().ok());
+    prefixes.map(|prefix| prefix.trunc()).collect()
+}
+
+fn addresses(node: &ApiNode) -> Vec<IpAddr> {
+    let all = node.status.as_ref().and_then(|it| it.addresses.as_ref());
+    let internal = all.into_iter().flatten();
+    internal
+        .filter(|address| address.type_ == "InternalIP")
+        .filter_map(|address| address.address.parse().ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn node(name: &str, spec: &serde_json::Value) -> Arc<ApiNode> {
+        let object = json!({
+            "metadata": {"name": name},
+            "spec": spec,
+            "status": {
+                "addresses": [
+                    {"type": "Hostname", "address": name},
+                    {"type": "InternalIP", "address": "172.16.0.2"},
+                    {"type": "InternalIP", "address": "fd16::2"},
+                    {"type": "ExternalIP", "address": "192.0.2.2"},
+                ],
+                "images": [{"names": ["a"], "sizeBytes": 1}],
+            },
+        });
+        let mut node: ApiNode = serde_json::from_value(object).unwrap();
+        trim(&mut node);
+        assert_eq!(node.status.as_ref().unwrap().images, None);
+        Arc::new(node)
+    }
+
+    #[test]
+    fn pods_of_a_node_are_where_its_pod_cidrs_say_and_are_reached_by_its_internal_addresses() {
+        let both = json!({"podCIDR": "10.1.1.0/24", "podCIDRs": ["10.1.1.0/24", "fd01::/64"]});
+        let known = known(
+            &[
+                node("n1", &both),
+                node("n2", &json!({"podCIDR": "10.1.2.0/24"})),
+                node("n3", &json!({})),
+            ],
+            "n1",
+        );
+        let text = |prefixes: &[Prefix]| -> Vec<String> {
+            prefixes.iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(text(&known.own), ["10.1.1.0/24", "fd01::/64"]);
+        let names: Vec<&String> = known.others.keys().collect();
+        assert_eq!(names, ["n2", "n3"]);
+        let peer = known.others.get("n2").unwrap();
+        assert_eq!(text(&peer.pods), ["10.1.2.0/24"]);
+        let addresses: Vec<String> = peer.addresses.iter().map(ToString::to_string).collect();
+        assert_eq!(addresses, ["172.16.0.2", "fd16::2"]);
+        assert!(known.others.get("n3").unwrap().pods.is_empty());
+    }
+}

@@ -1,0 +1,121 @@
+//! How pods' lists of networks are read: what the agent, the controller and the webhook of a cluster
+//! are told alike.
+
+use api::selection::SelectionRules;
+use clap::Args;
+
+use crate::multi::DefaultNetwork;
+
+/// What a list leaves out, and what it may choose.
+#[derive(Debug, Clone, Args)]
+pub struct ListOptions {
+    /// First network of a pod that does not list all of its networks: podnetwork:NAME, delegate
+    /// (the first configuration in the agent's --cni-conf-dir that is not podnet's), or none
+    #[arg(
+        long,
+        value_name = "NETWORK",
+        env = "PODNET_DEFAULT_NETWORK",
+        default_value = "podnetwork:default"
+    )]
+    pub default_network: DefaultNetwork,
+    /// Namespace of the NetworkAttachmentDefinitions that pods may choose in place of the default
+    /// network, by the annotation v1.multus-cni.io/default-network; no such choice when not given
+    #[arg(long, value_name = "NAMESPACE", env = "PODNET_DEFAULT_OVERRIDE")]
+    pub default_override: Option<String>,
+}
+
+/// What can be switched in the whole cluster.
+#[derive(Debug, Clone, Args)]
+pub struct FeatureGates {
+    /// Features by name: MultiNetwork=true|false. Without it lists mean nothing: every pod is taken
+    /// as it is, and those that wait for their networks are let go
+    #[arg(long, value_name = "NAME=BOOL", value_delimiter = ',', value_parser = feature, env = "PODNET_FEATURE_GATES")]
+    pub feature_gates: Vec<(Feature, bool)>,
+}
+
+/// Something that can be switched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Feature {
+    /// More than one network for a pod (KEP-CTL-4).
+    MultiNetwork,
+}
+
+impl ListOptions {
+    /// How a list is read.
+    pub fn rules(&self) -> SelectionRules {
+        SelectionRules {
+            default_network: self.default_network.name().to_owned(),
+            default_override: self.default_override.clone(),
+            ..SelectionRules::default()
+        }
+    }
+}
+
+impl FeatureGates {
+    /// Whether a feature is on. `MultiNetwork` is unless it is switched off; the last word counts.
+    pub fn has(&self, feature: Feature) -> bool {
+        let mut said = self.feature_gates.iter().rev();
+        said.find(|(named, _)| *named == feature)
+            .is_none_or(|(_, on)| *on)
+    }
+}
+
+fn feature(text: &str) -> Result<(Feature, bool), String> {
+    let on = match text {
+        "MultiNetwork=true" => true,
+        "MultiNetwork=false" => false,
+        _ => return Err("write MultiNetwork=true or MultiNetwork=false".to_owned()),
+    };
+    Ok((Feature::MultiNetwork, on))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        lists: ListOptions,
+        #[command(flatten)]
+        gates: FeatureGates,
+    }
+
+    fn parse(arguments: &[&str]) -> Result<Line, String> {
+        let line = std::iter::once(&"podnet").chain(arguments);
+        Line::try_parse_from(line).map_err(|error| error.to_string())
+    }
+
+    /// NPWG-6
+    #[test]
+    fn lists_are_read_by_the_default_network_and_what_may_replace_it() {
+        let rules = |arguments: &[&str]| parse(arguments).unwrap().lists.rules();
+        let plain = rules(&[]);
+        assert_eq!(plain.default_network, "default");
+        assert_eq!(plain.default_override, None);
+        let chosen = rules(&[
+            "--default-network=podnetwork:blue",
+            "--default-override=kube-system",
+        ]);
+        assert_eq!(chosen.default_network, "blue");
+        assert_eq!(chosen.default_override.as_deref(), Some("kube-system"));
+        assert!(parse(&["--default-network=blue"]).is_err());
+    }
+
+    /// KEP-CTL-4
+    #[test]
+    fn the_feature_is_on_unless_it_is_switched_off() {
+        let on = |arguments: &[&str]| parse(arguments).unwrap().gates.has(Feature::MultiNetwork);
+        assert!(on(&[]));
+        assert!(!on(&["--feature-gates", "MultiNetwork=false"]));
+        assert!(on(&[
+            "--feature-gates=MultiNetwork=false,MultiNetwork=true"
+        ]));
+        for wrong in ["MultiNetwork", "MultiNetwork=yes", "Other=true"] {
+            let error = parse(&["--feature-gates", wrong]).unwrap_err();
+            assert!(error.contains("write MultiNetwork=true"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! The network that the node routes for, and what the node's own stack needs for it: once for the
+//! node, and (in [`port`]) for each attachment.
+//!
+//! Packets of that network go through the node's routes and its connection tracking, because there
+//! the Services of a cluster are translated. So the node forwards, knows where each pod and the pods
+//! of other nodes are, and hides pods from the outside behind an address of its own.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::{Network, Prefix};
+use ipam::IpamError;
+use netdev::{Family, Netfilter, Sysctl, sysctl};
+use tokio::sync::watch;
+
+use crate::error::{AgentError, chain};
+use crate::kube::AddressError;
+use crate::ledger::Wanted;
+use crate::node::Node;
+use crate::record::{Attachment, HostEnd};
+
+mod plan;
+mod port;
+mod ways;
+
+use plan::Plan;
+pub use plan::{Nodes, Peer};
+pub(crate) use port::{Ear, listen};
+use ways::direct;
+pub use ways::remove;
+
+/// Our number among those who make routes (`rtm_protocol`): what bears it is ours to remove.
+pub const PROTOCOL: u8 = 112;
+/// Everything is looked at again after this time, also when nothing is known to have changed.
+const ROUND: Duration = Duration::from_secs(30);
+
+/// What the node has of it.
+#[derive(Debug)]
+pub struct NodeRouting {
+    /// The nodes of the cluster; none where there is no cluster, or as long as it says nothing.
+    nodes: watch::Sender<Option<Nodes>>,
+    clustered: bool,
+    state: Mutex<State>,
+    /// One at a time makes changes.
+    turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What is made, but for `trouble`.
+    plan: Option<Plan>,
+    /// Why the network cannot be served, if so.
+    trouble: Option<String>,
+    /// Nodes whose pods are not reached, and why.
+    unrouted: BTreeMap<String, String>,
+    /// What the table of nf_tables is, as far as that is known.
+    table: Table,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Table {
+    /// An earlier agent may have left one.
+    #[default]
+    Unknown,
+    Written,
+    Absent,
+}
+
+/// Why the node does not route for a network, or not yet.
+#[derive(Debug, thiserror::Error)]
+#[error("network {network} is routed by the node, which is not ready for it: {why}")]
+pub struct NotRouting {
+    /// The network.
+    network: String,
+    /// What is missing, and what to do.
+    why: String,
+}
+
+/// A step that failed, with its reason.
+struct Step(&'static str, netdev::Error);
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.0, chain(&self.1))
+    }
+}
+
+impl NodeRouting {
+    /// Nothing is made yet.
+    pub fn new(clustered: bool) -> Self {
+        Self {
+            nodes: watch::Sender::new(None),
+            clustered,
+            state: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The cluster has these nodes now.
+    pub fn set_nodes(&self, nodes: Nodes) {
+        self.nodes.send_if_modified(|known| {
+            let changed = known.as_ref() != Some(&nodes);
+            *known = Some(nodes);
+            changed
+        });
+    }
+
+    /// How many nodes there are whose pods are not reached.
+    pub fn unrouted(&self) -> usize {
+        self.state().unrouted.len()
+    }
+
+    /// The prefixes from which pods of this node get their addresses, in a cluster.
+    fn own_prefixes(&self, network: &Network) -> Vec<Prefix> {
+        let nodes = self.nodes.borrow();
+        let own = nodes.as_ref().map(|nodes| nodes.own.as_slice());
+        plan::within(own.unwrap_or_default(), network)
+    }
+
+    /// Tells of each change of the nodes.
+    pub(crate) fn changes(&self) -> watch::Receiver<Option<Nodes>> {
+        self.nodes.subscribe()
+    }
+
+    fn plan(&self, network: &Network) -> Result<Plan, String> {
+        if !self.clustered {
+            return Ok(Plan::alone(network));
+        }
+        match &*self.nodes.borrow() {
+            Some(nodes) => Plan::in_cluster(network, nodes),
+            None => Err("the nodes of the cluster were not read yet".to_owned()),
+        }
+    }
+}
+
+impl Node {
+    /// Sees to it that the node can route for this network; at once where nothing has changed.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub(crate) async fn route_for(&self, network: &Network) -> Result<(), AgentError> {
+        let wanted = self.routing.plan(network);
+        let is_made = |state: &State| state.trouble.is_none() && state.plan == wanted.clone().ok();
+        if wanted.is_err() || !is_made(&self.routing.state()) {
+            self.settle_routing(Some(network)).await;
+        }
+        match self.routing.state().trouble.clone() {
+            None => Ok(()),
+            Some(why) => Err(NotRouting {
+                network: network.name.clone(),
+                why,
+            }
+            .into()),
+        }
+    }
+
+    /// Books an attachment to the network that the node routes for, in a cluster: with addresses of
+    /// the node's own prefixes, because other nodes have routes to those and to no single pod.
+    ///
+    /// # Errors
+    /// When there is none, or one is asked for that other nodes would not find here.
+    pub(crate) fn book_by_node(
+        &self,
+        wanted: Wanted,
+        network: &Network,
+        host: HostEnd,
+    ) -> Result<Attachment, AgentError> {
+        if let Some(claim) = &wanted.claim {
+            return Err(AddressError::Claim {
+                namespace: claim.namespace.clone(),
+                name: claim.name.clone(),
+                why: format!(
+                    "addresses of network {} are those of the node and cannot move: remove the \
+                     claim, or use a network without routing Node",
+                    network.name
+                ),
+            }
+            .into());
+        }
+        let own = self.routing.own_prefixes(network);
+        for ip in wanted.ips.0.iter().map(|request| request.address) {
+            if !own.iter().any(|prefix| prefix.contains(&ip)) {
+                return Err(AgentError::Address {
+                    network: network.name.clone(),
+                    source: IpamError::OutOfSubnets { ip, subnets: own },
+                });
+            }
+        }
+        let mut ledger = self.ledger();
+        ledger.set_own(&network.name, own.iter().flat_map(plan::inner).collect());
+        ledger.reserve(wanted, network, host)
+    }
+
+    /// Keeps what the node needs for it, for ever.
+    pub async fn keep_routing(&self) {
+        let mut networks = self.world.changes();
+        let mut nodes = self.routing.changes();
+        loop {
+            let world = self.world.get();
+            if world.check_read().is_ok() {
+                self.settle_routing(world.resolved.routed_by_node()).await;
+            }
+            tokio::select! {
+                // Both senders live as long as the node.
+                _ = networks.changed() => {}
+                _ = nodes.changed() => {}
+                () = tokio::time::sleep(ROUND) => {}
+            }
+        }
+    }
+
+    async fn settle_routing(&self, network: Option<&Network>) {
+        let _turn = self.routing.turn.lock().await;
+        let Some(network) = network else {
+            return self.stop_routing().await;
+        };
+        let plan = match self.routing.plan(network) {
+            Ok(plan) => plan,
+            Err(why) => {
+                // What is there serves those who are attached.
+                self.note_trouble(Some(why));
+                return;
+            }
+        };
+        let trouble = match self.make_routing(&plan).await {
+            Ok(()) => None,
+            Err(step) => Some(step.to_string()),
+        };
+        self.routing.state().plan = Some(plan);
+        self.note_trouble(trouble);
+    }
+
+    fn note_trouble(&self, trouble: Option<String>) {
+        let mut state = self.routing.state();
+        if let Some(why) = trouble.as_ref().filter(|_| trouble != state.trouble) {
+            tracing::error!(why, "the node cannot route for its network yet");
+        }
+        state.trouble = trouble;
+    }
+
+    /// The last pod of such a network is gone, and so is the network.
+    async fn stop_routing(&self) {
+        let in_use = self
+            .ledger()
+            .entries()
+            .any(|entry| entry.record.network.by_node);
+        let done = self.routing.state().plan == Some(Plan::default());
+        if in_use || done {
+            return;
+        }
+        let nothing = Plan::default();
+        match self.make_routes(&nothing).await {
+            Ok(()) => {}
+            Err(step) => return tracing::warn!(error = %step, "routes to other nodes not removed"),
+        }
+        // Where none was written, nf_tables is not touched: that alone would load its modules.
+        if self.routing.state().table == Table::Written {
+            match self.netlink.with_netfilter(Netfilter::remove).await {
+                Ok(_) => self.routing.state().table = Table::Absent,
+                Err(error) => {
+                    return tracing::warn!(error = chain(&error), "masquerading not removed");
+                }
+            }
+        }
+        let mut state = self.routing.state();
+        state.plan = Some(nothing);
+        state.trouble = None;
+    }
+
+    async fn make_routing(&self, plan: &Plan) -> Result<(), Step> {
+        let (v4, v6) = (plan.v4, plan.v6);
+        let forward = self.netlink.with(move |_| {
+            for (family, wanted) in [(Family::V4, v4), (Family::V6, v6)] {
+                if wanted {
+                    forward(family)?;
+                }
+            }
+            Ok(())
+        });
+        forward.await.map_err(|error| Step("forwarding", error))?;
+        self.make_routes(plan).await?;
+        self.make_masquerade(plan)
+            .await
+            .map_err(|error| Step("masquerading (spec.masquerade)", error))
+    }
+
+    async fn make_masquerade(&self, plan: &Plan) -> Result<(), netdev::Error> {
+        let Some(wanted) = plan.masquerade.clone() else {
+            if self.routing.state().table == Table::Absent {
+                return Ok(());
+            }
+            match self.netlink.with_netfilter(Netfilter::remove).await {
+                Ok(true) => tracing::info!("masquerading stopped"),
+                Ok(false) => {}
+                // A kernel without nf_tables masquerades nobody.
+                Err(error) => tracing::debug!(error = chain(&error), "no masquerading to stop"),
+            }
+            self.routing.state().table = Table::Absent;
+            return Ok(());
+        };
+        let write = move |netfilter: &mut Netfilter| {
+            let written = !netfilter.is_masquerading(&wanted)?;
+            if written {
+                netfilter.masquerade(&wanted)?;
+            }
+            Ok(written)
+        };
+        if self.netlink.with_netfilter(write).await? {
+            tracing::info!("masquerading of pods set up, in the nf_tables table inet podnet");
+        }
+        self.routing.state().table = Table::Written;
+        Ok(())
+    }
+
+    /// Routes to the pods of other nodes.
+    async fn make_routes(&self, plan: &Plan) -> Result<(), Step> {
+        let ways = plan.ways.clone();
+        let mut unrouted = plan.unrouted.clone();
+        let missed = self
+            .netlink
+            .with(move |connection| direct(connection, &ways));
+        let missed = missed
+            .await
+            .map_err(|error| Step("routes to other nodes", error))?;
+        unrouted.extend(missed);
+        let mut state = self.routing.state();
+        for (node, why) in &unrouted {
+            if state.unrouted.get(node) != Some(why) {
+                tracing::warn!(node, why, "pods of another node are not reached");
+            }
+        }
+        state.unrouted = unrouted;
+        Ok(())
+    }
+}
+
+/// Makes the node forward packets of a family, which stays.
+fn forward(family: Family) -> Result<(), netdev::Error> {
+    if sysctl::read("all", family, "forwarding")? == "1" {
+        return Ok(());
+    }
+    let setting = match family {
+        Family::V4 => Sysctl::v4("forwarding", "1"),
+        Family::V6 => Sysctl::v6("forwarding", "1"),
+    };
+    sysctl::write("all", &[setting])?;
+    tracing::info!(
+        %family,
+        "net.{family}.conf.all.forwarding is 1 now, and stays so: the node routes for a network. \
+         An IPv6 interface that lives on router advertisements needs accept_ra = 2 from now on",
+    );
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! Routes to the pods of other nodes, and the end of everything that was made once for the node.
+
+use std::collections::BTreeMap;
+
+use netdev::{Connection, Netfilter, Route};
+
+use super::PROTOCOL;
+use super::plan::Way;
+use crate::error::chain;
+
+/// Makes the routes of ours that lead to other nodes these. Nodes that are not reached, and why.
+pub(super) fn direct(
+    connection: &mut Connection,
+    ways: &[Way],
+) -> Result<BTreeMap<String, String>, netdev::Error> {
+    let mut missed = BTreeMap::new();
+    let mut wanted: Vec<(&Way, Route)> = Vec::new();
+    for way in ways {
+        match connection.route_to(way.via)? {
+            Some(found) if found.is_on_link() => {
+                let route = Route {
+                    protocol: Some(PROTOCOL),
+                    ..Route::new(
+                        way.pods.addr(),
+                        way.pods.prefix_len(),
+                        Some(way.via),
+                        found.ifindex,
+                    )
+                };
+                wanted.push((way, route));
+            }
+            found => {
+                let how = found.map_or_else(
+                    || "no route leads there".to_owned(),
+                    |found| format!("the way there is {found}"),
+                );
+                let why = format!(
+                    "its address {} is on no network of this node ({how}); pods reach each other \
+                     over routers only where these know the routes",
+                    way.via
+                );
+                missed.insert(way.node.clone(), why);
+            }
+        }
+    }
+    let id = |route: &Route| (route.dst, route.prefix_len, route.gateway, route.ifindex);
+    let there = connection.routes_by(PROTOCOL)?;
+    // Those without a next hop lead to pods of this node.
+    let there: Vec<Route> = there
+        .into_iter()
+        .filter(|it| it.gateway.is_some())
+        .collect();
+    for route in &there {
+        if !wanted.iter().any(|(_, other)| id(other) == id(route)) {
+            connection.remove_route(route)?;
+            tracing::info!(%route, "route to another node removed");
+        }
+    }
+    for (way, route) in wanted {
+        if there.iter().any(|other| id(other) == id(&route)) {
+            continue;
+        }
+        match connection.add_route(&route) {
+            Ok(()) => tracing::info!(node = way.node, %route, "route to another node added"),
+            Err(error) if error.is_exists() => {
+                let why = format!("this node has another route to {}", way.pods);
+                missed.insert(way.node.clone(), why);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(missed)
+}
+
+/// Removes what [`Node::keep_routing`](crate::node::Node::keep_routing) has made, but for forwarding; with `dry` only says what.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn remove(connection: &mut Connection, dry: bool) -> Result<Vec<String>, netdev::Error> {
+    let mut removed = Vec::new();
+    for route in connection.routes_by(PROTOCOL)? {
+        // Those without a next hop go with their links.
+        if route.gateway.is_some() && (dry || connection.remove_route(&route)?) {
+            removed.push(format!("route {route}"));
+        }
+    }
+    let there = match Netfilter::open() {
+        Ok(mut netfilter) if dry => netfilter.is_there(),
+        Ok(mut netfilter) => netfilter.remove(),
+        // A kernel without netfilter has no table of ours.
+        Err(_) => Ok(false),
+    };
+    match there {
+        Ok(true) => removed.push("nf_tables table inet podnet".to_owned()),
+        Ok(false) => {}
+        // One without nf_tables has none either.
+        Err(error) => tracing::debug!(error = chain(&error), "no nf_tables"),
+    }
+    Ok(removed)
+}

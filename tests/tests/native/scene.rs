@@ -1,0 +1,141 @@
+//! A node with such a network, an isolated one with the same subnets, and a world beyond.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+
+use netdev::{Address, Netns};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::Value;
+use tests::host::{UPLINK, WORLD, connection};
+use tests::wait::PATIENCE;
+use tests::{Network, Node, Pod, Port, Setup};
+
+/// Our number among those who make routes.
+pub(crate) const PROTOCOL: u8 = 112;
+/// The node on its uplink, and the world's end of that.
+pub(crate) const NODE: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
+/// See [`NODE`].
+pub(crate) const BEYOND: [&str; 2] = ["192.0.2.2", "2001:db8::2"];
+const SUBNETS: [&str; 2] = ["10.30.0.0/24", "fd30:30::/64"];
+
+/// The networks of these tests.
+pub(crate) fn setup() -> Setup {
+    let isolated = Network::l3("island", &SUBNETS);
+    Setup::empty().network(&white()).network(&isolated)
+}
+
+/// The network that the node routes for.
+pub(crate) fn white() -> Network {
+    Network::l3("white", &SUBNETS).by_node()
+}
+
+pub(crate) fn ip(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+/// The configuration of the pod's first network.
+pub(crate) fn conf(node: &Node, network: &str) -> Value {
+    let mut conf = node.conf(network);
+    conf["isDefaultGateway"] = true.into();
+    conf
+}
+
+/// A pod with its default routes on `network`.
+pub(crate) fn attached<'a>(node: &'a Node, name: &str, network: &str) -> (Pod<'a>, Port) {
+    let pod = node.pod(name);
+    let port = pod.attach_conf(&conf(node, network), "eth0");
+    (pod, port)
+}
+
+/// Gives the world beyond the uplink its addresses; it has no route to any pod.
+pub(crate) fn settle_world(node: &Node) {
+    let mut world = connection(node.host().outside());
+    let link = world.by_name(WORLD).expect("links can be read");
+    let link = link.expect("the world's end").ifindex;
+    for (address, length) in BEYOND.into_iter().zip([24, 64]) {
+        world
+            .add_address(link, Address::new(ip(address), length))
+            .expect("an address");
+    }
+    // Without a link-local address a router cannot ask for a neighbour. The fixture's has none.
+    let own = Address::new(ip("fe80::1"), 64);
+    connection(node.netns())
+        .add_address(uplink(node), own)
+        .expect("an address");
+}
+
+/// Index of the uplink.
+pub(crate) fn uplink(node: &Node) -> u32 {
+    let link = connection(node.netns()).by_name(UPLINK);
+    link.expect("links can be read")
+        .expect("the uplink")
+        .ifindex
+}
+
+/// A TCP conversation from one namespace with a server in another, which the client calls by the
+/// address `to`. Whom the server saw.
+pub(crate) fn tcp(
+    client: &Netns,
+    to: SocketAddr,
+    server: &Netns,
+    at: SocketAddr,
+) -> io::Result<IpAddr> {
+    let inside = "the namespace can be entered";
+    let listener = server.run_in(|| TcpListener::bind(at)).expect(inside)?;
+    thread::scope(|scope| {
+        let echo = scope.spawn(move || -> io::Result<IpAddr> {
+            let (mut stream, peer) = accept(&listener)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            let mut received = [0; 100_000];
+            stream.read_exact(&mut received)?;
+            stream.write_all(&received)?;
+            Ok(peer.ip())
+        });
+        let connected = client.run_in(|| TcpStream::connect_timeout(&to, PATIENCE));
+        let exchange = connected.expect(inside).and_then(|mut stream| {
+            stream.set_read_timeout(Some(PATIENCE))?;
+            let sent: Vec<u8> = (0..=u8::MAX).cycle().take(100_000).collect();
+            stream.write_all(&sent)?;
+            let mut received = vec![0; sent.len()];
+            stream.read_exact(&mut received)?;
+            assert_eq!(sent, received, "TCP carries what was sent");
+            Ok(())
+        });
+        if let Err(error) = exchange {
+            let seen = echo.join();
+            return Err(io::Error::other(format!("{error}; the server: {seen:?}")));
+        }
+        echo.join().expect("the echo thread does not panic")
+    })
+}
+
+/// The next who connects, but not for ever.
+fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
+    let mut ready = [PollFd::new(listener, PollFlags::IN)];
+    let patience = Timespec::try_from(PATIENCE + PATIENCE).expect("not long");
+    if poll(&mut ready, Some(&patience))? == 0 {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    listener.accept()
+}
+
+/// The same address everywhere; whom the server saw.
+#[track_caller]
+pub(crate) fn call(client: &Netns, server: &Netns, address: IpAddr, port: u16) -> IpAddr {
+    let at = SocketAddr::new(address, port);
+    let seen = tcp(client, at, server, at);
+    assert!(seen.is_ok(), "TCP to {at}: {seen:?}");
+    seen.expect("checked")
+}
+
+/// Takes pods away and checks that the node has nothing of them.
+#[track_caller]
+pub(crate) fn close(node: &Node, pods: &[&Pod<'_>], network: &str) {
+    for pod in pods {
+        pod.detach(network, "eth0");
+    }
+    node.assert_empty();
+    let routes = connection(node.netns()).routes_by(PROTOCOL);
+    assert_eq!(routes.expect("a list"), [], "routes are left");
+}
