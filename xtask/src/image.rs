@@ -89,6 +89,35 @@ mod tests {
         }
     }
 
+    /// Who has a container tool gets the same from `deploy/Dockerfile`, which nothing here can build.
+    #[test]
+    fn the_dockerfile_puts_the_same_programs_in_the_same_places() {
+        let read = |name: &str| std::fs::read_to_string(workspace::root().join(name)).unwrap();
+        let file = read("deploy/Dockerfile");
+        assert!(
+            file.ends_with(&format!("ENTRYPOINT [\"{AGENT}\"]\n")),
+            "{file}"
+        );
+        let copy = file
+            .lines()
+            .find(|line| line.starts_with("COPY --from=build"));
+        let mut words: Vec<&str> = copy.unwrap().split_whitespace().skip(2).collect();
+        let directory = words.pop().unwrap();
+        let places: Vec<String> = words
+            .iter()
+            .filter_map(|from| from.strip_prefix("/out/"))
+            .map(|name| format!("{directory}{name}"))
+            .collect();
+        assert_eq!(places, [AGENT, CNI]);
+        // The compiler that the workspace asks for.
+        let manifest = read("Cargo.toml");
+        let version = manifest
+            .lines()
+            .find_map(|line| line.strip_prefix("rust-version = "));
+        let wanted = format!("/rust:{}-", version.unwrap().trim_matches('"'));
+        assert!(file.contains(&wanted), "{wanted} is not in {file}");
+    }
+
     #[test]
     fn a_name_without_a_tag_is_refused() {
         for (name, good) in [

@@ -1,4 +1,8 @@
-//! `cargo xtask manifests`: `deploy/install.yaml`, all that a cluster needs in one file.
+//! `cargo xtask manifests`: `deploy/install.yaml`, all that a cluster needs in one file, and what else
+//! in deploy/ is made of something there.
+
+mod rule;
+mod uninstall;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,22 +31,29 @@ struct Kustomization {
     resources: Vec<PathBuf>,
 }
 
-/// Writes the file anew.
+/// Writes the files anew.
 pub(crate) fn run(_: &Options) -> Result<()> {
-    let (path, text) = (workspace::root().join(FILE), text()?);
-    if fs::read_to_string(&path).unwrap_or_default() != text {
-        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
-        say(format!("wrote {FILE}"));
+    for (file, text) in generated()? {
+        let path = workspace::root().join(file);
+        if fs::read_to_string(&path).unwrap_or_default() != text {
+            fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+            say(format!("wrote {file}"));
+        }
     }
     Ok(())
 }
 
+fn generated() -> Result<[(&'static str, String); 2]> {
+    Ok([(FILE, text()?), (rule::FILE, rule::text()?)])
+}
+
 /// One line for each file that is stale, and for each that was forgotten.
 pub(crate) fn check() -> Result<Vec<String>> {
-    let mut findings = Vec::new();
-    let written = fs::read_to_string(workspace::root().join(FILE)).unwrap_or_default();
-    if written != text()? {
-        findings.push(format!("{FILE}: stale, run `cargo xtask manifests`"));
+    let mut findings = uninstall::check()?;
+    for (file, text) in generated()? {
+        if fs::read_to_string(workspace::root().join(file)).unwrap_or_default() != text {
+            findings.push(format!("{file}: stale, run `cargo xtask manifests`"));
+        }
     }
     let listed = resources()?;
     for folder in ["deploy/base", "deploy/crds"] {
