@@ -13,6 +13,7 @@ mod bench;
 mod build;
 mod build_ebpf;
 mod cluster;
+mod conformance;
 mod crdgen;
 mod demo;
 mod image;
@@ -48,13 +49,15 @@ enum Verb {
     BuildEbpf(build_ebpf::Options),
     /// Run a real Kubernetes on this machine, its nodes in namespaces
     Cluster(cluster::Options),
+    /// Write docs/conformance.md anew: every requirement, and the tests that name it
+    Conformance(conformance::Options),
     /// Write the CustomResourceDefinitions in deploy/crds anew
     Crdgen(crdgen::Options),
     /// Watch podnet at work on a scratch node: who reaches whom, spoofing, restarts, clean-up
     Demo(demo::Options),
     /// Pack podnet's container image as an archive
     Image(image::Options),
-    /// Write deploy/install.yaml anew
+    /// Write deploy/install.yaml and other manifests anew
     Manifests(manifests::Options),
     /// Run every check and test, tier by tier
     Test(test::Options),
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Verb::Build(options) => build::run(&options).map(|_| ExitCode::SUCCESS),
         Verb::BuildEbpf(options) => build_ebpf::run(&options).map(|_| ExitCode::SUCCESS),
         Verb::Cluster(options) => cluster::run(&options),
+        Verb::Conformance(options) => conformance::run(&options).map(|()| ExitCode::SUCCESS),
         Verb::Crdgen(options) => crdgen::run(&options).map(|()| ExitCode::SUCCESS),
         Verb::Demo(options) => demo::run(&options),
         Verb::Image(options) => image::run(&options),

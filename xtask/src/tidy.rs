@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::conformance;
 use crate::crdgen;
 use crate::manifests;
 use crate::step::say;
@@ -42,6 +43,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         generated::bless()?;
         crdgen::run(&crdgen::Options {})?;
         manifests::run(&manifests::Options {})?;
+        conformance::run(&conformance::Options {})?;
     }
     check()
 }
@@ -67,6 +69,7 @@ pub(crate) fn check() -> Result<()> {
     findings.extend(generated::check()?);
     findings.extend(crdgen::check()?);
     findings.extend(manifests::check()?);
+    findings.extend(conformance::check()?);
     for finding in &findings {
         say(format!("tidy: {finding}"));
     }
@@ -105,7 +108,7 @@ fn inspect(name: &str, text: &str, findings: &mut Vec<String>) -> Option<String>
 }
 
 /// All `.rs` files of the repository, sorted; build output and hidden directories left out.
-fn rust_files(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+pub(crate) fn rust_files(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     let mut entries: Vec<PathBuf> = fs::read_dir(dir)
         .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
         .with_context(|| format!("reading {}", dir.display()))?;
