@@ -2,7 +2,7 @@
 //! `cargo xtask cluster test` runs this beside the control plane; nothing else does.
 //!
 //! Every test has a namespace and networks of its own, so they run at the same time, also while one
-//! of them kills agents. `uninstall` runs alone, after all others.
+//! of them kills an agent. `chaos`, which kills many, and `uninstall` run alone, after all others.
 
 mod e2e {
     mod commands;
@@ -10,10 +10,13 @@ mod e2e {
     mod dump;
     mod objects;
 
+    mod chaos;
     mod claims;
     mod delegated;
+    mod downward;
     mod gate;
     mod lists;
+    mod native;
     mod protection;
     mod reach;
     mod removal;

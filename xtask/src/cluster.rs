@@ -8,6 +8,7 @@ mod control;
 mod golang;
 mod images;
 mod launch;
+mod native;
 mod network;
 mod node;
 mod place;
@@ -89,7 +90,7 @@ struct Up {
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=i64::from(network::MOST_NODES)))]
     nodes: u8,
     /// The network of the pods
-    #[arg(long, value_enum, default_value = "none")]
+    #[arg(long, visible_alias = "default", value_enum, default_value = "none")]
     cni: Cni,
 }
 
@@ -99,6 +100,8 @@ enum Cni {
     None,
     /// The reference bridge plugin
     Reference,
+    /// podnet itself
+    Native,
 }
 
 /// Runs one verb.
@@ -171,6 +174,9 @@ fn start(binaries: &Binaries, options: &Up) -> Result<()> {
     for name in &names {
         node::wait_for_runtime(name)?;
         node::wait_for_object(name, kubectl)?;
+    }
+    if options.cni == Cni::Native {
+        native::install()?;
     }
     if options.cni == Cni::Reference {
         reference::install(kubectl)?;

@@ -6,16 +6,20 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::commands::in_pod;
+use super::commands::{SYSTEM, in_pod};
 use super::dump::dump;
 use super::objects::{
-    DEFINITION, EVENT, NAMESPACE, NETWORK, Objects, PARAMETERS, POD, condition, network_spec, until,
+    DAEMON_SET, DEFINITION, EVENT, NAMESPACE, NETWORK, Objects, PARAMETERS, POD, condition,
+    network_spec, until,
 };
 
 pub(crate) const NPWG: &str = "k8s.v1.cni.cncf.io/networks";
 pub(crate) const KEP: &str = "podnet.dev/networks";
 pub(crate) const NPWG_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
 pub(crate) const KEP_STATUS: &str = "podnet.dev/network-status";
+
+/// What pods run; `cargo xtask cluster up` makes it.
+pub(crate) const IMAGE: &str = "localhost/busybox:1";
 
 /// One of them at a time has a name.
 pub(crate) struct Corner {
@@ -51,6 +55,15 @@ impl Corner {
         format!("{}-{suffix}", self.name)
     }
 
+    /// Name of the cluster's own network, as statuses have it: podnet's, or the one that was there.
+    pub(crate) fn default_network(&self) -> &'static str {
+        if is_native(&self.objects) {
+            "default"
+        } else {
+            "reference"
+        }
+    }
+
     /// Makes an L2 network with this subnet, and waits until it is ready.
     pub(crate) fn network(&self, suffix: &str, subnet: &str) -> String {
         let name = self.network_name(suffix);
@@ -80,25 +93,11 @@ impl Corner {
 
     /// Makes a pod on a node that lists networks.
     pub(crate) fn pod(&self, name: &str, node: &str, annotations: &[(&str, String)]) {
-        let annotations: serde_json::Map<String, Value> = annotations
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), Value::from(value.clone())))
-            .collect();
-        let fields = json!({
-            "metadata": {"annotations": annotations},
-            "spec": {
-                // Not by `nodeName`: the scheduler has its part in this.
-                "nodeSelector": {"kubernetes.io/hostname": node},
-                "automountServiceAccountToken": false,
-                "terminationGracePeriodSeconds": 1,
-                "containers": [{
-                    "name": "busybox",
-                    "image": "localhost/busybox:1",
-                    "imagePullPolicy": "Never",
-                    "command": ["sleep", "1000000"],
-                }],
-            },
-        });
+        self.create(name, &pod_fields(node, annotations));
+    }
+
+    /// Makes a pod of these fields.
+    pub(crate) fn create(&self, name: &str, fields: &Value) {
         until(&format!("pod {name} to be taken"), || {
             match self.objects.create(POD, (&self.name, name), fields.clone()) {
                 Ok(_) => Some(()),
@@ -236,6 +235,36 @@ impl Drop for Corner {
         }
         self.objects.delete_wait(NAMESPACE, ("", &self.name));
     }
+}
+
+/// True where podnet makes the default network.
+pub(crate) fn is_native(objects: &Objects) -> bool {
+    let agent = objects.get(DAEMON_SET, (SYSTEM, "podnet-agent"));
+    let agent = agent.expect("podnet is installed").to_string();
+    agent.contains("--default-network=podnetwork:default")
+}
+
+/// A pod of one container on a node, with these annotations.
+pub(crate) fn pod_fields(node: &str, annotations: &[(&str, String)]) -> Value {
+    let annotations: serde_json::Map<String, Value> = annotations
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), Value::from(value.clone())))
+        .collect();
+    json!({
+        "metadata": {"annotations": annotations},
+        "spec": {
+            // Not by `nodeName`: the scheduler has its part in this.
+            "nodeSelector": {"kubernetes.io/hostname": node},
+            "automountServiceAccountToken": false,
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{
+                "name": "busybox",
+                "image": IMAGE,
+                "imagePullPolicy": "Never",
+                "command": ["sleep", "1000000"],
+            }],
+        },
+    })
 }
 
 /// Reads the annotation with the status of NPWG §5.

@@ -26,7 +26,10 @@ fn a_definition_with_plugins_of_others_is_made_and_unmade_by_them() {
     let [a, b] = ["a", "b"].map(|pod| corner.ready(pod));
     assert_eq!(
         pairs(&a),
-        [("eth0", "reference"), ("lan0", "e2e-delegated/lan")]
+        [
+            ("eth0", corner.default_network()),
+            ("lan0", "e2e-delegated/lan")
+        ]
     );
     assert!(a[1].ips[0].starts_with("10.105.0."), "{a:?}");
     assert!(corner.reaches("a", &b[1].ips[0]));

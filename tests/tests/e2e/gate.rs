@@ -22,7 +22,7 @@ fn a_pod_waits_for_a_network_that_is_not_there_and_goes_on_by_itself() {
     let interfaces = corner.ready("web");
     assert_eq!(
         pairs(&interfaces),
-        [("eth0", "reference"), ("net1", blue.as_str())]
+        [("eth0", corner.default_network()), ("net1", blue.as_str())]
     );
     assert!(
         corner.object("web")["spec"]

@@ -4,13 +4,13 @@ use serde_json::json;
 
 use super::corner::{Corner, KEP, NPWG, pairs};
 
-/// KEP-P1-01, NPWG §6: who asks for nothing gets what there was before podnet.
+/// KEP-P1-01, KEP-P1-08, NPWG §6: who asks for nothing gets what there was before podnet.
 #[test]
 fn a_pod_without_annotations_has_the_network_of_the_cluster_and_no_other() {
     let corner = Corner::new("plain");
     corner.pod("web", "n1", &[]);
     let interfaces = corner.ready("web");
-    assert_eq!(pairs(&interfaces), [("eth0", "reference")]);
+    assert_eq!(pairs(&interfaces), [("eth0", corner.default_network())]);
     assert!(interfaces[0].default);
     let object = corner.object("web");
     assert_eq!(object["status"]["podIP"], interfaces[0].ips[0].as_str());
@@ -31,7 +31,7 @@ fn networks_of_the_npwg_list_come_beside_the_default_network() {
     for pod in ["short", "long"] {
         let interfaces = corner.ready(pod);
         let expected = [
-            ("eth0", "reference"),
+            ("eth0", corner.default_network()),
             ("net1", "e2e-npwg/blue"),
             ("mgmt0", "e2e-npwg/red"),
         ];
@@ -61,7 +61,7 @@ fn networks_of_the_kep_list_are_attached_in_its_order() {
     corner.pod("web", "n1", &[(KEP, list.to_string())]);
     let interfaces = corner.ready("web");
     let expected = [
-        ("eth0", "reference"),
+        ("eth0", corner.default_network()),
         ("mgmt0", red.as_str()),
         ("net2", blue.as_str()),
     ];

@@ -16,7 +16,7 @@ fn starts(corner: &Corner) -> Option<u64> {
 }
 
 /// Not a word to it: as a crash does it. By its arguments, since the controller is the same program.
-const KILL: &str = "for pid in $(pgrep -x podnet-agent); do \
+pub(crate) const KILL: &str = "for pid in $(pgrep -x podnet-agent); do \
     tr '\\0' ' ' < /proc/$pid/cmdline | grep -q -e --install-cni && kill -KILL $pid && echo $pid; \
     done; true";
 

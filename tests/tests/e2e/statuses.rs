@@ -14,7 +14,10 @@ fn both_statuses_and_the_events_say_what_the_pod_has() {
     let interfaces = corner.ready("web");
     assert_eq!(
         pairs(&interfaces),
-        [("eth0", "reference"), ("net1", "e2e-statuses/blue")]
+        [
+            ("eth0", corner.default_network()),
+            ("net1", "e2e-statuses/blue")
+        ]
     );
     assert!(interfaces[0].default && !interfaces[1].default);
     for one in &interfaces {
@@ -36,5 +39,6 @@ fn both_statuses_and_the_events_say_what_the_pod_has() {
         interfaces[1].ips[0]
     );
     corner.event("web", "AddedInterface", &[&added]);
-    corner.event("web", "AddedInterface", &["Add eth0 [", "from reference"]);
+    let from = format!("from {}", corner.default_network());
+    corner.event("web", "AddedInterface", &["Add eth0 [", &from]);
 }

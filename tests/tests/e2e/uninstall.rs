@@ -1,52 +1,30 @@
 //! The end of podnet in a cluster. `cargo xtask cluster test` runs this by itself, at the end.
 
-use std::env;
+use std::{env, fs};
 
-use serde_json::{Value, json};
+use serde_json::Value;
+use tempfile::NamedTempFile;
 
 use super::commands::{SYSTEM, kubectl, listing, on_node};
-use super::corner::Corner;
+use super::corner::{Corner, is_native};
 use super::objects::{DAEMON_SET, DEPLOYMENT, Objects, POD, condition, until};
 
 const NODES: [&str; 2] = ["n1", "n2"];
 
-/// Where podnet has anything on a node. With their parents, where that is podnet's own directory: it
-/// could not be removed if it were a mount point.
-const PLACES: [&str; 5] = [
-    "/etc/cni/net.d",
-    "/opt/cni/bin",
-    "/run",
-    "/sys/fs/bpf",
-    "/var/lib",
-];
+/// What takes the place of the agents.
+const MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/uninstall.yaml");
 
-/// A pod for `podnet-agent cleanup` on a node, with the image and the rights of the agents.
-fn cleanup_pod(agents: &Value, node: &str) -> Value {
-    let agent = &agents["spec"]["template"]["spec"]["containers"][0];
-    let volumes: Vec<Value> = (0..)
-        .zip(PLACES)
-        .map(|(number, path)| json!({"name": format!("v{number}"), "hostPath": {"path": path}}))
-        .collect();
-    let mounts: Vec<Value> = (0..)
-        .zip(PLACES)
-        .map(|(number, path)| json!({"name": format!("v{number}"), "mountPath": path}))
-        .collect();
-    json!({"spec": {
-        "nodeName": node,
-        "hostNetwork": true,
-        "restartPolicy": "Never",
-        "automountServiceAccountToken": false,
-        "tolerations": [{"operator": "Exists"}],
-        "containers": [{
-            "name": "cleanup",
-            "image": agent["image"],
-            "imagePullPolicy": agent["imagePullPolicy"],
-            "securityContext": agent["securityContext"],
-            "args": ["cleanup"],
-            "volumeMounts": mounts,
-        }],
-        "volumes": volumes,
-    }})
+/// The image that the manifests name.
+const IMAGE: &str = "localhost/podnet:dev";
+
+/// The manifest with the image that was installed, as who uses another one has it.
+fn with_image_of(agents: &Value) -> NamedTempFile {
+    let image = &agents["spec"]["template"]["spec"]["containers"][0]["image"];
+    let image = image.as_str().expect("the agents have an image");
+    let text = fs::read_to_string(MANIFEST).expect("a manifest");
+    let file = NamedTempFile::new().expect("a file");
+    fs::write(file.path(), text.replace(IMAGE, image)).expect("a file");
+    file
 }
 
 fn wait_until_none(objects: &Objects, app: &str) {
@@ -59,41 +37,45 @@ fn wait_until_none(objects: &Objects, app: &str) {
     });
 }
 
-/// What is left of podnet on a node: files of any kind, links, pins. The kubelet has made a directory
-/// for the socket, which stays, empty.
-const LEFT: &str = "find /run/podnet -mindepth 1; \
-    find /var/lib/podnet /sys/fs/bpf/podnet /etc/cni/net.d/*podnet* /opt/cni/bin/podnet 2>/dev/null; \
-    ip -details link | grep -i podnet; true";
+/// What is left of podnet on a node: files of any kind, links, pins, routes.
+const LEFT: &str = "find /run/podnet /var/lib/podnet /sys/fs/bpf/podnet /etc/cni/net.d/*podnet* /opt/cni/bin/podnet 2>/dev/null; \
+    ip -details link | grep -i podnet; \
+    ip route show proto 112; ip -6 route show proto 112; true";
 
 /// PAIN-BOOT-3: the node is as it was, and the network that was there before serves pods again.
 #[test]
 fn nothing_of_podnet_is_left_and_pods_start_without_it() {
     let corner = Corner::new("uninstall");
     let objects = &corner.objects;
+    let native = is_native(objects);
     let agents = objects.get(DAEMON_SET, (SYSTEM, "podnet-agent"));
-    let agents = agents.expect("podnet is installed");
+    let file = with_image_of(&agents.expect("podnet is installed"));
+    let file = file.path().to_str().expect("a path in UTF-8");
     // Those that have pod networks first, while there is an agent to take them away.
     for name in ["podnet-controller", "podnet-webhook"] {
         objects.delete_wait(DEPLOYMENT, (SYSTEM, name));
         wait_until_none(objects, name);
     }
-    objects.delete_wait(DAEMON_SET, (SYSTEM, "podnet-agent"));
-    wait_until_none(objects, "podnet-agent");
-    for node in NODES {
-        let name = format!("cleanup-{node}");
-        let place = (SYSTEM, name.as_str());
-        objects.make(POD, place, cleanup_pod(&agents, node));
-        let phase = until(&format!("the end of {name}"), || {
-            let pod = objects.get(POD, place)?;
-            let phase = pod["status"]["phase"].as_str()?.to_owned();
-            ["Succeeded", "Failed"]
-                .contains(&phase.as_str())
-                .then_some(phase)
-        });
-        let said = kubectl(&["logs", "--namespace", SYSTEM, &name]);
-        eprintln!("{node}: {}", said.as_deref().unwrap_or_default());
-        assert_eq!(phase, "Succeeded", "{said:?}");
-        objects.delete_wait(POD, place);
+    for words in [
+        &["apply", "--filename", file][..],
+        &[
+            "rollout",
+            "status",
+            "--namespace",
+            SYSTEM,
+            "--timeout=180s",
+            "daemonset/podnet-agent",
+        ],
+    ] {
+        let done = kubectl(words);
+        assert!(done.is_ok(), "{done:?}");
+    }
+    for pod in objects.list(POD, SYSTEM) {
+        let name = pod["metadata"]["name"].as_str().expect("a name");
+        let said = kubectl(&["logs", "--namespace", SYSTEM, "--container=cleanup", name]);
+        eprintln!("{name}: {}", said.as_deref().unwrap_or_default());
+        let said = said.expect("what it has removed");
+        assert!(said.contains("/opt/cni/bin/podnet"), "{said}");
     }
     let manifest = env::var("PODNET_MANIFEST").expect("`cargo xtask cluster test` sets it");
     let deleted = kubectl(&[
@@ -107,10 +89,15 @@ fn nothing_of_podnet_is_left_and_pods_start_without_it() {
 
     for node in NODES {
         assert_eq!(on_node(node, LEFT), "", "{node}");
+        if native {
+            // The cluster's network was podnet's: there is none now.
+            assert_eq!(listing(node, "/etc/cni/net.d"), [""; 0]);
+            continue;
+        }
         assert_eq!(listing(node, "/etc/cni/net.d"), ["10-reference.conflist"]);
         corner.pod(node, node, &[]);
     }
-    for node in NODES {
+    for node in NODES.into_iter().filter(|_| !native) {
         let pod = until(&format!("pod {node} to be ready"), || {
             let pod = objects.get(POD, (&corner.name, node))?;
             (condition(&pod, "Ready")? == "True").then_some(pod)

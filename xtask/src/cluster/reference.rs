@@ -27,6 +27,48 @@ struct Node {
 /// A node gets no addresses for pods, or a file or route cannot be made.
 pub(super) fn install(kubectl: impl Fn() -> Result<Command>) -> Result<()> {
     say("the reference bridge plugin becomes the cluster's network");
+    let nodes = known(&kubectl)?;
+    for node in &nodes {
+        let others = nodes.iter().filter(|other| other.name != node.name);
+        let machines = others.map(|other| other.name.as_str()).chain([CONTROL]);
+        lead(node, machines)?;
+        let dir = place::node(&node.name).join("etc-cni/net.d");
+        fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+        // The runtime reads a file as soon as it appears: it appears as a whole.
+        let part = dir.join(".reference");
+        fs::write(&part, format!("{:#}\n", conflist(&node.pods)))
+            .and_then(|()| fs::rename(&part, dir.join("10-reference.conflist")))
+            .with_context(|| format!("configuring {}", node.name))?;
+    }
+    Ok(())
+}
+
+/// Makes routes to the pods of all nodes on these machines.
+///
+/// # Errors
+/// A node gets no addresses for pods, or a route cannot be made.
+pub(super) fn route(kubectl: impl Fn() -> Result<Command>, machines: &[&str]) -> Result<()> {
+    for node in known(&kubectl)? {
+        lead(&node, machines.iter().copied())?;
+    }
+    Ok(())
+}
+
+fn lead<'a>(node: &Node, machines: impl Iterator<Item = &'a str>) -> Result<()> {
+    let routes: String = node
+        .pods
+        .iter()
+        .zip(&node.addresses)
+        .map(|(pods, via)| format!("route replace {pods} via {via}\n"))
+        .collect();
+    for machine in machines {
+        network::ip(machine, &routes)?;
+    }
+    Ok(())
+}
+
+/// All nodes, when they have addresses for pods.
+fn known(kubectl: &impl Fn() -> Result<Command>) -> Result<Vec<Node>> {
     let mut nodes = Vec::new();
     control::wait_for("addresses for pods", Duration::from_secs(60), || {
         let text = capture(kubectl()?.args(["get", "nodes", "-o", "json"]))?;
@@ -39,26 +81,7 @@ pub(super) fn install(kubectl: impl Fn() -> Result<Command>) -> Result<()> {
             .collect();
         Ok(nodes.len() == place::nodes().len())
     })?;
-    for node in &nodes {
-        let routes: String = node
-            .pods
-            .iter()
-            .zip(&node.addresses)
-            .map(|(pods, via)| format!("route replace {pods} via {via}\n"))
-            .collect();
-        let others = nodes.iter().filter(|other| other.name != node.name);
-        for machine in others.map(|other| other.name.as_str()).chain([CONTROL]) {
-            network::ip(machine, &routes)?;
-        }
-        let dir = place::node(&node.name).join("etc-cni/net.d");
-        fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
-        // The runtime reads a file as soon as it appears: it appears as a whole.
-        let part = dir.join(".reference");
-        fs::write(&part, format!("{:#}\n", conflist(&node.pods)))
-            .and_then(|()| fs::rename(&part, dir.join("10-reference.conflist")))
-            .with_context(|| format!("configuring {}", node.name))?;
-    }
-    Ok(())
+    Ok(nodes)
 }
 
 /// `None` until the node has addresses for pods.

@@ -26,6 +26,8 @@ const STANDARD: [&str; 2] = [
     "deploy/crds/network-attachment-definitions.yaml",
     "deploy/crds/ipamclaims.yaml",
 ];
+/// Tests that run by themselves after all others, in this order.
+const ALONE: [&str; 2] = ["e2e::chaos::", LAST];
 /// The test that ends podnet, so that it is the last.
 const LAST: &str = "e2e::uninstall::";
 /// Everything with pods that has to run, and the words of `kubectl rollout status`.
@@ -157,20 +159,25 @@ pub(super) fn definitions() -> Result<()> {
     Ok(())
 }
 
-/// All tests but the last, and then that.
+/// All tests but those that run alone, and then these.
 fn suite(options: &Options, binary: &Path, manifest: &Path) -> Result<()> {
     let filter: Vec<OsString> = options.filter.iter().map(OsString::from).collect();
     let mut first = program(binary, manifest)?;
-    first.args(["--skip", LAST, THREADS]).args(&filter);
-    judge(&mut first)?;
-    let wanted = |word: &String| LAST.contains(word.as_str());
-    let ends = if filter.is_empty() {
-        !options.keep
-    } else {
-        options.filter.iter().any(wanted)
-    };
-    if ends {
-        judge(program(binary, manifest)?.arg(LAST))?;
+    for alone in ALONE {
+        first.args(["--skip", alone]);
+    }
+    judge(first.arg(THREADS).args(&filter))?;
+    for alone in ALONE {
+        let is_named = |word: &String| alone.contains(word.as_str());
+        let is_wanted = if filter.is_empty() {
+            // A cluster that is kept is kept with podnet in it.
+            alone != LAST || !options.keep
+        } else {
+            options.filter.iter().any(is_named)
+        };
+        if is_wanted {
+            judge(program(binary, manifest)?.arg(alone))?;
+        }
     }
     Ok(())
 }
@@ -234,7 +241,10 @@ fn dump() -> Result<()> {
 }
 
 /// Builds podnet's image and returns where it is.
-fn image() -> Result<PathBuf> {
+///
+/// # Errors
+/// It cannot be built.
+pub(super) fn image() -> Result<PathBuf> {
     let archive = workspace::target().join("podnet-image.tar");
     let own = env::current_exe().context("the path of this program")?;
     execute(Command::new(own).args(["image", "--output"]).arg(&archive))?;
