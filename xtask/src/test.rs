@@ -5,7 +5,11 @@ mod skips;
 mod summary;
 
 use std::fs;
+use std::panic::resume_unwind;
+use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -25,9 +29,10 @@ pub(crate) struct Options {
     /// vm: on Debian's kernels
     #[arg(long, value_enum, default_value = "all")]
     tier: Tier,
-    /// Leave the kubernetes tier out of all: its server takes minutes to build
-    #[arg(long)]
-    without_kubernetes: bool,
+    /// Leave the kubernetes tier out of all, saying so, when this much time is over before the vm
+    /// tier: its server takes minutes to build
+    #[arg(long, value_name = "MINUTES")]
+    kubernetes_before: Option<u64>,
     /// Kernels of the vm tier
     #[arg(long = "kernel", value_name = "VERSION", default_value = "5.10")]
     kernels: Vec<String>,
@@ -51,8 +56,28 @@ impl Tier {
     }
 }
 
+impl Options {
+    /// Whether the tests with an API server are to run, when this much time has passed.
+    fn tests_api(&self, passed: Duration) -> bool {
+        if !self.tier.includes(Tier::Kubernetes) {
+            return false;
+        }
+        let late = self
+            .kubernetes_before
+            .filter(|minutes| passed > Duration::from_secs(minutes * 60));
+        if let Some(minutes) = late {
+            say(format!(
+                "tier kubernetes is left out: more than {minutes} minutes have passed \
+                 (--kubernetes-before)"
+            ));
+        }
+        late.is_none()
+    }
+}
+
 /// Runs the chosen tiers to their end, whatever fails on the way.
 pub(crate) fn run(options: &Options) -> crate::Done {
+    let started = Instant::now();
     let mut report = Report::new()?;
     let filter = options.filter.as_slice();
     let host = Place::Host;
@@ -68,16 +93,6 @@ pub(crate) fn run(options: &Options) -> crate::Done {
         .any(|tier| options.tier.includes(tier))
     {
         let built = report.stage("build", &host, |_| build::everything(true));
-        if options.tier.includes(Tier::Kubernetes) && !options.without_kubernetes {
-            say("tier kubernetes: tests with a real API server");
-            report.stage("API tests", &host, |tally| {
-                kubernetes(
-                    built.as_ref().context("there is nothing to test")?,
-                    filter,
-                    tally,
-                )
-            });
-        }
         if options.tier.includes(Tier::Netns) {
             say("tier netns: privileged tests in network namespaces of this machine");
             if filter.is_empty() {
@@ -100,8 +115,19 @@ pub(crate) fn run(options: &Options) -> crate::Done {
                 report.stage("bench --quick", &host, |_| bench::quick(built));
             }
         }
+        // While machines run, which keep one processor busy, the others can build the server.
+        let server = options.tests_api(started.elapsed());
+        let server = server.then(|| thread::spawn(cluster::for_tests));
         if options.tier.includes(Tier::Vm) {
             virtual_machines(&mut report, built.as_ref(), options);
+        }
+        if let Some(server) = server {
+            say("tier kubernetes: tests with a real API server");
+            report.stage("API tests", &host, |tally| {
+                let built = built.as_ref().context("there is nothing to test")?;
+                let programs = server.join().unwrap_or_else(|panic| resume_unwind(panic));
+                kubernetes(built, programs, filter, tally)
+            });
         }
     }
     Ok(report.close())
@@ -174,7 +200,7 @@ fn privileged(built: &Built, filter: &[String], tally: &mut Tally) -> Result<()>
         .env_remove("PODNET_KUBERNETES")
         .env("PODNET_NO_KUBERNETES", "see the tier kubernetes");
     // Each test starts an agent of its own: more at a time only makes them wait for each other.
-    let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get().min(8));
+    let threads = thread::available_parallelism().map_or(2, |cores| cores.get().min(8));
     cargo_test(
         &mut command,
         &[format!("--test-threads={threads}")],
@@ -183,7 +209,12 @@ fn privileged(built: &Built, filter: &[String], tally: &mut Tally) -> Result<()>
     )
 }
 
-fn kubernetes(built: &Built, filter: &[String], tally: &mut Tally) -> Result<()> {
+fn kubernetes(
+    built: &Built,
+    programs: Result<PathBuf>,
+    filter: &[String],
+    tally: &mut Tally,
+) -> Result<()> {
     let mut command = release_tests();
     built.describe_to(&mut command);
     command.args([
@@ -193,7 +224,7 @@ fn kubernetes(built: &Built, filter: &[String], tally: &mut Tally) -> Result<()>
         "--test",
         "kubernetes",
     ]);
-    match cluster::for_tests() {
+    match programs {
         Ok(programs) => command.env("PODNET_KUBERNETES", programs),
         Err(why) => command.env("PODNET_NO_KUBERNETES", format!("{why:#}")),
     };
