@@ -67,6 +67,13 @@ impl Host {
     pub fn outside(&self) -> &Netns {
         &self.outside
     }
+
+    /// Netlink there, and the index of the uplink's other end.
+    pub fn world(&self) -> (Connection, u32) {
+        let mut world = connection(&self.outside);
+        let link = world.by_name(WORLD).expect("links can be read");
+        (world, link.expect("the world's end").ifindex)
+    }
 }
 
 /// Netlink in `netns`.

@@ -233,36 +233,41 @@ impl Connection {
     }
 
     fn send(&mut self, datagram: &[u8]) -> Result<(), Error> {
-        match self.socket.send_to(datagram, &SocketAddr::new(0, 0), 0) {
-            Ok(_) => Ok(()),
-            Err(source) => {
-                self.broken = true;
-                Err(Error::Send { source })
-            }
-        }
+        let sent = send(&self.socket, datagram);
+        self.broken |= sent.is_err();
+        sent
     }
 
     /// Fills the buffer with the next datagram from the kernel.
     fn receive(&mut self) -> Result<(), Error> {
-        loop {
-            self.buffer.clear();
-            match self.socket.recv_from(&mut self.buffer, MSG_TRUNC) {
-                // Root of a pod's namespace can send to our socket there: only port 0, the kernel,
-                // is heard.
-                Ok((_, from)) if from.port_number() != 0 => {}
-                Ok((length, _)) if length > self.buffer.len() => {
-                    self.broken = true;
-                    return Err(Error::Malformed {
-                        what: "datagram longer than the buffer",
-                    });
-                }
-                Ok(_) => return Ok(()),
-                Err(source) if source.kind() == io::ErrorKind::Interrupted => {}
-                Err(source) => {
-                    self.broken = true;
-                    return Err(Error::Receive { source });
-                }
+        let received = receive(&self.socket, &mut self.buffer);
+        self.broken |= received.is_err();
+        received
+    }
+}
+
+/// Sends a datagram to the kernel.
+pub(crate) fn send(socket: &Socket, datagram: &[u8]) -> Result<(), Error> {
+    let sent = socket.send_to(datagram, &SocketAddr::new(0, 0), 0);
+    sent.map(|_| ()).map_err(|source| Error::Send { source })
+}
+
+/// Fills a buffer with the next datagram from the kernel.
+pub(crate) fn receive(socket: &Socket, buffer: &mut Vec<u8>) -> Result<(), Error> {
+    loop {
+        buffer.clear();
+        match socket.recv_from(buffer, MSG_TRUNC) {
+            // Root of a pod's namespace can send to our socket there: only port 0, the kernel, is
+            // heard.
+            Ok((_, from)) if from.port_number() != 0 => {}
+            Ok((length, _)) if length > buffer.len() => {
+                return Err(Error::Malformed {
+                    what: "datagram longer than the buffer",
+                });
             }
+            Ok(_) => return Ok(()),
+            Err(source) if source.kind() == io::ErrorKind::Interrupted => {}
+            Err(source) => return Err(Error::Receive { source }),
         }
     }
 }

@@ -10,10 +10,11 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
+use netlink_sys::{Socket, protocols::NETLINK_NETFILTER};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
+use crate::connection;
 use crate::error::Error;
 use crate::wire;
 use message::Batch;
@@ -28,8 +29,6 @@ const LEAVING: &str = "leaving";
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// A listing comes in datagrams of at most this size (`netlink_dump`).
 const RECEIVE_BUFFER: usize = 32 * 1024;
-/// `MSG_TRUNC`: report the datagram's real length.
-const MSG_TRUNC: i32 = 0x20;
 
 /// Groups are nobody's to masquerade for (RFC 5771, RFC 4291 section 2.7).
 const GROUPS: [Cidr; 2] = [
@@ -187,10 +186,10 @@ impl Netfilter {
         let mut batch = Batch::new(self.sequence);
         let sequence = batch.list_rules();
         self.sequence = sequence;
-        self.send(&batch.into_bytes())?;
+        connection::send(&self.socket, &batch.into_bytes())?;
         let mut rules = Vec::new();
         loop {
-            self.receive()?;
+            connection::receive(&self.socket, &mut self.buffer)?;
             for raw in wire::messages(&self.buffer).filter(|raw| raw.sequence == sequence) {
                 if raw.flags & wire::NLM_F_DUMP_INTR != 0 {
                     return Err(Error::DumpInterrupted {
@@ -218,9 +217,9 @@ impl Netfilter {
     fn commit(&mut self, mut batch: Batch, step: &'static str) -> Result<(), Error> {
         let last = batch.close();
         self.sequence = last.wrapping_add(1);
-        self.send(&batch.into_bytes())?;
+        connection::send(&self.socket, &batch.into_bytes())?;
         loop {
-            self.receive()?;
+            connection::receive(&self.socket, &mut self.buffer)?;
             // Refusals come before the acknowledgement, and nothing is carried out then.
             for raw in wire::messages(&self.buffer).filter(|raw| raw.kind == wire::NLMSG_ERROR) {
                 match wire::outcome(raw) {
@@ -239,29 +238,6 @@ impl Netfilter {
                         });
                     }
                 }
-            }
-        }
-    }
-
-    fn send(&mut self, datagram: &[u8]) -> Result<(), Error> {
-        let sent = self.socket.send_to(datagram, &SocketAddr::new(0, 0), 0);
-        sent.map(|_| ()).map_err(|source| Error::Send { source })
-    }
-
-    fn receive(&mut self) -> Result<(), Error> {
-        loop {
-            self.buffer.clear();
-            match self.socket.recv_from(&mut self.buffer, MSG_TRUNC) {
-                // Only the kernel is heard.
-                Ok((_, from)) if from.port_number() != 0 => {}
-                Ok((length, _)) if length > self.buffer.len() => {
-                    return Err(Error::Malformed {
-                        what: "datagram longer than the buffer",
-                    });
-                }
-                Ok(_) => return Ok(()),
-                Err(source) if source.kind() == io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(Error::Receive { source }),
             }
         }
     }

@@ -37,11 +37,12 @@ struct Shared {
 }
 
 impl Shared {
-    fn open(&self) -> Result<Connection, Error> {
+    /// Opens something in the namespace, on a thread of its own where that is another one.
+    fn open<T: Send>(&self, open: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
         if self.netns.same_as_current()? {
-            return Connection::open();
+            return open();
         }
-        self.netns.run_in(Connection::open)?
+        self.netns.run_in(open)?
     }
 
     fn with<T, E: From<Error>>(
@@ -50,7 +51,7 @@ impl Shared {
     ) -> Result<T, E> {
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = idle().pop();
-        let mut connection = taken.map_or_else(|| self.open(), Ok)?;
+        let mut connection = taken.map_or_else(|| self.open(Connection::open), Ok)?;
         let outcome = f(&mut connection);
         if !connection.is_broken() {
             let mut idle = idle();
@@ -118,13 +119,7 @@ impl Netlink {
         E: From<Error> + Send + 'static,
     {
         let shared = Arc::clone(&self.shared);
-        match spawn_blocking(move || shared.with(f)).await {
-            Ok(outcome) => outcome,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => resume_unwind(panic),
-                Err(_) => Err(Error::ShuttingDown.into()),
-            },
-        }
+        blocking(move || shared.with(f)).await
     }
 
     /// [`Connection::create_veth`].
@@ -314,22 +309,8 @@ impl Netlink {
         &self,
         f: impl FnOnce(&mut Netfilter) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        let netns = self.shared.netns.clone();
-        let work = move || {
-            let mut netfilter = if netns.same_as_current()? {
-                Netfilter::open()?
-            } else {
-                netns.run_in(Netfilter::open)??
-            };
-            f(&mut netfilter)
-        };
-        match spawn_blocking(work).await {
-            Ok(outcome) => outcome,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => resume_unwind(panic),
-                Err(_) => Err(Error::ShuttingDown),
-            },
-        }
+        let shared = Arc::clone(&self.shared);
+        blocking(move || f(&mut shared.open(Netfilter::open)?)).await
     }
 
     /// Makes a link whose pod end is made in the pod ([`VethSpec::peer_netns`]), and makes that end
@@ -373,14 +354,11 @@ impl Netlink {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn monitor(&self) -> Result<LinkMonitor, Error> {
-        if self.shared.netns.same_as_current()? {
-            return LinkMonitor::open();
-        }
         let runtime = Handle::current();
-        self.shared.netns.run_in(|| {
+        self.shared.open(|| {
             let _inside = runtime.enter();
             LinkMonitor::open()
-        })?
+        })
     }
 }
 
@@ -395,5 +373,23 @@ impl Netns {
     /// delete the link.
     pub async fn configure_pod_end(&self, end: PodEnd) -> Result<PlacedEnd, Error> {
         self.enter(move || pod::configure(&end)).await?
+    }
+}
+
+/// Runs `work` on the blocking pool.
+///
+/// # Panics
+/// If `work` does, and outside a tokio runtime.
+async fn blocking<T, E>(work: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, E>
+where
+    T: Send + 'static,
+    E: From<Error> + Send + 'static,
+{
+    match spawn_blocking(work).await {
+        Ok(outcome) => outcome,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => resume_unwind(panic),
+            Err(_) => Err(Error::ShuttingDown.into()),
+        },
     }
 }

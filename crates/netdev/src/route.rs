@@ -313,22 +313,11 @@ impl Connection {
     /// # Errors
     /// [`Error::List`], [`Error::DumpInterrupted`].
     pub fn routes_by(&mut self, protocol: u8) -> Result<Vec<Route>, Error> {
-        let mut routes = Vec::new();
-        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
-            let mut message = RouteMessage::default();
-            message.header.address_family = family;
-            message.header.protocol = RouteProtocol::from(protocol);
-            let answer = self.dump("routes", &RouteNetlinkMessage::GetRoute(message))?;
-            let family = u8::from(family);
-            let listed = answer
-                .iter()
-                .filter(|m| m.kind == wire::RTM_NEWROUTE && m.body.first() == Some(&family))
-                .filter_map(|m| Route::parse(&m.body));
-            routes.extend(listed.filter(|route| {
-                route.protocol == Some(protocol) && route.table() == RT_TABLE_MAIN
-            }));
-        }
-        Ok(routes)
+        let mut message = RouteMessage::default();
+        message.header.protocol = RouteProtocol::from(protocol);
+        self.list_routes(&message, |route| {
+            route.protocol == Some(protocol) && route.table() == RT_TABLE_MAIN
+        })
     }
 
     /// The unicast routes out of a link, all tables, IPv4 first; the kernel's own included.
@@ -336,11 +325,21 @@ impl Connection {
     /// # Errors
     /// [`Error::List`], [`Error::is_gone`] if there is no such link; [`Error::DumpInterrupted`].
     pub fn routes(&mut self, ifindex: u32) -> Result<Vec<Route>, Error> {
+        let mut message = RouteMessage::default();
+        message.attributes.push(RouteAttribute::Oif(ifindex));
+        self.list_routes(&message, |route| route.ifindex == ifindex)
+    }
+
+    /// Unicast routes of both families; the kernel does not obey every filter.
+    fn list_routes(
+        &mut self,
+        filter: &RouteMessage,
+        keep: impl Fn(&Route) -> bool,
+    ) -> Result<Vec<Route>, Error> {
         let mut routes = Vec::new();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
-            let mut message = RouteMessage::default();
+            let mut message = filter.clone();
             message.header.address_family = family;
-            message.attributes.push(RouteAttribute::Oif(ifindex));
             let answer = self.dump("routes", &RouteNetlinkMessage::GetRoute(message))?;
             let family = u8::from(family);
             // A kernel without that family answers for another one.
@@ -348,7 +347,7 @@ impl Connection {
                 .iter()
                 .filter(|m| m.kind == wire::RTM_NEWROUTE && m.body.first() == Some(&family))
                 .filter_map(|m| Route::parse(&m.body));
-            routes.extend(listed.filter(|route| route.ifindex == ifindex));
+            routes.extend(listed.filter(&keep));
         }
         Ok(routes)
     }

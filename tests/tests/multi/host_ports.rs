@@ -6,7 +6,6 @@ use std::path::Path;
 
 use netdev::Netns;
 use serde_json::{Value, json};
-use tests::host::{WORLD, connection};
 use tests::plugins::Plugins;
 use tests::wait::PATIENCE;
 use tests::{Network, Node, Setup};
@@ -163,12 +162,7 @@ fn the_world_and_the_node_reach_a_pod_by_a_host_port_of_the_reference_plugin() {
         return;
     }
     let node: Node = tests::node!(setup());
-    let mut world = connection(node.host().outside());
-    let link = world
-        .by_name(WORLD)
-        .expect("links")
-        .expect("a link")
-        .ifindex;
+    let (mut world, link) = node.host().world();
     let address = netdev::Address::new([192, 0, 2, 2].into(), 24);
     world.add_address(link, address).expect("an address");
     let pod = K8sPod::new(&node, "a").runtime("portMappings", &mapped(8080));

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use netdev::{Netfilter, Netns, Route};
-use tests::host::{WORLD, connection};
+use tests::host::connection;
 use tests::wait;
 
 use super::scene::{BEYOND, NODE, attached, call, close, ip, settle_world, setup, tcp, white};
@@ -31,12 +31,7 @@ fn without_masquerade_the_world_sees_the_pod() {
     let node = tests::node!(setup().network(&white().masquerade(false)));
     settle_world(&node);
     let (pod, port) = attached(&node, "a", "white");
-    let mut world = connection(node.host().outside());
-    let link = world
-        .by_name(WORLD)
-        .expect("links")
-        .expect("a link")
-        .ifindex;
+    let (mut world, link) = node.host().world();
     for ((prefix, length), own) in [("10.30.0.0", 24), ("fd30:30::", 64)]
         .into_iter()
         .zip(NODE.map(ip))
@@ -58,12 +53,7 @@ fn a_pod_sees_who_comes_from_outside() {
     let node = tests::node!(setup());
     settle_world(&node);
     let (pod, port) = attached(&node, "a", "white");
-    let mut world = connection(node.host().outside());
-    let link = world
-        .by_name(WORLD)
-        .expect("links")
-        .expect("a link")
-        .ifindex;
+    let (mut world, link) = node.host().world();
     let there = Route::new(ip("10.30.0.0"), 24, Some(ip(NODE[0])), link);
     world.add_route(&there).expect("a route to the pods");
     let at = SocketAddr::new(port.v4().into(), 8080);

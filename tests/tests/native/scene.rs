@@ -7,7 +7,7 @@ use std::thread;
 use netdev::{Address, Netns};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
-use tests::host::{UPLINK, WORLD, connection};
+use tests::host::{UPLINK, connection};
 use tests::wait::PATIENCE;
 use tests::{Network, Node, Pod, Port, Setup};
 
@@ -50,9 +50,7 @@ pub(crate) fn attached<'a>(node: &'a Node, name: &str, network: &str) -> (Pod<'a
 
 /// Gives the world beyond the uplink its addresses; it has no route to any pod.
 pub(crate) fn settle_world(node: &Node) {
-    let mut world = connection(node.host().outside());
-    let link = world.by_name(WORLD).expect("links can be read");
-    let link = link.expect("the world's end").ifindex;
+    let (mut world, link) = node.host().world();
     for (address, length) in BEYOND.into_iter().zip([24, 64]) {
         world
             .add_address(link, Address::new(ip(address), length))
