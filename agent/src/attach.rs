@@ -120,11 +120,11 @@ impl Node {
     ) -> Result<Attachment, AgentError> {
         self.tables.reset_port_counters(record.port_id)?;
         let links = Links::of(self, record, netns)?;
+        // The disk and the kernel at once.
+        let recorded = self.submit(record)?;
         let (node, made) = (Arc::clone(self), record.clone());
         let (watched, watching) = oneshot::channel();
         let here = move |connection: &mut Connection| {
-            // The disk and the kernel at once.
-            let recorded = node.submit(&made)?;
             let links = links.make(connection);
             reached("add.placed");
             recorded.wait()?;

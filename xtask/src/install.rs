@@ -65,27 +65,52 @@ pub(crate) fn path_with(first: &Path) -> Result<OsString> {
 }
 
 fn rust_src() -> Result<()> {
+    let core = sysroot()?.join("lib/rustlib/src/rust/library/core");
+    if core.is_dir() {
+        return Ok(());
+    }
+    rustup(
+        &["component", "add", "rust-src"],
+        "rust-src (source of Rust's core library, for -Z build-std)",
+        &core,
+    )
+}
+
+/// Rust's standard library for a target.
+pub(crate) fn rust_std(target: &str) -> Result<()> {
+    let library = sysroot()?.join("lib/rustlib").join(target).join("lib");
+    if library.is_dir() {
+        return Ok(());
+    }
+    rustup(
+        &["target", "add", target],
+        &format!("Rust's standard library for {target}"),
+        &library,
+    )
+}
+
+fn sysroot() -> Result<PathBuf> {
     let sysroot = capture(
         Command::new("rustc")
             .args(["--print", "sysroot"])
             .current_dir(workspace::root()),
     )?;
-    let core = PathBuf::from(sysroot.trim()).join("lib/rustlib/src/rust/library/core");
-    if core.is_dir() {
-        return Ok(());
-    }
+    Ok(PathBuf::from(sysroot.trim()))
+}
+
+/// Installs what is missing at `place`.
+fn rustup(arguments: &[&str], what: &str, place: &Path) -> Result<()> {
     if !succeeds(Command::new("rustup").arg("--version")) {
         bail!(
-            "the eBPF programs need the source of Rust's core library ({} is missing) and there \
-             is no rustup to fetch it: install Rust with https://rustup.rs, or put your \
-             distribution's rust-src there",
-            core.display()
+            "{what} is missing ({}) and there is no rustup to fetch it: install Rust with \
+             https://rustup.rs, or put your distribution's there",
+            place.display()
         );
     }
-    say("installing rust-src (source of Rust's core library, for -Z build-std)");
+    say(format!("installing {what}"));
     execute(
         Command::new("rustup")
-            .args(["component", "add", "rust-src"])
+            .args(arguments)
             .current_dir(workspace::root()),
     )
 }

@@ -77,10 +77,13 @@ pub fn read_frame(from: &mut impl Read) -> Result<Vec<u8>, SpecError> {
     read_exactly(from, decode_header(header)?)
 }
 
-/// Reads without allocating more than has come: the length is the peer's claim.
+/// What is allocated before it has come, bytes: most frames are smaller.
+const EXPECTED: usize = 4096;
+
+/// Reads without allocating much more than has come: the length is the peer's claim.
 fn read_exactly(from: &mut impl Read, expected: usize) -> Result<Vec<u8>, SpecError> {
     let limit = u64::try_from(expected).unwrap_or(u64::MAX);
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(expected.min(EXPECTED));
     match from.take(limit).read_to_end(&mut bytes) {
         Ok(received) if received == expected => Ok(bytes),
         Ok(received) => Err(SpecError::FrameCut { received, expected }),
