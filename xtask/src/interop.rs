@@ -1,5 +1,7 @@
 //! Others' code that the interop tests run: the reference CNI plugins from Debian, and libcni's
-//! `cnitool`, built with Go where there is one.
+//! `cnitool`, built with Go where there is one, and DPDK's testpmd.
+
+mod dpdk;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,11 +23,13 @@ const GO_MINOR: u32 = 21;
 /// What there is to test against.
 pub(crate) struct Interop {
     cnitool: Result<PathBuf, String>,
+    dpdk: PathBuf,
 }
 
 impl Interop {
-    /// Tells a test where `cnitool` is, or why there is none.
+    /// Tells a test where testpmd is, and `cnitool`, or why there is none.
     pub(crate) fn describe_to(&self, command: &mut Command) {
+        command.env("PODNET_DPDK", &self.dpdk);
         match &self.cnitool {
             Ok(path) => command.env("PODNET_CNITOOL", path),
             Err(why) => command.env("PODNET_NO_CNITOOL", why),
@@ -41,16 +45,21 @@ pub(crate) fn install() -> Result<Interop> {
     if !PLACES.iter().any(|place| Path::new(place).is_file()) {
         install::apt(&[PLUGINS.to_owned()])?;
     }
+    let dpdk = dpdk::unpack()?;
     let bin = workspace::tools().join("bin");
     let cnitool = bin.join("cnitool");
     if cnitool.is_file() {
         return Ok(Interop {
             cnitool: Ok(cnitool),
+            dpdk,
         });
     }
     if let Err(why) = go() {
         say(format!("{why}: interop with libcni is skipped"));
-        return Ok(Interop { cnitool: Err(why) });
+        return Ok(Interop {
+            cnitool: Err(why),
+            dpdk,
+        });
     }
     say(format!("installing {CNITOOL} into {}", bin.display()));
     execute(
@@ -61,6 +70,7 @@ pub(crate) fn install() -> Result<Interop> {
     )?;
     Ok(Interop {
         cnitool: Ok(cnitool),
+        dpdk,
     })
 }
 

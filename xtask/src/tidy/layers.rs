@@ -6,7 +6,7 @@ use serde_json::Value;
 const ANY: &[&str] = &["*"];
 
 /// Each package with the workspace packages it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 13] = [
+const LAYERS: [(&str, &[&str]); 14] = [
     // Words: pure, no IO.
     ("agent-common", &[]),
     ("cni-spec", &[]),
@@ -14,6 +14,7 @@ const LAYERS: [(&str, &[&str]); 13] = [
     ("ipam", &[]),
     // Mechanism: one kernel or OS interface each, never each other.
     ("store", &[]),
+    ("memif", &[]),
     ("netdev", &["agent-common"]),
     ("datapath", &["agent-common"]),
     // The kernel's side.

@@ -1,0 +1,143 @@
+//! How a connection is made, as two state machines without any input or output of their own:
+//! datagrams with their descriptors go in, datagrams with theirs come out.
+//!
+//! ```text
+//! client                      server
+//!                      <---   HELLO
+//! INIT                 --->
+//!                      <---   ACK          the interface is this client's now
+//! ADD_REGION + memfd   --->
+//!                      <---   ACK          … for each region
+//! ADD_RING + eventfd   --->
+//!                      <---   ACK          … for each ring
+//! CONNECT              --->
+//!                      <---   CONNECTED    packets may flow
+//! ```
+//!
+//! It is in lock-step: every client known sends one message for each that it receives.
+
+mod client;
+mod door;
+mod place;
+mod server;
+
+use crate::error::Closed;
+use crate::wire::MessageBytes;
+
+pub use self::client::{Agreed, ClientConfig, ClientEvent, ClientHandshake, Offer};
+pub use self::door::{Claim, Door};
+pub use self::place::RingPlace;
+#[cfg(test)]
+pub(crate) use self::place::check as check_places;
+pub(crate) use self::place::{DESCRIPTORS_AT, ring_bytes};
+pub use self::server::{RingOffer, ServerConfig, ServerEvent, ServerHandshake, Setup};
+
+/// What a file descriptor is, as far as this protocol cares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Memory that can be sealed: a memfd.
+    Memory,
+    /// An eventfd.
+    Event,
+    /// Anything else. Even closing it may block: it can be a file of the peer's own file system.
+    Foreign,
+}
+
+/// A descriptor that came from a peer: an open file, or in tests only the claim to be one.
+pub trait Descriptor {
+    /// What it is.
+    fn kind(&self) -> Kind;
+}
+
+/// A message to send, with the descriptor that belongs to it.
+#[derive(Debug)]
+pub struct Datagram<F> {
+    /// The message.
+    pub bytes: MessageBytes,
+    /// Its descriptor.
+    pub descriptor: Option<F>,
+}
+
+impl<F> Datagram<F> {
+    pub(crate) fn plain(bytes: MessageBytes) -> Self {
+        Self {
+            bytes,
+            descriptor: None,
+        }
+    }
+}
+
+/// What to do after a message: first send, then act.
+#[derive(Debug)]
+pub struct Step<F, E> {
+    /// To be sent.
+    pub send: Option<Datagram<F>>,
+    /// To be acted upon.
+    pub event: Option<E>,
+}
+
+impl<F, E> Step<F, E> {
+    fn nothing() -> Self {
+        Self {
+            send: None,
+            event: None,
+        }
+    }
+
+    fn send(datagram: Datagram<F>) -> Self {
+        Self {
+            send: Some(datagram),
+            event: None,
+        }
+    }
+
+    fn event(event: E) -> Self {
+        Self {
+            send: None,
+            event: Some(event),
+        }
+    }
+
+    fn closed(send: Option<Datagram<F>>, why: Closed) -> Self
+    where
+        E: From<Closed>,
+    {
+        Self {
+            send,
+            event: Some(E::from(why)),
+        }
+    }
+}
+
+/// What a server allows each client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Regions, 1 to 256. Known clients have one or two.
+    pub regions: u16,
+    /// Bytes of all regions together. They count as this process's memory once it touches them.
+    pub bytes: u64,
+    /// Rings from the client, 1 to 256.
+    pub c2s_rings: u16,
+    /// Rings to the client, 1 to 256.
+    pub s2c_rings: u16,
+    /// Slots of the largest ring, as a power of two, 1 to 14.
+    pub log2_ring_size: u8,
+    /// Bytes of the longest packet that is accepted, all its segments together.
+    pub max_frame: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            regions: 4,
+            bytes: 128 << 20,
+            c2s_rings: 8,
+            s2c_rings: 8,
+            log2_ring_size: crate::wire::MAX_LOG2_RING_SIZE,
+            max_frame: 9216,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,404 @@
+//! Packets that a peer sends us: a ring whose producer is the peer.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use crate::descriptor::PeerFd;
+use crate::error::Violation;
+use crate::handshake::RingPlace;
+use crate::index::ahead;
+use crate::layout::Buffers;
+use crate::shm::{Desc, NEXT, Regions, RingMemory, Segment};
+
+/// Segments of a packet at most. A longer chain is dropped, so that no chain is without end.
+pub const MAX_SEGMENTS: usize = 8;
+/// Segments behind the first.
+const MORE: usize = MAX_SEGMENTS - 1;
+/// Bytes of an Ethernet header: shorter packets are dropped.
+pub const MIN_FRAME: u32 = 14;
+
+/// What was received, since the connection was made. Counters wrap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RxCounters {
+    /// Packets that were visited.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Packets that were dropped: shorter than an Ethernet header, or longer than allowed.
+    pub bad_length: u64,
+    /// Packets that were dropped: too many segments, or a chain that does not end.
+    pub bad_chain: u64,
+}
+
+/// Where a ring was read up to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RxPosition {
+    /// The index of the next slot.
+    pub next: u16,
+    /// Whether that slot is in the middle of a packet that is dropped.
+    pub in_chain: bool,
+}
+
+/// What to do with packets, and with descriptors when they are given back.
+#[derive(Debug)]
+enum Side {
+    /// The peer is a client and owns the memory: what a descriptor names is checked.
+    Server,
+    /// We own the memory: a slot's buffer is where we put it, whatever the descriptor says now.
+    Client(Buffers),
+}
+
+/// The receiving end of a ring.
+#[derive(Debug)]
+pub struct Rx {
+    ring: RingMemory,
+    side: Side,
+    event: Option<Arc<PeerFd>>,
+    /// The next packet's index. It is never read back from the ring.
+    next: u16,
+    /// Dropping the rest of a chain.
+    in_chain: bool,
+    polling: bool,
+    max_frame: u32,
+    counters: RxCounters,
+}
+
+impl Rx {
+    /// A server's end of a ring from a client; empties it.
+    ///
+    /// # Errors
+    /// It is not inside its region, or is no ring.
+    pub fn server(
+        regions: &Arc<Regions>,
+        place: RingPlace,
+        event: Option<Arc<PeerFd>>,
+        max_frame: u32,
+    ) -> Result<Self, Violation> {
+        let ring = RingMemory::new(regions, place)?;
+        ring.check_cookie()?;
+        ring.reset();
+        ring.set_masked(true);
+        Ok(Self::new(ring, Side::Server, event, max_frame))
+    }
+
+    /// A client's end of a ring from the server: lends it a buffer for each slot.
+    ///
+    /// # Errors
+    /// It is not inside its region, or is no ring.
+    pub fn client(
+        regions: &Arc<Regions>,
+        place: RingPlace,
+        event: Option<Arc<PeerFd>>,
+        buffers: Buffers,
+    ) -> Result<Self, Violation> {
+        let ring = RingMemory::new(regions, place)?;
+        ring.check_cookie()?;
+        ring.reset();
+        ring.set_masked(true);
+        let size = ring.size();
+        for index in 0..size {
+            ring.set_desc(index, buffers.lent(index));
+        }
+        ring.set_head(size);
+        let max_frame = buffers.size();
+        Ok(Self::new(ring, Side::Client(buffers), event, max_frame))
+    }
+
+    /// A server's end that goes on where another one stopped: nothing is emptied.
+    ///
+    /// # Errors
+    /// The ring is not inside its region.
+    pub(crate) fn resume(
+        regions: &Arc<Regions>,
+        place: RingPlace,
+        event: Option<Arc<PeerFd>>,
+        max_frame: u32,
+        at: RxPosition,
+    ) -> Result<Self, Violation> {
+        let ring = RingMemory::new(regions, place)?;
+        ring.set_masked(true);
+        let mut rx = Self::new(ring, Side::Server, event, max_frame);
+        rx.next = at.next;
+        rx.in_chain = at.in_chain;
+        Ok(rx)
+    }
+
+    /// Where another end would have to go on.
+    pub(crate) fn position(&self) -> RxPosition {
+        RxPosition {
+            next: self.next,
+            in_chain: self.in_chain,
+        }
+    }
+
+    fn new(ring: RingMemory, side: Side, event: Option<Arc<PeerFd>>, max_frame: u32) -> Self {
+        Self {
+            ring,
+            side,
+            event,
+            next: 0,
+            in_chain: false,
+            polling: true,
+            max_frame,
+            counters: RxCounters::default(),
+        }
+    }
+
+    /// Visits up to `budget` packets and gives their slots back. Returns how many slots were taken;
+    /// none means that the ring is empty for now.
+    ///
+    /// Nothing is allocated, no lock is taken, no system call made.
+    ///
+    /// # Errors
+    /// The peer lied about an index or a place. The connection must be ended: the ring is not
+    /// touched again.
+    pub fn burst(
+        &mut self,
+        budget: u16,
+        mut visit: impl FnMut(Packet<'_>),
+    ) -> Result<u16, Violation> {
+        let available = self.available()?;
+        if self.polling && available > 0 && !self.ring.is_masked() {
+            // DPDK clears the header when it is connected, and our wish with it.
+            self.ring.set_masked(true);
+        }
+        let Self {
+            ring,
+            side,
+            next,
+            in_chain,
+            max_frame,
+            counters,
+            ..
+        } = self;
+        let mut slots = Slots {
+            ring,
+            side,
+            next: *next,
+            left: available,
+        };
+        let mut more = [Segment::EMPTY; MORE];
+        for _ in 0..budget {
+            let Some((first, goes_on)) = slots.take()? else {
+                break;
+            };
+            if *in_chain {
+                *in_chain = goes_on;
+                continue;
+            }
+            let mut len = first.len();
+            let mut rest: &[Segment<'_>] = &[];
+            if goes_on {
+                match slots.chain(&mut more)? {
+                    Chain::Whole(segments) => {
+                        rest = more.get(..segments).unwrap_or_default();
+                        let lens = rest.iter().map(Segment::len);
+                        len = lens.fold(len, u32::saturating_add);
+                    }
+                    Chain::Bad { goes_on } => {
+                        *in_chain = goes_on;
+                        counters.bad_chain = counters.bad_chain.wrapping_add(1);
+                        continue;
+                    }
+                }
+            }
+            if len < MIN_FRAME || len > *max_frame {
+                counters.bad_length = counters.bad_length.wrapping_add(1);
+                continue;
+            }
+            counters.packets = counters.packets.wrapping_add(1);
+            counters.bytes = counters.bytes.wrapping_add(u64::from(len));
+            visit(Packet {
+                first,
+                more: rest,
+                len,
+            });
+        }
+        let taken = slots.next.wrapping_sub(*next);
+        *next = slots.next;
+        if taken > 0 {
+            self.release();
+        }
+        Ok(taken)
+    }
+
+    /// Slots with packets.
+    #[inline]
+    fn available(&self) -> Result<u16, Violation> {
+        let theirs = match self.side {
+            Side::Server => self.ring.head(),
+            Side::Client(_) => self.ring.tail(),
+        };
+        ahead(self.next, theirs, self.ring.size())
+    }
+
+    /// Gives all slots before `next` back to the peer, at once.
+    #[inline]
+    fn release(&self) {
+        match self.side {
+            Side::Server => self.ring.set_tail(self.next),
+            // All slots but those with packets are lent, so the head is one round ahead.
+            Side::Client(_) => self.ring.set_head(self.next.wrapping_add(self.ring.size())),
+        }
+    }
+
+    /// Asks for a doorbell for the next packet. Returns whether the ring is empty, that is, whether
+    /// it makes sense to sleep.
+    ///
+    /// No peer known to us makes sure that it sees this in time, so wait with a time limit of some
+    /// milliseconds. Wait by epoll with `EPOLLIN | EPOLLET`, and never read the eventfd: each ring
+    /// of the bell is an edge, and a read could block.
+    ///
+    /// # Errors
+    /// As [`Self::burst`].
+    pub fn arm(&mut self) -> Result<bool, Violation> {
+        self.polling = false;
+        self.ring.set_masked(false);
+        // The peer stores its index and then reads our wish; we do the same the other way round.
+        fence(Ordering::SeqCst);
+        Ok(self.available()? == 0)
+    }
+
+    /// Asks for no doorbells: this side polls. So it is at first.
+    pub fn disarm(&mut self) {
+        self.polling = true;
+        self.ring.set_masked(true);
+    }
+
+    /// Rings when the peer has sent something, if [`Self::arm`] asked for it.
+    pub fn event(&self) -> Option<BorrowedFd<'_>> {
+        self.event.as_ref().map(|event| event.as_fd())
+    }
+
+    /// What was received.
+    pub fn counters(&self) -> RxCounters {
+        self.counters
+    }
+
+    /// Number of slots.
+    pub fn size(&self) -> u16 {
+        self.ring.size()
+    }
+}
+
+/// What is behind the first segment of a packet.
+enum Chain {
+    /// This many segments, and then the packet ends.
+    Whole(usize),
+    /// More segments than are allowed, or than were sent.
+    Bad { goes_on: bool },
+}
+
+/// Slots of a burst, taken one by one.
+struct Slots<'r> {
+    ring: &'r RingMemory,
+    side: &'r Side,
+    next: u16,
+    left: u16,
+}
+
+impl<'r> Slots<'r> {
+    /// The next slot's bytes, and whether the packet goes on behind them. The descriptor is read
+    /// once, and left as the peer is to find it.
+    #[inline]
+    fn take(&mut self) -> Result<Option<(Segment<'r>, bool)>, Violation> {
+        let Some(left) = self.left.checked_sub(1) else {
+            return Ok(None);
+        };
+        self.left = left;
+        let index = self.next;
+        self.next = index.wrapping_add(1);
+        let desc = self.ring.desc(index);
+        let (place, lies) = match self.side {
+            Side::Server => {
+                if desc.flags != 0 {
+                    // DPDK before 26.03 leaves this flag in descriptors that it uses again.
+                    self.ring.set_desc_start(index, Desc { flags: 0, ..desc });
+                }
+                (desc, false)
+            }
+            Side::Client(buffers) => {
+                let lent = buffers.lent(index);
+                self.ring.set_desc(index, lent);
+                let used = Desc {
+                    length: desc.length,
+                    ..lent
+                };
+                (used, desc.length > lent.length)
+            }
+        };
+        let regions = self.ring.regions();
+        let segment = regions.segment(place.region, place.offset, place.length);
+        match segment {
+            Some(segment) if !lies => Ok(Some((segment, desc.flags & NEXT != 0))),
+            _ => Err(Violation::Descriptor {
+                region: desc.region,
+                offset: desc.offset,
+                length: desc.length,
+            }),
+        }
+    }
+
+    #[cold]
+    fn chain(&mut self, more: &mut [Segment<'r>; MORE]) -> Result<Chain, Violation> {
+        let mut segments: usize = 0;
+        for place in more.iter_mut() {
+            let Some((segment, goes_on)) = self.take()? else {
+                return Ok(Chain::Bad { goes_on: true });
+            };
+            *place = segment;
+            segments = segments.saturating_add(1);
+            if !goes_on {
+                return Ok(Chain::Whole(segments));
+            }
+        }
+        Ok(Chain::Bad { goes_on: true })
+    }
+}
+
+/// A packet in the peer's memory: whoever has to decide about it, decides about a copy.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    first: Segment<'a>,
+    more: &'a [Segment<'a>],
+    len: u32,
+}
+
+impl<'a> Packet<'a> {
+    /// Its bytes, all segments together.
+    #[inline]
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether it has no bytes. None is ever visited that has not.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies the bytes from `skip` on, as many as there are and fit. Returns how many.
+    #[inline]
+    pub fn read(&self, skip: u32, to: &mut [u8]) -> usize {
+        if self.more.is_empty() {
+            return self.first.skip(skip).read(to);
+        }
+        let mut copied: usize = 0;
+        for segment in self.behind(skip) {
+            copied = copied.saturating_add(segment.read(to.get_mut(copied..).unwrap_or_default()));
+        }
+        copied
+    }
+
+    /// Its parts behind the first `skip` bytes.
+    #[inline]
+    pub(crate) fn behind(&self, mut skip: u32) -> impl Iterator<Item = Segment<'a>> {
+        let all = std::iter::once(self.first).chain(self.more.iter().copied());
+        all.filter_map(move |segment| {
+            let rest = segment.skip(skip);
+            skip = skip.saturating_sub(segment.len());
+            (!rest.is_empty()).then_some(rest)
+        })
+    }
+}

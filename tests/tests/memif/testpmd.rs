@@ -1,0 +1,342 @@
+//! Running testpmd, and our end of the connection to it.
+
+use std::env;
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use memif::{
+    Address, Client, ClientConfig, Closed, Door, Event, Listener, Name, Port, Rx, Sent,
+    ServerConfig, ServerConnection, Text, Tx,
+};
+use netdev::Netns;
+use rustix::event::{Timespec, epoll};
+use tempfile::TempDir;
+use tests::wait;
+
+/// One at a time: each keeps a core busy, and has half a gigabyte.
+static ALONE: Mutex<()> = Mutex::new(());
+/// What testpmd swaps: the first two addresses.
+const MACS: usize = 12;
+
+/// testpmd on this machine, and a namespace to run it in.
+pub(crate) struct Place {
+    root: PathBuf,
+    pub(crate) netns: Netns,
+    pub(crate) dir: TempDir,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Place {
+    /// Says so when testpmd is not there, or the caller is not root.
+    pub(crate) fn find(test: &str) -> Option<Self> {
+        if tests::skip::without_root(test) {
+            return None;
+        }
+        let Some(root) = env::var_os("PODNET_DPDK") else {
+            tests::skip::skip(test, "needs testpmd");
+            return None;
+        };
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(Self {
+            root: root.into(),
+            netns: Netns::create().expect("a network namespace"),
+            dir: tempfile::tempdir().expect("a directory"),
+            _alone: alone,
+        })
+    }
+
+    /// Starts testpmd with these devices and options. It sends back what it gets, with the MAC
+    /// addresses swapped.
+    pub(crate) fn start(&self, device: &str, options: &[&str]) -> Testpmd {
+        self.start_with(device, &[], options)
+    }
+
+    /// The same, with options of DPDK before those of testpmd.
+    pub(crate) fn start_with(&self, device: &str, of_dpdk: &[&str], options: &[&str]) -> Testpmd {
+        let drivers = driver_files(&self.root);
+        let libraries = drivers[0].parent().and_then(Path::parent);
+        let libraries = libraries.and_then(Path::parent).expect("drivers are below");
+        let preload: Vec<String> = drivers
+            .iter()
+            .map(|file| file.display().to_string())
+            .collect();
+        let log = self.dir.path().join("testpmd.log");
+        let output = File::create(&log).expect("a log can be written");
+        let mut command = Command::new(self.root.join("usr/bin/dpdk-testpmd"));
+        command
+            .args(["--no-huge", "-m", "512", "--no-pci", "--no-telemetry"])
+            .args([
+                "--iova-mode=va",
+                "--file-prefix=podnet",
+                "--lcores",
+                "0@0,1@0",
+            ])
+            .arg("--log-level=pmd.net.memif:debug")
+            .args(of_dpdk)
+            .arg(format!("--vdev=net_memif0,{device}"))
+            .args(["--", "--forward-mode=macswap", "--port-topology=loop"])
+            // What comes before it forwards stays in the ring.
+            .args(["--auto-start", "--no-flush-rx", "--total-num-mbufs=8192"])
+            .args(options)
+            .env("LD_LIBRARY_PATH", libraries)
+            .env("LD_PRELOAD", preload.join(":"))
+            // Where DPDK keeps its own files.
+            .env("RUNTIME_DIRECTORY", self.dir.path())
+            // It ends when there is nothing more to read.
+            .stdin(Stdio::piped())
+            .stdout(output.try_clone().expect("a second handle"))
+            .stderr(output);
+        let child = self.netns.run_in(move || command.spawn());
+        Testpmd {
+            child: child.expect("entered").expect("testpmd can be started"),
+            log,
+        }
+    }
+
+    /// A socket of this name in the namespace.
+    pub(crate) fn abstract_address(name: &str) -> Address {
+        Address::Abstract(name.as_bytes().to_vec())
+    }
+
+    /// Listens in the namespace.
+    pub(crate) fn listen(&self, address: &Address, config: ServerConfig) -> Listener {
+        let socket = self.netns.run_in(|| address.listen()).expect("entered");
+        Listener::new(socket.expect("a free address"), config).expect("a usual node")
+    }
+
+    /// A client that connects in the namespace.
+    pub(crate) fn client(&self, address: Address, config: ClientConfig) -> Client {
+        let netns = self.netns.clone();
+        let connect = move || netns.run_in(|| address.connect()).expect("entered");
+        Client::connecting_by(Box::new(connect), config, Instant::now())
+            .expect("a usual node")
+            .with_retry(wait::PATIENCE / 300)
+    }
+}
+
+/// The drivers in their own directory.
+fn driver_files(root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut dirs = vec![root.join("usr/lib")];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let is_driver =
+                name.starts_with("librte_net_memif.so.") || name.starts_with("librte_mempool_ring");
+            let in_place = dir
+                .file_name()
+                .is_some_and(|dir| dir.to_string_lossy().starts_with("pmds-"));
+            // `librte_x.so.23` is the name; `librte_x.so.23.0` the file.
+            if is_driver && in_place && name.split('.').count() == 3 {
+                found.push(entry.path());
+            } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                dirs.push(entry.path());
+            }
+        }
+    }
+    assert_eq!(found.len(), 2, "drivers below {}", root.display());
+    found
+}
+
+/// A running testpmd; ended when this is dropped.
+pub(crate) struct Testpmd {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Testpmd {
+    /// What it has said.
+    pub(crate) fn log(&self) -> String {
+        let mut text = Vec::new();
+        let read = File::open(&self.log).and_then(|mut log| log.read_to_end(&mut text));
+        read.expect("the log can be read");
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    /// Fails the test when it has ended.
+    pub(crate) fn assert_running(&mut self) {
+        if let Some(status) = self.child.try_wait().expect("a child of ours") {
+            panic!("testpmd ended: {status}\n{}", self.log());
+        }
+    }
+
+    /// Asks it to stop, and waits.
+    pub(crate) fn stop(mut self) {
+        drop(self.child.stdin.take());
+        wait::until_true("testpmd to end", || {
+            self.child.try_wait().expect("a child of ours").is_some()
+        });
+    }
+}
+
+impl Drop for Testpmd {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn name(text: &str) -> Name {
+    Text::new(text).expect("a short name")
+}
+
+/// One interface, number 0.
+pub(crate) fn server_config() -> ServerConfig {
+    patient(ServerConfig::new(
+        name("podnet"),
+        Door::new(0, name("podnet/0")),
+    ))
+}
+
+/// testpmd may have to wait for its core.
+pub(crate) fn patient(mut config: ServerConfig) -> ServerConfig {
+    config.patience = wait::PATIENCE;
+    config
+}
+
+/// Our server with its client, until packets may flow.
+pub(crate) fn serve(listener: &Listener, testpmd: &mut Testpmd) -> (ServerConnection, Port) {
+    let mut connection = wait::until("testpmd to connect", || {
+        testpmd.assert_running();
+        listener.accept(Instant::now()).expect("accept")
+    });
+    let port = wait::until("the handshake", || {
+        match connection.ready(Instant::now()).expect("no trouble") {
+            Event::Connected(port) => Some(port),
+            Event::Nothing => None,
+            Event::Closed(why) => panic!("{why}\n{}", testpmd.log()),
+        }
+    });
+    (connection, port)
+}
+
+/// Our server and a client that it does not let in: why.
+pub(crate) fn refuse(listener: &Listener, testpmd: &mut Testpmd) -> Closed {
+    let mut connection = wait::until("testpmd to connect", || {
+        testpmd.assert_running();
+        listener.accept(Instant::now()).expect("accept")
+    });
+    wait::until("the refusal", || {
+        match connection.ready(Instant::now()).expect("no trouble") {
+            Event::Connected(_) => panic!("let in"),
+            Event::Nothing => None,
+            Event::Closed(why) => Some(why),
+        }
+    })
+}
+
+/// Our client, until packets may flow. Attempts before the server listens fail.
+pub(crate) fn connect(client: &mut Client, testpmd: &mut Testpmd) -> Port {
+    wait::until("a connection to testpmd", || {
+        testpmd.assert_running();
+        match client.poll(Instant::now()) {
+            Ok(Event::Connected(port)) => Some(port),
+            // It lets clients in before it has started its ports, and has nothing for them then.
+            Ok(Event::Nothing | Event::Closed(_)) | Err(_) => None,
+        }
+    })
+}
+
+/// A frame that differs from every other; its type is one that is for experiments.
+pub(crate) fn frame(number: u32, len: usize) -> Vec<u8> {
+    let mut frame = vec![0x02, 0, 0, 0, 0, 0x0a, 0x02, 0, 0, 0, 0, 0x0b, 0x88, 0xb5];
+    frame.extend(number.to_be_bytes());
+    let mut state = number.wrapping_mul(0x9E37_79B9) | 1;
+    while frame.len() < len {
+        // xorshift: no part of a frame is like another.
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        frame.extend(state.to_be_bytes());
+    }
+    frame.truncate(len);
+    frame
+}
+
+/// Sends frames of these lengths, again and again, and compares what comes back with what was sent.
+/// Nothing may be lost, changed or come in another order.
+///
+/// # Panics
+/// Then.
+pub(crate) fn exchange(
+    tx: &mut Tx,
+    rx: &mut Rx,
+    lens: &[usize],
+    count: u32,
+    testpmd: &mut Testpmd,
+) {
+    let (mut sent, mut back) = (0, 0);
+    let at_once = u32::from(tx.size().min(rx.size()) / 2).clamp(1, 64);
+    let len = |number: u32| lens[number as usize % lens.len()];
+    wait::until("all frames to come back", || {
+        testpmd.assert_running();
+        // As long as frames come, nobody sleeps.
+        let mut idle = 0;
+        while idle < 1000 {
+            while sent < count && sent - back < at_once && tx.free().expect("an honest peer") > 0 {
+                assert_eq!(tx.push(&frame(sent, len(sent))), Ok(Sent::Yes));
+                sent += 1;
+            }
+            tx.flush();
+            let taken = rx.burst(64, |packet| {
+                let mut bytes = vec![0; packet.len() as usize];
+                packet.read(0, &mut bytes);
+                let mut expected = frame(back, len(back));
+                expected[..MACS].rotate_left(MACS / 2);
+                assert!(bytes == expected, "frame {back} came back as {bytes:02x?}");
+                back += 1;
+            });
+            if back == count {
+                break;
+            }
+            if taken.expect("an honest peer") > 0 {
+                idle = 0;
+            } else {
+                idle += 1;
+                thread::yield_now();
+            }
+        }
+        (back == count).then_some(())
+    });
+}
+
+/// Frames that come back wake a sleeper, most of the time: DPDK has no fence between its index and
+/// its look at our wish, so a single ring may be lost, and a sleeper needs a time limit.
+///
+/// # Panics
+/// If nothing ever wakes it.
+pub(crate) fn assert_woken(port: &mut Port, testpmd: &mut Testpmd) {
+    let (tx, rx) = (&mut port.tx[0], &mut port.rx[0]);
+    exchange(tx, rx, &[60], 10, testpmd);
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll");
+    let bell = rx.event().expect("the ring has a bell");
+    let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
+    epoll::add(&epoll, bell, epoll::EventData::new_u64(0), edges).expect("a new one");
+    let mut woken = 0;
+    wait::until_true("three rings of the bell", || {
+        testpmd.assert_running();
+        assert_eq!(rx.arm(), Ok(true), "all frames were taken");
+        assert_eq!(tx.push(&frame(7, 60)), Ok(Sent::Yes));
+        tx.flush();
+        let mut events = Vec::with_capacity(1);
+        let limit = Timespec {
+            tv_sec: 0,
+            tv_nsec: 200_000_000,
+        };
+        let events = rustix::buffer::spare_capacity(&mut events);
+        woken += epoll::wait(&epoll, events, Some(&limit)).expect("an epoll");
+        rx.disarm();
+        let mut back = false;
+        wait::until_true("the frame", || {
+            rx.burst(64, |_| back = true).expect("an honest peer");
+            back
+        });
+        woken >= 3
+    });
+}
