@@ -4,6 +4,7 @@
 mod bench;
 mod binaries;
 mod cgroup;
+mod conformance;
 mod control;
 mod golang;
 mod images;
@@ -14,6 +15,7 @@ mod node;
 mod place;
 mod reference;
 mod test;
+mod tier;
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -26,8 +28,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use tests::pki::{NodeName, Pki};
 
 use self::binaries::Binaries;
-pub(crate) use self::binaries::for_tests;
+pub(crate) use self::binaries::{for_cluster, for_tests, packages};
 use self::place::CONTROL;
+pub(crate) use self::tier::{check, run as tier};
 use crate::step::{execute, is_root, say, succeeds};
 
 #[derive(Args)]
@@ -68,6 +71,8 @@ enum Verb {
     Test(test::Options),
     /// Measure pods with two more networks, beside Multus
     Bench(bench::Options),
+    /// Run Kubernetes' own tests of a cluster's network, in the cluster that is up
+    Conformance(conformance::Options),
     /// Cut the power of a node and start it again
     Reboot {
         /// n1, n2, …
@@ -92,6 +97,9 @@ struct Up {
     /// The network of the pods
     #[arg(long, visible_alias = "default", value_enum, default_value = "none")]
     cni: Cni,
+    /// Of podnet as network of the pods: an image that was built before, by default one is built
+    #[arg(long, value_name = "ARCHIVE")]
+    image: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -122,6 +130,7 @@ pub(crate) fn run(options: &Options) -> crate::Done {
         Verb::LoadImage { archives } => load(archives),
         Verb::Bench(options) => bench::run(options),
         Verb::Test(options) => test::run(options),
+        Verb::Conformance(options) => conformance::run(options),
         Verb::Reboot { node } => {
             node::reboot(node)?;
             say(format!("{node} runs again"));
@@ -176,7 +185,7 @@ fn start(binaries: &Binaries, options: &Up) -> Result<()> {
         node::wait_for_object(name, kubectl)?;
     }
     if options.cni == Cni::Native {
-        native::install()?;
+        native::install(options.image.clone())?;
     }
     if options.cni == Cni::Reference {
         reference::install(kubectl)?;

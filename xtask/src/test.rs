@@ -26,13 +26,20 @@ const PRIVILEGED: [&str; 2] = ["tests", "datapath"];
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// unit: no root needed; netns: as root on this kernel; kubernetes: with a real API server;
-    /// vm: on Debian's kernels
+    /// vm: on Debian's kernels; cluster: in a cluster of two nodes
     #[arg(long, value_enum, default_value = "all")]
     tier: Tier,
     /// Leave the kubernetes tier out of all, saying so, when this much time is over before the vm
     /// tier: its server takes minutes to build
     #[arg(long, value_name = "MINUTES")]
     kubernetes_before: Option<u64>,
+    /// Leave the cluster tier out of all, saying so, when this much time is over before the vm tier,
+    /// beside which its programs are built
+    #[arg(long, value_name = "MINUTES")]
+    cluster_before: Option<u64>,
+    /// Leave the cluster tier out of all, saying so, when this much time is over before itself
+    #[arg(long, value_name = "MINUTES")]
+    cluster_start_by: Option<u64>,
     /// Kernels of the vm tier
     #[arg(long = "kernel", value_name = "VERSION", default_value = "5.10")]
     kernels: Vec<String>,
@@ -47,6 +54,7 @@ enum Tier {
     Netns,
     Kubernetes,
     Vm,
+    Cluster,
     All,
 }
 
@@ -59,20 +67,35 @@ impl Tier {
 impl Options {
     /// Whether the tests with an API server are to run, when this much time has passed.
     fn tests_api(&self, passed: Duration) -> bool {
-        if !self.tier.includes(Tier::Kubernetes) {
-            return false;
-        }
-        let late = self
-            .kubernetes_before
-            .filter(|minutes| passed > Duration::from_secs(minutes * 60));
-        if let Some(minutes) = late {
-            say(format!(
-                "tier kubernetes is left out: more than {minutes} minutes have passed \
-                 (--kubernetes-before)"
-            ));
-        }
-        late.is_none()
+        let limit = ("--kubernetes-before", self.kubernetes_before);
+        self.tier.includes(Tier::Kubernetes) && is_early("kubernetes", limit, passed)
     }
+
+    /// Whether the tests with a cluster are to be prepared for.
+    fn prepares_cluster(&self, passed: Duration) -> bool {
+        let limit = ("--cluster-before", self.cluster_before);
+        self.tier.includes(Tier::Cluster) && is_early("cluster", limit, passed)
+    }
+
+    /// Whether they are to run, after all others.
+    fn starts_cluster(&self, passed: Duration) -> bool {
+        is_early(
+            "cluster",
+            ("--cluster-start-by", self.cluster_start_by),
+            passed,
+        )
+    }
+}
+
+/// Whether less than so many minutes have passed; if not, that is said.
+fn is_early(tier: &str, (option, limit): (&str, Option<u64>), passed: Duration) -> bool {
+    let late = limit.filter(|minutes| passed > Duration::from_secs(minutes * 60));
+    if let Some(minutes) = late {
+        say(format!(
+            "tier {tier} is left out: more than {minutes} minutes have passed ({option})"
+        ));
+    }
+    late.is_none()
 }
 
 /// Runs the chosen tiers to their end, whatever fails on the way.
@@ -88,7 +111,7 @@ pub(crate) fn run(options: &Options) -> crate::Done {
         }
         report.stage("unit tests", &Place::Unit, |tally| unit(filter, tally));
     }
-    if [Tier::Kubernetes, Tier::Netns, Tier::Vm]
+    if [Tier::Kubernetes, Tier::Netns, Tier::Vm, Tier::Cluster]
         .into_iter()
         .any(|tier| options.tier.includes(tier))
     {
@@ -115,18 +138,37 @@ pub(crate) fn run(options: &Options) -> crate::Done {
                 report.stage("bench --quick", &host, |_| bench::quick(built));
             }
         }
-        // While machines run, which keep one processor busy, the others can build the server.
-        let server = options.tests_api(started.elapsed());
-        let server = server.then(|| thread::spawn(cluster::for_tests));
+        let (api, nodes) = (
+            options.tests_api(started.elapsed()),
+            options.prepares_cluster(started.elapsed()),
+        );
+        let nodes = nodes.then(|| cluster::check().and_then(|()| cluster::packages()));
+        // While machines run, which keep one processor busy, the others can build the programs.
+        let build = match &nodes {
+            Some(Ok(())) => Some(cluster::for_cluster as fn() -> _),
+            _ => api.then_some(cluster::for_tests as fn() -> _),
+        };
+        let programs = build.map(thread::spawn);
         if options.tier.includes(Tier::Vm) {
             virtual_machines(&mut report, built.as_ref(), options);
         }
-        if let Some(server) = server {
+        let programs =
+            programs.map(|built| built.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        if let Some(programs) = programs.as_ref().filter(|_| api) {
             say("tier kubernetes: tests with a real API server");
             report.stage("API tests", &host, |tally| {
                 let built = built.as_ref().context("there is nothing to test")?;
-                let programs = server.join().unwrap_or_else(|panic| resume_unwind(panic));
                 kubernetes(built, programs, filter, tally)
+            });
+        }
+        let can = match (&nodes, &programs) {
+            (Some(Err(why)), _) | (_, Some(Err(why))) => Err(why),
+            _ => Ok(()),
+        };
+        if nodes.is_some() && options.starts_cluster(started.elapsed()) {
+            say("tier cluster: podnet in a cluster of two nodes");
+            report.stage("e2e tests", &host, |tally| {
+                nodes_and_pods(can, filter, tally)
             });
         }
     }
@@ -211,7 +253,7 @@ fn privileged(built: &Built, filter: &[String], tally: &mut Tally) -> Result<()>
 
 fn kubernetes(
     built: &Built,
-    programs: Result<PathBuf>,
+    programs: &Result<PathBuf>,
     filter: &[String],
     tally: &mut Tally,
 ) -> Result<()> {
@@ -229,6 +271,20 @@ fn kubernetes(
         Err(why) => command.env("PODNET_NO_KUBERNETES", format!("{why:#}")),
     };
     cargo_test(&mut command, &[], filter, tally)
+}
+
+/// A machine that cannot have a cluster skips all of its tests.
+fn nodes_and_pods(
+    can: Result<(), &anyhow::Error>,
+    filter: &[String],
+    tally: &mut Tally,
+) -> Result<()> {
+    if let Err(why) = can {
+        let reason = format!("needs a cluster: {why:#}");
+        tally.skipped.insert("e2e".to_owned(), reason);
+        return Ok(());
+    }
+    cluster::tier(filter, tally)
 }
 
 /// `cargo test --release` as the privileged tests are built, here and for the VMs: without the
@@ -272,4 +328,25 @@ fn cargo_test(
         bail!("`{}` failed: {status}", show(command));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tier_is_left_out_as_soon_as_its_time_is_over() {
+        let passed = Duration::from_secs(1800);
+        assert!(is_early("vm", ("--before", None), passed));
+        assert!(is_early("vm", ("--before", Some(30)), passed));
+        let passed = passed + Duration::from_secs(1);
+        assert!(!is_early("vm", ("--before", Some(30)), passed));
+    }
+
+    #[test]
+    fn the_cluster_is_part_of_all_and_of_no_other_tier() {
+        assert!(Tier::All.includes(Tier::Cluster));
+        assert!(Tier::Cluster.includes(Tier::Cluster));
+        assert!(!Tier::Kubernetes.includes(Tier::Cluster));
+    }
 }

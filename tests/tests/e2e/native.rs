@@ -14,11 +14,10 @@ const NODE: Kind = ("v1", "Node", "nodes");
 const PORTS: [u16; 2] = [8080, 18080];
 
 /// True, and said, where another plugin makes the default network.
-fn without(objects: &Objects) -> bool {
+fn without(objects: &Objects, test: &str) -> bool {
     let missing = !is_native(objects);
     if missing {
-        let name = tests::test_name!();
-        tests::skip::skip(name, "needs podnet as default network");
+        tests::skip::skip(test, "needs podnet as default network");
     }
     missing
 }
@@ -69,7 +68,7 @@ fn texts(list: &Value) -> Vec<String> {
 #[test]
 fn pods_nodes_services_and_host_ports_reach_each_other_where_podnet_is_the_default_network() {
     let corner = Corner::new("native");
-    if without(&corner.objects) {
+    if without(&corner.objects, tests::test_name!()) {
         return;
     }
     let labels = json!({"app": "web"});
@@ -128,7 +127,7 @@ fn pods_nodes_services_and_host_ports_reach_each_other_where_podnet_is_the_defau
 #[test]
 fn each_node_gives_addresses_of_its_own_part_and_has_routes_to_the_others_part() {
     let objects = Objects::connect();
-    if without(&objects) {
+    if without(&objects, tests::test_name!()) {
         return;
     }
     let part = |node: &str| {

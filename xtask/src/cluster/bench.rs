@@ -54,6 +54,7 @@ pub(super) fn run(options: &Options) -> crate::Done {
     up(&Up {
         nodes: NODES,
         cni: Cni::Reference,
+        image: None,
     })?;
     let rows = both(options, &archive, &plugin);
     place::remove()?;

@@ -48,7 +48,7 @@ impl Binaries {
     /// # Errors
     /// No root, no Go, or a download or compiler that refuses.
     pub(crate) fn install() -> Result<Self> {
-        install::apt(&PACKAGES.map(String::from))?;
+        packages()?;
         let dir = dir();
         let kubernetes = kubernetes(&NEEDED, golang::kubernetes)?;
         Ok(Self {
@@ -79,6 +79,23 @@ pub(crate) fn for_tests() -> Result<PathBuf> {
     kubernetes(&tests::apiserver::NEEDED, golang::kubernetes_api)
 }
 
+/// As [`for_tests`], for tests with nodes: everything that they need is built or there afterwards.
+///
+/// # Errors
+/// As [`Binaries::install`].
+pub(crate) fn for_cluster() -> Result<PathBuf> {
+    Ok(Binaries::install()?.kubernetes)
+}
+
+/// What apt brings, which nobody should ask for while somebody else does.
+///
+/// # Errors
+/// apt refuses.
+pub(crate) fn packages() -> Result<()> {
+    install::apt(&PACKAGES.map(String::from))?;
+    busybox(&dir()).map(|_| ())
+}
+
 /// A directory with all these programs: one that somebody names, one of `PATH`, or our own build.
 fn kubernetes(needed: &[&str], build: impl Fn(&Path) -> Result<PathBuf>) -> Result<PathBuf> {
     let named = ["PODNET_KUBERNETES", "KUBEBUILDER_ASSETS"]
@@ -101,7 +118,11 @@ fn has_all(dir: &Path, programs: &[&str]) -> bool {
     programs.iter().all(|program| dir.join(program).is_file())
 }
 
-fn busybox(dir: &Path) -> Result<PathBuf> {
+/// A static busybox, which the machine itself may not have.
+///
+/// # Errors
+/// apt refuses.
+pub(super) fn busybox(dir: &Path) -> Result<PathBuf> {
     let root = dir.join("busybox");
     let places = ["bin/busybox", "usr/bin/busybox"];
     let find = || {
@@ -137,12 +158,15 @@ fn busybox(dir: &Path) -> Result<PathBuf> {
 }
 
 /// The container that holds a pod's namespaces, from the source that Kubernetes ships.
-fn pause(dir: &Path) -> Result<PathBuf> {
+///
+/// # Errors
+/// No Go, no C compiler.
+pub(super) fn pause(dir: &Path) -> Result<PathBuf> {
     let program = dir.join("pause");
     if program.is_file() {
         return Ok(program);
     }
-    let source = golang::pause_source()?;
+    let source = golang::source()?.join("build/pause/linux/pause.c");
     if !succeeds(Command::new("cc").arg("--version")) {
         bail!("no C compiler in PATH, which the pause program needs: install gcc and libc6-dev");
     }

@@ -1,5 +1,7 @@
 //! Programs built from their Go modules, at one version each, into directories of their own.
 
+pub(super) mod suite;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,10 +12,10 @@ use serde_json::Value;
 use crate::step::{capture, execute, say, succeeds};
 
 /// What Kubernetes calls this release, and its staging modules theirs.
-const KUBERNETES: &str = "v1.36.2";
+pub(super) const KUBERNETES: &str = "v1.36.2";
 const STAGING: &str = "v0.36.2";
 /// Fits the Kubernetes release: a kubelet asks its runtime for what came with containerd 2.
-const CONTAINERD: &str = "v2.1.9";
+pub(super) const CONTAINERD: &str = "v2.1.9";
 /// The reference CNI plugins.
 const PLUGINS: &str = "v1.9.1";
 
@@ -85,7 +87,7 @@ impl Build {
         if is_complete(&dir) {
             return Ok(dir);
         }
-        let source = module("k8s.io/kubernetes", KUBERNETES)?;
+        let source = source()?;
         let module = dir.join("module");
         fs::create_dir_all(&module).with_context(|| format!("creating {}", module.display()))?;
         fs::write(module.join("go.mod"), go_mod(&staging_modules(&source)?))?;
@@ -109,18 +111,10 @@ impl Build {
     }
 
     fn compile(dir: &Path, module: &Path) -> Command {
-        let minor = KUBERNETES.split('.').nth(1).unwrap_or_default();
-        let base = "k8s.io/component-base/version";
-        let said = [
-            "-s -w".to_owned(),
-            format!("-X {base}.gitVersion={KUBERNETES}"),
-            format!("-X {base}.gitMajor=1 -X {base}.gitMinor={minor}"),
-            format!("-X k8s.io/client-go/pkg/version.gitVersion={KUBERNETES}"),
-        ];
         let mut build = go(module);
         build
             .args(["build", "-mod=mod", "-buildvcs=false", "-trimpath"])
-            .args(["-ldflags", &said.join(" ")])
+            .args(["-ldflags", &version_flags()])
             .arg("-o")
             .arg(dir.join("kubernetes"))
             .arg(".");
@@ -128,12 +122,25 @@ impl Build {
     }
 }
 
-/// The source of the pause program in the module of Kubernetes.
+/// What a program of Kubernetes has to know about its own version, for the linker.
+fn version_flags() -> String {
+    let minor = KUBERNETES.split('.').nth(1).unwrap_or_default();
+    let base = "k8s.io/component-base/version";
+    [
+        "-s -w".to_owned(),
+        format!("-X {base}.gitVersion={KUBERNETES}"),
+        format!("-X {base}.gitMajor=1 -X {base}.gitMinor={minor}"),
+        format!("-X k8s.io/client-go/pkg/version.gitVersion={KUBERNETES}"),
+    ]
+    .join(" ")
+}
+
+/// The source of Kubernetes, as its module has it.
 ///
 /// # Errors
 /// No Go, no module proxy.
-pub(super) fn pause_source() -> Result<PathBuf> {
-    Ok(module("k8s.io/kubernetes", KUBERNETES)?.join("build/pause/linux/pause.c"))
+pub(super) fn source() -> Result<PathBuf> {
+    module("k8s.io/kubernetes", KUBERNETES)
 }
 
 /// `containerd`, its shim and `ctr`.

@@ -13,11 +13,12 @@ use crate::step::{execute, say, succeeds};
 use crate::workspace;
 
 /// Definitions come first, and with them the network: without one the controller makes its own.
-const FIRST: [&str; 7] = [
+const FIRST: [&str; 8] = [
     "deploy/crds/attachmentparameters.podnet.dev.yaml",
     "deploy/crds/ipblocks.podnet.dev.yaml",
     "deploy/crds/ipreservations.podnet.dev.yaml",
     "deploy/crds/podnetworkattachments.podnet.dev.yaml",
+    "deploy/crds/podnetworkendpointslices.podnet.dev.yaml",
     "deploy/crds/podnetworkparameters.podnet.dev.yaml",
     "deploy/crds/podnetworks.podnet.dev.yaml",
     "deploy/examples/default-network-native.yaml",
@@ -32,13 +33,13 @@ pub(super) fn manifest() -> PathBuf {
     workspace::target().join("podnet-native.yaml")
 }
 
-/// Installs podnet and waits until nodes and webhook are ready.
+/// Installs podnet, of this image or of one that is built, and waits until nodes and webhook are ready.
 ///
 /// # Errors
 /// It does not get ready.
-pub(super) fn install() -> Result<()> {
+pub(super) fn install(image: Option<PathBuf>) -> Result<()> {
     say("podnet becomes the cluster's network");
-    let archive = test::image()?;
+    let archive = image.map_or_else(test::image, Ok)?;
     write_manifest()?;
     for file in FIRST {
         let file = workspace::root().join(file);

@@ -2,7 +2,6 @@
 //! network already, and the tests in tests/tests/e2e.
 
 use std::env;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -14,13 +13,13 @@ use serde_json::Value;
 use super::place::{self, CONTROL};
 use super::{Cni, Up, control, kubectl, kubernetes, node, up};
 use crate::step::{capture, execute, say, stream, succeeds};
-use crate::test::Reader;
+use crate::test::{Reader, Tally};
 use crate::workspace;
 
 /// Nodes that the tests know.
 pub(super) const NODES: u8 = 2;
 /// What is applied when nothing else is named.
-const MANIFEST: &str = "deploy/install.yaml";
+pub(super) const MANIFEST: &str = "deploy/install.yaml";
 /// Definitions of a standard, for clusters without them.
 const STANDARD: [&str; 2] = [
     "deploy/crds/network-attachment-definitions.yaml",
@@ -82,12 +81,13 @@ impl Install {
 /// # Errors
 /// Something cannot be built or started, or a test fails.
 pub(super) fn run(options: &Options) -> crate::Done {
-    let binary = build()?;
+    let binary = build(workspace::cargo(["test"]))?;
     let archive = options.podnet.archive()?;
     if place::nodes().is_empty() {
         up(&Up {
             nodes: NODES,
             cni: Cni::Reference,
+            image: None,
         })?;
     }
     if place::nodes().len() < usize::from(NODES) {
@@ -161,25 +161,46 @@ pub(super) fn definitions() -> Result<()> {
 
 /// All tests but those that run alone, and then these.
 fn suite(options: &Options, binary: &Path, manifest: &Path) -> Result<()> {
-    let filter: Vec<OsString> = options.filter.iter().map(OsString::from).collect();
-    let mut first = program(binary, manifest)?;
-    for alone in ALONE {
-        first.args(["--skip", alone]);
-    }
-    judge(first.arg(THREADS).args(&filter))?;
+    let tally = &mut Tally::default();
+    together(binary, manifest, &options.filter, tally)?;
     for alone in ALONE {
         let is_named = |word: &String| alone.contains(word.as_str());
-        let is_wanted = if filter.is_empty() {
+        let is_wanted = if options.filter.is_empty() {
             // A cluster that is kept is kept with podnet in it.
             alone != LAST || !options.keep
         } else {
             options.filter.iter().any(is_named)
         };
         if is_wanted {
-            judge(program(binary, manifest)?.arg(alone))?;
+            judge(program(binary, manifest)?.arg(alone), tally)?;
         }
     }
     Ok(())
+}
+
+/// All tests but those that run alone.
+///
+/// # Errors
+/// One of them fails.
+pub(super) fn together(
+    binary: &Path,
+    manifest: &Path,
+    filter: &[String],
+    tally: &mut Tally,
+) -> Result<()> {
+    let mut command = program(binary, manifest)?;
+    for alone in ALONE {
+        command.args(["--skip", alone]);
+    }
+    judge(command.arg(THREADS).args(filter), tally)
+}
+
+/// The last test, which ends podnet.
+///
+/// # Errors
+/// It fails.
+pub(super) fn uninstall(binary: &Path, manifest: &Path, tally: &mut Tally) -> Result<()> {
+    judge(program(binary, manifest)?.arg(LAST), tally)
 }
 
 /// The test binary, beside the control plane.
@@ -202,26 +223,27 @@ fn program(binary: &Path, manifest: &Path) -> Result<Command> {
     Ok(command)
 }
 
-fn judge(command: &mut Command) -> Result<()> {
+fn judge(command: &mut Command, sum: &mut Tally) -> Result<()> {
     let mut reader = Reader::default();
     let status = stream(command, |line| {
         reader.line(line);
         println!("{line}");
     })?;
     let tally = reader.finish();
+    let (passed, failed) = (tally.passed, tally.failed);
+    sum.add(tally);
     if !status.success() {
-        bail!(
-            "{} of {} tests failed",
-            tally.failed,
-            tally.failed + tally.passed
-        );
+        bail!("{failed} of {} tests failed", failed + passed);
     }
-    say(format!("{} tests passed", tally.passed));
+    say(format!("{passed} tests passed"));
     Ok(())
 }
 
 /// What there is to see of podnet when it does not start.
-fn dump() -> Result<()> {
+///
+/// # Errors
+/// There is no cluster.
+pub(super) fn dump() -> Result<()> {
     for arguments in [
         &["get", "pods", "-A", "-o", "wide"][..],
         &["-n", "podnet-system", "get", "events"],
@@ -251,10 +273,12 @@ pub(super) fn image() -> Result<PathBuf> {
     Ok(archive)
 }
 
-/// Builds the tests and returns where cargo put them.
-fn build() -> Result<PathBuf> {
+/// Builds the tests with a `cargo test` command, and returns where cargo put them.
+///
+/// # Errors
+/// The compiler refuses.
+pub(super) fn build(mut command: Command) -> Result<PathBuf> {
     say("building the tests");
-    let mut command = workspace::cargo(["test"]);
     command
         .args(["--no-run", "--message-format=json-render-diagnostics"])
         .args(["--package", "tests", "--test", "e2e"]);

@@ -10,7 +10,7 @@ pub(in crate::cluster) const METRICS: &str = "127.0.0.1:1338";
 /// Where containerd listens.
 pub(super) const SOCKET: &str = "/run/containerd/containerd.sock";
 /// The address in pods' resolv.conf. A cluster that wants names gives it to a Service.
-const DNS: &str = "10.96.0.10";
+pub(in crate::cluster) const DNS: &str = "10.96.0.10";
 
 /// containerd 2, `config.toml` version 3.
 pub(super) fn containerd() -> String {
@@ -45,6 +45,9 @@ SystemdCgroup = false
     )
 }
 
+/// The domain of Services.
+pub(in crate::cluster) const DOMAIN: &str = "cluster.local";
+
 /// `KubeletConfiguration`, kubelet.config.k8s.io/v1beta1.
 pub(super) fn kubelet(spec: &Spec) -> Value {
     let name = format!("kubelet-{}", spec.name);
@@ -60,7 +63,7 @@ pub(super) fn kubelet(spec: &Spec) -> Value {
         "tlsCertFile": spec.pki.join(format!("{name}.crt")),
         "tlsPrivateKeyFile": spec.pki.join(format!("{name}.key")),
         "containerRuntimeEndpoint": format!("unix://{SOCKET}"),
-        "clusterDomain": "cluster.local",
+        "clusterDomain": DOMAIN,
         "clusterDNS": [DNS],
         "cgroupDriver": "cgroupfs",
         // By default it refuses a machine with cgroup v1.
