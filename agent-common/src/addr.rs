@@ -146,6 +146,26 @@ impl Ip16 {
         Self((0xffff_0000_0000_u128 | u32::from_be_bytes(ip) as u128).to_be_bytes())
     }
 
+    /// The address as four words in wire order, as the kernel has it.
+    #[inline(always)]
+    pub const fn words(&self) -> [u32; 4] {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = self.0;
+        [
+            u32::from_ne_bytes([a, b, c, d]),
+            u32::from_ne_bytes([e, f, g, h]),
+            u32::from_ne_bytes([i, j, k, l]),
+            u32::from_ne_bytes([m, n, o, p]),
+        ]
+    }
+
+    /// The address of four words in wire order.
+    #[inline(always)]
+    pub const fn from_words([a, b, c, d]: [u32; 4]) -> Self {
+        let ([i, j, k, l], [m, n, o, p]) = (c.to_ne_bytes(), d.to_ne_bytes());
+        let ([a, b, c, d], [e, f, g, h]) = (a.to_ne_bytes(), b.to_ne_bytes());
+        Self([a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p])
+    }
+
     /// True for `ff00::/8`.
     #[inline(always)]
     pub const fn is_multicast_v6(&self) -> bool {

@@ -77,6 +77,12 @@ drop_reasons! {
     LinkLocal = 23, "link_local";
     /// The packet is for the virtual gateway, which answers nothing but ARP, ND and ping.
     Gateway = 24, "gateway";
+    /// A tunnel brought it from an address that no node of ours has.
+    UnknownNode = 25, "unknown_node";
+    /// A tunnel brought it for a network that has no port here, or no members elsewhere.
+    UnknownNetwork = 26, "unknown_network";
+    /// The node it should go to is not known any more.
+    NoTunnel = 27, "no_tunnel";
 }
 
 impl DropReason {

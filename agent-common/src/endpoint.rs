@@ -10,6 +10,9 @@ pub const ENDPOINT_NO_PEER: u32 = 1 << 0;
 /// The network's virtual gateway: answered for, never delivered to.
 pub const ENDPOINT_GATEWAY: u32 = 1 << 1;
 
+/// On another node: `ifindex` is its number in `VTEPS`, `port_id` is nobody's.
+pub const ENDPOINT_REMOTE: u32 = 1 << 2;
+
 /// Key of `FDB`.
 #[repr(C)]
 #[derive(
@@ -81,7 +84,7 @@ const _: () = assert!(size_of::<EndpointKey>() == 20);
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Endpoint {
-    /// Host end of the pod's link; 0 for a gateway.
+    /// Host end of the pod's link; 0 for a gateway; a key of `VTEPS` for one on another node.
     pub ifindex: u32,
     /// `ENDPOINT_*` flags.
     pub flags: u32,

@@ -15,6 +15,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 pub mod addr;
+pub mod arrival;
 #[cfg(feature = "cases")]
 pub mod cases;
 pub mod counter;
@@ -24,12 +25,14 @@ pub mod event;
 pub mod flood;
 pub mod map;
 pub mod nd;
+pub mod network;
 pub mod packet;
 pub mod policy;
 pub mod port;
 pub mod reply;
 pub mod shape;
 pub mod storm;
+pub mod vtep;
 
 /// Version of the map layouts; part of the pin path. Raise it whenever `tests/abi.txt` changes.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;

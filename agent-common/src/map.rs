@@ -12,6 +12,12 @@ pub const MAX_FDB: u32 = 65_536;
 pub const MAX_ENDPOINTS: u32 = 131_072;
 /// Chunks of `FLOOD`.
 pub const MAX_FLOOD: u32 = 8_192;
+/// Networks with members on other nodes.
+pub const MAX_NETWORKS: u32 = 8_192;
+/// Slots of `VTEPS`, of which the first is nobody's; entries of `VTEP_SOURCES`.
+pub const MAX_VTEPS: u32 = 8_192;
+/// Chunks of `FLOOD_VTEPS`.
+pub const MAX_FLOOD_VTEPS: u32 = 8_192;
 /// Drop reasons.
 pub const MAX_DROP_REASONS: u32 = 64;
 /// (network, reason) pairs that are counted apart.
@@ -21,6 +27,8 @@ pub const EVENTS_BYTES: u32 = 256 * 1024;
 
 /// `ROOT[ROOT_FROM_POD]` is what the pod dispatcher calls.
 pub const ROOT_FROM_POD: u32 = 0;
+/// `ROOT[ROOT_FROM_OVERLAY]` is what the dispatcher of the tunnel device calls.
+pub const ROOT_FROM_OVERLAY: u32 = 1;
 /// Slots of `ROOT`.
 pub const ROOT_SLOTS: u32 = 8;
 
@@ -28,5 +36,7 @@ pub const ROOT_SLOTS: u32 = 8;
 pub const JUMP_FLOOD: u32 = 0;
 /// `JUMP[JUMP_ANSWER]` turns a question into its answer.
 pub const JUMP_ANSWER: u32 = 1;
+/// `JUMP[JUMP_SPREAD]` replicates a frame to other nodes.
+pub const JUMP_SPREAD: u32 = 2;
 /// Slots of `JUMP`.
 pub const JUMP_SLOTS: u32 = 8;

@@ -12,6 +12,8 @@ pub const PORT_ANY_IP: u32 = 1 << 1;
 pub const PORT_MORE_IPS: u32 = 1 << 2;
 /// The node's own network stack routes for this port, which is one of a routed network.
 pub const PORT_NODE: u32 = 1 << 3;
+/// The network has members on other nodes: what is for all goes there too.
+pub const PORT_SPREAD: u32 = 1 << 4;
 
 /// A port's identity and its rights.
 ///

@@ -12,8 +12,10 @@ use agent_common::endpoint::{self, Endpoint, EndpointKey, FdbKey};
 use agent_common::event::{DropEvent, EVENT_HEAD};
 use agent_common::flood::{FLOOD_CHUNK, FLOOD_CHUNKS, FloodKey, FloodPorts};
 use agent_common::map;
+use agent_common::network::{self, Network};
 use agent_common::port::{self, Port, PortAddressKey};
 use agent_common::storm::StormBucket;
+use agent_common::vtep::{FloodVteps, VTEP_CHUNK, VTEP_CHUNKS, Vtep};
 
 /// One line for the type, one for each field. A field that is left out does not compile.
 macro_rules! layout {
@@ -58,6 +60,10 @@ fn layout() -> Result<String, std::fmt::Error> {
         FDB "hash" [FdbKey => Endpoint; map::MAX_FDB]
         ENDPOINTS "hash" [EndpointKey => Endpoint; map::MAX_ENDPOINTS]
         FLOOD "hash" [FloodKey => FloodPorts; map::MAX_FLOOD]
+        NETWORKS "hash" [u32 => Network; map::MAX_NETWORKS]
+        VTEPS "array" [u32 => Vtep; map::MAX_VTEPS]
+        VTEP_SOURCES "hash" [Ip16 => u32; map::MAX_VTEPS]
+        FLOOD_VTEPS "hash" [FloodKey => FloodVteps; map::MAX_FLOOD_VTEPS]
         STORM "array" [u32 => StormBucket; map::MAX_PORTS]
         PORT_COUNTERS "percpu_array" [u32 => PortCounters; map::MAX_PORTS]
         DROPS "percpu_array" [u32 => Count; map::MAX_DROP_REASONS]
@@ -75,6 +81,9 @@ fn layout() -> Result<String, std::fmt::Error> {
         Endpoint { ifindex, flags, mac, port_id }
         FloodKey { network, chunk }
         FloodPorts { count, ifindexes }
+        Network { flags, mtu }
+        Vtep { remote, device, flags }
+        FloodVteps { count, vteps }
         StormBucket { paid_until_ns }
         Count { packets, bytes }
         PortCounters { from_pod, to_pod, dropped, flooded }
@@ -94,9 +103,15 @@ fn layout() -> Result<String, std::fmt::Error> {
         ("PORT_ANY_IP", port::PORT_ANY_IP),
         ("PORT_MORE_IPS", port::PORT_MORE_IPS),
         ("PORT_NODE", port::PORT_NODE),
+        ("PORT_SPREAD", port::PORT_SPREAD),
+        ("ENDPOINT_REMOTE", endpoint::ENDPOINT_REMOTE),
+        ("NETWORK_L3", network::NETWORK_L3),
         ("ENDPOINT_NO_PEER", endpoint::ENDPOINT_NO_PEER),
         ("ENDPOINT_GATEWAY", endpoint::ENDPOINT_GATEWAY),
         ("ROOT_FROM_POD", map::ROOT_FROM_POD),
+        ("ROOT_FROM_OVERLAY", map::ROOT_FROM_OVERLAY),
+        ("JUMP_SPREAD", map::JUMP_SPREAD),
+        ("VTEP_CHUNKS", VTEP_CHUNKS),
         ("JUMP_FLOOD", map::JUMP_FLOOD),
         ("JUMP_ANSWER", map::JUMP_ANSWER),
         ("FLOOD_CHUNKS", FLOOD_CHUNKS),
@@ -104,6 +119,7 @@ fn layout() -> Result<String, std::fmt::Error> {
         writeln!(out, "number {name} {value}")?;
     }
     writeln!(out, "number FLOOD_CHUNK {FLOOD_CHUNK}")?;
+    writeln!(out, "number VTEP_CHUNK {VTEP_CHUNK}")?;
     writeln!(out, "number EVENT_HEAD {EVENT_HEAD}")?;
     for reason in DropReason::ALL {
         writeln!(out, "reason {} {}", *reason as u32, reason.label())?;

@@ -15,11 +15,14 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 /// What happens outside of the policy: in the dispatcher, in storm control, in delivery.
-const NOT_OF_THE_POLICY: [DropReason; 4] = [
+const NOT_OF_THE_POLICY: [DropReason; 7] = [
     DropReason::NoProgram,
     DropReason::NoPort,
     DropReason::Storm,
     DropReason::Undeliverable,
+    DropReason::UnknownNode,
+    DropReason::UnknownNetwork,
+    DropReason::NoTunnel,
 ];
 
 static WORLD: LazyLock<World> = LazyLock::new(World::new);

@@ -1,21 +1,18 @@
 //! Copying a frame to every other port of its network.
 
-use agent_common::drop::DropReason;
 use agent_common::flood::FLOOD_CHUNKS;
 use agent_common::map::JUMP_FLOOD;
 
 use crate::maps;
 use crate::skb::Skb;
-use crate::verdict::{self, Verdict};
+use crate::verdict::Verdict;
 
-/// Copies to the ports of one chunk and calls itself for the next.
+/// Copies to the ports of one chunk and calls itself for the next. The cursor is the chunk, the
+/// network, and the sender's own interface, or 0 when it is on another node.
 #[inline(always)]
 pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
-    let Some(port) = maps::port(skb.ifindex()) else {
-        return verdict::drop(skb, None, DropReason::NoPort);
-    };
-    let [chunk, ..] = skb.cursor();
-    let Some(ports) = maps::flood_ports(port.network, chunk) else {
+    let [chunk, network, sender] = skb.cursor();
+    let Some(ports) = maps::flood_ports(network, chunk) else {
         return Verdict::Consumed;
     };
     let count = ports.count as usize;
@@ -23,13 +20,13 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
         if index >= count {
             return Verdict::Consumed;
         }
-        if *to != port.home && *to != 0 {
+        if *to != sender && *to != 0 {
             // A port that is going away takes its copy with it.
             let _ = skb.copy_to(*to);
         }
     }
     if chunk + 1 < FLOOD_CHUNKS {
-        skb.set_cursor([chunk + 1, 0, 0]);
+        skb.set_cursor([chunk + 1, network, sender]);
         maps::jump(skb, JUMP_FLOOD);
     }
     Verdict::Consumed

@@ -2,11 +2,11 @@
 
 use agent_common::addr::GATEWAY_MAC;
 use agent_common::drop::DropReason;
-use agent_common::endpoint::{ENDPOINT_NO_PEER, Endpoint};
-use agent_common::map::{JUMP_ANSWER, JUMP_FLOOD};
+use agent_common::endpoint::{ENDPOINT_NO_PEER, ENDPOINT_REMOTE, Endpoint};
+use agent_common::map::{JUMP_ANSWER, JUMP_FLOOD, JUMP_SPREAD};
 use agent_common::packet::{Frame as _, L3};
 use agent_common::policy::{self, Decision, Family};
-use agent_common::port::Port;
+use agent_common::port::{PORT_SPREAD, Port};
 
 use crate::answer::Answer;
 use crate::maps::{self, NodeTables, PortCounter};
@@ -64,12 +64,17 @@ fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
             skb.clear_mark();
             // Copies for limited ports wait there in their flow's queue.
             skb.sort_by_flow();
-            skb.set_cursor([0; 3]);
+            skb.set_cursor([0, port.network, port.home]);
+            if port.flags & PORT_SPREAD != 0 {
+                maps::jump(skb, JUMP_SPREAD);
+            }
             maps::jump(skb, JUMP_FLOOD);
             return refuse(DropReason::NoProgram);
         }
-        Decision::Switch(endpoint) => deliver(skb, port, &endpoint),
-        Decision::Route(endpoint, family) => route(skb, port, &endpoint, family),
+        Decision::Switch(endpoint) => send(skb, port, &endpoint)?,
+        Decision::Route(endpoint, family) => {
+            route(skb, &endpoint, family) && send(skb, port, &endpoint)?
+        }
         Decision::ArpReply(mac) => return refuse(answer(skb, Answer::Arp(mac))),
         Decision::NdReply(mac) => return refuse(answer(skb, Answer::Nd(mac))),
         Decision::EchoReply(family, at) => {
@@ -102,9 +107,27 @@ fn answer(skb: &Skb<'_>, answer: Answer) -> DropReason {
     DropReason::NoProgram
 }
 
+/// To a pod, here or on another node; what is counted is what the pod sent.
 #[inline(always)]
-fn deliver(skb: &Skb<'_>, port: &Port, to: &Endpoint) -> bool {
+fn send(skb: &Skb<'_>, port: &Port, to: &Endpoint) -> Result<bool, Refusal> {
     skb.clear_mark();
+    let sent = if to.flags & ENDPOINT_REMOTE != 0 {
+        let gone = (Some((port.network, port.port_id)), DropReason::NoTunnel);
+        let vtep = maps::vtep(to.ifindex).filter(|vtep| vtep.device != 0);
+        let vtep = vtep.ok_or(gone)?;
+        skb.name_tunnel(port.network, vtep) && skb.send(vtep.device)
+    } else {
+        deliver(skb, to)
+    };
+    if sent {
+        count(skb, port);
+    }
+    Ok(sent)
+}
+
+/// Into a pod of this node.
+#[inline(always)]
+pub(crate) fn deliver(skb: &Skb<'_>, to: &Endpoint) -> bool {
     let sent = if to.flags & ENDPOINT_NO_PEER != 0 {
         skb.sort_by_flow();
         skb.send(to.ifindex)
@@ -112,7 +135,6 @@ fn deliver(skb: &Skb<'_>, port: &Port, to: &Endpoint) -> bool {
         skb.send_to_peer(to.ifindex)
     };
     if sent {
-        count(skb, port);
         maps::count_port(
             to.port_id,
             PortCounter::ToPod,
@@ -124,13 +146,12 @@ fn deliver(skb: &Skb<'_>, port: &Port, to: &Endpoint) -> bool {
 }
 
 #[inline(always)]
-fn route(skb: &Skb<'_>, port: &Port, to: &Endpoint, family: Family) -> bool {
+fn route(skb: &Skb<'_>, to: &Endpoint, family: Family) -> bool {
     skb.swap_in_macs(to.mac, GATEWAY_MAC)
         && match family {
             Family::V4 => one_hop_less_v4(skb),
             Family::V6 => one_hop_less_v6(skb),
         }
-        && deliver(skb, port, to)
 }
 
 #[inline(always)]

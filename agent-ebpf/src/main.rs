@@ -1,7 +1,8 @@
 //! podnet's kernel programs: entry points only, one line each.
 //!
-//! `d_pod` is the dispatcher attached to the host end of every pod link; it never changes. What it
-//! calls (`from_pod`) is replaced behind `ROOT` in one step when the agent is upgraded.
+//! `d_pod` is the dispatcher attached to the host end of every pod link, `d_overlay` that of the
+//! tunnel device; they never change. What they call (`from_pod`, `from_overlay`) is replaced behind
+//! `ROOT` when the agent is upgraded.
 #![expect(
     clippy::cast_possible_truncation,
     reason = "lengths and offsets are of packets: far below what 32 bits hold"
@@ -23,12 +24,14 @@
 
 mod answer;
 mod flood;
+mod from_overlay;
 mod from_pod;
 mod maps;
 mod skb;
+mod spread;
 mod verdict;
 
-use agent_common::map::ROOT_FROM_POD;
+use agent_common::map::{ROOT_FROM_OVERLAY, ROOT_FROM_POD};
 use aya_ebpf::macros::classifier;
 use aya_ebpf::programs::TcContext;
 
@@ -40,6 +43,20 @@ pub fn d_pod(ctx: TcContext) -> i32 {
     let skb = Skb::new(&ctx);
     maps::root(&skb, ROOT_FROM_POD);
     verdict::no_program().code()
+}
+
+/// TC ingress on the tunnel device: calls whatever `ROOT` holds, or drops.
+#[classifier]
+pub fn d_overlay(ctx: TcContext) -> i32 {
+    let skb = Skb::new(&ctx);
+    maps::root(&skb, ROOT_FROM_OVERLAY);
+    verdict::no_program().code()
+}
+
+/// Everything other nodes send through a tunnel.
+#[classifier]
+pub fn from_overlay(ctx: TcContext) -> i32 {
+    from_overlay::run(&Skb::new(&ctx)).code()
 }
 
 /// Everything a pod sends.
@@ -58,6 +75,12 @@ pub fn answer(ctx: TcContext) -> i32 {
 #[classifier]
 pub fn flood(ctx: TcContext) -> i32 {
     flood::run(&Skb::new(&ctx)).code()
+}
+
+/// Copies a frame to the other nodes of its network, and has it copied on this one.
+#[classifier]
+pub fn spread(ctx: TcContext) -> i32 {
+    spread::run(&Skb::new(&ctx)).code()
 }
 
 /// The kernel's helpers we call (`bpf_redirect_peer` is not, `bpf_ktime_get_ns` is) ask for a

@@ -11,10 +11,12 @@ use agent_common::endpoint::{Endpoint, EndpointKey, FdbKey};
 use agent_common::event::{DropEvent, EVENT_HEAD, EVENT_INTERVAL_NS};
 use agent_common::flood::{FloodKey, FloodPorts};
 use agent_common::map as size;
+use agent_common::network::Network;
 use agent_common::packet::Frame as _;
 use agent_common::policy::Tables;
 use agent_common::port::{Port, PortAddressKey};
 use agent_common::storm::StormBucket;
+use agent_common::vtep::{FloodVteps, Vtep};
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf};
@@ -43,6 +45,15 @@ static ENDPOINTS: HashMap<EndpointKey, Endpoint> =
     HashMap::pinned(size::MAX_ENDPOINTS, NO_PREALLOC);
 #[map]
 static FLOOD: HashMap<FloodKey, FloodPorts> = HashMap::pinned(size::MAX_FLOOD, NO_PREALLOC);
+#[map]
+static NETWORKS: HashMap<u32, Network> = HashMap::pinned(size::MAX_NETWORKS, NO_PREALLOC);
+#[map]
+static VTEPS: Array<Vtep> = Array::pinned(size::MAX_VTEPS, 0);
+#[map]
+static VTEP_SOURCES: HashMap<Ip16, u32> = HashMap::pinned(size::MAX_VTEPS, NO_PREALLOC);
+#[map]
+static FLOOD_VTEPS: HashMap<FloodKey, FloodVteps> =
+    HashMap::pinned(size::MAX_FLOOD_VTEPS, NO_PREALLOC);
 #[map]
 static STORM: Array<StormBucket> = Array::pinned(size::MAX_PORTS, 0);
 #[map]
@@ -90,6 +101,31 @@ pub(crate) fn port(ifindex: u32) -> Option<&'static Port> {
 pub(crate) fn flood_ports(network: u32, chunk: u32) -> Option<&'static FloodPorts> {
     // SAFETY: as in `port`.
     unsafe { FLOOD.get(FloodKey { network, chunk }) }
+}
+
+#[inline(always)]
+pub(crate) fn network(number: u32) -> Option<&'static Network> {
+    // SAFETY: as in `port`.
+    unsafe { NETWORKS.get(number) }
+}
+
+/// The node with this number. One that nobody has leads to no device: nothing gets there.
+#[inline(always)]
+pub(crate) fn vtep(number: u32) -> Option<&'static Vtep> {
+    VTEPS.get(number)
+}
+
+/// The number of the node with this address on the underlay.
+#[inline(always)]
+pub(crate) fn vtep_of(address: &Ip16) -> Option<u32> {
+    // SAFETY: as in `port`.
+    unsafe { VTEP_SOURCES.get(address) }.copied()
+}
+
+#[inline(always)]
+pub(crate) fn flood_vteps(network: u32, chunk: u32) -> Option<&'static FloodVteps> {
+    // SAFETY: as in `port`.
+    unsafe { FLOOD_VTEPS.get(FloodKey { network, chunk }) }
 }
 
 /// The tables of the node, as one port may use them.

@@ -6,17 +6,18 @@
 
 use core::mem::MaybeUninit;
 
-use agent_common::addr::MacAddr;
+use agent_common::addr::{Ip16, MacAddr};
 use agent_common::event::EVENT_HEAD;
 use agent_common::packet::{
     ARP_FRAME, ETH_HLEN, Frame, IPV4_HLEN, START_LENGTHS, Start, first_protocol,
 };
 use agent_common::shape::flow_priority;
+use agent_common::vtep::Vtep;
 use aya_ebpf::EbpfContext;
-use aya_ebpf::bindings::__sk_buff;
+use aya_ebpf::bindings::{__sk_buff, BPF_F_TUNINFO_IPV6};
 use aya_ebpf::helpers::generated::{
     bpf_get_hash_recalc, bpf_redirect, bpf_redirect_peer, bpf_skb_change_tail, bpf_skb_change_type,
-    bpf_skb_load_bytes,
+    bpf_skb_get_tunnel_key, bpf_skb_load_bytes, bpf_skb_set_tunnel_key,
 };
 use aya_ebpf::programs::TcContext;
 
@@ -24,6 +25,16 @@ use aya_ebpf::programs::TcContext;
 const PACKET_HOST: u32 = 0;
 /// `TC_ACT_REDIRECT` of `linux/pkt_cls.h`, what a redirect helper returns when it will try.
 const TC_ACT_REDIRECT: i64 = 7;
+
+/// As much of `bpf_tunnel_key` (linux/bpf.h) as Linux 5.10 knows, everything before `local_ipv4`: the
+/// network, four words of the remote address, TOS and TTL and flags in a byte, a byte and two, the flow
+/// label.
+#[repr(C, align(8))]
+struct TunnelKey([u32; 7]);
+/// `size_of::<TunnelKey>()` less what aligns it.
+const TUNNEL_KEY: u32 = 28;
+/// Hops between nodes, 64, where the key has the TTL.
+const TUNNEL_TTL: u32 = u32::from_ne_bytes([0, 64, 0, 0]);
 
 /// Bytes on the stack that may be read a word at a time: BPF has no unaligned loads of its stack,
 /// and the compiler reads an unaligned array byte by byte.
@@ -124,6 +135,40 @@ impl<'a> Skb<'a> {
             bpf_skb_change_type(self.raw(), PACKET_HOST);
             bpf_redirect_peer(ifindex, 0) as i64 == TC_ACT_REDIRECT
         }
+    }
+
+    /// Names the network and the node that the tunnel device shall encapsulate the packet for.
+    #[inline(always)]
+    pub(crate) fn name_tunnel(&self, network: u32, to: &Vtep) -> bool {
+        let [a, b, c, d] = to.remote;
+        // Word by word: what fills and copies memory is a function, and the verifier walks its loops
+        // for each node of a flood.
+        let mut key = TunnelKey([network, a, b, c, d, TUNNEL_TTL, 0]);
+        // SAFETY: `raw` is as in `resize`, and the key as long as said.
+        unsafe {
+            let at = (&raw mut key).cast();
+            bpf_skb_set_tunnel_key(self.raw(), at, TUNNEL_KEY, u64::from(to.flags)) == 0
+        }
+    }
+
+    /// The network that a tunnel brought the packet for, and the address of the node that sent it.
+    #[inline(always)]
+    pub(crate) fn tunnel(&self) -> Option<(u32, Ip16)> {
+        let mut key = TunnelKey([0; 7]);
+        // SAFETY: as in `name_tunnel`. The kernel says which family it is by refusing the other one.
+        unsafe {
+            let at = (&raw mut key).cast();
+            if bpf_skb_get_tunnel_key(self.raw(), at, TUNNEL_KEY, 0) == 0 {
+                let [network, remote, ..] = key.0;
+                return Some((network, Ip16::from_v4(remote.to_be_bytes())));
+            }
+            let flags = u64::from(BPF_F_TUNINFO_IPV6);
+            if bpf_skb_get_tunnel_key(self.raw(), at, TUNNEL_KEY, flags) == 0 {
+                let [network, a, b, c, d, ..] = key.0;
+                return Some((network, Ip16::from_words([a, b, c, d])));
+            }
+        }
+        None
     }
 
     /// Makes the packet one for the stack of the host it is at.

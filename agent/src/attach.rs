@@ -59,6 +59,9 @@ impl Node {
         if network.routing == api::Routing::Node {
             self.route_for(network).await?;
         }
+        if !network.transport.is_local() {
+            self.carry(&network.name, network.mtu).await?;
+        }
         let _busy = self.promotions.busy();
         let host = HostEnd {
             name: host_name(&wanted.key),

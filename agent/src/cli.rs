@@ -1,6 +1,6 @@
 //! What can be typed.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -91,6 +91,9 @@ pub struct RunOptions {
         conflicts_with = "kubeconfig"
     )]
     pub standalone: Option<PathBuf>,
+    /// Who is where on the other nodes.
+    #[command(flatten)]
+    pub spanning: SpanningOptions,
     /// How to reach the cluster's API server; the service account of this pod when not given
     #[arg(long, value_name = "FILE", env = "PODNET_KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
@@ -121,6 +124,15 @@ pub struct RunOptions {
         default_value_t = 60
     )]
     pub tcx_after: u64,
+    /// UDP port of VXLAN tunnels, the same on every node
+    #[arg(
+        long,
+        env = "PODNET_VXLAN_PORT",
+        value_name = "PORT",
+        default_value_t = crate::overlay::PORT,
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
+    pub vxlan_port: u16,
     /// Seconds for which this node keeps a block of addresses that it does not need. The next pod
     /// then waits for no answer of the API server; other nodes get it sooner when there is no other
     #[arg(
@@ -157,6 +169,29 @@ pub struct RunOptions {
     /// Tests only: abort when this point is reached
     #[arg(long, env = "PODNET_CRASH_AT", hide = true)]
     pub crash_at: Option<String>,
+}
+
+/// What networks that span nodes need.
+#[derive(Debug, Clone, Args)]
+pub struct SpanningOptions {
+    /// Address of this node that the tunnels of VXLAN networks end at; once for each of IPv4 and IPv6.
+    /// In a cluster, the InternalIPs of the Node when not given
+    #[arg(
+        long = "vtep",
+        value_name = "ADDRESS",
+        env = "PODNET_VTEP",
+        value_delimiter = ','
+    )]
+    pub vteps: Vec<IpAddr>,
+    /// Directory that the nodes share, without a cluster: this one writes there who is on its VXLAN
+    /// networks, as NODE.yaml, and follows the files of the others
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "PODNET_ENDPOINTS",
+        requires = "standalone"
+    )]
+    pub endpoints: Option<PathBuf>,
 }
 
 /// What the node says about pods that list their networks themselves (`fromPod`).

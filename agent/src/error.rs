@@ -15,6 +15,7 @@ use store::StoreError;
 use crate::bandwidth::Bits;
 use crate::delegate::error::DelegateError;
 use crate::kube::{AccessError, AddressError, LookupError};
+use crate::overlay::OverlayError;
 use crate::routing::NotRouting;
 
 /// A request could not be served.
@@ -52,6 +53,9 @@ pub enum AgentError {
         /// bit/s.
         rate: u64,
     },
+    /// The network spans nodes and this one cannot take part.
+    #[error(transparent)]
+    Overlay(#[from] OverlayError),
     /// `isDefaultGateway` on a network without a gateway.
     #[error(
         "isDefaultGateway is true and network {network} has no gateway: set spec.gateway of its PodNetworkParameters"

@@ -6,6 +6,7 @@
 //! - [`status`] writes annotations of pods, [`events`] writes Events.
 //! - `access` asks whether a pod may use its networks.
 //! - `nodes` knows where the pods of other nodes are.
+//! - `slices` says which members of networks that span nodes are here, and hears of the others.
 //! - `addresses` sees to it that no other node gives the addresses that this one gives.
 //!
 //! No request of a runtime waits for any of it, but for the lookup of a pod that is not in the copy
@@ -21,6 +22,7 @@ pub mod lookup;
 mod nodes;
 mod objects;
 pub mod report;
+mod slices;
 pub mod status;
 pub(crate) mod watch;
 
@@ -41,6 +43,7 @@ use self::lookup::Pods;
 pub use self::lookup::{LookupError, Pod};
 use self::nodes::Nodes;
 use self::objects::Objects;
+use self::slices::{Followed, Slices};
 use self::status::StatusWriter;
 use crate::access::AccessControl;
 use crate::error::{AgentError, chain};
@@ -49,6 +52,7 @@ use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::pods::FollowedAlready;
 use crate::record::{Attachment, HostEnd, PodIdentity};
+use crate::remotes::Remotes;
 use crate::world::{Current, World};
 
 /// Who writes, as the API server's audit log and the fields of objects name it.
@@ -62,6 +66,12 @@ pub struct Cluster {
     events: EventWriter,
     addresses: Addresses,
     nodes: Nodes,
+    slices: Arc<Slices>,
+    followed: Followed,
+    /// What is known of other nodes.
+    remotes: Arc<Remotes>,
+    /// Tunnels end at the addresses of the `Node`.
+    node_tunnels: bool,
     /// None where all pods may use all networks.
     access: Option<Access>,
     /// What has to be done all the time, until [`Cluster::run`] does it.
@@ -78,6 +88,8 @@ pub struct Settings {
     pub keep_blocks: Duration,
     /// Whether a network is for all pods.
     pub access_control: AccessControl,
+    /// Tunnels end at the addresses of the `Node`: nobody gave others.
+    pub node_tunnels: bool,
 }
 
 impl Cluster {
@@ -89,16 +101,22 @@ impl Cluster {
         source: &Source,
         node: &str,
         settings: Settings,
+        remotes: &Arc<Remotes>,
         metrics: &Arc<Metrics>,
     ) -> Result<Arc<Self>, ConnectError> {
         let client = source.connect().await?;
         let (pods, pods_work) = Pods::new(&client, node);
         let (objects, objects_work) = Objects::new(&client);
         let (events, events_work) = EventWriter::new(client.clone(), node, Arc::clone(metrics));
+        let (nodes, nodes_work) = Nodes::new(&client, node);
+        let (slices, slices_work) = Slices::new(&client, node, nodes.own());
+        let slices = Arc::new(slices);
+        let followed = Followed::new(&client);
         let (addresses, addresses_work) = Addresses::new(
             &client,
             node,
             pods.clone(),
+            Arc::clone(&slices),
             Arc::clone(metrics),
             settings.keep_blocks,
         );
@@ -112,10 +130,10 @@ impl Cluster {
                 None
             }
         };
-        let (nodes, nodes_work) = Nodes::new(&client, node);
         let status = StatusWriter::new(client, pods.clone(), Arc::clone(metrics));
         let mut work = objects_work;
         work.extend(nodes_work);
+        work.extend(slices_work);
         work.extend(addresses_work);
         work.extend([pods_work, events_work]);
         Ok(Arc::new(Self {
@@ -125,6 +143,10 @@ impl Cluster {
             events,
             addresses,
             nodes,
+            slices,
+            followed,
+            remotes: Arc::clone(remotes),
+            node_tunnels: settings.node_tunnels,
             access,
             work: std::sync::Mutex::new(work),
         }))
@@ -150,7 +172,11 @@ impl Cluster {
         let (this, of_node) = (Arc::clone(&self), Arc::clone(&node));
         work.push(async move { this.addresses.work(&of_node).await }.boxed());
         let (this, of_node) = (Arc::clone(&self), Arc::clone(&node));
-        work.push(async move { this.nodes.work(&of_node).await }.boxed());
+        work.push(async move { this.nodes.work(&of_node, this.node_tunnels).await }.boxed());
+        let (this, of_node) = (Arc::clone(&self), Arc::clone(&node));
+        work.push(async move { this.slices.work(&of_node).await }.boxed());
+        let (this, of_node) = (Arc::clone(&self), Arc::clone(&node));
+        work.push(async move { this.followed.work(&of_node).await }.boxed());
         if self.access.is_some() {
             let (this, of_node) = (Arc::clone(&self), Arc::clone(&node));
             work.push(async move { this.ask_ahead(&of_node).await }.boxed());
@@ -169,14 +195,27 @@ impl Cluster {
 
     /// What is known of the cluster now.
     pub fn world(&self) -> World {
-        self.objects.world()
+        let world = self.objects.world();
+        match self.nodes.unread() {
+            // Whether this node can be among those that a network spans is not known yet.
+            Some(why) if self.node_tunnels && world.resolved.spans_nodes() => {
+                World::unread(vec![why])
+            }
+            _ => world.on(&self.remotes),
+        }
     }
 
     async fn keep_world(&self, current: &Current) {
+        let (mut own, mut vteps) = (self.nodes.own(), self.remotes.vtep_changes());
         loop {
-            self.objects.changed().await;
+            tokio::select! {
+                () = self.objects.changed() => {}
+                // Both senders live as long as the agent.
+                _ = own.changed() => {}
+                _ = vteps.changed() => {}
+            }
             let before = current.get();
-            if current.set(self.objects.world()) {
+            if current.set(self.world()) {
                 let now = current.get();
                 if !before.unread.is_empty() && now.unread.is_empty() {
                     tracing::info!("the cluster's networks are known");

@@ -10,6 +10,7 @@ use agent_common::addr::MacAddr;
 use api::{Holder, Network, Subnet};
 use cni_spec::AttachmentKey;
 use ipam::{Allocator, Family, Request};
+use tokio::sync::watch;
 
 use crate::bandwidth::Limits;
 use crate::cni::Made;
@@ -105,6 +106,8 @@ pub struct Ledger {
     own: Option<(String, Share)>,
     /// Addresses that are about to be reserved for somebody.
     picked: BTreeMap<(String, IpAddr), Holder>,
+    /// How often attachments, or what the datapath shall know of them, changed.
+    version: watch::Sender<u64>,
 }
 
 impl Ledger {
@@ -121,7 +124,17 @@ impl Ledger {
             shares: None,
             own: None,
             picked: BTreeMap::new(),
+            version: watch::Sender::new(0),
         }
+    }
+
+    /// Tells of each attachment that comes, goes, or is to be known or unknown to the datapath.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+
+    fn tell(&self) {
+        self.version.send_modify(|version| *version += 1);
     }
 
     /// Takes over a network number from the store.
@@ -332,6 +345,7 @@ impl Ledger {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.record.state = state;
             entry.live = live;
+            self.tell();
         }
     }
 
@@ -341,6 +355,7 @@ impl Ledger {
         if let Some(entry) = self.entries.get_mut(&record.key) {
             entry.record.host = record.host.clone();
             entry.live = true;
+            self.tell();
         }
     }
 
@@ -384,7 +399,9 @@ impl Ledger {
         let mut entries = self.entries.values_mut();
         let lost = entries.find(|entry| entry.live && entry.record.host.ifindex == ifindex)?;
         lost.live = false;
-        Some(lost.record.clone())
+        let lost = lost.record.clone();
+        self.tell();
+        Some(lost)
     }
 
     /// An answer with this attachment goes out; [`Self::heard`] or [`Self::unheard`] ends it.
@@ -436,6 +453,7 @@ impl Ledger {
                 usage.ips.remove(&lease.address);
             }
         }
+        self.tell();
     }
 
     fn insert(&mut self, record: Attachment, live: bool) {
@@ -459,6 +477,7 @@ impl Ledger {
             since,
         };
         self.entries.insert(entry.record.key.clone(), entry);
+        self.tell();
     }
 
     /// A number has one name: a network that had it before, and has no attachments left, loses it.
@@ -531,6 +550,9 @@ impl Ledger {
             }
             if other.by_node != facts.by_node {
                 return refuse("routing");
+            }
+            if other.transport != facts.transport {
+                return refuse("transport");
             }
             if other.addressless() != facts.addressless() {
                 return refuse("choice of having subnets or none");

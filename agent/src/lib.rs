@@ -11,6 +11,9 @@
 //!   record before effect.
 //! - [`routing`] is what the node's own stack needs for the network that it routes for.
 //! - [`bandwidth`] says which rates an attachment has; [`shaping`] makes them real.
+//! - [`overlay`] carries networks to other nodes: the tunnel device.
+//! - [`members`] is what this node says of its own to other nodes.
+//! - [`remotes`] is what other nodes say of their members of the same networks.
 //! - [`ports`] names the host ends of links, and gives them their TCX links when nobody waits.
 //! - [`reconcile`] is the only writer of BPF maps: from records to map entries.
 //! - [`install`] puts the plugin where the runtime finds it.
@@ -37,14 +40,17 @@ pub mod install;
 pub mod kube;
 pub mod ledger;
 pub mod lists;
+pub mod members;
 pub mod metrics;
 pub mod multi;
 pub mod node;
+pub mod overlay;
 pub mod pods;
 pub mod ports;
 pub mod reconcile;
 pub mod record;
 pub mod recover;
+pub mod remotes;
 pub mod routing;
 pub mod run;
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The node: everything that requests share.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,16 +13,18 @@ use store::{Batch, Pending, Store, Table};
 use tokio::sync::watch;
 
 use crate::delegate::process::Runner;
-use crate::error::AgentError;
+use crate::error::{AgentError, chain};
 use crate::kube::Cluster;
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::multi::Rules;
+use crate::overlay::Overlay;
 use crate::pods::Pods;
 use crate::pods::record::PodRecord;
 use crate::ports::Promotions;
 use crate::reconcile::Reconciler;
 use crate::record::{Attachment, State};
+use crate::remotes::Remotes;
 use crate::routing::NodeRouting;
 use crate::world::Current;
 
@@ -54,6 +56,10 @@ pub struct Node {
     pub pods: Pods,
     /// What the node's own stack does for the network that it routes for.
     pub routing: NodeRouting,
+    /// Who is where on other nodes.
+    pub remotes: Arc<Remotes>,
+    /// The way there.
+    pub overlay: Overlay,
     /// Plugins of others.
     pub delegates: Runner,
     /// What the node says about the lists of its pods.
@@ -107,6 +113,10 @@ pub struct Parts {
     pub delegates: Runner,
     /// See [`Node::rules`].
     pub rules: Rules,
+    /// See [`Node::remotes`].
+    pub remotes: Arc<Remotes>,
+    /// UDP port of tunnels.
+    pub vxlan_port: u16,
     /// See [`Node::cluster`].
     pub cluster: Option<Arc<Cluster>>,
     /// See [`Node::metrics`].
@@ -134,6 +144,8 @@ impl Node {
             shaping: parts.shaping,
             pods: parts.pods,
             routing: NodeRouting::new(parts.cluster.is_some()),
+            remotes: parts.remotes,
+            overlay: Overlay::new(parts.vxlan_port),
             delegates: parts.delegates,
             rules: parts.rules,
             cluster: parts.cluster,
@@ -200,8 +212,30 @@ impl Node {
     /// # Errors
     /// When the kernel refuses.
     pub fn reconcile(&self, network: u32) -> Result<(), AgentError> {
+        let others = self.others(network);
         let ledger = self.ledger();
-        Ok(self.tables.network(network, ledger.live_on(network))?)
+        Ok(self
+            .tables
+            .network(network, ledger.live_on(network), &others)?)
+    }
+
+    /// Brings the tables of networks up to what is known, away from the threads that serve requests:
+    /// a network may have thousands of members. The networks for which that failed.
+    pub async fn reconcile_all(self: &Arc<Self>, networks: BTreeSet<u32>) -> BTreeSet<u32> {
+        let (node, all) = (Arc::clone(self), networks.clone());
+        let work = move || {
+            all.into_iter()
+                .filter(|network| match node.reconcile(*network) {
+                    Ok(()) => false,
+                    Err(error) => {
+                        let error = chain(&error);
+                        tracing::error!(network, error, "tables not up to date, trying again");
+                        true
+                    }
+                })
+                .collect()
+        };
+        tokio::task::spawn_blocking(work).await.unwrap_or(networks)
     }
 
     /// Writes a record, and the number of its network, so that they survive.

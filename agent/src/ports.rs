@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cni_spec::AttachmentKey;
-use datapath::Hook;
+use datapath::{Dispatcher, Hook};
 use netdev::Connection;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -25,9 +25,6 @@ pub const NEAR_PREFIX: &str = "ps";
 const FAR_PREFIX: &str = "pt";
 /// `ifalias` of a host end starts so, and goes on with the attachment.
 pub const ALIAS_PREFIX: &str = "podnet: ";
-
-/// What `tc` shows of the dispatcher's filter.
-const FILTER: &str = "d_pod";
 
 /// How long no attachment must have been made or removed before TCX links are made.
 const QUIET: Duration = Duration::from_secs(1);
@@ -65,8 +62,8 @@ pub fn attach_dispatcher(
     hook: &Hook,
     ifindex: u32,
 ) -> Result<(), AgentError> {
-    let program = hook.program()?;
-    Ok(connection.set_ingress_program(ifindex, program.as_fd(), FILTER)?)
+    let program = hook.program(Dispatcher::Pod)?;
+    Ok(connection.set_ingress_program(ifindex, program.as_fd(), Dispatcher::Pod.name())?)
 }
 
 /// Host ends that wait for their TCX link.

@@ -1,16 +1,64 @@
 //! From records to map entries. The only writer of the datapath's tables.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use agent_common::addr::Ip16;
+use agent_common::addr::{Ip16, MacAddr};
 use agent_common::counter::PortCounters;
-use datapath::{Datapath, DatapathError, DropCount, Entries, Retired};
+use datapath::{Datapath, DatapathError, DropCount, Entries, Retired, Vteps};
 
 use crate::record::Attachment;
 
 mod desired;
+mod vteps;
+
 pub use desired::desired;
+use vteps::Numbers;
+
+/// What other nodes have of a network, as they said it.
+#[derive(Debug, Default)]
+pub struct Others {
+    /// Their members.
+    pub endpoints: Vec<Other>,
+    /// Addresses of the nodes that have any, on the underlay.
+    pub nodes: Vec<IpAddr>,
+    /// The device that tunnels to them.
+    pub device: u32,
+    /// All nodes have been heard since this agent started: what is not here is gone.
+    pub complete: bool,
+}
+
+/// A member of a network on another node.
+#[derive(Debug)]
+pub struct Other {
+    /// Its MAC address.
+    pub mac: MacAddr,
+    /// Its addresses.
+    pub ips: Vec<IpAddr>,
+    /// Address of its node on the underlay.
+    pub node: IpAddr,
+}
+
+/// The same with the numbers that nodes have in the tables.
+#[derive(Debug, Default)]
+pub struct Elsewhere {
+    /// Members.
+    pub endpoints: Vec<Far>,
+    /// Nodes, in order.
+    pub nodes: Vec<u16>,
+}
+
+/// A member of a network on another node.
+#[derive(Debug)]
+pub struct Far {
+    /// Its MAC address.
+    pub mac: MacAddr,
+    /// Its addresses.
+    pub ips: Vec<IpAddr>,
+    /// Its node, a key of `VTEPS`.
+    pub vtep: u32,
+}
 
 /// The tables, and what is known to be in them.
 #[derive(Debug)]
@@ -23,6 +71,8 @@ struct Inner {
     datapath: Datapath,
     /// By network; an error leaves none, and the next call reads the maps anew.
     current: Option<BTreeMap<u32, Entries>>,
+    /// Numbers of other nodes, once they were read.
+    numbers: Option<Numbers>,
 }
 
 impl Reconciler {
@@ -32,6 +82,7 @@ impl Reconciler {
             inner: Mutex::new(Inner {
                 datapath,
                 current: None,
+                numbers: None,
             }),
         }
     }
@@ -48,16 +99,20 @@ impl Reconciler {
         &self,
         network: u32,
         attachments: impl Iterator<Item = &'a Attachment>,
+        others: &Others,
     ) -> Result<(), DatapathError> {
-        let wanted = desired(network, attachments);
-        self.lock().apply(network, wanted)
+        self.lock().update(network, attachments, others)
     }
 
     /// Makes the tables of all networks say what `attachments` need, and nothing else.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn everything(&self, attachments: &[Attachment]) -> Result<(), DatapathError> {
+    pub fn everything(
+        &self,
+        attachments: &[Attachment],
+        others: impl Fn(u32) -> Others,
+    ) -> Result<(), DatapathError> {
         let mut inner = self.lock();
         inner.current = None;
         let mut networks: BTreeMap<u32, Vec<&Attachment>> = inner
@@ -72,10 +127,19 @@ impl Reconciler {
                 .push(attachment);
         }
         for (network, attachments) in networks {
-            let wanted = desired(network, attachments.into_iter());
-            inner.apply(network, wanted)?;
+            inner.update(network, attachments.into_iter(), &others(network))?;
         }
         Ok(())
+    }
+
+    /// Forgets the numbers of nodes that no table mentions any more.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn forget_nodes(&self) -> Result<(), DatapathError> {
+        let mut inner = self.lock();
+        let mentioned = vteps::mentioned(inner.current()?.values());
+        inner.with_numbers(|numbers, vteps| numbers.retain(&mentioned, vteps))
     }
 
     /// Sends packets through the tables.
@@ -91,7 +155,8 @@ impl Reconciler {
     /// # Errors
     /// When the kernel refuses.
     pub fn faults(&self, attachment: &Attachment) -> Result<Vec<String>, DatapathError> {
-        let wanted = desired(attachment.network.id, std::iter::once(attachment));
+        let only = std::iter::once(attachment);
+        let wanted = desired(attachment.network.id, only, &Elsewhere::default());
         let mut inner = self.lock();
         let tables = inner.datapath.tables();
         let mut faults = Vec::new();
@@ -150,11 +215,48 @@ impl Reconciler {
             ("FDB", all.fdb.len()),
             ("ENDPOINTS", all.endpoints.len()),
             ("FLOOD", all.flood.len()),
+            ("NETWORKS", all.networks.len()),
+            ("FLOOD_VTEPS", all.flood_vteps.len()),
         ]))
     }
 }
 
 impl Inner {
+    fn update<'a>(
+        &mut self,
+        network: u32,
+        attachments: impl Iterator<Item = &'a Attachment>,
+        others: &Others,
+    ) -> Result<(), DatapathError> {
+        let elsewhere = if others.nodes.is_empty() {
+            Elsewhere::default()
+        } else {
+            self.with_numbers(|numbers, vteps| numbers.give(others, vteps))?
+        };
+        let mut wanted = desired(network, attachments, &elsewhere);
+        if !others.complete && wanted.networks.contains_key(&network) {
+            let old = self.current()?.get(&network);
+            vteps::keep_far(&mut wanted, old);
+        }
+        self.apply(network, wanted)
+    }
+
+    /// The numbers of other nodes, and the tables they are in.
+    fn with_numbers<T>(
+        &mut self,
+        work: impl FnOnce(&mut Numbers, &mut Vteps) -> Result<T, DatapathError>,
+    ) -> Result<T, DatapathError> {
+        let vteps = &mut self.datapath.tables().vteps;
+        // What was half done is read anew.
+        let mut numbers = match self.numbers.take() {
+            Some(numbers) => numbers,
+            None => Numbers::read(vteps)?,
+        };
+        let done = work(&mut numbers, vteps)?;
+        self.numbers = Some(numbers);
+        Ok(done)
+    }
+
     fn apply(&mut self, network: u32, wanted: Entries) -> Result<(), DatapathError> {
         let mut current = match self.current.take() {
             Some(current) => current,
@@ -216,6 +318,20 @@ fn by_network(all: Entries) -> BTreeMap<u32, Entries> {
             .endpoints
             .insert(key, value);
     }
+    for (network, value) in all.networks {
+        networks
+            .entry(network)
+            .or_default()
+            .networks
+            .insert(network, value);
+    }
+    for (key, value) in all.flood_vteps {
+        networks
+            .entry(key.network)
+            .or_default()
+            .flood_vteps
+            .insert(key, value);
+    }
     for (key, value) in all.flood {
         networks
             .entry(key.network)
@@ -227,6 +343,6 @@ fn by_network(all: Entries) -> BTreeMap<u32, Entries> {
 }
 
 /// The mapped form of an address, as the maps have it.
-fn mapped(ip: std::net::IpAddr) -> Ip16 {
+fn mapped(ip: IpAddr) -> Ip16 {
     Ip16::from(ip)
 }

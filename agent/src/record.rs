@@ -35,6 +35,9 @@ pub struct NetworkFacts {
     /// True when the node's own stack routes for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_node: bool,
+    /// What carries its packets to other nodes.
+    #[serde(default, skip_serializing_if = "api::Transport::is_local")]
+    pub transport: api::Transport,
     /// Largest L3 packet, bytes.
     pub mtu: u16,
     /// Subnets with their gateways.
@@ -58,6 +61,7 @@ impl NetworkFacts {
             id,
             routed: network.mode == Mode::L3,
             by_node: network.routing == Routing::Node,
+            transport: network.transport,
             mtu: network.mtu,
             subnets: network
                 .subnets

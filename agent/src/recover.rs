@@ -15,6 +15,7 @@ use crate::error::AgentError;
 use crate::ledger::Ledger;
 use crate::multi::is_gone;
 use crate::node::Node;
+use crate::overlay::spans_nodes;
 use crate::pods::Pods;
 use crate::pods::record::PodRecord;
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX, attach_dispatcher, near_name};
@@ -191,7 +192,11 @@ impl Node {
                 .collect()
         };
         let records = self.recover_limits(records).await;
-        self.tables.everything(&records)?;
+        if records.iter().any(|it| spans_nodes(&it.network)) {
+            self.tunnel().await?;
+        }
+        self.tables
+            .everything(&records, |network| self.others(network))?;
         for record in &records {
             // One port must not keep the others from being served; the audit comes back to it.
             if let Err(error) = self.repair(record, &survey).await {

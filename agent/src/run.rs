@@ -23,14 +23,19 @@ use crate::delegate::process::Runner;
 use crate::error::{AgentError, chain};
 use crate::install::{Install, InstallError};
 use crate::kube::{self, Cluster, ConnectError};
+use crate::members::{self, SpanningError, files};
 use crate::metrics::{Metrics, MetricsError};
 use crate::multi::Rules;
 use crate::node::{Node, Parts};
 use crate::ports::Promotions;
 use crate::reconcile::Reconciler;
+use crate::remotes::Remotes;
 use crate::telemetry::{self, FilterError};
 use crate::world::{self, Current, World};
 use crate::{admin, failpoint, recover};
+
+/// Time to the next attempt at tables that the kernel refused.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// The agent could not start, or had to stop.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +67,9 @@ pub enum RunError {
     /// The datapath could not be opened.
     #[error(transparent)]
     Datapath(#[from] DatapathError),
+    /// An option of networks across nodes does not fit.
+    #[error(transparent)]
+    Spanning(#[from] SpanningError),
     /// The CNI plugin to install cannot be found.
     #[error(transparent)]
     Install(#[from] InstallError),
@@ -120,8 +128,14 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
     let (stop, stopping) = watch::channel(false);
     let install = Install::new(&options.install, &options.cni, &options.places.socket)?;
     let (node, pins, events) = build(&options).await?;
+    // First: what other nodes say counts for these.
+    node.remotes.serve(members::served(&node.ledger()));
     // At once: what the cluster's networks are is to be known when the first request comes.
-    let networks = tokio::spawn(networks(Arc::clone(&node), options.standalone.clone()));
+    let networks = tokio::spawn(networks(
+        Arc::clone(&node),
+        options.standalone.clone(),
+        options.spanning.endpoints.clone(),
+    ));
 
     let listener = socket::listen(&options.places.socket)
         .map_err(file("listen on", &options.places.socket))?;
@@ -172,14 +186,35 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
 }
 
 /// Keeps the node's world what files or the cluster say; returns only when that cannot go on.
-async fn networks(node: Arc<Node>, directory: Option<PathBuf>) -> RunError {
+async fn networks(
+    node: Arc<Node>,
+    directory: Option<PathBuf>,
+    endpoints: Option<PathBuf>,
+) -> RunError {
     let stopped = |what, why| RunError::Stopped { what, why };
     if let Some(cluster) = node.cluster.clone() {
         let end = cluster.run(node).await;
         stopped("following the cluster", reason(end.err().as_ref()))
     } else {
-        let end = world::follow(directory.unwrap_or_default(), Arc::clone(&node.world)).await;
-        stopped("watching --standalone", reason(end.err().as_ref()))
+        let (current, tunnels) = (Arc::clone(&node.world), Arc::clone(&node.remotes));
+        let manifests = world::follow(directory.unwrap_or_default(), current, tunnels);
+        let members = async {
+            match &endpoints {
+                Some(directory) => tokio::select! {
+                    end = files::follow(&node, directory) => reason(end.err().as_ref()),
+                    () = files::publish(&node, directory) => reason::<RunError>(None),
+                },
+                None => {
+                    // Nobody will say anything.
+                    node.remotes.set_complete();
+                    std::future::pending().await
+                }
+            }
+        };
+        tokio::select! {
+            end = manifests => stopped("watching --standalone", reason(end.err().as_ref())),
+            why = members => stopped("watching --endpoints", why),
+        }
     }
 }
 
@@ -193,16 +228,21 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
     }
     let metrics = Arc::new(Metrics::new()?);
     let name = options.node_name.clone().unwrap_or_else(host_name);
+    members::check(&options.spanning, &name)?;
+    let remotes = Arc::new(Remotes::new(&name));
+    remotes.set_vteps(&options.spanning.vteps);
     let (world, cluster) = if let Some(directory) = &options.standalone {
         let world = World::read(directory).map_err(file("read --standalone", directory))?;
+        let world = world.on(&remotes);
         (world, None)
     } else {
         let source = kube::Source::new(options.kubeconfig.as_deref());
         let settings = kube::Settings {
             keep_blocks: Duration::from_secs(options.keep_blocks),
             access_control: options.access_control,
+            node_tunnels: options.spanning.vteps.is_empty(),
         };
-        let cluster = Cluster::connect(&source, &name, settings, &metrics).await?;
+        let cluster = Cluster::connect(&source, &name, settings, &remotes, &metrics).await?;
         (cluster.world(), Some(cluster))
     };
     world.complain();
@@ -241,6 +281,8 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
             lists: options.pods.lists.clone(),
             conf_dir: options.cni.cni_conf_dir.clone(),
         },
+        remotes,
+        vxlan_port: options.vxlan_port,
         cluster,
         metrics,
         tombstones: tombstone::directory(&options.places.socket),
@@ -290,6 +332,8 @@ async fn background(
         () = audits(node) => stopped("the audit", "it ended".into()),
         end = networks => end.unwrap_or_else(|died| stopped("following networks", died.to_string())),
         () = node.keep_routing() => stopped("routing for the node's network", "it ended".into()),
+        () = follow_members(node) => stopped("following members on other nodes", "it ended".into()),
+        () = members::serve(node) => stopped("following networks in use", "it ended".into()),
         () = limits(node) => stopped("following rates", "it ended".into()),
         end = tombstone::follow(node) => {
             stopped("watching for DELs that waited", reason(end.err().as_ref()))
@@ -300,6 +344,31 @@ async fn background(
 
 fn reason<E: std::error::Error>(error: Option<&E>) -> String {
     error.map_or_else(|| "it ended".to_owned(), |error| chain(error))
+}
+
+/// The tables follow what other nodes say of their members.
+async fn follow_members(node: &Arc<Node>) {
+    let mut changes = node.remotes.changes();
+    loop {
+        // At first too: what came while this node was starting.
+        let changed = node.remotes.take_changed();
+        let failed = node.reconcile_all(changed).await;
+        if failed.is_empty()
+            && node.remotes.is_complete()
+            && let Err(error) = node.tables.forget_nodes()
+        {
+            let error = chain(&error);
+            tracing::error!(error, "numbers of nodes that are gone not forgotten yet");
+        }
+        if !failed.is_empty() {
+            tokio::time::sleep(RETRY).await;
+            node.remotes.look_again(&failed);
+        }
+        // The sender lives as long as the node.
+        if changes.changed().await.is_err() {
+            return;
+        }
+    }
 }
 
 /// Rates of attachments follow the manifests.
@@ -323,6 +392,9 @@ async fn audits(node: &Arc<Node>) {
         ticks.tick().await;
         if let Err(error) = node.audit().await {
             tracing::warn!(error = %chain(&error), "audit incomplete");
+        }
+        if let Err(error) = node.audit_tunnel().await {
+            tracing::error!(error = %chain(&error), "no tunnels to other nodes");
         }
     }
 }

@@ -25,6 +25,7 @@ pub(crate) fn network(name: &str, mode: Mode, subnets: &[(&str, &str)]) -> Netwo
         name: name.to_owned(),
         mode,
         routing: api::Routing::Isolated,
+        transport: api::Transport::Local,
         masquerade: false,
         subnets: subnets
             .iter()

@@ -141,6 +141,7 @@ fn endpoints(node: &Node) -> Value {
             "mac": record.mac.to_string(),
             "ips": record.leases.iter().map(|lease| lease.address).collect::<Vec<_>>(),
             "place": "local",
+            "node": node.name,
             "hostInterface": record.host.name,
             "container": record.key.container,
             "ifname": record.key.ifname,
@@ -164,7 +165,33 @@ fn endpoints(node: &Node) -> Value {
             }));
         }
     }
+    rows.extend(remote_endpoints(node, &ledger));
     Value::Array(rows)
+}
+
+/// Members on other nodes, of the networks that this one has members of.
+fn remote_endpoints(node: &Node, ledger: &Ledger) -> Vec<Value> {
+    let records = ledger.entries().map(|entry| &entry.record);
+    let networks: BTreeMap<u32, &str> = records
+        .map(|record| (record.network.id, record.network.name.as_str()))
+        .collect();
+    let mut rows = Vec::new();
+    for (network, name) in networks {
+        // What this node has itself comes before what others claim.
+        let own: Vec<_> = ledger.live_on(network).map(|record| record.mac).collect();
+        let remote = node.remotes.endpoints(network).into_iter();
+        rows.extend(remote.filter(|it| !own.contains(&it.mac)).map(|endpoint| {
+            json!({
+                "network": name,
+                "mac": endpoint.mac.to_string(),
+                "ips": endpoint.ips,
+                "place": "remote",
+                "node": endpoint.peer.node,
+                "vteps": endpoint.peer.vteps,
+            })
+        }));
+    }
+    rows
 }
 
 fn drops(node: &Node) -> Result<Value, AgentError> {

@@ -12,6 +12,7 @@ use notify::{RecursiveMode, Watcher as _};
 use tokio::sync::{mpsc, watch};
 
 use crate::error::AgentError;
+use crate::remotes::Remotes;
 
 /// Editors write in several steps: what comes within this time is one change.
 const SETTLE: Duration = Duration::from_millis(50);
@@ -114,6 +115,18 @@ impl World {
             broken,
             ..Self::default()
         })
+    }
+
+    /// Refuses networks that span nodes where this one cannot be among them: without an address for
+    /// tunnels, and without a number that all nodes know.
+    #[must_use]
+    pub fn on(mut self, node: &Remotes) -> Self {
+        if node.vteps().is_empty() {
+            self.resolved.without_tunnels();
+        }
+        // In a cluster, a network without a number is refused for that already.
+        self.resolved.without_shared_numbers();
+        self
     }
 
     /// A world of which nothing is known, for these reasons.
@@ -227,11 +240,14 @@ impl Current {
 ///
 /// # Errors
 /// When the kernel does not let us watch.
-pub async fn follow(directory: PathBuf, current: Arc<Current>) -> Result<(), notify::Error> {
+pub async fn follow(
+    directory: PathBuf,
+    current: Arc<Current>,
+    node: Arc<Remotes>,
+) -> Result<(), notify::Error> {
     let (changed, mut changes) = mpsc::channel(1);
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        // Reading the files is an event too, and must not lead to reading them again.
-        if event.is_ok_and(|event| event.kind.is_access() && !is_close_write(&event)) {
+        if event.is_ok_and(|event| is_read(&event)) {
             return;
         }
         // A full channel says "changed" already.
@@ -239,27 +255,29 @@ pub async fn follow(directory: PathBuf, current: Arc<Current>) -> Result<(), not
     })?;
     watcher.watch(&directory, RecursiveMode::NonRecursive)?;
     // What changed between the first reading and now was not watched.
-    reread(&directory, &current);
+    reread(&directory, &current, &node);
     while changes.recv().await.is_some() {
         tokio::time::sleep(SETTLE).await;
         let _ = changes.try_recv();
-        reread(&directory, &current);
+        reread(&directory, &current, &node);
     }
     Ok(())
 }
 
-fn is_close_write(event: &notify::Event) -> bool {
+/// True when a file was only read: that is an event too, and must not lead to reading it again.
+pub(crate) fn is_read(event: &notify::Event) -> bool {
     use notify::event::{AccessKind, AccessMode, EventKind};
-    matches!(
+    let is_close_write = matches!(
         event.kind,
         EventKind::Access(AccessKind::Close(AccessMode::Write))
-    )
+    );
+    event.kind.is_access() && !is_close_write
 }
 
-fn reread(directory: &Path, current: &Current) {
+fn reread(directory: &Path, current: &Current, node: &Remotes) {
     match World::read(directory) {
         Ok(world) => {
-            if current.set(world) {
+            if current.set(world.on(node)) {
                 tracing::info!(directory = %directory.display(), "manifests read");
                 current.get().complain();
             }

@@ -48,13 +48,12 @@ impl Host {
             here.add_route(&Route::default_via(gateway, pair.host_ifindex))
                 .expect("a default route");
         }
-        netns
-            .run_in(|| {
-                for key in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
-                    fs::write(format!("/proc/sys/net/{key}"), "1").expect("forwarding");
-                }
-            })
-            .expect("the node's namespace can be entered");
+        forward(&netns);
+        Self { netns, outside }
+    }
+
+    /// A network that is made already, and what is outside.
+    pub(crate) fn of(netns: Netns, outside: Netns) -> Self {
         Self { netns, outside }
     }
 
@@ -84,7 +83,18 @@ pub fn connection(netns: &Netns) -> Connection {
         .expect("a netlink socket")
 }
 
-fn up(connection: &mut Connection, name: &str) {
+/// Makes `netns` forward packets of both families.
+pub(crate) fn forward(netns: &Netns) {
+    netns
+        .run_in(|| {
+            for key in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+                fs::write(format!("/proc/sys/net/{key}"), "1").expect("forwarding");
+            }
+        })
+        .expect("the namespace can be entered");
+}
+
+pub(crate) fn up(connection: &mut Connection, name: &str) {
     let link = connection.by_name(name).expect("links can be read");
     let ifindex = link.expect("the link is there").ifindex;
     connection

@@ -17,6 +17,7 @@
 
 pub mod apiserver;
 pub mod cni;
+pub mod fabric;
 pub mod frame;
 pub mod host;
 pub mod limit;
@@ -37,6 +38,7 @@ pub mod watch;
 pub mod wire;
 
 pub use crate::cni::{Call, Outcome};
+pub use crate::fabric::Fabric;
 pub use crate::manifest::Network;
 pub use crate::node::{Node, Setup};
 pub use crate::pod::{Pod, Port};

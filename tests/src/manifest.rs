@@ -23,6 +23,8 @@ pub struct Network {
     pub by_node: bool,
     /// `spec.masquerade`.
     pub masquerade: Option<bool>,
+    /// `spec.transport.type`, if it is not the default.
+    pub transport: Option<&'static str>,
     /// `spec.enabled`.
     pub enabled: bool,
 }
@@ -40,6 +42,7 @@ impl Network {
             id: None,
             by_node: false,
             masquerade: None,
+            transport: None,
             enabled: true,
         }
     }
@@ -103,6 +106,13 @@ impl Network {
         self
     }
 
+    /// Sets `spec.transport.type` to `VXLAN`.
+    #[must_use]
+    pub fn vxlan(mut self) -> Self {
+        self.transport = Some("VXLAN");
+        self
+    }
+
     /// Sets `spec.enabled` to false.
     #[must_use]
     pub fn disabled(mut self) -> Self {
@@ -136,6 +146,9 @@ impl Network {
         }
         if let Some(masquerade) = self.masquerade {
             let _ = writeln!(out, "  masquerade: {masquerade}");
+        }
+        if let Some(transport) = self.transport {
+            let _ = writeln!(out, "  transport: {{type: {transport}}}");
         }
         if let Some(mtu) = self.mtu {
             let _ = writeln!(out, "  mtu: {mtu}");

@@ -102,6 +102,13 @@ impl Setup {
         self
     }
 
+    /// The node's name.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.name);
+        self
+    }
+
     /// The agent is not started.
     #[must_use]
     pub fn stopped(mut self) -> Self {
@@ -128,11 +135,19 @@ impl Node {
     /// # Panics
     /// If any of that fails.
     pub fn start(setup: Setup) -> Self {
+        Self::start_on(setup, Host::create())
+    }
+
+    /// The same on a network that is there already.
+    ///
+    /// # Panics
+    /// If any of that fails.
+    pub fn start_on(setup: Setup, host: Host) -> Self {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("podnet-test-{}-{number}", std::process::id());
         let prefix = format!("{name}-");
         let node = Self {
-            host: Host::create(),
+            host,
             dir: tempfile::Builder::new()
                 .prefix(&prefix)
                 .tempdir()

@@ -19,6 +19,7 @@ mod kubernetes {
     mod crds;
     mod crds_addresses;
     mod crds_parameters;
+    mod crds_slices;
     mod crds_standard;
     mod ipam;
     mod ipam_blocks;
@@ -26,6 +27,7 @@ mod kubernetes {
     mod ipam_policy;
     mod ipam_scene;
     mod server;
+    mod slices;
     mod webhook;
     mod webhook_access;
     mod webhook_certificates;

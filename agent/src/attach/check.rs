@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use cni_spec::{AttachmentKey, CniResult};
+use datapath::Dispatcher;
 use netdev::{Link, Netlink, Netns};
 
 use crate::error::AgentError;
@@ -64,7 +65,7 @@ impl Node {
     /// # Errors
     /// When the kernel does not tell.
     pub async fn is_attached(&self, host: &HostEnd) -> Result<bool, AgentError> {
-        let dispatcher = self.hook.dispatcher_id()?;
+        let dispatcher = self.hook.dispatcher_id(Dispatcher::Pod)?;
         if self.hook.tcx_programs(&host.name)?.contains(&dispatcher) {
             return Ok(true);
         }

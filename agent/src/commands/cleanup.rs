@@ -14,7 +14,7 @@ use crate::cli::{CleanupOptions, CniPlaces, Places};
 use crate::cni::tombstone;
 use crate::install::conf;
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX};
-use crate::{recover, routing};
+use crate::{overlay, recover, routing};
 
 /// The name of the directory that podnet has for itself below `/run`.
 const OWN_DIRECTORY: &str = "podnet";
@@ -45,9 +45,14 @@ pub fn cleanup(options: &CleanupOptions) -> Result<(), Failure> {
 
     let mut netlink = Connection::open()?;
     // The far end of a shaper goes with the near one.
-    for prefix in [HOST_PREFIX, NEAR_PREFIX] {
+    let ours = [
+        ("veth", HOST_PREFIX),
+        ("veth", NEAR_PREFIX),
+        ("vxlan", overlay::DEVICE),
+    ];
+    for (kind, prefix) in ours {
         let filter = LinkFilter {
-            kind: Some("veth".to_owned()),
+            kind: Some(kind.to_owned()),
             name_prefix: Some(prefix.to_owned()),
             alias_prefix: Some(ALIAS_PREFIX.to_owned()),
         };

@@ -41,6 +41,7 @@ const ENDPOINTS: Columns = &[
     ("ADDRESSES", "ips"),
     ("MAC", "mac"),
     ("PLACE", "place"),
+    ("NODE", "node"),
     ("HOST", "hostInterface"),
     ("CONTAINER", "container"),
     ("INTERFACE", "ifname"),

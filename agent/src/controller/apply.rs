@@ -100,6 +100,7 @@ impl Executor {
         for reservation in &plan.reservations {
             done &= self.reservation(reservation).await;
         }
+        done &= self.slices(&plan.slices).await;
         done
     }
 

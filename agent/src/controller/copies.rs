@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::{
     AttachmentParameters, IpBlock, IpReservation, IpamClaim, NetworkAttachmentDefinition,
-    PodNetwork, PodNetworkAttachment, PodNetworkParameters,
+    PodNetwork, PodNetworkAttachment, PodNetworkEndpointSlice, PodNetworkParameters,
 };
 use k8s_openapi::api::core::v1::Node;
 use kube::core::PartialObjectMeta;
@@ -31,6 +31,7 @@ pub struct Copies {
     claims: Guarded<IpamClaim>,
     blocks: Guarded<IpBlock>,
     reservations: Guarded<IpReservation>,
+    slices: Copied<PartialObjectMeta<PodNetworkEndpointSlice>>,
     pods: Copied<Pod>,
     nodes: Copied<PartialObjectMeta<Node>>,
     changed: Arc<Notify>,
@@ -50,6 +51,8 @@ impl Copies {
             claims: make.optional("ipamclaims"),
             blocks: make.needed("ipblocks"),
             reservations: make.needed("ipreservations"),
+            // Most of a slice are members, and nobody here reads them.
+            slices: make.copy("podnetworkendpointslices", true, Config::default(), labels),
             pods: make.needed("pods"),
             nodes: make.copy("nodes", false, Config::default(), trim_all),
             changed,
@@ -73,6 +76,7 @@ impl Copies {
             &self.claims.kind,
             &self.blocks.kind,
             &self.reservations.kind,
+            &self.slices.kind,
             &self.pods.kind,
             &self.nodes.kind,
         ];
@@ -88,6 +92,7 @@ impl Copies {
             attachment_parameters: list(&self.attachment_parameters, &mut unreadable),
             blocks: list(&self.blocks, &mut unreadable),
             reservations: list(&self.reservations, &mut unreadable),
+            slices: self.slices.store.state(),
             ..View::default()
         };
         let networks = by_key(&self.networks, &mut unreadable).into_iter();
@@ -112,6 +117,13 @@ impl Copies {
         view.unreadable = unreadable;
         view
     }
+}
+
+/// Leaves the labels, which name the node.
+fn labels(slice: &mut PartialObjectMeta<PodNetworkEndpointSlice>) {
+    let labels = slice.metadata.labels.take();
+    trim_all(slice);
+    slice.metadata.labels = labels;
 }
 
 fn by_key<K>(copied: &Guarded<K>, unreadable: &mut Vec<String>) -> BTreeMap<Key, Arc<K>>

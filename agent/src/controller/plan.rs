@@ -45,6 +45,8 @@ pub struct Plan {
     pub blocks: Vec<(Arc<IpBlock>, BlockStep)>,
     /// Reservations to be deleted.
     pub reservations: Vec<Arc<IpReservation>>,
+    /// Slices to be deleted: their nodes are gone.
+    pub slices: Vec<ObjectMeta>,
     /// When to look again though nothing has changed.
     pub again: Option<Timestamp>,
     /// Networks of ours by whether they are ready: not ready, ready.
@@ -379,6 +381,11 @@ fn addresses(
             Some(step) => plan.blocks.push((Arc::clone(block), step)),
         }
     }
+    let nodes = view.nodes.keys().map(String::as_str);
+    let nodes = reclaim::labels_of_nodes(nodes.chain(busy.iter().copied()));
+    let slices = view.slices.iter().map(|slice| &slice.metadata);
+    let left = slices.filter(|slice| reclaim::is_left(slice, &nodes));
+    plan.slices.extend(left.cloned());
     let by_uid: BTreeMap<&str, &Arc<IpReservation>> = view
         .reservations
         .iter()

@@ -1,4 +1,5 @@
-//! What nodes, pods and claims that are gone have left behind: blocks and reservations of addresses.
+//! What nodes, pods and claims that are gone have left behind: blocks and reservations of addresses,
+//! and slices of members of networks.
 //!
 //! An object that is gone proves little. A node may be cut off with its pods running, a pod may have
 //! been deleted by force. So a block is marked first, where its node sees it, and deleted when the
@@ -7,7 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::{IpBlock, IpReservation};
+use api::{IpBlock, IpReservation, NODE_LABEL, label_value};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::usage::Usage;
@@ -50,6 +52,18 @@ pub fn block_step(
         (false, Some(time)) if time.0 <= now => Some(BlockStep::Delete),
         (false, Some(time)) => Some(BlockStep::Wait(time.0)),
     }
+}
+
+/// The nodes that may have members of networks, as labels name them: those there are, and those that
+/// pods are said to run on still.
+pub fn labels_of_nodes<'a>(nodes: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
+    nodes.map(label_value).collect()
+}
+
+/// True when a slice is of none of these nodes; one without a label is nobody's.
+pub fn is_left(slice: &ObjectMeta, nodes: &BTreeSet<String>) -> bool {
+    let label = slice.labels.as_ref().and_then(|it| it.get(NODE_LABEL));
+    slice.deletion_timestamp.is_none() && !label.is_some_and(|label| nodes.contains(label))
 }
 
 /// The nodes that pods name. A pod that has ended counts: on a node nobody hears from, it may not

@@ -61,6 +61,7 @@ fn add(view: &mut View, mut object: Value) {
         }
         "IPBlock" => view.blocks.push(read(object)),
         "IPReservation" => view.reservations.push(read(object)),
+        "PodNetworkEndpointSlice" => view.slices.push(read(object)),
         "IPAMClaim" => {
             view.claims.get_or_insert_default().insert(uid);
         }

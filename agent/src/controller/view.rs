@@ -7,8 +7,10 @@ use api::nad::{Definition, DefinitionError, Meaning, read_definition};
 use api::selection::SelectionRules;
 use api::{
     AttachmentParameters, IpBlock, IpReservation, NetworkAttachmentDefinition, Object, Origin,
-    PodNetwork, PodNetworkAttachment, PodNetworkParameters, Resolved, Resource,
+    PodNetwork, PodNetworkAttachment, PodNetworkEndpointSlice, PodNetworkParameters, Resolved,
+    Resource,
 };
+use kube::core::PartialObjectMeta;
 
 use super::pod::Pod;
 
@@ -36,6 +38,8 @@ pub struct View {
     pub blocks: Vec<Arc<IpBlock>>,
     /// Reserved addresses.
     pub reservations: Vec<Arc<IpReservation>>,
+    /// What nodes say of their members of networks, of which the metadata says which node.
+    pub slices: Vec<Arc<PartialObjectMeta<PodNetworkEndpointSlice>>>,
     /// UIDs of `IPAMClaim`s; `None` when their kind is not there.
     pub claims: Option<BTreeSet<String>>,
     /// Objects of ours that this version cannot read, as `PodNetwork blue: why`. They may refer to

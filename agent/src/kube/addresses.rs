@@ -29,6 +29,7 @@ use self::idle::{Idle, NetworkBlock};
 use super::Work;
 use super::copied::{Copied, Copier, trim_all};
 use super::lookup::Pods;
+use super::slices::Slices;
 use crate::error::AgentError;
 use crate::ledger::{Reserved, Share, Wanted, pools};
 use crate::metrics::Metrics;
@@ -71,6 +72,8 @@ pub(super) struct Addresses {
     /// Reservations of everybody.
     reservations: Copied<IpReservation>,
     pods: Pods,
+    /// What was said to other nodes of who has which address.
+    slices: Arc<Slices>,
     metrics: Arc<Metrics>,
     /// How long a block is kept that is not needed.
     keep: Duration,
@@ -131,6 +134,7 @@ impl Addresses {
         client: &Client,
         node: &str,
         pods: Pods,
+        slices: Arc<Slices>,
         metrics: Arc<Metrics>,
         keep: Duration,
     ) -> (Self, Vec<Work>) {
@@ -147,6 +151,7 @@ impl Addresses {
             blocks,
             reservations,
             pods,
+            slices,
             metrics,
             keep,
             changed,
@@ -169,6 +174,7 @@ impl Addresses {
     pub(super) async fn work(&self, node: &Node) {
         let mut pods = self.pods.changes();
         let mut networks = node.world.changes();
+        let mut withdrawn = self.slices.withdrawals();
         loop {
             self.round(node).await;
             self.rounds.send_modify(|rounds| *rounds += 1);
@@ -185,9 +191,10 @@ impl Addresses {
             };
             tokio::select! {
                 () = self.changed.notified() => {}
-                // Both senders live as long as the agent.
+                // These senders live as long as the agent.
                 _ = pods.changed() => {}
                 _ = networks.changed() => {}
+                _ = withdrawn.changed() => {}
                 () = tokio::time::sleep(soonest) => {}
             }
         }

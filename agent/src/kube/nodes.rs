@@ -7,7 +7,7 @@ use api::Prefix;
 use k8s_openapi::api::core::v1::{Node as ApiNode, NodeStatus};
 use kube::runtime::watcher::Config;
 use kube::{Client, ResourceExt as _};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::Work;
 use super::copied::{Copied, Copier, settled, trim_all};
@@ -21,6 +21,17 @@ pub(super) struct Nodes {
     node: String,
     nodes: Copied<ApiNode>,
     changed: Arc<Notify>,
+    /// The object of this node; none before it was looked for.
+    own: watch::Sender<Option<OwnNode>>,
+}
+
+/// What the API server says of this node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct OwnNode {
+    /// There is a `Node` of its name.
+    pub(super) exists: bool,
+    /// Its addresses.
+    addresses: Vec<IpAddr>,
 }
 
 impl Nodes {
@@ -32,16 +43,44 @@ impl Nodes {
             node: node.to_owned(),
             nodes: copier.copy("nodes", false, Config::default(), trim),
             changed,
+            own: watch::Sender::new(None),
         };
         (this, copier.work())
     }
 
-    /// Tells the node of every change, for ever.
-    pub(super) async fn work(&self, node: &Node) {
+    /// What the API server says of this node, and each change of that.
+    pub(super) fn own(&self) -> watch::Receiver<Option<OwnNode>> {
+        self.own.subscribe()
+    }
+
+    /// Why it is not known what the API server says of this node, if so.
+    pub(super) fn unread(&self) -> Option<String> {
+        let why = || {
+            let kind = &self.nodes.kind;
+            kind.unread()
+                .unwrap_or_else(|| format!("{} are not read yet", kind.name))
+        };
+        self.own.borrow().is_none().then(why)
+    }
+
+    /// Tells the node of every change, for ever. With `tunnels`, its own addresses are where tunnels
+    /// end.
+    pub(super) async fn work(&self, node: &Node, tunnels: bool) {
         loop {
             if self.nodes.kind.unread().is_none() {
-                node.routing
-                    .set_nodes(known(&self.nodes.store.state(), &self.node));
+                let nodes = self.nodes.store.state();
+                node.routing.set_nodes(known(&nodes, &self.node));
+                let own = own(&nodes, &self.node);
+                // One that is gone for a moment is where it was.
+                if tunnels && own.exists {
+                    node.remotes.set_vteps(&own.addresses);
+                }
+                self.own.send_if_modified(|known| {
+                    let own = Some(own);
+                    let differs = *known != own;
+                    *known = own;
+                    differs
+                });
             }
             settled(&self.changed).await;
         }
@@ -56,6 +95,14 @@ fn trim(node: &mut ApiNode) {
         addresses: status.and_then(|status| status.addresses),
         ..NodeStatus::default()
     });
+}
+
+fn own(nodes: &[Arc<ApiNode>], name: &str) -> OwnNode {
+    let own = nodes.iter().find(|node| node.name_any() == name);
+    own.map_or_else(OwnNode::default, |node| OwnNode {
+        exists: true,
+        addresses: addresses(node),
+    })
 }
 
 fn known(nodes: &[Arc<ApiNode>], own: &str) -> Known {
@@ -141,5 +188,17 @@ mod tests {
         let addresses: Vec<String> = peer.addresses.iter().map(ToString::to_string).collect();
         assert_eq!(addresses, ["172.16.0.2", "fd16::2"]);
         assert!(known.others.get("n3").unwrap().pods.is_empty());
+    }
+
+    #[test]
+    fn tunnels_end_at_the_internal_addresses_of_a_node_that_is_there() {
+        let nodes = [node("n1", &json!({}))];
+        let here = own(&nodes, "n1");
+        let addresses: Vec<String> = here.addresses.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            (here.exists, addresses.join(" ")),
+            (true, "172.16.0.2 fd16::2".to_owned())
+        );
+        assert_eq!(own(&nodes, "n2"), OwnNode::default());
     }
 }

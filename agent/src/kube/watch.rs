@@ -88,14 +88,28 @@ impl Kind {
     }
 }
 
-/// Follows the objects of `api` that `selection` selects, for ever. `trim` takes from an object what
-/// nobody here reads.
+/// Keeps a copy of the objects of `api` that `selection` selects, for ever. `trim` takes from an
+/// object what nobody here reads.
 pub(crate) async fn follow<K>(
     kind: Arc<Kind>,
     mut copy: Writer<K>,
     api: Api<K>,
     selection: Config,
     trim: fn(&mut K),
+) where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+{
+    let apply = move |event: &Event<K>| copy.apply_watcher_event(event);
+    follow_into(kind, api, selection, trim, apply).await;
+}
+
+/// Tells `apply` of the objects of `api` that `selection` selects, as [`follow`] keeps a copy of them.
+pub(crate) async fn follow_into<K>(
+    kind: Arc<Kind>,
+    api: Api<K>,
+    selection: Config,
+    trim: fn(&mut K),
+    mut apply: impl FnMut(&Event<K>),
 ) where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
 {
@@ -114,7 +128,7 @@ pub(crate) async fn follow<K>(
                     if let Event::Apply(object) | Event::InitApply(object) = &mut event {
                         trim(object);
                     }
-                    copy.apply_watcher_event(&event);
+                    apply(&event);
                     match &event {
                         Event::InitDone => kind.set(Progress::Read),
                         Event::Apply(_) | Event::Delete(_) => kind.changed.notify_one(),
@@ -125,7 +139,7 @@ pub(crate) async fn follow<K>(
                     streaming = false;
                     break;
                 }
-                Err(error) if is_absent(&error) => absent(&kind, &mut copy),
+                Err(error) if is_absent(&error) => absent(&kind, &mut apply),
                 Err(error) => kind.note(&error),
             }
         }
@@ -134,10 +148,7 @@ pub(crate) async fn follow<K>(
 
 /// The kind is not defined, or not any more. Objects of a kind that podnet cannot do without are
 /// kept: somebody is replacing definitions, and pods that start now should not suffer.
-fn absent<K>(kind: &Kind, copy: &mut Writer<K>)
-where
-    K: Resource<DynamicType = ()> + Clone + 'static,
-{
+fn absent<K>(kind: &Kind, apply: &mut impl FnMut(&Event<K>)) {
     let known = kind.progress().clone();
     match known {
         Progress::Absent => {}
@@ -149,8 +160,8 @@ where
         }
         Progress::Read | Progress::Unread(_) => {
             tracing::info!(kind = kind.name, "not defined in the cluster");
-            copy.apply_watcher_event(&Event::Init);
-            copy.apply_watcher_event(&Event::InitDone);
+            apply(&Event::Init);
+            apply(&Event::InitDone);
             kind.set(Progress::Absent);
         }
     }

@@ -3,23 +3,35 @@
 use std::net::IpAddr;
 
 use agent_common::addr::{GATEWAY_MAC, GATEWAY_V4, GATEWAY_V6, Ip16};
-use agent_common::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_NO_PEER, Endpoint, EndpointKey, FdbKey};
+use agent_common::endpoint::{
+    ENDPOINT_GATEWAY, ENDPOINT_NO_PEER, ENDPOINT_REMOTE, Endpoint, EndpointKey, FdbKey,
+};
 use agent_common::flood::{FLOOD_CHUNK, FloodKey, FloodPorts};
-use agent_common::port::{PORT_ANY_IP, PORT_L3, PORT_MORE_IPS, PORT_NODE, Port, PortAddressKey};
+use agent_common::network::{NETWORK_L3, Network};
+use agent_common::port::{
+    PORT_ANY_IP, PORT_L3, PORT_MORE_IPS, PORT_NODE, PORT_SPREAD, Port, PortAddressKey,
+};
+use agent_common::vtep::{FloodVteps, VTEP_CHUNK, VTEP_CHUNKS};
 use datapath::Entries;
 
-use super::mapped;
-use crate::record::Attachment;
+use super::{Elsewhere, mapped};
+use crate::record::{Attachment, NetworkFacts};
 
 /// The shaper of a port that has to have one and has lost it: what is sent there is dropped, rather
 /// than sent without a limit.
 const NO_DEVICE: u32 = i32::MAX.unsigned_abs();
 
-/// The entries for these attachments, all of `network`.
-pub fn desired<'a>(network: u32, attachments: impl Iterator<Item = &'a Attachment>) -> Entries {
+/// The entries for these attachments, all of `network`, and what other nodes have of it.
+pub fn desired<'a>(
+    network: u32,
+    attachments: impl Iterator<Item = &'a Attachment>,
+    elsewhere: &Elsewhere,
+) -> Entries {
     let mut entries = Entries::default();
     let mut flooded = Vec::new();
+    let mut facts = None;
     for attachment in attachments {
+        facts = Some(&attachment.network);
         // The fast way into a pod goes past the queues of its link.
         let through_queue = attachment.queued || attachment.limits.ingress.is_some();
         let endpoint = Endpoint {
@@ -51,6 +63,9 @@ pub fn desired<'a>(network: u32, attachments: impl Iterator<Item = &'a Attachmen
             flooded.push(attachment.host.ifindex);
         }
     }
+    if let Some(facts) = facts.filter(|facts| !facts.transport.is_local()) {
+        far(&mut entries, facts, elsewhere);
+    }
     // In order of age, so that a newcomer changes the last chunk only.
     flooded.sort_unstable();
     for (chunk, members) in (0..).zip(flooded.chunks(FLOOD_CHUNK)) {
@@ -65,6 +80,51 @@ pub fn desired<'a>(network: u32, attachments: impl Iterator<Item = &'a Attachmen
         entries.flood.insert(FloodKey { network, chunk }, ports);
     }
     entries
+}
+
+/// Members on other nodes. What this node has itself comes first, whoever else claims it.
+fn far(entries: &mut Entries, facts: &NetworkFacts, elsewhere: &Elsewhere) {
+    let network = facts.id;
+    let flags = if facts.routed { NETWORK_L3 } else { 0 };
+    let mtu = u32::from(facts.mtu);
+    entries.networks.insert(network, Network { flags, mtu });
+    for far in &elsewhere.endpoints {
+        let endpoint = Endpoint {
+            ifindex: far.vtep,
+            flags: ENDPOINT_REMOTE,
+            mac: far.mac,
+            port_id: u16::MAX,
+        };
+        let mut addresses = far.ips.clone();
+        if !facts.routed {
+            let key = FdbKey::new(network, far.mac);
+            entries.fdb.entry(key).or_insert(endpoint);
+            if !facts.addressless() {
+                addresses.push(far.mac.link_local().into());
+            }
+        }
+        for address in addresses {
+            let ip = mapped(address);
+            let key = EndpointKey { network, ip };
+            entries.endpoints.entry(key).or_insert(endpoint);
+        }
+    }
+    if facts.routed {
+        return;
+    }
+    for (chunk, members) in (0..VTEP_CHUNKS).zip(elsewhere.nodes.chunks(VTEP_CHUNK)) {
+        let mut nodes = FloodVteps {
+            count: 0,
+            vteps: [0; VTEP_CHUNK],
+        };
+        for (slot, vtep) in nodes.vteps.iter_mut().zip(members) {
+            *slot = *vtep;
+            nodes.count += 1;
+        }
+        entries
+            .flood_vteps
+            .insert(FloodKey { network, chunk }, nodes);
+    }
 }
 
 fn port(entries: &mut Entries, attachment: &Attachment) {
@@ -86,6 +146,9 @@ fn port(entries: &mut Entries, attachment: &Attachment) {
     }
     if attachment.network.by_node {
         port.flags |= PORT_NODE;
+    }
+    if !attachment.network.transport.is_local() && !attachment.network.routed {
+        port.flags |= PORT_SPREAD;
     }
     if attachment.network.addressless() {
         port.flags |= PORT_ANY_IP;
@@ -139,5 +202,7 @@ fn gateway(entries: &mut Entries, attachment: &Attachment) {
     }
 }
 
+#[cfg(test)]
+mod far;
 #[cfg(test)]
 mod tests;

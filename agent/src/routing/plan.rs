@@ -167,6 +167,7 @@ mod tests {
     fn network(subnets: &[(&str, &str)]) -> Network {
         Network {
             routing: Routing::Node,
+            transport: api::Transport::Local,
             masquerade: true,
             ..samples::network("default", Mode::L3, subnets)
         }

@@ -11,6 +11,7 @@ use crate::{
     attachment::PodNetworkAttachment,
     block::IpBlock,
     claim::IpamClaim,
+    endpoint_slice::PodNetworkEndpointSlice,
     network_attachment_definition::NetworkAttachmentDefinition,
     parameters::{AttachmentParameters, PodNetworkParameters},
     podnetwork::PodNetwork,
@@ -27,6 +28,7 @@ pub fn own_definitions() -> Vec<CustomResourceDefinition> {
         AttachmentParameters::crd(),
         IpBlock::crd(),
         IpReservation::crd(),
+        PodNetworkEndpointSlice::crd(),
     ]
     .map(finish)
     .into()

@@ -38,6 +38,7 @@ mod block;
 mod claim;
 mod condition;
 mod crd;
+mod endpoint_slice;
 mod gateway;
 mod json;
 mod mac;
@@ -60,11 +61,16 @@ pub use block::{BLOCK_LEN_V4, BLOCK_LEN_V6, IpBlock, IpBlockSpec, IpBlockStatus}
 pub use claim::{IpamClaim, IpamClaimSpec, IpamClaimStatus};
 pub use condition::{GRANTED, PARAMS_READY, READY};
 pub use crd::{own_definitions, standard_definitions};
+pub use endpoint_slice::{
+    ENDPOINT_IPS_MAX, ENDPOINTS_MAX, NETWORK_LABEL, NODE_LABEL, PodNetworkEndpointSlice,
+    PodNetworkEndpointSliceSpec, SliceEndpoint, label_value,
+};
 pub use gateway::GatewaySpec;
 pub use json::{RawJson, RawObject};
 pub use mac::{MacAddr, ParseMacError};
 pub use manifest::{
-    ManifestError, ManifestProblem, Object, Origin, Resource, parse_definitions, parse_manifests,
+    ManifestError, ManifestProblem, Object, Origin, Resource, parse_definitions,
+    parse_endpoint_slices, parse_manifests,
 };
 pub use meta::{
     API_VERSION, DEFAULT_NETWORK, GROUP, Kind, Manifest, Metadata, NameError, PROVIDER,
@@ -75,7 +81,7 @@ pub use network_attachment_definition::{
 };
 pub use parameters::{
     AttachmentParameters, AttachmentParametersSpec, Mode, PodNetworkParameters,
-    PodNetworkParametersSpec, Routing,
+    PodNetworkParametersSpec, Routing, Transport, TransportSpec,
 };
 pub use podnetwork::{PodNetwork, PodNetworkSpec, PodNetworkStatus, check_provider};
 pub use reservation::{
@@ -83,6 +89,7 @@ pub use reservation::{
 };
 pub use resolve::{Attachment, NetworkStatus, Problem, ResolveError, Resolved, resolve};
 pub use validate::{
-    AttachmentRequest, Bandwidth, FieldError, FieldErrors, FieldProblem, IpRequest, Limit, MTU_MAX,
-    Network, NetworkId, RATE_MAX, RATE_MIN, Subnet, attachment_request, network,
+    AttachmentRequest, Bandwidth, Endpoint, EndpointSlice, FieldError, FieldErrors, FieldProblem,
+    IpRequest, Limit, MTU_MAX, Network, NetworkId, RATE_MAX, RATE_MIN, Subnet, attachment_request,
+    is_pod_address, network,
 };

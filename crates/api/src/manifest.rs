@@ -1,11 +1,13 @@
 //! Text to objects. One bad document never hides the good ones beside it.
 
 mod definition;
+mod endpoint_slice;
 mod split;
 #[cfg(test)]
 mod tests;
 
 pub use definition::parse_definitions;
+pub use endpoint_slice::parse_endpoint_slices;
 
 use std::{cell::RefCell, fmt};
 
@@ -25,6 +27,7 @@ use crate::{
         PodNetworkParametersSpec,
     },
     podnetwork::{PodNetwork, PodNetworkSpec, check_provider},
+    validate::FieldErrors,
 };
 
 /// Where an object was read.
@@ -176,6 +179,12 @@ pub enum ManifestProblem {
         /// What the document says, empty if nothing.
         found: String,
     },
+    /// Another kind where slices are read.
+    #[error("\"{found}\" is not read here; write PodNetworkEndpointSlice")]
+    NotASlice {
+        /// What the document says, empty if nothing.
+        found: String,
+    },
     /// A name Kubernetes would not take.
     #[error(transparent)]
     Name(#[from] NameError),
@@ -194,6 +203,9 @@ pub enum ManifestProblem {
     /// A reference without a group or kind.
     #[error("a value is required; podnet's parameters are group podnet.dev")]
     EmptyReference,
+    /// Fields that the API server would refuse.
+    #[error(transparent)]
+    Fields(#[from] FieldErrors),
 }
 
 /// Reads every document of `text`; `source_name` is named in errors and origins.

@@ -76,6 +76,56 @@ impl fmt::Display for Routing {
     }
 }
 
+/// What carries packets between the nodes of a network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Transport {
+    /// Nothing: pods reach the pods of their own node.
+    #[default]
+    Local,
+    /// VXLAN between the nodes, with the network's number as VNI (RFC 7348).
+    #[serde(rename = "VXLAN")]
+    Vxlan,
+}
+
+impl Transport {
+    /// The word in a manifest's `spec.transport.type`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Local => "Local",
+            Self::Vxlan => "VXLAN",
+        }
+    }
+
+    /// True when packets stay on their node.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        *self == Self::Local
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// `spec.transport` of `PodNetworkParameters`: an object, for other types have more to say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TransportSpec {
+    /// `Local` (default): pods reach the pods of their own node. `VXLAN`: those of all nodes, by
+    /// tunnels between the addresses of the nodes.
+    #[serde(rename = "type")]
+    pub kind: Transport,
+}
+
+impl TransportSpec {
+    fn is_local(&self) -> bool {
+        self.kind.is_local()
+    }
+}
+
 /// `spec` of `PodNetworkParameters`.
 #[expect(
     clippy::duplicated_attributes,
@@ -97,6 +147,13 @@ impl fmt::Display for Routing {
         type_ = "string",
         json_path = ".spec.mode",
         description = "L2 or L3"
+    ),
+    printcolumn(
+        name = "Transport",
+        type_ = "string",
+        json_path = ".spec.transport.type",
+        description = "What carries packets between nodes",
+        priority = 1
     ),
     printcolumn(
         name = "Subnets",
@@ -127,6 +184,13 @@ impl fmt::Display for Routing {
     Rule::new("!has(self.masquerade) || self.?routing.orValue('Isolated') == 'Node'")
         .message("belongs to routing Node; write that, or remove this field")
         .field_path(".masquerade"),
+    Rule::new("self.?transport.type.orValue('Local') == 'Local' || self.?routing.orValue('Isolated') == 'Isolated'")
+        .message("with routing Node the nodes route between each other; write routing Isolated, or remove this field")
+        .field_path(".transport"),
+    // By each of the other values: the cost of comparing two values of unknown length is too high.
+    Rule::new("['VXLAN'].all(type, (self.?transport.type.orValue('Local') == type) == (oldSelf.?transport.type.orValue('Local') == type))")
+        .message("is immutable; make other PodNetworkParameters for another PodNetwork")
+        .field_path(".transport"),
     Rule::new("size(self.?exclude.orValue([])) == 0 || size(self.?subnets.orValue([])) > 0")
         .message("needs spec.subnets; list a subnet or remove this field")
         .field_path(".exclude"),
@@ -156,6 +220,13 @@ pub struct PodNetworkParametersSpec {
     /// Default true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub masquerade: Option<bool>,
+    /// What carries packets between nodes; without it they stay on their node.
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "TransportSpec::is_local"
+    )]
+    pub transport: TransportSpec,
     /// Prefixes addresses are taken from; both families together make a dual-stack network.
     #[schemars(length(max = SUBNETS_MAX), inner(length(max = 43)))]
     #[schemars(extend("x-kubernetes-validations" = [
@@ -189,7 +260,8 @@ pub struct PodNetworkParametersSpec {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub exclude: Vec<String>,
-    /// Largest IP packet, bytes. Default 1500.
+    /// Largest IP packet, bytes. Default 1500, and with transport VXLAN 1430: what a tunnel over IPv6
+    /// leaves of 1500.
     #[schemars(range(min = 68, max = MTU_MAX))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<i64>,

@@ -5,6 +5,7 @@ mod index;
 mod numbers;
 #[cfg(test)]
 mod tests;
+mod tunnels;
 
 pub use error::ResolveError;
 

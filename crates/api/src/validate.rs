@@ -2,6 +2,7 @@
 
 mod attachment;
 mod bandwidth;
+mod endpoint_slice;
 mod network;
 mod problem;
 #[cfg(test)]
@@ -9,7 +10,8 @@ mod tests;
 
 pub use attachment::{AttachmentRequest, IpRequest, attachment_request};
 pub use bandwidth::{Bandwidth, Limit, RATE_MAX, RATE_MIN};
-pub use network::{MTU_MAX, Network, NetworkId, Subnet, network};
+pub use endpoint_slice::{Endpoint, EndpointSlice};
+pub use network::{MTU_MAX, Network, NetworkId, Subnet, is_pod_address, network};
 pub use problem::{FieldError, FieldErrors, FieldProblem};
 
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! Attaching the dispatcher to the host end of a pod link.
+//! Attaching the dispatchers: `d_pod` to the host end of a pod link, `d_overlay` to the tunnel device.
 //!
 //! First as a clsact filter, which every kernel has and newer ones attach without waiting. Then,
 //! where the kernel has TCX (6.6; found out by trying, because distributions backport), a pinned
@@ -17,8 +17,28 @@ use aya::programs::{ProgramError, SchedClassifier, TcAttachType};
 use crate::error::DatapathError;
 use crate::pin::PinDir;
 
-/// The dispatcher's name in the object and under `root/`.
-pub(crate) const DISPATCHER: &str = "d_pod";
+/// A program that is attached once, and calls whatever is behind it in `ROOT`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dispatcher {
+    /// At the host end of a pod's link.
+    Pod,
+    /// At the tunnel device.
+    Overlay,
+}
+
+impl Dispatcher {
+    /// Every one.
+    pub const ALL: [Self; 2] = [Self::Pod, Self::Overlay];
+
+    /// Its name in the object, under `root/`, and in what `tc` shows.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pod => "d_pod",
+            Self::Overlay => "d_overlay",
+        }
+    }
+}
+
 /// `EINVAL`: the kernel does not know the attach type.
 const EINVAL: i32 = 22;
 /// `EOPNOTSUPP`: it knows it and was built without it.
@@ -58,13 +78,13 @@ impl Hook {
         }
     }
 
-    /// The dispatcher, for the clsact filter of an interface.
+    /// A dispatcher, for the clsact filter of an interface.
     ///
     /// # Errors
     /// When it is not pinned.
-    pub fn program(&self) -> Result<OwnedFd, DatapathError> {
-        let refused = |source| DatapathError::program("look at", DISPATCHER)(source);
-        let program = self.dispatcher()?;
+    pub fn program(&self, dispatcher: Dispatcher) -> Result<OwnedFd, DatapathError> {
+        let refused = |source| DatapathError::program("look at", dispatcher.name())(source);
+        let program = self.dispatcher(dispatcher)?;
         let fd = program.fd().map_err(refused)?;
         fd.as_fd()
             .try_clone_to_owned()
@@ -81,7 +101,7 @@ impl Hook {
         if self.tcx.get() == Some(&false) {
             return Ok(false);
         }
-        let mut program = self.dispatcher()?;
+        let mut program = self.dispatcher(Dispatcher::Pod)?;
         let order = TcAttachOptions::TcxOrder(LinkOrder::default());
         match program.attach_with_options(interface, TcAttachType::Ingress, order) {
             Ok(id) => {
@@ -127,14 +147,14 @@ impl Hook {
         remove_file(&self.pins.link(ifindex))
     }
 
-    /// The kernel's id of the dispatcher, by which its filters are known.
+    /// The kernel's id of a dispatcher, by which its filters are known.
     ///
     /// # Errors
     /// When it is not pinned.
-    pub fn dispatcher_id(&self) -> Result<u32, DatapathError> {
-        let info = self.dispatcher()?.info();
+    pub fn dispatcher_id(&self, dispatcher: Dispatcher) -> Result<u32, DatapathError> {
+        let info = self.dispatcher(dispatcher)?.info();
         Ok(info
-            .map_err(DatapathError::program("look at", DISPATCHER))?
+            .map_err(DatapathError::program("look at", dispatcher.name()))?
             .id())
     }
 
@@ -153,9 +173,10 @@ impl Hook {
         }
     }
 
-    fn dispatcher(&self) -> Result<SchedClassifier, DatapathError> {
-        SchedClassifier::from_pin(self.pins.root().join(DISPATCHER))
-            .map_err(DatapathError::program("open", DISPATCHER))
+    fn dispatcher(&self, dispatcher: Dispatcher) -> Result<SchedClassifier, DatapathError> {
+        let name = dispatcher.name();
+        SchedClassifier::from_pin(self.pins.root().join(name))
+            .map_err(DatapathError::program("open", name))
     }
 }
 

@@ -9,7 +9,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use agent_common::ABI_VERSION;
-use agent_common::map::{JUMP_ANSWER, JUMP_FLOOD, MAX_PORTS, ROOT_FROM_POD};
+use agent_common::map::{
+    JUMP_ANSWER, JUMP_FLOOD, JUMP_SPREAD, MAX_PORTS, ROOT_FROM_OVERLAY, ROOT_FROM_POD,
+};
 use aya::maps::{Map, MapData, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf};
 use aya::programs::SchedClassifier;
 use aya::{Ebpf, EbpfLoader};
@@ -17,16 +19,19 @@ use aya::{Ebpf, EbpfLoader};
 use crate::counters::Counters;
 use crate::error::DatapathError;
 use crate::event::Events;
-use crate::hook::{DISPATCHER, Hook};
+use crate::hook::{Dispatcher, Hook};
 use crate::object::{self, Layout};
 use crate::pin::PinDir;
-use crate::table::{Table, Tables};
+use crate::table::{Table, Tables, Vteps};
 
 /// The maps that belong to the dispatcher, whatever the layout of the others.
 const ROOT_MAPS: [&str; 2] = ["ROOT", "ROOT_MISSES"];
 /// The program behind `ROOT_FROM_POD`.
 pub(crate) const FROM_POD: &str = "from_pod";
+/// The program behind `ROOT_FROM_OVERLAY`.
+const FROM_OVERLAY: &str = "from_overlay";
 const FLOOD: &str = "flood";
+const SPREAD: &str = "spread";
 const ANSWER: &str = "answer";
 
 /// What to open.
@@ -166,16 +171,16 @@ impl Datapath {
     /// # Errors
     /// When the kernel refuses; the node then forwards as before.
     pub fn activate(&mut self) -> Result<Retired, DatapathError> {
-        let program = self
-            .program(FROM_POD)?
-            .fd()
-            .map_err(DatapathError::program("use", FROM_POD))?;
-        let program = program
-            .try_clone()
-            .map_err(DatapathError::pin("use", FROM_POD))?;
         let mut root = program_array(&self.pins.root().join("ROOT"), "ROOT")?;
-        root.set(ROOT_FROM_POD, &program, 0)
-            .map_err(DatapathError::map("write", "ROOT"))?;
+        // What comes from other nodes is let in first: an answer to what a pod sends.
+        for (slot, name) in [(ROOT_FROM_OVERLAY, FROM_OVERLAY), (ROOT_FROM_POD, FROM_POD)] {
+            let program = self
+                .program(name)?
+                .fd()
+                .map_err(DatapathError::program("use", name))?;
+            root.set(slot, program, 0)
+                .map_err(DatapathError::map("write", "ROOT"))?;
+        }
         let mut paths = self.pins.generations()?;
         paths.retain(|path| *path != self.generation);
         paths.extend(jumps(&self.generation)?.into_iter().map(|(_, path)| path));
@@ -196,7 +201,11 @@ impl Datapath {
     /// Fills the jump table of this set of programs.
     fn link_programs(&mut self) -> Result<(), DatapathError> {
         let mut jump = program_array(&self.jump, "JUMP")?;
-        for (slot, name) in [(JUMP_FLOOD, FLOOD), (JUMP_ANSWER, ANSWER)] {
+        for (slot, name) in [
+            (JUMP_FLOOD, FLOOD),
+            (JUMP_ANSWER, ANSWER),
+            (JUMP_SPREAD, SPREAD),
+        ] {
             let program = self
                 .program(name)?
                 .fd()
@@ -310,18 +319,20 @@ fn load(
     let mut programs = loader.load(object).map_err(|source| DatapathError::Load {
         source: Box::new(source),
     })?;
-    for name in [FROM_POD, FLOOD, ANSWER] {
+    for name in [FROM_POD, FROM_OVERLAY, FLOOD, SPREAD, ANSWER] {
         load_program(&mut programs, name)?;
     }
-    let dispatcher = pins.root().join(DISPATCHER);
-    if !dispatcher.exists() {
-        let program = load_program(&mut programs, DISPATCHER)?;
-        program
-            .pin(&dispatcher)
-            .map_err(|source| DatapathError::PinObject {
-                path: dispatcher,
-                source: Box::new(source),
-            })?;
+    for dispatcher in Dispatcher::ALL {
+        let path = pins.root().join(dispatcher.name());
+        if !path.exists() {
+            let program = load_program(&mut programs, dispatcher.name())?;
+            program
+                .pin(&path)
+                .map_err(|source| DatapathError::PinObject {
+                    path,
+                    source: Box::new(source),
+                })?;
+        }
     }
     Ok(programs)
 }
@@ -358,6 +369,20 @@ fn tables(programs: &mut Ebpf, layout: &Layout) -> Result<Tables, DatapathError>
         fdb: Table::new("FDB", size("FDB"), take(programs, "FDB")?)?,
         endpoints: Table::new("ENDPOINTS", size("ENDPOINTS"), take(programs, "ENDPOINTS")?)?,
         flood: Table::new("FLOOD", size("FLOOD"), take(programs, "FLOOD")?)?,
+        networks: Table::new("NETWORKS", size("NETWORKS"), take(programs, "NETWORKS")?)?,
+        flood_vteps: Table::new(
+            "FLOOD_VTEPS",
+            size("FLOOD_VTEPS"),
+            take(programs, "FLOOD_VTEPS")?,
+        )?,
+        vteps: Vteps::new(
+            take(programs, "VTEPS")?,
+            Table::new(
+                "VTEP_SOURCES",
+                size("VTEP_SOURCES"),
+                take(programs, "VTEP_SOURCES")?,
+            )?,
+        )?,
     })
 }
 

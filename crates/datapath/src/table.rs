@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use agent_common::addr::Ip16;
 use agent_common::endpoint::{Endpoint, EndpointKey, FdbKey};
 use agent_common::flood::{FloodKey, FloodPorts};
+use agent_common::network::Network;
 use agent_common::port::{Port, PortAddressKey};
-use aya::maps::{HashMap, Map, MapData, MapError};
+use agent_common::vtep::{FloodVteps, Vtep};
+use aya::maps::{Array, HashMap, Map, MapData, MapError};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::DatapathError;
@@ -154,6 +157,10 @@ pub struct Entries {
     pub endpoints: BTreeMap<EndpointKey, Endpoint>,
     /// `FLOOD`.
     pub flood: BTreeMap<FloodKey, FloodPorts>,
+    /// `NETWORKS`, by number.
+    pub networks: BTreeMap<u32, Network>,
+    /// `FLOOD_VTEPS`.
+    pub flood_vteps: BTreeMap<FloodKey, FloodVteps>,
 }
 
 /// The maps that say who is where. The reconciler is their only writer.
@@ -169,6 +176,12 @@ pub struct Tables {
     pub endpoints: Table<EndpointKey, Endpoint>,
     /// The ports of a network.
     pub flood: Table<FloodKey, FloodPorts>,
+    /// The networks with members on other nodes.
+    pub networks: Table<u32, Network>,
+    /// The other nodes of a network.
+    pub flood_vteps: Table<FloodKey, FloodVteps>,
+    /// The other nodes.
+    pub vteps: Vteps,
 }
 
 impl Tables {
@@ -183,6 +196,8 @@ impl Tables {
             fdb: self.fdb.dump()?,
             endpoints: self.endpoints.dump()?,
             flood: self.flood.dump()?,
+            networks: self.networks.dump()?,
+            flood_vteps: self.flood_vteps.dump()?,
         })
     }
 
@@ -196,16 +211,109 @@ impl Tables {
     /// [`Self::dump`] as `old`.
     pub fn apply(&mut self, old: &Entries, new: &Entries) -> Result<(), DatapathError> {
         self.ports.subtract(&old.ports, &new.ports)?;
+        self.networks.subtract(&old.networks, &new.networks)?;
         self.fdb.add(&old.fdb, &new.fdb)?;
         self.endpoints.add(&old.endpoints, &new.endpoints)?;
         self.port_addresses
             .add(&old.port_addresses, &new.port_addresses)?;
         self.flood.add(&old.flood, &new.flood)?;
+        self.flood_vteps.add(&old.flood_vteps, &new.flood_vteps)?;
+        self.networks.add(&old.networks, &new.networks)?;
         self.ports.add(&old.ports, &new.ports)?;
+        self.flood_vteps
+            .subtract(&old.flood_vteps, &new.flood_vteps)?;
         self.flood.subtract(&old.flood, &new.flood)?;
         self.fdb.subtract(&old.fdb, &new.fdb)?;
         self.endpoints.subtract(&old.endpoints, &new.endpoints)?;
         self.port_addresses
             .subtract(&old.port_addresses, &new.port_addresses)
+    }
+}
+
+/// `VTEPS` and `VTEP_SOURCES`: the numbers of other nodes, and which address is whose.
+pub struct Vteps {
+    map: Array<MapData, Abi<Vtep>>,
+    sources: Table<Ip16, u32>,
+}
+
+impl fmt::Debug for Vteps {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Vteps").finish_non_exhaustive()
+    }
+}
+
+/// A number that is nobody's.
+const NOBODY: Vtep = Vtep {
+    remote: [0; 4],
+    device: 0,
+    flags: 0,
+};
+
+impl Vteps {
+    pub(crate) fn new(map: Map, sources: Table<Ip16, u32>) -> Result<Self, DatapathError> {
+        let map = Array::try_from(map).map_err(DatapathError::map("open", "VTEPS"))?;
+        Ok(Self { map, sources })
+    }
+
+    /// The numbers that are in use.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn dump(&self) -> Result<BTreeMap<u32, Vtep>, DatapathError> {
+        let mut found = BTreeMap::new();
+        for (number, vtep) in (0..).zip(self.map.iter()) {
+            let vtep = vtep.map_err(DatapathError::map("read", "VTEPS"))?.0;
+            if vtep != NOBODY {
+                found.insert(number, vtep);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The addresses tunnels may come from, with the numbers of their nodes.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn sources(&self) -> Result<BTreeMap<Ip16, u32>, DatapathError> {
+        self.sources.dump()
+    }
+
+    /// Numbers there can be; 0 is nobody's.
+    pub fn capacity(&self) -> u32 {
+        self.map.len()
+    }
+
+    /// Says how a node is reached. Packets for its pods go there from now on.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn set(&mut self, number: u32, vtep: Vtep) -> Result<(), DatapathError> {
+        self.map
+            .set(number, Abi(vtep), 0)
+            .map_err(DatapathError::map("write", "VTEPS"))
+    }
+
+    /// Forgets a node.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn clear(&mut self, number: u32) -> Result<(), DatapathError> {
+        self.set(number, NOBODY)
+    }
+
+    /// Says which node has an address: what comes from there is heard.
+    ///
+    /// # Errors
+    /// [`DatapathError::MapFull`].
+    pub fn admit(&mut self, address: Ip16, number: u32) -> Result<(), DatapathError> {
+        self.sources.insert(address, number)
+    }
+
+    /// Hears an address no more.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn refuse(&mut self, address: &Ip16) -> Result<(), DatapathError> {
+        self.sources.remove(address)
     }
 }

@@ -198,6 +198,23 @@ impl Connection {
     }
 }
 
+impl Connection {
+    /// The link that has an address, if one has it.
+    ///
+    /// # Errors
+    /// [`Error::List`]; [`Error::DumpInterrupted`].
+    pub fn holder_of(&mut self, ip: IpAddr) -> Result<Option<u32>, Error> {
+        let message = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+        let answer = self.dump("addresses", &message)?;
+        Ok(answer
+            .iter()
+            .filter(|message| message.kind == wire::RTM_NEWADDR)
+            .filter_map(|message| AddressState::parse(&message.body))
+            .find(|(_, state)| state.ip == ip)
+            .map(|(ifindex, _)| ifindex))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -157,6 +157,15 @@ pub enum Error {
         #[source]
         source: Refusal,
     },
+    /// `RTM_NEWLINK` for a VXLAN device.
+    #[error("cannot create VXLAN device {name}")]
+    CreateVxlan {
+        /// Its name.
+        name: String,
+        /// The kernel's reason.
+        #[source]
+        source: Refusal,
+    },
     /// `RTM_SETLINK`.
     #[error("cannot change {link} ({change})")]
     ChangeLink {
@@ -407,6 +416,7 @@ impl Error {
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::CreateVeth { source, .. }
+            | Self::CreateVxlan { source, .. }
             | Self::ChangeLink { source, .. }
             | Self::DeleteLink { source, .. }
             | Self::GetLink { source, .. }

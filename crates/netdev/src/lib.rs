@@ -54,6 +54,7 @@ mod reach;
 mod route;
 mod shape;
 pub mod sysctl;
+mod tunnel;
 mod wire;
 
 pub use crate::address::{Address, AddressState, link_local};
@@ -72,3 +73,4 @@ pub use crate::reach::{Neighbour, RouteKind, RouteMatch};
 pub use crate::route::{Route, RouteScope};
 pub use crate::shape::{Discipline, Flows, RootQueue, Shape, ShapeState, shape_support};
 pub use crate::sysctl::{Family, Sysctl};
+pub use crate::tunnel::VxlanSpec;

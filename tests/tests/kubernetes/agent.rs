@@ -168,6 +168,7 @@ fn kinds_that_are_defined_later_are_picked_up() {
         "attachmentparameters",
         "ipblocks",
         "ipreservations",
+        "podnetworkendpointslices",
     ] {
         agent_scene::apply_file(server, &format!("crds/{plural}.podnet.dev.yaml"));
     }

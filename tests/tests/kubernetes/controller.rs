@@ -10,6 +10,7 @@ mod leader;
 mod numbers;
 mod objects;
 mod ready;
+mod slices;
 mod switches;
 
 use std::fs;

@@ -1,12 +1,13 @@
-//! Blocks and reservations of addresses.
+//! Blocks and reservations of addresses, and slices of members.
 
-use api::{IpBlock, IpReservation};
+use api::{IpBlock, IpReservation, PodNetworkEndpointSlice};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, Preconditions};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::{Executor, Outcome, check, manager};
-use crate::controller::reclaim::BlockStep;
+use crate::controller::reclaim::{BlockStep, is_left, labels_of_nodes};
 
 impl Executor {
     /// What is to be done about a block.
@@ -91,6 +92,36 @@ impl Executor {
             );
         }
         outcome.is_done()
+    }
+}
+
+impl Executor {
+    /// Deletes slices whose nodes are gone.
+    pub(super) async fn slices(&self, slices: &[ObjectMeta]) -> bool {
+        if slices.is_empty() {
+            return true;
+        }
+        // One that has come a moment ago may have written already.
+        let nodes = match check::nodes(&self.client).await {
+            Ok(nodes) => labels_of_nodes(nodes.iter().map(String::as_str)),
+            Err(error) => {
+                tracing::warn!(error, "not known which nodes are gone");
+                return false;
+            }
+        };
+        let api: Api<PodNetworkEndpointSlice> = Api::all(self.client.clone());
+        let mut done = true;
+        for slice in slices.iter().filter(|slice| is_left(slice, &nodes)) {
+            let name = slice.name.clone().unwrap_or_default();
+            let params = only(slice.uid.clone(), None);
+            let request = api.delete(&name, &params);
+            let (outcome, _) = self.write("PodNetworkEndpointSlice", &name, request).await;
+            if outcome == Outcome::Written {
+                tracing::info!(slice = name, "slice removed, its node is gone");
+            }
+            done &= outcome.is_done();
+        }
+        done
     }
 }
 

@@ -42,6 +42,24 @@ where
     }
 }
 
+/// Names of all nodes, as they are now.
+///
+/// # Errors
+/// Why they cannot be listed.
+pub(super) async fn nodes(client: &Client) -> Result<Vec<String>, String> {
+    let api: Api<Node> = Api::all(client.clone());
+    let mut found = Vec::new();
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let page = in_time(api.list_metadata(&params)).await?;
+        found.extend(page.items.iter().map(kube::ResourceExt::name_any));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(found),
+        }
+    }
+}
+
 /// True when nothing uses the object of a step, now. Definitions are taken from the copies: what a
 /// pod is attached to through one stays known from its status.
 ///

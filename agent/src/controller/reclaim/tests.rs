@@ -147,3 +147,25 @@ fn an_orphan_is_due_when_it_was_one_all_the_time() {
     );
     assert_eq!(orphans.due(&one, at(610), DELAY), (one, None));
 }
+
+fn slice(node: Option<&str>) -> ObjectMeta {
+    let label = |node: &str| [(NODE_LABEL.to_owned(), label_value(node))].into();
+    ObjectMeta {
+        labels: node.map(label),
+        ..ObjectMeta::default()
+    }
+}
+
+#[test]
+fn slices_are_left_by_nodes_that_are_neither_there_nor_named_by_pods() {
+    let long = format!("{}.example", "n".repeat(100));
+    let nodes = labels_of_nodes(["here", long.as_str()].into_iter());
+    for (node, left) in [
+        (Some("here"), false),
+        (Some(long.as_str()), false),
+        (Some("gone"), true),
+        (None, true),
+    ] {
+        assert_eq!(is_left(&slice(node), &nodes), left, "{node:?}");
+    }
+}

@@ -122,6 +122,9 @@ impl Addresses {
             let Some(taken) = Taken::of(block).filter(|it| contested.contains(&it.uid)) else {
                 continue;
             };
+            if self.slices.claim(&taken.network, &taken.cidr) {
+                continue;
+            }
             if node.ledger().given_of(&taken.network, &taken.cidr) == 0 {
                 self.state().leaving.insert(taken.uid);
             }
@@ -267,6 +270,10 @@ impl Addresses {
         let Some(object) = view.blocks.iter().find(serving) else {
             return;
         };
+        // First other nodes hear that nobody here has its addresses any more.
+        if self.slices.claim(network, &block) {
+            return;
+        }
         let uid = object.uid().unwrap_or_default();
         self.state().leaving.insert(uid.clone());
         // The ledger gives no more of it; what it gave since the plan was made keeps the block.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use api::{GRANTED, Holder, IpBlock, IpReservation, IpReservationSpec, PodHolder};
+use api::{GRANTED, Holder, IpBlock, IpReservation, IpReservationSpec, PodHolder, Prefix};
 use ipam::Occupied;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -261,7 +261,8 @@ impl Addresses {
                     .ledger()
                     .holder_of(&spec.network, ip)
                     .is_some_and(|record| is_of(record, pod));
-            if !needed {
+            // First other nodes hear that nobody here has the address any more.
+            if !needed && !self.slices.claim(&spec.network, &Prefix::from(ip)) {
                 self.delete_reservation(reservation).await;
             }
         }

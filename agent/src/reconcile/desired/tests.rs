@@ -10,10 +10,10 @@ use crate::ledger::{Ledger, Wanted};
 use crate::record::{HostEnd, Shaper};
 use crate::samples::{network, wanted};
 
-const NETWORK: u32 = 0x0080_0000;
+pub(super) const NETWORK: u32 = 0x0080_0000;
 
 /// Attachments to one network, with the given further wishes, at ifindexes 10, 11, …
-fn attached(network: &api::Network, wishes: &[fn(&mut Wanted)]) -> Vec<Attachment> {
+pub(super) fn attached(network: &api::Network, wishes: &[fn(&mut Wanted)]) -> Vec<Attachment> {
     let mut ledger = Ledger::new(u16::MAX);
     (10_u32..)
         .zip(wishes)
@@ -30,14 +30,14 @@ fn attached(network: &api::Network, wishes: &[fn(&mut Wanted)]) -> Vec<Attachmen
 }
 
 fn of(attachments: &[Attachment]) -> Entries {
-    desired(NETWORK, attachments.iter())
+    desired(NETWORK, attachments.iter(), &Elsewhere::default())
 }
 
-fn ip(text: &str) -> Ip16 {
+pub(super) fn ip(text: &str) -> Ip16 {
     text.parse::<IpAddr>().unwrap().into()
 }
 
-fn at(text: &str) -> EndpointKey {
+pub(super) fn at(text: &str) -> EndpointKey {
     EndpointKey {
         network: NETWORK,
         ip: ip(text),

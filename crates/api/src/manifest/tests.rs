@@ -141,7 +141,7 @@ fn an_unknown_key_is_named_with_the_valid_ones() {
     let text = parameters("{mode: L2, subnet: [10.0.0.0/8]}");
     assert_eq!(
         message(&text),
-        "a.yaml:4 (document 1) spec.subnet: unknown field `subnet`, expected one of mode, routing, masquerade, subnets, \
+        "a.yaml:4 (document 1) spec.subnet: unknown field `subnet`, expected one of mode, routing, masquerade, transport, subnets, \
          gateway, exclude, mtu, networkID, ingressRate, egressRate, ingressBurst, egressBurst"
     );
 }

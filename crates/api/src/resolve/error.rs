@@ -3,6 +3,7 @@
 use crate::{
     manifest::Origin,
     meta::{API_VERSION, Kind, PROVIDER, ParametersRef},
+    parameters::Transport,
     validate::{FieldErrors, NetworkId},
 };
 
@@ -143,6 +144,28 @@ pub enum ResolveError {
         /// The one that has it.
         first: String,
     },
+    /// Tunnels end at an address, and this node has none for them.
+    #[error(
+        "PodNetwork {name} has spec.transport {transport}, and this node has no address for its \
+         tunnels; give the agent --vtep ADDRESS, or write type Local"
+    )]
+    NoTunnelAddress {
+        /// The network.
+        name: String,
+        /// Its transport.
+        transport: Transport,
+    },
+    /// Nodes that do not know of each other would number it each in its own way.
+    #[error(
+        "PodNetwork {name} has spec.transport {transport}, and nobody gives it one number for all \
+         nodes; set spec.networkID of its PodNetworkParameters, the same on every node"
+    )]
+    NoSharedNumber {
+        /// The network.
+        name: String,
+        /// Its transport.
+        transport: Transport,
+    },
     /// Two objects of one kind and name.
     #[error("{kind} {name} is defined twice, at {first} and at {second}; remove one")]
     Duplicate {
@@ -185,6 +208,8 @@ impl ResolveError {
             Self::NotNumbered { .. } => "NetworkIDPending",
             Self::NetworkIdConflict { .. } => "NetworkIDConflict",
             Self::RoutingConflict { .. } => "RoutingConflict",
+            Self::NoTunnelAddress { .. } => "NoTunnelAddress",
+            Self::NoSharedNumber { .. } => "NetworkIDMissing",
             Self::Duplicate { .. } => "DuplicateObject",
         }
     }

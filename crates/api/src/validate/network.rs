@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     gateway::GatewaySpec,
-    parameters::{Mode, PodNetworkParametersSpec, Routing},
+    parameters::{Mode, PodNetworkParametersSpec, Routing, Transport},
 };
 
 /// The largest MTU of a network, bytes: the kernel's 65535 less an Ethernet header.
@@ -26,6 +26,9 @@ const MTU_MIN_V4: u16 = 68;
 const MTU_MIN_V6: u16 = 1280;
 /// The MTU of a network that does not say, bytes.
 const MTU_DEFAULT: u16 = 1500;
+/// What VXLAN adds to a packet over IPv6, bytes: headers of IPv6, UDP and VXLAN, and the inner
+/// Ethernet header (RFC 7348 §5).
+const VXLAN_OVERHEAD: u16 = 40 + 8 + 8 + 14;
 
 /// A network with nothing left to doubt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -39,6 +42,8 @@ pub struct Network {
     pub routing: Routing,
     /// What leaves the subnets does so with an address of the node; only with routing by the node.
     pub masquerade: bool,
+    /// What carries packets between nodes; only `Local` with routing by the node.
+    pub transport: Transport,
     /// Disjoint subnets in the order of the manifest; empty only in mode L2.
     pub subnets: Vec<Subnet>,
     /// Largest IP packet, bytes; at least 1280 when a subnet is IPv6.
@@ -109,6 +114,13 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
     if spec.masquerade.is_some() && !by_node {
         faults.push("spec.masquerade", FieldProblem::MasqueradeNeedsRouting);
     }
+    let transport = spec.transport.kind;
+    if by_node && transport != Transport::Local {
+        faults.push(
+            "spec.transport",
+            FieldProblem::TransportNeedsIsolation { found: transport },
+        );
+    }
     let misplaced = faults.0.len();
     let mut subnets = subnets(&mut faults, spec);
     // With a subnet refused, "outside the subnets" would only repeat that error.
@@ -116,7 +128,7 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
         gateways(&mut faults, &spec.gateway, &mut subnets);
         excludes(&mut faults, &spec.exclude, &mut subnets);
     }
-    let mtu = mtu(&mut faults, spec.mtu, &subnets);
+    let mtu = mtu(&mut faults, spec.mtu, &subnets, transport);
     let id = spec.network_id.and_then(|found| {
         let id = u32::try_from(found).ok().and_then(NetworkId::new);
         faults.take(
@@ -134,6 +146,7 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
         mode: spec.mode,
         routing: spec.routing,
         masquerade: spec.masquerade.unwrap_or(by_node),
+        transport,
         subnets,
         mtu,
         id,
@@ -221,6 +234,12 @@ fn unicast_prefix(prefix: IpNet) -> Result<IpNet, FieldProblem> {
         }),
         None => Ok(prefix),
     }
+}
+
+/// True for a unicast address outside the ranges that no pod can have an address of.
+#[must_use]
+pub fn is_pod_address(address: IpAddr) -> bool {
+    unicast_address(address).is_ok()
 }
 
 /// An address outside every special range.
@@ -331,9 +350,14 @@ fn parse_exclude(text: &str) -> Result<IpNet, FieldProblem> {
     }
 }
 
-fn mtu(faults: &mut Faults, written: Option<i64>, subnets: &[Subnet]) -> u16 {
+fn mtu(faults: &mut Faults, written: Option<i64>, subnets: &[Subnet], transport: Transport) -> u16 {
+    let default = match transport {
+        Transport::Local => MTU_DEFAULT,
+        // Of either family of the nodes: one network has one MTU.
+        Transport::Vxlan => MTU_DEFAULT - VXLAN_OVERHEAD,
+    };
     let Some(found) = written else {
-        return MTU_DEFAULT;
+        return default;
     };
     let ipv6 = subnets
         .iter()
@@ -351,7 +375,7 @@ fn mtu(faults: &mut Faults, written: Option<i64>, subnets: &[Subnet]) -> u16 {
                     ipv6,
                 },
             );
-            MTU_DEFAULT
+            default
         }
     }
 }

@@ -4,7 +4,7 @@ use std::{fmt, net::IpAddr};
 
 use ipnet::IpNet;
 
-use crate::mac::ParseMacError;
+use crate::{mac::ParseMacError, meta::NameError, parameters::Transport};
 
 /// A field and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -84,6 +84,15 @@ pub enum FieldProblem {
     /// Nothing leaves an isolated network, under whatever address.
     #[error("belongs to routing Node; write that, or remove this field")]
     MasqueradeNeedsRouting,
+    /// The node's own routes lead to other nodes.
+    #[error(
+        "{found} is for networks that the nodes do not route for; write type Local, or routing \
+         Isolated"
+    )]
+    TransportNeedsIsolation {
+        /// The transport as written.
+        found: Transport,
+    },
     /// Gateway or exclude on a network without subnets.
     #[error("needs spec.subnets; list a subnet or remove this field")]
     WithoutSubnets,
@@ -212,6 +221,31 @@ pub enum FieldProblem {
     BadIpRequest {
         /// The value as written.
         found: String,
+    },
+    /// Not a name.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// Fewer or more items than may be.
+    #[error("has {found} items; write {min} to {max}")]
+    Count {
+        /// The least allowed.
+        min: usize,
+        /// The most allowed.
+        max: usize,
+        /// How many there are.
+        found: usize,
+    },
+    /// A second address of one family where one is enough.
+    #[error("{found} is a second address of its family; remove one of them")]
+    SecondOfFamily {
+        /// The later address.
+        found: IpAddr,
+    },
+    /// One MAC address for two endpoints.
+    #[error("{found} is another endpoint's too; remove one of them")]
+    SecondMac {
+        /// The address.
+        found: crate::MacAddr,
     },
     /// The same address asked for twice.
     #[error("{found} is requested twice; remove one")]

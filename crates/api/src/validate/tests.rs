@@ -1,11 +1,15 @@
 use super::*;
-use crate::{AttachmentParametersSpec, GatewaySpec, Mode, PodNetworkParametersSpec, Routing};
+use crate::{
+    AttachmentParametersSpec, GatewaySpec, Mode, PodNetworkParametersSpec, Routing, Transport,
+    TransportSpec,
+};
 
 fn l2(subnets: &[&str]) -> PodNetworkParametersSpec {
     PodNetworkParametersSpec {
         mode: Mode::L2,
         routing: Routing::Isolated,
         masquerade: None,
+        transport: TransportSpec::default(),
         subnets: subnets.iter().map(ToString::to_string).collect(),
         gateway: GatewaySpec::None,
         exclude: Vec::new(),
@@ -440,4 +444,29 @@ fn the_node_routes_for_a_routed_network_only_and_masquerades_unless_told_not_to(
             "spec.masquerade: belongs to routing Node; write that, or remove this field"
         );
     }
+}
+
+#[test]
+fn a_network_that_spans_nodes_leaves_room_for_its_tunnels_and_is_not_the_nodes_own() {
+    let over = |kind, mtu, routing| PodNetworkParametersSpec {
+        mode: Mode::L3,
+        routing,
+        transport: TransportSpec { kind },
+        mtu,
+        ..l2(&["10.0.0.0/24", "fd00::/64"])
+    };
+    let made = |kind, mtu| {
+        let made = network("blue", &over(kind, mtu, Routing::Isolated)).unwrap();
+        (made.transport, made.mtu)
+    };
+    // 1500 less IPv6 (40), UDP (8), VXLAN (8) and Ethernet (14).
+    assert_eq!(made(Transport::Vxlan, None), (Transport::Vxlan, 1430));
+    assert_eq!(made(Transport::Vxlan, Some(8950)).1, 8950);
+    assert_eq!(made(Transport::Local, None), (Transport::Local, 1500));
+    assert_eq!(
+        refusal(&over(Transport::Vxlan, None, Routing::Node)),
+        "spec.transport: VXLAN is for networks that the nodes do not route for; write type Local, \
+         or routing Isolated"
+    );
+    assert!(network("blue", &over(Transport::Local, None, Routing::Node)).is_ok());
 }

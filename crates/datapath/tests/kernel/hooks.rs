@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use agent_common::cases::{BLUE_A, World};
 use agent_common::drop::DropReason;
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
-use datapath::{Datapath, DatapathError, Hook, HookKind, Options};
+use datapath::{Datapath, DatapathError, Dispatcher, Hook, HookKind, Options};
 use netdev::{Connection, IngressFilter};
 
 use super::scratch::{LOOPBACK, REDIRECT, SHOT, Scratch, fill, scene};
@@ -32,7 +32,7 @@ fn dispatch(scratch: &Scratch) -> u32 {
 
 /// Attaches the dispatcher to the loopback interface. The filters that has then.
 fn attach(hook: &Hook) -> Vec<IngressFilter> {
-    let program = hook.program().expect("a pinned program");
+    let program = hook.program(Dispatcher::Pod).expect("a pinned program");
     let mut connection = Connection::open().expect("a socket");
     connection
         .set_ingress_program(LOOPBACK, program.as_fd(), "d_pod")
@@ -112,7 +112,9 @@ fn an_attached_interface_has_one_filter_however_often_it_is_attached() {
         for _ in 0..2 {
             let filters = attach(hook);
             assert_eq!(filters.len(), 1, "{filters:?}");
-            let dispatcher = hook.dispatcher_id().expect("a pinned program");
+            let dispatcher = hook
+                .dispatcher_id(Dispatcher::Pod)
+                .expect("a pinned program");
             assert_eq!(filters[0].program, Some(dispatcher));
         }
         assert_eq!(hook.kind(LOOPBACK), HookKind::Clsact);
@@ -128,7 +130,9 @@ fn a_promoted_interface_has_a_pinned_link_where_the_kernel_has_links() {
         let hook = datapath.hook();
         attach(hook);
         if hook.promote("lo", LOOPBACK).expect("a link or none") {
-            let dispatcher = hook.dispatcher_id().expect("a pinned program");
+            let dispatcher = hook
+                .dispatcher_id(Dispatcher::Pod)
+                .expect("a pinned program");
             assert_eq!(hook.kind(LOOPBACK), HookKind::Tcx);
             assert_eq!(scratch.pins().linked().expect("pins"), [LOOPBACK]);
             assert_eq!(hook.tcx_programs("lo").expect("an interface"), [dispatcher]);

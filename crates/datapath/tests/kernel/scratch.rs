@@ -130,6 +130,7 @@ pub(crate) fn entries(world: &World) -> Entries {
         fdb: world.fdb.clone(),
         endpoints: world.endpoints.clone(),
         flood: world.flood.clone(),
+        ..Entries::default()
     }
 }
 

@@ -1,0 +1,174 @@
+//! The decision about one frame that another node sent through a tunnel. That node has checked it;
+//! this one checks that the node may speak for the sender, and delivers to its own pods only.
+
+use crate::addr::{GATEWAY_MAC, Ip16, MacAddr};
+use crate::drop::DropReason;
+use crate::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_REMOTE, Endpoint};
+use crate::network::{NETWORK_L3, Network};
+use crate::packet::{
+    ETH_HLEN, ETH_P_IP, ETH_P_IPV6, Frame, IPV4_HLEN, IPV6_HLEN, L3, Start, is_vlan_ether_type,
+};
+use crate::policy::Tables;
+
+/// Where a frame came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// The network's number, by the VNI.
+    pub network: u32,
+    /// The node, a key of `VTEPS`, by the outer source address.
+    pub vtep: u32,
+}
+
+/// What to do with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrival {
+    /// Count and discard.
+    Drop(DropReason),
+    /// Deliver to a pod of this node as it is.
+    Deliver(Endpoint),
+    /// Copy to every port that the network has on this node, and to no other node (split horizon).
+    Flood,
+}
+
+type Step<T> = Result<T, Arrival>;
+
+const fn drop<T>(reason: DropReason) -> Step<T> {
+    Err(Arrival::Drop(reason))
+}
+
+/// Decides about a frame of `origin` on `network`.
+#[inline(always)]
+pub fn arrive<F: Frame + ?Sized, T: Tables>(
+    frame: &F,
+    network: &Network,
+    origin: Origin,
+    tables: &T,
+) -> Arrival {
+    match admit(frame, network, origin, tables) {
+        Ok(arrival) | Err(arrival) => arrival,
+    }
+}
+
+#[inline(always)]
+fn part<const AT: usize, const N: usize>(start: &Start) -> Step<[u8; N]> {
+    match start.get::<AT, N>() {
+        Some(bytes) => Ok(bytes),
+        None => drop(DropReason::Truncated),
+    }
+}
+
+#[inline(always)]
+fn admit<F: Frame + ?Sized, T: Tables>(
+    frame: &F,
+    network: &Network,
+    origin: Origin,
+    tables: &T,
+) -> Step<Arrival> {
+    let start = frame.start();
+    let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = part::<0, ETH_HLEN>(&start)?;
+    let to = MacAddr([d0, d1, d2, d3, d4, d5]);
+    let from = MacAddr([s0, s1, s2, s3, s4, s5]);
+    let ether_type = u16::from_be_bytes([t0, t1]);
+    if frame.has_vlan_tag() || is_vlan_ether_type(ether_type) {
+        return drop(DropReason::VlanTag);
+    }
+    if to.is_link_control() {
+        return drop(DropReason::LinkControl);
+    }
+    if frame.segment_length() > network.mtu as usize + ETH_HLEN {
+        return drop(DropReason::TooBig);
+    }
+    if network.flags & NETWORK_L3 != 0 {
+        return routed(&start, origin, tables, (to, from), ether_type);
+    }
+    match tables.station(origin.network, from) {
+        Some(sender) if is_of(&sender, origin.vtep) => {}
+        Some(_) | None => return drop(DropReason::SpoofedMac),
+    }
+    if to.is_group() {
+        return Ok(Arrival::Flood);
+    }
+    here(tables.station(origin.network, to))
+}
+
+/// L3: the sender's node has routed it, so its MAC addresses are the gateway's and the receiver's.
+#[inline(always)]
+fn routed<T: Tables>(
+    start: &Start,
+    origin: Origin,
+    tables: &T,
+    (to, from): (MacAddr, MacAddr),
+    ether_type: u16,
+) -> Step<Arrival> {
+    if from != GATEWAY_MAC {
+        return drop(DropReason::SpoofedMac);
+    }
+    let (source, destination) = match ether_type {
+        ETH_P_IP => {
+            let header = part::<L3, IPV4_HLEN>(start)?;
+            let [
+                _,
+                _,
+                _,
+                _,
+                _,
+                _,
+                _,
+                _,
+                _,
+                _,
+                _,
+                _,
+                s0,
+                s1,
+                s2,
+                s3,
+                d0,
+                d1,
+                d2,
+                d3,
+            ] = header;
+            (
+                Ip16::from_v4([s0, s1, s2, s3]),
+                Ip16::from_v4([d0, d1, d2, d3]),
+            )
+        }
+        ETH_P_IPV6 => {
+            let [_, _, _, _, _, _, _, _, addresses @ ..] = part::<L3, IPV6_HLEN>(start)?;
+            let (source, destination) = Ip16::pair(addresses);
+            if source.is_mapped_v4() || destination.is_mapped_v4() {
+                return drop(DropReason::Malformed);
+            }
+            (source, destination)
+        }
+        _ => return drop(DropReason::EtherType),
+    };
+    match tables.endpoint(origin.network, &source) {
+        Some(sender) if is_of(&sender, origin.vtep) => {}
+        Some(_) | None => return drop(DropReason::SpoofedIp),
+    }
+    match here(tables.endpoint(origin.network, &destination))? {
+        // The node that sent it believes the address to be another pod's.
+        Arrival::Deliver(endpoint) if endpoint.mac != to => drop(DropReason::NoEndpoint),
+        arrival => Ok(arrival),
+    }
+}
+
+#[inline(always)]
+const fn is_of(sender: &Endpoint, vtep: u32) -> bool {
+    sender.flags & ENDPOINT_REMOTE != 0 && sender.ifindex == vtep
+}
+
+/// Split horizon: what came from a node goes to no other one.
+#[inline(always)]
+fn here(found: Option<Endpoint>) -> Step<Arrival> {
+    match found {
+        None => drop(DropReason::NoEndpoint),
+        Some(endpoint) if endpoint.flags & ENDPOINT_REMOTE != 0 => drop(DropReason::Hairpin),
+        Some(endpoint) if endpoint.flags & ENDPOINT_GATEWAY != 0 => drop(DropReason::Gateway),
+        Some(endpoint) => Ok(Arrival::Deliver(endpoint)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,212 @@
+//! What other nodes may send, and what not.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use super::*;
+use crate::cases::build::{Ipv4, Ipv6, ethernet};
+use crate::endpoint::{ENDPOINT_NO_PEER, EndpointKey, FdbKey};
+
+const BLUE: u32 = 7;
+const RED: u32 = 8;
+const PORTS: (u16, u16) = (4000, 5000);
+const NEAR: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const FAR: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+const FARTHER: MacAddr = MacAddr([2, 0, 0, 0, 0, 3]);
+const NEAR_V4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+const FAR_V4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+const FARTHER_V4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 3);
+const GATEWAY_V4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 254);
+const NEAR_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
+const FAR_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
+
+const L2: Network = Network {
+    flags: 0,
+    mtu: 1430,
+};
+const ROUTED: Network = Network {
+    flags: NETWORK_L3,
+    mtu: 1430,
+};
+/// The node that `FAR` is on.
+const THERE: Origin = Origin {
+    network: BLUE,
+    vtep: 1,
+};
+
+/// A pod here, one on node 1 and one on node 2, on a network of either mode.
+struct Three {
+    fdb: BTreeMap<FdbKey, Endpoint>,
+    endpoints: BTreeMap<EndpointKey, Endpoint>,
+}
+
+impl Three {
+    fn new() -> Self {
+        let mut three = Self {
+            fdb: BTreeMap::new(),
+            endpoints: BTreeMap::new(),
+        };
+        let remote = |ifindex, mac| Endpoint {
+            ifindex,
+            flags: ENDPOINT_REMOTE,
+            mac,
+            port_id: u16::MAX,
+        };
+        three.add(near(), &[NEAR_V4.into(), NEAR_V6.into()]);
+        three.add(remote(1, FAR), &[FAR_V4.into(), FAR_V6.into()]);
+        three.add(remote(2, FARTHER), &[FARTHER_V4.into()]);
+        let gateway = Endpoint {
+            ifindex: 0,
+            flags: ENDPOINT_GATEWAY,
+            mac: GATEWAY_MAC,
+            port_id: u16::MAX,
+        };
+        three.add(gateway, &[GATEWAY_V4.into()]);
+        three
+    }
+
+    fn add(&mut self, endpoint: Endpoint, addresses: &[std::net::IpAddr]) {
+        self.fdb.insert(FdbKey::new(BLUE, endpoint.mac), endpoint);
+        for ip in addresses {
+            let key = EndpointKey {
+                network: BLUE,
+                ip: (*ip).into(),
+            };
+            self.endpoints.insert(key, endpoint);
+        }
+    }
+}
+
+impl Tables for Three {
+    fn is_further_address(&self, _: &Ip16) -> bool {
+        false
+    }
+
+    fn endpoint(&self, network: u32, ip: &Ip16) -> Option<Endpoint> {
+        let key = EndpointKey { network, ip: *ip };
+        self.endpoints.get(&key).copied()
+    }
+
+    fn station(&self, network: u32, mac: MacAddr) -> Option<Endpoint> {
+        self.fdb.get(&FdbKey::new(network, mac)).copied()
+    }
+}
+
+fn near() -> Endpoint {
+    Endpoint {
+        ifindex: 11,
+        flags: ENDPOINT_NO_PEER,
+        mac: NEAR,
+        port_id: 3,
+    }
+}
+
+fn decided(network: &Network, origin: Origin, frame: &[u8]) -> Arrival {
+    arrive(frame, network, origin, &Three::new())
+}
+
+fn l2(frame: &[u8]) -> Arrival {
+    decided(&L2, THERE, frame)
+}
+
+fn l3(frame: &[u8]) -> Arrival {
+    decided(&ROUTED, THERE, frame)
+}
+
+fn v4(to: MacAddr, from: MacAddr) -> Vec<u8> {
+    Ipv4::new(FAR_V4, NEAR_V4).udp(to, from, PORTS)
+}
+
+#[test]
+fn a_frame_of_a_pod_of_that_node_is_delivered_to_one_of_this() {
+    assert_eq!(l2(&v4(NEAR, FAR)), Arrival::Deliver(near()));
+    let arp = ethernet(NEAR, FAR, 0x0806, &[0; 28]);
+    assert_eq!(l2(&arp), Arrival::Deliver(near()));
+}
+
+#[test]
+fn a_routed_packet_is_delivered_by_its_destination_address() {
+    assert_eq!(l3(&v4(NEAR, GATEWAY_MAC)), Arrival::Deliver(near()));
+    let six = Ipv6::new(FAR_V6, NEAR_V6).udp(NEAR, GATEWAY_MAC, PORTS);
+    assert_eq!(l3(&six), Arrival::Deliver(near()));
+}
+
+#[test]
+fn what_is_for_all_goes_to_the_ports_of_this_node() {
+    assert_eq!(l2(&v4(MacAddr::BROADCAST, FAR)), Arrival::Flood);
+    let group = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
+    assert_eq!(l2(&v4(group, FAR)), Arrival::Flood);
+}
+
+#[test]
+fn a_node_speaks_for_its_own_pods_only() {
+    for stranger in [NEAR, FARTHER, MacAddr([2, 0, 0, 0, 0, 9])] {
+        for to in [NEAR, MacAddr::BROADCAST] {
+            let arrival = l2(&v4(to, stranger));
+            assert_eq!(arrival, Arrival::Drop(DropReason::SpoofedMac), "{stranger}");
+        }
+    }
+    for stranger in [NEAR_V4, FARTHER_V4, GATEWAY_V4, Ipv4Addr::new(10, 9, 9, 9)] {
+        let frame = Ipv4::new(stranger, NEAR_V4).udp(NEAR, GATEWAY_MAC, PORTS);
+        assert_eq!(
+            l3(&frame),
+            Arrival::Drop(DropReason::SpoofedIp),
+            "{stranger}"
+        );
+    }
+    let unrouted = v4(NEAR, FAR);
+    assert_eq!(l3(&unrouted), Arrival::Drop(DropReason::SpoofedMac));
+}
+
+#[test]
+fn another_network_does_not_know_the_pods_of_this_one() {
+    let origin = Origin {
+        network: RED,
+        vtep: 1,
+    };
+    let arrival = decided(&L2, origin, &v4(NEAR, FAR));
+    assert_eq!(arrival, Arrival::Drop(DropReason::SpoofedMac));
+    let arrival = decided(&ROUTED, origin, &v4(NEAR, GATEWAY_MAC));
+    assert_eq!(arrival, Arrival::Drop(DropReason::SpoofedIp));
+}
+
+#[test]
+fn what_came_from_a_node_goes_to_no_other_one() {
+    let hairpin = Arrival::Drop(DropReason::Hairpin);
+    assert_eq!(l2(&v4(FARTHER, FAR)), hairpin);
+    assert_eq!(l2(&v4(FAR, FAR)), hairpin);
+    let frame = Ipv4::new(FAR_V4, FARTHER_V4).udp(FARTHER, GATEWAY_MAC, PORTS);
+    assert_eq!(l3(&frame), hairpin);
+}
+
+#[test]
+fn nobody_answers_for_who_is_not_there() {
+    let nobody = MacAddr([2, 0, 0, 0, 0, 9]);
+    assert_eq!(l2(&v4(nobody, FAR)), Arrival::Drop(DropReason::NoEndpoint));
+    let moved = v4(nobody, GATEWAY_MAC);
+    assert_eq!(l3(&moved), Arrival::Drop(DropReason::NoEndpoint));
+    let gateway = Ipv4::new(FAR_V4, GATEWAY_V4).udp(NEAR, GATEWAY_MAC, PORTS);
+    assert_eq!(l3(&gateway), Arrival::Drop(DropReason::Gateway));
+}
+
+#[test]
+fn a_routed_network_carries_ip_only() {
+    let arp = ethernet(NEAR, GATEWAY_MAC, 0x0806, &[0; 28]);
+    assert_eq!(l3(&arp), Arrival::Drop(DropReason::EtherType));
+    let mapped = Ipv6::new(FAR_V4.to_ipv6_mapped(), NEAR_V6).udp(NEAR, GATEWAY_MAC, PORTS);
+    assert_eq!(l3(&mapped), Arrival::Drop(DropReason::Malformed));
+}
+
+#[test]
+fn tags_link_control_and_what_is_too_big_or_too_short_are_dropped() {
+    let tagged = ethernet(NEAR, FAR, 0x8100, &[0; 46]);
+    assert_eq!(l2(&tagged), Arrival::Drop(DropReason::VlanTag));
+    let pause = MacAddr([0x01, 0x80, 0xc2, 0, 0, 1]);
+    let control = ethernet(pause, FAR, 0x8808, &[0; 46]);
+    assert_eq!(l2(&control), Arrival::Drop(DropReason::LinkControl));
+    let large = ethernet(NEAR, FAR, 0x0800, &[0; 1431]);
+    assert_eq!(l2(&large), Arrival::Drop(DropReason::TooBig));
+    assert_eq!(l2(&[0; 13]), Arrival::Drop(DropReason::Truncated));
+    let short = ethernet(NEAR, GATEWAY_MAC, 0x0800, &[0; 19]);
+    assert_eq!(l3(&short), Arrival::Drop(DropReason::Truncated));
+}

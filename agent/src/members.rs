@@ -1,0 +1,200 @@
+//! What this node says to other nodes of its members of networks that span nodes.
+//!
+//! In a cluster [`crate::kube`] writes it as objects, elsewhere [`files`] as a file. What is written
+//! is worked out here: which members there are, and which is in which slice. Pure but for the clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use api::{
+    ENDPOINT_IPS_MAX, ENDPOINTS_MAX, Endpoint, EndpointSlice, MacAddr, NetworkId,
+    PodNetworkEndpointSliceSpec, SliceEndpoint, Transport,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use crate::ledger::Ledger;
+use crate::node::Node;
+use crate::record::Attachment;
+use crate::remotes::{Remotes, Served};
+
+pub mod files;
+mod options;
+#[cfg(test)]
+mod tests;
+
+pub use options::{SpanningError, check};
+
+/// Members of one network, by MAC address, and their addresses.
+pub type Members = BTreeMap<MacAddr, Vec<IpAddr>>;
+
+/// What a network is divided into: by the number of the slice, its endpoints in order of their MAC
+/// addresses.
+pub type Slices = BTreeMap<u32, Vec<Endpoint>>;
+
+/// The members of one network that are on this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OnNetwork {
+    /// Number of the network.
+    pub id: NetworkId,
+    /// All that are live.
+    pub members: Members,
+}
+
+/// The members this node has of networks that span nodes, by the name of the network.
+pub fn of(ledger: &Ledger) -> BTreeMap<String, OnNetwork> {
+    let mut networks: BTreeMap<String, OnNetwork> = BTreeMap::new();
+    let live = ledger.entries().filter(|entry| entry.live);
+    for record in live.map(|entry| &entry.record).filter(|it| spans(it)) {
+        let Some(id) = NetworkId::new(record.network.id) else {
+            continue;
+        };
+        let of_network = || OnNetwork {
+            id,
+            members: Members::new(),
+        };
+        let on_network = networks
+            .entry(record.network.name.clone())
+            .or_insert_with(of_network);
+        let ips = record.leases.iter().map(|lease| lease.address);
+        // More than a slice takes are refused as a whole there, and would take others with them.
+        let ips = ips.take(ENDPOINT_IPS_MAX).collect();
+        let mac = MacAddr::new(record.mac.0);
+        on_network.members.insert(mac, ips);
+    }
+    networks
+}
+
+/// The networks that have attachments here, in whatever state.
+pub fn served(ledger: &Ledger) -> BTreeMap<String, Served> {
+    let mut served: BTreeMap<String, Served> = BTreeMap::new();
+    for network in ledger.entries().map(|entry| &entry.record.network) {
+        // All attachments of a network agree on it, and there may be thousands.
+        if !served.contains_key(&network.name) {
+            let facts = Served {
+                id: network.id,
+                transport: network.transport,
+            };
+            served.insert(network.name.clone(), facts);
+        }
+    }
+    served
+}
+
+/// Says which networks this node serves, whenever that changes; for ever.
+pub async fn serve(node: &Node) {
+    let mut changes = node.ledger().changes();
+    loop {
+        changes.mark_unchanged();
+        let networks = served(&node.ledger());
+        node.remotes.serve(networks);
+        // The sender lives as long as the node.
+        let _ = changes.changed().await;
+    }
+}
+
+fn spans(record: &Attachment) -> bool {
+    record.network.transport != Transport::Local
+}
+
+/// Divides the members of a network into slices. A member stays in the slice that it is in, so what
+/// comes or goes changes one slice; a new one goes to the first slice with room. Numbers in `taken`
+/// are others'.
+pub fn divide(
+    published: &Slices,
+    members: &Members,
+    taken: &BTreeSet<u32>,
+    mut since: impl FnMut(MacAddr, &[IpAddr]) -> Timestamp,
+) -> Slices {
+    let mut left: BTreeMap<MacAddr, &Vec<IpAddr>> =
+        members.iter().map(|(mac, ips)| (*mac, ips)).collect();
+    let mut slices = Slices::new();
+    for (number, endpoints) in published {
+        if taken.contains(number) {
+            continue;
+        }
+        let mut kept = Vec::new();
+        for endpoint in endpoints.iter().take(ENDPOINTS_MAX) {
+            let Some(ips) = left.remove(&endpoint.mac) else {
+                continue;
+            };
+            if *ips == endpoint.ips {
+                kept.push(endpoint.clone());
+            } else {
+                kept.push(claim(endpoint.mac, ips, &mut since));
+            }
+        }
+        if !kept.is_empty() {
+            slices.insert(*number, kept);
+        }
+    }
+    let mut number = 0;
+    for (mac, ips) in left {
+        let full = |number: &u32| {
+            taken.contains(number)
+                || slices
+                    .get(number)
+                    .is_some_and(|it| it.len() >= ENDPOINTS_MAX)
+        };
+        while full(&number) {
+            number += 1;
+        }
+        let slice = slices.entry(number).or_default();
+        slice.push(claim(mac, ips, &mut since));
+    }
+    for slice in slices.values_mut() {
+        slice.sort_by_key(|endpoint| endpoint.mac);
+    }
+    slices
+}
+
+fn claim(
+    mac: MacAddr,
+    ips: &[IpAddr],
+    since: &mut impl FnMut(MacAddr, &[IpAddr]) -> Timestamp,
+) -> Endpoint {
+    Endpoint {
+        mac,
+        ips: ips.to_vec(),
+        since: since(mac, ips),
+    }
+}
+
+/// The time of a claim that is made now: later than that of every claim that is known of others, for
+/// clocks differ.
+pub fn now(remotes: &Remotes, network: NetworkId, mac: MacAddr, ips: &[IpAddr]) -> Timestamp {
+    let mac = agent_common::addr::MacAddr(mac.octets());
+    let known = remotes.latest_claim(network.get(), mac, ips);
+    let after = known.and_then(|known| known.checked_add(SignedDuration::from_micros(1)).ok());
+    let now = Timestamp::now();
+    let time = after.map_or(now, |after| after.max(now));
+    // What is written has microseconds, and is compared with what is read.
+    Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time)
+}
+
+/// What the slices of a network say that this node has published: by their numbers.
+pub fn published<'a>(slices: impl Iterator<Item = (u32, &'a EndpointSlice)>) -> Slices {
+    slices
+        .map(|(number, slice)| (number, slice.endpoints.clone()))
+        .collect()
+}
+
+/// What a slice is to say.
+pub fn spec(
+    network: &str,
+    id: NetworkId,
+    node: &str,
+    vteps: &[IpAddr],
+    endpoints: &[Endpoint],
+) -> PodNetworkEndpointSliceSpec {
+    PodNetworkEndpointSliceSpec {
+        network: network.to_owned(),
+        network_id: i64::from(id.get()),
+        node: node.to_owned(),
+        vteps: vteps.iter().map(ToString::to_string).collect(),
+        endpoints: endpoints
+            .iter()
+            .map(|it| SliceEndpoint::new(it.mac, &it.ips, MicroTime(it.since)))
+            .collect(),
+    }
+}

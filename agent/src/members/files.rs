@@ -1,0 +1,273 @@
+//! Members as files, where there is no API server: each node writes one, and reads those of others.
+//!
+//! The directory is shared by the nodes in whatever way; a file appears in it as a whole, under the
+//! name of its node, and goes with the node's last member.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fs, io};
+
+use api::{EndpointSlice, PodNetworkEndpointSlice};
+use notify::{RecursiveMode, Watcher as _};
+use tokio::sync::mpsc;
+
+use super::{Slices, divide, now, of, published, spec};
+use crate::error::chain;
+use crate::ledger::digest;
+use crate::node::Node;
+use crate::remotes::Remotes;
+use crate::world::is_read;
+
+/// What comes within this time is one change.
+const SETTLE: Duration = Duration::from_millis(20);
+/// Time to the next attempt at a file that could not be written.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Slices of this node, by network.
+type Published = BTreeMap<String, Slices>;
+
+/// Writes this node's members into the directory whenever they change, for ever.
+pub async fn publish(node: &Arc<Node>, directory: &Path) {
+    // What runs here is not known before, and what was said of it still holds.
+    node.until_recovered().await;
+    let own = own_file(directory, &node.name);
+    let (mut slices, mut written) = read_own(&own);
+    let mut changes = node.ledger().changes();
+    let mut vteps = node.remotes.vtep_changes();
+    loop {
+        changes.mark_unchanged();
+        vteps.mark_unchanged();
+        let text = describe(node, &mut slices);
+        if written.as_ref() != Some(&text) {
+            match write(&own, &text) {
+                Ok(()) => written = Some(text),
+                Err(error) => {
+                    let file = own.display();
+                    tracing::error!(%file, %error, "members not published, trying again");
+                    tokio::time::sleep(RETRY).await;
+                    continue;
+                }
+            }
+        }
+        tokio::select! {
+            // Both senders live as long as the node.
+            _ = changes.changed() => {}
+            _ = vteps.changed() => {}
+        }
+        tokio::time::sleep(SETTLE).await;
+    }
+}
+
+/// The text of the file; empty when there is nothing to say.
+fn describe(node: &Node, slices: &mut Published) -> String {
+    let members = of(&node.ledger());
+    let vteps = node.remotes.vteps();
+    slices.retain(|network, _| members.contains_key(network));
+    let mut text = String::new();
+    for (network, here) in members {
+        let known = slices.entry(network.clone()).or_default();
+        *known = divide(known, &here.members, &BTreeSet::new(), |mac, ips| {
+            now(&node.remotes, here.id, mac, ips)
+        });
+        if vteps.is_empty() {
+            continue;
+        }
+        for (number, endpoints) in known {
+            let spec = spec(&network, here.id, &node.name, &vteps, endpoints);
+            let slice = PodNetworkEndpointSlice::numbered(*number, spec);
+            // JSON is YAML, and its names were checked when the agent started.
+            let slice = slice.ok().and_then(|it| serde_json::to_string(&it).ok());
+            if let Some(slice) = slice {
+                text.push_str("---\n");
+                text.push_str(&slice);
+                text.push('\n');
+            }
+        }
+    }
+    text
+}
+
+/// What this node said before it was started anew, so that what goes on is not claimed anew.
+fn read_own(own: &Path) -> (Published, Option<String>) {
+    let text = match fs::read_to_string(own) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return (Published::new(), Some(String::new()));
+        }
+        Err(error) => {
+            tracing::warn!(file = %own.display(), %error, "not readable, written anew");
+            return (Published::new(), None);
+        }
+    };
+    let mut by_network: BTreeMap<String, BTreeMap<u32, EndpointSlice>> = BTreeMap::new();
+    let parsed = api::parse_endpoint_slices(&own.display().to_string(), &text);
+    for (name, slice) in parsed.into_iter().flatten() {
+        let number = name.rsplit_once('.').and_then(|(_, it)| it.parse().ok());
+        if let Some(number) = number {
+            let of_network = by_network.entry(slice.network.clone()).or_default();
+            of_network.insert(number, slice);
+        }
+    }
+    let slices = by_network.into_iter().map(|(network, slices)| {
+        let slices = slices.iter().map(|(number, slice)| (*number, slice));
+        (network, published(slices))
+    });
+    (slices.collect(), Some(text))
+}
+
+/// Puts the file there as a whole, or takes it away.
+fn write(own: &Path, text: &str) -> Result<(), io::Error> {
+    if text.is_empty() {
+        return match fs::remove_file(own) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        };
+    }
+    let name = own.file_name().unwrap_or_default();
+    let mut hidden = OsString::from(".");
+    hidden.push(name);
+    let hidden = own.with_file_name(hidden);
+    fs::write(&hidden, text)?;
+    fs::rename(&hidden, own)
+}
+
+fn own_file(directory: &Path, node: &str) -> PathBuf {
+    directory.join(format!("{node}.yaml"))
+}
+
+/// Follows the files of the other nodes, for ever.
+///
+/// # Errors
+/// When the kernel does not let us watch.
+pub async fn follow(node: &Arc<Node>, directory: &Path) -> Result<(), notify::Error> {
+    let (changed, mut changes) = mpsc::channel(1);
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        if event.is_ok_and(|event| is_read(&event)) {
+            return;
+        }
+        // A full channel says "changed" already.
+        let _ = changed.try_send(());
+    })?;
+    watcher.watch(directory, RecursiveMode::NonRecursive)?;
+    let mut files = Files::new(own_file(directory, &node.name));
+    // What changed before it was watched.
+    files.read(directory, &node.remotes);
+    node.remotes.set_complete();
+    while changes.recv().await.is_some() {
+        tokio::time::sleep(SETTLE).await;
+        let _ = changes.try_recv();
+        files.read(directory, &node.remotes);
+    }
+    Ok(())
+}
+
+/// The files of other nodes, as they were last read.
+#[derive(Debug)]
+struct Files {
+    own: PathBuf,
+    known: BTreeMap<PathBuf, Known>,
+}
+
+/// One file.
+#[derive(Debug)]
+struct Known {
+    /// Of its text: the same text says the same.
+    digest: u64,
+    /// Names of what it says.
+    sources: BTreeSet<String>,
+}
+
+impl Files {
+    fn new(own: PathBuf) -> Self {
+        Self {
+            own,
+            known: BTreeMap::new(),
+        }
+    }
+
+    /// Reads what is there now.
+    fn read(&mut self, directory: &Path, remotes: &Remotes) {
+        let found = match list(directory) {
+            Ok(found) => found,
+            Err(error) => {
+                let directory = directory.display();
+                tracing::error!(%directory, %error, "members of other nodes not readable");
+                return;
+            }
+        };
+        self.known.retain(|path, known| {
+            let stays = found.contains(path);
+            if !stays {
+                forget(remotes, &known.sources);
+            }
+            stays
+        });
+        for path in found.into_iter().filter(|path| *path != self.own) {
+            let text = match fs::read_to_string(&path) {
+                Ok(text) => text,
+                // Gone since it was listed: the directory has changed again.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => {
+                    tracing::warn!(file = %path.display(), %error, "members not readable");
+                    continue;
+                }
+            };
+            let digest = digest(text.as_bytes());
+            let before = self.known.get(&path);
+            if before.is_some_and(|known| known.digest == digest) {
+                continue;
+            }
+            let sources = read_file(&path, &text, remotes);
+            if let Some(before) = before {
+                forget(remotes, &(&before.sources - &sources));
+            }
+            self.known.insert(path, Known { digest, sources });
+        }
+    }
+}
+
+/// Takes over what a file says; the names of what it says.
+fn read_file(path: &Path, text: &str, remotes: &Remotes) -> BTreeSet<String> {
+    let file = path.display().to_string();
+    let mut sources = BTreeSet::new();
+    for parsed in api::parse_endpoint_slices(&file, text) {
+        match parsed {
+            Ok((name, slice)) => {
+                let source = format!("{file}#{name}");
+                remotes.replace(&source, Some(slice));
+                sources.insert(source);
+            }
+            Err(error) => {
+                let error = chain(&error);
+                tracing::warn!(error, "members on another node not readable");
+            }
+        }
+    }
+    sources
+}
+
+fn forget(remotes: &Remotes, sources: &BTreeSet<String>) {
+    for source in sources {
+        remotes.replace(source, None);
+    }
+}
+
+/// The files of a directory, but those that are being written.
+fn list(directory: &Path) -> Result<BTreeSet<PathBuf>, io::Error> {
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let is_hidden = entry.file_name().to_string_lossy().starts_with('.');
+        let path = entry.path();
+        let is_yaml = path
+            .extension()
+            .is_some_and(|kind| kind == "yaml" || kind == "yml");
+        if is_yaml && !is_hidden {
+            found.insert(path);
+        }
+    }
+    Ok(found)
+}

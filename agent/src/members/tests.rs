@@ -1,0 +1,128 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn mac(number: u16) -> MacAddr {
+    let [a, b] = number.to_be_bytes();
+    MacAddr::new([2, 0, 0, 0, a, b])
+}
+
+fn members(numbers: impl IntoIterator<Item = u16>) -> Members {
+    let numbers = numbers.into_iter();
+    numbers
+        .map(|number| {
+            let [a, b] = number.to_be_bytes();
+            (mac(number), vec![IpAddr::from([10, 0, a, b])])
+        })
+        .collect()
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn divided(published: &Slices, members: &Members, second: i64) -> Slices {
+    divide(published, members, &BTreeSet::new(), |_, _| at(second))
+}
+
+/// Numbers of the slices that differ.
+fn rewritten(before: &Slices, after: &Slices) -> BTreeSet<u32> {
+    let all = before.keys().chain(after.keys());
+    all.filter(|number| before.get(number) != after.get(number))
+        .copied()
+        .collect()
+}
+
+/// What is in no slice, or in several, or not as it is.
+fn check(slices: &Slices, members: &Members) {
+    let mut found = Members::new();
+    for (number, endpoints) in slices {
+        assert!(
+            !endpoints.is_empty() && endpoints.len() <= ENDPOINTS_MAX,
+            "{number}"
+        );
+        assert!(endpoints.is_sorted_by_key(|it| it.mac), "{number}");
+        for endpoint in endpoints {
+            let first = found.insert(endpoint.mac, endpoint.ips.clone()).is_none();
+            assert!(first, "{} is in two slices", endpoint.mac);
+        }
+    }
+    assert_eq!(&found, members);
+}
+
+/// Issue 5: compact objects of bounded size, deltas.
+#[test]
+fn one_that_comes_or_goes_rewrites_one_slice_of_many() {
+    let many = members(0..1000);
+    let before = divided(&Slices::new(), &many, 1);
+    check(&before, &many);
+    assert_eq!(before.len(), 4);
+    // In the middle of the order, so that it is not the last slice by accident.
+    let mut fewer = many.clone();
+    fewer.remove(&mac(300));
+    let after = divided(&before, &fewer, 2);
+    check(&after, &fewer);
+    assert_eq!(rewritten(&before, &after), [1].into());
+    let mut again = fewer.clone();
+    again.extend(members([2000]));
+    let filled = divided(&after, &again, 3);
+    check(&filled, &again);
+    assert_eq!(rewritten(&after, &filled), [1].into(), "there was room");
+    assert_eq!(divided(&filled, &again, 4), filled);
+}
+
+#[test]
+fn a_claim_keeps_its_time_for_as_long_as_its_addresses() {
+    let before = divided(&Slices::new(), &members([1, 2]), 1);
+    let mut changed = members([1, 2]);
+    changed.insert(mac(2), vec![IpAddr::from([10, 9, 9, 9])]);
+    let after = divided(&before, &changed, 5);
+    let times: Vec<i64> = after[&0].iter().map(|it| it.since.as_second()).collect();
+    assert_eq!(times, [1, 5]);
+}
+
+#[test]
+fn a_number_that_is_anothers_is_left_out() {
+    let all = members(0..300);
+    let before = divided(&Slices::new(), &all, 1);
+    let after = divide(&before, &all, &BTreeSet::from([0, 2]), |_, _| at(2));
+    check(&after, &all);
+    assert!(after.keys().copied().eq([1, 3]), "{:?}", after.keys());
+}
+
+#[test]
+fn the_last_member_leaves_no_slice() {
+    let before = divided(&Slices::new(), &members(0..300), 1);
+    assert!(divided(&before, &Members::new(), 2).is_empty());
+}
+
+proptest! {
+    /// Whatever comes and goes: every member is in one slice, stays there, and of each change only
+    /// the slices of what changed are written.
+    #[test]
+    fn members_stay_in_their_slices(
+        histories in prop::collection::vec(prop::collection::btree_set(0..700_u16, 0..600), 1..6),
+    ) {
+        let mut slices = Slices::new();
+        let mut before = Members::new();
+        for (second, numbers) in (1..).zip(histories) {
+            let now = members(numbers);
+            let after = divided(&slices, &now, second);
+            check(&after, &now);
+            let place = |slices: &Slices, mac: &MacAddr| {
+                let mut all = slices.iter();
+                all.find(|(_, it)| it.iter().any(|it| it.mac == *mac)).map(|(number, _)| *number)
+            };
+            for (mac, _) in now.iter().filter(|(mac, _)| before.contains_key(mac)) {
+                prop_assert_eq!(place(&slices, mac), place(&after, mac));
+            }
+            let differing = before.keys().filter(|it| !now.contains_key(it));
+            let differing = differing.map(|mac| place(&slices, mac));
+            let came = now.keys().filter(|it| !before.contains_key(it));
+            let came = came.map(|mac| place(&after, mac));
+            let touched: BTreeSet<u32> = differing.chain(came).flatten().collect();
+            prop_assert!(rewritten(&slices, &after).is_subset(&touched));
+            (slices, before) = (after, now);
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Networks that span nodes: the device that tunnels to the others, and what it has to carry.
+
+use std::net::IpAddr;
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use datapath::{Dispatcher, Hook};
+use netdev::{Connection, VxlanSpec};
+use rustix::io::Errno;
+
+use crate::error::AgentError;
+use crate::node::Node;
+use crate::ports::ALIAS_PREFIX;
+use crate::reconcile::{Other, Others};
+use crate::record::NetworkFacts;
+use crate::remotes::Peer;
+
+/// The device; one a node.
+pub const DEVICE: &str = "podnet-vxlan";
+/// UDP port of VXLAN (RFC 7348 section 8).
+pub const PORT: u16 = 4789;
+/// The device takes what networks and underlay let pass, GSO packets too.
+const MTU: u32 = 65_485;
+/// Bytes that a tunnel adds to an inner packet: Ethernet 14, VXLAN 8, UDP 8, and the outer IP header.
+const ADDED: u32 = 14 + 8 + 8;
+const ADDED_V4: u32 = ADDED + 20;
+const ADDED_V6: u32 = ADDED + 40;
+
+/// Why a network that spans nodes cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum OverlayError {
+    /// Nobody said how other nodes reach this one.
+    #[error(
+        "network {network} has transport VXLAN and this node no address for tunnels: start the agent with --vtep ADDRESS"
+    )]
+    NoAddress {
+        /// The network.
+        network: String,
+    },
+    /// The address is not the node's.
+    #[error("{address} is on no interface of this node: correct --vtep, or the node's InternalIP")]
+    NotHere {
+        /// The address.
+        address: IpAddr,
+    },
+    /// Packets of the network would not fit.
+    #[error(
+        "network {network} has mtu {mtu} and a tunnel adds {added} bytes, which {interface} with MTU {underlay} does not carry: set spec.mtu of its PodNetworkParameters to {} or less",
+        underlay.saturating_sub(*added)
+    )]
+    TooBig {
+        /// The network.
+        network: String,
+        /// Its MTU, bytes.
+        mtu: u16,
+        /// What is added, bytes.
+        added: u32,
+        /// Where tunnels leave the node.
+        interface: String,
+        /// Its MTU, bytes.
+        underlay: u32,
+    },
+    /// Another device or program has the port.
+    #[error(
+        "UDP port {port} is in use on this node, by another VXLAN device perhaps: choose another with --vxlan-port, the same on every node"
+    )]
+    PortTaken {
+        /// The port.
+        port: u16,
+    },
+}
+
+/// The tunnel device of this node.
+#[derive(Debug)]
+pub struct Overlay {
+    port: u16,
+    /// Its index; 0 before it was needed.
+    device: AtomicU32,
+    /// One maker at a time.
+    making: tokio::sync::Mutex<()>,
+}
+
+impl Overlay {
+    /// Tunnels by this UDP port. The device is made when the first network needs it.
+    pub fn new(port: u16) -> Self {
+        Self {
+            port,
+            device: AtomicU32::new(0),
+            making: tokio::sync::Mutex::default(),
+        }
+    }
+
+    fn device(&self) -> u32 {
+        self.device.load(Ordering::Acquire)
+    }
+}
+
+impl Node {
+    /// Makes sure that this node can carry a network to others.
+    ///
+    /// # Errors
+    /// When it has no address for that, packets would not fit, or the kernel refuses.
+    pub async fn carry(&self, network: &str, mtu: u16) -> Result<(), AgentError> {
+        let own = self.remotes.vteps();
+        let Some(address) = own.first().copied() else {
+            let network = network.to_owned();
+            return Err(OverlayError::NoAddress { network }.into());
+        };
+        self.tunnel().await?;
+        let underlay = self.netlink.with(move |connection: &mut Connection| {
+            let holder = connection.holder_of(address)?;
+            let link = holder.map(|ifindex| connection.by_index(ifindex));
+            link.transpose().map(Option::flatten)
+        });
+        let underlay = underlay.await?.ok_or(OverlayError::NotHere { address })?;
+        let added = if address.is_ipv4() {
+            ADDED_V4
+        } else {
+            ADDED_V6
+        };
+        if u32::from(mtu) + added > underlay.mtu {
+            return Err(OverlayError::TooBig {
+                network: network.to_owned(),
+                mtu,
+                added,
+                interface: underlay.name,
+                underlay: underlay.mtu,
+            }
+            .into());
+        }
+        Ok(())
+    }
+
+    /// The tunnel device, with the program at its place; made where it is missing.
+    ///
+    /// # Errors
+    /// When the port is taken, or the kernel refuses.
+    pub async fn tunnel(&self) -> Result<(), AgentError> {
+        let _alone = self.overlay.making.lock().await;
+        let (hook, port) = (self.hook.clone(), self.overlay.port);
+        let device = self
+            .netlink
+            .with(move |connection: &mut Connection| ready(connection, &hook, port))
+            .await?;
+        self.overlay.device.store(device, Ordering::Release);
+        Ok(())
+    }
+
+    /// What other nodes have of a network, as far as tunnels reach them.
+    pub fn others(&self, network: u32) -> Others {
+        let device = self.overlay.device();
+        if device == 0 {
+            return Others::default();
+        }
+        let own = self.remotes.vteps();
+        let mut endpoints = Vec::new();
+        for endpoint in self.remotes.endpoints(network) {
+            if let Some(node) = way_to(&own, &endpoint.peer) {
+                endpoints.push(Other {
+                    mac: endpoint.mac,
+                    ips: endpoint.ips,
+                    node,
+                });
+            }
+        }
+        let peers = self.remotes.peers(network);
+        Others {
+            endpoints,
+            nodes: peers.iter().filter_map(|it| way_to(&own, it)).collect(),
+            device,
+            complete: self.remotes.is_complete(),
+        }
+    }
+
+    /// Whether attachments on this network need the tunnel device, and have lost it.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub async fn audit_tunnel(&self) -> Result<(), AgentError> {
+        let needed = {
+            let ledger = self.ledger();
+            let mut entries = ledger.entries();
+            entries.any(|entry| entry.live && spans_nodes(&entry.record.network))
+        };
+        if !needed {
+            return Ok(());
+        }
+        let before = self.overlay.device();
+        self.tunnel().await?;
+        if before != 0 && before != self.overlay.device() {
+            tracing::warn!(
+                interface = DEVICE,
+                "the tunnel device was gone and is made again"
+            );
+            self.reconcile_tunnelled()?;
+        }
+        Ok(())
+    }
+
+    fn reconcile_tunnelled(&self) -> Result<(), AgentError> {
+        let networks: std::collections::BTreeSet<u32> = {
+            let ledger = self.ledger();
+            let entries = ledger.entries();
+            let facts = entries.map(|entry| &entry.record.network);
+            facts.filter(|it| spans_nodes(it)).map(|it| it.id).collect()
+        };
+        for network in networks {
+            self.reconcile(network)?;
+        }
+        Ok(())
+    }
+}
+
+/// True for networks with members on other nodes.
+pub fn spans_nodes(facts: &NetworkFacts) -> bool {
+    !facts.transport.is_local()
+}
+
+/// The address of a node in the first family of ours that it has too.
+fn way_to(own: &[IpAddr], peer: &Peer) -> Option<IpAddr> {
+    let of_family = |ours: &IpAddr| {
+        let mut theirs = peer.vteps.iter();
+        theirs.find(|it| it.is_ipv4() == ours.is_ipv4()).copied()
+    };
+    own.iter().find_map(of_family)
+}
+
+/// Its index, once it is up and nothing passes it but through the program.
+fn ready(connection: &mut Connection, hook: &Hook, port: u16) -> Result<u32, AgentError> {
+    // The kernel does not tell the port of a device with the link.
+    let alias = format!("{ALIAS_PREFIX}tunnels, UDP port {port}");
+    let found = connection.by_name(DEVICE)?;
+    if let Some(link) = &found
+        && (link.alias.as_deref() != Some(&alias) || link.kind.as_deref() != Some("vxlan"))
+    {
+        connection.delete(link.ifindex)?;
+    }
+    let kept = found.filter(|link| link.alias.as_deref() == Some(&alias));
+    let ifindex = match kept {
+        Some(link) => link.ifindex,
+        None => {
+            let spec = VxlanSpec {
+                name: DEVICE.to_owned(),
+                port,
+                mtu: MTU,
+                alias,
+            };
+            match connection.create_vxlan(&spec) {
+                // The name was free a moment ago: another device takes the packets of all networks.
+                Err(error) if error.is_exists() => {
+                    return Err(OverlayError::PortTaken { port }.into());
+                }
+                created => created?,
+            }
+        }
+    };
+    let attached = hook.dispatcher_id(Dispatcher::Overlay)?;
+    let filters = connection.ingress_filters(ifindex)?;
+    if filters.iter().all(|it| it.program != Some(attached)) {
+        let program = hook.program(Dispatcher::Overlay)?;
+        let name = Dispatcher::Overlay.name();
+        connection.set_ingress_program(ifindex, program.as_fd(), name)?;
+    }
+    match connection.set_up(ifindex) {
+        Ok(()) => Ok(ifindex),
+        Err(error) if matches!(error.errno(), Some(Errno::ADDRINUSE | Errno::EXIST)) => {
+            connection.delete(ifindex)?;
+            Err(OverlayError::PortTaken { port }.into())
+        }
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,155 @@
+//! The numbers that other nodes have in the tables: given once, read again after a restart, and given
+//! to another node only when nothing mentions them any more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use agent_common::addr::Ip16;
+use agent_common::endpoint::{ENDPOINT_REMOTE, Endpoint};
+use agent_common::vtep::Vtep;
+use datapath::{DatapathError, Entries, Vteps};
+
+use super::{Elsewhere, Far, Others, mapped};
+
+/// Who has which number.
+#[derive(Debug, Default)]
+pub(super) struct Numbers {
+    by_address: BTreeMap<Ip16, (u32, Vtep)>,
+}
+
+impl Numbers {
+    /// Those in the tables.
+    pub(super) fn read(vteps: &mut Vteps) -> Result<Self, DatapathError> {
+        let mut numbers = Self::default();
+        for (number, vtep) in vteps.dump()? {
+            numbers.by_address.insert(vtep.address(), (number, vtep));
+        }
+        // One that was being forgotten or given when an agent died.
+        for (address, number) in vteps.sources()? {
+            if numbers.number(&address) != Some(number) {
+                vteps.refuse(&address)?;
+            }
+        }
+        for (address, (number, _)) in &numbers.by_address {
+            vteps.admit(*address, *number)?;
+        }
+        Ok(numbers)
+    }
+
+    fn number(&self, address: &Ip16) -> Option<u32> {
+        self.by_address.get(address).map(|(number, _)| *number)
+    }
+
+    /// Gives a number to each node that has none, and says how it is reached.
+    pub(super) fn give(
+        &mut self,
+        others: &Others,
+        vteps: &mut Vteps,
+    ) -> Result<Elsewhere, DatapathError> {
+        let mut nodes = Vec::new();
+        for node in &others.nodes {
+            let number = self.give_one(*node, others.device, vteps)?;
+            nodes.extend(u16::try_from(number));
+        }
+        nodes.sort_unstable();
+        let far = |other: &super::Other| {
+            let vtep = self.number(&mapped(other.node))?;
+            Some(Far {
+                mac: other.mac,
+                ips: other.ips.clone(),
+                vtep,
+            })
+        };
+        Ok(Elsewhere {
+            endpoints: others.endpoints.iter().filter_map(far).collect(),
+            nodes,
+        })
+    }
+
+    fn give_one(
+        &mut self,
+        node: IpAddr,
+        device: u32,
+        vteps: &mut Vteps,
+    ) -> Result<u32, DatapathError> {
+        let address = mapped(node);
+        let wanted = Vtep::new(&address, device);
+        let number = match self.by_address.get(&address) {
+            Some((number, vtep)) if *vtep == wanted => return Ok(*number),
+            Some((number, _)) => *number,
+            None => self.free(vteps.capacity())?,
+        };
+        vteps.set(number, wanted)?;
+        vteps.admit(address, number)?;
+        self.by_address.insert(address, (number, wanted));
+        Ok(number)
+    }
+
+    /// The lowest number that nobody has.
+    fn free(&self, capacity: u32) -> Result<u32, DatapathError> {
+        let taken: BTreeSet<u32> = self
+            .by_address
+            .values()
+            .map(|(number, _)| *number)
+            .collect();
+        let free = (1..capacity).find(|number| !taken.contains(number));
+        free.ok_or(DatapathError::MapFull {
+            name: "VTEPS",
+            max_entries: capacity,
+        })
+    }
+
+    /// Forgets the others.
+    pub(super) fn retain(
+        &mut self,
+        mentioned: &BTreeSet<u32>,
+        vteps: &mut Vteps,
+    ) -> Result<(), DatapathError> {
+        let forgotten: Vec<(Ip16, u32)> = self
+            .by_address
+            .iter()
+            .filter(|(_, (number, _))| !mentioned.contains(number))
+            .map(|(address, (number, _))| (*address, *number))
+            .collect();
+        for (address, number) in forgotten {
+            vteps.refuse(&address)?;
+            vteps.clear(number)?;
+            self.by_address.remove(&address);
+        }
+        Ok(())
+    }
+}
+
+/// The numbers in these entries.
+pub(super) fn mentioned<'a>(entries: impl Iterator<Item = &'a Entries>) -> BTreeSet<u32> {
+    let mut mentioned = BTreeSet::new();
+    for entries in entries {
+        let endpoints = entries.fdb.values().chain(entries.endpoints.values());
+        mentioned.extend(endpoints.filter(|it| is_far(it)).map(|it| it.ifindex));
+        for nodes in entries.flood_vteps.values() {
+            let count = usize::try_from(nodes.count).unwrap_or(0);
+            mentioned.extend(nodes.vteps.iter().take(count).map(|it| u32::from(*it)));
+        }
+    }
+    mentioned
+}
+
+/// Leaves in the tables what is there of other nodes: not all of them have been heard yet.
+pub(super) fn keep_far(wanted: &mut Entries, old: Option<&Entries>) {
+    let Some(old) = old else {
+        return;
+    };
+    for (key, endpoint) in old.fdb.iter().filter(|(_, it)| is_far(it)) {
+        wanted.fdb.entry(*key).or_insert(*endpoint);
+    }
+    for (key, endpoint) in old.endpoints.iter().filter(|(_, it)| is_far(it)) {
+        wanted.endpoints.entry(*key).or_insert(*endpoint);
+    }
+    for (key, nodes) in &old.flood_vteps {
+        wanted.flood_vteps.insert(*key, *nodes);
+    }
+}
+
+const fn is_far(endpoint: &Endpoint) -> bool {
+    endpoint.flags & ENDPOINT_REMOTE != 0
+}

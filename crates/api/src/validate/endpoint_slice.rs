@@ -1,0 +1,145 @@
+//! What a slice says, with nothing left to doubt.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::{
+    Faults, FieldErrors, FieldProblem, NetworkId, network::unicast_address, parse_address,
+};
+use crate::{
+    endpoint_slice::{ENDPOINT_IPS_MAX, ENDPOINTS_MAX, PodNetworkEndpointSlice, SliceEndpoint},
+    mac::MacAddr,
+    meta::check_subdomain,
+};
+
+/// A slice whose every field is right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointSlice {
+    /// Name of the `PodNetwork`.
+    pub network: String,
+    /// Its number.
+    pub id: NetworkId,
+    /// Name of the node.
+    pub node: String,
+    /// By which addresses tunnels reach the node; at least one, at most one of each family.
+    pub vteps: Vec<IpAddr>,
+    /// At least one, no two with one MAC address.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// One member of a network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Its MAC address, of one interface.
+    pub mac: MacAddr,
+    /// Its addresses.
+    pub ips: Vec<IpAddr>,
+    /// Since when its node claims them.
+    pub since: Timestamp,
+}
+
+impl PodNetworkEndpointSlice {
+    /// What the slice says. The API server checks the same; files come from elsewhere.
+    ///
+    /// # Errors
+    /// Every field that is wrong, with what to write instead.
+    pub fn checked(&self) -> Result<EndpointSlice, FieldErrors> {
+        let spec = &self.spec;
+        let mut faults = Faults::default();
+        for (path, name) in [("spec.network", &spec.network), ("spec.node", &spec.node)] {
+            let checked = check_subdomain(name).map_err(FieldProblem::from);
+            faults.take(path, checked);
+        }
+        let found = spec.network_id;
+        let id = u32::try_from(found).ok().and_then(NetworkId::new);
+        let id = faults.take(
+            "spec.networkID",
+            id.ok_or(FieldProblem::NetworkIdRange { found }),
+        );
+        let vteps = vteps(&mut faults, &spec.vteps);
+        let endpoints = endpoints(&mut faults, &spec.endpoints);
+        let Some(id) = id else {
+            return Err(FieldErrors(faults.0));
+        };
+        faults.finish(EndpointSlice {
+            network: spec.network.clone(),
+            id,
+            node: spec.node.clone(),
+            vteps,
+            endpoints,
+        })
+    }
+}
+
+fn vteps(faults: &mut Faults, written: &[String]) -> Vec<IpAddr> {
+    let mut vteps: Vec<IpAddr> = Vec::new();
+    for (index, text) in written.iter().enumerate() {
+        let path = format!("spec.vteps[{index}]");
+        let address = parse_address(text).and_then(unicast_address);
+        let Some(address) = faults.take(path.as_str(), address) else {
+            continue;
+        };
+        if vteps.iter().any(|it| it.is_ipv4() == address.is_ipv4()) {
+            faults.push(path, FieldProblem::SecondOfFamily { found: address });
+        } else {
+            vteps.push(address);
+        }
+    }
+    if written.is_empty() {
+        faults.push(
+            "spec.vteps",
+            FieldProblem::Count {
+                min: 1,
+                max: 2,
+                found: 0,
+            },
+        );
+    }
+    vteps
+}
+
+fn endpoints(faults: &mut Faults, written: &[SliceEndpoint]) -> Vec<Endpoint> {
+    if !(1..=ENDPOINTS_MAX).contains(&written.len()) {
+        let problem = FieldProblem::Count {
+            min: 1,
+            max: ENDPOINTS_MAX,
+            found: written.len(),
+        };
+        faults.push("spec.endpoints", problem);
+        return Vec::new();
+    }
+    let mut macs = BTreeSet::new();
+    let mut endpoints = Vec::with_capacity(written.len());
+    for (index, endpoint) in written.iter().enumerate() {
+        let path = |field: &str| format!("spec.endpoints[{index}].{field}");
+        let mac = endpoint.mac.parse::<MacAddr>();
+        let mac = mac.map_err(FieldProblem::BadMac);
+        let mac = mac.and_then(|mac| match mac {
+            mac if !mac.is_unicast() => Err(FieldProblem::MacNotUnicast { found: mac }),
+            mac if !macs.insert(mac) => Err(FieldProblem::SecondMac { found: mac }),
+            mac => Ok(mac),
+        });
+        let mac = faults.take(path("mac"), mac);
+        if endpoint.ips.len() > ENDPOINT_IPS_MAX {
+            let problem = FieldProblem::Count {
+                min: 0,
+                max: ENDPOINT_IPS_MAX,
+                found: endpoint.ips.len(),
+            };
+            faults.push(path("ips"), problem);
+            continue;
+        }
+        let mut ips = Vec::with_capacity(endpoint.ips.len());
+        for (place, text) in endpoint.ips.iter().enumerate() {
+            let address = parse_address(text).and_then(unicast_address);
+            ips.extend(faults.take(path(&format!("ips[{place}]")), address));
+        }
+        endpoints.extend(mac.map(|mac| Endpoint {
+            mac,
+            ips,
+            since: endpoint.since.0,
+        }));
+    }
+    endpoints
+}

@@ -1,0 +1,79 @@
+//! The VXLAN device whose packets name their tunnel themselves
+//! (`ip link add NAME type vxlan external`; drivers/net/vxlan).
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoVxlan, LinkAttribute, LinkInfo, LinkMessage,
+};
+
+use crate::connection::{Connection, Request};
+use crate::error::Error;
+use crate::link::{AddrGenMode, Link, LinkChange, check_name};
+
+/// The device as it shall be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VxlanSpec {
+    /// Interface name.
+    pub name: String,
+    /// UDP port to send to and to listen on.
+    pub port: u16,
+    /// MTU, bytes.
+    pub mtu: u32,
+    /// `ifalias`.
+    pub alias: String,
+}
+
+impl Connection {
+    /// Makes the device, down. It learns nothing, answers nothing, and takes tunnels of both families,
+    /// those over IPv6 without a checksum too (RFC 6935). Its index.
+    ///
+    /// # Errors
+    /// [`Error::CreateVxlan`], [`Error::is_exists`] if the name is taken; nothing is left behind. A
+    /// port that is in use is only noticed when the device is set up (`EADDRINUSE`).
+    pub fn create_vxlan(&mut self, spec: &VxlanSpec) -> Result<u32, Error> {
+        check_name(&spec.name)?;
+        let answers = self.ask_all(vec![Request::new(create(spec), NLM_F_CREATE | NLM_F_EXCL)])?;
+        if let Some(Err(source)) = answers.into_iter().next() {
+            return Err(Error::CreateVxlan {
+                name: spec.name.clone(),
+                source,
+            });
+        }
+        let Link { ifindex, .. } =
+            self.by_name(&spec.name)?
+                .ok_or_else(|| Error::LinkVanished {
+                    link: spec.name.as_str().into(),
+                })?;
+        let change = LinkChange {
+            alias: Some(spec.alias.clone()),
+            addr_gen_mode: Some(AddrGenMode::None),
+            ..LinkChange::default()
+        };
+        if let Err(error) = self.reconfigure(ifindex, &change) {
+            // The first error is the one to tell.
+            let _ = self.delete(ifindex);
+            return Err(error);
+        }
+        Ok(ifindex)
+    }
+}
+
+fn create(spec: &VxlanSpec) -> RouteNetlinkMessage {
+    let mut message = LinkMessage::default();
+    message.attributes = vec![
+        LinkAttribute::IfName(spec.name.clone()),
+        LinkAttribute::Mtu(spec.mtu),
+        LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Vxlan),
+            LinkInfo::Data(InfoData::Vxlan(vec![
+                InfoVxlan::CollectMetadata(true),
+                InfoVxlan::Learning(false),
+                InfoVxlan::Port(spec.port),
+                InfoVxlan::UDPZeroCsumTX(true),
+                InfoVxlan::UDPZeroCsumRX(true),
+            ])),
+        ]),
+    ];
+    RouteNetlinkMessage::NewLink(message)
+}

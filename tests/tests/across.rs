@@ -1,0 +1,11 @@
+//! Networks across nodes: several scratch nodes on one underlay, each with an agent of its own, who
+//! tell each other by files.
+
+mod across {
+    mod forged;
+    mod moves;
+    mod reach;
+    mod refused;
+    mod scene;
+    mod survival;
+}

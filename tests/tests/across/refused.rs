@@ -1,0 +1,100 @@
+//! What cannot work is refused with the reason.
+
+use netdev::{Netns, VxlanSpec};
+use tests::host::connection;
+use tests::{Fabric, Network, Node, Setup};
+
+use super::scene::{Nodes, Underlay, networks};
+
+fn blue() -> Network {
+    Network::l2("blue", &["10.10.0.0/24"]).id(2001).vxlan()
+}
+
+fn on(fabric: &Fabric, setup: Setup) -> Node {
+    Node::start_on(setup.named("node-1"), fabric.host(1))
+}
+
+#[test]
+fn a_network_across_nodes_needs_an_address_for_tunnels() {
+    if tests::skip::without_root(tests::test_name!()) {
+        return;
+    }
+    let fabric = Fabric::create();
+    let node = on(&fabric, Setup::empty().network(&blue()));
+    let error = node.pod("a").add("blue", "net1").error();
+    assert_eq!(error.code, 7, "{error:?}");
+    error.names(&["--vtep"]);
+    node.assert_empty();
+}
+
+#[test]
+fn an_address_that_is_not_the_nodes_is_refused() {
+    if tests::skip::without_root(tests::test_name!()) {
+        return;
+    }
+    let fabric = Fabric::create();
+    let setup = Setup::empty()
+        .network(&blue())
+        .args(&["--vtep", "10.99.1.77"]);
+    let node = on(&fabric, setup);
+    let error = node.pod("a").add("blue", "net1").error();
+    assert_eq!(error.code, 7, "{error:?}");
+    error.names(&["10.99.1.77"]);
+    node.assert_empty();
+}
+
+#[test]
+fn an_mtu_that_the_underlay_does_not_carry_is_refused_with_one_that_it_does() {
+    if tests::skip::without_root(tests::test_name!()) {
+        return;
+    }
+    let fabric = Fabric::create();
+    let setup = Setup::empty()
+        .network(&blue().mtu(1451))
+        .network(
+            &Network::l2("fits", &["10.11.0.0/24"])
+                .id(2002)
+                .vxlan()
+                .mtu(1450),
+        )
+        .args(&["--vtep", "10.99.1.1"]);
+    let node = on(&fabric, setup);
+    let pod = node.pod("a");
+    let error = pod.add("blue", "net1").error();
+    assert_eq!(error.code, 7, "{error:?}");
+    error.names(&["1450 or less"]);
+    pod.attach("fits", "net1");
+    pod.detach("fits", "net1");
+    node.assert_empty();
+}
+
+/// The kernel says so only when the device is set up.
+#[test]
+fn a_port_that_is_in_use_is_named() {
+    if tests::skip::without_root(tests::test_name!()) {
+        return;
+    }
+    let nodes = Nodes::start(1, Underlay::V4);
+    let node = &nodes.nodes[0];
+    let foreign = |netns: &Netns| {
+        let mut there = connection(netns);
+        let spec = VxlanSpec {
+            name: "foreign".to_owned(),
+            port: 4789,
+            mtu: 1400,
+            alias: "somebody's".to_owned(),
+        };
+        let ifindex = there.create_vxlan(&spec).expect("a device of somebody");
+        there.set_up(ifindex).expect("it goes up");
+        ifindex
+    };
+    let ifindex = foreign(node.netns());
+    let pod = node.pod("a");
+    let error = pod.add("blue", "net1").error();
+    error.names(&["--vxlan-port"]);
+    node.assert_empty();
+    connection(node.netns()).delete(ifindex).expect("removed");
+    pod.attach("blue", "net1");
+    pod.detach("blue", "net1");
+    assert_eq!(networks(1).len(), 4);
+}
