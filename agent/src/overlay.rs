@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use datapath::{Dispatcher, Hook};
-use netdev::{Connection, VxlanSpec};
+use netdev::{Connection, Link, VxlanSpec};
 use rustix::io::Errno;
 
 use crate::error::AgentError;
@@ -60,6 +60,9 @@ pub enum OverlayError {
         /// Its MTU, bytes.
         underlay: u32,
     },
+    /// Somebody else's device has the name.
+    #[error("interface {DEVICE} on this node is not podnet's: rename or remove it")]
+    NameTaken,
     /// Another device or program has the port.
     #[error(
         "UDP port {port} is in use on this node, by another VXLAN device perhaps: choose another with --vxlan-port, the same on every node"
@@ -230,14 +233,22 @@ fn ready(connection: &mut Connection, hook: &Hook, port: u16) -> Result<u32, Age
     // The kernel does not tell the port of a device with the link.
     let alias = format!("{ALIAS_PREFIX}tunnels, UDP port {port}");
     let found = connection.by_name(DEVICE)?;
-    if let Some(link) = &found
-        && (link.alias.as_deref() != Some(&alias) || link.kind.as_deref() != Some("vxlan"))
-    {
-        connection.delete(link.ifindex)?;
-    }
-    let kept = found.filter(|link| link.alias.as_deref() == Some(&alias));
+    let is = |link: &Link, alias: &str| {
+        link.alias
+            .as_deref()
+            .is_some_and(|it| it.starts_with(alias))
+    };
+    let kept = match found {
+        Some(link) if is(&link, &alias) => Some(link.ifindex),
+        Some(link) if is(&link, ALIAS_PREFIX) => {
+            connection.delete(link.ifindex)?;
+            None
+        }
+        Some(_) => return Err(OverlayError::NameTaken.into()),
+        None => None,
+    };
     let ifindex = match kept {
-        Some(link) => link.ifindex,
+        Some(ifindex) => ifindex,
         None => {
             let spec = VxlanSpec {
                 name: DEVICE.to_owned(),

@@ -9,6 +9,8 @@ mod cases;
 mod generations;
 #[path = "kernel/hooks.rs"]
 mod hooks;
+#[path = "kernel/remote.rs"]
+mod remote;
 #[path = "kernel/scratch.rs"]
 mod scratch;
 #[path = "kernel/shaped.rs"]

@@ -36,8 +36,10 @@ fn a_limit_that_somebody_removed_or_changed_is_put_back_at_once() {
             if removed {
                 limit::remove_queue(node.netns(), ifindex);
             } else {
-                let changed = netlink.shape(ifindex, &faster, discipline);
-                changed.expect("limits can be changed");
+                // In two steps, and the agent may mend the first before the second.
+                wait::until_true("limits that were changed", || {
+                    netlink.shape(ifindex, &faster, discipline).is_ok()
+                });
             }
             wait::until_true(
                 "the limit as it was",
