@@ -190,10 +190,10 @@ impl Node {
         }
         let before = self.overlay.device();
         self.tunnel().await?;
-        if before != 0 && before != self.overlay.device() {
+        if before != self.overlay.device() {
             tracing::warn!(
                 interface = DEVICE,
-                "the tunnel device was gone and is made again"
+                "the tunnel device was missing and is made"
             );
             self.reconcile_tunnelled()?;
         }

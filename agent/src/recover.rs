@@ -11,7 +11,7 @@ use datapath::{HookKind, PinDir};
 use netdev::{Connection, Link, LinkEvent, LinkFilter, LinkMonitor};
 use store::{Batch, Store, Table};
 
-use crate::error::AgentError;
+use crate::error::{AgentError, chain};
 use crate::ledger::Ledger;
 use crate::multi::is_gone;
 use crate::node::Node;
@@ -192,8 +192,11 @@ impl Node {
                 .collect()
         };
         let records = self.recover_limits(records).await;
-        if records.iter().any(|it| spans_nodes(&it.network)) {
-            self.tunnel().await?;
+        if records.iter().any(|it| spans_nodes(&it.network))
+            && let Err(error) = self.tunnel().await
+        {
+            // Everything else is served; the audit comes back to it.
+            tracing::error!(error = %chain(&error), "no tunnels to other nodes yet");
         }
         self.tables
             .everything(&records, |network| self.others(network))?;
