@@ -8,11 +8,11 @@ use netdev::Netns;
 use tests::frame::{Marker, ethernet, marker, tagged, udp4};
 use tests::{Fabric, Network, Node, Port, wait};
 
-use super::scene::{L2, L3, Nodes, Underlay, introduce};
+use super::scene::{L2, L3, Nodes, Pair, Underlay, introduce};
 
 const VXLAN: u16 = 4789;
 const IP: u16 = 0x0800;
-/// VNIs of the networks of the scene.
+/// VNIs of the networks of the pair.
 const BLUE: u32 = 2001;
 const RED: u32 = 2002;
 const GREEN: u32 = 2003;
@@ -70,28 +70,6 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// Two nodes with a pod of each network on each, and one that is on one node only.
-struct Scene<'a> {
-    nodes: &'a Nodes,
-    a: Port,
-    b: Port,
-    _pods: Vec<tests::Pod<'a>>,
-}
-
-fn scene<'a>(nodes: &'a Nodes, network: &str) -> Scene<'a> {
-    let [here, there] = [&nodes.nodes[0], &nodes.nodes[1]];
-    let pods = vec![here.pod("a"), there.pod("b")];
-    let a = pods[0].attach(network, "net1");
-    let b = pods[1].attach(network, "net1");
-    introduce(&a, &b);
-    Scene {
-        nodes,
-        a,
-        b,
-        _pods: pods,
-    }
-}
-
 #[test]
 fn a_frame_from_no_node_is_dropped_on_either_underlay() {
     if tests::skip::without_root(tests::test_name!()) {
@@ -99,16 +77,16 @@ fn a_frame_from_no_node_is_dropped_on_either_underlay() {
     }
     for (underlay, target) in [(Underlay::V4, Fabric::v4(2)), (Underlay::V6, Fabric::v6(2))] {
         let nodes = Nodes::start(2, underlay);
-        let scene = scene(&nodes, L2[0]);
-        let tap = scene.b.tap();
+        let pair = Pair::attach(&nodes, L2[0]);
+        let tap = pair.b.tap();
         let word = marker();
-        let frame = inner(scene.a.mac, scene.b.mac, &scene.a, &scene.b, &word);
+        let frame = inner(pair.a.mac, pair.b.mac, &pair.a, &pair.b, &word);
         let judge = Judge::new(&nodes.nodes[1], "", DropReason::UnknownNode);
         forge(nodes.fabric.netns(), target, BLUE, &frame);
         judge.assert_dropped(&[&tap], &word);
         // The very frame is taken from the node it belongs to.
         let word = marker();
-        let frame = inner(scene.a.mac, scene.b.mac, &scene.a, &scene.b, &word);
+        let frame = inner(pair.a.mac, pair.b.mac, &pair.a, &pair.b, &word);
         forge(nodes.nodes[0].netns(), target, BLUE, &frame);
         tap.wait_marker("a frame of the pod's own node", &word);
     }
@@ -120,11 +98,11 @@ fn a_node_that_lies_reaches_nobody() {
         return;
     }
     let nodes = Nodes::start(3, Underlay::V4);
-    let scene = scene(&nodes, L2[0]);
+    let pair = Pair::attach(&nodes, L2[0]);
     let (here, there) = (&nodes.nodes[0], &nodes.nodes[1]);
     let third = nodes.nodes[2].pod("c");
     let c = third.attach(L2[0], "net1");
-    introduce(&c, &scene.b);
+    introduce(&c, &pair.b);
     let red = there.pod("red");
     let red = red.attach(L2[1], "net1");
     let local = there.pod("local");
@@ -133,9 +111,9 @@ fn a_node_that_lies_reaches_nobody() {
         &Network::l2("local", &["10.10.0.0/24"]).id(2999).yaml(),
     );
     wait::until_true("the network", || local.add("local", "net1").success);
-    let taps = [scene.b.tap(), red.tap(), c.tap()];
+    let taps = [pair.b.tap(), red.tap(), c.tap()];
     let watched: Vec<_> = taps.iter().collect();
-    let (a, b) = (&scene.a, &scene.b);
+    let (a, b) = (&pair.a, &pair.b);
     let nobody = MacAddr([2, 0, 0, 0, 0, 0x66]);
     let cases: Vec<(&str, &str, DropReason, u32, MacAddr, MacAddr)> = vec![
         (
@@ -236,10 +214,10 @@ fn a_node_that_lies_about_addresses_of_a_routed_network_reaches_nobody() {
         return;
     }
     let nodes = Nodes::start(2, Underlay::V4);
-    let scene = scene(&nodes, L3[0]);
-    let (here, there) = (&scene.nodes.nodes[0], &scene.nodes.nodes[1]);
-    let tap = scene.b.tap();
-    let (a, b) = (&scene.a, &scene.b);
+    let pair = Pair::attach(&nodes, L3[0]);
+    let (here, there) = (&nodes.nodes[0], &nodes.nodes[1]);
+    let tap = pair.b.tap();
+    let (a, b) = (&pair.a, &pair.b);
     let gateway = agent_common::addr::GATEWAY_MAC;
     let lie = |source, reason, from: MacAddr| {
         let word = marker();
@@ -260,8 +238,8 @@ fn a_pod_makes_no_tunnels() {
         return;
     }
     let nodes = Nodes::start(2, Underlay::V4);
-    let scene = scene(&nodes, L2[0]);
-    let (a, b) = (&scene.a, &scene.b);
+    let pair = Pair::attach(&nodes, L2[0]);
+    let (a, b) = (&pair.a, &pair.b);
     let (tap, fabric) = (
         a.tap(),
         tests::Tap::on(nodes.fabric.netns(), &Fabric::link(1)),

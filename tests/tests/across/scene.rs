@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tests::{Fabric, Network, Node, Port, Setup, traffic, wait};
+use tests::{Fabric, Network, Node, Pod, Port, Setup, traffic, wait};
 
 /// An L2 network and an L3 network, and one of each with the same subnets.
 pub(crate) const L2: [&str; 2] = ["blue", "red"];
@@ -95,6 +95,31 @@ pub(crate) fn networks(number: u8) -> Vec<Network> {
         all.push(network.exclude(&exclude).id(id).vxlan());
     }
     all
+}
+
+/// A pod on each of the first two nodes, on one network.
+#[derive(Debug)]
+pub(crate) struct Pair<'a> {
+    pods: [Pod<'a>; 2],
+    pub(crate) a: Port,
+    pub(crate) b: Port,
+}
+
+impl<'a> Pair<'a> {
+    /// Attaches them and waits until they have met.
+    pub(crate) fn attach(nodes: &'a Nodes, network: &str) -> Self {
+        let pods = [nodes.nodes[0].pod("a"), nodes.nodes[1].pod("b")];
+        let [a, b] = [0, 1].map(|index| pods[index].attach(network, "net1"));
+        introduce(&a, &b);
+        Self { pods, a, b }
+    }
+
+    /// Detaches them.
+    pub(crate) fn detach(&self) {
+        for (pod, port) in self.pods.iter().zip([&self.a, &self.b]) {
+            pod.detach(&port.network, "net1");
+        }
+    }
 }
 
 /// Waits until each node of two pods has heard of the other one's pod.
