@@ -153,15 +153,24 @@ pub async fn follow(node: &Arc<Node>, directory: &Path) -> Result<(), notify::Er
     })?;
     watcher.watch(directory, RecursiveMode::NonRecursive)?;
     let mut files = Files::new(own_file(directory, &node.name));
-    // What changed before it was watched.
-    files.read(directory, &node.remotes);
-    node.remotes.set_complete();
-    while changes.recv().await.is_some() {
+    loop {
+        // The first time for what changed before it was watched.
+        match files.read(directory, &node.remotes) {
+            // Until then the tables keep what they say of other nodes.
+            Ok(()) => node.remotes.set_complete(),
+            Err(error) => {
+                let directory = directory.display();
+                tracing::error!(%directory, %error, "members of other nodes not readable, trying again");
+                tokio::time::sleep(RETRY).await;
+                continue;
+            }
+        }
+        if changes.recv().await.is_none() {
+            return Ok(());
+        }
         tokio::time::sleep(SETTLE).await;
         let _ = changes.try_recv();
-        files.read(directory, &node.remotes);
     }
-    Ok(())
 }
 
 /// The files of other nodes, as they were last read.
@@ -189,15 +198,12 @@ impl Files {
     }
 
     /// Reads what is there now.
-    fn read(&mut self, directory: &Path, remotes: &Remotes) {
-        let found = match list(directory) {
-            Ok(found) => found,
-            Err(error) => {
-                let directory = directory.display();
-                tracing::error!(%directory, %error, "members of other nodes not readable");
-                return;
-            }
-        };
+    ///
+    /// # Errors
+    /// The directory cannot be listed, and nothing has changed. A file that cannot be read is told in
+    /// the log.
+    fn read(&mut self, directory: &Path, remotes: &Remotes) -> Result<(), io::Error> {
+        let found = list(directory)?;
         self.known.retain(|path, known| {
             let stays = found.contains(path);
             if !stays {
@@ -226,6 +232,7 @@ impl Files {
             }
             self.known.insert(path, Known { digest, sources });
         }
+        Ok(())
     }
 }
 
@@ -271,3 +278,6 @@ fn list(directory: &Path) -> Result<BTreeSet<PathBuf>, io::Error> {
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests;
