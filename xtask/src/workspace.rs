@@ -2,6 +2,7 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -25,6 +26,35 @@ pub(crate) fn target() -> PathBuf {
         Some(dir) => root().join(dir),
         None => root().join("target"),
     }
+}
+
+/// This program's file, to be started again.
+///
+/// Cargo puts a new file in its place when it builds the tests while xtask runs, and the kernel then
+/// calls the running one deleted; the new one is of the same sources.
+///
+/// # Errors
+/// There is no such file any more.
+pub(crate) fn own_program() -> Result<PathBuf> {
+    still_there(env::current_exe().context("the path of this program")?)
+}
+
+fn still_there(path: PathBuf) -> Result<PathBuf> {
+    if path.exists() {
+        return Ok(path);
+    }
+    // proc_pid_exe(5)
+    let named = path.as_os_str().as_bytes();
+    let replaced = named
+        .strip_suffix(b" (deleted)")
+        .map(|name| PathBuf::from(OsStr::from_bytes(name)))
+        .filter(|path| path.exists());
+    replaced.with_context(|| {
+        format!(
+            "{}: the file of this program is gone: run `cargo xtask` again",
+            path.display()
+        )
+    })
 }
 
 /// Where xtask installs build tools: never outside the target directory.
@@ -57,5 +87,27 @@ pub(crate) fn packages() -> Result<Vec<Value>> {
     match metadata["packages"].take() {
         Value::Array(packages) => Ok(packages),
         _ => anyhow::bail!("cargo metadata: no `packages` array"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_program_that_was_built_again_meanwhile_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("xtask");
+        let deleted = dir.path().join("xtask (deleted)");
+        let error = still_there(deleted.clone()).unwrap_err().to_string();
+        assert!(error.contains("run `cargo xtask` again"), "{error}");
+        fs::write(&path, "").unwrap();
+        assert_eq!(still_there(deleted.clone()).unwrap(), path);
+        assert_eq!(still_there(path.clone()).unwrap(), path);
+        // A file may have such a name.
+        fs::write(&deleted, "").unwrap();
+        assert_eq!(still_there(deleted.clone()).unwrap(), deleted);
     }
 }

@@ -1,7 +1,6 @@
 //! Starting programs that outlive this one: in the control group and the network namespace of
 //! their part from before their first instruction, so that `down` finds whatever they become.
 
-use std::env;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::os::unix::process::CommandExt as _;
@@ -10,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use super::{cgroup, place};
+use crate::workspace;
 
 /// `cargo xtask cluster enter PART -- COMMAND`, which [`spawn`] runs.
 #[derive(clap::Args)]
@@ -32,7 +32,7 @@ pub(super) fn spawn(part: &str, program: &str, command: &Command) -> Result<Chil
         .append(true)
         .open(&path)
         .with_context(|| format!("opening {}", path.display()))?;
-    let own = env::current_exe().context("the path of this program")?;
+    let own = workspace::own_program()?;
     let mut enter = Command::new(own);
     enter
         .args(["cluster", "enter", part, "--"])

@@ -4,7 +4,6 @@
 pub(super) mod config;
 pub(super) mod init;
 
-use std::env;
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -17,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::binaries::Binaries;
 use super::{cgroup, control, launch, network, place};
 use crate::step::{say, succeeds};
+use crate::workspace;
 
 /// How long containerd and the images may take, and how long the kubelet.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -106,7 +106,7 @@ pub(super) fn boot(name: &str) -> Result<()> {
     // Left by the last run.
     let _ = fs::remove_file(spec.ready());
     cgroup::create(&place::part(name))?;
-    let own = env::current_exe().context("the path of this program")?;
+    let own = workspace::own_program()?;
     let mut command = Command::new("unshare");
     command
         .args([

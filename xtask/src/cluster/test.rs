@@ -1,7 +1,6 @@
 //! `cargo xtask cluster test`: podnet installed as a user installs it, in a cluster that has a
 //! network already, and the tests in tests/tests/e2e.
 
-use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -216,10 +215,7 @@ fn program(binary: &Path, manifest: &Path) -> Result<Command> {
         .env("KUBECACHEDIR", place::dir().join("kubectl"))
         .env("PODNET_KUBERNETES", kubernetes()?)
         .env("PODNET_MANIFEST", manifest)
-        .env(
-            "PODNET_XTASK",
-            env::current_exe().context("the path of this program")?,
-        );
+        .env("PODNET_XTASK", workspace::own_program()?);
     Ok(command)
 }
 
@@ -268,7 +264,7 @@ pub(super) fn dump() -> Result<()> {
 /// It cannot be built.
 pub(super) fn image() -> Result<PathBuf> {
     let archive = workspace::target().join("podnet-image.tar");
-    let own = env::current_exe().context("the path of this program")?;
+    let own = workspace::own_program()?;
     execute(Command::new(own).args(["image", "--output"]).arg(&archive))?;
     Ok(archive)
 }
