@@ -146,6 +146,17 @@ impl Ip16 {
         Self((0xffff_0000_0000_u128 | u32::from_be_bytes(ip) as u128).to_be_bytes())
     }
 
+    /// The IPv4 address that it stands for.
+    #[inline(always)]
+    pub const fn v4(&self) -> Option<[u8; 4]> {
+        let [.., a, b, c, d] = self.0;
+        if self.is_mapped_v4() {
+            Some([a, b, c, d])
+        } else {
+            None
+        }
+    }
+
     /// The address as four words in wire order, as the kernel has it.
     #[inline(always)]
     pub const fn words(&self) -> [u32; 4] {

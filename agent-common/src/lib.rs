@@ -26,12 +26,14 @@ pub mod flood;
 pub mod map;
 pub mod nd;
 pub mod network;
+pub mod outer;
 pub mod packet;
 pub mod policy;
 pub mod port;
 pub mod reply;
 pub mod shape;
 pub mod storm;
+pub mod uplink;
 pub mod vtep;
 
 /// Version of the map layouts; part of the pin path. Raise it whenever `tests/abi.txt` changes.

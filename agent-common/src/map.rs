@@ -18,6 +18,8 @@ pub const MAX_NETWORKS: u32 = 8_192;
 pub const MAX_VTEPS: u32 = 8_192;
 /// Chunks of `FLOOD_VTEPS`.
 pub const MAX_FLOOD_VTEPS: u32 = 8_192;
+/// Interfaces by which packets of other nodes come in.
+pub const MAX_UPLINKS: u32 = 256;
 /// Drop reasons.
 pub const MAX_DROP_REASONS: u32 = 64;
 /// (network, reason) pairs that are counted apart.
@@ -29,6 +31,8 @@ pub const EVENTS_BYTES: u32 = 256 * 1024;
 pub const ROOT_FROM_POD: u32 = 0;
 /// `ROOT[ROOT_FROM_OVERLAY]` is what the dispatcher of the tunnel device calls.
 pub const ROOT_FROM_OVERLAY: u32 = 1;
+/// `ROOT[ROOT_FROM_UPLINK]` is what the dispatcher of an uplink calls.
+pub const ROOT_FROM_UPLINK: u32 = 2;
 /// Slots of `ROOT`.
 pub const ROOT_SLOTS: u32 = 8;
 

@@ -15,6 +15,7 @@ use agent_common::map;
 use agent_common::network::{self, Network};
 use agent_common::port::{self, Port, PortAddressKey};
 use agent_common::storm::StormBucket;
+use agent_common::uplink::{self, Uplink};
 use agent_common::vtep::{FloodVteps, VTEP_CHUNK, VTEP_CHUNKS, Vtep};
 
 /// One line for the type, one for each field. A field that is left out does not compile.
@@ -62,6 +63,7 @@ fn layout() -> Result<String, std::fmt::Error> {
         FLOOD "hash" [FloodKey => FloodPorts; map::MAX_FLOOD]
         NETWORKS "hash" [u32 => Network; map::MAX_NETWORKS]
         VTEPS "array" [u32 => Vtep; map::MAX_VTEPS]
+        UPLINKS "hash" [u32 => Uplink; map::MAX_UPLINKS]
         VTEP_SOURCES "hash" [Ip16 => u32; map::MAX_VTEPS]
         FLOOD_VTEPS "hash" [FloodKey => FloodVteps; map::MAX_FLOOD_VTEPS]
         STORM "array" [u32 => StormBucket; map::MAX_PORTS]
@@ -82,7 +84,8 @@ fn layout() -> Result<String, std::fmt::Error> {
         FloodKey { network, chunk }
         FloodPorts { count, ifindexes }
         Network { flags, mtu }
-        Vtep { remote, device, flags }
+        Uplink { flags, port, reserved, v4, v6 }
+        Vtep { remote, device, flags, uplink, room, next_hop, sum, reserved, head }
         FloodVteps { count, vteps }
         StormBucket { paid_until_ns }
         Count { packets, bytes }
@@ -106,6 +109,7 @@ fn layout() -> Result<String, std::fmt::Error> {
         ("PORT_SPREAD", port::PORT_SPREAD),
         ("ENDPOINT_REMOTE", endpoint::ENDPOINT_REMOTE),
         ("NETWORK_L3", network::NETWORK_L3),
+        ("UPLINK_ANY_FAMILY", uplink::UPLINK_ANY_FAMILY),
         ("ENDPOINT_NO_PEER", endpoint::ENDPOINT_NO_PEER),
         ("ENDPOINT_GATEWAY", endpoint::ENDPOINT_GATEWAY),
         ("ROOT_FROM_POD", map::ROOT_FROM_POD),

@@ -7,10 +7,8 @@ use agent_common::map::JUMP_FLOOD;
 use crate::from_pod::deliver;
 use crate::maps::{self, NodeTables};
 use crate::skb::Skb;
+use crate::tunnel::NO_PORT;
 use crate::verdict::{self, Verdict};
-
-/// No port, which is what is counted for it.
-const NO_PORT: u16 = u16::MAX;
 
 #[inline(always)]
 pub(crate) fn run(skb: &Skb<'_>) -> Verdict {

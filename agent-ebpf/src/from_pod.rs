@@ -11,6 +11,7 @@ use agent_common::port::{PORT_SPREAD, Port};
 use crate::answer::Answer;
 use crate::maps::{self, NodeTables, PortCounter};
 use crate::skb::Skb;
+use crate::tunnel;
 use crate::verdict::{self, Verdict};
 
 /// Where the TTL, the protocol and the checksum of an IPv4 header are.
@@ -111,16 +112,17 @@ fn answer(skb: &Skb<'_>, answer: Answer) -> DropReason {
 #[inline(always)]
 fn send(skb: &Skb<'_>, port: &Port, to: &Endpoint) -> Result<bool, Refusal> {
     skb.clear_mark();
+    // A tunnel's headers are not the pod's, and the kernel forgets the number of segments for them.
+    let (packets, bytes) = (skb.segments(), skb.length() as u32);
     let sent = if to.flags & ENDPOINT_REMOTE != 0 {
         let gone = (Some((port.network, port.port_id)), DropReason::NoTunnel);
         let vtep = maps::vtep(to.ifindex).filter(|vtep| vtep.device != 0);
-        let vtep = vtep.ok_or(gone)?;
-        skb.name_tunnel(port.network, vtep) && skb.send(vtep.device)
+        tunnel::send(skb, port.network, vtep.ok_or(gone)?)
     } else {
         deliver(skb, to)
     };
     if sent {
-        count(skb, port);
+        maps::count_port(port.port_id, PortCounter::FromPod, packets, bytes);
     }
     Ok(sent)
 }

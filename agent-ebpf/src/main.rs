@@ -1,8 +1,8 @@
 //! podnet's kernel programs: entry points only, one line each.
 //!
 //! `d_pod` is the dispatcher attached to the host end of every pod link, `d_overlay` that of the
-//! tunnel device; they never change. What they call (`from_pod`, `from_overlay`) is replaced behind
-//! `ROOT` when the agent is upgraded.
+//! tunnel device, `d_uplink` that of the node's interfaces; they never change. What they call
+//! (`from_pod`, `from_overlay`, `from_uplink`) is replaced behind `ROOT` when the agent is upgraded.
 #![expect(
     clippy::cast_possible_truncation,
     reason = "lengths and offsets are of packets: far below what 32 bits hold"
@@ -26,16 +26,19 @@ mod answer;
 mod flood;
 mod from_overlay;
 mod from_pod;
+mod from_uplink;
 mod maps;
 mod skb;
 mod spread;
+mod tunnel;
 mod verdict;
 
-use agent_common::map::{ROOT_FROM_OVERLAY, ROOT_FROM_POD};
+use agent_common::map::{ROOT_FROM_OVERLAY, ROOT_FROM_POD, ROOT_FROM_UPLINK};
 use aya_ebpf::macros::classifier;
 use aya_ebpf::programs::TcContext;
 
 use crate::skb::Skb;
+use crate::verdict::Verdict;
 
 /// TC ingress on the host end of a pod link: calls whatever `ROOT` holds, or drops.
 #[classifier]
@@ -51,6 +54,20 @@ pub fn d_overlay(ctx: TcContext) -> i32 {
     let skb = Skb::new(&ctx);
     maps::root(&skb, ROOT_FROM_OVERLAY);
     verdict::no_program().code()
+}
+
+/// TC ingress on an interface of the node: calls whatever `ROOT` holds, or leaves all to the node.
+#[classifier]
+pub fn d_uplink(ctx: TcContext) -> i32 {
+    let skb = Skb::new(&ctx);
+    maps::root(&skb, ROOT_FROM_UPLINK);
+    Verdict::Pass.code()
+}
+
+/// What comes in by an interface of the node, of which little is podnet's.
+#[classifier]
+pub fn from_uplink(ctx: TcContext) -> i32 {
+    from_uplink::run(&Skb::new(&ctx)).code()
 }
 
 /// Everything other nodes send through a tunnel.

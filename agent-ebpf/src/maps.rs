@@ -16,6 +16,7 @@ use agent_common::packet::Frame as _;
 use agent_common::policy::Tables;
 use agent_common::port::{Port, PortAddressKey};
 use agent_common::storm::StormBucket;
+use agent_common::uplink::Uplink;
 use agent_common::vtep::{FloodVteps, Vtep};
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::macros::map;
@@ -51,6 +52,8 @@ static NETWORKS: HashMap<u32, Network> = HashMap::pinned(size::MAX_NETWORKS, NO_
 static VTEPS: Array<Vtep> = Array::pinned(size::MAX_VTEPS, 0);
 #[map]
 static VTEP_SOURCES: HashMap<Ip16, u32> = HashMap::pinned(size::MAX_VTEPS, NO_PREALLOC);
+#[map]
+static UPLINKS: HashMap<u32, Uplink> = HashMap::pinned(size::MAX_UPLINKS, NO_PREALLOC);
 #[map]
 static FLOOD_VTEPS: HashMap<FloodKey, FloodVteps> =
     HashMap::pinned(size::MAX_FLOOD_VTEPS, NO_PREALLOC);
@@ -113,6 +116,13 @@ pub(crate) fn network(number: u32) -> Option<&'static Network> {
 #[inline(always)]
 pub(crate) fn vtep(number: u32) -> Option<&'static Vtep> {
     VTEPS.get(number)
+}
+
+/// What is podnet's of what comes in by an interface of the node.
+#[inline(always)]
+pub(crate) fn uplink(ifindex: u32) -> Option<&'static Uplink> {
+    // SAFETY: as in `port`.
+    unsafe { UPLINKS.get(ifindex) }
 }
 
 /// The number of the node with this address on the underlay.

@@ -14,15 +14,23 @@ use agent_common::packet::{
 use agent_common::shape::flow_priority;
 use agent_common::vtep::Vtep;
 use aya_ebpf::EbpfContext;
-use aya_ebpf::bindings::{__sk_buff, BPF_F_TUNINFO_IPV6};
+use aya_ebpf::bindings::bpf_adj_room_mode::BPF_ADJ_ROOM_MAC;
+use aya_ebpf::bindings::{
+    __sk_buff, BPF_CSUM_LEVEL_DEC, BPF_F_TUNINFO_IPV6, bpf_redir_neigh,
+    bpf_redir_neigh__bindgen_ty_1,
+};
 use aya_ebpf::helpers::generated::{
-    bpf_get_hash_recalc, bpf_redirect, bpf_redirect_peer, bpf_skb_change_tail, bpf_skb_change_type,
-    bpf_skb_get_tunnel_key, bpf_skb_load_bytes, bpf_skb_set_tunnel_key,
+    bpf_csum_level, bpf_get_hash_recalc, bpf_redirect, bpf_redirect_neigh, bpf_redirect_peer,
+    bpf_skb_adjust_room, bpf_skb_change_tail, bpf_skb_change_type, bpf_skb_ecn_set_ce,
+    bpf_skb_get_tunnel_key, bpf_skb_load_bytes, bpf_skb_set_tunnel_key, bpf_skb_store_bytes,
 };
 use aya_ebpf::programs::TcContext;
 
 /// `PACKET_HOST` of `linux/if_packet.h`: the packet is for whoever receives it.
 const PACKET_HOST: u32 = 0;
+/// Address families of `linux/socket.h`.
+const AF_INET: u32 = 2;
+const AF_INET6: u32 = 10;
 /// `TC_ACT_REDIRECT` of `linux/pkt_cls.h`, what a redirect helper returns when it will try.
 const TC_ACT_REDIRECT: i64 = 7;
 
@@ -69,6 +77,26 @@ impl<'a> Skb<'a> {
         // SAFETY: as in `ifindex`.
         let segments = unsafe { (*self.raw()).gso_segs };
         if segments == 0 { 1 } else { segments }
+    }
+
+    /// One that becomes several on a wire.
+    #[inline(always)]
+    pub(crate) fn is_gso(&self) -> bool {
+        self.gso_size() != 0
+    }
+
+    /// Its EtherType.
+    #[inline(always)]
+    pub(crate) fn protocol(&self) -> u16 {
+        // SAFETY: as in `ifindex`. In wire order.
+        u16::from_be(unsafe { (*self.raw()).protocol } as u16)
+    }
+
+    /// The hash of its flow.
+    #[inline(always)]
+    pub(crate) fn flow_hash(&self) -> u32 {
+        // SAFETY: as in `resize`.
+        unsafe { bpf_get_hash_recalc(self.raw()) }
     }
 
     #[inline(always)]
@@ -171,6 +199,104 @@ impl<'a> Skb<'a> {
         None
     }
 
+    /// Makes room for the outer headers of a tunnel, behind the Ethernet header and with one more of
+    /// those at its end.
+    #[inline(always)]
+    pub(crate) fn make_room(&self, length: usize, flags: u32) -> bool {
+        // `BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN)` (linux/bpf.h).
+        let flags = u64::from(flags) | (ETH_HLEN as u64) << 56;
+        // SAFETY: as in `resize`.
+        unsafe { bpf_skb_adjust_room(self.raw(), length as i32, BPF_ADJ_ROOM_MAC, flags) == 0 }
+    }
+
+    /// Takes bytes away behind the Ethernet header: the outer headers of a tunnel without a checksum, of
+    /// which what is known of the inner checksum is still right (as `__skb_decr_checksum_unnecessary`).
+    #[inline(always)]
+    pub(crate) fn take_room(&self, length: usize, flags: u32) -> bool {
+        // SAFETY: as in `resize`. How many checksums are known is no matter where none is.
+        unsafe {
+            let taken = bpf_skb_adjust_room(
+                self.raw(),
+                -(length as i32),
+                BPF_ADJ_ROOM_MAC,
+                u64::from(flags),
+            );
+            let _ = bpf_csum_level(self.raw(), u64::from(BPF_CSUM_LEVEL_DEC));
+            taken == 0
+        }
+    }
+
+    /// Says that the packet met congestion (RFC 3168).
+    #[inline(always)]
+    pub(crate) fn mark_congestion(&self) -> bool {
+        // SAFETY: as in `resize`.
+        unsafe { bpf_skb_ecn_set_ce(self.raw()) == 1 }
+    }
+
+    /// Writes the first `LENGTH` bytes of the frame.
+    #[inline(always)]
+    pub(crate) fn store_start<const LENGTH: usize, const WORDS: usize>(
+        &self,
+        words: &[u64; WORDS],
+    ) -> bool {
+        const { assert!(LENGTH <= WORDS * 8, "fewer words than bytes") };
+        // SAFETY: as in `resize`; there are `LENGTH` bytes in the words.
+        unsafe { bpf_skb_store_bytes(self.raw(), 0, words.as_ptr().cast(), LENGTH as u32, 0) == 0 }
+    }
+
+    /// Sends the packet out of an interface of the node to a neighbour on its link, whose MAC address
+    /// the kernel knows or asks for.
+    #[inline(always)]
+    pub(crate) fn send_by(&self, ifindex: u32, is_v6: bool, next_hop: &[u32; 4]) -> bool {
+        let mut neighbour = bpf_redir_neigh {
+            nh_family: if is_v6 { AF_INET6 } else { AF_INET },
+            __bindgen_anon_1: bpf_redir_neigh__bindgen_ty_1 { ipv6_nh: *next_hop },
+        };
+        let length = size_of::<bpf_redir_neigh>() as i32;
+        // SAFETY: plain numbers, and a structure as long as said; IPv4 has its address in the first word.
+        unsafe {
+            bpf_redirect_neigh(ifindex, &raw mut neighbour, length, 0) as i64 == TC_ACT_REDIRECT
+        }
+    }
+
+    /// [`Frame::segment_length`] of a frame of this length inside of the packet.
+    #[inline(always)]
+    pub(crate) fn segment_length_of(&self, length: usize) -> usize {
+        let size = self.gso_size() as usize;
+        // The payload of a segment and the smallest headers it can have: what is over the MTU by
+        // no more than options is the kernel's to judge.
+        if size == 0 {
+            length
+        } else {
+            size + ETH_HLEN + IPV4_HLEN + 8
+        }
+    }
+
+    /// [`Frame::start`] of a frame that begins at this byte of the packet.
+    #[inline(always)]
+    pub(crate) fn start_at(&self, offset: usize) -> Start {
+        let mut start = MaybeUninit::<Start>::uninit();
+        let to = start.as_mut_ptr();
+        let mut length = 0;
+        for end in START_LENGTHS {
+            // SAFETY: `bytes` has room for the longest of the lengths, which is tried first; the
+            // helper fills what it is told to, with zeroes when the frame is shorter.
+            unsafe {
+                let bytes = (&raw mut (*to).bytes).cast();
+                let from = self.raw().cast();
+                if bpf_skb_load_bytes(from, offset as u32, bytes, end as u32) == 0 {
+                    length = end;
+                    break;
+                }
+            }
+        }
+        // SAFETY: the first call above has written all of `bytes`, and this the rest.
+        unsafe {
+            (*to).length = length;
+            start.assume_init()
+        }
+    }
+
     /// Makes the packet one for the stack of the host it is at.
     #[inline(always)]
     pub(crate) fn keep(&self) -> bool {
@@ -182,8 +308,7 @@ impl<'a> Skb<'a> {
     #[inline(always)]
     pub(crate) fn sort_by_flow(&self) {
         let protocol = first_protocol(self);
-        // SAFETY: as in `resize`.
-        let hash = unsafe { bpf_get_hash_recalc(self.raw()) };
+        let hash = self.flow_hash();
         // SAFETY: as in `ifindex`; `priority` is writable.
         unsafe { (*self.raw()).priority = flow_priority(hash, protocol) }
     }
@@ -225,14 +350,7 @@ impl Frame for Skb<'_> {
 
     #[inline(always)]
     fn segment_length(&self) -> usize {
-        let size = self.gso_size() as usize;
-        // The payload of a segment and the smallest headers it can have: what is over the MTU by
-        // no more than options is the kernel's to judge.
-        if size == 0 {
-            self.length()
-        } else {
-            size + ETH_HLEN + IPV4_HLEN + 8
-        }
+        self.segment_length_of(self.length())
     }
 
     #[inline(always)]
@@ -243,25 +361,7 @@ impl Frame for Skb<'_> {
 
     #[inline(always)]
     fn start(&self) -> Start {
-        let mut start = MaybeUninit::<Start>::uninit();
-        let to = start.as_mut_ptr();
-        let mut length = 0;
-        for end in START_LENGTHS {
-            // SAFETY: `bytes` has room for the longest of the lengths, which is tried first; the
-            // helper fills what it is told to, with zeroes when the frame is shorter.
-            unsafe {
-                let bytes = (&raw mut (*to).bytes).cast();
-                if bpf_skb_load_bytes(self.raw().cast(), 0, bytes, end as u32) == 0 {
-                    length = end;
-                    break;
-                }
-            }
-        }
-        // SAFETY: the first call above has written all of `bytes`, and this the rest.
-        unsafe {
-            (*to).length = length;
-            start.assume_init()
-        }
+        self.start_at(0)
     }
 
     #[inline(always)]

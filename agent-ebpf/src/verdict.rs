@@ -2,7 +2,7 @@
 
 use agent_common::drop::DropReason;
 use agent_common::packet::Frame as _;
-use aya_ebpf::bindings::{TC_ACT_OK, TC_ACT_REDIRECT, TC_ACT_SHOT};
+use aya_ebpf::bindings::{TC_ACT_OK, TC_ACT_REDIRECT, TC_ACT_SHOT, TC_ACT_UNSPEC};
 
 use crate::maps::{self, PortCounter};
 use crate::skb::Skb;
@@ -18,6 +18,8 @@ pub(crate) enum Verdict {
     Consumed,
     /// The node's own stack goes on with it: `Decision::Node`, and nothing else.
     Node,
+    /// Not podnet's: the next filter of an interface of the node goes on with it.
+    Pass,
 }
 
 impl Verdict {
@@ -28,6 +30,7 @@ impl Verdict {
             Self::Consumed => TC_ACT_SHOT,
             // Not `TC_ACT_UNSPEC`: behind a TCX link the filter would decide and count once more.
             Self::Node => TC_ACT_OK,
+            Self::Pass => TC_ACT_UNSPEC,
         }
     }
 }

@@ -12,6 +12,7 @@
 //! - [`routing`] is what the node's own stack needs for the network that it routes for.
 //! - [`bandwidth`] says which rates an attachment has; [`shaping`] makes them real.
 //! - [`overlay`] carries networks to other nodes: the tunnel device.
+//! - [`uplinks`] are the node's interfaces by which they send to this one.
 //! - [`members`] is what this node says of its own to other nodes.
 //! - [`remotes`] is what other nodes say of their members of the same networks.
 //! - [`ports`] names the host ends of links, and gives them their TCX links when nobody waits.
@@ -57,6 +58,7 @@ pub mod run;
 mod samples;
 pub mod shaping;
 pub mod telemetry;
+pub mod uplinks;
 pub mod views;
 pub mod webhook;
 pub mod world;

@@ -26,6 +26,7 @@ use crate::reconcile::Reconciler;
 use crate::record::{Attachment, State};
 use crate::remotes::Remotes;
 use crate::routing::NodeRouting;
+use crate::uplinks::Uplinks;
 use crate::world::Current;
 
 /// How long a request waits for start-up to be over.
@@ -60,6 +61,8 @@ pub struct Node {
     pub remotes: Arc<Remotes>,
     /// The way there.
     pub overlay: Overlay,
+    /// The interfaces it comes back by.
+    pub uplinks: Uplinks,
     /// Plugins of others.
     pub delegates: Runner,
     /// What the node says about the lists of its pods.
@@ -146,6 +149,7 @@ impl Node {
             routing: NodeRouting::new(parts.cluster.is_some()),
             remotes: parts.remotes,
             overlay: Overlay::new(parts.vxlan_port),
+            uplinks: Uplinks::default(),
             delegates: parts.delegates,
             rules: parts.rules,
             cluster: parts.cluster,

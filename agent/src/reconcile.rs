@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agent_common::addr::{Ip16, MacAddr};
 use agent_common::counter::PortCounters;
+use agent_common::uplink::Uplink;
 use datapath::{Datapath, DatapathError, DropCount, Entries, Retired, Vteps};
 
 use crate::record::Attachment;
@@ -140,6 +141,27 @@ impl Reconciler {
         let mut inner = self.lock();
         let mentioned = vteps::mentioned(inner.current()?.values());
         inner.with_numbers(|numbers, vteps| numbers.retain(&mentioned, vteps))
+    }
+
+    /// What is taken from interfaces of the node, by index.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn uplinks(&self) -> Result<BTreeMap<u32, Uplink>, DatapathError> {
+        self.lock().datapath.tables().uplinks.dump()
+    }
+
+    /// Says what is taken from an interface, if anything.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn set_uplink(&self, ifindex: u32, uplink: Option<Uplink>) -> Result<(), DatapathError> {
+        let mut inner = self.lock();
+        let uplinks = &mut inner.datapath.tables().uplinks;
+        match uplink {
+            Some(uplink) => uplinks.insert(ifindex, uplink),
+            None => uplinks.remove(&ifindex),
+        }
     }
 
     /// Sends packets through the tables.

@@ -451,6 +451,12 @@ impl Node {
     /// Somebody tidied qdiscs: without its filter the host end of a port hands packets to the node's
     /// own stack, so this cannot wait for the audit.
     async fn hook_removed(&self, ifindex: u32) {
+        if self.uplinks.has(ifindex) {
+            if let Err(error) = self.mend_uplinks().await {
+                tracing::error!(error = %chain(&error), "program not attached again");
+            }
+            return;
+        }
         let Some(key) = self.ledger().on_link(ifindex) else {
             return;
         };

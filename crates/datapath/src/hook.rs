@@ -1,4 +1,5 @@
-//! Attaching the dispatchers: `d_pod` to the host end of a pod link, `d_overlay` to the tunnel device.
+//! Attaching the dispatchers: `d_pod` to the host end of a pod link, `d_overlay` to the tunnel device,
+//! `d_uplink` to interfaces of the node.
 //!
 //! First as a clsact filter, which every kernel has and newer ones attach without waiting. Then,
 //! where the kernel has TCX (6.6; found out by trying, because distributions backport), a pinned
@@ -24,17 +25,21 @@ pub enum Dispatcher {
     Pod,
     /// At the tunnel device.
     Overlay,
+    /// At an interface of the node by which packets of other nodes come in. What is not for a pod goes
+    /// on to the next filter, and to the node.
+    Uplink,
 }
 
 impl Dispatcher {
     /// Every one.
-    pub const ALL: [Self; 2] = [Self::Pod, Self::Overlay];
+    pub const ALL: [Self; 3] = [Self::Pod, Self::Overlay, Self::Uplink];
 
     /// Its name in the object, under `root/`, and in what `tc` shows.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pod => "d_pod",
             Self::Overlay => "d_overlay",
+            Self::Uplink => "d_uplink",
         }
     }
 }

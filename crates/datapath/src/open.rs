@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use agent_common::ABI_VERSION;
 use agent_common::map::{
     JUMP_ANSWER, JUMP_FLOOD, JUMP_SPREAD, MAX_PORTS, ROOT_FROM_OVERLAY, ROOT_FROM_POD,
+    ROOT_FROM_UPLINK,
 };
 use aya::maps::{Map, MapData, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf};
 use aya::programs::SchedClassifier;
@@ -30,6 +31,8 @@ const ROOT_MAPS: [&str; 2] = ["ROOT", "ROOT_MISSES"];
 pub(crate) const FROM_POD: &str = "from_pod";
 /// The program behind `ROOT_FROM_OVERLAY`.
 const FROM_OVERLAY: &str = "from_overlay";
+/// The program behind `ROOT_FROM_UPLINK`.
+const FROM_UPLINK: &str = "from_uplink";
 const FLOOD: &str = "flood";
 const SPREAD: &str = "spread";
 const ANSWER: &str = "answer";
@@ -173,7 +176,11 @@ impl Datapath {
     pub fn activate(&mut self) -> Result<Retired, DatapathError> {
         let mut root = program_array(&self.pins.root().join("ROOT"), "ROOT")?;
         // What comes from other nodes is let in first: an answer to what a pod sends.
-        for (slot, name) in [(ROOT_FROM_OVERLAY, FROM_OVERLAY), (ROOT_FROM_POD, FROM_POD)] {
+        for (slot, name) in [
+            (ROOT_FROM_OVERLAY, FROM_OVERLAY),
+            (ROOT_FROM_UPLINK, FROM_UPLINK),
+            (ROOT_FROM_POD, FROM_POD),
+        ] {
             let program = self
                 .program(name)?
                 .fd()
@@ -319,7 +326,7 @@ fn load(
     let mut programs = loader.load(object).map_err(|source| DatapathError::Load {
         source: Box::new(source),
     })?;
-    for name in [FROM_POD, FROM_OVERLAY, FLOOD, SPREAD, ANSWER] {
+    for name in [FROM_POD, FROM_OVERLAY, FROM_UPLINK, FLOOD, SPREAD, ANSWER] {
         load_program(&mut programs, name)?;
     }
     for dispatcher in Dispatcher::ALL {
@@ -383,6 +390,7 @@ fn tables(programs: &mut Ebpf, layout: &Layout) -> Result<Tables, DatapathError>
                 take(programs, "VTEP_SOURCES")?,
             )?,
         )?,
+        uplinks: Table::new("UPLINKS", size("UPLINKS"), take(programs, "UPLINKS")?)?,
     })
 }
 

@@ -8,7 +8,8 @@ use agent_common::endpoint::{Endpoint, EndpointKey, FdbKey};
 use agent_common::flood::{FloodKey, FloodPorts};
 use agent_common::network::Network;
 use agent_common::port::{Port, PortAddressKey};
-use agent_common::vtep::{FloodVteps, Vtep};
+use agent_common::uplink::Uplink;
+use agent_common::vtep::{FloodVteps, NOBODY, Vtep};
 use aya::maps::{Array, HashMap, Map, MapData, MapError};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -182,6 +183,8 @@ pub struct Tables {
     pub flood_vteps: Table<FloodKey, FloodVteps>,
     /// The other nodes.
     pub vteps: Vteps,
+    /// What is taken from interfaces of the node, by ifindex.
+    pub uplinks: Table<u32, Uplink>,
 }
 
 impl Tables {
@@ -241,13 +244,6 @@ impl fmt::Debug for Vteps {
         out.debug_struct("Vteps").finish_non_exhaustive()
     }
 }
-
-/// A number that is nobody's.
-const NOBODY: Vtep = Vtep {
-    remote: [0; 4],
-    device: 0,
-    flags: 0,
-};
 
 impl Vteps {
     pub(crate) fn new(map: Map, sources: Table<Ip16, u32>) -> Result<Self, DatapathError> {

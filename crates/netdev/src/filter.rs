@@ -25,8 +25,15 @@ const INGRESS: TcHandle = TcHandle {
     major: 0xffff,
     minor: 0xfff2,
 };
-/// Ours is the first filter of a link, and there is one.
+/// `TC_H_CLSACT` with `TC_H_MIN_EGRESS` (linux/pkt_sched.h).
+const EGRESS: TcHandle = TcHandle {
+    major: 0xffff,
+    minor: 0xfff3,
+};
+/// Ours is the first filter of a link of ours, and there is one.
 const PRIORITY: u32 = 1;
+/// The first that is tried on a link of the node.
+const PRIORITY_BESIDE: u16 = 2;
 const HANDLE: u32 = 1;
 /// `ETH_P_ALL` (linux/if_ether.h), in network order.
 const ALL_PROTOCOLS: u16 = 3_u16.to_be();
@@ -41,7 +48,7 @@ const TCA_BPF_ID: u16 = 11;
 const ACT_DIRECT: u32 = 1;
 
 /// A BPF filter on the ingress side of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IngressFilter {
     /// `tcm_handle`.
     pub handle: u32,
@@ -49,6 +56,8 @@ pub struct IngressFilter {
     pub priority: u16,
     /// The program's id.
     pub program: Option<u32>,
+    /// The name it was given, which `tc` shows.
+    pub name: Option<String>,
 }
 
 impl Connection {
@@ -64,7 +73,9 @@ impl Connection {
         program: BorrowedFd<'_>,
         name: &str,
     ) -> Result<(), Error> {
-        let requests = vec![qdisc(ifindex), filter(ifindex, program, name)];
+        // Without `NLM_F_EXCL` one that is there is changed.
+        let set = filter(ifindex, program, name, PRIORITY, NLM_F_CREATE);
+        let requests = vec![qdisc(ifindex), set];
         let mut answers = self.ask_all(requests)?.into_iter();
         let refused = |step| {
             move |source| Error::Filter {
@@ -81,6 +92,101 @@ impl Connection {
         }
         let set = answers.next().unwrap_or(Ok(Vec::new()));
         set.map(|_| ()).map_err(refused("set the BPF filter of"))
+    }
+
+    /// Puts a program on all that comes in by a link, beside the filters of others in its clsact qdisc,
+    /// which is made where there is none. `program` has this id; `name`: what `tc` shows. False when it
+    /// is there already.
+    ///
+    /// # Errors
+    /// [`Error::Filter`]; [`Error::is_gone`] if there is no such link.
+    pub fn add_ingress_program(
+        &mut self,
+        ifindex: u32,
+        (program, id): (BorrowedFd<'_>, u32),
+        name: &str,
+    ) -> Result<bool, Error> {
+        let refused = |step| {
+            move |source| Error::Filter {
+                link: ifindex.into(),
+                step,
+                source,
+            }
+        };
+        let there = self.ingress_filters(ifindex)?;
+        if there.iter().any(|it| it.program == Some(id)) {
+            return Ok(false);
+        }
+        match self.ask(qdisc(ifindex))? {
+            Err(source) if source.errno() != Errno::EXIST => {
+                return Err(refused("add a clsact qdisc to")(source));
+            }
+            _ => {}
+        }
+        // Priority 1 is where many put theirs, and replace what is there.
+        let free = (PRIORITY_BESIDE..).find(|it| there.iter().all(|other| other.priority != *it));
+        let priority = u32::from(free.unwrap_or(PRIORITY_BESIDE));
+        let request = filter(ifindex, program, name, priority, NLM_F_CREATE | NLM_F_EXCL);
+        let set = self.ask(request)?;
+        set.map(|_| true).map_err(refused("add the BPF filter to"))
+    }
+
+    /// Takes a filter away, and the clsact qdisc when nothing else is in it. One that is not there is
+    /// gone already.
+    ///
+    /// # Errors
+    /// [`Error::Filter`].
+    pub fn remove_ingress_filter(
+        &mut self,
+        ifindex: u32,
+        filter: &IngressFilter,
+    ) -> Result<(), Error> {
+        let mut message = TcMessage::default();
+        message.header.index = i32::try_from(ifindex).unwrap_or(0);
+        message.header.handle = filter.handle.into();
+        message.header.parent = INGRESS;
+        message.header.info = u32::from(filter.priority) << 16 | u32::from(ALL_PROTOCOLS);
+        message.attributes = vec![TcAttribute::Kind("bpf".to_owned())];
+        let request = Request::new(RouteNetlinkMessage::DelTrafficFilter(message), 0);
+        match self.ask(request)? {
+            Err(source)
+                if !matches!(source.errno(), Errno::NOENT | Errno::NODEV | Errno::INVAL) =>
+            {
+                Err(Error::Filter {
+                    link: ifindex.into(),
+                    step: "remove the BPF filter of",
+                    source,
+                })
+            }
+            _ => self.remove_empty_clsact(ifindex),
+        }
+    }
+
+    fn remove_empty_clsact(&mut self, ifindex: u32) -> Result<(), Error> {
+        for parent in [INGRESS, EGRESS] {
+            let mut message = TcMessage::default();
+            message.header.index = i32::try_from(ifindex).unwrap_or(0);
+            message.header.parent = parent;
+            let request = RouteNetlinkMessage::GetTrafficFilter(message);
+            let listed = self.dump("filters", &request)?;
+            if listed.iter().any(|message| message.kind == RTM_NEWTFILTER) {
+                return Ok(());
+            }
+        }
+        let message = RouteNetlinkMessage::DelQueueDiscipline(clsact(ifindex));
+        let request = Request::new(message, 0);
+        match self.ask(request)? {
+            Err(source)
+                if !matches!(source.errno(), Errno::NOENT | Errno::NODEV | Errno::INVAL) =>
+            {
+                Err(Error::Filter {
+                    link: ifindex.into(),
+                    step: "remove the clsact qdisc of",
+                    source,
+                })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The BPF filters in the clsact qdisc of a link, ingress side; none without such a qdisc.
@@ -101,6 +207,13 @@ impl Connection {
 }
 
 fn qdisc(ifindex: u32) -> Request {
+    Request::new(
+        RouteNetlinkMessage::NewQueueDiscipline(clsact(ifindex)),
+        NLM_F_CREATE | NLM_F_EXCL,
+    )
+}
+
+fn clsact(ifindex: u32) -> TcMessage {
     let mut message = TcMessage::default();
     message.header.index = i32::try_from(ifindex).unwrap_or(0);
     message.header.handle = TcHandle {
@@ -109,18 +222,15 @@ fn qdisc(ifindex: u32) -> Request {
     };
     message.header.parent = CLSACT;
     message.attributes = vec![TcAttribute::Kind("clsact".to_owned())];
-    Request::new(
-        RouteNetlinkMessage::NewQueueDiscipline(message),
-        NLM_F_CREATE | NLM_F_EXCL,
-    )
+    message
 }
 
-fn filter(ifindex: u32, program: BorrowedFd<'_>, name: &str) -> Request {
+fn filter(ifindex: u32, program: BorrowedFd<'_>, name: &str, priority: u32, flags: u16) -> Request {
     let mut message = TcMessage::default();
     message.header.index = i32::try_from(ifindex).unwrap_or(0);
     message.header.handle = HANDLE.into();
     message.header.parent = INGRESS;
-    message.header.info = PRIORITY << 16 | u32::from(ALL_PROTOCOLS);
+    message.header.info = priority << 16 | u32::from(ALL_PROTOCOLS);
     let option = |kind, value| TcOption::Other(DefaultNla::new(kind, value));
     let mut label = name.as_bytes().to_vec();
     label.push(0);
@@ -132,8 +242,7 @@ fn filter(ifindex: u32, program: BorrowedFd<'_>, name: &str) -> Request {
             option(TCA_BPF_FLAGS, ACT_DIRECT.to_ne_bytes().to_vec()),
         ]),
     ];
-    // Without `NLM_F_EXCL` one that is there is changed.
-    Request::new(RouteNetlinkMessage::NewTrafficFilter(message), NLM_F_CREATE)
+    Request::new(RouteNetlinkMessage::NewTrafficFilter(message), flags)
 }
 
 fn parse(body: &[u8]) -> Option<IngressFilter> {
@@ -141,14 +250,19 @@ fn parse(body: &[u8]) -> Option<IngressFilter> {
     let handle = wire::u32_at(body, 8)?;
     let priority = u16::try_from(wire::u32_at(body, 16)? >> 16).ok()?;
     let mut is_bpf = false;
-    let mut program = None;
+    let (mut program, mut name) = (None, None);
     for (kind, value) in wire::attributes(body.get(TCMSG..)?) {
         match kind {
             TCA_KIND => is_bpf = wire::string(value).as_deref() == Some("bpf"),
             TCA_OPTIONS => {
-                program = wire::attributes(value)
-                    .find(|(kind, _)| *kind == TCA_BPF_ID)
-                    .and_then(|(_, value)| wire::u32_at(value, 0));
+                let option = |wanted| {
+                    let mut options = wire::attributes(value);
+                    options
+                        .find(|(kind, _)| *kind == wanted)
+                        .map(|(_, value)| value)
+                };
+                program = option(TCA_BPF_ID).and_then(|value| wire::u32_at(value, 0));
+                name = option(TCA_BPF_NAME).and_then(wire::string);
             }
             _ => {}
         }
@@ -158,5 +272,6 @@ fn parse(body: &[u8]) -> Option<IngressFilter> {
         handle,
         priority,
         program,
+        name,
     })
 }

@@ -1,0 +1,132 @@
+use core::net::IpAddr;
+
+use super::*;
+use crate::vtep::{Straight, Vtep};
+
+const PORT: u16 = 4789;
+
+fn ip(text: &str) -> Ip16 {
+    text.parse::<IpAddr>().unwrap().into()
+}
+
+fn uplink() -> Uplink {
+    Uplink {
+        flags: 0,
+        port: PORT.to_be_bytes(),
+        reserved: 0,
+        v4: ip("192.0.2.1"),
+        v6: ip("2001:db8::1"),
+    }
+}
+
+/// The outer headers as `from_pod` writes them for `payload` bytes of inner frame.
+fn sent(remote: &str, local: &str, payload: usize) -> Vec<u8> {
+    let (local, remote) = (ip(local), ip(remote));
+    let way = Straight {
+        uplink: 2,
+        next_hop: remote,
+        local,
+        port: PORT,
+        says_ethernet: true,
+    };
+    let vtep = Vtep::new(&remote, 9).straight(&way);
+    let mut bytes: Vec<u8> = vtep.head.iter().flat_map(|it| it.to_ne_bytes()).collect();
+    let udp = u16::try_from(payload + 16).unwrap().to_be_bytes();
+    if vtep.is_v6() {
+        bytes.truncate(ADDED_V6);
+        bytes[18..20].copy_from_slice(&udp);
+        bytes[58..60].copy_from_slice(&udp);
+        bytes[66..69].copy_from_slice(&[0x12, 0x34, 0x56]);
+    } else {
+        bytes.truncate(ADDED_V4);
+        let total = u16::try_from(payload + 36).unwrap().to_be_bytes();
+        bytes[16..18].copy_from_slice(&total);
+        let mut sum = vtep.sum + u32::from(u16::from_ne_bytes(total));
+        sum = (sum & 0xffff) + (sum >> 16);
+        let check = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
+        bytes[24..26].copy_from_slice(&check.to_ne_bytes());
+        bytes[38..40].copy_from_slice(&udp);
+        bytes[46..49].copy_from_slice(&[0x12, 0x34, 0x56]);
+    }
+    bytes
+}
+
+fn over_v4() -> [u8; ADDED_V4] {
+    sent("192.0.2.1", "192.0.2.7", 64).try_into().unwrap()
+}
+
+fn over_v6() -> [u8; ADDED_V6] {
+    sent("2001:db8::1", "2001:db8::7", 64).try_into().unwrap()
+}
+
+#[test]
+fn what_a_node_sends_is_read_by_the_other() {
+    let read = v4(&over_v4(), ADDED_V4 + 64, &uplink()).unwrap();
+    let mut expected = Outer {
+        source: ip("192.0.2.7"),
+        network: 0x12_3456,
+        congested: false,
+    };
+    assert_eq!(read, expected);
+    let read = v6(&over_v6(), ADDED_V6 + 64, &uplink()).unwrap();
+    expected.source = ip("2001:db8::7");
+    assert_eq!(read, expected);
+}
+
+/// Each byte that is not the source's, the packet's number or its hops decides.
+#[test]
+fn any_other_header_is_left_to_the_node() {
+    let free = |at: usize, header: usize| {
+        // Ethernet, ports of the sender, VNI.
+        at < L3 || (header..header + 2).contains(&at) || (header + 12..header + 15).contains(&at)
+    };
+    for at in (0..ADDED_V4).filter(|at| !free(*at, 34)) {
+        for bit in 0..8 {
+            let mut bytes = over_v4();
+            bytes[at] ^= 1 << bit;
+            let read = v4(&bytes, ADDED_V4 + 64, &uplink());
+            assert_eq!(read, None, "byte {at}, bit {bit}");
+        }
+    }
+    // IPv6 has no checksum: traffic class, flow label, hops and the source may differ.
+    let own = |at: usize| matches!(at, 14..=17 | 21..=37);
+    for at in (0..ADDED_V6).filter(|at| !free(*at, 54) && !own(*at)) {
+        for bit in 0..8 {
+            let mut bytes = over_v6();
+            bytes[at] ^= 1 << bit;
+            let read = v6(&bytes, ADDED_V6 + 64, &uplink());
+            assert_eq!(read, None, "byte {at}, bit {bit}");
+        }
+    }
+}
+
+#[test]
+fn a_frame_of_another_length_than_its_headers_say_is_left_to_the_node() {
+    for length in [ADDED_V4 + 63, ADDED_V4 + 65, ADDED_V4] {
+        assert_eq!(v4(&over_v4(), length, &uplink()), None, "{length}");
+    }
+    for length in [ADDED_V6 + 63, ADDED_V6 + 65, ADDED_V6] {
+        assert_eq!(v6(&over_v6(), length, &uplink()), None, "{length}");
+    }
+}
+
+#[test]
+fn a_node_without_an_address_of_the_family_hears_nothing() {
+    let mut uplink = uplink();
+    (uplink.v4, uplink.v6) = (Ip16::NONE, Ip16::NONE);
+    assert_eq!(v4(&over_v4(), ADDED_V4 + 64, &uplink), None);
+    assert_eq!(v6(&over_v6(), ADDED_V6 + 64, &uplink), None);
+}
+
+#[test]
+fn congestion_on_the_way_is_seen_rfc_6040() {
+    let mut bytes = over_v6();
+    bytes[15] |= 0x30;
+    assert!(v6(&bytes, ADDED_V6 + 64, &uplink()).unwrap().congested);
+    let mut bytes = over_v4();
+    bytes[15] |= 3;
+    // The checksum, by what one word gained (RFC 1624).
+    let old = u16::from_be_bytes([bytes[24], bytes[25]]);
+    bytes[24..26].copy_from_slice(&(old - 3).to_be_bytes());
+    assert!(v4(&bytes, ADDED_V4 + 64, &uplink()).unwrap().congested);
+}

@@ -1,0 +1,217 @@
+//! Tunnels to and from other nodes, put on and taken off by the programs themselves. What they do not
+//! take goes by the kernel's device: any frame, on any kernel.
+
+use agent_common::arrival::{self, Arrival, Origin};
+use agent_common::drop::DropReason;
+use agent_common::endpoint::{ENDPOINT_NO_PEER, Endpoint};
+use agent_common::outer::{self, Outer};
+use agent_common::packet::{ETH_HLEN, ETH_P_IP, ETH_P_IPV6, Frame, IPPROTO_TCP, Start};
+use agent_common::uplink::{UPLINK_ANY_FAMILY, Uplink};
+use agent_common::vtep::{
+    ADDED_V4, ADDED_V6, Each, ROOM_FIXED_GSO, ROOM_NO_CSUM_RESET, ROOM_TO_IPV4, ROOM_TO_IPV6, Vtep,
+};
+
+use crate::maps::{self, NodeTables, PortCounter};
+use crate::skb::Skb;
+use crate::verdict::{self, Verdict};
+
+/// No port, which is what is counted for it.
+pub(crate) const NO_PORT: u16 = u16::MAX;
+/// ECN fields, RFC 3168: not capable of it, and congestion met.
+const NOT_ECT: u8 = 0;
+
+/// Sends a packet of a network to another node.
+#[inline(always)]
+pub(crate) fn send(skb: &Skb<'_>, network: u32, to: &Vtep) -> bool {
+    if to.uplink != 0
+        && let Some(sent) = send_straight(skb, network, to)
+    {
+        return sent;
+    }
+    skb.name_tunnel(network, to) && skb.send(to.device)
+}
+
+/// Puts the headers on and sends. `None`: nothing was done.
+#[inline(always)]
+fn send_straight(skb: &Skb<'_>, network: u32, to: &Vtep) -> Option<bool> {
+    let inner = Inner::read(skb, skb.is_gso())?;
+    let each = Each {
+        network,
+        ethernet: inner.ethernet,
+        ecn: inner.ecn,
+        hash: skb.flow_hash(),
+        length: skb.length() as u32,
+    };
+    // Not when there are such headers already, as far as the kernel knows: a pod forwards what came
+    // by a tunnel.
+    let written = if to.is_v6() {
+        skb.make_room(ADDED_V6, to.room)
+            .then(|| skb.store_start::<{ ADDED_V6 + ETH_HLEN }, _>(&to.outer_v6(&each)))
+    } else {
+        skb.make_room(ADDED_V4, to.room)
+            .then(|| skb.store_start::<{ ADDED_V4 + ETH_HLEN }, _>(&to.outer_v4(&each)))
+    }?;
+    Some(written && skb.send_by(to.uplink, to.is_v6(), &to.next_hop))
+}
+
+/// Takes a packet out of its tunnel and into a pod. What is no tunnel, or not for this way, goes on to
+/// the node, and by it to the kernel's device.
+#[inline(always)]
+pub(crate) fn receive(skb: &Skb<'_>, uplink: &Uplink) -> Verdict {
+    // One for a VLAN of the uplink.
+    if skb.has_vlan_tag() {
+        return Verdict::Pass;
+    }
+    let length = skb.length();
+    match skb.protocol() {
+        ETH_P_IP => {
+            let outer = skb.load::<ADDED_V4>(0);
+            match outer.and_then(|outer| outer::v4(&outer, length, uplink)) {
+                Some(outer) => take::<ADDED_V4>(skb, uplink, &outer),
+                None => Verdict::Pass,
+            }
+        }
+        ETH_P_IPV6 => {
+            let outer = skb.load::<ADDED_V6>(0);
+            match outer.and_then(|outer| outer::v6(&outer, length, uplink)) {
+                Some(outer) => take::<ADDED_V6>(skb, uplink, &outer),
+                None => Verdict::Pass,
+            }
+        }
+        _ => Verdict::Pass,
+    }
+}
+
+/// The inner frame begins `AT` bytes after the outer one.
+#[inline(always)]
+fn take<const AT: usize>(skb: &Skb<'_>, uplink: &Uplink, outer: &Outer) -> Verdict {
+    let refuse = |reason| verdict::drop(skb, Some((outer.network, NO_PORT)), reason);
+    let Some(vtep) = maps::vtep_of(&outer.source) else {
+        return verdict::drop(skb, None, DropReason::UnknownNode);
+    };
+    let Some(network) = maps::network(outer.network) else {
+        return verdict::drop(skb, None, DropReason::UnknownNetwork);
+    };
+    let origin = Origin {
+        network: outer.network,
+        vtep,
+    };
+    let frame = InnerFrame::<AT> { skb };
+    match arrival::arrive(&frame, network, origin, &NodeTables { home: 0 }) {
+        Arrival::Drop(reason) => refuse(reason),
+        Arrival::Flood => Verdict::Pass,
+        // A queue is behind the device, which forgets for it that there was a tunnel.
+        Arrival::Deliver(endpoint) if endpoint.flags & ENDPOINT_NO_PEER != 0 => Verdict::Pass,
+        Arrival::Deliver(endpoint) => match deliver(&frame, uplink, outer, &endpoint) {
+            Some(true) => Verdict::Redirected,
+            Some(false) => refuse(DropReason::Undeliverable),
+            None => Verdict::Pass,
+        },
+    }
+}
+
+/// Takes the headers off and delivers. `None`: nothing was done.
+#[inline(always)]
+fn deliver<const AT: usize>(
+    frame: &InnerFrame<'_, '_, AT>,
+    uplink: &Uplink,
+    outer: &Outer,
+    to: &Endpoint,
+) -> Option<bool> {
+    let skb = frame.skb;
+    let inner = Inner::read(frame, skb.is_gso())?;
+    // RFC 6040 section 4.2: it would have to be dropped, and the device does.
+    if outer.congested && inner.ecn == NOT_ECT {
+        return None;
+    }
+    let family = match (inner.is_v4, AT == ADDED_V4) {
+        (true, true) | (false, false) => 0,
+        _ if uplink.flags & UPLINK_ANY_FAMILY == 0 => return None,
+        (true, false) => ROOM_TO_IPV4,
+        (false, true) => ROOM_TO_IPV6,
+    };
+    // The number of segments is forgotten with the headers.
+    let (packets, bytes) = (skb.segments(), frame.length() as u32);
+    skb.clear_mark();
+    let taken = skb.take_room(AT, ROOM_FIXED_GSO | ROOM_NO_CSUM_RESET | family)
+        && skb.store(0, &inner.ethernet)
+        && (!outer.congested || skb.mark_congestion())
+        && skb.send_to_peer(to.ifindex);
+    if taken {
+        maps::count_port(to.port_id, PortCounter::ToPod, packets, bytes);
+    }
+    Some(taken)
+}
+
+/// The parts of an inner packet that a tunnel looks at.
+struct Inner {
+    ethernet: [u8; ETH_HLEN],
+    is_v4: bool,
+    /// RFC 3168.
+    ecn: u8,
+}
+
+impl Inner {
+    /// `None` for what the kernel's device does: neither IPv4 nor IPv6, and GSO packets that are not
+    /// TCP.
+    #[inline(always)]
+    fn read<F: Frame>(frame: &F, is_gso: bool) -> Option<Self> {
+        let [
+            ethernet @ ..,
+            _,
+            tos,
+            _,
+            _,
+            _,
+            _,
+            next_header,
+            _,
+            _,
+            protocol,
+        ] = frame.load::<{ ETH_HLEN + 10 }>(0)?;
+        let [.., t0, t1] = ethernet;
+        let (is_v4, ecn, protocol) = match u16::from_be_bytes([t0, t1]) {
+            ETH_P_IP => (true, tos & 3, protocol),
+            ETH_P_IPV6 => (false, tos >> 4 & 3, next_header),
+            _ => return None,
+        };
+        (!is_gso || protocol == IPPROTO_TCP).then_some(Self {
+            ethernet,
+            is_v4,
+            ecn,
+        })
+    }
+}
+
+/// The frame in a tunnel's packet, headers of the tunnel still in front of it.
+struct InnerFrame<'a, 'b, const AT: usize> {
+    skb: &'a Skb<'b>,
+}
+
+impl<const AT: usize> Frame for InnerFrame<'_, '_, AT> {
+    #[inline(always)]
+    fn length(&self) -> usize {
+        self.skb.length() - AT
+    }
+
+    #[inline(always)]
+    fn segment_length(&self) -> usize {
+        self.skb.segment_length_of(self.length())
+    }
+
+    /// One beside the packet would be the outer frame's.
+    #[inline(always)]
+    fn has_vlan_tag(&self) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn load<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
+        self.skb.load::<N>(AT + offset)
+    }
+
+    #[inline(always)]
+    fn start(&self) -> Start {
+        self.skb.start_at(AT)
+    }
+}

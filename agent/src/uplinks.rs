@@ -1,0 +1,196 @@
+//! Interfaces of the node by which packets of other nodes come in: which have the program, and what it
+//! takes there. The rest of what comes in is the node's own, and meets the next filter.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::AsFd as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use agent_common::addr::Ip16;
+use agent_common::uplink::Uplink;
+use datapath::{Dispatcher, Hook};
+use netdev::Connection;
+
+use crate::error::{AgentError, chain};
+use crate::node::Node;
+
+/// What is taken from interfaces, by index.
+pub type Wanted = BTreeMap<u32, Uplink>;
+
+/// Who needs something of an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum User {
+    /// Tunnels of other nodes end there.
+    Tunnels,
+}
+
+/// The interfaces that have the program.
+#[derive(Debug, Default)]
+pub struct Uplinks {
+    wanted: Mutex<BTreeMap<User, Wanted>>,
+    /// One at a time makes changes.
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl Uplinks {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<User, Wanted>> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn all(&self) -> Wanted {
+        let mut all = Wanted::new();
+        for (ifindex, uplink) in self.lock().values().flatten() {
+            let known = all.entry(*ifindex).or_insert(*uplink);
+            *known = both(known, uplink);
+        }
+        all
+    }
+
+    /// Whether the program belongs on this interface.
+    pub fn has(&self, ifindex: u32) -> bool {
+        self.lock().values().any(|it| it.contains_key(&ifindex))
+    }
+}
+
+/// What two users need of one interface.
+fn both(one: &Uplink, other: &Uplink) -> Uplink {
+    let either = |one: Ip16, other: Ip16| if one == Ip16::NONE { other } else { one };
+    Uplink {
+        flags: one.flags | other.flags,
+        port: if one.port == [0; 2] {
+            other.port
+        } else {
+            one.port
+        },
+        reserved: 0,
+        v4: either(one.v4, other.v4),
+        v6: either(one.v6, other.v6),
+    }
+}
+
+impl Node {
+    /// From now on this is taken from interfaces for `user`, and nothing else.
+    ///
+    /// # Errors
+    /// When the kernel refuses for an interface; all others are as they should be.
+    pub async fn take_from(&self, user: User, wanted: Wanted) -> Result<(), AgentError> {
+        self.uplinks.lock().insert(user, wanted);
+        self.mend_uplinks().await
+    }
+
+    /// Attaches the program where it is missing, and takes it away where nobody needs it.
+    ///
+    /// # Errors
+    /// As for [`Self::take_from`].
+    pub async fn mend_uplinks(&self) -> Result<(), AgentError> {
+        let _alone = self.uplinks.turn.lock().await;
+        let wanted = self.uplinks.all();
+        let known = self.tables.uplinks()?;
+        for (ifindex, uplink) in &wanted {
+            if known.get(ifindex) != Some(uplink) {
+                self.tables.set_uplink(*ifindex, Some(*uplink))?;
+            }
+        }
+        let mut errors = Vec::new();
+        for ifindex in wanted.keys().copied() {
+            let hook = self.hook.clone();
+            let attach = move |connection: &mut Connection| attach(connection, &hook, ifindex);
+            match self.netlink.with(attach).await {
+                Ok(true) => tracing::info!(ifindex, "packets of other nodes are taken in here"),
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!(ifindex, error = %chain(&error), "program not attached");
+                    errors.push(error);
+                }
+            }
+        }
+        let unwanted: BTreeSet<u32> = known
+            .into_keys()
+            .filter(|it| !wanted.contains_key(it))
+            .collect();
+        for ifindex in unwanted {
+            let hook = self.hook.clone();
+            let detach = move |connection: &mut Connection| detach(connection, &hook, ifindex);
+            self.netlink.with(detach).await?;
+            // The program leaves everything to the node from here on, wherever it still runs.
+            self.tables.set_uplink(ifindex, None)?;
+        }
+        if errors.is_empty() {
+            Ok(())
+        } else {
+            Err(AgentError::Collect { errors })
+        }
+    }
+}
+
+/// False when it is there already.
+fn attach(connection: &mut Connection, hook: &Hook, ifindex: u32) -> Result<bool, AgentError> {
+    let id = hook.dispatcher_id(Dispatcher::Uplink)?;
+    let program = hook.program(Dispatcher::Uplink)?;
+    let name = Dispatcher::Uplink.name();
+    Ok(connection.add_ingress_program(ifindex, (program.as_fd(), id), name)?)
+}
+
+fn detach(connection: &mut Connection, hook: &Hook, ifindex: u32) -> Result<(), AgentError> {
+    let id = hook.dispatcher_id(Dispatcher::Uplink)?;
+    let filters = connection.ingress_filters(ifindex)?;
+    for filter in filters.into_iter().filter(|it| it.program == Some(id)) {
+        connection.remove_ingress_filter(ifindex, &filter)?;
+    }
+    Ok(())
+}
+
+/// Takes the program off every interface of the node, for `cleanup`; their names.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn remove(connection: &mut Connection, dry_run: bool) -> Result<Vec<String>, netdev::Error> {
+    let mut removed = Vec::new();
+    for link in connection.list(&netdev::LinkFilter::default())? {
+        for filter in connection.ingress_filters(link.ifindex)? {
+            if filter.name.as_deref() != Some(Dispatcher::Uplink.name()) {
+                continue;
+            }
+            if !dry_run {
+                connection.remove_ingress_filter(link.ifindex, &filter)?;
+            }
+            removed.push(format!(
+                "filter {} of {}",
+                Dispatcher::Uplink.name(),
+                link.name
+            ));
+        }
+    }
+    Ok(removed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_that_two_need_serves_both() {
+        let nothing = Uplink {
+            flags: 0,
+            port: [0; 2],
+            reserved: 0,
+            v4: Ip16::NONE,
+            v6: Ip16::NONE,
+        };
+        let tunnels = Uplink {
+            flags: 1,
+            port: [0x12, 0xb5],
+            v4: Ip16::from_v4([192, 0, 2, 1]),
+            ..nothing
+        };
+        let other = Uplink {
+            flags: 2,
+            ..nothing
+        };
+        let expected = Uplink {
+            flags: 3,
+            ..tunnels
+        };
+        assert_eq!(both(&tunnels, &other), expected);
+        assert_eq!(both(&other, &tunnels), expected);
+    }
+}
