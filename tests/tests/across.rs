@@ -7,5 +7,6 @@ mod across {
     mod reach;
     mod refused;
     mod scene;
+    mod straight;
     mod survival;
 }

@@ -34,4 +34,4 @@ pub use object::{Layout, MapLayout};
 pub use open::{Datapath, Options, Retired};
 pub use pin::PinDir;
 pub use table::{Entries, Table, Tables, Vteps};
-pub use trial::{Trial, TrialResult};
+pub use trial::{Room, Trial, TrialResult};
