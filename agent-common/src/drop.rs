@@ -83,6 +83,8 @@ drop_reasons! {
     UnknownNetwork = 26, "unknown_network";
     /// The node it should go to is not known any more.
     NoTunnel = 27, "no_tunnel";
+    /// The way to the other node does not carry packets of this size; the sender is told.
+    PathMtu = 28, "path_mtu";
 }
 
 impl DropReason {

@@ -33,6 +33,7 @@ pub mod port;
 pub mod reply;
 pub mod shape;
 pub mod storm;
+pub mod told;
 pub mod uplink;
 pub mod vtep;
 

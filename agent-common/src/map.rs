@@ -42,5 +42,7 @@ pub const JUMP_FLOOD: u32 = 0;
 pub const JUMP_ANSWER: u32 = 1;
 /// `JUMP[JUMP_SPREAD]` replicates a frame to other nodes.
 pub const JUMP_SPREAD: u32 = 2;
+/// `JUMP[JUMP_TOLD]` turns a packet into the ICMP error about it.
+pub const JUMP_TOLD: u32 = 3;
 /// Slots of `JUMP`.
 pub const JUMP_SLOTS: u32 = 8;

@@ -4,6 +4,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::addr::Ip16;
 use crate::packet::{ETH_HLEN, ETH_P_IP, ETH_P_IPV6, IPPROTO_UDP, IPV4_HLEN, IPV6_HLEN, L3};
+use crate::told::check;
 
 /// Nodes per chunk of `FLOOD_VTEPS`.
 pub const VTEP_CHUNK: usize = 126;
@@ -34,8 +35,8 @@ pub struct Vtep {
     pub next_hop: [u32; 4],
     /// Sum of the 16-bit words of `head`'s IPv4 header, for its checksum (RFC 1071).
     pub sum: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Largest L3 packet on the way there in bytes, without what a tunnel adds; 0 for any.
+    pub mtu: u32,
     /// The outer headers of each packet (RFC 7348 section 5), zero where packets differ: Ethernet, IP,
     /// UDP, VXLAN; 50 bytes with IPv4, 70 with IPv6.
     pub head: [u64; HEAD_WORDS],
@@ -114,7 +115,7 @@ pub const NOBODY: Vtep = Vtep {
     room: 0,
     next_hop: [0; 4],
     sum: 0,
-    reserved: 0,
+    mtu: 0,
     head: [0; HEAD_WORDS],
 };
 
@@ -132,6 +133,12 @@ impl Vtep {
             flags,
             ..NOBODY
         }
+    }
+
+    /// The same, where tunnels carry L3 packets of this many bytes at most.
+    #[must_use]
+    pub const fn carries(self, mtu: u32) -> Self {
+        Self { mtu, ..self }
     }
 
     /// The same, with a way that the programs take themselves: all addresses are of one family.
@@ -226,18 +233,6 @@ impl Each {
     const fn long(&self, before: usize) -> [u8; 2] {
         ((self.length as usize + before) as u16).to_be_bytes()
     }
-}
-
-/// The checksum field for words that sum up to this (RFC 1071).
-#[inline(always)]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "16 bits are left, twice folded"
-)]
-const fn check(sum: u32) -> [u8; 2] {
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    (!sum as u16).to_ne_bytes()
 }
 
 /// Eight bytes as a word in memory.

@@ -85,7 +85,7 @@ fn layout() -> Result<String, std::fmt::Error> {
         FloodPorts { count, ifindexes }
         Network { flags, mtu }
         Uplink { flags, port, reserved, v4, v6 }
-        Vtep { remote, device, flags, uplink, room, next_hop, sum, reserved, head }
+        Vtep { remote, device, flags, uplink, room, next_hop, sum, mtu, head }
         FloodVteps { count, vteps }
         StormBucket { paid_until_ns }
         Count { packets, bytes }
@@ -114,6 +114,7 @@ fn layout() -> Result<String, std::fmt::Error> {
         ("ENDPOINT_GATEWAY", endpoint::ENDPOINT_GATEWAY),
         ("ROOT_FROM_POD", map::ROOT_FROM_POD),
         ("ROOT_FROM_OVERLAY", map::ROOT_FROM_OVERLAY),
+        ("JUMP_TOLD", map::JUMP_TOLD),
         ("JUMP_SPREAD", map::JUMP_SPREAD),
         ("VTEP_CHUNKS", VTEP_CHUNKS),
         ("JUMP_FLOOD", map::JUMP_FLOOD),

@@ -3,10 +3,11 @@
 use agent_common::addr::GATEWAY_MAC;
 use agent_common::drop::DropReason;
 use agent_common::endpoint::{ENDPOINT_NO_PEER, ENDPOINT_REMOTE, Endpoint};
-use agent_common::map::{JUMP_ANSWER, JUMP_FLOOD, JUMP_SPREAD};
+use agent_common::map::{JUMP_ANSWER, JUMP_FLOOD, JUMP_SPREAD, JUMP_TOLD};
 use agent_common::packet::{Frame as _, L3};
 use agent_common::policy::{self, Decision, Family};
 use agent_common::port::{PORT_SPREAD, Port};
+use agent_common::told::Told;
 
 use crate::answer::Answer;
 use crate::maps::{self, NodeTables, PortCounter};
@@ -25,7 +26,23 @@ type Refusal = (Option<(u32, u16)>, DropReason);
 #[inline(always)]
 pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
     // One place to drop: the code that counts and samples is large.
-    forward(skb).unwrap_or_else(|(port, reason)| verdict::drop(skb, port, reason))
+    forward(skb).unwrap_or_else(|(port, reason)| {
+        let verdict = verdict::drop(skb, port, reason);
+        if reason == DropReason::Ttl {
+            prepare(skb, Told::HopsSpent);
+        }
+        if matches!(reason, DropReason::Ttl | DropReason::PathMtu) {
+            maps::jump(skb, JUMP_TOLD);
+        }
+        verdict
+    })
+}
+
+/// Says what the sender of a packet that is dropped shall be told.
+#[inline(always)]
+fn prepare(skb: &Skb<'_>, told: Told) {
+    let [kind, mtu] = told.pack();
+    skb.set_cursor([kind, mtu, 0]);
 }
 
 #[inline(always)]
@@ -72,10 +89,8 @@ fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
             maps::jump(skb, JUMP_FLOOD);
             return refuse(DropReason::NoProgram);
         }
-        Decision::Switch(endpoint) => send(skb, port, &endpoint)?,
-        Decision::Route(endpoint, family) => {
-            route(skb, &endpoint, family) && send(skb, port, &endpoint)?
-        }
+        Decision::Switch(endpoint) => send(skb, port, &endpoint, None)?,
+        Decision::Route(endpoint, family) => send(skb, port, &endpoint, Some(family))?,
         Decision::ArpReply(mac) => return refuse(answer(skb, Answer::Arp(mac))),
         Decision::NdReply(mac) => return refuse(answer(skb, Answer::Nd(mac))),
         Decision::EchoReply(family, at) => {
@@ -108,18 +123,34 @@ fn answer(skb: &Skb<'_>, answer: Answer) -> DropReason {
     DropReason::NoProgram
 }
 
-/// To a pod, here or on another node; what is counted is what the pod sent.
+/// To a pod, here or on another node, and a hop nearer where it is routed; what is counted is what the
+/// pod sent.
 #[inline(always)]
-fn send(skb: &Skb<'_>, port: &Port, to: &Endpoint) -> Result<bool, Refusal> {
+fn send(skb: &Skb<'_>, port: &Port, to: &Endpoint, hop: Option<Family>) -> Result<bool, Refusal> {
     skb.clear_mark();
     // A tunnel's headers are not the pod's, and the kernel forgets the number of segments for them.
     let (packets, bytes) = (skb.segments(), skb.length() as u32);
-    let sent = if to.flags & ENDPOINT_REMOTE != 0 {
-        let gone = (Some((port.network, port.port_id)), DropReason::NoTunnel);
+    let vtep = if to.flags & ENDPOINT_REMOTE != 0 {
+        let refusal = |reason| (Some((port.network, port.port_id)), reason);
         let vtep = maps::vtep(to.ifindex).filter(|vtep| vtep.device != 0);
-        tunnel::send(skb, port.network, vtep.ok_or(gone)?)
+        let vtep = vtep.ok_or(refusal(DropReason::NoTunnel))?;
+        if vtep.mtu != 0 && skb.largest_packet() > vtep.mtu as usize {
+            // Before it is changed: the sender is told with its own headers.
+            prepare(skb, Told::TooBig(vtep.mtu));
+            return Err(refusal(DropReason::PathMtu));
+        }
+        Some(vtep)
     } else {
-        deliver(skb, to)
+        None
+    };
+    if let Some(family) = hop
+        && !route(skb, to, family)
+    {
+        return Ok(false);
+    }
+    let sent = match vtep {
+        Some(vtep) => tunnel::send(skb, port.network, vtep),
+        None => deliver(skb, to),
     };
     if sent {
         maps::count_port(port.port_id, PortCounter::FromPod, packets, bytes);

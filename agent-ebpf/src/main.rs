@@ -30,6 +30,7 @@ mod from_uplink;
 mod maps;
 mod skb;
 mod spread;
+mod told;
 mod tunnel;
 mod verdict;
 
@@ -98,6 +99,12 @@ pub fn answer(ctx: TcContext) -> i32 {
 #[classifier]
 pub fn flood(ctx: TcContext) -> i32 {
     flood::run(&Skb::new(&ctx)).code()
+}
+
+/// Tells a pod that its packet could not go on.
+#[classifier]
+pub fn told(ctx: TcContext) -> i32 {
+    told::run(&Skb::new(&ctx)).code()
 }
 
 /// Copies a frame to the other nodes of its network, and has it copied on this one.

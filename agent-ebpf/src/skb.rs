@@ -9,10 +9,11 @@ use core::mem::MaybeUninit;
 use agent_common::addr::{Ip16, MacAddr};
 use agent_common::event::EVENT_HEAD;
 use agent_common::packet::{
-    ARP_FRAME, ETH_HLEN, Frame, IPV4_HLEN, START_LENGTHS, Start, first_protocol,
+    ARP_FRAME, ETH_HLEN, ETH_P_IP, Frame, IPPROTO_TCP, IPV4_HLEN, IPV6_HLEN, L3, START_LENGTHS,
+    Start, first_protocol,
 };
 use agent_common::shape::flow_priority;
-use agent_common::vtep::Vtep;
+use agent_common::vtep::{UDP_HLEN, Vtep};
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::bpf_adj_room_mode::BPF_ADJ_ROOM_MAC;
 use aya_ebpf::bindings::{
@@ -270,6 +271,34 @@ impl<'a> Skb<'a> {
         } else {
             size + ETH_HLEN + IPV4_HLEN + 8
         }
+    }
+
+    /// Length of the largest L3 packet that this becomes on a wire, for IPv4 and IPv6.
+    #[inline(always)]
+    pub(crate) fn largest_packet(&self) -> usize {
+        let size = self.gso_size() as usize;
+        if size == 0 {
+            return self.length() - ETH_HLEN;
+        }
+        let (header, protocol) = if self.protocol() == ETH_P_IP {
+            let Some([version, _, _, _, _, _, _, _, _, protocol]) = self.load::<10>(L3) else {
+                return 0;
+            };
+            ((version & 0x0f) as usize * 4, protocol)
+        } else {
+            let Some([next]) = self.load::<1>(L3 + 6) else {
+                return 0;
+            };
+            (IPV6_HLEN, next)
+        };
+        if protocol != IPPROTO_TCP {
+            return header + UDP_HLEN + size;
+        }
+        // The data offset, in words.
+        let Some([offset]) = self.load::<1>(L3 + header + 12) else {
+            return 0;
+        };
+        header + (offset >> 4) as usize * 4 + size
     }
 
     /// [`Frame::start`] of a frame that begins at this byte of the packet.

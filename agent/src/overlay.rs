@@ -122,11 +122,7 @@ impl Node {
             link.transpose().map(Option::flatten)
         });
         let underlay = underlay.await?.ok_or(OverlayError::NotHere { address })?;
-        let added = if address.is_ipv4() {
-            ADDED_V4
-        } else {
-            ADDED_V6
-        };
+        let added = added(address);
         if u32::from(mtu) + added > underlay.mtu {
             return Err(OverlayError::TooBig {
                 network: network.to_owned(),
@@ -227,6 +223,15 @@ impl Node {
             self.reconcile(network)?;
         }
         Ok(())
+    }
+}
+
+/// What a tunnel to or from this address adds, bytes.
+pub(crate) const fn added(address: IpAddr) -> u32 {
+    if address.is_ipv4() {
+        ADDED_V4
+    } else {
+        ADDED_V6
     }
 }
 

@@ -178,8 +178,10 @@ impl Promotions {
     async fn promote(&self, host: HostEnd) {
         let hook = self.hook.clone();
         let name = host.name.clone();
-        let done =
-            tokio::task::spawn_blocking(move || hook.promote(&host.name, host.ifindex)).await;
+        let done = tokio::task::spawn_blocking(move || {
+            hook.promote(Dispatcher::Pod, &host.name, host.ifindex)
+        })
+        .await;
         match done {
             Ok(Ok(true)) => tracing::debug!(interface = name, "tcx link attached"),
             // The filter does the same work.

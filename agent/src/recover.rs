@@ -283,7 +283,7 @@ impl Node {
     async fn drop_stale_pins(&self, pins: &PinDir) -> Result<(), AgentError> {
         let now = self.survey().await?;
         for ifindex in pins.linked()? {
-            if !now.all.contains_key(&ifindex) {
+            if !now.all.contains_key(&ifindex) && !self.uplinks.has(ifindex) {
                 self.hook.forget(ifindex)?;
             }
         }

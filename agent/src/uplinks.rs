@@ -77,7 +77,7 @@ impl Node {
         self.mend_uplinks().await
     }
 
-    /// Attaches the program where it is missing, and takes it away where nobody needs it.
+    /// Attaches the program where it is missing, and has it do nothing where nobody needs it.
     ///
     /// # Errors
     /// As for [`Self::take_from`].
@@ -108,11 +108,10 @@ impl Node {
             .filter(|it| !wanted.contains_key(it))
             .collect();
         for ifindex in unwanted {
-            let hook = self.hook.clone();
-            let detach = move |connection: &mut Connection| detach(connection, &hook, ifindex);
-            self.netlink.with(detach).await?;
-            // The program leaves everything to the node from here on, wherever it still runs.
+            // The program leaves everything to the node from here on. A filter stays where it is, for
+            // the reason at `attach`; `cleanup` takes it away.
             self.tables.set_uplink(ifindex, None)?;
+            self.hook.forget(ifindex)?;
         }
         if errors.is_empty() {
             Ok(())
@@ -122,21 +121,27 @@ impl Node {
     }
 }
 
-/// False when it is there already.
+/// False when it is there already. By a TCX link where the kernel has these: a clsact qdisc that comes
+/// or goes stops the interface's queues for a moment, and what the node sends then is dropped
+/// (`qdisc_graft`).
 fn attach(connection: &mut Connection, hook: &Hook, ifindex: u32) -> Result<bool, AgentError> {
     let id = hook.dispatcher_id(Dispatcher::Uplink)?;
+    let Some(link) = connection.by_index(ifindex)? else {
+        return Ok(false);
+    };
+    if hook.tcx_programs(&link.name)?.contains(&id) {
+        return Ok(false);
+    }
+    let filters = connection.ingress_filters(ifindex)?;
+    if filters.iter().any(|it| it.program == Some(id)) {
+        return Ok(false);
+    }
+    if hook.promote(Dispatcher::Uplink, &link.name, ifindex)? {
+        return Ok(true);
+    }
     let program = hook.program(Dispatcher::Uplink)?;
     let name = Dispatcher::Uplink.name();
     Ok(connection.add_ingress_program(ifindex, (program.as_fd(), id), name)?)
-}
-
-fn detach(connection: &mut Connection, hook: &Hook, ifindex: u32) -> Result<(), AgentError> {
-    let id = hook.dispatcher_id(Dispatcher::Uplink)?;
-    let filters = connection.ingress_filters(ifindex)?;
-    for filter in filters.into_iter().filter(|it| it.program == Some(id)) {
-        connection.remove_ingress_filter(ifindex, &filter)?;
-    }
-    Ok(())
 }
 
 /// Takes the program off every interface of the node, for `cleanup`; their names.

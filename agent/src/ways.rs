@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use crate::error::{AgentError, chain};
 use crate::node::Node;
-use crate::overlay::{self, way_to};
+use crate::overlay::{self, added, way_to};
 use crate::uplinks::{User, Wanted};
 
 /// Least time between two looks: routes of a node may change often.
@@ -25,7 +25,16 @@ const SETTLE: Duration = Duration::from_millis(50);
 const ROUND: Duration = Duration::from_secs(30);
 
 /// Ways by the address of the node.
-pub type Known = BTreeMap<IpAddr, Straight>;
+pub type Known = BTreeMap<IpAddr, Way>;
+
+/// A way to another node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Way {
+    /// What the programs need to take it themselves.
+    pub straight: Option<Straight>,
+    /// Largest L3 packet that a tunnel carries on it, bytes.
+    pub mtu: u32,
+}
 
 /// What is known of them.
 #[derive(Debug, Default)]
@@ -97,9 +106,6 @@ impl Node {
         let own = self.remotes.vteps();
         let found = if self.overlay.device() == 0 {
             Found::default()
-        } else if self.netlink.has_ipsec_policies().await? {
-            tracing::debug!("IPsec policies: tunnels go by the kernel's device");
-            Found::default()
         } else {
             let peers = self.remotes.all_peers();
             // Those in the tables too: after a restart not all have been heard yet.
@@ -108,7 +114,15 @@ impl Node {
             let (room, own) = (self.room, own.clone());
             let look =
                 move |connection: &mut Connection| look(connection, &nodes, &own, room, port);
-            self.netlink.with(look).await?
+            let mut found = self.netlink.with(look).await?;
+            if self.netlink.has_ipsec_policies().await? {
+                tracing::debug!("IPsec policies: tunnels go by the kernel's device");
+                found.uplinks.clear();
+                for way in found.ways.values_mut() {
+                    way.straight = None;
+                }
+            }
+            found
         };
         let address = |v4| own.iter().copied().find(move |it| it.is_ipv4() == v4);
         let mapped = |it: Option<IpAddr>| it.map_or(Ip16::NONE, Ip16::from);
@@ -142,14 +156,14 @@ fn look(
         if let Some(link) = links.get(&ifindex) {
             return Ok::<_, AgentError>(link.clone());
         }
-        let link = connection.by_index(ifindex)?.filter(is_ethernet);
+        let link = connection.by_index(ifindex)?;
         links.insert(ifindex, link.clone());
         Ok(link)
     };
     let mut found = Found::default();
     for address in own {
         if let Some(holder) = connection.holder_of(*address)?
-            && link(connection, holder)?.is_some()
+            && link(connection, holder)?.is_some_and(|link| is_ethernet(&link))
         {
             found.uplinks.insert(holder);
         }
@@ -164,20 +178,24 @@ fn look(
         let Some(link) = link(connection, way.ifindex)? else {
             continue;
         };
-        found.uplinks.insert(way.ifindex);
-        // The device says "too big" where a route carries less than its link.
-        let carries_less = way.mtu.is_some_and(|mtu| mtu < link.mtu);
-        if carries_less || way.next_hop.is_ipv4() != address.is_ipv4() {
-            continue;
-        }
-        let straight = Straight {
-            uplink: way.ifindex,
-            next_hop: way.next_hop.into(),
-            local: (*local).into(),
-            port,
-            says_ethernet: room.says_ethernet,
+        // A router may have said that it carries less than the link.
+        let carried = way.mtu.unwrap_or(link.mtu).min(link.mtu);
+        let mtu = carried.saturating_sub(added(*address));
+        let mut known = Way {
+            straight: None,
+            mtu,
         };
-        found.ways.insert(*address, straight);
+        if is_ethernet(&link) && way.next_hop.is_ipv4() == address.is_ipv4() {
+            found.uplinks.insert(way.ifindex);
+            known.straight = Some(Straight {
+                uplink: way.ifindex,
+                next_hop: way.next_hop.into(),
+                local: (*local).into(),
+                port,
+                says_ethernet: room.says_ethernet,
+            });
+        }
+        found.ways.insert(*address, known);
     }
     Ok(found)
 }

@@ -315,12 +315,14 @@ impl Node {
     /// # Panics
     /// If it does not get one.
     pub fn wait_tcx(&self, port: &Port) -> PathBuf {
-        let pin = self
-            .bpffs
-            .join("links")
-            .join(port.host_ifindex().to_string());
+        let pin = self.link_pin(port.host_ifindex());
         wait::until_true("the port's TCX link", || pin.exists());
         pin
+    }
+
+    /// Where the TCX link of an interface is pinned, if it has one.
+    pub fn link_pin(&self, ifindex: u32) -> PathBuf {
+        self.bpffs.join("links").join(ifindex.to_string())
     }
 
     /// Names of the DELs that wait for the agent (CNI-DEL-05).

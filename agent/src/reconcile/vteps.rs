@@ -6,11 +6,11 @@ use std::net::IpAddr;
 
 use agent_common::addr::Ip16;
 use agent_common::endpoint::{ENDPOINT_REMOTE, Endpoint};
-use agent_common::vtep::{Straight, Vtep};
+use agent_common::vtep::Vtep;
 use datapath::{DatapathError, Entries, Vteps};
 
 use super::{Elsewhere, Far, Others, mapped};
-use crate::ways::Known;
+use crate::ways::{Known, Way};
 
 /// Who has which number.
 #[derive(Debug, Default)]
@@ -71,7 +71,7 @@ impl Numbers {
     fn give_one(
         &mut self,
         node: IpAddr,
-        (device, way): (u32, Option<&Straight>),
+        (device, way): (u32, Option<&Way>),
         vteps: &mut Vteps,
     ) -> Result<u32, DatapathError> {
         let address = mapped(node);
@@ -144,9 +144,14 @@ impl Numbers {
     }
 }
 
-fn reached(address: &Ip16, device: u32, way: Option<&Straight>) -> Vtep {
+fn reached(address: &Ip16, device: u32, way: Option<&Way>) -> Vtep {
     let vtep = Vtep::new(address, device);
-    way.map_or(vtep, |way| vtep.straight(way))
+    let Some(way) = way else {
+        return vtep;
+    };
+    let vtep = vtep.carries(way.mtu);
+    way.straight
+        .map_or(vtep, |straight| vtep.straight(&straight))
 }
 
 /// The numbers in these entries.

@@ -96,17 +96,22 @@ impl Hook {
             .map_err(|source| refused(source.into()))
     }
 
-    /// Puts a pinned TCX link in front of the filter, which nobody can take away by mistake. It
+    /// Puts a pinned TCX link at the interface, in front of any filter, which nobody can take away by mistake. It
     /// waits for a grace period of the kernel, ten milliseconds with the netlink lock held, so do
     /// it when nobody waits. False when the kernel has no TCX.
     ///
     /// # Errors
     /// When the kernel refuses for another reason.
-    pub fn promote(&self, interface: &str, ifindex: u32) -> Result<bool, DatapathError> {
+    pub fn promote(
+        &self,
+        dispatcher: Dispatcher,
+        interface: &str,
+        ifindex: u32,
+    ) -> Result<bool, DatapathError> {
         if self.tcx.get() == Some(&false) {
             return Ok(false);
         }
-        let mut program = self.dispatcher(Dispatcher::Pod)?;
+        let mut program = self.dispatcher(dispatcher)?;
         let order = TcAttachOptions::TcxOrder(LinkOrder::default());
         match program.attach_with_options(interface, TcAttachType::Ingress, order) {
             Ok(id) => {

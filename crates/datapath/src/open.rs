@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use agent_common::ABI_VERSION;
 use agent_common::map::{
-    JUMP_ANSWER, JUMP_FLOOD, JUMP_SPREAD, MAX_PORTS, ROOT_FROM_OVERLAY, ROOT_FROM_POD,
+    JUMP_ANSWER, JUMP_FLOOD, JUMP_SPREAD, JUMP_TOLD, MAX_PORTS, ROOT_FROM_OVERLAY, ROOT_FROM_POD,
     ROOT_FROM_UPLINK,
 };
 use aya::maps::{Map, MapData, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf};
@@ -38,6 +38,7 @@ pub(crate) const TRY_ROOM: &str = "try_room";
 const FLOOD: &str = "flood";
 const SPREAD: &str = "spread";
 const ANSWER: &str = "answer";
+const TOLD: &str = "told";
 
 /// What to open.
 #[derive(Debug, Clone)]
@@ -214,6 +215,7 @@ impl Datapath {
             (JUMP_FLOOD, FLOOD),
             (JUMP_ANSWER, ANSWER),
             (JUMP_SPREAD, SPREAD),
+            (JUMP_TOLD, TOLD),
         ] {
             let program = self
                 .program(name)?
@@ -335,6 +337,7 @@ fn load(
         FLOOD,
         SPREAD,
         ANSWER,
+        TOLD,
         TRY_ROOM,
     ] {
         load_program(&mut programs, name)?;

@@ -12,6 +12,8 @@ use netlink_sys::protocols::{NETLINK_ROUTE, NETLINK_XFRM};
 use netlink_sys::{AsyncSocket, AsyncSocketExt, Socket, SocketAddr, TokioSocket};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
+use tokio::net::UdpSocket;
 
 use crate::connection::{self, Connection, Request};
 use crate::error::Error;
@@ -31,6 +33,10 @@ const NEWSPDINFO: u16 = 0x24;
 const SPD_INFO: u16 = 1;
 /// `NLM_F_REQUEST`.
 const NLM_F_REQUEST: u16 = 1;
+/// ICMPv6 type, RFC 4443 section 3.2.
+const PACKET_TOO_BIG: u8 = 2;
+/// The kernel takes note of what a router says right after a raw socket has heard it.
+const NOTED: Duration = Duration::from_millis(5);
 const RECEIVE_BUFFER: usize = 32 * 1024;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -141,6 +147,8 @@ pub struct WayMonitor {
     routes: TokioSocket,
     /// None where the kernel has no IPsec.
     policies: Option<TokioSocket>,
+    /// What routers say to the node: of a smaller MTU, the kernel announces nothing.
+    errors: [Option<UdpSocket>; 2],
     buffer: Vec<u8>,
 }
 
@@ -151,6 +159,15 @@ impl WayMonitor {
             socket.socket_mut().bind(&SocketAddr::new(0, groups))?;
             Ok(socket)
         };
+        let raw = |family, protocol| -> io::Result<Option<UdpSocket>> {
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            match socket_with(family, SocketType::RAW, flags, Some(protocol)) {
+                // A node without IPv6.
+                Err(Errno::AFNOSUPPORT) => Ok(None),
+                // Read as tokio reads any socket of datagrams.
+                socket => Ok(Some(UdpSocket::from_std(socket?.into())?)),
+            }
+        };
         let failed = |source| Error::OpenSocket { source };
         let policies = match open(NETLINK_XFRM, POLICY_GROUP) {
             Ok(socket) => Some(socket),
@@ -160,12 +177,16 @@ impl WayMonitor {
         Ok(Self {
             routes: open(NETLINK_ROUTE, GROUPS).map_err(failed)?,
             policies,
+            errors: [
+                raw(AddressFamily::INET, ipproto::ICMP).map_err(failed)?,
+                raw(AddressFamily::INET6, ipproto::ICMPV6).map_err(failed)?,
+            ],
             buffer: Vec::with_capacity(RECEIVE_BUFFER),
         })
     }
 
-    /// Waits for a change of routes, rules, addresses, links or IPsec policies. May be dropped and
-    /// called again. What comes while nobody waits is one change.
+    /// Waits for a change of routes, rules, addresses, links or IPsec policies, or for a router that says
+    /// "too big". May be dropped and called again. What comes while nobody waits is one change.
     ///
     /// # Errors
     /// [`Error::Receive`]; the monitor should be replaced then.
@@ -173,21 +194,25 @@ impl WayMonitor {
         let Self {
             routes,
             policies,
+            errors: [v4, v6],
             buffer,
         } = self;
         buffer.clear();
-        let received = match policies {
-            Some(policies) => {
-                let mut other = Vec::with_capacity(RECEIVE_BUFFER);
-                tokio::select! {
-                    received = routes.recv_from(buffer) => received,
-                    received = policies.recv_from(&mut other) => received,
-                }
+        let mut other = Vec::with_capacity(RECEIVE_BUFFER);
+        let policy = async {
+            match policies {
+                Some(policies) => policies.recv_from(&mut other).await.map(|_| ()),
+                None => std::future::pending().await,
             }
-            None => routes.recv_from(buffer).await,
+        };
+        let received = tokio::select! {
+            received = routes.recv_from(buffer) => received.map(|_| ()),
+            received = policy => received,
+            received = too_big(v4.as_ref(), is_too_big_v4) => received,
+            received = too_big(v6.as_ref(), is_too_big_v6) => received,
         };
         let outcome = match received {
-            Ok(_) => Ok(()),
+            Ok(()) => Ok(()),
             // Some were lost: a change all the more.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::NOBUFS) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
@@ -211,6 +236,34 @@ impl WayMonitor {
             }
         }
     }
+}
+
+/// Waits for such a message, and until the kernel has taken note of it: it comes here first.
+async fn too_big(socket: Option<&UdpSocket>, is_it: fn(&[u8]) -> bool) -> io::Result<()> {
+    let Some(socket) = socket else {
+        return std::future::pending().await;
+    };
+    let mut buffer = [0; 128];
+    loop {
+        let length = socket.recv(&mut buffer).await?;
+        if is_it(buffer.get(..length).unwrap_or_default()) {
+            break;
+        }
+    }
+    tokio::time::sleep(NOTED).await;
+    Ok(())
+}
+
+/// "Fragmentation needed" (RFC 792), behind an IPv4 header.
+fn is_too_big_v4(packet: &[u8]) -> bool {
+    let header = packet.first().map(|first| usize::from(first & 0x0f) * 4);
+    let message = header.and_then(|header| packet.get(header..));
+    message.is_some_and(|message| message.starts_with(&[3, 4]))
+}
+
+/// "Packet too big"; the kernel gives no IPv6 header to such a socket (RFC 3542 section 3).
+fn is_too_big_v6(message: &[u8]) -> bool {
+    message.first() == Some(&PACKET_TOO_BIG)
 }
 
 impl fmt::Debug for WayMonitor {
@@ -238,6 +291,19 @@ mod tests {
         }
         assert_eq!(policies(NEWSPDINFO, &[0; 4]), None, "cut short");
         assert_eq!(policies(3, &answer([1; 6])), None, "another message");
+    }
+
+    #[test]
+    fn a_router_that_says_too_big_is_understood_whatever_options_its_packet_has() {
+        let packet = |words: u8, kind, code| {
+            let mut packet = vec![0; usize::from(words) * 4];
+            packet[0] = 0x40 | words;
+            packet.extend([kind, code, 0, 0]);
+            packet
+        };
+        assert!(is_too_big_v4(&packet(5, 3, 4)) && is_too_big_v4(&packet(8, 3, 4)));
+        assert!(!is_too_big_v4(&packet(5, 3, 1)) && !is_too_big_v4(&packet(5, 8, 4)));
+        assert!(!is_too_big_v4(&[]) && !is_too_big_v4(&[0x4f]));
     }
 
     #[test]

@@ -2,9 +2,11 @@
 
 use std::net::Ipv6Addr;
 
-use agent_common::addr::{GATEWAY_MAC, MacAddr};
+use agent_common::addr::{GATEWAY_MAC, GATEWAY_V4, GATEWAY_V6, MacAddr};
 use agent_common::drop::DropReason;
-use tests::frame::{Arp, Ipv4, echo6, ethernet, icmp_echo, is_arp_reply_for, marker, udp4, udp6};
+use tests::frame::{
+    Arp, Ipv4, checksum, echo6, ethernet, icmp_echo, is_arp_reply_for, marker, udp4, udp6,
+};
 use tests::{Node, traffic};
 
 use super::scene::{IP, IPV6, NOBODY, Scene};
@@ -25,7 +27,7 @@ fn a_routed_packet_has_a_hop_less() {
     assert_eq!(seen.get(0..6), Some(scene.alice.mac.0.as_slice()));
     assert_eq!(seen.get(6..12), Some(GATEWAY_MAC.0.as_slice()));
     assert_eq!(seen.get(22), Some(&63), "TTL");
-    let sum = tests::frame::checksum(&[seen.get(14..34).unwrap_or_default()]);
+    let sum = checksum(&[seen.get(14..34).unwrap_or_default()]);
     assert_eq!(sum, [0, 0], "the header checksum holds");
     let mark = marker();
     let packet = udp6(scene.mallory.v6(), scene.alice.v6(), (5000, 9), &mark);
@@ -35,9 +37,10 @@ fn a_routed_packet_has_a_hop_less() {
     scene.close();
 }
 
-/// What has no hop left ends here.
+/// What has no hop left ends here, and its sender is told (RFC 792, RFC 4443 section 3.3): so
+/// traceroute sees the gateway.
 #[test]
-fn a_packet_without_hops_is_dropped() {
+fn a_packet_without_hops_is_dropped_and_its_sender_told() {
     let node = tests::node!();
     let scene = scene(&node);
     for ttl in [0, 1] {
@@ -45,12 +48,26 @@ fn a_packet_without_hops_is_dropped() {
         let mut header = Ipv4::new(scene.mallory.v4(), scene.alice.v4(), 254);
         header.ttl = ttl;
         let frame = scene.to(GATEWAY_MAC, IP, &header.packet(&mark));
+        let tap = scene.mallory.tap();
         scene.dropped("IPv4", DropReason::Ttl, &mark, &frame);
+        let told = tap.wait("time exceeded", |f| f.get(34..36) == Some(&[11, 0]));
+        let told = told.get(14..).expect("a packet");
+        assert_eq!(checksum(&[&told[..20]]), [0, 0]);
+        assert_eq!(told[12..16], GATEWAY_V4.octets());
+        assert_eq!(checksum(&[&told[20..]]), [0, 0]);
+        // Its own header, which the gateway has not touched, and the start of what was in it.
+        assert_eq!(told[28..56], frame[14..42]);
         let mark = marker();
         let mut packet = udp6(scene.mallory.v6(), scene.alice.v6(), (5000, 9), &mark);
         packet[7] = ttl;
         let frame = scene.to(GATEWAY_MAC, IPV6, &packet);
         scene.dropped("IPv6", DropReason::Ttl, &mark, &frame);
+        let told = tap.wait("time exceeded", |f| f.get(54..56) == Some(&[3, 0]));
+        let told = told.get(14..).expect("a packet");
+        assert_eq!(told[8..24], GATEWAY_V6.octets());
+        let pseudo = [&told[8..40], &[0, 0, 0, 56, 0, 0, 0, 58]].concat();
+        assert_eq!(checksum(&[&pseudo, &told[40..]]), [0, 0]);
+        assert_eq!(told[48..96], frame[14..62]);
     }
     scene.close();
 }
@@ -77,7 +94,7 @@ fn the_gateway_can_be_pinged() {
     assert_eq!(reply.get(26..30), Some(gateway4.octets().as_slice()));
     for part in [14..34, 34..reply.len()] {
         let bytes = reply.get(part).unwrap_or_default();
-        assert_eq!(tests::frame::checksum(&[bytes]), [0, 0]);
+        assert_eq!(checksum(&[bytes]), [0, 0]);
     }
     let mark = marker();
     let packet = echo6(scene.mallory.v6(), gateway6, &mark);

@@ -7,6 +7,7 @@ use agent_common::cases::{self, Case, PODS, Pod, World};
 use agent_common::counter::{Count, PortCounters};
 use agent_common::drop::DropReason;
 use agent_common::policy::Decision;
+use agent_common::told::{TOLD_V4, TOLD_V6};
 use datapath::Datapath;
 
 use super::scratch::{LOOPBACK, fill, scene, try_run, verdict_of};
@@ -60,6 +61,9 @@ impl Counted {
                         .or_default(),
                     length,
                 );
+                if let Some(told) = told(case) {
+                    port(sender, |port| &mut port.to_pod, told);
+                }
             }
             Decision::Ignore | Decision::Node => {
                 port(sender, |port| &mut port.from_pod, length);
@@ -83,6 +87,13 @@ impl Counted {
     }
 }
 
+/// Length of the ICMP error that the sender of a packet without hops gets.
+pub(crate) fn told(case: &Case) -> Option<usize> {
+    let v4 = case.frame.get(12) == Some(&0x08);
+    let told = case.decision == Decision::Drop(DropReason::Ttl);
+    told.then_some(if v4 { TOLD_V4 } else { TOLD_V6 })
+}
+
 fn add(count: &mut Count, bytes: usize) {
     count.packets += 1;
     count.bytes += u64::try_from(bytes).expect("a frame");
@@ -104,12 +115,19 @@ fn compare(datapath: &mut Datapath, case: &Case) -> Result<Vec<String>, &'static
     };
     let after = Counted::read(datapath);
     let mut wrong = Vec::new();
+    let told = told(case);
     let verdict = verdict_of(case.decision);
     if result.verdict != verdict {
         wrong.push(format!("verdict {}, not {verdict}", result.verdict));
     }
     let frame = case.output.as_ref().unwrap_or(&case.frame);
-    if result.frame != *frame {
+    if let Some(length) = told {
+        // What it says is looked at where a pod hears it, in the isolation tests.
+        let start = [&case.frame[6..12], &case.frame[..6], &case.frame[12..14]].concat();
+        if result.frame.len() != length || !result.frame.starts_with(&start) {
+            wrong.push(format!("told\n    {:02x?}", result.frame));
+        }
+    } else if result.frame != *frame {
         wrong.push(format!(
             "frame\n    {:02x?}\nnot {frame:02x?}",
             result.frame

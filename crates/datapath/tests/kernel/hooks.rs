@@ -129,7 +129,10 @@ fn a_promoted_interface_has_a_pinned_link_where_the_kernel_has_links() {
         let datapath = Datapath::open(&scratch.options()).expect("programs that load");
         let hook = datapath.hook();
         attach(hook);
-        if hook.promote("lo", LOOPBACK).expect("a link or none") {
+        if hook
+            .promote(Dispatcher::Pod, "lo", LOOPBACK)
+            .expect("a link or none")
+        {
             let dispatcher = hook
                 .dispatcher_id(Dispatcher::Pod)
                 .expect("a pinned program");
@@ -146,11 +149,14 @@ fn a_promoted_interface_has_a_pinned_link_where_the_kernel_has_links() {
                 );
                 thread::yield_now();
             }
-            assert!(hook.promote("lo", LOOPBACK).expect("a link again"));
+            assert!(
+                hook.promote(Dispatcher::Pod, "lo", LOOPBACK)
+                    .expect("a link again")
+            );
         } else {
             println!("this kernel has no TCX");
             assert!(
-                !hook.promote("lo", LOOPBACK).expect("none"),
+                !hook.promote(Dispatcher::Pod, "lo", LOOPBACK).expect("none"),
                 "it has it now"
             );
         }
@@ -165,7 +171,7 @@ fn an_interface_that_is_not_there_cannot_be_attached() {
     scene(|scratch| {
         let datapath = Datapath::open(&scratch.options()).expect("programs that load");
         let hook = datapath.hook();
-        match hook.promote("nowhere0", 4242) {
+        match hook.promote(Dispatcher::Pod, "nowhere0", 4242) {
             Err(DatapathError::Attach { interface, .. }) => assert_eq!(interface, "nowhere0"),
             other => unreachable!("attached to nothing: {other:?}"),
         }
@@ -185,7 +191,7 @@ fn every_pin_is_listed_and_removing_them_leaves_nothing() {
         attach(datapath.hook());
         datapath
             .hook()
-            .promote("lo", LOOPBACK)
+            .promote(Dispatcher::Pod, "lo", LOOPBACK)
             .expect("a link or none");
         let pins = scratch.pins();
         let contents = pins.contents().expect("pins");

@@ -6,6 +6,7 @@ use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use agent_common::cases::World;
+use agent_common::drop::DropReason;
 use agent_common::policy::Decision;
 use aya::programs::ProgramError;
 use datapath::{Datapath, DatapathError, Entries, Options, PinDir, Trial, TrialResult, bpffs};
@@ -146,6 +147,8 @@ pub(crate) fn fill(datapath: &mut Datapath, world: &World) {
 /// What the program returns when it carries this decision out.
 pub(crate) const fn verdict_of(decision: Decision) -> u32 {
     match decision {
+        // Its sender is told.
+        Decision::Drop(DropReason::Ttl) => REDIRECT,
         Decision::Drop(_) | Decision::Ignore | Decision::Flood => SHOT,
         Decision::Node => OK,
         Decision::Switch(_)

@@ -1,0 +1,193 @@
+//! What a sender is told of a packet that could not go on: ICMP errors (RFC 792, RFC 4443).
+
+use crate::addr::Ip16;
+use crate::packet::{ETH_HLEN, ICMP_HLEN, IPPROTO_ICMP, IPPROTO_ICMPV6, IPV4_HLEN, IPV6_HLEN};
+
+/// As much of the packet's payload as every error has: 8 bytes (RFC 792), by which the sender finds
+/// whose it was.
+pub const QUOTED: usize = 8;
+/// Length of a frame that tells about an IPv4 packet.
+pub const TOLD_V4: usize = ETH_HLEN + IPV4_HLEN + ICMP_HLEN + IPV4_HLEN + QUOTED;
+/// The same for IPv6.
+pub const TOLD_V6: usize = ETH_HLEN + IPV6_HLEN + ICMP_HLEN + IPV6_HLEN + QUOTED;
+/// What the headers say of it: without Ethernet's, and for IPv6 without the IP header either.
+const LENGTH_V4: u8 = 56;
+const LENGTH_V6: u8 = 56;
+const _: () = assert!(LENGTH_V4 as usize == TOLD_V4 - ETH_HLEN);
+const _: () = assert!(LENGTH_V6 as usize == TOLD_V6 - ETH_HLEN - IPV6_HLEN);
+const HOPS: u8 = 64;
+
+/// What was wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// No hop was left.
+    HopsSpent,
+    /// What lies ahead carries packets of this many bytes at most.
+    TooBig(u32),
+}
+
+impl Told {
+    /// As two words.
+    #[inline(always)]
+    pub const fn pack(self) -> [u32; 2] {
+        match self {
+            Self::HopsSpent => [0, 0],
+            Self::TooBig(mtu) => [1, mtu],
+        }
+    }
+
+    /// Of two words.
+    #[inline(always)]
+    pub const fn unpack([kind, mtu]: [u32; 2]) -> Self {
+        match kind {
+            0 => Self::HopsSpent,
+            _ => Self::TooBig(mtu),
+        }
+    }
+
+    /// Type, code, room for the checksum, and the word after it. RFC 1191 section 4 has the MTU in half
+    /// of that word, RFC 4443 section 3.2 in all of it.
+    #[inline(always)]
+    const fn start(self, v4: bool) -> [u8; ICMP_HLEN] {
+        let (kind, code, mtu) = match (self, v4) {
+            (Self::HopsSpent, true) => (11, 0, 0),
+            (Self::HopsSpent, false) => (3, 0, 0),
+            (Self::TooBig(mtu), true) => (3, 4, mtu & 0xffff),
+            (Self::TooBig(mtu), false) => (2, 0, mtu),
+        };
+        let [a, b, c, d] = mtu.to_be_bytes();
+        [kind, code, 0, 0, a, b, c, d]
+    }
+}
+
+/// Whether anybody may be told about an IPv4 packet (RFC 1122 section 3.2.2): not one to a group, a
+/// later fragment or an ICMP message that is no echo. Nor one with options, which would not fit.
+#[inline(always)]
+pub fn may_tell_v4(header: &[u8; IPV4_HLEN], data: &[u8; QUOTED]) -> bool {
+    let [
+        version,
+        _,
+        _,
+        _,
+        _,
+        _,
+        f0,
+        f1,
+        _,
+        protocol,
+        _,
+        _,
+        _,
+        _,
+        _,
+        _,
+        d0,
+        ..,
+    ] = *header;
+    let [kind, ..] = *data;
+    let is_error = protocol == IPPROTO_ICMP && !matches!(kind, 0 | 8);
+    version == 0x45 && (f0 & 0x1f) | f1 == 0 && d0 < 0xe0 && !is_error
+}
+
+/// The same of an IPv6 packet (RFC 4443 section 2.4), extension headers and all: those of an error stand
+/// before the 8 bytes that are looked at, and such packets are not told about.
+#[inline(always)]
+pub fn may_tell_v6(header: &[u8; IPV6_HLEN], data: &[u8; QUOTED]) -> bool {
+    let [_, _, _, _, _, _, next, ..] = *header;
+    let [kind, ..] = *data;
+    let [.., group, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = *header;
+    // TCP, UDP, or an informational message of ICMPv6.
+    let is_known = matches!(next, 6 | 17) || (next == IPPROTO_ICMPV6 && kind & 0x80 != 0);
+    is_known && group != 0xff
+}
+
+/// An IPv4 header and the ICMP header of an error about a packet with this header and start of payload.
+#[inline(always)]
+pub fn v4(
+    told: Told,
+    from: [u8; 4],
+    header: &[u8; IPV4_HLEN],
+    data: &[u8; QUOTED],
+) -> ([u8; IPV4_HLEN], [u8; ICMP_HLEN]) {
+    let [.., s0, s1, s2, s3, _, _, _, _] = *header;
+    let [g0, g1, g2, g3] = from;
+    let mut ip = [
+        0x45,
+        0,
+        0,
+        LENGTH_V4,
+        0,
+        0,
+        0,
+        0,
+        HOPS,
+        IPPROTO_ICMP,
+        0,
+        0, //
+        g0,
+        g1,
+        g2,
+        g3,
+        s0,
+        s1,
+        s2,
+        s3,
+    ];
+    let [k0, k1] = check(sum(&ip));
+    let [_, _, _, _, _, _, _, _, _, _, c0, c1, ..] = &mut ip;
+    (*c0, *c1) = (k0, k1);
+    let mut icmp = told.start(true);
+    let [k0, k1] = check(sum(&icmp) + sum(header) + sum(data));
+    let [_, _, c0, c1, ..] = &mut icmp;
+    (*c0, *c1) = (k0, k1);
+    (ip, icmp)
+}
+
+/// Start of an IPv6 header, which goes on with the addresses `from` and the packet's source, and the
+/// ICMPv6 header of an error about a packet.
+#[inline(always)]
+pub fn v6(
+    told: Told,
+    from: &Ip16,
+    to: &Ip16,
+    header: &[u8; IPV6_HLEN],
+    data: &[u8; QUOTED],
+) -> ([u8; 8], [u8; ICMP_HLEN]) {
+    let ip = [0x60, 0, 0, 0, 0, LENGTH_V6, IPPROTO_ICMPV6, HOPS];
+    let mut icmp = told.start(false);
+    // The pseudo header of RFC 8200 section 8.1.
+    let length = u32::from(u16::from_ne_bytes([0, LENGTH_V6]));
+    let protocol = u32::from(u16::from_ne_bytes([0, IPPROTO_ICMPV6]));
+    let pseudo = length + protocol + sum(&from.0) + sum(&to.0);
+    let [k0, k1] = check(pseudo + sum(&icmp) + sum(header) + sum(data));
+    let [_, _, c0, c1, ..] = &mut icmp;
+    (*c0, *c1) = (k0, k1);
+    (ip, icmp)
+}
+
+/// The sum of the 16-bit words as they lie in memory: its checksum is right in either byte order.
+#[inline(always)]
+fn sum<const N: usize>(bytes: &[u8; N]) -> u32 {
+    let mut sum = 0;
+    let mut rest: &[u8] = bytes;
+    while let [a, b, more @ ..] = rest {
+        sum += u32::from(u16::from_ne_bytes([*a, *b]));
+        rest = more;
+    }
+    sum
+}
+
+/// The checksum field for words that sum up to this (RFC 1071).
+#[inline(always)]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "16 bits are left, twice folded"
+)]
+pub(crate) const fn check(sum: u32) -> [u8; 2] {
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    (!sum as u16).to_ne_bytes()
+}
+
+#[cfg(test)]
+mod tests;
