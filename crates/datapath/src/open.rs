@@ -22,6 +22,7 @@ use crate::event::Events;
 use crate::hook::{Dispatcher, Hook};
 use crate::object::{self, Layout};
 use crate::pin::PinDir;
+use crate::storm::Storm;
 use crate::table::{Table, Tables, Vteps};
 
 /// The maps that belong to the dispatcher, whatever the layout of the others.
@@ -383,6 +384,7 @@ fn tables(programs: &mut Ebpf, layout: &Layout) -> Result<Tables, DatapathError>
                 take(programs, "VTEP_SOURCES")?,
             )?,
         )?,
+        storm: Storm::new(take(programs, "STORM")?)?,
     })
 }
 
