@@ -23,8 +23,8 @@ pub const PORT: u16 = 4789;
 const MTU: u32 = 65_485;
 /// Bytes that a tunnel adds to an inner packet: Ethernet 14, VXLAN 8, UDP 8, and the outer IP header.
 const ADDED: u32 = 14 + 8 + 8;
-const ADDED_V4: u32 = ADDED + 20;
-const ADDED_V6: u32 = ADDED + 40;
+pub(crate) const ADDED_V4: u32 = ADDED + 20;
+pub(crate) const ADDED_V6: u32 = ADDED + 40;
 
 /// Why a network that spans nodes cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -93,7 +93,13 @@ impl Overlay {
         }
     }
 
-    fn device(&self) -> u32 {
+    /// UDP port of tunnels.
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Index of the device; 0 before it was needed.
+    pub(crate) fn device(&self) -> u32 {
         self.device.load(Ordering::Acquire)
     }
 }
@@ -220,7 +226,7 @@ pub fn spans_nodes(facts: &NetworkFacts) -> bool {
 }
 
 /// The address of a node in the first family of ours that it has too.
-fn way_to(own: &[IpAddr], peer: &Peer) -> Option<IpAddr> {
+pub(crate) fn way_to(own: &[IpAddr], peer: &Peer) -> Option<IpAddr> {
     let of_family = |ours: &IpAddr| {
         let mut theirs = peer.vteps.iter();
         theirs.find(|it| it.is_ipv4() == ours.is_ipv4()).copied()
