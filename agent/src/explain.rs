@@ -179,7 +179,8 @@ impl Scene<'_> {
         };
         let what = format!("{map}[{name}, {key}]");
         let Some(endpoint) = endpoint else {
-            story.step(what, "nothing", "");
+            let elsewhere = self.directory.elsewhere(network, lookup.key);
+            story.step(what, "nothing", elsewhere.unwrap_or_default());
             if let Some(member) = self.directory.member(network, lookup.key) {
                 story.disagree(self.missing(map, &key, &member));
             }

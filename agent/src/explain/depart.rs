@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use agent_common::addr::{GATEWAY_MAC, MacAddr};
+use agent_common::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use agent_common::drop::DropReason;
 use agent_common::policy::Decision;
-use agent_common::port::{PORT_L3, Port};
+use agent_common::port::{PORT_L3, PORT_MORE_IPS, Port};
 
 use super::address::{self, Ends};
 use super::directory::{Found, Member, name_of};
@@ -178,7 +178,14 @@ impl Departure<'_> {
             return Ok(None);
         };
         let network = self.scene.directory.network_name(port.network);
-        let text = format!("{network} (#{}), {}", port.network, port.mac);
+        let mut text = format!("{network} (#{}), {}", port.network, port.mac);
+        let first = [Ip16::from_v4(port.ip4), port.ip6];
+        for ip in first.into_iter().filter(|ip| !is_none(ip)) {
+            text.push_str(&format!(", {ip}"));
+        }
+        if port.flags & PORT_MORE_IPS != 0 {
+            text.push_str(", and more");
+        }
         let mode = mode(port.flags & PORT_L3 != 0);
         self.story
             .step(lookup, text, format!("{mode}, MTU {}", port.mtu));
@@ -308,6 +315,11 @@ impl Departure<'_> {
     pub(super) fn drop(&self, reason: DropReason) -> Outcome {
         Outcome::dropped(reason, &self.scene.node.name)
     }
+}
+
+/// True for the value of a port that has no address of the family.
+fn is_none(ip: &Ip16) -> bool {
+    [Ip16::NONE, Ip16::from_v4([0; 4])].contains(ip)
 }
 
 /// True when a rate from the pod applies.

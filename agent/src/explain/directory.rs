@@ -200,6 +200,20 @@ impl Directory {
         here.chain(there).find(|member| member.has(address))
     }
 
+    /// Who has this address on another network, in words: what people mean who look for it here.
+    pub(super) fn elsewhere(&self, network: u32, address: Address) -> Option<String> {
+        let mut others = self.networks.iter().filter(|(_, id)| **id != network);
+        others.find_map(|(name, id)| {
+            let member = self.member(*id, address)?;
+            let found = Found {
+                network: Some(*id),
+                member: Some(member),
+                address: Some(address),
+            };
+            Some(format!("on {name} it is {}", self.name(&found)))
+        })
+    }
+
     /// What is known of a network by its attachments here.
     pub(super) fn facts(&self, network: u32) -> Option<&NetworkFacts> {
         let mut here = self.here.iter();

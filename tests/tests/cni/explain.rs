@@ -191,7 +191,11 @@ fn networks_never_meet_and_explain_says_so() {
     let [_, c] = [1, 2].map(|n: usize| pods[n].attach("red", "net1"));
     let told = node.explain("a", &name(&c), &UDP);
     told.assert_is("dropped", "no_endpoint");
-    told.assert_tells(&["networks never meet", "not on red"]);
+    told.assert_tells(&[
+        "networks never meet",
+        "not on red",
+        "on red it is c/net1 on this node",
+    ]);
     let (mark, tap) = (marker(), c.tap());
     let before = node.drops().of("blue", DropReason::NoEndpoint);
     traffic::shout(&a, a.v4().into(), (c.v4(), 9).into(), &mark).expect("sent");

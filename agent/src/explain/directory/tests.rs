@@ -112,6 +112,18 @@ fn whoever_is_not_meant_clearly_is_an_error_with_what_could_be() {
 }
 
 #[test]
+fn an_address_is_looked_for_on_other_networks_too() {
+    let known = known();
+    let address = Address::read("10.10.0.99").unwrap();
+    let said = known.elsewhere(1002, address);
+    assert_eq!(
+        said.as_deref(),
+        Some("on blue it is 02:00:00:00:09:09 on node-2")
+    );
+    assert_eq!(known.elsewhere(1001, address), None);
+}
+
+#[test]
 fn an_endpoint_is_told_by_who_is_there() {
     let known = known();
     let at = |ifindex, flags| {
