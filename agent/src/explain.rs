@@ -13,6 +13,7 @@ mod carry_out;
 mod depart;
 mod directory;
 mod frame;
+mod here;
 mod question;
 mod report;
 mod tables;
