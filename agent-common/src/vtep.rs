@@ -184,6 +184,16 @@ impl Vtep {
         self.flags & TUNINFO_IPV6 != 0
     }
 
+    /// The next hop, when the programs reach it themselves.
+    pub const fn next_hop(&self) -> Ip16 {
+        if self.is_v6() {
+            Ip16::from_words(self.next_hop)
+        } else {
+            let [first, ..] = self.next_hop;
+            Ip16::from_v4(first.to_ne_bytes())
+        }
+    }
+
     /// Its address.
     pub const fn address(&self) -> Ip16 {
         if self.is_v6() {

@@ -28,7 +28,7 @@ pub enum Command {
     Run(Box<RunOptions>),
     /// Show what the running agent has
     Get(GetOptions),
-    /// Show every decision taken for an attachment
+    /// Show every decision taken for an attachment, or follow a packet through the live tables
     Explain(ExplainOptions),
     /// Remove everything podnet has put on this node
     Cleanup(CleanupOptions),
@@ -281,18 +281,52 @@ pub struct GetOptions {
 /// Options of `explain`.
 #[derive(Debug, Clone, Args)]
 pub struct ExplainOptions {
-    /// Container id
-    #[arg(long)]
-    pub container: String,
+    /// Container id, to show every decision taken for it
+    #[arg(long, required_unless_present = "from")]
+    pub container: Option<String>,
     /// Interface in the container; all of them when not given
-    #[arg(long)]
+    #[arg(long, requires = "container")]
     pub ifname: Option<String>,
+    /// The packet to follow.
+    #[command(flatten)]
+    pub packet: PacketOptions,
     /// How to print
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
     /// Socket of the agent
     #[arg(long, env = "PODNET_SOCKET", default_value = "/run/podnet/agent.sock")]
     pub socket: PathBuf,
+}
+
+/// A packet that `explain` follows.
+#[derive(Debug, Clone, Args)]
+pub struct PacketOptions {
+    /// Who sends the packet to follow: CONTAINER[/IFNAME], NAMESPACE/POD[:IFNAME] or NETWORK/ADDRESS.
+    /// A member on another node is NETWORK/ADDRESS; what it sends arrives here by a tunnel
+    #[arg(
+        long,
+        value_name = "WHO",
+        requires = "to",
+        conflicts_with = "container"
+    )]
+    pub from: Option<String>,
+    /// Who shall get it: an IP address, a MAC address, or as --from
+    #[arg(long, value_name = "WHO", requires = "from")]
+    pub to: Option<String>,
+    /// What it carries: tcp[:[SOURCE:]PORT], udp[:[SOURCE:]PORT], icmp (an echo request), arp, nd,
+    /// ip:NUMBER or ether:0xTYPE; icmp when not given
+    #[arg(long, value_name = "PROTOCOL", requires = "from")]
+    pub proto: Option<String>,
+    /// Its length in bytes, without the Ethernet header
+    #[arg(long, value_name = "BYTES", requires = "from")]
+    pub size: Option<u32>,
+    /// The source address in it, IP or MAC; the sender's own when not given
+    #[arg(long, value_name = "ADDRESS", requires = "from")]
+    pub source: Option<String>,
+    /// The node whose tunnel brings it, by name or by its address for tunnels; the sender's own when
+    /// not given
+    #[arg(long, value_name = "NODE", requires = "from")]
+    pub arrive_from: Option<String>,
 }
 
 /// Options of `cleanup`.

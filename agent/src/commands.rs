@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use cni_spec::{
-    ContainerId, ExplainRequest, GetRequest, GetWhat, IfName, Reply, Request, read_frame,
-    write_frame,
+    ContainerId, ExplainRequest, FollowRequest, GetRequest, GetWhat, IfName, Reply, Request,
+    read_frame, write_frame,
 };
 use serde_json::Value;
 
@@ -15,6 +15,7 @@ use crate::cli::{ExplainOptions, GetOptions, Output, What};
 use crate::error::chain;
 
 mod cleanup;
+mod journey;
 mod table;
 
 pub use cleanup::cleanup;
@@ -46,19 +47,40 @@ pub fn get(options: &GetOptions) -> Result<(), Failure> {
     })
 }
 
-/// `explain`: every decision taken for an attachment.
+/// `explain`: every decision taken for an attachment, or what would happen to a packet.
 ///
 /// # Errors
 /// When the agent does not answer, or knows of none.
 pub fn explain(options: &ExplainOptions) -> Result<(), Failure> {
+    if let (Some(from), Some(to)) = (&options.packet.from, &options.packet.to) {
+        return follow(options, from, to);
+    }
+    let container = options.container.as_deref().unwrap_or_default();
     let request = ExplainRequest {
-        container: ContainerId::new(options.container.as_str())?,
+        container: ContainerId::new(container)?,
         ifname: options.ifname.as_deref().map(IfName::new).transpose()?,
     };
     let value = ask(&options.socket, &Request::Explain(request))?;
     print(&match options.output {
         Output::Json => serde_json::to_string_pretty(&value)?,
         Output::Table => table::explanation(&value),
+    })
+}
+
+fn follow(options: &ExplainOptions, from: &str, to: &str) -> Result<(), Failure> {
+    let packet = &options.packet;
+    let request = FollowRequest {
+        from: from.to_owned(),
+        to: to.to_owned(),
+        proto: packet.proto.clone(),
+        size: packet.size,
+        source: packet.source.clone(),
+        arrive_from: packet.arrive_from.clone(),
+    };
+    let value = ask(&options.socket, &Request::Follow(request))?;
+    print(&match options.output {
+        Output::Json => serde_json::to_string_pretty(&value)?,
+        Output::Table => journey::text(&value),
     })
 }
 

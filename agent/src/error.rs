@@ -14,6 +14,7 @@ use store::StoreError;
 
 use crate::bandwidth::Bits;
 use crate::delegate::error::DelegateError;
+use crate::explain::ExplainError;
 use crate::kube::{AccessError, AddressError, LookupError};
 use crate::overlay::OverlayError;
 use crate::routing::NotRouting;
@@ -198,6 +199,9 @@ pub enum AgentError {
         #[from]
         source: AddressError,
     },
+    /// What was written does not describe a packet to follow.
+    #[error(transparent)]
+    Explain(#[from] ExplainError),
     /// The node does not route for the network, or not yet.
     #[error("{source}")]
     NotRouting {

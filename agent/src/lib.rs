@@ -18,6 +18,7 @@
 //! - [`remotes`] is what other nodes say of their members of the same networks.
 //! - [`ports`] names the host ends of links, and gives them their TCX links when nobody waits.
 //! - [`reconcile`] is the only writer of BPF maps: from records to map entries.
+//! - [`explain`] follows a packet through the live tables, and says what would happen to it.
 //! - [`install`] puts the plugin where the runtime finds it.
 //! - [`recover`] runs the same path at start and on a timer, whatever happened in between.
 //!
@@ -37,6 +38,7 @@ pub mod commands;
 pub mod controller;
 pub mod delegate;
 pub mod error;
+pub mod explain;
 pub mod failpoint;
 pub mod install;
 pub mod kube;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use agent_common::addr::{Ip16, MacAddr};
 use agent_common::counter::PortCounters;
 use agent_common::uplink::Uplink;
-use datapath::{Datapath, DatapathError, DropCount, Entries, Retired, Vteps};
+use datapath::{Datapath, DatapathError, DropCount, Entries, Retired, Tables, Vteps};
 
 use crate::record::Attachment;
 use crate::ways::Known;
@@ -219,6 +219,17 @@ impl Reconciler {
             }
         }
         Ok(faults)
+    }
+
+    /// Looks into the tables as packets meet them, whatever was written there.
+    ///
+    /// # Errors
+    /// Those of `look`.
+    pub fn look<T>(
+        &self,
+        look: impl FnOnce(&Tables) -> Result<T, DatapathError>,
+    ) -> Result<T, DatapathError> {
+        look(self.lock().datapath.tables())
     }
 
     /// Traffic of a port.

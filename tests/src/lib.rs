@@ -2,7 +2,8 @@
 //! the real `podnet`, raw frames, and the search for what is left afterwards.
 //!
 //! It knows the command lines, the CNI protocol and the kernel. It refuses to know how the agent
-//! does anything: no map, no store, no crate of the agent is used here.
+//! does anything: no store, no crate of the agent is used here, and of its maps no more than what
+//! damages them ([`pins`]).
 //!
 //! A failed expectation of a fixture is a failed test, so fixtures panic instead of returning
 //! errors. Nothing but the binaries under test is executed: the same tests run in a VM that has
@@ -25,6 +26,7 @@ pub mod manifest;
 pub mod nat;
 mod netlink;
 pub mod node;
+pub mod pins;
 pub mod pki;
 pub mod plugins;
 pub mod pod;
@@ -40,7 +42,7 @@ pub mod wire;
 pub use crate::cni::{Call, Outcome};
 pub use crate::fabric::Fabric;
 pub use crate::manifest::Network;
-pub use crate::node::{Node, Setup};
+pub use crate::node::{Explained, Node, Setup};
 pub use crate::pod::{Pod, Port};
 pub use crate::tap::Tap;
 pub use crate::watch::Watch;

@@ -3,6 +3,7 @@
 mod agent;
 mod binaries;
 mod drops;
+mod explain;
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -18,6 +19,7 @@ use tempfile::TempDir;
 
 pub use self::binaries::Binaries;
 pub use self::drops::Drops;
+pub use self::explain::Explained;
 use crate::cni::{Call, Outcome};
 use crate::host::{Host, connection};
 use crate::manifest::Network;

@@ -3,6 +3,7 @@
 
 mod across {
     mod errors;
+    mod explain;
     mod forged;
     mod moves;
     mod reach;

@@ -4,6 +4,7 @@
 mod bandwidth {
     mod change;
     mod damage;
+    mod explain;
     mod rate;
     mod restart;
     mod values;

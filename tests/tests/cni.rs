@@ -3,6 +3,7 @@
 
 mod cni {
     mod capabilities;
+    mod explain;
     mod ipam;
     mod parallel;
     mod result;

@@ -4,6 +4,7 @@
 mod native {
     mod scene;
 
+    mod explain;
     mod isolated;
     mod outside;
     mod rates;

@@ -356,6 +356,11 @@ fn explain(stage: &Stage) {
         "  {agent} explain --container blue1 --socket {}",
         socket.display()
     );
+    println!(
+        "  {agent} explain --from blue1 --to {} --socket {}",
+        ip("blue2"),
+        socket.display()
+    );
     println!("  {} curl -s http://127.0.0.1:9464/metrics", inside("node"));
     println!("  less {}", place.file("agent.log").display());
     println!("Remove it with: cargo xtask demo --teardown");

@@ -181,7 +181,8 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
         AgentError::AlreadyAttached { .. } => ErrorCode(105),
         AgentError::NotAttached { .. } => ErrorCode::UNKNOWN_CONTAINER,
         AgentError::Damaged { .. } => ErrorCode(150),
-        AgentError::NoNetns { .. } => ErrorCode::INVALID_ENV,
+        // No CNI command asks this; what is wrong is a parameter.
+        AgentError::NoNetns { .. } | AgentError::Explain(_) => ErrorCode::INVALID_ENV,
         AgentError::HostNetns { .. } => ErrorCode::INVALID_NETNS,
         AgentError::Netdev { source } if source.is_exists() => ErrorCode(111),
         AgentError::NameTaken { .. } => ErrorCode(111),

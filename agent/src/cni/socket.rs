@@ -22,7 +22,7 @@ use crate::cni::Made;
 use crate::error::AgentError;
 use crate::failpoint::reached;
 use crate::node::Node;
-use crate::{cni, views};
+use crate::{cni, explain, views};
 
 /// Room for the descriptors of one message: one, and a few that are closed again.
 const DESCRIPTORS: usize = 4;
@@ -132,6 +132,10 @@ async fn converse(node: &Arc<Node>, stream: &mut UnixStream) -> Result<(), Inter
         }
         Ok(Request::Explain(request)) => {
             let reply = as_reply(views::explain(node, &request));
+            deliver(stream, &reply, false).await.map(|_| ())
+        }
+        Ok(Request::Follow(request)) => {
+            let reply = as_reply(explain::follow(node, &request).await);
             deliver(stream, &reply, false).await.map(|_| ())
         }
         Err(error) => {

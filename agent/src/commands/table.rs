@@ -105,7 +105,7 @@ pub(super) fn explanation(rows: &Value) -> String {
     text.trim_end().to_owned()
 }
 
-fn cell(row: &Value, key: &str) -> String {
+pub(super) fn cell(row: &Value, key: &str) -> String {
     let found = key.split('.').try_fold(row, |value, part| value.get(part));
     match found {
         None | Some(Value::Null) => "-".to_owned(),
@@ -137,7 +137,7 @@ fn rate(limit: &Value) -> String {
 }
 
 /// Columns as wide as their widest cell, two blanks apart.
-fn align(lines: &[Vec<String>]) -> String {
+pub(super) fn align(lines: &[Vec<String>]) -> String {
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column| {
         let cells = lines

@@ -55,7 +55,8 @@ pub use frame::{
 };
 pub use id::{AttachmentKey, ContainerId, IfName};
 pub use message::{
-    CniRequest, ExplainRequest, GetRequest, GetWhat, PENDING_DEL, PROTOCOL_VERSION, Reply, Request,
+    CniRequest, ExplainRequest, FollowRequest, GetRequest, GetWhat, PENDING_DEL, PROTOCOL_VERSION,
+    Reply, Request,
 };
 pub use request::{Call, Command, Invocation, TraceContext, netns_override};
 pub use result::{CniResult, Dns, Interface, IpConfig, Route};

@@ -32,6 +32,8 @@ pub enum Request {
     Get(GetRequest),
     /// `explain`: every decision taken for an attachment.
     Explain(ExplainRequest),
+    /// `follow`: what would happen to a packet.
+    Follow(FollowRequest),
 }
 
 /// A CNI command as the shim forwards it: parameters as given, stdin as it came.
@@ -160,6 +162,28 @@ pub struct ExplainRequest {
     pub ifname: Option<IfName>,
 }
 
+/// `follow`: a packet as a person describes it; the agent reads each part.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FollowRequest {
+    /// Who sends it.
+    pub from: String,
+    /// Who shall get it.
+    pub to: String,
+    /// What it carries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proto: Option<String>,
+    /// Bytes without the Ethernet header.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u32>,
+    /// The source address in it, if not the sender's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// The node whose tunnel brings it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arrive_from: Option<String>,
+}
+
 /// Only `v`, to be read before anything that another version may have changed.
 #[derive(Deserialize)]
 struct VersionKey {
@@ -186,6 +210,8 @@ struct RequestOut<'a> {
     get: Option<&'a GetRequest>,
     #[serde(skip_serializing_if = "Option::is_none")]
     explain: Option<&'a ExplainRequest>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    follow: Option<&'a FollowRequest>,
 }
 
 #[derive(Deserialize)]
@@ -193,6 +219,7 @@ struct RequestIn {
     cni: Option<CniRequest>,
     get: Option<GetRequest>,
     explain: Option<ExplainRequest>,
+    follow: Option<FollowRequest>,
 }
 
 impl Request {
@@ -206,11 +233,13 @@ impl Request {
             cni: None,
             get: None,
             explain: None,
+            follow: None,
         };
         match self {
             Self::Cni(request) => out.cni = Some(request),
             Self::Get(request) => out.get = Some(request),
             Self::Explain(request) => out.explain = Some(request),
+            Self::Follow(request) => out.follow = Some(request),
         }
         serde_json::to_vec(&out).map_err(|source| SpecError::FrameJson { source })
     }
@@ -223,12 +252,13 @@ impl Request {
         check_version(body)?;
         let request: RequestIn =
             serde_json::from_slice(body).map_err(|source| SpecError::FrameJson { source })?;
-        match (request.cni, request.get, request.explain) {
-            (Some(cni), None, None) => Ok(Self::Cni(cni)),
-            (None, Some(get), None) => Ok(Self::Get(get)),
-            (None, None, Some(explain)) => Ok(Self::Explain(explain)),
+        match (request.cni, request.get, request.explain, request.follow) {
+            (Some(cni), None, None, None) => Ok(Self::Cni(cni)),
+            (None, Some(get), None, None) => Ok(Self::Get(get)),
+            (None, None, Some(explain), None) => Ok(Self::Explain(explain)),
+            (None, None, None, Some(follow)) => Ok(Self::Follow(follow)),
             _ => Err(SpecError::FrameKind {
-                expected: "cni, get, explain",
+                expected: "cni, get, explain, follow",
             }),
         }
     }

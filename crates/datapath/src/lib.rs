@@ -23,6 +23,7 @@ mod object;
 mod open;
 mod pin;
 mod pod;
+mod storm;
 mod table;
 mod trial;
 
@@ -33,5 +34,6 @@ pub use hook::{Dispatcher, Hook, HookKind};
 pub use object::{Layout, MapLayout};
 pub use open::{Datapath, Options, Retired};
 pub use pin::PinDir;
+pub use storm::Storm;
 pub use table::{Entries, Table, Tables, Vteps};
 pub use trial::{Room, Trial, TrialResult};

@@ -23,6 +23,7 @@ use crate::event::Events;
 use crate::hook::{Dispatcher, Hook};
 use crate::object::{self, Layout};
 use crate::pin::PinDir;
+use crate::storm::Storm;
 use crate::table::{Table, Tables, Vteps};
 
 /// The maps that belong to the dispatcher, whatever the layout of the others.
@@ -404,6 +405,7 @@ fn tables(programs: &mut Ebpf, layout: &Layout) -> Result<Tables, DatapathError>
             )?,
         )?,
         uplinks: Table::new("UPLINKS", size("UPLINKS"), take(programs, "UPLINKS")?)?,
+        storm: Storm::new(take(programs, "STORM")?)?,
     })
 }
 

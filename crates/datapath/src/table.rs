@@ -15,6 +15,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::DatapathError;
 use crate::pod::Abi;
+use crate::storm::Storm;
 
 /// What a type needs to be a key or a value.
 pub trait Bytes: FromBytes + IntoBytes + Immutable + KnownLayout + Copy + 'static {}
@@ -185,6 +186,8 @@ pub struct Tables {
     pub vteps: Vteps,
     /// What is taken from interfaces of the node, by ifindex.
     pub uplinks: Table<u32, Uplink>,
+    /// What ports have left of their storm control.
+    pub storm: Storm,
 }
 
 impl Tables {
@@ -272,6 +275,27 @@ impl Vteps {
     /// When the kernel refuses.
     pub fn sources(&self) -> Result<BTreeMap<Ip16, u32>, DatapathError> {
         self.sources.dump()
+    }
+
+    /// How the node with this number is reached; none when nobody has it.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn get(&self, number: u32) -> Result<Option<Vtep>, DatapathError> {
+        if number >= self.capacity() {
+            return Ok(None);
+        }
+        let found = self.map.get(&number, 0);
+        let vtep = found.map_err(DatapathError::map("read", "VTEPS"))?.0;
+        Ok((vtep != NOBODY).then_some(vtep))
+    }
+
+    /// The number of the node that tunnels from this address come from.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn number_of(&self, address: &Ip16) -> Result<Option<u32>, DatapathError> {
+        self.sources.get(address)
     }
 
     /// Numbers there can be; 0 is nobody's.

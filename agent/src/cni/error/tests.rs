@@ -63,6 +63,16 @@ fn all() -> Vec<(AgentError, Command, u32)> {
         (resolve(), Command::Status, 50),
         (AgentError::NoGateway { network: network() }, add, 7),
         (
+            crate::explain::ExplainError::Invalid {
+                argument: "--from",
+                value: network(),
+                fix: "write NETWORK/ADDRESS",
+            }
+            .into(),
+            Command::Check,
+            4,
+        ),
+        (
             AgentError::NetworkChanged {
                 network: network(),
                 what: "mode",

@@ -80,6 +80,32 @@ fn get_and_explain_have_the_agreed_spelling() {
 }
 
 #[test]
+fn a_packet_to_follow_has_the_agreed_spelling() {
+    let json = json!({"v": 1, "follow": {"from": "a/net1", "to": "10.10.0.3", "proto": "tcp:443",
+        "size": 1500, "source": "10.10.0.9", "arriveFrom": "node-2"}});
+    let text = |text: &str| Some(text.to_owned());
+    let request = Request::Follow(FollowRequest {
+        from: "a/net1".to_owned(),
+        to: "10.10.0.3".to_owned(),
+        proto: text("tcp:443"),
+        size: Some(1500),
+        source: text("10.10.0.9"),
+        arrive_from: text("node-2"),
+    });
+    assert_eq!(Request::from_body(&body(&json)).unwrap(), request);
+    let written: Value = serde_json::from_slice(&request.to_body().unwrap()).unwrap();
+    assert_eq!(written, json);
+    let least = json!({"v": 1, "follow": {"from": "a", "to": "b"}});
+    let Request::Follow(request) = Request::from_body(&body(&least)).unwrap() else {
+        panic!("not a packet to follow");
+    };
+    let written: Value =
+        serde_json::from_slice(&Request::Follow(request).to_body().unwrap()).unwrap();
+    assert_eq!(written, least);
+    assert!(Request::from_body(&body(&json!({"v": 1, "follow": {"from": "a"}}))).is_err());
+}
+
+#[test]
 fn the_agent_checks_parameters_again() {
     let json = json!({"v": 1, "cni": {"command": "ADD", "containerID": "../x", "netns": "/n",
         "ifname": "net1", "config": {}}});

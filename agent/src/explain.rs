@@ -1,0 +1,225 @@
+//! Follows a packet that a person describes through the tables of the datapath, and says what would
+//! happen to it and why.
+//!
+//! The frame is built as the pod's kernel would send it, and decided about by the policy that the
+//! programs run, [`agent_common::policy::decide`], over the maps as they are in the kernel: nothing of
+//! what this agent believes to be in them takes part. Where its records say something else, that is
+//! told beside it. Nothing is sent, and no counter moves.
+
+mod address;
+mod advice;
+mod arrive;
+mod carry_out;
+mod depart;
+mod directory;
+mod frame;
+mod here;
+mod question;
+mod report;
+mod tables;
+
+use agent_common::endpoint::ENDPOINT_REMOTE;
+use cni_spec::FollowRequest;
+use datapath::DatapathError;
+use serde_json::Value;
+
+use self::directory::{Directory, Member, name_of};
+use self::question::{Address, Question};
+use self::report::Story;
+use self::tables::{Hit, Lookup};
+use crate::error::AgentError;
+use crate::node::Node;
+use crate::record::Attachment;
+
+/// Candidates that an error lists.
+const LISTED: usize = 8;
+
+/// What was written does not describe a packet.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExplainError {
+    /// A value cannot be read, or does not fit the others.
+    #[error("{argument} {value}: {fix}")]
+    Invalid {
+        /// The option.
+        argument: &'static str,
+        /// What was written.
+        value: String,
+        /// What to write instead.
+        fix: &'static str,
+    },
+    /// Nobody is meant.
+    #[error("{argument} {value}: {why}; known here: {}", list(known))]
+    Unknown {
+        /// The option.
+        argument: &'static str,
+        /// What was written.
+        value: String,
+        /// What there is none of.
+        why: &'static str,
+        /// Whom one could mean.
+        known: Vec<String>,
+    },
+    /// Several are meant.
+    #[error("{argument} {value} is several: write one of {}", list(candidates))]
+    Ambiguous {
+        /// The option.
+        argument: &'static str,
+        /// What was written.
+        value: String,
+        /// Whom it could be.
+        candidates: Vec<String>,
+    },
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() {
+        return "nothing".to_owned();
+    }
+    let mut text = names
+        .iter()
+        .take(LISTED)
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join(", ");
+    if let Some(more @ 1..) = names.len().checked_sub(LISTED) {
+        text.push_str(&format!(" and {more} more"));
+    }
+    text
+}
+
+/// The node, everybody on it, and what was asked.
+struct Scene<'a> {
+    node: &'a Node,
+    directory: Directory,
+    question: Question,
+}
+
+/// What would happen to a packet.
+///
+/// # Errors
+/// When the description names nobody, or the kernel does not tell.
+pub async fn follow(node: &Node, request: &FollowRequest) -> Result<Value, AgentError> {
+    let question = Question::read(request)?;
+    let directory = Directory::of(node);
+    let from = directory.find(&question.from)?;
+    let mut to = directory.find(&question.to)?;
+    if let (None, Some(network), Some(address)) = (&to.member, from.network, to.address) {
+        // An address by itself is looked for where the sender is.
+        to.member = directory.member(network, address);
+    }
+    let scene = Scene {
+        node,
+        directory,
+        question,
+    };
+    let elsewhere = scene.question.arrive_from.is_some();
+    let report = match (&from.member, from.network) {
+        (Some(Member::Here(record)), _) if !elsewhere => {
+            depart::follow(&scene, record, &from, &to).await?
+        }
+        (Some(Member::There(network, _)), _) => {
+            arrive::follow(&scene, &from, &to, *network).await?
+        }
+        (_, Some(network)) if elsewhere => arrive::follow(&scene, &from, &to, network).await?,
+        _ => return Err(scene.nobody().into()),
+    };
+    serde_json::to_value(report).map_err(|source| AgentError::Record {
+        key: "the report".to_owned(),
+        source,
+    })
+}
+
+impl Scene<'_> {
+    /// The sender is known by no name that would do.
+    fn nobody(&self) -> ExplainError {
+        let fix = match &self.question.from.named {
+            question::Named::Address(_) => {
+                "an address alone does not say whose: write NETWORK/ADDRESS"
+            }
+            question::Named::OnNetwork(..)
+            | question::Named::Container(_)
+            | question::Named::Pair(..) => {
+                "nobody is known to have it on this network; for a packet of another node say \
+                 which with --arrive-from"
+            }
+        };
+        ExplainError::Invalid {
+            argument: "--from",
+            value: self.question.from.text.clone(),
+            fix,
+        }
+    }
+
+    /// Looks into the maps.
+    fn look<T>(
+        &self,
+        look: impl FnOnce(&datapath::Tables) -> Result<T, DatapathError>,
+    ) -> Result<T, AgentError> {
+        Ok(self.node.tables.look(look)?)
+    }
+
+    /// Tells of a look that the policy took into a map of `network`.
+    fn tell(&self, network: u32, lookup: Lookup, story: &mut Story) -> Result<(), AgentError> {
+        let name = self.directory.network_name(network);
+        let (map, key) = match lookup.key {
+            Address::Ip(ip) => ("ENDPOINTS", ip.to_string()),
+            Address::Mac(mac) => ("FDB", mac.to_string()),
+        };
+        let endpoint = match lookup.found {
+            Hit::Further(found) => {
+                let text = if found { "there" } else { "nothing" };
+                let verdict = if found {
+                    "the port's own"
+                } else {
+                    "not the port's"
+                };
+                story.step(format!("PORT_ADDRESSES[{key}]"), text, verdict);
+                return Ok(());
+            }
+            Hit::At(endpoint) => endpoint,
+        };
+        let what = format!("{map}[{name}, {key}]");
+        let Some(endpoint) = endpoint else {
+            let elsewhere = self.directory.elsewhere(network, lookup.key);
+            story.step(what, "nothing", elsewhere.unwrap_or_default());
+            if let Some(member) = self.directory.member(network, lookup.key) {
+                story.disagree(self.missing(map, &key, &member));
+            }
+            return Ok(());
+        };
+        let vtep = if endpoint.flags & ENDPOINT_REMOTE != 0 {
+            self.look(|tables| tables.vteps.get(endpoint.ifindex))?
+        } else {
+            None
+        };
+        story.step(what, self.directory.endpoint(&endpoint, vtep.as_ref()), "");
+        Ok(())
+    }
+
+    fn missing(&self, map: &str, key: &str, member: &Member) -> String {
+        let who = match member {
+            Member::Here(record) => format!("{} of this node has it", name_of(record)),
+            Member::There(_, endpoint) => format!("{} says that it has it", endpoint.peer.node),
+        };
+        format!(
+            "{map} has nothing for {key}, and {who}: restart the agent, which writes all tables"
+        )
+    }
+
+    /// Notes what is not as the record of an attachment says.
+    async fn faults(&self, record: &Attachment, story: &mut Story) -> Result<(), AgentError> {
+        let entry = self.node.ledger().get(&record.key).map(|it| it.live);
+        if entry != Some(true) {
+            let state = record.state;
+            story.disagree(format!(
+                "{} is not live, its state is {state:?}",
+                name_of(record)
+            ));
+            return Ok(());
+        }
+        for fault in self.node.host_faults(record).await? {
+            story.disagree(format!("{}: {fault}", name_of(record)));
+        }
+        Ok(())
+    }
+}

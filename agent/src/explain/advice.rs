@@ -1,0 +1,67 @@
+//! What a person can do about a dropped packet.
+
+use agent_common::drop::DropReason;
+
+/// What to do when a packet is dropped for this reason.
+// Exhaustive: a new reason does not compile until somebody says what helps.
+pub(super) const fn of(reason: DropReason) -> &'static str {
+    match reason {
+        DropReason::NoProgram => "start podnet-agent run: it puts its programs back",
+        DropReason::NoPort => {
+            "CHECK the attachment and look at podnet-agent get attachments; a restart of the agent \
+             writes the tables anew"
+        }
+        DropReason::Truncated | DropReason::Malformed => {
+            "correct the program that makes the packet"
+        }
+        DropReason::SpoofedMac => {
+            "send from the MAC address that the attachment has, or ask for another one with \
+             runtimeConfig.mac"
+        }
+        DropReason::SpoofedIp | DropReason::SpoofedArp | DropReason::SpoofedNd => {
+            "send from an address that the attachment has, or ask for more with runtimeConfig.ips"
+        }
+        DropReason::VlanTag => "send without a VLAN tag; give each VLAN a network of its own",
+        DropReason::LinkControl => "nothing: such frames never leave a link",
+        DropReason::EtherType => "use an L2 network for what is not IP",
+        DropReason::NoEndpoint => {
+            "look for the address in podnet-agent get endpoints; where it is missing, its pod is on \
+             another network or its node has not said so yet"
+        }
+        DropReason::Hairpin => "the sender is the receiver: use the loopback address",
+        DropReason::Multicast => "use an L2 network for broadcast and multicast",
+        DropReason::Storm => "send less broadcast and multicast, or ask each receiver for itself",
+        DropReason::Ttl => "raise the TTL of the socket",
+        DropReason::TooBig => {
+            "send smaller packets; the interface has the network's MTU, see spec.mtu of its \
+             PodNetworkParameters"
+        }
+        DropReason::Dhcp => "take the addresses that the attachment has; podnet serves no DHCP",
+        DropReason::RouterAdvertisement => "nothing: pods are no routers for others",
+        DropReason::Ipv6Headers => {
+            "send fewer extension headers, all of them in the first fragment"
+        }
+        DropReason::FragmentedNd => "nothing: neighbour discovery must not be fragmented",
+        DropReason::Undeliverable => {
+            "look at the link and the queue of the receiver, podnet-agent get attachments shows both"
+        }
+        DropReason::LinkLocal => {
+            "use an address of the network: link-local ones are not routed on an L3 network"
+        }
+        DropReason::Gateway => "the gateway has no services; only ping tells that it is there",
+        DropReason::UnknownNode => {
+            "say the node's address with --vtep there, and see that this node hears it: \
+             docs/across-nodes.md"
+        }
+        DropReason::UnknownNetwork => {
+            "give the network transport VXLAN and one number on both nodes, and a pod on this one"
+        }
+        DropReason::PathMtu => {
+            "nothing: the sender was told, and sends smaller packets; to avoid it, raise the underlay's \
+             MTU or lower spec.mtu of the network's PodNetworkParameters"
+        }
+        DropReason::NoTunnel => {
+            "the node has gone or has just changed its address: ask again, and look at its agent"
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The tables of the datapath as they are in the kernel at this moment, and what was looked up there.
+
+use std::cell::{Cell, RefCell};
+
+use agent_common::addr::{Ip16, MacAddr};
+use agent_common::arrival::{self, Arrival, Origin};
+use agent_common::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_REMOTE, Endpoint, EndpointKey, FdbKey};
+use agent_common::network::Network;
+use agent_common::policy::{self, Decision, Tables};
+use agent_common::port::{Port, PortAddressKey};
+use datapath::DatapathError;
+
+use super::question::Address;
+use crate::reconcile::Reconciler;
+
+/// One look into a table, by the policy.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lookup {
+    /// By what.
+    pub(super) key: Address,
+    /// What was there.
+    pub(super) found: Hit,
+}
+
+/// What a look found.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Hit {
+    /// `PORT_ADDRESSES`: whether it is a further address of the port.
+    Further(bool),
+    /// `ENDPOINTS` or `FDB`: where it is.
+    At(Option<Endpoint>),
+}
+
+/// The maps, which the policy reads and this remembers.
+struct Live<'a> {
+    tables: &'a Reconciler,
+    /// Where further addresses of the port are filed.
+    home: u32,
+    lookups: RefCell<Vec<Lookup>>,
+    failure: Cell<Option<DatapathError>>,
+}
+
+impl<'a> Live<'a> {
+    fn new(tables: &'a Reconciler, home: u32) -> Self {
+        Self {
+            tables,
+            home,
+            lookups: RefCell::default(),
+            failure: Cell::new(None),
+        }
+    }
+
+    fn look<T>(
+        &self,
+        look: impl FnOnce(&datapath::Tables) -> Result<Option<T>, DatapathError>,
+    ) -> Option<T> {
+        self.tables.look(look).unwrap_or_else(|error| {
+            self.failure.set(Some(error));
+            None
+        })
+    }
+
+    fn note(&self, key: Address, found: Hit) {
+        self.lookups.borrow_mut().push(Lookup { key, found });
+    }
+
+    /// What came out, unless the kernel refused a look.
+    fn end<T>(self, value: T) -> Result<(T, Vec<Lookup>), DatapathError> {
+        match self.failure.into_inner() {
+            Some(error) => Err(error),
+            None => Ok((value, self.lookups.into_inner())),
+        }
+    }
+}
+
+impl Tables for Live<'_> {
+    fn is_further_address(&self, ip: &Ip16) -> bool {
+        let key = PortAddressKey {
+            ifindex: self.home,
+            ip: *ip,
+        };
+        let found = self
+            .look(|tables| tables.port_addresses.get(&key))
+            .is_some();
+        self.note(Address::Ip((*ip).into()), Hit::Further(found));
+        found
+    }
+
+    fn endpoint(&self, network: u32, ip: &Ip16) -> Option<Endpoint> {
+        let key = EndpointKey { network, ip: *ip };
+        let found = self.look(|tables| tables.endpoints.get(&key));
+        self.note(Address::Ip((*ip).into()), Hit::At(found));
+        found
+    }
+
+    fn station(&self, network: u32, mac: MacAddr) -> Option<Endpoint> {
+        let key = FdbKey::new(network, mac);
+        let found = self.look(|tables| tables.fdb.get(&key));
+        self.note(Address::Mac(mac), Hit::At(found));
+        found
+    }
+}
+
+/// What the policy says about a frame of this port.
+///
+/// # Errors
+/// When the kernel does not tell what is in a map.
+pub(super) fn decide(
+    tables: &Reconciler,
+    frame: &[u8],
+    port: &Port,
+) -> Result<(Decision, Vec<Lookup>), DatapathError> {
+    let live = Live::new(tables, port.home);
+    let decision = policy::decide(frame, port, &live);
+    live.end(decision)
+}
+
+/// What the policy says about a frame from another node.
+///
+/// # Errors
+/// When the kernel does not tell what is in a map.
+pub(super) fn arrive(
+    tables: &Reconciler,
+    frame: &[u8],
+    network: &Network,
+    origin: Origin,
+) -> Result<(Arrival, Vec<Lookup>), DatapathError> {
+    let live = Live::new(tables, 0);
+    let arrival = arrival::arrive(frame, network, origin, &live);
+    live.end(arrival)
+}
+
+/// Number of this node as the other one is supposed to have it.
+const SELF: u32 = u32::MAX;
+
+/// The tables of another node, as far as those of this one tell: what is there is local, what is here
+/// is remote.
+struct Mirrored<'a> {
+    live: Live<'a>,
+    /// The other node.
+    there: u32,
+}
+
+impl Mirrored<'_> {
+    fn turn(&self, endpoint: Endpoint) -> Endpoint {
+        if endpoint.flags & ENDPOINT_GATEWAY != 0 {
+            return endpoint;
+        }
+        if endpoint.flags & ENDPOINT_REMOTE == 0 {
+            return Endpoint {
+                ifindex: SELF,
+                flags: ENDPOINT_REMOTE,
+                ..endpoint
+            };
+        }
+        let flags = if endpoint.ifindex == self.there {
+            0
+        } else {
+            ENDPOINT_REMOTE
+        };
+        Endpoint { flags, ..endpoint }
+    }
+}
+
+impl Tables for Mirrored<'_> {
+    fn is_further_address(&self, ip: &Ip16) -> bool {
+        self.live.is_further_address(ip)
+    }
+
+    fn endpoint(&self, network: u32, ip: &Ip16) -> Option<Endpoint> {
+        self.live.endpoint(network, ip).map(|it| self.turn(it))
+    }
+
+    fn station(&self, network: u32, mac: MacAddr) -> Option<Endpoint> {
+        self.live.station(network, mac).map(|it| self.turn(it))
+    }
+}
+
+/// What the policy says on another node about a frame from this one, if that node's tables agree with
+/// these.
+///
+/// # Errors
+/// When the kernel does not tell what is in a map.
+pub(super) fn arrive_there(
+    tables: &Reconciler,
+    frame: &[u8],
+    network: &Network,
+    (number, there): (u32, u32),
+) -> Result<Arrival, DatapathError> {
+    let mirrored = Mirrored {
+        live: Live::new(tables, 0),
+        there,
+    };
+    let origin = Origin {
+        network: number,
+        vtep: SELF,
+    };
+    let arrival = arrival::arrive(frame, network, origin, &mirrored);
+    mirrored.live.end(arrival).map(|(arrival, _)| arrival)
+}

@@ -1,0 +1,40 @@
+//! Damage to the maps that an agent has pinned, behind its back.
+
+use std::fs;
+
+use agent_common::addr::{Ip16, MacAddr};
+use aya::maps::{HashMap, Map, MapData};
+
+use crate::node::Node;
+
+/// Removes an entry of `K` and `V` bytes from a pinned map.
+///
+/// # Panics
+/// If there is no such map, or no such entry.
+#[track_caller]
+pub fn remove<const K: usize, const V: usize>(node: &Node, map: &str, key: [u8; K]) {
+    let entries = fs::read_dir(node.bpffs()).expect("the pin directory");
+    let mut paths = entries.map(|entry| entry.expect("an entry").path().join(map));
+    let path = paths.find(|path| path.exists());
+    let path = path.expect("the map is pinned");
+    let data = MapData::from_pin(path).expect("the map can be opened");
+    let map = Map::from_map_data(data).expect("a map of a known kind");
+    let mut map: HashMap<_, [u8; K], [u8; V]> = map.try_into().expect("a hash map");
+    map.remove(&key).expect("the entry was there");
+}
+
+/// Key of `ENDPOINTS`, whose values have 16 bytes.
+pub fn endpoint(network: u32, ip: std::net::IpAddr) -> [u8; 20] {
+    let mut key = [0; 20];
+    key[..4].copy_from_slice(&network.to_ne_bytes());
+    key[4..].copy_from_slice(&Ip16::from(ip).0);
+    key
+}
+
+/// Key of `FDB`, whose values have 16 bytes.
+pub fn station(network: u32, mac: MacAddr) -> [u8; 12] {
+    let mut key = [0; 12];
+    key[..4].copy_from_slice(&network.to_ne_bytes());
+    key[4..10].copy_from_slice(&mac.0);
+    key
+}
