@@ -1,5 +1,6 @@
 //! What is measured.
 
+mod across;
 mod agent;
 mod cni;
 mod connect;
@@ -74,11 +75,12 @@ pub struct Known {
 }
 
 /// Every case, in the order they are run: those that share their pods first.
-pub const CASES: [Known; 11] = [
+pub const CASES: [Known; 12] = [
     tcp::CASE,
     udp::CASE,
     latency::CASE,
     connect::CASE,
+    across::CASE,
     cni::CASE,
     crowd::PARALLEL,
     crowd::BURST,

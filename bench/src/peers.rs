@@ -1,6 +1,7 @@
 //! Those podnet is compared with, set up for real: each on a node of its own, so that nobody's
 //! interfaces are in anybody's way.
 
+mod across;
 mod ovs;
 mod stage;
 

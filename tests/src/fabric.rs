@@ -36,6 +36,32 @@ impl Fabric {
         Ipv6Addr::new(0xfd99, 0, 0, n.into(), 0, 0, 0, 1).into()
     }
 
+    /// Two nodes, 1 and 2, with a link between them and nothing else.
+    pub fn pair() -> [Host; 2] {
+        let nodes = [1, 2].map(|_| Netns::create().expect("a network namespace for a node"));
+        let [one, two] = &nodes;
+        let mut spec = VethSpec::new(UPLINK, UPLINK);
+        spec.peer_netns = Some(two.clone());
+        connection(one).create_veth(&spec).expect("a link");
+        for (n, node) in (1..).zip(&nodes) {
+            let mut here = connection(node);
+            up(&mut here, "lo");
+            up(&mut here, UPLINK);
+            let uplink = here.by_name(UPLINK).expect("links can be read");
+            let uplink = uplink.expect("the uplink").ifindex;
+            here.add_address(uplink, Address::new(Self::v4_of_pair(n), 24))
+                .expect("an address for the uplink");
+        }
+        let [one, two] = nodes;
+        let (far_one, far_two) = (two.clone(), one.clone());
+        [Host::of(one, far_one), Host::of(two, far_two)]
+    }
+
+    /// The IPv4 address of a node of [`Self::pair`].
+    pub fn v4_of_pair(n: u8) -> IpAddr {
+        Ipv4Addr::new(10, 99, 0, n).into()
+    }
+
     /// Where it routes.
     pub fn netns(&self) -> &Netns {
         &self.netns

@@ -32,6 +32,11 @@ const MODES: [(&str, Mode); 4] = [
 
 fn run(bench: &Bench<'_>, stage: &mut Stage, case: &mut Case) -> Result<()> {
     case.subjects = names(&[L2, L3]);
+    trips(bench, stage, case)
+}
+
+/// Round trips through all paths.
+pub(super) fn trips(bench: &Bench<'_>, stage: &mut Stage, case: &mut Case) -> Result<()> {
     let time = Duration::from_millis(bench.size(400, 150));
     for (name, mode) in MODES {
         bench.progress.stage(name);

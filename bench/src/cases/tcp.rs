@@ -32,6 +32,11 @@ const WAYS: [(&str, u32, bool); 3] = [
 
 fn run(bench: &Bench<'_>, stage: &mut Stage, case: &mut Case) -> Result<()> {
     case.subjects = names(&[L2, L3]);
+    streams(bench, stage, case)
+}
+
+/// Streams through all paths.
+pub(super) fn streams(bench: &Bench<'_>, stage: &mut Stage, case: &mut Case) -> Result<()> {
     for (name, streams, together) in WAYS {
         bench.progress.stage(name);
         let time = Duration::from_secs(bench.size(2, 1));

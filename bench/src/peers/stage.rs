@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use tests::host::{Host, connection};
 use tests::{Network, Node};
 
+use super::across::Ground;
 use super::ovs::Ovs;
 use super::{Bed, Peer, podnet, podnet_plugin};
 use crate::cases::wait_promoted;
@@ -35,7 +36,7 @@ pub struct Path {
     /// The other.
     pub b: Side,
     /// The bridge's node, and whether its bridge passes packets to iptables.
-    nf: Option<(Netns, bool)>,
+    pub(super) nf: Option<(Netns, bool)>,
 }
 
 impl Path {
@@ -69,11 +70,13 @@ pub struct Stage {
     pub paths: Vec<Path>,
     /// Who has none, and why.
     pub absent: Vec<Absent>,
-    pods: Vec<Sandbox>,
+    pub(super) pods: Vec<Sandbox>,
     ovs: Option<Ovs>,
     beds: Vec<Bed>,
     bare: Vec<Host>,
     node: Option<Node>,
+    /// For paths between nodes.
+    pub(super) ground: Ground,
 }
 
 impl Stage {
