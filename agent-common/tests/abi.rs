@@ -54,6 +54,7 @@ fn layout() -> Result<String, std::fmt::Error> {
     writeln!(out, "abi {ABI_VERSION}")?;
     maps! { out,
         ROOT "prog_array" [u32 => u32; map::ROOT_SLOTS]
+        ROOT_XDP "prog_array" [u32 => u32; map::ROOT_XDP_SLOTS]
         ROOT_MISSES "percpu_array" [u32 => u64; 1]
         JUMP "prog_array" [u32 => u32; map::JUMP_SLOTS]
         PORTS "hash" [u32 => Port; map::MAX_PORTS]
@@ -84,7 +85,7 @@ fn layout() -> Result<String, std::fmt::Error> {
         FloodKey { network, chunk }
         FloodPorts { count, ifindexes }
         Network { flags, mtu }
-        Uplink { flags, port, reserved, v4, v6 }
+        Uplink { flags, port, reserved, v4, v6, mac, reserved_too }
         Vtep { remote, device, flags, uplink, room, next_hop, sum, reserved, head }
         FloodVteps { count, vteps }
         StormBucket { paid_until_ns }
@@ -114,6 +115,7 @@ fn layout() -> Result<String, std::fmt::Error> {
         ("ENDPOINT_GATEWAY", endpoint::ENDPOINT_GATEWAY),
         ("ROOT_FROM_POD", map::ROOT_FROM_POD),
         ("ROOT_FROM_OVERLAY", map::ROOT_FROM_OVERLAY),
+        ("ROOT_XDP_UPLINK", map::ROOT_XDP_UPLINK),
         ("JUMP_SPREAD", map::JUMP_SPREAD),
         ("VTEP_CHUNKS", VTEP_CHUNKS),
         ("JUMP_FLOOD", map::JUMP_FLOOD),

@@ -35,6 +35,7 @@ pub mod cni;
 pub mod commands;
 pub mod controller;
 pub mod delegate;
+pub mod early;
 pub mod error;
 pub mod failpoint;
 pub mod install;

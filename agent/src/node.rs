@@ -13,6 +13,7 @@ use store::{Batch, Pending, Store, Table};
 use tokio::sync::watch;
 
 use crate::delegate::process::Runner;
+use crate::early::Xdp;
 use crate::error::{AgentError, chain};
 use crate::kube::Cluster;
 use crate::ledger::Ledger;
@@ -120,6 +121,8 @@ pub struct Parts {
     pub remotes: Arc<Remotes>,
     /// UDP port of tunnels.
     pub vxlan_port: u16,
+    /// Whether XDP is used.
+    pub xdp: Xdp,
     /// See [`Node::cluster`].
     pub cluster: Option<Arc<Cluster>>,
     /// See [`Node::metrics`].
@@ -149,7 +152,7 @@ impl Node {
             routing: NodeRouting::new(parts.cluster.is_some()),
             remotes: parts.remotes,
             overlay: Overlay::new(parts.vxlan_port),
-            uplinks: Uplinks::default(),
+            uplinks: Uplinks::new(parts.xdp),
             delegates: parts.delegates,
             rules: parts.rules,
             cluster: parts.cluster,

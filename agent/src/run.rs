@@ -283,6 +283,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         },
         remotes,
         vxlan_port: options.vxlan_port,
+        xdp: options.spanning.xdp,
         cluster,
         metrics,
         tombstones: tombstone::directory(&options.places.socket),
@@ -395,6 +396,11 @@ async fn audits(node: &Arc<Node>) {
         }
         if let Err(error) = node.audit_tunnel().await {
             tracing::error!(error = %chain(&error), "no tunnels to other nodes");
+        }
+        if node.uplinks.is_known()
+            && let Err(error) = node.mend_uplinks().await
+        {
+            tracing::error!(error = %chain(&error), "uplinks incomplete");
         }
     }
 }

@@ -25,6 +25,7 @@ mod pin;
 mod pod;
 mod table;
 mod trial;
+mod xdp;
 
 pub use counters::{Counters, DropCount};
 pub use error::DatapathError;
@@ -35,3 +36,4 @@ pub use open::{Datapath, Options, Retired};
 pub use pin::PinDir;
 pub use table::{Entries, Table, Tables, Vteps};
 pub use trial::{Trial, TrialResult};
+pub use xdp::XdpMode;

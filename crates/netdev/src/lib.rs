@@ -56,6 +56,7 @@ mod shape;
 pub mod sysctl;
 mod tunnel;
 mod wire;
+mod xdp;
 
 pub use crate::address::{Address, AddressState, link_local};
 pub use crate::connection::Connection;
@@ -74,3 +75,4 @@ pub use crate::route::{Route, RouteScope};
 pub use crate::shape::{Discipline, Flows, RootQueue, Shape, ShapeState, shape_support};
 pub use crate::sysctl::{Family, Sysctl};
 pub use crate::tunnel::VxlanSpec;
+pub use crate::xdp::XdpPrograms;
