@@ -64,11 +64,11 @@ const IP_DF: [u8; 2] = [0x40, 0x00];
 /// `BPF_F_ADJ_ROOM_FIXED_GSO`: segments keep their size.
 pub const ROOM_FIXED_GSO: u32 = 1 << 0;
 /// `BPF_F_ADJ_ROOM_ENCAP_L3_IPV4`.
-const ROOM_IPV4: u32 = 1 << 1;
+pub const ROOM_IPV4: u32 = 1 << 1;
 /// `BPF_F_ADJ_ROOM_ENCAP_L3_IPV6`.
 const ROOM_IPV6: u32 = 1 << 2;
 /// `BPF_F_ADJ_ROOM_ENCAP_L4_UDP`.
-const ROOM_UDP: u32 = 1 << 4;
+pub const ROOM_UDP: u32 = 1 << 4;
 /// `BPF_F_ADJ_ROOM_NO_CSUM_RESET`: what is known of the inner checksum stays known.
 pub const ROOM_NO_CSUM_RESET: u32 = 1 << 5;
 /// `BPF_F_ADJ_ROOM_ENCAP_L2_ETH` (Linux 5.13): there is an Ethernet header inside.
@@ -77,6 +77,11 @@ pub const ROOM_ETHERNET: u32 = 1 << 6;
 pub const ROOM_TO_IPV4: u32 = 1 << 7;
 /// `BPF_F_ADJ_ROOM_DECAP_L3_IPV6` (Linux 6.3): what stays is IPv6.
 pub const ROOM_TO_IPV6: u32 = 1 << 8;
+
+/// What `try_room` returns: the kernel takes [`ROOM_ETHERNET`].
+pub const TRY_ETHERNET: u32 = 1 << 0;
+/// What `try_room` returns: the kernel takes [`ROOM_TO_IPV6`].
+pub const TRY_FAMILY: u32 = 1 << 1;
 
 /// A way to another node on which the programs tunnel themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,7 +134,7 @@ impl Vtep {
         }
     }
 
-    /// The same, with a way that the programs take themselves.
+    /// The same, with a way that the programs take themselves: all addresses are of one family.
     #[must_use]
     pub fn straight(self, way: &Straight) -> Self {
         let mut head = [0; HEAD_WORDS * 8];
@@ -143,12 +148,14 @@ impl Vtep {
                 let next_hop = [u32::from_ne_bytes(next_hop), 0, 0, 0];
                 (room | ROOM_IPV4, sum(&header), next_hop)
             }
-            _ => {
+            (None, None, None) => {
                 put(&mut head, L3, &ipv6(&way.local, &self.address()));
                 put(&mut head, ETH_HLEN - 2, &ETH_P_IPV6.to_be_bytes());
                 tail(&mut head, L3 + IPV6_HLEN, way.port);
                 (room | ROOM_IPV6, 0, way.next_hop.words())
             }
+            // No way at all.
+            _ => return self,
         };
         let mut words = [0; HEAD_WORDS];
         for (word, bytes) in words.iter_mut().zip(head.as_chunks::<8>().0) {

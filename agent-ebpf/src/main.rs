@@ -93,6 +93,12 @@ pub fn from_overlay(ctx: TcContext) -> i32 {
     from_overlay::run(&Skb::new(&ctx)).code()
 }
 
+/// Says how the kernel makes room for a tunnel's headers. Attached to nothing.
+#[classifier]
+pub fn try_room(ctx: TcContext) -> i32 {
+    tunnel::try_room(&Skb::new(&ctx)) as i32
+}
+
 /// Everything a pod sends.
 #[classifier]
 pub fn from_pod(ctx: TcContext) -> i32 {

@@ -8,7 +8,8 @@ use agent_common::outer::{self, Flaw, Outer};
 use agent_common::packet::{ETH_HLEN, ETH_P_IP, ETH_P_IPV6, Frame, IPPROTO_TCP, Start};
 use agent_common::uplink::{UPLINK_ANY_FAMILY, Uplink};
 use agent_common::vtep::{
-    ADDED_V4, ADDED_V6, Each, ROOM_FIXED_GSO, ROOM_NO_CSUM_RESET, ROOM_TO_IPV4, ROOM_TO_IPV6, Vtep,
+    ADDED_V4, ADDED_V6, Each, ROOM_ETHERNET, ROOM_FIXED_GSO, ROOM_IPV4, ROOM_NO_CSUM_RESET,
+    ROOM_TO_IPV4, ROOM_TO_IPV6, ROOM_UDP, TRY_ETHERNET, TRY_FAMILY, Vtep,
 };
 
 use crate::maps::{self, NodeTables, PortCounter};
@@ -228,4 +229,20 @@ impl<const AT: usize> Frame for InnerFrame<'_, '_, AT> {
     fn start(&self) -> Start {
         self.skb.start_at(AT)
     }
+}
+
+/// Which flags the kernel takes, tried on a packet that is nobody's.
+#[inline(always)]
+pub(crate) fn try_room(skb: &Skb<'_>) -> u32 {
+    let flags = ROOM_FIXED_GSO | ROOM_IPV4 | ROOM_UDP;
+    let mut known = 0;
+    if skb.make_room(ADDED_V4, flags | ROOM_ETHERNET) {
+        known |= TRY_ETHERNET;
+    } else if !skb.make_room(ADDED_V4, flags) {
+        return 0;
+    }
+    if skb.take_room(ADDED_V4, ROOM_FIXED_GSO | ROOM_NO_CSUM_RESET | ROOM_TO_IPV6) {
+        known |= TRY_FAMILY;
+    }
+    known
 }

@@ -12,6 +12,7 @@
 //! - [`routing`] is what the node's own stack needs for the network that it routes for.
 //! - [`bandwidth`] says which rates an attachment has; [`shaping`] makes them real.
 //! - [`overlay`] carries networks to other nodes: the tunnel device.
+//! - [`ways`] are the routes on which programs do without that device.
 //! - [`uplinks`] are the node's interfaces by which they send to this one.
 //! - [`members`] is what this node says of its own to other nodes.
 //! - [`remotes`] is what other nodes say of their members of the same networks.
@@ -61,5 +62,6 @@ pub mod shaping;
 pub mod telemetry;
 pub mod uplinks;
 pub mod views;
+pub mod ways;
 pub mod webhook;
 pub mod world;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cni_spec::{AttachmentKey, ContainerId};
-use datapath::Hook;
+use datapath::{Hook, Room};
 use netdev::{Discipline, Netlink};
 use store::{Batch, Pending, Store, Table};
 use tokio::sync::watch;
@@ -28,6 +28,7 @@ use crate::record::{Attachment, State};
 use crate::remotes::Remotes;
 use crate::routing::NodeRouting;
 use crate::uplinks::Uplinks;
+use crate::ways::Ways;
 use crate::world::Current;
 
 /// How long a request waits for start-up to be over.
@@ -62,6 +63,10 @@ pub struct Node {
     pub remotes: Arc<Remotes>,
     /// The way there.
     pub overlay: Overlay,
+    /// Where the programs take it themselves.
+    pub ways: Ways,
+    /// How the kernel makes room for a tunnel's headers.
+    pub room: Room,
     /// The interfaces it comes back by.
     pub uplinks: Uplinks,
     /// Plugins of others.
@@ -123,6 +128,8 @@ pub struct Parts {
     pub vxlan_port: u16,
     /// Whether XDP is used.
     pub xdp: Xdp,
+    /// See [`Node::room`].
+    pub room: Room,
     /// See [`Node::cluster`].
     pub cluster: Option<Arc<Cluster>>,
     /// See [`Node::metrics`].
@@ -153,6 +160,8 @@ impl Node {
             remotes: parts.remotes,
             overlay: Overlay::new(parts.vxlan_port),
             uplinks: Uplinks::new(parts.xdp),
+            ways: Ways::default(),
+            room: parts.room,
             delegates: parts.delegates,
             rules: parts.rules,
             cluster: parts.cluster,

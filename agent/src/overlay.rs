@@ -8,7 +8,7 @@ use datapath::{Dispatcher, Hook};
 use netdev::{Connection, Link, VxlanSpec};
 use rustix::io::Errno;
 
-use crate::error::AgentError;
+use crate::error::{AgentError, chain};
 use crate::node::Node;
 use crate::ports::ALIAS_PREFIX;
 use crate::reconcile::{Other, Others};
@@ -93,7 +93,13 @@ impl Overlay {
         }
     }
 
-    fn device(&self) -> u32 {
+    /// UDP port of tunnels.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Index of the device; 0 before it was needed.
+    pub fn device(&self) -> u32 {
         self.device.load(Ordering::Acquire)
     }
 }
@@ -145,7 +151,9 @@ impl Node {
             .netlink
             .with(move |connection: &mut Connection| ready(connection, &hook, port))
             .await?;
-        self.overlay.device.store(device, Ordering::Release);
+        if self.overlay.device.swap(device, Ordering::AcqRel) != device {
+            self.ways.wake();
+        }
         Ok(())
     }
 
@@ -171,6 +179,7 @@ impl Node {
             endpoints,
             nodes: peers.iter().filter_map(|it| way_to(&own, it)).collect(),
             device,
+            ways: self.ways.known(),
             complete: self.remotes.is_complete(),
         }
     }
@@ -200,6 +209,13 @@ impl Node {
         Ok(())
     }
 
+    /// [`Self::audit_tunnel`]; what it comes to is logged.
+    pub async fn mend_tunnel(&self) {
+        if let Err(error) = self.audit_tunnel().await {
+            tracing::error!(error = %chain(&error), "no tunnels to other nodes");
+        }
+    }
+
     fn reconcile_tunnelled(&self) -> Result<(), AgentError> {
         let networks: std::collections::BTreeSet<u32> = {
             let ledger = self.ledger();
@@ -220,7 +236,7 @@ pub fn spans_nodes(facts: &NetworkFacts) -> bool {
 }
 
 /// The address of a node in the first family of ours that it has too.
-fn way_to(own: &[IpAddr], peer: &Peer) -> Option<IpAddr> {
+pub(crate) fn way_to(own: &[IpAddr], peer: &Peer) -> Option<IpAddr> {
     let of_family = |ours: &IpAddr| {
         let mut theirs = peer.vteps.iter();
         theirs.find(|it| it.is_ipv4() == ours.is_ipv4()).copied()

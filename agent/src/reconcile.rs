@@ -1,8 +1,8 @@
 //! From records to map entries. The only writer of the datapath's tables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_common::addr::{Ip16, MacAddr};
 use agent_common::counter::PortCounters;
@@ -10,6 +10,7 @@ use agent_common::uplink::Uplink;
 use datapath::{Datapath, DatapathError, DropCount, Entries, Retired, Vteps};
 
 use crate::record::Attachment;
+use crate::ways::Known;
 
 mod desired;
 mod vteps;
@@ -26,6 +27,8 @@ pub struct Others {
     pub nodes: Vec<IpAddr>,
     /// The device that tunnels to them.
     pub device: u32,
+    /// Where the programs do without it.
+    pub ways: Arc<Known>,
     /// All nodes have been heard since this agent started: what is not here is gone.
     pub complete: bool,
 }
@@ -141,6 +144,24 @@ impl Reconciler {
         let mut inner = self.lock();
         let mentioned = vteps::mentioned(inner.current()?.values());
         inner.with_numbers(|numbers, vteps| numbers.retain(&mentioned, vteps))
+    }
+
+    /// Addresses of the nodes in the tables.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn nodes(&self) -> Result<BTreeSet<IpAddr>, DatapathError> {
+        self.lock()
+            .with_numbers(|numbers, _| Ok(numbers.addresses()))
+    }
+
+    /// Has the tables say these ways to the nodes in them, and no others.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn set_ways(&self, ways: &Known) -> Result<(), DatapathError> {
+        self.lock()
+            .with_numbers(|numbers, vteps| numbers.set_ways(ways, vteps))
     }
 
     /// What is taken from interfaces of the node, by index.

@@ -15,7 +15,7 @@ use crate::error::{AgentError, chain};
 use crate::ledger::Ledger;
 use crate::multi::is_gone;
 use crate::node::Node;
-use crate::overlay::spans_nodes;
+use crate::overlay::{self, spans_nodes};
 use crate::pods::Pods;
 use crate::pods::record::PodRecord;
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX, attach_dispatcher, near_name};
@@ -192,11 +192,15 @@ impl Node {
                 .collect()
         };
         let records = self.recover_limits(records).await;
-        if records.iter().any(|it| spans_nodes(&it.network))
-            && let Err(error) = self.tunnel().await
-        {
+        if records.iter().any(|it| spans_nodes(&it.network)) {
             // Everything else is served; the audit comes back to it.
-            tracing::error!(error = %chain(&error), "no tunnels to other nodes yet");
+            if let Err(error) = self.tunnel().await {
+                tracing::error!(error = %chain(&error), "no tunnels to other nodes yet");
+            }
+            // Before the tables are filled, which would take the ways there are away.
+            if let Err(error) = self.find_ways().await {
+                tracing::warn!(error = %chain(&error), "ways to other nodes not found yet");
+            }
         }
         self.tables
             .everything(&records, |network| self.others(network))?;
@@ -429,6 +433,10 @@ impl Node {
                 LinkEvent::Removed { ifindex, name } if name.starts_with(NEAR_PREFIX) => {
                     let node = Arc::clone(&self);
                     tokio::spawn(async move { node.queue_changed(ifindex).await });
+                }
+                LinkEvent::Removed { name, .. } if name == overlay::DEVICE => {
+                    let node = Arc::clone(&self);
+                    tokio::spawn(async move { node.mend_tunnel().await });
                 }
                 LinkEvent::Requeued { ifindex } => {
                     let node = Arc::clone(&self);

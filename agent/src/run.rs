@@ -255,6 +255,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         max_ports: options.max_ports,
     })?;
     tracing::info!(pins = %options.places.bpffs.display(), adopted = datapath.adopted(), "datapath loaded");
+    let room = datapath.try_room()?;
     let events = datapath.events()?;
     let hook = datapath.hook().clone();
     let netlink = Netlink::current().map_err(AgentError::from)?;
@@ -284,6 +285,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         remotes,
         vxlan_port: options.vxlan_port,
         xdp: options.spanning.xdp,
+        room,
         cluster,
         metrics,
         tombstones: tombstone::directory(&options.places.socket),
@@ -332,6 +334,7 @@ async fn background(
         () = Arc::clone(&node.promotions).work() => stopped("attaching links", "it ended".into()),
         () = audits(node) => stopped("the audit", "it ended".into()),
         end = networks => end.unwrap_or_else(|died| stopped("following networks", died.to_string())),
+        end = node.keep_ways() => stopped("watching ways to other nodes", reason(end.err().as_ref())),
         () = node.keep_routing() => stopped("routing for the node's network", "it ended".into()),
         () = follow_members(node) => stopped("following members on other nodes", "it ended".into()),
         () = members::serve(node) => stopped("following networks in use", "it ended".into()),
@@ -394,14 +397,7 @@ async fn audits(node: &Arc<Node>) {
         if let Err(error) = node.audit().await {
             tracing::warn!(error = %chain(&error), "audit incomplete");
         }
-        if let Err(error) = node.audit_tunnel().await {
-            tracing::error!(error = %chain(&error), "no tunnels to other nodes");
-        }
-        if node.uplinks.is_known()
-            && let Err(error) = node.mend_uplinks().await
-        {
-            tracing::error!(error = %chain(&error), "uplinks incomplete");
-        }
+        node.mend_tunnel().await;
     }
 }
 

@@ -53,11 +53,6 @@ impl Uplinks {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Somebody has said what is needed, if only nothing.
-    pub fn is_known(&self) -> bool {
-        !self.lock().is_empty()
-    }
-
     fn lock(&self) -> MutexGuard<'_, BTreeMap<User, Wanted>> {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }

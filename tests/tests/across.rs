@@ -8,5 +8,6 @@ mod across {
     mod reach;
     mod refused;
     mod scene;
+    mod straight;
     mod survival;
 }

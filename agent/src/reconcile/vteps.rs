@@ -6,10 +6,11 @@ use std::net::IpAddr;
 
 use agent_common::addr::Ip16;
 use agent_common::endpoint::{ENDPOINT_REMOTE, Endpoint};
-use agent_common::vtep::Vtep;
+use agent_common::vtep::{Straight, Vtep};
 use datapath::{DatapathError, Entries, Vteps};
 
 use super::{Elsewhere, Far, Others, mapped};
+use crate::ways::Known;
 
 /// Who has which number.
 #[derive(Debug, Default)]
@@ -48,7 +49,8 @@ impl Numbers {
     ) -> Result<Elsewhere, DatapathError> {
         let mut nodes = Vec::new();
         for node in &others.nodes {
-            let number = self.give_one(*node, others.device, vteps)?;
+            let way = others.ways.get(node);
+            let number = self.give_one(*node, (others.device, way), vteps)?;
             nodes.extend(u16::try_from(number));
         }
         nodes.sort_unstable();
@@ -69,11 +71,11 @@ impl Numbers {
     fn give_one(
         &mut self,
         node: IpAddr,
-        device: u32,
+        (device, way): (u32, Option<&Straight>),
         vteps: &mut Vteps,
     ) -> Result<u32, DatapathError> {
         let address = mapped(node);
-        let wanted = Vtep::new(&address, device);
+        let wanted = reached(&address, device, way);
         let number = match self.by_address.get(&address) {
             Some((number, vtep)) if *vtep == wanted => return Ok(*number),
             Some((number, _)) => *number,
@@ -83,6 +85,28 @@ impl Numbers {
         vteps.admit(address, number)?;
         self.by_address.insert(address, (number, wanted));
         Ok(number)
+    }
+
+    /// Who has a number.
+    pub(super) fn addresses(&self) -> BTreeSet<IpAddr> {
+        self.by_address.keys().map(|it| IpAddr::from(*it)).collect()
+    }
+
+    /// Says anew how the nodes are reached.
+    pub(super) fn set_ways(
+        &mut self,
+        ways: &Known,
+        vteps: &mut Vteps,
+    ) -> Result<(), DatapathError> {
+        for (address, (number, vtep)) in &mut self.by_address {
+            let way = ways.get(&IpAddr::from(*address));
+            let wanted = reached(address, vtep.device, way);
+            if *vtep != wanted {
+                vteps.set(*number, wanted)?;
+                *vtep = wanted;
+            }
+        }
+        Ok(())
     }
 
     /// The lowest number that nobody has.
@@ -118,6 +142,11 @@ impl Numbers {
         }
         Ok(())
     }
+}
+
+fn reached(address: &Ip16, device: u32, way: Option<&Straight>) -> Vtep {
+    let vtep = Vtep::new(address, device);
+    way.map_or(vtep, |way| vtep.straight(way))
 }
 
 /// The numbers in these entries.

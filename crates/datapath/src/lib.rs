@@ -35,5 +35,5 @@ pub use object::{Layout, MapLayout};
 pub use open::{Datapath, Options, Retired};
 pub use pin::PinDir;
 pub use table::{Entries, Table, Tables, Vteps};
-pub use trial::{Trial, TrialResult};
+pub use trial::{Room, Trial, TrialResult};
 pub use xdp::XdpMode;

@@ -36,6 +36,8 @@ const FROM_OVERLAY: &str = "from_overlay";
 pub(crate) const FROM_UPLINK: &str = "from_uplink";
 /// The program behind `ROOT_XDP_UPLINK`.
 pub(crate) const XDP_UPLINK: &str = "xdp_uplink";
+/// Only ever run by [`Datapath::try_room`].
+pub(crate) const TRY_ROOM: &str = "try_room";
 const FLOOD: &str = "flood";
 const SPREAD: &str = "spread";
 const ANSWER: &str = "answer";
@@ -348,7 +350,15 @@ fn load(
     let mut programs = loader.load(object).map_err(|source| DatapathError::Load {
         source: Box::new(source),
     })?;
-    for name in [FROM_POD, FROM_OVERLAY, FROM_UPLINK, FLOOD, SPREAD, ANSWER] {
+    for name in [
+        FROM_POD,
+        FROM_OVERLAY,
+        FROM_UPLINK,
+        FLOOD,
+        SPREAD,
+        ANSWER,
+        TRY_ROOM,
+    ] {
         load_program(&mut programs, name)?;
     }
     for dispatcher in Dispatcher::ALL {

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use agent_common::packet::ETH_HLEN;
+use agent_common::vtep::{TRY_ETHERNET, TRY_FAMILY};
 use aya::programs::{ProgramError, TestRun as _, TestRunOptions};
 
 use crate::error::DatapathError;
-use crate::open::{Datapath, FROM_POD, FROM_UPLINK, XDP_UPLINK};
+use crate::open::{Datapath, FROM_POD, FROM_UPLINK, TRY_ROOM, XDP_UPLINK};
 
 /// Longest frame that comes back, bytes.
 const ROOM: usize = 65_536;
@@ -81,4 +83,39 @@ fn run(
         frame: room,
         duration: result.duration,
     })
+}
+
+/// How the kernel makes room for a tunnel's headers (`bpf_skb_adjust_room`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// It can be told that there is an Ethernet header inside (Linux 5.13).
+    pub says_ethernet: bool,
+    /// It takes headers of one family off a packet of the other (Linux 6.3).
+    pub any_family: bool,
+}
+
+impl Datapath {
+    /// Tries how the kernel makes room, because versions do not tell: distributions backport.
+    ///
+    /// # Errors
+    /// When the kernel refuses to run the program.
+    pub fn try_room(&self) -> Result<Room, DatapathError> {
+        // Any IPv4 packet.
+        let mut frame = [0; 64];
+        let (_, start) = frame.split_at_mut(ETH_HLEN - 2);
+        for (to, from) in start.iter_mut().zip([0x08, 0x00, 0x45]) {
+            *to = from;
+        }
+        let mut options = TestRunOptions::new();
+        options.data_in = Some(&frame);
+        let known = self
+            .program(TRY_ROOM)?
+            .test_run(options)
+            .map_err(DatapathError::program("run", TRY_ROOM))?
+            .return_value;
+        Ok(Room {
+            says_ethernet: known & TRY_ETHERNET != 0,
+            any_family: known & TRY_FAMILY != 0,
+        })
+    }
 }

@@ -55,6 +55,7 @@ mod route;
 mod shape;
 pub mod sysctl;
 mod tunnel;
+mod way;
 mod wire;
 mod xdp;
 
@@ -75,4 +76,5 @@ pub use crate::route::{Route, RouteScope};
 pub use crate::shape::{Discipline, Flows, RootQueue, Shape, ShapeState, shape_support};
 pub use crate::sysctl::{Family, Sysctl};
 pub use crate::tunnel::VxlanSpec;
+pub use crate::way::{Way, WayMonitor, has_ipsec_policies};
 pub use crate::xdp::XdpPrograms;

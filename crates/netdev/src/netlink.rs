@@ -17,6 +17,7 @@ use crate::netns::{Netns, on_own_thread};
 use crate::pod::{self, PlacedEnd, PodEnd};
 use crate::route::Route;
 use crate::shape::{Discipline, RootQueue, Shape};
+use crate::way::{WayMonitor, has_ipsec_policies};
 
 /// Connections kept open between calls; bursts open more and close them again.
 const IDLE_MAX: usize = 4;
@@ -359,6 +360,30 @@ impl Netlink {
             let _inside = runtime.enter();
             LinkMonitor::open()
         })
+    }
+
+    /// Tells from now on when ways to other nodes may have changed.
+    ///
+    /// # Errors
+    /// As for [`Self::monitor`].
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn watch_ways(&self) -> Result<WayMonitor, Error> {
+        let runtime = Handle::current();
+        self.shared.open(|| {
+            let _inside = runtime.enter();
+            WayMonitor::open()
+        })
+    }
+
+    /// [`has_ipsec_policies`] in this namespace.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn has_ipsec_policies(&self) -> Result<bool, Error> {
+        let shared = Arc::clone(&self.shared);
+        blocking(move || shared.open(has_ipsec_policies)).await
     }
 }
 

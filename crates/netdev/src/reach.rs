@@ -27,6 +27,9 @@ const NUD_PERMANENT: u16 = 0x80;
 // linux/rtnetlink.h
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
+const RTA_METRICS: u16 = 8;
+/// `RTAX_MTU`, an attribute in `RTA_METRICS`.
+const RTAX_MTU: u16 = 2;
 const RTA_VIA: u16 = 18;
 const RTN_UNICAST: u8 = 1;
 const RTN_LOCAL: u8 = 2;
@@ -109,10 +112,12 @@ pub struct RouteMatch {
     pub gateway: Option<IpAddr>,
     /// The link; 0 for none.
     pub ifindex: u32,
+    /// Largest packet in bytes, if the route says one (`RTAX_MTU`).
+    pub mtu: Option<u32>,
 }
 
 impl RouteMatch {
-    fn parse(body: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(body: &[u8]) -> Option<Self> {
         let mut found = Self {
             kind: match *body.get(7)? {
                 RTN_UNICAST => RouteKind::Unicast,
@@ -122,11 +127,17 @@ impl RouteMatch {
             prefix_len: *body.get(1)?,
             gateway: None,
             ifindex: 0,
+            mtu: None,
         };
         for (kind, value) in wire::attributes(body.get(RTMSG..)?) {
             match kind {
                 RTA_OIF => found.ifindex = wire::u32_at(value, 0)?,
                 RTA_GATEWAY => found.gateway = wire::ip(value),
+                RTA_METRICS => {
+                    let mut metrics = wire::attributes(value);
+                    let mtu = metrics.find(|(kind, _)| *kind == RTAX_MTU);
+                    found.mtu = mtu.and_then(|(_, value)| wire::u32_at(value, 0));
+                }
                 // struct rtvia: family (u16), address.
                 RTA_VIA => found.gateway = wire::ip(value.get(2..)?),
                 _ => {}
@@ -267,14 +278,14 @@ impl Connection {
     }
 }
 
-const fn family(ip: IpAddr) -> AddressFamily {
+pub(crate) const fn family(ip: IpAddr) -> AddressFamily {
     match ip {
         IpAddr::V4(_) => AddressFamily::Inet,
         IpAddr::V6(_) => AddressFamily::Inet6,
     }
 }
 
-const fn full_length(ip: IpAddr) -> u8 {
+pub(crate) const fn full_length(ip: IpAddr) -> u8 {
     match ip {
         IpAddr::V4(_) => 32,
         IpAddr::V6(_) => 128,

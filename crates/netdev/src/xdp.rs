@@ -111,7 +111,7 @@ mod tests {
         };
         assert_eq!(XdpPrograms::parse(&body), expected);
         assert_eq!(expected.any(), Some(7));
-        let none = XdpPrograms::parse(&vec![0; IFINFOMSG]);
+        let none = XdpPrograms::parse(&[0; IFINFOMSG]);
         assert_eq!(none, XdpPrograms::default());
     }
 }

@@ -1,0 +1,187 @@
+//! Ways on which the programs tunnel to other nodes themselves, without the kernel's device: by one
+//! Ethernet link to one next hop, as the kernel's routes say. Where that is not so, or IPsec has a say,
+//! the device does it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use agent_common::addr::Ip16;
+use agent_common::uplink::{UPLINK_ANY_FAMILY, Uplink};
+use agent_common::vtep::Straight;
+use datapath::Room;
+use netdev::{Connection, Link};
+use tokio::sync::Notify;
+
+use crate::error::{AgentError, chain};
+use crate::node::Node;
+use crate::overlay::{self, way_to};
+use crate::uplinks::{User, Wanted};
+
+/// Least time between two looks: routes of a node may change often.
+const SETTLE: Duration = Duration::from_millis(50);
+/// Everything is looked at again after this time: what a router says of its MTU comes without notice.
+const ROUND: Duration = Duration::from_secs(30);
+
+/// Ways by the address of the node.
+pub type Known = BTreeMap<IpAddr, Straight>;
+
+/// What is known of them.
+#[derive(Debug, Default)]
+pub struct Ways {
+    known: Mutex<Arc<Known>>,
+    /// Something has changed here that no kernel tells.
+    wake: Notify,
+}
+
+impl Ways {
+    /// Those that are known now.
+    pub fn known(&self) -> Arc<Known> {
+        Arc::clone(&self.known.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn set(&self, ways: Known) -> Arc<Known> {
+        let ways = Arc::new(ways);
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&ways);
+        ways
+    }
+
+    /// They are looked for again at once.
+    pub fn wake(&self) {
+        self.wake.notify_one();
+    }
+}
+
+/// What the node's routes and links say.
+#[derive(Debug, Default)]
+struct Found {
+    ways: Known,
+    /// The interfaces by which tunnels may come in.
+    uplinks: BTreeSet<u32>,
+}
+
+impl Node {
+    /// Keeps the ways as the node's routes are, for ever.
+    ///
+    /// # Errors
+    /// When the kernel does not tell of changes any more.
+    pub async fn keep_ways(self: &Arc<Self>) -> Result<(), netdev::Error> {
+        let mut monitor = self.netlink.watch_ways()?;
+        let mut members = self.remotes.changes();
+        let mut vteps = self.remotes.vtep_changes();
+        loop {
+            if let Err(error) = self.find_ways().await {
+                let error = chain(&error);
+                tracing::warn!(error, "ways to other nodes are not as they should be");
+            }
+            // What comes meanwhile is seen right after it.
+            tokio::time::sleep(SETTLE).await;
+            tokio::select! {
+                changed = monitor.changed() => changed?,
+                () = self.ways.wake.notified() => {}
+                // Both senders live as long as the node.
+                _ = members.changed() => {}
+                _ = vteps.changed() => {}
+                () = tokio::time::sleep(ROUND) => {}
+            }
+        }
+    }
+
+    /// Looks for the ways to all nodes, and has the tables say them.
+    ///
+    /// # Errors
+    /// When the kernel refuses; packets then go by the device, or as before.
+    pub async fn find_ways(&self) -> Result<(), AgentError> {
+        let port = self.overlay.port();
+        let own = self.remotes.vteps();
+        let found = if self.overlay.device() == 0 {
+            Found::default()
+        } else if self.netlink.has_ipsec_policies().await? {
+            tracing::debug!("IPsec policies: tunnels go by the kernel's device");
+            Found::default()
+        } else {
+            let peers = self.remotes.all_peers();
+            // Those in the tables too: after a restart not all have been heard yet.
+            let mut nodes: BTreeSet<IpAddr> = self.tables.nodes()?;
+            nodes.extend(peers.iter().filter_map(|it| way_to(&own, it)));
+            let (room, own) = (self.room, own.clone());
+            let look =
+                move |connection: &mut Connection| look(connection, &nodes, &own, room, port);
+            self.netlink.with(look).await?
+        };
+        let address = |v4| own.iter().copied().find(move |it| it.is_ipv4() == v4);
+        let mapped = |it: Option<IpAddr>| it.map_or(Ip16::NONE, Ip16::from);
+        let uplink = Uplink {
+            flags: if self.room.any_family {
+                UPLINK_ANY_FAMILY
+            } else {
+                0
+            },
+            port: port.to_be_bytes(),
+            v4: mapped(address(true)),
+            v6: mapped(address(false)),
+            ..Uplink::NOTHING
+        };
+        let uplinks: Wanted = found.uplinks.into_iter().map(|it| (it, uplink)).collect();
+        let ways = self.ways.set(found.ways);
+        self.tables.set_ways(&ways)?;
+        self.take_from(User::Tunnels, uplinks).await
+    }
+}
+
+fn look(
+    connection: &mut Connection,
+    nodes: &BTreeSet<IpAddr>,
+    own: &[IpAddr],
+    room: Room,
+    port: u16,
+) -> Result<Found, AgentError> {
+    let mut links: BTreeMap<u32, Option<Link>> = BTreeMap::new();
+    let mut link = |connection: &mut Connection, ifindex: u32| {
+        if let Some(link) = links.get(&ifindex) {
+            return Ok::<_, AgentError>(link.clone());
+        }
+        let link = connection.by_index(ifindex)?.filter(is_ethernet);
+        links.insert(ifindex, link.clone());
+        Ok(link)
+    };
+    let mut found = Found::default();
+    for address in own {
+        if let Some(holder) = connection.holder_of(*address)?
+            && link(connection, holder)?.is_some()
+        {
+            found.uplinks.insert(holder);
+        }
+    }
+    for address in nodes {
+        let Some(local) = own.iter().find(|it| it.is_ipv4() == address.is_ipv4()) else {
+            continue;
+        };
+        let Some(way) = connection.way_to(*address, *local)? else {
+            continue;
+        };
+        let Some(link) = link(connection, way.ifindex)? else {
+            continue;
+        };
+        found.uplinks.insert(way.ifindex);
+        // The device says "too big" where a route carries less than its link.
+        let carries_less = way.mtu.is_some_and(|mtu| mtu < link.mtu);
+        if carries_less || way.next_hop.is_ipv4() != address.is_ipv4() {
+            continue;
+        }
+        let straight = Straight {
+            uplink: way.ifindex,
+            next_hop: way.next_hop.into(),
+            local: (*local).into(),
+            port,
+            says_ethernet: room.says_ethernet,
+        };
+        found.ways.insert(*address, straight);
+    }
+    Ok(found)
+}
+
+fn is_ethernet(link: &Link) -> bool {
+    link.up && link.mac.is_some() && link.name != overlay::DEVICE
+}

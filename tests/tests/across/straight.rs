@@ -1,0 +1,288 @@
+//! Tunnels that programs put on and take off themselves, and the device that does where they cannot.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, TcpStream};
+
+use netdev::{Connection, Netns, Route, VethSpec};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_XFRM};
+use tests::host::{UPLINK, connection, remove_clsact};
+use tests::stream::Stream;
+use tests::{Fabric, Node, traffic, wait};
+
+use super::scene::{L2, L3, Nodes, Pair, Underlay, assert_meet};
+
+const DEVICE: &str = "podnet-vxlan";
+
+/// Packets that the tunnel device of a node has received and sent.
+fn by_device(node: &Node) -> (u64, u64) {
+    let read = || std::fs::read_to_string("/proc/thread-self/net/dev");
+    let table = node.netns().run_in(read).expect("entered");
+    let table = table.expect("a table of devices");
+    let line = table.lines().find_map(|it| it.trim().strip_prefix(DEVICE));
+    let counts = line.expect("the device").trim_start_matches(':');
+    let counts: Vec<u64> = counts
+        .split_whitespace()
+        .map(|count| count.parse().expect("a number"))
+        .collect();
+    (counts[1], counts[9])
+}
+
+/// Waits until packets of `pair` between two nodes go by the device, or do not.
+#[track_caller]
+fn wait_for(nodes: &Nodes, pair: &Pair<'_>, device: bool) {
+    let way = if device { "by the device" } else { "straight" };
+    for node in &nodes.nodes[..2] {
+        wait::until_true(&format!("packets of {} to go {way}", node.name()), || {
+            let before = by_device(node);
+            traffic::assert_reaches(&pair.a, &pair.b);
+            (by_device(node) != before) == device
+        });
+    }
+}
+
+/// 5.10 has no flag for taking a header of one family off a packet of the other: what comes in then
+/// goes by the device, so only what goes out is looked at.
+#[test]
+fn packets_between_nodes_pass_without_the_device() {
+    if tests::skip::without_root(tests::test_name!()) {
+        return;
+    }
+    for underlay in [Underlay::V4, Underlay::V6] {
+        let nodes = Nodes::start(2, underlay);
+        for network in [L2[0], L3[0]] {
+            let pair = Pair::attach(&nodes, network);
+            let (a, b) = (&pair.a, &pair.b);
+            // What is asked for all goes by the device.
+            assert_meet(a, b);
+            wait::until_true("packets to go straight", || {
+                let sent = || by_device(&nodes.nodes[0]).1 + by_device(&nodes.nodes[1]).1;
+                let before = sent();
+                for (here, there) in traffic::pairs(a, b) {
+                    traffic::udp_round_trip(a, here, b, there).expect("a round trip");
+                    traffic::tcp_round_trip(a, b, there, 1 << 20).expect("whole megabytes");
+                }
+                sent() == before
+            });
+            let moved = [&nodes.nodes[0], &nodes.nodes[1]].map(|node| {
+                let rows = node.get("attachments");
+                rows[0]["toPod"]["bytes"].clone()
+            });
+            for bytes in moved {
+                assert!(bytes.as_u64() > Some(2 << 20), "not counted: {bytes}");
+            }
+            pair.detach();
+        }
+    }
+}
+
+/// What goes past the node's stack meets no policy of IPsec: as long as there is any, nothing does.
+#[test]
+fn with_ipsec_policies_all_goes_by_the_device() {
+    if tests::skip::without_root(tests::test_name!()) {
+        return;
+    }
+    let nodes = Nodes::start(2, Underlay::V4);
+    let pair = Pair::attach(&nodes, L2[0]);
+    wait_for(&nodes, &pair, false);
+    let (here, there) = traffic::pairs(&pair.a, &pair.b)[0];
+    let stream = Stream::start(&pair.a, here, &pair.b, there);
+    for node in &nodes.nodes {
+        policy(node.netns(), XFRM_MSG_NEWPOLICY);
+    }
+    wait_for(&nodes, &pair, true);
+    for node in &nodes.nodes {
+        policy(node.netns(), XFRM_MSG_DELPOLICY);
+    }
+    wait::until_true("the programs to be back", || {
+        let has = |node: &Node| {
+            let mut there = connection(node.netns());
+            let uplink = there.by_name(UPLINK).expect("links").expect("the uplink");
+            has_program(&mut there, uplink.ifindex)
+        };
+        nodes.nodes.iter().all(has)
+    });
+    stream.progress();
+    stream.assert_nothing_lost();
+    wait_for(&nodes, &pair, false);
+    pair.detach();
+}
+
+/// A route that another daemon changes, to a link that carries it and to one that is no Ethernet.
+#[test]
+fn ways_follow_the_routes_of_the_node() {
+    if tests::skip::without_root(tests::test_name!()) {
+        return;
+    }
+    let nodes = Nodes::start(2, Underlay::V4);
+    let pair = Pair::attach(&nodes, L2[0]);
+    wait_for(&nodes, &pair, false);
+    let second = second_link(&nodes, 1);
+    let (here, there) = traffic::pairs(&pair.a, &pair.b)[0];
+    let stream = Stream::start(&pair.a, here, &pair.b, there);
+    let to = Route::new(Fabric::v4(2), 32, Some(SECOND_ROUTER.into()), second);
+    let mut node = connection(nodes.nodes[0].netns());
+    node.add_route(&to).expect("a route");
+    wait::until_true("packets by the other link", || {
+        traffic::assert_reaches(&pair.a, &pair.b);
+        sent_by(&nodes.nodes[0], "second") > 20
+    });
+    wait_for(&nodes, &pair, false);
+    assert!(node.remove_route(&to).expect("no route"));
+    wait::until_true("packets by the first link again", || {
+        let before = sent_by(&nodes.nodes[0], "second");
+        traffic::assert_reaches(&pair.a, &pair.b);
+        sent_by(&nodes.nodes[0], "second") == before
+    });
+    wait_for(&nodes, &pair, false);
+    stream.progress();
+    stream.assert_nothing_lost();
+    assert!(node.delete(second).expect("links"));
+    pair.detach();
+}
+
+/// The node's own filters and those of others stay; ours comes back.
+#[test]
+fn a_program_that_somebody_took_off_an_uplink_is_put_back() {
+    if tests::skip::without_root(tests::test_name!()) {
+        return;
+    }
+    let nodes = Nodes::start(2, Underlay::V4);
+    let pair = Pair::attach(&nodes, L2[0]);
+    wait_for(&nodes, &pair, false);
+    let node = &nodes.nodes[0];
+    let mut there = connection(node.netns());
+    let uplink = there.by_name(UPLINK).expect("links").expect("the uplink");
+    remove_clsact(node.netns(), uplink.ifindex);
+    assert_meet(&pair.a, &pair.b);
+    wait::until_true("the program", || has_program(&mut there, uplink.ifindex));
+    wait_for(&nodes, &pair, false);
+    pair.detach();
+}
+
+/// Uninstalled, podnet leaves the node's interfaces as they were.
+#[test]
+fn cleanup_takes_the_program_off_the_uplink() {
+    if tests::skip::without_root(tests::test_name!()) {
+        return;
+    }
+    let nodes = Nodes::start(2, Underlay::V4);
+    let pair = Pair::attach(&nodes, L2[0]);
+    wait_for(&nodes, &pair, false);
+    pair.detach();
+    let node = &nodes.nodes[0];
+    let mut there = connection(node.netns());
+    let uplink = there.by_name(UPLINK).expect("links").expect("the uplink");
+    assert!(has_program(&mut there, uplink.ifindex));
+    node.terminate();
+    assert!(
+        has_program(&mut there, uplink.ifindex),
+        "forwarding goes on"
+    );
+    let removed = node.cleanup(&[]);
+    let removed = String::from_utf8_lossy(&removed.stdout).into_owned();
+    assert!(removed.contains("filter d_uplink of"), "{removed}");
+    assert!(!has_program(&mut there, uplink.ifindex));
+}
+
+/// The audit sees it too, while the agent runs.
+#[test]
+fn a_tunnel_device_that_is_removed_is_made_again() {
+    if tests::skip::without_root(tests::test_name!()) {
+        return;
+    }
+    let nodes = Nodes::start(2, Underlay::V4);
+    let pair = Pair::attach(&nodes, L2[0]);
+    let node = &nodes.nodes[0];
+    let mut there = connection(node.netns());
+    let gone = there.by_name(DEVICE).expect("links").expect("the device");
+    there.delete(gone.ifindex).expect("removed");
+    wait::until_true("the device", || {
+        there.by_name(DEVICE).expect("links").is_some()
+    });
+    assert_meet(&pair.a, &pair.b);
+    pair.detach();
+}
+
+fn has_program(connection: &mut Connection, ifindex: u32) -> bool {
+    let filters = connection.ingress_filters(ifindex).expect("filters");
+    filters
+        .iter()
+        .any(|it| it.name.as_deref() == Some("d_uplink"))
+}
+
+const SECOND_ROUTER: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 254);
+
+/// Another link between a node and the fabric; its index at the node.
+fn second_link(nodes: &Nodes, number: u8) -> u32 {
+    let node = nodes.nodes[usize::from(number) - 1].netns();
+    let mut here = connection(node);
+    let mut spec = VethSpec::new("second", "second-far");
+    spec.peer_netns = Some(nodes.fabric.netns().clone());
+    let pair = here.create_veth(&spec).expect("a link");
+    let mut there = connection(nodes.fabric.netns());
+    let far = there.by_name("second-far").expect("links").expect("an end");
+    there.set_up(far.ifindex).expect("up");
+    let address = |ip: Ipv4Addr| netdev::Address::new(IpAddr::from(ip), 24);
+    there
+        .add_address(far.ifindex, address(SECOND_ROUTER))
+        .expect("an address");
+    here.set_up(pair.host_ifindex).expect("up");
+    here.add_address(pair.host_ifindex, address(Ipv4Addr::new(10, 98, 0, 1)))
+        .expect("an address");
+    // A link that has just come up drops what it is given first.
+    wait::until_true("the other router to be there", || {
+        let connect = || TcpStream::connect((SECOND_ROUTER, 9)).map_err(|it| it.kind());
+        let outcome = node.run_in(connect).expect("entered");
+        matches!(outcome, Err(io::ErrorKind::ConnectionRefused))
+    });
+    pair.host_ifindex
+}
+
+fn sent_by(node: &Node, name: &str) -> u64 {
+    let read = || std::fs::read_to_string("/proc/thread-self/net/dev");
+    let table = node.netns().run_in(read).expect("entered");
+    let table = table.expect("a table of devices");
+    let line = table
+        .lines()
+        .find_map(|it| it.trim().strip_prefix(&format!("{name}:")))
+        .expect("the device");
+    let sent = line.split_whitespace().nth(9).expect("a column");
+    sent.parse().expect("a number")
+}
+
+// linux/xfrm.h
+const XFRM_MSG_NEWPOLICY: u16 = 0x13;
+const XFRM_MSG_DELPOLICY: u16 = 0x14;
+
+/// Adds or removes a policy that lets packets to 203.0.113.0/24 (RFC 5737), which nobody sends, pass.
+fn policy(netns: &Netns, kind: u16) {
+    // struct xfrm_selector, which both messages begin with.
+    let mut body = vec![0; 56];
+    body[..4].copy_from_slice(&[203, 0, 113, 0]);
+    body[40..42].copy_from_slice(&2_u16.to_ne_bytes());
+    body[42] = 24;
+    if kind == XFRM_MSG_NEWPOLICY {
+        // struct xfrm_userpolicy_info: no lifetimes, direction out.
+        body.resize(168, 0);
+        body[160] = 1;
+    } else {
+        // struct xfrm_userpolicy_id: index, direction.
+        body.resize(64, 0);
+        body[60] = 1;
+    }
+    let length = u32::try_from(16 + body.len()).expect("short");
+    let mut message = length.to_ne_bytes().to_vec();
+    message.extend(kind.to_ne_bytes());
+    // NLM_F_REQUEST, NLM_F_ACK, and to add: NLM_F_CREATE.
+    let create = if kind == XFRM_MSG_NEWPOLICY { 0x400 } else { 0 };
+    message.extend((5_u16 | create).to_ne_bytes());
+    message.extend([0; 8]);
+    message.extend(body);
+    let socket = netns.run_in(|| Socket::new(NETLINK_XFRM));
+    let socket = socket.expect("entered").expect("a socket");
+    let kernel = SocketAddr::new(0, 0);
+    socket.send_to(&message, &kernel, 0).expect("sent");
+    let (answer, _) = socket.recv_from_full().expect("an answer");
+    let code = answer.get(16..20).expect("an error code");
+    assert_eq!(code, [0; 4], "refused");
+}
