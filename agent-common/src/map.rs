@@ -35,6 +35,10 @@ pub const ROOT_FROM_OVERLAY: u32 = 1;
 pub const ROOT_FROM_UPLINK: u32 = 2;
 /// Slots of `ROOT`.
 pub const ROOT_SLOTS: u32 = 8;
+/// `ROOT_XDP[ROOT_XDP_UPLINK]` is what the XDP dispatcher of an uplink calls.
+pub const ROOT_XDP_UPLINK: u32 = 0;
+/// Slots of `ROOT_XDP`.
+pub const ROOT_XDP_SLOTS: u32 = 4;
 
 /// `JUMP[JUMP_FLOOD]` replicates a frame.
 pub const JUMP_FLOOD: u32 = 0;

@@ -14,10 +14,21 @@ pub struct Outer {
     pub network: u32,
     /// It met congestion on its way (RFC 3168).
     pub congested: bool,
+    /// Why it cannot be taken as it is.
+    pub flaw: Option<Flaw>,
+}
+
+/// What keeps a tunnel's packet from being taken. It may still be dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flaw {
+    /// A UDP checksum, which the node's stack has to check.
+    Checksum,
+    /// Flags or reserved bits that no node sends, and the kernel's device refuses.
+    Header,
 }
 
 /// Reads a packet over IPv4 whose frame is of this `length`. `None` for all that is not a tunnel to
-/// this node's address, or not as every node of ours sends it: that is the node's to judge.
+/// this node's address and port: that is the node's to judge.
 #[inline(always)]
 pub fn v4(bytes: &[u8; ADDED_V4], length: usize, uplink: &Uplink) -> Option<Outer> {
     let [
@@ -86,10 +97,12 @@ pub fn v4(bytes: &[u8; ADDED_V4], length: usize, uplink: &Uplink) -> Option<Oute
     if sum != 0xffff {
         return None;
     }
+    let (network, flaw) = network(rest, total as usize - IPV4_HLEN, uplink)?;
     Some(Outer {
         source: Ip16::from_v4([*s0, *s1, *s2, *s3]),
-        network: network(rest, total as usize - IPV4_HLEN, uplink)?,
+        network,
         congested: tos & 3 == 3,
+        flaw,
     })
 }
 
@@ -133,22 +146,31 @@ pub fn v6(bytes: &[u8; ADDED_V6], length: usize, uplink: &Uplink) -> Option<Oute
     if !destination.same(&uplink.v6) {
         return None;
     }
+    let (network, flaw) = network(rest.first_chunk()?, payload, uplink)?;
     Some(Outer {
         source,
-        network: network(rest.first_chunk()?, payload, uplink)?,
+        network,
         congested: class >> 4 & 3 == 3,
+        flaw,
     })
 }
 
 /// The VNI, of the UDP and VXLAN headers in front of a payload of this `length`, UDP header included.
 #[inline(always)]
-fn network(bytes: &[u8; 16], length: usize, uplink: &Uplink) -> Option<u32> {
+fn network(bytes: &[u8; 16], length: usize, uplink: &Uplink) -> Option<(u32, Option<Flaw>)> {
     let [_, _, p0, p1, l0, l1, c0, c1, flags, r0, r1, r2, a, b, c, r3] = *bytes;
     let is_whole = u16::from_be_bytes([l0, l1]) as usize == length && length > UDP_HLEN;
+    if [p0, p1] != uplink.port || !is_whole {
+        return None;
+    }
     let is_vxlan = flags == VXLAN_FLAGS && r0 | r1 | r2 | r3 == 0;
-    // Without a checksum, as nodes send it: what has one is checked by the stack.
-    let is_ours = [p0, p1] == uplink.port && c0 | c1 == 0;
-    (is_ours && is_whole && is_vxlan).then_some(u32::from_be_bytes([0, a, b, c]))
+    let flaw = match (is_vxlan, c0 | c1) {
+        (false, _) => Some(Flaw::Header),
+        // Without a checksum, as nodes send it.
+        (true, 0) => None,
+        (true, _) => Some(Flaw::Checksum),
+    };
+    Some((u32::from_be_bytes([0, a, b, c]), flaw))
 }
 
 #[cfg(test)]

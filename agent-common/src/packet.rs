@@ -107,6 +107,12 @@ pub struct Start {
 }
 
 impl Start {
+    /// Of a frame without an Ethernet header.
+    pub const EMPTY: Self = Self {
+        bytes: [0; START_MAX],
+        length: 0,
+    };
+
     /// Bytes `AT` to `AT + N`, or `None` when the frame ends before.
     #[inline(always)]
     pub fn get<const AT: usize, const N: usize>(&self) -> Option<[u8; N]> {

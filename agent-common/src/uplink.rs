@@ -2,14 +2,15 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::addr::Ip16;
+use crate::addr::{Ip16, MacAddr};
 
 /// `bpf_skb_adjust_room` takes a header of one family off a packet of the other (Linux 6.3).
 pub const UPLINK_ANY_FAMILY: u32 = 1 << 0;
 
-/// What `from_uplink` takes from an interface. Everything else is the node's own.
+/// What `from_uplink` takes from an interface, and `xdp_uplink` drops there. Everything else is the node's own.
 ///
-/// *Written by* the agent, before the dispatcher is attached. *Read by* `from_uplink`. *Lifetime*: as
+/// *Written by* the agent, before the dispatcher is attached. *Read by* `from_uplink` and
+/// `xdp_uplink`. *Lifetime*: as
 /// long as a network needs the interface.
 /// *Key*: the interface's index, `u32`, host order.
 #[repr(C)]
@@ -25,6 +26,30 @@ pub struct Uplink {
     pub v4: Ip16,
     /// The node's IPv6 address for tunnels; [`Ip16::NONE`] for none.
     pub v6: Ip16,
+    /// The interface's MAC address: `xdp_uplink` does not see a tag that a driver has taken off, and
+    /// what is for a VLAN of somebody else's is not sent here.
+    pub mac: MacAddr,
+    /// Zero.
+    pub reserved_too: u16,
 }
 
-const _: () = assert!(size_of::<Uplink>() == 40);
+impl Uplink {
+    /// Nothing is taken.
+    pub const NOTHING: Self = Self {
+        flags: 0,
+        port: [0; 2],
+        reserved: 0,
+        v4: Ip16::NONE,
+        v6: Ip16::NONE,
+        mac: MacAddr([0; 6]),
+        reserved_too: 0,
+    };
+
+    /// Tunnels end there.
+    #[inline(always)]
+    pub const fn has_tunnels(&self) -> bool {
+        u16::from_ne_bytes(self.port) != 0
+    }
+}
+
+const _: () = assert!(size_of::<Uplink>() == 48);

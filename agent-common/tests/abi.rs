@@ -54,6 +54,7 @@ fn layout() -> Result<String, std::fmt::Error> {
     writeln!(out, "abi {ABI_VERSION}")?;
     maps! { out,
         ROOT "prog_array" [u32 => u32; map::ROOT_SLOTS]
+        ROOT_XDP "prog_array" [u32 => u32; map::ROOT_XDP_SLOTS]
         ROOT_MISSES "percpu_array" [u32 => u64; 1]
         JUMP "prog_array" [u32 => u32; map::JUMP_SLOTS]
         PORTS "hash" [u32 => Port; map::MAX_PORTS]
@@ -84,8 +85,8 @@ fn layout() -> Result<String, std::fmt::Error> {
         FloodKey { network, chunk }
         FloodPorts { count, ifindexes }
         Network { flags, mtu }
-        Uplink { flags, port, reserved, v4, v6 }
         Vtep { remote, device, flags, uplink, room, next_hop, sum, mtu, head }
+        Uplink { flags, port, reserved, v4, v6, mac, reserved_too }
         FloodVteps { count, vteps }
         StormBucket { paid_until_ns }
         Count { packets, bytes }
@@ -115,6 +116,7 @@ fn layout() -> Result<String, std::fmt::Error> {
         ("ROOT_FROM_POD", map::ROOT_FROM_POD),
         ("ROOT_FROM_OVERLAY", map::ROOT_FROM_OVERLAY),
         ("JUMP_TOLD", map::JUMP_TOLD),
+        ("ROOT_XDP_UPLINK", map::ROOT_XDP_UPLINK),
         ("JUMP_SPREAD", map::JUMP_SPREAD),
         ("VTEP_CHUNKS", VTEP_CHUNKS),
         ("JUMP_FLOOD", map::JUMP_FLOOD),

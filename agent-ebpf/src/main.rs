@@ -1,8 +1,9 @@
 //! podnet's kernel programs: entry points only, one line each.
 //!
 //! `d_pod` is the dispatcher attached to the host end of every pod link, `d_overlay` that of the
-//! tunnel device, `d_uplink` that of the node's interfaces; they never change. What they call
-//! (`from_pod`, `from_overlay`, `from_uplink`) is replaced behind `ROOT` when the agent is upgraded.
+//! tunnel device, `d_uplink` that of the node's interfaces and `x_uplink` the one before it, in XDP; they
+//! never change. What they call (`from_pod`, `from_overlay`, `from_uplink`, `xdp_uplink`) is replaced
+//! behind `ROOT` and `ROOT_XDP` when the agent is upgraded.
 #![expect(
     clippy::cast_possible_truncation,
     reason = "lengths and offsets are of packets: far below what 32 bits hold"
@@ -33,13 +34,16 @@ mod spread;
 mod told;
 mod tunnel;
 mod verdict;
+mod xdp;
+mod xdp_uplink;
 
-use agent_common::map::{ROOT_FROM_OVERLAY, ROOT_FROM_POD, ROOT_FROM_UPLINK};
-use aya_ebpf::macros::classifier;
-use aya_ebpf::programs::TcContext;
+use agent_common::map::{ROOT_FROM_OVERLAY, ROOT_FROM_POD, ROOT_FROM_UPLINK, ROOT_XDP_UPLINK};
+use aya_ebpf::macros::{classifier, xdp};
+use aya_ebpf::programs::{TcContext, XdpContext};
 
 use crate::skb::Skb;
-use crate::verdict::Verdict;
+use crate::verdict::{Early, Verdict};
+use crate::xdp::Xdp;
 
 /// TC ingress on the host end of a pod link: calls whatever `ROOT` holds, or drops.
 #[classifier]
@@ -63,6 +67,19 @@ pub fn d_uplink(ctx: TcContext) -> i32 {
     let skb = Skb::new(&ctx);
     maps::root(&skb, ROOT_FROM_UPLINK);
     Verdict::Pass.code()
+}
+
+/// XDP on an interface of the node: calls whatever `ROOT_XDP` holds, or leaves all to the node.
+#[xdp]
+pub fn x_uplink(ctx: XdpContext) -> u32 {
+    maps::root_xdp(&Xdp::new(&ctx), ROOT_XDP_UPLINK);
+    Early::Pass.code()
+}
+
+/// What a tunnel brings that nobody here wants, before the kernel makes anything of it.
+#[xdp]
+pub fn xdp_uplink(ctx: XdpContext) -> u32 {
+    xdp_uplink::run(&Xdp::new(&ctx)).code()
 }
 
 /// What comes in by an interface of the node, of which little is podnet's.

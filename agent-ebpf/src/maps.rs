@@ -12,7 +12,6 @@ use agent_common::event::{DropEvent, EVENT_HEAD, EVENT_INTERVAL_NS};
 use agent_common::flood::{FloodKey, FloodPorts};
 use agent_common::map as size;
 use agent_common::network::Network;
-use agent_common::packet::Frame as _;
 use agent_common::policy::Tables;
 use agent_common::port::{Port, PortAddressKey};
 use agent_common::storm::StormBucket;
@@ -23,12 +22,15 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf};
 
 use crate::skb::Skb;
+use crate::xdp::Xdp;
 
 /// `BPF_F_NO_PREALLOC`: entries take memory when they exist.
 const NO_PREALLOC: u32 = 1;
 
 #[map]
 static ROOT: ProgramArray = ProgramArray::pinned(size::ROOT_SLOTS, 0);
+#[map]
+static ROOT_XDP: ProgramArray = ProgramArray::pinned(size::ROOT_XDP_SLOTS, 0);
 #[map]
 static ROOT_MISSES: PerCpuArray<u64> = PerCpuArray::pinned(1, 0);
 
@@ -76,6 +78,13 @@ static EVENTS: RingBuf = RingBuf::pinned(size::EVENTS_BYTES, 0);
 pub(crate) fn root(skb: &Skb<'_>, slot: u32) {
     // SAFETY: the context is the one this program was called with.
     unsafe { ROOT.tail_call(skb.ctx, slot) }
+}
+
+/// Calls the program in `ROOT_XDP`; returns only when there is none.
+#[inline(always)]
+pub(crate) fn root_xdp(xdp: &Xdp<'_>, slot: u32) {
+    // SAFETY: the context is the one this program was called with.
+    unsafe { ROOT_XDP.tail_call(xdp.ctx, slot) }
 }
 
 /// Calls the program in `JUMP`; returns only when there is none.
@@ -244,10 +253,25 @@ pub(crate) fn count_drop(network: u32, reason: DropReason, packets: u32, bytes: 
     }
 }
 
+/// A packet of which the start can be published.
+pub(crate) trait Sample {
+    /// The interface it came in by.
+    fn ifindex(&self) -> u32;
+
+    /// Its length in bytes.
+    fn whole_length(&self) -> u32;
+
+    /// Copies the first bytes of the packet to `to`: 64, or what a shorter frame has at least. How many.
+    ///
+    /// # Safety
+    /// 64 bytes at `to` are the caller's to write.
+    unsafe fn copy_head(&self, to: *mut u8) -> u32;
+}
+
 /// Publishes the start of the packet, unless one dropped for the same reason was published a moment
 /// ago on this CPU.
 #[inline(always)]
-pub(crate) fn publish_drop(skb: &Skb<'_>, network: u32, reason: DropReason) {
+pub(crate) fn publish_drop<S: Sample>(packet: &S, network: u32, reason: DropReason) {
     // SAFETY: no memory is involved.
     let now = unsafe { bpf_ktime_get_ns() };
     let Some(last) = EVENT_TIMES.get_ptr_mut(reason as u32) else {
@@ -269,16 +293,16 @@ pub(crate) fn publish_drop(skb: &Skb<'_>, network: u32, reason: DropReason) {
     // does not fit the stack of the programs that drop.
     unsafe {
         (*event).time_ns = now;
-        (*event).ifindex = skb.ifindex();
+        (*event).ifindex = packet.ifindex();
         (*event).network = network;
         (*event).reason = reason as u32;
-        (*event).length = skb.length() as u32;
+        (*event).length = packet.whole_length();
         (*event).reserved = 0;
         let words = (*event).head.as_mut_ptr().cast::<u64>();
         for index in 0..EVENT_HEAD / 8 {
             words.add(index).write_volatile(0);
         }
-        (*event).head_length = skb.copy_head((*event).head.as_mut_ptr());
+        (*event).head_length = packet.copy_head((*event).head.as_mut_ptr());
     }
     entry.submit(0);
 }

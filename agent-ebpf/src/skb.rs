@@ -27,6 +27,8 @@ use aya_ebpf::helpers::generated::{
 };
 use aya_ebpf::programs::TcContext;
 
+use crate::maps::Sample;
+
 /// `PACKET_HOST` of `linux/if_packet.h`: the packet is for whoever receives it.
 const PACKET_HOST: u32 = 0;
 /// Address families of `linux/socket.h`.
@@ -349,12 +351,26 @@ impl<'a> Skb<'a> {
         unsafe { (*self.raw()).mark = 0 }
     }
 
-    /// Copies the first bytes of the packet to `to`: 64, or what a shorter frame has at least.
-    ///
-    /// # Safety
-    /// 64 bytes at `to` are the caller's to write.
+    /// Queues a copy at another interface.
     #[inline(always)]
-    pub(crate) unsafe fn copy_head(&self, to: *mut u8) -> u32 {
+    pub(crate) fn copy_to(&self, ifindex: u32) -> bool {
+        self.ctx.clone_redirect(ifindex, 0).is_ok()
+    }
+}
+
+impl Sample for Skb<'_> {
+    #[inline(always)]
+    fn ifindex(&self) -> u32 {
+        Skb::ifindex(self)
+    }
+
+    #[inline(always)]
+    fn whole_length(&self) -> u32 {
+        self.ctx.len()
+    }
+
+    #[inline(always)]
+    unsafe fn copy_head(&self, to: *mut u8) -> u32 {
         for length in [EVENT_HEAD as u32, ARP_FRAME as u32, ETH_HLEN as u32] {
             // SAFETY: `length` is at most 64; `raw` is as in `resize`.
             if unsafe { bpf_skb_load_bytes(self.raw().cast(), 0, to.cast(), length) } == 0 {
@@ -362,12 +378,6 @@ impl<'a> Skb<'a> {
             }
         }
         0
-    }
-
-    /// Queues a copy at another interface.
-    #[inline(always)]
-    pub(crate) fn copy_to(&self, ifindex: u32) -> bool {
-        self.ctx.clone_redirect(ifindex, 0).is_ok()
     }
 }
 

@@ -4,7 +4,7 @@
 use agent_common::arrival::{self, Arrival, Origin};
 use agent_common::drop::DropReason;
 use agent_common::endpoint::{ENDPOINT_NO_PEER, Endpoint};
-use agent_common::outer::{self, Outer};
+use agent_common::outer::{self, Flaw, Outer};
 use agent_common::packet::{ETH_HLEN, ETH_P_IP, ETH_P_IPV6, Frame, IPPROTO_TCP, Start};
 use agent_common::uplink::{UPLINK_ANY_FAMILY, Uplink};
 use agent_common::vtep::{
@@ -87,27 +87,41 @@ pub(crate) fn receive(skb: &Skb<'_>, uplink: &Uplink) -> Verdict {
 #[inline(always)]
 fn take<const AT: usize>(skb: &Skb<'_>, uplink: &Uplink, outer: &Outer) -> Verdict {
     let refuse = |reason| verdict::drop(skb, Some((outer.network, NO_PORT)), reason);
-    let Some(vtep) = maps::vtep_of(&outer.source) else {
-        return verdict::drop(skb, None, DropReason::UnknownNode);
-    };
-    let Some(network) = maps::network(outer.network) else {
-        return verdict::drop(skb, None, DropReason::UnknownNetwork);
-    };
-    let origin = Origin {
-        network: outer.network,
-        vtep,
-    };
     let frame = InnerFrame::<AT> { skb };
-    match arrival::arrive(&frame, network, origin, &NodeTables { home: 0 }) {
-        Arrival::Drop(reason) => refuse(reason),
-        Arrival::Flood => Verdict::Pass,
+    match judge(outer, &frame) {
+        Err((None, reason)) => verdict::drop(skb, None, reason),
+        Err((Some(_), reason)) => refuse(reason),
+        Ok(None) => Verdict::Pass,
         // A queue is behind the device, which forgets for it that there was a tunnel.
-        Arrival::Deliver(endpoint) if endpoint.flags & ENDPOINT_NO_PEER != 0 => Verdict::Pass,
-        Arrival::Deliver(endpoint) => match deliver(&frame, uplink, outer, &endpoint) {
+        Ok(Some(endpoint)) if endpoint.flags & ENDPOINT_NO_PEER != 0 => Verdict::Pass,
+        Ok(Some(endpoint)) => match deliver(&frame, uplink, outer, &endpoint) {
             Some(true) => Verdict::Redirected,
             Some(false) => refuse(DropReason::Undeliverable),
             None => Verdict::Pass,
         },
+    }
+}
+
+/// Decides about the frame in a tunnel's packet. An error is a drop, with the network where it is known;
+/// `None`: it is for many, or the node's stack has to look at it first.
+#[inline(always)]
+pub(crate) fn judge<F: Frame>(
+    outer: &Outer,
+    frame: &F,
+) -> Result<Option<Endpoint>, (Option<u32>, DropReason)> {
+    if outer.flaw == Some(Flaw::Header) {
+        return Err((None, DropReason::Malformed));
+    }
+    let vtep = maps::vtep_of(&outer.source).ok_or((None, DropReason::UnknownNode))?;
+    let network = maps::network(outer.network).ok_or((None, DropReason::UnknownNetwork))?;
+    let origin = Origin {
+        network: outer.network,
+        vtep,
+    };
+    match arrival::arrive(frame, network, origin, &NodeTables { home: 0 }) {
+        Arrival::Drop(reason) => Err((Some(outer.network), reason)),
+        Arrival::Deliver(endpoint) if outer.flaw.is_none() => Ok(Some(endpoint)),
+        Arrival::Deliver(_) | Arrival::Flood => Ok(None),
     }
 }
 

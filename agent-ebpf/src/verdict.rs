@@ -2,10 +2,12 @@
 
 use agent_common::drop::DropReason;
 use agent_common::packet::Frame as _;
+use aya_ebpf::bindings::xdp_action::{XDP_DROP, XDP_PASS};
 use aya_ebpf::bindings::{TC_ACT_OK, TC_ACT_REDIRECT, TC_ACT_SHOT, TC_ACT_UNSPEC};
 
 use crate::maps::{self, PortCounter};
 use crate::skb::Skb;
+use crate::xdp::Xdp;
 
 /// The end of a packet's way through a program. What podnet does not forward never reaches the
 /// node's own stack, but for the one network that the node routes for.
@@ -53,4 +55,33 @@ pub(crate) fn drop(skb: &Skb<'_>, port: Option<(u32, u16)>, reason: DropReason) 
     maps::count_drop(network, reason, packets, bytes);
     maps::publish_drop(skb, network, reason);
     Verdict::Consumed
+}
+
+/// The end of a packet's way through an XDP program.
+#[must_use]
+#[derive(Clone, Copy)]
+pub(crate) enum Early {
+    /// The packet ends here.
+    Consumed,
+    /// Everything goes on as if there were no program.
+    Pass,
+}
+
+impl Early {
+    #[inline(always)]
+    pub(crate) const fn code(self) -> u32 {
+        match self {
+            Self::Consumed => XDP_DROP,
+            Self::Pass => XDP_PASS,
+        }
+    }
+}
+
+/// Counts and samples a drop before there is an skb.
+#[inline(always)]
+pub(crate) fn drop_early(xdp: &Xdp<'_>, network: Option<u32>, reason: DropReason) -> Early {
+    let network = network.unwrap_or(0);
+    maps::count_drop(network, reason, 1, xdp.length() as u32);
+    maps::publish_drop(xdp, network, reason);
+    Early::Consumed
 }

@@ -39,6 +39,7 @@ pub fn get(options: &GetOptions) -> Result<(), Failure> {
         What::Attachments => GetWhat::Attachments,
         What::Endpoints => GetWhat::Endpoints,
         What::Drops => GetWhat::Drops,
+        What::Uplinks => GetWhat::Uplinks,
     };
     let value = ask(&options.socket, &Request::Get(GetRequest { what }))?;
     print(&match options.output {

@@ -37,6 +37,7 @@ pub mod cni;
 pub mod commands;
 pub mod controller;
 pub mod delegate;
+pub mod early;
 pub mod error;
 pub mod explain;
 pub mod failpoint;

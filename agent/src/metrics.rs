@@ -104,6 +104,12 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
         "0 for each interface of a pod; add it to a metric of interfaces to learn the network, with group_left(network_name)",
     ),
     (
+        "podnet_uplink_drop_mode",
+        "gauge",
+        "interface, mode",
+        "1 for each interface that tunnels end at, by where it drops what no network of this node wants: native or generic XDP, or tc",
+    ),
+    (
         "podnet_nodes_unrouted",
         "gauge",
         "",
@@ -156,6 +162,8 @@ pub struct Snapshot {
     pub unread: usize,
     /// Interfaces of pods: namespace, pod, interface, network.
     pub interfaces: Vec<[String; 4]>,
+    /// Interfaces that tunnels end at, and where they drop.
+    pub uplinks: Vec<(String, &'static str)>,
     /// Nodes without a route to their pods.
     pub unrouted: usize,
     /// Ports without their TCX link.
@@ -287,6 +295,12 @@ impl Metrics {
                 .with_label_values(&[namespace, pod, interface, network])
                 .set(0);
         }
+        let uplinks = IntGaugeVec::new(opts("podnet_uplink_drop_mode"), &["interface", "mode"])?;
+        for (interface, mode) in &snapshot.uplinks {
+            uplinks
+                .with_label_values(&[interface.as_str(), *mode])
+                .set(1);
+        }
         let unrouted = IntGauge::with_opts(opts("podnet_nodes_unrouted"))?;
         unrouted.set(number(snapshot.unrouted));
         let waiting = IntGauge::with_opts(opts("podnet_ports_waiting_for_tcx"))?;
@@ -295,7 +309,8 @@ impl Metrics {
         impaired.set(number(snapshot.impaired));
 
         let mut families = self.registry.gather();
-        let others: [&dyn Collector; 12] = [
+        let others: [&dyn Collector; 13] = [
+            &uplinks,
             &unread,
             &interfaces,
             &can_shape,

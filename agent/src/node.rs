@@ -13,6 +13,7 @@ use store::{Batch, Pending, Store, Table};
 use tokio::sync::watch;
 
 use crate::delegate::process::Runner;
+use crate::early::Xdp;
 use crate::error::{AgentError, chain};
 use crate::kube::Cluster;
 use crate::ledger::Ledger;
@@ -125,6 +126,8 @@ pub struct Parts {
     pub remotes: Arc<Remotes>,
     /// UDP port of tunnels.
     pub vxlan_port: u16,
+    /// Whether XDP is used.
+    pub xdp: Xdp,
     /// See [`Node::room`].
     pub room: Room,
     /// See [`Node::cluster`].
@@ -156,9 +159,9 @@ impl Node {
             routing: NodeRouting::new(parts.cluster.is_some()),
             remotes: parts.remotes,
             overlay: Overlay::new(parts.vxlan_port),
+            uplinks: Uplinks::new(parts.xdp),
             ways: Ways::default(),
             room: parts.room,
-            uplinks: Uplinks::default(),
             delegates: parts.delegates,
             rules: parts.rules,
             cluster: parts.cluster,

@@ -284,6 +284,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         },
         remotes,
         vxlan_port: options.vxlan_port,
+        xdp: options.spanning.xdp,
         room,
         cluster,
         metrics,

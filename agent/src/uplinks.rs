@@ -1,15 +1,17 @@
 //! Interfaces of the node by which packets of other nodes come in: which have the program, and what it
-//! takes there. The rest of what comes in is the node's own, and meets the next filter.
+//! takes there. The rest of what comes in is the node's own, and meets the next filter. In front of it
+//! there may be a program in XDP: see [`crate::early`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use agent_common::addr::Ip16;
+use agent_common::addr::{Ip16, MacAddr};
 use agent_common::uplink::Uplink;
 use datapath::{Dispatcher, Hook};
 use netdev::Connection;
 
+use crate::early::{self, Place};
 use crate::error::{AgentError, chain};
 use crate::node::Node;
 
@@ -24,14 +26,33 @@ pub enum User {
 }
 
 /// The interfaces that have the program.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Uplinks {
     wanted: Mutex<BTreeMap<User, Wanted>>,
+    /// Whether XDP is used.
+    pub(crate) xdp: early::Xdp,
+    /// Where each drops what is unwanted.
+    places: Mutex<BTreeMap<u32, Place>>,
     /// One at a time makes changes.
     turn: tokio::sync::Mutex<()>,
 }
 
 impl Uplinks {
+    /// None yet.
+    pub fn new(xdp: early::Xdp) -> Self {
+        Self {
+            wanted: Mutex::default(),
+            xdp,
+            places: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Where each interface that tunnels end at drops what is unwanted, by its index.
+    pub fn places(&self) -> MutexGuard<'_, BTreeMap<u32, Place>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<User, Wanted>> {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -61,9 +82,9 @@ fn both(one: &Uplink, other: &Uplink) -> Uplink {
         } else {
             one.port
         },
-        reserved: 0,
         v4: either(one.v4, other.v4),
         v6: either(one.v6, other.v6),
+        ..*one
     }
 }
 
@@ -83,7 +104,14 @@ impl Node {
     /// As for [`Self::take_from`].
     pub async fn mend_uplinks(&self) -> Result<(), AgentError> {
         let _alone = self.uplinks.turn.lock().await;
-        let wanted = self.uplinks.all();
+        let mut wanted = self.uplinks.all();
+        let indexes: Vec<u32> = wanted.keys().copied().collect();
+        let macs = move |connection: &mut Connection| macs(connection, &indexes);
+        for (ifindex, mac) in self.netlink.with(macs).await? {
+            if let Some(uplink) = wanted.get_mut(&ifindex) {
+                uplink.mac = mac;
+            }
+        }
         let known = self.tables.uplinks()?;
         for (ifindex, uplink) in &wanted {
             if known.get(ifindex) != Some(uplink) {
@@ -103,6 +131,7 @@ impl Node {
                 }
             }
         }
+        self.drop_early(&wanted).await;
         let unwanted: BTreeSet<u32> = known
             .into_keys()
             .filter(|it| !wanted.contains_key(it))
@@ -119,6 +148,19 @@ impl Node {
             Err(AgentError::Collect { errors })
         }
     }
+}
+
+/// The MAC addresses of those that are there.
+fn macs(
+    connection: &mut Connection,
+    indexes: &[u32],
+) -> Result<Vec<(u32, MacAddr)>, netdev::Error> {
+    let mut found = Vec::new();
+    for ifindex in indexes.iter().copied() {
+        let mac = connection.by_index(ifindex)?.and_then(|link| link.mac);
+        found.extend(mac.map(|mac| (ifindex, MacAddr(mac))));
+    }
+    Ok(found)
 }
 
 /// False when it is there already. By a TCX link where the kernel has these: a clsact qdisc that comes
@@ -174,22 +216,15 @@ mod tests {
 
     #[test]
     fn an_interface_that_two_need_serves_both() {
-        let nothing = Uplink {
-            flags: 0,
-            port: [0; 2],
-            reserved: 0,
-            v4: Ip16::NONE,
-            v6: Ip16::NONE,
-        };
         let tunnels = Uplink {
             flags: 1,
             port: [0x12, 0xb5],
             v4: Ip16::from_v4([192, 0, 2, 1]),
-            ..nothing
+            ..Uplink::NOTHING
         };
         let other = Uplink {
             flags: 2,
-            ..nothing
+            ..Uplink::NOTHING
         };
         let expected = Uplink {
             flags: 3,

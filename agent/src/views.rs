@@ -30,6 +30,7 @@ pub async fn get(node: &Node, what: GetWhat) -> Result<Value, AgentError> {
         GetWhat::Attachments => attachments(node).await,
         GetWhat::Endpoints => Ok(endpoints(node)),
         GetWhat::Drops => drops(node),
+        GetWhat::Uplinks => Ok(uplinks(node)),
     }
 }
 
@@ -210,6 +211,11 @@ fn drops(node: &Node) -> Result<Value, AgentError> {
             })
         })
         .collect())
+}
+
+fn uplinks(node: &Node) -> Value {
+    let places = node.uplinks.places();
+    places.values().map(|place| json!(place)).collect()
 }
 
 /// Every interface of a pod: namespace, pod, interface, and the network as the pod's status names it.
@@ -393,6 +399,12 @@ pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
         unread: node.world.get().unread.len(),
         interfaces: interfaces(&pods, &ledger),
         can_shape: node.shaping.is_some(),
+        uplinks: node
+            .uplinks
+            .places()
+            .values()
+            .map(|place| (place.interface.clone(), place.mode.label()))
+            .collect(),
         unrouted: node.routing.unrouted(),
         waiting: node.promotions.waiting(),
         impaired: node.impaired.load(Ordering::Relaxed),
@@ -416,5 +428,6 @@ pub async fn state(node: &Node) -> Result<Value, AgentError> {
         "networks": networks(node),
         "attachments": attachments,
         "drops": drops(node)?,
+        "uplinks": uplinks(node),
     }))
 }

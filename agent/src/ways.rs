@@ -133,9 +133,9 @@ impl Node {
                 0
             },
             port: port.to_be_bytes(),
-            reserved: 0,
             v4: mapped(address(true)),
             v6: mapped(address(false)),
+            ..Uplink::NOTHING
         };
         let uplinks: Wanted = found.uplinks.into_iter().map(|it| (it, uplink)).collect();
         let ways = self.ways.set(found.ways);

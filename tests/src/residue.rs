@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::host::{UPLINK, connection};
 use crate::node::Node;
+use crate::wait;
 
 const BPFFS: &str = "/sys/fs/bpf";
 /// `BPF_FS_MAGIC` (linux/magic.h).
@@ -42,6 +43,13 @@ pub fn assert_none(node: &Node) {
             left.push(format!("link {} ({:?})", link.name, link.alias));
         }
     }
+    // The kernel takes a program off when it gets to it.
+    wait::until_true("no XDP program at the uplink", || {
+        let mut there = connection(node.netns());
+        let uplink = there.by_name(UPLINK).expect("links can be read");
+        let programs = uplink.map(|link| there.xdp_programs(link.ifindex));
+        programs.is_none_or(|it| it.expect("programs can be read").any().is_none())
+    });
     for path in [
         node.bpffs().to_owned(),
         node.path("state"),

@@ -2,6 +2,7 @@
 //! tell each other by files.
 
 mod across {
+    mod early;
     mod errors;
     mod explain;
     mod forged;

@@ -11,11 +11,10 @@ fn ip(text: &str) -> Ip16 {
 
 fn uplink() -> Uplink {
     Uplink {
-        flags: 0,
         port: PORT.to_be_bytes(),
-        reserved: 0,
         v4: ip("192.0.2.1"),
         v6: ip("2001:db8::1"),
+        ..Uplink::NOTHING
     }
 }
 
@@ -66,6 +65,7 @@ fn what_a_node_sends_is_read_by_the_other() {
         source: ip("192.0.2.7"),
         network: 0x12_3456,
         congested: false,
+        flaw: None,
     };
     assert_eq!(read, expected);
     let read = v6(&over_v6(), ADDED_V6 + 64, &uplink()).unwrap();
@@ -77,8 +77,8 @@ fn what_a_node_sends_is_read_by_the_other() {
 #[test]
 fn any_other_header_is_left_to_the_node() {
     let free = |at: usize, header: usize| {
-        // Ethernet, ports of the sender, VNI.
-        at < L3 || (header..header + 2).contains(&at) || (header + 12..header + 15).contains(&at)
+        // Ethernet, ports of the sender, checksum, all of VXLAN.
+        at < L3 || (header..header + 2).contains(&at) || (header + 6..header + 16).contains(&at)
     };
     for at in (0..ADDED_V4).filter(|at| !free(*at, 34)) {
         for bit in 0..8 {
@@ -129,4 +129,31 @@ fn congestion_on_the_way_is_seen_rfc_6040() {
     let old = u16::from_be_bytes([bytes[24], bytes[25]]);
     bytes[24..26].copy_from_slice(&(old - 3).to_be_bytes());
     assert!(v4(&bytes, ADDED_V4 + 64, &uplink()).unwrap().congested);
+}
+
+/// RFC 7348 section 5, as strictly as the kernel's device (`vxlan_rcv`).
+#[test]
+fn flags_and_reserved_bits_that_no_node_sends_are_told_and_so_is_a_checksum() {
+    let expect = |at: usize| match at {
+        40 | 41 => Some(Flaw::Checksum),
+        42..=45 | 49 => Some(Flaw::Header),
+        _ => None,
+    };
+    for at in 40..ADDED_V4 {
+        for bit in 0..8 {
+            let mut bytes = over_v4();
+            bytes[at] ^= 1 << bit;
+            let read = v4(&bytes, ADDED_V4 + 64, &uplink()).unwrap();
+            assert_eq!(read.flaw, expect(at), "byte {at}, bit {bit}");
+            let mut bytes = over_v6();
+            bytes[at + 20] ^= 1 << bit;
+            let read = v6(&bytes, ADDED_V6 + 64, &uplink()).unwrap();
+            assert_eq!(read.flaw, expect(at), "byte {} bit {bit}", at + 20);
+        }
+    }
+    // The worse of the two.
+    let mut bytes = over_v4();
+    (bytes[40], bytes[42]) = (1, 0);
+    let read = v4(&bytes, ADDED_V4 + 64, &uplink()).unwrap();
+    assert_eq!(read.flaw, Some(Flaw::Header));
 }

@@ -54,6 +54,14 @@ const DROPS: Columns = &[
     ("MEANING", "meaning"),
 ];
 
+const UPLINKS: Columns = &[
+    ("INTERFACE", "interface"),
+    ("ADDRESSES", "addresses"),
+    ("PORT", "port"),
+    ("DROPS IN", "mode"),
+    ("BECAUSE", "because"),
+];
+
 /// The table of `get`.
 pub(super) fn of(what: GetWhat, rows: &Value) -> String {
     let columns = match what {
@@ -61,6 +69,7 @@ pub(super) fn of(what: GetWhat, rows: &Value) -> String {
         GetWhat::Attachments => ATTACHMENTS,
         GetWhat::Endpoints => ENDPOINTS,
         GetWhat::Drops => DROPS,
+        GetWhat::Uplinks => UPLINKS,
     };
     let mut lines = vec![
         columns

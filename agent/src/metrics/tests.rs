@@ -25,6 +25,7 @@ fn rendered() -> String {
         can_shape: true,
         unread: 2,
         interfaces: vec![["shop", "web-0", "net1", "shop/blue"].map(str::to_owned)],
+        uplinks: vec![("eth0".to_owned(), "native")],
         unrouted: 2,
         waiting: 5,
         impaired: 1,

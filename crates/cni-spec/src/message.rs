@@ -150,6 +150,8 @@ pub enum GetWhat {
     Endpoints,
     /// Dropped packets by reason and network.
     Drops,
+    /// Interfaces of the node by which others reach it.
+    Uplinks,
 }
 
 /// `explain`.

@@ -1,5 +1,5 @@
 //! Attaching the dispatchers: `d_pod` to the host end of a pod link, `d_overlay` to the tunnel device,
-//! `d_uplink` to interfaces of the node.
+//! `d_uplink` to interfaces of the node. The one in XDP is attached in `xdp.rs`.
 //!
 //! First as a clsact filter, which every kernel has and newer ones attach without waiting. Then,
 //! where the kernel has TCX (6.6; found out by trying, because distributions backport), a pinned
@@ -71,7 +71,7 @@ impl HookKind {
 /// Attaches and detaches. Calls block, so none belongs on an async thread.
 #[derive(Debug, Clone)]
 pub struct Hook {
-    pins: PinDir,
+    pub(crate) pins: PinDir,
     tcx: Arc<OnceLock<bool>>,
 }
 

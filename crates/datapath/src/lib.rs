@@ -26,6 +26,7 @@ mod pod;
 mod storm;
 mod table;
 mod trial;
+mod xdp;
 
 pub use counters::{Counters, DropCount};
 pub use error::DatapathError;
@@ -37,3 +38,4 @@ pub use pin::PinDir;
 pub use storm::Storm;
 pub use table::{Entries, Table, Tables, Vteps};
 pub use trial::{Room, Trial, TrialResult};
+pub use xdp::XdpMode;

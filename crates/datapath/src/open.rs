@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use agent_common::ABI_VERSION;
 use agent_common::map::{
     JUMP_ANSWER, JUMP_FLOOD, JUMP_SPREAD, JUMP_TOLD, MAX_PORTS, ROOT_FROM_OVERLAY, ROOT_FROM_POD,
-    ROOT_FROM_UPLINK,
+    ROOT_FROM_UPLINK, ROOT_XDP_UPLINK,
 };
 use aya::maps::{Map, MapData, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf};
-use aya::programs::SchedClassifier;
+use aya::programs::{SchedClassifier, Xdp};
 use aya::{Ebpf, EbpfLoader};
 
 use crate::counters::Counters;
@@ -25,15 +25,18 @@ use crate::object::{self, Layout};
 use crate::pin::PinDir;
 use crate::storm::Storm;
 use crate::table::{Table, Tables, Vteps};
+use crate::xdp::X_UPLINK;
 
 /// The maps that belong to the dispatcher, whatever the layout of the others.
-const ROOT_MAPS: [&str; 2] = ["ROOT", "ROOT_MISSES"];
+const ROOT_MAPS: [&str; 3] = ["ROOT", "ROOT_XDP", "ROOT_MISSES"];
 /// The program behind `ROOT_FROM_POD`.
 pub(crate) const FROM_POD: &str = "from_pod";
 /// The program behind `ROOT_FROM_OVERLAY`.
 const FROM_OVERLAY: &str = "from_overlay";
 /// The program behind `ROOT_FROM_UPLINK`.
-const FROM_UPLINK: &str = "from_uplink";
+pub(crate) const FROM_UPLINK: &str = "from_uplink";
+/// The program behind `ROOT_XDP_UPLINK`.
+pub(crate) const XDP_UPLINK: &str = "xdp_uplink";
 /// Only ever run by [`Datapath::try_room`].
 pub(crate) const TRY_ROOM: &str = "try_room";
 const FLOOD: &str = "flood";
@@ -192,6 +195,14 @@ impl Datapath {
             root.set(slot, program, 0)
                 .map_err(DatapathError::map("write", "ROOT"))?;
         }
+        // Last: what the others take in it must not drop.
+        let mut root = program_array(&self.pins.root().join("ROOT_XDP"), "ROOT_XDP")?;
+        let program = self
+            .xdp()?
+            .fd()
+            .map_err(DatapathError::program("use", XDP_UPLINK))?;
+        root.set(ROOT_XDP_UPLINK, program, 0)
+            .map_err(DatapathError::map("write", "ROOT_XDP"))?;
         let mut paths = self.pins.generations()?;
         paths.retain(|path| *path != self.generation);
         paths.extend(jumps(&self.generation)?.into_iter().map(|(_, path)| path));
@@ -200,6 +211,17 @@ impl Datapath {
     }
 
     pub(crate) fn program(&self, name: &'static str) -> Result<&SchedClassifier, DatapathError> {
+        let program = self
+            .programs
+            .program(name)
+            .ok_or(DatapathError::NoProgram { name })?;
+        program
+            .try_into()
+            .map_err(DatapathError::program("use", name))
+    }
+
+    pub(crate) fn xdp(&self) -> Result<&Xdp, DatapathError> {
+        let name = XDP_UPLINK;
         let program = self
             .programs
             .program(name)
@@ -355,7 +377,31 @@ fn load(
                 })?;
         }
     }
+    load_xdp(&mut programs, XDP_UPLINK)?;
+    let path = pins.root().join(X_UPLINK);
+    if !path.exists() {
+        let program = load_xdp(&mut programs, X_UPLINK)?;
+        program
+            .pin(&path)
+            .map_err(|source| DatapathError::PinObject {
+                path,
+                source: Box::new(source),
+            })?;
+    }
     Ok(programs)
+}
+
+fn load_xdp<'a>(programs: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Xdp, DatapathError> {
+    let program = programs
+        .program_mut(name)
+        .ok_or(DatapathError::NoProgram { name })?;
+    let program: &mut Xdp = program
+        .try_into()
+        .map_err(DatapathError::program("use", name))?;
+    program
+        .load()
+        .map_err(DatapathError::program("load", name))?;
+    Ok(program)
 }
 
 fn load_program<'a>(

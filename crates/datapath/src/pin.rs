@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! <bpffs>/root/{ROOT,ROOT_MISSES,d_pod}     the dispatcher and what it calls; never replaced
+//! <bpffs>/root/{ROOT_XDP,x_uplink}          the same in XDP
 //! <bpffs>/links/<ifindex>                   TCX links
+//! <bpffs>/links/xdp-<ifindex>               XDP links
 //! <bpffs>/v<ABI>-<layout digest>/<MAP>      the maps of one layout
 //! <bpffs>/v<ABI>-<layout digest>/jump-<n>   one set of programs
 //! ```
@@ -15,6 +17,9 @@ use rustix::fs::Mode;
 
 use crate::bpffs::is_bpffs;
 use crate::error::DatapathError;
+
+/// What the names of pinned XDP links begin with.
+const XDP_LINK: &str = "xdp-";
 
 /// The directory everything is pinned under.
 #[derive(Debug, Clone)]
@@ -62,6 +67,10 @@ impl PinDir {
         self.links().join(ifindex.to_string())
     }
 
+    pub(crate) fn xdp_link(&self, ifindex: u32) -> PathBuf {
+        self.links().join(format!("{XDP_LINK}{ifindex}"))
+    }
+
     pub(crate) fn generation(&self, abi: u32, digest: &str) -> PathBuf {
         self.base.join(format!("v{abi}-{digest}"))
     }
@@ -88,10 +97,22 @@ impl PinDir {
     /// # Errors
     /// When the directory cannot be read.
     pub fn linked(&self) -> Result<Vec<u32>, DatapathError> {
+        self.linked_as("")
+    }
+
+    /// The interfaces that have a pinned XDP link.
+    pub(crate) fn xdp_linked(&self) -> Result<Vec<u32>, DatapathError> {
+        self.linked_as(XDP_LINK)
+    }
+
+    fn linked_as(&self, prefix: &str) -> Result<Vec<u32>, DatapathError> {
         let path = self.links();
         match fs::read_dir(&path) {
             Ok(entries) => Ok(entries
-                .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+                .filter_map(|entry| {
+                    let name = entry.ok()?.file_name();
+                    name.to_str()?.strip_prefix(prefix)?.parse().ok()
+                })
                 .collect()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(error) => Err(DatapathError::pin("list", &path)(error)),
@@ -182,7 +203,12 @@ mod tests {
     #[test]
     fn only_our_own_directories_are_listed_and_removed() {
         let base = std::env::temp_dir().join(format!("podnet-pins-{}", std::process::id()));
-        let ours = ["root/ROOT", "links/7", "v1-0123456789abcdef/PORTS"];
+        let ours = [
+            "root/ROOT",
+            "links/7",
+            "links/xdp-8",
+            "v1-0123456789abcdef/PORTS",
+        ];
         let others = ["cilium/map", "v1/map", "vpn", "v1-0123456789abcdeg/PORTS"];
         for name in ours.iter().chain(&others) {
             let path = base.join(name);
@@ -195,6 +221,8 @@ mod tests {
         let mut expected = ours.map(|name| base.join(name));
         expected.sort();
         assert_eq!(listed, expected);
+        assert_eq!(pins.linked().unwrap(), [7]);
+        assert_eq!(pins.xdp_linked().unwrap(), [8]);
         pins.remove().unwrap();
         assert!(ours.iter().all(|name| !base.join(name).exists()));
         assert!(others.iter().all(|name| base.join(name).exists()));

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use agent_common::packet::ETH_HLEN;
 use agent_common::vtep::{TRY_ETHERNET, TRY_FAMILY};
-use aya::programs::{TestRun as _, TestRunOptions};
+use aya::programs::{ProgramError, TestRun as _, TestRunOptions};
 
 use crate::error::DatapathError;
-use crate::open::{Datapath, FROM_POD, TRY_ROOM};
+use crate::open::{Datapath, FROM_POD, FROM_UPLINK, TRY_ROOM, XDP_UPLINK};
 
 /// Longest frame that comes back, bytes.
 const ROOM: usize = 65_536;
@@ -25,7 +25,7 @@ pub struct Trial<'a> {
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrialResult {
-    /// `TC_ACT_*` of `linux/pkt_cls.h`.
+    /// `TC_ACT_*` of `linux/pkt_cls.h`, unless it says otherwise.
     pub verdict: u32,
     /// The frame afterwards.
     pub frame: Vec<u8>,
@@ -39,23 +39,50 @@ impl Datapath {
     /// # Errors
     /// When the kernel refuses, as it does for frames shorter than an Ethernet header.
     pub fn try_frame(&self, trial: &Trial<'_>) -> Result<TrialResult, DatapathError> {
-        let mut room = vec![0; ROOM];
-        let mut options = TestRunOptions::new();
-        options.data_in = Some(trial.frame);
-        options.data_out = Some(&mut room);
-        options.repeat = trial.repeat;
-        let result = self
-            .program(FROM_POD)?
-            .test_run(options)
-            .map_err(DatapathError::program("run", FROM_POD))?;
-        let length = usize::try_from(result.data_size_out).unwrap_or(0).min(ROOM);
-        room.truncate(length);
-        Ok(TrialResult {
-            verdict: result.return_value,
-            frame: room,
-            duration: result.duration,
-        })
+        let program = self.program(FROM_POD)?;
+        run(trial, |options| program.test_run(options))
+            .map_err(DatapathError::program("run", FROM_POD))
     }
+
+    /// Runs what a frame from the wire would meet behind the dispatcher of an uplink.
+    ///
+    /// # Errors
+    /// As for [`Self::try_frame`].
+    pub fn try_uplink(&self, trial: &Trial<'_>) -> Result<TrialResult, DatapathError> {
+        let program = self.program(FROM_UPLINK)?;
+        run(trial, |options| program.test_run(options))
+            .map_err(DatapathError::program("run", FROM_UPLINK))
+    }
+
+    /// Runs what a frame from the wire would meet behind the XDP dispatcher; the verdict is an `XDP_*` of
+    /// `linux/bpf.h`.
+    ///
+    /// # Errors
+    /// As for [`Self::try_frame`], and for frames of almost a page.
+    pub fn try_early(&self, trial: &Trial<'_>) -> Result<TrialResult, DatapathError> {
+        let program = self.xdp()?;
+        run(trial, |options| program.test_run(options))
+            .map_err(DatapathError::program("run", XDP_UPLINK))
+    }
+}
+
+fn run(
+    trial: &Trial<'_>,
+    test_run: impl FnOnce(TestRunOptions<'_>) -> Result<aya::programs::TestRunResult, ProgramError>,
+) -> Result<TrialResult, ProgramError> {
+    let mut room = vec![0; ROOM];
+    let mut options = TestRunOptions::new();
+    options.data_in = Some(trial.frame);
+    options.data_out = Some(&mut room);
+    options.repeat = trial.repeat;
+    let result = test_run(options)?;
+    let length = usize::try_from(result.data_size_out).unwrap_or(0).min(ROOM);
+    room.truncate(length);
+    Ok(TrialResult {
+        verdict: result.return_value,
+        frame: room,
+        duration: result.duration,
+    })
 }
 
 /// How the kernel makes room for a tunnel's headers (`bpf_skb_adjust_room`).

@@ -5,6 +5,8 @@
 mod answers;
 #[path = "kernel/cases.rs"]
 mod cases;
+#[path = "kernel/early.rs"]
+mod early;
 #[path = "kernel/generations.rs"]
 mod generations;
 #[path = "kernel/hooks.rs"]

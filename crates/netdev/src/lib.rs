@@ -57,6 +57,7 @@ pub mod sysctl;
 mod tunnel;
 mod way;
 mod wire;
+mod xdp;
 
 pub use crate::address::{Address, AddressState, link_local};
 pub use crate::connection::Connection;
@@ -76,3 +77,4 @@ pub use crate::shape::{Discipline, Flows, RootQueue, Shape, ShapeState, shape_su
 pub use crate::sysctl::{Family, Sysctl};
 pub use crate::tunnel::VxlanSpec;
 pub use crate::way::{Way, WayMonitor, has_ipsec_policies};
+pub use crate::xdp::XdpPrograms;

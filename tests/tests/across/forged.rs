@@ -13,12 +13,12 @@ use super::scene::{L2, L3, Nodes, Pair, Underlay, introduce};
 const VXLAN: u16 = 4789;
 const IP: u16 = 0x0800;
 /// VNIs of the networks of the pair.
-const BLUE: u32 = 2001;
+pub(super) const BLUE: u32 = 2001;
 const RED: u32 = 2002;
-const GREEN: u32 = 2003;
+pub(super) const GREEN: u32 = 2003;
 
 /// A VXLAN packet (RFC 7348 section 5) from wherever `netns` is, to node 2.
-fn forge(netns: &Netns, to: IpAddr, vni: u32, frame: &[u8]) {
+pub(super) fn forge(netns: &Netns, to: IpAddr, vni: u32, frame: &[u8]) {
     let any: IpAddr = if to.is_ipv4() {
         [0, 0, 0, 0].into()
     } else {
@@ -34,14 +34,20 @@ fn forge(netns: &Netns, to: IpAddr, vni: u32, frame: &[u8]) {
 }
 
 /// An inner frame with a word in it, as `from` would send it to `to`.
-fn inner(from: MacAddr, to: MacAddr, source: &Port, target: &Port, word: &Marker) -> Vec<u8> {
+pub(super) fn inner(
+    from: MacAddr,
+    to: MacAddr,
+    source: &Port,
+    target: &Port,
+    word: &Marker,
+) -> Vec<u8> {
     let packet = udp4(source.v4(), target.v4(), (9, 9), word);
     ethernet(to, from, IP, &packet)
 }
 
 /// Waits until node 2 has dropped one packet more for this reason than it had, and says that nobody
 /// saw the word.
-struct Judge<'a> {
+pub(super) struct Judge<'a> {
     node: &'a Node,
     network: &'a str,
     reason: DropReason,
@@ -49,7 +55,7 @@ struct Judge<'a> {
 }
 
 impl<'a> Judge<'a> {
-    fn new(node: &'a Node, network: &'a str, reason: DropReason) -> Self {
+    pub(super) fn new(node: &'a Node, network: &'a str, reason: DropReason) -> Self {
         let before = node.drops().of(network, reason);
         Self {
             node,
@@ -60,7 +66,7 @@ impl<'a> Judge<'a> {
     }
 
     #[track_caller]
-    fn assert_dropped(&self, ports: &[&tests::Tap], word: &Marker) {
+    pub(super) fn assert_dropped(&self, ports: &[&tests::Tap], word: &Marker) {
         wait::until_true(&format!("a drop for {}", self.reason), || {
             self.node.drops().of(self.network, self.reason) > self.before
         });

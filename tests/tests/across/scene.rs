@@ -30,6 +30,11 @@ pub(crate) struct Nodes {
 impl Nodes {
     /// Starts them.
     pub(crate) fn start(count: u8, underlay: Underlay) -> Self {
+        Self::start_with(count, underlay, &[])
+    }
+
+    /// Starts them with further arguments.
+    pub(crate) fn start_with(count: u8, underlay: Underlay, args: &[&str]) -> Self {
         let shared = tempfile::Builder::new()
             .prefix("podnet-test-shared-")
             .tempdir();
@@ -41,7 +46,7 @@ impl Nodes {
         };
         for number in 1..=count {
             let host = all.fabric.host(number);
-            let setup = all.setup(number);
+            let setup = all.setup(number).args(args);
             all.nodes.push(Node::start_on(setup, host));
         }
         all
@@ -108,7 +113,12 @@ pub(crate) struct Pair<'a> {
 impl<'a> Pair<'a> {
     /// Attaches them and waits until they have met.
     pub(crate) fn attach(nodes: &'a Nodes, network: &str) -> Self {
-        let pods = [nodes.nodes[0].pod("a"), nodes.nodes[1].pod("b")];
+        Self::named(nodes, network, ["a", "b"])
+    }
+
+    /// The same with pods of these names.
+    pub(crate) fn named(nodes: &'a Nodes, network: &str, [a, b]: [&str; 2]) -> Self {
+        let pods = [nodes.nodes[0].pod(a), nodes.nodes[1].pod(b)];
         let [a, b] = [0, 1].map(|index| pods[index].attach(network, "net1"));
         introduce(&a, &b);
         Self { pods, a, b }

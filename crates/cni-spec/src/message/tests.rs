@@ -62,6 +62,7 @@ fn get_and_explain_have_the_agreed_spelling() {
         ("attachments", GetWhat::Attachments),
         ("endpoints", GetWhat::Endpoints),
         ("drops", GetWhat::Drops),
+        ("uplinks", GetWhat::Uplinks),
     ] {
         let json = json!({"v": 1, "get": {"what": name}});
         let request = Request::Get(GetRequest { what });

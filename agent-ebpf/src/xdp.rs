@@ -1,0 +1,111 @@
+//! The packet at an XDP hook: checked loads, straight from where the driver has put it. The helper that
+//! copies came with Linux 5.18.
+#![expect(
+    unsafe_code,
+    reason = "the packet is reached through two pointers, which the verifier wants compared before each read"
+)]
+
+use core::ptr;
+
+use agent_common::event::EVENT_HEAD;
+use agent_common::packet::{ARP_FRAME, ETH_HLEN, START_LENGTHS, Start};
+use aya_ebpf::programs::XdpContext;
+
+use crate::maps::Sample;
+
+/// A packet at an XDP hook.
+pub(crate) struct Xdp<'a> {
+    pub(crate) ctx: &'a XdpContext,
+}
+
+impl<'a> Xdp<'a> {
+    pub(crate) const fn new(ctx: &'a XdpContext) -> Self {
+        Self { ctx }
+    }
+
+    /// Length of the frame in bytes.
+    #[inline(always)]
+    pub(crate) fn length(&self) -> usize {
+        self.ctx.data_end() - self.ctx.data()
+    }
+
+    /// `N` bytes at `offset`, or `None` when the frame ends before.
+    #[inline(always)]
+    pub(crate) fn load<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
+        let at = self.at::<N>(offset)?;
+        // SAFETY: `N` bytes are there.
+        Some(unsafe { ptr::read(at.cast()) })
+    }
+
+    /// Where `N` bytes at `offset` are.
+    #[inline(always)]
+    fn at<const N: usize>(&self, offset: usize) -> Option<*const u8> {
+        let at = self.ctx.data() + offset;
+        (at + N <= self.ctx.data_end()).then_some(at as *const u8)
+    }
+
+    /// [`Frame::start`](agent_common::packet::Frame::start) of a frame that begins at this byte of the
+    /// packet.
+    #[inline(always)]
+    pub(crate) fn start_at(&self, offset: usize) -> Start {
+        let mut start = Start::EMPTY;
+        let _ = self.fill::<{ START_LENGTHS[0] }>(offset, &mut start)
+            || self.fill::<{ START_LENGTHS[1] }>(offset, &mut start)
+            || self.fill::<{ START_LENGTHS[2] }>(offset, &mut start)
+            || self.fill::<{ START_LENGTHS[3] }>(offset, &mut start)
+            || self.fill::<{ START_LENGTHS[4] }>(offset, &mut start);
+        start
+    }
+
+    #[inline(always)]
+    fn fill<const N: usize>(&self, offset: usize, start: &mut Start) -> bool {
+        match (self.load::<N>(offset), start.bytes.first_chunk_mut()) {
+            (Some(bytes), Some(to)) => {
+                *to = bytes;
+                start.length = N;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// # Safety
+    /// `N` bytes at `to` are the caller's to write.
+    #[inline(always)]
+    unsafe fn copy<const N: usize>(&self, to: *mut u8) -> u32 {
+        match self.load::<N>(0) {
+            // SAFETY: as the caller says.
+            Some(bytes) => unsafe {
+                ptr::write(to.cast(), bytes);
+                N as u32
+            },
+            None => 0,
+        }
+    }
+}
+
+impl Sample for Xdp<'_> {
+    #[inline(always)]
+    fn ifindex(&self) -> u32 {
+        self.ctx.ingress_ifindex() as u32
+    }
+
+    #[inline(always)]
+    fn whole_length(&self) -> u32 {
+        self.length() as u32
+    }
+
+    #[inline(always)]
+    unsafe fn copy_head(&self, to: *mut u8) -> u32 {
+        // SAFETY: as the caller says; none of them is longer than 64.
+        unsafe {
+            match self.copy::<EVENT_HEAD>(to) {
+                0 => match self.copy::<ARP_FRAME>(to) {
+                    0 => self.copy::<ETH_HLEN>(to),
+                    length => length,
+                },
+                length => length,
+            }
+        }
+    }
+}

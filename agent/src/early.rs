@@ -1,0 +1,295 @@
+//! Where an interface of the node drops what a tunnel brings that no network here wants: in XDP, before
+//! there is an skb, or behind that in TC. Which of them is found out by trying, and said.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use agent_common::uplink::Uplink;
+use clap::ValueEnum;
+use datapath::{Hook, XdpMode};
+use netdev::{Connection, Link};
+use rustix::io::Errno;
+use serde::Serialize;
+
+use crate::error::{AgentError, chain};
+use crate::node::Node;
+use crate::uplinks::Wanted;
+
+/// The kernel takes a program off when it gets to it.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Whether XDP is used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Xdp {
+    /// In the driver of hardware that takes it, else not
+    #[default]
+    Auto,
+    /// In the driver, whatever it costs there
+    Native,
+    /// In the kernel's stack, for any driver
+    Generic,
+    /// Not
+    Off,
+}
+
+/// Where packets are dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// XDP in the driver.
+    Native,
+    /// XDP in the kernel's stack.
+    Generic,
+    /// A filter at the interface.
+    Tc,
+}
+
+impl Mode {
+    /// The word used in output.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Generic => "generic",
+            Self::Tc => "tc",
+        }
+    }
+}
+
+impl From<XdpMode> for Mode {
+    fn from(mode: XdpMode) -> Self {
+        match mode {
+            XdpMode::Native => Self::Native,
+            XdpMode::Generic => Self::Generic,
+        }
+    }
+}
+
+/// What an interface that tunnels end at does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// Its name.
+    pub interface: String,
+    /// Its index.
+    pub ifindex: u32,
+    /// Where tunnels end.
+    pub addresses: Vec<IpAddr>,
+    /// UDP port of tunnels.
+    pub port: u16,
+    /// Where it drops.
+    pub mode: Mode,
+    /// Why there.
+    pub because: Cow<'static, str>,
+}
+
+/// Why there is no XDP.
+type Reason = Cow<'static, str>;
+
+/// Where XDP is to be tried on an interface, and why there.
+fn choose(
+    xdp: Xdp,
+    kind: Option<&str>,
+    bus: Option<&str>,
+) -> Result<(XdpMode, &'static str), Reason> {
+    // A program on the bond runs at its members, and would see packets of those.
+    if kind == Some("bond") && matches!(xdp, Xdp::Auto | Xdp::Native) {
+        return Err("a bond runs native XDP at its members, which have no tunnels".into());
+    }
+    match xdp {
+        Xdp::Off => Err("--xdp off".into()),
+        Xdp::Native => Ok((XdpMode::Native, "--xdp native")),
+        Xdp::Generic => Ok((XdpMode::Generic, "--xdp generic")),
+        Xdp::Auto => match (kind, bus) {
+            (Some(kind), _) => Err(format!(
+                "a {kind} loses more TCP throughput by native XDP than early drops save; force it with --xdp native"
+            )
+            .into()),
+            (None, Some(bus @ ("virtio" | "vmbus" | "xen"))) => Err(format!(
+                "an interface on bus {bus} merges no packets while it has native XDP; force it with --xdp native"
+            )
+            .into()),
+            (None, Some(_)) => Ok((XdpMode::Native, "hardware whose driver takes it")),
+            (None, None) => Err("not known to be hardware; force it with --xdp native".into()),
+        },
+    }
+}
+
+/// What the interface is attached to, as sysfs has it.
+fn bus(interface: &str) -> Option<String> {
+    let link = std::fs::read_link(format!("/sys/class/net/{interface}/device/subsystem")).ok()?;
+    Some(link.file_name()?.to_str()?.to_owned())
+}
+
+/// Makes the interface have the program where it should, and nowhere else. Why it has none.
+fn settle(
+    connection: &mut Connection,
+    hook: &Hook,
+    xdp: Xdp,
+    link: &Link,
+) -> Result<Result<(XdpMode, &'static str), Reason>, AgentError> {
+    let ifindex = link.ifindex;
+    let chosen = choose(xdp, link.kind.as_deref(), bus(&link.name).as_deref());
+    let ours = hook.xdp_id()?;
+    let there = connection.xdp_programs(ifindex)?;
+    let is_in = |mode| match mode {
+        XdpMode::Native => there.native == Some(ours),
+        XdpMode::Generic => there.generic == Some(ours),
+    };
+    if let Ok((mode, _)) = chosen
+        && is_in(mode)
+    {
+        return Ok(chosen);
+    }
+    if is_in(XdpMode::Native) || is_in(XdpMode::Generic) {
+        take_off(connection, hook, ifindex)?;
+    }
+    let Ok((mode, because)) = chosen else {
+        return Ok(chosen);
+    };
+    if let Some(other) = connection.xdp_programs(ifindex)?.any() {
+        return Ok(Err(format!(
+            "another XDP program, id {other}, is attached and stays"
+        )
+        .into()));
+    }
+    let Some(refusal) = hook.attach_xdp(ifindex, mode)? else {
+        return Ok(Ok((mode, because)));
+    };
+    let what = match refusal.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::BUSY | Errno::EXIST) => "another XDP program came first",
+        Some(Errno::OPNOTSUPP) => "the driver has no native XDP",
+        Some(Errno::RANGE) => "the MTU is too large for XDP in this driver",
+        _ => "the driver refuses XDP",
+    };
+    Ok(Err(format!("{what}: {refusal}").into()))
+}
+
+/// Takes our program off an interface, and waits until the kernel has.
+fn take_off(connection: &mut Connection, hook: &Hook, ifindex: u32) -> Result<(), AgentError> {
+    hook.forget_xdp(ifindex)?;
+    let ours = hook.xdp_id()?;
+    let patience = Instant::now() + PATIENCE;
+    while Instant::now() < patience {
+        let there = connection.xdp_programs(ifindex)?;
+        if ![there.native, there.generic].contains(&Some(ours)) {
+            break;
+        }
+        thread::sleep(PAUSE);
+    }
+    Ok(())
+}
+
+impl Node {
+    /// Every interface that tunnels end at drops as early as it can, and no other does.
+    pub(crate) async fn drop_early(&self, wanted: &Wanted) {
+        let mut before = self.uplinks.places().clone();
+        let mut places = BTreeMap::new();
+        let mut gone = Vec::new();
+        for (ifindex, uplink) in wanted.iter().filter(|(_, it)| it.has_tunnels()) {
+            let (ifindex, uplink, xdp) = (*ifindex, *uplink, self.uplinks.xdp);
+            let hook = self.hook.clone();
+            let look =
+                move |connection: &mut Connection| place(connection, &hook, xdp, ifindex, &uplink);
+            match self.netlink.with(look).await {
+                Ok(Some(place)) => {
+                    if before.remove(&ifindex).as_ref() != Some(&place) {
+                        let (interface, because) = (&place.interface, &place.because);
+                        let mode = place.mode.label();
+                        tracing::info!(%interface, mode, %because, "what tunnels bring unwanted is dropped here");
+                    }
+                    places.insert(ifindex, place);
+                }
+                // It is gone, and the program with it.
+                Ok(None) => gone.push(ifindex),
+                Err(error) => {
+                    tracing::warn!(ifindex, error = %chain(&error), "not known where this interface drops");
+                }
+            }
+        }
+        let linked = self.hook.xdp_links().unwrap_or_default();
+        for ifindex in linked
+            .into_iter()
+            .filter(|it| gone.contains(it) || !wanted.get(it).is_some_and(Uplink::has_tunnels))
+        {
+            let hook = self.hook.clone();
+            let off = move |connection: &mut Connection| take_off(connection, &hook, ifindex);
+            match self.netlink.with(off).await {
+                Ok(()) => tracing::info!(ifindex, "XDP program taken off"),
+                Err(error) => {
+                    tracing::warn!(ifindex, error = %chain(&error), "XDP program not taken off");
+                }
+            }
+        }
+        *self.uplinks.places() = places;
+    }
+}
+
+/// Settles an interface. `None` when it is gone.
+fn place(
+    connection: &mut Connection,
+    hook: &Hook,
+    xdp: Xdp,
+    ifindex: u32,
+    uplink: &Uplink,
+) -> Result<Option<Place>, AgentError> {
+    let Some(link) = connection.by_index(ifindex)? else {
+        return Ok(None);
+    };
+    let (mode, because) = match settle(connection, hook, xdp, &link) {
+        Ok(Ok((mode, because))) => (mode.into(), because.into()),
+        Ok(Err(reason)) => (Mode::Tc, reason),
+        // The filter is there, whatever became of XDP.
+        Err(error) => (Mode::Tc, chain(&error).into()),
+    };
+    let addresses = [uplink.v4, uplink.v6];
+    let addresses = addresses
+        .into_iter()
+        .filter(|it| *it != agent_common::addr::Ip16::NONE);
+    Ok(Some(Place {
+        interface: link.name,
+        ifindex,
+        addresses: addresses.map(IpAddr::from).collect(),
+        port: u16::from_be_bytes(uplink.port),
+        mode,
+        because,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn auto_is_native_on_hardware_only() {
+        let auto = |kind, bus| choose(Xdp::Auto, kind, bus);
+        let native = Ok((XdpMode::Native, "hardware whose driver takes it"));
+        assert_eq!(auto(None, Some("pci")), native);
+        assert_eq!(auto(None, Some("usb")), native);
+        for (kind, bus) in [
+            (Some("veth"), None),
+            (Some("vlan"), None),
+            (Some("bond"), None),
+            (None, Some("virtio")),
+            (None, Some("vmbus")),
+            (None, None),
+        ] {
+            assert!(auto(kind, bus).is_err(), "{kind:?} {bus:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_is_tried_but_where_it_would_see_nothing() {
+        for kind in [None, Some("veth"), Some("vlan")] {
+            let native = choose(Xdp::Native, kind, None);
+            assert_eq!(native, Ok((XdpMode::Native, "--xdp native")));
+            let generic = choose(Xdp::Generic, kind, None);
+            assert_eq!(generic, Ok((XdpMode::Generic, "--xdp generic")));
+            assert_eq!(choose(Xdp::Off, kind, None), Err("--xdp off".into()));
+        }
+        assert!(choose(Xdp::Native, Some("bond"), None).is_err());
+        assert!(choose(Xdp::Generic, Some("bond"), None).is_ok());
+    }
+}
