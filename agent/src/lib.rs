@@ -34,6 +34,7 @@ pub mod cni;
 pub mod commands;
 pub mod controller;
 pub mod delegate;
+pub mod egress;
 pub mod error;
 pub mod failpoint;
 pub mod install;

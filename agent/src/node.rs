@@ -13,6 +13,7 @@ use store::{Batch, Pending, Store, Table};
 use tokio::sync::watch;
 
 use crate::delegate::process::Runner;
+use crate::egress::Egress;
 use crate::error::{AgentError, chain};
 use crate::kube::Cluster;
 use crate::ledger::Ledger;
@@ -60,6 +61,8 @@ pub struct Node {
     pub remotes: Arc<Remotes>,
     /// The way there.
     pub overlay: Overlay,
+    /// Ways out of networks.
+    pub egress: Egress,
     /// Plugins of others.
     pub delegates: Runner,
     /// What the node says about the lists of its pods.
@@ -115,6 +118,8 @@ pub struct Parts {
     pub rules: Rules,
     /// See [`Node::remotes`].
     pub remotes: Arc<Remotes>,
+    /// Where the namespaces of gateways are kept.
+    pub gateways: PathBuf,
     /// UDP port of tunnels.
     pub vxlan_port: u16,
     /// See [`Node::cluster`].
@@ -146,6 +151,7 @@ impl Node {
             routing: NodeRouting::new(parts.cluster.is_some()),
             remotes: parts.remotes,
             overlay: Overlay::new(parts.vxlan_port),
+            egress: Egress::new(parts.gateways),
             delegates: parts.delegates,
             rules: parts.rules,
             cluster: parts.cluster,

@@ -152,8 +152,12 @@ impl Node {
     /// What other nodes have of a network, as far as tunnels reach them.
     pub fn others(&self, network: u32) -> Others {
         let device = self.overlay.device();
+        let way_out = self.egress.way_out(network);
         if device == 0 {
-            return Others::default();
+            return Others {
+                way_out,
+                ..Others::default()
+            };
         }
         let own = self.remotes.vteps();
         let mut endpoints = Vec::new();
@@ -172,6 +176,7 @@ impl Node {
             nodes: peers.iter().filter_map(|it| way_to(&own, it)).collect(),
             device,
             complete: self.remotes.is_complete(),
+            way_out,
         }
     }
 

@@ -11,6 +11,7 @@ use datapath::{HookKind, PinDir};
 use netdev::{Connection, Link, LinkEvent, LinkFilter, LinkMonitor};
 use store::{Batch, Store, Table};
 
+use crate::egress;
 use crate::error::{AgentError, chain};
 use crate::ledger::Ledger;
 use crate::multi::is_gone;
@@ -198,6 +199,7 @@ impl Node {
             // Everything else is served; the audit comes back to it.
             tracing::error!(error = %chain(&error), "no tunnels to other nodes yet");
         }
+        self.recover_ways_out().await;
         self.tables
             .everything(&records, |network| self.others(network))?;
         for record in &records {
@@ -221,6 +223,7 @@ impl Node {
             self.undo(&key).await;
         }
         self.remove_strays(&survey, &known).await?;
+        self.mend_ways_out().await;
         self.drop_stale_pins(pins).await?;
         self.recover_pods().await;
         Ok(())
@@ -438,6 +441,10 @@ impl Node {
                     let node = Arc::clone(&self);
                     tokio::spawn(async move { node.hook_removed(ifindex).await });
                 }
+                LinkEvent::Removed { name, .. } if egress::is_link(&name) => {
+                    let node = Arc::clone(&self);
+                    tokio::spawn(async move { node.mend_ways_out().await });
+                }
                 LinkEvent::Removed { .. } | LinkEvent::Changed(_) => {}
                 LinkEvent::Overrun => {
                     if let Err(error) = self.audit().await {
@@ -451,6 +458,9 @@ impl Node {
     /// Somebody tidied qdiscs: without its filter the host end of a port hands packets to the node's
     /// own stack, so this cannot wait for the audit.
     async fn hook_removed(&self, ifindex: u32) {
+        if self.egress.has_port(ifindex) {
+            return self.mend_ways_out().await;
+        }
         let Some(key) = self.ledger().on_link(ifindex) else {
             return;
         };
@@ -465,6 +475,12 @@ impl Node {
             Ok(true) => tracing::warn!(attachment = %key, "somebody had removed the program"),
             Ok(false) => {}
             Err(error) => tracing::error!(attachment = %key, %error, "program not attached again"),
+        }
+    }
+
+    async fn mend_ways_out(&self) {
+        if let Err(error) = self.audit_ways_out().await {
+            tracing::error!(error = %chain(&error), "ways out of networks not mended");
         }
     }
 

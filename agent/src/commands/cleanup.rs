@@ -14,7 +14,7 @@ use crate::cli::{CleanupOptions, CniPlaces, Places};
 use crate::cni::tombstone;
 use crate::install::conf;
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX};
-use crate::{overlay, recover, routing};
+use crate::{egress, overlay, recover, routing};
 
 /// The name of the directory that podnet has for itself below `/run`.
 const OWN_DIRECTORY: &str = "podnet";
@@ -62,6 +62,10 @@ pub fn cleanup(options: &CleanupOptions) -> Result<(), Failure> {
             }
             say(format!("link {}", link.name))?;
         }
+    }
+    let gateways = egress::directory(&places.socket);
+    for what in egress::clean(&mut netlink, &gateways, options.dry_run)? {
+        say(what)?;
     }
     for what in routing::remove(&mut netlink, options.dry_run)? {
         say(what)?;
