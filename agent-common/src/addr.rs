@@ -191,6 +191,17 @@ impl Ip16 {
         a == 0xfe && b & 0xc0 == 0x80
     }
 
+    /// True for 169.254.0.0/16 (RFC 3927) and `fe80::/10`.
+    #[inline(always)]
+    pub const fn is_link_local(&self) -> bool {
+        let [.., a, b, _, _] = self.0;
+        if self.is_mapped_v4() {
+            a == 169 && b == 254
+        } else {
+            self.is_link_local_v6()
+        }
+    }
+
     /// True for `::ffff:0:0/96`, an IPv4 address in our maps (RFC 4291 section 2.5.5.2).
     #[inline(always)]
     pub const fn is_mapped_v4(&self) -> bool {
@@ -322,6 +333,23 @@ mod tests {
             "fe80::1",
         ] {
             assert_eq!(of(other), (false, false), "{other}");
+        }
+    }
+
+    #[test]
+    fn link_local_addresses_are_known_in_both_families() {
+        let of = |text: &str| Ip16::from(text.parse::<IpAddr>().unwrap()).is_link_local();
+        for yes in ["169.254.0.0", "169.254.169.254", "fe80::1", "febf::1"] {
+            assert!(of(yes), "{yes}");
+        }
+        for no in [
+            "169.253.0.1",
+            "168.254.0.1",
+            "fec0::1",
+            "fd00::a9fe:1",
+            "::",
+        ] {
+            assert!(!of(no), "{no}");
         }
     }
 

@@ -3,7 +3,7 @@
 
 use crate::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use crate::drop::DropReason;
-use crate::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_REMOTE, Endpoint};
+use crate::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, Endpoint};
 use crate::network::{NETWORK_L3, Network};
 use crate::packet::{
     ETH_HLEN, ETH_P_IP, ETH_P_IPV6, Frame, IPV4_HLEN, IPV6_HLEN, L3, Start, is_vlan_ether_type,
@@ -166,6 +166,7 @@ fn here(found: Option<Endpoint>) -> Step<Arrival> {
         None => drop(DropReason::NoEndpoint),
         Some(endpoint) if endpoint.flags & ENDPOINT_REMOTE != 0 => drop(DropReason::Hairpin),
         Some(endpoint) if endpoint.flags & ENDPOINT_GATEWAY != 0 => drop(DropReason::Gateway),
+        Some(endpoint) if endpoint.flags & ENDPOINT_OUTSIDE != 0 => drop(DropReason::NoEndpoint),
         Some(endpoint) => Ok(Arrival::Deliver(endpoint)),
     }
 }

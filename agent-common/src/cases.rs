@@ -18,6 +18,7 @@
 mod arp;
 pub mod build;
 mod echo;
+mod egress;
 mod ethernet;
 mod ipv4;
 mod ipv6;
@@ -27,9 +28,9 @@ mod routed;
 mod world;
 
 pub use self::world::{
-    BLUE, BLUE_A, BLUE_B, BLUE_C, GATEWAY_ON_GREEN, GATEWAY_ON_WHITE, GREEN, GREEN_A, GREEN_B,
-    GREEN_C, GREY, GREY_A, GREY_B, PODS, Pod, RED, RED_A, RED_B, RED_D, View, WHITE, WHITE_A,
-    WHITE_B, World,
+    AMBER, AMBER_A, AMBER_B, AMBER_OUT, BLUE, BLUE_A, BLUE_B, BLUE_C, GATEWAY_ON_AMBER,
+    GATEWAY_ON_GREEN, GATEWAY_ON_WHITE, GREEN, GREEN_A, GREEN_B, GREEN_C, GREY, GREY_A, GREY_B,
+    PODS, Pod, RED, RED_A, RED_B, RED_D, View, WHITE, WHITE_A, WHITE_B, World,
 };
 
 use crate::drop::DropReason;
@@ -114,6 +115,7 @@ pub fn all() -> Vec<Case> {
     nd::add(&mut list);
     routed::add(&mut list);
     node::add(&mut list);
+    egress::add(&mut list);
     echo::add(&mut list);
     list.cases
 }
@@ -214,6 +216,11 @@ impl List {
         family: Family,
     ) {
         self.push(name, from, frame, Decision::Route(to, family), Some(output));
+    }
+
+    fn leaves(&mut self, name: &'static str, [frame, output]: [Vec<u8>; 2], from: &'static Pod) {
+        let decision = Decision::Leave(AMBER_OUT.endpoint());
+        self.push(name, from, frame, decision, Some(output));
     }
 
     fn answers(

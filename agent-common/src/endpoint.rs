@@ -13,6 +13,10 @@ pub const ENDPOINT_GATEWAY: u32 = 1 << 1;
 /// On another node: `ifindex` is its number in `VTEPS`, `port_id` is nobody's.
 pub const ENDPOINT_REMOTE: u32 = 1 << 2;
 
+/// The network's way out, found under [`Ip16::NONE`] and meant for whatever nobody has; that address
+/// itself is nobody's.
+pub const ENDPOINT_OUTSIDE: u32 = 1 << 8;
+
 /// Key of `FDB`.
 #[repr(C)]
 #[derive(

@@ -5,14 +5,16 @@
 
 use crate::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use crate::drop::DropReason;
-use crate::endpoint::{ENDPOINT_GATEWAY, Endpoint};
+use crate::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, Endpoint};
 use crate::nd::{self, Nd};
 use crate::packet::{
     ARP_FRAME, ETH_HLEN, ETH_P_802_3_MIN, ETH_P_ARP, ETH_P_IP, ETH_P_IPV6, Frame, ICMP_HLEN,
     IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_UDP, IPV4_HLEN, IPV6_HLEN, L3, PORTS_LEN, Start,
     ipv6_payload, is_vlan_ether_type,
 };
-use crate::port::{PORT_ANY_IP, PORT_L3, PORT_MORE_IPS, PORT_NODE, Port};
+use crate::port::{
+    PORT_ANY_IP, PORT_EGRESS, PORT_L3, PORT_MORE_IPS, PORT_NODE, PORT_OUTSIDE, Port,
+};
 
 /// What a network knows, looked up by the engine in its own tables.
 pub trait Tables {
@@ -35,6 +37,8 @@ pub enum Decision {
     Switch(Endpoint),
     /// Deliver with new MAC addresses and a hop less.
     Route(Endpoint, Family),
+    /// Deliver to the network's way out with new MAC addresses; it counts the hop.
+    Leave(Endpoint),
     /// Hand to the node's own network stack, which routes it.
     Node,
     /// Copy to every other port of the network.
@@ -147,8 +151,17 @@ fn route<F: Frame + ?Sized, T: Tables>(
         return by_node(frame, port, packet, found.as_ref());
     }
     let Some(endpoint) = found else {
+        if port.flags & PORT_EGRESS != 0 {
+            return leave(port, tables, packet);
+        }
         return drop(DropReason::NoEndpoint);
     };
+    if endpoint.flags & ENDPOINT_OUTSIDE != 0 {
+        return drop(DropReason::NoEndpoint);
+    }
+    if port.flags & PORT_OUTSIDE != 0 {
+        enter(port, tables, packet, &endpoint)?;
+    }
     if endpoint.flags & ENDPOINT_GATEWAY != 0 {
         return echo(frame, packet);
     }
@@ -162,6 +175,40 @@ fn route<F: Frame + ?Sized, T: Tables>(
         return drop(DropReason::Ttl);
     }
     Ok(Decision::Route(endpoint, packet.family))
+}
+
+/// To where nobody on the network is. That way knows which of these addresses are the network's own
+/// after all, and sends such packets back.
+#[inline(always)]
+fn leave<T: Tables>(port: &Port, tables: &T, packet: &Packet) -> Step<Decision> {
+    if packet.source.is_link_local() || packet.destination.is_link_local() {
+        return drop(DropReason::LinkLocal);
+    }
+    if packet.destination.is_group() {
+        return drop(DropReason::Multicast);
+    }
+    if packet.destination.is_of_this_host() {
+        return drop(DropReason::NoEndpoint);
+    }
+    match tables.endpoint(port.network, &Ip16::NONE) {
+        // The hop is counted there, which says when there were too many.
+        Some(way_out) if way_out.flags & ENDPOINT_OUTSIDE != 0 => Ok(Decision::Leave(way_out)),
+        Some(_) | None => drop(DropReason::NoEndpoint),
+    }
+}
+
+/// From outside to an endpoint: nobody out there speaks for a member of the network, and a network
+/// that spans nodes has its way out on each.
+#[inline(always)]
+fn enter<T: Tables>(port: &Port, tables: &T, packet: &Packet, to: &Endpoint) -> Step<()> {
+    if to.flags & ENDPOINT_REMOTE != 0 {
+        return drop(DropReason::Hairpin);
+    }
+    match tables.endpoint(port.network, &packet.source) {
+        // The way out has the gateway's address, and says by it that there were too many hops.
+        Some(holder) if holder.flags & ENDPOINT_GATEWAY == 0 => drop(DropReason::SpoofedIp),
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// L3 with the node's stack behind the virtual gateway. All that may go there goes there, pod to
@@ -300,7 +347,7 @@ fn ipv4<F: Frame + ?Sized, T: Tables>(
             return drop(DropReason::Dhcp);
         }
     }
-    if port.flags & PORT_ANY_IP == 0 && !owns_v4(port, tables, source) {
+    if port.flags & (PORT_ANY_IP | PORT_OUTSIDE) == 0 && !owns_v4(port, tables, source) {
         return drop(DropReason::SpoofedIp);
     }
     if port.flags & PORT_L3 == 0 {
@@ -357,7 +404,7 @@ fn ipv6<F: Frame + ?Sized, T: Tables>(
             return drop(DropReason::Dhcp);
         }
     }
-    if port.flags & PORT_ANY_IP == 0 && !owns_v6(port, tables, &source) {
+    if port.flags & (PORT_ANY_IP | PORT_OUTSIDE) == 0 && !owns_v6(port, tables, &source) {
         // RFC 4862 and RFC 3810: only these speak before they have an address.
         let unspecified = source.same(&Ip16::NONE);
         if !(unspecified
@@ -408,6 +455,7 @@ fn solicitation<F: Frame + ?Sized, T: Tables>(
         return drop(DropReason::Malformed);
     }
     match tables.endpoint(port.network, &target) {
+        Some(found) if found.flags & ENDPOINT_OUTSIDE != 0 => drop(DropReason::NoEndpoint),
         Some(found) if found.flags & ENDPOINT_GATEWAY == 0 && found.port_id == port.port_id => {
             // Duplicate address detection for its own address: nobody objects.
             Ok(Decision::Ignore)

@@ -14,6 +14,10 @@ pub const PORT_MORE_IPS: u32 = 1 << 2;
 pub const PORT_NODE: u32 = 1 << 3;
 /// The network has members on other nodes: what is for all goes there too.
 pub const PORT_SPREAD: u32 = 1 << 4;
+/// What nobody on the network has, and is no address of the network's node, goes to its way out.
+pub const PORT_EGRESS: u32 = 1 << 8;
+/// The way out itself: it speaks for everybody outside of the network, and for nobody on it.
+pub const PORT_OUTSIDE: u32 = 1 << 9;
 
 /// A port's identity and its rights.
 ///

@@ -6,10 +6,10 @@ use std::sync::LazyLock;
 use agent_common::addr::MacAddr;
 use agent_common::cases::{self, Case, PODS, Pod, World, build};
 use agent_common::drop::DropReason;
-use agent_common::endpoint::{ENDPOINT_GATEWAY, Endpoint};
+use agent_common::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, Endpoint};
 use agent_common::packet::{ETH_HLEN, ETH_P_IP, ETH_P_IPV6, first_protocol};
 use agent_common::policy::{self, Decision};
-use agent_common::port::{PORT_ANY_IP, PORT_L3, PORT_NODE};
+use agent_common::port::{PORT_ANY_IP, PORT_EGRESS, PORT_L3, PORT_NODE, PORT_OUTSIDE};
 use agent_common::storm::{STORM_BURST, STORM_RATE, StormBucket};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -62,7 +62,7 @@ fn the_table_has_every_decision_and_every_reason_of_the_policy() {
         assert_eq!(found, !NOT_OF_THE_POLICY.contains(reason), "{reason}");
     }
     let kinds: BTreeSet<_> = all.iter().map(|case| kind(&case.decision)).collect();
-    assert_eq!(kinds.len(), 9, "{kinds:?}");
+    assert_eq!(kinds.len(), 10, "{kinds:?}");
 }
 
 /// Exhaustive, so that a new decision asks for its case.
@@ -72,6 +72,7 @@ fn kind(decision: &Decision) -> &'static str {
         Decision::Ignore => "ignore",
         Decision::Switch(_) => "switch",
         Decision::Route(..) => "route",
+        Decision::Leave(_) => "leave",
         Decision::Flood => "flood",
         Decision::Node => "node",
         Decision::ArpReply(_) => "arp reply",
@@ -128,6 +129,19 @@ fn judge(world: &World, sender: &Pod, frame: &[u8]) -> Result<(), TestCaseError>
             sender.name
         );
     }
+    if let Decision::Leave(to) = decision {
+        prop_assert!(
+            sender.flags & PORT_EGRESS != 0,
+            "{} has no way out",
+            sender.name
+        );
+        prop_assert!(to.flags & ENDPOINT_OUTSIDE != 0, "{to:?}");
+        prop_assert!(is_of_network(sender, &to), "{to:?} of {}", sender.name);
+        prop_assert!(
+            !is_for_none_or_many(frame),
+            "nobody outside has that address"
+        );
+    }
     if sender.flags & PORT_L3 != 0 {
         prop_assert!(
             !matches!(decision, Decision::Switch(_) | Decision::Flood),
@@ -154,7 +168,7 @@ fn judge(world: &World, sender: &Pod, frame: &[u8]) -> Result<(), TestCaseError>
             "the node would take it for its own"
         );
     }
-    if sender.flags & PORT_ANY_IP == 0 {
+    if sender.flags & (PORT_ANY_IP | PORT_OUTSIDE) == 0 {
         prop_assert!(
             owns_source(sender, frame, &decision),
             "{decision:?} of a false IP source"
@@ -174,10 +188,12 @@ fn is_for_none_or_many(frame: &[u8]) -> bool {
 }
 
 fn is_neighbour(sender: &Pod, to: &Endpoint) -> bool {
-    to.flags & ENDPOINT_GATEWAY == 0
-        && PODS
-            .iter()
-            .any(|pod| pod.network == sender.network && **pod != *sender && pod.endpoint() == *to)
+    to.flags & (ENDPOINT_GATEWAY | ENDPOINT_OUTSIDE) == 0 && is_of_network(sender, to)
+}
+
+fn is_of_network(sender: &Pod, to: &Endpoint) -> bool {
+    PODS.iter()
+        .any(|pod| pod.network == sender.network && **pod != *sender && pod.endpoint() == *to)
 }
 
 fn load<const N: usize>(frame: &[u8], at: usize) -> [u8; N] {
@@ -199,7 +215,7 @@ fn owns_source(sender: &Pod, frame: &[u8], decision: &Decision) -> bool {
             && frame[20] != 17
             && !matches!(
                 decision,
-                Decision::Route(..) | Decision::Node | Decision::EchoReply(..)
+                Decision::Route(..) | Decision::Leave(_) | Decision::Node | Decision::EchoReply(..)
             ))
 }
 

@@ -52,7 +52,11 @@ fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
     let refuse = |reason| Err((Some((port.network, port.port_id)), reason));
     let done = match policy::decide(skb, port, &NodeTables { home: port.home }) {
         Decision::Drop(reason) => return refuse(reason),
-        Decision::Switch(_) | Decision::Route(..) | Decision::Node | Decision::Flood
+        Decision::Switch(_)
+        | Decision::Route(..)
+        | Decision::Leave(_)
+        | Decision::Node
+        | Decision::Flood
             if port.shaper != 0 =>
         {
             // It comes back at the shaper's far end, whose port has none, and is decided anew: the
@@ -91,6 +95,9 @@ fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
         }
         Decision::Switch(endpoint) => send(skb, port, &endpoint, None)?,
         Decision::Route(endpoint, family) => send(skb, port, &endpoint, Some(family))?,
+        Decision::Leave(endpoint) => {
+            skb.swap_in_macs(endpoint.mac, GATEWAY_MAC) && send(skb, port, &endpoint, None)?
+        }
         Decision::ArpReply(mac) => return refuse(answer(skb, Answer::Arp(mac))),
         Decision::NdReply(mac) => return refuse(answer(skb, Answer::Nd(mac))),
         Decision::EchoReply(family, at) => {

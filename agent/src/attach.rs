@@ -1,6 +1,7 @@
 //! Making and unmaking attachments. Record before effect, one way to take apart, and that one can
 //! be taken from any state.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -121,6 +122,7 @@ impl Node {
         record: &Attachment,
         netns: &Netns,
     ) -> Result<Attachment, AgentError> {
+        Box::pin(self.open_way_out(&record.network)).await?;
         self.tables.reset_port_counters(record.port_id)?;
         let links = Links::of(self, record, netns)?;
         // The disk and the kernel at once.
@@ -249,6 +251,7 @@ impl Node {
         reached("del.torn-down");
         self.erase(key).await?;
         self.ledger().release(key);
+        Box::pin(self.close_way_out(&record.network)).await;
         if let Some(cluster) = &self.cluster {
             cluster.released();
         }
@@ -348,7 +351,15 @@ fn pod_end(record: &Attachment) -> PodEnd {
         .routes()
         .into_iter()
         .map(|route| {
-            let onlink = record.network.routed && route.via.is_some();
+            // A network may have several subnets of a family, and the pod no address in this one.
+            let elsewhere = |via: &IpAddr| {
+                let subnets = record.network.subnets.iter();
+                subnets.map(|it| it.prefix).any(|it| it.contains(via))
+                    && !record.leases.iter().any(|it| it.prefix.contains(via))
+            };
+            let onlink = route
+                .via
+                .is_some_and(|via| record.network.routed || elsewhere(&via));
             Route {
                 onlink,
                 metric: route.metric,

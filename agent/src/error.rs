@@ -14,6 +14,7 @@ use store::StoreError;
 
 use crate::bandwidth::Bits;
 use crate::delegate::error::DelegateError;
+use crate::egress::EgressError;
 use crate::explain::ExplainError;
 use crate::kube::{AccessError, AddressError, LookupError};
 use crate::overlay::OverlayError;
@@ -57,6 +58,9 @@ pub enum AgentError {
     /// The network spans nodes and this one cannot take part.
     #[error(transparent)]
     Overlay(#[from] OverlayError),
+    /// The network has egress and no way out here.
+    #[error(transparent)]
+    Egress(#[from] EgressError),
     /// `isDefaultGateway` on a network without a gateway.
     #[error(
         "isDefaultGateway is true and network {network} has no gateway: set spec.gateway of its PodNetworkParameters"

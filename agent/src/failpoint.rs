@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 /// The points there are, in the order an attachment meets them.
-pub const POINTS: [&str; 21] = [
+pub const POINTS: [&str; 24] = [
     "add.reserved",
     "add.placed",
     "add.recorded",
@@ -22,6 +22,9 @@ pub const POINTS: [&str; 21] = [
     "del.torn-down",
     "del.forgotten",
     "gc.one",
+    "egress.namespace",
+    "egress.port",
+    "egress.made",
     "limit.recorded",
     "limit.queued",
     "limit.drained",

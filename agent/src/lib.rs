@@ -38,6 +38,7 @@ pub mod commands;
 pub mod controller;
 pub mod delegate;
 pub mod early;
+pub mod egress;
 pub mod error;
 pub mod explain;
 pub mod failpoint;

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use crate::delegate::process::Runner;
 use crate::early::Xdp;
+use crate::egress::Egress;
 use crate::error::{AgentError, chain};
 use crate::kube::Cluster;
 use crate::ledger::Ledger;
@@ -69,6 +70,8 @@ pub struct Node {
     pub room: Room,
     /// The interfaces it comes back by.
     pub uplinks: Uplinks,
+    /// Ways out of networks.
+    pub egress: Egress,
     /// Plugins of others.
     pub delegates: Runner,
     /// What the node says about the lists of its pods.
@@ -124,6 +127,8 @@ pub struct Parts {
     pub rules: Rules,
     /// See [`Node::remotes`].
     pub remotes: Arc<Remotes>,
+    /// Where the namespaces of gateways are kept.
+    pub gateways: PathBuf,
     /// UDP port of tunnels.
     pub vxlan_port: u16,
     /// Whether XDP is used.
@@ -162,6 +167,7 @@ impl Node {
             uplinks: Uplinks::new(parts.xdp),
             ways: Ways::default(),
             room: parts.room,
+            egress: Egress::new(parts.gateways),
             delegates: parts.delegates,
             rules: parts.rules,
             cluster: parts.cluster,

@@ -156,8 +156,12 @@ impl Node {
     /// What other nodes have of a network, as far as tunnels reach them.
     pub fn others(&self, network: u32) -> Others {
         let device = self.overlay.device();
+        let way_out = self.egress.way_out(network);
         if device == 0 {
-            return Others::default();
+            return Others {
+                way_out,
+                ..Others::default()
+            };
         }
         let own = self.remotes.vteps();
         let mut endpoints = Vec::new();
@@ -177,6 +181,7 @@ impl Node {
             device,
             ways: self.ways.known(),
             complete: self.remotes.is_complete(),
+            way_out,
         }
     }
 

@@ -9,6 +9,7 @@ use agent_common::counter::PortCounters;
 use agent_common::uplink::Uplink;
 use datapath::{Datapath, DatapathError, DropCount, Entries, Retired, Tables, Vteps};
 
+use crate::egress::WayOut;
 use crate::record::Attachment;
 use crate::ways::Known;
 
@@ -31,6 +32,8 @@ pub struct Others {
     pub ways: Arc<Known>,
     /// All nodes have been heard since this agent started: what is not here is gone.
     pub complete: bool,
+    /// The way out that the network has on this node.
+    pub way_out: Option<WayOut>,
 }
 
 /// A member of a network on another node.
@@ -51,6 +54,8 @@ pub struct Elsewhere {
     pub endpoints: Vec<Far>,
     /// Nodes, in order.
     pub nodes: Vec<u16>,
+    /// The way out.
+    pub way_out: Option<WayOut>,
 }
 
 /// A member of a network on another node.
@@ -282,11 +287,12 @@ impl Inner {
         attachments: impl Iterator<Item = &'a Attachment>,
         others: &Others,
     ) -> Result<(), DatapathError> {
-        let elsewhere = if others.nodes.is_empty() {
+        let mut elsewhere = if others.nodes.is_empty() {
             Elsewhere::default()
         } else {
             self.with_numbers(|numbers, vteps| numbers.give(others, vteps))?
         };
+        elsewhere.way_out = others.way_out;
         let mut wanted = desired(network, attachments, &elsewhere);
         if !others.complete && wanted.networks.contains_key(&network) {
             let old = self.current()?.get(&network);

@@ -38,10 +38,26 @@ pub struct NetworkFacts {
     /// What carries its packets to other nodes.
     #[serde(default, skip_serializing_if = "api::Transport::is_local")]
     pub transport: api::Transport,
+    /// Pods reach the outside through the node, with an address of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub egress: bool,
     /// Largest L3 packet, bytes.
     pub mtu: u16,
     /// Subnets with their gateways.
     pub subnets: Vec<SubnetFacts>,
+    /// Routes that pods get besides those to the subnets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<RouteFacts>,
+}
+
+/// A route that pods get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouteFacts {
+    /// Where it leads.
+    pub dst: Prefix,
+    /// Next hop; none for the virtual gateway of a routed network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gw: Option<IpAddr>,
 }
 
 /// One subnet.
@@ -62,6 +78,7 @@ impl NetworkFacts {
             routed: network.mode == Mode::L3,
             by_node: network.routing == Routing::Node,
             transport: network.transport,
+            egress: network.egress == api::Egress::Masquerade,
             mtu: network.mtu,
             subnets: network
                 .subnets
@@ -69,6 +86,14 @@ impl NetworkFacts {
                 .map(|subnet| SubnetFacts {
                     prefix: subnet.prefix,
                     gateway: subnet.gateway,
+                })
+                .collect(),
+            routes: network
+                .routes
+                .iter()
+                .map(|route| RouteFacts {
+                    dst: route.dst,
+                    gw: route.gw,
                 })
                 .collect(),
         }
@@ -376,6 +401,10 @@ impl Attachment {
                         routes.push(PodRoute::new(subnet.prefix, next_hop));
                     }
                 }
+            }
+            let pushed = self.network.routes.iter();
+            for route in pushed.filter(|it| it.dst.addr().is_ipv4() == v4) {
+                routes.push(PodRoute::new(route.dst, route.gw.or(next_hop)));
             }
             routes.extend(self.default_routes(v4, next_hop));
         }

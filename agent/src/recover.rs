@@ -11,6 +11,7 @@ use datapath::{HookKind, PinDir};
 use netdev::{Connection, Link, LinkEvent, LinkFilter, LinkMonitor};
 use store::{Batch, Store, Table};
 
+use crate::egress;
 use crate::error::{AgentError, chain};
 use crate::ledger::Ledger;
 use crate::multi::is_gone;
@@ -202,6 +203,7 @@ impl Node {
                 tracing::warn!(error = %chain(&error), "ways to other nodes not found yet");
             }
         }
+        self.recover_ways_out().await;
         self.tables
             .everything(&records, |network| self.others(network))?;
         for record in &records {
@@ -225,6 +227,7 @@ impl Node {
             self.undo(&key).await;
         }
         self.remove_strays(&survey, &known).await?;
+        self.mend_ways_out().await;
         self.drop_stale_pins(pins).await?;
         self.recover_pods().await;
         Ok(())
@@ -446,6 +449,10 @@ impl Node {
                     let node = Arc::clone(&self);
                     tokio::spawn(async move { node.hook_removed(ifindex).await });
                 }
+                LinkEvent::Removed { name, .. } if egress::is_link(&name) => {
+                    let node = Arc::clone(&self);
+                    tokio::spawn(async move { node.mend_ways_out().await });
+                }
                 LinkEvent::Removed { .. } | LinkEvent::Changed(_) => {}
                 LinkEvent::Overrun => {
                     if let Err(error) = self.audit().await {
@@ -465,6 +472,9 @@ impl Node {
             }
             return;
         }
+        if self.egress.has_port(ifindex) {
+            return self.mend_ways_out().await;
+        }
         let Some(key) = self.ledger().on_link(ifindex) else {
             return;
         };
@@ -479,6 +489,12 @@ impl Node {
             Ok(true) => tracing::warn!(attachment = %key, "somebody had removed the program"),
             Ok(false) => {}
             Err(error) => tracing::error!(attachment = %key, %error, "program not attached again"),
+        }
+    }
+
+    async fn mend_ways_out(&self) {
+        if let Err(error) = self.audit_ways_out().await {
+            tracing::error!(error = %chain(&error), "ways out of networks not mended");
         }
     }
 

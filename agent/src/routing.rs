@@ -341,7 +341,7 @@ impl Node {
 }
 
 /// Makes the node forward packets of a family, which stays.
-fn forward(family: Family) -> Result<(), netdev::Error> {
+pub(crate) fn forward(family: Family) -> Result<(), netdev::Error> {
     if sysctl::read("all", family, "forwarding")? == "1" {
         return Ok(());
     }

@@ -20,6 +20,7 @@ use crate::bandwidth::FLOWS;
 use crate::cli::RunOptions;
 use crate::cni::{socket, tombstone};
 use crate::delegate::process::Runner;
+use crate::egress;
 use crate::error::{AgentError, chain};
 use crate::install::{Install, InstallError};
 use crate::kube::{self, Cluster, ConnectError};
@@ -289,6 +290,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         cluster,
         metrics,
         tombstones: tombstone::directory(&options.places.socket),
+        gateways: egress::directory(&options.places.socket),
     });
     Ok((node, PinDir::new(bpffs), events))
 }
@@ -398,6 +400,9 @@ async fn audits(node: &Arc<Node>) {
             tracing::warn!(error = %chain(&error), "audit incomplete");
         }
         node.mend_tunnel().await;
+        if let Err(error) = node.audit_ways_out().await {
+            tracing::error!(error = %chain(&error), "ways out of networks not as they should be");
+        }
     }
 }
 

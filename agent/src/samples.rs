@@ -31,6 +31,8 @@ pub(crate) fn network(name: &str, mode: Mode, subnets: &[(&str, &str)]) -> Netwo
             .iter()
             .map(|(prefix, gateway)| subnet(prefix, gateway))
             .collect(),
+        routes: Vec::new(),
+        egress: api::Egress::None,
         mtu: 1500,
         id: None,
         bandwidth: api::Bandwidth::default(),

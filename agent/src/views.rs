@@ -54,6 +54,7 @@ fn networks(node: &Node) -> Value {
                 "subnets": definition.map(|network| network.subnets.iter().map(|subnet| subnet.prefix.to_string()).collect::<Vec<_>>()),
                 "gateways": definition.map(|network| network.subnets.iter().filter_map(|subnet| subnet.gateway).collect::<Vec<_>>()),
                 "mtu": definition.map(|network| network.mtu),
+                "egress": definition.map(|network| network.egress.as_str()),
                 "ready": status.ready,
                 "reason": status.reason,
                 "message": status.message,

@@ -33,6 +33,7 @@ pub mod pod;
 pub mod residue;
 pub mod skip;
 pub mod stream;
+pub mod talk;
 pub mod tap;
 pub mod traffic;
 pub mod wait;

@@ -23,6 +23,10 @@ pub struct Network {
     pub by_node: bool,
     /// `spec.masquerade`.
     pub masquerade: Option<bool>,
+    /// `spec.egress` is `Masquerade`.
+    pub egress: bool,
+    /// `spec.routes`: destination and, if named, next hop.
+    pub routes: Vec<(String, Option<String>)>,
     /// `spec.transport.type`, if it is not the default.
     pub transport: Option<&'static str>,
     /// `spec.enabled`.
@@ -42,6 +46,8 @@ impl Network {
             id: None,
             by_node: false,
             masquerade: None,
+            egress: false,
+            routes: Vec::new(),
             transport: None,
             enabled: true,
         }
@@ -106,6 +112,20 @@ impl Network {
         self
     }
 
+    /// Sets `spec.egress` to `Masquerade`.
+    #[must_use]
+    pub fn egress(mut self) -> Self {
+        self.egress = true;
+        self
+    }
+
+    /// Adds a route.
+    #[must_use]
+    pub fn route(mut self, dst: &str, gw: Option<&str>) -> Self {
+        self.routes.push((dst.to_owned(), gw.map(str::to_owned)));
+        self
+    }
+
     /// Sets `spec.transport.type` to `VXLAN`.
     #[must_use]
     pub fn vxlan(mut self) -> Self {
@@ -146,6 +166,18 @@ impl Network {
         }
         if let Some(masquerade) = self.masquerade {
             let _ = writeln!(out, "  masquerade: {masquerade}");
+        }
+        if self.egress {
+            let _ = writeln!(out, "  egress: Masquerade");
+        }
+        if !self.routes.is_empty() {
+            let _ = writeln!(out, "  routes:");
+        }
+        for (dst, gw) in &self.routes {
+            let gw = gw
+                .as_ref()
+                .map_or(String::new(), |gw| format!(", gw: \"{gw}\""));
+            let _ = writeln!(out, "  - {{dst: \"{dst}\"{gw}}}");
         }
         if let Some(transport) = self.transport {
             let _ = writeln!(out, "  transport: {{type: {transport}}}");

@@ -1,14 +1,18 @@
 //! The node of the cases: two L2 networks with one subnet, an L3 network, an L3 network that the
-//! node routes for, and an L2 network without addresses.
+//! node routes for, one with a way out, and an L2 network without addresses.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::addr::{GATEWAY_MAC, GATEWAY_V6, Ip16, MacAddr};
-use crate::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_NO_PEER, Endpoint, EndpointKey, FdbKey};
+use crate::endpoint::{
+    ENDPOINT_GATEWAY, ENDPOINT_NO_PEER, ENDPOINT_OUTSIDE, Endpoint, EndpointKey, FdbKey,
+};
 use crate::flood::{FLOOD_CHUNK, FloodKey, FloodPorts};
 use crate::policy::Tables;
-use crate::port::{PORT_ANY_IP, PORT_L3, PORT_MORE_IPS, PORT_NODE, Port, PortAddressKey};
+use crate::port::{
+    PORT_ANY_IP, PORT_EGRESS, PORT_L3, PORT_MORE_IPS, PORT_NODE, PORT_OUTSIDE, Port, PortAddressKey,
+};
 
 /// An L2 network, 10.10.0.0/24 and fd10:10::/64.
 pub const BLUE: u32 = 1001;
@@ -18,6 +22,8 @@ pub const RED: u32 = 1002;
 pub const GREEN: u32 = 2001;
 /// An L3 network that the node routes for, 10.30.0.0/24 and fd30:30::/64.
 pub const WHITE: u32 = 3001;
+/// An L3 network with a way out, 10.40.0.0/24 and fd40:40::/64.
+pub const AMBER: u32 = 4001;
 /// An L2 network whose addresses podnet does not know.
 pub const GREY: u32 = 16_777_215;
 
@@ -72,6 +78,10 @@ const fn l3_v6(host: u16) -> Ipv6Addr {
 
 const fn node_v6(host: u16) -> Ipv6Addr {
     Ipv6Addr::new(0xfd30, 0x30, 0, 0, 0, 0, 0, host)
+}
+
+const fn egress_v6(host: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd40, 0x40, 0, 0, 0, 0, 0, host)
 }
 
 /// On [`BLUE`].
@@ -214,6 +224,45 @@ pub static WHITE_B: Pod = Pod {
         IpAddr::V6(node_v6(0x112)),
     ],
 };
+/// On [`AMBER`].
+pub static AMBER_A: Pod = Pod {
+    name: "amber-a",
+    network: AMBER,
+    ifindex: 61,
+    port_id: 61,
+    flags: PORT_L3 | PORT_EGRESS,
+    mac: MacAddr([2, 0, 0, 0, 0x0c, 0x0a]),
+    ip4: Ipv4Addr::new(10, 40, 0, 11),
+    ip6: egress_v6(0x11),
+    ..NOBODY
+};
+/// On [`AMBER`], with two addresses of each family, reached by the host end of its link.
+pub static AMBER_B: Pod = Pod {
+    name: "amber-b",
+    network: AMBER,
+    ifindex: 62,
+    port_id: 62,
+    flags: PORT_L3 | PORT_EGRESS | PORT_MORE_IPS,
+    endpoint_flags: ENDPOINT_NO_PEER,
+    mac: MacAddr([2, 0, 0, 0, 0x0c, 0x0b]),
+    ip4: Ipv4Addr::new(10, 40, 0, 12),
+    ip6: egress_v6(0x12),
+    further: &[
+        IpAddr::V4(Ipv4Addr::new(10, 40, 0, 112)),
+        IpAddr::V6(egress_v6(0x112)),
+    ],
+};
+/// The way out of [`AMBER`].
+pub static AMBER_OUT: Pod = Pod {
+    name: "amber-out",
+    network: AMBER,
+    ifindex: 63,
+    port_id: 63,
+    flags: PORT_L3 | PORT_OUTSIDE,
+    endpoint_flags: ENDPOINT_OUTSIDE,
+    mac: MacAddr([2, 0, 0, 0, 0x0c, 0x0c]),
+    ..NOBODY
+};
 /// On [`GREY`].
 pub static GREY_A: Pod = Pod {
     name: "grey-a",
@@ -236,9 +285,9 @@ pub static GREY_B: Pod = Pod {
 };
 
 /// Everybody.
-pub static PODS: [&Pod; 13] = [
+pub static PODS: [&Pod; 16] = [
     &BLUE_A, &BLUE_B, &BLUE_C, &RED_A, &RED_B, &RED_D, &GREEN_A, &GREEN_B, &GREEN_C, &WHITE_A,
-    &WHITE_B, &GREY_A, &GREY_B,
+    &WHITE_B, &AMBER_A, &AMBER_B, &AMBER_OUT, &GREY_A, &GREY_B,
 ];
 
 /// The addresses of the virtual gateway on [`GREEN`].
@@ -252,6 +301,13 @@ pub static GATEWAY_ON_GREEN: [IpAddr; 3] = [
 pub static GATEWAY_ON_WHITE: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(10, 30, 0, 1)),
     IpAddr::V6(node_v6(1)),
+    IpAddr::V6(GATEWAY_V6),
+];
+
+/// The addresses of the virtual gateway on [`AMBER`].
+pub static GATEWAY_ON_AMBER: [IpAddr; 3] = [
+    IpAddr::V4(Ipv4Addr::new(10, 40, 0, 1)),
+    IpAddr::V6(egress_v6(1)),
     IpAddr::V6(GATEWAY_V6),
 ];
 
@@ -306,10 +362,14 @@ impl Pod {
         found.unwrap_or(Ipv6Addr::UNSPECIFIED)
     }
 
-    /// Every address by which others find it: none where podnet does not know.
+    /// Every address by which others find it: none where podnet does not know, and for the way out
+    /// the one that nobody has.
     pub fn addresses(&self) -> Vec<IpAddr> {
         if self.flags & PORT_ANY_IP != 0 {
             return Vec::new();
+        }
+        if self.flags & PORT_OUTSIDE != 0 {
+            return vec![Ipv6Addr::UNSPECIFIED.into()];
         }
         let first = [self.ip4.into(), self.ip6.into(), self.link_local().into()];
         first
@@ -396,7 +456,8 @@ impl World {
         let gateways = GATEWAY_ON_GREEN.map(|ip| (GREEN, ip));
         let gateways = gateways
             .into_iter()
-            .chain(GATEWAY_ON_WHITE.map(|ip| (WHITE, ip)));
+            .chain(GATEWAY_ON_WHITE.map(|ip| (WHITE, ip)))
+            .chain(GATEWAY_ON_AMBER.map(|ip| (AMBER, ip)));
         for (network, ip) in gateways {
             let gateway = Endpoint {
                 ifindex: 0,

@@ -14,7 +14,7 @@ use crate::cli::{CleanupOptions, CniPlaces, Places};
 use crate::cni::tombstone;
 use crate::install::conf;
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX};
-use crate::{overlay, recover, routing, uplinks};
+use crate::{egress, overlay, recover, routing, uplinks};
 
 /// The name of the directory that podnet has for itself below `/run`.
 const OWN_DIRECTORY: &str = "podnet";
@@ -64,6 +64,10 @@ pub fn cleanup(options: &CleanupOptions) -> Result<(), Failure> {
         }
     }
     for what in uplinks::remove(&mut netlink, options.dry_run)? {
+        say(what)?;
+    }
+    let gateways = egress::directory(&places.socket);
+    for what in egress::clean(&mut netlink, &gateways, options.dry_run)? {
         say(what)?;
     }
     for what in routing::remove(&mut netlink, options.dry_run)? {

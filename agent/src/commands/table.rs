@@ -16,6 +16,7 @@ const NETWORKS: Columns = &[
     ("MODE", "mode"),
     ("SUBNETS", "subnets"),
     ("MTU", "mtu"),
+    ("EGRESS", "egress"),
     ("READY", "ready"),
     ("ATTACHED", "attachments"),
     ("REASON", "reason"),

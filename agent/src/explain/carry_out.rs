@@ -71,6 +71,18 @@ impl Departure<'_> {
                 let routed = frame::routed(frame, macs);
                 self.deliver(&endpoint, port, &routed).await
             }
+            Decision::Leave(endpoint) => {
+                let found = "nobody on the network, which has egress";
+                self.story
+                    .step("policy", found, "leave: to the network's gateway here");
+                let link = self.scene.node.netlink.by_index(endpoint.ifindex).await?;
+                let Some(link) = link.filter(|link| link.up) else {
+                    return Ok(self.drop(DropReason::Undeliverable));
+                };
+                let text = "leaves the network with an address of this node, if it goes outside";
+                let details = json!({"gateway": endpoint.mac.to_string(), "interface": link.name});
+                Ok(Outcome::new(Verdict::Left, text, details))
+            }
             Decision::Node => self.hand_up(frame).await,
             Decision::Flood => self.flood(port),
         }

@@ -239,6 +239,7 @@ impl Departure<'_> {
             | Decision::Ignore
             | Decision::Switch(_)
             | Decision::Route(..)
+            | Decision::Leave(_)
             | Decision::Node
             | Decision::EchoReply(..) => {
                 // Without an answer the packet itself is never sent.
@@ -325,7 +326,11 @@ fn is_none(ip: &Ip16) -> bool {
 /// True when a rate from the pod applies.
 pub(super) const fn is_forwarded(decision: Decision) -> bool {
     match decision {
-        Decision::Switch(_) | Decision::Route(..) | Decision::Node | Decision::Flood => true,
+        Decision::Switch(_)
+        | Decision::Route(..)
+        | Decision::Leave(_)
+        | Decision::Node
+        | Decision::Flood => true,
         Decision::Drop(_)
         | Decision::Ignore
         | Decision::ArpReply(_)

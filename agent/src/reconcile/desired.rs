@@ -4,17 +4,20 @@ use std::net::IpAddr;
 
 use agent_common::addr::{GATEWAY_MAC, GATEWAY_V4, GATEWAY_V6, Ip16};
 use agent_common::endpoint::{
-    ENDPOINT_GATEWAY, ENDPOINT_NO_PEER, ENDPOINT_REMOTE, Endpoint, EndpointKey, FdbKey,
+    ENDPOINT_GATEWAY, ENDPOINT_NO_PEER, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, Endpoint, EndpointKey,
+    FdbKey,
 };
 use agent_common::flood::{FLOOD_CHUNK, FloodKey, FloodPorts};
 use agent_common::network::{NETWORK_L3, Network};
 use agent_common::port::{
-    PORT_ANY_IP, PORT_L3, PORT_MORE_IPS, PORT_NODE, PORT_SPREAD, Port, PortAddressKey,
+    PORT_ANY_IP, PORT_EGRESS, PORT_L3, PORT_MORE_IPS, PORT_NODE, PORT_OUTSIDE, PORT_SPREAD, Port,
+    PortAddressKey,
 };
 use agent_common::vtep::{FloodVteps, VTEP_CHUNK, VTEP_CHUNKS};
 use datapath::Entries;
 
 use super::{Elsewhere, mapped};
+use crate::egress::WayOut;
 use crate::record::{Attachment, NetworkFacts};
 
 /// The shaper of a port that has to have one and has lost it: what is sent there is dropped, rather
@@ -29,9 +32,10 @@ pub fn desired<'a>(
 ) -> Entries {
     let mut entries = Entries::default();
     let mut flooded = Vec::new();
-    let mut facts = None;
+    let (mut facts, mut leaves) = (None, None);
     for attachment in attachments {
         facts = Some(&attachment.network);
+        leaves = leaves.or(attachment.network.egress.then_some(&attachment.network));
         // The fast way into a pod goes past the queues of its link.
         let through_queue = attachment.queued || attachment.limits.ingress.is_some();
         let endpoint = Endpoint {
@@ -63,6 +67,9 @@ pub fn desired<'a>(
             flooded.push(attachment.host.ifindex);
         }
     }
+    if let (Some(facts), Some(way_out)) = (leaves, elsewhere.way_out) {
+        outside(&mut entries, facts, way_out);
+    }
     if let Some(facts) = facts.filter(|facts| !facts.transport.is_local()) {
         far(&mut entries, facts, elsewhere);
     }
@@ -80,6 +87,35 @@ pub fn desired<'a>(
         entries.flood.insert(FloodKey { network, chunk }, ports);
     }
     entries
+}
+
+/// The way out: what nobody has goes there, and it speaks for everybody else.
+fn outside(entries: &mut Entries, facts: &NetworkFacts, way_out: WayOut) {
+    let endpoint = Endpoint {
+        ifindex: way_out.ifindex,
+        flags: ENDPOINT_OUTSIDE,
+        mac: way_out.mac,
+        port_id: u16::MAX,
+    };
+    let key = EndpointKey {
+        network: facts.id,
+        ip: Ip16::NONE,
+    };
+    entries.endpoints.insert(key, endpoint);
+    let port = Port {
+        network: facts.id,
+        flags: PORT_L3 | PORT_OUTSIDE,
+        mac: way_out.mac,
+        mtu: facts.mtu,
+        ip4: [0; 4],
+        port_id: u16::MAX,
+        reserved: 0,
+        ip6: Ip16::NONE,
+        link_local: Ip16::NONE,
+        home: way_out.ifindex,
+        shaper: 0,
+    };
+    entries.ports.insert(way_out.ifindex, port);
 }
 
 /// Members on other nodes. What this node has itself comes first, whoever else claims it.
@@ -146,6 +182,9 @@ fn port(entries: &mut Entries, attachment: &Attachment) {
     }
     if attachment.network.by_node {
         port.flags |= PORT_NODE;
+    }
+    if attachment.network.egress {
+        port.flags |= PORT_EGRESS;
     }
     if !attachment.network.transport.is_local() && !attachment.network.routed {
         port.flags |= PORT_SPREAD;

@@ -65,6 +65,7 @@ impl Numbers {
         Ok(Elsewhere {
             endpoints: others.endpoints.iter().filter_map(far).collect(),
             nodes,
+            way_out: None,
         })
     }
 

@@ -353,3 +353,53 @@ proptest! {
         prop_assert!(record.result().is_ok());
     }
 }
+
+#[test]
+fn pushed_routes_go_by_their_next_hop_or_the_virtual_gateway_in_the_families_of_the_pod() {
+    let route = |dst: &str, gw: Option<&str>| api::PushedRoute {
+        dst: dst.parse().unwrap(),
+        gw: gw.map(|gw| gw.parse().unwrap()),
+    };
+    let shown = |network: &api::Network| -> Vec<String> {
+        let record = record(network, |_| ());
+        let routes = record.routes().into_iter();
+        let pushed = routes.filter(|it| network.routes.iter().any(|route| route.dst == it.to));
+        pushed
+            .map(|it| format!("{} {}", it.to, it.via.unwrap()))
+            .collect()
+    };
+    let subnets = [("10.0.0.0/24", "10.0.0.1")];
+    let flat = api::Network {
+        routes: vec![
+            route("192.0.2.0/24", Some("10.0.0.1")),
+            route("2001:db8::/32", Some("fd10::1")),
+        ],
+        ..network("blue", api::Mode::L2, &subnets)
+    };
+    assert_eq!(shown(&flat), ["192.0.2.0/24 10.0.0.1"], "no IPv6 here");
+    let routed = api::Network {
+        routes: vec![route("192.0.2.0/24", None), route("2001:db8::/32", None)],
+        ..network(
+            "green",
+            api::Mode::L3,
+            &[("10.0.0.0/24", ""), ("fd10::/64", "")],
+        )
+    };
+    assert_eq!(
+        shown(&routed),
+        ["192.0.2.0/24 169.254.1.1", "2001:db8::/32 fe80::1"]
+    );
+}
+
+#[test]
+fn a_record_from_before_egress_and_routes_has_neither() {
+    let network = network("green", api::Mode::L3, &[("10.0.0.0/24", "")]);
+    let record = record(&network, |_| ());
+    let text = serde_json::to_string(&record).unwrap();
+    assert!(
+        !text.contains("egress\":") || !text.contains("routes"),
+        "{text}"
+    );
+    let read: Attachment = serde_json::from_str(&text).unwrap();
+    assert!(!read.network.egress && read.network.routes.is_empty());
+}

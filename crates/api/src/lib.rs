@@ -46,6 +46,7 @@ mod manifest;
 mod meta;
 pub mod nad;
 mod network_attachment_definition;
+mod outside;
 mod parameters;
 mod podnetwork;
 mod reservation;
@@ -79,6 +80,7 @@ pub use meta::{
 pub use network_attachment_definition::{
     NetworkAttachmentDefinition, NetworkAttachmentDefinitionSpec,
 };
+pub use outside::{Egress, RouteSpec};
 pub use parameters::{
     AttachmentParameters, AttachmentParametersSpec, Mode, PodNetworkParameters,
     PodNetworkParametersSpec, Routing, Transport, TransportSpec,
@@ -90,6 +92,6 @@ pub use reservation::{
 pub use resolve::{Attachment, NetworkStatus, Problem, ResolveError, Resolved, resolve};
 pub use validate::{
     AttachmentRequest, Bandwidth, Endpoint, EndpointSlice, FieldError, FieldErrors, FieldProblem,
-    IpRequest, Limit, MTU_MAX, Network, NetworkId, RATE_MAX, RATE_MIN, Subnet, attachment_request,
-    is_pod_address, network,
+    IpRequest, Limit, MTU_MAX, Network, NetworkId, PushedRoute, RATE_MAX, RATE_MIN, Subnet,
+    attachment_request, is_pod_address, network,
 };

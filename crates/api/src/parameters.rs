@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     gateway::GatewaySpec,
     meta::null_as_default,
+    outside::{Egress, ROUTES_MAX, RouteSpec},
     validate::{MTU_MAX, NetworkId, RATE_MAX},
 };
 
@@ -191,6 +192,12 @@ impl TransportSpec {
     Rule::new("['VXLAN'].all(type, (self.?transport.type.orValue('Local') == type) == (oldSelf.?transport.type.orValue('Local') == type))")
         .message("is immutable; make other PodNetworkParameters for another PodNetwork")
         .field_path(".transport"),
+    Rule::new("self.?egress.orValue('None') == 'None' || self.mode == 'L3' && self.?routing.orValue('Isolated') == 'Isolated'")
+        .message("egress is of networks with mode L3 and routing Isolated; write these, or egress None")
+        .field_path(".egress"),
+    Rule::new("size(self.?routes.orValue([])) == 0 || size(self.?subnets.orValue([])) > 0")
+        .message("needs spec.subnets; list a subnet or remove this field")
+        .field_path(".routes"),
     Rule::new("size(self.?exclude.orValue([])) == 0 || size(self.?subnets.orValue([])) > 0")
         .message("needs spec.subnets; list a subnet or remove this field")
         .field_path(".exclude"),
@@ -260,6 +267,26 @@ pub struct PodNetworkParametersSpec {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub exclude: Vec<String>,
+    /// Routes that every pod gets, besides those to the subnets.
+    #[schemars(length(max = ROUTES_MAX))]
+    #[schemars(extend("x-kubernetes-validations" = [
+        Rule::new("self.all(a, self.exists_one(b, a.dst == b.dst))")
+            .message("two of them lead to the same prefix; remove one"),
+    ]))]
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub routes: Vec<RouteSpec>,
+    /// `None` (default): no packet leaves the network. `Masquerade`, with mode L3 and routing
+    /// Isolated: pods reach the outside through their node, with an address of it.
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Egress::is_none"
+    )]
+    pub egress: Egress,
     /// Largest IP packet, bytes. Default 1500, and with transport VXLAN 1430: what a tunnel over IPv6
     /// leaves of 1500.
     #[schemars(range(min = 68, max = MTU_MAX))]

@@ -5,6 +5,7 @@ mod bandwidth;
 mod endpoint_slice;
 mod network;
 mod problem;
+mod routes;
 #[cfg(test)]
 mod tests;
 
@@ -13,6 +14,7 @@ pub use bandwidth::{Bandwidth, Limit, RATE_MAX, RATE_MIN};
 pub use endpoint_slice::{Endpoint, EndpointSlice};
 pub use network::{MTU_MAX, Network, NetworkId, Subnet, is_pod_address, network};
 pub use problem::{FieldError, FieldErrors, FieldProblem};
+pub use routes::PushedRoute;
 
 use std::net::IpAddr;
 

@@ -66,7 +66,7 @@ pub use crate::filter::IngressFilter;
 pub use crate::link::{
     AddrGenMode, Link, LinkChange, LinkFilter, Mac, VethPair, VethSpec, check_name,
 };
-pub use crate::masquerade::{Masquerade, Netfilter};
+pub use crate::masquerade::{Bound, Guard, LinkName, Masquerade, Netfilter, Packets, Ruleset};
 pub use crate::monitor::{LinkEvent, LinkMonitor};
 pub use crate::netlink::Netlink;
 pub use crate::netns::{NamedNetns, Netns, NetnsId};

@@ -1,10 +1,13 @@
-//! Masquerading: what leaves for the outside does so with an address of the node.
+//! Masquerading: what leaves for the outside does so with an address of the node; and guards, for what
+//! must not pass.
 //!
-//! One table of nf_tables, of ours alone, replaced as a whole in one transaction. Each rule says in
+//! Tables of nf_tables, of ours alone, each replaced as a whole in one transaction. Each rule says in
 //! its comment what it is, so that a look at the comments tells whether the table is as it should be.
 
+mod guard;
 mod message;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
@@ -17,6 +20,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use crate::connection;
 use crate::error::Error;
 use crate::wire;
+pub use guard::{Bound, Guard, LinkName, Packets};
 use message::Batch;
 
 /// Name of the table, of family `inet`.
@@ -25,6 +29,10 @@ const TABLE: &str = "podnet";
 const POSTROUTING: &str = "postrouting";
 /// What is from a source goes on here.
 const LEAVING: &str = "leaving";
+/// Where packets reach the namespace itself.
+const INPUT: &str = "input";
+/// Where packets pass it.
+const FORWARD: &str = "forward";
 /// The kernel answers before `send` returns; loading its modules for the first time takes longer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// A listing comes in datagrams of at most this size (`netlink_dump`).
@@ -58,8 +66,19 @@ pub struct Masquerade {
     pub inside: Vec<(IpAddr, u8)>,
 }
 
-/// One rule of the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// All that a table says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ruleset {
+    /// Its name, of family `inet`.
+    pub table: &'static str,
+    /// What it masquerades.
+    pub masquerade: Masquerade,
+    /// What it stops; in this order.
+    pub guards: Vec<Guard>,
+}
+
+/// One rule of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Rule {
     /// From there: on to [`LEAVING`].
     From(Cidr),
@@ -67,13 +86,19 @@ enum Rule {
     To(Cidr),
     /// With an address of the node.
     Out,
+    /// Stops, or not.
+    Guard(Guard),
 }
 
 impl Rule {
-    const fn chain(self) -> &'static str {
+    const fn chain(&self) -> &'static str {
         match self {
             Self::From(_) => POSTROUTING,
             Self::To(_) | Self::Out => LEAVING,
+            Self::Guard(guard) => match guard.bound {
+                Bound::Here => INPUT,
+                Bound::Elsewhere => FORWARD,
+            },
         }
     }
 }
@@ -85,12 +110,12 @@ impl fmt::Display for Rule {
             Self::From(prefix) => write!(f, "pods {prefix}"),
             Self::To(prefix) => write!(f, "not to {prefix}"),
             Self::Out => f.write_str("with an address of the node"),
+            Self::Guard(guard) => guard.fmt(f),
         }
     }
 }
 
 impl Masquerade {
-    /// In the order of the table: the kernel lists chain by chain.
     fn rules(&self) -> Vec<Rule> {
         let inside = self.inside.iter().map(|(ip, length)| Cidr(*ip, *length));
         let from = self.from.iter().map(|(ip, length)| Cidr(*ip, *length));
@@ -98,6 +123,28 @@ impl Masquerade {
         leaving.chain(from.map(Rule::From)).collect()
     }
 }
+
+impl Ruleset {
+    fn rules(&self) -> Vec<Rule> {
+        let mut rules = self.masquerade.rules();
+        rules.extend(self.guards.iter().cloned().map(Rule::Guard));
+        rules
+    }
+}
+
+impl From<&Masquerade> for Ruleset {
+    fn from(masquerade: &Masquerade) -> Self {
+        Self {
+            table: TABLE,
+            masquerade: masquerade.clone(),
+            guards: Vec::new(),
+        }
+    }
+}
+
+/// Comments of rules in their order, by chain: in which order chains are listed is the kernel's
+/// business.
+type Listing = BTreeMap<String, Vec<String>>;
 
 /// A socket of nf_tables in the namespace of the thread that opened it.
 #[derive(Debug)]
@@ -132,15 +179,27 @@ impl Netfilter {
     /// # Errors
     /// [`Error::Netfilter`]; nothing was changed.
     pub fn masquerade(&mut self, wanted: &Masquerade) -> Result<(), Error> {
-        let mut batch = Batch::new(self.sequence);
+        self.write(&wanted.into())
+    }
+
+    /// Makes a table say this and nothing else, in one step: no packet sees a part of it.
+    ///
+    /// # Errors
+    /// [`Error::Netfilter`]; nothing was changed.
+    pub fn write(&mut self, wanted: &Ruleset) -> Result<(), Error> {
+        let mut batch = Batch::new(self.sequence, wanted.table);
         // One that is there is removed; for that there must be one.
         batch.add_table();
         batch.remove_table();
         batch.add_table();
         batch.add_chain(LEAVING);
         batch.add_postrouting_chain(POSTROUTING);
+        if !wanted.guards.is_empty() {
+            batch.add_filter_chain(INPUT, Bound::Here);
+            batch.add_filter_chain(FORWARD, Bound::Elsewhere);
+        }
         for rule in wanted.rules() {
-            batch.add_rule(rule);
+            batch.add_rule(&rule);
         }
         self.commit(batch, "write")
     }
@@ -150,13 +209,20 @@ impl Netfilter {
     /// # Errors
     /// [`Error::Netfilter`], [`Error::DumpInterrupted`].
     pub fn is_masquerading(&mut self, wanted: &Masquerade) -> Result<bool, Error> {
-        let mut listed = self.list()?;
-        // In which order chains are listed is the kernel's business, that of rules is not.
-        listed.sort_by_key(|(chain, _)| chain != LEAVING);
-        let wanted = wanted.rules().into_iter();
-        Ok(wanted
-            .map(|rule| (rule.chain().to_owned(), rule.to_string()))
-            .eq(listed))
+        self.says(&wanted.into())
+    }
+
+    /// True when the table says this and nothing else.
+    ///
+    /// # Errors
+    /// [`Error::Netfilter`], [`Error::DumpInterrupted`].
+    pub fn says(&mut self, wanted: &Ruleset) -> Result<bool, Error> {
+        let mut rules = Listing::new();
+        for rule in wanted.rules() {
+            let chain = rules.entry(rule.chain().to_owned()).or_default();
+            chain.push(rule.to_string());
+        }
+        Ok(self.list(wanted.table)? == rules)
     }
 
     /// Removes the table; false when there was none.
@@ -164,7 +230,15 @@ impl Netfilter {
     /// # Errors
     /// [`Error::Netfilter`].
     pub fn remove(&mut self) -> Result<bool, Error> {
-        let mut batch = Batch::new(self.sequence);
+        self.remove_table(TABLE)
+    }
+
+    /// Removes a table of this name; false when there was none.
+    ///
+    /// # Errors
+    /// [`Error::Netfilter`].
+    pub fn remove_table(&mut self, table: &'static str) -> Result<bool, Error> {
+        let mut batch = Batch::new(self.sequence, table);
         batch.remove_table();
         match self.commit(batch, "remove") {
             Ok(()) => Ok(true),
@@ -178,16 +252,23 @@ impl Netfilter {
     /// # Errors
     /// [`Error::Netfilter`], [`Error::DumpInterrupted`].
     pub fn is_there(&mut self) -> Result<bool, Error> {
-        Ok(!self.list()?.is_empty())
+        self.has(TABLE)
     }
 
-    /// Chain and comment of each rule.
-    fn list(&mut self) -> Result<Vec<(String, String)>, Error> {
-        let mut batch = Batch::new(self.sequence);
+    /// True when there is a table of this name with a rule in it.
+    ///
+    /// # Errors
+    /// [`Error::Netfilter`], [`Error::DumpInterrupted`].
+    pub fn has(&mut self, table: &'static str) -> Result<bool, Error> {
+        Ok(!self.list(table)?.is_empty())
+    }
+
+    fn list(&mut self, table: &'static str) -> Result<Listing, Error> {
+        let mut batch = Batch::new(self.sequence, table);
         let sequence = batch.list_rules();
         self.sequence = sequence;
         connection::send(&self.socket, &batch.into_bytes())?;
-        let mut rules = Vec::new();
+        let mut rules = Listing::new();
         loop {
             connection::receive(&self.socket, &mut self.buffer)?;
             for raw in wire::messages(&self.buffer).filter(|raw| raw.sequence == sequence) {
@@ -204,17 +285,22 @@ impl Netfilter {
                         })?;
                         return outcome.map(|()| rules).map_err(|source| Error::Netfilter {
                             step: "list",
-                            table: TABLE,
+                            table,
                             source,
                         });
                     }
-                    _ => rules.extend(message::parse_rule(raw.body)),
+                    _ => {
+                        if let Some((chain, comment)) = message::parse_rule(raw.body, table) {
+                            rules.entry(chain).or_default().push(comment);
+                        }
+                    }
                 }
             }
         }
     }
 
     fn commit(&mut self, mut batch: Batch, step: &'static str) -> Result<(), Error> {
+        let table = batch.table();
         let last = batch.close();
         self.sequence = last.wrapping_add(1);
         connection::send(&self.socket, &batch.into_bytes())?;
@@ -228,7 +314,7 @@ impl Netfilter {
                     Some(Err(source)) => {
                         return Err(Error::Netfilter {
                             step,
-                            table: TABLE,
+                            table,
                             source,
                         });
                     }

@@ -17,12 +17,15 @@ use crate::wire;
 
 /// `sizeof(struct rtmsg)`.
 const RTMSG: usize = 12;
+/// `sizeof(struct rtnexthop)`.
+const RTNEXTHOP: usize = 8;
 // linux/rtnetlink.h
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_PRIORITY: u16 = 6;
 const RTA_METRICS: u16 = 8;
+const RTA_MULTIPATH: u16 = 9;
 const RTA_TABLE: u16 = 15;
 const RTA_VIA: u16 = 18;
 const RTAX_MTU: u16 = 2;
@@ -261,6 +264,39 @@ impl fmt::Display for Route {
     }
 }
 
+/// The links of a default route of the main table; none of any other route.
+fn default_links(body: &[u8]) -> Vec<u32> {
+    let is_default = body.get(1) == Some(&0) && body.get(7) == Some(&RTN_UNICAST);
+    let Some(rest) = body.get(RTMSG..).filter(|_| is_default) else {
+        return Vec::new();
+    };
+    let mut links = Vec::new();
+    let mut table = body.get(4).copied().map_or(0, u32::from);
+    for (kind, value) in wire::attributes(rest) {
+        match kind {
+            RTA_OIF => links.extend(wire::u32_at(value, 0)),
+            RTA_TABLE => table = wire::u32_at(value, 0).unwrap_or(table),
+            RTA_MULTIPATH => {
+                let mut hops = value;
+                // struct rtnexthop: length (u16), flags, hops, link (i32); then attributes.
+                while let (Some(length), Some(link)) =
+                    (wire::u16_at(hops, 0), wire::u32_at(hops, 4))
+                {
+                    links.push(link);
+                    let length = usize::from(length).next_multiple_of(4).max(RTNEXTHOP);
+                    hops = hops.get(length..).unwrap_or_default();
+                }
+            }
+            _ => {}
+        }
+    }
+    if table == RT_TABLE_MAIN {
+        links
+    } else {
+        Vec::new()
+    }
+}
+
 impl Connection {
     /// Adds a route. The link must be up.
     ///
@@ -328,6 +364,28 @@ impl Connection {
         let mut message = RouteMessage::default();
         message.attributes.push(RouteAttribute::Oif(ifindex));
         self.list_routes(&message, |route| route.ifindex == ifindex)
+    }
+
+    /// The links that default routes of the main table go out of, in order; several next hops
+    /// included.
+    ///
+    /// # Errors
+    /// [`Error::List`], [`Error::DumpInterrupted`].
+    pub fn default_links(&mut self) -> Result<Vec<u32>, Error> {
+        let mut links = Vec::new();
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut message = RouteMessage::default();
+            message.header.address_family = family;
+            let answer = self.dump("routes", &RouteNetlinkMessage::GetRoute(message))?;
+            for listed in answer.iter().filter(|m| m.kind == wire::RTM_NEWROUTE) {
+                if listed.body.first() == Some(&u8::from(family)) {
+                    links.extend(default_links(&listed.body));
+                }
+            }
+        }
+        links.sort_unstable();
+        links.dedup();
+        Ok(links)
     }
 
     /// Unicast routes of both families; the kernel does not obey every filter.
@@ -416,6 +474,25 @@ mod tests {
         assert_eq!(Route::parse(&body), None);
         body[7] = RTN_UNICAST;
         assert_eq!(Route::parse(&body).map(|route| route.ifindex), Some(4));
+    }
+
+    #[test]
+    fn the_links_of_a_default_route_are_all_of_its_next_hops_and_those_of_other_routes_none() {
+        let head = |length: u8, table: u8| vec![AF_INET, length, 0, 0, table, 4, 0, 1, 0, 0, 0, 0];
+        let oif = [8, 0, 4, 0, 4, 0, 0, 0];
+        let single = [head(0, 254), oif.to_vec()].concat();
+        assert_eq!(default_links(&single), [4]);
+        assert_eq!(default_links(&[head(8, 254), oif.to_vec()].concat()), []);
+        assert_eq!(default_links(&[head(0, 100), oif.to_vec()].concat()), []);
+        let hop = |link: u8| {
+            [
+                vec![16, 0, 0, 0, link, 0, 0, 0],
+                vec![8, 0, 5, 0, 10, 0, 0, 1],
+            ]
+            .concat()
+        };
+        let several = [head(0, 254), vec![36, 0, 9, 0], hop(4), hop(6)].concat();
+        assert_eq!(default_links(&several), [4, 6]);
     }
 
     #[test]

@@ -36,7 +36,63 @@ fn networks() -> Table {
     let mut table = shape();
     table.extend(numbers());
     table.extend(routing());
+    table.extend(outside());
     table
+}
+
+/// What leads out: egress and pushed routes.
+fn outside() -> Table {
+    let l3 = |more: Value| {
+        let mut spec = l2(&more);
+        spec["mode"] = "L3".into();
+        spec
+    };
+    let routes = |routes: Value| l3(json!({"routes": routes}));
+    vec![
+        (l3(json!({"egress": "Masquerade"})), None),
+        (l3(json!({"egress": "None"})), None),
+        (l2(&json!({"egress": "None"})), None),
+        (
+            l2(&json!({"egress": "Masquerade"})),
+            Some(["spec.egress", "mode L3 and routing Isolated"]),
+        ),
+        (
+            l3(json!({"egress": "Masquerade", "routing": "Node"})),
+            Some(["spec.egress", "mode L3 and routing Isolated"]),
+        ),
+        (
+            l3(json!({"egress": "masquerade"})),
+            Some(["spec.egress", "Unsupported value"]),
+        ),
+        (
+            routes(json!([{"dst": "192.0.2.0/24"}, {"dst": "2001:db8::/32"}])),
+            None,
+        ),
+        (
+            l2(&json!({"routes": [{"dst": "192.0.2.0/24", "gw": "10.10.0.9"}]})),
+            None,
+        ),
+        (
+            routes(json!([{"dst": "192.0.2.1/24"}])),
+            Some(["spec.routes[0].dst", "host bits"]),
+        ),
+        (
+            routes(json!([{"dst": "0.0.0.0/0"}])),
+            Some(["spec.routes[0].dst", "default route"]),
+        ),
+        (
+            routes(json!([{"dst": "192.0.2.0/24", "gw": "fd10:10::1"}])),
+            Some(["spec.routes[0].gw", "family of dst"]),
+        ),
+        (
+            routes(json!([{"dst": "192.0.2.0/24"}, {"dst": "192.0.2.0/24"}])),
+            Some(["spec.routes", "same prefix"]),
+        ),
+        (
+            json!({"mode": "L2", "routes": [{"dst": "192.0.2.0/24"}]}),
+            Some(["spec.routes", "needs spec.subnets"]),
+        ),
+    ]
 }
 
 /// Who routes, and under which address.

@@ -1,14 +1,11 @@
 //! A node with such a network, an isolated one with the same subnets, and a world beyond.
 
-use std::io::{self, Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::thread;
+use std::net::{IpAddr, SocketAddr};
 
 use netdev::{Address, Netns};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 use tests::host::{UPLINK, connection};
-use tests::wait::PATIENCE;
+pub(crate) use tests::talk::tcp;
 use tests::{Network, Node, Pod, Port, Setup};
 
 /// Our number among those who make routes.
@@ -69,53 +66,6 @@ pub(crate) fn uplink(node: &Node) -> u32 {
     link.expect("links can be read")
         .expect("the uplink")
         .ifindex
-}
-
-/// A TCP conversation from one namespace with a server in another, which the client calls by the
-/// address `to`. Whom the server saw.
-pub(crate) fn tcp(
-    client: &Netns,
-    to: SocketAddr,
-    server: &Netns,
-    at: SocketAddr,
-) -> io::Result<IpAddr> {
-    let inside = "the namespace can be entered";
-    let listener = server.run_in(|| TcpListener::bind(at)).expect(inside)?;
-    thread::scope(|scope| {
-        let echo = scope.spawn(move || -> io::Result<IpAddr> {
-            let (mut stream, peer) = accept(&listener)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
-            let mut received = [0; 100_000];
-            stream.read_exact(&mut received)?;
-            stream.write_all(&received)?;
-            Ok(peer.ip())
-        });
-        let connected = client.run_in(|| TcpStream::connect_timeout(&to, PATIENCE));
-        let exchange = connected.expect(inside).and_then(|mut stream| {
-            stream.set_read_timeout(Some(PATIENCE))?;
-            let sent: Vec<u8> = (0..=u8::MAX).cycle().take(100_000).collect();
-            stream.write_all(&sent)?;
-            let mut received = vec![0; sent.len()];
-            stream.read_exact(&mut received)?;
-            assert_eq!(sent, received, "TCP carries what was sent");
-            Ok(())
-        });
-        if let Err(error) = exchange {
-            let seen = echo.join();
-            return Err(io::Error::other(format!("{error}; the server: {seen:?}")));
-        }
-        echo.join().expect("the echo thread does not panic")
-    })
-}
-
-/// The next who connects, but not for ever.
-fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
-    let mut ready = [PollFd::new(listener, PollFlags::IN)];
-    let patience = Timespec::try_from(PATIENCE + PATIENCE).expect("not long");
-    if poll(&mut ready, Some(&patience))? == 0 {
-        return Err(io::ErrorKind::TimedOut.into());
-    }
-    listener.accept()
 }
 
 /// The same address everywhere; whom the server saw.

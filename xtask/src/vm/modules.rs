@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 const REQUIRED: [&str; 5] = ["veth", "sch_ingress", "cls_bpf", "bridge", "sch_tbf"];
 
 /// Loaded when the kernel has them: neighbours, comparisons and tools of some tests.
-const OPTIONAL: [&str; 18] = [
+const OPTIONAL: [&str; 19] = [
     "act_bpf",
     "act_gact",
     "act_mirred",
@@ -27,6 +27,7 @@ const OPTIONAL: [&str; 18] = [
     "ifb",
     "macvlan",
     "nft_chain_nat",
+    "nft_ct",
     "nft_masq",
     "nft_nat",
     "vxlan",

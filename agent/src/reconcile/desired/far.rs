@@ -18,6 +18,7 @@ fn elsewhere(mac: MacAddr, ips: &[&str]) -> Elsewhere {
             vtep: 3,
         }],
         nodes: vec![3, 7],
+        way_out: None,
     }
 }
 
@@ -119,6 +120,7 @@ fn broadcast_reaches_as_many_nodes_as_there_is_room_for() {
     let nodes = Elsewhere {
         endpoints: Vec::new(),
         nodes: (1..=2000).collect(),
+        way_out: None,
     };
     let entries = desired(NETWORK, all.iter(), &nodes);
     let counts: Vec<u32> = entries.flood_vteps.values().map(|it| it.count).collect();

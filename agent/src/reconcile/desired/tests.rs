@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 
+use agent_common::addr::MacAddr;
 use api::Mode;
 use ipam::Request;
 use proptest::prelude::*;
@@ -354,4 +355,55 @@ proptest! {
             }
         }
     }
+}
+
+fn egress(more: &Elsewhere, with: bool) -> (Vec<Attachment>, Entries) {
+    let amber = api::Network {
+        egress: if with {
+            api::Egress::Masquerade
+        } else {
+            api::Egress::None
+        },
+        ..network("amber", Mode::L3, &[("10.40.0.0/24", "10.40.0.1")])
+    };
+    let all = attached(&amber, &[|_| {}]);
+    let entries = desired(NETWORK, all.iter(), more);
+    (all, entries)
+}
+
+#[test]
+fn what_nobody_has_leads_to_the_way_out_which_may_speak_for_everybody() {
+    let way_out = WayOut {
+        ifindex: 90,
+        mac: MacAddr([2, 0, 0, 0, 0, 9]),
+    };
+    let elsewhere = Elsewhere {
+        way_out: Some(way_out),
+        ..Elsewhere::default()
+    };
+    let (_, entries) = egress(&elsewhere, true);
+    let found = entries.endpoints[&at("::")];
+    assert_eq!((found.ifindex, found.mac), (90, way_out.mac));
+    assert_eq!(found.flags, ENDPOINT_OUTSIDE);
+    let port = entries.ports[&90];
+    assert_eq!(port.flags, PORT_L3 | PORT_OUTSIDE);
+    assert_eq!(
+        (port.network, port.mac, port.mtu),
+        (NETWORK, way_out.mac, 1500)
+    );
+    assert_eq!(entries.ports[&10].flags, PORT_L3 | PORT_EGRESS);
+    // Those that are attached without it do not get out, whatever is there.
+    let (_, without) = egress(&elsewhere, false);
+    assert_eq!(without.ports.len(), 1);
+    assert_eq!(without.ports[&10].flags, PORT_L3);
+    assert!(!without.endpoints.contains_key(&at("::")));
+    let none = desired(NETWORK, std::iter::empty(), &elsewhere);
+    assert_eq!(none, Entries::default(), "the way out goes with the last");
+}
+
+#[test]
+fn a_way_out_that_is_missing_leads_nowhere() {
+    let (_, entries) = egress(&Elsewhere::default(), true);
+    assert!(!entries.endpoints.contains_key(&at("::")));
+    assert_eq!(entries.ports.len(), 1);
 }

@@ -12,9 +12,11 @@ use super::{
     Bandwidth, Faults, FieldErrors, FieldProblem,
     bandwidth::{EGRESS, INGRESS, limit, note_idle_bursts},
     first_usable, parse_address, parse_prefix, reserved_as,
+    routes::{PushedRoute, routes},
 };
 use crate::{
     gateway::GatewaySpec,
+    outside::Egress,
     parameters::{Mode, PodNetworkParametersSpec, Routing, Transport},
 };
 
@@ -46,6 +48,11 @@ pub struct Network {
     pub transport: Transport,
     /// Disjoint subnets in the order of the manifest; empty only in mode L2.
     pub subnets: Vec<Subnet>,
+    /// Routes that pods get besides those to the subnets.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<PushedRoute>,
+    /// How pods reach the outside; only in mode L3 with routing Isolated.
+    pub egress: Egress,
     /// Largest IP packet, bytes; at least 1280 when a subnet is IPv6.
     pub mtu: u16,
     /// The id the manifest asks for; none means the agent allocates one.
@@ -121,12 +128,17 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
             FieldProblem::TransportNeedsIsolation { found: transport },
         );
     }
+    if !spec.egress.is_none() && (by_node || spec.mode != Mode::L3) {
+        faults.push("spec.egress", FieldProblem::EgressNeedsIsolatedL3);
+    }
     let misplaced = faults.0.len();
     let mut subnets = subnets(&mut faults, spec);
+    let mut pushed = Vec::new();
     // With a subnet refused, "outside the subnets" would only repeat that error.
     if faults.0.len() == misplaced {
         gateways(&mut faults, &spec.gateway, &mut subnets);
         excludes(&mut faults, &spec.exclude, &mut subnets);
+        pushed = routes(&mut faults, &spec.routes, spec.mode, &subnets);
     }
     let mtu = mtu(&mut faults, spec.mtu, &subnets, transport);
     let id = spec.network_id.and_then(|found| {
@@ -148,6 +160,8 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
         masquerade: spec.masquerade.unwrap_or(by_node),
         transport,
         subnets,
+        routes: pushed,
+        egress: spec.egress,
         mtu,
         id,
         bandwidth,
@@ -222,7 +236,7 @@ const fn v6(first: u16, len: u8) -> IpNet {
     ))
 }
 
-fn unicast_prefix(prefix: IpNet) -> Result<IpNet, FieldProblem> {
+pub(super) fn unicast_prefix(prefix: IpNet) -> Result<IpNet, FieldProblem> {
     match SPECIAL
         .iter()
         .find(|(special, _)| overlap(special, &prefix))

@@ -93,6 +93,51 @@ pub enum FieldProblem {
         /// The transport as written.
         found: Transport,
     },
+    /// Something else leads out of the network, or there are no addresses to go by.
+    #[error(
+        "is for networks of mode L3 that nobody routes for; write mode L3 and routing Isolated, or egress None"
+    )]
+    EgressNeedsIsolatedL3,
+    /// A default route among the pushed ones.
+    #[error(
+        "{dst} is a default route, which a pod asks for itself (isDefaultGateway, default-route); write a longer prefix"
+    )]
+    RouteIsDefault {
+        /// The destination.
+        dst: IpNet,
+    },
+    /// A route to what is on the network already.
+    #[error("{dst} is inside subnet {subnet}, which pods reach without it; remove the route")]
+    RouteInSubnet {
+        /// The destination.
+        dst: IpNet,
+        /// The subnet.
+        subnet: IpNet,
+    },
+    /// Two routes to one prefix.
+    #[error("another route leads to {dst} already; remove one of them")]
+    RouteTwice {
+        /// The destination.
+        dst: IpNet,
+    },
+    /// Pods have no address of the family of a route.
+    #[error("pods have no address of the family of {dst}; add a subnet of it, or remove the route")]
+    RouteWithoutFamily {
+        /// The destination.
+        dst: IpNet,
+    },
+    /// A route without a next hop on a network without a gateway.
+    #[error("the network has no gateway for {dst}; write the next hop here, or set spec.gateway")]
+    RouteWithoutGateway {
+        /// The destination.
+        dst: IpNet,
+    },
+    /// On a routed network everything goes to the virtual gateway.
+    #[error("{gw} is not the gateway, which is the only next hop in mode L3; remove this field")]
+    RoutePastGateway {
+        /// The next hop.
+        gw: IpAddr,
+    },
     /// Gateway or exclude on a network without subnets.
     #[error("needs spec.subnets; list a subnet or remove this field")]
     WithoutSubnets,

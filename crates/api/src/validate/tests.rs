@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
-    AttachmentParametersSpec, GatewaySpec, Mode, PodNetworkParametersSpec, Routing, Transport,
-    TransportSpec,
+    AttachmentParametersSpec, Egress, GatewaySpec, Mode, PodNetworkParametersSpec, RouteSpec,
+    Routing, Transport, TransportSpec,
 };
 
 fn l2(subnets: &[&str]) -> PodNetworkParametersSpec {
@@ -13,6 +13,8 @@ fn l2(subnets: &[&str]) -> PodNetworkParametersSpec {
         subnets: subnets.iter().map(ToString::to_string).collect(),
         gateway: GatewaySpec::None,
         exclude: Vec::new(),
+        routes: Vec::new(),
+        egress: Egress::None,
         mtu: None,
         network_id: None,
         ingress_rate: None,
@@ -469,4 +471,152 @@ fn a_network_that_spans_nodes_leaves_room_for_its_tunnels_and_is_not_the_nodes_o
          or routing Isolated"
     );
     assert!(network("blue", &over(Transport::Local, None, Routing::Node)).is_ok());
+}
+
+fn route(dst: &str, gw: Option<&str>) -> RouteSpec {
+    RouteSpec {
+        dst: dst.to_owned(),
+        gw: gw.map(str::to_owned),
+    }
+}
+
+#[test]
+fn a_route_goes_by_the_gateway_of_its_family_or_by_the_next_hop_that_it_names() {
+    let subnets = ["10.1.0.0/24", "10.2.0.0/24", "fd00::/64"];
+    let spec = PodNetworkParametersSpec {
+        gateway: gateway(&["10.2.0.1", "fd00::1"]),
+        routes: vec![
+            route("192.0.2.0/24", None),
+            route("10.0.0.0/8", Some("10.1.0.9")),
+            route("2001:db8::/32", None),
+        ],
+        ..l2(&subnets)
+    };
+    let routes = network("blue", &spec).unwrap().routes;
+    let hops: Vec<_> = routes.iter().map(|route| route.gw.unwrap()).collect();
+    assert_eq!(hops, ["10.2.0.1", "10.1.0.9", "fd00::1"].map(ip));
+    // By what is virtual there is one way, with or without a configured address.
+    let routed = PodNetworkParametersSpec {
+        mode: Mode::L3,
+        routes: vec![
+            route("192.0.2.0/24", None),
+            route("198.51.100.0/24", Some("10.2.0.1")),
+        ],
+        ..spec
+    };
+    let routes = network("green", &routed).unwrap().routes;
+    assert!(routes.iter().all(|route| route.gw.is_none()), "{routes:?}");
+}
+
+#[test]
+fn a_route_that_cannot_work_is_refused_by_its_field_with_what_to_do() {
+    let with = |mode, routes: Vec<RouteSpec>, gateway| PodNetworkParametersSpec {
+        mode,
+        gateway,
+        routes,
+        ..l2(&["10.1.0.0/24"])
+    };
+    let own = || gateway(&["10.1.0.1"]);
+    for (mode, one, gateway, expected) in [
+        (
+            Mode::L2,
+            route("192.0.2.1/24", None),
+            own(),
+            "spec.routes[0].dst: 192.0.2.1/24 has host bits set; write 192.0.2.0/24",
+        ),
+        (
+            Mode::L2,
+            route("x", None),
+            own(),
+            "spec.routes[0].dst: \"x\" is not a prefix",
+        ),
+        (
+            Mode::L2,
+            route("192.0.2.0/24", Some("x")),
+            own(),
+            "spec.routes[0].gw: \"x\" is not an IP address",
+        ),
+        (
+            Mode::L2,
+            route("0.0.0.0/0", None),
+            own(),
+            "spec.routes[0].dst: 0.0.0.0/0 is a default route",
+        ),
+        (
+            Mode::L2,
+            route("10.1.0.128/25", None),
+            own(),
+            "spec.routes[0].dst: 10.1.0.128/25 is inside subnet 10.1.0.0/24",
+        ),
+        (
+            Mode::L2,
+            route("239.0.0.0/8", None),
+            own(),
+            "spec.routes[0].dst: 239.0.0.0/8 overlaps 224.0.0.0/4 (multicast)",
+        ),
+        (
+            Mode::L2,
+            route("192.0.2.0/24", None),
+            GatewaySpec::None,
+            "spec.routes[0].gw: the network has no gateway for 192.0.2.0/24",
+        ),
+        (
+            Mode::L2,
+            route("192.0.2.0/24", Some("10.2.0.1")),
+            own(),
+            "spec.routes[0].gw: 10.2.0.1 is in none of the subnets (10.1.0.0/24)",
+        ),
+        (
+            Mode::L2,
+            route("fd00::/64", None),
+            own(),
+            "spec.routes[0].gw: pods have no address of the family of fd00::/64",
+        ),
+        (
+            Mode::L2,
+            route("192.0.2.0/24", Some("fd00::1")),
+            own(),
+            "spec.routes[0].gw: fd00::1 is in none of the subnets",
+        ),
+        (
+            Mode::L3,
+            route("192.0.2.0/24", Some("10.1.0.7")),
+            own(),
+            "spec.routes[0].gw: 10.1.0.7 is not the gateway",
+        ),
+    ] {
+        let said = refusal(&with(mode, vec![one], gateway));
+        assert!(said.starts_with(expected), "{said}");
+    }
+    let twice = vec![route("192.0.2.0/24", None); 2];
+    let said = refusal(&with(Mode::L2, twice, own()));
+    assert!(
+        said.starts_with("spec.routes[1].dst: another route leads"),
+        "{said}"
+    );
+    let many = (0..17).map(|n| route(&format!("192.0.{n}.0/24"), None));
+    let said = refusal(&with(Mode::L2, many.collect(), own()));
+    assert!(
+        said.starts_with("spec.routes: has 17 items; write 0 to 16"),
+        "{said}"
+    );
+}
+
+#[test]
+fn egress_is_of_routed_networks_that_nobody_routes_for() {
+    let with = |mode, routing| PodNetworkParametersSpec {
+        mode,
+        routing,
+        egress: Egress::Masquerade,
+        ..l2(&["10.1.0.0/24"])
+    };
+    let made = network("green", &with(Mode::L3, Routing::Isolated)).unwrap();
+    assert_eq!(made.egress, Egress::Masquerade);
+    for (mode, routing) in [(Mode::L2, Routing::Isolated), (Mode::L3, Routing::Node)] {
+        let said = refusal(&with(mode, routing));
+        assert!(
+            said.starts_with("spec.egress: is for networks of mode L3"),
+            "{said}"
+        );
+    }
 }

@@ -153,6 +153,7 @@ pub(crate) const fn verdict_of(decision: Decision) -> u32 {
         Decision::Node => OK,
         Decision::Switch(_)
         | Decision::Route(..)
+        | Decision::Leave(_)
         | Decision::ArpReply(_)
         | Decision::NdReply(_)
         | Decision::EchoReply(..) => REDIRECT,

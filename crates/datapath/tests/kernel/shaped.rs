@@ -17,7 +17,11 @@ const SHAPER: u32 = 4000;
 fn is_forwarded(case: &Case) -> bool {
     matches!(
         case.decision,
-        Decision::Switch(_) | Decision::Route(..) | Decision::Node | Decision::Flood
+        Decision::Switch(_)
+            | Decision::Route(..)
+            | Decision::Leave(_)
+            | Decision::Node
+            | Decision::Flood
     )
 }
 

@@ -3,7 +3,8 @@
 
 use std::net::IpAddr;
 
-use super::{Cidr, LEAVING, Rule, TABLE};
+use super::guard::{Bound, Guard, LinkName, Packets};
+use super::{Cidr, LEAVING, Rule};
 use crate::wire;
 
 // linux/netlink.h
@@ -26,6 +27,8 @@ const NFPROTO_UNSPEC: u8 = 0;
 const NFPROTO_INET: u8 = 1;
 const NFPROTO_IPV4: u8 = 2;
 const NFPROTO_IPV6: u8 = 10;
+const NF_INET_LOCAL_IN: u32 = 1;
+const NF_INET_FORWARD: u32 = 2;
 const NF_INET_POST_ROUTING: u32 = 4;
 /// `NF_IP_PRI_NAT_SRC` of linux/netfilter_ipv4.h.
 const PRIORITY: u32 = 100;
@@ -51,7 +54,19 @@ const NFTA_EXPR_NAME: u16 = 1;
 const NFTA_EXPR_DATA: u16 = 2;
 const NFTA_META_DREG: u16 = 1;
 const NFTA_META_KEY: u16 = 2;
+const NFT_META_IIFNAME: u32 = 6;
+const NFT_META_OIFNAME: u32 = 7;
 const NFT_META_NFPROTO: u32 = 15;
+const NFTA_CT_DREG: u16 = 1;
+const NFTA_CT_KEY: u16 = 2;
+const NFT_CT_STATE: u32 = 0;
+const NFT_CT_STATUS: u32 = 2;
+/// `NF_CT_STATE_BIT` of established and of related (linux/netfilter/nf_conntrack_common.h).
+const KNOWN: u32 = 1 << 1 | 1 << 2;
+/// And of new.
+const TRACKED: u32 = KNOWN | 1 << 3;
+/// `IPS_DST_NAT` of linux/netfilter/nf_conntrack_common.h.
+const TRANSLATED: u32 = 1 << 5;
 const NFTA_PAYLOAD_DREG: u16 = 1;
 const NFTA_PAYLOAD_BASE: u16 = 2;
 const NFTA_PAYLOAD_OFFSET: u16 = 3;
@@ -66,6 +81,7 @@ const NFTA_CMP_SREG: u16 = 1;
 const NFTA_CMP_OP: u16 = 2;
 const NFTA_CMP_DATA: u16 = 3;
 const NFT_CMP_EQ: u32 = 0;
+const NFT_CMP_NEQ: u32 = 1;
 const NFTA_DATA_VALUE: u16 = 1;
 const NFTA_DATA_VERDICT: u16 = 2;
 const NFTA_VERDICT_CODE: u16 = 1;
@@ -74,6 +90,9 @@ const NFTA_IMMEDIATE_DREG: u16 = 1;
 const NFTA_IMMEDIATE_DATA: u16 = 2;
 const NFT_REG_VERDICT: u32 = 0;
 const NFT_REG_1: u32 = 1;
+// linux/netfilter.h
+const NF_DROP: i32 = 0;
+const NF_ACCEPT: i32 = 1;
 const NFT_GOTO: i32 = -4;
 const NFT_RETURN: i32 = -5;
 const NFTA_MASQ_FLAGS: u16 = 1;
@@ -86,6 +105,7 @@ const UDATA_COMMENT: u8 = 0;
 /// Messages that are carried out together or not at all, in the order in which they are added.
 #[derive(Debug)]
 pub(super) struct Batch {
+    table: &'static str,
     bytes: Vec<u8>,
     sequence: u32,
     /// Where the last message starts.
@@ -93,52 +113,74 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// None yet; their numbers follow `sequence`.
-    pub(super) const fn new(sequence: u32) -> Self {
+    /// None about this table yet; their numbers follow `sequence`.
+    pub(super) const fn new(sequence: u32, table: &'static str) -> Self {
         Self {
+            table,
             bytes: Vec::new(),
             sequence,
             last: 0,
         }
     }
 
+    pub(super) const fn table(&self) -> &'static str {
+        self.table
+    }
+
     pub(super) fn add_table(&mut self) {
-        let attributes = text(NFTA_TABLE_NAME, TABLE);
+        let attributes = text(NFTA_TABLE_NAME, self.table);
         self.change(NFT_MSG_NEWTABLE, NLM_F_CREATE, &attributes);
     }
 
     pub(super) fn remove_table(&mut self) {
-        let attributes = text(NFTA_TABLE_NAME, TABLE);
+        let attributes = text(NFTA_TABLE_NAME, self.table);
         self.change(NFT_MSG_DELTABLE, 0, &attributes);
     }
 
     pub(super) fn add_chain(&mut self, name: &str) {
-        let attributes = [text(NFTA_CHAIN_TABLE, TABLE), text(NFTA_CHAIN_NAME, name)].concat();
-        self.change(NFT_MSG_NEWCHAIN, NLM_F_CREATE, &attributes);
-    }
-
-    pub(super) fn add_postrouting_chain(&mut self, name: &str) {
-        let hook = [
-            number(NFTA_HOOK_HOOKNUM, NF_INET_POST_ROUTING),
-            number(NFTA_HOOK_PRIORITY, PRIORITY),
-        ];
         let attributes = [
-            text(NFTA_CHAIN_TABLE, TABLE),
+            text(NFTA_CHAIN_TABLE, self.table),
             text(NFTA_CHAIN_NAME, name),
-            nested(NFTA_CHAIN_HOOK, &hook.concat()),
-            text(NFTA_CHAIN_TYPE, "nat"),
         ];
         self.change(NFT_MSG_NEWCHAIN, NLM_F_CREATE, &attributes.concat());
     }
 
-    pub(super) fn add_rule(&mut self, rule: Rule) {
+    pub(super) fn add_postrouting_chain(&mut self, name: &str) {
+        self.add_base_chain(name, "nat", NF_INET_POST_ROUTING, PRIORITY);
+    }
+
+    /// At the priority of filters, 0.
+    pub(super) fn add_filter_chain(&mut self, name: &str, bound: Bound) {
+        let hook = match bound {
+            Bound::Here => NF_INET_LOCAL_IN,
+            Bound::Elsewhere => NF_INET_FORWARD,
+        };
+        self.add_base_chain(name, "filter", hook, 0);
+    }
+
+    fn add_base_chain(&mut self, name: &str, kind: &str, hook: u32, priority: u32) {
+        let hook = [
+            number(NFTA_HOOK_HOOKNUM, hook),
+            number(NFTA_HOOK_PRIORITY, priority),
+        ];
+        let attributes = [
+            text(NFTA_CHAIN_TABLE, self.table),
+            text(NFTA_CHAIN_NAME, name),
+            nested(NFTA_CHAIN_HOOK, &hook.concat()),
+            text(NFTA_CHAIN_TYPE, kind),
+        ];
+        self.change(NFT_MSG_NEWCHAIN, NLM_F_CREATE, &attributes.concat());
+    }
+
+    pub(super) fn add_rule(&mut self, rule: &Rule) {
         let expressions = match rule {
-            Rule::From(prefix) => [is_in(prefix, true), verdict(NFT_GOTO, Some(LEAVING))].concat(),
-            Rule::To(prefix) => [is_in(prefix, false), verdict(NFT_RETURN, None)].concat(),
+            Rule::From(prefix) => [is_in(*prefix, true), verdict(NFT_GOTO, Some(LEAVING))].concat(),
+            Rule::To(prefix) => [is_in(*prefix, false), verdict(NFT_RETURN, None)].concat(),
             Rule::Out => expression("masq", &number(NFTA_MASQ_FLAGS, RANDOM_FULLY)),
+            Rule::Guard(guard) => guard_expressions(guard),
         };
         let attributes = [
-            text(NFTA_RULE_TABLE, TABLE),
+            text(NFTA_RULE_TABLE, self.table),
             text(NFTA_RULE_CHAIN, rule.chain()),
             nested(NFTA_RULE_EXPRESSIONS, &expressions),
             attribute(NFTA_RULE_USERDATA, &comment(&rule.to_string())),
@@ -153,7 +195,7 @@ impl Batch {
     /// Asks for all rules of the table; for a batch of nothing else, and without an end. The number
     /// of the answers.
     pub(super) fn list_rules(&mut self) -> u32 {
-        let attributes = text(NFTA_RULE_TABLE, TABLE);
+        let attributes = text(NFTA_RULE_TABLE, self.table);
         let kind = kind(NFT_MSG_GETRULE);
         self.message(kind, NLM_F_DUMP, NFPROTO_INET, 0, &attributes);
         self.sequence
@@ -236,8 +278,72 @@ fn expression(name: &str, data: &[u8]) -> Vec<u8> {
     nested(NFTA_LIST_ELEM, &parts.concat())
 }
 
+fn guard_expressions(guard: &Guard) -> Vec<u8> {
+    let mut expressions = Vec::new();
+    for packets in &guard.packets {
+        expressions.extend(match packets {
+            Packets::InBy(link) => is_link(NFT_META_IIFNAME, link),
+            Packets::OutBy(link) => is_link(NFT_META_OIFNAME, link),
+            Packets::OfNoConnection => has_bits(NFT_CT_STATE, KNOWN, NFT_CMP_EQ),
+            Packets::Untracked => has_bits(NFT_CT_STATE, TRACKED, NFT_CMP_EQ),
+            Packets::ToTranslated => has_bits(NFT_CT_STATUS, TRANSLATED, NFT_CMP_NEQ),
+            Packets::To((ip, length)) => is_in(Cidr(*ip, *length), false),
+            Packets::NotFrom((ip, length)) => compare_prefix(Cidr(*ip, *length), true, NFT_CMP_NEQ),
+        });
+    }
+    let code = if guard.pass { NF_ACCEPT } else { NF_DROP };
+    expressions.extend(verdict(code, None));
+    expressions
+}
+
+/// Goes on when the link is one of this name.
+fn is_link(key: u32, link: &LinkName) -> Vec<u8> {
+    let load = [
+        number(NFTA_META_DREG, NFT_REG_1),
+        number(NFTA_META_KEY, key),
+    ];
+    let name = match link {
+        // Zeros included, as many as the kernel has (IFNAMSIZ).
+        LinkName::Is(name) => {
+            let mut bytes = name.as_bytes().to_vec();
+            bytes.resize(16, 0);
+            bytes
+        }
+        LinkName::Starts(prefix) => prefix.as_bytes().to_vec(),
+    };
+    [
+        expression("meta", &load.concat()),
+        expression("cmp", &compared(NFT_CMP_EQ, &name)),
+    ]
+    .concat()
+}
+
+/// Goes on when what connection tracking knows has none of these bits (equal), or any (not equal).
+fn has_bits(key: u32, bits: u32, how: u32) -> Vec<u8> {
+    let load = [number(NFTA_CT_DREG, NFT_REG_1), number(NFTA_CT_KEY, key)];
+    let cut = [
+        number(NFTA_BITWISE_SREG, NFT_REG_1),
+        number(NFTA_BITWISE_DREG, NFT_REG_1),
+        number(NFTA_BITWISE_LEN, 4),
+        // A register has a number in the order of the host.
+        data(NFTA_BITWISE_MASK, &bits.to_ne_bytes()),
+        data(NFTA_BITWISE_XOR, &[0; 4]),
+    ];
+    [
+        expression("ct", &load.concat()),
+        expression("bitwise", &cut.concat()),
+        expression("cmp", &compared(how, &[0; 4])),
+    ]
+    .concat()
+}
+
 /// Goes on when the source or the destination is in the prefix.
-fn is_in(Cidr(ip, length): Cidr, source: bool) -> Vec<u8> {
+fn is_in(prefix: Cidr, source: bool) -> Vec<u8> {
+    compare_prefix(prefix, source, NFT_CMP_EQ)
+}
+
+/// Goes on when the family is that of the prefix, and source or destination is in it, or not.
+fn compare_prefix(Cidr(ip, length): Cidr, source: bool, how: u32) -> Vec<u8> {
     // Where the address is: RFC 791 section 3.1, RFC 8200 section 3.
     let (family, offset, address) = match (ip, source) {
         (IpAddr::V4(ip), true) => (NFPROTO_IPV4, 12, ip.octets().to_vec()),
@@ -265,7 +371,7 @@ fn is_in(Cidr(ip, length): Cidr, source: bool) -> Vec<u8> {
         expression("cmp", &equals(&[family])),
         expression("payload", &load.concat()),
         expression("bitwise", &cut.concat()),
-        expression("cmp", &equals(&address)),
+        expression("cmp", &compared(how, &address)),
     ]
     .concat()
 }
@@ -279,9 +385,13 @@ fn meta_nfproto() -> Vec<u8> {
 }
 
 fn equals(value: &[u8]) -> Vec<u8> {
+    compared(NFT_CMP_EQ, value)
+}
+
+fn compared(how: u32, value: &[u8]) -> Vec<u8> {
     [
         number(NFTA_CMP_SREG, NFT_REG_1),
-        number(NFTA_CMP_OP, NFT_CMP_EQ),
+        number(NFTA_CMP_OP, how),
         data(NFTA_CMP_DATA, value),
     ]
     .concat()
@@ -318,7 +428,7 @@ fn comment(text: &str) -> Vec<u8> {
 }
 
 /// Chain and comment of a rule in a listing, `None` for anything else.
-pub(super) fn parse_rule(body: &[u8]) -> Option<(String, String)> {
+pub(super) fn parse_rule(body: &[u8], ours: &str) -> Option<(String, String)> {
     let (mut table, mut chain, mut comment) = (None, None, None);
     for (kind, value) in wire::attributes(body.get(NFGENMSG..)?) {
         match kind {
@@ -331,7 +441,7 @@ pub(super) fn parse_rule(body: &[u8]) -> Option<(String, String)> {
         }
     }
     // Somebody else's rule in our table has to show, with or without a comment.
-    (table.as_deref() == Some(TABLE)).then_some((chain?, comment.unwrap_or_default()))
+    (table.as_deref() == Some(ours)).then_some((chain?, comment.unwrap_or_default()))
 }
 
 #[cfg(test)]

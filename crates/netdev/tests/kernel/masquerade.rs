@@ -1,6 +1,6 @@
 //! The table of nf_tables, as the kernel has it.
 
-use netdev::{Error, Masquerade, Netfilter, Netns};
+use netdev::{Bound, Error, Guard, LinkName, Masquerade, Netfilter, Netns, Packets, Ruleset};
 use rustix::io::Errno;
 
 use crate::{Scene, ip};
@@ -69,4 +69,55 @@ fn a_table_is_removed_once_and_one_of_another_namespace_is_not_touched() {
     assert!(node.remove().expect("removed"));
     assert!(!node.remove().expect("removed already"));
     assert!(!node.is_masquerading(&wanted()).expect("a look"));
+}
+
+#[test]
+fn a_table_with_guards_is_as_it_was_written_beside_another_one() {
+    let Some(scene) = Scene::set() else { return };
+    let mut netfilter = open(&scene.node);
+    if !can(&mut netfilter) {
+        return;
+    }
+    let ours = LinkName::Starts("podnet-e".to_owned());
+    let from = Packets::InBy(ours.clone());
+    let by = Packets::OutBy(LinkName::Is("uplink".to_owned()));
+    let rules = Ruleset {
+        table: "podnet-egress",
+        masquerade: wanted(),
+        guards: vec![
+            Guard::stop(
+                Bound::Elsewhere,
+                &[from.clone(), Packets::NotFrom((ip("169.254.64.0"), 18))],
+            ),
+            Guard::stop(Bound::Elsewhere, &[from.clone(), Packets::ToTranslated]),
+            Guard::stop(Bound::Elsewhere, &[Packets::Untracked]),
+            Guard::stop(
+                Bound::Elsewhere,
+                &[from.clone(), Packets::To((ip("fd00::"), 8))],
+            ),
+            Guard::pass(Bound::Elsewhere, &[from.clone(), by]),
+            Guard::stop(
+                Bound::Elsewhere,
+                &[Packets::OutBy(ours), Packets::OfNoConnection],
+            ),
+            Guard::stop(Bound::Here, &[from]),
+        ],
+    };
+    match netfilter.write(&rules) {
+        Err(Error::Netfilter { source, .. }) if source.errno() == Errno::NOENT => {
+            println!("SKIP: needs nft_ct in this kernel");
+            return;
+        }
+        other => other.expect("written"),
+    }
+    assert!(netfilter.says(&rules).expect("a look"));
+    assert!(netfilter.is_masquerading(&wanted()).expect("a look"));
+    let mut fewer = rules.clone();
+    fewer.guards.swap(0, 1);
+    assert!(!netfilter.says(&fewer).expect("a look"), "the order counts");
+    fewer.guards.truncate(3);
+    assert!(!netfilter.says(&fewer).expect("a look"));
+    assert!(netfilter.remove_table(rules.table).expect("removed"));
+    assert!(!netfilter.has(rules.table).expect("a look"));
+    assert!(netfilter.is_masquerading(&wanted()).expect("a look"));
 }

@@ -1,3 +1,4 @@
+use super::super::TABLE;
 use super::*;
 
 fn cidr(ip: &str, length: u8) -> Cidr {
@@ -9,8 +10,8 @@ fn cidr(ip: &str, length: u8) -> Cidr {
 #[test]
 #[cfg(target_endian = "little")]
 fn a_rule_is_the_bytes_that_the_kernel_knows() {
-    let mut batch = Batch::new(6);
-    batch.add_rule(Rule::To(cidr("10.0.0.0", 9)));
+    let mut batch = Batch::new(6, TABLE);
+    batch.add_rule(&Rule::To(cidr("10.0.0.0", 9)));
     let bytes = batch.into_bytes();
     let (begin, rule) = bytes.split_at(20);
     assert_eq!(
@@ -66,10 +67,10 @@ fn a_mask_has_as_many_bits_as_the_prefix() {
 
 #[test]
 fn messages_of_a_batch_follow_one_another_and_the_last_change_is_acknowledged() {
-    let mut batch = Batch::new(0);
+    let mut batch = Batch::new(0, TABLE);
     batch.add_table();
     batch.add_postrouting_chain("postrouting");
-    batch.add_rule(Rule::Out);
+    batch.add_rule(&Rule::Out);
     let last = batch.close();
     let bytes = batch.into_bytes();
     let read: Vec<_> = wire::messages(&bytes)
@@ -96,11 +97,11 @@ fn a_rule_is_read_back_with_its_comment_and_one_of_another_table_is_not() {
         Rule::To(cidr("10.0.0.0", 8)),
         Rule::Out,
     ] {
-        let mut batch = Batch::new(0);
-        batch.add_rule(rule);
+        let mut batch = Batch::new(0, TABLE);
+        batch.add_rule(&rule);
         let bytes = batch.into_bytes();
         let message = wire::messages(&bytes).nth(1).expect("the rule");
-        let read = parse_rule(message.body).expect("a rule of ours");
+        let read = parse_rule(message.body, TABLE).expect("a rule of ours");
         assert_eq!(read, (rule.chain().to_owned(), rule.to_string()));
         let other: Vec<u8> = message
             .body
@@ -110,6 +111,65 @@ fn a_rule_is_read_back_with_its_comment_and_one_of_another_table_is_not() {
                 other => *other,
             })
             .collect();
-        assert_eq!(parse_rule(&other), None);
+        assert_eq!(parse_rule(&other, TABLE), None);
     }
+}
+
+/// What `nft --debug=netlink` shows of the same rules: data of `cmp`, `bitwise` and verdicts.
+#[test]
+#[cfg(target_endian = "little")]
+fn guards_are_the_comparisons_that_the_kernel_knows() {
+    let bytes = |packets: Packets, pass: bool| {
+        let mut guard = Guard::stop(Bound::Elsewhere, &[packets]);
+        guard.pass = pass;
+        guard_expressions(&guard)
+    };
+    let has = |all: &[u8], part: &[u8]| all.windows(part.len()).any(|window| window == part);
+    let starts = bytes(
+        Packets::InBy(LinkName::Starts("podnet-e".to_owned())),
+        false,
+    );
+    assert!(has(&starts, b"\x08\0\x02\0\0\0\0\x06"), "meta iifname");
+    assert!(
+        has(&starts, b"\x0c\0\x01\0podnet-e"),
+        "no more than the start is compared"
+    );
+    assert!(has(&starts, b"\x08\0\x01\0\0\0\0\0"), "drop");
+    let is = bytes(Packets::OutBy(LinkName::Is("uplink".to_owned())), true);
+    assert!(has(&is, b"\x08\0\x02\0\0\0\0\x07"), "meta oifname");
+    assert!(has(&is, b"\x14\0\x01\0uplink\0\0\0\0\0\0\0\0\0\0"));
+    assert!(has(&is, b"\x08\0\x01\0\0\0\0\x01"), "accept");
+    let known = bytes(Packets::OfNoConnection, false);
+    assert!(
+        has(&known, b"\x08\0\x01\0\x06\0\0\0"),
+        "established, related"
+    );
+    assert!(has(&known, b"\x08\0\x02\0\0\0\0\0"), "cmp eq");
+    let untracked = bytes(Packets::Untracked, false);
+    assert!(
+        has(&untracked, b"\x08\0\x01\0\x0e\0\0\0"),
+        "new, established, related"
+    );
+    let translated = bytes(Packets::ToTranslated, false);
+    assert!(has(&translated, b"\x08\0\x01\0\x20\0\0\0"), "dnat");
+    assert!(has(&translated, b"\x08\0\x02\0\0\0\0\x01"), "cmp neq");
+}
+
+#[test]
+fn a_guard_says_in_its_comment_what_it_does() {
+    let link = LinkName::Starts("podnet-e".to_owned());
+    let beyond = ("10.0.0.0".parse().expect("an address"), 8);
+    let guard = Guard::pass(
+        Bound::Elsewhere,
+        &[Packets::InBy(link.clone()), Packets::To(beyond)],
+    );
+    assert_eq!(guard.to_string(), "pass in by podnet-e* to 10.0.0.0/8");
+    let guard = Guard::stop(
+        Bound::Here,
+        &[Packets::InBy(link), Packets::NotFrom(beyond)],
+    );
+    assert_eq!(
+        guard.to_string(),
+        "stop in by podnet-e* not from 10.0.0.0/8"
+    );
 }

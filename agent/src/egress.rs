@@ -1,0 +1,317 @@
+//! Egress: the way of a network's pods to what is outside of it, and back.
+//!
+//! Each network with egress that has attachments on this node has a gateway here: a network
+//! namespace of its own. What nobody on the network has goes there, leaves it with a transit address
+//! of the gateway, and leaves the node with an address of the node. So addresses of pods are never
+//! in the node's own namespace, and networks may have the same ones.
+//!
+//! What is in the kernel is the whole state: gateways are found by the aliases of their links.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use agent_common::addr::MacAddr;
+use netdev::{Connection, Family, Netfilter, Ruleset};
+
+use crate::error::{AgentError, chain};
+use crate::failpoint::reached;
+use crate::node::Node;
+use crate::record::NetworkFacts;
+use crate::routing::forward;
+
+mod gateway;
+mod plan;
+
+pub use gateway::remove;
+pub use plan::directory;
+pub(crate) use plan::{LINK_PREFIX, PORT_PREFIX};
+use plan::{OUTSIDE, Plan};
+
+/// Why a network has no way out on this node.
+#[derive(Debug, thiserror::Error)]
+pub enum EgressError {
+    /// The kernel refused a step.
+    #[error(
+        "network {network} has egress Masquerade and its way out cannot be made on this node: {source}"
+    )]
+    Refused {
+        /// Number of the network.
+        network: u32,
+        /// Why.
+        source: netdev::Error,
+    },
+    /// There are no transit addresses left.
+    #[error(
+        "network {network} has egress Masquerade and this node has {max} networks with it already: attach the pod on another node"
+    )]
+    Full {
+        /// Number of the network.
+        network: u32,
+        /// How many there can be.
+        max: u16,
+    },
+}
+
+/// Where the tables lead what nobody on a network has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WayOut {
+    /// The port of the gateway, in the node's namespace.
+    pub ifindex: u32,
+    /// MAC address of the gateway.
+    pub mac: MacAddr,
+}
+
+/// The gateways of this node.
+#[derive(Debug)]
+pub struct Egress {
+    /// Where their namespaces are kept.
+    directory: PathBuf,
+    /// Those that are open, by the number of the network, and how they were made.
+    open: Mutex<BTreeMap<u32, (Plan, WayOut)>>,
+    /// The node's own guards were set up.
+    fenced: AtomicBool,
+    /// One at a time makes changes.
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl Egress {
+    /// None is known yet. Their namespaces are files in this directory.
+    pub fn new(directory: PathBuf) -> Self {
+        Self {
+            directory,
+            open: Mutex::default(),
+            fenced: AtomicBool::new(false),
+            turn: tokio::sync::Mutex::default(),
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, BTreeMap<u32, (Plan, WayOut)>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The way out of a network, if it is open.
+    pub fn way_out(&self, network: u32) -> Option<WayOut> {
+        self.open().get(&network).map(|(_, way_out)| *way_out)
+    }
+
+    /// True for the port of a gateway.
+    pub fn has_port(&self, ifindex: u32) -> bool {
+        self.open().values().any(|(_, it)| it.ifindex == ifindex)
+    }
+}
+
+impl Node {
+    /// Opens the way out that an attachment to this network needs; at once where it is open. The
+    /// book has the attachment, so that nobody closes it meanwhile.
+    ///
+    /// # Errors
+    /// When the kernel refuses; nothing of a way that was not there is left then.
+    pub(crate) async fn open_way_out(&self, facts: &NetworkFacts) -> Result<(), AgentError> {
+        if !facts.egress {
+            return Ok(());
+        }
+        let Some(plan) = self.planned_ways_out().remove(&facts.id) else {
+            return Ok(());
+        };
+        if self.egress.open().get(&facts.id).map(|(made, _)| made) == Some(&plan) {
+            return Ok(());
+        }
+        let _turn = self.egress.turn.lock().await;
+        self.fence(plan.has(true), plan.has(false)).await?;
+        self.make_way_out(plan).await.map(drop)
+    }
+
+    /// Closes the way out of a network that has no attachment any more. What cannot be removed is
+    /// the audit's.
+    pub(crate) async fn close_way_out(&self, facts: &NetworkFacts) {
+        if !facts.egress {
+            return;
+        }
+        let _turn = self.egress.turn.lock().await;
+        if let Err(error) = self.remove_ways_out().await {
+            tracing::error!(
+                network = facts.name,
+                error = chain(&error),
+                "way out not removed"
+            );
+        }
+    }
+
+    /// Makes the ways out that attachments need, before the tables lead there. Where one cannot be
+    /// made, its pods do not get out, and the audit comes back to it.
+    pub(crate) async fn recover_ways_out(&self) {
+        let planned = self.planned_ways_out();
+        if planned.is_empty() {
+            return;
+        }
+        let _turn = self.egress.turn.lock().await;
+        let has = |v4| planned.values().any(|plan| plan.has(v4));
+        if let Err(error) = self.fence(has(true), has(false)).await {
+            tracing::error!(error = chain(&error), "no network has a way out yet");
+            return;
+        }
+        for plan in planned.into_values() {
+            let network = plan.network;
+            if let Err(error) = self.make_way_out(plan).await {
+                tracing::error!(network, error = chain(&error), "no way out yet");
+            }
+        }
+    }
+
+    /// Makes again what somebody removed, and removes what no attachment needs.
+    ///
+    /// # Errors
+    /// The last that failed; all others are looked after.
+    pub async fn audit_ways_out(&self) -> Result<(), AgentError> {
+        let _turn = self.egress.turn.lock().await;
+        let planned = self.planned_ways_out();
+        let mut failed = None;
+        if !planned.is_empty() {
+            let has = |v4| planned.values().any(|plan| plan.has(v4));
+            self.fence(has(true), has(false)).await?;
+        }
+        for plan in planned.into_values() {
+            let network = plan.network;
+            let made = match self.make_way_out(plan).await {
+                Ok(false) => Ok(()),
+                Ok(true) => self.reconcile(network),
+                Err(error) => Err(error),
+            };
+            failed = made.err().or(failed);
+        }
+        failed = self.remove_ways_out().await.err().or(failed);
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// What attachments of any state need, by the numbers of their networks.
+    fn planned_ways_out(&self) -> BTreeMap<u32, Plan> {
+        let ledger = self.ledger();
+        let mut plans: BTreeMap<u32, Plan> = BTreeMap::new();
+        for facts in ledger.entries().map(|entry| &entry.record.network) {
+            if facts.egress {
+                let plan = plans.entry(facts.id).or_insert_with(|| Plan::of(facts.id));
+                plan.serve(facts);
+            }
+        }
+        plans
+    }
+
+    /// What the node itself must have before anything leaves by it: forwarding of these families, and
+    /// the guards of its own addresses.
+    async fn fence(&self, v4: bool, v6: bool) -> Result<(), AgentError> {
+        let world = self.world.get();
+        let routed = world.resolved.routed_by_node();
+        let subnets = routed.map(|network| network.subnets.as_slice());
+        let inside: Vec<_> = subnets
+            .unwrap_or_default()
+            .iter()
+            .map(|subnet| (subnet.prefix.addr(), subnet.prefix.prefix_len()))
+            .collect();
+        let uplinks = self.netlink.with(|connection: &mut Connection| {
+            let mut names = Vec::new();
+            for ifindex in connection.default_links()? {
+                let link = connection.by_index(ifindex)?;
+                names.extend(link.map(|link| link.name));
+            }
+            Ok::<_, netdev::Error>(names)
+        });
+        let wanted = plan::fence(&uplinks.await?, &inside);
+        let write = move |netfilter: &mut Netfilter| write(netfilter, &wanted);
+        self.egress.fenced.store(true, Ordering::Release);
+        if self.netlink.with_netfilter(write).await? {
+            tracing::info!("guards of egress set up, in the nf_tables table inet {OUTSIDE}");
+        }
+        let forwarding = self.netlink.with(move |_| -> Result<(), netdev::Error> {
+            for (family, wanted) in [(Family::V4, v4), (Family::V6, v6)] {
+                if wanted {
+                    forward(family)?;
+                }
+            }
+            Ok(())
+        });
+        Ok(forwarding.await?)
+    }
+
+    /// True when it was not there, or not at the same place.
+    async fn make_way_out(&self, plan: Plan) -> Result<bool, AgentError> {
+        let (hook, directory) = (self.hook.clone(), self.egress.directory.clone());
+        let wanted = plan.clone();
+        let make = move |connection: &mut Connection| {
+            gateway::ready(connection, &hook, &directory, &wanted)
+        };
+        let way_out = self.netlink.with(make).await?;
+        reached("egress.made");
+        let network = plan.network;
+        let before = self.egress.open().insert(network, (plan, way_out));
+        Ok(before.map(|(_, way_out)| way_out) != Some(way_out))
+    }
+
+    /// Removes the gateways that no attachment needs, and with the last one what the node has for
+    /// them.
+    async fn remove_ways_out(&self) -> Result<(), AgentError> {
+        let kept: BTreeSet<u32> = {
+            // Who is in the book by now finds its way open; who comes later does not.
+            let mut open = self.egress.open();
+            let kept: BTreeSet<u32> = self.planned_ways_out().into_keys().collect();
+            open.retain(|network, _| kept.contains(network));
+            kept
+        };
+        let (directory, spare) = (self.egress.directory.clone(), kept.clone());
+        let remove = move |connection: &mut Connection| {
+            gateway::remove_all_but(connection, &directory, &spare, false)
+        };
+        let removed = self.netlink.with(remove).await?;
+        for what in &removed {
+            tracing::info!(what, "egress: removed");
+        }
+        // Where there was none, nf_tables is not touched: that alone would load its modules.
+        let fenced = self.egress.fenced.load(Ordering::Acquire) || !removed.is_empty();
+        if kept.is_empty() && fenced {
+            let remove = |netfilter: &mut Netfilter| netfilter.remove_table(OUTSIDE);
+            self.netlink.with_netfilter(remove).await?;
+            self.egress.fenced.store(false, Ordering::Release);
+        }
+        Ok(())
+    }
+}
+
+/// Makes a table say this; true when it did not.
+fn write(netfilter: &mut Netfilter, wanted: &Ruleset) -> Result<bool, netdev::Error> {
+    let is_so = netfilter.says(wanted)?;
+    if !is_so {
+        netfilter.write(wanted)?;
+    }
+    Ok(!is_so)
+}
+
+/// True when these are the links of gateways.
+pub(crate) fn is_link(name: &str) -> bool {
+    name.starts_with(PORT_PREFIX) || name.starts_with(LINK_PREFIX)
+}
+
+/// Removes all gateways of the node; with `dry` only says which.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn clean(
+    connection: &mut Connection,
+    directory: &Path,
+    dry: bool,
+) -> Result<Vec<String>, netdev::Error> {
+    let mut removed = remove(connection, directory, dry)?;
+    let there = match Netfilter::open() {
+        Ok(mut netfilter) if dry => netfilter.has(OUTSIDE),
+        Ok(mut netfilter) => netfilter.remove_table(OUTSIDE),
+        // A kernel without netfilter has no table of ours.
+        Err(_) => Ok(false),
+    };
+    match there {
+        Ok(true) => removed.push(format!("nf_tables table inet {OUTSIDE}")),
+        Ok(false) => {}
+        // One without nf_tables has none either.
+        Err(error) => tracing::debug!(error = chain(&error), "no nf_tables"),
+    }
+    Ok(removed)
+}

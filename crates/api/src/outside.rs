@@ -1,0 +1,64 @@
+//! What leads out of a network: routes pushed into its pods, and egress. As written.
+
+use std::fmt;
+
+use kube_core::Rule;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The most routes of a network.
+pub(crate) const ROUTES_MAX: u32 = 16;
+
+/// How pods of a network that nobody routes for reach what is outside of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Egress {
+    /// Not at all.
+    #[default]
+    None,
+    /// Through the node they are on, with an address of that node. Nobody outside can open a
+    /// connection to them.
+    Masquerade,
+}
+
+impl Egress {
+    /// The word in a manifest's `spec.egress`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "None",
+            Self::Masquerade => "Masquerade",
+        }
+    }
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+    pub(crate) fn is_none(&self) -> bool {
+        *self == Self::None
+    }
+}
+
+impl fmt::Display for Egress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A route that every pod of the network gets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(extend("x-kubernetes-validations" = [
+    Rule::new("isCIDR(self.dst) && cidr(self.dst) == cidr(self.dst).masked() && cidr(self.dst).prefixLength() > 0")
+        .message("must be a prefix with all host bits zero and no default route, as 10.10.0.0/24 or fd10:10::/64")
+        .field_path(".dst"),
+    Rule::new("!has(self.gw) || !isCIDR(self.dst) || isIP(self.gw) && ip(self.gw).family() == cidr(self.dst).ip().family()")
+        .message("must be an address of the family of dst")
+        .field_path(".gw"),
+]))]
+pub struct RouteSpec {
+    /// Prefix that the route leads to.
+    #[schemars(length(max = 43))]
+    pub dst: String,
+    /// Next hop, an address in one of the subnets; the network's gateway when absent.
+    #[schemars(length(max = 45))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gw: Option<String>,
+}
