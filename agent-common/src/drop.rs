@@ -83,6 +83,10 @@ drop_reasons! {
     UnknownNetwork = 26, "unknown_network";
     /// The node it should go to is not known any more.
     NoTunnel = 27, "no_tunnel";
+    /// The frame has no VLAN tag of those that the network carries.
+    VlanId = 28, "vlan_id";
+    /// The network's uplink is not there, or no way leads from it to the member's node.
+    NoUplink = 29, "no_uplink";
 }
 
 impl DropReason {

@@ -35,6 +35,7 @@ pub mod shape;
 pub mod storm;
 pub mod uplink;
 pub mod vtep;
+pub mod wire;
 
 /// Version of the map layouts; part of the pin path. Raise it whenever `tests/abi.txt` changes.
 pub const ABI_VERSION: u32 = 4;

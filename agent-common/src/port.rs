@@ -14,6 +14,10 @@ pub const PORT_MORE_IPS: u32 = 1 << 2;
 pub const PORT_NODE: u32 = 1 << 3;
 /// The network has members on other nodes: what is for all goes there too.
 pub const PORT_SPREAD: u32 = 1 << 4;
+/// The network is a segment beyond podnet: whom podnet does not know may be there.
+pub const PORT_WIRE: u32 = 1 << 8;
+/// The port sends and receives frames with VLAN tags of its network, and no others.
+pub const PORT_TRUNK: u32 = 1 << 9;
 
 /// A port's identity and its rights.
 ///

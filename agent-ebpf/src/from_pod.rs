@@ -13,6 +13,7 @@ use crate::maps::{self, NodeTables, PortCounter};
 use crate::skb::Skb;
 use crate::tunnel;
 use crate::verdict::{self, Verdict};
+use crate::wire;
 
 /// Where the TTL, the protocol and the checksum of an IPv4 header are.
 const TTL: usize = L3 + 8;
@@ -20,7 +21,7 @@ const IPV4_CHECKSUM: usize = L3 + 10;
 const HOP_LIMIT: usize = L3 + 7;
 
 /// Why the packet ends here, and whose it was.
-type Refusal = (Option<(u32, u16)>, DropReason);
+pub(crate) type Refusal = (Option<(u32, u16)>, DropReason);
 
 #[inline(always)]
 pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
@@ -35,7 +36,12 @@ fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
     let refuse = |reason| Err((Some((port.network, port.port_id)), reason));
     let done = match policy::decide(skb, port, &NodeTables { home: port.home }) {
         Decision::Drop(reason) => return refuse(reason),
-        Decision::Switch(_) | Decision::Route(..) | Decision::Node | Decision::Flood
+        Decision::Switch(_)
+        | Decision::Route(..)
+        | Decision::Wire
+        | Decision::WireRoute(..)
+        | Decision::Node
+        | Decision::Flood
             if port.shaper != 0 =>
         {
             // It comes back at the shaper's far end, whose port has none, and is decided anew: the
@@ -76,6 +82,8 @@ fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
         Decision::Route(endpoint, family) => {
             route(skb, &endpoint, family) && send(skb, port, &endpoint)?
         }
+        Decision::Wire => wire::send(skb, port)?,
+        Decision::WireRoute(endpoint, family) => wire::route(skb, port, &endpoint, family)?,
         Decision::ArpReply(mac) => return refuse(answer(skb, Answer::Arp(mac))),
         Decision::NdReply(mac) => return refuse(answer(skb, Answer::Nd(mac))),
         Decision::EchoReply(family, at) => {
@@ -149,11 +157,15 @@ pub(crate) fn deliver(skb: &Skb<'_>, to: &Endpoint) -> bool {
 
 #[inline(always)]
 fn route(skb: &Skb<'_>, to: &Endpoint, family: Family) -> bool {
-    skb.swap_in_macs(to.mac, GATEWAY_MAC)
-        && match family {
-            Family::V4 => one_hop_less_v4(skb),
-            Family::V6 => one_hop_less_v6(skb),
-        }
+    skb.swap_in_macs(to.mac, GATEWAY_MAC) && one_hop_less(skb, family)
+}
+
+#[inline(always)]
+pub(crate) fn one_hop_less(skb: &Skb<'_>, family: Family) -> bool {
+    match family {
+        Family::V4 => one_hop_less_v4(skb),
+        Family::V6 => one_hop_less_v6(skb),
+    }
 }
 
 #[inline(always)]

@@ -32,6 +32,7 @@ mod skb;
 mod spread;
 mod tunnel;
 mod verdict;
+mod wire;
 
 use agent_common::map::{ROOT_FROM_OVERLAY, ROOT_FROM_POD, ROOT_FROM_UPLINK};
 use aya_ebpf::macros::classifier;
@@ -68,6 +69,12 @@ pub fn d_uplink(ctx: TcContext) -> i32 {
 #[classifier]
 pub fn from_uplink(ctx: TcContext) -> i32 {
     from_uplink::run(&Skb::new(&ctx)).code()
+}
+
+/// What comes in by an uplink of a network.
+#[classifier]
+pub fn from_wire(ctx: TcContext) -> i32 {
+    wire::receive(&Skb::new(&ctx)).code()
 }
 
 /// Everything other nodes send through a tunnel.

@@ -17,6 +17,7 @@ use crate::delegate::error::DelegateError;
 use crate::kube::{AccessError, AddressError, LookupError};
 use crate::overlay::OverlayError;
 use crate::routing::NotRouting;
+use crate::wires::WireError;
 
 /// A request could not be served.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +57,9 @@ pub enum AgentError {
     /// The network spans nodes and this one cannot take part.
     #[error(transparent)]
     Overlay(#[from] OverlayError),
+    /// The network cannot have its uplink.
+    #[error(transparent)]
+    Wire(#[from] WireError),
     /// `isDefaultGateway` on a network without a gateway.
     #[error(
         "isDefaultGateway is true and network {network} has no gateway: set spec.gateway of its PodNetworkParameters"

@@ -61,4 +61,5 @@ pub mod telemetry;
 pub mod uplinks;
 pub mod views;
 pub mod webhook;
+pub mod wires;
 pub mod world;

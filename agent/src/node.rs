@@ -27,6 +27,7 @@ use crate::record::{Attachment, State};
 use crate::remotes::Remotes;
 use crate::routing::NodeRouting;
 use crate::uplinks::Uplinks;
+use crate::wires::Wires;
 use crate::world::Current;
 
 /// How long a request waits for start-up to be over.
@@ -63,6 +64,8 @@ pub struct Node {
     pub overlay: Overlay,
     /// The interfaces it comes back by.
     pub uplinks: Uplinks,
+    /// What networks have there.
+    pub wires: Wires,
     /// Plugins of others.
     pub delegates: Runner,
     /// What the node says about the lists of its pods.
@@ -150,6 +153,7 @@ impl Node {
             remotes: parts.remotes,
             overlay: Overlay::new(parts.vxlan_port),
             uplinks: Uplinks::default(),
+            wires: Wires::default(),
             delegates: parts.delegates,
             rules: parts.rules,
             cluster: parts.cluster,
@@ -216,7 +220,7 @@ impl Node {
     /// # Errors
     /// When the kernel refuses.
     pub fn reconcile(&self, network: u32) -> Result<(), AgentError> {
-        let others = self.others(network);
+        let others = self.beyond(network);
         let ledger = self.ledger();
         Ok(self
             .tables

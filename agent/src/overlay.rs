@@ -172,6 +172,7 @@ impl Node {
             nodes: peers.iter().filter_map(|it| way_to(&own, it)).collect(),
             device,
             complete: self.remotes.is_complete(),
+            wire: None,
         }
     }
 
@@ -214,9 +215,9 @@ impl Node {
     }
 }
 
-/// True for networks with members on other nodes.
+/// True for networks with members on other nodes that tunnels lead to.
 pub fn spans_nodes(facts: &NetworkFacts) -> bool {
-    !facts.transport.is_local()
+    facts.transport == api::Transport::Vxlan
 }
 
 /// The address of a node in the first family of ours that it has too.

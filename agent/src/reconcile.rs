@@ -13,9 +13,11 @@ use crate::record::Attachment;
 
 mod desired;
 mod vteps;
+mod wires;
 
 pub use desired::desired;
 use vteps::Numbers;
+pub use wires::{OnWire, WireMember};
 
 /// What other nodes have of a network, as they said it.
 #[derive(Debug, Default)]
@@ -26,6 +28,8 @@ pub struct Others {
     pub nodes: Vec<IpAddr>,
     /// The device that tunnels to them.
     pub device: u32,
+    /// In place of tunnels: the network's uplink, if that is there.
+    pub wire: Option<OnWire>,
     /// All nodes have been heard since this agent started: what is not here is gone.
     pub complete: bool,
 }
@@ -48,6 +52,8 @@ pub struct Elsewhere {
     pub endpoints: Vec<Far>,
     /// Nodes, in order.
     pub nodes: Vec<u16>,
+    /// In place of them: the network's uplink, and who is beyond it.
+    pub wire: Option<OnWire>,
 }
 
 /// A member of a network on another node.
@@ -239,6 +245,8 @@ impl Reconciler {
             ("FLOOD", all.flood.len()),
             ("NETWORKS", all.networks.len()),
             ("FLOOD_VTEPS", all.flood_vteps.len()),
+            ("WIRES", all.wires.len()),
+            ("NEXT_HOPS", all.next_hops.len()),
         ]))
     }
 }
@@ -250,7 +258,12 @@ impl Inner {
         attachments: impl Iterator<Item = &'a Attachment>,
         others: &Others,
     ) -> Result<(), DatapathError> {
-        let elsewhere = if others.nodes.is_empty() {
+        let elsewhere = if others.wire.is_some() {
+            Elsewhere {
+                wire: others.wire.clone(),
+                ..Elsewhere::default()
+            }
+        } else if others.nodes.is_empty() {
             Elsewhere::default()
         } else {
             self.with_numbers(|numbers, vteps| numbers.give(others, vteps))?
@@ -346,6 +359,20 @@ fn by_network(all: Entries) -> BTreeMap<u32, Entries> {
             .or_default()
             .networks
             .insert(network, value);
+    }
+    for (key, network) in all.wires {
+        networks
+            .entry(network)
+            .or_default()
+            .wires
+            .insert(key, network);
+    }
+    for (key, value) in all.next_hops {
+        networks
+            .entry(key.network)
+            .or_default()
+            .next_hops
+            .insert(key, value);
     }
     for (key, value) in all.flood_vteps {
         networks

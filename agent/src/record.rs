@@ -38,6 +38,9 @@ pub struct NetworkFacts {
     /// What carries its packets to other nodes.
     #[serde(default, skip_serializing_if = "api::Transport::is_local")]
     pub transport: api::Transport,
+    /// Its uplink, if it has one of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wire: Option<api::Wire>,
     /// Largest L3 packet, bytes.
     pub mtu: u16,
     /// Subnets with their gateways.
@@ -62,6 +65,7 @@ impl NetworkFacts {
             routed: network.mode == Mode::L3,
             by_node: network.routing == Routing::Node,
             transport: network.transport,
+            wire: network.wire.clone(),
             mtu: network.mtu,
             subnets: network
                 .subnets
@@ -72,6 +76,11 @@ impl NetworkFacts {
                 })
                 .collect(),
         }
+    }
+
+    /// Its subnets.
+    pub fn prefixes(&self) -> Vec<Prefix> {
+        self.subnets.iter().map(|subnet| subnet.prefix).collect()
     }
 
     /// True when podnet gives no addresses on this network and so cannot check them.

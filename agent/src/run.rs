@@ -313,7 +313,7 @@ async fn installed(node: &Arc<Node>, install: Option<Install>) -> RunError {
     let Some(install) = install else {
         return std::future::pending().await;
     };
-    let end = install.keep(Arc::clone(node)).await;
+    let end = Box::pin(install.keep(Arc::clone(node))).await;
     RunError::Stopped {
         what: "installing the CNI plugin",
         why: reason(end.err().as_ref()),
@@ -352,6 +352,9 @@ async fn follow_members(node: &Arc<Node>) {
     loop {
         // At first too: what came while this node was starting.
         let changed = node.remotes.take_changed();
+        if let Err(error) = Box::pin(node.find_hops()).await {
+            tracing::error!(error = %chain(&error), "next hops to other nodes not known yet");
+        }
         let failed = node.reconcile_all(changed).await;
         if failed.is_empty()
             && node.remotes.is_complete()
@@ -393,6 +396,7 @@ async fn audits(node: &Arc<Node>) {
         if let Err(error) = node.audit().await {
             tracing::warn!(error = %chain(&error), "audit incomplete");
         }
+        Box::pin(node.mend_wires()).await;
         if let Err(error) = node.audit_tunnel().await {
             tracing::error!(error = %chain(&error), "no tunnels to other nodes");
         }

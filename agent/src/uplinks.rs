@@ -6,9 +6,11 @@ use std::os::fd::AsFd as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agent_common::addr::Ip16;
-use agent_common::uplink::Uplink;
+use agent_common::uplink::{
+    UPLINK_ANY_FAMILY, UPLINK_EVERY_FRAME, UPLINK_PROMISCUOUS, UPLINK_WIRES, Uplink,
+};
 use datapath::{Dispatcher, Hook};
-use netdev::Connection;
+use netdev::{Connection, LinkChange};
 
 use crate::error::{AgentError, chain};
 use crate::node::Node;
@@ -21,6 +23,8 @@ pub type Wanted = BTreeMap<u32, Uplink>;
 pub enum User {
     /// Tunnels of other nodes end there.
     Tunnels,
+    /// Networks leave and come in there as they are.
+    Wires,
 }
 
 /// The interfaces that have the program.
@@ -36,9 +40,21 @@ impl Uplinks {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn all(&self) -> Wanted {
+    /// What all users need. Who has not spoken yet since the agent started keeps what is `known` of him.
+    fn all(&self, known: &Wanted) -> Wanted {
         let mut all = Wanted::new();
-        for (ifindex, uplink) in self.lock().values().flatten() {
+        let wanted = self.lock();
+        let silent = |user: &User| !wanted.contains_key(user);
+        let mut kept = Wanted::new();
+        for user in [User::Tunnels, User::Wires].iter().filter(|it| silent(it)) {
+            for (ifindex, uplink) in known {
+                if let Some(part) = part(*user, uplink) {
+                    let whole = kept.entry(*ifindex).or_insert(part);
+                    *whole = both(whole, &part);
+                }
+            }
+        }
+        for (ifindex, uplink) in wanted.values().flatten().chain(&kept) {
             let known = all.entry(*ifindex).or_insert(*uplink);
             *known = both(known, uplink);
         }
@@ -48,6 +64,23 @@ impl Uplinks {
     /// Whether the program belongs on this interface.
     pub fn has(&self, ifindex: u32) -> bool {
         self.lock().values().any(|it| it.contains_key(&ifindex))
+    }
+}
+
+/// What one user has of an interface.
+fn part(user: User, uplink: &Uplink) -> Option<Uplink> {
+    match user {
+        User::Tunnels => (uplink.port != [0; 2]).then_some(Uplink {
+            flags: uplink.flags & UPLINK_ANY_FAMILY,
+            ..*uplink
+        }),
+        User::Wires => (uplink.flags & UPLINK_WIRES != 0).then_some(Uplink {
+            flags: uplink.flags & (UPLINK_WIRES | UPLINK_EVERY_FRAME),
+            port: [0; 2],
+            reserved: 0,
+            v4: Ip16::NONE,
+            v6: Ip16::NONE,
+        }),
     }
 }
 
@@ -83,9 +116,13 @@ impl Node {
     /// As for [`Self::take_from`].
     pub async fn mend_uplinks(&self) -> Result<(), AgentError> {
         let _alone = self.uplinks.turn.lock().await;
-        let wanted = self.uplinks.all();
         let known = self.tables.uplinks()?;
-        for (ifindex, uplink) in &wanted {
+        let mut wanted = self.uplinks.all(&known);
+        for (ifindex, uplink) in &mut wanted {
+            // What podnet has done to an interface stays known until it is undone.
+            uplink.flags |= known
+                .get(ifindex)
+                .map_or(0, |it| it.flags & UPLINK_PROMISCUOUS);
             if known.get(ifindex) != Some(uplink) {
                 self.tables.set_uplink(*ifindex, Some(*uplink))?;
             }
@@ -103,11 +140,25 @@ impl Node {
                 }
             }
         }
+        for (ifindex, uplink) in &wanted {
+            if let Err(error) = self.open_up(*ifindex, *uplink).await {
+                tracing::warn!(ifindex, error = %chain(&error), "promiscuous mode not as it should be");
+                errors.push(error);
+            }
+        }
         let unwanted: BTreeSet<u32> = known
-            .into_keys()
+            .keys()
+            .copied()
             .filter(|it| !wanted.contains_key(it))
             .collect();
         for ifindex in unwanted {
+            if let Some(uplink) = known.get(&ifindex) {
+                let closed = Uplink {
+                    flags: uplink.flags & UPLINK_PROMISCUOUS,
+                    ..*uplink
+                };
+                self.open_up(ifindex, closed).await?;
+            }
             let hook = self.hook.clone();
             let detach = move |connection: &mut Connection| detach(connection, &hook, ifindex);
             self.netlink.with(detach).await?;
@@ -119,6 +170,49 @@ impl Node {
         } else {
             Err(AgentError::Collect { errors })
         }
+    }
+}
+
+impl Node {
+    /// Frames for MAC addresses of pods come in only where the interface does not sort by its own. What
+    /// podnet has set it resets, and what others have set it leaves.
+    async fn open_up(&self, ifindex: u32, uplink: Uplink) -> Result<(), AgentError> {
+        let wanted = uplink.flags & UPLINK_EVERY_FRAME != 0;
+        let ours = uplink.flags & UPLINK_PROMISCUOUS != 0;
+        if !wanted && !ours {
+            return Ok(());
+        }
+        let look = move |connection: &mut Connection| connection.by_index(ifindex);
+        let Some(link) = self.netlink.with(look).await? else {
+            return Ok(());
+        };
+        let set = move |connection: &mut Connection| set_promiscuous(connection, ifindex, wanted);
+        let changed = |flags| Uplink { flags, ..uplink };
+        if wanted && !link.promiscuous {
+            let flags = uplink.flags | UPLINK_PROMISCUOUS;
+            self.tables.set_uplink(ifindex, Some(changed(flags)))?;
+            self.netlink.with(set).await?;
+        } else if !wanted {
+            self.netlink.with(set).await?;
+            let flags = uplink.flags & !UPLINK_PROMISCUOUS;
+            self.tables.set_uplink(ifindex, Some(changed(flags)))?;
+        }
+        Ok(())
+    }
+}
+
+fn set_promiscuous(
+    connection: &mut Connection,
+    ifindex: u32,
+    on: bool,
+) -> Result<(), netdev::Error> {
+    let change = LinkChange {
+        promiscuous: Some(on),
+        ..LinkChange::default()
+    };
+    match connection.reconfigure(ifindex, &change) {
+        Err(error) if error.is_gone() => Ok(()),
+        done => done,
     }
 }
 
@@ -139,13 +233,25 @@ fn detach(connection: &mut Connection, hook: &Hook, ifindex: u32) -> Result<(), 
     Ok(())
 }
 
-/// Takes the program off every interface of the node, for `cleanup`; their names.
+/// Takes the program off every interface of the node, and what podnet did to them for it, for `cleanup`;
+/// their names.
 ///
 /// # Errors
 /// When the kernel refuses.
-pub fn remove(connection: &mut Connection, dry_run: bool) -> Result<Vec<String>, netdev::Error> {
+pub fn remove(
+    connection: &mut Connection,
+    known: &Wanted,
+    dry_run: bool,
+) -> Result<Vec<String>, netdev::Error> {
     let mut removed = Vec::new();
     for link in connection.list(&netdev::LinkFilter::default())? {
+        let flags = known.get(&link.ifindex).map_or(0, |it| it.flags);
+        if flags & UPLINK_PROMISCUOUS != 0 && link.promiscuous {
+            if !dry_run {
+                set_promiscuous(connection, link.ifindex, false)?;
+            }
+            removed.push(format!("promiscuous mode of {}", link.name));
+        }
         for filter in connection.ingress_filters(link.ifindex)? {
             if filter.name.as_deref() != Some(Dispatcher::Uplink.name()) {
                 continue;
@@ -166,6 +272,34 @@ pub fn remove(connection: &mut Connection, dry_run: bool) -> Result<Vec<String>,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A start must not take away what the part of the agent needs that speaks last.
+    #[test]
+    fn who_has_not_spoken_yet_keeps_what_he_had() {
+        let tunnels = Uplink {
+            flags: UPLINK_ANY_FAMILY,
+            port: [0x12, 0xb5],
+            reserved: 0,
+            v4: Ip16::from_v4([192, 0, 2, 1]),
+            v6: Ip16::NONE,
+        };
+        let wires = Uplink {
+            flags: UPLINK_WIRES | UPLINK_EVERY_FRAME,
+            port: [0; 2],
+            v4: Ip16::NONE,
+            ..tunnels
+        };
+        let known = Wanted::from([(1, both(&tunnels, &wires)), (2, wires), (3, tunnels)]);
+        let uplinks = Uplinks::default();
+        assert_eq!(uplinks.all(&known), known);
+        uplinks
+            .lock()
+            .insert(User::Tunnels, Wanted::from([(1, tunnels)]));
+        let expected = Wanted::from([(1, both(&tunnels, &wires)), (2, wires)]);
+        assert_eq!(uplinks.all(&known), expected);
+        uplinks.lock().insert(User::Wires, Wanted::new());
+        assert_eq!(uplinks.all(&known), Wanted::from([(1, tunnels)]));
+    }
 
     #[test]
     fn an_interface_that_two_need_serves_both() {

@@ -23,7 +23,7 @@ pub mod host;
 pub mod limit;
 pub mod manifest;
 pub mod nat;
-mod netlink;
+pub mod netlink;
 pub mod node;
 pub mod pki;
 pub mod plugins;

@@ -4,8 +4,13 @@
 mod across {
     mod forged;
     mod moves;
+    mod native;
     mod reach;
     mod refused;
     mod scene;
+    mod segment;
     mod survival;
+    mod trunk;
+    mod uplinks;
+    mod vlan;
 }

@@ -30,7 +30,7 @@ impl Node {
             return Ok(record);
         }
         let pod: Option<PodIdentity> = asked.invocation.args.pod().map(Into::into);
-        let made = self.make_pod(key, asked, pod.clone()).await;
+        let made = Box::pin(self.make_pod(key, asked, pod.clone())).await;
         match (&made, pod) {
             (Ok(record), _) => self.tell_attached(record, true),
             (Err(error), Some(pod)) => self.pods.tell(PodChange::Refused {

@@ -63,6 +63,7 @@ impl Numbers {
         Ok(Elsewhere {
             endpoints: others.endpoints.iter().filter_map(far).collect(),
             nodes,
+            wire: None,
         })
     }
 
@@ -144,6 +145,9 @@ pub(super) fn keep_far(wanted: &mut Entries, old: Option<&Entries>) {
     }
     for (key, endpoint) in old.endpoints.iter().filter(|(_, it)| is_far(it)) {
         wanted.endpoints.entry(*key).or_insert(*endpoint);
+    }
+    for (key, hop) in &old.next_hops {
+        wanted.next_hops.entry(*key).or_insert(*hop);
     }
     for (key, nodes) in &old.flood_vteps {
         wanted.flood_vteps.insert(*key, *nodes);

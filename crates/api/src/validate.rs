@@ -7,12 +7,15 @@ mod network;
 mod problem;
 #[cfg(test)]
 mod tests;
+mod wire;
 
 pub use attachment::{AttachmentRequest, IpRequest, attachment_request};
 pub use bandwidth::{Bandwidth, Limit, RATE_MAX, RATE_MIN};
 pub use endpoint_slice::{Endpoint, EndpointSlice};
 pub use network::{MTU_MAX, Network, NetworkId, Subnet, is_pod_address, network};
 pub use problem::{FieldError, FieldErrors, FieldProblem};
+pub use wire::{Clash, Share, VlanRange, Wire};
+pub(crate) use wire::{IFNAME_MAX, VLAN_MAX};
 
 use std::net::IpAddr;
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use agent_common::ABI_VERSION;
 use agent_common::map::{
-    JUMP_ANSWER, JUMP_FLOOD, JUMP_SPREAD, MAX_PORTS, ROOT_FROM_OVERLAY, ROOT_FROM_POD,
+    JUMP_ANSWER, JUMP_FLOOD, JUMP_SPREAD, JUMP_WIRE, MAX_PORTS, ROOT_FROM_OVERLAY, ROOT_FROM_POD,
     ROOT_FROM_UPLINK,
 };
 use aya::maps::{Map, MapData, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf};
@@ -36,6 +36,7 @@ const FROM_UPLINK: &str = "from_uplink";
 const FLOOD: &str = "flood";
 const SPREAD: &str = "spread";
 const ANSWER: &str = "answer";
+const FROM_WIRE: &str = "from_wire";
 
 /// What to open.
 #[derive(Debug, Clone)]
@@ -212,6 +213,7 @@ impl Datapath {
             (JUMP_FLOOD, FLOOD),
             (JUMP_ANSWER, ANSWER),
             (JUMP_SPREAD, SPREAD),
+            (JUMP_WIRE, FROM_WIRE),
         ] {
             let program = self
                 .program(name)?
@@ -326,7 +328,15 @@ fn load(
     let mut programs = loader.load(object).map_err(|source| DatapathError::Load {
         source: Box::new(source),
     })?;
-    for name in [FROM_POD, FROM_OVERLAY, FROM_UPLINK, FLOOD, SPREAD, ANSWER] {
+    for name in [
+        FROM_POD,
+        FROM_OVERLAY,
+        FROM_UPLINK,
+        FROM_WIRE,
+        FLOOD,
+        SPREAD,
+        ANSWER,
+    ] {
         load_program(&mut programs, name)?;
     }
     for dispatcher in Dispatcher::ALL {
@@ -390,6 +400,8 @@ fn tables(programs: &mut Ebpf, layout: &Layout) -> Result<Tables, DatapathError>
                 take(programs, "VTEP_SOURCES")?,
             )?,
         )?,
+        wires: Table::new("WIRES", size("WIRES"), take(programs, "WIRES")?)?,
+        next_hops: Table::new("NEXT_HOPS", size("NEXT_HOPS"), take(programs, "NEXT_HOPS")?)?,
         uplinks: Table::new("UPLINKS", size("UPLINKS"), take(programs, "UPLINKS")?)?,
     })
 }

@@ -18,6 +18,7 @@ fn elsewhere(mac: MacAddr, ips: &[&str]) -> Elsewhere {
             vtep: 3,
         }],
         nodes: vec![3, 7],
+        wire: None,
     }
 }
 
@@ -56,10 +57,7 @@ fn a_member_elsewhere_is_found_as_one_here_is_by_the_number_of_its_node() {
             "{address}"
         );
     }
-    let facts = Network {
-        flags: 0,
-        mtu: 1430,
-    };
+    let facts = Network::new(0, 1430);
     assert_eq!(entries.networks.get(&NETWORK), Some(&facts));
     assert_eq!(entries.ports[&10].flags & PORT_SPREAD, PORT_SPREAD);
     let nodes = entries.flood_vteps[&FloodKey {
@@ -119,6 +117,7 @@ fn broadcast_reaches_as_many_nodes_as_there_is_room_for() {
     let nodes = Elsewhere {
         endpoints: Vec::new(),
         nodes: (1..=2000).collect(),
+        wire: None,
     };
     let entries = desired(NETWORK, all.iter(), &nodes);
     let counts: Vec<u32> = entries.flood_vteps.values().map(|it| it.count).collect();

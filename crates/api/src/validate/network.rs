@@ -12,6 +12,7 @@ use super::{
     Bandwidth, Faults, FieldErrors, FieldProblem,
     bandwidth::{EGRESS, INGRESS, limit, note_idle_bursts},
     first_usable, parse_address, parse_prefix, reserved_as,
+    wire::{Wire, wire},
 };
 use crate::{
     gateway::GatewaySpec,
@@ -44,6 +45,9 @@ pub struct Network {
     pub masquerade: bool,
     /// What carries packets between nodes; only `Local` with routing by the node.
     pub transport: Transport,
+    /// Its uplink, with transport `VLAN` and `Native`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wire: Option<Wire>,
     /// Disjoint subnets in the order of the manifest; empty only in mode L2.
     pub subnets: Vec<Subnet>,
     /// Largest IP packet, bytes; at least 1280 when a subnet is IPv6.
@@ -121,6 +125,12 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
             FieldProblem::TransportNeedsIsolation { found: transport },
         );
     }
+    let wire = wire(
+        &mut faults,
+        &spec.transport,
+        spec.mode,
+        !spec.subnets.is_empty(),
+    );
     let misplaced = faults.0.len();
     let mut subnets = subnets(&mut faults, spec);
     // With a subnet refused, "outside the subnets" would only repeat that error.
@@ -147,6 +157,7 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
         routing: spec.routing,
         masquerade: spec.masquerade.unwrap_or(by_node),
         transport,
+        wire,
         subnets,
         mtu,
         id,
@@ -188,7 +199,7 @@ fn subnets(faults: &mut Faults, spec: &PodNetworkParametersSpec) -> Vec<Subnet> 
 }
 
 /// Prefixes are either nested or disjoint.
-fn overlap(a: &IpNet, b: &IpNet) -> bool {
+pub(super) fn overlap(a: &IpNet, b: &IpNet) -> bool {
     a.contains(b) || b.contains(a)
 }
 
@@ -352,7 +363,7 @@ fn parse_exclude(text: &str) -> Result<IpNet, FieldProblem> {
 
 fn mtu(faults: &mut Faults, written: Option<i64>, subnets: &[Subnet], transport: Transport) -> u16 {
     let default = match transport {
-        Transport::Local => MTU_DEFAULT,
+        Transport::Local | Transport::Vlan | Transport::Native => MTU_DEFAULT,
         // Of either family of the nodes: one network has one MTU.
         Transport::Vxlan => MTU_DEFAULT - VXLAN_OVERHEAD,
     };

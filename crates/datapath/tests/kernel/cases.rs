@@ -61,7 +61,7 @@ impl Counted {
                     length,
                 );
             }
-            Decision::Ignore | Decision::Node => {
+            Decision::Ignore | Decision::Node | Decision::Wire | Decision::WireRoute(..) => {
                 port(sender, |port| &mut port.from_pod, length);
             }
             Decision::Flood => port(sender, |port| &mut port.flooded, length),

@@ -150,6 +150,8 @@ pub(crate) const fn verdict_of(decision: Decision) -> u32 {
         Decision::Node => OK,
         Decision::Switch(_)
         | Decision::Route(..)
+        | Decision::Wire
+        | Decision::WireRoute(..)
         | Decision::ArpReply(_)
         | Decision::NdReply(_)
         | Decision::EchoReply(..) => REDIRECT,

@@ -16,7 +16,12 @@ const SHAPER: u32 = 4000;
 fn is_forwarded(case: &Case) -> bool {
     matches!(
         case.decision,
-        Decision::Switch(_) | Decision::Route(..) | Decision::Node | Decision::Flood
+        Decision::Switch(_)
+            | Decision::Route(..)
+            | Decision::Wire
+            | Decision::WireRoute(..)
+            | Decision::Node
+            | Decision::Flood
     )
 }
 
