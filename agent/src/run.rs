@@ -351,10 +351,8 @@ async fn follow_members(node: &Arc<Node>) {
     let mut changes = node.remotes.changes();
     loop {
         // At first too: what came while this node was starting.
-        let changed = node.remotes.take_changed();
-        if let Err(error) = Box::pin(node.find_hops()).await {
-            tracing::error!(error = %chain(&error), "next hops to other nodes not known yet");
-        }
+        let mut changed = node.remotes.take_changed();
+        changed.extend(Box::pin(node.follow_hops()).await);
         let failed = node.reconcile_all(changed).await;
         if failed.is_empty()
             && node.remotes.is_complete()

@@ -97,8 +97,9 @@ struct State {
     uplinks: BTreeMap<String, u32>,
     /// Names that networks need.
     needed: BTreeSet<String>,
-    /// Next hops to other nodes: the interface, and the router or the node itself.
-    hops: BTreeMap<IpAddr, (u32, IpAddr)>,
+    /// Next hops to other nodes: the interface, and the router or the node itself; `None` without a
+    /// route. Who is not in it has not been looked for yet.
+    hops: BTreeMap<IpAddr, Option<(u32, IpAddr)>>,
 }
 
 impl Wires {
@@ -135,17 +136,24 @@ impl Node {
                 .map(|it| it.network.clone())
         };
         match facts.filter(|it| it.wire.is_some()) {
-            Some(facts) => Others {
-                wire: self.on_wire(&facts),
-                complete: self.remotes.is_complete(),
-                ..Others::default()
-            },
+            Some(facts) => {
+                let (wire, complete) = self.on_wire(&facts);
+                Others {
+                    wire,
+                    complete: complete && self.remotes.is_complete(),
+                    ..Others::default()
+                }
+            }
             None => self.others(network),
         }
     }
 
-    fn on_wire(&self, facts: &NetworkFacts) -> Option<OnWire> {
-        let wire = facts.wire.as_ref()?;
+    /// What is beyond the uplink, and whether it is known who leads to all of it.
+    fn on_wire(&self, facts: &NetworkFacts) -> (Option<OnWire>, bool) {
+        let Some(wire) = &facts.wire else {
+            return (None, true);
+        };
+        let mut complete = true;
         let state = self.wires.lock();
         let uplink = state.uplinks.get(&wire.uplink).copied().unwrap_or(0);
         let mut members = Vec::new();
@@ -154,13 +162,15 @@ impl Node {
             for endpoint in self.remotes.endpoints(facts.id) {
                 let hop = |ip: &IpAddr| {
                     let vteps = endpoint.peer.vteps.iter();
-                    let mut hops = vteps.filter_map(|vtep| state.hops.get(vtep));
+                    let mut hops = vteps.filter_map(|vtep| state.hops.get(vtep)?.as_ref());
                     let fits = |(by, hop): &&(u32, IpAddr)| {
                         // The kernel gives IPv6 packets to IPv6 neighbours only.
                         *by == uplink && (ip.is_ipv4() || hop.is_ipv6())
                     };
                     hops.find(fits).map(|(_, hop)| *hop)
                 };
+                let mut vteps = endpoint.peer.vteps.iter();
+                complete &= vteps.all(|vtep| !wire.is_routed() || state.hops.contains_key(vtep));
                 let hops = endpoint.ips.iter().map(|ip| (*ip, hop(ip)));
                 members.push(WireMember {
                     mac: endpoint.mac,
@@ -168,7 +178,7 @@ impl Node {
                 });
             }
         }
-        Some(OnWire { uplink, members })
+        (Some(OnWire { uplink, members }), complete)
     }
 
     /// Makes sure that a network can have its uplink.
@@ -326,9 +336,9 @@ impl Node {
             let mut hops = BTreeMap::new();
             for node in nodes {
                 let route = connection.route_to(node)?;
-                if let Some(route) = route.filter(|it| it.kind == RouteKind::Unicast) {
-                    hops.insert(node, (route.ifindex, route.gateway.unwrap_or(node)));
-                }
+                let route = route.filter(|it| it.kind == RouteKind::Unicast);
+                let hop = route.map(|it| (it.ifindex, it.gateway.unwrap_or(node)));
+                hops.insert(node, hop);
             }
             Ok(hops)
         };
@@ -337,6 +347,21 @@ impl Node {
         let is_news = state.hops != hops;
         state.hops = hops;
         Ok(is_news)
+    }
+
+    /// The same, for who can do no more than say that it failed: networks for which it is news.
+    pub async fn follow_hops(&self) -> BTreeSet<u32> {
+        match self.find_hops().await {
+            Ok(true) => {
+                let networks = self.networks_on_wires().into_iter();
+                networks.filter(|it| it.routed).map(|it| it.id).collect()
+            }
+            Ok(false) => BTreeSet::new(),
+            Err(error) => {
+                tracing::error!(error = %chain(&error), "next hops to other nodes not known yet");
+                BTreeSet::new()
+            }
+        }
     }
 
     /// One for each network that has an uplink and attachments, in whatever state.

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use netdev::{Address, Netns, Route, VethSpec};
+use netdev::{AddrGenMode, Address, Connection, LinkChange, Netns, Route, VethSpec};
 
 use crate::host::{Host, UPLINK, connection, forward, up};
 use crate::netlink;
@@ -96,11 +96,11 @@ impl Fabric {
         spec.mtu = self.mtu;
         spec.peer_netns = Some(self.netns.clone());
         let pair = here.create_veth(&spec).expect("an uplink");
-        here.set_up(pair.host_ifindex).expect("the uplink goes up");
+        link_local(&mut here, pair.host_ifindex);
         let mut there = connection(&self.netns);
+        let far = there.by_name(&Self::link(n)).expect("links can be read");
+        let far = far.expect("the fabric's end").ifindex;
         if self.is_segment {
-            let far = there.by_name(&Self::link(n)).expect("links can be read");
-            let far = far.expect("the fabric's end").ifindex;
             let bridge = there.by_name(SEGMENT).expect("links can be read");
             let bridge = bridge.expect("the segment").ifindex;
             netlink::enslave(&self.netns, far, bridge);
@@ -109,7 +109,7 @@ impl Fabric {
                     .expect("an address for the uplink");
             }
         }
-        up(&mut there, &Self::link(n));
+        link_local(&mut there, far);
         pair.host_ifindex
     }
 
@@ -151,6 +151,17 @@ impl Fabric {
             .add_route(&Route::new(prefix.0, prefix.1, Some(node), far))
             .expect("a route");
     }
+}
+
+/// Sets a link up with a link-local address, which routers ask their neighbours from (RFC 4861 section
+/// 7.2.2), and which `netdev` keeps off what it makes.
+fn link_local(connection: &mut Connection, ifindex: u32) {
+    let change = LinkChange {
+        addr_gen_mode: Some(AddrGenMode::Eui64),
+        ..LinkChange::updown(true)
+    };
+    let changed = connection.reconfigure(ifindex, &change);
+    changed.expect("the link goes up");
 }
 
 fn at_once(ip: IpAddr, length: u8) -> Address {
