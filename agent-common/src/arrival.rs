@@ -4,7 +4,7 @@
 use crate::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use crate::drop::DropReason;
 use crate::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, Endpoint};
-use crate::network::{NETWORK_L3, Network};
+use crate::network::{NETWORK_L3, NETWORK_WIRE, Network};
 use crate::packet::{
     ETH_HLEN, ETH_P_IP, ETH_P_IPV6, Frame, IPV4_HLEN, IPV6_HLEN, L3, Start, is_vlan_ether_type,
 };
@@ -64,6 +64,10 @@ fn admit<F: Frame + ?Sized, T: Tables>(
     origin: Origin,
     tables: &T,
 ) -> Step<Arrival> {
+    // Its number is no VNI.
+    if network.flags & NETWORK_WIRE != 0 {
+        return drop(DropReason::UnknownNetwork);
+    }
     let start = frame.start();
     let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = part::<0, ETH_HLEN>(&start)?;
     let to = MacAddr([d0, d1, d2, d3, d4, d5]);

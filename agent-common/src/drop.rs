@@ -85,6 +85,10 @@ drop_reasons! {
     NoTunnel = 27, "no_tunnel";
     /// The way to the other node does not carry packets of this size; the sender is told.
     PathMtu = 28, "path_mtu";
+    /// The frame has no VLAN tag of those that the network carries.
+    VlanId = 29, "vlan_id";
+    /// The network's uplink is not there, or no way leads from it to the member's node.
+    NoUplink = 30, "no_uplink";
 }
 
 impl DropReason {

@@ -36,6 +36,7 @@ pub mod storm;
 pub mod told;
 pub mod uplink;
 pub mod vtep;
+pub mod wire;
 
 /// Version of the map layouts; part of the pin path. Raise it whenever `tests/abi.txt` changes.
 pub const ABI_VERSION: u32 = 4;

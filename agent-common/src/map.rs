@@ -20,6 +20,10 @@ pub const MAX_VTEPS: u32 = 8_192;
 pub const MAX_FLOOD_VTEPS: u32 = 8_192;
 /// Interfaces by which packets of other nodes come in.
 pub const MAX_UPLINKS: u32 = 256;
+/// VLANs, segments and addresses that networks have at uplinks.
+pub const MAX_WIRES: u32 = 65_536;
+/// Members on other nodes that routers on an uplink lead to.
+pub const MAX_NEXT_HOPS: u32 = 131_072;
 /// Drop reasons.
 pub const MAX_DROP_REASONS: u32 = 64;
 /// (network, reason) pairs that are counted apart.
@@ -48,5 +52,7 @@ pub const JUMP_ANSWER: u32 = 1;
 pub const JUMP_SPREAD: u32 = 2;
 /// `JUMP[JUMP_TOLD]` turns a packet into the ICMP error about it.
 pub const JUMP_TOLD: u32 = 3;
+/// `JUMP[JUMP_WIRE]` takes what an uplink brings for networks that it belongs to.
+pub const JUMP_WIRE: u32 = 4;
 /// Slots of `JUMP`.
 pub const JUMP_SLOTS: u32 = 8;

@@ -4,10 +4,17 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The network is routed, as [`PORT_L3`](crate::port::PORT_L3) says it to its ports.
 pub const NETWORK_L3: u32 = 1 << 0;
+/// Its packets leave the node by an uplink as they are, and by no tunnel.
+pub const NETWORK_WIRE: u32 = 1 << 1;
+/// Its pods tag their frames themselves, with VLAN ids of the network.
+pub const NETWORK_TRUNK: u32 = 1 << 2;
+/// Its packets go to routers on the uplink, by the addresses of `NEXT_HOPS`.
+pub const NETWORK_NEXT_HOP: u32 = 1 << 3;
 
 /// A network with members on other nodes. A network that is not here has none, whatever a tunnel says.
 ///
-/// *Written by* the reconciler. *Read by* `from_overlay`. *Lifetime*: as long as the network has ports
+/// *Written by* the reconciler. *Read by* `from_overlay`, `from_uplink`,
+/// `from_wire`, `from_pod` and `spread`. *Lifetime*: as long as the network has ports
 /// on this node.
 /// *Key*: the network's number, which is its VNI, `u32`.
 #[repr(C)]
@@ -17,6 +24,25 @@ pub struct Network {
     pub flags: u32,
     /// Largest L3 packet in bytes.
     pub mtu: u32,
+    /// The interface of a network that has one of its own; 0 while it is not there.
+    pub uplink: u32,
+    /// The VLAN id that its frames have there; 0 for none, or for the pods' own.
+    pub vlan: u16,
+    /// Zero.
+    pub reserved: u16,
 }
 
-const _: () = assert!(size_of::<Network>() == 8);
+const _: () = assert!(size_of::<Network>() == 16);
+
+impl Network {
+    /// One without an uplink.
+    pub const fn new(flags: u32, mtu: u32) -> Self {
+        Self {
+            flags,
+            mtu,
+            uplink: 0,
+            vlan: 0,
+            reserved: 0,
+        }
+    }
+}

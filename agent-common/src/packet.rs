@@ -74,6 +74,12 @@ pub trait Frame {
     /// True when a VLAN tag was taken off the frame and is kept beside it.
     fn has_vlan_tag(&self) -> bool;
 
+    /// The id of that tag when it is an 802.1Q one, else 0.
+    #[inline(always)]
+    fn vlan_id(&self) -> u16 {
+        0
+    }
+
     /// `N` bytes at `offset`, or `None` when the frame ends before.
     fn load<const N: usize>(&self, offset: usize) -> Option<[u8; N]>;
 

@@ -5,7 +5,9 @@
 
 use crate::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use crate::drop::DropReason;
-use crate::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, Endpoint};
+use crate::endpoint::{
+    ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, ENDPOINT_WIRE, Endpoint,
+};
 use crate::nd::{self, Nd};
 use crate::packet::{
     ARP_FRAME, ETH_HLEN, ETH_P_802_3_MIN, ETH_P_ARP, ETH_P_IP, ETH_P_IPV6, Frame, ICMP_HLEN,
@@ -13,7 +15,8 @@ use crate::packet::{
     ipv6_payload, is_vlan_ether_type,
 };
 use crate::port::{
-    PORT_ANY_IP, PORT_EGRESS, PORT_L3, PORT_MORE_IPS, PORT_NODE, PORT_OUTSIDE, Port,
+    PORT_ANY_IP, PORT_EGRESS, PORT_L3, PORT_MORE_IPS, PORT_NODE, PORT_OUTSIDE, PORT_TRUNK,
+    PORT_WIRE, Port,
 };
 
 /// What a network knows, looked up by the engine in its own tables.
@@ -24,6 +27,12 @@ pub trait Tables {
     fn endpoint(&self, network: u32, ip: &Ip16) -> Option<Endpoint>;
     /// The endpoint with this MAC address on this network.
     fn station(&self, network: u32, mac: MacAddr) -> Option<Endpoint>;
+    /// True when frames of the network have this VLAN id at its uplink.
+    #[inline(always)]
+    fn has_vlan(&self, network: u32, id: u16) -> bool {
+        let _ = (network, id);
+        false
+    }
 }
 
 /// What to do with a frame.
@@ -41,6 +50,10 @@ pub enum Decision {
     Leave(Endpoint),
     /// Hand to the node's own network stack, which routes it.
     Node,
+    /// Send out of the network's uplink as it is.
+    Wire,
+    /// Send out of the network's uplink to this member on another node, with a hop less.
+    WireRoute(Endpoint, Family),
     /// Copy to every other port of the network.
     Flood,
     /// Send back: this MAC address has the IPv4 address that was asked for.
@@ -97,8 +110,12 @@ fn admit<F: Frame + ?Sized, T: Tables>(frame: &F, port: &Port, tables: &T) -> St
     let to = MacAddr([d0, d1, d2, d3, d4, d5]);
     let from = MacAddr([s0, s1, s2, s3, s4, s5]);
     let ether_type = u16::from_be_bytes([t0, t1]);
-    if frame.has_vlan_tag() || is_vlan_ether_type(ether_type) {
+    let trunk = port.flags & PORT_TRUNK != 0;
+    if is_vlan_ether_type(ether_type) || (frame.has_vlan_tag() && !trunk) {
         return drop(DropReason::VlanTag);
+    }
+    if trunk && !tables.has_vlan(port.network, frame.vlan_id()) {
+        return drop(DropReason::VlanId);
     }
     if from != port.mac {
         return drop(DropReason::SpoofedMac);
@@ -127,6 +144,7 @@ fn forward<T: Tables>(port: &Port, tables: &T, to: MacAddr) -> Step<Decision> {
     match tables.station(port.network, to) {
         Some(endpoint) if endpoint.port_id == port.port_id => drop(DropReason::Hairpin),
         Some(endpoint) => Ok(Decision::Switch(endpoint)),
+        None if port.flags & PORT_WIRE != 0 => Ok(Decision::Wire),
         None => drop(DropReason::NoEndpoint),
     }
 }
@@ -173,6 +191,9 @@ fn route<F: Frame + ?Sized, T: Tables>(
     }
     if packet.hops <= 1 {
         return drop(DropReason::Ttl);
+    }
+    if endpoint.flags & ENDPOINT_WIRE != 0 {
+        return Ok(Decision::WireRoute(endpoint, packet.family));
     }
     Ok(Decision::Route(endpoint, packet.family))
 }
@@ -469,7 +490,7 @@ fn solicitation<F: Frame + ?Sized, T: Tables>(
             }
         }
         Some(found) => Ok(Decision::NdReply(found.mac)),
-        None if port.flags & PORT_ANY_IP != 0 => forward(port, tables, to),
+        None if port.flags & (PORT_ANY_IP | PORT_WIRE) != 0 => forward(port, tables, to),
         None if target.same(&port.link_local) => Ok(Decision::Ignore),
         None => drop(DropReason::NoEndpoint),
     }
@@ -563,6 +584,7 @@ fn arp<F: Frame + ?Sized, T: Tables>(
             Ok(Decision::ArpReply(GATEWAY_MAC))
         }
         Some(found) => Ok(Decision::ArpReply(found.mac)),
+        None if port.flags & PORT_WIRE != 0 => forward(port, tables, to),
         None => drop(DropReason::NoEndpoint),
     }
 }

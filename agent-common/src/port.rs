@@ -18,6 +18,10 @@ pub const PORT_SPREAD: u32 = 1 << 4;
 pub const PORT_EGRESS: u32 = 1 << 8;
 /// The way out itself: it speaks for everybody outside of the network, and for nobody on it.
 pub const PORT_OUTSIDE: u32 = 1 << 9;
+/// The network is a segment beyond podnet: whom podnet does not know may be there.
+pub const PORT_WIRE: u32 = 1 << 10;
+/// The port sends and receives frames with VLAN tags of its network, and no others.
+pub const PORT_TRUNK: u32 = 1 << 11;
 
 /// A port's identity and its rights.
 ///

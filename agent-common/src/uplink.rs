@@ -6,6 +6,13 @@ use crate::addr::{Ip16, MacAddr};
 
 /// `bpf_skb_adjust_room` takes a header of one family off a packet of the other (Linux 6.3).
 pub const UPLINK_ANY_FAMILY: u32 = 1 << 0;
+/// Networks have it as their uplink: see `WIRES`.
+pub const UPLINK_WIRES: u32 = 1 << 8;
+
+/// Frames for other MAC addresses than the interface's are wanted too.
+pub const UPLINK_EVERY_FRAME: u32 = 1 << 9;
+/// Podnet has set the interface to promiscuous mode for that, and nobody else.
+pub const UPLINK_PROMISCUOUS: u32 = 1 << 10;
 
 /// What `from_uplink` takes from an interface, and `xdp_uplink` drops there. Everything else is the node's own.
 ///

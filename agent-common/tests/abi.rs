@@ -17,6 +17,7 @@ use agent_common::port::{self, Port, PortAddressKey};
 use agent_common::storm::StormBucket;
 use agent_common::uplink::{self, Uplink};
 use agent_common::vtep::{FloodVteps, VTEP_CHUNK, VTEP_CHUNKS, Vtep};
+use agent_common::wire::{NextHop, WireKey};
 
 /// One line for the type, one for each field. A field that is left out does not compile.
 macro_rules! layout {
@@ -67,6 +68,8 @@ fn layout() -> Result<String, std::fmt::Error> {
         UPLINKS "hash" [u32 => Uplink; map::MAX_UPLINKS]
         VTEP_SOURCES "hash" [Ip16 => u32; map::MAX_VTEPS]
         FLOOD_VTEPS "hash" [FloodKey => FloodVteps; map::MAX_FLOOD_VTEPS]
+        WIRES "hash" [WireKey => u32; map::MAX_WIRES]
+        NEXT_HOPS "hash" [EndpointKey => NextHop; map::MAX_NEXT_HOPS]
         STORM "array" [u32 => StormBucket; map::MAX_PORTS]
         PORT_COUNTERS "percpu_array" [u32 => PortCounters; map::MAX_PORTS]
         DROPS "percpu_array" [u32 => Count; map::MAX_DROP_REASONS]
@@ -84,7 +87,9 @@ fn layout() -> Result<String, std::fmt::Error> {
         Endpoint { ifindex, flags, mac, port_id }
         FloodKey { network, chunk }
         FloodPorts { count, ifindexes }
-        Network { flags, mtu }
+        Network { flags, mtu, uplink, vlan, reserved }
+        WireKey { ifindex, vlan, reserved, ip }
+        NextHop { family, address }
         Vtep { remote, device, flags, uplink, room, next_hop, sum, mtu, head }
         Uplink { flags, port, reserved, v4, v6, mac, reserved_too }
         FloodVteps { count, vteps }
@@ -111,6 +116,16 @@ fn layout() -> Result<String, std::fmt::Error> {
         ("ENDPOINT_REMOTE", endpoint::ENDPOINT_REMOTE),
         ("NETWORK_L3", network::NETWORK_L3),
         ("UPLINK_ANY_FAMILY", uplink::UPLINK_ANY_FAMILY),
+        ("UPLINK_WIRES", uplink::UPLINK_WIRES),
+        ("UPLINK_EVERY_FRAME", uplink::UPLINK_EVERY_FRAME),
+        ("UPLINK_PROMISCUOUS", uplink::UPLINK_PROMISCUOUS),
+        ("PORT_WIRE", port::PORT_WIRE),
+        ("PORT_TRUNK", port::PORT_TRUNK),
+        ("ENDPOINT_WIRE", endpoint::ENDPOINT_WIRE),
+        ("NETWORK_WIRE", network::NETWORK_WIRE),
+        ("NETWORK_TRUNK", network::NETWORK_TRUNK),
+        ("NETWORK_NEXT_HOP", network::NETWORK_NEXT_HOP),
+        ("JUMP_WIRE", map::JUMP_WIRE),
         ("ENDPOINT_NO_PEER", endpoint::ENDPOINT_NO_PEER),
         ("ENDPOINT_GATEWAY", endpoint::ENDPOINT_GATEWAY),
         ("ROOT_FROM_POD", map::ROOT_FROM_POD),

@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 /// What happens outside of the policy: in the dispatcher, in storm control, in delivery.
-const NOT_OF_THE_POLICY: [DropReason; 7] = [
+const NOT_OF_THE_POLICY: [DropReason; 9] = [
     DropReason::NoProgram,
     DropReason::NoPort,
     DropReason::Storm,
@@ -23,6 +23,9 @@ const NOT_OF_THE_POLICY: [DropReason; 7] = [
     DropReason::UnknownNode,
     DropReason::UnknownNetwork,
     DropReason::NoTunnel,
+    // Of ports that the table of packets has none of: `wire/tests.rs`.
+    DropReason::VlanId,
+    DropReason::NoUplink,
 ];
 
 static WORLD: LazyLock<World> = LazyLock::new(World::new);
@@ -73,6 +76,8 @@ fn kind(decision: &Decision) -> &'static str {
         Decision::Switch(_) => "switch",
         Decision::Route(..) => "route",
         Decision::Leave(_) => "leave",
+        Decision::Wire => "wire",
+        Decision::WireRoute(..) => "wire route",
         Decision::Flood => "flood",
         Decision::Node => "node",
         Decision::ArpReply(_) => "arp reply",

@@ -6,19 +6,20 @@ use agent_common::map::JUMP_FLOOD;
 use crate::maps;
 use crate::skb::Skb;
 use crate::verdict::Verdict;
+use crate::wire;
 
 /// Copies to the ports of one chunk and calls itself for the next. The cursor is the chunk, the
-/// network, and the sender's own interface, or 0 when it is on another node.
+/// network, and the sender's own interface, 0 when it is on another node, or [`wire::FROM_WIRE`].
 #[inline(always)]
 pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
     let [chunk, network, sender] = skb.cursor();
     let Some(ports) = maps::flood_ports(network, chunk) else {
-        return Verdict::Consumed;
+        return end(skb, sender);
     };
     let count = ports.count as usize;
     for (index, to) in ports.ifindexes.iter().enumerate() {
         if index >= count {
-            return Verdict::Consumed;
+            return end(skb, sender);
         }
         if *to != sender && *to != 0 {
             // A port that is going away takes its copy with it.
@@ -29,5 +30,15 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
         skb.set_cursor([chunk + 1, network, sender]);
         maps::jump(skb, JUMP_FLOOD);
     }
-    Verdict::Consumed
+    end(skb, sender)
+}
+
+/// What an uplink brought for all is the node's too.
+#[inline(always)]
+fn end(skb: &Skb<'_>, sender: u32) -> Verdict {
+    if sender == wire::FROM_WIRE {
+        wire::hand_back(skb)
+    } else {
+        Verdict::Consumed
+    }
 }

@@ -14,6 +14,7 @@ use crate::maps::{self, NodeTables, PortCounter};
 use crate::skb::Skb;
 use crate::tunnel;
 use crate::verdict::{self, Verdict};
+use crate::wire;
 
 /// Where the TTL, the protocol and the checksum of an IPv4 header are.
 const TTL: usize = L3 + 8;
@@ -21,7 +22,7 @@ const IPV4_CHECKSUM: usize = L3 + 10;
 const HOP_LIMIT: usize = L3 + 7;
 
 /// Why the packet ends here, and whose it was.
-type Refusal = (Option<(u32, u16)>, DropReason);
+pub(crate) type Refusal = (Option<(u32, u16)>, DropReason);
 
 #[inline(always)]
 pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
@@ -55,6 +56,8 @@ fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
         Decision::Switch(_)
         | Decision::Route(..)
         | Decision::Leave(_)
+        | Decision::Wire
+        | Decision::WireRoute(..)
         | Decision::Node
         | Decision::Flood
             if port.shaper != 0 =>
@@ -98,6 +101,8 @@ fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
         Decision::Leave(endpoint) => {
             skb.swap_in_macs(endpoint.mac, GATEWAY_MAC) && send(skb, port, &endpoint, None)?
         }
+        Decision::Wire => wire::send(skb, port)?,
+        Decision::WireRoute(endpoint, family) => wire::route(skb, port, &endpoint, family)?,
         Decision::ArpReply(mac) => return refuse(answer(skb, Answer::Arp(mac))),
         Decision::NdReply(mac) => return refuse(answer(skb, Answer::Nd(mac))),
         Decision::EchoReply(family, at) => {
@@ -187,11 +192,15 @@ pub(crate) fn deliver(skb: &Skb<'_>, to: &Endpoint) -> bool {
 
 #[inline(always)]
 fn route(skb: &Skb<'_>, to: &Endpoint, family: Family) -> bool {
-    skb.swap_in_macs(to.mac, GATEWAY_MAC)
-        && match family {
-            Family::V4 => one_hop_less_v4(skb),
-            Family::V6 => one_hop_less_v6(skb),
-        }
+    skb.swap_in_macs(to.mac, GATEWAY_MAC) && one_hop_less(skb, family)
+}
+
+#[inline(always)]
+pub(crate) fn one_hop_less(skb: &Skb<'_>, family: Family) -> bool {
+    match family {
+        Family::V4 => one_hop_less_v4(skb),
+        Family::V6 => one_hop_less_v6(skb),
+    }
 }
 
 #[inline(always)]

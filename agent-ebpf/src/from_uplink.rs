@@ -1,5 +1,8 @@
-//! What comes in by an interface of the node: tunnels of other nodes are podnet's, and the rest is
-//! left to the node as it is.
+//! What comes in by an interface of the node: tunnels of other nodes are podnet's, and what belongs to
+//! a network that has the interface as its uplink. The rest is left to the node as it is.
+
+use agent_common::map::JUMP_WIRE;
+use agent_common::uplink::UPLINK_WIRES;
 
 use crate::maps;
 use crate::skb::Skb;
@@ -11,5 +14,13 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
     let Some(uplink) = maps::uplink(skb.ifindex()) else {
         return Verdict::Pass;
     };
-    tunnel::receive(skb, uplink)
+    let verdict = if uplink.port == [0; 2] {
+        Verdict::Pass
+    } else {
+        tunnel::receive(skb, uplink)
+    };
+    if uplink.flags & UPLINK_WIRES != 0 && matches!(verdict, Verdict::Pass) {
+        maps::jump(skb, JUMP_WIRE);
+    }
+    verdict
 }

@@ -34,6 +34,7 @@ mod spread;
 mod told;
 mod tunnel;
 mod verdict;
+mod wire;
 mod xdp;
 mod xdp_uplink;
 
@@ -86,6 +87,12 @@ pub fn xdp_uplink(ctx: XdpContext) -> u32 {
 #[classifier]
 pub fn from_uplink(ctx: TcContext) -> i32 {
     from_uplink::run(&Skb::new(&ctx)).code()
+}
+
+/// What comes in by an uplink of a network.
+#[classifier]
+pub fn from_wire(ctx: TcContext) -> i32 {
+    wire::receive(&Skb::new(&ctx)).code()
 }
 
 /// Everything other nodes send through a tunnel.

@@ -17,6 +17,7 @@ use agent_common::port::{Port, PortAddressKey};
 use agent_common::storm::StormBucket;
 use agent_common::uplink::Uplink;
 use agent_common::vtep::{FloodVteps, Vtep};
+use agent_common::wire::{NextHop, WireKey};
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf};
@@ -59,6 +60,10 @@ static UPLINKS: HashMap<u32, Uplink> = HashMap::pinned(size::MAX_UPLINKS, NO_PRE
 #[map]
 static FLOOD_VTEPS: HashMap<FloodKey, FloodVteps> =
     HashMap::pinned(size::MAX_FLOOD_VTEPS, NO_PREALLOC);
+#[map]
+static WIRES: HashMap<WireKey, u32> = HashMap::pinned(size::MAX_WIRES, NO_PREALLOC);
+#[map]
+static NEXT_HOPS: HashMap<EndpointKey, NextHop> = HashMap::pinned(size::MAX_NEXT_HOPS, NO_PREALLOC);
 #[map]
 static STORM: Array<StormBucket> = Array::pinned(size::MAX_PORTS, 0);
 #[map]
@@ -147,6 +152,27 @@ pub(crate) fn flood_vteps(network: u32, chunk: u32) -> Option<&'static FloodVtep
     unsafe { FLOOD_VTEPS.get(FloodKey { network, chunk }) }
 }
 
+/// The network that has this VLAN of an uplink.
+#[inline(always)]
+pub(crate) fn wire_segment(ifindex: u32, vlan: u16) -> Option<u32> {
+    // SAFETY: as in `port`.
+    unsafe { WIRES.get(WireKey::segment(ifindex, vlan)) }.copied()
+}
+
+/// The network of the pod that an uplink brings packets for by this address.
+#[inline(always)]
+pub(crate) fn wire_address(ifindex: u32, ip: Ip16) -> Option<u32> {
+    // SAFETY: as in `port`.
+    unsafe { WIRES.get(WireKey::address(ifindex, ip)) }.copied()
+}
+
+/// Whom to give packets for a member on another node.
+#[inline(always)]
+pub(crate) fn next_hop(network: u32, ip: &Ip16) -> Option<&'static NextHop> {
+    // SAFETY: as in `port`.
+    unsafe { NEXT_HOPS.get(EndpointKey { network, ip: *ip }) }
+}
+
 /// The tables of the node, as one port may use them.
 pub(crate) struct NodeTables {
     /// The port's own interface, wherever its packet came in.
@@ -174,6 +200,11 @@ impl Tables for NodeTables {
     fn station(&self, network: u32, mac: MacAddr) -> Option<Endpoint> {
         // SAFETY: as in `port`.
         unsafe { FDB.get(FdbKey::new(network, mac)) }.copied()
+    }
+
+    #[inline(always)]
+    fn has_vlan(&self, number: u32, id: u16) -> bool {
+        id != 0 && network(number).is_some_and(|it| wire_segment(it.uplink, id) == Some(number))
     }
 }
 

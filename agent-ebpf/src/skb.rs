@@ -24,6 +24,7 @@ use aya_ebpf::helpers::generated::{
     bpf_csum_level, bpf_get_hash_recalc, bpf_redirect, bpf_redirect_neigh, bpf_redirect_peer,
     bpf_skb_adjust_room, bpf_skb_change_tail, bpf_skb_change_type, bpf_skb_ecn_set_ce,
     bpf_skb_get_tunnel_key, bpf_skb_load_bytes, bpf_skb_set_tunnel_key, bpf_skb_store_bytes,
+    bpf_skb_vlan_pop, bpf_skb_vlan_push,
 };
 use aya_ebpf::programs::TcContext;
 
@@ -51,6 +52,35 @@ const TUNNEL_TTL: u32 = u32::from_ne_bytes([0, 64, 0, 0]);
 /// and the compiler reads an unaligned array byte by byte.
 #[repr(align(8))]
 struct Aligned<const N: usize>([u8; N]);
+
+/// `ETH_P_8021Q` of `linux/if_ether.h`.
+const ETH_P_8021Q: u16 = 0x8100;
+
+/// The 802.1Q tag beside a packet, if there is one.
+#[derive(Clone, Copy)]
+pub(crate) struct Tag(u32);
+
+impl Tag {
+    const NONE: Self = Self(0);
+    /// Beside the 16 bits of a tag.
+    const IS_THERE: u32 = 1 << 16;
+
+    /// 0 for no tag; a tag with a priority and no VLAN has that too (IEEE 802.1Q).
+    #[inline(always)]
+    pub(crate) const fn vlan(self) -> u16 {
+        self.0 as u16 & 0x0fff
+    }
+
+    #[inline(always)]
+    pub(crate) const fn is_there(self) -> bool {
+        self.0 != 0
+    }
+
+    #[inline(always)]
+    pub(crate) const fn bits(self) -> u32 {
+        self.0
+    }
+}
 
 /// A packet at a TC hook.
 pub(crate) struct Skb<'a> {
@@ -129,6 +159,63 @@ impl<'a> Skb<'a> {
             (*self.raw()).cb[1] = b;
             (*self.raw()).cb[2] = c;
         }
+    }
+
+    /// The tag beside the packet; `None` for one of another kind.
+    #[inline(always)]
+    pub(crate) fn tag(&self) -> Option<Tag> {
+        // SAFETY: as in `ifindex`. `vlan_proto` is in wire order.
+        unsafe {
+            if (*self.raw()).vlan_present == 0 {
+                return Some(Tag::NONE);
+            }
+            let proto = u16::from_be((*self.raw()).vlan_proto as u16);
+            let tci = (*self.raw()).vlan_tci & 0xffff;
+            (proto == ETH_P_8021Q).then_some(Tag(tci | Tag::IS_THERE))
+        }
+    }
+
+    /// Puts a tag on.
+    #[inline(always)]
+    pub(crate) fn push_tag(&self, tci: u16) -> bool {
+        // SAFETY: as in `resize`.
+        unsafe { bpf_skb_vlan_push(self.raw(), ETH_P_8021Q.to_be(), tci) == 0 }
+    }
+
+    /// Takes the tag off.
+    #[inline(always)]
+    pub(crate) fn pop_tag(&self) -> bool {
+        // SAFETY: as in `resize`.
+        unsafe { bpf_skb_vlan_pop(self.raw()) == 0 }
+    }
+
+    /// Remembers what copies for pods change, beside the cursor: priority, and the tag that was taken
+    /// off.
+    #[inline(always)]
+    pub(crate) fn keep_for_node(&self, tag: u32) {
+        // SAFETY: as in `cursor` and `ifindex`.
+        unsafe {
+            (*self.raw()).cb[3] = tag;
+            (*self.raw()).cb[4] = (*self.raw()).priority;
+        }
+    }
+
+    /// Makes the packet what it was at [`Self::keep_for_node`].
+    #[inline(always)]
+    pub(crate) fn give_to_node(&self) -> bool {
+        // SAFETY: as in `cursor` and `ifindex`.
+        let tag = unsafe {
+            (*self.raw()).priority = (*self.raw()).cb[4];
+            (*self.raw()).cb[3]
+        };
+        tag == 0 || self.push_tag(tag as u16)
+    }
+
+    /// True when the link brought it for this host's own MAC address.
+    #[inline(always)]
+    pub(crate) fn is_for_host(&self) -> bool {
+        // SAFETY: as in `ifindex`.
+        unsafe { (*self.raw()).pkt_type == PACKET_HOST }
     }
 
     #[inline(always)]
@@ -396,6 +483,11 @@ impl Frame for Skb<'_> {
     fn has_vlan_tag(&self) -> bool {
         // SAFETY: as in `ifindex`.
         unsafe { (*self.raw()).vlan_present != 0 }
+    }
+
+    #[inline(always)]
+    fn vlan_id(&self) -> u16 {
+        self.tag().map_or(0, Tag::vlan)
     }
 
     #[inline(always)]

@@ -1,17 +1,26 @@
 //! Copying a frame to every other node that has ports of its network (head-end replication).
 
 use agent_common::map::{JUMP_FLOOD, JUMP_SPREAD};
+use agent_common::network::NETWORK_WIRE;
 use agent_common::vtep::VTEP_CHUNKS;
 
 use crate::maps;
 use crate::skb::Skb;
 use crate::verdict::Verdict;
+use crate::wire;
 
 /// Copies to the nodes of one chunk, calls itself for the next, and then `flood` for this node. The
 /// cursor is that of `flood`.
 #[inline(always)]
 pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
     let [chunk, network, sender] = skb.cursor();
+    // Beyond the uplink others copy.
+    if let Some(facts) = maps::network(network)
+        && facts.flags & NETWORK_WIRE != 0
+    {
+        wire::copy(skb, facts);
+        return here(skb, network, sender);
+    }
     let Some(vteps) = maps::flood_vteps(network, chunk) else {
         return here(skb, network, sender);
     };

@@ -60,7 +60,8 @@ impl Node {
         if network.routing == api::Routing::Node {
             self.route_for(network).await?;
         }
-        if !network.transport.is_local() {
+        Box::pin(self.fit_wire(network)).await?;
+        if network.transport == api::Transport::Vxlan {
             self.carry(&network.name, network.mtu).await?;
         }
         let _busy = self.promotions.busy();
@@ -79,6 +80,12 @@ impl Node {
             None => self.ledger().reserve(wanted, network, host)?,
         };
         reached("add.reserved");
+        if network.wire.is_some()
+            && let Err(error) = Box::pin(self.plug()).await
+        {
+            self.undo(&record.key).await;
+            return Err(error);
+        }
         match self.make(&record, netns).await {
             Ok(record) => Ok(record),
             Err(error) => {
@@ -254,6 +261,10 @@ impl Node {
         Box::pin(self.close_way_out(&record.network)).await;
         if let Some(cluster) = &self.cluster {
             cluster.released();
+        }
+        if record.network.wire.is_some() {
+            // What is left of the last one at an uplink, the audit takes away too.
+            Box::pin(self.mend_wires()).await;
         }
         reached("del.forgotten");
         Ok(())

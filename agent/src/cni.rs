@@ -189,7 +189,7 @@ async fn add_pod(
         netns,
         digest: &request_digest(request),
     };
-    let record = node.add_pod(key, asked).await?;
+    let record = Box::pin(node.add_pod(key, asked)).await?;
     let told = node
         .primary_result(&record)
         .and_then(|ours| Ok(answer(ours, conf)?));

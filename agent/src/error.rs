@@ -19,6 +19,7 @@ use crate::explain::ExplainError;
 use crate::kube::{AccessError, AddressError, LookupError};
 use crate::overlay::OverlayError;
 use crate::routing::NotRouting;
+use crate::wires::WireError;
 
 /// A request could not be served.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +62,9 @@ pub enum AgentError {
     /// The network has egress and no way out here.
     #[error(transparent)]
     Egress(#[from] EgressError),
+    /// The network cannot have its uplink.
+    #[error(transparent)]
+    Wire(#[from] WireError),
     /// `isDefaultGateway` on a network without a gateway.
     #[error(
         "isDefaultGateway is true and network {network} has no gateway: set spec.gateway of its PodNetworkParameters"

@@ -17,6 +17,7 @@ mod here;
 mod question;
 mod report;
 mod tables;
+mod wire;
 
 use agent_common::endpoint::ENDPOINT_REMOTE;
 use cni_spec::FollowRequest;

@@ -90,7 +90,7 @@ impl Install {
     /// When the plugin cannot be installed at all. What fails later is logged and tried again.
     pub async fn keep(self, node: Arc<Node>) -> Result<(), InstallError> {
         place::binary(&self.source, &self.binary())?;
-        self.until_served(&node).await;
+        Box::pin(self.until_served(&node)).await;
         self.put()?;
         let (changed, mut changes) = mpsc::channel(1);
         let mut watcher =

@@ -19,6 +19,7 @@ use crate::record::{
     Attachment, Decision, DefaultRoutes, HostEnd, Lease, NetworkFacts, ObjectRef, PodIdentity,
     Sandbox, State,
 };
+use crate::wires::refuse_taken;
 
 mod choose;
 mod share;
@@ -169,7 +170,15 @@ impl Ledger {
         self.entries.is_empty()
     }
 
-    /// The attachments of a network that the datapath shall know.
+    /// The attachments of a network, in whatever state.
+    pub fn entries_on(&self, network: u32) -> impl Iterator<Item = &Attachment> {
+        let keys = self.usage.get(&network).into_iter();
+        keys.flat_map(|usage| &usage.keys)
+            .filter_map(|key| self.entries.get(key))
+            .map(|entry| &entry.record)
+    }
+
+    /// Those of them that the datapath shall know.
     pub fn live_on(&self, network: u32) -> impl Iterator<Item = &Attachment> {
         self.usage
             .get(&network)
@@ -554,11 +563,15 @@ impl Ledger {
             if other.transport != facts.transport {
                 return refuse("transport");
             }
+            if other.wire != facts.wire {
+                return refuse("transport");
+            }
             if other.addressless() != facts.addressless() {
                 return refuse("choice of having subnets or none");
             }
         }
-        Ok(())
+        let in_use = self.entries.values().map(|entry| &entry.record.network);
+        Ok(refuse_taken(facts, in_use)?)
     }
 }
 

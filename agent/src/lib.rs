@@ -67,4 +67,5 @@ pub mod uplinks;
 pub mod views;
 pub mod ways;
 pub mod webhook;
+pub mod wires;
 pub mod world;

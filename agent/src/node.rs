@@ -30,6 +30,7 @@ use crate::remotes::Remotes;
 use crate::routing::NodeRouting;
 use crate::uplinks::Uplinks;
 use crate::ways::Ways;
+use crate::wires::Wires;
 use crate::world::Current;
 
 /// How long a request waits for start-up to be over.
@@ -72,6 +73,8 @@ pub struct Node {
     pub uplinks: Uplinks,
     /// Ways out of networks.
     pub egress: Egress,
+    /// What networks have there.
+    pub wires: Wires,
     /// Plugins of others.
     pub delegates: Runner,
     /// What the node says about the lists of its pods.
@@ -168,6 +171,7 @@ impl Node {
             ways: Ways::default(),
             room: parts.room,
             egress: Egress::new(parts.gateways),
+            wires: Wires::default(),
             delegates: parts.delegates,
             rules: parts.rules,
             cluster: parts.cluster,
@@ -234,7 +238,7 @@ impl Node {
     /// # Errors
     /// When the kernel refuses.
     pub fn reconcile(&self, network: u32) -> Result<(), AgentError> {
-        let others = self.others(network);
+        let others = self.beyond(network);
         let ledger = self.ledger();
         Ok(self
             .tables

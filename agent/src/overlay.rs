@@ -182,6 +182,7 @@ impl Node {
             ways: self.ways.known(),
             complete: self.remotes.is_complete(),
             way_out,
+            wire: None,
         }
     }
 
@@ -240,9 +241,9 @@ pub(crate) const fn added(address: IpAddr) -> u32 {
     }
 }
 
-/// True for networks with members on other nodes.
+/// True for networks with members on other nodes that tunnels lead to.
 pub fn spans_nodes(facts: &NetworkFacts) -> bool {
-    !facts.transport.is_local()
+    facts.transport == api::Transport::Vxlan
 }
 
 /// The address of a node in the first family of ours that it has too.

@@ -15,9 +15,11 @@ use crate::ways::Known;
 
 mod desired;
 mod vteps;
+mod wires;
 
 pub use desired::desired;
 use vteps::Numbers;
+pub use wires::{OnWire, WireMember};
 
 /// What other nodes have of a network, as they said it.
 #[derive(Debug, Default)]
@@ -30,6 +32,8 @@ pub struct Others {
     pub device: u32,
     /// Where the programs do without it.
     pub ways: Arc<Known>,
+    /// In place of tunnels: the network's uplink, if that is there.
+    pub wire: Option<OnWire>,
     /// All nodes have been heard since this agent started: what is not here is gone.
     pub complete: bool,
     /// The way out that the network has on this node.
@@ -56,6 +60,8 @@ pub struct Elsewhere {
     pub nodes: Vec<u16>,
     /// The way out.
     pub way_out: Option<WayOut>,
+    /// In place of them: the network's uplink, and who is beyond it.
+    pub wire: Option<OnWire>,
 }
 
 /// A member of a network on another node.
@@ -276,6 +282,8 @@ impl Reconciler {
             ("FLOOD", all.flood.len()),
             ("NETWORKS", all.networks.len()),
             ("FLOOD_VTEPS", all.flood_vteps.len()),
+            ("WIRES", all.wires.len()),
+            ("NEXT_HOPS", all.next_hops.len()),
         ]))
     }
 }
@@ -287,7 +295,12 @@ impl Inner {
         attachments: impl Iterator<Item = &'a Attachment>,
         others: &Others,
     ) -> Result<(), DatapathError> {
-        let mut elsewhere = if others.nodes.is_empty() {
+        let mut elsewhere = if others.wire.is_some() {
+            Elsewhere {
+                wire: others.wire.clone(),
+                ..Elsewhere::default()
+            }
+        } else if others.nodes.is_empty() {
             Elsewhere::default()
         } else {
             self.with_numbers(|numbers, vteps| numbers.give(others, vteps))?
@@ -384,6 +397,20 @@ fn by_network(all: Entries) -> BTreeMap<u32, Entries> {
             .or_default()
             .networks
             .insert(network, value);
+    }
+    for (key, network) in all.wires {
+        networks
+            .entry(network)
+            .or_default()
+            .wires
+            .insert(key, network);
+    }
+    for (key, value) in all.next_hops {
+        networks
+            .entry(key.network)
+            .or_default()
+            .next_hops
+            .insert(key, value);
     }
     for (key, value) in all.flood_vteps {
         networks

@@ -41,6 +41,9 @@ pub struct NetworkFacts {
     /// Pods reach the outside through the node, with an address of it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub egress: bool,
+    /// Its uplink, if it has one of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wire: Option<api::Wire>,
     /// Largest L3 packet, bytes.
     pub mtu: u16,
     /// Subnets with their gateways.
@@ -79,6 +82,7 @@ impl NetworkFacts {
             by_node: network.routing == Routing::Node,
             transport: network.transport,
             egress: network.egress == api::Egress::Masquerade,
+            wire: network.wire.clone(),
             mtu: network.mtu,
             subnets: network
                 .subnets
@@ -97,6 +101,11 @@ impl NetworkFacts {
                 })
                 .collect(),
         }
+    }
+
+    /// Its subnets.
+    pub fn prefixes(&self) -> Vec<Prefix> {
+        self.subnets.iter().map(|subnet| subnet.prefix).collect()
     }
 
     /// True when podnet gives no addresses on this network and so cannot check them.

@@ -204,8 +204,15 @@ impl Node {
             }
         }
         self.recover_ways_out().await;
+        // Before the tables are filled, which would say that uplinks are gone.
+        if let Err((_, error)) = Box::pin(self.find_uplinks()).await {
+            tracing::error!(error = %chain(&error), "uplinks of networks not as they should be yet");
+        }
+        if let Err(error) = Box::pin(self.find_hops()).await {
+            tracing::error!(error = %chain(&error), "next hops to other nodes not known yet");
+        }
         self.tables
-            .everything(&records, |network| self.others(network))?;
+            .everything(&records, |network| self.beyond(network))?;
         for record in &records {
             // One port must not keep the others from being served; the audit comes back to it.
             if let Err(error) = self.repair(record, &survey).await {
@@ -453,8 +460,17 @@ impl Node {
                     let node = Arc::clone(&self);
                     tokio::spawn(async move { node.mend_ways_out().await });
                 }
+                LinkEvent::Removed { ifindex, name }
+                    if self.wires.concerns(&name, ifindex, false) =>
+                {
+                    self.look_at_wires();
+                }
+                LinkEvent::Changed(link) if self.wires.concerns(&link.name, link.ifindex, true) => {
+                    self.look_at_wires();
+                }
                 LinkEvent::Removed { .. } | LinkEvent::Changed(_) => {}
                 LinkEvent::Overrun => {
+                    self.look_at_wires();
                     if let Err(error) = self.audit().await {
                         tracing::warn!(%error, "audit incomplete");
                     }

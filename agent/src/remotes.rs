@@ -319,7 +319,7 @@ impl State {
     /// The network that a slice counts for here.
     fn network_of(&mut self, source: &str, slice: &Slice) -> Option<u32> {
         let served = self.served.get(&slice.network)?;
-        let why = if served.transport != Transport::Vxlan {
+        let why = if served.transport == Transport::Local {
             "this node's attachments on the network stay on their node"
         } else if served.id != slice.id.get() {
             "the network has another number here"

@@ -318,7 +318,7 @@ async fn installed(node: &Arc<Node>, install: Option<Install>) -> RunError {
     let Some(install) = install else {
         return std::future::pending().await;
     };
-    let end = install.keep(Arc::clone(node)).await;
+    let end = Box::pin(install.keep(Arc::clone(node))).await;
     RunError::Stopped {
         what: "installing the CNI plugin",
         why: reason(end.err().as_ref()),
@@ -357,7 +357,8 @@ async fn follow_members(node: &Arc<Node>) {
     let mut changes = node.remotes.changes();
     loop {
         // At first too: what came while this node was starting.
-        let changed = node.remotes.take_changed();
+        let mut changed = node.remotes.take_changed();
+        changed.extend(Box::pin(node.follow_hops()).await);
         let failed = node.reconcile_all(changed).await;
         if failed.is_empty()
             && node.remotes.is_complete()
@@ -399,6 +400,7 @@ async fn audits(node: &Arc<Node>) {
         if let Err(error) = node.audit().await {
             tracing::warn!(error = %chain(&error), "audit incomplete");
         }
+        Box::pin(node.mend_wires()).await;
         node.mend_tunnel().await;
         if let Err(error) = node.audit_ways_out().await {
             tracing::error!(error = %chain(&error), "ways out of networks not as they should be");

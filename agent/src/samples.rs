@@ -26,6 +26,7 @@ pub(crate) fn network(name: &str, mode: Mode, subnets: &[(&str, &str)]) -> Netwo
         mode,
         routing: api::Routing::Isolated,
         transport: api::Transport::Local,
+        wire: None,
         masquerade: false,
         subnets: subnets
             .iter()

@@ -7,9 +7,11 @@ use std::os::fd::AsFd as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agent_common::addr::{Ip16, MacAddr};
-use agent_common::uplink::Uplink;
+use agent_common::uplink::{
+    UPLINK_ANY_FAMILY, UPLINK_EVERY_FRAME, UPLINK_PROMISCUOUS, UPLINK_WIRES, Uplink,
+};
 use datapath::{Dispatcher, Hook};
-use netdev::Connection;
+use netdev::{Connection, LinkChange};
 
 use crate::early::{self, Place};
 use crate::error::{AgentError, chain};
@@ -23,6 +25,8 @@ pub type Wanted = BTreeMap<u32, Uplink>;
 pub enum User {
     /// Tunnels of other nodes end there.
     Tunnels,
+    /// Networks leave and come in there as they are.
+    Wires,
 }
 
 /// The interfaces that have the program.
@@ -57,9 +61,21 @@ impl Uplinks {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn all(&self) -> Wanted {
+    /// What all users need. Who has not spoken yet since the agent started keeps what is `known` of him.
+    fn all(&self, known: &Wanted) -> Wanted {
         let mut all = Wanted::new();
-        for (ifindex, uplink) in self.lock().values().flatten() {
+        let wanted = self.lock();
+        let silent = |user: &User| !wanted.contains_key(user);
+        let mut kept = Wanted::new();
+        for user in [User::Tunnels, User::Wires].iter().filter(|it| silent(it)) {
+            for (ifindex, uplink) in known {
+                if let Some(part) = part(*user, uplink) {
+                    let whole = kept.entry(*ifindex).or_insert(part);
+                    *whole = both(whole, &part);
+                }
+            }
+        }
+        for (ifindex, uplink) in wanted.values().flatten().chain(&kept) {
             let known = all.entry(*ifindex).or_insert(*uplink);
             *known = both(known, uplink);
         }
@@ -69,6 +85,21 @@ impl Uplinks {
     /// Whether the program belongs on this interface.
     pub fn has(&self, ifindex: u32) -> bool {
         self.lock().values().any(|it| it.contains_key(&ifindex))
+    }
+}
+
+/// What one user has of an interface.
+fn part(user: User, uplink: &Uplink) -> Option<Uplink> {
+    match user {
+        User::Tunnels => (uplink.port != [0; 2]).then_some(Uplink {
+            flags: uplink.flags & UPLINK_ANY_FAMILY,
+            ..*uplink
+        }),
+        User::Wires => (uplink.flags & UPLINK_WIRES != 0).then_some(Uplink {
+            flags: uplink.flags & (UPLINK_WIRES | UPLINK_EVERY_FRAME),
+            mac: uplink.mac,
+            ..Uplink::NOTHING
+        }),
     }
 }
 
@@ -104,7 +135,8 @@ impl Node {
     /// As for [`Self::take_from`].
     pub async fn mend_uplinks(&self) -> Result<(), AgentError> {
         let _alone = self.uplinks.turn.lock().await;
-        let mut wanted = self.uplinks.all();
+        let known = self.tables.uplinks()?;
+        let mut wanted = self.uplinks.all(&known);
         let indexes: Vec<u32> = wanted.keys().copied().collect();
         let macs = move |connection: &mut Connection| macs(connection, &indexes);
         for (ifindex, mac) in self.netlink.with(macs).await? {
@@ -112,8 +144,11 @@ impl Node {
                 uplink.mac = mac;
             }
         }
-        let known = self.tables.uplinks()?;
-        for (ifindex, uplink) in &wanted {
+        for (ifindex, uplink) in &mut wanted {
+            // What podnet has done to an interface stays known until it is undone.
+            uplink.flags |= known
+                .get(ifindex)
+                .map_or(0, |it| it.flags & UPLINK_PROMISCUOUS);
             if known.get(ifindex) != Some(uplink) {
                 self.tables.set_uplink(*ifindex, Some(*uplink))?;
             }
@@ -131,12 +166,29 @@ impl Node {
                 }
             }
         }
-        self.drop_early(&wanted).await;
+        let tunnels = |(_, uplink): &(&u32, &Uplink)| uplink.port != [0; 2];
+        let ended = wanted.iter().filter(tunnels);
+        self.drop_early(&ended.map(|(it, uplink)| (*it, *uplink)).collect())
+            .await;
+        for (ifindex, uplink) in &wanted {
+            if let Err(error) = self.open_up(*ifindex, *uplink).await {
+                tracing::warn!(ifindex, error = %chain(&error), "promiscuous mode not as it should be");
+                errors.push(error);
+            }
+        }
         let unwanted: BTreeSet<u32> = known
-            .into_keys()
+            .keys()
+            .copied()
             .filter(|it| !wanted.contains_key(it))
             .collect();
         for ifindex in unwanted {
+            if let Some(uplink) = known.get(&ifindex) {
+                let closed = Uplink {
+                    flags: uplink.flags & UPLINK_PROMISCUOUS,
+                    ..*uplink
+                };
+                self.open_up(ifindex, closed).await?;
+            }
             // The program leaves everything to the node from here on. A filter stays where it is, for
             // the reason at `attach`; `cleanup` takes it away.
             self.tables.set_uplink(ifindex, None)?;
@@ -147,6 +199,49 @@ impl Node {
         } else {
             Err(AgentError::Collect { errors })
         }
+    }
+}
+
+impl Node {
+    /// Frames for MAC addresses of pods come in only where the interface does not sort by its own. What
+    /// podnet has set it resets, and what others have set it leaves.
+    async fn open_up(&self, ifindex: u32, uplink: Uplink) -> Result<(), AgentError> {
+        let wanted = uplink.flags & UPLINK_EVERY_FRAME != 0;
+        let ours = uplink.flags & UPLINK_PROMISCUOUS != 0;
+        if !wanted && !ours {
+            return Ok(());
+        }
+        let look = move |connection: &mut Connection| connection.by_index(ifindex);
+        let Some(link) = self.netlink.with(look).await? else {
+            return Ok(());
+        };
+        let set = move |connection: &mut Connection| set_promiscuous(connection, ifindex, wanted);
+        let changed = |flags| Uplink { flags, ..uplink };
+        if wanted && !link.promiscuous {
+            let flags = uplink.flags | UPLINK_PROMISCUOUS;
+            self.tables.set_uplink(ifindex, Some(changed(flags)))?;
+            self.netlink.with(set).await?;
+        } else if !wanted {
+            self.netlink.with(set).await?;
+            let flags = uplink.flags & !UPLINK_PROMISCUOUS;
+            self.tables.set_uplink(ifindex, Some(changed(flags)))?;
+        }
+        Ok(())
+    }
+}
+
+fn set_promiscuous(
+    connection: &mut Connection,
+    ifindex: u32,
+    on: bool,
+) -> Result<(), netdev::Error> {
+    let change = LinkChange {
+        promiscuous: Some(on),
+        ..LinkChange::default()
+    };
+    match connection.reconfigure(ifindex, &change) {
+        Err(error) if error.is_gone() => Ok(()),
+        done => done,
     }
 }
 
@@ -186,13 +281,25 @@ fn attach(connection: &mut Connection, hook: &Hook, ifindex: u32) -> Result<bool
     Ok(connection.add_ingress_program(ifindex, (program.as_fd(), id), name)?)
 }
 
-/// Takes the program off every interface of the node, for `cleanup`; their names.
+/// Takes the program off every interface of the node, and what podnet did to them for it, for `cleanup`;
+/// their names.
 ///
 /// # Errors
 /// When the kernel refuses.
-pub fn remove(connection: &mut Connection, dry_run: bool) -> Result<Vec<String>, netdev::Error> {
+pub fn remove(
+    connection: &mut Connection,
+    known: &Wanted,
+    dry_run: bool,
+) -> Result<Vec<String>, netdev::Error> {
     let mut removed = Vec::new();
     for link in connection.list(&netdev::LinkFilter::default())? {
+        let flags = known.get(&link.ifindex).map_or(0, |it| it.flags);
+        if flags & UPLINK_PROMISCUOUS != 0 && link.promiscuous {
+            if !dry_run {
+                set_promiscuous(connection, link.ifindex, false)?;
+            }
+            removed.push(format!("promiscuous mode of {}", link.name));
+        }
         for filter in connection.ingress_filters(link.ifindex)? {
             if filter.name.as_deref() != Some(Dispatcher::Uplink.name()) {
                 continue;
@@ -213,6 +320,33 @@ pub fn remove(connection: &mut Connection, dry_run: bool) -> Result<Vec<String>,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A start must not take away what the part of the agent needs that speaks last.
+    #[test]
+    fn who_has_not_spoken_yet_keeps_what_he_had() {
+        let tunnels = Uplink {
+            flags: UPLINK_ANY_FAMILY,
+            port: [0x12, 0xb5],
+            v4: Ip16::from_v4([192, 0, 2, 1]),
+            ..Uplink::NOTHING
+        };
+        let wires = Uplink {
+            flags: UPLINK_WIRES | UPLINK_EVERY_FRAME,
+            port: [0; 2],
+            v4: Ip16::NONE,
+            ..tunnels
+        };
+        let known = Wanted::from([(1, both(&tunnels, &wires)), (2, wires), (3, tunnels)]);
+        let uplinks = Uplinks::new(early::Xdp::Off);
+        assert_eq!(uplinks.all(&known), known);
+        uplinks
+            .lock()
+            .insert(User::Tunnels, Wanted::from([(1, tunnels)]));
+        let expected = Wanted::from([(1, both(&tunnels, &wires)), (2, wires)]);
+        assert_eq!(uplinks.all(&known), expected);
+        uplinks.lock().insert(User::Wires, Wanted::new());
+        assert_eq!(uplinks.all(&known), Wanted::from([(1, tunnels)]));
+    }
 
     #[test]
     fn an_interface_that_two_need_serves_both() {

@@ -51,6 +51,8 @@ fn networks(node: &Node) -> Value {
                 "name": status.name,
                 "id": id,
                 "mode": definition.map(|network| network.mode.as_str()),
+                "transport": definition.map(|network| network.transport.as_str()),
+                "uplink": definition.and_then(|network| network.wire.as_ref().map(ToString::to_string)),
                 "subnets": definition.map(|network| network.subnets.iter().map(|subnet| subnet.prefix.to_string()).collect::<Vec<_>>()),
                 "gateways": definition.map(|network| network.subnets.iter().filter_map(|subnet| subnet.gateway).collect::<Vec<_>>()),
                 "mtu": definition.map(|network| network.mtu),

@@ -1,16 +1,23 @@
-//! An underlay: a namespace that routes between the uplinks of several scratch nodes.
+//! What connects several scratch nodes: a namespace that routes between their uplinks, or one that
+//! joins them to a segment.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use netdev::{Address, Netns, Route, VethSpec};
+use netdev::{AddrGenMode, Address, Connection, LinkChange, Netns, Route, VethSpec};
 
 use crate::host::{Host, UPLINK, connection, forward, up};
+use crate::netlink;
 
-/// The network between nodes. Node `n` has [`Fabric::v4`] and [`Fabric::v6`] of `n`.
+/// Name of the bridge that is the segment.
+const SEGMENT: &str = "segment";
+
+/// The network between nodes. Node `n` has [`Fabric::v4`] and [`Fabric::v6`] of `n`, or
+/// [`Fabric::on_segment`].
 #[derive(Debug)]
 pub struct Fabric {
     netns: Netns,
     mtu: u32,
+    is_segment: bool,
 }
 
 impl Fabric {
@@ -23,7 +30,23 @@ impl Fabric {
     pub fn with_mtu(mtu: u32) -> Self {
         let netns = Netns::create().expect("a network namespace for the fabric");
         forward(&netns);
-        Self { netns, mtu }
+        Self {
+            netns,
+            mtu,
+            is_segment: false,
+        }
+    }
+
+    /// A segment of Ethernet, a bridge that lets every tag pass. Its links have an MTU of 1500.
+    pub fn segment() -> Self {
+        let netns = Netns::create().expect("a network namespace for the fabric");
+        netlink::make_bridge(&netns, SEGMENT);
+        up(&mut connection(&netns), SEGMENT);
+        Self {
+            netns,
+            mtu: 1500,
+            is_segment: true,
+        }
     }
 
     /// The IPv4 address of node `n`, 1 to 250.
@@ -62,6 +85,14 @@ impl Fabric {
         Ipv4Addr::new(10, 99, 0, n).into()
     }
 
+    /// The addresses of node `n` on a segment.
+    pub fn on_segment(n: u8) -> [IpAddr; 2] {
+        [
+            Ipv4Addr::new(10, 98, 0, n).into(),
+            Ipv6Addr::new(0xfd98, 0, 0, 0, 0, 0, 0, n.into()).into(),
+        ]
+    }
+
     /// Where it routes.
     pub fn netns(&self) -> &Netns {
         &self.netns
@@ -75,15 +106,42 @@ impl Fabric {
     /// The network of node `n`, which does not forward between its own links.
     pub fn host(&self, n: u8) -> Host {
         let netns = Netns::create().expect("a network namespace for the node");
-        let mut here = connection(&netns);
+        up(&mut connection(&netns), "lo");
+        let uplink = self.connect(&netns, n);
+        if !self.is_segment {
+            self.lead_to(&netns, uplink, n);
+        }
+        Host::of(netns, self.netns.clone())
+    }
+
+    /// Connects a namespace by a link [`UPLINK`], to a segment with addresses too; its index. On a segment
+    /// that may be a host that no agent runs on, and a link that is made once more.
+    pub fn connect(&self, netns: &Netns, n: u8) -> u32 {
+        let mut here = connection(netns);
         let mut spec = VethSpec::new(UPLINK, &Self::link(n));
         spec.mtu = self.mtu;
         spec.peer_netns = Some(self.netns.clone());
         let pair = here.create_veth(&spec).expect("an uplink");
-        up(&mut here, "lo");
-        here.set_up(pair.host_ifindex).expect("the uplink goes up");
+        link_local(&mut here, pair.host_ifindex);
         let mut there = connection(&self.netns);
-        up(&mut there, &Self::link(n));
+        let far = there.by_name(&Self::link(n)).expect("links can be read");
+        let far = far.expect("the fabric's end").ifindex;
+        if self.is_segment {
+            let bridge = there.by_name(SEGMENT).expect("links can be read");
+            let bridge = bridge.expect("the segment").ifindex;
+            netlink::enslave(&self.netns, far, bridge);
+            for (ip, length) in Self::on_segment(n).into_iter().zip([24, 64]) {
+                here.add_address(pair.host_ifindex, at_once(ip, length))
+                    .expect("an address for the uplink");
+            }
+        }
+        link_local(&mut there, far);
+        pair.host_ifindex
+    }
+
+    /// Addresses and routes by way of the fabric.
+    fn lead_to(&self, netns: &Netns, uplink: u32, n: u8) {
+        let (mut here, mut there) = (connection(netns), connection(&self.netns));
         let far = there.by_name(&Self::link(n)).expect("links can be read");
         let far = far.expect("the fabric's end").ifindex;
         let gateways = [
@@ -95,18 +153,46 @@ impl Fabric {
             ),
         ];
         for (own, length, gateway) in gateways {
-            let at_once = |ip| Address {
-                nodad: true,
-                ..Address::new(ip, length)
-            };
             there
-                .add_address(far, at_once(gateway))
+                .add_address(far, at_once(gateway, length))
                 .expect("an address for the fabric");
-            here.add_address(pair.host_ifindex, at_once(own))
+            here.add_address(uplink, at_once(own, length))
                 .expect("an address for the uplink");
-            here.add_route(&Route::default_via(gateway, pair.host_ifindex))
+            here.add_route(&Route::default_via(gateway, uplink))
                 .expect("a default route");
         }
-        Host::of(netns, self.netns.clone())
+    }
+
+    /// Leads packets for a prefix to node `n`, as a routed underlay has to.
+    pub fn route(&self, prefix: (IpAddr, u8), n: u8) {
+        let mut there = connection(&self.netns);
+        let far = there.by_name(&Self::link(n)).expect("links can be read");
+        let far = far.expect("the fabric's end").ifindex;
+        let node = if prefix.0.is_ipv4() {
+            Self::v4(n)
+        } else {
+            Self::v6(n)
+        };
+        there
+            .add_route(&Route::new(prefix.0, prefix.1, Some(node), far))
+            .expect("a route");
+    }
+}
+
+/// Sets a link up with a link-local address, which routers ask their neighbours from (RFC 4861 section
+/// 7.2.2), and which `netdev` keeps off what it makes.
+fn link_local(connection: &mut Connection, ifindex: u32) {
+    let change = LinkChange {
+        addr_gen_mode: Some(AddrGenMode::Eui64),
+        ..LinkChange::updown(true)
+    };
+    let changed = connection.reconfigure(ifindex, &change);
+    changed.expect("the link goes up");
+}
+
+fn at_once(ip: IpAddr, length: u8) -> Address {
+    Address {
+        nodad: true,
+        ..Address::new(ip, length)
     }
 }

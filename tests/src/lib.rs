@@ -24,7 +24,7 @@ pub mod host;
 pub mod limit;
 pub mod manifest;
 pub mod nat;
-mod netlink;
+pub mod netlink;
 pub mod node;
 pub mod pins;
 pub mod pki;

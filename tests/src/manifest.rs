@@ -27,8 +27,8 @@ pub struct Network {
     pub egress: bool,
     /// `spec.routes`: destination and, if named, next hop.
     pub routes: Vec<(String, Option<String>)>,
-    /// `spec.transport.type`, if it is not the default.
-    pub transport: Option<&'static str>,
+    /// `spec.transport` as flow YAML without braces, if it is not the default.
+    pub transport: Option<String>,
     /// `spec.enabled`.
     pub enabled: bool,
 }
@@ -129,7 +129,30 @@ impl Network {
     /// Sets `spec.transport.type` to `VXLAN`.
     #[must_use]
     pub fn vxlan(mut self) -> Self {
-        self.transport = Some("VXLAN");
+        self.transport = Some("type: VXLAN".to_owned());
+        self
+    }
+
+    /// Sets `spec.transport` to VLAN `id` of [`UPLINK`](crate::host::UPLINK).
+    #[must_use]
+    pub fn vlan(self, id: u16) -> Self {
+        self.on_uplink(&format!("type: VLAN, id: {id}"))
+    }
+
+    /// Sets it to a trunk of these VLANs.
+    #[must_use]
+    pub fn trunk(self, ids: &str) -> Self {
+        self.on_uplink(&format!("type: VLAN, trunk: \"{ids}\""))
+    }
+
+    /// Sets it to `Native`.
+    #[must_use]
+    pub fn native(self) -> Self {
+        self.on_uplink("type: Native")
+    }
+
+    fn on_uplink(mut self, what: &str) -> Self {
+        self.transport = Some(format!("{what}, uplink: {}", crate::host::UPLINK));
         self
     }
 
@@ -179,8 +202,8 @@ impl Network {
                 .map_or(String::new(), |gw| format!(", gw: \"{gw}\""));
             let _ = writeln!(out, "  - {{dst: \"{dst}\"{gw}}}");
         }
-        if let Some(transport) = self.transport {
-            let _ = writeln!(out, "  transport: {{type: {transport}}}");
+        if let Some(transport) = &self.transport {
+            let _ = writeln!(out, "  transport: {{{transport}}}");
         }
         if let Some(mtu) = self.mtu {
             let _ = writeln!(out, "  mtu: {mtu}");

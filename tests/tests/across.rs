@@ -7,9 +7,14 @@ mod across {
     mod explain;
     mod forged;
     mod moves;
+    mod native;
     mod reach;
     mod refused;
     mod scene;
+    mod segment;
     mod straight;
     mod survival;
+    mod trunk;
+    mod uplinks;
+    mod vlan;
 }

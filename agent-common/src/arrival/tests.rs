@@ -20,14 +20,8 @@ const GATEWAY_V4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 254);
 const NEAR_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
 const FAR_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
 
-const L2: Network = Network {
-    flags: 0,
-    mtu: 1430,
-};
-const ROUTED: Network = Network {
-    flags: NETWORK_L3,
-    mtu: 1430,
-};
+const L2: Network = Network::new(0, 1430);
+const ROUTED: Network = Network::new(NETWORK_L3, 1430);
 /// The node that `FAR` is on.
 const THERE: Origin = Origin {
     network: BLUE,

@@ -155,6 +155,7 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
         AgentError::Resolve { .. }
         | AgentError::NoGateway { .. }
         | AgentError::Overlay(_)
+        | AgentError::Wire(_)
         | AgentError::NetworkChanged { .. }
         | AgentError::NetworkIdTaken { .. }
         | AgentError::NoNetworkId { .. }

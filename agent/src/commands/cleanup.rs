@@ -63,7 +63,10 @@ pub fn cleanup(options: &CleanupOptions) -> Result<(), Failure> {
             say(format!("link {}", link.name))?;
         }
     }
-    for what in uplinks::remove(&mut netlink, options.dry_run)? {
+    let known = bpffs::find(&places.bpffs).ok().map(PinDir::new);
+    let known = known.map(|pins| pins.uplinks()).transpose()?;
+    let known = known.unwrap_or_default();
+    for what in uplinks::remove(&mut netlink, &known, options.dry_run)? {
         say(what)?;
     }
     let gateways = egress::directory(&places.socket);

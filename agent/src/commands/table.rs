@@ -14,6 +14,8 @@ const NETWORKS: Columns = &[
     ("NAME", "name"),
     ("ID", "id"),
     ("MODE", "mode"),
+    ("TRANSPORT", "transport"),
+    ("UPLINK", "uplink"),
     ("SUBNETS", "subnets"),
     ("MTU", "mtu"),
     ("EGRESS", "egress"),

@@ -56,6 +56,12 @@ pub(super) const fn of(reason: DropReason) -> &'static str {
         DropReason::UnknownNetwork => {
             "give the network transport VXLAN and one number on both nodes, and a pod on this one"
         }
+        DropReason::VlanId => {
+            "send with a VLAN tag of those in spec.transport.trunk of the network"
+        }
+        DropReason::NoUplink => {
+            "see that the uplink is there and up, and for L3 that a route to the other node leads out of it"
+        }
         DropReason::PathMtu => {
             "nothing: the sender was told, and sends smaller packets; to avoid it, raise the underlay's \
              MTU or lower spec.mtu of the network's PodNetworkParameters"

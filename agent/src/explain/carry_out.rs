@@ -11,7 +11,7 @@ use agent_common::flood::FloodKey;
 use agent_common::network::{NETWORK_L3, Network};
 use agent_common::packet::ETH_HLEN;
 use agent_common::policy::Decision;
-use agent_common::port::{PORT_L3, PORT_SPREAD, Port};
+use agent_common::port::{PORT_L3, PORT_SPREAD, PORT_WIRE, Port};
 use agent_common::vtep::{VTEP_CHUNKS, Vtep};
 use serde_json::json;
 
@@ -83,8 +83,10 @@ impl Departure<'_> {
                 let details = json!({"gateway": endpoint.mac.to_string(), "interface": link.name});
                 Ok(Outcome::new(Verdict::Left, text, details))
             }
+            Decision::Wire => self.leave_by_uplink(port, None).await,
+            Decision::WireRoute(endpoint, _) => self.leave_by_uplink(port, Some(&endpoint)).await,
             Decision::Node => self.hand_up(frame).await,
-            Decision::Flood => self.flood(port),
+            Decision::Flood => self.flood(port).await,
         }
     }
 
@@ -295,10 +297,7 @@ impl Departure<'_> {
         } else {
             0
         };
-        let network = found.unwrap_or(Network {
-            flags: routed,
-            mtu: port.mtu.into(),
-        });
+        let network = found.unwrap_or_else(|| Network::new(routed, port.mtu.into()));
         if found.is_none() {
             self.story.disagree(format!(
                 "NETWORKS has no entry for {number}: what comes back is dropped as unknown_network"
@@ -351,7 +350,7 @@ impl Departure<'_> {
         Ok(Outcome::new(Verdict::Node, text, details))
     }
 
-    fn flood(&mut self, port: &Port) -> Result<Outcome, AgentError> {
+    async fn flood(&mut self, port: &Port) -> Result<Outcome, AgentError> {
         self.story.step("policy", "for all", "replicate");
         let id = port.port_id;
         let has_room = self.scene.look(|tables| tables.storm.has_room(id))?;
@@ -366,13 +365,22 @@ impl Departure<'_> {
         } else {
             Vec::new()
         };
+        let uplink = if port.flags & PORT_WIRE != 0 {
+            self.uplink(port.network).await?.map(|(name, _)| name)
+        } else {
+            None
+        };
         let ports = self.scene.flood(port.network, port.home, &mut self.story)?;
-        let text = format!(
+        let mut text = format!(
             "a copy for {} of this node's ports and {} other nodes",
             ports.len(),
             nodes.len()
         );
-        let details = json!({"ports": ports, "nodes": nodes});
+        if let Some(uplink) = &uplink {
+            text.push_str(" and one out of ");
+            text.push_str(uplink);
+        }
+        let details = json!({"ports": ports, "nodes": nodes, "uplink": uplink});
         Ok(Outcome::new(Verdict::Replicated, text, details))
     }
 

@@ -234,12 +234,13 @@ impl Departure<'_> {
                     .step(what, mac.to_string(), "the datapath answers");
                 Ok(mac)
             }
-            Decision::Flood => self.asked_everybody(next),
+            Decision::Flood | Decision::Wire => self.asked_everybody(next),
             Decision::Drop(_)
             | Decision::Ignore
             | Decision::Switch(_)
             | Decision::Route(..)
             | Decision::Leave(_)
+            | Decision::WireRoute(..)
             | Decision::Node
             | Decision::EchoReply(..) => {
                 // Without an answer the packet itself is never sent.
@@ -329,6 +330,8 @@ pub(super) const fn is_forwarded(decision: Decision) -> bool {
         Decision::Switch(_)
         | Decision::Route(..)
         | Decision::Leave(_)
+        | Decision::Wire
+        | Decision::WireRoute(..)
         | Decision::Node
         | Decision::Flood => true,
         Decision::Drop(_)

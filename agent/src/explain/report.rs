@@ -95,6 +95,8 @@ pub(super) enum Verdict {
     Answered,
     /// The node's own network stack gets it.
     Node,
+    /// It goes out of the network's uplink.
+    Wired,
     /// It leaves its network by the gateway of that on this node.
     Left,
     /// It ends without an effect, as it should.

@@ -10,13 +10,13 @@ use agent_common::endpoint::{
 use agent_common::flood::{FLOOD_CHUNK, FloodKey, FloodPorts};
 use agent_common::network::{NETWORK_L3, Network};
 use agent_common::port::{
-    PORT_ANY_IP, PORT_EGRESS, PORT_L3, PORT_MORE_IPS, PORT_NODE, PORT_OUTSIDE, PORT_SPREAD, Port,
-    PortAddressKey,
+    PORT_ANY_IP, PORT_EGRESS, PORT_L3, PORT_MORE_IPS, PORT_NODE, PORT_OUTSIDE, PORT_SPREAD,
+    PORT_TRUNK, PORT_WIRE, Port, PortAddressKey,
 };
 use agent_common::vtep::{FloodVteps, VTEP_CHUNK, VTEP_CHUNKS};
 use datapath::Entries;
 
-use super::{Elsewhere, mapped};
+use super::{Elsewhere, mapped, wires};
 use crate::egress::WayOut;
 use crate::record::{Attachment, NetworkFacts};
 
@@ -71,7 +71,10 @@ pub fn desired<'a>(
         outside(&mut entries, facts, way_out);
     }
     if let Some(facts) = facts.filter(|facts| !facts.transport.is_local()) {
-        far(&mut entries, facts, elsewhere);
+        match &facts.wire {
+            Some(wire) => wires::add(&mut entries, facts, wire, elsewhere.wire.as_ref()),
+            None => far(&mut entries, facts, elsewhere),
+        }
     }
     // In order of age, so that a newcomer changes the last chunk only.
     flooded.sort_unstable();
@@ -123,7 +126,7 @@ fn far(entries: &mut Entries, facts: &NetworkFacts, elsewhere: &Elsewhere) {
     let network = facts.id;
     let flags = if facts.routed { NETWORK_L3 } else { 0 };
     let mtu = u32::from(facts.mtu);
-    entries.networks.insert(network, Network { flags, mtu });
+    entries.networks.insert(network, Network::new(flags, mtu));
     for far in &elsewhere.endpoints {
         let endpoint = Endpoint {
             ifindex: far.vtep,
@@ -189,6 +192,14 @@ fn port(entries: &mut Entries, attachment: &Attachment) {
     if !attachment.network.transport.is_local() && !attachment.network.routed {
         port.flags |= PORT_SPREAD;
     }
+    if let Some(wire) = &attachment.network.wire
+        && !attachment.network.routed
+    {
+        port.flags |= PORT_WIRE;
+        if wire.is_trunk() {
+            port.flags |= PORT_TRUNK;
+        }
+    }
     if attachment.network.addressless() {
         port.flags |= PORT_ANY_IP;
     }
@@ -245,3 +256,5 @@ fn gateway(entries: &mut Entries, attachment: &Attachment) {
 mod far;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod wire;

@@ -66,6 +66,7 @@ impl Numbers {
             endpoints: others.endpoints.iter().filter_map(far).collect(),
             nodes,
             way_out: None,
+            wire: None,
         })
     }
 
@@ -179,6 +180,9 @@ pub(super) fn keep_far(wanted: &mut Entries, old: Option<&Entries>) {
     }
     for (key, endpoint) in old.endpoints.iter().filter(|(_, it)| is_far(it)) {
         wanted.endpoints.entry(*key).or_insert(*endpoint);
+    }
+    for (key, hop) in &old.next_hops {
+        wanted.next_hops.entry(*key).or_insert(*hop);
     }
     for (key, nodes) in &old.flood_vteps {
         wanted.flood_vteps.insert(*key, *nodes);

@@ -91,7 +91,7 @@ pub use reservation::{
 };
 pub use resolve::{Attachment, NetworkStatus, Problem, ResolveError, Resolved, resolve};
 pub use validate::{
-    AttachmentRequest, Bandwidth, Endpoint, EndpointSlice, FieldError, FieldErrors, FieldProblem,
-    IpRequest, Limit, MTU_MAX, Network, NetworkId, PushedRoute, RATE_MAX, RATE_MIN, Subnet,
-    attachment_request, is_pod_address, network,
+    AttachmentRequest, Bandwidth, Clash, Endpoint, EndpointSlice, FieldError, FieldErrors,
+    FieldProblem, IpRequest, Limit, MTU_MAX, Network, NetworkId, PushedRoute, RATE_MAX, RATE_MIN,
+    Share, Subnet, VlanRange, Wire, attachment_request, is_pod_address, network,
 };

@@ -13,7 +13,7 @@ use crate::{
     gateway::GatewaySpec,
     meta::null_as_default,
     outside::{Egress, ROUTES_MAX, RouteSpec},
-    validate::{MTU_MAX, NetworkId, RATE_MAX},
+    validate::{IFNAME_MAX, MTU_MAX, NetworkId, RATE_MAX, VLAN_MAX},
 };
 
 /// The most subnets of a network the API server takes; a rule compares each with each.
@@ -86,6 +86,11 @@ pub enum Transport {
     /// VXLAN between the nodes, with the network's number as VNI (RFC 7348).
     #[serde(rename = "VXLAN")]
     Vxlan,
+    /// Frames with a VLAN tag on an interface of the nodes (IEEE 802.1Q).
+    #[serde(rename = "VLAN")]
+    Vlan,
+    /// Packets as they are, on an interface of the nodes.
+    Native,
 }
 
 impl Transport {
@@ -95,6 +100,8 @@ impl Transport {
         match self {
             Self::Local => "Local",
             Self::Vxlan => "VXLAN",
+            Self::Vlan => "VLAN",
+            Self::Native => "Native",
         }
     }
 
@@ -102,6 +109,12 @@ impl Transport {
     #[must_use]
     pub fn is_local(&self) -> bool {
         *self == Self::Local
+    }
+
+    /// True when packets leave by an interface of the node that the network names.
+    #[must_use]
+    pub const fn has_uplink(self) -> bool {
+        matches!(self, Self::Vlan | Self::Native)
     }
 }
 
@@ -113,12 +126,36 @@ impl fmt::Display for Transport {
 
 /// `spec.transport` of `PodNetworkParameters`: an object, for other types have more to say.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("x-kubernetes-validations" = [
+    Rule::new("has(self.uplink) == (self.type in ['VLAN', 'Native'])")
+        .message("VLAN and Native have an uplink, the name of an interface of the nodes; others have none"),
+    Rule::new("self.type == 'VLAN' ? has(self.id) != has(self.trunk) : !has(self.id) && !has(self.trunk)")
+        .message("VLAN has either id or trunk; others have none of them"),
+]))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TransportSpec {
     /// `Local` (default): pods reach the pods of their own node. `VXLAN`: those of all nodes, by
-    /// tunnels between the addresses of the nodes.
+    /// tunnels between the addresses of the nodes. `VLAN`: the network is a VLAN of the network that an
+    /// interface of the nodes is connected to. `Native`: with mode L2 it is what that interface is
+    /// connected to, without a tag; with mode L3 that one routes between the nodes.
     #[serde(rename = "type")]
     pub kind: Transport,
+    /// With `VLAN` and `Native`: name of the interface, the same on every node.
+    #[schemars(length(min = 1, max = IFNAME_MAX))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uplink: Option<String>,
+    /// With `VLAN`: its id, 1 to 4094.
+    #[schemars(range(min = 1, max = VLAN_MAX))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<i64>,
+    /// With `VLAN`, in place of `id`: the ids that pods send and receive with tags of their own, as
+    /// "100,200,300-310". Needs mode L2 without subnets.
+    #[schemars(
+        length(max = 256),
+        regex(pattern = "^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*$")
+    )]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trunk: Option<String>,
 }
 
 impl TransportSpec {
@@ -189,7 +226,7 @@ impl TransportSpec {
         .message("with routing Node the nodes route between each other; write routing Isolated, or remove this field")
         .field_path(".transport"),
     // By each of the other values: the cost of comparing two values of unknown length is too high.
-    Rule::new("['VXLAN'].all(type, (self.?transport.type.orValue('Local') == type) == (oldSelf.?transport.type.orValue('Local') == type))")
+    Rule::new("['VXLAN', 'VLAN', 'Native'].all(type, (self.?transport.type.orValue('Local') == type) == (oldSelf.?transport.type.orValue('Local') == type))")
         .message("is immutable; make other PodNetworkParameters for another PodNetwork")
         .field_path(".transport"),
     Rule::new("self.?egress.orValue('None') == 'None' || self.mode == 'L3' && self.?routing.orValue('Isolated') == 'Isolated'")
@@ -198,6 +235,12 @@ impl TransportSpec {
     Rule::new("size(self.?routes.orValue([])) == 0 || size(self.?subnets.orValue([])) > 0")
         .message("needs spec.subnets; list a subnet or remove this field")
         .field_path(".routes"),
+    Rule::new("self.?transport.uplink.orValue('') == oldSelf.?transport.uplink.orValue('') && self.?transport.id.orValue(0) == oldSelf.?transport.id.orValue(0) && self.?transport.trunk.orValue('') == oldSelf.?transport.trunk.orValue('')")
+        .message("is immutable; make other PodNetworkParameters for another PodNetwork")
+        .field_path(".transport"),
+    Rule::new("!has(self.transport) || !has(self.transport.trunk) || (self.mode == 'L2' && size(self.?subnets.orValue([])) == 0)")
+        .message("pods of a trunk have addresses of their own; write mode L2 without subnets, or id")
+        .field_path(".transport"),
     Rule::new("size(self.?exclude.orValue([])) == 0 || size(self.?subnets.orValue([])) > 0")
         .message("needs spec.subnets; list a subnet or remove this field")
         .field_path(".exclude"),

@@ -6,6 +6,7 @@ mod numbers;
 #[cfg(test)]
 mod tests;
 mod tunnels;
+mod wires;
 
 pub use error::ResolveError;
 
@@ -183,6 +184,7 @@ pub fn resolve(objects: impl IntoIterator<Item = Object>) -> Resolved {
         .collect();
     refuse_shared_ids(&mut networks);
     refuse_second_routing(&mut networks);
+    wires::refuse_second_owners(&mut networks);
     let attachments = index
         .attachments
         .iter()

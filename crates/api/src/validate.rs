@@ -8,6 +8,7 @@ mod problem;
 mod routes;
 #[cfg(test)]
 mod tests;
+mod wire;
 
 pub use attachment::{AttachmentRequest, IpRequest, attachment_request};
 pub use bandwidth::{Bandwidth, Limit, RATE_MAX, RATE_MIN};
@@ -15,6 +16,8 @@ pub use endpoint_slice::{Endpoint, EndpointSlice};
 pub use network::{MTU_MAX, Network, NetworkId, Subnet, is_pod_address, network};
 pub use problem::{FieldError, FieldErrors, FieldProblem};
 pub use routes::PushedRoute;
+pub use wire::{Clash, Share, VlanRange, Wire};
+pub(crate) use wire::{IFNAME_MAX, VLAN_MAX};
 
 use std::net::IpAddr;
 

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use agent_common::ABI_VERSION;
 use agent_common::map::{
-    JUMP_ANSWER, JUMP_FLOOD, JUMP_SPREAD, JUMP_TOLD, MAX_PORTS, ROOT_FROM_OVERLAY, ROOT_FROM_POD,
-    ROOT_FROM_UPLINK, ROOT_XDP_UPLINK,
+    JUMP_ANSWER, JUMP_FLOOD, JUMP_SPREAD, JUMP_TOLD, JUMP_WIRE, MAX_PORTS, ROOT_FROM_OVERLAY,
+    ROOT_FROM_POD, ROOT_FROM_UPLINK, ROOT_XDP_UPLINK,
 };
 use aya::maps::{Map, MapData, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf};
 use aya::programs::{SchedClassifier, Xdp};
@@ -43,6 +43,7 @@ const FLOOD: &str = "flood";
 const SPREAD: &str = "spread";
 const ANSWER: &str = "answer";
 const TOLD: &str = "told";
+const FROM_WIRE: &str = "from_wire";
 
 /// What to open.
 #[derive(Debug, Clone)]
@@ -239,6 +240,7 @@ impl Datapath {
             (JUMP_ANSWER, ANSWER),
             (JUMP_SPREAD, SPREAD),
             (JUMP_TOLD, TOLD),
+            (JUMP_WIRE, FROM_WIRE),
         ] {
             let program = self
                 .program(name)?
@@ -357,6 +359,7 @@ fn load(
         FROM_POD,
         FROM_OVERLAY,
         FROM_UPLINK,
+        FROM_WIRE,
         FLOOD,
         SPREAD,
         ANSWER,
@@ -450,6 +453,8 @@ fn tables(programs: &mut Ebpf, layout: &Layout) -> Result<Tables, DatapathError>
                 take(programs, "VTEP_SOURCES")?,
             )?,
         )?,
+        wires: Table::new("WIRES", size("WIRES"), take(programs, "WIRES")?)?,
+        next_hops: Table::new("NEXT_HOPS", size("NEXT_HOPS"), take(programs, "NEXT_HOPS")?)?,
         uplinks: Table::new("UPLINKS", size("UPLINKS"), take(programs, "UPLINKS")?)?,
         storm: Storm::new(take(programs, "STORM")?)?,
     })

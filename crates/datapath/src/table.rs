@@ -10,10 +10,12 @@ use agent_common::network::Network;
 use agent_common::port::{Port, PortAddressKey};
 use agent_common::uplink::Uplink;
 use agent_common::vtep::{FloodVteps, NOBODY, Vtep};
+use agent_common::wire::{NextHop, WireKey};
 use aya::maps::{Array, HashMap, Map, MapData, MapError};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::DatapathError;
+use crate::pin::PinDir;
 use crate::pod::Abi;
 use crate::storm::Storm;
 
@@ -163,6 +165,10 @@ pub struct Entries {
     pub networks: BTreeMap<u32, Network>,
     /// `FLOOD_VTEPS`.
     pub flood_vteps: BTreeMap<FloodKey, FloodVteps>,
+    /// `WIRES`.
+    pub wires: BTreeMap<WireKey, u32>,
+    /// `NEXT_HOPS`.
+    pub next_hops: BTreeMap<EndpointKey, NextHop>,
 }
 
 /// The maps that say who is where. The reconciler is their only writer.
@@ -182,6 +188,10 @@ pub struct Tables {
     pub networks: Table<u32, Network>,
     /// The other nodes of a network.
     pub flood_vteps: Table<FloodKey, FloodVteps>,
+    /// What networks have at uplinks.
+    pub wires: Table<WireKey, u32>,
+    /// Routers that lead to members on other nodes.
+    pub next_hops: Table<EndpointKey, NextHop>,
     /// The other nodes.
     pub vteps: Vteps,
     /// What is taken from interfaces of the node, by ifindex.
@@ -204,6 +214,8 @@ impl Tables {
             flood: self.flood.dump()?,
             networks: self.networks.dump()?,
             flood_vteps: self.flood_vteps.dump()?,
+            wires: self.wires.dump()?,
+            next_hops: self.next_hops.dump()?,
         })
     }
 
@@ -217,7 +229,9 @@ impl Tables {
     /// [`Self::dump`] as `old`.
     pub fn apply(&mut self, old: &Entries, new: &Entries) -> Result<(), DatapathError> {
         self.ports.subtract(&old.ports, &new.ports)?;
+        self.wires.subtract(&old.wires, &new.wires)?;
         self.networks.subtract(&old.networks, &new.networks)?;
+        self.next_hops.add(&old.next_hops, &new.next_hops)?;
         self.fdb.add(&old.fdb, &new.fdb)?;
         self.endpoints.add(&old.endpoints, &new.endpoints)?;
         self.port_addresses
@@ -225,14 +239,35 @@ impl Tables {
         self.flood.add(&old.flood, &new.flood)?;
         self.flood_vteps.add(&old.flood_vteps, &new.flood_vteps)?;
         self.networks.add(&old.networks, &new.networks)?;
+        self.wires.add(&old.wires, &new.wires)?;
         self.ports.add(&old.ports, &new.ports)?;
         self.flood_vteps
             .subtract(&old.flood_vteps, &new.flood_vteps)?;
         self.flood.subtract(&old.flood, &new.flood)?;
         self.fdb.subtract(&old.fdb, &new.fdb)?;
         self.endpoints.subtract(&old.endpoints, &new.endpoints)?;
+        self.next_hops.subtract(&old.next_hops, &new.next_hops)?;
         self.port_addresses
             .subtract(&old.port_addresses, &new.port_addresses)
+    }
+}
+
+impl PinDir {
+    /// What is taken from interfaces of the node by any set of maps, whoever reads them. What cannot be
+    /// read is left out.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn uplinks(&self) -> Result<BTreeMap<u32, Uplink>, DatapathError> {
+        let mut all = BTreeMap::new();
+        for generation in self.generations()? {
+            let map = MapData::from_pin(generation.join("UPLINKS")).map(Map::HashMap);
+            let table = map.map(|map| Table::<u32, Uplink>::new("UPLINKS", 0, map));
+            if let Ok(Ok(table)) = table {
+                all.extend(table.dump()?);
+            }
+        }
+        Ok(all)
     }
 }
 

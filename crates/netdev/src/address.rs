@@ -199,6 +199,24 @@ impl Connection {
 }
 
 impl Connection {
+    /// The IPv4 and IPv6 addresses of all links, but for those that hold on one link only.
+    ///
+    /// # Errors
+    /// [`Error::List`]; [`Error::DumpInterrupted`].
+    pub fn all_addresses(&mut self) -> Result<Vec<IpAddr>, Error> {
+        let message = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+        let answer = self.dump("addresses", &message)?;
+        let found = answer
+            .iter()
+            .filter(|message| message.kind == wire::RTM_NEWADDR)
+            .filter_map(|message| AddressState::parse(&message.body));
+        let is_wide = |ip: &IpAddr| match ip {
+            IpAddr::V4(ip) => !ip.is_link_local(),
+            IpAddr::V6(ip) => !ip.is_unicast_link_local(),
+        };
+        Ok(found.map(|(_, state)| state.ip).filter(is_wide).collect())
+    }
+
     /// The link that has an address, if one has it.
     ///
     /// # Errors

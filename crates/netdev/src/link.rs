@@ -34,6 +34,8 @@ pub struct Link {
     pub mtu: u32,
     /// Administratively up (`IFF_UP`).
     pub up: bool,
+    /// It takes in frames for every MAC address, because somebody said so (`IFF_PROMISC`).
+    pub promiscuous: bool,
     /// The other side is there (`IFLA_CARRIER`); for a veth: both ends are up.
     pub carrier: bool,
     /// `veth`, `vxlan`, …; `None` for hardware and the loopback.
@@ -58,6 +60,7 @@ impl Link {
             mac: None,
             mtu: 0,
             up: flags & message::IFF_UP != 0,
+            promiscuous: flags & message::IFF_PROMISC != 0,
             carrier: false,
             kind: None,
             peer_ifindex: None,
@@ -187,6 +190,8 @@ pub struct LinkChange {
     pub alias: Option<String>,
     /// Set up or down. Not together with `netns`.
     pub up: Option<bool>,
+    /// Take in frames for every MAC address, or no longer.
+    pub promiscuous: Option<bool>,
     /// Link-local address generation. Skipped without an error where the kernel has no IPv6.
     pub addr_gen_mode: Option<AddrGenMode>,
 }
@@ -239,6 +244,16 @@ impl fmt::Display for LinkChange {
         }
         if let Some(up) = self.up {
             words.push(if up { "up" } else { "down" }.to_owned());
+        }
+        if let Some(promiscuous) = self.promiscuous {
+            words.push(
+                if promiscuous {
+                    "promisc on"
+                } else {
+                    "promisc off"
+                }
+                .to_owned(),
+            );
         }
         match self.addr_gen_mode {
             Some(AddrGenMode::Eui64) => words.push("addrgenmode eui64".to_owned()),

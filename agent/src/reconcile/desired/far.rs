@@ -19,6 +19,7 @@ fn elsewhere(mac: MacAddr, ips: &[&str]) -> Elsewhere {
         }],
         nodes: vec![3, 7],
         way_out: None,
+        wire: None,
     }
 }
 
@@ -57,10 +58,7 @@ fn a_member_elsewhere_is_found_as_one_here_is_by_the_number_of_its_node() {
             "{address}"
         );
     }
-    let facts = Network {
-        flags: 0,
-        mtu: 1430,
-    };
+    let facts = Network::new(0, 1430);
     assert_eq!(entries.networks.get(&NETWORK), Some(&facts));
     assert_eq!(entries.ports[&10].flags & PORT_SPREAD, PORT_SPREAD);
     let nodes = entries.flood_vteps[&FloodKey {
@@ -121,6 +119,7 @@ fn broadcast_reaches_as_many_nodes_as_there_is_room_for() {
         endpoints: Vec::new(),
         nodes: (1..=2000).collect(),
         way_out: None,
+        wire: None,
     };
     let entries = desired(NETWORK, all.iter(), &nodes);
     let counts: Vec<u32> = entries.flood_vteps.values().map(|it| it.count).collect();

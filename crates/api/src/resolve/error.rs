@@ -4,7 +4,7 @@ use crate::{
     manifest::Origin,
     meta::{API_VERSION, Kind, PROVIDER, ParametersRef},
     parameters::Transport,
-    validate::{FieldErrors, NetworkId},
+    validate::{Clash, FieldErrors, NetworkId},
 };
 
 /// Why a network or attachment cannot be used, and what would mend it.
@@ -144,10 +144,25 @@ pub enum ResolveError {
         /// The one that has it.
         first: String,
     },
+    /// A second network that wants the same of one uplink.
+    #[error(
+        "PodNetwork {name} wants {what} on uplink {uplink}, and PodNetwork {first} has that; give each \
+         its own"
+    )]
+    UplinkConflict {
+        /// The network.
+        name: String,
+        /// The one that has it.
+        first: String,
+        /// The interface.
+        uplink: String,
+        /// What both want.
+        what: Clash,
+    },
     /// Tunnels end at an address, and this node has none for them.
     #[error(
-        "PodNetwork {name} has spec.transport {transport}, and this node has no address for its \
-         tunnels; give the agent --vtep ADDRESS, or write type Local"
+        "PodNetwork {name} has spec.transport {transport}, and this node has no address that other \
+         nodes reach; give the agent --vtep ADDRESS, or write type Local"
     )]
     NoTunnelAddress {
         /// The network.
@@ -208,6 +223,7 @@ impl ResolveError {
             Self::NotNumbered { .. } => "NetworkIDPending",
             Self::NetworkIdConflict { .. } => "NetworkIDConflict",
             Self::RoutingConflict { .. } => "RoutingConflict",
+            Self::UplinkConflict { .. } => "UplinkConflict",
             Self::NoTunnelAddress { .. } => "NoTunnelAddress",
             Self::NoSharedNumber { .. } => "NetworkIDMissing",
             Self::Duplicate { .. } => "DuplicateObject",

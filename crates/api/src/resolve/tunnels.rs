@@ -1,13 +1,18 @@
 //! What networks that span nodes need of a node.
 
 use super::{NetworkEntry, ResolveError, Resolved};
-use crate::{parameters::Transport, validate::Network};
+use crate::{
+    parameters::{Mode, Transport},
+    validate::Network,
+};
 
 impl Resolved {
-    /// Refuses networks that span nodes on a node without an address for tunnels.
+    /// Refuses networks that need an address by which other nodes reach this one. A segment that the
+    /// nodes are all on finds its own ways.
     pub fn without_tunnels(&mut self) {
         self.refuse_spanning(|network| {
-            Some(ResolveError::NoTunnelAddress {
+            let needed = !network.transport.has_uplink() || network.mode == Mode::L3;
+            needed.then(|| ResolveError::NoTunnelAddress {
                 name: network.name.clone(),
                 transport: network.transport,
             })

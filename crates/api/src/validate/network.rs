@@ -13,6 +13,7 @@ use super::{
     bandwidth::{EGRESS, INGRESS, limit, note_idle_bursts},
     first_usable, parse_address, parse_prefix, reserved_as,
     routes::{PushedRoute, routes},
+    wire::{Wire, wire},
 };
 use crate::{
     gateway::GatewaySpec,
@@ -46,6 +47,9 @@ pub struct Network {
     pub masquerade: bool,
     /// What carries packets between nodes; only `Local` with routing by the node.
     pub transport: Transport,
+    /// Its uplink, with transport `VLAN` and `Native`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wire: Option<Wire>,
     /// Disjoint subnets in the order of the manifest; empty only in mode L2.
     pub subnets: Vec<Subnet>,
     /// Routes that pods get besides those to the subnets.
@@ -131,6 +135,12 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
     if !spec.egress.is_none() && (by_node || spec.mode != Mode::L3) {
         faults.push("spec.egress", FieldProblem::EgressNeedsIsolatedL3);
     }
+    let wire = wire(
+        &mut faults,
+        &spec.transport,
+        spec.mode,
+        !spec.subnets.is_empty(),
+    );
     let misplaced = faults.0.len();
     let mut subnets = subnets(&mut faults, spec);
     let mut pushed = Vec::new();
@@ -159,6 +169,7 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
         routing: spec.routing,
         masquerade: spec.masquerade.unwrap_or(by_node),
         transport,
+        wire,
         subnets,
         routes: pushed,
         egress: spec.egress,
@@ -202,7 +213,7 @@ fn subnets(faults: &mut Faults, spec: &PodNetworkParametersSpec) -> Vec<Subnet> 
 }
 
 /// Prefixes are either nested or disjoint.
-fn overlap(a: &IpNet, b: &IpNet) -> bool {
+pub(super) fn overlap(a: &IpNet, b: &IpNet) -> bool {
     a.contains(b) || b.contains(a)
 }
 
@@ -366,7 +377,7 @@ fn parse_exclude(text: &str) -> Result<IpNet, FieldProblem> {
 
 fn mtu(faults: &mut Faults, written: Option<i64>, subnets: &[Subnet], transport: Transport) -> u16 {
     let default = match transport {
-        Transport::Local => MTU_DEFAULT,
+        Transport::Local | Transport::Vlan | Transport::Native => MTU_DEFAULT,
         // Of either family of the nodes: one network has one MTU.
         Transport::Vxlan => MTU_DEFAULT - VXLAN_OVERHEAD,
     };

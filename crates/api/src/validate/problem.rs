@@ -138,6 +138,50 @@ pub enum FieldProblem {
         /// The next hop.
         gw: IpAddr,
     },
+    /// A network of an uplink without one.
+    #[error("{kind} needs the name of an interface of the nodes, as eth1")]
+    UplinkRequired {
+        /// The transport as written.
+        kind: Transport,
+    },
+    /// An uplink that would not be used.
+    #[error("{kind} has none; remove this field, or write type VLAN or Native")]
+    NoUplink {
+        /// The transport as written.
+        kind: Transport,
+    },
+    /// No interface can be called so.
+    #[error("\"{found}\" is not the name of an interface; write 1 to 15 letters, as eth1")]
+    BadUplink {
+        /// The value as written.
+        found: String,
+    },
+    /// Either one VLAN or several.
+    #[error("VLAN needs either id, as 100, or trunk, as \"100,200,300-310\"")]
+    IdOrTrunk,
+    /// Not a VLAN id.
+    #[error("{found} is not a VLAN id; write 1 to 4094")]
+    VlanRange {
+        /// The value as written.
+        found: i64,
+    },
+    /// Not VLAN ids.
+    #[error(
+        "\"{found}\" is not a list of VLAN ids; write each id from 1 to 4094 once, as \"100,200,300-310\""
+    )]
+    BadTrunk {
+        /// The value as written.
+        found: String,
+    },
+    /// Podnet cannot check addresses behind tags that pods put on.
+    #[error("pods of a trunk have addresses of their own; write mode L2 without subnets, or id")]
+    TrunkHasNoAddresses,
+    /// VLAN ids that would not be used.
+    #[error("{kind} has no VLAN; remove this field, or write type VLAN")]
+    NoVlan {
+        /// The transport as written.
+        kind: Transport,
+    },
     /// Gateway or exclude on a network without subnets.
     #[error("needs spec.subnets; list a subnet or remove this field")]
     WithoutSubnets,

@@ -453,7 +453,10 @@ fn a_network_that_spans_nodes_leaves_room_for_its_tunnels_and_is_not_the_nodes_o
     let over = |kind, mtu, routing| PodNetworkParametersSpec {
         mode: Mode::L3,
         routing,
-        transport: TransportSpec { kind },
+        transport: TransportSpec {
+            kind,
+            ..TransportSpec::default()
+        },
         mtu,
         ..l2(&["10.0.0.0/24", "fd00::/64"])
     };
@@ -617,6 +620,101 @@ fn egress_is_of_routed_networks_that_nobody_routes_for() {
         assert!(
             said.starts_with("spec.egress: is for networks of mode L3"),
             "{said}"
+        );
+    }
+}
+
+#[test]
+fn an_uplink_belongs_to_vlan_and_native_with_what_is_the_networks_there() {
+    let over = |transport| PodNetworkParametersSpec {
+        transport,
+        ..l2(&[])
+    };
+    let vlan = TransportSpec {
+        kind: Transport::Vlan,
+        uplink: Some("eth1".to_owned()),
+        ..TransportSpec::default()
+    };
+    let with_id = |id| TransportSpec {
+        id: Some(id),
+        ..vlan.clone()
+    };
+    let trunk = |ids: &str| TransportSpec {
+        trunk: Some(ids.to_owned()),
+        ..vlan.clone()
+    };
+    let shown = |transport, mode, subnets: &[&str]| {
+        let spec = PodNetworkParametersSpec {
+            mode,
+            ..PodNetworkParametersSpec {
+                transport,
+                ..l2(subnets)
+            }
+        };
+        network("blue", &spec).map(|it| it.wire.map(|wire| wire.to_string()))
+    };
+    let native = TransportSpec {
+        kind: Transport::Native,
+        ..vlan.clone()
+    };
+    let net = ["10.0.0.0/24"];
+    for (transport, mode, expected) in [
+        (with_id(4094), Mode::L2, "eth1, VLAN 4094"),
+        (with_id(1), Mode::L3, "eth1, VLAN 1"),
+        (native.clone(), Mode::L2, "eth1, untagged"),
+        (native.clone(), Mode::L3, "eth1, routed"),
+    ] {
+        let made = shown(transport, mode, &net).unwrap();
+        assert_eq!(made.as_deref(), Some(expected));
+    }
+    let made = shown(trunk("5,1-3"), Mode::L2, &[]).unwrap();
+    assert_eq!(made.as_deref(), Some("eth1, VLANs 1-3,5"));
+    assert_eq!(
+        shown(TransportSpec::default(), Mode::L2, &net).unwrap(),
+        None
+    );
+    let without = |kind| TransportSpec {
+        kind,
+        ..TransportSpec::default()
+    };
+    let both = TransportSpec {
+        id: Some(5),
+        ..trunk("5")
+    };
+    let tagged_native = TransportSpec {
+        id: Some(5),
+        ..native
+    };
+    let local = TransportSpec {
+        kind: Transport::Local,
+        ..vlan.clone()
+    };
+    let nameless = TransportSpec {
+        uplink: Some("a/b".to_owned()),
+        ..with_id(5)
+    };
+    for (transport, words) in [
+        (
+            without(Transport::Native),
+            "spec.transport.uplink: Native needs",
+        ),
+        (vlan.clone(), "spec.transport.id: VLAN needs either id"),
+        (both, "spec.transport.id: VLAN needs either id"),
+        (with_id(0), "spec.transport.id: 0 is not a VLAN id"),
+        (with_id(4095), "spec.transport.id: 4095 is not a VLAN id"),
+        (trunk("9-5"), "spec.transport.trunk: \"9-5\" is not a list"),
+        (tagged_native, "spec.transport.id: Native has no VLAN"),
+        (local, "spec.transport.uplink: Local has none"),
+        (nameless, "spec.transport.uplink: \"a/b\" is not the name"),
+    ] {
+        let found = refusal(&over(transport));
+        assert!(found.contains(words), "{found}");
+    }
+    for (mode, subnets) in [(Mode::L2, &net[..]), (Mode::L3, &net[..])] {
+        let refused = shown(trunk("5"), mode, subnets).unwrap_err().to_string();
+        assert!(
+            refused.contains("spec.transport.trunk: pods of a trunk"),
+            "{refused}"
         );
     }
 }

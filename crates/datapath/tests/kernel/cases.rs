@@ -65,7 +65,7 @@ impl Counted {
                     port(sender, |port| &mut port.to_pod, told);
                 }
             }
-            Decision::Ignore | Decision::Node => {
+            Decision::Ignore | Decision::Node | Decision::Wire | Decision::WireRoute(..) => {
                 port(sender, |port| &mut port.from_pod, length);
             }
             Decision::Flood => port(sender, |port| &mut port.flooded, length),

@@ -38,7 +38,7 @@ fn short(length: usize) -> u16 {
 fn fill(datapath: &mut Datapath) {
     let mut new = Entries::default();
     for (number, flags) in [(L2, 0), (L3, NETWORK_L3)] {
-        new.networks.insert(number, Network { flags, mtu: 1430 });
+        new.networks.insert(number, Network::new(flags, 1430));
         for (mac, last, flags, ifindex) in [
             (HERE, 1, 0, 77),
             (THERE, 2, ENDPOINT_REMOTE, 1),

@@ -154,6 +154,8 @@ pub(crate) const fn verdict_of(decision: Decision) -> u32 {
         Decision::Switch(_)
         | Decision::Route(..)
         | Decision::Leave(_)
+        | Decision::Wire
+        | Decision::WireRoute(..)
         | Decision::ArpReply(_)
         | Decision::NdReply(_)
         | Decision::EchoReply(..) => REDIRECT,

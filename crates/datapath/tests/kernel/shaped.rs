@@ -20,6 +20,8 @@ fn is_forwarded(case: &Case) -> bool {
         Decision::Switch(_)
             | Decision::Route(..)
             | Decision::Leave(_)
+            | Decision::Wire
+            | Decision::WireRoute(..)
             | Decision::Node
             | Decision::Flood
     )

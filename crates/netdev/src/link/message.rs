@@ -14,6 +14,8 @@ use super::{AddrGenMode, LinkChange, Mac, VethSpec};
 pub(crate) const IFINFOMSG: usize = 16;
 /// `IFF_UP`.
 pub(super) const IFF_UP: u32 = 1;
+/// `IFF_PROMISC`.
+pub(super) const IFF_PROMISC: u32 = 0x100;
 
 // linux/if_link.h: the attributes we read.
 pub(super) const IFLA_ADDRESS: u16 = 1;
@@ -58,12 +60,12 @@ pub(super) fn change(ifindex: u32, change: &LinkChange) -> RouteNetlinkMessage {
     let mut message = LinkMessage::default();
     message.header.index = ifindex;
     if let Some(up) = change.up {
-        message.header.change_mask = LinkFlags::Up;
-        message.header.flags = if up {
-            LinkFlags::Up
-        } else {
-            LinkFlags::empty()
-        };
+        message.header.change_mask |= LinkFlags::Up;
+        message.header.flags.set(LinkFlags::Up, up);
+    }
+    if let Some(promiscuous) = change.promiscuous {
+        message.header.change_mask |= LinkFlags::Promisc;
+        message.header.flags.set(LinkFlags::Promisc, promiscuous);
     }
     let attributes = &mut message.attributes;
     attributes.extend(

@@ -154,6 +154,7 @@ fn a_filter_wants_all_its_parts() {
         mac: None,
         mtu: 1500,
         up: false,
+        promiscuous: false,
         carrier: false,
         kind: Some("veth".to_owned()),
         peer_ifindex: None,

@@ -35,6 +35,7 @@ fn a_new_pair_is_complete_and_down() {
             mac: Some(HOST_MAC),
             mtu: 1400,
             up: false,
+            promiscuous: false,
             carrier: false,
             kind: Some("veth".to_owned()),
             peer_ifindex: Some(pair.peer_ifindex),

@@ -1,0 +1,291 @@
+//! What an uplink may bring to pods, and what pods may send there.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::*;
+use crate::cases::build::{Ipv4, Ipv6, ethernet};
+use crate::endpoint::{ENDPOINT_WIRE, EndpointKey, FdbKey};
+use crate::network::{NETWORK_TRUNK, NETWORK_WIRE};
+use crate::policy::{self, Decision, Family};
+use crate::port::{PORT_ANY_IP, PORT_L3, PORT_TRUNK, PORT_WIRE, Port};
+
+const BLUE: u32 = 7;
+const PORTS: (u16, u16) = (4000, 5000);
+const NEAR: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const FAR: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+const STRANGER: MacAddr = MacAddr([2, 0, 0, 0, 0, 3]);
+const NEAR_V4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+const FAR_V4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+const STRANGER_V4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 3);
+const NEAR_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
+const STRANGER_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 3);
+
+const L2: Network = Network::new(NETWORK_WIRE, 1500);
+const ROUTED: Network = Network::new(NETWORK_WIRE | NETWORK_L3, 1500);
+const BY_ROUTERS: Network = Network::new(NETWORK_WIRE | NETWORK_L3 | NETWORK_NEXT_HOP, 1500);
+
+/// A pod here, and one on another node where the network is routed.
+struct Two {
+    fdb: BTreeMap<FdbKey, Endpoint>,
+    endpoints: BTreeMap<EndpointKey, Endpoint>,
+}
+
+fn near() -> Endpoint {
+    Endpoint {
+        ifindex: 11,
+        flags: 0,
+        mac: NEAR,
+        port_id: 3,
+    }
+}
+
+fn far() -> Endpoint {
+    Endpoint {
+        ifindex: 0,
+        flags: ENDPOINT_REMOTE | ENDPOINT_WIRE,
+        mac: FAR,
+        port_id: u16::MAX,
+    }
+}
+
+impl Two {
+    fn on(routed: bool) -> Self {
+        let mut two = Self {
+            fdb: BTreeMap::new(),
+            endpoints: BTreeMap::new(),
+        };
+        let mut add = |ip: IpAddr, endpoint| {
+            let key = EndpointKey {
+                network: BLUE,
+                ip: ip.into(),
+            };
+            two.endpoints.insert(key, endpoint);
+        };
+        add(NEAR_V4.into(), near());
+        add(NEAR_V6.into(), near());
+        if routed {
+            add(FAR_V4.into(), far());
+        } else {
+            two.fdb.insert(FdbKey::new(BLUE, NEAR), near());
+        }
+        two
+    }
+}
+
+impl Tables for Two {
+    fn is_further_address(&self, _: &Ip16) -> bool {
+        false
+    }
+
+    fn endpoint(&self, network: u32, ip: &Ip16) -> Option<Endpoint> {
+        self.endpoints
+            .get(&EndpointKey { network, ip: *ip })
+            .copied()
+    }
+
+    fn station(&self, network: u32, mac: MacAddr) -> Option<Endpoint> {
+        self.fdb.get(&FdbKey::new(network, mac)).copied()
+    }
+
+    fn has_vlan(&self, network: u32, id: u16) -> bool {
+        network == BLUE && (100..=110).contains(&id)
+    }
+}
+
+fn l2(frame: &[u8]) -> Incoming {
+    incoming(frame, &L2, BLUE, &Two::on(false))
+}
+
+fn v4(to: MacAddr, from: MacAddr, source: Ipv4Addr) -> Vec<u8> {
+    Ipv4::new(source, NEAR_V4).udp(to, from, PORTS)
+}
+
+fn dropped(reason: DropReason) -> Incoming {
+    Incoming::Drop(reason)
+}
+
+#[test]
+fn what_is_for_a_pod_of_this_node_is_delivered_and_what_is_not_is_left() {
+    assert_eq!(
+        l2(&v4(NEAR, STRANGER, STRANGER_V4)),
+        Incoming::Deliver(near())
+    );
+    let v6 = Ipv6::new(STRANGER_V6, NEAR_V6).udp(NEAR, STRANGER, PORTS);
+    assert_eq!(l2(&v6), Incoming::Deliver(near()));
+    assert_eq!(
+        l2(&v4(MacAddr::BROADCAST, STRANGER, STRANGER_V4)),
+        Incoming::Flood
+    );
+    for to in [FAR, GATEWAY_MAC] {
+        assert_eq!(l2(&v4(to, STRANGER, STRANGER_V4)), Incoming::Leave);
+    }
+    // Not even what lies is podnet's, when it is not for a pod.
+    assert_eq!(l2(&v4(FAR, NEAR, NEAR_V4)), Incoming::Leave);
+    let lldp = MacAddr([0x01, 0x80, 0xc2, 0, 0, 0x0e]);
+    assert_eq!(
+        l2(&ethernet(lldp, STRANGER, 0x88cc, &[0; 50])),
+        Incoming::Leave
+    );
+    assert_eq!(l2(&[0; 10]), Incoming::Leave);
+    let other = ethernet(NEAR, STRANGER, 0x88b5, &[0; 50]);
+    assert_eq!(l2(&other), Incoming::Deliver(near()));
+}
+
+#[test]
+fn who_is_here_does_not_come_in_by_the_uplink() {
+    for to in [NEAR, MacAddr::BROADCAST] {
+        for from in [NEAR, GATEWAY_MAC] {
+            let lie = v4(to, from, STRANGER_V4);
+            assert_eq!(l2(&lie), dropped(DropReason::SpoofedMac));
+        }
+        let lie = v4(to, STRANGER, NEAR_V4);
+        assert_eq!(l2(&lie), dropped(DropReason::SpoofedIp));
+        let lie = Ipv6::new(NEAR_V6, NEAR_V6).udp(to, STRANGER, PORTS);
+        assert_eq!(l2(&lie), dropped(DropReason::SpoofedIp));
+    }
+}
+
+#[test]
+fn what_no_pod_may_get_is_dropped_or_the_nodes_alone() {
+    let large = |to| ethernet(to, STRANGER, ETH_P_IP, &[0x45; 1501]);
+    let tagged = |to| ethernet(to, STRANGER, 0x8100, &[0; 60]);
+    let short = |to| ethernet(to, STRANGER, ETH_P_ARP, &[0; 20]);
+    type To<'a> = &'a dyn Fn(MacAddr) -> Vec<u8>;
+    let cases: [(To<'_>, DropReason); 3] = [
+        (&large, DropReason::TooBig),
+        (&tagged, DropReason::VlanTag),
+        (&short, DropReason::Truncated),
+    ];
+    for (frame, reason) in cases {
+        assert_eq!(l2(&frame(NEAR)), dropped(reason), "{reason}");
+        assert_eq!(l2(&frame(MacAddr::BROADCAST)), Incoming::Leave, "{reason}");
+    }
+}
+
+#[test]
+fn a_routed_network_takes_what_its_members_sent() {
+    let routed = |frame: &[u8]| incoming(frame, &ROUTED, BLUE, &Two::on(true));
+    assert_eq!(routed(&v4(NEAR, FAR, FAR_V4)), Incoming::Route(near()));
+    for (frame, reason) in [
+        (v4(NEAR, STRANGER, FAR_V4), DropReason::SpoofedMac),
+        (v4(NEAR, STRANGER, STRANGER_V4), DropReason::SpoofedIp),
+        (v4(NEAR, FAR, NEAR_V4), DropReason::SpoofedIp),
+    ] {
+        assert_eq!(routed(&frame), dropped(reason));
+    }
+    let elsewhere = Ipv4::new(FAR_V4, STRANGER_V4).udp(NEAR, FAR, PORTS);
+    for frame in [
+        v4(STRANGER, FAR, FAR_V4),
+        elsewhere,
+        ethernet(NEAR, FAR, ETH_P_ARP, &[0; 46]),
+    ] {
+        assert_eq!(routed(&frame), Incoming::Leave);
+    }
+}
+
+#[test]
+fn routers_bring_what_anybody_sent_who_is_not_here() {
+    let routed = |frame: &[u8]| incoming(frame, &BY_ROUTERS, BLUE, &Two::on(true));
+    for source in [FAR_V4, STRANGER_V4] {
+        let frame = v4(STRANGER, STRANGER, source);
+        assert_eq!(routed(&frame), Incoming::Route(near()));
+    }
+    let lie = v4(STRANGER, STRANGER, NEAR_V4);
+    assert_eq!(routed(&lie), dropped(DropReason::SpoofedIp));
+}
+
+fn port(flags: u32) -> Port {
+    Port {
+        network: BLUE,
+        flags,
+        mac: NEAR,
+        mtu: 1500,
+        ip4: NEAR_V4.octets(),
+        port_id: 3,
+        reserved: 0,
+        ip6: Ip16(NEAR_V6.octets()),
+        link_local: Ip16::NONE,
+        home: 11,
+        shaper: 0,
+    }
+}
+
+/// A frame with a tag beside it.
+struct Tagged<'a>(&'a [u8], u16);
+
+impl Frame for Tagged<'_> {
+    fn length(&self) -> usize {
+        self.0.len()
+    }
+
+    fn segment_length(&self) -> usize {
+        self.0.len()
+    }
+
+    fn has_vlan_tag(&self) -> bool {
+        true
+    }
+
+    fn vlan_id(&self) -> u16 {
+        self.1
+    }
+
+    fn load<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
+        self.0.load(offset)
+    }
+
+    fn start(&self) -> Start {
+        self.0.start()
+    }
+}
+
+#[test]
+fn whom_podnet_does_not_know_may_be_on_the_wire() {
+    let decide = |frame: &[u8]| policy::decide(frame, &port(PORT_WIRE), &Two::on(false));
+    let to = |to| Ipv4::new(NEAR_V4, STRANGER_V4).udp(to, NEAR, PORTS);
+    assert_eq!(decide(&to(STRANGER)), Decision::Wire);
+    assert_eq!(decide(&to(MacAddr::BROADCAST)), Decision::Flood);
+    assert_eq!(decide(&to(NEAR)), Decision::Drop(DropReason::Hairpin));
+    // Checked as on every network.
+    let lie = Ipv4::new(FAR_V4, STRANGER_V4).udp(STRANGER, NEAR, PORTS);
+    assert_eq!(decide(&lie), Decision::Drop(DropReason::SpoofedIp));
+}
+
+#[test]
+fn a_routed_network_sends_to_members_on_the_wire_and_to_nobody_else() {
+    let decide = |frame: &[u8]| policy::decide(frame, &port(PORT_L3), &Two::on(true));
+    let to = |ip| Ipv4::new(NEAR_V4, ip).udp(GATEWAY_MAC, NEAR, PORTS);
+    assert_eq!(decide(&to(FAR_V4)), Decision::WireRoute(far(), Family::V4));
+    assert_eq!(
+        decide(&to(STRANGER_V4)),
+        Decision::Drop(DropReason::NoEndpoint)
+    );
+}
+
+#[test]
+fn a_trunk_carries_its_vlans_with_one_tag_and_nothing_else() {
+    let port = port(PORT_WIRE | PORT_TRUNK | PORT_ANY_IP);
+    let two = Two::on(false);
+    let frame = Ipv4::new(FAR_V4, STRANGER_V4).udp(STRANGER, NEAR, PORTS);
+    let decide = |frame: &[u8], id| policy::decide(&Tagged(frame, id), &port, &two);
+    assert_eq!(decide(&frame, 100), Decision::Wire);
+    assert_eq!(decide(&frame, 110), Decision::Wire);
+    for id in [0, 99, 111] {
+        assert_eq!(decide(&frame, id), Decision::Drop(DropReason::VlanId));
+    }
+    let plain = policy::decide(frame.as_slice(), &port, &two);
+    assert_eq!(plain, Decision::Drop(DropReason::VlanId));
+    let twice = ethernet(STRANGER, NEAR, 0x8100, &[0; 60]);
+    assert_eq!(decide(&twice, 100), Decision::Drop(DropReason::VlanTag));
+    let other = Ipv4::new(FAR_V4, STRANGER_V4).udp(STRANGER, FAR, PORTS);
+    assert_eq!(decide(&other, 100), Decision::Drop(DropReason::SpoofedMac));
+    let trunk = Network::new(NETWORK_WIRE | NETWORK_TRUNK, 1500);
+    let arrived = incoming(
+        &Tagged(&v4(NEAR, STRANGER, STRANGER_V4), 100),
+        &trunk,
+        BLUE,
+        &two,
+    );
+    assert_eq!(arrived, Incoming::Deliver(near()));
+}

@@ -1,0 +1,170 @@
+//! Networks that leave the node by an uplink as they are: what goes out, and what comes in.
+
+use agent_common::addr::{GATEWAY_MAC, Ip16};
+use agent_common::drop::DropReason;
+use agent_common::endpoint::Endpoint;
+use agent_common::map::JUMP_FLOOD;
+use agent_common::network::{NETWORK_NEXT_HOP, NETWORK_TRUNK, Network};
+use agent_common::packet::{Frame as _, L3};
+use agent_common::policy::Family;
+use agent_common::port::Port;
+use agent_common::wire::{self, AF_INET6, Incoming};
+
+use crate::from_pod::{Refusal, deliver, one_hop_less};
+use crate::maps::{self, NodeTables, PortCounter};
+use crate::skb::Skb;
+use crate::tunnel::NO_PORT;
+use crate::verdict::{self, Verdict};
+
+/// The sender that `flood` is told of what came by an uplink: no interface has this index.
+pub(crate) const FROM_WIRE: u32 = u32::MAX;
+
+/// Sends a frame of a pod out of its network's uplink.
+#[inline(always)]
+pub(crate) fn send(skb: &Skb<'_>, port: &Port) -> Result<bool, Refusal> {
+    let network = network_of(port)?;
+    skb.clear_mark();
+    let (packets, bytes) = (skb.segments(), skb.length() as u32);
+    let sent = tag(skb, network) && skb.send(network.uplink);
+    if sent {
+        maps::count_port(port.port_id, PortCounter::FromPod, packets, bytes);
+    }
+    Ok(sent)
+}
+
+/// Sends a packet of a pod to a member on another node.
+#[inline(always)]
+pub(crate) fn route(
+    skb: &Skb<'_>,
+    port: &Port,
+    to: &Endpoint,
+    family: Family,
+) -> Result<bool, Refusal> {
+    let network = network_of(port)?;
+    if network.flags & NETWORK_NEXT_HOP == 0 {
+        // Switches learn where the pod is, and the virtual gateway is on no wire.
+        return if skb.swap_in_macs(to.mac, port.mac) && one_hop_less(skb, family) {
+            send(skb, port)
+        } else {
+            Ok(false)
+        };
+    }
+    let hop = destination(skb, family)
+        .and_then(|ip| maps::next_hop(port.network, &ip))
+        .ok_or_else(|| no_uplink(port))?;
+    skb.clear_mark();
+    let (packets, bytes) = (skb.segments(), skb.length() as u32);
+    let sent = one_hop_less(skb, family)
+        && skb.send_by(network.uplink, hop.family == AF_INET6, &hop.address);
+    if sent {
+        maps::count_port(port.port_id, PortCounter::FromPod, packets, bytes);
+    }
+    Ok(sent)
+}
+
+/// Sends a copy of what is for all, and leaves the frame as it was.
+#[inline(always)]
+pub(crate) fn copy(skb: &Skb<'_>, network: &Network) {
+    if network.uplink == 0 || !tag(skb, network) {
+        return;
+    }
+    // An uplink that is going away takes its copy with it.
+    let _ = skb.copy_to(network.uplink);
+    if network.vlan != 0 {
+        let _ = skb.pop_tag();
+    }
+}
+
+#[inline(always)]
+fn network_of(port: &Port) -> Result<&'static Network, Refusal> {
+    maps::network(port.network)
+        .filter(|network| network.uplink != 0)
+        .ok_or_else(|| no_uplink(port))
+}
+
+#[inline(always)]
+const fn no_uplink(port: &Port) -> Refusal {
+    (Some((port.network, port.port_id)), DropReason::NoUplink)
+}
+
+/// The tag of a trunk's pod is the pod's own.
+#[inline(always)]
+fn tag(skb: &Skb<'_>, network: &Network) -> bool {
+    network.vlan == 0 || skb.push_tag(network.vlan)
+}
+
+#[inline(always)]
+fn destination(skb: &Skb<'_>, family: Family) -> Option<Ip16> {
+    match family {
+        Family::V4 => skb.load::<4>(L3 + 16).map(Ip16::from_v4),
+        Family::V6 => skb.load::<16>(L3 + 24).map(Ip16),
+    }
+}
+
+/// Takes what is for pods of this node; everything else is the node's.
+#[inline(always)]
+pub(crate) fn receive(skb: &Skb<'_>) -> Verdict {
+    let Some(tag) = skb.tag() else {
+        return Verdict::Pass;
+    };
+    let vlan = tag.vlan();
+    let by_address = if vlan == 0 { addressed(skb) } else { None };
+    let Some(number) = by_address.or_else(|| maps::wire_segment(skb.ifindex(), vlan)) else {
+        return Verdict::Pass;
+    };
+    let Some(network) = maps::network(number) else {
+        return Verdict::Pass;
+    };
+    let refuse = |reason| verdict::drop(skb, Some((number, NO_PORT)), reason);
+    // A pod of a trunk gets its frames with their tags.
+    let tagged = tag.is_there() && network.flags & NETWORK_TRUNK == 0;
+    let delivered = match wire::incoming(skb, network, number, &NodeTables { home: 0 }) {
+        Incoming::Leave => return Verdict::Pass,
+        Incoming::Drop(reason) => return refuse(reason),
+        Incoming::Deliver(endpoint) => {
+            skb.clear_mark();
+            (!tagged || skb.pop_tag()) && deliver(skb, &endpoint)
+        }
+        Incoming::Route(endpoint) => {
+            skb.clear_mark();
+            (!tagged || skb.pop_tag())
+                && skb.swap_in_macs(endpoint.mac, GATEWAY_MAC)
+                && deliver(skb, &endpoint)
+        }
+        Incoming::Flood => {
+            if tagged && !skb.pop_tag() {
+                return refuse(DropReason::Undeliverable);
+            }
+            skb.keep_for_node(if tagged { tag.bits() } else { 0 });
+            // Copies for limited ports wait there in their flow's queue.
+            skb.sort_by_flow();
+            skb.set_cursor([0, number, FROM_WIRE]);
+            maps::jump(skb, JUMP_FLOOD);
+            return hand_back(skb);
+        }
+    };
+    if delivered {
+        Verdict::Redirected
+    } else {
+        refuse(DropReason::Undeliverable)
+    }
+}
+
+/// The frame goes on to the node as it came.
+#[inline(always)]
+pub(crate) fn hand_back(skb: &Skb<'_>) -> Verdict {
+    if skb.give_to_node() {
+        Verdict::Pass
+    } else {
+        Verdict::Consumed
+    }
+}
+
+/// The network of the pod that a packet for this node's MAC address is for.
+#[inline(always)]
+fn addressed(skb: &Skb<'_>) -> Option<u32> {
+    if !skb.is_for_host() {
+        return None;
+    }
+    maps::wire_address(skb.ifindex(), wire::destination(skb)?)
+}

@@ -1,0 +1,60 @@
+//! Networks that leave the node by an uplink as they are.
+
+use agent_common::drop::DropReason;
+use agent_common::endpoint::Endpoint;
+use agent_common::port::Port;
+use serde_json::json;
+
+use super::depart::Departure;
+use super::report::{Outcome, Verdict};
+use crate::error::AgentError;
+
+impl Departure<'_> {
+    /// Out of the network's uplink, to this member or to whoever is there.
+    pub(super) async fn leave_by_uplink(
+        &mut self,
+        port: &Port,
+        member: Option<&Endpoint>,
+    ) -> Result<Outcome, AgentError> {
+        let found = if member.is_some() {
+            "a member on another node"
+        } else {
+            "nobody of this node"
+        };
+        self.story.step("policy", found, "to the wire");
+        let Some((name, vlan)) = self.uplink(port.network).await? else {
+            return Ok(self.drop(DropReason::NoUplink));
+        };
+        let text = match member {
+            Some(member) => format!("out of {name}, for {}", member.mac),
+            None => format!("out of {name}, to whoever has the address there"),
+        };
+        let mac = member.map(|member| member.mac.to_string());
+        let details = json!({"uplink": name, "vlan": vlan, "mac": mac});
+        Ok(Outcome::new(Verdict::Wired, text, details))
+    }
+
+    /// Name of the uplink in the tables, and the VLAN id that frames get; `None` when it is not there.
+    pub(super) async fn uplink(
+        &mut self,
+        network: u32,
+    ) -> Result<Option<(String, u16)>, AgentError> {
+        let what = format!("NETWORKS[{network}]");
+        let found = self.scene.look(|tables| tables.networks.get(&network))?;
+        let Some(found) = found.filter(|it| it.uplink != 0) else {
+            self.story.step(what, "no uplink", "drop no_uplink");
+            return Ok(None);
+        };
+        let link = self.scene.node.netlink.by_index(found.uplink).await?;
+        let name = link.map_or(format!("interface {}, which is gone", found.uplink), |it| {
+            it.name
+        });
+        let tag = if found.vlan == 0 {
+            "as it is".to_owned()
+        } else {
+            format!("with VLAN tag {}", found.vlan)
+        };
+        self.story.step(what, name.clone(), tag);
+        Ok(Some((name, found.vlan)))
+    }
+}

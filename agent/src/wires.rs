@@ -1,0 +1,432 @@
+//! Networks that leave the node by an uplink as they are: the interface, what of it is whose, and the
+//! routers on it that lead to other nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use agent_common::uplink::{UPLINK_EVERY_FRAME, UPLINK_WIRES, Uplink};
+use netdev::{Connection, Link, RouteKind};
+
+use crate::error::{AgentError, chain};
+use crate::node::Node;
+use crate::ports::{ALIAS_PREFIX, HOST_PREFIX};
+use crate::reconcile::{OnWire, Others, WireMember};
+use crate::record::NetworkFacts;
+use crate::uplinks::{User, Wanted};
+
+/// Why a network cannot have its uplink.
+#[derive(Debug, thiserror::Error)]
+pub enum WireError {
+    /// There is no such interface.
+    #[error(
+        "network {network} has uplink {uplink}, and this node has no interface of that name: correct spec.transport.uplink of its PodNetworkParameters, or make the interface"
+    )]
+    NoInterface {
+        /// The network.
+        network: String,
+        /// The interface.
+        uplink: String,
+    },
+    /// Not one that Ethernet frames of others could leave by.
+    #[error(
+        "network {network} has uplink {uplink}, which {what}: choose another for spec.transport.uplink of its PodNetworkParameters"
+    )]
+    Unfit {
+        /// The network.
+        network: String,
+        /// The interface.
+        uplink: String,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// Packets of the network would not fit.
+    #[error(
+        "network {network} has mtu {mtu} and its uplink {uplink} carries {underlay}: set spec.mtu of its PodNetworkParameters to {underlay} or less, or raise the MTU of {uplink}"
+    )]
+    TooBig {
+        /// The network.
+        network: String,
+        /// Its MTU, bytes.
+        mtu: u16,
+        /// The interface.
+        uplink: String,
+        /// Its MTU, bytes.
+        underlay: u32,
+    },
+    /// Another network that is in use has it.
+    #[error(
+        "network {network} wants {what} on uplink {uplink}, and network {owner}, which is in use, has that: give each its own"
+    )]
+    Taken {
+        /// The network.
+        network: String,
+        /// The network that has it.
+        owner: String,
+        /// The interface.
+        uplink: String,
+        /// What both want.
+        what: api::Clash,
+    },
+    /// Packets for the node would be taken for a pod's.
+    #[error(
+        "network {network} has subnet {prefix}, where this node has its own address {address}: choose another for spec.subnets of its PodNetworkParameters"
+    )]
+    NodeAddress {
+        /// The network.
+        network: String,
+        /// The subnet.
+        prefix: api::Prefix,
+        /// The address.
+        address: IpAddr,
+    },
+}
+
+/// What is known of uplinks.
+#[derive(Debug, Default)]
+pub struct Wires {
+    state: Mutex<State>,
+    /// One at a time looks.
+    turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Those that networks need and that are there: their indexes.
+    uplinks: BTreeMap<String, u32>,
+    /// Names that networks need.
+    needed: BTreeSet<String>,
+    /// Next hops to other nodes: the interface, and the router or the node itself; `None` without a
+    /// route. Who is not in it has not been looked for yet.
+    hops: BTreeMap<IpAddr, Option<(u32, IpAddr)>>,
+}
+
+impl Wires {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether what became of this interface concerns a network.
+    pub fn concerns(&self, name: &str, ifindex: u32, is_there: bool) -> bool {
+        let state = self.lock();
+        let known = state.uplinks.get(name).copied();
+        // Renamed away is gone, too.
+        let other = state
+            .uplinks
+            .iter()
+            .any(|(it, index)| *index == ifindex && it != name);
+        let stale = if is_there {
+            known != Some(ifindex)
+        } else {
+            known == Some(ifindex)
+        };
+        other || (state.needed.contains(name) && stale)
+    }
+}
+
+impl Node {
+    /// What the tables need of a network beyond this node.
+    pub fn beyond(&self, network: u32) -> Others {
+        let facts = {
+            let ledger = self.ledger();
+            ledger
+                .entries_on(network)
+                .next()
+                .map(|it| it.network.clone())
+        };
+        match facts.filter(|it| it.wire.is_some()) {
+            Some(facts) => {
+                let (wire, complete) = self.on_wire(&facts);
+                Others {
+                    wire,
+                    complete: complete && self.remotes.is_complete(),
+                    ..Others::default()
+                }
+            }
+            None => self.others(network),
+        }
+    }
+
+    /// What is beyond the uplink, and whether it is known who leads to all of it.
+    fn on_wire(&self, facts: &NetworkFacts) -> (Option<OnWire>, bool) {
+        let Some(wire) = &facts.wire else {
+            return (None, true);
+        };
+        let mut complete = true;
+        let state = self.wires.lock();
+        let uplink = state.uplinks.get(&wire.uplink).copied().unwrap_or(0);
+        let mut members = Vec::new();
+        // On a segment everybody answers for himself.
+        if facts.routed {
+            for endpoint in self.remotes.endpoints(facts.id) {
+                let hop = |ip: &IpAddr| {
+                    let vteps = endpoint.peer.vteps.iter();
+                    let mut hops = vteps.filter_map(|vtep| state.hops.get(vtep)?.as_ref());
+                    let fits = |(by, hop): &&(u32, IpAddr)| {
+                        // The kernel gives IPv6 packets to IPv6 neighbours only.
+                        *by == uplink && (ip.is_ipv4() || hop.is_ipv6())
+                    };
+                    hops.find(fits).map(|(_, hop)| *hop)
+                };
+                let mut vteps = endpoint.peer.vteps.iter();
+                complete &= vteps.all(|vtep| !wire.is_routed() || state.hops.contains_key(vtep));
+                let hops = endpoint.ips.iter().map(|ip| (*ip, hop(ip)));
+                members.push(WireMember {
+                    mac: endpoint.mac,
+                    ips: hops.collect(),
+                });
+            }
+        }
+        (Some(OnWire { uplink, members }), complete)
+    }
+
+    /// Makes sure that a network can have its uplink.
+    ///
+    /// # Errors
+    /// [`WireError`], or when the kernel does not tell.
+    pub async fn fit_wire(&self, network: &api::Network) -> Result<(), AgentError> {
+        let Some(wire) = network.wire.clone() else {
+            return Ok(());
+        };
+        let name = wire.uplink.clone();
+        let all_addresses = wire.is_routed();
+        let look = move |connection: &mut Connection| -> Result<_, netdev::Error> {
+            let link = connection.by_name(&name)?;
+            let addresses = if all_addresses {
+                connection.all_addresses()?
+            } else {
+                Vec::new()
+            };
+            Ok((link, addresses))
+        };
+        let (link, addresses) = self.netlink.with(look).await?;
+        let (name, uplink) = (network.name.clone(), wire.uplink);
+        let Some(link) = link else {
+            return Err(WireError::NoInterface {
+                network: name,
+                uplink,
+            }
+            .into());
+        };
+        if let Some(what) = unfit(&link) {
+            return Err(WireError::Unfit {
+                network: name,
+                uplink,
+                what,
+            }
+            .into());
+        }
+        // The tag of a VLAN is beyond the MTU: devices have room for it.
+        if u32::from(network.mtu) > link.mtu {
+            return Err(WireError::TooBig {
+                network: name,
+                mtu: network.mtu,
+                uplink,
+                underlay: link.mtu,
+            }
+            .into());
+        }
+        for subnet in &network.subnets {
+            let inside = addresses.iter().find(|ip| subnet.prefix.contains(*ip));
+            if let Some(address) = inside {
+                return Err(WireError::NodeAddress {
+                    network: name,
+                    prefix: subnet.prefix,
+                    address: *address,
+                }
+                .into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the uplinks of all networks in use, has the program at them, and has the tables know.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub async fn plug(&self) -> Result<(), AgentError> {
+        let plugged = self.find_uplinks().await;
+        let (moved, plugged) = match plugged {
+            Ok(moved) => (moved, Ok(())),
+            Err((moved, error)) => (moved, Err(error)),
+        };
+        let hops = self.find_hops().await;
+        let changed = matches!(hops, Ok(true));
+        for facts in self.networks_on_wires() {
+            let wire = facts.wire.as_ref();
+            let has_moved = wire.is_some_and(|it| moved.contains(&it.uplink));
+            if has_moved || (changed && facts.routed) {
+                self.reconcile(facts.id)?;
+            }
+        }
+        hops?;
+        plugged
+    }
+
+    /// [`Self::plug`], for who can do no more than say that it failed.
+    pub async fn mend_wires(&self) {
+        if let Err(error) = self.plug().await {
+            tracing::error!(error = %chain(&error), "uplinks of networks not as they should be");
+        }
+    }
+
+    /// The same without the tables of networks: uplinks that are others now than they were.
+    pub async fn find_uplinks(&self) -> Result<BTreeSet<String>, (BTreeSet<String>, AgentError)> {
+        let _alone = self.wires.turn.lock().await;
+        let mut needed: BTreeMap<String, u32> = BTreeMap::new();
+        for facts in self.networks_on_wires() {
+            let Some(wire) = facts.wire else { continue };
+            let flags = needed.entry(wire.uplink.clone()).or_insert(UPLINK_WIRES);
+            if !wire.is_routed() {
+                *flags |= UPLINK_EVERY_FRAME;
+            }
+        }
+        let names: Vec<String> = needed.keys().cloned().collect();
+        let look = move |connection: &mut Connection| -> Result<_, netdev::Error> {
+            let links = names.iter().map(|name| connection.by_name(name));
+            links.collect::<Result<Vec<Option<Link>>, _>>()
+        };
+        let links = self.netlink.with(look).await;
+        let links = links.map_err(|error| (BTreeSet::new(), error.into()))?;
+        let usable = links.into_iter().flatten().filter(|it| unfit(it).is_none());
+        let found: BTreeMap<String, u32> = usable.map(|it| (it.name, it.ifindex)).collect();
+        let mut wanted = Wanted::new();
+        for (name, ifindex) in &found {
+            let flags = needed.get(name).copied().unwrap_or(0);
+            wanted.insert(*ifindex, uplink(flags));
+        }
+        let moved = {
+            let mut state = self.wires.lock();
+            let before = std::mem::replace(&mut state.uplinks, found);
+            let names = needed.keys().chain(before.keys());
+            let moved: BTreeSet<String> = names
+                .filter(|name| before.get(*name) != state.uplinks.get(*name))
+                .cloned()
+                .collect();
+            for name in needed.keys().filter(|name| moved.contains(*name)) {
+                match state.uplinks.get(name) {
+                    Some(ifindex) => tracing::info!(uplink = name, ifindex, "networks leave here"),
+                    None => tracing::error!(uplink = name, "not there, its networks are cut off"),
+                }
+            }
+            state.needed = needed.into_keys().collect();
+            moved
+        };
+        match self.take_from(User::Wires, wanted).await {
+            Ok(()) => Ok(moved),
+            Err(error) => Err((moved, error)),
+        }
+    }
+
+    /// Asks the kernel by whom it reaches the nodes that have members of routed networks; true when
+    /// that is news.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub async fn find_hops(&self) -> Result<bool, AgentError> {
+        let mut nodes = BTreeSet::new();
+        for facts in self.networks_on_wires() {
+            if facts.wire.is_some_and(|it| it.is_routed()) {
+                let peers = self.remotes.peers(facts.id);
+                nodes.extend(peers.iter().flat_map(|it| it.vteps.clone()));
+            }
+        }
+        let look = move |connection: &mut Connection| -> Result<_, netdev::Error> {
+            let mut hops = BTreeMap::new();
+            for node in nodes {
+                let route = connection.route_to(node)?;
+                let route = route.filter(|it| it.kind == RouteKind::Unicast);
+                let hop = route.map(|it| (it.ifindex, it.gateway.unwrap_or(node)));
+                hops.insert(node, hop);
+            }
+            Ok(hops)
+        };
+        let hops = self.netlink.with(look).await?;
+        let mut state = self.wires.lock();
+        let is_news = state.hops != hops;
+        state.hops = hops;
+        Ok(is_news)
+    }
+
+    /// The same, for who can do no more than say that it failed: networks for which it is news.
+    pub async fn follow_hops(&self) -> BTreeSet<u32> {
+        match self.find_hops().await {
+            Ok(true) => {
+                let networks = self.networks_on_wires().into_iter();
+                networks.filter(|it| it.routed).map(|it| it.id).collect()
+            }
+            Ok(false) => BTreeSet::new(),
+            Err(error) => {
+                tracing::error!(error = %chain(&error), "next hops to other nodes not known yet");
+                BTreeSet::new()
+            }
+        }
+    }
+
+    /// One for each network that has an uplink and attachments, in whatever state.
+    fn networks_on_wires(&self) -> Vec<NetworkFacts> {
+        let ledger = self.ledger();
+        let mut networks: BTreeMap<u32, &NetworkFacts> = BTreeMap::new();
+        for entry in ledger.entries() {
+            let facts = &entry.record.network;
+            if facts.wire.is_some() {
+                networks.entry(facts.id).or_insert(facts);
+            }
+        }
+        networks.into_values().cloned().collect()
+    }
+
+    /// What becomes of a network's uplink when an attachment has gone, or a link has changed.
+    pub fn look_at_wires(self: &Arc<Self>) {
+        let node = Arc::clone(self);
+        tokio::spawn(async move { node.mend_wires().await });
+    }
+}
+
+/// What of an uplink is one network's is no other's of those `in_use`.
+///
+/// # Errors
+/// [`WireError::Taken`].
+pub fn refuse_taken<'a>(
+    facts: &NetworkFacts,
+    in_use: impl Iterator<Item = &'a NetworkFacts>,
+) -> Result<(), WireError> {
+    let Some(wire) = &facts.wire else {
+        return Ok(());
+    };
+    for other in in_use.filter(|other| other.id != facts.id) {
+        let theirs = other.wire.as_ref();
+        let clash = theirs.and_then(|it| wire.clash(&facts.prefixes(), it, &other.prefixes()));
+        if let Some(what) = clash {
+            return Err(WireError::Taken {
+                network: facts.name.clone(),
+                owner: other.name.clone(),
+                uplink: wire.uplink.clone(),
+                what,
+            });
+        }
+    }
+    Ok(())
+}
+
+const fn uplink(flags: u32) -> Uplink {
+    Uplink {
+        flags,
+        ..Uplink::NOTHING
+    }
+}
+
+/// Why frames of pods cannot leave by it.
+fn unfit(link: &Link) -> Option<&'static str> {
+    let ours = link
+        .alias
+        .as_deref()
+        .is_some_and(|it| it.starts_with(ALIAS_PREFIX));
+    if ours || link.name.starts_with(HOST_PREFIX) {
+        return Some("is podnet's own");
+    }
+    match link.mac {
+        None | Some([0, 0, 0, 0, 0, 0]) => Some("is no Ethernet interface"),
+        Some(_) => None,
+    }
+}
