@@ -48,5 +48,7 @@ pub const JUMP_ANSWER: u32 = 1;
 pub const JUMP_SPREAD: u32 = 2;
 /// `JUMP[JUMP_WIRE]` takes what an uplink brings for networks that it belongs to.
 pub const JUMP_WIRE: u32 = 3;
+/// `JUMP[JUMP_TO_WIRE]` sends a frame of a pod out of its network's uplink.
+pub const JUMP_TO_WIRE: u32 = 4;
 /// Slots of `JUMP`.
 pub const JUMP_SLOTS: u32 = 8;

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use agent_common::ABI_VERSION;
 use agent_common::map::{
-    JUMP_ANSWER, JUMP_FLOOD, JUMP_SPREAD, JUMP_WIRE, MAX_PORTS, ROOT_FROM_OVERLAY, ROOT_FROM_POD,
-    ROOT_FROM_UPLINK,
+    JUMP_ANSWER, JUMP_FLOOD, JUMP_SPREAD, JUMP_TO_WIRE, JUMP_WIRE, MAX_PORTS, ROOT_FROM_OVERLAY,
+    ROOT_FROM_POD, ROOT_FROM_UPLINK,
 };
 use aya::maps::{Map, MapData, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf};
 use aya::programs::SchedClassifier;
@@ -37,6 +37,7 @@ const FLOOD: &str = "flood";
 const SPREAD: &str = "spread";
 const ANSWER: &str = "answer";
 const FROM_WIRE: &str = "from_wire";
+const TO_WIRE: &str = "to_wire";
 
 /// What to open.
 #[derive(Debug, Clone)]
@@ -214,6 +215,7 @@ impl Datapath {
             (JUMP_ANSWER, ANSWER),
             (JUMP_SPREAD, SPREAD),
             (JUMP_WIRE, FROM_WIRE),
+            (JUMP_TO_WIRE, TO_WIRE),
         ] {
             let program = self
                 .program(name)?
@@ -333,6 +335,7 @@ fn load(
         FROM_OVERLAY,
         FROM_UPLINK,
         FROM_WIRE,
+        TO_WIRE,
         FLOOD,
         SPREAD,
         ANSWER,
