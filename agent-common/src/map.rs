@@ -54,5 +54,7 @@ pub const JUMP_SPREAD: u32 = 2;
 pub const JUMP_TOLD: u32 = 3;
 /// `JUMP[JUMP_WIRE]` takes what an uplink brings for networks that it belongs to.
 pub const JUMP_WIRE: u32 = 4;
+/// `JUMP[JUMP_TO_WIRE]` sends a frame of a pod out of its network's uplink.
+pub const JUMP_TO_WIRE: u32 = 5;
 /// Slots of `JUMP`.
 pub const JUMP_SLOTS: u32 = 8;

@@ -105,17 +105,18 @@ fn part<const AT: usize, const N: usize>(start: &Start) -> Step<[u8; N]> {
 
 #[inline(always)]
 fn admit<F: Frame + ?Sized, T: Tables>(frame: &F, port: &Port, tables: &T) -> Step<Decision> {
+    // Before anything else, so that on the stack it has the place of what comes later.
+    let trunk = port.flags & PORT_TRUNK != 0;
+    if trunk && !tables.has_vlan(port.network, frame.vlan_id()) {
+        return drop(DropReason::VlanId);
+    }
     let start = frame.start();
     let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = part::<0, ETH_HLEN>(&start)?;
     let to = MacAddr([d0, d1, d2, d3, d4, d5]);
     let from = MacAddr([s0, s1, s2, s3, s4, s5]);
     let ether_type = u16::from_be_bytes([t0, t1]);
-    let trunk = port.flags & PORT_TRUNK != 0;
     if is_vlan_ether_type(ether_type) || (frame.has_vlan_tag() && !trunk) {
         return drop(DropReason::VlanTag);
-    }
-    if trunk && !tables.has_vlan(port.network, frame.vlan_id()) {
-        return drop(DropReason::VlanId);
     }
     if from != port.mac {
         return drop(DropReason::SpoofedMac);

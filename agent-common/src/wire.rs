@@ -35,11 +35,11 @@ use crate::policy::Tables;
     KnownLayout,
 )]
 pub struct WireKey {
-    /// The uplink.
+    /// The uplink; of a trunk's own entries the number of the network.
     pub ifindex: u32,
     /// VLAN id, 0 for frames without a tag.
     pub vlan: u16,
-    /// Zero.
+    /// Zero; 1 in a trunk's own entries, which say what its pods may send.
     pub reserved: u16,
     /// A pod's address, for a network that routers lead to; [`Ip16::NONE`] for all frames of the VLAN.
     pub ip: Ip16,
@@ -55,6 +55,17 @@ impl WireKey {
             ifindex,
             vlan,
             reserved: 0,
+            ip: Ip16::NONE,
+        }
+    }
+
+    /// A VLAN that pods of a trunk may send on.
+    #[inline(always)]
+    pub const fn trunk(network: u32, vlan: u16) -> Self {
+        Self {
+            ifindex: network,
+            vlan,
+            reserved: 1,
             ip: Ip16::NONE,
         }
     }

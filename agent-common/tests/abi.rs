@@ -126,6 +126,7 @@ fn layout() -> Result<String, std::fmt::Error> {
         ("NETWORK_TRUNK", network::NETWORK_TRUNK),
         ("NETWORK_NEXT_HOP", network::NETWORK_NEXT_HOP),
         ("JUMP_WIRE", map::JUMP_WIRE),
+        ("JUMP_TO_WIRE", map::JUMP_TO_WIRE),
         ("ENDPOINT_NO_PEER", endpoint::ENDPOINT_NO_PEER),
         ("ENDPOINT_GATEWAY", endpoint::ENDPOINT_GATEWAY),
         ("ROOT_FROM_POD", map::ROOT_FROM_POD),

@@ -101,8 +101,10 @@ fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
         Decision::Leave(endpoint) => {
             skb.swap_in_macs(endpoint.mac, GATEWAY_MAC) && send(skb, port, &endpoint, None)?
         }
-        Decision::Wire => wire::send(skb, port)?,
-        Decision::WireRoute(endpoint, family) => wire::route(skb, port, &endpoint, family)?,
+        Decision::Wire => return refuse(wire::to(skb, None)),
+        Decision::WireRoute(endpoint, family) => {
+            return refuse(wire::to(skb, Some((&endpoint, family))));
+        }
         Decision::ArpReply(mac) => return refuse(answer(skb, Answer::Arp(mac))),
         Decision::NdReply(mac) => return refuse(answer(skb, Answer::Nd(mac))),
         Decision::EchoReply(family, at) => {

@@ -95,6 +95,12 @@ pub fn from_wire(ctx: TcContext) -> i32 {
     wire::receive(&Skb::new(&ctx)).code()
 }
 
+/// What a pod sends out of its network's uplink.
+#[classifier]
+pub fn to_wire(ctx: TcContext) -> i32 {
+    wire::leave(&Skb::new(&ctx)).code()
+}
+
 /// Everything other nodes send through a tunnel.
 #[classifier]
 pub fn from_overlay(ctx: TcContext) -> i32 {

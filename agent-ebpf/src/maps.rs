@@ -204,7 +204,7 @@ impl Tables for NodeTables {
 
     #[inline(always)]
     fn has_vlan(&self, number: u32, id: u16) -> bool {
-        id != 0 && network(number).is_some_and(|it| wire_segment(it.uplink, id) == Some(number))
+        WIRES.get_ptr(WireKey::trunk(number, id)).is_some()
     }
 }
 

@@ -1,9 +1,9 @@
 //! Networks that leave the node by an uplink as they are: what goes out, and what comes in.
 
-use agent_common::addr::{GATEWAY_MAC, Ip16};
+use agent_common::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use agent_common::drop::DropReason;
 use agent_common::endpoint::Endpoint;
-use agent_common::map::JUMP_FLOOD;
+use agent_common::map::{JUMP_FLOOD, JUMP_TO_WIRE};
 use agent_common::network::{NETWORK_NEXT_HOP, NETWORK_TRUNK, Network};
 use agent_common::packet::{Frame as _, L3};
 use agent_common::policy::Family;
@@ -19,9 +19,60 @@ use crate::verdict::{self, Verdict};
 /// The sender that `flood` is told of what came by an uplink: no interface has this index.
 pub(crate) const FROM_WIRE: u32 = u32::MAX;
 
+/// In the cursor of `to_wire`: as it is, or routed.
+const AS_IT_IS: u32 = 0;
+const ROUTED_V4: u32 = 4;
+const ROUTED_V6: u32 = 6;
+
+/// Has a frame of a pod sent out of its network's uplink, to a member if one is named. That has a
+/// program, and so a stack, of its own. Returns only when that program is missing.
+#[inline(always)]
+pub(crate) fn to(skb: &Skb<'_>, member: Option<(&Endpoint, Family)>) -> DropReason {
+    let cursor = match member {
+        None => [AS_IT_IS, 0, 0],
+        Some((to, family)) => {
+            let MacAddr([a, b, c, d, e, f]) = to.mac;
+            let how = match family {
+                Family::V4 => ROUTED_V4,
+                Family::V6 => ROUTED_V6,
+            };
+            let low = u32::from_ne_bytes([a, b, c, d]);
+            [how, low, u32::from_ne_bytes([e, f, 0, 0])]
+        }
+    };
+    skb.set_cursor(cursor);
+    maps::jump(skb, JUMP_TO_WIRE);
+    DropReason::NoProgram
+}
+
+/// Carries it out.
+#[inline(always)]
+pub(crate) fn leave(skb: &Skb<'_>) -> Verdict {
+    let Some(port) = maps::port(skb.ifindex()) else {
+        return verdict::drop(skb, None, DropReason::NoPort);
+    };
+    let [how, low, high] = skb.cursor();
+    let [a, b, c, d] = low.to_ne_bytes();
+    let [e, f, ..] = high.to_ne_bytes();
+    let to = MacAddr([a, b, c, d, e, f]);
+    let sent = match how {
+        ROUTED_V4 => route(skb, port, to, Family::V4),
+        ROUTED_V6 => route(skb, port, to, Family::V6),
+        _ => send(skb, port),
+    };
+    match sent {
+        Ok(true) => Verdict::Redirected,
+        Ok(false) => {
+            let who = Some((port.network, port.port_id));
+            verdict::drop(skb, who, DropReason::Undeliverable)
+        }
+        Err((who, reason)) => verdict::drop(skb, who, reason),
+    }
+}
+
 /// Sends a frame of a pod out of its network's uplink.
 #[inline(always)]
-pub(crate) fn send(skb: &Skb<'_>, port: &Port) -> Result<bool, Refusal> {
+fn send(skb: &Skb<'_>, port: &Port) -> Result<bool, Refusal> {
     let network = network_of(port)?;
     skb.clear_mark();
     let (packets, bytes) = (skb.segments(), skb.length() as u32);
@@ -34,16 +85,11 @@ pub(crate) fn send(skb: &Skb<'_>, port: &Port) -> Result<bool, Refusal> {
 
 /// Sends a packet of a pod to a member on another node.
 #[inline(always)]
-pub(crate) fn route(
-    skb: &Skb<'_>,
-    port: &Port,
-    to: &Endpoint,
-    family: Family,
-) -> Result<bool, Refusal> {
+fn route(skb: &Skb<'_>, port: &Port, to: MacAddr, family: Family) -> Result<bool, Refusal> {
     let network = network_of(port)?;
     if network.flags & NETWORK_NEXT_HOP == 0 {
         // Switches learn where the pod is, and the virtual gateway is on no wire.
-        return if skb.swap_in_macs(to.mac, port.mac) && one_hop_less(skb, family) {
+        return if skb.swap_in_macs(to, port.mac) && one_hop_less(skb, family) {
             send(skb, port)
         } else {
             Ok(false)

@@ -53,6 +53,10 @@ pub(super) fn add(
         }
     }
     entries.networks.insert(id, network);
+    if wire.is_trunk() {
+        let keys = wire.ids().map(|vlan| (WireKey::trunk(id, vlan), id));
+        entries.wires.extend(keys);
+    }
     let Some(there) = there else {
         return;
     };

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use agent_common::ABI_VERSION;
 use agent_common::map::{
-    JUMP_ANSWER, JUMP_FLOOD, JUMP_SPREAD, JUMP_TOLD, JUMP_WIRE, MAX_PORTS, ROOT_FROM_OVERLAY,
-    ROOT_FROM_POD, ROOT_FROM_UPLINK, ROOT_XDP_UPLINK,
+    JUMP_ANSWER, JUMP_FLOOD, JUMP_SPREAD, JUMP_TO_WIRE, JUMP_TOLD, JUMP_WIRE, MAX_PORTS,
+    ROOT_FROM_OVERLAY, ROOT_FROM_POD, ROOT_FROM_UPLINK, ROOT_XDP_UPLINK,
 };
 use aya::maps::{Map, MapData, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf};
 use aya::programs::{SchedClassifier, Xdp};
@@ -44,6 +44,7 @@ const SPREAD: &str = "spread";
 const ANSWER: &str = "answer";
 const TOLD: &str = "told";
 const FROM_WIRE: &str = "from_wire";
+const TO_WIRE: &str = "to_wire";
 
 /// What to open.
 #[derive(Debug, Clone)]
@@ -241,6 +242,7 @@ impl Datapath {
             (JUMP_SPREAD, SPREAD),
             (JUMP_TOLD, TOLD),
             (JUMP_WIRE, FROM_WIRE),
+            (JUMP_TO_WIRE, TO_WIRE),
         ] {
             let program = self
                 .program(name)?
@@ -360,6 +362,7 @@ fn load(
         FROM_OVERLAY,
         FROM_UPLINK,
         FROM_WIRE,
+        TO_WIRE,
         FLOOD,
         SPREAD,
         ANSWER,
