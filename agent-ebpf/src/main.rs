@@ -6,6 +6,7 @@
 //! behind `ROOT` and `ROOT_XDP` when the agent is upgraded.
 #![expect(
     clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
     reason = "lengths and offsets are of packets: far below what 32 bits hold"
 )]
 #![expect(

@@ -227,7 +227,7 @@ fn the_maps_in_the_kernel_have_the_published_layout() {
                 continue;
             };
             let path = match map {
-                "ROOT" | "ROOT_MISSES" => scratch.path.join("root").join(map),
+                "ROOT" | "ROOT_XDP" | "ROOT_MISSES" => scratch.path.join("root").join(map),
                 "JUMP" => scratch.generation().join("jump-1"),
                 _ => scratch.generation().join(map),
             };
