@@ -8,6 +8,7 @@ use agent_common::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_REMOTE, Endpoint, Endpoi
 use agent_common::network::Network;
 use agent_common::policy::{self, Decision, Tables};
 use agent_common::port::{Port, PortAddressKey};
+use agent_common::wire::WireKey;
 use datapath::DatapathError;
 
 use super::question::Address;
@@ -99,6 +100,11 @@ impl Tables for Live<'_> {
         self.note(Address::Mac(mac), Hit::At(found));
         found
     }
+
+    fn has_vlan(&self, network: u32, id: u16) -> bool {
+        let key = WireKey::trunk(network, id);
+        self.look(|tables| tables.wires.get(&key)).is_some()
+    }
 }
 
 /// What the policy says about a frame of this port.
@@ -173,6 +179,10 @@ impl Tables for Mirrored<'_> {
 
     fn station(&self, network: u32, mac: MacAddr) -> Option<Endpoint> {
         self.live.station(network, mac).map(|it| self.turn(it))
+    }
+
+    fn has_vlan(&self, network: u32, id: u16) -> bool {
+        self.live.has_vlan(network, id)
     }
 }
 
