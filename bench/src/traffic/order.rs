@@ -121,7 +121,8 @@ pub fn start(mode: Mode, a: &Side, b: &Side, time: Duration) -> Result<Running> 
         millis: u64::try_from(time.as_millis())?,
         cpus: super::cpus(),
     };
-    let mut command = Command::new(std::env::current_exe().context("this program's file")?);
+    // This very program, also when a build has put another file in its place (proc_pid_exe(5)).
+    let mut command = Command::new("/proc/self/exe");
     command.arg("probe").arg(serde_json::to_string(&order)?);
     // It enters the namespaces of the order itself.
     let process = Process::start_here(command)?;
