@@ -24,6 +24,8 @@
     reason = "the macro keeps the visibility it is given, and entry points are exported"
 )]
 
+// The macro makes an entry point that calls the function: inlined, or its frame is one of those that
+// share 512 bytes of stack, 32 of them at least.
 mod answer;
 mod flood;
 mod from_overlay;
@@ -49,6 +51,7 @@ use crate::xdp::Xdp;
 
 /// TC ingress on the host end of a pod link: calls whatever `ROOT` holds, or drops.
 #[classifier]
+#[inline(always)]
 pub fn d_pod(ctx: TcContext) -> i32 {
     let skb = Skb::new(&ctx);
     maps::root(&skb, ROOT_FROM_POD);
@@ -57,6 +60,7 @@ pub fn d_pod(ctx: TcContext) -> i32 {
 
 /// TC ingress on the tunnel device: calls whatever `ROOT` holds, or drops.
 #[classifier]
+#[inline(always)]
 pub fn d_overlay(ctx: TcContext) -> i32 {
     let skb = Skb::new(&ctx);
     maps::root(&skb, ROOT_FROM_OVERLAY);
@@ -65,6 +69,7 @@ pub fn d_overlay(ctx: TcContext) -> i32 {
 
 /// TC ingress on an interface of the node: calls whatever `ROOT` holds, or leaves all to the node.
 #[classifier]
+#[inline(always)]
 pub fn d_uplink(ctx: TcContext) -> i32 {
     let skb = Skb::new(&ctx);
     maps::root(&skb, ROOT_FROM_UPLINK);
@@ -73,6 +78,7 @@ pub fn d_uplink(ctx: TcContext) -> i32 {
 
 /// XDP on an interface of the node: calls whatever `ROOT_XDP` holds, or leaves all to the node.
 #[xdp]
+#[inline(always)]
 pub fn x_uplink(ctx: XdpContext) -> u32 {
     maps::root_xdp(&Xdp::new(&ctx), ROOT_XDP_UPLINK);
     Early::Pass.code()
@@ -80,66 +86,77 @@ pub fn x_uplink(ctx: XdpContext) -> u32 {
 
 /// What a tunnel brings that nobody here wants, before the kernel makes anything of it.
 #[xdp]
+#[inline(always)]
 pub fn xdp_uplink(ctx: XdpContext) -> u32 {
     xdp_uplink::run(&Xdp::new(&ctx)).code()
 }
 
 /// What comes in by an interface of the node, of which little is podnet's.
 #[classifier]
+#[inline(always)]
 pub fn from_uplink(ctx: TcContext) -> i32 {
     from_uplink::run(&Skb::new(&ctx)).code()
 }
 
 /// What comes in by an uplink of a network.
 #[classifier]
+#[inline(always)]
 pub fn from_wire(ctx: TcContext) -> i32 {
     wire::receive(&Skb::new(&ctx)).code()
 }
 
 /// What a pod sends out of its network's uplink.
 #[classifier]
+#[inline(always)]
 pub fn to_wire(ctx: TcContext) -> i32 {
     wire::leave(&Skb::new(&ctx)).code()
 }
 
 /// Everything other nodes send through a tunnel.
 #[classifier]
+#[inline(always)]
 pub fn from_overlay(ctx: TcContext) -> i32 {
     from_overlay::run(&Skb::new(&ctx)).code()
 }
 
 /// Says how the kernel makes room for a tunnel's headers. Attached to nothing.
 #[classifier]
+#[inline(always)]
 pub fn try_room(ctx: TcContext) -> i32 {
     tunnel::try_room(&Skb::new(&ctx)) as i32
 }
 
 /// Everything a pod sends.
 #[classifier]
+#[inline(always)]
 pub fn from_pod(ctx: TcContext) -> i32 {
     from_pod::run(&Skb::new(&ctx)).code()
 }
 
 /// Questions the datapath answers itself.
 #[classifier]
+#[inline(always)]
 pub fn answer(ctx: TcContext) -> i32 {
     answer::run(&Skb::new(&ctx)).code()
 }
 
 /// Copies a frame to the ports of its network, one chunk of them a call.
 #[classifier]
+#[inline(always)]
 pub fn flood(ctx: TcContext) -> i32 {
     flood::run(&Skb::new(&ctx)).code()
 }
 
 /// Tells a pod that its packet could not go on.
 #[classifier]
+#[inline(always)]
 pub fn told(ctx: TcContext) -> i32 {
     told::run(&Skb::new(&ctx)).code()
 }
 
 /// Copies a frame to the other nodes of its network, and has it copied on this one.
 #[classifier]
+#[inline(always)]
 pub fn spread(ctx: TcContext) -> i32 {
     spread::run(&Skb::new(&ctx)).code()
 }
