@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 /// What happens outside of the policy: in the dispatcher, in storm control, in delivery.
-const NOT_OF_THE_POLICY: [DropReason; 9] = [
+const NOT_OF_THE_POLICY: [DropReason; 10] = [
     DropReason::NoProgram,
     DropReason::NoPort,
     DropReason::Storm,
@@ -23,6 +23,7 @@ const NOT_OF_THE_POLICY: [DropReason; 9] = [
     DropReason::UnknownNode,
     DropReason::UnknownNetwork,
     DropReason::NoTunnel,
+    DropReason::PathMtu,
     // Of ports that the table of packets has none of: `wire/tests.rs`.
     DropReason::VlanId,
     DropReason::NoUplink,
