@@ -189,10 +189,16 @@ impl Node {
                 };
                 self.open_up(ifindex, closed).await?;
             }
-            // The program leaves everything to the node from here on. A filter stays where it is, for
-            // the reason at `attach`; `cleanup` takes it away.
+            // The program leaves everything to the node from here on.
             self.tables.set_uplink(ifindex, None)?;
             self.hook.forget(ifindex)?;
+            // Where tunnels ended, a filter stays for the reason at `attach`: they may be back with the
+            // next change of routes. `cleanup` takes it away.
+            if known.get(&ifindex).is_some_and(|it| it.port == [0; 2]) {
+                let hook = self.hook.clone();
+                let detach = move |connection: &mut Connection| detach(connection, &hook, ifindex);
+                self.netlink.with(detach).await?;
+            }
         }
         if errors.is_empty() {
             Ok(())
@@ -279,6 +285,15 @@ fn attach(connection: &mut Connection, hook: &Hook, ifindex: u32) -> Result<bool
     let program = hook.program(Dispatcher::Uplink)?;
     let name = Dispatcher::Uplink.name();
     Ok(connection.add_ingress_program(ifindex, (program.as_fd(), id), name)?)
+}
+
+fn detach(connection: &mut Connection, hook: &Hook, ifindex: u32) -> Result<(), AgentError> {
+    let id = hook.dispatcher_id(Dispatcher::Uplink)?;
+    let filters = connection.ingress_filters(ifindex)?;
+    for filter in filters.iter().filter(|it| it.program == Some(id)) {
+        connection.remove_ingress_filter(ifindex, filter)?;
+    }
+    Ok(())
 }
 
 /// Takes the program off every interface of the node, and what podnet did to them for it, for `cleanup`;
