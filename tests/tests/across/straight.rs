@@ -77,6 +77,10 @@ fn with_ipsec_policies_all_goes_by_the_device() {
     if tests::skip::without_root(tests::test_name!()) {
         return;
     }
+    if Socket::new(NETLINK_XFRM).is_err() {
+        tests::skip::skip(tests::test_name!(), "needs xfrm_user");
+        return;
+    }
     let nodes = Nodes::start(2, Underlay::V4);
     let pair = Pair::attach(&nodes, L2[0]);
     wait_for(&nodes, &pair, false);
@@ -91,12 +95,7 @@ fn with_ipsec_policies_all_goes_by_the_device() {
     }
     wait_for(&nodes, &pair, false);
     stream.progress();
-    let node = &nodes.nodes[0];
-    let uplink = connection(node.netns()).by_name(UPLINK).expect("links");
-    // 5.10 in a slow machine lost some at the change of ways, and it is not known why.
-    if node.link_pin(uplink.expect("the uplink").ifindex).exists() {
-        stream.assert_nothing_lost();
-    }
+    stream.assert_nothing_lost();
     pair.detach();
 }
 
