@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use agent_common::vtep::{ADDED_V4, ADDED_V6};
 use datapath::{Dispatcher, Hook};
 use netdev::{Connection, Link, VxlanSpec};
 use rustix::io::Errno;
@@ -21,11 +22,6 @@ pub const DEVICE: &str = "podnet-vxlan";
 pub const PORT: u16 = 4789;
 /// The device takes what networks and underlay let pass, GSO packets too.
 const MTU: u32 = 65_485;
-/// Bytes that a tunnel adds to an inner packet: Ethernet 14, VXLAN 8, UDP 8, and the outer IP header.
-const ADDED: u32 = 14 + 8 + 8;
-const ADDED_V4: u32 = ADDED + 20;
-const ADDED_V6: u32 = ADDED + 40;
-
 /// Why a network that spans nodes cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum OverlayError {
@@ -232,13 +228,16 @@ impl Node {
     }
 }
 
-/// What a tunnel to or from this address adds, bytes.
-pub(crate) const fn added(address: IpAddr) -> u32 {
-    if address.is_ipv4() {
+/// What a tunnel to or from this address adds to an L3 packet, bytes.
+pub(crate) fn added(address: IpAddr) -> u32 {
+    // As many as stand before the inner frame: that brings an Ethernet header, and the outer one is
+    // beside the MTU.
+    let bytes = if address.is_ipv4() {
         ADDED_V4
     } else {
         ADDED_V6
-    }
+    };
+    u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
 /// True for networks with members on other nodes that tunnels lead to.

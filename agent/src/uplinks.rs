@@ -91,7 +91,7 @@ impl Uplinks {
 /// What one user has of an interface.
 fn part(user: User, uplink: &Uplink) -> Option<Uplink> {
     match user {
-        User::Tunnels => (uplink.port != [0; 2]).then_some(Uplink {
+        User::Tunnels => uplink.has_tunnels().then_some(Uplink {
             flags: uplink.flags & UPLINK_ANY_FAMILY,
             ..*uplink
         }),
@@ -108,10 +108,10 @@ fn both(one: &Uplink, other: &Uplink) -> Uplink {
     let either = |one: Ip16, other: Ip16| if one == Ip16::NONE { other } else { one };
     Uplink {
         flags: one.flags | other.flags,
-        port: if one.port == [0; 2] {
-            other.port
-        } else {
+        port: if one.has_tunnels() {
             one.port
+        } else {
+            other.port
         },
         v4: either(one.v4, other.v4),
         v6: either(one.v6, other.v6),
@@ -166,10 +166,7 @@ impl Node {
                 }
             }
         }
-        let tunnels = |(_, uplink): &(&u32, &Uplink)| uplink.port != [0; 2];
-        let ended = wanted.iter().filter(tunnels);
-        self.drop_early(&ended.map(|(it, uplink)| (*it, *uplink)).collect())
-            .await;
+        self.drop_early(&wanted).await;
         for (ifindex, uplink) in &wanted {
             if let Err(error) = self.open_up(*ifindex, *uplink).await {
                 tracing::warn!(ifindex, error = %chain(&error), "promiscuous mode not as it should be");
@@ -194,7 +191,7 @@ impl Node {
             self.hook.forget(ifindex)?;
             // Where tunnels ended, a filter stays for the reason at `attach`: they may be back with the
             // next change of routes. `cleanup` takes it away.
-            if known.get(&ifindex).is_some_and(|it| it.port == [0; 2]) {
+            if known.get(&ifindex).is_some_and(|it| !it.has_tunnels()) {
                 let hook = self.hook.clone();
                 let detach = move |connection: &mut Connection| detach(connection, &hook, ifindex);
                 self.netlink.with(detach).await?;

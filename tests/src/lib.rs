@@ -17,6 +17,7 @@
 //! ```
 
 pub mod apiserver;
+pub mod beyond;
 pub mod cni;
 pub mod fabric;
 pub mod frame;

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tests::stream::Stream;
 use tests::{Fabric, Network, Node, Pod, Port, Setup, traffic, wait};
 
 /// An L2 network and an L3 network, and one of each with the same subnets.
@@ -160,4 +161,24 @@ fn hear(a: &Port, from: IpAddr, b: &Port, to: IpAddr) {
 pub(crate) fn assert_meet(a: &Port, b: &Port) {
     introduce(a, b);
     traffic::assert_reaches(a, b);
+}
+
+/// Fails the test if a datagram between two pods is lost while each of the agents is killed, stopped and
+/// started.
+#[track_caller]
+pub(crate) fn assert_restarts_lose_nothing(nodes: &[Node], a: &Port, b: &Port) {
+    for (here, there) in traffic::pairs(a, b) {
+        let stream = Stream::start(a, here, b, there);
+        for node in nodes {
+            node.kill_9();
+            stream.progress();
+            node.start_agent();
+            stream.progress();
+            node.terminate();
+            stream.progress();
+            node.start_agent();
+            stream.progress();
+        }
+        stream.assert_nothing_lost();
+    }
 }

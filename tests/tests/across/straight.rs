@@ -16,13 +16,7 @@ const DEVICE: &str = "podnet-vxlan";
 /// Packets that the tunnel device of a node has sent. Those that it receives say less: 5.10 has no flag
 /// for taking a header of one family off a packet of the other, and leaves these to the device.
 fn by_device(node: &Node) -> u64 {
-    let read = || std::fs::read_to_string("/proc/thread-self/net/dev");
-    let table = node.netns().run_in(read).expect("entered");
-    let table = table.expect("a table of devices");
-    let line = table.lines().find_map(|it| it.trim().strip_prefix(DEVICE));
-    let counts = line.expect("the device").trim_start_matches(':');
-    let sent = counts.split_whitespace().nth(9).expect("a column");
-    sent.parse().expect("a number")
+    sent_by(node, DEVICE)
 }
 
 /// Waits until packets of `pair` between two nodes go by the device, or do not.
@@ -238,6 +232,7 @@ fn second_link(nodes: &Nodes, number: u8) -> u32 {
     pair.host_ifindex
 }
 
+/// Packets that an interface of a node has sent.
 fn sent_by(node: &Node, name: &str) -> u64 {
     let read = || std::fs::read_to_string("/proc/thread-self/net/dev");
     let table = node.netns().run_in(read).expect("entered");

@@ -4,7 +4,7 @@ use tests::host::connection;
 use tests::stream::Stream;
 use tests::{traffic, wait};
 
-use super::scene::{L2, L3, Nodes, Pair, Underlay, assert_meet};
+use super::scene::{L2, L3, Nodes, Pair, Underlay, assert_meet, assert_restarts_lose_nothing};
 
 /// The device of tunnels.
 const DEVICE: &str = "podnet-vxlan";
@@ -18,20 +18,7 @@ fn restarts_under_traffic_between_nodes_lose_nothing() {
     for network in [L2[0], L3[0]] {
         let pair = Pair::attach(&nodes, network);
         let (a, b) = (&pair.a, &pair.b);
-        for (here, there) in traffic::pairs(a, b) {
-            let stream = Stream::start(a, here, b, there);
-            for node in &nodes.nodes {
-                node.kill_9();
-                stream.progress();
-                node.start_agent();
-                stream.progress();
-                node.terminate();
-                stream.progress();
-                node.start_agent();
-                stream.progress();
-            }
-            stream.assert_nothing_lost();
-        }
+        assert_restarts_lose_nothing(&nodes.nodes, a, b);
         pair.detach();
     }
 }

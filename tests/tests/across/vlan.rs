@@ -8,11 +8,10 @@ use agent_common::drop::DropReason;
 use tests::frame::{Arp, ethernet, marker, neighbour_advertisement, tagged, udp4};
 use tests::host::{UPLINK, connection};
 use tests::netlink::make_vlan;
-use tests::stream::Stream;
 use tests::tap::contains;
 use tests::{Network, Port, Tap, traffic, wait};
 
-use super::scene::{assert_meet, introduce};
+use super::scene::{assert_meet, assert_restarts_lose_nothing, introduce};
 use super::segment::{Judge, Segment, as_port, assert_carries, assert_untouched, give, l2, l3};
 
 const IP: u16 = 0x0800;
@@ -405,20 +404,7 @@ fn restarts_under_traffic_on_a_vlan_lose_nothing() {
         let pods = spread(&all, network);
         let (a, b) = (&pods[0].1, &pods[1].1);
         introduce(a, b);
-        for (here, there) in traffic::pairs(a, b) {
-            let stream = Stream::start(a, here, b, there);
-            for node in &all.nodes {
-                node.kill_9();
-                stream.progress();
-                node.start_agent();
-                stream.progress();
-                node.terminate();
-                stream.progress();
-                node.start_agent();
-                stream.progress();
-            }
-            stream.assert_nothing_lost();
-        }
+        assert_restarts_lose_nothing(&all.nodes, a, b);
         detach(&pods);
     }
 }
