@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The most queues a port has.
-pub const QUEUES_MAX: u16 = 16;
+pub const QUEUES_MAX: u16 = 8;
 
 /// What a pod has of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]

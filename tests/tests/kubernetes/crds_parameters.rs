@@ -53,8 +53,8 @@ fn ports() -> Table {
             Some(["spec.interface.type", "Unsupported value"]),
         ),
         (
-            with(json!({"type": "Memif", "queues": 17})),
-            Some(["spec.interface.queues", "16"]),
+            with(json!({"type": "Memif", "queues": 9})),
+            Some(["spec.interface.queues", "8"]),
         ),
         (
             with(json!({"type": "Veth", "queues": 1})),

@@ -16,7 +16,7 @@ fn a_port_is_an_interface_of_the_kernel_unless_something_else_is_said() {
     assert_eq!(of(&l2(&[])), Interface::VETH);
     for kind in [InterfaceKind::AfXdp, InterfaceKind::Memif] {
         assert_eq!(of(&asks(kind, None)), Interface { kind, queues: 1 });
-        assert_eq!(of(&asks(kind, Some(16))), Interface { kind, queues: 16 });
+        assert_eq!(of(&asks(kind, Some(8))), Interface { kind, queues: 8 });
     }
 }
 
@@ -41,10 +41,10 @@ fn queues_are_those_of_a_socket_and_not_more_than_a_port_has() {
         "spec.interface.queues: a Veth interface has one queue; write type AFXDP or Memif, or \
          remove this field"
     );
-    for found in [0, 17, -1, 1 << 40] {
+    for found in [0, 9, -1, 1 << 40] {
         assert_eq!(
             refusal(&asks(InterfaceKind::Memif, Some(found))),
-            format!("spec.interface.queues: {found} is not a number of queues; write 1 to 16")
+            format!("spec.interface.queues: {found} is not a number of queues; write 1 to 8")
         );
     }
 }
