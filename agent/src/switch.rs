@@ -108,12 +108,12 @@ impl Switch {
     /// As the options say; what is not said is beside the agent's own socket.
     pub fn of(options: &SwitchOptions, agent: &Path) -> Self {
         let socket = options.switch_socket.clone();
-        let socket = socket.unwrap_or_else(|| agent.with_file_name("switch.sock"));
+        let socket = socket.unwrap_or_else(|| control_socket(agent));
         // Also when the file was replaced by another version meanwhile.
         let program = options
             .start_switch
             .then(|| PathBuf::from("/proc/self/exe"));
-        Self::new(socket, agent.with_file_name("memif"), program)
+        Self::new(socket, directory(agent), program)
     }
 
     /// The file of the socket of a port with this host end, if it is one for the switch.
@@ -398,6 +398,33 @@ impl Node {
             tracing::error!(attachment = %now.key, error = %chain(&error), "not at the switch");
         }
     }
+}
+
+/// Where ports have their socket files, each in a directory of its own.
+pub fn directory(agent: &Path) -> PathBuf {
+    agent.with_file_name("memif")
+}
+
+/// Where the switch of the agent with this socket answers, if nothing else is said.
+pub fn control_socket(agent: &Path) -> PathBuf {
+    agent.with_file_name("switch.sock")
+}
+
+/// Ends the switch that answers there, or says that it would. None if there is none.
+///
+/// # Errors
+/// When it does not end.
+pub fn stop(agent: &Path, dry_run: bool) -> Result<Option<String>, AgentError> {
+    let socket = control_socket(agent);
+    let mut client = match Client::connect(&socket) {
+        Ok(client) => client,
+        Err(error) if error.is_nobody_there() => return Ok(None),
+        Err(source) => return Err(SwitchError::Absent { socket, source }.into()),
+    };
+    if !dry_run {
+        client.stop().map_err(port_error)?;
+    }
+    Ok(Some(format!("switch at {}", socket.display())))
 }
 
 /// The name that a pod's own programs connect to, without a file: `podnet/IFNAME`.
