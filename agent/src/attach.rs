@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use api::InterfaceKind;
 use cni_spec::AttachmentKey;
 use netdev::{
     Address, Connection, LinkEvent, LinkLocal, LinkMonitor, Netns, PodEnd, Route, Sysctl,
@@ -19,6 +20,7 @@ use crate::ledger::Wanted;
 use crate::node::Node;
 use crate::ports::{host_name, near_name};
 use crate::record::{Attachment, HostEnd, State};
+use crate::switch::is_switched;
 
 use self::links::{Links, MadeLinks};
 
@@ -57,6 +59,22 @@ impl Node {
         if !wanted.limits.is_unlimited() {
             self.discipline(&wanted.limits)?;
         }
+        if wanted.interface.kind == InterfaceKind::AfXdp {
+            return Err(AgentError::Unsupported {
+                key: "interface.type".to_owned(),
+                value: wanted.interface.kind.to_string(),
+                why: "this agent makes interfaces of type Veth and Memif only: write that",
+            });
+        }
+        if wanted.interface.kind == InterfaceKind::Memif
+            && network.wire.as_ref().is_some_and(api::Wire::is_trunk)
+        {
+            return Err(AgentError::Unsupported {
+                key: "interface.type".to_owned(),
+                value: wanted.interface.kind.to_string(),
+                why: "the switch carries no VLAN tags, which pods of a trunk send: write Veth",
+            });
+        }
         if network.routing == api::Routing::Node {
             self.route_for(network).await?;
         }
@@ -68,6 +86,10 @@ impl Node {
         let host = HostEnd {
             name: host_name(&wanted.key),
             ifindex: 0,
+        };
+        let wanted = Wanted {
+            socket: self.switch.socket_for(&wanted, &host),
+            ..wanted
         };
         let record = match &self.cluster {
             Some(_) if network.routing == api::Routing::Node => {
@@ -86,7 +108,7 @@ impl Node {
             self.undo(&record.key).await;
             return Err(error);
         }
-        match self.make(&record, netns).await {
+        match Box::pin(self.make(&record, netns)).await {
             Ok(record) => Ok(record),
             Err(error) => {
                 // Also when it could not be recorded: whether it was written is not known.
@@ -147,20 +169,31 @@ impl Node {
             })?;
             node.go_live(made, &links?)
         };
-        let (made, monitor) = tokio::join!(
-            self.netlink.make_pod_link(netns, pod_end(record), here),
-            async {
-                // While links are made; the pod's end stays down until this is open.
-                let queues = record.host_end_queues();
-                let monitor = queues.then(|| self.netlink.monitor()).transpose();
-                if monitor.is_ok() {
-                    // A thread that has failed by now does not listen.
-                    let _ = watched.send(());
-                }
-                monitor
+        let switched = is_switched(record);
+        let make = async {
+            if switched {
+                self.netlink.with(here).await
+            } else {
+                let end = pod_end(record);
+                self.netlink.make_pod_link(netns, end, here).await
             }
-        );
+        };
+        let (made, monitor) = tokio::join!(make, async {
+            // While links are made; the pod's end stays down until this is open. Nothing is sent
+            // to a client that is still to connect.
+            let queues = record.host_end_queues() && !switched;
+            let monitor = queues.then(|| self.netlink.monitor()).transpose();
+            if monitor.is_ok() {
+                // A thread that has failed by now does not listen.
+                let _ = watched.send(());
+            }
+            monitor
+        });
         let (monitor, (added, saved)) = (monitor?, made?);
+        if switched {
+            Box::pin(self.plug_in(&added, netns)).await?;
+            reached("add.plugged");
+        }
         if let Some(links) = monitor {
             started(links, added.host.ifindex).await?;
         }
@@ -242,6 +275,9 @@ impl Node {
             }
         };
         self.reconcile(record.network.id)?;
+        if is_switched(&record) {
+            self.unplug(&record).await?;
+        }
         self.close_queues(&record).await;
         // The names are the attachment's own, whatever their index.
         let (host, near) = (record.host.name.clone(), near_name(&record.host.name));

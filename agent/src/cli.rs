@@ -153,6 +153,9 @@ pub struct RunOptions {
         conflicts_with = "standalone"
     )]
     pub access_control: AccessControl,
+    /// Who serves ports that are memif sockets.
+    #[command(flatten)]
+    pub switch: SwitchOptions,
     /// What is said about pods that list their networks themselves.
     #[command(flatten)]
     pub pods: PodOptions,
@@ -198,6 +201,22 @@ pub struct SpanningOptions {
     /// TC. auto is native on hardware whose driver takes it
     #[arg(long, value_enum, env = "PODNET_XDP", default_value_t)]
     pub xdp: Xdp,
+}
+
+/// Who serves ports that are memif sockets.
+#[derive(Debug, Clone, Args)]
+pub struct SwitchOptions {
+    /// Socket of the switch that serves ports of type Memif; switch.sock beside --socket when not given
+    #[arg(long, value_name = "FILE", env = "PODNET_SWITCH_SOCKET")]
+    pub switch_socket: Option<PathBuf>,
+    /// Whether the agent starts that switch when none answers; false where something else does
+    #[arg(
+        long,
+        env = "PODNET_START_SWITCH",
+        default_value_t = true,
+        action = clap::ArgAction::Set
+    )]
+    pub start_switch: bool,
 }
 
 /// What the node says about pods that list their networks themselves (`fromPod`).

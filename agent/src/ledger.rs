@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use agent_common::addr::MacAddr;
 use api::{Holder, Network, Subnet};
@@ -63,6 +64,10 @@ pub struct Wanted {
     pub asked: Limits,
     /// Rates it shall have.
     pub limits: Limits,
+    /// What its port is.
+    pub interface: api::Interface,
+    /// The socket file on the node of a port that is one.
+    pub socket: Option<PathBuf>,
     /// Decisions taken so far.
     pub decisions: Vec<Decision>,
 }
@@ -341,6 +346,8 @@ impl Ledger {
             object: wanted.object,
             asked: wanted.asked,
             limits: wanted.limits,
+            interface: wanted.interface,
+            socket: wanted.socket,
             queued: false,
             shaper: None,
         };

@@ -62,6 +62,7 @@ pub mod run;
 #[cfg(test)]
 mod samples;
 pub mod shaping;
+pub mod switch;
 pub mod telemetry;
 pub mod uplinks;
 pub mod views;

@@ -28,6 +28,7 @@ use crate::reconcile::Reconciler;
 use crate::record::{Attachment, State};
 use crate::remotes::Remotes;
 use crate::routing::NodeRouting;
+use crate::switch::Switch;
 use crate::uplinks::Uplinks;
 use crate::ways::Ways;
 use crate::wires::Wires;
@@ -75,6 +76,8 @@ pub struct Node {
     pub egress: Egress,
     /// What networks have there.
     pub wires: Wires,
+    /// Who serves ports that are memif sockets.
+    pub switch: Arc<Switch>,
     /// Plugins of others.
     pub delegates: Runner,
     /// What the node says about the lists of its pods.
@@ -132,6 +135,8 @@ pub struct Parts {
     pub remotes: Arc<Remotes>,
     /// Where the namespaces of gateways are kept.
     pub gateways: PathBuf,
+    /// See [`Node::switch`].
+    pub switch: Switch,
     /// UDP port of tunnels.
     pub vxlan_port: u16,
     /// Whether XDP is used.
@@ -172,6 +177,7 @@ impl Node {
             room: parts.room,
             egress: Egress::new(parts.gateways),
             wires: Wires::default(),
+            switch: Arc::new(parts.switch),
             delegates: parts.delegates,
             rules: parts.rules,
             cluster: parts.cluster,

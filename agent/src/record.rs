@@ -1,6 +1,7 @@
 //! What is remembered of an attachment, and what follows from it. Pure.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use agent_common::addr::{GATEWAY_V4, GATEWAY_V6, MacAddr};
 use api::{Mode, Prefix, Routing};
@@ -347,6 +348,12 @@ pub struct Attachment {
     /// Rates it shall have.
     #[serde(default)]
     pub limits: Limits,
+    /// What its port is.
+    #[serde(default, skip_serializing_if = "api::Interface::is_veth")]
+    pub interface: api::Interface,
+    /// The socket file on the node of a port that is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket: Option<PathBuf>,
     /// Packets to the pod go through the queue of the host end, for somebody has put one there.
     #[serde(default)]
     pub queued: bool,
@@ -451,6 +458,10 @@ impl Attachment {
                 mac: Some(self.mac.to_string()),
                 mtu,
                 sandbox: Some(self.sandbox.path.clone()),
+                socket_path: self
+                    .socket
+                    .as_deref()
+                    .map(|path| path.display().to_string()),
                 ..Interface::default()
             },
             Interface {

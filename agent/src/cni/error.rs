@@ -187,7 +187,9 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
         AgentError::HostNetns { .. } => ErrorCode::INVALID_NETNS,
         AgentError::Netdev { source } if source.is_exists() => ErrorCode(111),
         AgentError::NameTaken { .. } => ErrorCode(111),
-        AgentError::Netdev { .. } | AgentError::Egress(_) => ErrorCode(110),
+        AgentError::Netdev { .. } | AgentError::Egress(_) | AgentError::Switch { .. } => {
+            ErrorCode(110)
+        }
         AgentError::Datapath { .. } => ErrorCode(120),
         AgentError::Store { .. } => ErrorCode(140),
         AgentError::Pod {

@@ -23,6 +23,8 @@ mod pod;
 mod reach;
 #[path = "kernel/shape.rs"]
 mod shape;
+#[path = "kernel/tap.rs"]
+mod tap;
 
 const HOST_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x10];
 const POD_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x2a];

@@ -58,6 +58,12 @@ impl Client {
         }
     }
 
+    /// The connection itself. When nothing is asked on it, it only ever becomes readable by ending:
+    /// the switch has gone, or has given all to another.
+    pub fn into_socket(self) -> OwnedFd {
+        self.socket
+    }
+
     /// The version of the switch's software.
     pub fn software(&self) -> &str {
         &self.software
