@@ -40,6 +40,8 @@ pub enum Command {
     ExecPlugin(ExecOptions),
     /// Answer the API server about pods that list networks
     Webhook(WebhookOptions),
+    /// Move packets of ports of type Memif; takes over from the one that does, if there is one
+    Switch(ServeOptions),
 }
 
 /// Where the agent keeps things.
@@ -173,6 +175,42 @@ pub struct RunOptions {
     /// Tests only: abort when this point is reached
     #[arg(long, env = "PODNET_CRASH_AT", hide = true)]
     pub crash_at: Option<String>,
+}
+
+/// Options of `switch`.
+#[derive(Debug, Clone, Args)]
+pub struct ServeOptions {
+    /// Socket the agent talks to it by
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "PODNET_SWITCH_SOCKET",
+        default_value = "/run/podnet/switch.sock"
+    )]
+    pub socket: PathBuf,
+    /// Threads that move packets; the ports of a network are one's
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        env = "PODNET_SWITCH_WORKERS",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=256)
+    )]
+    pub workers: u16,
+    /// Never sleep: each worker keeps a processor busy, for packets that wait for nothing
+    #[arg(long, env = "PODNET_SWITCH_BUSY_POLL")]
+    pub busy_poll: bool,
+    /// Processors that workers stay on, one for each; wherever the kernel wants when not given
+    #[arg(
+        long,
+        value_name = "NUMBERS",
+        env = "PODNET_SWITCH_CPUS",
+        value_delimiter = ','
+    )]
+    pub cpus: Vec<usize>,
+    /// Log filter, as in `info,uswitch=debug`
+    #[arg(long, env = "PODNET_LOG", default_value = "info")]
+    pub log: String,
 }
 
 /// What networks that span nodes need.
