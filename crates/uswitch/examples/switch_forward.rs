@@ -51,8 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             secret: None,
         };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let (device, kernel) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        let (device, kernel) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         let listener = Address::Path(format!("{path}.{nth}").into()).listen()?;
         client.add(&config, device.as_fd(), &[listener.as_fd()])?;
         devices.push(kernel);
@@ -61,10 +60,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     while !running.is_finished() {
         thread::sleep(Duration::from_secs(1));
         let ports = client.list()?;
-        let now: u64 = ports
-            .iter()
-            .map(|port| port.counters.fast_to.packets)
-            .sum();
+        let now: u64 = ports.iter().map(|port| port.counters.fast_to.packets).sum();
         let dropped: u64 = ports
             .iter()
             .map(|port| port.counters.drops.no_buffer + port.counters.drops.device_full)

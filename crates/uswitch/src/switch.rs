@@ -1,5 +1,6 @@
 //! The control thread: sockets, handshakes and clocks; what the agent wants; and hand-overs.
 
+mod clients;
 mod files;
 mod ports;
 mod replace;
