@@ -6,7 +6,7 @@ use serde_json::Value;
 const ANY: &[&str] = &["*"];
 
 /// Each package with the workspace packages it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 14] = [
+const LAYERS: [(&str, &[&str]); 15] = [
     // Words: pure, no IO.
     ("agent-common", &[]),
     ("cni-spec", &[]),
@@ -15,6 +15,7 @@ const LAYERS: [(&str, &[&str]); 14] = [
     // Mechanism: one kernel or OS interface each, never each other.
     ("store", &[]),
     ("memif", &[]),
+    ("xsk", &[]),
     ("netdev", &["agent-common"]),
     ("datapath", &["agent-common"]),
     // The kernel's side.
@@ -30,6 +31,7 @@ const LAYERS: [(&str, &[&str]); 14] = [
             "ipam",
             "netdev",
             "store",
+            "xsk",
         ],
     ),
     // Edges.
