@@ -57,6 +57,13 @@ impl Node {
         if !wanted.limits.is_unlimited() {
             self.discipline(&wanted.limits)?;
         }
+        if !wanted.interface.is_veth() {
+            return Err(AgentError::Unsupported {
+                key: "interface.type".to_owned(),
+                value: wanted.interface.kind.to_string(),
+                why: "this agent makes interfaces of type Veth only: write that",
+            });
+        }
         if network.routing == api::Routing::Node {
             self.route_for(network).await?;
         }

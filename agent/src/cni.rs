@@ -311,6 +311,7 @@ fn wanted(
         object,
         asked: by_runtime,
         limits,
+        interface: asked.interface.unwrap_or(network.interface),
         decisions,
     };
     Ok((wanted, network))

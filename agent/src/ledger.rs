@@ -63,6 +63,8 @@ pub struct Wanted {
     pub asked: Limits,
     /// Rates it shall have.
     pub limits: Limits,
+    /// What its port is.
+    pub interface: api::Interface,
     /// Decisions taken so far.
     pub decisions: Vec<Decision>,
 }
@@ -341,6 +343,7 @@ impl Ledger {
             object: wanted.object,
             asked: wanted.asked,
             limits: wanted.limits,
+            interface: wanted.interface,
             queued: false,
             shaper: None,
         };

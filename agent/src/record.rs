@@ -347,6 +347,9 @@ pub struct Attachment {
     /// Rates it shall have.
     #[serde(default)]
     pub limits: Limits,
+    /// What its port is.
+    #[serde(default, skip_serializing_if = "api::Interface::is_veth")]
+    pub interface: api::Interface,
     /// Packets to the pod go through the queue of the host end, for somebody has put one there.
     #[serde(default)]
     pub queued: bool,

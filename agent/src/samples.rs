@@ -36,6 +36,7 @@ pub(crate) fn network(name: &str, mode: Mode, subnets: &[(&str, &str)]) -> Netwo
         egress: api::Egress::None,
         mtu: 1500,
         id: None,
+        interface: api::Interface::VETH,
         bandwidth: api::Bandwidth::default(),
     }
 }
@@ -77,6 +78,7 @@ pub(crate) fn wanted(container: &str) -> Wanted {
         object: None,
         asked: Limits::default(),
         limits: Limits::default(),
+        interface: api::Interface::VETH,
         decisions: Vec::new(),
     }
 }

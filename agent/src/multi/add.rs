@@ -121,7 +121,9 @@ impl Node {
             let made = match native {
                 Some((wanted, network)) => {
                     *begun = index + 1;
-                    self.attach(wanted, &network, asked.netns).await.map(|_| ())
+                    Box::pin(self.attach(wanted, &network, asked.netns))
+                        .await
+                        .map(|_| ())
                 }
                 None => self.delegate(record, index, asked, begun).await,
             };

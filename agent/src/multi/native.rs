@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use agent_common::addr::MacAddr;
 use api::selection::{AttachmentOptions, SelectedAttachment};
-use api::{AttachmentRequest, IpRequest, Mode, Network, Routing};
+use api::{AttachmentRequest, Interface, IpRequest, Mode, Network, Routing};
 use cni_spec::{AttachmentKey, IfName};
 use ipam::Request;
 
@@ -140,6 +140,7 @@ impl Native {
             object: self.object.clone(),
             asked: limits,
             limits: limits.or(&self.asked.bandwidth, &self.network.bandwidth),
+            interface: self.interface()?,
             decisions,
         })
     }
@@ -158,6 +159,21 @@ impl Native {
         Limits::wished(&element, Source::Pod)
             .or_else(by_runtime)
             .or_else(Limits::wished(&self.defined.bandwidth, Source::Definition))
+    }
+
+    /// The definition's, the attachment's, the network's.
+    fn interface(&self) -> Result<Interface, AgentError> {
+        let asked = self.defined.interface.or(self.asked.interface);
+        let interface = asked.unwrap_or(self.network.interface);
+        if self.network.routing == Routing::Node && !interface.is_veth() {
+            return Err(AgentError::Unsupported {
+                key: "interface.type".to_owned(),
+                value: interface.kind.to_string(),
+                why: "the node reaches pods of this network by their interfaces: write Veth, or name \
+                      a network with routing Isolated",
+            });
+        }
+        Ok(interface)
     }
 
     fn ips(

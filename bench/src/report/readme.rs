@@ -74,6 +74,9 @@ fn section(name: &str, report: &Report) -> String {
     for subject in ["podnet L2", "podnet L3"] {
         versus(&mut out, report, &traffic, "pod to pod", subject);
     }
+    for subject in ["podnet L2", "podnet L3"] {
+        versus(&mut out, report, &["across"], "pods of two nodes", subject);
+    }
     let calls = ["cni", "parallel", "burst", "agent"];
     versus(&mut out, report, &calls, "CNI, exec to exit", "podnet");
     if let Some(case) = find(report, "shaping") {

@@ -40,6 +40,7 @@ mod condition;
 mod crd;
 mod endpoint_slice;
 mod gateway;
+mod interface;
 mod json;
 mod mac;
 mod manifest;
@@ -67,6 +68,7 @@ pub use endpoint_slice::{
     PodNetworkEndpointSliceSpec, SliceEndpoint, label_value,
 };
 pub use gateway::GatewaySpec;
+pub use interface::{Interface, InterfaceKind, InterfaceSpec, QUEUES_MAX};
 pub use json::{RawJson, RawObject};
 pub use mac::{MacAddr, ParseMacError};
 pub use manifest::{

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     gateway::GatewaySpec,
+    interface::InterfaceSpec,
     meta::null_as_default,
     outside::{Egress, ROUTES_MAX, RouteSpec},
     validate::{IFNAME_MAX, MTU_MAX, NetworkId, RATE_MAX, VLAN_MAX},
@@ -256,6 +257,9 @@ impl TransportSpec {
     Rule::new("!has(self.mtu) || self.mtu >= 1280 || !has(self.subnets) || !self.subnets.exists(s, s.contains(':'))")
         .message("a network with an IPv6 subnet has an MTU of at least 1280")
         .field_path(".mtu"),
+    Rule::new("self.?interface.type.orValue('Veth') == 'Veth' || self.?routing.orValue('Isolated') == 'Isolated'")
+        .message("with routing Node the node reaches pods by interfaces; write type Veth, or routing Isolated")
+        .field_path(".interface"),
     Rule::new("self.?ingressBurst.orValue(0) == 0 || self.?ingressRate.orValue(0) > 0")
         .message("has no ingressRate to limit; set it, or remove this field")
         .field_path(".ingressBurst"),
@@ -344,6 +348,9 @@ pub struct PodNetworkParametersSpec {
     #[schemars(range(min = 68, max = MTU_MAX))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<i64>,
+    /// What ports of pods are; without it interfaces of the kernel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<InterfaceSpec>,
     /// Number of the network, 1 to 16777215; allocated and stable when absent.
     #[schemars(range(min = NetworkId::MIN, max = NetworkId::MAX))]
     #[serde(default, rename = "networkID", skip_serializing_if = "Option::is_none")]
@@ -437,6 +444,9 @@ pub struct AttachmentParametersSpec {
     #[schemars(range(min = 0))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress_burst: Option<i64>,
+    /// What the port is; the network's when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<InterfaceSpec>,
     /// The MAC address the interface must have.
     #[schemars(
         length(max = 17),

@@ -3,6 +3,7 @@
 mod attachment;
 mod bandwidth;
 mod endpoint_slice;
+mod interface;
 mod network;
 mod problem;
 mod routes;

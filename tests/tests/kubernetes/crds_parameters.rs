@@ -37,7 +37,34 @@ fn networks() -> Table {
     table.extend(numbers());
     table.extend(routing());
     table.extend(outside());
+    table.extend(ports());
     table
+}
+
+/// What ports are.
+fn ports() -> Table {
+    let with = |interface: Value| l2(&json!({ "interface": interface }));
+    vec![
+        (with(json!({"type": "Veth"})), None),
+        (with(json!({"type": "AFXDP", "queues": 4})), None),
+        (with(json!({"type": "Memif"})), None),
+        (
+            with(json!({"type": "memif"})),
+            Some(["spec.interface.type", "Unsupported value"]),
+        ),
+        (
+            with(json!({"type": "Memif", "queues": 9})),
+            Some(["spec.interface.queues", "8"]),
+        ),
+        (
+            with(json!({"type": "Veth", "queues": 1})),
+            Some(["spec.interface", "has one queue"]),
+        ),
+        (
+            l2(&json!({"mode": "L3", "routing": "Node", "interface": {"type": "AFXDP"}})),
+            Some(["spec.interface", "routing Isolated"]),
+        ),
+    ]
 }
 
 /// What leads out: egress and pushed routes.
@@ -268,6 +295,11 @@ fn attachments() -> Table {
         (
             ips(&["seven"]),
             Some(["spec.ipRequests", "must be addresses"]),
+        ),
+        (json!({"interface": {"type": "AFXDP", "queues": 2}}), None),
+        (
+            json!({"interface": {"type": "Veth", "queues": 2}}),
+            Some(["spec.interface", "has one queue"]),
         ),
         (json!({"egressRate": 1000}), None),
         (

@@ -6,7 +6,7 @@ use serde_json::Value;
 const ANY: &[&str] = &["*"];
 
 /// Each package with the workspace packages it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 15] = [
+const LAYERS: [(&str, &[&str]); 16] = [
     // Words: pure, no IO.
     ("agent-common", &[]),
     ("cni-spec", &[]),
@@ -18,6 +18,8 @@ const LAYERS: [(&str, &[&str]); 15] = [
     ("xsk", &[]),
     ("netdev", &["agent-common"]),
     ("datapath", &["agent-common"]),
+    // memif is a part of it, and its own port of podnet's policy.
+    ("uswitch", &["agent-common", "memif"]),
     // The kernel's side.
     ("agent-ebpf", &["agent-common"]),
     // Policy.
@@ -31,6 +33,7 @@ const LAYERS: [(&str, &[&str]); 15] = [
             "ipam",
             "netdev",
             "store",
+            "uswitch",
             "xsk",
         ],
     ),

@@ -220,6 +220,10 @@ impl Index {
             let bandwidth = request.bandwidth.or(network.bandwidth);
             bandwidth
                 .check_bursts()
+                .and_then(|()| {
+                    let interface = request.interface.unwrap_or(network.interface);
+                    interface.check_routing(network.routing)
+                })
                 .map_err(|errors| ResolveError::RequestInvalid {
                     references: spec.parameters_refs.clone(),
                     errors,
@@ -290,6 +294,7 @@ fn merge(
     let (into, from) = (&mut request.bandwidth.egress, more.bandwidth.egress);
     take_once(&mut into.rate, from.rate).ok_or_else(|| clash("egressRate"))?;
     take_once(&mut into.burst, from.burst).ok_or_else(|| clash("egressBurst"))?;
+    take_once(&mut request.interface, more.interface).ok_or_else(|| clash("interface"))?;
     take_once(&mut request.mac, more.mac).ok_or_else(|| clash("macRequest"))?;
     if !request.ips.is_empty() && !more.ips.is_empty() {
         return Err(clash("ipRequests"));

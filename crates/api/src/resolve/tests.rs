@@ -224,6 +224,38 @@ fn invalid_parameters_are_a_problem_even_unused() {
 }
 
 #[test]
+fn an_attachment_asks_for_no_port_that_its_network_cannot_have() {
+    let with = |routing: &str| {
+        let all = resolved(&[(
+            "a",
+            &[
+                ours("blue", "p"),
+                parameters(
+                    "p",
+                    &format!("{{mode: L3, subnets: [10.0.0.0/24], routing: {routing}}}"),
+                ),
+                attachment("ns", "fast", &reference("m")),
+                asks("ns", "m", "{interface: {type: Memif, queues: 2}}"),
+            ],
+        )]);
+        let attachment = all.attachment("ns", "fast");
+        attachment
+            .map(|it| it.request.interface)
+            .map_err(|error| error.to_string())
+    };
+    let memif = crate::Interface {
+        kind: crate::InterfaceKind::Memif,
+        queues: 2,
+    };
+    assert_eq!(with("Isolated"), Ok(Some(memif)));
+    let refused = with("Node").unwrap_err();
+    assert!(
+        refused.contains("spec.interface: Memif is for networks"),
+        "{refused}"
+    );
+}
+
+#[test]
 fn an_attachment_merges_its_parameters_and_leaves_the_defaults_to_the_network() {
     let all = resolved(&[(
         "a",

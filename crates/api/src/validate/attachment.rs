@@ -8,9 +8,10 @@ use serde::Serialize;
 use super::{
     Bandwidth, Faults, FieldErrors, FieldProblem,
     bandwidth::{EGRESS, INGRESS, limit},
+    interface::interface,
     network::unicast_address,
 };
-use crate::{mac::MacAddr, parameters::AttachmentParametersSpec};
+use crate::{interface::Interface, mac::MacAddr, parameters::AttachmentParametersSpec};
 
 /// What one attachment asks for; nothing asked is the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -18,6 +19,9 @@ use crate::{mac::MacAddr, parameters::AttachmentParametersSpec};
 pub struct AttachmentRequest {
     /// Its own rates and bursts; [`Bandwidth::or`] adds the network's defaults.
     pub bandwidth: Bandwidth,
+    /// What its port is; none is the network's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interface: Option<Interface>,
     /// The MAC address the interface must have, unicast.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacAddr>,
@@ -84,6 +88,7 @@ pub fn attachment_request(
         ingress: limit(&mut faults, INGRESS, spec.ingress_rate, spec.ingress_burst),
         egress: limit(&mut faults, EGRESS, spec.egress_rate, spec.egress_burst),
     };
+    let interface = interface(&mut faults, spec.interface.as_ref());
     let mac = spec.mac_request.as_deref();
     let mac = mac.and_then(|text| faults.take("spec.macRequest", unicast_mac(text)));
     let mut ips: Vec<IpRequest> = Vec::new();
@@ -100,6 +105,7 @@ pub fn attachment_request(
     }
     faults.finish(AttachmentRequest {
         bandwidth,
+        interface,
         mac,
         ips,
     })

@@ -11,12 +11,15 @@ use serde::Serialize;
 use super::{
     Bandwidth, Faults, FieldErrors, FieldProblem,
     bandwidth::{EGRESS, INGRESS, limit, note_idle_bursts},
-    first_usable, parse_address, parse_prefix, reserved_as,
+    first_usable,
+    interface::{interface, note_unreachable},
+    parse_address, parse_prefix, reserved_as,
     routes::{PushedRoute, routes},
     wire::{Wire, wire},
 };
 use crate::{
     gateway::GatewaySpec,
+    interface::Interface,
     outside::Egress,
     parameters::{Mode, PodNetworkParametersSpec, Routing, Transport},
 };
@@ -62,6 +65,8 @@ pub struct Network {
     /// The id the manifest asks for; none means the agent allocates one.
     #[serde(rename = "networkID", skip_serializing_if = "Option::is_none")]
     pub id: Option<NetworkId>,
+    /// What ports of pods are that ask for nothing else; a `Veth` with routing by the node.
+    pub interface: Interface,
     /// Rates of attachments that ask for none of their own.
     pub bandwidth: Bandwidth,
 }
@@ -163,6 +168,8 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
         egress: limit(&mut faults, EGRESS, spec.egress_rate, spec.egress_burst),
     };
     note_idle_bursts(&mut faults, &bandwidth);
+    let interface = interface(&mut faults, spec.interface.as_ref()).unwrap_or_default();
+    note_unreachable(&mut faults, interface, spec.routing);
     faults.finish(Network {
         name: name.to_owned(),
         mode: spec.mode,
@@ -175,6 +182,7 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
         egress: spec.egress,
         mtu,
         id,
+        interface,
         bandwidth,
     })
 }

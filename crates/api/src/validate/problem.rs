@@ -4,7 +4,12 @@ use std::{fmt, net::IpAddr};
 
 use ipnet::IpNet;
 
-use crate::{mac::ParseMacError, meta::NameError, parameters::Transport};
+use crate::{
+    interface::{InterfaceKind, QUEUES_MAX},
+    mac::ParseMacError,
+    meta::NameError,
+    parameters::Transport,
+};
 
 /// A field and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -98,6 +103,23 @@ pub enum FieldProblem {
         "is for networks of mode L3 that nobody routes for; write mode L3 and routing Isolated, or egress None"
     )]
     EgressNeedsIsolatedL3,
+    /// Queues of an interface that has one.
+    #[error("a Veth interface has one queue; write type AFXDP or Memif, or remove this field")]
+    QueuesOfVeth,
+    /// No such number of queues.
+    #[error("{found} is not a number of queues; write 1 to {QUEUES_MAX}")]
+    QueuesRange {
+        /// The value.
+        found: i64,
+    },
+    /// The node's own stack reaches no socket.
+    #[error(
+        "{found} is for networks that the nodes do not route for; write type Veth, or routing Isolated"
+    )]
+    InterfaceNeedsIsolation {
+        /// The type as written.
+        found: InterfaceKind,
+    },
     /// A default route among the pushed ones.
     #[error(
         "{dst} is a default route, which a pod asks for itself (isDefaultGateway, default-route); write a longer prefix"

@@ -5,6 +5,7 @@ use crate::{
 };
 
 mod beyond;
+mod interface;
 
 fn l2(subnets: &[&str]) -> PodNetworkParametersSpec {
     PodNetworkParametersSpec {
@@ -18,6 +19,7 @@ fn l2(subnets: &[&str]) -> PodNetworkParametersSpec {
         routes: Vec::new(),
         egress: Egress::None,
         mtu: None,
+        interface: None,
         network_id: None,
         ingress_rate: None,
         egress_rate: None,

@@ -1,0 +1,149 @@
+//! How the agent speaks to the switch: one `SOCK_SEQPACKET` socket, messages in JSON, descriptors
+//! beside them. Each request has one reply, in order.
+//!
+//! Only root, and the user that the switch runs as, are listened to.
+
+mod client;
+mod datagram;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+pub use self::client::Client;
+use crate::handover::HandedPort;
+use crate::port::{PortConfig, PortStatus};
+
+/// The version of this protocol. It changes when a message would be misunderstood; fields that are
+/// new are ignored by those who do not know them.
+pub const VERSION: u32 = 1;
+/// The oldest version that is understood.
+pub const OLDEST: u32 = 1;
+/// Bytes of the longest message.
+pub const MESSAGE_MAX: usize = 64 << 10;
+/// Descriptors that come with a message at most.
+pub const DESCRIPTORS_MAX: usize = 64;
+
+/// What is asked of the switch.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "snake_case")]
+pub enum Request {
+    /// The first message of a connection.
+    Hello {
+        /// The version that the asker speaks.
+        version: u32,
+    },
+    /// A port is to be there. Descriptors: its device, then one or two listening sockets; or none, if
+    /// the switch has them already.
+    AddPort {
+        /// What it is.
+        port: PortConfig,
+    },
+    /// A port is to be no more. That it is not there is success.
+    RemovePort {
+        /// Whose it was.
+        key: String,
+    },
+    /// What ports are there, in the order of their keys.
+    List {
+        /// Only those behind this key.
+        #[serde(default)]
+        after: Option<String>,
+    },
+    /// The process is to end; clients are told.
+    Stop,
+    /// Everything is to be given to the asker, who is the switch from then on.
+    HandOver,
+    /// The asker has put all together that it was given.
+    HaveAll,
+}
+
+/// What the switch says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "snake_case")]
+pub enum Reply {
+    /// To [`Request::Hello`].
+    Hello {
+        /// The version that is spoken from now on.
+        version: u32,
+        /// Of the software.
+        software: String,
+        /// Workers that move packets.
+        workers: usize,
+    },
+    /// It is as it was asked to be.
+    Done {
+        /// It was not so before.
+        changed: bool,
+    },
+    /// To [`Request::List`].
+    Ports {
+        /// The ports.
+        ports: Vec<PortStatus>,
+        /// There are more behind the last.
+        more: bool,
+    },
+    /// It cannot be.
+    Refused(Refusal),
+    /// To [`Request::HandOver`], with the listening socket of this protocol. Then come the ports, one
+    /// in each message.
+    HandingOver {
+        /// How many.
+        ports: usize,
+    },
+    /// A port that is handed over, with its descriptors.
+    Handed(Box<HandedPort>),
+    /// To [`Request::HaveAll`]: whoever asked is the switch now.
+    Yours,
+}
+
+impl Reply {
+    /// Its name, without what is in it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Hello { .. } => "hello",
+            Self::Done { .. } => "done",
+            Self::Ports { .. } => "ports",
+            Self::Refused(_) => "refused",
+            Self::HandingOver { .. } => "handing_over",
+            Self::Handed(_) => "handed",
+            Self::Yours => "yours",
+        }
+    }
+}
+
+/// Why the switch does not do what is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusalCode {
+    /// No version is spoken by both.
+    Version,
+    /// The message is not one that may come now, or none at all.
+    Malformed,
+    /// A field has a value that it cannot have.
+    Invalid,
+    /// The port is not here, so its descriptors are needed.
+    NeedsDescriptors,
+    /// Descriptors that came are not those of a port.
+    BadDescriptors,
+    /// Of what it is not to be changed: remove the port, and add it again.
+    Fixed,
+    /// The switch lacks what it needs, or is being replaced.
+    Unable,
+}
+
+/// A refusal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Error)]
+pub struct Refusal {
+    /// Of which kind.
+    pub code: RefusalCode,
+    /// For a person.
+    pub message: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}

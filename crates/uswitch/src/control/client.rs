@@ -1,0 +1,184 @@
+//! Who asks the switch for something: the agent, or the switch that comes next.
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use memif::Address;
+use rustix::io::ioctl_fionbio;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{RecvFlags, SendFlags};
+
+use super::datagram::{Received, receive, send};
+use super::{Reply, Request, VERSION};
+use crate::error::Error;
+use crate::port::{PortConfig, PortStatus};
+
+/// How long the switch may take for an answer. It does nothing that waits for others.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A connection to the switch. Each call waits for the answer.
+#[derive(Debug)]
+pub struct Client {
+    socket: OwnedFd,
+    software: String,
+    workers: usize,
+}
+
+impl Client {
+    /// Connects to the switch at this socket.
+    ///
+    /// # Errors
+    /// Nobody listens there ([`Error::is_nobody_there`]), or no version is spoken by both.
+    pub fn connect(path: &Path) -> Result<Self, Error> {
+        let address = Address::Path(path.to_owned());
+        let socket = address.connect().map_err(Error::Address)?;
+        ioctl_fionbio(&socket, false).map_err(Error::system("making the socket wait"))?;
+        for timeout in [Timeout::Recv, Timeout::Send] {
+            set_socket_timeout(&socket, timeout, Some(PATIENCE))
+                .map_err(Error::system("setting the socket's patience"))?;
+        }
+        let mut client = Self {
+            socket,
+            software: String::new(),
+            workers: 0,
+        };
+        match client.ask(&Request::Hello { version: VERSION }, &[])? {
+            Reply::Hello {
+                software, workers, ..
+            } => {
+                client.software = software;
+                client.workers = workers;
+                Ok(client)
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The version of the switch's software.
+    pub fn software(&self) -> &str {
+        &self.software
+    }
+
+    /// Workers that move packets.
+    pub fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// Makes sure that a port is there and as it is said to be. The device is the file of a TAP
+    /// device without packet information; the listeners are one or two `SOCK_SEQPACKET` sockets that
+    /// listen. If the port is there already, the new descriptors take the place of those it has, and
+    /// its client stays.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], or the switch does not answer.
+    pub fn add(
+        &mut self,
+        port: &PortConfig,
+        device: BorrowedFd<'_>,
+        listeners: &[BorrowedFd<'_>],
+    ) -> Result<(), Error> {
+        let mut descriptors = vec![device];
+        descriptors.extend(listeners);
+        let request = Request::AddPort { port: port.clone() };
+        self.done(&request, &descriptors).map(|_| ())
+    }
+
+    /// Makes sure that a port is as it is said to be, with the descriptors that the switch has of it.
+    /// Returns whether it is there; if it is not, [`Self::add`] it.
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    pub fn update(&mut self, port: &PortConfig) -> Result<bool, Error> {
+        let request = Request::AddPort { port: port.clone() };
+        match self.done(&request, &[]) {
+            Ok(_) => Ok(true),
+            Err(Error::Refused(refusal))
+                if refusal.code == super::RefusalCode::NeedsDescriptors =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes sure that a port is no more. Its client is told. Returns whether it was there.
+    ///
+    /// # Errors
+    /// The switch does not answer.
+    pub fn remove(&mut self, key: &str) -> Result<bool, Error> {
+        let key = key.to_owned();
+        self.done(&Request::RemovePort { key }, &[])
+    }
+
+    /// All ports, in the order of their keys.
+    ///
+    /// # Errors
+    /// The switch does not answer.
+    pub fn list(&mut self) -> Result<Vec<PortStatus>, Error> {
+        let mut all: Vec<PortStatus> = Vec::new();
+        loop {
+            let after = all.last().map(|port| port.config.key.clone());
+            match self.ask(&Request::List { after }, &[])? {
+                Reply::Ports { ports, more } => {
+                    let is_last = !more || ports.is_empty();
+                    all.extend(ports);
+                    if is_last {
+                        return Ok(all);
+                    }
+                }
+                other => return Err(unexpected(&other)),
+            }
+        }
+    }
+
+    /// Ends the switch. Its clients are told.
+    ///
+    /// # Errors
+    /// The switch does not answer.
+    pub fn stop(&mut self) -> Result<(), Error> {
+        self.done(&Request::Stop, &[]).map(|_| ())
+    }
+
+    fn done(&mut self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<bool, Error> {
+        match self.ask(request, descriptors)? {
+            Reply::Done { changed } => Ok(changed),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn ask(&mut self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<Reply, Error> {
+        self.say(request, descriptors)?;
+        self.hear().map(|(reply, _)| reply)
+    }
+
+    pub(crate) fn say(
+        &mut self,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), Error> {
+        send(
+            self.socket.as_fd(),
+            request,
+            descriptors,
+            SendFlags::empty(),
+        )
+    }
+
+    /// The next reply with its descriptors; a refusal is an error.
+    pub(crate) fn hear(&mut self) -> Result<(Reply, Vec<OwnedFd>), Error> {
+        match receive(self.socket.as_fd(), RecvFlags::empty())? {
+            Received::Message(bytes, descriptors) => match serde_json::from_slice(&bytes)? {
+                Reply::Refused(refusal) => Err(refusal.into()),
+                reply => Ok((reply, descriptors)),
+            },
+            Received::Cut => Err(Error::TooLong(super::MESSAGE_MAX)),
+            Received::Nothing => Err(Error::Timeout),
+            Received::Hangup => Err(Error::Hangup),
+        }
+    }
+}
+
+pub(crate) fn unexpected(reply: &Reply) -> Error {
+    Error::Unexpected(reply.name().to_owned())
+}

@@ -1,0 +1,264 @@
+//! A port: what the agent says of it, and what the switch says of it.
+
+use std::fmt::Display;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use agent_common::addr::MacAddr;
+use agent_common::port::{PORT_OUTSIDE, PORT_TRUNK};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use thiserror::Error;
+
+/// Rings in each direction that a port can have.
+pub const QUEUES_MAX: u16 = 8;
+/// Bytes of a port's name, which clients are told: a field of memif.
+const NAME_MAX: usize = 31;
+/// Bytes of a port's key.
+const KEY_MAX: usize = 256;
+/// Bytes of a secret: a field of memif.
+const SECRET_MAX: usize = 23;
+/// Addresses of a port.
+const IPS_MAX: usize = 256;
+
+/// What the agent says of a port.
+///
+/// `network` to `mtu` are what the kernel program has in `PORTS`; see
+/// [`Port`](agent_common::port::Port).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortConfig {
+    /// Whose it is, in the agent's words; unique on the node.
+    pub key: String,
+    /// What clients are told, at most 31 bytes: the interface in the pod.
+    pub name: String,
+    /// The network's number. It cannot change.
+    pub network: u32,
+    /// Index of the port's counters in the kernel program's maps; unique on the node.
+    pub port_id: u16,
+    /// `PORT_*` flags.
+    pub flags: u32,
+    /// The only source MAC address accepted.
+    #[serde(with = "text")]
+    pub mac: MacAddr,
+    /// All addresses of the port, none for a network without.
+    #[serde(default)]
+    pub ips: Vec<IpAddr>,
+    /// Largest L3 packet in bytes.
+    pub mtu: u16,
+    /// Frames to other ports of the switch need not pass the device. False for a port with rates:
+    /// their queues are there.
+    pub fast: bool,
+    /// Rings that a client may have in each direction.
+    pub queues: u16,
+    /// What a client must know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+}
+
+/// A port that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{field}: {value} is not allowed, {fix}")]
+pub struct ConfigError {
+    /// The field.
+    pub field: &'static str,
+    /// Its value.
+    pub value: String,
+    /// What to write instead.
+    pub fix: &'static str,
+}
+
+impl PortConfig {
+    /// Whether it can be a port.
+    ///
+    /// # Errors
+    /// The first field that cannot be as it is.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let wrong = |field, value: &dyn Display, fix| {
+            let value = value.to_string();
+            Err(ConfigError { field, value, fix })
+        };
+        if self.key.is_empty() || self.key.len() > KEY_MAX {
+            return wrong("key", &self.key, "use 1 to 256 bytes");
+        }
+        if self.name.len() > NAME_MAX || self.name.contains('\0') {
+            return wrong("name", &self.name, "use at most 31 bytes, none of them NUL");
+        }
+        if !(1..=0xff_ffff).contains(&self.network) {
+            return wrong("network", &self.network, "use 1 to 16777215");
+        }
+        if self.flags & (PORT_OUTSIDE | PORT_TRUNK) != 0 {
+            return wrong("flags", &self.flags, "no way out and no trunk can be memif");
+        }
+        if !self.mac.is_unicast() {
+            return wrong("mac", &self.mac, "use the address of one station");
+        }
+        if self.ips.len() > IPS_MAX {
+            return wrong("ips", &self.ips.len(), "use at most 256");
+        }
+        if !(68..=65535 - 18).contains(&self.mtu) {
+            return wrong("mtu", &self.mtu, "use 68 to 65517");
+        }
+        if !(1..=QUEUES_MAX).contains(&self.queues) {
+            return wrong("queues", &self.queues, "use 1 to 8");
+        }
+        match &self.secret {
+            Some(secret) if secret.len() > SECRET_MAX || secret.contains('\0') => wrong(
+                "secret",
+                &"what is given",
+                "use at most 23 bytes, none of them NUL",
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Packets and bytes of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Count {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes, Ethernet header included.
+    pub bytes: u64,
+}
+
+/// What went through a port since the switch knows it, hand-overs included. Counters wrap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortCounters {
+    /// From the client straight to the client of another port.
+    #[serde(default)]
+    pub fast_from: Count,
+    /// To the client straight from the client of another port.
+    #[serde(default)]
+    pub fast_to: Count,
+    /// From the client to the device, where the kernel program judges and counts it.
+    #[serde(default)]
+    pub device_from: Count,
+    /// To the client from the device.
+    #[serde(default)]
+    pub device_to: Count,
+    /// What came to nothing.
+    #[serde(default)]
+    pub drops: PortDrops,
+}
+
+/// Packets that the switch dropped, by reason. What the policy refuses is not among them: the
+/// kernel program drops that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortDrops {
+    /// To the client, which had posted no buffer.
+    #[serde(default)]
+    pub no_buffer: u64,
+    /// To the client, longer than the buffer that it had posted.
+    #[serde(default)]
+    pub too_long: u64,
+    /// To a client that was not there.
+    #[serde(default)]
+    pub not_connected: u64,
+    /// From the client: shorter than an Ethernet header, or longer than any frame.
+    #[serde(default)]
+    pub bad_length: u64,
+    /// From the client: in too many pieces.
+    #[serde(default)]
+    pub bad_descriptor: u64,
+    /// From the client to the device, whose queue was full.
+    #[serde(default)]
+    pub device_full: u64,
+    /// From the client to the device, which is down or gone.
+    #[serde(default)]
+    pub device_down: u64,
+}
+
+/// What the switch says of a port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortStatus {
+    /// What it is, as the agent said. Without the secret.
+    pub config: PortConfig,
+    /// The client has its rings.
+    pub connected: bool,
+    /// The client's application and interface, while it is connected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
+    /// Why the last client is no more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_closed: Option<String>,
+    /// What went through.
+    #[serde(default)]
+    pub counters: PortCounters,
+}
+
+/// A value as its text.
+mod text {
+    use super::{Deserialize as _, Deserializer, Display, FromStr, Serializer, de};
+
+    pub(super) fn serialize<T: Display, S: Serializer>(
+        value: &T,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_str(value)
+    }
+
+    pub(super) fn deserialize<'de, T, D>(from: D) -> Result<T, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        String::deserialize(from)?
+            .parse()
+            .map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> PortConfig {
+        PortConfig {
+            key: "c1/net1".to_owned(),
+            name: "net1".to_owned(),
+            network: 7,
+            port_id: 3,
+            flags: 0,
+            mac: MacAddr([2, 0, 0, 0, 0, 1]),
+            ips: vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
+            mtu: 1500,
+            fast: true,
+            queues: 1,
+            secret: None,
+        }
+    }
+
+    #[test]
+    fn a_port_is_read_as_it_is_written_and_what_is_new_is_ignored() {
+        let mut json = serde_json::to_value(config()).unwrap();
+        assert_eq!(json["mac"], "02:00:00:00:00:01");
+        json["of_a_later_version"] = serde_json::json!({"x": 1});
+        let read: PortConfig = serde_json::from_value(json).unwrap();
+        assert_eq!(read, config());
+    }
+
+    #[test]
+    fn what_no_port_can_be_is_refused_by_the_name_of_the_field() {
+        type Change = fn(&mut PortConfig);
+        let changes: [(&str, Change); 11] = [
+            ("key", |port| port.key.clear()),
+            ("name", |port| port.name = "n".repeat(32)),
+            ("name", |port| port.name = "a\0b".to_owned()),
+            ("network", |port| port.network = 0),
+            ("network", |port| port.network = 1 << 24),
+            ("flags", |port| port.flags = PORT_TRUNK),
+            ("mac", |port| port.mac = MacAddr::BROADCAST),
+            ("mtu", |port| port.mtu = 67),
+            ("queues", |port| port.queues = 9),
+            ("queues", |port| port.queues = 0),
+            ("secret", |port| port.secret = Some("s".repeat(24))),
+        ];
+        assert_eq!(config().check(), Ok(()));
+        for (field, change) in changes {
+            let mut port = config();
+            change(&mut port);
+            let refused = port.check().unwrap_err();
+            assert_eq!(refused.field, field);
+            assert!(!refused.to_string().contains("ssss"), "a secret is kept");
+        }
+    }
+}
