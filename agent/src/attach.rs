@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use api::InterfaceKind;
 use cni_spec::AttachmentKey;
 use netdev::{
     Address, Connection, LinkEvent, LinkLocal, LinkMonitor, Netns, PodEnd, Route, Sysctl,
@@ -13,6 +14,7 @@ use store::Pending;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use crate::afxdp::check_mtu;
 use crate::error::AgentError;
 use crate::failpoint::reached;
 use crate::ledger::Wanted;
@@ -40,7 +42,7 @@ impl Node {
     /// When it cannot be made; nothing of it is left then.
     pub async fn attach(
         self: &Arc<Self>,
-        wanted: Wanted,
+        mut wanted: Wanted,
         network: &api::Network,
         netns: &Netns,
     ) -> Result<Attachment, AgentError> {
@@ -57,12 +59,19 @@ impl Node {
         if !wanted.limits.is_unlimited() {
             self.discipline(&wanted.limits)?;
         }
-        if !wanted.interface.is_veth() {
-            return Err(AgentError::Unsupported {
-                key: "interface.type".to_owned(),
-                value: wanted.interface.kind.to_string(),
-                why: "this agent makes interfaces of type Veth only: write that",
-            });
+        match wanted.interface.kind {
+            InterfaceKind::Veth => {}
+            InterfaceKind::AfXdp => {
+                check_mtu(network)?;
+                wanted.socket_path = Some(self.afxdp.socket(&host_name(&wanted.key)));
+            }
+            InterfaceKind::Memif => {
+                return Err(AgentError::Unsupported {
+                    key: "interface.type".to_owned(),
+                    value: wanted.interface.kind.to_string(),
+                    why: "this agent makes interfaces of type Veth and AFXDP: write one of these",
+                });
+            }
         }
         if network.routing == api::Routing::Node {
             self.route_for(network).await?;
@@ -141,6 +150,7 @@ impl Node {
         let links = Links::of(self, record, netns)?;
         // The disk and the kernel at once.
         let recorded = self.submit(record)?;
+        Box::pin(self.open_control(record, netns)).await?;
         let (node, made) = (Arc::clone(self), record.clone());
         let (watched, watching) = oneshot::channel();
         let here = move |connection: &mut Connection| {
@@ -262,6 +272,7 @@ impl Node {
         tracing::debug!(attachment = %key, interface = record.host.name, ?removed, "link, shaper");
         self.promotions.forget(record.host.ifindex);
         self.hook.forget(record.host.ifindex)?;
+        self.close_port(&record)?;
         reached("del.torn-down");
         self.erase(key).await?;
         self.ledger().release(key);

@@ -12,6 +12,7 @@ use netdev::{Discipline, Netlink};
 use store::{Batch, Pending, Store, Table};
 use tokio::sync::watch;
 
+use crate::afxdp::AfXdp;
 use crate::delegate::process::Runner;
 use crate::early::Xdp;
 use crate::egress::Egress;
@@ -71,6 +72,8 @@ pub struct Node {
     pub room: Room,
     /// The interfaces it comes back by.
     pub uplinks: Uplinks,
+    /// Control sockets of AF_XDP ports.
+    pub afxdp: AfXdp,
     /// Ways out of networks.
     pub egress: Egress,
     /// What networks have there.
@@ -130,6 +133,8 @@ pub struct Parts {
     pub rules: Rules,
     /// See [`Node::remotes`].
     pub remotes: Arc<Remotes>,
+    /// Where control sockets of AF_XDP ports are.
+    pub controls: PathBuf,
     /// Where the namespaces of gateways are kept.
     pub gateways: PathBuf,
     /// UDP port of tunnels.
@@ -170,6 +175,7 @@ impl Node {
             uplinks: Uplinks::new(parts.xdp),
             ways: Ways::default(),
             room: parts.room,
+            afxdp: AfXdp::new(parts.controls),
             egress: Egress::new(parts.gateways),
             wires: Wires::default(),
             delegates: parts.delegates,

@@ -33,7 +33,7 @@ use crate::reconcile::Reconciler;
 use crate::remotes::Remotes;
 use crate::telemetry::{self, FilterError};
 use crate::world::{self, Current, World};
-use crate::{admin, failpoint, recover};
+use crate::{admin, afxdp, failpoint, recover};
 
 /// Time to the next attempt at tables that the kernel refused.
 const RETRY: Duration = Duration::from_secs(1);
@@ -290,6 +290,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         cluster,
         metrics,
         tombstones: tombstone::directory(&options.places.socket),
+        controls: afxdp::directory(&options.places.socket),
         gateways: egress::directory(&options.places.socket),
     });
     Ok((node, PinDir::new(bpffs), events))

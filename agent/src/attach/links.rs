@@ -3,6 +3,7 @@
 use datapath::Hook;
 use netdev::{Connection, Discipline, Neighbour, Netns, Shape, VethSpec};
 
+use crate::afxdp::{self, FitPort};
 use crate::error::AgentError;
 use crate::node::Node;
 use crate::ports::{ALIAS_PREFIX, attach_dispatcher};
@@ -16,6 +17,8 @@ use crate::shaping::{Pair, silence};
 pub(super) struct Links {
     link: VethSpec,
     hook: Hook,
+    /// What makes an AF_XDP port of it.
+    port: Option<FitPort>,
     into: Option<(Shape, Discipline)>,
     out_of: Option<Pair>,
     /// Where the node's own stack finds the pod, if it routes for the network.
@@ -44,7 +47,8 @@ impl Links {
         link.peer_mac = Some(record.mac.0);
         link.mtu = u32::from(record.network.mtu);
         link.alias = Some(format!("{ALIAS_PREFIX}{}", record.key));
-        link.queues = Some(1);
+        let port = FitPort::of(record, netns);
+        link.queues = Some(port.as_ref().map_or(1, FitPort::queues));
         link.peer_netns = Some(netns.clone());
         let limits = record.limits;
         let (mut into, mut out_of) = (None, None);
@@ -59,6 +63,7 @@ impl Links {
         Ok(Self {
             link,
             hook: node.hook.clone(),
+            port,
             into,
             out_of,
             reach: record.network.by_node.then(|| Reach {
@@ -79,6 +84,9 @@ impl Links {
         connection.delete_by_name(name)?;
         let pair = connection.create_veth(&self.link)?;
         attach_dispatcher(connection, &self.hook, pair.host_ifindex)?;
+        if let Some(port) = &self.port {
+            afxdp::fit_link(&self.hook, port, pair.host_ifindex, pair.peer_ifindex)?;
+        }
         if let Some((shape, discipline)) = self.into {
             connection.shape(pair.host_ifindex, &shape, discipline)?;
         }

@@ -14,7 +14,7 @@ use crate::cli::{CleanupOptions, CniPlaces, Places};
 use crate::cni::tombstone;
 use crate::install::conf;
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX};
-use crate::{egress, overlay, recover, routing, uplinks};
+use crate::{afxdp, egress, overlay, recover, routing, uplinks};
 
 /// The name of the directory that podnet has for itself below `/run`.
 const OWN_DIRECTORY: &str = "podnet";
@@ -154,6 +154,7 @@ fn own_files(places: &Places) -> Vec<PathBuf> {
         state.join(recover::DATABASE),
         state.join(recover::BOOT_FILE),
         tombstone::directory(&places.socket),
+        afxdp::directory(&places.socket),
         places.socket.clone(),
     ];
     files.retain(|path| fs::symlink_metadata(path).is_ok());

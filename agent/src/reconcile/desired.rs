@@ -17,6 +17,7 @@ use agent_common::vtep::{FloodVteps, VTEP_CHUNK, VTEP_CHUNKS};
 use datapath::Entries;
 
 use super::{Elsewhere, mapped, wires};
+use crate::afxdp::is_afxdp;
 use crate::egress::WayOut;
 use crate::record::{Attachment, NetworkFacts};
 
@@ -36,8 +37,9 @@ pub fn desired<'a>(
     for attachment in attachments {
         facts = Some(&attachment.network);
         leaves = leaves.or(attachment.network.egress.then_some(&attachment.network));
-        // The fast way into a pod goes past the queues of its link.
-        let through_queue = attachment.queued || attachment.limits.ingress.is_some();
+        // The fast way into a pod goes past the queues of its link, and past its XDP program.
+        let through_queue =
+            attachment.queued || attachment.limits.ingress.is_some() || is_afxdp(attachment);
         let endpoint = Endpoint {
             ifindex: attachment.host.ifindex,
             flags: if through_queue { ENDPOINT_NO_PEER } else { 0 },

@@ -41,6 +41,7 @@
 //! ```
 
 mod address;
+mod busy_poll;
 mod connection;
 mod error;
 mod filter;
@@ -62,6 +63,7 @@ mod wire;
 mod xdp;
 
 pub use crate::address::{Address, AddressState, link_local};
+pub use crate::busy_poll::busy_poll;
 pub use crate::connection::Connection;
 pub use crate::error::{Error, LinkId, Refusal};
 pub use crate::filter::IngressFilter;
