@@ -30,6 +30,7 @@
 
 pub mod access;
 pub mod admin;
+pub mod afxdp;
 pub mod attach;
 pub mod bandwidth;
 pub mod cli;

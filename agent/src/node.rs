@@ -12,6 +12,7 @@ use netdev::{Discipline, Netlink};
 use store::{Batch, Pending, Store, Table};
 use tokio::sync::watch;
 
+use crate::afxdp::AfXdp;
 use crate::delegate::process::Runner;
 use crate::early::Xdp;
 use crate::egress::Egress;
@@ -72,6 +73,8 @@ pub struct Node {
     pub room: Room,
     /// The interfaces it comes back by.
     pub uplinks: Uplinks,
+    /// Control sockets of AF_XDP ports.
+    pub afxdp: AfXdp,
     /// Ways out of networks.
     pub egress: Egress,
     /// What networks have there.
@@ -133,6 +136,8 @@ pub struct Parts {
     pub rules: Rules,
     /// See [`Node::remotes`].
     pub remotes: Arc<Remotes>,
+    /// Where control sockets of AF_XDP ports are.
+    pub controls: PathBuf,
     /// Where the namespaces of gateways are kept.
     pub gateways: PathBuf,
     /// See [`Node::switch`].
@@ -175,6 +180,7 @@ impl Node {
             uplinks: Uplinks::new(parts.xdp),
             ways: Ways::default(),
             room: parts.room,
+            afxdp: AfXdp::new(parts.controls),
             egress: Egress::new(parts.gateways),
             wires: Wires::default(),
             switch: Arc::new(parts.switch),

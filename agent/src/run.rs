@@ -34,7 +34,7 @@ use crate::remotes::Remotes;
 use crate::switch::Switch;
 use crate::telemetry::{self, FilterError};
 use crate::world::{self, Current, World};
-use crate::{admin, failpoint, recover};
+use crate::{admin, afxdp, failpoint, recover};
 
 /// Time to the next attempt at tables that the kernel refused.
 const RETRY: Duration = Duration::from_secs(1);
@@ -291,6 +291,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         cluster,
         metrics,
         tombstones: tombstone::directory(&options.places.socket),
+        controls: afxdp::directory(&options.places.socket),
         gateways: egress::directory(&options.places.socket),
         switch: Switch::of(&options.switch, &options.places.socket),
     });

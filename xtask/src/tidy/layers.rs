@@ -6,7 +6,7 @@ use serde_json::Value;
 const ANY: &[&str] = &["*"];
 
 /// Each package with the workspace packages it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 15] = [
+const LAYERS: [(&str, &[&str]); 16] = [
     // Words: pure, no IO.
     ("agent-common", &[]),
     ("cni-spec", &[]),
@@ -15,6 +15,7 @@ const LAYERS: [(&str, &[&str]); 15] = [
     // Mechanism: one kernel or OS interface each, never each other.
     ("store", &[]),
     ("memif", &[]),
+    ("xsk", &[]),
     ("netdev", &["agent-common"]),
     ("datapath", &["agent-common"]),
     // memif is a part of it, and its own port of podnet's policy.
@@ -33,6 +34,7 @@ const LAYERS: [(&str, &[&str]); 15] = [
             "netdev",
             "store",
             "uswitch",
+            "xsk",
         ],
     ),
     // Edges.
