@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use crate::afxdp::AfXdp;
 use crate::delegate::process::Runner;
+use crate::devices::Devices;
 use crate::early::Xdp;
 use crate::egress::Egress;
 use crate::error::{AgentError, chain};
@@ -83,6 +84,8 @@ pub struct Node {
     pub switch: Arc<Switch>,
     /// Plugins of others.
     pub delegates: Runner,
+    /// Ports as devices of Kubernetes.
+    pub devices: Devices,
     /// What the node says about the lists of its pods.
     pub rules: Rules,
     /// Whom to ask for a pod; none when networks come from files.
@@ -132,6 +135,8 @@ pub struct Parts {
     pub pods: Pods,
     /// See [`Node::delegates`].
     pub delegates: Runner,
+    /// See [`Node::devices`].
+    pub devices: Devices,
     /// See [`Node::rules`].
     pub rules: Rules,
     /// See [`Node::remotes`].
@@ -185,6 +190,7 @@ impl Node {
             wires: Wires::default(),
             switch: Arc::new(parts.switch),
             delegates: parts.delegates,
+            devices: parts.devices,
             rules: parts.rules,
             cluster: parts.cluster,
             metrics: parts.metrics,
@@ -222,6 +228,11 @@ impl Node {
     /// Says whether requests can be served.
     pub fn set_ready(&self, ready: bool) {
         self.ready.send_replace(ready);
+    }
+
+    /// Tells whether requests can be served, now and with each change.
+    pub fn readiness(&self) -> watch::Receiver<bool> {
+        self.ready.subscribe()
     }
 
     /// Waits until start-up is over, however long that takes.
