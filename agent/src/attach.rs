@@ -21,7 +21,8 @@ use crate::ledger::Wanted;
 use crate::node::Node;
 use crate::ports::{host_name, near_name};
 use crate::record::{Attachment, HostEnd, State};
-use crate::switch::{check_trunk, is_switched};
+use crate::sockets;
+use crate::switch::{self, check_trunk, is_switched};
 
 use self::links::{Links, MadeLinks};
 
@@ -68,7 +69,14 @@ impl Node {
             }
             InterfaceKind::Memif => {
                 check_trunk(network)?;
-                wanted.socket_path = Some(self.switch.socket(&host_name(&wanted.key)));
+                let at = (self.switch.sockets(), host_name(&wanted.key));
+                let place = sockets::place(
+                    wanted.device.as_ref(),
+                    self.devices.directories(),
+                    (at.0, &at.1),
+                    switch::FILE,
+                );
+                wanted.socket_path = Some(place?);
             }
         }
         if network.routing == api::Routing::Node {

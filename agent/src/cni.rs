@@ -312,6 +312,7 @@ fn wanted(
         asked: by_runtime,
         limits,
         interface: asked.interface.unwrap_or(network.interface),
+        device: None,
         socket_path: None,
         decisions,
     };

@@ -15,11 +15,13 @@ use store::StoreError;
 use crate::afxdp::AfXdpError;
 use crate::bandwidth::Bits;
 use crate::delegate::error::DelegateError;
+use crate::devices::assigned::AssignedError;
 use crate::egress::EgressError;
 use crate::explain::ExplainError;
 use crate::kube::{AccessError, AddressError, LookupError};
 use crate::overlay::OverlayError;
 use crate::routing::NotRouting;
+use crate::sockets::PlaceError;
 use crate::switch::SwitchError;
 use crate::wires::WireError;
 
@@ -64,6 +66,12 @@ pub enum AgentError {
     /// The network has egress and no way out here.
     #[error(transparent)]
     Egress(#[from] EgressError),
+    /// A port that is a socket cannot have its file.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// The kubelet does not say which devices are the pod's.
+    #[error(transparent)]
+    Devices(#[from] AssignedError),
     /// A port of type Memif, and no switch that serves it.
     #[error("{source}")]
     Switch {

@@ -17,8 +17,8 @@ use crate::bandwidth::Limits;
 use crate::cni::Made;
 use crate::error::AgentError;
 use crate::record::{
-    Attachment, Decision, DefaultRoutes, HostEnd, Lease, NetworkFacts, ObjectRef, PodIdentity,
-    Sandbox, State,
+    Attachment, Decision, DefaultRoutes, Device, HostEnd, Lease, NetworkFacts, ObjectRef,
+    PodIdentity, Sandbox, State,
 };
 use crate::wires::refuse_taken;
 
@@ -66,6 +66,8 @@ pub struct Wanted {
     pub limits: Limits,
     /// What its port is.
     pub interface: api::Interface,
+    /// The device of Kubernetes that it is.
+    pub device: Option<Device>,
     /// Where its socket is, of a port that has one.
     pub socket_path: Option<PathBuf>,
     /// Decisions taken so far.
@@ -347,6 +349,7 @@ impl Ledger {
             asked: wanted.asked,
             limits: wanted.limits,
             interface: wanted.interface,
+            device: wanted.device,
             socket_path: wanted.socket_path,
             queued: false,
             shaper: None,

@@ -65,6 +65,7 @@ pub mod run;
 #[cfg(test)]
 mod samples;
 pub mod shaping;
+pub mod sockets;
 pub mod switch;
 pub mod telemetry;
 pub mod uplinks;

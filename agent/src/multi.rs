@@ -17,6 +17,7 @@ mod add;
 mod check;
 mod conf_dir;
 mod defaults;
+mod devices;
 mod host_ports;
 mod native;
 mod plan;

@@ -279,6 +279,15 @@ impl From<PodRef> for PodIdentity {
     }
 }
 
+/// A device that the kubelet has given to a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    /// The resource it counts for.
+    pub resource: String,
+    /// Its name.
+    pub id: String,
+}
+
 /// Name of a PodNetworkAttachment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectRef {
@@ -352,6 +361,9 @@ pub struct Attachment {
     /// What its port is.
     #[serde(default, skip_serializing_if = "api::Interface::is_veth")]
     pub interface: api::Interface,
+    /// The device of Kubernetes that it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<Device>,
     /// Where its socket is, of a port that has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_path: Option<PathBuf>,

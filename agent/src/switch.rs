@@ -22,9 +22,10 @@ use crate::error::{AgentError, chain};
 use crate::node::Node;
 use crate::reconcile::port_of;
 use crate::record::{Attachment, State};
+use crate::sockets;
 
+mod listen;
 mod process;
-mod sockets;
 
 /// Between two attempts to reach the switch again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -68,14 +69,6 @@ pub enum SwitchError {
         /// Why not.
         source: memif::Error,
     },
-    /// The directory of a socket could not be made or removed.
-    #[error("{}: directory of the socket of a port of type Memif", path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
 }
 
 /// What the agent has of the switch.
@@ -115,9 +108,9 @@ impl Switch {
         Self::new(socket, directory(agent), program)
     }
 
-    /// The file of the socket of a port with this host end.
-    pub fn socket(&self, host: &str) -> PathBuf {
-        sockets::path(&self.sockets, host)
+    /// Where ports without a device have their socket files.
+    pub fn sockets(&self) -> &Path {
+        &self.sockets
     }
 
     fn client(&self) -> MutexGuard<'_, Option<Client>> {
@@ -182,7 +175,7 @@ impl Switch {
             return Ok(());
         }
         let device = connection.open_tap(&record.host.name, record.host.ifindex)?;
-        let listeners = sockets::listen(record, netns)?;
+        let listeners = listen::listen(record, netns)?;
         let listeners: Vec<_> = listeners.iter().map(OwnedFd::as_fd).collect();
         self.ask(|client| client.add(&config, device.as_fd(), &listeners))?;
         Ok(())
@@ -192,7 +185,7 @@ impl Switch {
     fn unplug(&self, record: &Attachment) -> Result<(), AgentError> {
         let key = record.key.to_string();
         self.ask_if_there(|client| client.remove(&key))?;
-        sockets::remove(record)?;
+        sockets::remove(record);
         Ok(())
     }
 
@@ -436,6 +429,9 @@ pub fn stop(agent: &Path, dry_run: bool) -> Result<Option<String>, AgentError> {
     }
     Ok(Some(format!("switch at {}", socket.display())))
 }
+
+/// Of the socket of a port.
+pub(crate) const FILE: &str = "memif.sock";
 
 /// The name that a pod's own programs connect to, without a file: `podnet/IFNAME`.
 pub fn name_in_pod(ifname: &IfName) -> String {

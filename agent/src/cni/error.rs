@@ -192,6 +192,7 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
         AgentError::Netdev { .. }
         | AgentError::Egress(_)
         | AgentError::AfXdp(_)
+        | AgentError::Place(_)
         | AgentError::Switch { .. } => ErrorCode(110),
         AgentError::Datapath { .. } => ErrorCode(120),
         AgentError::Store { .. } => ErrorCode(140),
@@ -199,6 +200,7 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
             source: LookupError::Another { .. },
         } => ErrorCode::INVALID_ENV,
         AgentError::NotReady { .. }
+        | AgentError::Devices(_)
         | AgentError::NotSynced { .. }
         | AgentError::NotRouting { .. }
         | AgentError::Pod { .. }

@@ -82,6 +82,7 @@ impl Node {
             let done = self.member(asked, selected, meant, routes, explicit);
             planned.push(done.map_err(|error| of_member(index, selected, error))?);
         }
+        Box::pin(self.assign_devices(&world, asked, &selection, &mut planned)).await?;
         Ok(planned)
     }
 

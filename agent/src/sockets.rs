@@ -1,0 +1,188 @@
+//! Socket files that pods connect to, each in a directory that its pod may have mounted: that of a
+//! device which the kubelet has given to the pod, else one of the port's own.
+//!
+//! A pod can do what it likes in such a directory, links that lead elsewhere included. So a file is made
+//! ready beside the directory, where no pod gets to, and put in its place then.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use crate::devices::directory::Directories;
+use crate::record::{Attachment, Device};
+
+/// The directory of all ports is root's: a pod gets that of its own port mounted.
+const ALL_MODE: u32 = 0o700;
+/// Clients of memif refuse a directory that they cannot write; nobody may remove what is another's.
+const ONE_MODE: u32 = 0o1777;
+/// Whoever has the directory is the pod, under whatever user its programs run.
+const FILE_MODE: u32 = 0o666;
+
+/// A file that a pod connects to, or what tells it how, cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {operation} {}, for a pod to connect to", path.display())]
+pub struct PlaceError {
+    /// What was tried.
+    operation: &'static str,
+    /// The file or directory.
+    path: PathBuf,
+    /// Why not.
+    source: io::Error,
+}
+
+impl PlaceError {
+    fn of(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self {
+            operation,
+            path,
+            source,
+        }
+    }
+}
+
+/// Where the socket file of a port is: in the directory of its device, else in one with the name of its
+/// host end among `all`.
+///
+/// # Errors
+/// When the directory cannot be made.
+pub(crate) fn place(
+    device: Option<&Device>,
+    devices: &Directories,
+    (all, host): (&Path, &str),
+    file: &str,
+) -> Result<PathBuf, PlaceError> {
+    let one = match device {
+        Some(device) => {
+            let path = devices.path(&device.resource, &device.id);
+            let made = devices.ensure(&device.resource, &device.id);
+            made.map_err(PlaceError::of("make", &path))?
+        }
+        None => all.join(host),
+    };
+    Ok(one.join(file))
+}
+
+/// Has `make` make a file beside the directory in which it shall be, and moves it there.
+///
+/// # Errors
+/// Those of `make`; [`PlaceError`] when the kernel refuses the rest.
+pub(crate) fn publish<T, E: From<PlaceError>>(
+    path: &Path,
+    make: impl FnOnce(&Path) -> Result<T, E>,
+) -> Result<T, E> {
+    let one = path.parent().unwrap_or(Path::new("/"));
+    directory(one).map_err(PlaceError::of("make", one))?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let new = one.with_extension(format!("new-{name}"));
+    match fs::remove_file(&new) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            return Err(PlaceError::of("remove", &new)(source).into());
+        }
+        _ => {}
+    }
+    let made = make(&new)?;
+    fs::set_permissions(&new, Permissions::from_mode(FILE_MODE))
+        .and_then(|()| fs::rename(&new, path))
+        .map_err(|source| {
+            // What is left is no socket that anybody knows of.
+            let _ = fs::remove_file(&new);
+            PlaceError::of("make", path)(source)
+        })?;
+    Ok(made)
+}
+
+fn directory(one: &Path) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(ALL_MODE)
+        .create(one)?;
+    // Not by the mode it is made with, which the umask limits.
+    fs::set_permissions(one, Permissions::from_mode(ONE_MODE))
+}
+
+/// Removes the socket of a port and what the pod has put beside it. The directory of a device stays with
+/// the device, and is emptied before another pod gets it. What cannot be removed is said, and keeps nobody
+/// from going: a pod may have seen to that.
+pub(crate) fn remove(record: &Attachment) {
+    let Some(path) = record.socket_path.as_deref() else {
+        return;
+    };
+    let target = match record.device {
+        Some(_) => path,
+        None => path.parent().unwrap_or(path),
+    };
+    let removed = match fs::symlink_metadata(target) {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(target),
+        Ok(_) => fs::remove_file(target),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(attachment = %record.key, path = %target.display(), %error, "not removed");
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{FileTypeExt as _, symlink};
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+    use crate::samples;
+
+    fn listen(path: &Path) -> Result<UnixListener, PlaceError> {
+        UnixListener::bind(path).map_err(PlaceError::of("bind", path))
+    }
+
+    #[test]
+    fn what_a_pod_has_put_in_the_place_of_its_socket_leads_nowhere() {
+        let run = tempfile::tempdir().unwrap();
+        let (one, outside) = (run.path().join("all/pn1"), run.path().join("secret"));
+        fs::write(&outside, "").unwrap();
+        fs::set_permissions(&outside, Permissions::from_mode(0o600)).unwrap();
+        fs::create_dir_all(&one).unwrap();
+        symlink(&outside, one.join("memif.sock")).unwrap();
+        let path = one.join("memif.sock");
+        let _socket = publish(&path, listen).unwrap();
+        let mode = |path: &Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777;
+        assert!(fs::symlink_metadata(&path).unwrap().file_type().is_socket());
+        assert_eq!((mode(&path), mode(&one)), (0o666, 0o1777));
+        assert_eq!(mode(&outside), 0o600, "nothing was done to it");
+        assert_eq!(fs::read_dir(run.path().join("all")).unwrap().count(), 1);
+        // A directory cannot be replaced, and that is said.
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        let refused = publish(&path, listen).unwrap_err();
+        assert!(refused.to_string().contains("memif.sock"), "{refused}");
+        assert_eq!(fs::read_dir(run.path().join("all")).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn the_directory_of_a_device_outlives_the_socket_in_it() {
+        let run = tempfile::tempdir().unwrap();
+        let directories = Directories::beside(&run.path().join("agent.sock"));
+        let device = Device {
+            resource: "podnet.dev/blue".to_owned(),
+            id: "7".to_owned(),
+        };
+        let all = run.path().join("memif");
+        for device in [Some(device), None] {
+            let at = (all.as_path(), "pn1");
+            let path = place(device.as_ref(), &directories, at, "memif.sock").unwrap();
+            let _socket = publish(&path, listen).unwrap();
+            let one = path.parent().unwrap().to_owned();
+            let has_device = device.is_some();
+            let mut record = samples::record(&samples::network("blue", api::Mode::L2, &[]), |_| {});
+            record.device = device;
+            record.socket_path = Some(path.clone());
+            remove(&record);
+            assert!(!path.exists());
+            assert_eq!(one.exists(), has_device);
+            remove(&record);
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The two sockets of a port: a name in the pod's namespace, which needs no file and no permission,
+//! and a file on the node, for pods that have its directory mounted.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use memif::Address;
+use netdev::Netns;
+
+use super::{SwitchError, name_in_pod};
+use crate::error::AgentError;
+use crate::record::Attachment;
+use crate::sockets;
+
+/// Makes both. They listen.
+pub(super) fn listen(record: &Attachment, netns: &Netns) -> Result<Vec<OwnedFd>, AgentError> {
+    let name = Address::Abstract(name_in_pod(&record.key.ifname).into_bytes());
+    let at = |address: &Address| {
+        let listening = address.listen();
+        listening.map_err(|source| AgentError::from(SwitchError::Listen { source }))
+    };
+    let mut listeners = vec![netns.run_in(|| at(&name))??];
+    if let Some(path) = &record.socket_path {
+        let by_file = |path: &Path| at(&Address::Path(path.to_owned()));
+        listeners.push(sockets::publish(path, by_file)?);
+    }
+    Ok(listeners)
+}
