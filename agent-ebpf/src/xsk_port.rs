@@ -30,7 +30,8 @@ static XSKS: XskMap = XskMap::with_max_entries(1, 0);
 #[xdp]
 pub fn xsk_port(ctx: XdpContext) -> u32 {
     let queue = ctx.rx_queue_index();
-    XSKS.redirect(queue, u64::from(XDP_PASS)).unwrap_or(XDP_PASS)
+    XSKS.redirect(queue, u64::from(XDP_PASS))
+        .unwrap_or(XDP_PASS)
 }
 
 #[cfg(not(test))]
