@@ -21,6 +21,7 @@ use crate::ledger::Wanted;
 use crate::node::Node;
 use crate::ports::{host_name, near_name};
 use crate::record::{Attachment, HostEnd, State};
+use crate::switch::{check_trunk, is_switched};
 
 use self::links::{Links, MadeLinks};
 
@@ -66,11 +67,8 @@ impl Node {
                 wanted.socket_path = Some(self.afxdp.socket(&host_name(&wanted.key)));
             }
             InterfaceKind::Memif => {
-                return Err(AgentError::Unsupported {
-                    key: "interface.type".to_owned(),
-                    value: wanted.interface.kind.to_string(),
-                    why: "this agent makes interfaces of type Veth and AFXDP: write one of these",
-                });
+                check_trunk(network)?;
+                wanted.socket_path = Some(self.switch.socket(&host_name(&wanted.key)));
             }
         }
         if network.routing == api::Routing::Node {
@@ -102,7 +100,7 @@ impl Node {
             self.undo(&record.key).await;
             return Err(error);
         }
-        match self.make(&record, netns).await {
+        match Box::pin(self.make(&record, netns)).await {
             Ok(record) => Ok(record),
             Err(error) => {
                 // Also when it could not be recorded: whether it was written is not known.
@@ -164,20 +162,31 @@ impl Node {
             })?;
             node.go_live(made, &links?)
         };
-        let (made, monitor) = tokio::join!(
-            self.netlink.make_pod_link(netns, pod_end(record), here),
-            async {
-                // While links are made; the pod's end stays down until this is open.
-                let queues = record.host_end_queues();
-                let monitor = queues.then(|| self.netlink.monitor()).transpose();
-                if monitor.is_ok() {
-                    // A thread that has failed by now does not listen.
-                    let _ = watched.send(());
-                }
-                monitor
+        let switched = is_switched(record);
+        let make = async {
+            if switched {
+                self.netlink.with(here).await
+            } else {
+                let end = pod_end(record);
+                self.netlink.make_pod_link(netns, end, here).await
             }
-        );
+        };
+        let (made, monitor) = tokio::join!(make, async {
+            // While links are made; the pod's end stays down until this is open. Nothing is sent
+            // to a client that is still to connect.
+            let queues = record.host_end_queues() && !switched;
+            let monitor = queues.then(|| self.netlink.monitor()).transpose();
+            if monitor.is_ok() {
+                // A thread that has failed by now does not listen.
+                let _ = watched.send(());
+            }
+            monitor
+        });
         let (monitor, (added, saved)) = (monitor?, made?);
+        if switched {
+            Box::pin(self.plug_in(&added, netns)).await?;
+            reached("add.plugged");
+        }
         if let Some(links) = monitor {
             started(links, added.host.ifindex).await?;
         }
@@ -259,6 +268,9 @@ impl Node {
             }
         };
         self.reconcile(record.network.id)?;
+        if is_switched(&record) {
+            self.unplug(&record).await?;
+        }
         self.close_queues(&record).await;
         // The names are the attachment's own, whatever their index.
         let (host, near) = (record.host.name.clone(), near_name(&record.host.name));

@@ -20,6 +20,7 @@ use crate::explain::ExplainError;
 use crate::kube::{AccessError, AddressError, LookupError};
 use crate::overlay::OverlayError;
 use crate::routing::NotRouting;
+use crate::switch::SwitchError;
 use crate::wires::WireError;
 
 /// A request could not be served.
@@ -63,6 +64,13 @@ pub enum AgentError {
     /// The network has egress and no way out here.
     #[error(transparent)]
     Egress(#[from] EgressError),
+    /// A port of type Memif, and no switch that serves it.
+    #[error("{source}")]
+    Switch {
+        /// Why not.
+        #[from]
+        source: SwitchError,
+    },
     /// The port cannot be one of AF_XDP.
     #[error(transparent)]
     AfXdp(#[from] AfXdpError),

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use crate::afxdp::AfXdp;
 use crate::delegate::process::Runner;
+use crate::devices::Devices;
 use crate::early::Xdp;
 use crate::egress::Egress;
 use crate::error::{AgentError, chain};
@@ -29,6 +30,7 @@ use crate::reconcile::Reconciler;
 use crate::record::{Attachment, State};
 use crate::remotes::Remotes;
 use crate::routing::NodeRouting;
+use crate::switch::Switch;
 use crate::uplinks::Uplinks;
 use crate::ways::Ways;
 use crate::wires::Wires;
@@ -78,8 +80,12 @@ pub struct Node {
     pub egress: Egress,
     /// What networks have there.
     pub wires: Wires,
+    /// Who serves ports that are memif sockets.
+    pub switch: Arc<Switch>,
     /// Plugins of others.
     pub delegates: Runner,
+    /// Ports as devices of Kubernetes.
+    pub devices: Devices,
     /// What the node says about the lists of its pods.
     pub rules: Rules,
     /// Whom to ask for a pod; none when networks come from files.
@@ -129,6 +135,8 @@ pub struct Parts {
     pub pods: Pods,
     /// See [`Node::delegates`].
     pub delegates: Runner,
+    /// See [`Node::devices`].
+    pub devices: Devices,
     /// See [`Node::rules`].
     pub rules: Rules,
     /// See [`Node::remotes`].
@@ -137,6 +145,8 @@ pub struct Parts {
     pub controls: PathBuf,
     /// Where the namespaces of gateways are kept.
     pub gateways: PathBuf,
+    /// See [`Node::switch`].
+    pub switch: Switch,
     /// UDP port of tunnels.
     pub vxlan_port: u16,
     /// Whether XDP is used.
@@ -178,7 +188,9 @@ impl Node {
             afxdp: AfXdp::new(parts.controls),
             egress: Egress::new(parts.gateways),
             wires: Wires::default(),
+            switch: Arc::new(parts.switch),
             delegates: parts.delegates,
+            devices: parts.devices,
             rules: parts.rules,
             cluster: parts.cluster,
             metrics: parts.metrics,
@@ -216,6 +228,11 @@ impl Node {
     /// Says whether requests can be served.
     pub fn set_ready(&self, ready: bool) {
         self.ready.send_replace(ready);
+    }
+
+    /// Tells whether requests can be served, now and with each change.
+    pub fn readiness(&self) -> watch::Receiver<bool> {
+        self.ready.subscribe()
     }
 
     /// Waits until start-up is over, however long that takes.

@@ -21,6 +21,7 @@ use crate::pods::Pods;
 use crate::pods::record::PodRecord;
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX, attach_dispatcher, near_name};
 use crate::record::{Attachment, HostEnd, State};
+use crate::switch::is_switched;
 
 /// How often the audit runs.
 pub const AUDIT_INTERVAL: Duration = Duration::from_secs(30);
@@ -137,12 +138,14 @@ struct Survey {
 
 impl Node {
     async fn survey(&self) -> Result<Survey, AgentError> {
-        let filter = LinkFilter {
-            kind: Some("veth".to_owned()),
+        let of_kind = |kind: &str| LinkFilter {
+            kind: Some(kind.to_owned()),
             ..LinkFilter::default()
         };
         let mut survey = Survey::default();
-        for link in self.netlink.list(filter).await? {
+        let mut links = self.netlink.list(of_kind("veth")).await?;
+        links.extend(self.netlink.list(of_kind("tun")).await?);
+        for link in links {
             let alias = link.alias.as_deref().unwrap_or_default();
             // The far end of a shaper goes with the near one.
             let ours = [HOST_PREFIX, NEAR_PREFIX];
@@ -554,7 +557,9 @@ fn whole(record: &Attachment, survey: &Survey) -> Option<Attachment> {
 /// True when neither the link nor the pod's namespace is there any more: nobody will ever use the
 /// attachment. With the namespace there, the runtime is still to say `DEL`.
 fn is_dead(record: &Attachment, survey: &Survey) -> bool {
-    !is_linked(record, survey) && is_gone(&record.sandbox)
+    // A device without an end in the pod stays when the pod goes.
+    let may_be = is_switched(record) || !is_linked(record, survey);
+    may_be && is_gone(&record.sandbox)
 }
 
 fn is_linked(record: &Attachment, survey: &Survey) -> bool {

@@ -20,6 +20,7 @@ use crate::bandwidth::FLOWS;
 use crate::cli::RunOptions;
 use crate::cni::{socket, tombstone};
 use crate::delegate::process::Runner;
+use crate::devices::{self, Devices};
 use crate::egress;
 use crate::error::{AgentError, chain};
 use crate::install::{Install, InstallError};
@@ -31,6 +32,7 @@ use crate::node::{Node, Parts};
 use crate::ports::Promotions;
 use crate::reconcile::Reconciler;
 use crate::remotes::Remotes;
+use crate::switch::Switch;
 use crate::telemetry::{self, FilterError};
 use crate::world::{self, Current, World};
 use crate::{admin, afxdp, failpoint, recover};
@@ -278,6 +280,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
             Duration::from_secs(options.pods.delegate_timeout),
             usize::from(options.pods.delegates),
         ),
+        devices: Devices::new(&options.devices, &options.places.socket),
         rules: Rules {
             invalid: options.pods.invalid_annotation,
             lists: options.pods.lists.clone(),
@@ -292,6 +295,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         tombstones: tombstone::directory(&options.places.socket),
         controls: afxdp::directory(&options.places.socket),
         gateways: egress::directory(&options.places.socket),
+        switch: Switch::of(&options.switch, &options.places.socket),
     });
     Ok((node, PinDir::new(bpffs), events))
 }
@@ -341,10 +345,12 @@ async fn background(
         () = node.keep_routing() => stopped("routing for the node's network", "it ended".into()),
         () = follow_members(node) => stopped("following members on other nodes", "it ended".into()),
         () = members::serve(node) => stopped("following networks in use", "it ended".into()),
+        () = node.keep_switch() => stopped("watching the switch", "it ended".into()),
         () = limits(node) => stopped("following rates", "it ended".into()),
         end = tombstone::follow(node) => {
             stopped("watching for DELs that waited", reason(end.err().as_ref()))
         }
+        end = devices::serve(node) => stopped("telling the kubelet of devices", reason(end.err().as_ref())),
         end = Arc::clone(node).follow_links(links) => stopped("watching links", reason(end.err().as_ref())),
     }
 }

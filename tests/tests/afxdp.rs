@@ -7,6 +7,7 @@ mod afxdp {
     mod scene;
 
     mod control;
+    mod dpdk;
     mod hostile;
     mod survival;
     mod traffic;

@@ -189,7 +189,10 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
         AgentError::Netdev { source } if source.is_exists() => ErrorCode(111),
         AgentError::NameTaken { .. } => ErrorCode(111),
         AgentError::AfXdp(AfXdpError::Mtu { .. }) => ErrorCode::UNSUPPORTED_FIELD,
-        AgentError::Netdev { .. } | AgentError::Egress(_) | AgentError::AfXdp(_) => ErrorCode(110),
+        AgentError::Netdev { .. }
+        | AgentError::Egress(_)
+        | AgentError::AfXdp(_)
+        | AgentError::Switch { .. } => ErrorCode(110),
         AgentError::Datapath { .. } => ErrorCode(120),
         AgentError::Store { .. } => ErrorCode(140),
         AgentError::Pod {

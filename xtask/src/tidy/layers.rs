@@ -6,7 +6,7 @@ use serde_json::Value;
 const ANY: &[&str] = &["*"];
 
 /// Each package with the workspace packages it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 16] = [
+const LAYERS: [(&str, &[&str]); 17] = [
     // Words: pure, no IO.
     ("agent-common", &[]),
     ("cni-spec", &[]),
@@ -16,6 +16,7 @@ const LAYERS: [(&str, &[&str]); 16] = [
     ("store", &[]),
     ("memif", &[]),
     ("xsk", &[]),
+    ("kubelet", &[]),
     ("netdev", &["agent-common"]),
     ("datapath", &["agent-common"]),
     // memif is a part of it, and its own port of podnet's policy.
@@ -31,6 +32,8 @@ const LAYERS: [(&str, &[&str]); 16] = [
             "cni-spec",
             "datapath",
             "ipam",
+            "kubelet",
+            "memif",
             "netdev",
             "store",
             "uswitch",
@@ -49,7 +52,7 @@ const FOR_TESTS: [(&str, &str); 1] = [("datapath", "netdev")];
 
 /// Outside crates (`*` ends a prefix) and the only packages that may use them; bench and tests
 /// always may.
-const OWNED: [(&str, &[&str]); 25] = [
+const OWNED: [(&str, &[&str]); 28] = [
     ("anyhow", &["xtask"]),
     ("axum", &["agent"]),
     ("aya", &["datapath"]),
@@ -67,6 +70,7 @@ const OWNED: [(&str, &[&str]); 25] = [
     ("nix", &["datapath", "netdev"]),
     ("notify", &["agent"]),
     ("prometheus", &["agent"]),
+    ("prost*", &["kubelet"]),
     ("rcgen", &["agent"]),
     ("redb", &["store"]),
     ("rtnetlink", &["netdev"]),
@@ -74,6 +78,8 @@ const OWNED: [(&str, &[&str]); 25] = [
     ("sha2", &["xtask"]),
     ("tar", &["xtask"]),
     ("tokio-rustls", &["agent"]),
+    ("tonic*", &["kubelet"]),
+    ("tower*", &["kubelet"]),
     ("tracing-subscriber", &["agent"]),
 ];
 
