@@ -3,6 +3,7 @@
 
 mod ipv4;
 mod ipv6;
+mod reflect;
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +15,8 @@ pub use self::ipv6::{
     Ipv6, echo6, extension, fragment_header, icmp6, nd_option, neighbour_advertisement,
     neighbour_solicitation, redirect, router_advertisement, udp6,
 };
+
+pub use self::reflect::{has_udp_checksum, reflect};
 
 /// Bytes that occur in no other frame of the run.
 pub type Marker = [u8; 12];

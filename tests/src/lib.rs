@@ -16,6 +16,7 @@
 //! tests::traffic::assert_reaches(&a, &b);
 //! ```
 
+pub mod afxdp;
 pub mod apiserver;
 pub mod beyond;
 pub mod cni;

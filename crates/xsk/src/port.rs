@@ -1,7 +1,8 @@
 //! A bound socket: frames out of it and into it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -18,6 +19,11 @@ use crate::error::Error;
 use crate::ring::{Consumer, Producer};
 use crate::shm::{Memory, Parts, RingMemory, Width};
 use crate::umem::Umem;
+
+/// How long a queue that another socket has is waited for.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// What is to become of a frame that was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +64,8 @@ impl Port {
     /// Gives a socket memory and rings, and binds it to a queue of an interface of its namespace. That
     /// takes no capability; opening the socket does.
     ///
-    /// Nothing comes in before the socket is in the map of the interface's XDP program.
+    /// Nothing comes in before the socket is in the map of the interface's XDP program. A queue that another
+    /// socket has just given up is waited for, a second at most.
     ///
     /// # Errors
     /// The configuration cannot be, or the kernel refuses.
@@ -123,8 +130,21 @@ impl Port {
             flags |= SocketAddrXdpFlags::XDP_COPY;
         }
         let address = SocketAddrXdp::new(flags, ifindex, queue);
-        bind(&port.socket, &address).map_err(kernel("bind to the queue"))?;
+        port.bind_patiently(&address)
+            .map_err(kernel("bind to the queue"))?;
         Ok(port)
+    }
+
+    /// Waits for a queue that was just given up: the kernel is done with its socket a moment after that was
+    /// closed.
+    fn bind_patiently(&self, address: &SocketAddrXdp) -> Result<(), Errno> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match bind(&self.socket, address) {
+                Err(Errno::BUSY) if Instant::now() < until => thread::sleep(PAUSE),
+                other => return other,
+            }
+        }
     }
 
     /// Visits up to `budget` frames that have come, and says how many there were. What the visits want

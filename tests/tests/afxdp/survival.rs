@@ -1,0 +1,152 @@
+//! What becomes of programs while the agent is away, and when another one comes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use tests::{traffic, wait};
+
+use super::scene::{Echo, attach, conf, open, setup, socket_path};
+
+/// Not one datagram is lost on its way to a program and back while the agent is killed, restarted, and
+/// upgraded to another layout of maps. The control socket is back with the agent.
+#[test]
+fn the_agent_goes_and_comes_and_a_program_loses_nothing() {
+    let node = tests::node!(setup());
+    let (fast, plain) = (node.pod("fast"), node.pod("plain"));
+    let (pf, pp) = (
+        attach(&node, &fast, "blue", "fast-blue"),
+        plain.attach("blue", "net1"),
+    );
+    let echo = Echo::start(vec![open(&pf, 0)]);
+    let stop = Arc::new(AtomicBool::new(false));
+    let back = Arc::new(AtomicU64::new(0));
+    let asked = {
+        let socket = traffic::udp(&pp, pp.v4().into());
+        let (stop, back, to) = (Arc::clone(&stop), Arc::clone(&back), pf.v4());
+        thread::spawn(move || {
+            let mut asked = 0_u64;
+            let mut answer = [0; 64];
+            while !stop.load(Ordering::Acquire) {
+                socket
+                    .send_to(&asked.to_be_bytes(), (to, 4242))
+                    .expect("sent");
+                let (came, _) = socket.recv_from(&mut answer).expect("an answer");
+                assert_eq!(answer[..came], asked.to_be_bytes());
+                asked += 1;
+                back.store(asked, Ordering::Release);
+                thread::sleep(Duration::from_micros(200));
+            }
+            asked
+        })
+    };
+    let progress = || {
+        let goal = back.load(Ordering::Acquire) + 100;
+        wait::until_true("answers", || back.load(Ordering::Acquire) >= goal);
+    };
+    progress();
+    node.kill_9();
+    progress();
+    node.start_agent();
+    progress();
+    node.restart();
+    progress();
+    node.kill_9();
+    node.start_agent_with(&["--max-ports", "512"]);
+    progress();
+    let mut check = conf(&node, "blue", "fast-blue");
+    check["prevResult"] = pf.result.clone();
+    fast.call("CHECK", "net1").conf(&check).run().silent();
+    stop.store(true, Ordering::Release);
+    let asked = asked.join().expect("every answer comes");
+    assert_eq!(echo.stop(), asked);
+
+    // A program that comes now is served as ever.
+    let echo = Echo::start(vec![open(&pf, 0)]);
+    let socket = traffic::udp(&pp, pp.v4().into());
+    socket.send_to(b"hello", (pf.v4(), 4242)).expect("sent");
+    let _ = socket.recv_from(&mut [0; 64]).expect("an answer");
+    assert_eq!(echo.stop(), 1);
+    fast.detach("blue", "net1");
+    plain.detach("blue", "net1");
+    node.assert_empty();
+}
+
+/// Somebody takes the pins away: the next start finds that, and the port is whole again.
+#[test]
+fn a_port_whose_program_was_taken_away_is_mended_at_start() {
+    let node = tests::node!(setup());
+    let (fast, plain) = (node.pod("fast"), node.pod("plain"));
+    let (pf, pp) = (
+        attach(&node, &fast, "blue", "fast-blue"),
+        plain.attach("blue", "net1"),
+    );
+    node.kill_9();
+    std::fs::remove_dir_all(node.bpffs().join("ports")).expect("pins");
+    std::fs::remove_file(socket_path(&pf)).expect("a socket");
+    node.start_agent();
+    let mut check = conf(&node, "blue", "fast-blue");
+    check["prevResult"] = pf.result.clone();
+    fast.call("CHECK", "net1").conf(&check).run().silent();
+    let echo = Echo::start(vec![open(&pf, 0)]);
+    let socket = traffic::udp(&pp, pp.v4().into());
+    socket.send_to(b"hello", (pf.v4(), 4242)).expect("sent");
+    let _ = socket.recv_from(&mut [0; 64]).expect("an answer");
+    assert_eq!(echo.stop(), 1);
+    fast.detach("blue", "net1");
+    plain.detach("blue", "net1");
+    node.assert_empty();
+}
+
+/// An agent that dies anywhere in an `ADD` leaves nothing behind that the next one does not find.
+#[test]
+fn a_port_that_was_begun_is_undone_or_kept_whole() {
+    for point in [
+        "add.reserved",
+        "add.placed",
+        "add.recorded",
+        "add.live",
+        "add.saved",
+    ] {
+        let node = tests::node!(setup());
+        let fast = node.pod("fast");
+        node.forget_agent();
+        node.start_agent_to_crash_at(point);
+        let _ = fast
+            .call("ADD", "net1")
+            .conf(&conf(&node, "blue", "fast-blue"))
+            .run();
+        node.wait_dead();
+        node.start_agent();
+        fast.call("DEL", "net1")
+            .conf(&conf(&node, "blue", "fast-blue"))
+            .run()
+            .silent();
+        assert!(node.attachments().is_empty(), "{point}");
+        node.assert_empty();
+    }
+}
+
+/// A stray of a port, of which no record knows, goes at start.
+#[test]
+fn what_no_record_knows_goes_at_start() {
+    let node = tests::node!(setup());
+    let fast = node.pod("fast");
+    let pf = attach(&node, &fast, "blue", "fast-blue");
+    let directory = socket_path(&pf);
+    let directory = directory
+        .parent()
+        .and_then(std::path::Path::parent)
+        .expect("a directory");
+    let stray = directory.join("pn000000000000");
+    node.kill_9();
+    std::fs::create_dir(&stray).expect("a directory");
+    std::fs::create_dir(node.bpffs().join("ports/pn000000000000")).expect("a directory of pins");
+    node.start_agent();
+    assert!(!stray.exists());
+    assert!(!node.bpffs().join("ports/pn000000000000").exists());
+    assert!(socket_path(&pf).exists());
+    fast.detach("blue", "net1");
+    node.assert_empty();
+}
