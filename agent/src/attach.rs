@@ -14,13 +14,14 @@ use store::Pending;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use crate::afxdp::check_mtu;
 use crate::error::AgentError;
 use crate::failpoint::reached;
 use crate::ledger::Wanted;
 use crate::node::Node;
 use crate::ports::{host_name, near_name};
 use crate::record::{Attachment, HostEnd, State};
-use crate::switch::is_switched;
+use crate::switch::{check_trunk, is_switched};
 
 use self::links::{Links, MadeLinks};
 
@@ -42,7 +43,7 @@ impl Node {
     /// When it cannot be made; nothing of it is left then.
     pub async fn attach(
         self: &Arc<Self>,
-        wanted: Wanted,
+        mut wanted: Wanted,
         network: &api::Network,
         netns: &Netns,
     ) -> Result<Attachment, AgentError> {
@@ -59,21 +60,16 @@ impl Node {
         if !wanted.limits.is_unlimited() {
             self.discipline(&wanted.limits)?;
         }
-        if wanted.interface.kind == InterfaceKind::AfXdp {
-            return Err(AgentError::Unsupported {
-                key: "interface.type".to_owned(),
-                value: wanted.interface.kind.to_string(),
-                why: "this agent makes interfaces of type Veth and Memif only: write that",
-            });
-        }
-        if wanted.interface.kind == InterfaceKind::Memif
-            && network.wire.as_ref().is_some_and(api::Wire::is_trunk)
-        {
-            return Err(AgentError::Unsupported {
-                key: "interface.type".to_owned(),
-                value: wanted.interface.kind.to_string(),
-                why: "the switch carries no VLAN tags, which pods of a trunk send: write Veth",
-            });
+        match wanted.interface.kind {
+            InterfaceKind::Veth => {}
+            InterfaceKind::AfXdp => {
+                check_mtu(network)?;
+                wanted.socket_path = Some(self.afxdp.socket(&host_name(&wanted.key)));
+            }
+            InterfaceKind::Memif => {
+                check_trunk(network)?;
+                wanted.socket_path = Some(self.switch.socket(&host_name(&wanted.key)));
+            }
         }
         if network.routing == api::Routing::Node {
             self.route_for(network).await?;
@@ -86,10 +82,6 @@ impl Node {
         let host = HostEnd {
             name: host_name(&wanted.key),
             ifindex: 0,
-        };
-        let wanted = Wanted {
-            socket: self.switch.socket_for(&wanted, &host),
-            ..wanted
         };
         let record = match &self.cluster {
             Some(_) if network.routing == api::Routing::Node => {
@@ -156,6 +148,7 @@ impl Node {
         let links = Links::of(self, record, netns)?;
         // The disk and the kernel at once.
         let recorded = self.submit(record)?;
+        Box::pin(self.open_control(record, netns)).await?;
         let (node, made) = (Arc::clone(self), record.clone());
         let (watched, watching) = oneshot::channel();
         let here = move |connection: &mut Connection| {
@@ -291,6 +284,7 @@ impl Node {
         tracing::debug!(attachment = %key, interface = record.host.name, ?removed, "link, shaper");
         self.promotions.forget(record.host.ifindex);
         self.hook.forget(record.host.ifindex)?;
+        self.close_port(&record)?;
         reached("del.torn-down");
         self.erase(key).await?;
         self.ledger().release(key);

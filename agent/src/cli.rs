@@ -161,6 +161,9 @@ pub struct RunOptions {
     /// What is said about pods that list their networks themselves.
     #[command(flatten)]
     pub pods: PodOptions,
+    /// Ports as devices of Kubernetes.
+    #[command(flatten)]
+    pub devices: DeviceOptions,
     /// eBPF object to load instead of the built-in one
     #[arg(long, env = "PODNET_EBPF_OBJECT_FILE")]
     pub ebpf_object: Option<PathBuf>,
@@ -255,6 +258,25 @@ pub struct SwitchOptions {
         action = clap::ArgAction::Set
     )]
     pub start_switch: bool,
+}
+
+/// Ports that are sockets, as devices of Kubernetes.
+#[derive(Debug, Clone, Args)]
+pub struct DeviceOptions {
+    /// Directory of the kubelet. With it, networks whose ports are sockets are resources that pods ask
+    /// for and that the scheduler counts, and the devices that the kubelet gives to a pod are its
+    /// attachments'
+    #[arg(long, value_name = "DIR", env = "PODNET_KUBELET_DIR")]
+    pub kubelet_dir: Option<PathBuf>,
+    /// Devices of each such resource on this node
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        env = "PODNET_DEVICES_PER_NETWORK",
+        default_value_t = 64,
+        value_parser = clap::value_parser!(u16).range(1..=4096)
+    )]
+    pub devices_per_network: u16,
 }
 
 /// What the node says about pods that list their networks themselves (`fromPod`).

@@ -312,7 +312,7 @@ fn wanted(
         asked: by_runtime,
         limits,
         interface: asked.interface.unwrap_or(network.interface),
-        socket: None,
+        socket_path: None,
         decisions,
     };
     Ok((wanted, network))

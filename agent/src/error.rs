@@ -12,6 +12,7 @@ use datapath::DatapathError;
 use ipam::IpamError;
 use store::StoreError;
 
+use crate::afxdp::AfXdpError;
 use crate::bandwidth::Bits;
 use crate::delegate::error::DelegateError;
 use crate::egress::EgressError;
@@ -70,6 +71,9 @@ pub enum AgentError {
         #[from]
         source: SwitchError,
     },
+    /// The port cannot be one of AF_XDP.
+    #[error(transparent)]
+    AfXdp(#[from] AfXdpError),
     /// The network cannot have its uplink.
     #[error(transparent)]
     Wire(#[from] WireError),

@@ -66,8 +66,8 @@ pub struct Wanted {
     pub limits: Limits,
     /// What its port is.
     pub interface: api::Interface,
-    /// The socket file on the node of a port that is one.
-    pub socket: Option<PathBuf>,
+    /// Where its socket is, of a port that has one.
+    pub socket_path: Option<PathBuf>,
     /// Decisions taken so far.
     pub decisions: Vec<Decision>,
 }
@@ -347,7 +347,7 @@ impl Ledger {
             asked: wanted.asked,
             limits: wanted.limits,
             interface: wanted.interface,
-            socket: wanted.socket,
+            socket_path: wanted.socket_path,
             queued: false,
             shaper: None,
         };

@@ -19,6 +19,7 @@
 //! - [`ports`] names the host ends of links, and gives them their TCX links when nobody waits.
 //! - [`reconcile`] is the only writer of BPF maps: from records to map entries.
 //! - [`explain`] follows a packet through the live tables, and says what would happen to it.
+//! - [`devices`] has ports as devices that Kubernetes counts and gives to pods.
 //! - [`install`] puts the plugin where the runtime finds it.
 //! - [`recover`] runs the same path at start and on a timer, whatever happened in between.
 //!
@@ -30,6 +31,7 @@
 
 pub mod access;
 pub mod admin;
+pub mod afxdp;
 pub mod attach;
 pub mod bandwidth;
 pub mod cli;
@@ -37,6 +39,7 @@ pub mod cni;
 pub mod commands;
 pub mod controller;
 pub mod delegate;
+pub mod devices;
 pub mod early;
 pub mod egress;
 pub mod error;

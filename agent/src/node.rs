@@ -12,7 +12,9 @@ use netdev::{Discipline, Netlink};
 use store::{Batch, Pending, Store, Table};
 use tokio::sync::watch;
 
+use crate::afxdp::AfXdp;
 use crate::delegate::process::Runner;
+use crate::devices::Devices;
 use crate::early::Xdp;
 use crate::egress::Egress;
 use crate::error::{AgentError, chain};
@@ -72,6 +74,8 @@ pub struct Node {
     pub room: Room,
     /// The interfaces it comes back by.
     pub uplinks: Uplinks,
+    /// Control sockets of AF_XDP ports.
+    pub afxdp: AfXdp,
     /// Ways out of networks.
     pub egress: Egress,
     /// What networks have there.
@@ -80,6 +84,8 @@ pub struct Node {
     pub switch: Arc<Switch>,
     /// Plugins of others.
     pub delegates: Runner,
+    /// Ports as devices of Kubernetes.
+    pub devices: Devices,
     /// What the node says about the lists of its pods.
     pub rules: Rules,
     /// Whom to ask for a pod; none when networks come from files.
@@ -129,10 +135,14 @@ pub struct Parts {
     pub pods: Pods,
     /// See [`Node::delegates`].
     pub delegates: Runner,
+    /// See [`Node::devices`].
+    pub devices: Devices,
     /// See [`Node::rules`].
     pub rules: Rules,
     /// See [`Node::remotes`].
     pub remotes: Arc<Remotes>,
+    /// Where control sockets of AF_XDP ports are.
+    pub controls: PathBuf,
     /// Where the namespaces of gateways are kept.
     pub gateways: PathBuf,
     /// See [`Node::switch`].
@@ -175,10 +185,12 @@ impl Node {
             uplinks: Uplinks::new(parts.xdp),
             ways: Ways::default(),
             room: parts.room,
+            afxdp: AfXdp::new(parts.controls),
             egress: Egress::new(parts.gateways),
             wires: Wires::default(),
             switch: Arc::new(parts.switch),
             delegates: parts.delegates,
+            devices: parts.devices,
             rules: parts.rules,
             cluster: parts.cluster,
             metrics: parts.metrics,
@@ -216,6 +228,11 @@ impl Node {
     /// Says whether requests can be served.
     pub fn set_ready(&self, ready: bool) {
         self.ready.send_replace(ready);
+    }
+
+    /// Tells whether requests can be served, now and with each change.
+    pub fn readiness(&self) -> watch::Receiver<bool> {
+        self.ready.subscribe()
     }
 
     /// Waits until start-up is over, however long that takes.

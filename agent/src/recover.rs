@@ -237,6 +237,7 @@ impl Node {
             self.undo(&key).await;
         }
         self.remove_strays(&survey, &known).await?;
+        self.remove_stray_ports()?;
         self.mend_ways_out().await;
         self.drop_stale_pins(pins).await?;
         self.recover_pods().await;
@@ -305,10 +306,15 @@ impl Node {
 
     /// Attaches the dispatcher where somebody took it away, and sees to it that the port gets its
     /// TCX link.
-    async fn repair(&self, record: &Attachment, survey: &Survey) -> Result<(), AgentError> {
+    async fn repair(
+        self: &Arc<Self>,
+        record: &Attachment,
+        survey: &Survey,
+    ) -> Result<(), AgentError> {
         if is_linked(record, survey) {
             self.mend_hook(record).await?;
             self.mend_reach(record).await?;
+            Box::pin(self.mend_port(record)).await?;
         }
         Ok(())
     }
@@ -409,7 +415,11 @@ impl Node {
         Ok(true)
     }
 
-    async fn look_after(&self, record: &Attachment, survey: &Survey) -> Result<bool, AgentError> {
+    async fn look_after(
+        self: &Arc<Self>,
+        record: &Attachment,
+        survey: &Survey,
+    ) -> Result<bool, AgentError> {
         self.repair(record, survey).await?;
         self.limit(record, self.limits_now(record)).await?;
         let now = self

@@ -20,6 +20,7 @@ use crate::bandwidth::FLOWS;
 use crate::cli::RunOptions;
 use crate::cni::{socket, tombstone};
 use crate::delegate::process::Runner;
+use crate::devices::{self, Devices};
 use crate::egress;
 use crate::error::{AgentError, chain};
 use crate::install::{Install, InstallError};
@@ -34,7 +35,7 @@ use crate::remotes::Remotes;
 use crate::switch::Switch;
 use crate::telemetry::{self, FilterError};
 use crate::world::{self, Current, World};
-use crate::{admin, failpoint, recover};
+use crate::{admin, afxdp, failpoint, recover};
 
 /// Time to the next attempt at tables that the kernel refused.
 const RETRY: Duration = Duration::from_secs(1);
@@ -279,6 +280,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
             Duration::from_secs(options.pods.delegate_timeout),
             usize::from(options.pods.delegates),
         ),
+        devices: Devices::new(&options.devices, &options.places.socket),
         rules: Rules {
             invalid: options.pods.invalid_annotation,
             lists: options.pods.lists.clone(),
@@ -291,6 +293,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         cluster,
         metrics,
         tombstones: tombstone::directory(&options.places.socket),
+        controls: afxdp::directory(&options.places.socket),
         gateways: egress::directory(&options.places.socket),
         switch: Switch::of(&options.switch, &options.places.socket),
     });
@@ -347,6 +350,7 @@ async fn background(
         end = tombstone::follow(node) => {
             stopped("watching for DELs that waited", reason(end.err().as_ref()))
         }
+        end = devices::serve(node) => stopped("telling the kubelet of devices", reason(end.err().as_ref())),
         end = Arc::clone(node).follow_links(links) => stopped("watching links", reason(end.err().as_ref())),
     }
 }

@@ -19,10 +19,9 @@ use uswitch::{PortConfig, PortStatus};
 
 use crate::cli::SwitchOptions;
 use crate::error::{AgentError, chain};
-use crate::ledger::Wanted;
 use crate::node::Node;
 use crate::reconcile::port_of;
-use crate::record::{Attachment, HostEnd, State};
+use crate::record::{Attachment, State};
 
 mod process;
 mod sockets;
@@ -116,10 +115,9 @@ impl Switch {
         Self::new(socket, directory(agent), program)
     }
 
-    /// The file of the socket of a port with this host end, if it is one for the switch.
-    pub fn socket_for(&self, wanted: &Wanted, host: &HostEnd) -> Option<PathBuf> {
-        let switched = wanted.interface.kind == InterfaceKind::Memif;
-        switched.then(|| sockets::path(&self.sockets, &host.name))
+    /// The file of the socket of a port with this host end.
+    pub fn socket(&self, host: &str) -> PathBuf {
+        sockets::path(&self.sockets, host)
     }
 
     fn client(&self) -> MutexGuard<'_, Option<Client>> {
@@ -221,6 +219,18 @@ impl Switch {
 
 fn port_error(source: uswitch::Error) -> AgentError {
     SwitchError::Port { source }.into()
+}
+
+/// Refuses a network of which no port can be one of memif.
+pub(crate) fn check_trunk(network: &api::Network) -> Result<(), AgentError> {
+    if network.wire.as_ref().is_some_and(api::Wire::is_trunk) {
+        return Err(AgentError::Unsupported {
+            key: "interface.type".to_owned(),
+            value: InterfaceKind::Memif.to_string(),
+            why: "the switch carries no VLAN tags, which pods of a trunk send: write Veth",
+        });
+    }
+    Ok(())
 }
 
 /// A port as the switch is told of it.

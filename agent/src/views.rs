@@ -109,7 +109,7 @@ async fn attachments(node: &Node) -> Result<Value, AgentError> {
             }
             Ok(json!({
                 "type": record.interface.kind,
-                "socket": record.socket,
+                "socket": record.socket_path,
                 "client": socket.map(client),
                 "container": record.key.container,
                 "ifname": record.key.ifname,

@@ -101,6 +101,7 @@ impl Node {
         if !self.is_attached(&record.host).await? {
             faults.push(format!("the program of host interface {name} is detached"));
         }
+        faults.extend(self.port_faults(record)?);
         faults.extend(self.limit_faults(record).await?);
         faults.extend(self.reach_faults(record).await?);
         if record.network.egress && self.egress.way_out(record.network.id).is_none() {

@@ -1,8 +1,9 @@
 //! The links of an attachment, as they are made.
 
 use datapath::Hook;
-use netdev::{Connection, Discipline, Neighbour, Netns, Shape, TapSpec, VethSpec};
+use netdev::{Connection, Discipline, Neighbour, Netns, Shape, TapSpec, VethPair, VethSpec};
 
+use crate::afxdp::{self, FitPort};
 use crate::error::AgentError;
 use crate::node::Node;
 use crate::ports::{ALIAS_PREFIX, attach_dispatcher};
@@ -18,6 +19,8 @@ pub(super) struct Links {
     link: Made,
     name: String,
     hook: Hook,
+    /// What makes an AF_XDP port of it.
+    port: Option<FitPort>,
     into: Option<(Shape, Discipline)>,
     out_of: Option<Pair>,
     /// Where the node's own stack finds the pod, if it routes for the network.
@@ -32,7 +35,7 @@ enum Made {
 }
 
 impl Made {
-    fn of(record: &Attachment, netns: &Netns) -> Self {
+    fn of(record: &Attachment, netns: &Netns, queues: u32) -> Self {
         let alias = format!("{ALIAS_PREFIX}{}", record.key);
         let mtu = u32::from(record.network.mtu);
         if is_switched(record) {
@@ -46,13 +49,13 @@ impl Made {
         link.peer_mac = Some(record.mac.0);
         link.mtu = mtu;
         link.alias = Some(alias);
-        link.queues = Some(1);
+        link.queues = Some(queues);
         link.peer_netns = Some(netns.clone());
         Self::Veth(Box::new(link))
     }
 
-    /// Index of its host end.
-    fn make(&self, connection: &mut Connection) -> Result<u32, AgentError> {
+    /// Its ends; one without an end in the pod has none there.
+    fn make(&self, connection: &mut Connection) -> Result<VethPair, AgentError> {
         let name = match self {
             Self::Veth(link) => &link.host_name,
             Self::Tap(link) => &link.name,
@@ -60,8 +63,11 @@ impl Made {
         // A link of this name is what is left of an attachment with this key.
         connection.delete_by_name(name)?;
         Ok(match self {
-            Self::Veth(link) => connection.create_veth(link)?.host_ifindex,
-            Self::Tap(link) => connection.create_tap(link)?,
+            Self::Veth(link) => connection.create_veth(link)?,
+            Self::Tap(link) => VethPair {
+                host_ifindex: connection.create_tap(link)?,
+                peer_ifindex: 0,
+            },
         })
     }
 }
@@ -84,6 +90,8 @@ impl Links {
     /// # Errors
     /// When it has limits that the kernel cannot keep.
     pub(super) fn of(node: &Node, record: &Attachment, netns: &Netns) -> Result<Self, AgentError> {
+        let port = FitPort::of(record, netns);
+        let queues = port.as_ref().map_or(1, FitPort::queues);
         let limits = record.limits;
         let (mut into, mut out_of) = (None, None);
         if !limits.is_unlimited() {
@@ -95,9 +103,10 @@ impl Links {
                 .map(|limit| Pair::of(record, limit, discipline));
         }
         Ok(Self {
-            link: Made::of(record, netns),
+            link: Made::of(record, netns, queues),
             name: record.host.name.clone(),
             hook: node.hook.clone(),
+            port,
             into,
             out_of,
             reach: record.network.by_node.then(|| Reach {
@@ -114,8 +123,12 @@ impl Links {
     /// When the kernel refuses; some of them may be there then.
     pub(super) fn make(self, connection: &mut Connection) -> Result<MadeLinks, AgentError> {
         let name = &self.name;
-        let host_end = self.link.make(connection)?;
+        let made = self.link.make(connection)?;
+        let host_end = made.host_ifindex;
         attach_dispatcher(connection, &self.hook, host_end)?;
+        if let Some(port) = &self.port {
+            afxdp::fit_link(&self.hook, port, host_end, made.peer_ifindex)?;
+        }
         if let Some((shape, discipline)) = self.into {
             connection.shape(host_end, &shape, discipline)?;
         }

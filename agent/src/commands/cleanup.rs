@@ -14,7 +14,7 @@ use crate::cli::{CleanupOptions, CniPlaces, Places};
 use crate::cni::tombstone;
 use crate::install::conf;
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX};
-use crate::{egress, overlay, recover, routing, switch, uplinks};
+use crate::{afxdp, egress, overlay, recover, routing, switch, uplinks};
 
 /// The name of the directory that podnet has for itself below `/run`.
 const OWN_DIRECTORY: &str = "podnet";
@@ -160,6 +160,7 @@ fn own_files(places: &Places) -> Vec<PathBuf> {
         tombstone::directory(&places.socket),
         switch::directory(&places.socket),
         switch::control_socket(&places.socket),
+        afxdp::directory(&places.socket),
         places.socket.clone(),
     ];
     files.retain(|path| fs::symlink_metadata(path).is_ok());

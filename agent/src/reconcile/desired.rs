@@ -36,10 +36,10 @@ pub fn desired<'a>(
     for attachment in attachments {
         facts = Some(&attachment.network);
         leaves = leaves.or(attachment.network.egress.then_some(&attachment.network));
-        // The fast way into a pod goes past the queues of its link.
+        // The fast way into a pod goes past the queues of its link, past its XDP program, and is not
+        // there for a port that is a socket only.
         let through_queue = attachment.queued
             || attachment.limits.ingress.is_some()
-            // What serves the port takes packets from its host end.
             || !attachment.interface.is_veth();
         let endpoint = Endpoint {
             ifindex: attachment.host.ifindex,

@@ -56,7 +56,7 @@ pub(super) fn listen(record: &Attachment, netns: &Netns) -> Result<Vec<OwnedFd>,
 
 /// The directory of the port, and the file in it.
 fn place(record: &Attachment) -> Option<(&Path, &Path)> {
-    let path = record.socket.as_deref()?;
+    let path = record.socket_path.as_deref()?;
     Some((path.parent()?, path))
 }
 

@@ -147,6 +147,13 @@ impl Resolved {
         })
     }
 
+    /// The parameterised attachments that can be understood, whatever becomes of their networks.
+    pub fn attachments(&self) -> impl Iterator<Item = &Attachment> {
+        self.attachments
+            .values()
+            .filter_map(|found| found.as_ref().ok())
+    }
+
     /// The parameterised attachment of this name.
     ///
     /// # Errors

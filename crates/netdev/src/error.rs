@@ -182,6 +182,17 @@ pub enum Error {
         #[source]
         source: Errno,
     },
+    /// `ETHTOOL_MSG_FEATURES_SET` and what belongs to it.
+    #[error("cannot {operation} the interface with index {ifindex}")]
+    Offload {
+        /// The link.
+        ifindex: u32,
+        /// What was tried.
+        operation: &'static str,
+        /// The kernel's reason.
+        #[source]
+        source: Refusal,
+    },
     /// `RTM_SETLINK`.
     #[error("cannot change {link} ({change})")]
     ChangeLink {
@@ -434,6 +445,7 @@ impl Error {
             Self::CreateVeth { source, .. }
             | Self::CreateVxlan { source, .. }
             | Self::ChangeLink { source, .. }
+            | Self::Offload { source, .. }
             | Self::DeleteLink { source, .. }
             | Self::GetLink { source, .. }
             | Self::List { source, .. }

@@ -41,6 +41,7 @@
 //! ```
 
 mod address;
+mod busy_poll;
 mod connection;
 mod error;
 mod filter;
@@ -49,6 +50,7 @@ mod masquerade;
 mod monitor;
 mod netlink;
 mod netns;
+mod offload;
 mod pod;
 mod reach;
 mod route;
@@ -61,6 +63,7 @@ mod wire;
 mod xdp;
 
 pub use crate::address::{Address, AddressState, link_local};
+pub use crate::busy_poll::busy_poll;
 pub use crate::connection::Connection;
 pub use crate::error::{Error, LinkId, Refusal};
 pub use crate::filter::IngressFilter;
@@ -71,6 +74,7 @@ pub use crate::masquerade::{Bound, Guard, LinkName, Masquerade, Netfilter, Packe
 pub use crate::monitor::{LinkEvent, LinkMonitor};
 pub use crate::netlink::Netlink;
 pub use crate::netns::{NamedNetns, Netns, NetnsId};
+pub use crate::offload::Offloads;
 pub use crate::pod::{LinkLocal, PlacedEnd, PodEnd};
 pub use crate::reach::{Neighbour, RouteKind, RouteMatch};
 pub use crate::route::{Route, RouteScope};

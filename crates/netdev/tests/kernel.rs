@@ -17,6 +17,8 @@ mod masquerade;
 mod monitor;
 #[path = "kernel/netns.rs"]
 mod netns;
+#[path = "kernel/offload.rs"]
+mod offload;
 #[path = "kernel/pod.rs"]
 mod pod;
 #[path = "kernel/reach.rs"]

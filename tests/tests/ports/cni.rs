@@ -67,6 +67,7 @@ fn a_network_may_have_memif_ports_by_itself_and_attachments_that_are_not() {
 fn a_trunk_has_no_memif_ports() {
     let trunk = Network::new("trunk", "L2")
         .trunk("100,200")
+        .id(7)
         .interface("Memif");
     let node = tests::node!(tests::Setup::empty().network(&trunk));
     let pod: Pod<'_> = node.pod("fast");

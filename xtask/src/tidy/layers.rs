@@ -6,7 +6,7 @@ use serde_json::Value;
 const ANY: &[&str] = &["*"];
 
 /// Each package with the workspace packages it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 15] = [
+const LAYERS: [(&str, &[&str]); 17] = [
     // Words: pure, no IO.
     ("agent-common", &[]),
     ("cni-spec", &[]),
@@ -15,6 +15,8 @@ const LAYERS: [(&str, &[&str]); 15] = [
     // Mechanism: one kernel or OS interface each, never each other.
     ("store", &[]),
     ("memif", &[]),
+    ("xsk", &[]),
+    ("kubelet", &[]),
     ("netdev", &["agent-common"]),
     ("datapath", &["agent-common"]),
     // memif is a part of it, and its own port of podnet's policy.
@@ -30,9 +32,12 @@ const LAYERS: [(&str, &[&str]); 15] = [
             "cni-spec",
             "datapath",
             "ipam",
+            "kubelet",
+            "memif",
             "netdev",
             "store",
             "uswitch",
+            "xsk",
         ],
     ),
     // Edges.
@@ -47,7 +52,7 @@ const FOR_TESTS: [(&str, &str); 1] = [("datapath", "netdev")];
 
 /// Outside crates (`*` ends a prefix) and the only packages that may use them; bench and tests
 /// always may.
-const OWNED: [(&str, &[&str]); 25] = [
+const OWNED: [(&str, &[&str]); 28] = [
     ("anyhow", &["xtask"]),
     ("axum", &["agent"]),
     ("aya", &["datapath"]),
@@ -65,6 +70,7 @@ const OWNED: [(&str, &[&str]); 25] = [
     ("nix", &["datapath", "netdev"]),
     ("notify", &["agent"]),
     ("prometheus", &["agent"]),
+    ("prost*", &["kubelet"]),
     ("rcgen", &["agent"]),
     ("redb", &["store"]),
     ("rtnetlink", &["netdev"]),
@@ -72,6 +78,8 @@ const OWNED: [(&str, &[&str]); 25] = [
     ("sha2", &["xtask"]),
     ("tar", &["xtask"]),
     ("tokio-rustls", &["agent"]),
+    ("tonic*", &["kubelet"]),
+    ("tower*", &["kubelet"]),
     ("tracing-subscriber", &["agent"]),
 ];
 

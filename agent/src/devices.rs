@@ -1,0 +1,112 @@
+//! Ports as devices of Kubernetes: what the scheduler counts, and how the containers of a pod get the
+//! directories in which their sockets are.
+//!
+//! - [`resource`] says which extended resources there are, and which one a network is counted by.
+//! - [`directory`] has a directory of the node for each device.
+//! - `plugin` answers the kubelet about the devices of a resource; [`kubelet`] keeps the kubelet told of
+//!   all resources, whatever becomes of the kubelet or of networks.
+//! - [`assigned`] asks the kubelet which devices a pod has, for its attachments to take.
+
+pub mod assigned;
+pub mod directory;
+pub mod kubelet;
+mod plugin;
+pub mod resource;
+
+use std::path::{Path, PathBuf};
+
+use ::kubelet::{PodResourcesClient, device_plugin, pod_resources};
+use tokio::sync::watch;
+
+use self::assigned::{Assigned, AssignedError};
+use self::directory::Directories;
+use self::kubelet::Place;
+use crate::cli::DeviceOptions;
+use crate::node::Node;
+
+/// The devices of a node; nothing of it is done without a kubelet.
+#[derive(Debug)]
+pub struct Devices {
+    directories: Directories,
+    number: u16,
+    kubelet: Option<Kubelet>,
+}
+
+#[derive(Debug)]
+struct Kubelet {
+    plugins: PathBuf,
+    pods: PodResourcesClient,
+}
+
+impl Devices {
+    /// As the options say, with the directories of devices beside the agent's socket.
+    pub fn new(options: &DeviceOptions, socket: &Path) -> Self {
+        let kubelet = options.kubelet_dir.as_deref();
+        Self {
+            directories: Directories::beside(socket),
+            number: options.devices_per_network,
+            kubelet: kubelet.map(|kubelet| Kubelet {
+                plugins: kubelet.join(device_plugin::DIRECTORY),
+                pods: PodResourcesClient::new(kubelet.join(pod_resources::SOCKET)),
+            }),
+        }
+    }
+
+    /// The directories of devices.
+    pub const fn directories(&self) -> &Directories {
+        &self.directories
+    }
+
+    /// The devices that the kubelet has given to the containers of a pod; none where no kubelet is asked.
+    ///
+    /// # Errors
+    /// When the kubelet does not tell.
+    pub async fn of_pod(&self, namespace: &str, name: &str) -> Result<Assigned, AssignedError> {
+        let Some(kubelet) = &self.kubelet else {
+            return Ok(Assigned::default());
+        };
+        let pod = kubelet.pods.pod(namespace, name).await;
+        let pod = pod.map_err(|source| AssignedError {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            source,
+        })?;
+        Ok(Assigned::new(&pod))
+    }
+}
+
+/// Keeps the kubelet told of the node's devices, for ever.
+///
+/// # Errors
+/// When the kernel does not let us watch its directory.
+pub async fn serve(node: &Node) -> Result<(), notify::Error> {
+    let Some(kubelet) = &node.devices.kubelet else {
+        return std::future::pending().await;
+    };
+    let place = Place {
+        plugins: kubelet.plugins.clone(),
+        directories: node.devices.directories.clone(),
+        number: node.devices.number,
+    };
+    let (wanted, wanting) = watch::channel(None);
+    let tell = async {
+        let (mut worlds, mut ready) = (node.world.changes(), node.readiness());
+        loop {
+            let now = resource::health(&node.world.get(), node.is_ready());
+            wanted.send_if_modified(|known| {
+                let differs = *known != now;
+                *known = now;
+                differs
+            });
+            // Both senders live as long as the node.
+            tokio::select! {
+                _ = worlds.changed() => {}
+                _ = ready.changed() => {}
+            }
+        }
+    };
+    tokio::select! {
+        end = kubelet::follow(place, wanting) => end,
+        () = tell => Ok(()),
+    }
+}

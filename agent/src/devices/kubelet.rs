@@ -1,0 +1,305 @@
+//! The kubelet is kept told of all resources.
+//!
+//! One pass brings everything to what it should be: a socket for each resource there is, none for others,
+//! and each registered with the kubelet that runs now. A pass follows each change of the resources and of
+//! the kubelet's directory, for the kubelet removes all sockets there when it starts, and makes its own
+//! anew.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fs, io};
+
+use ::kubelet::device_plugin::{Device, KUBELET_SOCKET};
+use ::kubelet::{register, serve};
+use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
+use tokio::net::UnixListener;
+use tokio::sync::{mpsc, watch};
+
+use super::directory::Directories;
+use super::plugin::{Plugin, devices};
+use super::resource;
+use crate::error::chain;
+use crate::world::is_read;
+
+/// Time to the next attempt at what did not work.
+const RETRY: Duration = Duration::from_secs(1);
+/// Time to the next look without a reason: the directory may not be there yet, or be another one.
+const LOOK: Duration = Duration::from_secs(30);
+/// Longest path of a socket, bytes (unix(7), without the byte at the end).
+const PATH_MAX: usize = 107;
+
+/// The resources there should be, and whether their devices can be used; none while that is not known.
+pub type Wanted = Option<BTreeMap<String, bool>>;
+
+/// Which file is at a path: another one, and one that was made anew, differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    changed: (i64, i64),
+}
+
+fn identity(path: &Path) -> Option<Identity> {
+    let found = fs::symlink_metadata(path).ok()?;
+    Some(Identity {
+        device: found.dev(),
+        inode: found.ino(),
+        changed: (found.ctime(), found.ctime_nsec()),
+    })
+}
+
+/// A resource that the kubelet can ask about. Its socket goes with it.
+#[derive(Debug)]
+struct Served {
+    socket: PathBuf,
+    made: Option<Identity>,
+    devices: watch::Sender<Vec<Device>>,
+    /// The kubelet that was told.
+    told: Option<Identity>,
+    /// What went wrong last time, to say it once.
+    complaint: Option<String>,
+    _stop: watch::Sender<bool>,
+}
+
+impl Served {
+    fn start(place: &Place, resource: &str, is_healthy: bool) -> io::Result<Self> {
+        let socket = place.socket(resource);
+        match fs::remove_file(&socket) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(&socket)?;
+        let made = identity(&socket);
+        let list = devices(place.number, is_healthy);
+        let (devices, current) = watch::channel(list);
+        let plugin = Plugin {
+            resource: resource.to_owned(),
+            devices: current,
+            directories: place.directories.clone(),
+        };
+        let (stop, stopping) = watch::channel(false);
+        let name = resource.to_owned();
+        tokio::spawn(async move {
+            if let Err(error) = serve(listener, Arc::new(plugin), stopping).await {
+                tracing::error!(resource = name, error = chain(&error), "devices not served");
+            }
+        });
+        Ok(Self {
+            socket,
+            made,
+            devices,
+            told: None,
+            complaint: None,
+            _stop: stop,
+        })
+    }
+
+    fn is_there(&self) -> bool {
+        self.made.is_some() && identity(&self.socket) == self.made
+    }
+
+    fn set_health(&self, number: u16, is_healthy: bool) {
+        let list = devices(number, is_healthy);
+        self.devices.send_if_modified(|now| {
+            let differs = *now != list;
+            *now = list;
+            differs
+        });
+    }
+
+    /// True when the kubelet knows.
+    async fn tell(&mut self, resource: &str, kubelet: &Path) -> bool {
+        let Some(runs) = identity(kubelet) else {
+            // Its socket will tell when it starts.
+            return true;
+        };
+        if self.told == Some(runs) {
+            return true;
+        }
+        let endpoint = self
+            .socket
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy();
+        match register(kubelet, resource, &endpoint).await {
+            Ok(()) => {
+                tracing::info!(resource, "the kubelet knows of the devices");
+                self.told = Some(runs);
+                self.complaint = None;
+                true
+            }
+            Err(error) => {
+                let why = chain(&error);
+                if self.complaint.as_ref() != Some(&why) {
+                    tracing::warn!(
+                        resource,
+                        error = why,
+                        "the kubelet takes no devices, trying again"
+                    );
+                }
+                self.complaint = Some(why);
+                false
+            }
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // The kubelet removes sockets too, and another one at its place is not ours to remove.
+        if self.is_there()
+            && let Err(error) = fs::remove_file(&self.socket)
+        {
+            tracing::warn!(socket = %self.socket.display(), %error, "socket not removed");
+        }
+    }
+}
+
+/// Where device plugins are, and what ours have.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The kubelet's directory of device plugins.
+    pub plugins: PathBuf,
+    /// The directories of devices.
+    pub directories: Directories,
+    /// Devices of each resource.
+    pub number: u16,
+}
+
+impl Place {
+    /// The socket of a resource. Its name may be longer than the path of a socket.
+    fn socket(&self, resource: &str) -> PathBuf {
+        let name = resource::short(resource);
+        let path = self.plugins.join(format!("podnet-{name}.sock"));
+        if path.as_os_str().len() <= PATH_MAX {
+            return path;
+        }
+        self.plugins
+            .join(format!("podnet-{:016x}.sock", fnv(name.as_bytes())))
+    }
+}
+
+/// FNV-1a, 64 bits.
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// Tells of changes in the kubelet's directory.
+#[derive(Debug)]
+struct Watch {
+    changed: mpsc::Sender<()>,
+    watcher: Option<(Identity, RecommendedWatcher)>,
+}
+
+impl Watch {
+    /// Watches the directory that is at the path now; false when there is none.
+    fn renew(&mut self, directory: &Path) -> Result<bool, notify::Error> {
+        let Some(found) = identity(directory) else {
+            self.watcher = None;
+            return Ok(false);
+        };
+        // What changes in a directory changes the time of it, too.
+        let is_same = |known: &Identity| (known.device, known.inode) == (found.device, found.inode);
+        if self
+            .watcher
+            .as_ref()
+            .is_some_and(|(known, _)| is_same(known))
+        {
+            return Ok(true);
+        }
+        let changed = self.changed.clone();
+        let mut watcher =
+            notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+                if event.is_ok_and(|event| is_read(&event)) {
+                    return;
+                }
+                // A full channel says "changed" already.
+                let _ = changed.try_send(());
+            })?;
+        watcher.watch(directory, RecursiveMode::NonRecursive)?;
+        self.watcher = Some((found, watcher));
+        Ok(true)
+    }
+}
+
+/// Keeps the kubelet told of what is wanted, for ever; the sockets go when this is dropped.
+///
+/// # Errors
+/// When the kernel does not let us watch.
+pub async fn follow(
+    place: Place,
+    mut wanted: watch::Receiver<Wanted>,
+) -> Result<(), notify::Error> {
+    let (changed, mut changes) = mpsc::channel(1);
+    let mut watch = Watch {
+        changed,
+        watcher: None,
+    };
+    let mut served = BTreeMap::new();
+    loop {
+        // First: what changes from now on leads to another pass.
+        let is_there = watch.renew(&place.plugins)?;
+        let now = wanted.borrow_and_update().clone();
+        let is_done = match now {
+            Some(now) if is_there => pass(&place, &now, &mut served).await,
+            Some(_) | None => true,
+        };
+        let again = if is_done { LOOK } else { RETRY };
+        tokio::select! {
+            // Nobody will want anything else any more.
+            end = wanted.changed() => if end.is_err() { return Ok(()) },
+            _ = changes.recv() => {}
+            () = tokio::time::sleep(again) => {}
+        }
+    }
+}
+
+/// True when all is as it should be.
+async fn pass(
+    place: &Place,
+    wanted: &BTreeMap<String, bool>,
+    served: &mut BTreeMap<String, Served>,
+) -> bool {
+    served.retain(|resource, _| {
+        let stays = wanted.contains_key(resource);
+        if !stays {
+            tracing::info!(resource, "there are no such devices any more");
+        }
+        stays
+    });
+    let mut is_done = true;
+    for (resource, is_healthy) in wanted {
+        if served.get(resource).is_some_and(|one| !one.is_there()) {
+            // Gone before another is made at its place.
+            served.remove(resource);
+        }
+        let one = match served.get_mut(resource) {
+            Some(one) => one,
+            None => match Served::start(place, resource, *is_healthy) {
+                Ok(one) => served.entry(resource.clone()).or_insert(one),
+                Err(error) => {
+                    tracing::warn!(
+                        resource,
+                        error = chain(&error),
+                        "no socket for devices, trying again"
+                    );
+                    is_done = false;
+                    continue;
+                }
+            },
+        };
+        one.set_health(place.number, *is_healthy);
+        is_done &= one
+            .tell(resource, &place.plugins.join(KUBELET_SOCKET))
+            .await;
+    }
+    is_done
+}
+
+#[cfg(test)]
+mod tests;

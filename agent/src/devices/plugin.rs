@@ -1,0 +1,88 @@
+//! The devices of one resource, as the kubelet asks about them.
+
+use std::collections::HashMap;
+
+use ::kubelet::DevicePlugin;
+use ::kubelet::device_plugin::{
+    ContainerAllocateResponse, ContainerPreferredAllocationRequest, Device, HEALTHY, Mount,
+    UNHEALTHY,
+};
+use tokio::sync::watch;
+
+use super::assigned::in_order;
+use super::directory::Directories;
+use super::resource;
+
+/// Devices are numbered from 0: a port is made when it is asked for, so they differ in nothing.
+pub(super) fn devices(number: u16, is_healthy: bool) -> Vec<Device> {
+    let health = if is_healthy { HEALTHY } else { UNHEALTHY };
+    let device = |id: u16| Device {
+        id: id.to_string(),
+        health: health.to_owned(),
+    };
+    (0..number).map(device).collect()
+}
+
+/// The devices of a resource.
+#[derive(Debug)]
+pub(super) struct Plugin {
+    pub(super) resource: String,
+    pub(super) devices: watch::Receiver<Vec<Device>>,
+    pub(super) directories: Directories,
+}
+
+impl Plugin {
+    fn mount(&self, device: &str) -> Result<Mount, String> {
+        if !self.devices.borrow().iter().any(|known| known.id == device) {
+            return Err(format!("{} has no device {device}", self.resource));
+        }
+        let path = self.directories.renew(&self.resource, device);
+        let path = path.map_err(|error| {
+            let path = self.directories.path(&self.resource, device);
+            format!("cannot make directory {}: {error}", path.display())
+        })?;
+        let host_path = path.into_os_string().into_string();
+        Ok(Mount {
+            container_path: resource::in_container(&self.resource, device),
+            host_path: host_path.map_err(|path| format!("{} is no text", path.display()))?,
+            read_only: false,
+        })
+    }
+}
+
+impl DevicePlugin for Plugin {
+    fn devices(&self) -> watch::Receiver<Vec<Device>> {
+        self.devices.clone()
+    }
+
+    /// The lowest numbers, so that what a pod gets can be foreseen.
+    fn preferred(&self, request: &ContainerPreferredAllocationRequest) -> Vec<String> {
+        let mut free: Vec<&String> = request
+            .available
+            .iter()
+            .filter(|id| !request.must_include.contains(id))
+            .collect();
+        free.sort_unstable_by(|one, other| in_order(one, other));
+        let number = usize::try_from(request.allocation_size).unwrap_or(0);
+        let all = request.must_include.iter().chain(free);
+        all.take(number).cloned().collect()
+    }
+
+    fn allocate(&self, devices: &[String]) -> Result<ContainerAllocateResponse, String> {
+        let mut devices: Vec<&str> = devices.iter().map(String::as_str).collect();
+        devices.sort_unstable_by(|one, other| in_order(one, other));
+        let mounts: Result<_, String> = devices.iter().map(|id| self.mount(id)).collect();
+        let mounts = mounts.inspect_err(|why| {
+            tracing::error!(resource = self.resource, why, "devices not given");
+        })?;
+        tracing::info!(
+            resource = self.resource,
+            ?devices,
+            "devices given to a container"
+        );
+        Ok(ContainerAllocateResponse {
+            envs: HashMap::from([(resource::variable(&self.resource), devices.join(","))]),
+            mounts,
+        })
+    }
+}

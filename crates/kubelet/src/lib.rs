@@ -1,0 +1,20 @@
+//! The kubelet's protocols for what runs beside it on a node: gRPC over Unix sockets.
+//!
+//! - [`device_plugin`]: the messages of device plugins (`v1beta1`), [`serve`] for who has devices, and
+//!   [`register`] to tell the kubelet of them.
+//! - [`pod_resources`]: which devices the containers of a pod have (`v1`), and [`PodResourcesClient`] to
+//!   ask.
+//! - [`peer`]: the kubelet's own side of both, for tests.
+//!
+//! The messages are written here by their field numbers, so nothing is generated and no compiler of
+//! protocols is needed. Fields that nobody here reads are left out; gRPC passes over them.
+
+pub mod device_plugin;
+mod dial;
+pub mod peer;
+pub mod pod_resources;
+mod server;
+
+pub use device_plugin::{DevicePlugin, register, serve};
+pub use dial::CallError;
+pub use pod_resources::PodResourcesClient;
