@@ -260,10 +260,14 @@ impl Rx {
         Ok(self.available()? == 0)
     }
 
-    /// Asks for no doorbells: this side polls. So it is at first.
+    /// Asks for no doorbells: this side polls. So it is at first. Costs nothing when it is so already.
+    #[inline]
     pub fn disarm(&mut self) {
-        self.polling = true;
-        self.ring.set_masked(true);
+        if !self.polling {
+            self.polling = true;
+            // The peer's index is beside it: each write here takes that from the peer's cache.
+            self.ring.set_masked(true);
+        }
     }
 
     /// Rings when the peer has sent something, if [`Self::arm`] asked for it.

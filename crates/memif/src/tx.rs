@@ -159,6 +159,9 @@ impl Tx {
         let len = header.len().saturating_add(rest);
         self.send(len, |buffer| {
             buffer.write(header);
+            if rest == 0 {
+                return;
+            }
             let mut at = skip;
             for part in packet.behind(skip) {
                 part.copy_to(&buffer.skip(at));

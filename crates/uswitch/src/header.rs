@@ -7,7 +7,7 @@ use memif::Packet;
 
 /// Bytes that are copied at most. A header that goes on behind them is for the kernel program.
 const HELD: usize = 128;
-/// Bytes that are copied of a short frame: enough for all that the policy reads of most packets.
+/// Bytes that are copied at first: all that the policy reads of most packets.
 const SHORT: usize = 64;
 const START_MAX: usize = ETH_HLEN + IPV6_HLEN + 4;
 
@@ -36,9 +36,23 @@ impl Header {
     #[inline]
     pub(crate) fn fill(&mut self, packet: &Packet<'_>) {
         self.len = usize::try_from(packet.len()).unwrap_or(usize::MAX);
-        let wanted = if self.len <= SHORT { SHORT } else { HELD };
-        let room = self.bytes.get_mut(..wanted).unwrap_or_default();
-        self.held = packet.read(0, room);
+        let (short, _) = self.bytes.split_at_mut(SHORT);
+        self.held = packet.read(0, short);
+    }
+
+    /// Has more of the packet, if there is more. What was there stays as it is.
+    pub(crate) fn deepen(&mut self, packet: &Packet<'_>) -> bool {
+        let (Ok(held), Some(room)) = (u32::try_from(self.held), self.bytes.get_mut(self.held..))
+        else {
+            return false;
+        };
+        let more = if self.len > self.held {
+            packet.read(held, room)
+        } else {
+            0
+        };
+        self.held = self.held.saturating_add(more);
+        more > 0
     }
 
     /// Becomes the header of a frame of ours.
@@ -46,9 +60,18 @@ impl Header {
     pub(crate) fn of(frame: &[u8]) -> Self {
         let mut header = Self::new();
         header.len = frame.len();
-        header.held = frame.len().min(HELD);
+        header.held = frame.len().min(SHORT);
         header.bytes[..header.held].copy_from_slice(&frame[..header.held]);
         header
+    }
+
+    /// As [`Self::deepen`], for that.
+    #[cfg(test)]
+    pub(crate) fn deepen_from(&mut self, frame: &[u8]) -> bool {
+        let held = self.held;
+        self.held = frame.len().min(HELD);
+        self.bytes[held..self.held].copy_from_slice(&frame[held..self.held]);
+        self.held > held
     }
 
     /// What is sent instead of the frame's first bytes.

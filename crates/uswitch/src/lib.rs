@@ -13,6 +13,7 @@
 pub mod control;
 mod device;
 mod error;
+mod flat;
 mod handover;
 mod header;
 mod network;

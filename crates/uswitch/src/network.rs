@@ -1,14 +1,13 @@
 //! Who is where on a network, of the ports of this switch, and what becomes of a frame.
 
 use std::cell::Cell;
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 
 use agent_common::addr::{Ip16, MacAddr};
 use agent_common::endpoint::Endpoint;
 use agent_common::policy::{self, Decision, Tables};
 use agent_common::port::{PORT_L3, PORT_MORE_IPS, Port};
 
+use crate::flat::Flat;
 use crate::header::Header;
 use crate::port::PortConfig;
 
@@ -67,19 +66,19 @@ impl Identity {
 /// do frames.
 #[derive(Debug, Default)]
 pub(crate) struct Network {
-    stations: HashMap<u64, Endpoint, Folding>,
-    addresses: HashMap<u128, Endpoint, Folding>,
+    stations: Flat<u64, Option<Endpoint>>,
+    addresses: Flat<u128, Option<Endpoint>>,
 }
 
 impl Network {
     /// A port is reached in this slot.
     pub(crate) fn insert(&mut self, slot: Slot, identity: &Identity) {
-        let endpoint = Endpoint {
+        let endpoint = Some(Endpoint {
             ifindex: slot,
             flags: 0,
             mac: identity.port.mac,
             port_id: identity.port.port_id,
-        };
+        });
         if identity.port.flags & PORT_L3 == 0 {
             self.stations.insert(mac_key(identity.port.mac), endpoint);
         }
@@ -90,9 +89,10 @@ impl Network {
 
     /// Nobody is in this slot any more.
     pub(crate) fn remove(&mut self, slot: Slot) {
-        self.stations.retain(|_, endpoint| endpoint.ifindex != slot);
-        self.addresses
-            .retain(|_, endpoint| endpoint.ifindex != slot);
+        let is_other =
+            |found: &Option<Endpoint>| found.is_some_and(|endpoint| endpoint.ifindex != slot);
+        self.stations.retain(is_other);
+        self.addresses.retain(is_other);
     }
 
     /// Where a frame of a port goes without the kernel, with its header as it has to be there;
@@ -141,11 +141,12 @@ struct Asked<'n> {
 
 impl Asked<'_> {
     #[inline(always)]
-    fn note(&self, found: Option<&Endpoint>) -> Option<Endpoint> {
+    fn note(&self, found: Option<&Option<Endpoint>>) -> Option<Endpoint> {
+        let found = found.copied().flatten();
         if found.is_none() {
             self.in_vain.set(true);
         }
-        found.copied()
+        found
     }
 }
 
@@ -158,12 +159,12 @@ impl Tables for Asked<'_> {
 
     #[inline(always)]
     fn endpoint(&self, _network: u32, ip: &Ip16) -> Option<Endpoint> {
-        self.note(self.network.addresses.get(&ip_key(ip)))
+        self.note(self.network.addresses.get(ip_key(ip)))
     }
 
     #[inline(always)]
     fn station(&self, _network: u32, mac: MacAddr) -> Option<Endpoint> {
-        self.note(self.network.stations.get(&mac_key(mac)))
+        self.note(self.network.stations.get(mac_key(mac)))
     }
 }
 
@@ -176,49 +177,6 @@ fn mac_key(mac: MacAddr) -> u64 {
 #[inline(always)]
 fn ip_key(ip: &Ip16) -> u128 {
     u128::from_ne_bytes(ip.0)
-}
-
-type Folding = BuildHasherDefault<Fold>;
-
-/// A hash of keys that the agent chose: what senders write is only looked up, so they cannot make the
-/// tables slow.
-#[derive(Default)]
-struct Fold(u64);
-
-impl Fold {
-    #[inline(always)]
-    fn fold(&mut self, word: u64) {
-        // An odd constant without a pattern: the fraction of the golden ratio.
-        const FACTOR: u128 = 0x9e37_79b9_7f4a_7c15;
-        let product = u128::from(self.0 ^ word).wrapping_mul(FACTOR).to_ne_bytes();
-        let [a, b, c, d, e, f, g, h, rest @ ..] = product;
-        self.0 = u64::from_ne_bytes([a, b, c, d, e, f, g, h]) ^ u64::from_ne_bytes(rest);
-    }
-}
-
-impl Hasher for Fold {
-    #[inline(always)]
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    #[inline(always)]
-    fn write_u64(&mut self, word: u64) {
-        self.fold(word);
-    }
-
-    #[inline(always)]
-    fn write_u128(&mut self, both: u128) {
-        let [a, b, c, d, e, f, g, h, rest @ ..] = both.to_ne_bytes();
-        self.fold(u64::from_ne_bytes([a, b, c, d, e, f, g, h]));
-        self.fold(u64::from_ne_bytes(rest));
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.fold(u64::from(*byte));
-        }
-    }
 }
 
 #[cfg(test)]

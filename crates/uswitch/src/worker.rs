@@ -136,12 +136,13 @@ impl Worker {
             self.sleeps = self.sleeps.wrapping_add(1);
             // Without a client there is nobody who could forget to ring.
             let limit = self.has_clients().then_some(sleep);
-            if self.look(&mut events, limit) {
-                quiet_since = None;
-                sleep = FIRST_SLEEP;
+            // A bell is no packet: a client that only rings is not polled for.
+            let new = self.look(&mut events, limit);
+            sleep = if new {
+                FIRST_SLEEP
             } else {
-                sleep = LONGEST_SLEEP.min(sleep.saturating_mul(2));
-            }
+                LONGEST_SLEEP.min(sleep.saturating_mul(2))
+            };
         }
     }
 
@@ -156,8 +157,8 @@ impl Worker {
         moved
     }
 
-    /// Waits for files, for as long as it may take. Returns whether a client or device had to say
-    /// something.
+    /// Waits for files, for as long as it may take. Returns whether there were commands: a client may
+    /// be new, and not have seen what is wished.
     fn look(&mut self, events: &mut Vec<epoll::Event>, limit: Option<Duration>) -> bool {
         let limit = limit.map(|limit| Timespec {
             tv_sec: 0,
@@ -171,14 +172,13 @@ impl Worker {
                 tracing::error!(worker = self.number, %error, "waiting for files");
             }
         }
-        let (mut commands, mut any) = (false, false);
+        let mut commands = false;
         for event in &*events {
             let data = event.data.u64();
             if data == DOORBELL {
                 commands = true;
                 continue;
             }
-            any = true;
             if let (Ok(slot), DEVICE) = (usize::try_from(data >> 16), data & 0xffff)
                 && let Some(Some(input)) = self.inputs.get_mut(slot)
             {
@@ -191,7 +191,7 @@ impl Worker {
                 self.obey(command);
             }
         }
-        any
+        commands
     }
 
     fn obey(&mut self, command: Command) {

@@ -3,6 +3,7 @@
 
 #[cfg(test)]
 mod switch {
+    mod by_hand;
     mod scene;
 
     mod control;

@@ -181,7 +181,11 @@ impl Turn<'_> {
     fn take(&mut self, ring: usize, packet: &Packet<'_>) {
         if self.fast {
             self.header.fill(packet);
-            if let Some(slot) = self.network.judge(self.header, self.identity) {
+            let mut slot = self.network.judge(self.header, self.identity);
+            if slot.is_none() && self.header.deepen(packet) {
+                slot = self.network.judge(self.header, self.identity);
+            }
+            if let Some(slot) = slot {
                 self.forward(slot, ring, packet);
                 return;
             }

@@ -4,9 +4,11 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 
 use agent_common::port::PORT_TRUNK;
+use rustix::io::Errno;
 use uswitch::control::{Client, RefusalCode};
 use uswitch::{Error, Options, Switch};
 
+use super::by_hand::ByHand;
 use super::scene::{Pod, Scene, config, until};
 
 fn code<T: std::fmt::Debug>(refused: Result<T, Error>) -> RefusalCode {
@@ -174,4 +176,52 @@ fn nobody_there_is_told_from_other_errors_and_an_old_socket_is_no_hindrance() {
     let running = std::thread::spawn(move || switch.run());
     Client::connect(&missing).unwrap().stop().unwrap();
     running.join().unwrap().unwrap();
+}
+
+/// Root may be mistaken too. Whoever asks for what there is not is told, and others are served.
+#[test]
+fn messages_that_are_none_are_refused_and_the_switch_goes_on() {
+    let scene = Scene::new();
+    let mut pods = [scene.pod(7, 1), scene.pod(7, 2)];
+    let stranger = ByHand::new(&scene);
+    stranger.say(r#"{"request":"list"}"#);
+    assert!(stranger.hear().unwrap().contains("say hello first"));
+    stranger.say(r#"{"request":"hello","version":0}"#);
+    assert!(stranger.hear().unwrap().contains(r#""code":"version""#));
+    stranger.say(r#"{"request":"hello","version":4000000000,"more":[1]}"#);
+    assert!(stranger.hear().unwrap().contains(r#""version":1"#));
+    let asker = ByHand::greeted(&scene);
+    for text in [
+        "{}",
+        "[1,2",
+        r#"{"request":"x"}"#,
+        r#"{"request":"add_port"}"#,
+        "\0",
+    ] {
+        asker.say(text);
+        let heard = asker.hear().unwrap();
+        assert!(heard.contains(r#""code":"malformed""#), "{text}: {heard}");
+    }
+    asker.say(r#"{"request":"have_all"}"#);
+    assert!(asker.hear().unwrap().contains("may not come now"));
+    // More descriptors than any message has, and more bytes: the connection ends.
+    let many = vec![pods[0].kernel.as_fd(); 100];
+    asker.try_say(br#"{"request":"list"}"#, &many).unwrap();
+    assert_eq!(asker.hear(), None);
+    let asker = ByHand::greeted(&scene);
+    asker.try_say(&[b' '; 70_000], &[]).unwrap();
+    assert_eq!(asker.hear(), None);
+    // Who asks and never listens is not waited for.
+    let deaf = ByHand::greeted(&scene);
+    until("the switch to have enough", || {
+        match deaf.try_say(br#"{"request":"list"}"#, &[]) {
+            Ok(()) | Err(Errno::AGAIN) => None,
+            Err(_) => Some(()),
+        }
+    });
+    let [one, other] = &mut pods;
+    let frame = one.frame_to(other, 1);
+    one.send(&frame);
+    assert_eq!(other.receive(), frame);
+    assert_eq!(scene.client().list().unwrap().len(), 2);
 }

@@ -2,12 +2,14 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use memif::wire::{AddRegion, AddRing, Init, MESSAGE_LEN, Message, VERSION};
 use memif::{Agreed, Layout, Name, Secret, Text};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::{ioctl_fionbio, pwrite};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg,
     sendmsg,
@@ -66,6 +68,8 @@ impl Rogue {
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
         let socket = pod.address.connect().unwrap();
         ioctl_fionbio(&socket, false).unwrap();
+        let patience = Some(Duration::from_secs(30));
+        set_socket_timeout(&socket, Timeout::Recv, patience).unwrap();
         Self {
             socket,
             memory,
@@ -245,6 +249,8 @@ fn a_client_that_posts_bad_buffers_is_cut_off_and_its_neighbour_is_not() {
     let bad = [0, 0, 0, 0, 0, 1, 0, 0, 0xff, 0xff, 0xff, 0x7f];
     pwrite(&rogue.memory, &bad, ring + 128).unwrap();
     pwrite(&rogue.memory, &1_u16.to_ne_bytes(), ring + 6).unwrap();
+    // What is counted is counted by a worker that knows of it.
+    assert!(scene.status(&pod).connected);
     let frame = neighbour.frame_to(&pod, 1);
     neighbour.send(&frame);
     assert_eq!(rogue.reason(), "descriptor outside of the regions");

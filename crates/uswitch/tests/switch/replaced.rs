@@ -1,18 +1,9 @@
 //! A switch that is replaced under its clients.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use memif::Address;
-use rustix::io::ioctl_fionbio;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg,
-};
-use uswitch::control::VERSION;
-
+use super::by_hand::ByHand;
 use super::scene::{Pod, Scene, number, until};
 
 /// Frames that may be on their way: as many as a ring has room for, and half of that.
@@ -159,37 +150,6 @@ fn no_frame_is_lost_or_doubled_when_the_switch_is_replaced_under_traffic() {
     again.connect();
 }
 
-/// Somebody who wants to be the switch, by hand.
-struct Pretender(OwnedFd);
-
-impl Pretender {
-    fn new(scene: &Scene) -> Self {
-        let socket = Address::Path(scene.socket()).connect().unwrap();
-        ioctl_fionbio(&socket, false).unwrap();
-        let pretender = Self(socket);
-        pretender.say(&format!(r#"{{"request":"hello","version":{VERSION}}}"#));
-        assert!(pretender.hear().unwrap().contains(r#""reply":"hello""#));
-        pretender
-    }
-
-    fn say(&self, text: &str) {
-        let mut none = SendAncillaryBuffer::default();
-        let bytes = [IoSlice::new(text.as_bytes())];
-        sendmsg(&self.0, &bytes, &mut none, SendFlags::NOSIGNAL).unwrap();
-    }
-
-    /// The next message; its descriptors are closed.
-    fn hear(&self) -> Option<String> {
-        let mut bytes = vec![0; 65536];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let mut buffers = [IoSliceMut::new(&mut bytes)];
-        let message = recvmsg(&self.0, &mut buffers, &mut ancillary, RecvFlags::empty());
-        let len = message.map_or(0, |message| message.bytes);
-        (len > 0).then(|| String::from_utf8(bytes[..len].to_vec()).unwrap())
-    }
-}
-
 #[test]
 fn a_switch_whose_successor_fails_at_any_step_goes_on_without_a_loss() {
     let mut scene = Scene::new();
@@ -197,7 +157,7 @@ fn a_switch_whose_successor_fails_at_any_step_goes_on_without_a_loss() {
     // One of the four messages in each round, or one more, is heard before it fails.
     for heard in 0..=4 {
         traffic.for_frames(50);
-        let pretender = Pretender::new(&scene);
+        let pretender = ByHand::greeted(&scene);
         pretender.say(r#"{"request":"hand_over"}"#);
         for nth in 0..heard {
             let text = pretender.hear().unwrap();
