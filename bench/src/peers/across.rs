@@ -151,7 +151,10 @@ impl Stage {
 }
 
 /// Waits until something gets there.
-fn meet(from: &Side, to: &Side) -> Result<()> {
+///
+/// # Errors
+/// Nothing does.
+pub(crate) fn meet(from: &Side, to: &Side) -> Result<()> {
     let source = from.netns.run_in(|| UdpSocket::bind((from.ip, 0)))??;
     let sink = to.netns.run_in(|| UdpSocket::bind((to.ip, 0)))??;
     sink.set_read_timeout(Some(Duration::from_millis(50)))?;
