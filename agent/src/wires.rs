@@ -226,32 +226,39 @@ impl Node {
         Ok(())
     }
 
-    /// Finds the uplinks of all networks in use, has the program at them, and has the tables know.
+    /// Finds the uplinks of all networks in use and who leads to other nodes, has the program at the uplinks,
+    /// and has the tables know.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub async fn plug(&self) -> Result<(), AgentError> {
+        let hops = self.find_hops().await;
+        let plugged = self.plug_uplinks(matches!(hops, Ok(true))).await;
+        hops?;
+        plugged
+    }
+
+    /// Its part about uplinks; networks that are routed are brought up to date too, if they have to be.
+    async fn plug_uplinks(&self, routed: bool) -> Result<(), AgentError> {
         let plugged = self.find_uplinks().await;
         let (moved, plugged) = match plugged {
             Ok(moved) => (moved, Ok(())),
             Err((moved, error)) => (moved, Err(error)),
         };
-        let hops = self.find_hops().await;
-        let changed = matches!(hops, Ok(true));
         for facts in self.networks_on_wires() {
             let wire = facts.wire.as_ref();
             let has_moved = wire.is_some_and(|it| moved.contains(&it.uplink));
-            if has_moved || (changed && facts.routed) {
+            if has_moved || (routed && facts.routed) {
                 self.reconcile(facts.id)?;
             }
         }
-        hops?;
         plugged
     }
 
-    /// [`Self::plug`], for who can do no more than say that it failed.
+    /// Uplinks as they should be, for who can do no more than say that they are not. Who leads to other nodes
+    /// is followed with the ways of tunnels.
     pub async fn mend_wires(&self) {
-        if let Err(error) = self.plug().await {
+        if let Err(error) = self.plug_uplinks(false).await {
             tracing::error!(error = %chain(&error), "uplinks of networks not as they should be");
         }
     }
@@ -310,6 +317,7 @@ impl Node {
     /// # Errors
     /// When the kernel does not tell.
     pub async fn find_hops(&self) -> Result<bool, AgentError> {
+        let _alone = self.wires.turn.lock().await;
         let mut nodes = BTreeSet::new();
         for facts in self.networks_on_wires() {
             if facts.wire.is_some_and(|it| it.is_routed()) {
