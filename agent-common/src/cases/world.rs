@@ -1,18 +1,23 @@
 //! The node of the cases: two L2 networks with one subnet, an L3 network, an L3 network that the
-//! node routes for, one with a way out, and an L2 network without addresses.
+//! node routes for, one with a way out, an L2 network without addresses; and of those with an uplink a
+//! VLAN, a trunk, and L3 networks over a VLAN and behind routers.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::addr::{GATEWAY_MAC, GATEWAY_V6, Ip16, MacAddr};
 use crate::endpoint::{
-    ENDPOINT_GATEWAY, ENDPOINT_NO_PEER, ENDPOINT_OUTSIDE, Endpoint, EndpointKey, FdbKey,
+    ENDPOINT_GATEWAY, ENDPOINT_NO_PEER, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, ENDPOINT_WIRE, Endpoint,
+    EndpointKey, FdbKey,
 };
 use crate::flood::{FLOOD_CHUNK, FloodKey, FloodPorts};
+use crate::network::{NETWORK_L3, NETWORK_NEXT_HOP, NETWORK_TRUNK, NETWORK_WIRE, Network};
 use crate::policy::Tables;
 use crate::port::{
-    PORT_ANY_IP, PORT_EGRESS, PORT_L3, PORT_MORE_IPS, PORT_NODE, PORT_OUTSIDE, Port, PortAddressKey,
+    PORT_ANY_IP, PORT_EGRESS, PORT_L3, PORT_MORE_IPS, PORT_NODE, PORT_OUTSIDE, PORT_SPREAD,
+    PORT_TRUNK, PORT_WIRE, Port, PortAddressKey,
 };
+use crate::wire::{NextHop, WireKey};
 
 /// An L2 network, 10.10.0.0/24 and fd10:10::/64.
 pub const BLUE: u32 = 1001;
@@ -24,6 +29,18 @@ pub const GREEN: u32 = 2001;
 pub const WHITE: u32 = 3001;
 /// An L3 network with a way out, 10.40.0.0/24 and fd40:40::/64.
 pub const AMBER: u32 = 4001;
+/// An L2 network that is VLAN 100 of [`UPLINK`], 10.50.0.0/24 and fd50:50::/64.
+pub const TEAL: u32 = 5001;
+/// A trunk of [`UPLINK`], of [`TRUNK_VLANS`].
+pub const STEEL: u32 = 5002;
+/// An L3 network over VLAN 200 of [`UPLINK`], 10.60.0.0/24 and fd60:60::/64.
+pub const OCHRE: u32 = 5003;
+/// An L3 network whose nodes routers on [`UPLINK`] lead to, with the subnets of [`OCHRE`].
+pub const OLIVE: u32 = 5004;
+/// The VLANs of [`STEEL`].
+pub const TRUNK_VLANS: [u16; 2] = [300, 302];
+/// Index of the uplink.
+pub const UPLINK: u32 = 90;
 /// An L2 network whose addresses podnet does not know.
 pub const GREY: u32 = 16_777_215;
 
@@ -82,6 +99,14 @@ const fn node_v6(host: u16) -> Ipv6Addr {
 
 const fn egress_v6(host: u16) -> Ipv6Addr {
     Ipv6Addr::new(0xfd40, 0x40, 0, 0, 0, 0, 0, host)
+}
+
+const fn vlan_v6(host: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd50, 0x50, 0, 0, 0, 0, 0, host)
+}
+
+const fn wired_v6(host: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd60, 0x60, 0, 0, 0, 0, 0, host)
 }
 
 /// On [`BLUE`].
@@ -283,11 +308,92 @@ pub static GREY_B: Pod = Pod {
     mac: MacAddr([2, 0, 0, 0, 0x0f, 0x0b]),
     ..NOBODY
 };
+/// On [`TEAL`].
+pub static TEAL_A: Pod = Pod {
+    name: "teal-a",
+    network: TEAL,
+    ifindex: 71,
+    port_id: 71,
+    flags: PORT_WIRE | PORT_SPREAD,
+    mac: MacAddr([2, 0, 0, 0, 0x10, 0x0a]),
+    ip4: Ipv4Addr::new(10, 50, 0, 11),
+    ip6: vlan_v6(0x11),
+    ..NOBODY
+};
+/// On [`TEAL`].
+pub static TEAL_B: Pod = Pod {
+    name: "teal-b",
+    network: TEAL,
+    ifindex: 72,
+    port_id: 72,
+    flags: PORT_WIRE | PORT_SPREAD,
+    mac: MacAddr([2, 0, 0, 0, 0x10, 0x0b]),
+    ip4: Ipv4Addr::new(10, 50, 0, 12),
+    ip6: vlan_v6(0x12),
+    ..NOBODY
+};
+/// On [`STEEL`].
+pub static STEEL_A: Pod = Pod {
+    name: "steel-a",
+    network: STEEL,
+    ifindex: 81,
+    port_id: 81,
+    flags: PORT_WIRE | PORT_TRUNK | PORT_ANY_IP | PORT_SPREAD,
+    mac: MacAddr([2, 0, 0, 0, 0x11, 0x0a]),
+    ..NOBODY
+};
+/// On [`STEEL`].
+pub static STEEL_B: Pod = Pod {
+    name: "steel-b",
+    network: STEEL,
+    ifindex: 82,
+    port_id: 82,
+    flags: PORT_WIRE | PORT_TRUNK | PORT_ANY_IP | PORT_SPREAD,
+    mac: MacAddr([2, 0, 0, 0, 0x11, 0x0b]),
+    ..NOBODY
+};
+/// On [`OCHRE`].
+pub static OCHRE_A: Pod = Pod {
+    name: "ochre-a",
+    network: OCHRE,
+    ifindex: 91,
+    port_id: 91,
+    flags: PORT_L3,
+    mac: MacAddr([2, 0, 0, 0, 0x12, 0x0a]),
+    ip4: Ipv4Addr::new(10, 60, 0, 11),
+    ip6: wired_v6(0x11),
+    ..NOBODY
+};
+/// On [`OLIVE`].
+pub static OLIVE_A: Pod = Pod {
+    name: "olive-a",
+    network: OLIVE,
+    ifindex: 94,
+    port_id: 94,
+    flags: PORT_L3,
+    mac: MacAddr([2, 0, 0, 0, 0x13, 0x0a]),
+    ip4: Ipv4Addr::new(10, 60, 0, 11),
+    ip6: wired_v6(0x11),
+    ..NOBODY
+};
+/// A member of [`OCHRE`] and [`OLIVE`] on another node, beyond the uplink; no pod of this one.
+pub static BEYOND: Pod = Pod {
+    name: "beyond",
+    port_id: u16::MAX,
+    endpoint_flags: ENDPOINT_REMOTE | ENDPOINT_WIRE,
+    mac: MacAddr([2, 0, 0, 0, 0x12, 0x0f]),
+    ip4: Ipv4Addr::new(10, 60, 0, 99),
+    ip6: wired_v6(0x99),
+    ..NOBODY
+};
+/// The router that leads to [`BEYOND`].
+const ROUTER: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x42));
 
-/// Everybody.
-pub static PODS: [&Pod; 16] = [
+/// Everybody on this node.
+pub static PODS: [&Pod; 22] = [
     &BLUE_A, &BLUE_B, &BLUE_C, &RED_A, &RED_B, &RED_D, &GREEN_A, &GREEN_B, &GREEN_C, &WHITE_A,
-    &WHITE_B, &AMBER_A, &AMBER_B, &AMBER_OUT, &GREY_A, &GREY_B,
+    &WHITE_B, &AMBER_A, &AMBER_B, &AMBER_OUT, &GREY_A, &GREY_B, &TEAL_A, &TEAL_B, &STEEL_A,
+    &STEEL_B, &OCHRE_A, &OLIVE_A,
 ];
 
 /// The addresses of the virtual gateway on [`GREEN`].
@@ -392,6 +498,12 @@ pub struct World {
     pub endpoints: BTreeMap<EndpointKey, Endpoint>,
     /// `FLOOD`.
     pub flood: BTreeMap<FloodKey, FloodPorts>,
+    /// `NETWORKS`, by number.
+    pub networks: BTreeMap<u32, Network>,
+    /// `WIRES`.
+    pub wires: BTreeMap<WireKey, u32>,
+    /// `NEXT_HOPS`.
+    pub next_hops: BTreeMap<EndpointKey, NextHop>,
 }
 
 impl Default for World {
@@ -418,6 +530,9 @@ impl World {
             fdb: BTreeMap::new(),
             endpoints: BTreeMap::new(),
             flood: BTreeMap::new(),
+            networks: BTreeMap::new(),
+            wires: BTreeMap::new(),
+            next_hops: BTreeMap::new(),
         };
         for pod in PODS {
             let ifindex = number(pod);
@@ -473,7 +588,40 @@ impl World {
                 gateway,
             );
         }
+        world.plug();
         world
+    }
+
+    /// What networks have at the uplink, and who is beyond it.
+    fn plug(&mut self) {
+        for (network, flags, vlan) in [
+            (TEAL, 0, 100),
+            (STEEL, NETWORK_TRUNK, 0),
+            (OCHRE, NETWORK_L3, 200),
+            (OLIVE, NETWORK_L3 | NETWORK_NEXT_HOP, 0),
+        ] {
+            let facts = Network {
+                vlan,
+                uplink: UPLINK,
+                ..Network::new(NETWORK_WIRE | flags, MTU.into())
+            };
+            self.networks.insert(network, facts);
+        }
+        for id in TRUNK_VLANS {
+            self.wires.insert(WireKey::trunk(STEEL, id), STEEL);
+        }
+        for network in [OCHRE, OLIVE] {
+            for ip in [IpAddr::V4(BEYOND.ip4), IpAddr::V6(BEYOND.ip6)] {
+                let key = EndpointKey {
+                    network,
+                    ip: ip.into(),
+                };
+                self.endpoints.insert(key, BEYOND.endpoint());
+                if network == OLIVE {
+                    self.next_hops.insert(key, NextHop::new(&ROUTER.into()));
+                }
+            }
+        }
     }
 
     fn join(&mut self, network: u32, ifindex: u32) {
@@ -508,6 +656,10 @@ pub struct View<'a> {
 }
 
 impl Tables for View<'_> {
+    fn has_vlan(&self, network: u32, id: u16) -> bool {
+        self.world.wires.contains_key(&WireKey::trunk(network, id))
+    }
+
     fn is_further_address(&self, ip: &Ip16) -> bool {
         let key = PortAddressKey {
             ifindex: self.ifindex,
