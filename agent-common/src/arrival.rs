@@ -1,13 +1,11 @@
 //! The decision about one frame that another node sent through a tunnel. That node has checked it;
 //! this one checks that the node may speak for the sender, and delivers to its own pods only.
 
-use crate::addr::{GATEWAY_MAC, Ip16, MacAddr};
+use crate::addr::{GATEWAY_MAC, MacAddr};
 use crate::drop::DropReason;
 use crate::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, Endpoint};
 use crate::network::{NETWORK_L3, NETWORK_WIRE, Network};
-use crate::packet::{
-    ETH_HLEN, ETH_P_IP, ETH_P_IPV6, Frame, IPV4_HLEN, IPV6_HLEN, L3, Start, is_vlan_ether_type,
-};
+use crate::packet::{ETH_HLEN, Frame, Start, ip_addresses, is_vlan_ether_type};
 use crate::policy::Tables;
 
 /// Where a frame came from.
@@ -107,46 +105,7 @@ fn routed<T: Tables>(
     if from != GATEWAY_MAC {
         return drop(DropReason::SpoofedMac);
     }
-    let (source, destination) = match ether_type {
-        ETH_P_IP => {
-            let header = part::<L3, IPV4_HLEN>(start)?;
-            let [
-                _,
-                _,
-                _,
-                _,
-                _,
-                _,
-                _,
-                _,
-                _,
-                _,
-                _,
-                _,
-                s0,
-                s1,
-                s2,
-                s3,
-                d0,
-                d1,
-                d2,
-                d3,
-            ] = header;
-            (
-                Ip16::from_v4([s0, s1, s2, s3]),
-                Ip16::from_v4([d0, d1, d2, d3]),
-            )
-        }
-        ETH_P_IPV6 => {
-            let [_, _, _, _, _, _, _, _, addresses @ ..] = part::<L3, IPV6_HLEN>(start)?;
-            let (source, destination) = Ip16::pair(addresses);
-            if source.is_mapped_v4() || destination.is_mapped_v4() {
-                return drop(DropReason::Malformed);
-            }
-            (source, destination)
-        }
-        _ => return drop(DropReason::EtherType),
-    };
+    let (source, destination) = ip_addresses(start, ether_type).map_err(Arrival::Drop)?;
     match tables.endpoint(origin.network, &source) {
         Some(sender) if is_of(&sender, origin.vtep) => {}
         Some(_) | None => return drop(DropReason::SpoofedIp),

@@ -25,12 +25,14 @@ mod ipv6;
 mod nd;
 mod node;
 mod routed;
+mod wired;
 mod world;
 
 pub use self::world::{
-    AMBER, AMBER_A, AMBER_B, AMBER_OUT, BLUE, BLUE_A, BLUE_B, BLUE_C, GATEWAY_ON_AMBER,
+    AMBER, AMBER_A, AMBER_B, AMBER_OUT, BEYOND, BLUE, BLUE_A, BLUE_B, BLUE_C, GATEWAY_ON_AMBER,
     GATEWAY_ON_GREEN, GATEWAY_ON_WHITE, GREEN, GREEN_A, GREEN_B, GREEN_C, GREY, GREY_A, GREY_B,
-    PODS, Pod, RED, RED_A, RED_B, RED_D, View, WHITE, WHITE_A, WHITE_B, World,
+    OCHRE, OCHRE_A, OLIVE, OLIVE_A, PODS, Pod, RED, RED_A, RED_B, RED_D, STEEL, STEEL_A, STEEL_B,
+    TEAL, TEAL_A, TEAL_B, TRUNK_VLANS, UPLINK, View, WHITE, WHITE_A, WHITE_B, World,
 };
 
 use crate::drop::DropReason;
@@ -49,6 +51,8 @@ pub struct Case {
     pub frame: Vec<u8>,
     /// A VLAN tag travels beside the frame.
     pub vlan_tag: bool,
+    /// Its id, if it is an 802.1Q one; else 0.
+    pub vlan_id: u16,
     /// The frame is a GSO packet; its segments have this many bytes, Ethernet header included.
     pub segment: Option<usize>,
     /// What the policy must say.
@@ -96,6 +100,10 @@ impl Frame for Case {
         self.vlan_tag
     }
 
+    fn vlan_id(&self) -> u16 {
+        self.vlan_id
+    }
+
     fn load<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
         self.frame.load(offset)
     }
@@ -117,6 +125,7 @@ pub fn all() -> Vec<Case> {
     node::add(&mut list);
     egress::add(&mut list);
     echo::add(&mut list);
+    wired::add(&mut list);
     list.cases
 }
 
@@ -140,6 +149,7 @@ impl List {
             sender,
             frame,
             vlan_tag: false,
+            vlan_id: 0,
             segment: None,
             decision,
             output,

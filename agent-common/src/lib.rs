@@ -18,6 +18,7 @@ pub mod addr;
 pub mod arrival;
 #[cfg(feature = "cases")]
 pub mod cases;
+pub mod checksum;
 pub mod counter;
 pub mod drop;
 pub mod endpoint;

@@ -1,7 +1,8 @@
 //! The outer headers of a tunnel's packet (RFC 7348 section 5), as they come in by an uplink.
 
 use crate::addr::Ip16;
-use crate::packet::{ETH_HLEN, IPPROTO_UDP, IPV4_HLEN, IPV6_HLEN, L3};
+use crate::checksum;
+use crate::packet::{ETH_HLEN, IPPROTO_UDP, IPV4_HLEN, IPV6_HLEN, L3, v4_addresses};
 use crate::uplink::Uplink;
 use crate::vtep::{ADDED_V4, ADDED_V6, UDP_HLEN, VXLAN_FLAGS};
 
@@ -31,77 +32,21 @@ pub enum Flaw {
 /// this node's address and port: that is the node's to judge.
 #[inline(always)]
 pub fn v4(bytes: &[u8; ADDED_V4], length: usize, uplink: &Uplink) -> Option<Outer> {
-    let [
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _, //
-        version,
-        tos,
-        l0,
-        l1,
-        i0,
-        i1,
-        f0,
-        f1,
-        ttl,
-        protocol,
-        c0,
-        c1, //
-        s0,
-        s1,
-        s2,
-        s3,
-        d0,
-        d1,
-        d2,
-        d3,
-        rest @ ..,
-    ] = bytes;
+    let (_, rest) = bytes.split_first_chunk::<ETH_HLEN>()?;
+    let (ip, rest) = rest.split_first_chunk::<IPV4_HLEN>()?;
     // Neither options nor a fragment.
-    let is_plain = *version == 0x45 && *protocol == IPPROTO_UDP && (*f0 & 0x3f) | *f1 == 0;
-    let total = u16::from_be_bytes([*l0, *l1]);
-    let destination = Ip16::from_v4([*d0, *d1, *d2, *d3]);
-    if !is_plain || total as usize != length - ETH_HLEN || !destination.same(&uplink.v4) {
+    let is_plain = ip[0] == 0x45 && ip[9] == IPPROTO_UDP && (ip[6] & 0x3f) | ip[7] == 0;
+    let total = u16::from_be_bytes([ip[2], ip[3]]);
+    let (source, destination) = v4_addresses(ip);
+    let is_ours = total as usize == length - ETH_HLEN && destination.same(&uplink.v4);
+    if !is_plain || !is_ours || !checksum::is_right(checksum::sum(ip)) {
         return None;
     }
-    let words = [
-        [*version, *tos],
-        [*l0, *l1],
-        [*i0, *i1],
-        [*f0, *f1],
-        [*ttl, *protocol],
-        [*c0, *c1],
-        [*s0, *s1],
-        [*s2, *s3],
-        [*d0, *d1],
-        [*d2, *d3],
-    ];
-    // RFC 1071; the sum is the same in either byte order.
-    let mut sum = 0;
-    for word in words {
-        sum += u32::from(u16::from_ne_bytes(word));
-    }
-    sum = (sum & 0xffff) + (sum >> 16);
-    sum = (sum & 0xffff) + (sum >> 16);
-    if sum != 0xffff {
-        return None;
-    }
-    let (network, flaw) = network(rest, total as usize - IPV4_HLEN, uplink)?;
+    let (network, flaw) = network(rest.first_chunk()?, total as usize - IPV4_HLEN, uplink)?;
     Some(Outer {
-        source: Ip16::from_v4([*s0, *s1, *s2, *s3]),
+        source,
         network,
-        congested: tos & 3 == 3,
+        congested: ip[1] & 3 == 3,
         flaw,
     })
 }
@@ -109,36 +54,11 @@ pub fn v4(bytes: &[u8; ADDED_V4], length: usize, uplink: &Uplink) -> Option<Oute
 /// The same over IPv6.
 #[inline(always)]
 pub fn v6(bytes: &[u8; ADDED_V6], length: usize, uplink: &Uplink) -> Option<Outer> {
-    let [
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _, //
-        version,
-        class,
-        _,
-        _,
-        l0,
-        l1,
-        protocol,
-        _,
-        rest @ ..,
-    ] = bytes;
-    let payload = u16::from_be_bytes([*l0, *l1]) as usize;
-    if version >> 4 != 6
-        || *protocol != IPPROTO_UDP
-        || payload != length.wrapping_sub(L3 + IPV6_HLEN)
-    {
+    let (_, rest) = bytes.split_first_chunk::<ETH_HLEN>()?;
+    let (ip, rest) = rest.split_first_chunk::<8>()?;
+    let payload = u16::from_be_bytes([ip[4], ip[5]]) as usize;
+    let is_udp = ip[0] >> 4 == 6 && ip[6] == IPPROTO_UDP;
+    if !is_udp || payload != length.wrapping_sub(L3 + IPV6_HLEN) {
         return None;
     }
     let (addresses, rest) = rest.split_first_chunk::<32>()?;
@@ -150,7 +70,7 @@ pub fn v6(bytes: &[u8; ADDED_V6], length: usize, uplink: &Uplink) -> Option<Oute
     Some(Outer {
         source,
         network,
-        congested: class >> 4 & 3 == 3,
+        congested: ip[1] >> 4 & 3 == 3,
         flaw,
     })
 }

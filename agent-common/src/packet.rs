@@ -1,5 +1,8 @@
 //! Reading a frame: offsets, constants and the one-method view both engines implement.
 
+use crate::addr::Ip16;
+use crate::drop::DropReason;
+
 /// EtherType of IPv4.
 pub const ETH_P_IP: u16 = 0x0800;
 /// EtherType of ARP.
@@ -60,6 +63,43 @@ pub fn first_protocol<F: Frame + ?Sized>(frame: &F) -> u8 {
         ETH_P_IP => protocol,
         ETH_P_IPV6 => next_header,
         _ => 0,
+    }
+}
+
+/// Source and destination of an IPv4 header.
+#[inline(always)]
+pub const fn v4_addresses(header: &[u8; IPV4_HLEN]) -> (Ip16, Ip16) {
+    let [.., s0, s1, s2, s3, d0, d1, d2, d3] = *header;
+    (
+        Ip16::from_v4([s0, s1, s2, s3]),
+        Ip16::from_v4([d0, d1, d2, d3]),
+    )
+}
+
+/// Source and destination of the IP packet in a frame of this EtherType.
+///
+/// # Errors
+/// `Truncated`; `Malformed` for an IPv6 address that is an IPv4 one in the maps; `EtherType` for what is
+/// neither.
+#[inline(always)]
+pub fn ip_addresses(start: &Start, ether_type: u16) -> Result<(Ip16, Ip16), DropReason> {
+    match ether_type {
+        ETH_P_IP => match start.get::<L3, IPV4_HLEN>() {
+            Some(header) => Ok(v4_addresses(&header)),
+            None => Err(DropReason::Truncated),
+        },
+        ETH_P_IPV6 => {
+            let Some([_, _, _, _, _, _, _, _, addresses @ ..]) = start.get::<L3, IPV6_HLEN>()
+            else {
+                return Err(DropReason::Truncated);
+            };
+            let (source, destination) = Ip16::pair(addresses);
+            if source.is_mapped_v4() || destination.is_mapped_v4() {
+                return Err(DropReason::Malformed);
+            }
+            Ok((source, destination))
+        }
+        _ => Err(DropReason::EtherType),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The answers the datapath gives itself, as bytes.
 
 use crate::addr::{Ip16, MacAddr};
+use crate::checksum::{field, sum, sum_of};
 use crate::packet::{ARP_FRAME, ETH_HLEN, IPPROTO_ICMPV6, IPV6_HLEN};
 
 /// Length of a neighbour advertisement with its link-layer address option, headers included.
@@ -89,14 +90,10 @@ impl NdReply {
         let flags = 0x20 | solicited | if self.router { 0x80 } else { 0 };
         let [a, b, c, d, e, f] = self.mac.0;
         let [k, l, m, n, o, p] = to_mac.0;
-        let mut sum = u32::from(IPPROTO_ICMPV6) + 32;
-        sum += word(136, 0) + word(flags, 0);
-        sum += word(2, 1) + word(a, b) + word(c, d) + word(e, f);
         // The target stands in the pseudo header (as source) and in the message.
-        sum += 2 * words(self.ip) + words(to_ip);
-        sum = (sum & 0xffff) + (sum >> 16);
-        sum = (sum & 0xffff) + (sum >> 16);
-        let [_, _, c0, c1] = (!sum).to_be_bytes();
+        let pseudo = sum(&[0, IPPROTO_ICMPV6, 0, 32]) + sum_of(&self.ip) + sum_of(&to_ip);
+        let message = sum(&[136, 0, flags, 0]) + sum_of(&self.ip);
+        let [c0, c1] = field(pseudo + message + sum(&[2, 1, a, b, c, d, e, f]));
         NdPieces {
             head: [
                 k,
@@ -128,21 +125,4 @@ impl NdReply {
             option: [2, 1, a, b, c, d, e, f],
         }
     }
-}
-
-#[inline(always)]
-const fn word(high: u8, low: u8) -> u32 {
-    ((high as u32) << 8) | low as u32
-}
-
-/// The sum of an address's 16-bit words.
-#[inline(always)]
-fn words(ip: Ip16) -> u32 {
-    let mut rest = u128::from_be_bytes(ip.0);
-    let mut sum = 0;
-    for _ in 0..8 {
-        sum += (rest & 0xffff) as u32;
-        rest >>= 16;
-    }
-    sum
 }

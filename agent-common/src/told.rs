@@ -1,6 +1,7 @@
 //! What a sender is told of a packet that could not go on: ICMP errors (RFC 792, RFC 4443).
 
 use crate::addr::Ip16;
+use crate::checksum::{field, sum, sum_of};
 use crate::packet::{ETH_HLEN, ICMP_HLEN, IPPROTO_ICMP, IPPROTO_ICMPV6, IPV4_HLEN, IPV6_HLEN};
 
 /// As much of the packet's payload as every error has: 8 bytes (RFC 792), by which the sender finds
@@ -64,38 +65,18 @@ impl Told {
 /// later fragment or an ICMP message that is no echo. Nor one with options, which would not fit.
 #[inline(always)]
 pub fn may_tell_v4(header: &[u8; IPV4_HLEN], data: &[u8; QUOTED]) -> bool {
-    let [
-        version,
-        _,
-        _,
-        _,
-        _,
-        _,
-        f0,
-        f1,
-        _,
-        protocol,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        d0,
-        ..,
-    ] = *header;
     let [kind, ..] = *data;
-    let is_error = protocol == IPPROTO_ICMP && !matches!(kind, 0 | 8);
-    version == 0x45 && (f0 & 0x1f) | f1 == 0 && d0 < 0xe0 && !is_error
+    let is_error = header[9] == IPPROTO_ICMP && !matches!(kind, 0 | 8);
+    let is_plain = header[0] == 0x45 && (header[6] & 0x1f) | header[7] == 0;
+    is_plain && header[16] < 0xe0 && !is_error
 }
 
 /// The same of an IPv6 packet (RFC 4443 section 2.4), extension headers and all: those of an error stand
 /// before the 8 bytes that are looked at, and such packets are not told about.
 #[inline(always)]
 pub fn may_tell_v6(header: &[u8; IPV6_HLEN], data: &[u8; QUOTED]) -> bool {
-    let [_, _, _, _, _, _, next, ..] = *header;
+    let (next, group) = (header[6], header[24]);
     let [kind, ..] = *data;
-    let [.., group, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = *header;
     // TCP, UDP, or an informational message of ICMPv6.
     let is_known = matches!(next, 6 | 17) || (next == IPPROTO_ICMPV6 && kind & 0x80 != 0);
     is_known && group != 0xff
@@ -133,13 +114,9 @@ pub fn v4(
         s2,
         s3,
     ];
-    let [k0, k1] = check(sum(&ip));
-    let [_, _, _, _, _, _, _, _, _, _, c0, c1, ..] = &mut ip;
-    (*c0, *c1) = (k0, k1);
+    [ip[10], ip[11]] = field(sum(&ip));
     let mut icmp = told.start(true);
-    let [k0, k1] = check(sum(&icmp) + sum(header) + sum(data));
-    let [_, _, c0, c1, ..] = &mut icmp;
-    (*c0, *c1) = (k0, k1);
+    [icmp[2], icmp[3]] = field(sum(&icmp) + sum(header) + sum(data));
     (ip, icmp)
 }
 
@@ -156,37 +133,9 @@ pub fn v6(
     let ip = [0x60, 0, 0, 0, 0, LENGTH_V6, IPPROTO_ICMPV6, HOPS];
     let mut icmp = told.start(false);
     // The pseudo header of RFC 8200 section 8.1.
-    let length = u32::from(u16::from_ne_bytes([0, LENGTH_V6]));
-    let protocol = u32::from(u16::from_ne_bytes([0, IPPROTO_ICMPV6]));
-    let pseudo = length + protocol + sum(&from.0) + sum(&to.0);
-    let [k0, k1] = check(pseudo + sum(&icmp) + sum(header) + sum(data));
-    let [_, _, c0, c1, ..] = &mut icmp;
-    (*c0, *c1) = (k0, k1);
+    let pseudo = sum(&[0, LENGTH_V6, 0, IPPROTO_ICMPV6]) + sum_of(from) + sum_of(to);
+    [icmp[2], icmp[3]] = field(pseudo + sum(&icmp) + sum(header) + sum(data));
     (ip, icmp)
-}
-
-/// The sum of the 16-bit words as they lie in memory: its checksum is right in either byte order.
-#[inline(always)]
-fn sum<const N: usize>(bytes: &[u8; N]) -> u32 {
-    let mut sum = 0;
-    let mut rest: &[u8] = bytes;
-    while let [a, b, more @ ..] = rest {
-        sum += u32::from(u16::from_ne_bytes([*a, *b]));
-        rest = more;
-    }
-    sum
-}
-
-/// The checksum field for words that sum up to this (RFC 1071).
-#[inline(always)]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "16 bits are left, twice folded"
-)]
-pub(crate) const fn check(sum: u32) -> [u8; 2] {
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    (!sum as u16).to_ne_bytes()
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::addr::Ip16;
+use crate::checksum;
 use crate::packet::{ETH_HLEN, ETH_P_IP, ETH_P_IPV6, IPPROTO_UDP, IPV4_HLEN, IPV6_HLEN, L3};
-use crate::told::check;
+use crate::wire::{AF_INET, AF_INET6, NextHop};
 
 /// Nodes per chunk of `FLOOD_VTEPS`.
 pub const VTEP_CHUNK: usize = 126;
@@ -146,20 +147,19 @@ impl Vtep {
     pub fn straight(self, way: &Straight) -> Self {
         let mut head = [0; HEAD_WORDS * 8];
         let room = ROOM_FIXED_GSO | ROOM_UDP | if way.says_ethernet { ROOM_ETHERNET } else { 0 };
-        let (room, sum, next_hop) = match (way.local.v4(), self.address().v4(), way.next_hop.v4()) {
-            (Some(local), Some(remote), Some(next_hop)) => {
+        let (room, sum) = match (way.local.v4(), self.address().v4(), way.next_hop.v4()) {
+            (Some(local), Some(remote), Some(_)) => {
                 let header = ipv4(local, remote);
                 put(&mut head, L3, &header);
                 put(&mut head, ETH_HLEN - 2, &ETH_P_IP.to_be_bytes());
                 tail(&mut head, L3 + IPV4_HLEN, way.port);
-                let next_hop = [u32::from_ne_bytes(next_hop), 0, 0, 0];
-                (room | ROOM_IPV4, sum(&header), next_hop)
+                (room | ROOM_IPV4, checksum::sum(&header))
             }
             (None, None, None) => {
                 put(&mut head, L3, &ipv6(&way.local, &self.address()));
                 put(&mut head, ETH_HLEN - 2, &ETH_P_IPV6.to_be_bytes());
                 tail(&mut head, L3 + IPV6_HLEN, way.port);
-                (room | ROOM_IPV6, 0, way.next_hop.words())
+                (room | ROOM_IPV6, 0)
             }
             // No way at all.
             _ => return self,
@@ -171,7 +171,7 @@ impl Vtep {
         Self {
             uplink: way.uplink,
             room,
-            next_hop,
+            next_hop: NextHop::new(&way.next_hop).address,
             sum,
             head: words,
             ..self
@@ -186,12 +186,9 @@ impl Vtep {
 
     /// The next hop, when the programs reach it themselves.
     pub const fn next_hop(&self) -> Ip16 {
-        if self.is_v6() {
-            Ip16::from_words(self.next_hop)
-        } else {
-            let [first, ..] = self.next_hop;
-            Ip16::from_v4(first.to_ne_bytes())
-        }
+        let family = if self.is_v6() { AF_INET6 } else { AF_INET };
+        let address = self.next_hop;
+        NextHop { family, address }.ip()
     }
 
     /// Its address.
@@ -264,7 +261,7 @@ impl Vtep {
         );
         let ecn = each.outer_ecn();
         let sum = self.sum + u16::from_ne_bytes(total) as u32 + u16::from_ne_bytes([0, ecn]) as u32;
-        let [k0, k1] = check(sum);
+        let [k0, k1] = checksum::field(sum);
         let [p0, p1] = each.port();
         [
             a,
@@ -333,12 +330,6 @@ fn ipv6(local: &Ip16, remote: &Ip16) -> [u8; IPV6_HLEN] {
 fn tail(head: &mut [u8], at: usize, port: u16) {
     put(head, at + 2, &port.to_be_bytes());
     put(head, at + UDP_HLEN, &[VXLAN_FLAGS]);
-}
-
-/// Words as they lie in memory: the sum is right in either order.
-fn sum(header: &[u8; IPV4_HLEN]) -> u32 {
-    let words = header.as_chunks::<2>().0.iter();
-    words.map(|word| u32::from(u16::from_ne_bytes(*word))).sum()
 }
 
 /// The other nodes with members of an L2 network, for broadcast and multicast. The key is a

@@ -9,8 +9,8 @@ use crate::drop::DropReason;
 use crate::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_REMOTE, Endpoint};
 use crate::network::{NETWORK_L3, NETWORK_NEXT_HOP, Network};
 use crate::packet::{
-    ARP_FRAME, ETH_HLEN, ETH_P_ARP, ETH_P_IP, ETH_P_IPV6, Frame, IPPROTO_ICMPV6, IPV4_HLEN,
-    IPV6_HLEN, L3, Start, ipv6_payload, is_vlan_ether_type,
+    ARP_FRAME, ETH_HLEN, ETH_P_ARP, ETH_P_IP, ETH_P_IPV6, Frame, IPPROTO_ICMPV6, IPV6_HLEN, L3,
+    Start, ip_addresses, ipv6_payload, is_vlan_ether_type,
 };
 use crate::policy::Tables;
 
@@ -118,6 +118,15 @@ impl NextHop {
             },
         }
     }
+
+    /// Its address.
+    pub const fn ip(&self) -> Ip16 {
+        if self.family == AF_INET6 {
+            return Ip16::from_words(self.address);
+        }
+        let [first, ..] = self.address;
+        Ip16::from_v4(first.to_ne_bytes())
+    }
 }
 
 /// What to do with a frame from an uplink.
@@ -212,62 +221,24 @@ fn switched<F: Frame + ?Sized, T: Tables>(
         ETH_P_ARP => {
             let packet = frame.load::<{ ARP_FRAME - ETH_HLEN }>(L3);
             let packet = packet.ok_or_else(|| unfit(DropReason::Truncated))?;
-            let [
-                _,
-                _,
-                _,
-                _,
-                _,
-                _,
-                _,
-                _,
-                a0,
-                a1,
-                a2,
-                a3,
-                a4,
-                a5,
-                s0,
-                s1,
-                s2,
-                s3,
-                ..,
-            ] = packet;
-            let sender = MacAddr([a0, a1, a2, a3, a4, a5]);
-            if is_here(&Ip16::from_v4([s0, s1, s2, s3]))
-                || sender == GATEWAY_MAC
-                || tables.station(number, sender).is_some()
-            {
+            let sender = MacAddr([
+                packet[8], packet[9], packet[10], packet[11], packet[12], packet[13],
+            ]);
+            let ip = Ip16::from_v4([packet[14], packet[15], packet[16], packet[17]]);
+            if is_here(&ip) || sender == GATEWAY_MAC || tables.station(number, sender).is_some() {
                 return Err(Incoming::Drop(DropReason::SpoofedArp));
             }
         }
-        ETH_P_IP => {
-            let packet = start.get::<L3, IPV4_HLEN>();
-            let (source, _) = v4(packet.ok_or_else(|| unfit(DropReason::Truncated))?);
+        ETH_P_IP | ETH_P_IPV6 => {
+            let (source, _) = ip_addresses(start, header.ether_type).map_err(unfit)?;
             if is_here(&source) {
                 return Err(Incoming::Drop(DropReason::SpoofedIp));
             }
-        }
-        ETH_P_IPV6 => {
-            let packet = start.get::<L3, IPV6_HLEN>();
-            let packet = packet.ok_or_else(|| unfit(DropReason::Truncated))?;
-            let [_, _, _, _, _, _, next_header, _, addresses @ ..] = packet;
-            let (source, destination) = Ip16::pair(addresses);
-            if source.is_mapped_v4() || destination.is_mapped_v4() {
-                return Err(unfit(DropReason::Malformed));
-            }
-            if is_here(&source) {
-                return Err(Incoming::Drop(DropReason::SpoofedIp));
-            }
-            let payload = ipv6_payload(frame, next_header);
-            let payload = payload.ok_or_else(|| unfit(DropReason::Ipv6Headers))?;
-            if payload.protocol == IPPROTO_ICMPV6
-                && !payload.later_fragment
-                && let Some([ADVERTISEMENT]) = frame.load::<1>(payload.offset)
-                && let Some(target) = frame.load::<16>(payload.offset + 8)
-                && is_here(&Ip16(target))
-            {
-                return Err(Incoming::Drop(DropReason::SpoofedNd));
+            if header.ether_type == ETH_P_IPV6 {
+                let target = advertised(frame, start).map_err(unfit)?;
+                if target.is_some_and(|target| is_here(&target)) {
+                    return Err(Incoming::Drop(DropReason::SpoofedNd));
+                }
             }
         }
         _ => {}
@@ -276,6 +247,22 @@ fn switched<F: Frame + ?Sized, T: Tables>(
         Some(endpoint) => Incoming::Deliver(endpoint),
         None => Incoming::Flood,
     })
+}
+
+/// The address that an IPv6 packet advertises, if it is a neighbour advertisement.
+#[inline(always)]
+fn advertised<F: Frame + ?Sized>(frame: &F, start: &Start) -> Result<Option<Ip16>, DropReason> {
+    let Some([_, _, _, _, _, _, next_header, ..]) = start.get::<L3, IPV6_HLEN>() else {
+        return Err(DropReason::Truncated);
+    };
+    let payload = ipv6_payload(frame, next_header).ok_or(DropReason::Ipv6Headers)?;
+    if payload.protocol == IPPROTO_ICMPV6
+        && !payload.later_fragment
+        && let Some([ADVERTISEMENT]) = frame.load::<1>(payload.offset)
+    {
+        return Ok(frame.load::<16>(payload.offset + 8).map(Ip16));
+    }
+    Ok(None)
 }
 
 /// L3: the sender's node has routed it, or a router on the way.
@@ -288,7 +275,8 @@ fn routed<F: Frame + ?Sized, T: Tables>(
     number: u32,
     tables: &T,
 ) -> Step<Incoming> {
-    let (source, destination) = addresses(start, header.ether_type).ok_or(Incoming::Leave)?;
+    let addresses = ip_addresses(start, header.ether_type);
+    let (source, destination) = addresses.map_err(|_| Incoming::Leave)?;
     let here = tables.endpoint(number, &destination).filter(is_local);
     let receiver = here.ok_or(Incoming::Leave)?;
     let sender = tables.endpoint(number, &source);
@@ -322,58 +310,13 @@ fn routed<F: Frame + ?Sized, T: Tables>(
     Ok(Incoming::Route(receiver))
 }
 
-/// Source and destination of an IP packet.
-#[inline(always)]
-fn addresses(start: &Start, ether_type: u16) -> Option<(Ip16, Ip16)> {
-    match ether_type {
-        ETH_P_IP => Some(v4(start.get::<L3, IPV4_HLEN>()?)),
-        ETH_P_IPV6 => {
-            let [_, _, _, _, _, _, _, _, addresses @ ..] = start.get::<L3, IPV6_HLEN>()?;
-            let (source, destination) = Ip16::pair(addresses);
-            let mapped = source.is_mapped_v4() || destination.is_mapped_v4();
-            (!mapped).then_some((source, destination))
-        }
-        _ => None,
-    }
-}
-
 /// Where an IP packet goes; `None` for what is none.
 #[inline(always)]
 pub fn destination<F: Frame + ?Sized>(frame: &F) -> Option<Ip16> {
     let start = frame.start();
     let [.., t0, t1] = start.get::<0, ETH_HLEN>()?;
-    let (_, destination) = addresses(&start, u16::from_be_bytes([t0, t1]))?;
-    Some(destination)
-}
-
-#[inline(always)]
-const fn v4(header: [u8; IPV4_HLEN]) -> (Ip16, Ip16) {
-    let [
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        s0,
-        s1,
-        s2,
-        s3,
-        d0,
-        d1,
-        d2,
-        d3,
-    ] = header;
-    (
-        Ip16::from_v4([s0, s1, s2, s3]),
-        Ip16::from_v4([d0, d1, d2, d3]),
-    )
+    let addresses = ip_addresses(&start, u16::from_be_bytes([t0, t1]));
+    addresses.ok().map(|(_, destination)| destination)
 }
 
 #[inline(always)]

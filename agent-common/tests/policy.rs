@@ -4,18 +4,20 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use agent_common::addr::MacAddr;
-use agent_common::cases::{self, Case, PODS, Pod, World, build};
+use agent_common::cases::{self, BEYOND, Case, OCHRE, OLIVE, PODS, Pod, World, build};
 use agent_common::drop::DropReason;
 use agent_common::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, Endpoint};
 use agent_common::packet::{ETH_HLEN, ETH_P_IP, ETH_P_IPV6, first_protocol};
 use agent_common::policy::{self, Decision};
-use agent_common::port::{PORT_ANY_IP, PORT_EGRESS, PORT_L3, PORT_NODE, PORT_OUTSIDE};
+use agent_common::port::{
+    PORT_ANY_IP, PORT_EGRESS, PORT_L3, PORT_NODE, PORT_OUTSIDE, PORT_TRUNK, PORT_WIRE,
+};
 use agent_common::storm::{STORM_BURST, STORM_RATE, StormBucket};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
 /// What happens outside of the policy: in the dispatcher, in storm control, in delivery.
-const NOT_OF_THE_POLICY: [DropReason; 10] = [
+const NOT_OF_THE_POLICY: [DropReason; 9] = [
     DropReason::NoProgram,
     DropReason::NoPort,
     DropReason::Storm,
@@ -24,8 +26,6 @@ const NOT_OF_THE_POLICY: [DropReason; 10] = [
     DropReason::UnknownNetwork,
     DropReason::NoTunnel,
     DropReason::PathMtu,
-    // Of ports that the table of packets has none of: `wire/tests.rs`.
-    DropReason::VlanId,
     DropReason::NoUplink,
 ];
 
@@ -66,7 +66,7 @@ fn the_table_has_every_decision_and_every_reason_of_the_policy() {
         assert_eq!(found, !NOT_OF_THE_POLICY.contains(reason), "{reason}");
     }
     let kinds: BTreeSet<_> = all.iter().map(|case| kind(&case.decision)).collect();
-    assert_eq!(kinds.len(), 10, "{kinds:?}");
+    assert_eq!(kinds.len(), 12, "{kinds:?}");
 }
 
 /// Exhaustive, so that a new decision asks for its case.
@@ -148,13 +148,26 @@ fn judge(world: &World, sender: &Pod, frame: &[u8]) -> Result<(), TestCaseError>
             "nobody outside has that address"
         );
     }
+    if decision == Decision::Wire {
+        prop_assert!(sender.flags & PORT_WIRE != 0, "{} has no wire", sender.name);
+    }
+    if let Decision::WireRoute(to, _) = decision {
+        prop_assert!([OCHRE, OLIVE].contains(&sender.network), "{}", sender.name);
+        prop_assert_eq!(to, BEYOND.endpoint());
+    }
+    // Frames here have no tag beside them.
+    prop_assert!(sender.flags & PORT_TRUNK == 0, "{decision:?} without a tag");
     if sender.flags & PORT_L3 != 0 {
         prop_assert!(
-            !matches!(decision, Decision::Switch(_) | Decision::Flood),
+            !matches!(
+                decision,
+                Decision::Switch(_) | Decision::Flood | Decision::Wire
+            ),
             "{decision:?}"
         );
     } else {
-        prop_assert!(!matches!(decision, Decision::Route(..)), "{decision:?}");
+        let routed = matches!(decision, Decision::Route(..) | Decision::WireRoute(..));
+        prop_assert!(!routed, "{decision:?}");
     }
     if sender.flags & PORT_NODE == 0 {
         prop_assert_ne!(
@@ -221,7 +234,11 @@ fn owns_source(sender: &Pod, frame: &[u8], decision: &Decision) -> bool {
             && frame[20] != 17
             && !matches!(
                 decision,
-                Decision::Route(..) | Decision::Leave(_) | Decision::Node | Decision::EchoReply(..)
+                Decision::Route(..)
+                    | Decision::WireRoute(..)
+                    | Decision::Leave(_)
+                    | Decision::Node
+                    | Decision::EchoReply(..)
             ))
 }
 
@@ -297,8 +314,8 @@ proptest! {
         prop_assume!(mac != case.sender.mac.0 && frame.len() >= ETH_HLEN);
         frame[6..12].copy_from_slice(&mac);
         let decision = decide(&WORLD, case.sender, frame);
-        let tag = Decision::Drop(DropReason::VlanTag);
-        prop_assert!(decision == Decision::Drop(DropReason::SpoofedMac) || decision == tag);
+        let expected = [DropReason::SpoofedMac, DropReason::VlanTag, DropReason::VlanId];
+        prop_assert!(expected.map(Decision::Drop).contains(&decision), "{decision:?}");
     }
 
     #[test]
@@ -307,10 +324,14 @@ proptest! {
         world.fdb.retain(|key, _| key.network != case.sender.network);
         world.endpoints.retain(|key, _| key.network != case.sender.network);
         let decision = decide(&world, case.sender, &frame);
-        // Whom the node reaches does not depend on our tables.
+        // Whom the node reaches, or a wire, does not depend on our tables.
         let nobody = matches!(
             decision,
-            Decision::Drop(_) | Decision::Ignore | Decision::Flood | Decision::Node
+            Decision::Drop(_)
+                | Decision::Ignore
+                | Decision::Flood
+                | Decision::Node
+                | Decision::Wire
         );
         prop_assert!(nobody, "{decision:?}");
     }

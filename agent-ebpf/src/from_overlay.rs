@@ -1,13 +1,12 @@
 //! Carries out what is decided about a frame that another node sent through a tunnel.
 
-use agent_common::arrival::{self, Arrival, Origin};
 use agent_common::drop::DropReason;
 use agent_common::map::JUMP_FLOOD;
 
 use crate::from_pod::deliver;
-use crate::maps::{self, NodeTables};
+use crate::maps;
 use crate::skb::Skb;
-use crate::tunnel::NO_PORT;
+use crate::tunnel::{self, NO_PORT, Refused};
 use crate::verdict::{self, Verdict};
 
 #[inline(always)]
@@ -19,32 +18,21 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
 }
 
 #[inline(always)]
-fn receive(skb: &Skb<'_>) -> Result<Verdict, (Option<u32>, DropReason)> {
+fn receive(skb: &Skb<'_>) -> Result<Verdict, Refused> {
     let Some((number, source)) = skb.tunnel() else {
         return Err((None, DropReason::UnknownNode));
     };
-    let vtep = maps::vtep_of(&source).ok_or((None, DropReason::UnknownNode))?;
-    let network = maps::network(number).ok_or((None, DropReason::UnknownNetwork))?;
-    let refuse = |reason| Err((Some(number), reason));
-    let origin = Origin {
-        network: number,
-        vtep,
-    };
+    let receiver = tunnel::arrive(&source, number, skb)?;
     skb.clear_mark();
-    match arrival::arrive(skb, network, origin, &NodeTables { home: 0 }) {
-        Arrival::Drop(reason) => refuse(reason),
-        Arrival::Deliver(endpoint) => {
-            if deliver(skb, &endpoint) {
-                Ok(Verdict::Redirected)
-            } else {
-                refuse(DropReason::Undeliverable)
-            }
-        }
-        Arrival::Flood => {
-            skb.sort_by_flow();
-            skb.set_cursor([0, number, 0]);
-            maps::jump(skb, JUMP_FLOOD);
-            refuse(DropReason::NoProgram)
-        }
+    let Some(endpoint) = receiver else {
+        skb.sort_by_flow();
+        skb.set_cursor([0, number, 0]);
+        maps::jump(skb, JUMP_FLOOD);
+        return Err((Some(number), DropReason::NoProgram));
+    };
+    if deliver(skb, &endpoint) {
+        Ok(Verdict::Redirected)
+    } else {
+        Err((Some(number), DropReason::Undeliverable))
     }
 }

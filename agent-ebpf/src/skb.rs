@@ -14,6 +14,7 @@ use agent_common::packet::{
 };
 use agent_common::shape::flow_priority;
 use agent_common::vtep::{UDP_HLEN, Vtep};
+use agent_common::wire::{AF_INET, AF_INET6};
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::bpf_adj_room_mode::BPF_ADJ_ROOM_MAC;
 use aya_ebpf::bindings::{
@@ -32,9 +33,6 @@ use crate::maps::Sample;
 
 /// `PACKET_HOST` of `linux/if_packet.h`: the packet is for whoever receives it.
 const PACKET_HOST: u32 = 0;
-/// Address families of `linux/socket.h`.
-const AF_INET: u32 = 2;
-const AF_INET6: u32 = 10;
 /// `TC_ACT_REDIRECT` of `linux/pkt_cls.h`, what a redirect helper returns when it will try.
 const TC_ACT_REDIRECT: i64 = 7;
 

@@ -1,6 +1,7 @@
 //! Tunnels to and from other nodes, put on and taken off by the programs themselves. What they do not
 //! take goes by the kernel's device: any frame, on any kernel.
 
+use agent_common::addr::Ip16;
 use agent_common::arrival::{self, Arrival, Origin};
 use agent_common::drop::DropReason;
 use agent_common::endpoint::{ENDPOINT_NO_PEER, Endpoint};
@@ -55,6 +56,44 @@ fn send_straight(skb: &Skb<'_>, network: u32, to: &Vtep) -> Option<bool> {
     Some(written && skb.send_by(to.uplink, to.is_v6(), &to.next_hop))
 }
 
+/// What an interface of the node brings, as the hook there has it.
+pub(crate) trait Packet: Sized {
+    /// What becomes of it.
+    type Verdict;
+
+    /// Its length in bytes.
+    fn whole(&self) -> usize;
+
+    /// `N` bytes at `offset`, or `None` when the packet ends before.
+    fn bytes<const N: usize>(&self, offset: usize) -> Option<[u8; N]>;
+
+    /// [`Frame::start`] of the frame that begins there.
+    fn start_at(&self, offset: usize) -> Start;
+
+    /// [`Frame::segment_length`] of a frame of this length inside of it.
+    fn segment_length_of(&self, length: usize) -> usize;
+
+    /// Decides about one whose inner frame begins `AT` bytes after the outer one.
+    fn take<const AT: usize>(&self, uplink: &Uplink, outer: &Outer) -> Self::Verdict;
+}
+
+/// Has a packet taken that is in a tunnel to this node. `None`: it is in none, and the node's.
+#[inline(always)]
+pub(crate) fn open<P: Packet>(packet: &P, ether_type: u16, uplink: &Uplink) -> Option<P::Verdict> {
+    let length = packet.whole();
+    match ether_type {
+        ETH_P_IP => {
+            let outer = outer::v4(&packet.bytes::<ADDED_V4>(0)?, length, uplink)?;
+            Some(packet.take::<ADDED_V4>(uplink, &outer))
+        }
+        ETH_P_IPV6 => {
+            let outer = outer::v6(&packet.bytes::<ADDED_V6>(0)?, length, uplink)?;
+            Some(packet.take::<ADDED_V6>(uplink, &outer))
+        }
+        _ => None,
+    }
+}
+
 /// Takes a packet out of its tunnel and into a pod. What is no tunnel, or not for this way, goes on to
 /// the node, and by it to the kernel's device.
 #[inline(always)]
@@ -63,23 +102,35 @@ pub(crate) fn receive(skb: &Skb<'_>, uplink: &Uplink) -> Verdict {
     if skb.has_vlan_tag() {
         return Verdict::Pass;
     }
-    let length = skb.length();
-    match skb.protocol() {
-        ETH_P_IP => {
-            let outer = skb.load::<ADDED_V4>(0);
-            match outer.and_then(|outer| outer::v4(&outer, length, uplink)) {
-                Some(outer) => take::<ADDED_V4>(skb, uplink, &outer),
-                None => Verdict::Pass,
-            }
-        }
-        ETH_P_IPV6 => {
-            let outer = skb.load::<ADDED_V6>(0);
-            match outer.and_then(|outer| outer::v6(&outer, length, uplink)) {
-                Some(outer) => take::<ADDED_V6>(skb, uplink, &outer),
-                None => Verdict::Pass,
-            }
-        }
-        _ => Verdict::Pass,
+    open(skb, skb.protocol(), uplink).unwrap_or(Verdict::Pass)
+}
+
+impl Packet for Skb<'_> {
+    type Verdict = Verdict;
+
+    #[inline(always)]
+    fn whole(&self) -> usize {
+        self.length()
+    }
+
+    #[inline(always)]
+    fn bytes<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
+        self.load::<N>(offset)
+    }
+
+    #[inline(always)]
+    fn start_at(&self, offset: usize) -> Start {
+        Skb::start_at(self, offset)
+    }
+
+    #[inline(always)]
+    fn segment_length_of(&self, length: usize) -> usize {
+        Skb::segment_length_of(self, length)
+    }
+
+    #[inline(always)]
+    fn take<const AT: usize>(&self, uplink: &Uplink, outer: &Outer) -> Verdict {
+        take::<AT>(self, uplink, outer)
     }
 }
 
@@ -87,7 +138,7 @@ pub(crate) fn receive(skb: &Skb<'_>, uplink: &Uplink) -> Verdict {
 #[inline(always)]
 fn take<const AT: usize>(skb: &Skb<'_>, uplink: &Uplink, outer: &Outer) -> Verdict {
     let refuse = |reason| verdict::drop(skb, Some((outer.network, NO_PORT)), reason);
-    let frame = InnerFrame::<AT> { skb };
+    let frame = InnerFrame::<_, AT> { packet: skb };
     match judge(outer, &frame) {
         Err((None, reason)) => verdict::drop(skb, None, reason),
         Err((Some(_), reason)) => refuse(reason),
@@ -102,38 +153,48 @@ fn take<const AT: usize>(skb: &Skb<'_>, uplink: &Uplink, outer: &Outer) -> Verdi
     }
 }
 
-/// Decides about the frame in a tunnel's packet. An error is a drop, with the network where it is known;
-/// `None`: it is for many, or the node's stack has to look at it first.
+/// Why a packet ends here, and its network where that is known.
+pub(crate) type Refused = (Option<u32>, DropReason);
+
+/// Decides about a frame that the node of this address has sent on a network. `None`: it is for many.
 #[inline(always)]
-pub(crate) fn judge<F: Frame>(
-    outer: &Outer,
+pub(crate) fn arrive<F: Frame>(
+    source: &Ip16,
+    number: u32,
     frame: &F,
-) -> Result<Option<Endpoint>, (Option<u32>, DropReason)> {
-    if outer.flaw == Some(Flaw::Header) {
-        return Err((None, DropReason::Malformed));
-    }
-    let vtep = maps::vtep_of(&outer.source).ok_or((None, DropReason::UnknownNode))?;
-    let network = maps::network(outer.network).ok_or((None, DropReason::UnknownNetwork))?;
+) -> Result<Option<Endpoint>, Refused> {
+    let vtep = maps::vtep_of(source).ok_or((None, DropReason::UnknownNode))?;
+    let network = maps::network(number).ok_or((None, DropReason::UnknownNetwork))?;
     let origin = Origin {
-        network: outer.network,
+        network: number,
         vtep,
     };
     match arrival::arrive(frame, network, origin, &NodeTables { home: 0 }) {
-        Arrival::Drop(reason) => Err((Some(outer.network), reason)),
-        Arrival::Deliver(endpoint) if outer.flaw.is_none() => Ok(Some(endpoint)),
-        Arrival::Deliver(_) | Arrival::Flood => Ok(None),
+        Arrival::Drop(reason) => Err((Some(number), reason)),
+        Arrival::Deliver(endpoint) => Ok(Some(endpoint)),
+        Arrival::Flood => Ok(None),
     }
+}
+
+/// The same of the frame in a tunnel's packet. `None` also where the node's stack has to look at it first.
+#[inline(always)]
+pub(crate) fn judge<F: Frame>(outer: &Outer, frame: &F) -> Result<Option<Endpoint>, Refused> {
+    if outer.flaw == Some(Flaw::Header) {
+        return Err((None, DropReason::Malformed));
+    }
+    let receiver = arrive(&outer.source, outer.network, frame)?;
+    Ok(receiver.filter(|_| outer.flaw.is_none()))
 }
 
 /// Takes the headers off and delivers. `None`: nothing was done.
 #[inline(always)]
 fn deliver<const AT: usize>(
-    frame: &InnerFrame<'_, '_, AT>,
+    frame: &InnerFrame<'_, Skb<'_>, AT>,
     uplink: &Uplink,
     outer: &Outer,
     to: &Endpoint,
 ) -> Option<bool> {
-    let skb = frame.skb;
+    let skb = frame.packet;
     let inner = Inner::read(frame, skb.is_gso())?;
     // RFC 6040 section 4.2: it would have to be dropped, and the device does.
     if outer.congested && inner.ecn == NOT_ECT {
@@ -199,19 +260,19 @@ impl Inner {
 }
 
 /// The frame in a tunnel's packet, headers of the tunnel still in front of it.
-struct InnerFrame<'a, 'b, const AT: usize> {
-    skb: &'a Skb<'b>,
+pub(crate) struct InnerFrame<'a, P, const AT: usize> {
+    pub(crate) packet: &'a P,
 }
 
-impl<const AT: usize> Frame for InnerFrame<'_, '_, AT> {
+impl<P: Packet, const AT: usize> Frame for InnerFrame<'_, P, AT> {
     #[inline(always)]
     fn length(&self) -> usize {
-        self.skb.length() - AT
+        self.packet.whole() - AT
     }
 
     #[inline(always)]
     fn segment_length(&self) -> usize {
-        self.skb.segment_length_of(self.length())
+        self.packet.segment_length_of(self.length())
     }
 
     /// One beside the packet would be the outer frame's.
@@ -222,12 +283,12 @@ impl<const AT: usize> Frame for InnerFrame<'_, '_, AT> {
 
     #[inline(always)]
     fn load<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
-        self.skb.load::<N>(AT + offset)
+        self.packet.bytes::<N>(AT + offset)
     }
 
     #[inline(always)]
     fn start(&self) -> Start {
-        self.skb.start_at(AT)
+        self.packet.start_at(AT)
     }
 }
 

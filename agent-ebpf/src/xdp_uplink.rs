@@ -4,12 +4,12 @@
 //! checksums.
 
 use agent_common::addr::MacAddr;
-use agent_common::outer::{self, Outer};
-use agent_common::packet::{ETH_HLEN, ETH_P_IP, ETH_P_IPV6, Frame, Start};
-use agent_common::vtep::{ADDED_V4, ADDED_V6};
+use agent_common::outer::Outer;
+use agent_common::packet::{ETH_HLEN, Start};
+use agent_common::uplink::Uplink;
 
 use crate::maps::{self, Sample as _};
-use crate::tunnel;
+use crate::tunnel::{self, InnerFrame, Packet};
 use crate::verdict::{self, Early};
 use crate::xdp::Xdp;
 
@@ -25,66 +25,39 @@ pub(crate) fn run(xdp: &Xdp<'_>) -> Early {
     if !uplink.has_tunnels() || MacAddr([d0, d1, d2, d3, d4, d5]) != uplink.mac {
         return Early::Pass;
     }
-    let length = xdp.length();
-    match u16::from_be_bytes([t0, t1]) {
-        ETH_P_IP => {
-            let outer = xdp.load::<ADDED_V4>(0);
-            match outer.and_then(|outer| outer::v4(&outer, length, uplink)) {
-                Some(outer) => judge::<ADDED_V4>(xdp, &outer),
-                None => Early::Pass,
-            }
-        }
-        ETH_P_IPV6 => {
-            let outer = xdp.load::<ADDED_V6>(0);
-            match outer.and_then(|outer| outer::v6(&outer, length, uplink)) {
-                Some(outer) => judge::<ADDED_V6>(xdp, &outer),
-                None => Early::Pass,
-            }
-        }
-        _ => Early::Pass,
-    }
+    tunnel::open(xdp, u16::from_be_bytes([t0, t1]), uplink).unwrap_or(Early::Pass)
 }
 
-/// The inner frame begins `AT` bytes after the outer one.
-#[inline(always)]
-fn judge<const AT: usize>(xdp: &Xdp<'_>, outer: &Outer) -> Early {
-    match tunnel::judge(outer, &InnerFrame::<AT> { xdp }) {
-        Err((network, reason)) => verdict::drop_early(xdp, network, reason),
-        Ok(_) => Early::Pass,
-    }
-}
+impl Packet for Xdp<'_> {
+    type Verdict = Early;
 
-/// The frame in a tunnel's packet.
-struct InnerFrame<'a, 'b, const AT: usize> {
-    xdp: &'a Xdp<'b>,
-}
-
-impl<const AT: usize> Frame for InnerFrame<'_, '_, AT> {
     #[inline(always)]
-    fn length(&self) -> usize {
-        self.xdp.length() - AT
+    fn whole(&self) -> usize {
+        self.length()
+    }
+
+    #[inline(always)]
+    fn bytes<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
+        self.load::<N>(offset)
+    }
+
+    #[inline(always)]
+    fn start_at(&self, offset: usize) -> Start {
+        Xdp::start_at(self, offset)
     }
 
     /// What generic XDP is shown may have been merged of several packets, and nothing tells. What is too
     /// large is dropped where that is known.
     #[inline(always)]
-    fn segment_length(&self) -> usize {
+    fn segment_length_of(&self, _length: usize) -> usize {
         0
     }
 
-    /// One beside the packet would be the outer frame's.
     #[inline(always)]
-    fn has_vlan_tag(&self) -> bool {
-        false
-    }
-
-    #[inline(always)]
-    fn load<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
-        self.xdp.load::<N>(AT + offset)
-    }
-
-    #[inline(always)]
-    fn start(&self) -> Start {
-        self.xdp.start_at(AT)
+    fn take<const AT: usize>(&self, _uplink: &Uplink, outer: &Outer) -> Early {
+        match tunnel::judge(outer, &InnerFrame::<_, AT> { packet: self }) {
+            Err((network, reason)) => verdict::drop_early(self, network, reason),
+            Ok(_) => Early::Pass,
+        }
     }
 }

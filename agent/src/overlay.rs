@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use crate::error::{AgentError, chain};
 use crate::node::Node;
 use crate::ports::ALIAS_PREFIX;
-use crate::reconcile::{Other, Others};
+use crate::reconcile::{Others, Reach};
 use crate::record::NetworkFacts;
 use crate::remotes::Peer;
 
@@ -159,26 +159,15 @@ impl Node {
                 ..Others::default()
             };
         }
-        let own = self.remotes.vteps();
-        let mut endpoints = Vec::new();
-        for endpoint in self.remotes.endpoints(network) {
-            if let Some(node) = way_to(&own, &endpoint.peer) {
-                endpoints.push(Other {
-                    mac: endpoint.mac,
-                    ips: endpoint.ips,
-                    node,
-                });
-            }
-        }
-        let peers = self.remotes.peers(network);
         Others {
-            endpoints,
-            nodes: peers.iter().filter_map(|it| way_to(&own, it)).collect(),
-            device,
+            said: self.remotes.resolved(network),
+            reach: Reach::Tunnels {
+                device,
+                own: self.remotes.vteps(),
+            },
             ways: self.ways.known(),
             complete: self.remotes.is_complete(),
             way_out,
-            wire: None,
         }
     }
 

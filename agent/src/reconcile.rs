@@ -4,76 +4,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agent_common::addr::{Ip16, MacAddr};
+use agent_common::addr::Ip16;
 use agent_common::counter::PortCounters;
 use agent_common::uplink::Uplink;
 use datapath::{Datapath, DatapathError, DropCount, Entries, Retired, Tables, Vteps};
 
-use crate::egress::WayOut;
-use crate::record::Attachment;
+use crate::record::{Attachment, NetworkFacts};
 use crate::ways::Known;
 
+mod beyond;
 mod desired;
+mod layers;
 mod vteps;
 mod wires;
 
-pub use desired::{desired, port_of};
+use beyond::{Beyond, Source};
+pub use beyond::{Others, Reach};
+pub use desired::port_of;
+use layers::{Layers, by_network};
 use vteps::Numbers;
-pub use wires::{OnWire, WireMember};
-
-/// What other nodes have of a network, as they said it.
-#[derive(Debug, Default)]
-pub struct Others {
-    /// Their members.
-    pub endpoints: Vec<Other>,
-    /// Addresses of the nodes that have any, on the underlay.
-    pub nodes: Vec<IpAddr>,
-    /// The device that tunnels to them.
-    pub device: u32,
-    /// Where the programs do without it.
-    pub ways: Arc<Known>,
-    /// In place of tunnels: the network's uplink, if that is there.
-    pub wire: Option<OnWire>,
-    /// All nodes have been heard since this agent started: what is not here is gone.
-    pub complete: bool,
-    /// The way out that the network has on this node.
-    pub way_out: Option<WayOut>,
-}
-
-/// A member of a network on another node.
-#[derive(Debug)]
-pub struct Other {
-    /// Its MAC address.
-    pub mac: MacAddr,
-    /// Its addresses.
-    pub ips: Vec<IpAddr>,
-    /// Address of its node on the underlay.
-    pub node: IpAddr,
-}
-
-/// The same with the numbers that nodes have in the tables.
-#[derive(Debug, Default)]
-pub struct Elsewhere {
-    /// Members.
-    pub endpoints: Vec<Far>,
-    /// Nodes, in order.
-    pub nodes: Vec<u16>,
-    /// The way out.
-    pub way_out: Option<WayOut>,
-    /// In place of them: the network's uplink, and who is beyond it.
-    pub wire: Option<OnWire>,
-}
-
-/// A member of a network on another node.
-#[derive(Debug)]
-pub struct Far {
-    /// Its MAC address.
-    pub mac: MacAddr,
-    /// Its addresses.
-    pub ips: Vec<IpAddr>,
-    /// Its node, a key of `VTEPS`.
-    pub vtep: u32,
-}
 
 /// The tables, and what is known to be in them.
 #[derive(Debug)]
@@ -85,7 +34,7 @@ pub struct Reconciler {
 struct Inner {
     datapath: Datapath,
     /// By network; an error leaves none, and the next call reads the maps anew.
-    current: Option<BTreeMap<u32, Entries>>,
+    current: Option<BTreeMap<u32, Layers>>,
     /// Numbers of other nodes, once they were read.
     numbers: Option<Numbers>,
 }
@@ -153,7 +102,8 @@ impl Reconciler {
     /// When the kernel refuses.
     pub fn forget_nodes(&self) -> Result<(), DatapathError> {
         let mut inner = self.lock();
-        let mentioned = vteps::mentioned(inner.current()?.values());
+        let networks = inner.current()?.values();
+        let mentioned = networks.flat_map(|it| &it.beyond.nodes).copied().collect();
         inner.with_numbers(|numbers, vteps| numbers.retain(&mentioned, vteps))
     }
 
@@ -210,7 +160,7 @@ impl Reconciler {
     /// When the kernel refuses.
     pub fn faults(&self, attachment: &Attachment) -> Result<Vec<String>, DatapathError> {
         let only = std::iter::once(attachment);
-        let wanted = desired(attachment.network.id, only, &Elsewhere::default());
+        let (wanted, _) = desired::own(attachment.network.id, only, &Others::default());
         let mut inner = self.lock();
         let tables = inner.datapath.tables();
         let mut faults = Vec::new();
@@ -295,23 +245,43 @@ impl Inner {
         attachments: impl Iterator<Item = &'a Attachment>,
         others: &Others,
     ) -> Result<(), DatapathError> {
-        let mut elsewhere = if others.wire.is_some() {
-            Elsewhere {
-                wire: others.wire.clone(),
-                ..Elsewhere::default()
-            }
-        } else if others.nodes.is_empty() {
-            Elsewhere::default()
-        } else {
-            self.with_numbers(|numbers, vteps| numbers.give(others, vteps))?
+        let (own, facts) = desired::own(network, attachments, others);
+        let known = self.current()?.get(&network);
+        let known = known.map_or_else(Arc::default, |it| Arc::clone(&it.beyond));
+        let beyond = match facts {
+            Some(facts) => self.beyond(facts, others, &known)?,
+            None => Arc::default(),
         };
-        elsewhere.way_out = others.way_out;
-        let mut wanted = desired(network, attachments, &elsewhere);
-        if !others.complete && wanted.networks.contains_key(&network) {
-            let old = self.current()?.get(&network);
-            vteps::keep_far(&mut wanted, old);
+        self.apply(network, Layers { own, beyond })
+    }
+
+    /// The entries of members on other nodes; those that are `known`, if nothing is new.
+    fn beyond(
+        &mut self,
+        facts: &NetworkFacts,
+        others: &Others,
+        known: &Arc<Beyond>,
+    ) -> Result<Arc<Beyond>, DatapathError> {
+        let source = Source::new(facts, others);
+        if known.is_of(&source) {
+            return Ok(Arc::clone(known));
         }
-        self.apply(network, wanted)
+        let mut entries = match (&others.said, &others.reach) {
+            (None, _) | (_, Reach::Nowhere) => Entries::default(),
+            (Some(said), Reach::Tunnels { device, own }) => {
+                let to = (*device, own.as_slice(), &*others.ways);
+                let numbers =
+                    self.with_numbers(|numbers, vteps| numbers.give(&said.peers, to, vteps))?;
+                desired::tunnelled(facts, &said.endpoints, &numbers)
+            }
+            (Some(said), Reach::Wire { uplink, hops }) => {
+                wires::beyond(facts, &said.endpoints, *uplink, hops)
+            }
+        };
+        if !others.complete {
+            beyond::keep(&mut entries, &known.entries);
+        }
+        Ok(Arc::new(Beyond::new(entries, Some(source))))
     }
 
     /// The numbers of other nodes, and the tables they are in.
@@ -330,103 +300,27 @@ impl Inner {
         Ok(done)
     }
 
-    fn apply(&mut self, network: u32, wanted: Entries) -> Result<(), DatapathError> {
+    fn apply(&mut self, network: u32, wanted: Layers) -> Result<(), DatapathError> {
         let mut current = match self.current.take() {
             Some(current) => current,
             None => by_network(self.datapath.tables().dump()?),
         };
-        let old = current.remove(&network).unwrap_or_default();
+        let change = current.remove(&network).unwrap_or_default().to(&wanted);
         // `current` is put back only when the maps are known to be as they should.
-        self.datapath.tables().apply(&old, &wanted)?;
-        if wanted != Entries::default() {
+        self.datapath.tables().apply(&change.old, &change.new)?;
+        if !wanted.is_empty() {
             current.insert(network, wanted);
         }
         self.current = Some(current);
         Ok(())
     }
 
-    fn current(&mut self) -> Result<&BTreeMap<u32, Entries>, DatapathError> {
+    fn current(&mut self) -> Result<&BTreeMap<u32, Layers>, DatapathError> {
         if self.current.is_none() {
             self.current = Some(by_network(self.datapath.tables().dump()?));
         }
         Ok(self.current.get_or_insert_default())
     }
-}
-
-/// Splits what the maps hold by network. Addresses of interfaces that are no port go to network 0,
-/// which has none, and so are removed.
-fn by_network(all: Entries) -> BTreeMap<u32, Entries> {
-    let mut networks: BTreeMap<u32, Entries> = BTreeMap::new();
-    let owner: BTreeMap<u32, u32> = all
-        .ports
-        .iter()
-        .map(|(ifindex, port)| (*ifindex, port.network))
-        .collect();
-    for (ifindex, port) in all.ports {
-        networks
-            .entry(port.network)
-            .or_default()
-            .ports
-            .insert(ifindex, port);
-    }
-    for (key, value) in all.port_addresses {
-        let network = owner.get(&key.ifindex).copied().unwrap_or(0);
-        networks
-            .entry(network)
-            .or_default()
-            .port_addresses
-            .insert(key, value);
-    }
-    for (key, value) in all.fdb {
-        networks
-            .entry(key.network)
-            .or_default()
-            .fdb
-            .insert(key, value);
-    }
-    for (key, value) in all.endpoints {
-        networks
-            .entry(key.network)
-            .or_default()
-            .endpoints
-            .insert(key, value);
-    }
-    for (network, value) in all.networks {
-        networks
-            .entry(network)
-            .or_default()
-            .networks
-            .insert(network, value);
-    }
-    for (key, network) in all.wires {
-        networks
-            .entry(network)
-            .or_default()
-            .wires
-            .insert(key, network);
-    }
-    for (key, value) in all.next_hops {
-        networks
-            .entry(key.network)
-            .or_default()
-            .next_hops
-            .insert(key, value);
-    }
-    for (key, value) in all.flood_vteps {
-        networks
-            .entry(key.network)
-            .or_default()
-            .flood_vteps
-            .insert(key, value);
-    }
-    for (key, value) in all.flood {
-        networks
-            .entry(key.network)
-            .or_default()
-            .flood
-            .insert(key, value);
-    }
-    networks
 }
 
 /// The mapped form of an address, as the maps have it.

@@ -20,7 +20,7 @@ pub use api::EndpointSlice as Slice;
 use api::Transport;
 use tokio::sync::watch;
 
-use self::claims::Resolved;
+pub use self::claims::Resolved;
 
 mod claims;
 #[cfg(test)]
@@ -131,15 +131,20 @@ impl Remotes {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What all slices of a network say together; the same as before, as long as they do.
+    pub fn resolved(&self, network: u32) -> Option<Arc<Resolved>> {
+        self.lock().resolved(network)
+    }
+
     /// Members of a network on other nodes, in order of their MAC addresses.
     pub fn endpoints(&self, network: u32) -> Vec<RemoteEndpoint> {
-        let resolved = self.lock().resolved(network);
+        let resolved = self.resolved(network);
         resolved.map_or_else(Vec::new, |resolved| resolved.endpoints.clone())
     }
 
     /// The nodes with members of a network, in order of their names.
     pub fn peers(&self, network: u32) -> Vec<Arc<Peer>> {
-        let resolved = self.lock().resolved(network);
+        let resolved = self.resolved(network);
         resolved.map_or_else(Vec::new, |resolved| resolved.peers.clone())
     }
 
@@ -200,8 +205,7 @@ impl Remotes {
         mac: MacAddr,
         ips: &[IpAddr],
     ) -> Option<k8s_openapi::jiff::Timestamp> {
-        let resolved = self.lock().resolved(network)?;
-        resolved.latest_claim(mac, ips)
+        self.resolved(network)?.latest_claim(mac, ips)
     }
 
     /// By which addresses tunnels reach this node: at most one of each family, none if unknown.
@@ -247,6 +251,9 @@ impl State {
     }
 
     fn serve(&mut self, networks: BTreeMap<String, Served>) -> BTreeSet<u32> {
+        if self.served == networks {
+            return BTreeSet::new();
+        }
         let before = std::mem::replace(&mut self.served, networks);
         let differs = |name: &String| before.get(name) != self.served.get(name);
         let differing: Vec<(String, Arc<Slice>)> = self

@@ -364,8 +364,7 @@ async fn follow_members(node: &Arc<Node>) {
     let mut changes = node.remotes.changes();
     loop {
         // At first too: what came while this node was starting.
-        let mut changed = node.remotes.take_changed();
-        changed.extend(Box::pin(node.follow_hops()).await);
+        let changed = node.remotes.take_changed();
         let failed = node.reconcile_all(changed).await;
         if failed.is_empty()
             && node.remotes.is_complete()

@@ -84,6 +84,8 @@ impl Node {
                 let error = chain(&error);
                 tracing::warn!(error, "ways to other nodes are not as they should be");
             }
+            let hopped = Box::pin(self.follow_hops()).await;
+            self.remotes.look_again(&hopped);
             // What comes meanwhile is seen right after it.
             tokio::time::sleep(SETTLE).await;
             tokio::select! {

@@ -11,7 +11,7 @@ use netdev::{Connection, Link, RouteKind};
 use crate::error::{AgentError, chain};
 use crate::node::Node;
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX};
-use crate::reconcile::{OnWire, Others, WireMember};
+use crate::reconcile::{Others, Reach};
 use crate::record::NetworkFacts;
 use crate::uplinks::{User, Wanted};
 
@@ -82,6 +82,9 @@ pub enum WireError {
     },
 }
 
+/// Next hops to other nodes: the interface, and the router or the node itself; `None` without a route.
+pub type Hops = BTreeMap<IpAddr, Option<(u32, IpAddr)>>;
+
 /// What is known of uplinks.
 #[derive(Debug, Default)]
 pub struct Wires {
@@ -96,9 +99,8 @@ struct State {
     uplinks: BTreeMap<String, u32>,
     /// Names that networks need.
     needed: BTreeSet<String>,
-    /// Next hops to other nodes: the interface, and the router or the node itself; `None` without a
-    /// route. Who is not in it has not been looked for yet.
-    hops: BTreeMap<IpAddr, Option<(u32, IpAddr)>>,
+    /// Who is not in it has not been looked for yet.
+    hops: Arc<Hops>,
 }
 
 impl Wires {
@@ -134,50 +136,34 @@ impl Node {
                 .next()
                 .map(|it| it.network.clone())
         };
-        match facts.filter(|it| it.wire.is_some()) {
-            Some(facts) => {
-                let (wire, complete) = self.on_wire(&facts);
-                Others {
-                    wire,
-                    complete: complete && self.remotes.is_complete(),
-                    ..Others::default()
-                }
-            }
-            None => self.others(network),
+        match facts {
+            Some(NetworkFacts {
+                wire: Some(wire),
+                routed,
+                ..
+            }) => self.on_wire(network, &wire, routed),
+            _ => self.others(network),
         }
     }
 
-    /// What is beyond the uplink, and whether it is known who leads to all of it.
-    fn on_wire(&self, facts: &NetworkFacts) -> (Option<OnWire>, bool) {
-        let Some(wire) = &facts.wire else {
-            return (None, true);
-        };
-        let mut complete = true;
-        let state = self.wires.lock();
-        let uplink = state.uplinks.get(&wire.uplink).copied().unwrap_or(0);
-        let mut members = Vec::new();
+    fn on_wire(&self, network: u32, wire: &api::Wire, routed: bool) -> Others {
         // On a segment everybody answers for himself.
-        if facts.routed {
-            for endpoint in self.remotes.endpoints(facts.id) {
-                let hop = |ip: &IpAddr| {
-                    let vteps = endpoint.peer.vteps.iter();
-                    let mut hops = vteps.filter_map(|vtep| state.hops.get(vtep)?.as_ref());
-                    let fits = |(by, hop): &&(u32, IpAddr)| {
-                        // The kernel gives IPv6 packets to IPv6 neighbours only.
-                        *by == uplink && (ip.is_ipv4() || hop.is_ipv6())
-                    };
-                    hops.find(fits).map(|(_, hop)| *hop)
-                };
-                let mut vteps = endpoint.peer.vteps.iter();
-                complete &= vteps.all(|vtep| !wire.is_routed() || state.hops.contains_key(vtep));
-                let hops = endpoint.ips.iter().map(|ip| (*ip, hop(ip)));
-                members.push(WireMember {
-                    mac: endpoint.mac,
-                    ips: hops.collect(),
-                });
-            }
+        let said = routed.then(|| self.remotes.resolved(network)).flatten();
+        let state = self.wires.lock();
+        let is_known = |vtep: &IpAddr| state.hops.contains_key(vtep);
+        let peers = said.iter().flat_map(|it| &it.peers);
+        let mut vteps = peers.flat_map(|it| &it.vteps);
+        // Whether it is known who leads to all of it.
+        let hops_known = !wire.is_routed() || vteps.all(is_known);
+        Others {
+            said,
+            reach: Reach::Wire {
+                uplink: state.uplinks.get(&wire.uplink).copied().unwrap_or(0),
+                hops: Arc::clone(&state.hops),
+            },
+            complete: hops_known && self.remotes.is_complete(),
+            ..Others::default()
         }
-        (Some(OnWire { uplink, members }), complete)
     }
 
     /// Makes sure that a network can have its uplink.
@@ -240,32 +226,39 @@ impl Node {
         Ok(())
     }
 
-    /// Finds the uplinks of all networks in use, has the program at them, and has the tables know.
+    /// Finds the uplinks of all networks in use and who leads to other nodes, has the program at the uplinks,
+    /// and has the tables know.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub async fn plug(&self) -> Result<(), AgentError> {
+        let hops = self.find_hops().await;
+        let plugged = self.plug_uplinks(matches!(hops, Ok(true))).await;
+        hops?;
+        plugged
+    }
+
+    /// Its part about uplinks; networks that are routed are brought up to date too, if they have to be.
+    async fn plug_uplinks(&self, routed: bool) -> Result<(), AgentError> {
         let plugged = self.find_uplinks().await;
         let (moved, plugged) = match plugged {
             Ok(moved) => (moved, Ok(())),
             Err((moved, error)) => (moved, Err(error)),
         };
-        let hops = self.find_hops().await;
-        let changed = matches!(hops, Ok(true));
         for facts in self.networks_on_wires() {
             let wire = facts.wire.as_ref();
             let has_moved = wire.is_some_and(|it| moved.contains(&it.uplink));
-            if has_moved || (changed && facts.routed) {
+            if has_moved || (routed && facts.routed) {
                 self.reconcile(facts.id)?;
             }
         }
-        hops?;
         plugged
     }
 
-    /// [`Self::plug`], for who can do no more than say that it failed.
+    /// Uplinks as they should be, for who can do no more than say that they are not. Who leads to other nodes
+    /// is followed with the ways of tunnels.
     pub async fn mend_wires(&self) {
-        if let Err(error) = self.plug().await {
+        if let Err(error) = self.plug_uplinks(false).await {
             tracing::error!(error = %chain(&error), "uplinks of networks not as they should be");
         }
     }
@@ -324,6 +317,7 @@ impl Node {
     /// # Errors
     /// When the kernel does not tell.
     pub async fn find_hops(&self) -> Result<bool, AgentError> {
+        let _alone = self.wires.turn.lock().await;
         let mut nodes = BTreeSet::new();
         for facts in self.networks_on_wires() {
             if facts.wire.is_some_and(|it| it.is_routed()) {
@@ -332,7 +326,7 @@ impl Node {
             }
         }
         let look = move |connection: &mut Connection| -> Result<_, netdev::Error> {
-            let mut hops = BTreeMap::new();
+            let mut hops = Hops::new();
             for node in nodes {
                 let route = connection.route_to(node)?;
                 let route = route.filter(|it| it.kind == RouteKind::Unicast);
@@ -343,8 +337,10 @@ impl Node {
         };
         let hops = self.netlink.with(look).await?;
         let mut state = self.wires.lock();
-        let is_news = state.hops != hops;
-        state.hops = hops;
+        let is_news = *state.hops != hops;
+        if is_news {
+            state.hops = Arc::new(hops);
+        }
         Ok(is_news)
     }
 

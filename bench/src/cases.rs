@@ -6,6 +6,7 @@ mod cni;
 mod connect;
 mod crowd;
 mod latency;
+mod remote;
 mod restart;
 mod scale;
 mod shaping;
@@ -75,7 +76,7 @@ pub struct Known {
 }
 
 /// Every case, in the order they are run: those that share their pods first.
-pub const CASES: [Known; 12] = [
+pub const CASES: [Known; 13] = [
     tcp::CASE,
     udp::CASE,
     latency::CASE,
@@ -85,6 +86,7 @@ pub const CASES: [Known; 12] = [
     crowd::PARALLEL,
     crowd::BURST,
     scale::CASE,
+    remote::CASE,
     shaping::CASE,
     agent::CASE,
     restart::CASE,

@@ -1,5 +1,6 @@
 //! Processor time: of the whole machine, interrupts included, and of one process.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
@@ -115,6 +116,32 @@ pub fn memory_of(pid: u32) -> Result<f64> {
     Ok(kib / 1024.0)
 }
 
+/// What the kernel says of the memory of the BPF maps that a process has open, in MiB; nothing where
+/// it does not tell.
+///
+/// # Errors
+/// It is gone.
+pub fn maps_of(pid: u32) -> Result<Option<f64>> {
+    let mut maps = BTreeMap::new();
+    let directory = format!("/proc/{pid}/fdinfo");
+    for entry in fs::read_dir(&directory).with_context(|| format!("process {pid}"))? {
+        // One that is closed meanwhile is no map.
+        let text = fs::read_to_string(entry?.path()).unwrap_or_default();
+        maps.extend(map_memory(&text));
+    }
+    let bytes: u64 = maps.values().sum();
+    Ok((!maps.is_empty()).then(|| bytes as f64 / f64::from(1 << 20)))
+}
+
+/// The number of a map, and its bytes (`bpf_map_show_fdinfo` of the kernel).
+fn map_memory(text: &str) -> Option<(u64, u64)> {
+    let of = |key: &str| {
+        let value = text.lines().find_map(|line| line.strip_prefix(key));
+        value?.trim().parse::<u64>().ok()
+    };
+    Some((of("map_id:")?, of("memlock:")?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,6 +156,13 @@ mod tests {
         };
         assert_eq!(Machine::parse(text), Some(expected));
         assert_eq!(Machine::parse("intr 1 2"), None);
+    }
+
+    #[test]
+    fn what_a_map_takes_is_read_and_other_files_are_no_maps() {
+        let text = "pos:\t0\nmap_type:\t1\nmax_entries:\t9\nmemlock:\t4096\nmap_id:\t17\n";
+        assert_eq!(map_memory(text), Some((17, 4096)));
+        assert_eq!(map_memory("pos:\t0\nprog_id:\t3\nmemlock:\t4096\n"), None);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use tests::host::{Host, connection};
 use tests::{Network, Node, Setup};
 
+pub(crate) use self::across::meet;
 pub(crate) use self::ovs::version as open_vswitch_version;
 pub use self::stage::{L2, L3, Path as TrafficPath, Stage};
 use crate::plugin::{Plugin, reference};

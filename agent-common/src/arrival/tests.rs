@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::*;
+use crate::addr::Ip16;
 use crate::cases::build::{Ipv4, Ipv6, ethernet};
 use crate::endpoint::{ENDPOINT_NO_PEER, EndpointKey, FdbKey};
 

@@ -1,5 +1,6 @@
 //! What the tables of one network must hold. Pure.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use agent_common::addr::{GATEWAY_MAC, GATEWAY_V4, GATEWAY_V6, Ip16};
@@ -16,20 +17,22 @@ use agent_common::port::{
 use agent_common::vtep::{FloodVteps, VTEP_CHUNK, VTEP_CHUNKS};
 use datapath::Entries;
 
-use super::{Elsewhere, mapped, wires};
+use super::{Others, mapped, wires};
 use crate::egress::WayOut;
 use crate::record::{Attachment, NetworkFacts};
+use crate::remotes::RemoteEndpoint;
 
 /// The shaper of a port that has to have one and has lost it: what is sent there is dropped, rather
 /// than sent without a limit.
 const NO_DEVICE: u32 = i32::MAX.unsigned_abs();
 
-/// The entries for these attachments, all of `network`, and what other nodes have of it.
-pub fn desired<'a>(
+/// The entries for these attachments, all of `network`; and what they agree on, if that has members on
+/// other nodes.
+pub(super) fn own<'a>(
     network: u32,
     attachments: impl Iterator<Item = &'a Attachment>,
-    elsewhere: &Elsewhere,
-) -> Entries {
+    others: &Others,
+) -> (Entries, Option<&'a NetworkFacts>) {
     let mut entries = Entries::default();
     let mut flooded = Vec::new();
     let (mut facts, mut leaves) = (None, None);
@@ -70,13 +73,18 @@ pub fn desired<'a>(
             flooded.push(attachment.host.ifindex);
         }
     }
-    if let (Some(facts), Some(way_out)) = (leaves, elsewhere.way_out) {
+    if let (Some(facts), Some(way_out)) = (leaves, others.way_out) {
         outside(&mut entries, facts, way_out);
     }
-    if let Some(facts) = facts.filter(|facts| !facts.transport.is_local()) {
+    let spans = facts.filter(|facts| !facts.transport.is_local());
+    if let Some(facts) = spans {
         match &facts.wire {
-            Some(wire) => wires::add(&mut entries, facts, wire, elsewhere.wire.as_ref()),
-            None => far(&mut entries, facts, elsewhere),
+            Some(wire) => wires::add(&mut entries, facts, wire, others.uplink()),
+            None => {
+                let flags = if facts.routed { NETWORK_L3 } else { 0 };
+                let facts = Network::new(flags, u32::from(facts.mtu));
+                entries.networks.insert(network, facts);
+            }
         }
     }
     // In order of age, so that a newcomer changes the last chunk only.
@@ -92,7 +100,7 @@ pub fn desired<'a>(
         }
         entries.flood.insert(FloodKey { network, chunk }, ports);
     }
-    entries
+    (entries, spans)
 }
 
 /// The way out: what nobody has goes there, and it speaks for everybody else.
@@ -124,37 +132,50 @@ fn outside(entries: &mut Entries, facts: &NetworkFacts, way_out: WayOut) {
     entries.ports.insert(way_out.ifindex, port);
 }
 
-/// Members on other nodes. What this node has itself comes first, whoever else claims it.
-fn far(entries: &mut Entries, facts: &NetworkFacts, elsewhere: &Elsewhere) {
+/// The entries of members on other nodes that tunnels lead to; `numbers` are those of the nodes, by name.
+pub(super) fn tunnelled(
+    facts: &NetworkFacts,
+    members: &[RemoteEndpoint],
+    numbers: &BTreeMap<&str, u32>,
+) -> Entries {
     let network = facts.id;
-    let flags = if facts.routed { NETWORK_L3 } else { 0 };
-    let mtu = u32::from(facts.mtu);
-    entries.networks.insert(network, Network::new(flags, mtu));
-    for far in &elsewhere.endpoints {
+    let mut entries = Entries::default();
+    for member in members {
+        let Some(number) = numbers.get(member.peer.node.as_str()) else {
+            continue;
+        };
         let endpoint = Endpoint {
-            ifindex: far.vtep,
+            ifindex: *number,
             flags: ENDPOINT_REMOTE,
-            mac: far.mac,
+            mac: member.mac,
             port_id: u16::MAX,
         };
-        let mut addresses = far.ips.clone();
-        if !facts.routed {
-            let key = FdbKey::new(network, far.mac);
-            entries.fdb.entry(key).or_insert(endpoint);
-            if !facts.addressless() {
-                addresses.push(far.mac.link_local().into());
-            }
+        let at = |ip: IpAddr| EndpointKey {
+            network,
+            ip: mapped(ip),
+        };
+        for ip in &member.ips {
+            entries.endpoints.entry(at(*ip)).or_insert(endpoint);
         }
-        for address in addresses {
-            let ip = mapped(address);
-            let key = EndpointKey { network, ip };
+        if facts.routed {
+            continue;
+        }
+        let key = FdbKey::new(network, member.mac);
+        entries.fdb.entry(key).or_insert(endpoint);
+        if !facts.addressless() {
+            let key = at(member.mac.link_local().into());
             entries.endpoints.entry(key).or_insert(endpoint);
         }
     }
     if facts.routed {
-        return;
+        return entries;
     }
-    for (chunk, members) in (0..VTEP_CHUNKS).zip(elsewhere.nodes.chunks(VTEP_CHUNK)) {
+    let nodes: BTreeSet<u16> = numbers
+        .values()
+        .filter_map(|number| u16::try_from(*number).ok())
+        .collect();
+    let nodes: Vec<u16> = nodes.into_iter().collect();
+    for (chunk, members) in (0..VTEP_CHUNKS).zip(nodes.chunks(VTEP_CHUNK)) {
         let mut nodes = FloodVteps {
             count: 0,
             vteps: [0; VTEP_CHUNK],
@@ -167,6 +188,7 @@ fn far(entries: &mut Entries, facts: &NetworkFacts, elsewhere: &Elsewhere) {
             .flood_vteps
             .insert(FloodKey { network, chunk }, nodes);
     }
+    entries
 }
 
 /// The port of an attachment, without the shaper that is in front of it.

@@ -3,13 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use agent_common::addr::Ip16;
-use agent_common::endpoint::{ENDPOINT_REMOTE, Endpoint};
 use agent_common::vtep::Vtep;
-use datapath::{DatapathError, Entries, Vteps};
+use datapath::{DatapathError, Vteps};
 
-use super::{Elsewhere, Far, Others, mapped};
+use super::mapped;
+use crate::overlay::way_to;
+use crate::remotes::Peer;
 use crate::ways::{Known, Way};
 
 /// Who has which number.
@@ -41,33 +43,23 @@ impl Numbers {
         self.by_address.get(address).map(|(number, _)| *number)
     }
 
-    /// Gives a number to each node that has none, and says how it is reached.
-    pub(super) fn give(
+    /// Gives a number to each node that has none and that tunnels of this one reach, and says how; the
+    /// numbers by the names of the nodes.
+    pub(super) fn give<'a>(
         &mut self,
-        others: &Others,
+        nodes: &'a [Arc<Peer>],
+        (device, own, ways): (u32, &[IpAddr], &Known),
         vteps: &mut Vteps,
-    ) -> Result<Elsewhere, DatapathError> {
-        let mut nodes = Vec::new();
-        for node in &others.nodes {
-            let way = others.ways.get(node);
-            let number = self.give_one(*node, (others.device, way), vteps)?;
-            nodes.extend(u16::try_from(number));
+    ) -> Result<BTreeMap<&'a str, u32>, DatapathError> {
+        let mut numbers = BTreeMap::new();
+        for node in nodes {
+            if let Some(address) = way_to(own, node) {
+                let way = ways.get(&address);
+                let number = self.give_one(address, (device, way), vteps)?;
+                numbers.insert(node.node.as_str(), number);
+            }
         }
-        nodes.sort_unstable();
-        let far = |other: &super::Other| {
-            let vtep = self.number(&mapped(other.node))?;
-            Some(Far {
-                mac: other.mac,
-                ips: other.ips.clone(),
-                vtep,
-            })
-        };
-        Ok(Elsewhere {
-            endpoints: others.endpoints.iter().filter_map(far).collect(),
-            nodes,
-            way_out: None,
-            wire: None,
-        })
+        Ok(numbers)
     }
 
     fn give_one(
@@ -154,41 +146,4 @@ fn reached(address: &Ip16, device: u32, way: Option<&Way>) -> Vtep {
     let vtep = vtep.carries(way.mtu);
     way.straight
         .map_or(vtep, |straight| vtep.straight(&straight))
-}
-
-/// The numbers in these entries.
-pub(super) fn mentioned<'a>(entries: impl Iterator<Item = &'a Entries>) -> BTreeSet<u32> {
-    let mut mentioned = BTreeSet::new();
-    for entries in entries {
-        let endpoints = entries.fdb.values().chain(entries.endpoints.values());
-        mentioned.extend(endpoints.filter(|it| is_far(it)).map(|it| it.ifindex));
-        for nodes in entries.flood_vteps.values() {
-            let count = usize::try_from(nodes.count).unwrap_or(0);
-            mentioned.extend(nodes.vteps.iter().take(count).map(|it| u32::from(*it)));
-        }
-    }
-    mentioned
-}
-
-/// Leaves in the tables what is there of other nodes: not all of them have been heard yet.
-pub(super) fn keep_far(wanted: &mut Entries, old: Option<&Entries>) {
-    let Some(old) = old else {
-        return;
-    };
-    for (key, endpoint) in old.fdb.iter().filter(|(_, it)| is_far(it)) {
-        wanted.fdb.entry(*key).or_insert(*endpoint);
-    }
-    for (key, endpoint) in old.endpoints.iter().filter(|(_, it)| is_far(it)) {
-        wanted.endpoints.entry(*key).or_insert(*endpoint);
-    }
-    for (key, hop) in &old.next_hops {
-        wanted.next_hops.entry(*key).or_insert(*hop);
-    }
-    for (key, nodes) in &old.flood_vteps {
-        wanted.flood_vteps.insert(*key, *nodes);
-    }
-}
-
-const fn is_far(endpoint: &Endpoint) -> bool {
-    endpoint.flags & ENDPOINT_REMOTE != 0
 }

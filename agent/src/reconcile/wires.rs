@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 
-use agent_common::addr::MacAddr;
 use agent_common::endpoint::{
     ENDPOINT_GATEWAY, ENDPOINT_REMOTE, ENDPOINT_WIRE, Endpoint, EndpointKey,
 };
@@ -12,37 +11,16 @@ use datapath::Entries;
 
 use super::mapped;
 use crate::record::NetworkFacts;
+use crate::remotes::{Peer, RemoteEndpoint};
+use crate::wires::Hops;
 
-/// A network's uplink, and who is beyond it.
-#[derive(Debug, Clone)]
-pub struct OnWire {
-    /// Its index; 0 while it is not there.
-    pub uplink: u32,
-    /// Members on other nodes, of a network that is routed.
-    pub members: Vec<WireMember>,
-}
-
-/// A member on another node.
-#[derive(Debug, Clone)]
-pub struct WireMember {
-    /// Its MAC address.
-    pub mac: MacAddr,
-    /// Its addresses, and who leads there, for a network whose nodes are behind routers.
-    pub ips: Vec<(IpAddr, Option<IpAddr>)>,
-}
-
-/// Adds it to `entries`, which have this node's own pods. Without an uplink nothing comes in, and what
-/// goes out is dropped.
-pub(super) fn add(
-    entries: &mut Entries,
-    facts: &NetworkFacts,
-    wire: &api::Wire,
-    there: Option<&OnWire>,
-) {
+/// Adds what a network has at its uplink to `entries`, which have this node's own pods. Without an uplink,
+/// 0, nothing comes in, and what goes out is dropped.
+pub(super) fn add(entries: &mut Entries, facts: &NetworkFacts, wire: &api::Wire, uplink: u32) {
     let id = facts.id;
     let mut network = Network::new(NETWORK_WIRE, u32::from(facts.mtu));
     network.vlan = wire.tag();
-    network.uplink = there.map_or(0, |it| it.uplink);
+    network.uplink = uplink;
     for (flag, is_so) in [
         (NETWORK_L3, facts.routed),
         (NETWORK_TRUNK, wire.is_trunk()),
@@ -57,37 +35,56 @@ pub(super) fn add(
         let keys = wire.ids().map(|vlan| (WireKey::trunk(id, vlan), id));
         entries.wires.extend(keys);
     }
-    let Some(there) = there else {
+    if uplink == 0 {
         return;
-    };
-    if there.uplink != 0 {
-        for vlan in wire.ids() {
-            let key = WireKey::segment(there.uplink, vlan);
-            entries.wires.insert(key, id);
-        }
-        let own = entries.endpoints.iter();
-        let own = own.filter(|_| wire.is_routed());
-        let own = own.filter(|(_, it)| it.flags & (ENDPOINT_GATEWAY | ENDPOINT_REMOTE) == 0);
-        let keys = own.map(|(key, _)| (WireKey::address(there.uplink, key.ip), id));
-        entries.wires.extend(keys);
     }
-    for member in &there.members {
+    for vlan in wire.ids() {
+        entries.wires.insert(WireKey::segment(uplink, vlan), id);
+    }
+    let own = entries.endpoints.iter();
+    let own = own.filter(|_| wire.is_routed());
+    let own = own.filter(|(_, it)| it.flags & ENDPOINT_GATEWAY == 0);
+    let keys = own.map(|(key, _)| (WireKey::address(uplink, key.ip), id));
+    entries.wires.extend(keys);
+}
+
+/// The members on other nodes, of a network that is routed: on a segment everybody answers for himself.
+pub(super) fn beyond(
+    facts: &NetworkFacts,
+    members: &[RemoteEndpoint],
+    uplink: u32,
+    hops: &Hops,
+) -> Entries {
+    let mut entries = Entries::default();
+    if !facts.routed {
+        return entries;
+    }
+    for member in members {
         let endpoint = Endpoint {
             ifindex: 0,
             flags: ENDPOINT_REMOTE | ENDPOINT_WIRE,
             mac: member.mac,
             port_id: u16::MAX,
         };
-        for (ip, hop) in &member.ips {
+        for ip in &member.ips {
             let key = EndpointKey {
-                network: id,
+                network: facts.id,
                 ip: mapped(*ip),
             };
-            // What this node has itself comes first, whoever else claims it.
             entries.endpoints.entry(key).or_insert(endpoint);
-            if let Some(hop) = hop {
-                entries.next_hops.insert(key, NextHop::new(&mapped(*hop)));
+            if let Some(hop) = hop_to(*ip, &member.peer, uplink, hops) {
+                entries.next_hops.insert(key, NextHop::new(&mapped(hop)));
             }
         }
     }
+    entries
+}
+
+/// Who leads to an address of a node's member.
+fn hop_to(ip: IpAddr, node: &Peer, uplink: u32, hops: &Hops) -> Option<IpAddr> {
+    let vteps = node.vteps.iter();
+    let mut hops = vteps.filter_map(|vtep| hops.get(vtep)?.as_ref());
+    // The kernel gives IPv6 packets to IPv6 neighbours only.
+    let fits = |(by, hop): &&(u32, IpAddr)| *by == uplink && (ip.is_ipv4() || hop.is_ipv6());
+    hops.find(fits).map(|(_, hop)| *hop)
 }

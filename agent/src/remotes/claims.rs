@@ -12,23 +12,24 @@ use super::{Peer, RemoteEndpoint, Slice};
 
 /// What all slices of a network say together.
 #[derive(Debug, Default)]
-pub(super) struct Resolved {
+pub struct Resolved {
     /// In order of their MAC addresses.
-    pub(super) endpoints: Vec<RemoteEndpoint>,
+    pub endpoints: Vec<RemoteEndpoint>,
     /// In order of their names.
-    pub(super) peers: Vec<Arc<Peer>>,
+    pub peers: Vec<Arc<Peer>>,
     /// The time of the claim of each endpoint, in the same order.
     since: Vec<Timestamp>,
+    /// Who holds an address: the place in that order.
+    by_ip: HashMap<IpAddr, usize>,
 }
 
 impl Resolved {
     /// The latest of the claims to one of these addresses.
-    pub(super) fn latest_claim(&self, mac: MacAddr, ips: &[IpAddr]) -> Option<Timestamp> {
-        let claims = self.endpoints.iter().zip(&self.since);
-        claims
-            .filter(|(it, _)| it.mac == mac || it.ips.iter().any(|ip| ips.contains(ip)))
-            .map(|(_, since)| *since)
-            .max()
+    pub(crate) fn latest_claim(&self, mac: MacAddr, ips: &[IpAddr]) -> Option<Timestamp> {
+        let by_mac = self.endpoints.binary_search_by_key(&mac, |it| it.mac);
+        let by_ip = ips.iter().filter_map(|ip| self.by_ip.get(ip).copied());
+        let places = by_mac.ok().into_iter().chain(by_ip);
+        places.filter_map(|it| self.since.get(it)).copied().max()
     }
 }
 
@@ -85,9 +86,12 @@ pub(super) fn resolve<'a>(
     };
     for (mac, claim) in &by_mac {
         let ips = claim.endpoint.ips.iter();
+        let ips: Vec<IpAddr> = ips.filter(|ip| holds(ip, claim)).copied().collect();
+        let place = resolved.endpoints.len();
+        resolved.by_ip.extend(ips.iter().map(|ip| (*ip, place)));
         resolved.endpoints.push(RemoteEndpoint {
             mac: MacAddr(*mac),
-            ips: ips.filter(|ip| holds(ip, claim)).copied().collect(),
+            ips,
             peer: Arc::clone(claim.peer),
         });
         resolved.since.push(claim.endpoint.since);

@@ -1,7 +1,6 @@
 //! Pods on two nodes with a link between them: podnet's tunnels, and a bridge with the kernel's VXLAN
 //! device on either node, whose forwarding table is filled by hand.
 
-use std::fs;
 use std::net::{IpAddr, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use tests::host::{Host, connection};
 use tests::{Fabric, Network, Node, Setup};
 
 use super::podnet_plugin;
-use super::stage::{L2, L3, Path, Stage};
+use super::stage::{L2, L3, Path, Stage, switch_nf_call};
 use crate::cases::wait_promoted;
 use crate::interrupt;
 use crate::progress::Progress;
@@ -59,7 +58,8 @@ impl Stage {
         let files = tempfile::tempdir()?;
         let shared = files.path().to_str().context("a path in UTF-8")?;
         for (number, host) in (1..).zip(Fabric::pair()) {
-            off(host.netns())?;
+            // It would cost the peer a fifth.
+            switch_nf_call(host.netns(), false)?;
             let vtep = Fabric::v4_of_pair(number).to_string();
             // Each node gives half of the addresses.
             let others = if number == 1 { 128 } else { 0 };
@@ -97,7 +97,7 @@ impl Stage {
         let mut sides = Vec::new();
         for (number, host) in (1_u8..).zip(&hosts) {
             let (node, other) = (host.netns(), 3 - number);
-            off(node)?;
+            switch_nf_call(node, false)?;
             let (own, far) = (Fabric::v4_of_pair(number), Fabric::v4_of_pair(other));
             let pod = Sandbox::create(dir, &format!("across-kernel-{number}"))?;
             let mac = |number: u8| format!("02:00:00:00:42:{number:02x}");
@@ -151,7 +151,10 @@ impl Stage {
 }
 
 /// Waits until something gets there.
-fn meet(from: &Side, to: &Side) -> Result<()> {
+///
+/// # Errors
+/// Nothing does.
+pub(crate) fn meet(from: &Side, to: &Side) -> Result<()> {
     let source = from.netns.run_in(|| UdpSocket::bind((from.ip, 0)))??;
     let sink = to.netns.run_in(|| UdpSocket::bind((to.ip, 0)))??;
     sink.set_read_timeout(Some(Duration::from_millis(50)))?;
@@ -168,20 +171,6 @@ fn meet(from: &Side, to: &Side) -> Result<()> {
             bail!("{} does not reach {}", from.ip, to.ip);
         }
     }
-}
-
-/// Bridges of this node pass nothing to iptables, which would cost the peer a fifth.
-fn off(node: &Netns) -> Result<()> {
-    let write = || -> std::io::Result<()> {
-        for family in ["iptables", "ip6tables", "arptables"] {
-            let path = format!("/proc/sys/net/bridge/bridge-nf-call-{family}");
-            if std::path::Path::new(&path).exists() {
-                fs::write(&path, "0")?;
-            }
-        }
-        Ok(())
-    };
-    node.run_in(write)?.context("switching bridge-nf-call")
 }
 
 /// Runs a program of iproute2 in a namespace.

@@ -48,19 +48,24 @@ impl Path {
         let Some((node, on)) = &self.nf else {
             return Ok(());
         };
-        let value = if *on { "1" } else { "0" };
-        node.run_in(|| -> std::io::Result<()> {
-            for family in ["iptables", "ip6tables", "arptables"] {
-                let path = format!("/proc/sys/net/bridge/bridge-nf-call-{family}");
-                // Without br_netfilter there is nothing to switch off.
-                if path::Path::new(&path).exists() {
-                    fs::write(&path, value)?;
-                }
-            }
-            Ok(())
-        })?
-        .context("switching bridge-nf-call")
+        switch_nf_call(node, *on)
     }
+}
+
+/// Whether bridges of a node pass packets to iptables.
+pub(super) fn switch_nf_call(node: &Netns, on: bool) -> Result<()> {
+    let value = if on { "1" } else { "0" };
+    node.run_in(|| -> std::io::Result<()> {
+        for family in ["iptables", "ip6tables", "arptables"] {
+            let path = format!("/proc/sys/net/bridge/bridge-nf-call-{family}");
+            // Without br_netfilter there is nothing to switch off.
+            if path::Path::new(&path).exists() {
+                fs::write(&path, value)?;
+            }
+        }
+        Ok(())
+    })?
+    .context("switching bridge-nf-call")
 }
 
 /// All ways. What has interfaces goes before what they are on.

@@ -30,8 +30,12 @@ pub(super) fn attached(network: &api::Network, wishes: &[fn(&mut Wanted)]) -> Ve
         .collect()
 }
 
-fn of(attachments: &[Attachment]) -> Entries {
-    desired(NETWORK, attachments.iter(), &Elsewhere::default())
+pub(super) fn of(attachments: &[Attachment]) -> Entries {
+    with(attachments, &Others::default())
+}
+
+fn with(attachments: &[Attachment], others: &Others) -> Entries {
+    own(NETWORK, attachments.iter(), others).0
 }
 
 pub(super) fn ip(text: &str) -> Ip16 {
@@ -279,7 +283,7 @@ fn what_a_limited_port_sends_goes_to_its_shaper_and_is_the_ports_own_at_the_far_
         assert_eq!(entries.ports.len(), 3);
         // Nothing else knows of the shaper.
         let without_ports = |entries: Entries| Entries {
-            ports: std::collections::BTreeMap::new(),
+            ports: BTreeMap::new(),
             ..entries
         };
         assert_eq!(without_ports(entries), without_ports(free));
@@ -357,9 +361,9 @@ proptest! {
     }
 }
 
-fn egress(more: &Elsewhere, with: bool) -> (Vec<Attachment>, Entries) {
+fn egress(others: &Others, is_on: bool) -> (Vec<Attachment>, Entries) {
     let amber = api::Network {
-        egress: if with {
+        egress: if is_on {
             api::Egress::Masquerade
         } else {
             api::Egress::None
@@ -367,7 +371,7 @@ fn egress(more: &Elsewhere, with: bool) -> (Vec<Attachment>, Entries) {
         ..network("amber", Mode::L3, &[("10.40.0.0/24", "10.40.0.1")])
     };
     let all = attached(&amber, &[|_| {}]);
-    let entries = desired(NETWORK, all.iter(), more);
+    let entries = with(&all, others);
     (all, entries)
 }
 
@@ -377,11 +381,11 @@ fn what_nobody_has_leads_to_the_way_out_which_may_speak_for_everybody() {
         ifindex: 90,
         mac: MacAddr([2, 0, 0, 0, 0, 9]),
     };
-    let elsewhere = Elsewhere {
+    let others = Others {
         way_out: Some(way_out),
-        ..Elsewhere::default()
+        ..Others::default()
     };
-    let (_, entries) = egress(&elsewhere, true);
+    let (_, entries) = egress(&others, true);
     let found = entries.endpoints[&at("::")];
     assert_eq!((found.ifindex, found.mac), (90, way_out.mac));
     assert_eq!(found.flags, ENDPOINT_OUTSIDE);
@@ -393,17 +397,17 @@ fn what_nobody_has_leads_to_the_way_out_which_may_speak_for_everybody() {
     );
     assert_eq!(entries.ports[&10].flags, PORT_L3 | PORT_EGRESS);
     // Those that are attached without it do not get out, whatever is there.
-    let (_, without) = egress(&elsewhere, false);
+    let (_, without) = egress(&others, false);
     assert_eq!(without.ports.len(), 1);
     assert_eq!(without.ports[&10].flags, PORT_L3);
     assert!(!without.endpoints.contains_key(&at("::")));
-    let none = desired(NETWORK, std::iter::empty(), &elsewhere);
+    let none = with(&[], &others);
     assert_eq!(none, Entries::default(), "the way out goes with the last");
 }
 
 #[test]
 fn a_way_out_that_is_missing_leads_nowhere() {
-    let (_, entries) = egress(&Elsewhere::default(), true);
+    let (_, entries) = egress(&Others::default(), true);
     assert!(!entries.endpoints.contains_key(&at("::")));
     assert_eq!(entries.ports.len(), 1);
 }

@@ -1,15 +1,20 @@
 //! Networks with an uplink.
 
+use std::sync::Arc;
+
 use agent_common::addr::MacAddr;
 use agent_common::endpoint::ENDPOINT_WIRE;
 use agent_common::network::{NETWORK_NEXT_HOP, NETWORK_TRUNK, NETWORK_WIRE};
 use agent_common::wire::{NextHop, WireKey};
 use api::{Mode, Share, Transport, VlanRange, Wire};
 
-use super::super::{OnWire, WireMember};
+use super::super::Reach;
+use super::super::wires::beyond;
 use super::tests::{NETWORK, at, attached};
 use super::*;
+use crate::remotes::Peer;
 use crate::samples::network;
+use crate::wires::Hops;
 
 const FAR: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 const UPLINK: u32 = 5;
@@ -31,10 +36,25 @@ fn over(mode: Mode, share: Share, subnets: &[(&str, &str)]) -> api::Network {
     }
 }
 
-fn there(uplink: u32, members: Vec<WireMember>) -> Elsewhere {
-    Elsewhere {
-        wire: Some(OnWire { uplink, members }),
-        ..Elsewhere::default()
+fn here(all: &[Attachment], uplink: u32) -> Entries {
+    let hops = Arc::default();
+    let others = Others {
+        reach: Reach::Wire { uplink, hops },
+        ..Others::default()
+    };
+    own(NETWORK, all.iter(), &others).0
+}
+
+/// A member of a network that is routed, on a node with these addresses.
+fn member(ips: &[&str], vteps: &[&str]) -> RemoteEndpoint {
+    let peer = Peer {
+        node: "node-9".to_owned(),
+        vteps: vteps.iter().copied().map(ip).collect(),
+    };
+    RemoteEndpoint {
+        mac: FAR,
+        ips: ips.iter().copied().map(ip).collect(),
+        peer: Arc::new(peer),
     }
 }
 
@@ -42,7 +62,7 @@ fn there(uplink: u32, members: Vec<WireMember>) -> Elsewhere {
 fn a_vlan_is_the_networks_at_its_uplink_and_nobody_is_entered_beyond() {
     let blue = over(Mode::L2, Share::Vlan(100), &[("10.10.0.0/24", "")]);
     let all = attached(&blue, &[|_| {}]);
-    let entries = desired(NETWORK, all.iter(), &there(UPLINK, Vec::new()));
+    let entries = here(&all, UPLINK);
     let expected = Network {
         vlan: 100,
         uplink: UPLINK,
@@ -67,7 +87,7 @@ fn a_trunk_has_all_its_vlans() {
     ];
     let blue = over(Mode::L2, Share::Trunk(ranges), &[]);
     let all = attached(&blue, &[|_| {}]);
-    let entries = desired(NETWORK, all.iter(), &there(UPLINK, Vec::new()));
+    let entries = here(&all, UPLINK);
     assert_eq!(entries.wires.len(), 8, "{:?}", entries.wires);
     for id in [7, 9, 10, 11] {
         for key in [WireKey::segment(UPLINK, id), WireKey::trunk(NETWORK, id)] {
@@ -86,36 +106,57 @@ fn a_trunk_has_all_its_vlans() {
 fn a_routed_network_takes_its_own_addresses_and_knows_who_leads_to_others() {
     let green = over(Mode::L3, Share::Routed, &[("10.10.0.0/24", "10.10.0.1")]);
     let all = attached(&green, &[|_| {}]);
-    let member = WireMember {
-        mac: FAR,
-        ips: vec![
-            (ip("10.10.0.9"), Some(ip("192.0.2.9"))),
-            (ip("10.10.0.8"), None),
-        ],
-    };
-    let entries = desired(NETWORK, all.iter(), &there(UPLINK, vec![member.clone()]));
-    let own: Vec<_> = all[0].leases.iter().map(|it| mapped(it.address)).collect();
-    let expected: Vec<_> = own.iter().map(|ip| WireKey::address(UPLINK, *ip)).collect();
+    let entries = here(&all, UPLINK);
+    let leases = all[0].leases.iter().map(|it| mapped(it.address));
+    let expected: Vec<_> = leases.map(|ip| WireKey::address(UPLINK, ip)).collect();
     assert!(entries.wires.keys().eq(&expected), "{:?}", entries.wires);
     assert_eq!(
         entries.networks[&NETWORK].flags,
         NETWORK_WIRE | NETWORK_L3 | NETWORK_NEXT_HOP
     );
+    let away = here(&all, 0);
+    assert!(
+        away.wires.is_empty(),
+        "without its uplink it has nothing there"
+    );
+    assert_eq!(away.networks[&NETWORK].uplink, 0);
+}
+
+#[test]
+fn members_elsewhere_are_known_and_who_leads_to_them_by_the_uplink() {
+    let green = over(Mode::L3, Share::Routed, &[("10.10.0.0/24", "10.10.0.1")]);
+    let all = attached(&green, &[|_| {}]);
+    let facts = &all[0].network;
     let far = Endpoint {
         ifindex: 0,
         flags: ENDPOINT_REMOTE | ENDPOINT_WIRE,
         mac: FAR,
         port_id: u16::MAX,
     };
-    for address in ["10.10.0.8", "10.10.0.9"] {
+    let (router, link_local) = (ip("192.0.2.9"), ip("fe80::9"));
+    let both = member(&["10.10.0.9", "fd10::9"], &["192.0.2.7", "2001:db8::7"]);
+    let hops = |by| Hops::from([(ip("192.0.2.7"), Some((by, router)))]);
+    let entries = beyond(facts, std::slice::from_ref(&both), UPLINK, &hops(UPLINK));
+    for address in ["10.10.0.9", "fd10::9"] {
         assert_eq!(entries.endpoints.get(&at(address)), Some(&far));
     }
-    let hop = NextHop::new(&mapped(ip("192.0.2.9")));
+    let hop = NextHop::new(&mapped(router));
     assert_eq!(entries.next_hops.get(&at("10.10.0.9")), Some(&hop));
+    // The kernel gives IPv6 packets to IPv6 neighbours only.
     assert_eq!(entries.next_hops.len(), 1);
-    // Without its uplink it has nothing there, and its members are still known.
-    let entries = desired(NETWORK, all.iter(), &there(0, vec![member]));
-    assert!(entries.wires.is_empty());
-    assert_eq!(entries.networks[&NETWORK].uplink, 0);
-    assert_eq!(entries.endpoints.get(&at("10.10.0.9")), Some(&far));
+    let mut two = hops(UPLINK);
+    two.insert(ip("2001:db8::7"), Some((UPLINK, link_local)));
+    let entries = beyond(facts, std::slice::from_ref(&both), UPLINK, &two);
+    let hop = NextHop::new(&mapped(link_local));
+    assert_eq!(entries.next_hops.get(&at("fd10::9")), Some(&hop));
+    // By another interface, or not at all: they are known, and nobody leads there.
+    for hops in [hops(UPLINK + 1), Hops::from([(ip("192.0.2.7"), None)])] {
+        let entries = beyond(facts, std::slice::from_ref(&both), UPLINK, &hops);
+        assert_eq!(entries.endpoints.get(&at("10.10.0.9")), Some(&far));
+        assert!(entries.next_hops.is_empty());
+    }
+    let segment = over(Mode::L2, Share::Untagged, &[("10.10.0.0/24", "")]);
+    let all = attached(&segment, &[|_| {}]);
+    let entries = beyond(&all[0].network, &[both], UPLINK, &two);
+    assert_eq!(entries, Entries::default(), "everybody answers for himself");
 }

@@ -131,6 +131,9 @@ pub(crate) fn entries(world: &World) -> Entries {
         fdb: world.fdb.clone(),
         endpoints: world.endpoints.clone(),
         flood: world.flood.clone(),
+        networks: world.networks.clone(),
+        wires: world.wires.clone(),
+        next_hops: world.next_hops.clone(),
         ..Entries::default()
     }
 }

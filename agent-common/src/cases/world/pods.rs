@@ -1,0 +1,408 @@
+//! The networks of the cases, and who is on them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::addr::{GATEWAY_V6, MacAddr};
+use crate::endpoint::{ENDPOINT_NO_PEER, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, ENDPOINT_WIRE};
+use crate::port::{
+    PORT_ANY_IP, PORT_EGRESS, PORT_L3, PORT_MORE_IPS, PORT_NODE, PORT_OUTSIDE, PORT_SPREAD,
+    PORT_TRUNK, PORT_WIRE,
+};
+
+/// An L2 network, 10.10.0.0/24 and fd10:10::/64.
+pub const BLUE: u32 = 1001;
+/// An L2 network with the subnets of [`BLUE`].
+pub const RED: u32 = 1002;
+/// An L3 network, 10.20.0.0/24 and fd20:20::/64.
+pub const GREEN: u32 = 2001;
+/// An L3 network that the node routes for, 10.30.0.0/24 and fd30:30::/64.
+pub const WHITE: u32 = 3001;
+/// An L3 network with a way out, 10.40.0.0/24 and fd40:40::/64.
+pub const AMBER: u32 = 4001;
+/// An L2 network that is VLAN 100 of [`UPLINK`], 10.50.0.0/24 and fd50:50::/64.
+pub const TEAL: u32 = 5001;
+/// A trunk of [`UPLINK`], of [`TRUNK_VLANS`].
+pub const STEEL: u32 = 5002;
+/// An L3 network over VLAN 200 of [`UPLINK`], 10.60.0.0/24 and fd60:60::/64.
+pub const OCHRE: u32 = 5003;
+/// An L3 network whose nodes routers on [`UPLINK`] lead to, with the subnets of [`OCHRE`].
+pub const OLIVE: u32 = 5004;
+/// The VLANs of [`STEEL`].
+pub const TRUNK_VLANS: [u16; 2] = [300, 302];
+/// Index of the uplink.
+pub const UPLINK: u32 = 90;
+/// An L2 network whose addresses podnet does not know.
+pub const GREY: u32 = 16_777_215;
+
+/// A pod's end of one network.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// Network and a letter.
+    pub name: &'static str,
+    /// Network it is on.
+    pub network: u32,
+    /// Host end of its link.
+    pub ifindex: u32,
+    /// Index of its counters.
+    pub port_id: u16,
+    /// `PORT_*` flags.
+    pub flags: u32,
+    /// `ENDPOINT_*` flags.
+    pub endpoint_flags: u32,
+    /// Its MAC address.
+    pub mac: MacAddr,
+    /// Its first IPv4 address; unspecified for none.
+    pub ip4: Ipv4Addr,
+    /// Its first IPv6 address; unspecified for none.
+    pub ip6: Ipv6Addr,
+    /// Its other addresses.
+    pub further: &'static [IpAddr],
+}
+
+/// Largest L3 packet on every network of the world.
+pub(super) const MTU: u16 = 1500;
+
+const NOBODY: Pod = Pod {
+    name: "",
+    network: 0,
+    ifindex: 0,
+    port_id: 0,
+    flags: 0,
+    endpoint_flags: 0,
+    mac: MacAddr([0; 6]),
+    ip4: Ipv4Addr::UNSPECIFIED,
+    ip6: Ipv6Addr::UNSPECIFIED,
+    further: &[],
+};
+
+const fn l2_v6(host: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd10, 0x10, 0, 0, 0, 0, 0, host)
+}
+
+const fn l3_v6(host: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd20, 0x20, 0, 0, 0, 0, 0, host)
+}
+
+const fn node_v6(host: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd30, 0x30, 0, 0, 0, 0, 0, host)
+}
+
+const fn egress_v6(host: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd40, 0x40, 0, 0, 0, 0, 0, host)
+}
+
+const fn vlan_v6(host: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd50, 0x50, 0, 0, 0, 0, 0, host)
+}
+
+const fn wired_v6(host: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd60, 0x60, 0, 0, 0, 0, 0, host)
+}
+
+/// On [`BLUE`].
+pub static BLUE_A: Pod = Pod {
+    name: "blue-a",
+    network: BLUE,
+    ifindex: 11,
+    port_id: 11,
+    mac: MacAddr([2, 0, 0, 0, 0x0b, 0x0a]),
+    ip4: Ipv4Addr::new(10, 10, 0, 11),
+    ip6: l2_v6(0x11),
+    ..NOBODY
+};
+/// On [`BLUE`].
+pub static BLUE_B: Pod = Pod {
+    name: "blue-b",
+    network: BLUE,
+    ifindex: 12,
+    port_id: 12,
+    mac: MacAddr([2, 0, 0, 0, 0x0b, 0x0b]),
+    ip4: Ipv4Addr::new(10, 10, 0, 12),
+    ip6: l2_v6(0x12),
+    ..NOBODY
+};
+/// On [`BLUE`], with two addresses of each family, reached by the host end of its link.
+pub static BLUE_C: Pod = Pod {
+    name: "blue-c",
+    network: BLUE,
+    ifindex: 13,
+    port_id: 13,
+    flags: PORT_MORE_IPS,
+    endpoint_flags: ENDPOINT_NO_PEER,
+    mac: MacAddr([2, 0, 0, 0, 0x0b, 0x0c]),
+    ip4: Ipv4Addr::new(10, 10, 0, 13),
+    ip6: l2_v6(0x13),
+    further: &[
+        IpAddr::V4(Ipv4Addr::new(10, 10, 0, 113)),
+        IpAddr::V6(l2_v6(0x113)),
+    ],
+};
+/// On [`RED`], with the addresses of [`BLUE_A`].
+pub static RED_A: Pod = Pod {
+    name: "red-a",
+    network: RED,
+    ifindex: 21,
+    port_id: 21,
+    mac: MacAddr([2, 0, 0, 0, 0x0d, 0x0a]),
+    ip4: Ipv4Addr::new(10, 10, 0, 11),
+    ip6: l2_v6(0x11),
+    ..NOBODY
+};
+/// On [`RED`], with the MAC and IP addresses of [`BLUE_B`].
+pub static RED_B: Pod = Pod {
+    name: "red-b",
+    network: RED,
+    ifindex: 22,
+    port_id: 22,
+    mac: MacAddr([2, 0, 0, 0, 0x0b, 0x0b]),
+    ip4: Ipv4Addr::new(10, 10, 0, 12),
+    ip6: l2_v6(0x12),
+    ..NOBODY
+};
+/// On [`RED`], with addresses that [`BLUE`] does not have.
+pub static RED_D: Pod = Pod {
+    name: "red-d",
+    network: RED,
+    ifindex: 24,
+    port_id: 24,
+    mac: MacAddr([2, 0, 0, 0, 0x0d, 0x0d]),
+    ip4: Ipv4Addr::new(10, 10, 0, 14),
+    ip6: l2_v6(0x14),
+    ..NOBODY
+};
+/// On [`GREEN`]. Its port id is that of the gateway's endpoint: 0.
+pub static GREEN_A: Pod = Pod {
+    name: "green-a",
+    network: GREEN,
+    ifindex: 31,
+    port_id: 0,
+    flags: PORT_L3,
+    mac: MacAddr([2, 0, 0, 0, 0x0e, 0x0a]),
+    ip4: Ipv4Addr::new(10, 20, 0, 11),
+    ip6: l3_v6(0x11),
+    ..NOBODY
+};
+/// On [`GREEN`].
+pub static GREEN_B: Pod = Pod {
+    name: "green-b",
+    network: GREEN,
+    ifindex: 32,
+    port_id: 32,
+    flags: PORT_L3,
+    mac: MacAddr([2, 0, 0, 0, 0x0e, 0x0b]),
+    ip4: Ipv4Addr::new(10, 20, 0, 12),
+    ip6: l3_v6(0x12),
+    ..NOBODY
+};
+/// On [`GREEN`], with two addresses of each family, reached by the host end of its link.
+pub static GREEN_C: Pod = Pod {
+    name: "green-c",
+    network: GREEN,
+    ifindex: 33,
+    port_id: 33,
+    flags: PORT_L3 | PORT_MORE_IPS,
+    endpoint_flags: ENDPOINT_NO_PEER,
+    mac: MacAddr([2, 0, 0, 0, 0x0e, 0x0c]),
+    ip4: Ipv4Addr::new(10, 20, 0, 13),
+    ip6: l3_v6(0x13),
+    further: &[
+        IpAddr::V4(Ipv4Addr::new(10, 20, 0, 113)),
+        IpAddr::V6(l3_v6(0x113)),
+    ],
+};
+/// On [`WHITE`].
+pub static WHITE_A: Pod = Pod {
+    name: "white-a",
+    network: WHITE,
+    ifindex: 51,
+    port_id: 51,
+    flags: PORT_L3 | PORT_NODE,
+    endpoint_flags: ENDPOINT_NO_PEER,
+    mac: MacAddr([2, 0, 0, 0, 0x0a, 0x0a]),
+    ip4: Ipv4Addr::new(10, 30, 0, 11),
+    ip6: node_v6(0x11),
+    ..NOBODY
+};
+/// On [`WHITE`], with two addresses of each family.
+pub static WHITE_B: Pod = Pod {
+    name: "white-b",
+    network: WHITE,
+    ifindex: 52,
+    port_id: 52,
+    flags: PORT_L3 | PORT_NODE | PORT_MORE_IPS,
+    endpoint_flags: ENDPOINT_NO_PEER,
+    mac: MacAddr([2, 0, 0, 0, 0x0a, 0x0b]),
+    ip4: Ipv4Addr::new(10, 30, 0, 12),
+    ip6: node_v6(0x12),
+    further: &[
+        IpAddr::V4(Ipv4Addr::new(10, 30, 0, 112)),
+        IpAddr::V6(node_v6(0x112)),
+    ],
+};
+/// On [`AMBER`].
+pub static AMBER_A: Pod = Pod {
+    name: "amber-a",
+    network: AMBER,
+    ifindex: 61,
+    port_id: 61,
+    flags: PORT_L3 | PORT_EGRESS,
+    mac: MacAddr([2, 0, 0, 0, 0x0c, 0x0a]),
+    ip4: Ipv4Addr::new(10, 40, 0, 11),
+    ip6: egress_v6(0x11),
+    ..NOBODY
+};
+/// On [`AMBER`], with two addresses of each family, reached by the host end of its link.
+pub static AMBER_B: Pod = Pod {
+    name: "amber-b",
+    network: AMBER,
+    ifindex: 62,
+    port_id: 62,
+    flags: PORT_L3 | PORT_EGRESS | PORT_MORE_IPS,
+    endpoint_flags: ENDPOINT_NO_PEER,
+    mac: MacAddr([2, 0, 0, 0, 0x0c, 0x0b]),
+    ip4: Ipv4Addr::new(10, 40, 0, 12),
+    ip6: egress_v6(0x12),
+    further: &[
+        IpAddr::V4(Ipv4Addr::new(10, 40, 0, 112)),
+        IpAddr::V6(egress_v6(0x112)),
+    ],
+};
+/// The way out of [`AMBER`].
+pub static AMBER_OUT: Pod = Pod {
+    name: "amber-out",
+    network: AMBER,
+    ifindex: 63,
+    port_id: 63,
+    flags: PORT_L3 | PORT_OUTSIDE,
+    endpoint_flags: ENDPOINT_OUTSIDE,
+    mac: MacAddr([2, 0, 0, 0, 0x0c, 0x0c]),
+    ..NOBODY
+};
+/// On [`GREY`].
+pub static GREY_A: Pod = Pod {
+    name: "grey-a",
+    network: GREY,
+    ifindex: 41,
+    port_id: 41,
+    flags: PORT_ANY_IP,
+    mac: MacAddr([2, 0, 0, 0, 0x0f, 0x0a]),
+    ..NOBODY
+};
+/// On [`GREY`].
+pub static GREY_B: Pod = Pod {
+    name: "grey-b",
+    network: GREY,
+    ifindex: 42,
+    port_id: 42,
+    flags: PORT_ANY_IP,
+    mac: MacAddr([2, 0, 0, 0, 0x0f, 0x0b]),
+    ..NOBODY
+};
+/// On [`TEAL`].
+pub static TEAL_A: Pod = Pod {
+    name: "teal-a",
+    network: TEAL,
+    ifindex: 71,
+    port_id: 71,
+    flags: PORT_WIRE | PORT_SPREAD,
+    mac: MacAddr([2, 0, 0, 0, 0x10, 0x0a]),
+    ip4: Ipv4Addr::new(10, 50, 0, 11),
+    ip6: vlan_v6(0x11),
+    ..NOBODY
+};
+/// On [`TEAL`].
+pub static TEAL_B: Pod = Pod {
+    name: "teal-b",
+    network: TEAL,
+    ifindex: 72,
+    port_id: 72,
+    flags: PORT_WIRE | PORT_SPREAD,
+    mac: MacAddr([2, 0, 0, 0, 0x10, 0x0b]),
+    ip4: Ipv4Addr::new(10, 50, 0, 12),
+    ip6: vlan_v6(0x12),
+    ..NOBODY
+};
+/// On [`STEEL`].
+pub static STEEL_A: Pod = Pod {
+    name: "steel-a",
+    network: STEEL,
+    ifindex: 81,
+    port_id: 81,
+    flags: PORT_WIRE | PORT_TRUNK | PORT_ANY_IP | PORT_SPREAD,
+    mac: MacAddr([2, 0, 0, 0, 0x11, 0x0a]),
+    ..NOBODY
+};
+/// On [`STEEL`].
+pub static STEEL_B: Pod = Pod {
+    name: "steel-b",
+    network: STEEL,
+    ifindex: 82,
+    port_id: 82,
+    flags: PORT_WIRE | PORT_TRUNK | PORT_ANY_IP | PORT_SPREAD,
+    mac: MacAddr([2, 0, 0, 0, 0x11, 0x0b]),
+    ..NOBODY
+};
+/// On [`OCHRE`].
+pub static OCHRE_A: Pod = Pod {
+    name: "ochre-a",
+    network: OCHRE,
+    ifindex: 91,
+    port_id: 91,
+    flags: PORT_L3,
+    mac: MacAddr([2, 0, 0, 0, 0x12, 0x0a]),
+    ip4: Ipv4Addr::new(10, 60, 0, 11),
+    ip6: wired_v6(0x11),
+    ..NOBODY
+};
+/// On [`OLIVE`].
+pub static OLIVE_A: Pod = Pod {
+    name: "olive-a",
+    network: OLIVE,
+    ifindex: 94,
+    port_id: 94,
+    flags: PORT_L3,
+    mac: MacAddr([2, 0, 0, 0, 0x13, 0x0a]),
+    ip4: Ipv4Addr::new(10, 60, 0, 11),
+    ip6: wired_v6(0x11),
+    ..NOBODY
+};
+/// A member of [`OCHRE`] and [`OLIVE`] on another node, beyond the uplink; no pod of this one.
+pub static BEYOND: Pod = Pod {
+    name: "beyond",
+    port_id: u16::MAX,
+    endpoint_flags: ENDPOINT_REMOTE | ENDPOINT_WIRE,
+    mac: MacAddr([2, 0, 0, 0, 0x12, 0x0f]),
+    ip4: Ipv4Addr::new(10, 60, 0, 99),
+    ip6: wired_v6(0x99),
+    ..NOBODY
+};
+/// The router that leads to [`BEYOND`].
+pub(super) const ROUTER: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x42));
+
+/// Everybody on this node.
+pub static PODS: [&Pod; 22] = [
+    &BLUE_A, &BLUE_B, &BLUE_C, &RED_A, &RED_B, &RED_D, &GREEN_A, &GREEN_B, &GREEN_C, &WHITE_A,
+    &WHITE_B, &AMBER_A, &AMBER_B, &AMBER_OUT, &GREY_A, &GREY_B, &TEAL_A, &TEAL_B, &STEEL_A,
+    &STEEL_B, &OCHRE_A, &OLIVE_A,
+];
+
+/// The addresses of the virtual gateway on [`GREEN`].
+pub static GATEWAY_ON_GREEN: [IpAddr; 3] = [
+    IpAddr::V4(Ipv4Addr::new(10, 20, 0, 1)),
+    IpAddr::V6(l3_v6(1)),
+    IpAddr::V6(GATEWAY_V6),
+];
+
+/// The addresses of the virtual gateway on [`WHITE`].
+pub static GATEWAY_ON_WHITE: [IpAddr; 3] = [
+    IpAddr::V4(Ipv4Addr::new(10, 30, 0, 1)),
+    IpAddr::V6(node_v6(1)),
+    IpAddr::V6(GATEWAY_V6),
+];
+
+/// The addresses of the virtual gateway on [`AMBER`].
+pub static GATEWAY_ON_AMBER: [IpAddr; 3] = [
+    IpAddr::V4(Ipv4Addr::new(10, 40, 0, 1)),
+    IpAddr::V6(egress_v6(1)),
+    IpAddr::V6(GATEWAY_V6),
+];
