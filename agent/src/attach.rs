@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use api::InterfaceKind;
 use cni_spec::AttachmentKey;
 use netdev::{
     Address, Connection, LinkEvent, LinkLocal, LinkMonitor, Netns, PodEnd, Route, Sysctl,
@@ -13,12 +14,14 @@ use store::Pending;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use crate::afxdp::check_mtu;
 use crate::error::AgentError;
 use crate::failpoint::reached;
 use crate::ledger::Wanted;
 use crate::node::Node;
 use crate::ports::{host_name, near_name};
 use crate::record::{Attachment, HostEnd, State};
+use crate::switch::{check_trunk, is_switched};
 
 use self::links::{Links, MadeLinks};
 
@@ -40,7 +43,7 @@ impl Node {
     /// When it cannot be made; nothing of it is left then.
     pub async fn attach(
         self: &Arc<Self>,
-        wanted: Wanted,
+        mut wanted: Wanted,
         network: &api::Network,
         netns: &Netns,
     ) -> Result<Attachment, AgentError> {
@@ -57,12 +60,16 @@ impl Node {
         if !wanted.limits.is_unlimited() {
             self.discipline(&wanted.limits)?;
         }
-        if !wanted.interface.is_veth() {
-            return Err(AgentError::Unsupported {
-                key: "interface.type".to_owned(),
-                value: wanted.interface.kind.to_string(),
-                why: "this agent makes interfaces of type Veth only: write that",
-            });
+        match wanted.interface.kind {
+            InterfaceKind::Veth => {}
+            InterfaceKind::AfXdp => {
+                check_mtu(network)?;
+                wanted.socket_path = Some(self.afxdp.socket(&host_name(&wanted.key)));
+            }
+            InterfaceKind::Memif => {
+                check_trunk(network)?;
+                wanted.socket_path = Some(self.switch.socket(&host_name(&wanted.key)));
+            }
         }
         if network.routing == api::Routing::Node {
             self.route_for(network).await?;
@@ -93,7 +100,7 @@ impl Node {
             self.undo(&record.key).await;
             return Err(error);
         }
-        match self.make(&record, netns).await {
+        match Box::pin(self.make(&record, netns)).await {
             Ok(record) => Ok(record),
             Err(error) => {
                 // Also when it could not be recorded: whether it was written is not known.
@@ -141,6 +148,7 @@ impl Node {
         let links = Links::of(self, record, netns)?;
         // The disk and the kernel at once.
         let recorded = self.submit(record)?;
+        Box::pin(self.open_control(record, netns)).await?;
         let (node, made) = (Arc::clone(self), record.clone());
         let (watched, watching) = oneshot::channel();
         let here = move |connection: &mut Connection| {
@@ -154,20 +162,31 @@ impl Node {
             })?;
             node.go_live(made, &links?)
         };
-        let (made, monitor) = tokio::join!(
-            self.netlink.make_pod_link(netns, pod_end(record), here),
-            async {
-                // While links are made; the pod's end stays down until this is open.
-                let queues = record.host_end_queues();
-                let monitor = queues.then(|| self.netlink.monitor()).transpose();
-                if monitor.is_ok() {
-                    // A thread that has failed by now does not listen.
-                    let _ = watched.send(());
-                }
-                monitor
+        let switched = is_switched(record);
+        let make = async {
+            if switched {
+                self.netlink.with(here).await
+            } else {
+                let end = pod_end(record);
+                self.netlink.make_pod_link(netns, end, here).await
             }
-        );
+        };
+        let (made, monitor) = tokio::join!(make, async {
+            // While links are made; the pod's end stays down until this is open. Nothing is sent
+            // to a client that is still to connect.
+            let queues = record.host_end_queues() && !switched;
+            let monitor = queues.then(|| self.netlink.monitor()).transpose();
+            if monitor.is_ok() {
+                // A thread that has failed by now does not listen.
+                let _ = watched.send(());
+            }
+            monitor
+        });
         let (monitor, (added, saved)) = (monitor?, made?);
+        if switched {
+            Box::pin(self.plug_in(&added, netns)).await?;
+            reached("add.plugged");
+        }
         if let Some(links) = monitor {
             started(links, added.host.ifindex).await?;
         }
@@ -249,6 +268,9 @@ impl Node {
             }
         };
         self.reconcile(record.network.id)?;
+        if is_switched(&record) {
+            self.unplug(&record).await?;
+        }
         self.close_queues(&record).await;
         // The names are the attachment's own, whatever their index.
         let (host, near) = (record.host.name.clone(), near_name(&record.host.name));
@@ -262,6 +284,7 @@ impl Node {
         tracing::debug!(attachment = %key, interface = record.host.name, ?removed, "link, shaper");
         self.promotions.forget(record.host.ifindex);
         self.hook.forget(record.host.ifindex)?;
+        self.close_port(&record)?;
         reached("del.torn-down");
         self.erase(key).await?;
         self.ledger().release(key);

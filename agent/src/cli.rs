@@ -40,6 +40,8 @@ pub enum Command {
     ExecPlugin(ExecOptions),
     /// Answer the API server about pods that list networks
     Webhook(WebhookOptions),
+    /// Move packets of ports of type Memif; takes over from the one that does, if there is one
+    Switch(ServeOptions),
 }
 
 /// Where the agent keeps things.
@@ -153,6 +155,9 @@ pub struct RunOptions {
         conflicts_with = "standalone"
     )]
     pub access_control: AccessControl,
+    /// Who serves ports that are memif sockets.
+    #[command(flatten)]
+    pub switch: SwitchOptions,
     /// What is said about pods that list their networks themselves.
     #[command(flatten)]
     pub pods: PodOptions,
@@ -173,6 +178,42 @@ pub struct RunOptions {
     /// Tests only: abort when this point is reached
     #[arg(long, env = "PODNET_CRASH_AT", hide = true)]
     pub crash_at: Option<String>,
+}
+
+/// Options of `switch`.
+#[derive(Debug, Clone, Args)]
+pub struct ServeOptions {
+    /// Socket the agent talks to it by
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "PODNET_SWITCH_SOCKET",
+        default_value = "/run/podnet/switch.sock"
+    )]
+    pub socket: PathBuf,
+    /// Threads that move packets; the ports of a network are one's
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        env = "PODNET_SWITCH_WORKERS",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=256)
+    )]
+    pub workers: u16,
+    /// Never sleep: each worker keeps a processor busy, for packets that wait for nothing
+    #[arg(long, env = "PODNET_SWITCH_BUSY_POLL")]
+    pub busy_poll: bool,
+    /// Processors that workers stay on, one for each; wherever the kernel wants when not given
+    #[arg(
+        long,
+        value_name = "NUMBERS",
+        env = "PODNET_SWITCH_CPUS",
+        value_delimiter = ','
+    )]
+    pub cpus: Vec<usize>,
+    /// Log filter, as in `info,uswitch=debug`
+    #[arg(long, env = "PODNET_LOG", default_value = "info")]
+    pub log: String,
 }
 
 /// What networks that span nodes need.
@@ -201,6 +242,22 @@ pub struct SpanningOptions {
     /// TC. auto is native on hardware whose driver takes it
     #[arg(long, value_enum, env = "PODNET_XDP", default_value_t)]
     pub xdp: Xdp,
+}
+
+/// Who serves ports that are memif sockets.
+#[derive(Debug, Clone, Args)]
+pub struct SwitchOptions {
+    /// Socket of the switch that serves ports of type Memif; switch.sock beside --socket when not given
+    #[arg(long, value_name = "FILE", env = "PODNET_SWITCH_SOCKET")]
+    pub switch_socket: Option<PathBuf>,
+    /// Whether the agent starts that switch when none answers; false where something else does
+    #[arg(
+        long,
+        env = "PODNET_START_SWITCH",
+        default_value_t = true,
+        action = clap::ArgAction::Set
+    )]
+    pub start_switch: bool,
 }
 
 /// Ports that are sockets, as devices of Kubernetes.

@@ -114,7 +114,7 @@ async fn dispatch(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>) 
             }
             let repeated = node.ledger().get(key).is_some();
             let (wanted, network) = wanted(node, request, &invocation, &conf, &netns)?;
-            let record = node.attach(wanted, &network, &netns).await?;
+            let record = Box::pin(node.attach(wanted, &network, &netns)).await?;
             let value = match record.result().map(|ours| answer(ours, &conf)) {
                 Ok(Ok(value)) => value,
                 Ok(Err(error)) | Err(error) => {
@@ -312,6 +312,7 @@ fn wanted(
         asked: by_runtime,
         limits,
         interface: asked.interface.unwrap_or(network.interface),
+        socket_path: None,
         decisions,
     };
     Ok((wanted, network))

@@ -16,9 +16,11 @@ use crate::error::chain;
 
 mod cleanup;
 mod journey;
+mod switch;
 mod table;
 
 pub use cleanup::cleanup;
+pub use switch::switch;
 
 /// A command failed.
 pub type Failure = Box<dyn Error>;

@@ -12,6 +12,7 @@ use datapath::DatapathError;
 use ipam::IpamError;
 use store::StoreError;
 
+use crate::afxdp::AfXdpError;
 use crate::bandwidth::Bits;
 use crate::delegate::error::DelegateError;
 use crate::egress::EgressError;
@@ -19,6 +20,7 @@ use crate::explain::ExplainError;
 use crate::kube::{AccessError, AddressError, LookupError};
 use crate::overlay::OverlayError;
 use crate::routing::NotRouting;
+use crate::switch::SwitchError;
 use crate::wires::WireError;
 
 /// A request could not be served.
@@ -62,6 +64,16 @@ pub enum AgentError {
     /// The network has egress and no way out here.
     #[error(transparent)]
     Egress(#[from] EgressError),
+    /// A port of type Memif, and no switch that serves it.
+    #[error("{source}")]
+    Switch {
+        /// Why not.
+        #[from]
+        source: SwitchError,
+    },
+    /// The port cannot be one of AF_XDP.
+    #[error(transparent)]
+    AfXdp(#[from] AfXdpError),
     /// The network cannot have its uplink.
     #[error(transparent)]
     Wire(#[from] WireError),

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use agent_common::addr::MacAddr;
 use api::{Holder, Network, Subnet};
@@ -65,6 +66,8 @@ pub struct Wanted {
     pub limits: Limits,
     /// What its port is.
     pub interface: api::Interface,
+    /// Where its socket is, of a port that has one.
+    pub socket_path: Option<PathBuf>,
     /// Decisions taken so far.
     pub decisions: Vec<Decision>,
 }
@@ -344,6 +347,7 @@ impl Ledger {
             asked: wanted.asked,
             limits: wanted.limits,
             interface: wanted.interface,
+            socket_path: wanted.socket_path,
             queued: false,
             shaper: None,
         };

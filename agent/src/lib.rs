@@ -31,6 +31,7 @@
 
 pub mod access;
 pub mod admin;
+pub mod afxdp;
 pub mod attach;
 pub mod bandwidth;
 pub mod cli;
@@ -64,6 +65,7 @@ pub mod run;
 #[cfg(test)]
 mod samples;
 pub mod shaping;
+pub mod switch;
 pub mod telemetry;
 pub mod uplinks;
 pub mod views;

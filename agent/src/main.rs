@@ -19,6 +19,7 @@ fn main() -> ExitCode {
         }
         Command::Controller(options) => controller::run(options),
         Command::Webhook(options) => webhook::run(&options),
+        Command::Switch(options) => commands::switch(&options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

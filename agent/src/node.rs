@@ -12,6 +12,7 @@ use netdev::{Discipline, Netlink};
 use store::{Batch, Pending, Store, Table};
 use tokio::sync::watch;
 
+use crate::afxdp::AfXdp;
 use crate::delegate::process::Runner;
 use crate::devices::Devices;
 use crate::early::Xdp;
@@ -29,6 +30,7 @@ use crate::reconcile::Reconciler;
 use crate::record::{Attachment, State};
 use crate::remotes::Remotes;
 use crate::routing::NodeRouting;
+use crate::switch::Switch;
 use crate::uplinks::Uplinks;
 use crate::ways::Ways;
 use crate::wires::Wires;
@@ -72,10 +74,14 @@ pub struct Node {
     pub room: Room,
     /// The interfaces it comes back by.
     pub uplinks: Uplinks,
+    /// Control sockets of AF_XDP ports.
+    pub afxdp: AfXdp,
     /// Ways out of networks.
     pub egress: Egress,
     /// What networks have there.
     pub wires: Wires,
+    /// Who serves ports that are memif sockets.
+    pub switch: Arc<Switch>,
     /// Plugins of others.
     pub delegates: Runner,
     /// Ports as devices of Kubernetes.
@@ -135,8 +141,12 @@ pub struct Parts {
     pub rules: Rules,
     /// See [`Node::remotes`].
     pub remotes: Arc<Remotes>,
+    /// Where control sockets of AF_XDP ports are.
+    pub controls: PathBuf,
     /// Where the namespaces of gateways are kept.
     pub gateways: PathBuf,
+    /// See [`Node::switch`].
+    pub switch: Switch,
     /// UDP port of tunnels.
     pub vxlan_port: u16,
     /// Whether XDP is used.
@@ -175,8 +185,10 @@ impl Node {
             uplinks: Uplinks::new(parts.xdp),
             ways: Ways::default(),
             room: parts.room,
+            afxdp: AfXdp::new(parts.controls),
             egress: Egress::new(parts.gateways),
             wires: Wires::default(),
+            switch: Arc::new(parts.switch),
             delegates: parts.delegates,
             devices: parts.devices,
             rules: parts.rules,

@@ -17,7 +17,7 @@ mod desired;
 mod vteps;
 mod wires;
 
-pub use desired::desired;
+pub use desired::{desired, port_of};
 use vteps::Numbers;
 pub use wires::{OnWire, WireMember};
 

@@ -1,6 +1,7 @@
 //! What is remembered of an attachment, and what follows from it. Pure.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use agent_common::addr::{GATEWAY_V4, GATEWAY_V6, MacAddr};
 use api::{Mode, Prefix, Routing};
@@ -9,6 +10,7 @@ use cni_spec::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::afxdp::is_afxdp;
 use crate::bandwidth::Limits;
 
 /// What a restart has to do about an attachment.
@@ -350,6 +352,9 @@ pub struct Attachment {
     /// What its port is.
     #[serde(default, skip_serializing_if = "api::Interface::is_veth")]
     pub interface: api::Interface,
+    /// Where its socket is, of a port that has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket_path: Option<PathBuf>,
     /// Packets to the pod go through the queue of the host end, for somebody has put one there.
     #[serde(default)]
     pub queued: bool,
@@ -360,10 +365,13 @@ pub struct Attachment {
 
 impl Attachment {
     /// True when packets to the pod go through the queue of its host end, not straight to the
-    /// pod's end: what its rate holds back, what a whole network gets a copy of, and what the node
-    /// routes.
+    /// pod's end: what its rate holds back, what a whole network gets a copy of, what the node routes,
+    /// and what an XDP program shall see.
     pub fn host_end_queues(&self) -> bool {
-        self.limits.ingress.is_some() || !self.network.routed || self.network.by_node
+        self.limits.ingress.is_some()
+            || !self.network.routed
+            || self.network.by_node
+            || is_afxdp(self)
     }
 
     /// Prefix length of an address on the pod's interface: its own on a routed network, the
@@ -454,6 +462,7 @@ impl Attachment {
                 mac: Some(self.mac.to_string()),
                 mtu,
                 sandbox: Some(self.sandbox.path.clone()),
+                socket_path: self.socket_path.as_ref().map(|it| it.display().to_string()),
                 ..Interface::default()
             },
             Interface {

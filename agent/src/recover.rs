@@ -21,6 +21,7 @@ use crate::pods::Pods;
 use crate::pods::record::PodRecord;
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX, attach_dispatcher, near_name};
 use crate::record::{Attachment, HostEnd, State};
+use crate::switch::is_switched;
 
 /// How often the audit runs.
 pub const AUDIT_INTERVAL: Duration = Duration::from_secs(30);
@@ -137,12 +138,14 @@ struct Survey {
 
 impl Node {
     async fn survey(&self) -> Result<Survey, AgentError> {
-        let filter = LinkFilter {
-            kind: Some("veth".to_owned()),
+        let of_kind = |kind: &str| LinkFilter {
+            kind: Some(kind.to_owned()),
             ..LinkFilter::default()
         };
         let mut survey = Survey::default();
-        for link in self.netlink.list(filter).await? {
+        let mut links = self.netlink.list(of_kind("veth")).await?;
+        links.extend(self.netlink.list(of_kind("tun")).await?);
+        for link in links {
             let alias = link.alias.as_deref().unwrap_or_default();
             // The far end of a shaper goes with the near one.
             let ours = [HOST_PREFIX, NEAR_PREFIX];
@@ -234,6 +237,7 @@ impl Node {
             self.undo(&key).await;
         }
         self.remove_strays(&survey, &known).await?;
+        self.remove_stray_ports()?;
         self.mend_ways_out().await;
         self.drop_stale_pins(pins).await?;
         self.recover_pods().await;
@@ -302,10 +306,15 @@ impl Node {
 
     /// Attaches the dispatcher where somebody took it away, and sees to it that the port gets its
     /// TCX link.
-    async fn repair(&self, record: &Attachment, survey: &Survey) -> Result<(), AgentError> {
+    async fn repair(
+        self: &Arc<Self>,
+        record: &Attachment,
+        survey: &Survey,
+    ) -> Result<(), AgentError> {
         if is_linked(record, survey) {
             self.mend_hook(record).await?;
             self.mend_reach(record).await?;
+            Box::pin(self.mend_port(record)).await?;
         }
         Ok(())
     }
@@ -406,7 +415,11 @@ impl Node {
         Ok(true)
     }
 
-    async fn look_after(&self, record: &Attachment, survey: &Survey) -> Result<bool, AgentError> {
+    async fn look_after(
+        self: &Arc<Self>,
+        record: &Attachment,
+        survey: &Survey,
+    ) -> Result<bool, AgentError> {
         self.repair(record, survey).await?;
         self.limit(record, self.limits_now(record)).await?;
         let now = self
@@ -544,7 +557,9 @@ fn whole(record: &Attachment, survey: &Survey) -> Option<Attachment> {
 /// True when neither the link nor the pod's namespace is there any more: nobody will ever use the
 /// attachment. With the namespace there, the runtime is still to say `DEL`.
 fn is_dead(record: &Attachment, survey: &Survey) -> bool {
-    !is_linked(record, survey) && is_gone(&record.sandbox)
+    // A device without an end in the pod stays when the pod goes.
+    let may_be = is_switched(record) || !is_linked(record, survey);
+    may_be && is_gone(&record.sandbox)
 }
 
 fn is_linked(record: &Attachment, survey: &Survey) -> bool {

@@ -32,9 +32,10 @@ use crate::node::{Node, Parts};
 use crate::ports::Promotions;
 use crate::reconcile::Reconciler;
 use crate::remotes::Remotes;
+use crate::switch::Switch;
 use crate::telemetry::{self, FilterError};
 use crate::world::{self, Current, World};
-use crate::{admin, failpoint, recover};
+use crate::{admin, afxdp, failpoint, recover};
 
 /// Time to the next attempt at tables that the kernel refused.
 const RETRY: Duration = Duration::from_secs(1);
@@ -292,7 +293,9 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         cluster,
         metrics,
         tombstones: tombstone::directory(&options.places.socket),
+        controls: afxdp::directory(&options.places.socket),
         gateways: egress::directory(&options.places.socket),
+        switch: Switch::of(&options.switch, &options.places.socket),
     });
     Ok((node, PinDir::new(bpffs), events))
 }
@@ -342,6 +345,7 @@ async fn background(
         () = node.keep_routing() => stopped("routing for the node's network", "it ended".into()),
         () = follow_members(node) => stopped("following members on other nodes", "it ended".into()),
         () = members::serve(node) => stopped("following networks in use", "it ended".into()),
+        () = node.keep_switch() => stopped("watching the switch", "it ended".into()),
         () = limits(node) => stopped("following rates", "it ended".into()),
         end = tombstone::follow(node) => {
             stopped("watching for DELs that waited", reason(end.err().as_ref()))

@@ -79,6 +79,7 @@ pub(crate) fn wanted(container: &str) -> Wanted {
         asked: Limits::default(),
         limits: Limits::default(),
         interface: api::Interface::VETH,
+        socket_path: None,
         decisions: Vec::new(),
     }
 }

@@ -16,6 +16,7 @@ use crate::failpoint::reached;
 use crate::node::Node;
 use crate::ports::{far_name, near_name};
 use crate::record::{Attachment, HostEnd, Shaper, State};
+use crate::switch::is_switched;
 
 mod look;
 mod pair;
@@ -139,6 +140,23 @@ impl Node {
     /// # Errors
     /// When the kernel or the store refuses; calling again goes on.
     pub async fn limit(&self, record: &Attachment, limits: Limits) -> Result<(), AgentError> {
+        if !is_switched(record) {
+            return self.make_limits(record, limits).await.map(|_| ());
+        }
+        // From the first moment what the switch carries goes by the queues.
+        let mut next = record.clone();
+        next.limits = limits;
+        self.tell_switch(&next).await?;
+        let limited = self.make_limits(record, limits).await?;
+        self.tell_switch(&limited).await
+    }
+
+    /// The record as it is then.
+    async fn make_limits(
+        &self,
+        record: &Attachment,
+        limits: Limits,
+    ) -> Result<Attachment, AgentError> {
         if limits != record.limits {
             let recorded = Attachment {
                 limits,
@@ -162,7 +180,7 @@ impl Node {
             None => change.unlimit_egress(seen.near).await?,
         }
         if change.written == *record {
-            return Ok(());
+            return Ok(change.written);
         }
         for direction in Direction::ALL {
             let (old, new) = (record.limits.of(direction), limits.of(direction));
@@ -172,7 +190,8 @@ impl Node {
                 tracing::info!(attachment = %record.key, direction, rate, "limit changed");
             }
         }
-        self.save(&change.written).await
+        self.save(&change.written).await?;
+        Ok(change.written)
     }
 
     /// Something happened to the queue at this interface, or to a shaper: somebody removed ours, or

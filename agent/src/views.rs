@@ -8,6 +8,7 @@ use agent_common::counter::Count;
 use cni_spec::{ExplainRequest, GetWhat};
 use ipam::Pool;
 use serde_json::{Value, json};
+use uswitch::PortStatus;
 
 use crate::bandwidth::{Direction, mechanism};
 use crate::error::AgentError;
@@ -96,11 +97,20 @@ async fn attachments(node: &Node) -> Result<Value, AgentError> {
     let queues = node
         .queues(records.iter().map(|(record, _)| record))
         .await?;
+    let switched = node.switched_ports().await?;
     let mut rows: Vec<Value> = records
         .iter()
         .map(|(record, live)| {
-            let traffic = node.tables.port_counters(record.port_id)?;
+            let mut traffic = node.tables.port_counters(record.port_id)?;
+            let socket = switched.get(&record.key.to_string());
+            if let Some(port) = socket {
+                add(&mut traffic.from_pod, port.counters.fast_from);
+                add(&mut traffic.to_pod, port.counters.fast_to);
+            }
             Ok(json!({
+                "type": record.interface.kind,
+                "socket": record.socket_path,
+                "client": socket.map(client),
                 "container": record.key.container,
                 "ifname": record.key.ifname,
                 "network": record.network.name,
@@ -128,6 +138,22 @@ async fn attachments(node: &Node) -> Result<Value, AgentError> {
         .collect::<Result<_, AgentError>>()?;
     rows.extend(delegated::attachments(node));
     Ok(Value::Array(rows))
+}
+
+/// What a switch carries from port to port passes no table of the kernel.
+fn add(count: &mut Count, fast: uswitch::Count) {
+    count.packets = count.packets.wrapping_add(fast.packets);
+    count.bytes = count.bytes.wrapping_add(fast.bytes);
+}
+
+/// Who is at a socket, and what was lost there.
+fn client(port: &PortStatus) -> Value {
+    json!({
+        "connected": port.connected,
+        "peer": port.peer,
+        "lastClosed": port.last_closed,
+        "drops": port.counters.drops,
+    })
 }
 
 fn count(count: Count) -> Value {

@@ -1,25 +1,31 @@
-//! Puts the eBPF object into the crate, or an empty file where it has not been built.
-use std::path::PathBuf;
+//! Puts the eBPF objects into the crate, or empty files where they have not been built.
+use std::path::{Path, PathBuf};
 use std::{env, fs};
+
+/// The program of an AF_XDP port; built into the directory of the other object.
+const PORT: &str = "podnet-xsk.o";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-env-changed=PODNET_EBPF_OBJECT");
-    let out = PathBuf::from(env::var("OUT_DIR")?).join("podnet-ebpf.o");
+    let out = PathBuf::from(env::var("OUT_DIR")?);
     match env::var_os("PODNET_EBPF_OBJECT").filter(|path| !path.is_empty()) {
         Some(object) => {
-            println!(
-                "cargo::rerun-if-changed={}",
-                PathBuf::from(&object).display()
-            );
-            fs::copy(&object, &out).map_err(|error| {
-                format!(
-                    "PODNET_EBPF_OBJECT={}: {error}",
-                    PathBuf::from(&object).display()
-                )
-            })?;
+            let object = PathBuf::from(object);
+            embed(&object.with_file_name(PORT), &out.join(PORT))?;
+            embed(&object, &out.join("podnet-ebpf.o"))?;
         }
         // A plain `cargo build` needs no BPF toolchain; the agent says at start what is missing.
-        None => fs::write(&out, [])?,
+        None => {
+            fs::write(out.join("podnet-ebpf.o"), [])?;
+            fs::write(out.join(PORT), [])?;
+        }
     }
     Ok(())
+}
+
+fn embed(object: &Path, out: &Path) -> Result<(), String> {
+    println!("cargo::rerun-if-changed={}", object.display());
+    fs::copy(object, out)
+        .map(|_| ())
+        .map_err(|error| format!("PODNET_EBPF_OBJECT: {}: {error}", object.display()))
 }

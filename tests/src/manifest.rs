@@ -29,6 +29,8 @@ pub struct Network {
     pub routes: Vec<(String, Option<String>)>,
     /// `spec.transport` as flow YAML without braces, if it is not the default.
     pub transport: Option<String>,
+    /// `spec.interface.type`, if it is not the default.
+    pub interface: Option<&'static str>,
     /// `spec.enabled`.
     pub enabled: bool,
 }
@@ -49,6 +51,7 @@ impl Network {
             egress: false,
             routes: Vec::new(),
             transport: None,
+            interface: None,
             enabled: true,
         }
     }
@@ -163,6 +166,13 @@ impl Network {
         self
     }
 
+    /// What ports are: `AFXDP` or `Memif`.
+    #[must_use]
+    pub fn interface(mut self, kind: &'static str) -> Self {
+        self.interface = Some(kind);
+        self
+    }
+
     /// The two documents.
     pub fn yaml(&self) -> String {
         let quoted = |list: &[String]| {
@@ -204,6 +214,9 @@ impl Network {
         }
         if let Some(transport) = &self.transport {
             let _ = writeln!(out, "  transport: {{{transport}}}");
+        }
+        if let Some(kind) = self.interface {
+            let _ = writeln!(out, "  interface: {{type: {kind}}}");
         }
         if let Some(mtu) = self.mtu {
             let _ = writeln!(out, "  mtu: {mtu}");

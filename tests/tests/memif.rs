@@ -9,5 +9,6 @@ mod memif {
 
     mod as_client;
     mod as_server;
+    mod by_switch;
     mod foreign_file;
 }

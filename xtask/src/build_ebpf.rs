@@ -1,4 +1,5 @@
-//! `cargo xtask build-ebpf`: the kernel programs, from Rust source to one object file with BTF.
+//! `cargo xtask build-ebpf`: the kernel programs, from Rust source to object files with BTF: the node's, and the one
+//! of an AF_XDP port.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,15 +29,19 @@ pub(crate) fn run(options: &Options) -> Result<PathBuf> {
     Ok(out)
 }
 
-/// Builds the object into `out`.
+/// Builds the object into `out`, and the one of AF_XDP ports beside it.
 pub(crate) fn object(out: &Path) -> Result<()> {
     let rustc = Rustc::query()?;
     install::bpf_toolchain(&rustc)?;
     say("building the eBPF object");
     execute(cargo_bpf("build", &rustc)?.args(["--release", "--package", "agent-ebpf"]))?;
-    let built = target_dir().join(TARGET).join("release/podnet-ebpf");
-    let size = publish(&built, out)?;
-    say(format!("{} ({} KiB)", out.display(), size / 1024));
+    let built = target_dir().join(TARGET).join("release");
+    // Beside it, where the build script of `crates/datapath` looks for it.
+    let port = out.with_file_name("podnet-xsk.o");
+    for (name, out) in [("podnet-ebpf", out), ("podnet-xsk", &port)] {
+        let size = publish(&built.join(name), out)?;
+        say(format!("{} ({} KiB)", out.display(), size / 1024));
+    }
     Ok(())
 }
 

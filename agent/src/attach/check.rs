@@ -10,6 +10,7 @@ use netdev::{Link, Netlink, Netns};
 use crate::error::AgentError;
 use crate::node::Node;
 use crate::record::{Attachment, HostEnd, State};
+use crate::switch::is_switched;
 
 /// What is in the pod.
 struct Seen {
@@ -43,6 +44,8 @@ impl Node {
         let id = netns.identity();
         if (record.sandbox.dev, record.sandbox.ino) != (id.dev, id.ino) {
             faults.push("CNI_NETNS is another namespace than at ADD".to_owned());
+        } else if is_switched(&record) {
+            faults.extend(self.switch_faults(&record).await?);
         } else {
             match look(netns, record.key.ifname.as_str()).await? {
                 Some(seen) => faults.extend(against_pod(&record, &seen)),
@@ -98,6 +101,7 @@ impl Node {
         if !self.is_attached(&record.host).await? {
             faults.push(format!("the program of host interface {name} is detached"));
         }
+        faults.extend(self.port_faults(record)?);
         faults.extend(self.limit_faults(record).await?);
         faults.extend(self.reach_faults(record).await?);
         if record.network.egress && self.egress.way_out(record.network.id).is_none() {

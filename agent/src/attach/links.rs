@@ -1,25 +1,75 @@
 //! The links of an attachment, as they are made.
 
 use datapath::Hook;
-use netdev::{Connection, Discipline, Neighbour, Netns, Shape, VethSpec};
+use netdev::{Connection, Discipline, Neighbour, Netns, Shape, TapSpec, VethPair, VethSpec};
 
+use crate::afxdp::{self, FitPort};
 use crate::error::AgentError;
 use crate::node::Node;
 use crate::ports::{ALIAS_PREFIX, attach_dispatcher};
 use crate::record::{Attachment, Shaper};
 use crate::routing::{Ear, PROTOCOL, listen};
 use crate::shaping::{Pair, silence};
+use crate::switch::is_switched;
 
 /// The link, with the dispatcher at its host end and the other end in the pod under its final name,
 /// and the shaper, if what the pod sends is limited. The pod's end is made there: moving one takes
 /// the kernel longer than all the rest.
 pub(super) struct Links {
-    link: VethSpec,
+    link: Made,
+    name: String,
     hook: Hook,
+    /// What makes an AF_XDP port of it.
+    port: Option<FitPort>,
     into: Option<(Shape, Discipline)>,
     out_of: Option<Pair>,
     /// Where the node's own stack finds the pod, if it routes for the network.
     reach: Option<Reach>,
+}
+
+/// How the link is made.
+enum Made {
+    Veth(Box<VethSpec>),
+    /// With nothing in the pod: its other end is the switch's.
+    Tap(TapSpec),
+}
+
+impl Made {
+    fn of(record: &Attachment, netns: &Netns, queues: u32) -> Self {
+        let alias = format!("{ALIAS_PREFIX}{}", record.key);
+        let mtu = u32::from(record.network.mtu);
+        if is_switched(record) {
+            return Self::Tap(TapSpec {
+                name: record.host.name.clone(),
+                mtu,
+                alias,
+            });
+        }
+        let mut link = VethSpec::new(&record.host.name, record.key.ifname.as_str());
+        link.peer_mac = Some(record.mac.0);
+        link.mtu = mtu;
+        link.alias = Some(alias);
+        link.queues = Some(queues);
+        link.peer_netns = Some(netns.clone());
+        Self::Veth(Box::new(link))
+    }
+
+    /// Its ends; one without an end in the pod has none there.
+    fn make(&self, connection: &mut Connection) -> Result<VethPair, AgentError> {
+        let name = match self {
+            Self::Veth(link) => &link.host_name,
+            Self::Tap(link) => &link.name,
+        };
+        // A link of this name is what is left of an attachment with this key.
+        connection.delete_by_name(name)?;
+        Ok(match self {
+            Self::Veth(link) => connection.create_veth(link)?,
+            Self::Tap(link) => VethPair {
+                host_ifindex: connection.create_tap(link)?,
+                peer_ifindex: 0,
+            },
+        })
+    }
 }
 
 /// What the node's stack needs to know of a pod.
@@ -40,12 +90,8 @@ impl Links {
     /// # Errors
     /// When it has limits that the kernel cannot keep.
     pub(super) fn of(node: &Node, record: &Attachment, netns: &Netns) -> Result<Self, AgentError> {
-        let mut link = VethSpec::new(&record.host.name, record.key.ifname.as_str());
-        link.peer_mac = Some(record.mac.0);
-        link.mtu = u32::from(record.network.mtu);
-        link.alias = Some(format!("{ALIAS_PREFIX}{}", record.key));
-        link.queues = Some(1);
-        link.peer_netns = Some(netns.clone());
+        let port = FitPort::of(record, netns);
+        let queues = port.as_ref().map_or(1, FitPort::queues);
         let limits = record.limits;
         let (mut into, mut out_of) = (None, None);
         if !limits.is_unlimited() {
@@ -57,8 +103,10 @@ impl Links {
                 .map(|limit| Pair::of(record, limit, discipline));
         }
         Ok(Self {
-            link,
+            link: Made::of(record, netns, queues),
+            name: record.host.name.clone(),
             hook: node.hook.clone(),
+            port,
             into,
             out_of,
             reach: record.network.by_node.then(|| Reach {
@@ -74,28 +122,27 @@ impl Links {
     /// # Errors
     /// When the kernel refuses; some of them may be there then.
     pub(super) fn make(self, connection: &mut Connection) -> Result<MadeLinks, AgentError> {
-        let name = &self.link.host_name;
-        // A link of this name is what is left of an attachment with this key.
-        connection.delete_by_name(name)?;
-        let pair = connection.create_veth(&self.link)?;
-        attach_dispatcher(connection, &self.hook, pair.host_ifindex)?;
+        let name = &self.name;
+        let made = self.link.make(connection)?;
+        let host_end = made.host_ifindex;
+        attach_dispatcher(connection, &self.hook, host_end)?;
+        if let Some(port) = &self.port {
+            afxdp::fit_link(&self.hook, port, host_end, made.peer_ifindex)?;
+        }
         if let Some((shape, discipline)) = self.into {
-            connection.shape(pair.host_ifindex, &shape, discipline)?;
+            connection.shape(host_end, &shape, discipline)?;
         }
         let make = |pair: Pair| pair.make(connection, &self.hook);
         let shaper = self.out_of.map(make).transpose()?;
         if let Some(reach) = &self.reach {
-            listen(connection, (name, pair.host_ifindex), Ear::Host, reach.v6)?;
+            listen(connection, (name, host_end), Ear::Host, reach.v6)?;
         } else {
             silence(name)?;
         }
-        connection.set_up(pair.host_ifindex)?;
+        connection.set_up(host_end)?;
         if let Some(reach) = &self.reach {
-            connection.reach(pair.host_ifindex, &reach.neighbours, PROTOCOL)?;
+            connection.reach(host_end, &reach.neighbours, PROTOCOL)?;
         }
-        Ok(MadeLinks {
-            host_end: pair.host_ifindex,
-            shaper,
-        })
+        Ok(MadeLinks { host_end, shaper })
     }
 }

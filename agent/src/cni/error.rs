@@ -5,6 +5,7 @@ use api::ResolveError;
 use cni_spec::{CniError, CniVersion, Command, ErrorCode};
 use ipam::IpamError;
 
+use crate::afxdp::AfXdpError;
 use crate::delegate::error::DelegateError;
 use crate::error::{AgentError, chain};
 use crate::kube::{AccessError, AddressError, LookupError};
@@ -187,7 +188,11 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
         AgentError::HostNetns { .. } => ErrorCode::INVALID_NETNS,
         AgentError::Netdev { source } if source.is_exists() => ErrorCode(111),
         AgentError::NameTaken { .. } => ErrorCode(111),
-        AgentError::Netdev { .. } | AgentError::Egress(_) => ErrorCode(110),
+        AgentError::AfXdp(AfXdpError::Mtu { .. }) => ErrorCode::UNSUPPORTED_FIELD,
+        AgentError::Netdev { .. }
+        | AgentError::Egress(_)
+        | AgentError::AfXdp(_)
+        | AgentError::Switch { .. } => ErrorCode(110),
         AgentError::Datapath { .. } => ErrorCode(120),
         AgentError::Store { .. } => ErrorCode(140),
         AgentError::Pod {

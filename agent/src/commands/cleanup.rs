@@ -14,7 +14,7 @@ use crate::cli::{CleanupOptions, CniPlaces, Places};
 use crate::cni::tombstone;
 use crate::install::conf;
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX};
-use crate::{egress, overlay, recover, routing, uplinks};
+use crate::{afxdp, egress, overlay, recover, routing, switch, uplinks};
 
 /// The name of the directory that podnet has for itself below `/run`.
 const OWN_DIRECTORY: &str = "podnet";
@@ -43,11 +43,15 @@ pub fn cleanup(options: &CleanupOptions) -> Result<(), Failure> {
         print(&format!("{verb} {what}"))
     };
 
+    if let Some(what) = switch::stop(&places.socket, options.dry_run)? {
+        say(what)?;
+    }
     let mut netlink = Connection::open()?;
     // The far end of a shaper goes with the near one.
     let ours = [
         ("veth", HOST_PREFIX),
         ("veth", NEAR_PREFIX),
+        ("tun", HOST_PREFIX),
         ("vxlan", overlay::DEVICE),
     ];
     for (kind, prefix) in ours {
@@ -154,6 +158,9 @@ fn own_files(places: &Places) -> Vec<PathBuf> {
         state.join(recover::DATABASE),
         state.join(recover::BOOT_FILE),
         tombstone::directory(&places.socket),
+        switch::directory(&places.socket),
+        switch::control_socket(&places.socket),
+        afxdp::directory(&places.socket),
         places.socket.clone(),
     ];
     files.retain(|path| fs::symlink_metadata(path).is_ok());

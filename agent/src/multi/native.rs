@@ -141,6 +141,7 @@ impl Native {
             asked: limits,
             limits: limits.or(&self.asked.bandwidth, &self.network.bandwidth),
             interface: self.interface()?,
+            socket_path: None,
             decisions,
         })
     }

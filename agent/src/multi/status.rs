@@ -9,6 +9,7 @@ use crate::node::Node;
 use crate::pods::record::{Delegation, Maker, Member, PodRecord};
 use crate::pods::{AttachedNetwork, PodChange, PodNetworks};
 use crate::record::State;
+use crate::switch;
 
 impl Node {
     /// Every pod of a runtime of Kubernetes that is attached now, with what it has.
@@ -67,7 +68,10 @@ impl Node {
         let record = self.ledger().get(&key)?.record.clone();
         let result = record.result().ok()?;
         let network = record.network.name.clone();
-        Some(attached(pod, member, network, &result))
+        Some(AttachedNetwork {
+            device_info: switch::device_info(&record),
+            ..attached(pod, member, network, &result)
+        })
     }
 
     /// What plugins of others have made.

@@ -36,8 +36,11 @@ pub fn desired<'a>(
     for attachment in attachments {
         facts = Some(&attachment.network);
         leaves = leaves.or(attachment.network.egress.then_some(&attachment.network));
-        // The fast way into a pod goes past the queues of its link.
-        let through_queue = attachment.queued || attachment.limits.ingress.is_some();
+        // The fast way into a pod goes past the queues of its link, past its XDP program, and is not
+        // there for a port that is a socket only.
+        let through_queue = attachment.queued
+            || attachment.limits.ingress.is_some()
+            || !attachment.interface.is_veth();
         let endpoint = Endpoint {
             ifindex: attachment.host.ifindex,
             flags: if through_queue { ENDPOINT_NO_PEER } else { 0 },
@@ -166,7 +169,8 @@ fn far(entries: &mut Entries, facts: &NetworkFacts, elsewhere: &Elsewhere) {
     }
 }
 
-fn port(entries: &mut Entries, attachment: &Attachment) {
+/// The port of an attachment, without the shaper that is in front of it.
+pub fn port_of(attachment: &Attachment) -> Port {
     let mut port = Port {
         network: attachment.network.id,
         flags: 0,
@@ -207,14 +211,21 @@ fn port(entries: &mut Entries, attachment: &Attachment) {
         match lease.address {
             IpAddr::V4(ip) if port.ip4 == [0; 4] => port.ip4 = ip.octets(),
             IpAddr::V6(ip) if port.ip6 == Ip16::NONE => port.ip6 = Ip16(ip.octets()),
-            further => {
-                port.flags |= PORT_MORE_IPS;
-                let key = PortAddressKey {
-                    ifindex: attachment.host.ifindex,
-                    ip: mapped(further),
-                };
-                entries.port_addresses.insert(key, 1);
-            }
+            IpAddr::V4(_) | IpAddr::V6(_) => port.flags |= PORT_MORE_IPS,
+        }
+    }
+    port
+}
+
+fn port(entries: &mut Entries, attachment: &Attachment) {
+    let mut port = port_of(attachment);
+    let firsts = [Ip16::from_v4(port.ip4), port.ip6];
+    for lease in &attachment.leases {
+        let ip = mapped(lease.address);
+        if !firsts.contains(&ip) {
+            let ifindex = attachment.host.ifindex;
+            let key = PortAddressKey { ifindex, ip };
+            entries.port_addresses.insert(key, 1);
         }
     }
     if let Some(shaper) = attachment.shaper {

@@ -27,6 +27,7 @@ mod storm;
 mod table;
 mod trial;
 mod xdp;
+mod xsk;
 
 pub use counters::{Counters, DropCount};
 pub use error::DatapathError;
@@ -39,3 +40,4 @@ pub use storm::Storm;
 pub use table::{Entries, Table, Tables, Vteps};
 pub use trial::{Room, Trial, TrialResult};
 pub use xdp::XdpMode;
+pub use xsk::Sockets;

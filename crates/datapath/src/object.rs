@@ -12,6 +12,17 @@ use crate::error::DatapathError;
 /// Keeps the bytes aligned as the ELF parser needs them.
 static EMBEDDED: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/podnet-ebpf.o"));
 
+/// The object of AF_XDP ports.
+static XSK_PORT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/podnet-xsk.o"));
+
+/// The object of AF_XDP ports in this binary.
+pub(crate) fn of_xsk_port() -> Result<&'static [u8], DatapathError> {
+    if XSK_PORT.is_empty() {
+        return Err(DatapathError::NoObject);
+    }
+    Ok(XSK_PORT)
+}
+
 /// The object to load: a file, or the one in this binary.
 pub(crate) fn bytes(file: Option<&PathBuf>) -> Result<Cow<'static, [u8]>, DatapathError> {
     match file {

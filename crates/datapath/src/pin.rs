@@ -5,6 +5,7 @@
 //! <bpffs>/root/{ROOT_XDP,x_uplink}          the same in XDP
 //! <bpffs>/links/<ifindex>                   TCX links
 //! <bpffs>/links/xdp-<ifindex>               XDP links
+//! <bpffs>/ports/<name>/{program,map,link}  AF_XDP ports
 //! <bpffs>/v<ABI>-<layout digest>/<MAP>      the maps of one layout
 //! <bpffs>/v<ABI>-<layout digest>/jump-<n>   one set of programs
 //! ```
@@ -71,6 +72,27 @@ impl PinDir {
         self.links().join(format!("{XDP_LINK}{ifindex}"))
     }
 
+    /// What an AF_XDP port has.
+    pub(crate) fn port(&self, name: &str) -> PathBuf {
+        self.all_ports().join(name)
+    }
+
+    fn all_ports(&self) -> PathBuf {
+        self.base.join("ports")
+    }
+
+    /// Names of AF_XDP ports.
+    pub(crate) fn ports(&self) -> Result<Vec<String>, DatapathError> {
+        let path = self.all_ports();
+        match fs::read_dir(&path) {
+            Ok(entries) => Ok(entries
+                .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+                .collect()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(DatapathError::pin("list", &path)(error)),
+        }
+    }
+
     pub(crate) fn generation(&self, abi: u32, digest: &str) -> PathBuf {
         self.base.join(format!("v{abi}-{digest}"))
     }
@@ -133,7 +155,7 @@ impl PinDir {
 
     fn directories(&self) -> Result<Vec<PathBuf>, DatapathError> {
         let mut all = self.generations()?;
-        all.extend([self.links(), self.root()]);
+        all.extend([self.all_ports(), self.links(), self.root()]);
         Ok(all)
     }
 
@@ -207,6 +229,7 @@ mod tests {
             "root/ROOT",
             "links/7",
             "links/xdp-8",
+            "ports/pn0a/map",
             "v1-0123456789abcdef/PORTS",
         ];
         let others = ["cilium/map", "v1/map", "vpn", "v1-0123456789abcdeg/PORTS"];
@@ -223,6 +246,7 @@ mod tests {
         assert_eq!(listed, expected);
         assert_eq!(pins.linked().unwrap(), [7]);
         assert_eq!(pins.xdp_linked().unwrap(), [8]);
+        assert_eq!(pins.ports().unwrap(), ["pn0a"]);
         pins.remove().unwrap();
         assert!(ours.iter().all(|name| !base.join(name).exists()));
         assert!(others.iter().all(|name| base.join(name).exists()));

@@ -119,7 +119,7 @@ impl Hook {
 }
 
 /// What the kernel said, when it is the kernel that spoke.
-fn refusal(error: ProgramError, interface: String) -> Result<io::Error, DatapathError> {
+pub(crate) fn refusal(error: ProgramError, interface: String) -> Result<io::Error, DatapathError> {
     let number = match &error {
         ProgramError::SyscallError(error) => error.io_error.raw_os_error(),
         ProgramError::XdpError(XdpError::NetlinkError(error)) => error.raw_os_error(),

@@ -11,6 +11,8 @@ mod early;
 mod generations;
 #[path = "kernel/hooks.rs"]
 mod hooks;
+#[path = "kernel/ports.rs"]
+mod ports;
 #[path = "kernel/remote.rs"]
 mod remote;
 #[path = "kernel/scratch.rs"]

@@ -166,6 +166,33 @@ pub enum Error {
         #[source]
         source: Refusal,
     },
+    /// There are no TAP devices on this node, or none for this process.
+    #[error("cannot open /dev/net/tun, which ports of type Memif need: load the module tun")]
+    OpenTun {
+        /// Why.
+        #[source]
+        source: Errno,
+    },
+    /// `TUNSETIFF` or `TUNSETPERSIST`.
+    #[error("cannot create or open TAP device {name}")]
+    CreateTap {
+        /// Its name.
+        name: String,
+        /// The kernel's reason.
+        #[source]
+        source: Errno,
+    },
+    /// `ETHTOOL_MSG_FEATURES_SET` and what belongs to it.
+    #[error("cannot {operation} the interface with index {ifindex}")]
+    Offload {
+        /// The link.
+        ifindex: u32,
+        /// What was tried.
+        operation: &'static str,
+        /// The kernel's reason.
+        #[source]
+        source: Refusal,
+    },
     /// `RTM_SETLINK`.
     #[error("cannot change {link} ({change})")]
     ChangeLink {
@@ -418,6 +445,7 @@ impl Error {
             Self::CreateVeth { source, .. }
             | Self::CreateVxlan { source, .. }
             | Self::ChangeLink { source, .. }
+            | Self::Offload { source, .. }
             | Self::DeleteLink { source, .. }
             | Self::GetLink { source, .. }
             | Self::List { source, .. }
@@ -440,7 +468,10 @@ impl Error {
             | Self::CreateNetns { source }
             | Self::NameNetns { source, .. }
             | Self::SpawnThread { source } => Errno::from_io_error(source),
-            Self::InvalidName { .. }
+            Self::CreateTap { source, .. } => Some(*source),
+            // Not "gone": nothing was to be used.
+            Self::OpenTun { .. }
+            | Self::InvalidName { .. }
             | Self::NameTaken { .. }
             | Self::InvalidAlias { .. }
             | Self::InvalidChange { .. }
@@ -458,7 +489,14 @@ impl Error {
 
     /// What was to be made is there already (link name, address, route, namespace file).
     pub fn is_exists(&self) -> bool {
-        matches!(self, Self::NameTaken { .. }) || self.errno() == Some(Errno::EXIST)
+        let taken_tap = matches!(
+            self,
+            Self::CreateTap {
+                source: Errno::BUSY,
+                ..
+            }
+        );
+        taken_tap || matches!(self, Self::NameTaken { .. }) || self.errno() == Some(Errno::EXIST)
     }
 
     /// What was to be used is not there (any more).

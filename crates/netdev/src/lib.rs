@@ -41,6 +41,7 @@
 //! ```
 
 mod address;
+mod busy_poll;
 mod connection;
 mod error;
 mod filter;
@@ -49,17 +50,20 @@ mod masquerade;
 mod monitor;
 mod netlink;
 mod netns;
+mod offload;
 mod pod;
 mod reach;
 mod route;
 mod shape;
 pub mod sysctl;
+mod tap;
 mod tunnel;
 mod way;
 mod wire;
 mod xdp;
 
 pub use crate::address::{Address, AddressState, link_local};
+pub use crate::busy_poll::busy_poll;
 pub use crate::connection::Connection;
 pub use crate::error::{Error, LinkId, Refusal};
 pub use crate::filter::IngressFilter;
@@ -70,11 +74,13 @@ pub use crate::masquerade::{Bound, Guard, LinkName, Masquerade, Netfilter, Packe
 pub use crate::monitor::{LinkEvent, LinkMonitor};
 pub use crate::netlink::Netlink;
 pub use crate::netns::{NamedNetns, Netns, NetnsId};
+pub use crate::offload::Offloads;
 pub use crate::pod::{LinkLocal, PlacedEnd, PodEnd};
 pub use crate::reach::{Neighbour, RouteKind, RouteMatch};
 pub use crate::route::{Route, RouteScope};
 pub use crate::shape::{Discipline, Flows, RootQueue, Shape, ShapeState, shape_support};
 pub use crate::sysctl::{Family, Sysctl};
+pub use crate::tap::TapSpec;
 pub use crate::tunnel::VxlanSpec;
 pub use crate::way::{Way, WayMonitor, has_ipsec_policies};
 pub use crate::xdp::XdpPrograms;

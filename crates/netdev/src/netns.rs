@@ -1,6 +1,7 @@
 //! Network namespaces: naming them by descriptor, entering and making them.
 
 mod named;
+mod of_socket;
 
 use std::fmt;
 use std::fs::File;

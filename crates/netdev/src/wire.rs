@@ -15,6 +15,8 @@ const HEADER: usize = 16;
 const ATTRIBUTE_HEADER: usize = 4;
 /// `NLA_TYPE_MASK`: the two top bits are flags.
 const NLA_TYPE_MASK: u16 = 0x3fff;
+/// `NLA_F_NESTED`: the value holds attributes.
+const NLA_F_NESTED: u16 = 0x8000;
 
 /// `NLMSG_ERROR`: an acknowledgement or a refusal.
 pub(crate) const NLMSG_ERROR: u16 = 2;
@@ -84,6 +86,21 @@ pub(crate) fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> 
         rest = rest.get(aligned(length)..).unwrap_or_default();
         Some((kind, value))
     })
+}
+
+/// An attribute, padded.
+pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
+    let mut bytes = length.to_ne_bytes().to_vec();
+    bytes.extend(kind.to_ne_bytes());
+    bytes.extend(value);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+/// An attribute that holds others.
+pub(crate) fn nested(kind: u16, attributes: &[u8]) -> Vec<u8> {
+    attribute(kind | NLA_F_NESTED, attributes)
 }
 
 /// Reads `NLMSG_ERROR` and `NLMSG_DONE`: `None` if cut short, else the kernel's yes or no.

@@ -79,14 +79,7 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-        let length = u16::try_from(value.len() + 4).unwrap();
-        let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
-        bytes.extend_from_slice(value);
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        bytes
-    }
+    use crate::wire::attribute;
 
     /// As net/core/rtnetlink.c writes it, `rtnl_xdp_fill`.
     #[test]

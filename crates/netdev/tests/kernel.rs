@@ -17,12 +17,16 @@ mod masquerade;
 mod monitor;
 #[path = "kernel/netns.rs"]
 mod netns;
+#[path = "kernel/offload.rs"]
+mod offload;
 #[path = "kernel/pod.rs"]
 mod pod;
 #[path = "kernel/reach.rs"]
 mod reach;
 #[path = "kernel/shape.rs"]
 mod shape;
+#[path = "kernel/tap.rs"]
+mod tap;
 
 const HOST_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x10];
 const POD_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x2a];

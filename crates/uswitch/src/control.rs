@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use self::client::Client;
+pub(crate) use self::client::unexpected;
+pub(crate) use self::datagram::{Received, receive, send};
 use crate::handover::HandedPort;
 use crate::port::{PortConfig, PortStatus};
 
@@ -24,6 +26,9 @@ pub const OLDEST: u32 = 1;
 pub const MESSAGE_MAX: usize = 64 << 10;
 /// Descriptors that come with a message at most.
 pub const DESCRIPTORS_MAX: usize = 64;
+/// Bytes of ports in an answer to [`Request::List`] behind which the next one begins. A port has less
+/// than a quarter of a message.
+pub(crate) const PAGE: usize = MESSAGE_MAX / 2;
 
 /// What is asked of the switch.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -83,6 +88,9 @@ pub enum Reply {
         ports: Vec<PortStatus>,
         /// There are more behind the last.
         more: bool,
+        /// What the workers have done, in their order.
+        #[serde(default)]
+        workers: Vec<WorkerStatus>,
     },
     /// It cannot be.
     Refused(Refusal),
@@ -111,6 +119,15 @@ impl Reply {
             Self::Yours => "yours",
         }
     }
+}
+
+/// What a worker has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerStatus {
+    /// Looks at all of its ports.
+    pub rounds: u64,
+    /// Times that it went to sleep.
+    pub sleeps: u64,
 }
 
 /// Why the switch does not do what is asked.
@@ -145,5 +162,14 @@ pub struct Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
+    }
+}
+
+impl Refusal {
+    pub(crate) fn new(code: RefusalCode, message: impl fmt::Display) -> Self {
+        Self {
+            code,
+            message: message.to_string(),
+        }
     }
 }

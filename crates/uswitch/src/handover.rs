@@ -2,6 +2,9 @@
 //! the listeners, and with a connection its socket, the regions, the eventfds of the rings from the
 //! client and of those to it.
 
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use memif::{HandedRing, Handover, RingPlace, RxPosition, Text};
 use serde::{Deserialize, Serialize};
 
 use crate::port::{PortConfig, PortCounters};
@@ -50,4 +53,93 @@ pub struct HandedPlace {
     /// That slot is in the middle of a packet that is dropped.
     #[serde(default)]
     pub in_chain: bool,
+}
+
+impl HandedPlace {
+    fn new(place: RingPlace, at: RxPosition) -> Self {
+        Self {
+            region: place.region,
+            offset: place.offset,
+            log2_size: place.log2_size,
+            next: at.next,
+            in_chain: at.in_chain,
+        }
+    }
+
+    fn place(self) -> RingPlace {
+        RingPlace {
+            region: self.region,
+            offset: self.offset,
+            log2_size: self.log2_size,
+        }
+    }
+}
+
+impl HandedConnection {
+    /// What is said of a connection, with its descriptors.
+    pub(crate) fn describe(handover: &Handover) -> (Self, Vec<BorrowedFd<'_>>) {
+        let mut descriptors = vec![handover.socket.as_fd()];
+        let regions = handover.regions.iter().map(|(file, _)| file.as_fd());
+        let c2s = handover.c2s.iter().map(|ring| ring.event.as_fd());
+        let s2c = handover.s2c.iter().map(|ring| ring.event.as_fd());
+        descriptors.extend(regions.chain(c2s).chain(s2c));
+        let places = |(place, at)| HandedPlace::new(place, at);
+        let c2s = handover.c2s.iter().map(|ring| (ring.place, ring.at));
+        let s2c = handover.s2c.iter().map(|ring| {
+            let at = RxPosition {
+                next: ring.at,
+                in_chain: false,
+            };
+            (ring.place, at)
+        });
+        let described = Self {
+            app: handover.app.to_string(),
+            peer: handover.peer.to_string(),
+            regions: handover.regions.iter().map(|(_, size)| *size).collect(),
+            c2s: c2s.map(places).collect(),
+            s2c: s2c.map(places).collect(),
+        };
+        (described, descriptors)
+    }
+
+    /// The connection, of what was said of it and its descriptors. Nothing if they do not fit.
+    pub(crate) fn restore(&self, descriptors: Vec<OwnedFd>) -> Option<Handover> {
+        let mut descriptors = descriptors.into_iter();
+        let socket = descriptors.next()?;
+        let mut regions = Vec::new();
+        for size in &self.regions {
+            regions.push((descriptors.next()?, *size));
+        }
+        let mut c2s = Vec::new();
+        for ring in &self.c2s {
+            c2s.push(HandedRing {
+                place: ring.place(),
+                event: descriptors.next()?,
+                at: RxPosition {
+                    next: ring.next,
+                    in_chain: ring.in_chain,
+                },
+            });
+        }
+        let mut s2c = Vec::new();
+        for ring in &self.s2c {
+            s2c.push(HandedRing {
+                place: ring.place(),
+                event: descriptors.next()?,
+                at: ring.next,
+            });
+        }
+        if descriptors.next().is_some() {
+            return None;
+        }
+        Some(Handover {
+            socket,
+            id: 0,
+            app: Text::new(&self.app).ok()?,
+            peer: Text::new(&self.peer).ok()?,
+            regions,
+            c2s,
+            s2c,
+        })
+    }
 }

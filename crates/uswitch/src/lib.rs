@@ -11,11 +11,18 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 pub mod control;
+mod device;
 mod error;
 mod handover;
+mod header;
+mod network;
 mod port;
+mod spread;
+mod switch;
+mod worker;
 
 pub use crate::error::Error;
 pub use crate::port::{
     ConfigError, Count, PortConfig, PortCounters, PortDrops, PortStatus, QUEUES_MAX,
 };
+pub use crate::switch::{Ended, Options, Switch};

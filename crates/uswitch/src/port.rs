@@ -120,6 +120,14 @@ pub struct Count {
     pub bytes: u64,
 }
 
+impl Count {
+    #[inline]
+    pub(crate) fn add(&mut self, bytes: u64) {
+        self.packets = self.packets.wrapping_add(1);
+        self.bytes = self.bytes.wrapping_add(bytes);
+    }
+}
+
 /// What went through a port since the switch knows it, hand-overs included. Counters wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortCounters {

@@ -6,7 +6,7 @@ use serde_json::Value;
 const ANY: &[&str] = &["*"];
 
 /// Each package with the workspace packages it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 16] = [
+const LAYERS: [(&str, &[&str]); 17] = [
     // Words: pure, no IO.
     ("agent-common", &[]),
     ("cni-spec", &[]),
@@ -15,6 +15,7 @@ const LAYERS: [(&str, &[&str]); 16] = [
     // Mechanism: one kernel or OS interface each, never each other.
     ("store", &[]),
     ("memif", &[]),
+    ("xsk", &[]),
     ("kubelet", &[]),
     ("netdev", &["agent-common"]),
     ("datapath", &["agent-common"]),
@@ -32,9 +33,11 @@ const LAYERS: [(&str, &[&str]); 16] = [
             "datapath",
             "ipam",
             "kubelet",
+            "memif",
             "netdev",
             "store",
             "uswitch",
+            "xsk",
         ],
     ),
     // Edges.

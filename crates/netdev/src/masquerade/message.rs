@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use super::guard::{Bound, Guard, LinkName, Packets};
 use super::{Cidr, LEAVING, Rule};
-use crate::wire;
+use crate::wire::{self, attribute, nested};
 
 // linux/netlink.h
 const NLM_F_REQUEST: u16 = 1;
@@ -13,7 +13,6 @@ const NLM_F_ACK: u16 = 4;
 const NLM_F_DUMP: u16 = 0x300;
 const NLM_F_CREATE: u16 = 0x400;
 const NLM_F_APPEND: u16 = 0x800;
-const NLA_F_NESTED: u16 = 0x8000;
 /// `sizeof(struct nlmsghdr)`.
 const HEADER: usize = 16;
 /// `sizeof(struct nfgenmsg)`.
@@ -250,19 +249,6 @@ impl Batch {
 /// The message of nf_tables with this number.
 const fn kind(message: u8) -> u16 {
     u16::from_be_bytes([NFNL_SUBSYS_NFTABLES, message])
-}
-
-fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
-    let mut bytes = length.to_ne_bytes().to_vec();
-    bytes.extend(kind.to_ne_bytes());
-    bytes.extend(value);
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-    bytes
-}
-
-fn nested(kind: u16, attributes: &[u8]) -> Vec<u8> {
-    attribute(kind | NLA_F_NESTED, attributes)
 }
 
 fn text(kind: u16, text: &str) -> Vec<u8> {

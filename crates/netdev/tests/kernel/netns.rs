@@ -1,6 +1,6 @@
 //! Namespaces and visits to them.
 
-use netdev::{NamedNetns, Netns};
+use netdev::{Error, NamedNetns, Netns, NetnsId};
 
 use crate::Scene;
 
@@ -65,4 +65,22 @@ fn a_named_namespace_is_its_file_and_goes_with_it() {
     NamedNetns::remove(&path).expect("removed");
     drop(NamedNetns::create(&path).expect("a namespace"));
     assert!(!path.exists());
+}
+
+#[test]
+fn a_connection_is_of_the_namespace_of_who_connected_whatever_the_file() {
+    let Some(scene) = Scene::set() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("socket");
+    let listener = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
+    let connect = || std::os::unix::net::UnixStream::connect(&path).expect("connected");
+    for netns in [&scene.node, &scene.pod] {
+        let _peer = netns.run_in(connect).expect("the namespace");
+        let (accepted, _) = listener.accept().expect("accepted");
+        let found = NetnsId::of_socket(&accepted).expect("a socket");
+        assert_eq!(found, netns.identity());
+    }
+    let file = std::fs::File::open("/proc/self/status").expect("a file");
+    let error = NetnsId::of_socket(&file).expect_err("no socket");
+    assert!(matches!(error, Error::InspectNetns { .. }), "{error}");
 }

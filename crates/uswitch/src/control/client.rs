@@ -10,12 +10,15 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::datagram::{Received, receive, send};
-use super::{Reply, Request, VERSION};
+use super::{RefusalCode, Reply, Request, VERSION, WorkerStatus};
 use crate::error::Error;
 use crate::port::{PortConfig, PortStatus};
 
 /// How long the switch may take for an answer. It does nothing that waits for others.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Ports, whether there are more, and what workers have done.
+type Page = (Vec<PortStatus>, bool, Vec<WorkerStatus>);
 
 /// A connection to the switch. Each call waits for the answer.
 #[derive(Debug)]
@@ -53,6 +56,12 @@ impl Client {
             }
             other => Err(unexpected(&other)),
         }
+    }
+
+    /// The connection itself. When nothing is asked on it, it only ever becomes readable by ending:
+    /// the switch has gone, or has given all to another.
+    pub fn into_socket(self) -> OwnedFd {
+        self.socket
     }
 
     /// The version of the switch's software.
@@ -93,9 +102,7 @@ impl Client {
         let request = Request::AddPort { port: port.clone() };
         match self.done(&request, &[]) {
             Ok(_) => Ok(true),
-            Err(Error::Refused(refusal))
-                if refusal.code == super::RefusalCode::NeedsDescriptors =>
-            {
+            Err(Error::Refused(refusal)) if refusal.code == RefusalCode::NeedsDescriptors => {
                 Ok(false)
             }
             Err(error) => Err(error),
@@ -119,16 +126,31 @@ impl Client {
         let mut all: Vec<PortStatus> = Vec::new();
         loop {
             let after = all.last().map(|port| port.config.key.clone());
-            match self.ask(&Request::List { after }, &[])? {
-                Reply::Ports { ports, more } => {
-                    let is_last = !more || ports.is_empty();
-                    all.extend(ports);
-                    if is_last {
-                        return Ok(all);
-                    }
-                }
-                other => return Err(unexpected(&other)),
+            let (ports, more, _) = self.page(after)?;
+            let is_last = !more || ports.is_empty();
+            all.extend(ports);
+            if is_last {
+                return Ok(all);
             }
+        }
+    }
+
+    /// What each worker has done.
+    ///
+    /// # Errors
+    /// As [`Self::list`].
+    pub fn work(&mut self) -> Result<Vec<WorkerStatus>, Error> {
+        self.page(None).map(|(_, _, workers)| workers)
+    }
+
+    fn page(&mut self, after: Option<String>) -> Result<Page, Error> {
+        match self.ask(&Request::List { after }, &[])? {
+            Reply::Ports {
+                ports,
+                more,
+                workers,
+            } => Ok((ports, more, workers)),
+            other => Err(unexpected(&other)),
         }
     }
 

@@ -1,0 +1,363 @@
+//! AF_XDP ports: links like all others, with a program at the pod's end that gives packets to sockets of
+//! the pod, and a control socket where the pod gets what takes privileges for that.
+//!
+//! Packets pass the dispatcher at the host end both ways, so network, isolation, anti-spoofing, rates and
+//! counters are those of every port. The program, its map and its link are pinned, and packets go on
+//! whatever becomes of the agent; the control socket comes back with it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use api::InterfaceKind;
+use datapath::Hook;
+use netdev::{Netlink, Netns, Offloads};
+
+use crate::error::{AgentError, chain};
+use crate::node::Node;
+use crate::record::Attachment;
+
+mod control;
+mod decide;
+
+use control::{Control, Desk};
+
+/// Name of the control socket in the directory of its port.
+const SOCKET: &str = "afxdp.sock";
+/// Pages of 4 KiB are the smallest, and a packet in native XDP has room in one: 256 bytes before it, its
+/// Ethernet header, and 320 behind it (`veth_xdp_set`).
+const MTU_MAX: u16 = 4096 - 256 - 14 - 320;
+
+/// Why a port cannot be one of AF_XDP.
+#[derive(Debug, thiserror::Error)]
+pub enum AfXdpError {
+    /// Native XDP on a veth takes a packet that fits a page.
+    #[error(
+        "network {network} has an MTU of {mtu}, and an interface of type AFXDP can have {MTU_MAX}: set \
+         spec.mtu of its PodNetworkParameters to that or less, or interface.type to Veth"
+    )]
+    Mtu {
+        /// The network.
+        network: String,
+        /// Its MTU.
+        mtu: u16,
+    },
+    /// The kernel does not take the program.
+    #[error("the kernel refuses the XDP program of {ifname}, an interface of type AFXDP: {source}")]
+    Program {
+        /// The interface.
+        ifname: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The control socket cannot be made.
+    #[error("interface {ifname} of type AFXDP: {source}")]
+    Control {
+        /// The interface.
+        ifname: String,
+        /// Why.
+        source: xsk::Error,
+    },
+    /// Its directory cannot be.
+    #[error("cannot {operation} {}, for the socket of an interface of type AFXDP", path.display())]
+    Directory {
+        /// What was tried.
+        operation: &'static str,
+        /// The directory.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+/// The control sockets of this node.
+#[derive(Debug)]
+pub struct AfXdp {
+    /// A directory for each is in here.
+    directory: PathBuf,
+    /// Those that are open, by the name of the host end.
+    open: Mutex<BTreeMap<String, Control>>,
+}
+
+/// The directory of control sockets that belongs to the agent's own socket.
+pub fn directory(socket: &Path) -> PathBuf {
+    socket.parent().unwrap_or(Path::new("/")).join("afxdp")
+}
+
+impl AfXdp {
+    /// None is open.
+    pub fn new(directory: PathBuf) -> Self {
+        Self {
+            directory,
+            open: Mutex::default(),
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, BTreeMap<String, Control>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The directory of a port, which can be mounted into its pod.
+    fn of(&self, host: &str) -> PathBuf {
+        self.directory.join(host)
+    }
+
+    /// The control socket of a port.
+    pub fn socket(&self, host: &str) -> PathBuf {
+        self.of(host).join(SOCKET)
+    }
+
+    fn has(&self, host: &str) -> bool {
+        self.open().get(host).is_some_and(Control::is_open) && self.socket(host).exists()
+    }
+
+    /// Closes the control socket of a port. One that is not there is closed already.
+    fn close(&self, host: &str) -> Result<(), AfXdpError> {
+        self.open().remove(host);
+        let path = self.of(host);
+        if let Err(source) = fs::remove_dir_all(&path)
+            && source.kind() != io::ErrorKind::NotFound
+        {
+            return Err(directory_error("remove", &path)(source));
+        }
+        // Others may be in it.
+        let _ = fs::remove_dir(&self.directory);
+        Ok(())
+    }
+
+    /// Closes those that no record has.
+    fn close_strays(&self, known: impl Fn(&str) -> bool) {
+        let Ok(entries) = fs::read_dir(&self.directory) else {
+            return;
+        };
+        for name in entries.filter_map(|it| it.ok()?.file_name().into_string().ok()) {
+            if known(&name) {
+                continue;
+            }
+            tracing::info!(port = name, "removing a control socket nobody owns");
+            if let Err(error) = self.close(&name) {
+                tracing::warn!(error = %chain(&error), "not removed");
+            }
+        }
+    }
+}
+
+fn directory_error(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> AfXdpError {
+    let path = path.to_owned();
+    move |source| AfXdpError::Directory {
+        operation,
+        path,
+        source,
+    }
+}
+
+/// Puts the program at the pod's end of a link that is still down, and has the host end give it finished
+/// packets. What was pinned for the port before belonged to a link that is gone.
+pub(crate) fn fit_link(
+    hook: &Hook,
+    port: &FitPort,
+    host_ifindex: u32,
+    peer_ifindex: u32,
+) -> Result<(), AgentError> {
+    Offloads::open()?.finish_packets(host_ifindex)?;
+    hook.forget_xsk(&port.host)?;
+    attach(hook, port, peer_ifindex)
+}
+
+/// What it takes to fit a link.
+#[derive(Debug)]
+pub(crate) struct FitPort {
+    host: String,
+    ifname: String,
+    queues: u16,
+    netns: Netns,
+}
+
+impl FitPort {
+    /// That of a record; none of one that is no AF_XDP port.
+    pub(crate) fn of(record: &Attachment, netns: &Netns) -> Option<Self> {
+        is_afxdp(record).then(|| Self {
+            host: record.host.name.clone(),
+            ifname: record.key.ifname.to_string(),
+            queues: record.interface.queues,
+            netns: netns.clone(),
+        })
+    }
+
+    /// Queues of both ends.
+    pub(crate) fn queues(&self) -> u32 {
+        self.queues.into()
+    }
+}
+
+fn attach(hook: &Hook, port: &FitPort, peer_ifindex: u32) -> Result<(), AgentError> {
+    let (host, queues) = (&port.host, port.queues());
+    let inside = || hook.attach_xsk(host, peer_ifindex, queues);
+    match port.netns.run_in(inside)?? {
+        None => Ok(()),
+        Some(source) => Err(AfXdpError::Program {
+            ifname: port.ifname.clone(),
+            source,
+        }
+        .into()),
+    }
+}
+
+/// Whether a record's port is one of AF_XDP.
+pub(crate) fn is_afxdp(record: &Attachment) -> bool {
+    record.interface.kind == InterfaceKind::AfXdp
+}
+
+/// Refuses a network of which no port can be one of AF_XDP.
+pub(crate) fn check_mtu(network: &api::Network) -> Result<(), AfXdpError> {
+    if network.mtu > MTU_MAX {
+        return Err(AfXdpError::Mtu {
+            network: network.name.clone(),
+            mtu: network.mtu,
+        });
+    }
+    Ok(())
+}
+
+impl Node {
+    /// Opens the control socket of an AF_XDP port, if the record is of one. One that is open stays.
+    pub(crate) async fn open_control(
+        &self,
+        record: &Attachment,
+        netns: &Netns,
+    ) -> Result<(), AgentError> {
+        let host = &record.host.name;
+        if !is_afxdp(record) || self.afxdp.has(host) {
+            return Ok(());
+        }
+        self.afxdp.close(host)?;
+        let ifname = record.key.ifname.to_string();
+        let failed = |ifname: &str| {
+            let ifname = ifname.to_owned();
+            move |source| AfXdpError::Control { ifname, source }
+        };
+        let path = self.afxdp.socket(host);
+        let directory = self.afxdp.of(host);
+        fs::create_dir_all(&directory).map_err(directory_error("create", &directory))?;
+        let by_file = control::listen_by_file(&path).map_err(failed(&ifname))?;
+        let name = ifname.clone();
+        let by_name = netns
+            .enter(move || xsk::control::listen(&xsk::control::abstract_name(&name)))
+            .await?;
+        let by_name = by_name
+            .map_err(|error| {
+                // Somebody in the pod was faster; that is his own loss, and there is the file.
+                tracing::warn!(attachment = %record.key, error = chain(&error), "no control socket by name");
+            })
+            .ok();
+        let desk = Desk::new(record, netns.clone(), self.hook.clone());
+        let control = Control::open(&desk, by_file, by_name);
+        let control = control.map_err(|source| AfXdpError::Control {
+            ifname,
+            source: xsk::Error::Control {
+                operation: "wait on",
+                address: path.display().to_string(),
+                source,
+            },
+        })?;
+        self.afxdp.open().insert(host.clone(), control);
+        Ok(())
+    }
+
+    /// Removes what an AF_XDP port has beside its link.
+    pub(crate) fn close_port(&self, record: &Attachment) -> Result<(), AgentError> {
+        if is_afxdp(record) {
+            self.afxdp.close(&record.host.name)?;
+            self.hook.forget_xsk(&record.host.name)?;
+        }
+        Ok(())
+    }
+
+    /// What is missing of an AF_XDP port at the node.
+    pub(crate) fn port_faults(&self, record: &Attachment) -> Result<Vec<String>, AgentError> {
+        let mut faults = Vec::new();
+        if !is_afxdp(record) {
+            return Ok(faults);
+        }
+        let host = &record.host.name;
+        if !self.afxdp.has(host) {
+            faults.push(format!(
+                "the control socket of {} is closed",
+                record.key.ifname
+            ));
+        }
+        if self.hook.xsk_id(host)?.is_none() {
+            faults.push(format!(
+                "the XDP program of {} is not pinned",
+                record.key.ifname
+            ));
+        }
+        if !Offloads::open()?.finishes_packets(record.host.ifindex)? {
+            faults.push(format!("host interface {host} does not finish checksums"));
+        }
+        Ok(faults)
+    }
+
+    /// Makes anew what is missing of an AF_XDP port.
+    pub(crate) async fn mend_port(self: &Arc<Self>, record: &Attachment) -> Result<(), AgentError> {
+        if self.port_faults(record)?.is_empty() {
+            return Ok(());
+        }
+        let netns = Netns::open(Path::new(&record.sandbox.path))?;
+        let id = netns.identity();
+        if (id.dev, id.ino) != (record.sandbox.dev, record.sandbox.ino) {
+            // It lost its pod, and goes when its link has.
+            return Ok(());
+        }
+        Box::pin(self.open_control(record, &netns)).await?;
+        let host_ifindex = record.host.ifindex;
+        let Some(port) = FitPort::of(record, &netns) else {
+            return Ok(());
+        };
+        let ours = self.hook.xsk_id(&port.host)?;
+        let ifname = port.ifname.clone();
+        let pod = Netlink::in_netns(&netns)?;
+        let seen = pod.with(move |connection| -> Result<_, netdev::Error> {
+            let Some(link) = connection.by_name(&ifname)? else {
+                return Ok(None);
+            };
+            Ok(Some((link.ifindex, connection.xdp_programs(link.ifindex)?)))
+        });
+        let Some((peer_ifindex, programs)) = seen.await? else {
+            return Ok(());
+        };
+        let hook = self.hook.clone();
+        let mend = move || {
+            Offloads::open()?.finish_packets(host_ifindex)?;
+            if ours.is_some() && programs.native == ours {
+                return Ok(());
+            }
+            hook.forget_xsk(&port.host)?;
+            attach(&hook, &port, peer_ifindex)
+        };
+        let done = tokio::task::spawn_blocking(mend).await;
+        done.unwrap_or(Err(AgentError::Internal {
+            what: "mending an AF_XDP port",
+        }))?;
+        tracing::info!(attachment = %record.key, "AF_XDP port mended");
+        Ok(())
+    }
+
+    /// What a crash has left of AF_XDP ports that no record has.
+    pub(crate) fn remove_stray_ports(&self) -> Result<(), AgentError> {
+        let known: Vec<String> = {
+            let ledger = self.ledger();
+            let ports = ledger.entries().filter(|entry| is_afxdp(&entry.record));
+            ports.map(|entry| entry.record.host.name.clone()).collect()
+        };
+        let is_known = |name: &str| known.iter().any(|it| it == name);
+        self.afxdp.close_strays(is_known);
+        for name in self.hook.xsk_ports()?.iter().filter(|it| !is_known(it)) {
+            tracing::info!(port = name, "removing pins nobody owns");
+            self.hook.forget_xsk(name)?;
+        }
+        Ok(())
+    }
+}

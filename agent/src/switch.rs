@@ -1,0 +1,443 @@
+//! Ports of type Memif: a TAP device and two sockets each, which a switch in a process of its own
+//! serves. That process stays when the agent goes, for clients of memif do not connect again.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::{InterfaceKind, RawJson};
+use cni_spec::IfName;
+use netdev::{Connection, Netns};
+use serde_json::json;
+use tokio::net::UnixStream;
+use tokio::sync::Notify;
+use uswitch::control::Client;
+use uswitch::{PortConfig, PortStatus};
+
+use crate::cli::SwitchOptions;
+use crate::error::{AgentError, chain};
+use crate::node::Node;
+use crate::reconcile::port_of;
+use crate::record::{Attachment, State};
+
+mod process;
+mod sockets;
+
+/// Between two attempts to reach the switch again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Why a port of type Memif cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum SwitchError {
+    /// No process serves such ports.
+    #[error(
+        "no switch for ports of type Memif answers at {}: start `podnet-agent switch`", socket.display()
+    )]
+    Absent {
+        /// Its socket.
+        socket: PathBuf,
+        /// Why not.
+        source: uswitch::Error,
+    },
+    /// It could not be started.
+    #[error("cannot start {} as the switch for ports of type Memif", program.display())]
+    Start {
+        /// This program.
+        program: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It ended at once, or does not answer.
+    #[error("the switch for ports of type Memif was started and does not answer at {}: its messages are among the agent's", socket.display())]
+    Silent {
+        /// Its socket.
+        socket: PathBuf,
+    },
+    /// It says no, or has gone.
+    #[error("port of type Memif")]
+    Port {
+        /// Its words.
+        source: uswitch::Error,
+    },
+    /// A socket that clients connect to could not be made.
+    #[error("sockets of a port of type Memif")]
+    Listen {
+        /// Why not.
+        source: memif::Error,
+    },
+    /// The directory of a socket could not be made or removed.
+    #[error("{}: directory of the socket of a port of type Memif", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+/// What the agent has of the switch.
+#[derive(Debug)]
+pub struct Switch {
+    /// Where it answers.
+    socket: PathBuf,
+    /// Where ports have their socket files.
+    sockets: PathBuf,
+    /// What to start when it does not; none where somebody else sees to it.
+    program: Option<PathBuf>,
+    client: Mutex<Option<Client>>,
+    /// There is a port for it.
+    wanted: Notify,
+}
+
+impl Switch {
+    /// The switch that answers at this socket. `sockets` is the directory of the ports' own.
+    pub fn new(socket: PathBuf, sockets: PathBuf, program: Option<PathBuf>) -> Self {
+        Self {
+            socket,
+            sockets,
+            program,
+            client: Mutex::default(),
+            wanted: Notify::new(),
+        }
+    }
+
+    /// As the options say; what is not said is beside the agent's own socket.
+    pub fn of(options: &SwitchOptions, agent: &Path) -> Self {
+        let socket = options.switch_socket.clone();
+        let socket = socket.unwrap_or_else(|| control_socket(agent));
+        // Also when the file was replaced by another version meanwhile.
+        let program = options
+            .start_switch
+            .then(|| PathBuf::from("/proc/self/exe"));
+        Self::new(socket, directory(agent), program)
+    }
+
+    /// The file of the socket of a port with this host end.
+    pub fn socket(&self, host: &str) -> PathBuf {
+        sockets::path(&self.sockets, host)
+    }
+
+    fn client(&self) -> MutexGuard<'_, Option<Client>> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the switch, which is started if it is not there and that is the agent's to do. A
+    /// connection that has ended meanwhile, for the switch was replaced, is made anew.
+    fn ask<T>(
+        &self,
+        mut question: impl FnMut(&mut Client) -> Result<T, uswitch::Error>,
+    ) -> Result<T, AgentError> {
+        let mut held = self.client();
+        if let Some(client) = held.as_mut() {
+            match question(client) {
+                Err(uswitch::Error::Hangup | uswitch::Error::Timeout) => *held = None,
+                other => return other.map_err(port_error),
+            }
+        }
+        let mut client = self.connect()?;
+        let answer = question(&mut client).map_err(port_error)?;
+        *held = Some(client);
+        Ok(answer)
+    }
+
+    /// Ask it only if it is there: what it does not know of, it need not forget.
+    fn ask_if_there<T>(
+        &self,
+        question: impl FnMut(&mut Client) -> Result<T, uswitch::Error>,
+    ) -> Result<Option<T>, AgentError> {
+        if self.client().is_none()
+            && let Err(error) = Client::connect(&self.socket)
+            && error.is_nobody_there()
+        {
+            return Ok(None);
+        }
+        self.ask(question).map(Some)
+    }
+
+    fn connect(&self) -> Result<Client, AgentError> {
+        let connected = match (Client::connect(&self.socket), &self.program) {
+            (Err(error), Some(program)) if error.is_nobody_there() => {
+                return Ok(process::start(program, &self.socket)?);
+            }
+            (other, _) => other,
+        };
+        connected.map_err(|source| {
+            let socket = self.socket.clone();
+            SwitchError::Absent { socket, source }.into()
+        })
+    }
+
+    /// Makes sure that the switch serves a port as it is recorded. Blocks; in the node's namespace.
+    fn plug_in(
+        &self,
+        record: &Attachment,
+        netns: &Netns,
+        connection: &mut Connection,
+    ) -> Result<(), AgentError> {
+        let config = config(record);
+        if self.ask(|client| client.update(&config))? {
+            return Ok(());
+        }
+        let device = connection.open_tap(&record.host.name, record.host.ifindex)?;
+        let listeners = sockets::listen(record, netns)?;
+        let listeners: Vec<_> = listeners.iter().map(OwnedFd::as_fd).collect();
+        self.ask(|client| client.add(&config, device.as_fd(), &listeners))?;
+        Ok(())
+    }
+
+    /// Makes sure that it serves a port no more. Blocks.
+    fn unplug(&self, record: &Attachment) -> Result<(), AgentError> {
+        let key = record.key.to_string();
+        self.ask_if_there(|client| client.remove(&key))?;
+        sockets::remove(record)?;
+        Ok(())
+    }
+
+    /// What the switch has of its ports; none when it is not there.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn ports(&self) -> Result<Vec<PortStatus>, AgentError> {
+        Ok(self.ask_if_there(Client::list)?.unwrap_or_default())
+    }
+
+    /// Something that becomes readable when the switch goes, or gives its ports to another.
+    fn watch(&self) -> Result<UnixStream, AgentError> {
+        let socket = std::os::unix::net::UnixStream::from(self.connect()?.into_socket());
+        socket
+            .set_nonblocking(true)
+            // Of packets, really; nobody will read.
+            .and_then(|()| UnixStream::from_std(socket))
+            .map_err(|_| AgentError::Internal {
+                what: "watching the switch",
+            })
+    }
+}
+
+fn port_error(source: uswitch::Error) -> AgentError {
+    SwitchError::Port { source }.into()
+}
+
+/// Refuses a network of which no port can be one of memif.
+pub(crate) fn check_trunk(network: &api::Network) -> Result<(), AgentError> {
+    if network.wire.as_ref().is_some_and(api::Wire::is_trunk) {
+        return Err(AgentError::Unsupported {
+            key: "interface.type".to_owned(),
+            value: InterfaceKind::Memif.to_string(),
+            why: "the switch carries no VLAN tags, which pods of a trunk send: write Veth",
+        });
+    }
+    Ok(())
+}
+
+/// A port as the switch is told of it.
+fn config(record: &Attachment) -> PortConfig {
+    let port = port_of(record);
+    PortConfig {
+        key: record.key.to_string(),
+        name: record.key.ifname.to_string(),
+        network: port.network,
+        port_id: port.port_id,
+        flags: port.flags,
+        mac: port.mac,
+        ips: record.leases.iter().map(|lease| lease.address).collect(),
+        mtu: port.mtu,
+        // Its queues are at its device.
+        fast: record.limits.is_unlimited() && record.shaper.is_none() && !record.queued,
+        queues: record.interface.queues,
+        secret: None,
+    }
+}
+
+/// How a pod's programs reach its port, as `device-info` of its status says it (device-info 1.1.0). The
+/// path is the name without a file, as libmemif writes it; the role is that of the pod.
+pub fn device_info(record: &Attachment) -> Option<RawJson> {
+    is_switched(record).then_some(())?;
+    let info = json!({
+        "type": "memif",
+        "version": "1.1.0",
+        "memif": {
+            "role": "slave",
+            "path": format!("@{}", name_in_pod(&record.key.ifname)),
+            "mode": "ethernet",
+        },
+    });
+    // It is JSON by its type.
+    RawJson::parse(&info.to_string()).ok()
+}
+
+/// True for an attachment that the switch serves.
+pub fn is_switched(record: &Attachment) -> bool {
+    record.interface.kind == InterfaceKind::Memif
+}
+
+impl Node {
+    /// Gives a port to the switch.
+    ///
+    /// # Errors
+    /// When the switch or the kernel refuses; what was made goes with the attachment.
+    pub async fn plug_in(&self, record: &Attachment, netns: &Netns) -> Result<(), AgentError> {
+        let (switch, record, netns) = (Arc::clone(&self.switch), record.clone(), netns.clone());
+        let plug = move |connection: &mut Connection| switch.plug_in(&record, &netns, connection);
+        self.netlink.with(plug).await?;
+        self.switch.wanted.notify_one();
+        Ok(())
+    }
+
+    /// Takes a port from the switch.
+    ///
+    /// # Errors
+    /// When the switch does not answer.
+    pub async fn unplug(&self, record: &Attachment) -> Result<(), AgentError> {
+        let (switch, record) = (Arc::clone(&self.switch), record.clone());
+        let unplug = move |_: &mut Connection| switch.unplug(&record);
+        self.netlink.with(unplug).await
+    }
+
+    /// Tells the switch how a port is now, if it has it.
+    ///
+    /// # Errors
+    /// When the switch refuses.
+    pub async fn tell_switch(&self, record: &Attachment) -> Result<(), AgentError> {
+        let (switch, config) = (Arc::clone(&self.switch), config(record));
+        let tell = move |_: &mut Connection| {
+            let update = |client: &mut Client| client.update(&config);
+            switch.ask_if_there(update).map(|_| ())
+        };
+        self.netlink.with(tell).await
+    }
+
+    /// What the switch has of its ports, by their keys. It is asked only if there should be some.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn switched_ports(&self) -> Result<BTreeMap<String, PortStatus>, AgentError> {
+        if !self
+            .ledger()
+            .entries()
+            .any(|entry| is_switched(&entry.record))
+        {
+            return Ok(BTreeMap::new());
+        }
+        let switch = Arc::clone(&self.switch);
+        let ports = self.netlink.with(move |_| switch.ports()).await?;
+        let by_key = ports
+            .into_iter()
+            .map(|port| (port.config.key.clone(), port));
+        Ok(by_key.collect())
+    }
+
+    /// What is wrong with a port at the switch.
+    ///
+    /// # Errors
+    /// When the switch does not answer.
+    pub async fn switch_faults(&self, record: &Attachment) -> Result<Vec<String>, AgentError> {
+        let config = config(record);
+        let ports = self.switched_ports().await?;
+        Ok(match ports.get(&config.key) {
+            Some(port) if port.config == config => Vec::new(),
+            Some(_) => vec!["the switch has its port otherwise than it is recorded".to_owned()],
+            None => vec!["the switch does not have its port".to_owned()],
+        })
+    }
+
+    /// Sees to it that the switch has every port it should have, also when it was replaced or has
+    /// died. For ever.
+    pub async fn keep_switch(&self) {
+        loop {
+            let records = self.switched();
+            if records.is_empty() {
+                self.switch.wanted.notified().await;
+                continue;
+            }
+            let watch = {
+                let switch = Arc::clone(&self.switch);
+                // Before the ports: what happens from now on is seen.
+                self.netlink.with(move |_| switch.watch()).await
+            };
+            let watch = match watch {
+                Ok(watch) => watch,
+                Err(error) => {
+                    tracing::error!(error = %chain(&error), "ports of type Memif are not served");
+                    tokio::time::sleep(RETRY).await;
+                    continue;
+                }
+            };
+            for record in records {
+                self.plug_in_again(&record).await;
+            }
+            // Nothing is ever said on this connection but that it ends.
+            match watch.readable().await {
+                Ok(()) => tracing::warn!("the switch has gone, or was replaced"),
+                Err(error) => tracing::error!(%error, "cannot watch the switch"),
+            }
+        }
+    }
+
+    fn switched(&self) -> Vec<Attachment> {
+        let ledger = self.ledger();
+        ledger
+            .entries()
+            .filter(|entry| entry.live && entry.record.state == State::Added)
+            .filter(|entry| is_switched(&entry.record))
+            .map(|entry| entry.record.clone())
+            .collect()
+    }
+
+    async fn plug_in_again(&self, record: &Attachment) {
+        let _guard = self.lock(&record.key.container).await;
+        // A request that was under way may have changed or removed it.
+        let now = match self.ledger().get(&record.key) {
+            Some(entry) if entry.live && entry.record.state == State::Added => entry.record.clone(),
+            Some(_) | None => return,
+        };
+        let netns = match Netns::open(Path::new(&now.sandbox.path)) {
+            Ok(netns) => netns,
+            Err(error) => {
+                tracing::warn!(attachment = %now.key, error = %chain(&error), "its pod is gone");
+                return;
+            }
+        };
+        let id = netns.identity();
+        if (id.dev, id.ino) != (now.sandbox.dev, now.sandbox.ino) {
+            tracing::warn!(attachment = %now.key, "its namespace was replaced");
+        } else if let Err(error) = self.plug_in(&now, &netns).await {
+            tracing::error!(attachment = %now.key, error = %chain(&error), "not at the switch");
+        }
+    }
+}
+
+/// Where ports have their socket files, each in a directory of its own.
+pub fn directory(agent: &Path) -> PathBuf {
+    agent.with_file_name("memif")
+}
+
+/// Where the switch of the agent with this socket answers, if nothing else is said.
+pub fn control_socket(agent: &Path) -> PathBuf {
+    agent.with_file_name("switch.sock")
+}
+
+/// Ends the switch that answers there, or says that it would. None if there is none.
+///
+/// # Errors
+/// When it does not end.
+pub fn stop(agent: &Path, dry_run: bool) -> Result<Option<String>, AgentError> {
+    let socket = control_socket(agent);
+    let mut client = match Client::connect(&socket) {
+        Ok(client) => client,
+        Err(error) if error.is_nobody_there() => return Ok(None),
+        Err(source) => return Err(SwitchError::Absent { socket, source }.into()),
+    };
+    if !dry_run {
+        client.stop().map_err(port_error)?;
+    }
+    Ok(Some(format!("switch at {}", socket.display())))
+}
+
+/// The name that a pod's own programs connect to, without a file: `podnet/IFNAME`.
+pub fn name_in_pod(ifname: &IfName) -> String {
+    format!("podnet/{ifname}")
+}

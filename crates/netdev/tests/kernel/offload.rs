@@ -1,0 +1,30 @@
+//! What a link leaves to its other end.
+
+use netdev::{Error, Offloads};
+use rustix::io::Errno;
+
+use crate::{Scene, pair};
+
+#[test]
+fn a_link_that_shall_finish_its_packets_does_and_its_other_end_stays_as_it_was() {
+    let Some(scene) = Scene::set() else { return };
+    let pair = pair(&mut scene.node());
+    let mut node = scene
+        .node
+        .run_in(Offloads::open)
+        .expect("entered")
+        .expect("a socket");
+    let finishes = |it: &mut Offloads, ifindex| it.finishes_packets(ifindex).expect("an answer");
+    assert!(!finishes(&mut node, pair.host_ifindex));
+    for _ in 0..2 {
+        node.finish_packets(pair.host_ifindex).expect("turned off");
+        assert!(finishes(&mut node, pair.host_ifindex));
+    }
+    assert!(!finishes(&mut node, pair.peer_ifindex));
+    assert!(!finishes(&mut node, 0x7fff_fff0), "there is none");
+    let error = node.finish_packets(0x7fff_fff0).expect_err("there is none");
+    let Error::Offload { source, .. } = error else {
+        unreachable!("{error}")
+    };
+    assert_eq!(source.errno(), Errno::NODEV);
+}

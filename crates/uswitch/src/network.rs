@@ -1,0 +1,225 @@
+//! Who is where on a network, of the ports of this switch, and what becomes of a frame.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use agent_common::addr::{Ip16, MacAddr};
+use agent_common::endpoint::Endpoint;
+use agent_common::policy::{self, Decision, Tables};
+use agent_common::port::{PORT_L3, PORT_MORE_IPS, Port};
+
+use crate::header::Header;
+use crate::port::PortConfig;
+
+/// A port's place among those of its worker.
+pub(crate) type Slot = u32;
+
+/// Who a port is, as the policy wants to know it.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    pub(crate) port: Port,
+    /// Addresses beyond the first of its family.
+    further: Vec<Ip16>,
+}
+
+impl Identity {
+    pub(crate) fn new(config: &PortConfig) -> Self {
+        let mut port = Port {
+            network: config.network,
+            flags: config.flags & !PORT_MORE_IPS,
+            mac: config.mac,
+            mtu: config.mtu,
+            ip4: [0; 4],
+            port_id: config.port_id,
+            reserved: 0,
+            ip6: Ip16::NONE,
+            link_local: Ip16::from(std::net::IpAddr::from(config.mac.link_local())),
+            home: 0,
+            shaper: 0,
+        };
+        let mut further = Vec::new();
+        for ip in &config.ips {
+            let ip = Ip16::from(*ip);
+            match ip.v4() {
+                Some(v4) if port.ip4 == [0; 4] => port.ip4 = v4,
+                None if port.ip6 == Ip16::NONE => port.ip6 = ip,
+                Some(_) | None => further.push(ip),
+            }
+        }
+        if !further.is_empty() {
+            port.flags |= PORT_MORE_IPS;
+        }
+        Self { port, further }
+    }
+
+    fn addresses(&self) -> impl Iterator<Item = Ip16> {
+        let first = (self.port.ip4 != [0; 4]).then(|| Ip16::from_v4(self.port.ip4));
+        let second = (self.port.ip6 != Ip16::NONE).then_some(self.port.ip6);
+        first
+            .into_iter()
+            .chain(second)
+            .chain(self.further.iter().copied())
+    }
+}
+
+/// The ports of one network that are reached without the kernel. Lookups never leave it, so neither
+/// do frames.
+#[derive(Debug, Default)]
+pub(crate) struct Network {
+    stations: HashMap<u64, Endpoint, Folding>,
+    addresses: HashMap<u128, Endpoint, Folding>,
+}
+
+impl Network {
+    /// A port is reached in this slot.
+    pub(crate) fn insert(&mut self, slot: Slot, identity: &Identity) {
+        let endpoint = Endpoint {
+            ifindex: slot,
+            flags: 0,
+            mac: identity.port.mac,
+            port_id: identity.port.port_id,
+        };
+        if identity.port.flags & PORT_L3 == 0 {
+            self.stations.insert(mac_key(identity.port.mac), endpoint);
+        }
+        for ip in identity.addresses() {
+            self.addresses.insert(ip_key(&ip), endpoint);
+        }
+    }
+
+    /// Nobody is in this slot any more.
+    pub(crate) fn remove(&mut self, slot: Slot) {
+        self.stations.retain(|_, endpoint| endpoint.ifindex != slot);
+        self.addresses
+            .retain(|_, endpoint| endpoint.ifindex != slot);
+    }
+
+    /// Where a frame of a port goes without the kernel, with its header as it has to be there;
+    /// nothing if the kernel program has to judge it.
+    ///
+    /// The tables here are a part of the kernel's. What was found there is found in the kernel's as
+    /// well, but what was not may be there all the same: so a decision for which anything was asked in
+    /// vain is not ours. And of the others only those are ours that deliver to a port of this switch.
+    #[inline]
+    pub(crate) fn judge(&self, header: &mut Header, sender: &Identity) -> Option<Slot> {
+        let asked = Asked {
+            network: self,
+            further: &sender.further,
+            in_vain: Cell::new(false),
+        };
+        let decision = policy::decide(header, &sender.port, &asked);
+        if asked.in_vain.get() {
+            return None;
+        }
+        match decision {
+            Decision::Switch(endpoint) => Some(endpoint.ifindex),
+            Decision::Route(endpoint, family) => {
+                header.route(endpoint.mac, family);
+                Some(endpoint.ifindex)
+            }
+            Decision::Drop(_)
+            | Decision::Ignore
+            | Decision::Leave(_)
+            | Decision::Node
+            | Decision::Wire
+            | Decision::WireRoute(..)
+            | Decision::Flood
+            | Decision::ArpReply(_)
+            | Decision::NdReply(_)
+            | Decision::EchoReply(..) => None,
+        }
+    }
+}
+
+/// The tables, and whether they knew all that they were asked.
+struct Asked<'n> {
+    network: &'n Network,
+    further: &'n [Ip16],
+    in_vain: Cell<bool>,
+}
+
+impl Asked<'_> {
+    #[inline(always)]
+    fn note(&self, found: Option<&Endpoint>) -> Option<Endpoint> {
+        if found.is_none() {
+            self.in_vain.set(true);
+        }
+        found.copied()
+    }
+}
+
+impl Tables for Asked<'_> {
+    /// The port's own addresses are all here.
+    #[inline(always)]
+    fn is_further_address(&self, ip: &Ip16) -> bool {
+        self.further.iter().any(|further| further.same(ip))
+    }
+
+    #[inline(always)]
+    fn endpoint(&self, _network: u32, ip: &Ip16) -> Option<Endpoint> {
+        self.note(self.network.addresses.get(&ip_key(ip)))
+    }
+
+    #[inline(always)]
+    fn station(&self, _network: u32, mac: MacAddr) -> Option<Endpoint> {
+        self.note(self.network.stations.get(&mac_key(mac)))
+    }
+}
+
+#[inline(always)]
+fn mac_key(mac: MacAddr) -> u64 {
+    let [a, b, c, d, e, f] = mac.0;
+    u64::from_ne_bytes([a, b, c, d, e, f, 0, 0])
+}
+
+#[inline(always)]
+fn ip_key(ip: &Ip16) -> u128 {
+    u128::from_ne_bytes(ip.0)
+}
+
+type Folding = BuildHasherDefault<Fold>;
+
+/// A hash of keys that the agent chose: what senders write is only looked up, so they cannot make the
+/// tables slow.
+#[derive(Default)]
+struct Fold(u64);
+
+impl Fold {
+    #[inline(always)]
+    fn fold(&mut self, word: u64) {
+        // An odd constant without a pattern: the fraction of the golden ratio.
+        const FACTOR: u128 = 0x9e37_79b9_7f4a_7c15;
+        let product = u128::from(self.0 ^ word).wrapping_mul(FACTOR).to_ne_bytes();
+        let [a, b, c, d, e, f, g, h, rest @ ..] = product;
+        self.0 = u64::from_ne_bytes([a, b, c, d, e, f, g, h]) ^ u64::from_ne_bytes(rest);
+    }
+}
+
+impl Hasher for Fold {
+    #[inline(always)]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    #[inline(always)]
+    fn write_u64(&mut self, word: u64) {
+        self.fold(word);
+    }
+
+    #[inline(always)]
+    fn write_u128(&mut self, both: u128) {
+        let [a, b, c, d, e, f, g, h, rest @ ..] = both.to_ne_bytes();
+        self.fold(u64::from_ne_bytes([a, b, c, d, e, f, g, h]));
+        self.fold(u64::from_ne_bytes(rest));
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.fold(u64::from(*byte));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

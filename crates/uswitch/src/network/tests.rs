@@ -1,0 +1,254 @@
+//! The engine against the table of packets that all engines are held to, and the policy with all
+//! tables.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use agent_common::addr::MacAddr;
+use agent_common::cases::build::{Ipv4, Ipv6};
+use agent_common::cases::{self, BLUE_A, BLUE_B, Case, GREEN_A, PODS, Pod, RED_B, World};
+use agent_common::policy::{self, Decision};
+use agent_common::port::PORT_OUTSIDE;
+use proptest::prelude::*;
+
+use super::{Identity, Network, Slot};
+use crate::header::Header;
+use crate::port::PortConfig;
+
+fn config(pod: &Pod) -> PortConfig {
+    let first = [IpAddr::V4(pod.ip4), IpAddr::V6(pod.ip6)];
+    let first = first.into_iter().filter(|ip| !ip.is_unspecified());
+    PortConfig {
+        key: pod.name.to_owned(),
+        name: pod.name.to_owned(),
+        network: pod.network,
+        port_id: pod.port_id,
+        flags: pod.flags,
+        mac: pod.mac,
+        ips: first.chain(pod.further.iter().copied()).collect(),
+        mtu: pod.port().mtu,
+        fast: true,
+        queues: 1,
+        secret: None,
+    }
+}
+
+/// The ports of a switch that are on the network of this one.
+fn network<'a>(of: &Pod, ports: impl IntoIterator<Item = &'a &'static Pod>) -> Network {
+    let mut network = Network::default();
+    for pod in ports {
+        if pod.network == of.network && pod.flags & PORT_OUTSIDE == 0 {
+            network.insert(pod.ifindex, &Identity::new(&config(pod)));
+        }
+    }
+    network
+}
+
+/// Where the switch carries a frame to, and what arrives.
+fn carried(network: &Network, sender: &Pod, frame: &[u8]) -> Option<(Slot, Vec<u8>)> {
+    let mut header = Header::of(frame);
+    let slot = network.judge(&mut header, &Identity::new(&config(sender)))?;
+    let mut sent = header.bytes().to_vec();
+    sent.extend(&frame[sent.len()..]);
+    Some((slot, sent))
+}
+
+/// Cases that can come out of a client's memory, and do not come from outside.
+fn cases() -> impl Iterator<Item = Case> {
+    let all = cases::all().into_iter();
+    all.filter(|case| {
+        case.sender.flags & PORT_OUTSIDE == 0 && !case.vlan_tag && case.segment.is_none()
+    })
+}
+
+fn destination(case: &Case) -> Option<Slot> {
+    match case.decision {
+        Decision::Switch(endpoint) | Decision::Route(endpoint, _) => Some(endpoint.ifindex),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_port_is_to_the_switch_what_it_is_to_the_kernel() {
+    for pod in PODS {
+        if pod.flags & PORT_OUTSIDE != 0 {
+            continue;
+        }
+        let mut port = pod.port();
+        // Where it is differs.
+        port.home = 0;
+        assert_eq!(Identity::new(&config(pod)).port, port, "{}", pod.name);
+    }
+}
+
+/// All of the table, with every port in the switch: what is delivered is carried, and nothing else,
+/// and arrives as the table has it.
+#[test]
+fn what_the_table_of_packets_delivers_is_carried_and_nothing_else() {
+    let mut delivered = 0;
+    for case in cases() {
+        let network = network(case.sender, &PODS);
+        let expected = destination(&case).map(|slot| (slot, case.output.clone().unwrap()));
+        delivered += usize::from(expected.is_some());
+        let carried = carried(&network, case.sender, &case.frame);
+        // Whom a solicitation asks for may be somebody whom only the kernel knows.
+        let asks = case.frame.get(20) == Some(&58) && case.frame.get(54) == Some(&135);
+        // And headers that go on behind the bytes that are copied are for the kernel program.
+        let is_deep = case.frame.get(20) == Some(&60) && case.frame.len() > 128;
+        let left = carried.is_none() && (asks || is_deep);
+        assert!(carried == expected || left, "{}: {carried:?}", case.name);
+    }
+    assert!(delivered > 20, "{delivered} cases deliver to a pod");
+}
+
+/// With any port missing here, and known to the kernel only, no decision becomes another one.
+#[test]
+fn what_the_switch_does_not_know_is_left_to_the_kernel() {
+    let mut left = 0;
+    for missing in PODS {
+        let rest: Vec<&'static Pod> = PODS.into_iter().filter(|pod| pod != &missing).collect();
+        for case in cases() {
+            let network = network(case.sender, &rest);
+            if let Some((slot, sent)) = carried(&network, case.sender, &case.frame) {
+                assert_eq!(Some(slot), destination(&case), "{}", case.name);
+                assert_eq!(Some(sent), case.output, "{}", case.name);
+            } else if destination(&case) == Some(missing.ifindex) {
+                left += 1;
+            }
+        }
+    }
+    assert!(left > 20, "{left} cases were left");
+}
+
+#[test]
+fn a_port_that_is_gone_is_not_reached_and_the_others_are() {
+    let mut network = network(&BLUE_A, &PODS);
+    let to = |pod: &Pod| Ipv4::new(BLUE_A.ip4, pod.ip4).udp(pod.mac, BLUE_A.mac, (1, 2));
+    let carried_to =
+        |network: &Network, pod: &Pod| carried(network, &BLUE_A, &to(pod)).map(|(slot, _)| slot);
+    assert_eq!(carried_to(&network, &BLUE_B), Some(BLUE_B.ifindex));
+    network.remove(BLUE_B.ifindex);
+    assert_eq!(carried_to(&network, &BLUE_B), None);
+    let blue_c = &cases::BLUE_C;
+    assert_eq!(carried_to(&network, blue_c), Some(blue_c.ifindex));
+}
+
+fn any_pod() -> impl Strategy<Value = &'static Pod> {
+    proptest::sample::select(PODS.to_vec())
+        .prop_filter("it speaks for others", |pod| pod.flags & PORT_OUTSIDE == 0)
+}
+
+/// Frames that are nearly right: of the world's addresses, with some bytes changed.
+fn any_frame() -> impl Strategy<Value = Vec<u8>> {
+    let well_formed = (
+        any_pod(),
+        any_pod(),
+        any_pod(),
+        any::<bool>(),
+        any::<bool>(),
+    );
+    let well_formed = well_formed.prop_map(|(from, ip_of, to, six, by_gateway)| {
+        let to_mac = if by_gateway {
+            agent_common::addr::GATEWAY_MAC
+        } else {
+            to.mac
+        };
+        if six {
+            Ipv6::new(ip_of.ip6, to.ip6).udp(to_mac, from.mac, (1000, 2000))
+        } else {
+            Ipv4::new(ip_of.ip4, to.ip4).udp(to_mac, from.mac, (1000, 2000))
+        }
+    });
+    let changes = proptest::collection::vec((0_usize..80, any::<u8>()), 0..3);
+    (well_formed, changes, 14_usize..200).prop_map(|(mut frame, changes, len)| {
+        for (at, byte) in changes {
+            if let Some(place) = frame.get_mut(at) {
+                *place = byte;
+            }
+        }
+        frame.resize(frame.len().max(len), 0);
+        frame
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
+    /// Whatever is carried is what the policy says with all tables of the node, and stays on the
+    /// sender's network.
+    #[test]
+    fn no_frame_is_carried_that_the_policy_would_not_deliver(
+        sender in any_pod(),
+        frame in any_frame(),
+        held in 0_u16..512,
+    ) {
+        let world = World::new();
+        let tables = world.seen_by(sender.ifindex);
+        let decision = policy::decide(frame.as_slice(), &sender.port(), &tables);
+        let ports: Vec<&'static Pod> = (0..)
+            .zip(PODS)
+            .filter_map(|(nth, pod)| (held >> (nth % 16) & 1 == 1).then_some(pod))
+            .collect();
+        let network = network(sender, &ports);
+        if let Some((slot, _)) = carried(&network, sender, &frame) {
+            let to = match decision {
+                Decision::Switch(endpoint) | Decision::Route(endpoint, _) => endpoint.ifindex,
+                other => panic!("carried in spite of {other:?}"),
+            };
+            prop_assert_eq!(slot, to);
+            let pod = PODS.into_iter().find(|pod| pod.ifindex == slot).unwrap();
+            prop_assert_eq!(pod.network, sender.network);
+        }
+    }
+
+    /// A hop less, in any header that there can be.
+    #[test]
+    fn a_routed_packet_has_a_right_checksum(id: u16, ttl in 2_u8.., tos: u8) {
+        let to = PODS.into_iter().find(|pod| pod.network == GREEN_A.network && **pod != GREEN_A);
+        let to = to.unwrap();
+        let mut frame = Ipv4::new(GREEN_A.ip4, to.ip4).udp(
+            agent_common::addr::GATEWAY_MAC,
+            GREEN_A.mac,
+            (1, 2),
+        );
+        frame[15] = tos;
+        frame[18..20].copy_from_slice(&id.to_be_bytes());
+        frame[22] = ttl;
+        frame[24..26].fill(0);
+        let sum = cases::build::checksum(&frame[14..34]);
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+        let (slot, sent) = carried(&network(&GREEN_A, &PODS), &GREEN_A, &frame).unwrap();
+        prop_assert_eq!(slot, to.ifindex);
+        let mut expected = frame;
+        expected[..6].copy_from_slice(&to.mac.0);
+        expected[6..12].copy_from_slice(&agent_common::addr::GATEWAY_MAC.0);
+        expected[22] = ttl - 1;
+        expected[24..26].fill(0);
+        let sum = cases::build::checksum(&expected[14..34]);
+        expected[24..26].copy_from_slice(&sum.to_be_bytes());
+        prop_assert_eq!(sent, expected);
+    }
+}
+
+#[test]
+fn another_networks_port_with_the_same_addresses_is_not_meant() {
+    // RED_B has the addresses of BLUE_B.
+    assert_eq!((RED_B.mac, RED_B.ip4), (BLUE_B.mac, BLUE_B.ip4));
+    let only_red = network(&RED_B, &PODS);
+    let blue = network(&BLUE_A, &[&BLUE_A]);
+    let frame = Ipv4::new(BLUE_A.ip4, BLUE_B.ip4).udp(BLUE_B.mac, BLUE_A.mac, (1, 2));
+    assert_eq!(carried(&blue, &BLUE_A, &frame), None);
+    assert!(!only_red.stations.is_empty());
+}
+
+#[test]
+fn a_port_without_addresses_of_ours_sends_what_it_likes_by_its_own_mac() {
+    let grey = cases::GREY_A.network;
+    assert_eq!(grey, cases::GREY_B.network);
+    let network = network(&cases::GREY_A, &PODS);
+    let spoofed = Ipv4::new(Ipv4Addr::new(1, 2, 3, 4), Ipv4Addr::new(5, 6, 7, 8));
+    let frame = spoofed.udp(cases::GREY_B.mac, cases::GREY_A.mac, (1, 2));
+    let expected = Some((cases::GREY_B.ifindex, frame.clone()));
+    assert_eq!(carried(&network, &cases::GREY_A, &frame), expected);
+    let other_mac = spoofed.udp(cases::GREY_B.mac, MacAddr([2, 9, 9, 9, 9, 9]), (1, 2));
+    assert_eq!(carried(&network, &cases::GREY_A, &other_mac), None);
+}

@@ -1,0 +1,240 @@
+//! What the agent, or the next switch, asks for.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, sockopt};
+use rustix::process::geteuid;
+
+use super::files::File;
+use super::ports::Parts;
+use super::{Ended, Switch};
+use crate::control::{
+    OLDEST, PAGE, Received, Refusal, RefusalCode, Reply, Request, VERSION, WorkerStatus, receive,
+    send,
+};
+use crate::error::Error;
+use crate::port::{PortConfig, PortCounters, PortStatus};
+use crate::worker::{Command, Counted};
+
+/// Who may ask at a time.
+const ASKERS_MAX: usize = 64;
+/// What handshakes that go on may delay a hand-over. DPDK's clients do not try again.
+const HANDSHAKES: Duration = Duration::from_secs(1);
+
+/// Somebody who asks.
+#[derive(Debug)]
+pub(super) struct Asker {
+    pub(super) socket: OwnedFd,
+    greeted: bool,
+}
+
+impl Switch {
+    pub(super) fn accept_asker(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let Ok(socket) = accept_with(&self.listener, flags) else {
+            return;
+        };
+        let is_trusted = sockopt::socket_peercred(&socket)
+            .is_ok_and(|peer| peer.uid.is_root() || peer.uid == geteuid());
+        if !is_trusted || self.askers.len() >= ASKERS_MAX {
+            tracing::warn!(is_trusted, "a connection to the switch's socket is refused");
+            return;
+        }
+        match self.files.add(socket.as_fd(), File::Asker) {
+            Ok(token) => {
+                let asker = Asker {
+                    socket,
+                    greeted: false,
+                };
+                self.askers.insert(token, asker);
+            }
+            Err(error) => tracing::warn!(%error, "a connection to the switch's socket is closed"),
+        }
+    }
+
+    /// An asker has said something, or is gone.
+    pub(super) fn hear(&mut self, token: u64) {
+        let Some(asker) = self.askers.get_mut(&token) else {
+            return;
+        };
+        let received = receive(asker.socket.as_fd(), RecvFlags::DONTWAIT);
+        let (bytes, descriptors) = match received {
+            Ok(Received::Nothing) => return,
+            Ok(Received::Message(bytes, descriptors)) => (bytes, descriptors),
+            Ok(Received::Hangup | Received::Cut) | Err(_) => return self.forget_asker(token),
+        };
+        let request = match serde_json::from_slice(&bytes) {
+            Ok(request) => request,
+            Err(error) => {
+                let refusal = Refusal::new(RefusalCode::Malformed, error);
+                return self.answer(token, &Reply::Refused(refusal));
+            }
+        };
+        match &request {
+            Request::Hello { version } => {
+                let version = (*version).min(VERSION);
+                asker.greeted = version >= OLDEST;
+                let reply = if asker.greeted {
+                    Reply::Hello {
+                        version,
+                        software: env!("CARGO_PKG_VERSION").to_owned(),
+                        workers: self.workers.len(),
+                    }
+                } else {
+                    let message = format!("versions {OLDEST} to {VERSION} are spoken here");
+                    Reply::Refused(Refusal::new(RefusalCode::Version, message))
+                };
+                return self.answer(token, &reply);
+            }
+            _ if !asker.greeted => {
+                let refusal = Refusal::new(RefusalCode::Malformed, "say hello first");
+                return self.answer(token, &Reply::Refused(refusal));
+            }
+            _ => {}
+        }
+        if let Some(reply) = self.fulfil(token, request, descriptors) {
+            self.answer(token, &reply);
+        }
+    }
+
+    fn fulfil(&mut self, token: u64, request: Request, descriptors: Vec<OwnedFd>) -> Option<Reply> {
+        let done = match request {
+            Request::AddPort { port } => self.add_port(port, descriptors),
+            Request::RemovePort { key } => Ok(self.remove_port(&key)),
+            Request::List { after } => {
+                return Some(match self.list(after.as_deref()) {
+                    Ok(reply) => reply,
+                    Err(error) => Reply::Refused(Refusal::new(RefusalCode::Unable, error)),
+                });
+            }
+            Request::Stop => {
+                let keys: Vec<String> = self.ports.keys().cloned().collect();
+                for key in keys {
+                    self.remove_port(&key);
+                }
+                self.ended = Some(Ended::Stopped);
+                Ok(true)
+            }
+            Request::HandOver if self.replacing.is_some() => {
+                let message = "another one takes over already";
+                Err(Refusal::new(RefusalCode::Unable, message))
+            }
+            Request::HandOver => {
+                let due = Instant::now().checked_add(HANDSHAKES);
+                self.replacing = due.map(|due| (token, due));
+                return None;
+            }
+            Request::Hello { .. } | Request::HaveAll => {
+                let message = "this message may not come now";
+                Err(Refusal::new(RefusalCode::Malformed, message))
+            }
+        };
+        Some(match done {
+            Ok(changed) => Reply::Done { changed },
+            Err(refusal) => Reply::Refused(refusal),
+        })
+    }
+
+    fn add_port(
+        &mut self,
+        config: PortConfig,
+        mut descriptors: Vec<OwnedFd>,
+    ) -> Result<bool, Refusal> {
+        let invalid = |error| Refusal::new(RefusalCode::Invalid, error);
+        config.check().map_err(invalid)?;
+        let listeners = descriptors.split_off(descriptors.len().min(1));
+        let device = descriptors.pop();
+        if device.is_some() && !(1..=2).contains(&listeners.len()) {
+            let message = format!(
+                "{} listening sockets came, send one or two behind the device",
+                listeners.len()
+            );
+            return Err(Refusal::new(RefusalCode::BadDescriptors, message));
+        }
+        for listener in &listeners {
+            if sockopt::socket_acceptconn(listener) != Ok(true) {
+                let message = "what came behind the device is no socket that listens";
+                return Err(Refusal::new(RefusalCode::BadDescriptors, message));
+            }
+        }
+        match device {
+            Some(device) if !self.ports.contains_key(&config.key) => {
+                let key = config.key.clone();
+                self.make_port(Parts {
+                    config,
+                    device,
+                    listeners,
+                })?;
+                self.start_port(&key, PortCounters::default());
+                Ok(true)
+            }
+            device => self.change_port(config, device, listeners),
+        }
+    }
+
+    fn list(&self, after: Option<&str>) -> Result<Reply, Error> {
+        use std::ops::Bound;
+
+        let counted = self.count()?;
+        let behind = match after {
+            Some(key) => Bound::Excluded(key),
+            None => Bound::Unbounded,
+        };
+        let (mut ports, mut bytes, mut more) = (Vec::new(), 0_usize, false);
+        for (_, port) in self.ports.range::<str, _>((behind, Bound::Unbounded)) {
+            if bytes > PAGE {
+                more = true;
+                break;
+            }
+            let mut config = port.config.clone();
+            config.secret = None;
+            let counters = counted.get(port.worker).map(|worker| &worker.ports);
+            let mut counters = counters.into_iter().flatten();
+            let counters = counters.find(|(slot, _)| *slot == port.slot);
+            let status = PortStatus {
+                config,
+                connected: port.is_connected(),
+                peer: port.client.as_ref().map(|client| client.peer.clone()),
+                last_closed: port.last_closed(),
+                counters: counters.map(|(_, counters)| *counters).unwrap_or_default(),
+            };
+            bytes = bytes.saturating_add(serde_json::to_vec(&status)?.len());
+            ports.push(status);
+        }
+        let workers = counted.iter().map(|worker| WorkerStatus {
+            rounds: worker.rounds,
+            sleeps: worker.sleeps,
+        });
+        Ok(Reply::Ports {
+            ports,
+            more,
+            workers: workers.collect(),
+        })
+    }
+
+    fn count(&self) -> Result<Vec<Counted>, Error> {
+        let workers = self.workers.iter().enumerate();
+        workers
+            .map(|(number, worker)| worker.ask(number, Command::Count))
+            .collect()
+    }
+
+    pub(super) fn answer(&mut self, token: u64, reply: &Reply) {
+        let Some(asker) = self.askers.get(&token) else {
+            return;
+        };
+        if send(asker.socket.as_fd(), reply, &[], SendFlags::DONTWAIT).is_err() {
+            self.forget_asker(token);
+        }
+    }
+
+    pub(super) fn forget_asker(&mut self, token: u64) {
+        if let Some(asker) = self.askers.remove(&token) {
+            self.files.remove(asker.socket.as_fd(), token);
+        }
+        if self.replacing.is_some_and(|(by, _)| by == token) {
+            self.replacing = None;
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! A thread that moves packets of its ports. All ports of a network have the same worker, so workers
+//! share nothing.
+//!
+//! While packets come it polls. A while after the last it asks clients for doorbells and sleeps.
+
+mod handle;
+mod ports;
+mod slot;
+mod visit;
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use memif::Violation;
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+
+use self::handle::Yielded;
+pub(crate) use self::handle::{
+    Command, Counted, Handle, Manner, Report, Reports, hush, new_bell, ring,
+};
+use self::slot::{Input, Output};
+use crate::error::Error;
+use crate::header::Header;
+use crate::network::{Network, Slot};
+
+/// Time without a packet after which the worker sleeps.
+const SPIN: Duration = Duration::from_micros(100);
+/// The first sleep's limit: a client that looked at our wish for doorbells too early is heard then.
+const FIRST_SLEEP: Duration = Duration::from_millis(1);
+/// The longest sleep. By then no client can have missed the wish; this is for what nobody thought of.
+const LONGEST_SLEEP: Duration = Duration::from_millis(128);
+/// Rounds with packets between two looks at devices and commands.
+const ROUNDS: u32 = 16;
+/// Bytes of the longest frame that is read from a device, or comes from a client.
+pub(crate) const FRAME_MAX: usize = 65536;
+/// Files that an epoll tells of at once.
+const EVENTS: usize = 64;
+/// What belongs to no port: the worker's own doorbell.
+const DOORBELL: u64 = u64::MAX;
+/// Of a port's files the device; rings follow.
+const DEVICE: u64 = 0;
+
+/// The thread's own.
+struct Worker {
+    number: usize,
+    manner: Manner,
+    commands: Receiver<Command>,
+    bell: Arc<OwnedFd>,
+    reports: Reports,
+    epoll: OwnedFd,
+    networks: HashMap<u32, usize>,
+    tables: Vec<Network>,
+    /// Places of networks that have no port any more.
+    free: Vec<usize>,
+    inputs: Vec<Option<Input>>,
+    outputs: Vec<Option<Output>>,
+    /// Outputs that have something to flush.
+    touched: Vec<usize>,
+    header: Header,
+    frame: Vec<u8>,
+    rounds: u64,
+    sleeps: u64,
+    stopped: bool,
+}
+
+impl Worker {
+    fn new(
+        number: usize,
+        manner: Manner,
+        commands: Receiver<Command>,
+        bell: Arc<OwnedFd>,
+        reports: Reports,
+    ) -> Result<Self, Error> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(Error::system("epoll"))?;
+        epoll::add(&epoll, &bell, EventData::new_u64(DOORBELL), EventFlags::IN)
+            .map_err(Error::system("waiting for commands"))?;
+        Ok(Self {
+            number,
+            manner,
+            commands,
+            bell,
+            reports,
+            epoll,
+            networks: HashMap::new(),
+            tables: Vec::new(),
+            free: Vec::new(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            touched: Vec::new(),
+            header: Header::new(),
+            frame: vec![0; FRAME_MAX],
+            rounds: 0,
+            sleeps: 0,
+            stopped: false,
+        })
+    }
+
+    fn run(mut self) {
+        if let Some(cpu) = self.manner.cpu {
+            let mut set = rustix::thread::CpuSet::new();
+            set.set(cpu);
+            if let Err(errno) = rustix::thread::sched_setaffinity(None, &set) {
+                let error = io::Error::from(errno);
+                tracing::warn!(worker = self.number, cpu, %error, "cannot stay on the processor");
+            }
+        }
+        let mut events = Vec::with_capacity(EVENTS);
+        let mut quiet_since = None;
+        let mut sleep = FIRST_SLEEP;
+        while !self.stopped {
+            let moved = self.round();
+            if moved {
+                quiet_since = None;
+                sleep = FIRST_SLEEP;
+                if self.rounds.is_multiple_of(ROUNDS.into()) {
+                    self.look(&mut events, Some(Duration::ZERO));
+                }
+                continue;
+            }
+            let now = Instant::now();
+            let since = *quiet_since.get_or_insert(now);
+            if self.manner.busy_poll || now.duration_since(since) < SPIN {
+                self.look(&mut events, Some(Duration::ZERO));
+                continue;
+            }
+            if !self.arm() {
+                continue;
+            }
+            self.sleeps = self.sleeps.wrapping_add(1);
+            // Without a client there is nobody who could forget to ring.
+            let limit = self.has_clients().then_some(sleep);
+            if self.look(&mut events, limit) {
+                quiet_since = None;
+                sleep = FIRST_SLEEP;
+            } else {
+                sleep = LONGEST_SLEEP.min(sleep.saturating_mul(2));
+            }
+        }
+    }
+
+    /// Each port has a turn. Returns whether there was anything to do.
+    fn round(&mut self) -> bool {
+        self.rounds = self.rounds.wrapping_add(1);
+        let mut moved = false;
+        for slot in 0..self.inputs.len() {
+            moved |= self.visit(slot);
+            moved |= self.visit_device(slot);
+        }
+        moved
+    }
+
+    /// Waits for files, for as long as it may take. Returns whether a client or device had to say
+    /// something.
+    fn look(&mut self, events: &mut Vec<epoll::Event>, limit: Option<Duration>) -> bool {
+        let limit = limit.map(|limit| Timespec {
+            tv_sec: 0,
+            tv_nsec: limit.subsec_nanos().into(),
+        });
+        events.clear();
+        match epoll::wait(&self.epoll, spare_capacity(events), limit.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => {
+                let error = io::Error::from(errno);
+                tracing::error!(worker = self.number, %error, "waiting for files");
+            }
+        }
+        let (mut commands, mut any) = (false, false);
+        for event in &*events {
+            let data = event.data.u64();
+            if data == DOORBELL {
+                commands = true;
+                continue;
+            }
+            any = true;
+            if let (Ok(slot), DEVICE) = (usize::try_from(data >> 16), data & 0xffff)
+                && let Some(Some(input)) = self.inputs.get_mut(slot)
+            {
+                input.device_ready = true;
+            }
+        }
+        if commands {
+            hush(self.bell.as_fd());
+            while let Ok(command) = self.commands.try_recv() {
+                self.obey(command);
+            }
+        }
+        any
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Add {
+                slot,
+                config,
+                device,
+                counters,
+            } => self.add(slot, &config, device, counters),
+            Command::Update {
+                slot,
+                config,
+                device,
+            } => self.update(slot, &config, device),
+            Command::Connect { slot, serial, port } => self.connect(slot, serial, *port),
+            Command::Disconnect { slot } => {
+                self.take_rings(index(slot));
+            }
+            Command::Remove { slot } => {
+                self.remove(slot);
+            }
+            Command::Count(answer) => {
+                // Whoever asked may have lost patience.
+                let _ = answer.send(self.count());
+            }
+            Command::Yield(answer) => {
+                let slots = 0..self.inputs.len();
+                let slots = slots.filter_map(|slot| Slot::try_from(slot).ok());
+                let yielded = slots.filter_map(|slot| self.remove(slot)).collect();
+                let _ = answer.send(yielded);
+            }
+            Command::Many(commands) => {
+                for command in commands {
+                    self.obey(command);
+                }
+            }
+            Command::Stop => self.stopped = true,
+        }
+    }
+
+    fn has_clients(&self) -> bool {
+        let inputs = self.inputs.iter().flatten();
+        inputs.into_iter().any(|input| !input.rx.is_empty())
+    }
+
+    /// Ends a port's connection, and says why.
+    #[cold]
+    fn cut(&mut self, at: usize, violation: Violation) {
+        let Some(Some(input)) = self.inputs.get(at) else {
+            return;
+        };
+        let report = Report {
+            worker: self.number,
+            slot: Slot::try_from(at).unwrap_or(Slot::MAX),
+            serial: input.serial,
+            violation,
+        };
+        if self.take_rings(at).is_some() {
+            // The control thread is there for as long as the worker.
+            let _ = self.reports.sender.send(report);
+            ring(self.reports.bell.as_fd());
+        }
+    }
+}
+
+fn index(slot: Slot) -> usize {
+    usize::try_from(slot).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,228 @@
+//! A port's turn: frames of its client, and of its device.
+
+use memif::{Packet, Sent, Violation};
+
+use super::Worker;
+use super::slot::{BUDGET, DEVICE_BUDGET, From, Input, Output};
+use crate::device::{Device, Read, Written};
+use crate::header::Header;
+use crate::network::{Identity, Network, Slot};
+use crate::port::PortCounters;
+use crate::spread;
+
+/// Frames of a device in a turn.
+const FRAMES: usize = 32;
+
+impl Worker {
+    /// Frames of a port's client. Returns whether there were any.
+    #[inline]
+    pub(super) fn visit(&mut self, at: usize) -> bool {
+        let Some(Some(input)) = self.inputs.get_mut(at) else {
+            return false;
+        };
+        if input.rx.is_empty() {
+            return false;
+        }
+        let Some(network) = self.tables.get(input.network) else {
+            return false;
+        };
+        let Input {
+            identity,
+            fast,
+            device,
+            rx,
+            first,
+            budget,
+            counted,
+            ..
+        } = input;
+        let mut turn = Turn {
+            identity,
+            fast: *fast,
+            device,
+            network,
+            counted,
+            outputs: &mut self.outputs,
+            touched: &mut self.touched,
+            header: &mut self.header,
+            frame: &mut self.frame,
+            to_device: 0,
+        };
+        let rings = rx.len();
+        let mut left = *budget;
+        let mut fault = None;
+        for nth in 0..rings {
+            let ring = first.wrapping_add(nth).checked_rem(rings).unwrap_or(0);
+            let Some(rx) = rx.get_mut(ring) else {
+                continue;
+            };
+            match rx.burst(left, |packet| turn.take(ring, &packet)) {
+                Ok(0) => {}
+                Ok(taken) => {
+                    // Whoever polls needs no doorbell.
+                    rx.disarm();
+                    left = left.saturating_sub(taken);
+                    if left == 0 {
+                        break;
+                    }
+                }
+                Err(violation) => {
+                    fault = Some(violation);
+                    break;
+                }
+            }
+        }
+        *first = first.wrapping_add(1);
+        let moved = left < *budget;
+        *budget = if turn.to_device >= DEVICE_BUDGET {
+            DEVICE_BUDGET
+        } else {
+            BUDGET
+        };
+        self.flush();
+        if let Some(violation) = fault {
+            self.cut(at, violation);
+        }
+        moved
+    }
+
+    /// Frames of a port's device, for its client. Returns whether there were any.
+    #[inline]
+    pub(super) fn visit_device(&mut self, at: usize) -> bool {
+        let (Some(Some(input)), Some(Some(output))) =
+            (self.inputs.get_mut(at), self.outputs.get_mut(at))
+        else {
+            return false;
+        };
+        if !input.device_ready {
+            return false;
+        }
+        let mut moved = false;
+        for _ in 0..FRAMES {
+            let len = match input.device.read(&mut self.frame) {
+                Read::Frame(len) => len,
+                Read::Nothing | Read::Gone => {
+                    input.device_ready = false;
+                    break;
+                }
+            };
+            moved = true;
+            let frame = self.frame.get(..len).unwrap_or_default();
+            let ring = if output.tx.len() > 1 {
+                spread::of(frame)
+            } else {
+                0
+            };
+            output.send(From::Device, ring, len, |tx| tx.push(frame));
+        }
+        for tx in &mut output.tx {
+            tx.flush();
+        }
+        if let Some(violation) = output.fault.take() {
+            self.cut(at, violation);
+        }
+        moved
+    }
+
+    /// Shows clients what they were sent.
+    #[inline]
+    fn flush(&mut self) {
+        while let Some(at) = self.touched.pop() {
+            let Some(Some(output)) = self.outputs.get_mut(at) else {
+                continue;
+            };
+            output.touched = false;
+            for tx in &mut output.tx {
+                tx.flush();
+            }
+            if let Some(violation) = output.fault.take() {
+                self.cut(at, violation);
+            }
+        }
+    }
+
+    /// Asks all clients for doorbells. Returns whether the worker may sleep: no ring has anything.
+    pub(super) fn arm(&mut self) -> bool {
+        let mut empty = true;
+        for at in 0..self.inputs.len() {
+            let Some(Some(input)) = self.inputs.get_mut(at) else {
+                continue;
+            };
+            empty &= !input.device_ready;
+            let rings = input.rx.iter_mut();
+            let armed: Result<bool, Violation> = rings
+                .map(memif::Rx::arm)
+                .try_fold(true, |all, ring| Ok(all & ring?));
+            match armed {
+                Ok(nothing) => empty &= nothing,
+                Err(violation) => self.cut(at, violation),
+            }
+        }
+        empty
+    }
+}
+
+/// A port's turn.
+struct Turn<'w> {
+    identity: &'w Identity,
+    fast: bool,
+    device: &'w Device,
+    network: &'w Network,
+    counted: &'w mut PortCounters,
+    outputs: &'w mut [Option<Output>],
+    touched: &'w mut Vec<usize>,
+    header: &'w mut Header,
+    frame: &'w mut [u8],
+    to_device: u16,
+}
+
+impl Turn<'_> {
+    #[inline]
+    fn take(&mut self, ring: usize, packet: &Packet<'_>) {
+        if self.fast {
+            self.header.fill(packet);
+            if let Some(slot) = self.network.judge(self.header, self.identity) {
+                self.forward(slot, ring, packet);
+                return;
+            }
+        }
+        self.leave(packet);
+    }
+
+    /// Straight to another port's client.
+    #[inline]
+    fn forward(&mut self, slot: Slot, ring: usize, packet: &Packet<'_>) {
+        let at = super::index(slot);
+        let Some(Some(output)) = self.outputs.get_mut(at) else {
+            return;
+        };
+        let len = self.header.len();
+        self.counted
+            .fast_from
+            .add(u64::try_from(len).unwrap_or(u64::MAX));
+        let header = self.header.bytes();
+        output.send(From::Port, ring, len, |tx| -> Result<Sent, Violation> {
+            tx.forward(header, packet)
+        });
+        if !output.touched {
+            output.touched = true;
+            self.touched.push(at);
+        }
+    }
+
+    /// To the device, and so to the kernel program. What that judges is its own copy.
+    fn leave(&mut self, packet: &Packet<'_>) {
+        self.to_device = self.to_device.saturating_add(1);
+        let len = packet.read(0, self.frame);
+        let frame = self.frame.get(..len).unwrap_or_default();
+        let drops = &mut self.counted.drops;
+        match self.device.write(frame) {
+            Written::Yes => self
+                .counted
+                .device_from
+                .add(u64::try_from(len).unwrap_or(u64::MAX)),
+            Written::Full => drops.device_full = drops.device_full.wrapping_add(1),
+            Written::Down => drops.device_down = drops.device_down.wrapping_add(1),
+        }
+    }
+}

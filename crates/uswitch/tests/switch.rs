@@ -1,0 +1,13 @@
+//! A switch in threads of this process, with clients of memif, and sockets in the place of devices:
+//! like a device such a socket gives and takes a frame at a time.
+
+#[cfg(test)]
+mod switch {
+    mod scene;
+
+    mod control;
+    mod hostile;
+    mod idle;
+    mod replaced;
+    mod traffic;
+}

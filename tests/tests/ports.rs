@@ -1,0 +1,35 @@
+//! Ports of type Memif: the same networks, isolation, addresses and rates as interfaces of the kernel
+//! have. A program of the pod joins each to the stack of its namespace, so that what talks to a kernel
+//! port can talk to it.
+
+mod ports {
+    mod cni;
+    mod reach;
+    mod spoof;
+    mod switch;
+}
+
+/// The standard networks, and attachments to them that are memif: `memif-blue` and so on.
+pub fn setup() -> tests::Setup {
+    let networks = tests::Network::standard();
+    let with_attachment = |setup: tests::Setup, network: &tests::Network| {
+        let name = format!("memif-{}", network.name);
+        let text = tests::manifest::attachment(&name, &network.name, "{interface: {type: Memif}}");
+        setup.file(&format!("{name}.yaml"), &text)
+    };
+    networks
+        .iter()
+        .fold(tests::Setup::default(), with_attachment)
+}
+
+/// The configuration of an attachment to a network by memif.
+pub fn conf(node: &tests::Node, network: &str) -> serde_json::Value {
+    let mut conf = node.conf(network);
+    let object = conf.as_object_mut().expect("an object");
+    object.remove("podNetwork");
+    object.insert(
+        "podNetworkAttachment".to_owned(),
+        format!("default/memif-{network}").into(),
+    );
+    conf
+}

@@ -1,0 +1,130 @@
+//! The switch outlives the agent, and is replaced or mended under its ports.
+
+use tests::stream::Stream;
+use tests::traffic::assert_reaches;
+use tests::{MemifApp, Node, wait};
+
+use crate::{conf, setup};
+
+/// The process that answers at the switch's socket, by the start of its command line.
+fn switch(node: &Node) -> Option<rustix::process::Pid> {
+    let socket = node.socket().with_file_name("switch.sock");
+    let socket = socket.to_str().expect("a path of letters").to_owned();
+    let processes = std::fs::read_dir("/proc").expect("proc").flatten();
+    processes
+        .filter_map(|entry| {
+            let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+            let line = std::fs::read(entry.path().join("cmdline")).ok()?;
+            let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+            let is_it = words.contains(&socket.as_bytes()) && words.contains(&&b"switch"[..]);
+            is_it.then(|| rustix::process::Pid::from_raw(pid)).flatten()
+        })
+        .next()
+}
+
+#[test]
+fn restarts_of_the_agent_lose_nothing_at_memif_ports() {
+    let node = tests::node!(setup());
+    let pods = ["fast1", "fast2", "plain"].map(|name| node.pod(name));
+    let a = pods[0].attach_conf(&conf(&node, "blue"), "net1");
+    let b = pods[1].attach_conf(&conf(&node, "blue"), "net1");
+    let plain = pods[2].attach("blue", "net1");
+    let apps = [MemifApp::start(&a), MemifApp::start(&b)];
+    assert_reaches(&a, &plain);
+    assert_reaches(&a, &b);
+    let streams = [
+        Stream::start(&a, a.v4().into(), &b, b.v4().into()),
+        Stream::start(&plain, plain.v4().into(), &a, a.v4().into()),
+    ];
+    let before = switch(&node);
+    assert!(before.is_some(), "a switch runs");
+    for graceful in [false, true] {
+        if graceful {
+            node.terminate();
+        } else {
+            node.kill_9();
+        }
+        streams.iter().for_each(Stream::progress);
+        node.start_agent();
+        streams.iter().for_each(Stream::progress);
+    }
+    for stream in streams {
+        stream.assert_nothing_lost();
+    }
+    assert_eq!(switch(&node), before, "it is the same");
+    assert!(apps.iter().all(|app| app.connections() == 1));
+    for (pod, port) in pods.iter().zip([&a, &b]) {
+        let mut conf = conf(&node, "blue");
+        conf["prevResult"] = port.result.clone();
+        pod.call("CHECK", "net1").conf(&conf).run().silent();
+    }
+}
+
+/// Clients that connect again find their ports.
+#[test]
+fn a_switch_that_dies_is_started_again_and_gets_its_ports_back() {
+    let node = tests::node!(setup());
+    let pods = ["fast", "plain"].map(|name| node.pod(name));
+    let fast = pods[0].attach_conf(&conf(&node, "green"), "net1");
+    let plain = pods[1].attach("green", "net1");
+    let app = MemifApp::start(&fast);
+    assert_reaches(&fast, &plain);
+    let before = switch(&node).expect("a switch runs");
+    rustix::process::kill_process(before, rustix::process::Signal::KILL).expect("killed");
+    wait::until_true("the client to be connected again", || {
+        app.connections() >= 2
+    });
+    assert_reaches(&plain, &fast);
+    assert_reaches(&fast, &plain);
+    assert_ne!(switch(&node), Some(before));
+    pods[0].del("green", "net1").silent();
+}
+
+/// A new version takes over: clients of DPDK would not come back.
+#[test]
+fn a_switch_is_replaced_under_traffic_and_its_clients_know_nothing() {
+    let node = tests::node!(setup());
+    let pods = ["fast1", "fast2", "plain"].map(|name| node.pod(name));
+    let a = pods[0].attach_conf(&conf(&node, "blue"), "net1");
+    let b = pods[1].attach_conf(&conf(&node, "blue"), "net1");
+    let plain = pods[2].attach("blue", "net1");
+    let apps = [MemifApp::start(&a), MemifApp::start(&b)];
+    assert_reaches(&a, &plain);
+    assert_reaches(&a, &b);
+    let streams = [
+        Stream::start(&a, a.v4().into(), &b, b.v4().into()),
+        Stream::start(&a, a.v4().into(), &plain, plain.v4().into()),
+    ];
+    streams.iter().for_each(Stream::progress);
+    let before = switch(&node).expect("a switch runs");
+    let agent = node.binaries().agent.clone();
+    let socket = node.socket().with_file_name("switch.sock");
+    let new = node.netns().run_in(move || {
+        std::process::Command::new(agent)
+            .arg("switch")
+            .arg("--socket")
+            .arg(socket)
+            .spawn()
+    });
+    let mut new = new.expect("entered").expect("a new switch");
+    wait::until_true("the old switch to end", || {
+        rustix::process::test_kill_process(before).is_err() || switch(&node) != Some(before)
+    });
+    streams.iter().for_each(Stream::progress);
+    for stream in streams {
+        stream.assert_nothing_lost();
+    }
+    assert!(
+        apps.iter().all(|app| app.connections() == 1),
+        "nobody noticed"
+    );
+    // The agent found it: what is asked now is asked of the new one.
+    let more = node.pod("more");
+    let more = more.attach_conf(&conf(&node, "blue"), "net1");
+    let _app = MemifApp::start(&more);
+    assert_reaches(&more, &a);
+    assert!(new.try_wait().expect("a child").is_none(), "it serves");
+    drop(apps);
+    // The node is taken down with it; it must not be left as a child that nobody waited for.
+    std::thread::spawn(move || new.wait());
+}
