@@ -2,6 +2,7 @@
 //!
 //! - [`review`] decides about a pod's lists of networks, and which pods wait for them; [`access`]
 //!   decides who may use which network. Both are functions of the request and of [`facts`].
+//! - [`inject`] adds to a pod what its networks want of it, which [`wants`] reads.
 //! - [`downward`] gives containers the file that says their networks, where a pod asks for it.
 //! - [`certificates`] says when which certificate is made; the keeper keeps them in a Secret that
 //!   all replicas share, and tells the API server whom to trust.
@@ -12,6 +13,7 @@ pub mod access;
 pub mod certificates;
 pub mod downward;
 pub mod facts;
+pub mod inject;
 mod keeper;
 mod metrics;
 mod options;
@@ -20,6 +22,7 @@ pub mod review;
 mod samples;
 mod server;
 mod tls;
+pub mod wants;
 
 use std::io;
 use std::net::SocketAddr;
@@ -34,7 +37,7 @@ use self::keeper::{Keeper, Place};
 pub use self::metrics::METRICS;
 use self::metrics::Metrics;
 pub use self::options::WebhookOptions;
-use self::server::Reviewer;
+use self::server::{Injections, Reviewer};
 use self::tls::{Identity, TlsListener};
 use crate::kube::{ConnectError, Source};
 use crate::metrics::MetricsError;
@@ -122,6 +125,7 @@ async fn serve(options: &WebhookOptions) -> Result<(), WebhookError> {
         client,
         options.rules(),
         options.access_control,
+        Injections::of(options),
         Arc::clone(&metrics),
     );
 

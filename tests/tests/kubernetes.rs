@@ -32,6 +32,7 @@ mod kubernetes {
     mod webhook_access;
     mod webhook_certificates;
     mod webhook_downward;
+    mod webhook_inject;
     mod webhook_policy;
     mod webhook_scene;
 }

@@ -147,7 +147,7 @@ mod tests {
         std::iter::from_fn(|| assigned.take(resource)).collect()
     }
 
-    /// NPWG-DI-5: the kubelet keeps devices in a set.
+    /// DP-6, S003-09: the kubelet keeps devices in a set.
     #[test]
     fn attachments_take_devices_in_the_same_order_whatever_the_kubelets_is() {
         let first = container(&[

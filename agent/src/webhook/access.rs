@@ -159,7 +159,8 @@ fn name(who: Who, request: &AdmissionRequest<Pod>) -> String {
     }
 }
 
-fn is_mirror(request: &AdmissionRequest<Pod>) -> bool {
+/// True for the copy of a static pod, which runs already.
+pub(super) fn is_mirror(request: &AdmissionRequest<Pod>) -> bool {
     let pod = request.object.as_ref();
     pod.and_then(|pod| pod.metadata.annotations.as_ref())
         .is_some_and(|annotations| annotations.contains_key(MIRROR))

@@ -149,7 +149,7 @@ async fn definition(client: &Client, namespace: &str, name: &str) -> kube::Resul
 }
 
 /// An object that is there and cannot be understood is no failure of the API server.
-fn readable<T>(answer: kube::Result<T>) -> kube::Result<Result<T, String>> {
+pub(super) fn readable<T>(answer: kube::Result<T>) -> kube::Result<Result<T, String>> {
     match answer {
         Ok(object) => Ok(Ok(object)),
         Err(kube::Error::SerdeError(error)) => Ok(Err(format!("cannot be read: {error}"))),

@@ -20,7 +20,7 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
         REVIEWS,
         "counter",
         "hook, outcome",
-        "Reviews of pods: validate-pods ends as allowed, invalid, being_deleted, forbidden or not_checked, mutate-pods as gated, changed, unchanged or failed",
+        "Reviews of pods: validate-pods ends as allowed, invalid, being_deleted, forbidden or not_checked, mutate-pods as gated, changed, unchanged, invalid, not_checked or failed",
     ),
     (DURATION, "histogram", "hook", "Time a review takes"),
     (

@@ -7,6 +7,7 @@ use api::selection::SelectionRules;
 use clap::Args;
 
 use super::access::AccessControl;
+use super::inject::Injection;
 use crate::lists::{Feature, FeatureGates, ListOptions};
 
 const DAY: u64 = 24 * 60 * 60;
@@ -49,6 +50,19 @@ pub struct WebhookOptions {
     /// Who must have the verb `use` on a PodNetwork before a pod that lists it is taken
     #[arg(long, value_enum, default_value_t)]
     pub access_control: AccessControl,
+    /// What is added to pods that list networks, separated by commas
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT",
+        value_delimiter = ',',
+        env = "PODNET_INJECT"
+    )]
+    pub inject: Vec<Injection>,
+    /// Refuse a pod that names what does not exist, when --inject adds resources or a node selector;
+    /// without it the pod waits for its networks, but what they want of it is not added any more
+    #[arg(long, env = "PODNET_REQUIRE_NETWORKS")]
+    pub require_networks: bool,
     /// Seconds a serving certificate is valid; a new one is made when a third is left
     #[arg(long, value_name = "SECONDS", default_value_t = 30 * DAY, value_parser = clap::value_parser!(u64).range(..=CENTURY))]
     pub certificate_lifetime: u64,

@@ -57,6 +57,26 @@ pub enum Denial {
         /// What is wrong with it.
         why: String,
     },
+    /// A network is on nodes on which the pod cannot be (NRI-07).
+    #[error("{object}: {problem}")]
+    NodeSelector {
+        /// The network, or the object that names it.
+        object: Target,
+        /// What is wrong with its wish.
+        problem: String,
+    },
+    /// A network is to be there before its pods (NRI-04).
+    #[error("{target} does not exist; make it before the pod")]
+    Absent {
+        /// The object.
+        target: Target,
+    },
+    /// What a pod needs for its networks is not known.
+    #[error("what the pod's networks want of it could not be read: {why}; try again")]
+    NotRead {
+        /// Why not.
+        why: String,
+    },
     /// The cluster controls access, and did not tell.
     #[error("access to networks could not be checked: {why}; try again")]
     NotChecked {
@@ -69,20 +89,20 @@ impl Denial {
     /// HTTP status and the reason Kubernetes gives with it.
     fn kind(&self) -> (u16, &'static str) {
         match self {
-            Self::Invalid(_) => (422, "Invalid"),
+            Self::Invalid(_) | Self::NodeSelector { .. } | Self::Absent { .. } => (422, "Invalid"),
             Self::BeingDeleted { .. } => (409, "Conflict"),
             Self::NotAllowed { .. } | Self::Unknown { .. } => (403, "Forbidden"),
-            Self::NotChecked { .. } => (503, "ServiceUnavailable"),
+            Self::NotChecked { .. } | Self::NotRead { .. } => (503, "ServiceUnavailable"),
         }
     }
 
     /// For metrics.
     pub fn label(&self) -> &'static str {
         match self {
-            Self::Invalid(_) => "invalid",
+            Self::Invalid(_) | Self::NodeSelector { .. } | Self::Absent { .. } => "invalid",
             Self::BeingDeleted { .. } => "being_deleted",
             Self::NotAllowed { .. } | Self::Unknown { .. } => "forbidden",
-            Self::NotChecked { .. } => "not_checked",
+            Self::NotChecked { .. } | Self::NotRead { .. } => "not_checked",
         }
     }
 

@@ -13,7 +13,7 @@ use axum::{Json, Router};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::core::DynamicObject;
-use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview};
+use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview, Operation};
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -21,10 +21,13 @@ use tokio::sync::watch;
 use super::access::{self, AccessControl};
 use super::downward;
 use super::facts::Facts;
+use super::inject::{self, Injection};
 use super::keeper::Readiness;
 use super::metrics::{Hook, Metrics};
+use super::options::WebhookOptions;
 use super::review::{self, Denial};
 use super::tls::TlsListener;
+use super::wants::Wants;
 use crate::error::chain;
 
 /// The API server holds two versions of an object in a review, of at most 1.5 MiB each in etcd, and
@@ -40,7 +43,37 @@ pub(super) struct Reviewer {
     control: AccessControl,
     /// None: lists mean nothing.
     rules: Option<SelectionRules>,
+    injections: Injections,
     metrics: Arc<Metrics>,
+}
+
+/// What is added to pods.
+#[derive(Debug, Clone)]
+pub(super) struct Injections {
+    all: Vec<Injection>,
+    /// Pods do not wait for what does not exist.
+    require_networks: bool,
+}
+
+impl Injections {
+    /// What the options say.
+    pub(super) fn of(options: &WebhookOptions) -> Self {
+        Self {
+            all: options.inject.clone(),
+            require_networks: options.require_networks,
+        }
+    }
+
+    fn has(&self, injection: Injection) -> bool {
+        self.all.contains(&injection)
+    }
+}
+
+/// What becomes of a new pod.
+#[derive(Debug, Default)]
+struct Mutation {
+    operations: Vec<Value>,
+    warnings: Vec<String>,
 }
 
 impl Reviewer {
@@ -48,12 +81,14 @@ impl Reviewer {
         client: Client,
         rules: Option<SelectionRules>,
         control: AccessControl,
+        injections: Injections,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
             client,
             control,
             rules,
+            injections,
             metrics,
         }
     }
@@ -95,6 +130,64 @@ impl Reviewer {
         } else {
             Err(Denial::NotChecked { why })
         }
+    }
+}
+
+impl Reviewer {
+    /// What the networks of a new pod want of it.
+    async fn inject(&self, request: &AdmissionRequest<Pod>) -> Result<Mutation, Denial> {
+        let mut mutation = Mutation::default();
+        let Some((rules, pod)) = self.rules.as_ref().zip(request.object.as_ref()) else {
+            return Ok(mutation);
+        };
+        let is_new = request.operation == Operation::Create && !access::is_mirror(request);
+        // Lists that are wrong are refused by the validation.
+        let selection = is_new.then(|| review::read(request, rules).ok().flatten());
+        let Some(selection) = selection.flatten() else {
+            return Ok(mutation);
+        };
+        if review::named(&selection).next().is_none() {
+            return Ok(mutation);
+        }
+        let injections = &self.injections;
+        if injections.has(Injection::ContextUid) {
+            let patch =
+                inject::context_uid(pod).map_err(|error| Denial::NotRead { why: chain(&error) })?;
+            mutation.operations.extend(patch);
+        }
+        let [devices, nodes] =
+            [Injection::Resources, Injection::NodeSelector].map(|one| injections.has(one));
+        if !devices && !nodes {
+            return Ok(mutation);
+        }
+        let reading = tokio::time::timeout(PATIENCE, Wants::read(&self.client, &selection));
+        let wants = match reading.await {
+            Ok(Ok(wants)) => wants,
+            Ok(Err(error)) => return Err(Denial::NotRead { why: chain(&error) }),
+            Err(_) => {
+                let why = format!("no answer within {} s", PATIENCE.as_secs());
+                return Err(Denial::NotRead { why });
+            }
+        };
+        for target in &wants.absent {
+            if injections.require_networks {
+                let target = target.clone();
+                return Err(Denial::Absent { target });
+            }
+            mutation.warnings.push(format!(
+                "{target} does not exist: no device is asked for and no node chosen for it"
+            ));
+        }
+        if devices {
+            let patch = inject::resources(pod, &selection, &wants);
+            mutation.operations.extend(patch);
+        }
+        if nodes {
+            mutation
+                .operations
+                .extend(inject::node_selector(pod, &wants)?);
+        }
+        Ok(mutation)
     }
 }
 
@@ -153,14 +246,29 @@ async fn mutate_pods(
     let timer = reviewer.metrics.start(Hook::MutatePods);
     let mut response = AdmissionResponse::from(&request);
     let mut outcome = "unchanged";
+    let injected = match reviewer.inject(&request).await {
+        Ok(injected) => injected,
+        Err(denial) => {
+            tracing::info!(
+                namespace = review::namespace(&request), pod = name(&request),
+                reason = %denial, "pod refused"
+            );
+            timer.end(denial.label());
+            return Json(denial.respond(&request).into_review()).into_response();
+        }
+    };
     let rules = reviewer.rules.as_ref();
     let gate = rules.and_then(|rules| review::gate(&request, rules));
-    let volume = rules.and_then(|_| downward::volume(&request));
+    let volume = rules.and_then(|_| {
+        let is_for_all = reviewer.injections.has(Injection::Podnetinfo);
+        downward::volume(&request, is_for_all)
+    });
     let done = if gate.is_some() { "gated" } else { "changed" };
     let changes: Vec<Value> = [gate, volume]
         .into_iter()
         .flatten()
         .flat_map(operations)
+        .chain(injected.operations)
         .collect();
     if !changes.is_empty() {
         let patched = serde_json::from_value(Value::Array(changes))
@@ -174,6 +282,9 @@ async fn mutate_pods(
             }
         };
         outcome = done;
+    }
+    if !injected.warnings.is_empty() {
+        response.warnings = Some(injected.warnings);
     }
     timer.end(outcome);
     Json(response.into_review()).into_response()

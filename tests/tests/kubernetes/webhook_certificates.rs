@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::objects::kubectl;
 use super::scene;
-use super::webhook_scene::{Webhook, deployed, listing, npwg, refusal_in, set};
+use super::webhook_inject::{limits, memif};
+use super::webhook_scene::{Webhook, create_in, deployed, listing, npwg, refusal_in, set};
 
 /// Waits until something is the case, which is asked again and again.
 async fn until<F: Future<Output = bool>>(what: &str, probe: impl Fn() -> F) {
@@ -168,5 +169,18 @@ fn the_deployed_role_is_enough() {
         let list = listing("two", r#"[{"name": "blue"}]"#);
         let refusal = refusal_in(&client, &namespace, &list).await;
         assert!(refusal.contains("may not use PodNetwork blue"), "{refusal}");
+
+        webhook.kill();
+        webhook.spawn(&kubeconfig, &["--inject=resources,node-selector"]);
+        webhook.wait_ready();
+        memif(&client, "webhook-role").await;
+        let list = listing("three", r#"[{"name": "webhook-role"}]"#);
+        let made = create_in(&client, &namespace, &list, true)
+            .await
+            .expect("taken");
+        assert_eq!(
+            limits(&made),
+            json!({"c": {"podnet.dev/webhook-role": "1"}})
+        );
     });
 }

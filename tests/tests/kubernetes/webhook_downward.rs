@@ -63,6 +63,7 @@ fn a_pod_that_asks_gets_the_volume_with_its_networks() {
             items,
             [
                 ("annotations", "metadata.annotations"),
+                ("labels", "metadata.labels"),
                 (
                     "network-status",
                     "metadata.annotations['k8s.v1.cni.cncf.io/network-status']"

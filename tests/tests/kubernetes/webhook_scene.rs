@@ -215,7 +215,8 @@ impl Webhook {
     }
 }
 
-async fn create_in(
+/// Makes a pod in a namespace, or only asks what would become of it.
+pub(crate) async fn create_in(
     client: &Client,
     namespace: &str,
     pod: &Value,

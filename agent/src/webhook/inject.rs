@@ -1,0 +1,170 @@
+//! What is added to a new pod for its networks: devices, a choice of nodes, a context.
+
+use std::collections::BTreeMap;
+use std::{fs, io};
+
+use api::selection::PodSelection;
+use clap::ValueEnum;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use serde_json::{Value, json};
+
+use super::review::{Denial, named};
+use super::wants::{NODE_SELECTOR_ANNOTATION, Wants};
+use crate::devices::resource;
+
+#[cfg(test)]
+mod tests;
+
+/// The annotation that other device plugins of the same design go by (S003-06). podnet does not read it.
+pub const CONTEXT_ANNOTATION: &str = "k8s.v1.cni.cncf.io/contextUID";
+/// Where the kernel gives out identifiers.
+const UUID: &str = "/proc/sys/kernel/random/uuid";
+
+/// Something that pods which list networks get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Injection {
+    /// A device for each network that has a resource, in the first container
+    Resources,
+    /// The nodes on which their networks are
+    NodeSelector,
+    /// The directory /etc/podnetinfo, also for pods without the annotation podnet.dev/downward
+    Podnetinfo,
+    /// The annotation k8s.v1.cni.cncf.io/contextUID, another one for each pod
+    ContextUid,
+}
+
+/// The operations (RFC 6902) that ask for a device for each attachment that is counted by a resource, in
+/// the first container. A resource that a container of the pod asks for already is the user's own
+/// business, and this may be the second time the pod comes by.
+pub fn resources(pod: &Pod, selection: &PodSelection, wants: &Wants) -> Vec<Value> {
+    let Some(spec) = &pod.spec else {
+        return Vec::new();
+    };
+    let init = spec.init_containers.as_deref().unwrap_or_default();
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for attachment in named(selection) {
+        let found = resource::of_target(&wants.world, &attachment.target);
+        let asks = |resource: &String| {
+            let mut containers = init.iter().chain(&spec.containers);
+            containers.any(|container| asks_for(container, resource))
+        };
+        if let Some(resource) = found.filter(|resource| !asks(resource)) {
+            *counts.entry(resource).or_default() += 1;
+        }
+    }
+    let Some(first) = spec.containers.first().filter(|_| !counts.is_empty()) else {
+        return Vec::new();
+    };
+    let path = "/spec/containers/0/resources";
+    let mut patch = Vec::new();
+    let has = first.resources.as_ref();
+    if has.is_none() {
+        patch.push(add(path, &json!({})));
+    }
+    for (list, is_there) in [
+        ("limits", has.is_some_and(|has| has.limits.is_some())),
+        ("requests", has.is_some_and(|has| has.requests.is_some())),
+    ] {
+        if !is_there {
+            patch.push(add(&format!("{path}/{list}"), &json!({})));
+        }
+        for (resource, count) in &counts {
+            let place = format!("{path}/{list}/{}", escaped(resource));
+            patch.push(add(&place, &json!(count.to_string())));
+        }
+    }
+    patch
+}
+
+fn asks_for(container: &Container, resource: &str) -> bool {
+    container.resources.as_ref().is_some_and(|has| {
+        let lists = [&has.limits, &has.requests];
+        lists
+            .into_iter()
+            .flatten()
+            .any(|list| list.contains_key(resource))
+    })
+}
+
+/// The operations that keep a pod on the nodes that all its networks want.
+///
+/// # Errors
+/// When a wish is no label, or contradicts another one or the pod's own.
+pub fn node_selector(pod: &Pod, wants: &Wants) -> Result<Vec<Value>, Denial> {
+    let none = BTreeMap::new();
+    let spec = pod.spec.as_ref();
+    let own = spec.and_then(|spec| spec.node_selector.as_ref());
+    let mut more: BTreeMap<&str, &str> = BTreeMap::new();
+    for wish in &wants.nodes {
+        let refuse = |problem: String| Denial::NodeSelector {
+            object: wish.object.clone(),
+            problem,
+        };
+        let (key, value) = label(&wish.text).map_err(refuse)?;
+        let known = own.unwrap_or(&none).get(key).map(String::as_str);
+        match known.or_else(|| more.get(key).copied()) {
+            None => {
+                more.insert(key, value);
+            }
+            Some(other) if other == value => {}
+            Some(other) => {
+                return Err(refuse(format!(
+                    "wants nodes with {key}={value}, the pod or another network of it {key}={other}; \
+                     there is no such node"
+                )));
+            }
+        }
+    }
+    if more.is_empty() {
+        return Ok(Vec::new());
+    }
+    let path = "/spec/nodeSelector";
+    let mut patch = Vec::new();
+    if own.is_none() {
+        patch.push(add(path, &json!({})));
+    }
+    let each = more.into_iter();
+    patch.extend(each.map(|(key, value)| add(&format!("{path}/{}", escaped(key)), &json!(value))));
+    Ok(patch)
+}
+
+/// `key=value`, or a key whose value is empty (NRI-07).
+fn label(text: &str) -> Result<(&str, &str), String> {
+    let mut parts = text.split('=').map(str::trim);
+    let (key, value) = (
+        parts.next().unwrap_or_default(),
+        parts.next().unwrap_or_default(),
+    );
+    if key.is_empty() || parts.next().is_some() {
+        return Err(format!(
+            "annotation {NODE_SELECTOR_ANNOTATION}: {text:?} is not one label; write key=value"
+        ));
+    }
+    Ok((key, value))
+}
+
+/// The operation that gives a pod an identifier of its own, whatever its author wrote there. The second
+/// time a pod comes by it gets another one: nobody can have used the first.
+///
+/// # Errors
+/// When the kernel gives none.
+pub fn context_uid(pod: &Pod) -> io::Result<Vec<Value>> {
+    let uid = fs::read_to_string(UUID)?;
+    let path = "/metadata/annotations";
+    let mut patch = Vec::new();
+    if pod.metadata.annotations.is_none() {
+        patch.push(add(path, &json!({})));
+    }
+    let place = format!("{path}/{}", escaped(CONTEXT_ANNOTATION));
+    patch.push(add(&place, &json!(uid.trim_end())));
+    Ok(patch)
+}
+
+fn add(path: &str, value: &Value) -> Value {
+    json!({"op": "add", "path": path, "value": value})
+}
+
+/// A key in a path (RFC 6901 section 3).
+fn escaped(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}

@@ -1,0 +1,215 @@
+use serde_json::{Value, json};
+
+use super::super::review;
+use super::super::samples::{create, npwg, plain, pod};
+use super::*;
+
+/// Two networks of sockets, one of interfaces, and definitions with and without a resource.
+const OBJECTS: &str = r#"
+apiVersion: podnet.dev/v1alpha1
+kind: PodNetworkParameters
+metadata: {name: memif}
+spec: {mode: L2, interface: {type: Memif}}
+---
+apiVersion: podnet.dev/v1alpha1
+kind: PodNetworkParameters
+metadata: {name: veth}
+spec: {mode: L2}
+---
+apiVersion: podnet.dev/v1alpha1
+kind: PodNetwork
+metadata: {name: fast}
+spec: {provider: podnet.dev/ebpf, parametersRefs: [{group: podnet.dev, kind: PodNetworkParameters, name: memif}]}
+---
+apiVersion: podnet.dev/v1alpha1
+kind: PodNetwork
+metadata: {name: slow}
+spec: {provider: podnet.dev/ebpf, parametersRefs: [{group: podnet.dev, kind: PodNetworkParameters, name: veth}]}
+---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {namespace: shop, name: fast}
+---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {namespace: shop, name: slow}
+---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata:
+  namespace: shop
+  name: vf
+  annotations: {k8s.v1.cni.cncf.io/resourceName: vendor.example/vf, k8s.v1.cni.cncf.io/nodeSelector: "rack = a"}
+spec: {config: '{"cniVersion":"1.0.0","type":"sriov"}'}
+---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata:
+  namespace: shop
+  name: there
+  annotations: {k8s.v1.cni.cncf.io/nodeSelector: has-nic}
+spec: {config: '{"cniVersion":"1.0.0","type":"macvlan"}'}
+"#;
+
+fn wants() -> Wants {
+    Wants::of_manifests(OBJECTS)
+}
+
+/// The operations for a pod, and the pod as it is after them.
+fn injected(
+    object: &Value,
+    change: impl Fn(&Pod, &PodSelection) -> Vec<Value>,
+) -> (Vec<Value>, Value) {
+    let request = create(object);
+    let rules = api::selection::SelectionRules::default();
+    let selection = review::read(&request, &rules)
+        .expect("a good list")
+        .expect("a list");
+    let operations = change(request.object.as_ref().expect("a pod"), &selection);
+    let mut after = object.clone();
+    let patch: json_patch::Patch = serde_json::from_value(json!(operations)).expect("a patch");
+    json_patch::patch(&mut after, &patch).expect("a patch that fits");
+    (operations, after)
+}
+
+fn with_resources(object: &Value) -> (Vec<Value>, Value) {
+    injected(object, |pod, selection| resources(pod, selection, &wants()))
+}
+
+fn with(list: &str, spec: &Value) -> Value {
+    let mut object = npwg(list);
+    object["spec"] = spec.clone();
+    object
+}
+
+/// S003-05, NRI-02, NRI-06
+#[test]
+fn the_first_container_asks_for_a_device_for_each_attachment() {
+    let (patch, after) = with_resources(&npwg("fast, slow, vf, fast"));
+    let place = "/spec/containers/0/resources";
+    let expected = [
+        (place.to_owned(), json!({})),
+        (format!("{place}/limits"), json!({})),
+        (format!("{place}/limits/podnet.dev~1fast"), json!("2")),
+        (format!("{place}/limits/vendor.example~1vf"), json!("1")),
+        (format!("{place}/requests"), json!({})),
+        (format!("{place}/requests/podnet.dev~1fast"), json!("2")),
+        (format!("{place}/requests/vendor.example~1vf"), json!("1")),
+    ];
+    let expected = expected.map(|(path, value)| json!({"op": "add", "path": path, "value": value}));
+    assert_eq!(patch, expected);
+    let all = json!({"podnet.dev/fast": "2", "vendor.example/vf": "1"});
+    assert_eq!(
+        after["spec"]["containers"][0]["resources"],
+        json!({"limits": all, "requests": all})
+    );
+    let (again, _) = with_resources(&after);
+    assert_eq!(again, [Value::Null; 0], "the webhook may be asked twice");
+}
+
+/// KEP-3698's list counts as NPWG's.
+#[test]
+fn both_lists_lead_to_devices_and_a_pod_without_any_is_left_alone() {
+    let kep = json!({"podnet.dev/networks": r#"[{"name": "slow"}, {"name": "fast"}]"#});
+    let (_, after) = with_resources(&pod(&kep, &plain()));
+    let found = &after["spec"]["containers"][0]["resources"]["limits"];
+    assert_eq!(*found, json!({"podnet.dev/fast": "1"}));
+    for list in ["slow", "there", "absent"] {
+        let (patch, _) = with_resources(&npwg(list));
+        assert_eq!(patch, [Value::Null; 0], "{list}");
+    }
+}
+
+/// NRI-06: what the user says of a resource holds, in whichever container.
+#[test]
+fn what_a_pod_asks_for_itself_is_not_asked_for_again() {
+    let own = |container: &str| {
+        let mut spec = json!({
+            "initContainers": [{"name": "i", "image": "i"}],
+            "containers": [
+                {"name": "a", "image": "i", "resources": {"limits": {"cpu": "1"}}},
+                {"name": "b", "image": "i"},
+            ],
+        });
+        let place = spec.pointer_mut(container).expect("a container");
+        place["resources"]["requests"] = json!({"podnet.dev/fast": "3"});
+        with_resources(&with("fast, vf", &spec)).0
+    };
+    for container in ["/containers/1", "/initContainers/0"] {
+        let place = "/spec/containers/0/resources";
+        let expected = [
+            (format!("{place}/limits/vendor.example~1vf"), json!("1")),
+            (format!("{place}/requests"), json!({})),
+            (format!("{place}/requests/vendor.example~1vf"), json!("1")),
+        ];
+        let expected =
+            expected.map(|(path, value)| json!({"op": "add", "path": path, "value": value}));
+        assert_eq!(own(container), expected, "{container}");
+    }
+}
+
+fn on_nodes(pod: &Value, wants: &Wants) -> Result<Vec<Value>, String> {
+    let request = create(pod);
+    let pod = request.object.as_ref().expect("a pod");
+    node_selector(pod, wants).map_err(|denial| denial.to_string())
+}
+
+/// NRI-07
+#[test]
+fn a_pod_goes_to_the_nodes_that_its_networks_want() {
+    let list = npwg("vf, there");
+    let (patch, after) = injected(&list, |pod, _| {
+        node_selector(pod, &wants()).expect("no clash")
+    });
+    assert_eq!(
+        patch,
+        [
+            json!({"op": "add", "path": "/spec/nodeSelector", "value": {}}),
+            json!({"op": "add", "path": "/spec/nodeSelector/has-nic", "value": ""}),
+            json!({"op": "add", "path": "/spec/nodeSelector/rack", "value": "a"}),
+        ]
+    );
+    assert_eq!(on_nodes(&after, &wants()), Ok(Vec::new()));
+    let mut own = list.clone();
+    own["spec"]["nodeSelector"] = json!({"example.com/zone": "z", "rack": "a"});
+    let expected = json!({"op": "add", "path": "/spec/nodeSelector/has-nic", "value": ""});
+    assert_eq!(on_nodes(&own, &wants()), Ok(vec![expected]));
+    assert_eq!(on_nodes(&list, &Wants::default()), Ok(Vec::new()));
+}
+
+/// NRI-07
+#[test]
+fn wishes_that_no_node_can_meet_are_refused() {
+    let mut own = npwg("vf");
+    own["spec"]["nodeSelector"] = json!({"rack": "b"});
+    let refused = on_nodes(&own, &wants()).expect_err("a clash");
+    let expected = "NetworkAttachmentDefinition shop/vf: wants nodes with rack=a, the pod or \
+                    another network of it rack=b; there is no such node";
+    assert_eq!(refused, expected);
+    for wrong in ["a=b=c", "", "=b", "a=b,c=d"] {
+        let text = OBJECTS.replace("\"rack = a\"", &format!("\"{wrong}\""));
+        let refused = on_nodes(&npwg("vf"), &Wants::of_manifests(&text)).expect_err(wrong);
+        assert!(
+            refused.contains("is not one label; write key=value"),
+            "{refused}"
+        );
+    }
+}
+
+/// S003-06: nobody can choose it.
+#[test]
+fn a_context_is_another_one_for_each_pod_and_the_authors_own_is_replaced() {
+    let uid = |object: &Value| {
+        let (_, after) = injected(object, |pod, _| context_uid(pod).expect("an identifier"));
+        let text = &after["metadata"]["annotations"][CONTEXT_ANNOTATION];
+        (text.as_str().expect("text").to_owned(), after)
+    };
+    let (first, once) = uid(&npwg("fast"));
+    let parts: Vec<usize> = first.split('-').map(str::len).collect();
+    assert_eq!(parts, [8, 4, 4, 4, 12], "{first}");
+    let (second, _) = uid(&once);
+    assert_ne!(first, second);
+    let request = create(&json!({"metadata": {"name": "web"}, "spec": plain()}));
+    let patch = context_uid(request.object.as_ref().expect("a pod")).expect("an identifier");
+    assert_eq!(patch[0]["path"], "/metadata/annotations");
+}

@@ -1,0 +1,245 @@
+//! What the networks of a new pod want of it: read from the objects that it names, for one review.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::nad::{self, Meaning, NetworkRef, read_definition};
+use api::selection::{PodSelection, Target};
+use api::{
+    AttachmentParameters, Kind, NetworkAttachmentDefinition, Object, Origin, ParametersRef,
+    PodNetwork, PodNetworkAttachment, PodNetworkParameters, Resource,
+};
+use futures_util::future::try_join_all;
+use kube::{Api, Client};
+
+use super::facts::readable;
+use super::review::named;
+use crate::world::{Definition, World};
+
+/// The annotation of a network that says on which nodes it is (NRI-07).
+pub const NODE_SELECTOR_ANNOTATION: &str = "k8s.v1.cni.cncf.io/nodeSelector";
+
+/// A wish of a network for the nodes of its pods.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeWish {
+    /// Who has it.
+    pub object: Target,
+    /// [`NODE_SELECTOR_ANNOTATION`].
+    pub text: String,
+}
+
+/// What is known of the networks of a pod.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Wants {
+    /// The objects, as the agents will see them.
+    pub world: World,
+    /// On which nodes they are; each object once.
+    pub nodes: Vec<NodeWish>,
+    /// What does not exist.
+    pub absent: BTreeSet<Target>,
+}
+
+/// What one reference leads to.
+#[derive(Debug, Default)]
+struct Found {
+    resources: Vec<Resource>,
+    definition: Option<((String, String), Definition)>,
+    nodes: Vec<NodeWish>,
+    absent: Vec<Target>,
+}
+
+impl Wants {
+    /// Asks the API server for all objects a pod names, and for those they name.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn read(client: &Client, selection: &PodSelection) -> kube::Result<Self> {
+        let targets: BTreeSet<&Target> = named(selection).map(|named| &named.target).collect();
+        let found = try_join_all(targets.into_iter().map(|target| follow(client, target))).await?;
+        Ok(Self::of(found))
+    }
+
+    fn of(all: Vec<Found>) -> Self {
+        let mut wants = Self::default();
+        // Several references can lead to the same.
+        let mut objects: BTreeMap<(Kind, Option<String>, String), Resource> = BTreeMap::new();
+        for found in all {
+            for resource in found.resources {
+                let metadata = resource.metadata();
+                let key = (
+                    resource.kind(),
+                    metadata.namespace.clone(),
+                    metadata.name.clone(),
+                );
+                objects.insert(key, resource);
+            }
+            wants.world.definitions.extend(found.definition);
+            for wish in found.nodes {
+                if !wants.nodes.contains(&wish) {
+                    wants.nodes.push(wish);
+                }
+            }
+            wants.absent.extend(found.absent);
+        }
+        wants.world.resolved = api::resolve(objects.into_values().map(|resource| Object {
+            origin: Origin::api_server(),
+            resource,
+        }));
+        wants
+    }
+}
+
+async fn follow(client: &Client, target: &Target) -> kube::Result<Found> {
+    let mut found = Found::default();
+    let network = match target {
+        Target::PodNetwork(name) => Some(name.clone()),
+        Target::Attachment { namespace, name } => found.attachment(client, namespace, name).await?,
+        Target::Definition { namespace, name } => found.definition(client, namespace, name).await?,
+    };
+    if let Some(network) = network {
+        found.network(client, network).await?;
+    }
+    Ok(found)
+}
+
+impl Found {
+    fn wish(&mut self, object: &Target, annotations: Option<&BTreeMap<String, String>>) {
+        let text = annotations.and_then(|annotations| annotations.get(NODE_SELECTOR_ANNOTATION));
+        self.nodes.extend(text.map(|text| NodeWish {
+            object: object.clone(),
+            text: text.clone(),
+        }));
+    }
+
+    async fn network(&mut self, client: &Client, name: String) -> kube::Result<()> {
+        let networks: Api<PodNetwork> = Api::all(client.clone());
+        let read = readable(networks.get_opt(&name).await)?;
+        let target = Target::PodNetwork(name);
+        // What cannot be read is told to the pod when it is attached.
+        let Ok(network) = read else {
+            return Ok(());
+        };
+        let Some(network) = network else {
+            self.absent.push(target);
+            return Ok(());
+        };
+        self.wish(&target, network.metadata.annotations.as_ref());
+        let all: Api<PodNetworkParameters> = Api::all(client.clone());
+        for reference in of_kind(&network.spec.parameters_refs, Kind::PodNetworkParameters) {
+            let read = readable(all.get_opt(&reference.name).await)?;
+            self.resources
+                .extend(read.ok().flatten().as_ref().map(Resource::from));
+        }
+        self.resources.push(Resource::from(&network));
+        Ok(())
+    }
+
+    /// The network of an attachment.
+    async fn attachment(
+        &mut self,
+        client: &Client,
+        namespace: &str,
+        name: &str,
+    ) -> kube::Result<Option<String>> {
+        let attachments: Api<PodNetworkAttachment> = Api::namespaced(client.clone(), namespace);
+        let target = Target::Attachment {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        let Ok(found) = readable(attachments.get_opt(name).await)? else {
+            return Ok(None);
+        };
+        let Some(found) = found else {
+            self.absent.push(target);
+            return Ok(None);
+        };
+        self.wish(&target, found.metadata.annotations.as_ref());
+        for reference in of_kind(&found.spec.parameters_refs, Kind::AttachmentParameters) {
+            let namespace = reference.namespace.as_deref().unwrap_or(namespace);
+            let all: Api<AttachmentParameters> = Api::namespaced(client.clone(), namespace);
+            let read = readable(all.get_opt(&reference.name).await)?;
+            self.resources
+                .extend(read.ok().flatten().as_ref().map(Resource::from));
+        }
+        self.resources.push(Resource::from(&found));
+        Ok(Some(found.spec.pod_network_name))
+    }
+
+    /// The network of a definition, if it is one of ours.
+    async fn definition(
+        &mut self,
+        client: &Client,
+        namespace: &str,
+        name: &str,
+    ) -> kube::Result<Option<String>> {
+        let all: Api<NetworkAttachmentDefinition> = Api::namespaced(client.clone(), namespace);
+        let target = Target::Definition {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        let Ok(found) = readable(all.get_opt(name).await)? else {
+            return Ok(None);
+        };
+        let Some(found) = found else {
+            self.absent.push(target);
+            return Ok(None);
+        };
+        self.wish(&target, found.metadata.annotations.as_ref());
+        let (key, definition) = Definition::of(found);
+        let read = read_definition(&nad::Definition {
+            namespace,
+            name,
+            annotations: &definition.annotations,
+            config: &definition.config,
+        });
+        let meaning = read.map(|read| read.meaning);
+        self.definition = Some((key, definition));
+        match meaning {
+            Ok(Meaning::ByName(network)) => Ok(Some(network)),
+            Ok(Meaning::Own(own)) => match own.network {
+                NetworkRef::PodNetwork(network) => Ok(Some(network)),
+                NetworkRef::Attachment { namespace, name } => {
+                    self.attachment(client, &namespace, &name).await
+                }
+            },
+            Ok(Meaning::Delegate(_)) | Err(_) => Ok(None),
+        }
+    }
+}
+
+/// References to parameters of ours.
+fn of_kind(references: &[ParametersRef], kind: Kind) -> impl Iterator<Item = &ParametersRef> {
+    let is_ours = move |reference: &&ParametersRef| {
+        reference.group == api::GROUP && reference.kind == kind.as_str()
+    };
+    references.iter().filter(is_ours)
+}
+
+#[cfg(test)]
+impl Wants {
+    /// Of objects as they are written.
+    pub(super) fn of_manifests(text: &str) -> Self {
+        let objects = api::parse_manifests("objects", text).into_iter();
+        let definitions = api::parse_definitions("objects", text).into_iter();
+        let resources = objects.map(|object| object.expect("a manifest").resource);
+        let mut all = vec![Found {
+            resources: resources.collect(),
+            ..Found::default()
+        }];
+        all.extend(definitions.map(|definition| {
+            let definition = definition.expect("a manifest");
+            let mut found = Found::default();
+            let (namespace, name) = (
+                definition.metadata.namespace.clone(),
+                definition.metadata.name.clone(),
+            );
+            let target = Target::Definition {
+                namespace: namespace.expect("a namespace"),
+                name: name.expect("a name"),
+            };
+            found.wish(&target, definition.metadata.annotations.as_ref());
+            found.definition = Some(Definition::of(definition));
+            found
+        }));
+        Self::of(all)
+    }
+}
