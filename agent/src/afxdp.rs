@@ -14,10 +14,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use api::InterfaceKind;
 use datapath::Hook;
 use netdev::{Netlink, Netns, Offloads};
+use xsk::control::Address;
 
 use crate::error::{AgentError, chain};
 use crate::node::Node;
 use crate::record::Attachment;
+use crate::sockets;
 
 mod control;
 mod decide;
@@ -25,7 +27,7 @@ mod decide;
 use control::{Control, Desk};
 
 /// Name of the control socket in the directory of its port.
-const SOCKET: &str = "afxdp.sock";
+pub(crate) const FILE: &str = "afxdp.sock";
 /// Pages of 4 KiB are the smallest, and a packet in native XDP has room in one: 256 bytes before it, its
 /// Ethernet header, and 320 behind it (`veth_xdp_set`).
 const MTU_MAX: u16 = 4096 - 256 - 14 - 320;
@@ -60,16 +62,6 @@ pub enum AfXdpError {
         /// Why.
         source: xsk::Error,
     },
-    /// Its directory cannot be.
-    #[error("cannot {operation} {}, for the socket of an interface of type AFXDP", path.display())]
-    Directory {
-        /// What was tried.
-        operation: &'static str,
-        /// The directory.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
 }
 
 /// The control sockets of this node.
@@ -99,32 +91,29 @@ impl AfXdp {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The directory of a port, which can be mounted into its pod.
-    fn of(&self, host: &str) -> PathBuf {
-        self.directory.join(host)
+    /// Where ports without a device have their socket files.
+    pub fn sockets(&self) -> &Path {
+        &self.directory
     }
 
-    /// The control socket of a port.
-    pub fn socket(&self, host: &str) -> PathBuf {
-        self.of(host).join(SOCKET)
-    }
-
-    fn has(&self, host: &str) -> bool {
-        self.open().get(host).is_some_and(Control::is_open) && self.socket(host).exists()
+    fn has(&self, record: &Attachment) -> bool {
+        let is_open = self
+            .open()
+            .get(&record.host.name)
+            .is_some_and(Control::is_open);
+        is_open
+            && record
+                .socket_path
+                .as_ref()
+                .is_some_and(|path| path.exists())
     }
 
     /// Closes the control socket of a port. One that is not there is closed already.
-    fn close(&self, host: &str) -> Result<(), AfXdpError> {
-        self.open().remove(host);
-        let path = self.of(host);
-        if let Err(source) = fs::remove_dir_all(&path)
-            && source.kind() != io::ErrorKind::NotFound
-        {
-            return Err(directory_error("remove", &path)(source));
-        }
+    fn close(&self, record: &Attachment) {
+        self.open().remove(&record.host.name);
+        sockets::remove(record);
         // Others may be in it.
         let _ = fs::remove_dir(&self.directory);
-        Ok(())
     }
 
     /// Closes those that no record has.
@@ -137,19 +126,10 @@ impl AfXdp {
                 continue;
             }
             tracing::info!(port = name, "removing a control socket nobody owns");
-            if let Err(error) = self.close(&name) {
-                tracing::warn!(error = %chain(&error), "not removed");
+            if let Err(error) = fs::remove_dir_all(self.directory.join(&name)) {
+                tracing::warn!(port = name, %error, "not removed");
             }
         }
-    }
-}
-
-fn directory_error(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> AfXdpError {
-    let path = path.to_owned();
-    move |source| AfXdpError::Directory {
-        operation,
-        path,
-        source,
     }
 }
 
@@ -229,19 +209,22 @@ impl Node {
         netns: &Netns,
     ) -> Result<(), AgentError> {
         let host = &record.host.name;
-        if !is_afxdp(record) || self.afxdp.has(host) {
+        if !is_afxdp(record) || self.afxdp.has(record) {
             return Ok(());
         }
-        self.afxdp.close(host)?;
+        self.afxdp.close(record);
+        let Some(path) = &record.socket_path else {
+            return Ok(());
+        };
         let ifname = record.key.ifname.to_string();
         let failed = |ifname: &str| {
             let ifname = ifname.to_owned();
             move |source| AfXdpError::Control { ifname, source }
         };
-        let path = self.afxdp.socket(host);
-        let directory = self.afxdp.of(host);
-        fs::create_dir_all(&directory).map_err(directory_error("create", &directory))?;
-        let by_file = control::listen_by_file(&path).map_err(failed(&ifname))?;
+        let by_file = sockets::publish(path, sockets::SOCKET_MODE, |path| {
+            let listening = xsk::control::listen(&Address::Path(path.to_owned()));
+            listening.map_err(|source| AgentError::from(failed(&ifname)(source)))
+        })?;
         let name = ifname.clone();
         let by_name = netns
             .enter(move || xsk::control::listen(&xsk::control::abstract_name(&name)))
@@ -269,7 +252,7 @@ impl Node {
     /// Removes what an AF_XDP port has beside its link.
     pub(crate) fn close_port(&self, record: &Attachment) -> Result<(), AgentError> {
         if is_afxdp(record) {
-            self.afxdp.close(&record.host.name)?;
+            self.afxdp.close(record);
             self.hook.forget_xsk(&record.host.name)?;
         }
         Ok(())
@@ -282,7 +265,7 @@ impl Node {
             return Ok(faults);
         }
         let host = &record.host.name;
-        if !self.afxdp.has(host) {
+        if !self.afxdp.has(record) {
             faults.push(format!(
                 "the control socket of {} is closed",
                 record.key.ifname

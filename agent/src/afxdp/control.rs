@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,12 +9,11 @@ use std::time::Duration;
 use cni_spec::AttachmentKey;
 use datapath::Hook;
 use netdev::{Netns, NetnsId, busy_poll};
-use rustix::fs::{Mode, chmod};
 use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
-use xsk::control::{self, Address, Answer, Datagram, Received, Request};
+use xsk::control::{self, Answer, Datagram, Received, Request};
 
 use super::decide::{Facts, Step, decide};
 use crate::error::{AgentError, chain};
@@ -227,18 +225,6 @@ impl Drop for Control {
             task.abort();
         }
     }
-}
-
-/// Listens on a file that every user of the pod may connect to, whoever that is: who it is counts.
-pub(super) fn listen_by_file(path: &Path) -> Result<OwnedFd, xsk::Error> {
-    let address = Address::Path(path.to_owned());
-    let listener = control::listen(&address)?;
-    chmod(path, Mode::from_raw_mode(0o666)).map_err(|errno| xsk::Error::Control {
-        operation: "let others use",
-        address: address.to_string(),
-        source: errno.into(),
-    })?;
-    Ok(listener)
 }
 
 /// A listening socket for the runtime, which does not mind of which type it is.
