@@ -20,7 +20,7 @@ use crate::error::{AgentError, chain};
 use crate::record::Attachment;
 
 /// Conversations at once by each of the two addresses. DPDK has one for each queue, one after the other.
-const CONVERSATIONS: usize = 16;
+const CONVERSATIONS: usize = 8;
 /// Who says nothing for so long is not listened to any more.
 const IDLE: Duration = Duration::from_secs(60);
 /// Between two things that are done for a port: a pod that asks and asks gets a thousand answers a second,
