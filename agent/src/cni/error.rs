@@ -163,6 +163,7 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
         | AgentError::NoPrimary { .. }
         | AgentError::NetworkTwice { .. }
         | AgentError::GatewayOutside { .. }
+        | AgentError::Routes { .. }
         | AgentError::NoDefinition { .. }
         | AgentError::Definition { .. }
         | AgentError::OnDisk { .. }

@@ -218,8 +218,10 @@ impl Index {
         let definition = networks.get(&spec.pod_network_name);
         if let Some(network) = definition.and_then(|entry| entry.definition.as_ref()) {
             let bandwidth = request.bandwidth.or(network.bandwidth);
-            bandwidth
-                .check_bursts()
+            let checked = bandwidth.check_bursts();
+            let routed = || network.clone().with_routes(&request.routes);
+            checked
+                .and_then(|()| routed().map(drop))
                 .map_err(|errors| ResolveError::RequestInvalid {
                     references: spec.parameters_refs.clone(),
                     errors,
@@ -295,6 +297,10 @@ fn merge(
         return Err(clash("ipRequests"));
     }
     request.ips.extend_from_slice(&more.ips);
+    if !request.routes.is_empty() && !more.routes.is_empty() {
+        return Err(clash("routes"));
+    }
+    request.routes.extend_from_slice(&more.routes);
     Ok(())
 }
 

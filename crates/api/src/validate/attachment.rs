@@ -9,6 +9,7 @@ use super::{
     Bandwidth, Faults, FieldErrors, FieldProblem,
     bandwidth::{EGRESS, INGRESS, limit},
     network::unicast_address,
+    routes::{self, RouteRequest},
 };
 use crate::{mac::MacAddr, parameters::AttachmentParametersSpec};
 
@@ -23,6 +24,9 @@ pub struct AttachmentRequest {
     pub mac: Option<MacAddr>,
     /// Addresses the interface must have, unicast, each once.
     pub ips: Vec<IpRequest>,
+    /// Routes the pod shall get; [`Network::with_routes`](super::Network::with_routes) finds their ways.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<RouteRequest>,
 }
 
 /// An address an attachment must have.
@@ -98,10 +102,12 @@ pub fn attachment_request(
             ips.push(ip);
         }
     }
+    let routes = routes::written(&mut faults, &spec.routes);
     faults.finish(AttachmentRequest {
         bandwidth,
         mac,
         ips,
+        routes: routes.into_iter().map(|(_, route)| route).collect(),
     })
 }
 
