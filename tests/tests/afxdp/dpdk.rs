@@ -66,7 +66,9 @@ impl Testpmd {
                 "--port-topology=loop",
                 "--auto-start",
             ])
-            .args(["--total-num-mbufs=4096", "--no-mlockall"])
+            .arg("--no-mlockall")
+            // Each queue takes some thousands to receive into, and does not start with less.
+            .arg(format!("--total-num-mbufs={}", 8192 * u32::from(queues)))
             .arg(format!("--rxq={queues}"))
             .arg(format!("--txq={queues}"))
             .env("RUNTIME_DIRECTORY", directory)
