@@ -22,7 +22,7 @@ struct Testpmd {
 }
 
 impl Testpmd {
-    fn start(root: &Path, port: &tests::Port, directory: &Path, queues: u16) -> Self {
+    fn start(root: &Path, port: &tests::Port, directory: &Path) -> Self {
         let libraries = directory_of(root, "librte_eal.so.");
         let drivers = DRIVERS.map(|name| find(root, name).display().to_string());
         // Others than root cannot get to where the node of a test keeps it; pods have it mounted.
@@ -56,7 +56,7 @@ impl Testpmd {
                 "0@0,1@0",
             ])
             .arg(format!(
-                "--vdev=net_af_xdp0,iface={},queue_count={queues},use_cni=1,dp_path={}",
+                "--vdev=net_af_xdp0,iface={},use_cni=1,dp_path={}",
                 port.ifname,
                 socket.display()
             ))
@@ -66,9 +66,9 @@ impl Testpmd {
                 "--port-topology=loop",
                 "--auto-start",
             ])
-            .args(["--total-num-mbufs=4096", "--no-mlockall"])
-            .arg(format!("--rxq={queues}"))
-            .arg(format!("--txq={queues}"))
+            .arg("--no-mlockall")
+            // A queue takes some thousands to receive into, and does not start with less.
+            .arg("--total-num-mbufs=8192")
             .env("RUNTIME_DIRECTORY", directory)
             .env("LIBXDP_OBJECT_PATH", libraries.join("bpf"))
             // It ends when there is nothing more to read.
@@ -122,46 +122,43 @@ fn directory_of(root: &Path, name: &str) -> PathBuf {
         .to_path_buf()
 }
 
-/// Datagrams of a kernel pod go through DPDK and come back as they were; with one queue and with four, each of
-/// which has a conversation with the agent. Then once more: applications are started again.
+/// Datagrams of a kernel pod go through DPDK and come back as they were. Then once more: applications are started
+/// again. One queue, for DPDK 24.11 believes that a veth has no more.
 #[test]
-fn testpmd_gets_its_sockets_in_and_sends_back_what_comes() {
+fn testpmd_gets_its_socket_in_and_sends_back_what_comes() {
     let node = tests::node!(setup());
     let Some(root) = std::env::var_os("PODNET_DPDK_AFXDP").map(PathBuf::from) else {
         tests::skip::skip(tests::test_name!(), "needs testpmd with use_cni");
         return;
     };
-    for (object, queues) in [("fast-blue", 1), ("wide-blue", 4)] {
-        let (fast, plain) = (node.pod("fast"), node.pod("plain"));
-        let pf = attach(&node, &fast, "blue", object);
-        let pp = plain.attach("blue", "net1");
-        for _ in 0..2 {
-            let directory = tempfile::tempdir().expect("a directory");
-            let mut testpmd = Testpmd::start(&root, &pf, directory.path(), queues);
-            let socket = traffic::udp(&pp, pp.v4().into());
-            socket
-                .set_read_timeout(Some(wait::PATIENCE / 300))
-                .expect("a timeout");
-            let mut buffer = [0; 2048];
-            wait::until_true("testpmd to answer", || {
-                testpmd.assert_running();
-                socket.send_to(b"first", (pf.v4(), 4242)).expect("sent");
-                socket.recv_from(&mut buffer).is_ok()
-            });
-            socket
-                .set_read_timeout(Some(wait::PATIENCE))
-                .expect("a timeout");
-            for flow in 0..32_u8 {
-                let socket = traffic::udp(&pp, pp.v4().into());
-                let sent = vec![flow; usize::from(flow) * 40 + 1];
-                socket.send_to(&sent, (pf.v4(), 4242)).expect("sent");
-                let (came, from) = socket.recv_from(&mut buffer).expect("an answer");
-                assert_eq!((&buffer[..came], from), (&sent[..], (pf.v4(), 4242).into()));
-            }
+    let (fast, plain) = (node.pod("fast"), node.pod("plain"));
+    let (pf, pp) = (
+        attach(&node, &fast, "blue", "fast-blue"),
+        plain.attach("blue", "net1"),
+    );
+    let mut buffer = [0; 2048];
+    for _ in 0..2 {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut testpmd = Testpmd::start(&root, &pf, directory.path());
+        let socket = traffic::udp(&pp, pp.v4().into());
+        socket
+            .set_read_timeout(Some(wait::PATIENCE / 300))
+            .expect("a timeout");
+        wait::until_true("testpmd to answer", || {
             testpmd.assert_running();
+            socket.send_to(b"first", (pf.v4(), 4242)).expect("sent");
+            socket.recv_from(&mut buffer).is_ok()
+        });
+        for flow in 0..32_u8 {
+            let socket = traffic::udp(&pp, pp.v4().into());
+            let sent = vec![flow; usize::from(flow) * 40 + 1];
+            socket.send_to(&sent, (pf.v4(), 4242)).expect("sent");
+            let (came, from) = socket.recv_from(&mut buffer).expect("an answer");
+            assert_eq!((&buffer[..came], from), (&sent[..], (pf.v4(), 4242).into()));
         }
-        fast.detach("blue", "net1");
-        plain.detach("blue", "net1");
+        testpmd.assert_running();
     }
+    fast.detach("blue", "net1");
+    plain.detach("blue", "net1");
     node.assert_empty();
 }

@@ -36,9 +36,10 @@ const OTHERS: [(&str, &str); 15] = [
     ("libpcap.so.0.8", "libpcap0.8"),
 ];
 /// The same, where a release names them otherwise, and those that it must not take from the machine.
-const OTHERS_OF_TRIXIE: [(&str, &str); 13] = [
+const OTHERS_OF_TRIXIE: [(&str, &str); 14] = [
     ("libarchive.so.13", "libarchive13t64"),
     ("libc.so.6", "libc6"),
+    ("libcap.so.2", "libcap2"),
     ("libcrypto.so.3", "libssl3t64"),
     ("libdbus-1.so.3", "libdbus-1-3"),
     ("libelf.so.1", "libelf1t64"),
@@ -127,10 +128,13 @@ impl Kit {
                 fs::write(root.join("complete"), "").context("marking testpmd as complete")?;
                 return Ok(root);
             }
-            let mut wanted = missing
-                .iter()
-                .map(|library| self.package(library))
-                .collect::<Result<Vec<String>>>()?;
+            // Those of the machine that come first want others, which are gone with them.
+            let packages = missing.iter().map(|library| self.package(library));
+            let (known, unknown): (Vec<_>, Vec<_>) = packages.partition(Result::is_ok);
+            let mut wanted: Vec<String> = known.into_iter().flatten().collect();
+            if wanted.is_empty() {
+                unknown.into_iter().collect::<Result<Vec<_>>>()?;
+            }
             wanted.sort();
             wanted.dedup();
             fetch(&apt, &root, &wanted)?;
@@ -204,8 +208,9 @@ impl Kit {
                     Command::new(loader(&libraries)?)
                         .arg("--library-path")
                         .arg(&libraries)
-                        .arg("--list")
-                        .arg(&object),
+                        .arg(&object)
+                        // As `ldd` does it: `--list` ends at the first that is missing.
+                        .env("LD_TRACE_LOADED_OBJECTS", "1"),
                 )?,
             };
             missing.extend(match self.release {
