@@ -6,6 +6,7 @@ mod cni;
 mod connect;
 mod crowd;
 mod latency;
+mod packets;
 mod remote;
 mod restart;
 mod scale;

@@ -4,13 +4,12 @@
 mod crowd;
 mod moves;
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 use tests::{Fabric, Network, Node, Setup};
 
 use self::crowd::Crowd;
+use super::packets::{self, Way};
 use super::scale::agent_of;
 use super::{Bench, Known, Run, millis, names, wait_promoted};
 use crate::cpu;
@@ -19,8 +18,6 @@ use crate::peers::{meet, podnet_plugin};
 use crate::report::text::thousands;
 use crate::report::{Better, Case};
 use crate::sandbox::{Sandbox, Side};
-use crate::traffic::Mode;
-use crate::traffic::order;
 
 /// Networks and members on other nodes, 1 to 10,000.
 pub(super) const CASE: Known = Known {
@@ -79,48 +76,19 @@ fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
                 .put(&bed.who, 0, maps);
         }
     }
-    traffic(bench, &beds, case)?;
+    let ways: Vec<Way<'_>> = beds
+        .iter()
+        .map(|bed| Way {
+            who: &bed.who,
+            a: &bed.a,
+            b: &bed.b,
+        })
+        .collect();
+    packets::measure(bench, case, "", &ways)?;
     attach(bench, &beds, case)?;
     bench.progress.say("taking it down");
     drop(beds);
     moves::run(bench, &sizes[..2], case)
-}
-
-fn traffic(bench: &Bench<'_>, beds: &[Bed], case: &mut Case) -> Result<()> {
-    bench.progress.stage("traffic");
-    let rounds = bench.size(11, 1);
-    bench.progress.expect(rounds);
-    for round in 0..rounds {
-        for (what, unit, better, mode, time) in [
-            (
-                "UDP 64 B, 1 CPU",
-                "ns/packet",
-                Better::Less,
-                Mode::UdpOneCpu,
-                400,
-            ),
-            (
-                "UDP round trip, 1 CPU",
-                "us",
-                Better::Less,
-                Mode::UdpTrip,
-                300,
-            ),
-        ] {
-            for turn in 0..beds.len() {
-                let bed = &beds[(turn + round) % beds.len()];
-                let time = Duration::from_millis(bench.size(time, time / 4));
-                let answer = order::run(mode, &bed.a, &bed.b, time)?;
-                if answer.received == 0 {
-                    bail!("{}: nothing arrived", bed.who);
-                }
-                case.measure("", what, unit, better)
-                    .put(&bed.who, round, answer.value);
-            }
-        }
-        bench.progress.step();
-    }
-    Ok(())
 }
 
 /// One more pod on the network, and away with it.

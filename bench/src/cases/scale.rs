@@ -3,7 +3,6 @@
 mod world;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use datapath::{Datapath, Entries, Options as DatapathOptions, PinDir, Trial};
@@ -11,14 +10,13 @@ use netdev::Netns;
 use tests::{Network, Node};
 
 use self::world::world;
+use super::packets::{self, Way};
 use super::{Bench, Known, Run, names, wait_promoted};
 use crate::cpu;
 use crate::interrupt;
 use crate::peers::{podnet, podnet_plugin};
 use crate::report::{Axis, Better, Case};
 use crate::sandbox::{Sandbox, Side};
-use crate::traffic::Mode;
-use crate::traffic::order;
 
 /// Networks and ports, 1 to 2,000.
 pub(super) const CASE: Known = Known {
@@ -205,43 +203,12 @@ fn real(bench: &Bench<'_>, networks: usize, ports: usize, case: &mut Case) -> Re
         real.who = named(networks, ports);
     }
     wait_promoted(&reals[0].node)?;
-    bench.progress.stage("traffic");
-    let rounds = bench.size(11, 1);
-    bench.progress.expect(rounds);
-    for round in 0..rounds {
-        for (what, unit, better, mode, time) in [
-            (
-                "UDP 64 B, 1 CPU",
-                "ns/packet",
-                Better::Less,
-                Mode::UdpOneCpu,
-                400,
-            ),
-            (
-                "UDP round trip, 1 CPU",
-                "us",
-                Better::Less,
-                Mode::UdpTrip,
-                300,
-            ),
-            (
-                "UDP 64 B, 2 CPUs",
-                "kpps",
-                Better::More,
-                Mode::UdpTwoCpus,
-                500,
-            ),
-        ] {
-            for turn in 0..reals.len() {
-                let real = &reals[(turn + round) % reals.len()];
-                let time = Duration::from_millis(bench.size(time, time / 4));
-                let answer = order::run(mode, &real.a, &real.b, time)?;
-                case.measure("", &format!("{what}, by scale"), unit, better)
-                    .put(&real.who, round, answer.value);
-            }
-        }
-        bench.progress.step();
-    }
+    let ways = reals.each_ref().map(|real| Way {
+        who: &real.who,
+        a: &real.a,
+        b: &real.b,
+    });
+    packets::measure(bench, case, ", by scale", &ways)?;
     bench.progress.say("taking it down");
     Ok(())
 }

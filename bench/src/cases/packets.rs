@@ -1,0 +1,75 @@
+//! What a packet costs from one pod to another, on nodes that differ in how much there is on them.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use super::Bench;
+use crate::report::{Better, Case};
+use crate::sandbox::Side;
+use crate::traffic::Mode;
+use crate::traffic::order;
+
+/// From where to where, and on which node that is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Way<'a> {
+    /// For tables.
+    pub(super) who: &'a str,
+    /// One end.
+    pub(super) a: &'a Side,
+    /// The other.
+    pub(super) b: &'a Side,
+}
+
+/// Measures all ways in alternating rounds; `suffix` tells these figures from those of other cases.
+///
+/// # Errors
+/// Nothing arrives, or the run is interrupted.
+pub(super) fn measure(
+    bench: &Bench<'_>,
+    case: &mut Case,
+    suffix: &str,
+    ways: &[Way<'_>],
+) -> Result<()> {
+    bench.progress.stage("traffic");
+    let rounds = bench.size(11, 1);
+    bench.progress.expect(rounds);
+    for round in 0..rounds {
+        for (what, unit, better, mode, time) in [
+            (
+                "UDP 64 B, 1 CPU",
+                "ns/packet",
+                Better::Less,
+                Mode::UdpOneCpu,
+                400,
+            ),
+            (
+                "UDP round trip, 1 CPU",
+                "us",
+                Better::Less,
+                Mode::UdpTrip,
+                300,
+            ),
+            (
+                "UDP 64 B, 2 CPUs",
+                "kpps",
+                Better::More,
+                Mode::UdpTwoCpus,
+                500,
+            ),
+        ] {
+            for turn in 0..ways.len() {
+                let Way { who, a, b } = ways[(turn + round) % ways.len()];
+                let time = Duration::from_millis(bench.size(time, time / 4));
+                let answer = order::run(mode, a, b, time)?;
+                if answer.received == 0 {
+                    bail!("{who}: nothing arrived");
+                }
+                case.measure("", &format!("{what}{suffix}"), unit, better)
+                    .put(who, round, answer.value);
+            }
+        }
+        bench.progress.step();
+    }
+    Ok(())
+}
