@@ -18,6 +18,7 @@ use netdev::{Netlink, Netns, Offloads};
 use crate::error::{AgentError, chain};
 use crate::node::Node;
 use crate::record::Attachment;
+use crate::sockets;
 
 mod control;
 mod decide;
@@ -25,7 +26,7 @@ mod decide;
 use control::{Control, Desk};
 
 /// Name of the control socket in the directory of its port.
-const SOCKET: &str = "afxdp.sock";
+pub(crate) const SOCKET: &str = "afxdp.sock";
 /// Pages of 4 KiB are the smallest, and a packet in native XDP has room in one: 256 bytes before it, its
 /// Ethernet header, and 320 behind it (`veth_xdp_set`).
 const MTU_MAX: u16 = 4096 - 256 - 14 - 320;
@@ -60,16 +61,6 @@ pub enum AfXdpError {
         /// Why.
         source: xsk::Error,
     },
-    /// Its directory cannot be.
-    #[error("cannot {operation} {}, for the socket of an interface of type AFXDP", path.display())]
-    Directory {
-        /// What was tried.
-        operation: &'static str,
-        /// The directory.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
 }
 
 /// The control sockets of this node.
@@ -99,32 +90,29 @@ impl AfXdp {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The directory of a port, which can be mounted into its pod.
-    fn of(&self, host: &str) -> PathBuf {
-        self.directory.join(host)
+    /// Where ports without a device have their control sockets.
+    pub fn sockets(&self) -> &Path {
+        &self.directory
     }
 
-    /// The control socket of a port.
-    pub fn socket(&self, host: &str) -> PathBuf {
-        self.of(host).join(SOCKET)
+    /// The control socket of a port, which its record says.
+    fn socket(&self, record: &Attachment) -> PathBuf {
+        let path = record.socket_path.clone();
+        path.unwrap_or_else(|| self.directory.join(&record.host.name).join(SOCKET))
     }
 
-    fn has(&self, host: &str) -> bool {
-        self.open().get(host).is_some_and(Control::is_open) && self.socket(host).exists()
+    fn has(&self, record: &Attachment) -> bool {
+        let open = self.open();
+        let control = open.get(&record.host.name);
+        control.is_some_and(Control::is_open) && self.socket(record).exists()
     }
 
     /// Closes the control socket of a port. One that is not there is closed already.
-    fn close(&self, host: &str) -> Result<(), AfXdpError> {
-        self.open().remove(host);
-        let path = self.of(host);
-        if let Err(source) = fs::remove_dir_all(&path)
-            && source.kind() != io::ErrorKind::NotFound
-        {
-            return Err(directory_error("remove", &path)(source));
-        }
+    fn close(&self, record: &Attachment) {
+        self.open().remove(&record.host.name);
+        sockets::remove(record);
         // Others may be in it.
         let _ = fs::remove_dir(&self.directory);
-        Ok(())
     }
 
     /// Closes those that no record has.
@@ -137,19 +125,19 @@ impl AfXdp {
                 continue;
             }
             tracing::info!(port = name, "removing a control socket nobody owns");
-            if let Err(error) = self.close(&name) {
-                tracing::warn!(error = %chain(&error), "not removed");
+            self.open().remove(&name);
+            let path = self.directory.join(&name);
+            let removed = match fs::remove_dir_all(&path) {
+                // It was on its way into its directory.
+                Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                    fs::remove_file(&path)
+                }
+                other => other,
+            };
+            if let Err(error) = removed {
+                tracing::warn!(path = %path.display(), %error, "not removed");
             }
         }
-    }
-}
-
-fn directory_error(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> AfXdpError {
-    let path = path.to_owned();
-    move |source| AfXdpError::Directory {
-        operation,
-        path,
-        source,
     }
 }
 
@@ -229,19 +217,24 @@ impl Node {
         netns: &Netns,
     ) -> Result<(), AgentError> {
         let host = &record.host.name;
-        if !is_afxdp(record) || self.afxdp.has(host) {
+        if !is_afxdp(record) || self.afxdp.has(record) {
             return Ok(());
         }
-        self.afxdp.close(host)?;
+        // The directory stays: containers may have it mounted.
+        self.afxdp.open().remove(host);
         let ifname = record.key.ifname.to_string();
         let failed = |ifname: &str| {
             let ifname = ifname.to_owned();
             move |source| AfXdpError::Control { ifname, source }
         };
-        let path = self.afxdp.socket(host);
-        let directory = self.afxdp.of(host);
-        fs::create_dir_all(&directory).map_err(directory_error("create", &directory))?;
-        let by_file = control::listen_by_file(&path).map_err(failed(&ifname))?;
+        let path = self.afxdp.socket(record);
+        // For everybody to pass: who connects is asked for his namespace. If that fails the next step
+        // says so.
+        let _ = fs::create_dir_all(&self.afxdp.directory);
+        let by_file = sockets::publish(&path, |new| {
+            let made = control::listen_by_file(new).map_err(failed(&ifname));
+            made.map_err(AgentError::from)
+        })?;
         let name = ifname.clone();
         let by_name = netns
             .enter(move || xsk::control::listen(&xsk::control::abstract_name(&name)))
@@ -269,7 +262,7 @@ impl Node {
     /// Removes what an AF_XDP port has beside its link.
     pub(crate) fn close_port(&self, record: &Attachment) -> Result<(), AgentError> {
         if is_afxdp(record) {
-            self.afxdp.close(&record.host.name)?;
+            self.afxdp.close(record);
             self.hook.forget_xsk(&record.host.name)?;
         }
         Ok(())
@@ -282,7 +275,7 @@ impl Node {
             return Ok(faults);
         }
         let host = &record.host.name;
-        if !self.afxdp.has(host) {
+        if !self.afxdp.has(record) {
             faults.push(format!(
                 "the control socket of {} is closed",
                 record.key.ifname

@@ -14,7 +14,7 @@ use store::Pending;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::afxdp::check_mtu;
+use crate::afxdp::{self, check_mtu};
 use crate::error::AgentError;
 use crate::failpoint::reached;
 use crate::ledger::Wanted;
@@ -65,7 +65,14 @@ impl Node {
             InterfaceKind::Veth => {}
             InterfaceKind::AfXdp => {
                 check_mtu(network)?;
-                wanted.socket_path = Some(self.afxdp.socket(&host_name(&wanted.key)));
+                let at = (self.afxdp.sockets(), host_name(&wanted.key));
+                let place = sockets::place(
+                    wanted.device.as_ref(),
+                    self.devices.directories(),
+                    (at.0, &at.1),
+                    afxdp::SOCKET,
+                );
+                wanted.socket_path = Some(place?);
             }
             InterfaceKind::Memif => {
                 check_trunk(network)?;

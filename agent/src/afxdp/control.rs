@@ -10,7 +10,6 @@ use std::time::Duration;
 use cni_spec::AttachmentKey;
 use datapath::Hook;
 use netdev::{Netns, NetnsId, busy_poll};
-use rustix::fs::{Mode, chmod};
 use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{JoinHandle, JoinSet};
@@ -229,16 +228,9 @@ impl Drop for Control {
     }
 }
 
-/// Listens on a file that every user of the pod may connect to, whoever that is: who it is counts.
+/// Listens on a file.
 pub(super) fn listen_by_file(path: &Path) -> Result<OwnedFd, xsk::Error> {
-    let address = Address::Path(path.to_owned());
-    let listener = control::listen(&address)?;
-    chmod(path, Mode::from_raw_mode(0o666)).map_err(|errno| xsk::Error::Control {
-        operation: "let others use",
-        address: address.to_string(),
-        source: errno.into(),
-    })?;
-    Ok(listener)
+    control::listen(&Address::Path(path.to_owned()))
 }
 
 /// A listening socket for the runtime, which does not mind of which type it is.

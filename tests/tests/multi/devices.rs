@@ -180,3 +180,33 @@ fn npwg_di_5_a_plugin_is_told_the_device_of_its_network() {
     pod.detach();
     node.assert_empty();
 }
+
+/// S003-09: a container has the directory mounted, so it stays the same one while the agent comes and goes.
+#[test]
+fn s003_09_a_control_socket_comes_back_into_the_directory_of_its_device() {
+    let kubelet = Kubelet::new();
+    let dir = kubelet.dir().to_str().expect("a path in UTF-8");
+    let setup = setup()
+        .network(&Network::l2("xdp", &["10.10.0.0/24"]).interface("AFXDP"))
+        .file("xdp.json", &definition("xdp", &json!(null)))
+        .args(&["--kubelet-dir", dir]);
+    let node = tests::node!(setup);
+    let given = kubelet.allocate(&kubelet.registered(), "a", &["7"]);
+    let mounted = PathBuf::from(&given.mounts[0].host_path);
+    let held = fs::File::open(&mounted).expect("the directory");
+    let pod = K8sPod::new(&node, "a").npwg(&json!("xdp"));
+    pod.attach();
+    let socket = mounted.join("afxdp.sock");
+    assert_eq!(
+        sockets(&node, pod.pod.container()),
+        [("net1".to_owned(), socket.clone())]
+    );
+    node.restart();
+    let same = std::os::unix::fs::MetadataExt::ino;
+    let found = fs::metadata(&mounted).expect("the directory");
+    assert_eq!(same(&found), same(&held.metadata().expect("metadata")));
+    assert!(socket.exists());
+    pod.detach();
+    assert!(!socket.exists());
+    node.assert_empty();
+}
