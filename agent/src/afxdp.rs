@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use api::InterfaceKind;
 use datapath::Hook;
 use netdev::{Netlink, Netns, Offloads};
+use xsk::control::Address;
 
 use crate::error::{AgentError, chain};
 use crate::node::Node;
@@ -26,7 +27,7 @@ mod decide;
 use control::{Control, Desk};
 
 /// Name of the control socket in the directory of its port.
-pub(crate) const SOCKET: &str = "afxdp.sock";
+pub(crate) const FILE: &str = "afxdp.sock";
 /// Pages of 4 KiB are the smallest, and a packet in native XDP has room in one: 256 bytes before it, its
 /// Ethernet header, and 320 behind it (`veth_xdp_set`).
 const MTU_MAX: u16 = 4096 - 256 - 14 - 320;
@@ -90,21 +91,21 @@ impl AfXdp {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where ports without a device have their control sockets.
+    /// Where ports without a device have their socket files.
     pub fn sockets(&self) -> &Path {
         &self.directory
     }
 
-    /// The control socket of a port, which its record says.
-    fn socket(&self, record: &Attachment) -> PathBuf {
-        let path = record.socket_path.clone();
-        path.unwrap_or_else(|| self.directory.join(&record.host.name).join(SOCKET))
-    }
-
     fn has(&self, record: &Attachment) -> bool {
-        let open = self.open();
-        let control = open.get(&record.host.name);
-        control.is_some_and(Control::is_open) && self.socket(record).exists()
+        let is_open = self
+            .open()
+            .get(&record.host.name)
+            .is_some_and(Control::is_open);
+        is_open
+            && record
+                .socket_path
+                .as_ref()
+                .is_some_and(|path| path.exists())
     }
 
     /// Closes the control socket of a port. One that is not there is closed already.
@@ -125,17 +126,8 @@ impl AfXdp {
                 continue;
             }
             tracing::info!(port = name, "removing a control socket nobody owns");
-            self.open().remove(&name);
-            let path = self.directory.join(&name);
-            let removed = match fs::remove_dir_all(&path) {
-                // It was on its way into its directory.
-                Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-                    fs::remove_file(&path)
-                }
-                other => other,
-            };
-            if let Err(error) = removed {
-                tracing::warn!(path = %path.display(), %error, "not removed");
+            if let Err(error) = fs::remove_dir_all(self.directory.join(&name)) {
+                tracing::warn!(port = name, %error, "not removed");
             }
         }
     }
@@ -220,20 +212,18 @@ impl Node {
         if !is_afxdp(record) || self.afxdp.has(record) {
             return Ok(());
         }
-        // The directory stays: containers may have it mounted.
-        self.afxdp.open().remove(host);
+        self.afxdp.close(record);
+        let Some(path) = &record.socket_path else {
+            return Ok(());
+        };
         let ifname = record.key.ifname.to_string();
         let failed = |ifname: &str| {
             let ifname = ifname.to_owned();
             move |source| AfXdpError::Control { ifname, source }
         };
-        let path = self.afxdp.socket(record);
-        // For everybody to pass: who connects is asked for his namespace. If that fails the next step
-        // says so.
-        let _ = fs::create_dir_all(&self.afxdp.directory);
-        let by_file = sockets::publish(&path, |new| {
-            let made = control::listen_by_file(new).map_err(failed(&ifname));
-            made.map_err(AgentError::from)
+        let by_file = sockets::publish(path, sockets::SOCKET_MODE, |path| {
+            let listening = xsk::control::listen(&Address::Path(path.to_owned()));
+            listening.map_err(|source| AgentError::from(failed(&ifname)(source)))
         })?;
         let name = ifname.clone();
         let by_name = netns

@@ -2,6 +2,7 @@
 //! be taken from any state.
 
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use store::Pending;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::afxdp::{self, check_mtu};
+use crate::afxdp;
 use crate::error::AgentError;
 use crate::failpoint::reached;
 use crate::ledger::Wanted;
@@ -22,7 +23,7 @@ use crate::node::Node;
 use crate::ports::{host_name, near_name};
 use crate::record::{Attachment, HostEnd, State};
 use crate::sockets;
-use crate::switch::{self, check_trunk, is_switched};
+use crate::switch::{self, is_switched};
 
 use self::links::{Links, MadeLinks};
 
@@ -61,30 +62,10 @@ impl Node {
         if !wanted.limits.is_unlimited() {
             self.discipline(&wanted.limits)?;
         }
-        match wanted.interface.kind {
-            InterfaceKind::Veth => {}
-            InterfaceKind::AfXdp => {
-                check_mtu(network)?;
-                let at = (self.afxdp.sockets(), host_name(&wanted.key));
-                let place = sockets::place(
-                    wanted.device.as_ref(),
-                    self.devices.directories(),
-                    (at.0, &at.1),
-                    afxdp::SOCKET,
-                );
-                wanted.socket_path = Some(place?);
-            }
-            InterfaceKind::Memif => {
-                check_trunk(network)?;
-                let at = (self.switch.sockets(), host_name(&wanted.key));
-                let place = sockets::place(
-                    wanted.device.as_ref(),
-                    self.devices.directories(),
-                    (at.0, &at.1),
-                    switch::FILE,
-                );
-                wanted.socket_path = Some(place?);
-            }
+        if let Some((all, file)) = self.socket_of(wanted.interface.kind, network)? {
+            let (devices, host) = (self.devices.directories(), host_name(&wanted.key));
+            let place = sockets::place(wanted.device.as_ref(), devices, (all, &host), file)?;
+            wanted.socket_path = Some(place);
         }
         if network.routing == api::Routing::Node {
             self.route_for(network).await?;
@@ -123,6 +104,26 @@ impl Node {
                 Err(error)
             }
         }
+    }
+
+    /// Where ports of a type have their socket files, and what they are called; none for a type
+    /// without.
+    fn socket_of(
+        &self,
+        kind: InterfaceKind,
+        network: &api::Network,
+    ) -> Result<Option<(&Path, &'static str)>, AgentError> {
+        Ok(match kind {
+            InterfaceKind::Veth => None,
+            InterfaceKind::AfXdp => {
+                afxdp::check_mtu(network)?;
+                Some((self.afxdp.sockets(), afxdp::FILE))
+            }
+            InterfaceKind::Memif => {
+                switch::check_trunk(network)?;
+                Some((self.switch.sockets(), switch::FILE))
+            }
+        })
     }
 
     /// The record of the same request, if it was served already.
@@ -198,6 +199,7 @@ impl Node {
             monitor
         });
         let (monitor, (added, saved)) = (monitor?, made?);
+        sockets::tell(&added)?;
         if switched {
             Box::pin(self.plug_in(&added, netns)).await?;
             reached("add.plugged");

@@ -211,6 +211,9 @@ pub struct ServeOptions {
         value_delimiter = ','
     )]
     pub cpus: Vec<usize>,
+    /// When another one has taken over stay until a signal comes, as the pod of a DaemonSet must
+    #[arg(long)]
+    pub stay: bool,
     /// Log filter, as in `info,uswitch=debug`
     #[arg(long, env = "PODNET_LOG", default_value = "info")]
     pub log: String,

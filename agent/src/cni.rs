@@ -354,6 +354,7 @@ fn resolve(
                 format!("PodNetworkAttachment {namespace}/{name} of the CNI configuration");
             decisions.push(Decision::new("network", &attachment.network, &because));
             let network = world.network(&attachment.network)?.clone();
+            let network = with_routes(network, &attachment.request)?;
             let object = ObjectRef {
                 namespace: namespace.to_owned(),
                 name: name.clone(),
@@ -362,6 +363,19 @@ fn resolve(
         }
         Some(NetworkRef::FromPod) | None => Err(SpecError::NoNetwork.into()),
     }
+}
+
+/// The network as an attachment has it that asks for routes of its own.
+pub(crate) fn with_routes(
+    network: api::Network,
+    request: &api::AttachmentRequest,
+) -> Result<api::Network, AgentError> {
+    let name = network.name.clone();
+    let routed = network.with_routes(&request.routes);
+    routed.map_err(|errors| AgentError::Routes {
+        network: name,
+        errors,
+    })
 }
 
 /// What podnet does not do it refuses, rather than do half of what was asked.

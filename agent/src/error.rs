@@ -4,9 +4,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use agent_common::addr::MacAddr;
-use api::ResolveError;
 use api::nad::{BrokenFile, DefinitionError};
 use api::selection::SelectionErrors;
+use api::{FieldErrors, ResolveError};
 use cni_spec::{AttachmentKey, IfName, SpecError};
 use datapath::DatapathError;
 use ipam::IpamError;
@@ -341,6 +341,14 @@ pub enum AgentError {
         gateway: IpAddr,
         /// The network.
         network: String,
+    },
+    /// Routes of an attachment that its network has no way for.
+    #[error("network {network} cannot have the routes that are asked of the attachment: {errors}")]
+    Routes {
+        /// The network.
+        network: String,
+        /// Each of them.
+        errors: FieldErrors,
     },
     /// No such NetworkAttachmentDefinition.
     #[error(

@@ -10,7 +10,7 @@ use datapath::{Datapath, DatapathError, Events, Options, PinDir, Sample, bpffs};
 use netdev::{Discipline, LinkMonitor, Netlink};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use store::Store;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -114,6 +114,15 @@ pub fn run(options: RunOptions) -> Result<(), Box<dyn std::error::Error>> {
     };
     if let Err(error) = setrlimit(Resource::Memlock, unlimited) {
         tracing::debug!(%error, "locked memory stays limited");
+    }
+    // Each pod with an AF_XDP port may have a few connections here.
+    let files = getrlimit(Resource::Nofile);
+    let most = Rlimit {
+        current: files.maximum,
+        ..files
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, most) {
+        tracing::debug!(%error, "open files stay limited");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

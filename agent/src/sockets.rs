@@ -9,6 +9,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+pub(crate) use self::description::path as path_in_pod;
+
 use crate::devices::directory::Directories;
 use crate::record::{Attachment, Device};
 
@@ -17,7 +19,9 @@ const ALL_MODE: u32 = 0o700;
 /// Clients of memif refuse a directory that they cannot write; nobody may remove what is another's.
 const ONE_MODE: u32 = 0o1777;
 /// Whoever has the directory is the pod, under whatever user its programs run.
-const FILE_MODE: u32 = 0o666;
+pub(crate) const SOCKET_MODE: u32 = 0o666;
+/// What it is told it only reads.
+const TOLD_MODE: u32 = 0o444;
 
 /// A file that a pod connects to, or what tells it how, cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +74,7 @@ pub(crate) fn place(
 /// Those of `make`; [`PlaceError`] when the kernel refuses the rest.
 pub(crate) fn publish<T, E: From<PlaceError>>(
     path: &Path,
+    mode: u32,
     make: impl FnOnce(&Path) -> Result<T, E>,
 ) -> Result<T, E> {
     let one = path.parent().unwrap_or(Path::new("/"));
@@ -83,7 +88,7 @@ pub(crate) fn publish<T, E: From<PlaceError>>(
         _ => {}
     }
     let made = make(&new)?;
-    fs::set_permissions(&new, Permissions::from_mode(FILE_MODE))
+    fs::set_permissions(&new, Permissions::from_mode(mode))
         .and_then(|()| fs::rename(&new, path))
         .map_err(|source| {
             // What is left is no socket that anybody knows of.
@@ -102,6 +107,21 @@ fn directory(one: &Path) -> io::Result<()> {
     fs::set_permissions(one, Permissions::from_mode(ONE_MODE))
 }
 
+/// Tells the pod's programs, by a file beside the socket, how the port is used. For a port that is no
+/// socket there is nothing to tell.
+///
+/// # Errors
+/// When the file cannot be made.
+pub(crate) fn tell(record: &Attachment) -> Result<(), PlaceError> {
+    let Some(one) = record.socket_path.as_deref().and_then(Path::parent) else {
+        return Ok(());
+    };
+    let text = format!("{:#}\n", description::describe(record));
+    publish(&one.join(description::file(record)), TOLD_MODE, |path| {
+        fs::write(path, &text).map_err(PlaceError::of("write", path))
+    })
+}
+
 /// Removes the socket of a port and what the pod has put beside it. The directory of a device stays with
 /// the device, and is emptied before another pod gets it. What cannot be removed is said, and keeps nobody
 /// from going: a pod may have seen to that.
@@ -109,22 +129,30 @@ pub(crate) fn remove(record: &Attachment) {
     let Some(path) = record.socket_path.as_deref() else {
         return;
     };
-    let target = match record.device {
-        Some(_) => path,
-        None => path.parent().unwrap_or(path),
+    let targets = match record.device {
+        Some(_) => vec![
+            path.to_owned(),
+            path.with_file_name(description::file(record)),
+        ],
+        None => path.parent().map(Path::to_owned).into_iter().collect(),
     };
-    let removed = match fs::symlink_metadata(target) {
-        Ok(found) if found.is_dir() => fs::remove_dir_all(target),
-        Ok(_) => fs::remove_file(target),
-        Err(error) => Err(error),
-    };
-    match removed {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::warn!(attachment = %record.key, path = %target.display(), %error, "not removed");
+    for target in targets {
+        let removed = match fs::symlink_metadata(&target) {
+            Ok(found) if found.is_dir() => fs::remove_dir_all(&target),
+            Ok(_) => fs::remove_file(&target),
+            Err(error) => Err(error),
+        };
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                let path = target.display();
+                tracing::warn!(attachment = %record.key, %path, %error, "not removed");
+            }
+            _ => {}
         }
-        _ => {}
     }
 }
+
+mod description;
 
 #[cfg(test)]
 mod tests {
@@ -147,7 +175,7 @@ mod tests {
         fs::create_dir_all(&one).unwrap();
         symlink(&outside, one.join("memif.sock")).unwrap();
         let path = one.join("memif.sock");
-        let _socket = publish(&path, listen).unwrap();
+        let _socket = publish(&path, SOCKET_MODE, listen).unwrap();
         let mode = |path: &Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777;
         assert!(fs::symlink_metadata(&path).unwrap().file_type().is_socket());
         assert_eq!((mode(&path), mode(&one)), (0o666, 0o1777));
@@ -156,7 +184,7 @@ mod tests {
         // A directory cannot be replaced, and that is said.
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
-        let refused = publish(&path, listen).unwrap_err();
+        let refused = publish(&path, SOCKET_MODE, listen).unwrap_err();
         assert!(refused.to_string().contains("memif.sock"), "{refused}");
         assert_eq!(fs::read_dir(run.path().join("all")).unwrap().count(), 1);
     }
@@ -173,14 +201,17 @@ mod tests {
         for device in [Some(device), None] {
             let at = (all.as_path(), "pn1");
             let path = place(device.as_ref(), &directories, at, "memif.sock").unwrap();
-            let _socket = publish(&path, listen).unwrap();
+            let _socket = publish(&path, SOCKET_MODE, listen).unwrap();
             let one = path.parent().unwrap().to_owned();
             let has_device = device.is_some();
             let mut record = samples::record(&samples::network("blue", api::Mode::L2, &[]), |_| {});
             record.device = device;
             record.socket_path = Some(path.clone());
+            tell(&record).unwrap();
+            let told = fs::read_to_string(one.join("net1.json")).unwrap();
+            assert!(told.contains("blue"), "{told}");
             remove(&record);
-            assert!(!path.exists());
+            assert!(!path.exists() && !one.join("net1.json").exists());
             assert_eq!(one.exists(), has_device);
             remove(&record);
         }

@@ -246,15 +246,17 @@ fn config(record: &Attachment) -> PortConfig {
 }
 
 /// How a pod's programs reach its port, as `device-info` of its status says it (device-info 1.1.0). The
-/// path is the name without a file, as libmemif writes it; the role is that of the pod.
+/// path is as they see it, and without a device the name without a file, as libmemif writes it; the role
+/// is that of the pod.
 pub fn device_info(record: &Attachment) -> Option<RawJson> {
     is_switched(record).then_some(())?;
+    let by_name = || format!("@{}", name_in_pod(&record.key.ifname));
     let info = json!({
         "type": "memif",
         "version": "1.1.0",
         "memif": {
             "role": "slave",
-            "path": format!("@{}", name_in_pod(&record.key.ifname)),
+            "path": sockets::path_in_pod(record, FILE).unwrap_or_else(by_name),
             "mode": "ethernet",
         },
     });

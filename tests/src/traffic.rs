@@ -37,6 +37,22 @@ pub fn udp_round_trip(a: &Port, from: IpAddr, b: &Port, to: IpAddr) -> io::Resul
     Ok(())
 }
 
+/// Sends datagrams to somebody who sends them back, each when the one before has come; how many came.
+///
+/// # Errors
+/// The kernel's, and `WouldBlock` when nothing arrives.
+pub fn udp_answers(a: &Port, from: IpAddr, echo: SocketAddr, count: u32) -> io::Result<u32> {
+    let (here, mut answers) = (udp(a, from), 0);
+    for number in 0..count {
+        let mut buffer = [0; 64];
+        let sent = number.to_be_bytes();
+        here.send_to(&sent, echo)?;
+        let (length, _) = here.recv_from(&mut buffer)?;
+        answers += u32::from(buffer.get(..length) == Some(&sent[..]));
+    }
+    Ok(answers)
+}
+
 /// A TCP connection from `a` to `b` that carries `bytes` there and back.
 ///
 /// # Errors

@@ -5,6 +5,7 @@ mod interrupt;
 mod place;
 mod reach;
 mod report;
+mod sockets;
 mod spoof;
 mod stage;
 mod stream;
@@ -73,9 +74,11 @@ pub(crate) fn run(options: &Options) -> Done {
         Network::l3("green", &["10.20.0.0/24", "fd10:20::/64"]).id(1003),
     ];
     let mut stage = Stage::set(built, interrupt, &networks)?;
+    sockets::prepare(&stage)?;
     attach(&mut stage, &mut report)?;
     reach::show(&stage, &mut report)?;
     spoof::show(&stage, &mut report)?;
+    sockets::show(&mut stage, &mut report)?;
     survive(&mut stage, &mut report)?;
     upgrade(&mut stage, &mut report)?;
     if options.keep {

@@ -24,12 +24,15 @@ const GO_MINOR: u32 = 21;
 pub(crate) struct Interop {
     cnitool: Result<PathBuf, String>,
     dpdk: PathBuf,
+    dpdk_afxdp: PathBuf,
 }
 
 impl Interop {
     /// Tells a test where testpmd is, and `cnitool`, or why there is none.
     pub(crate) fn describe_to(&self, command: &mut Command) {
-        command.env("PODNET_DPDK", &self.dpdk);
+        command
+            .env("PODNET_DPDK", &self.dpdk)
+            .env("PODNET_DPDK_AFXDP", &self.dpdk_afxdp);
         match &self.cnitool {
             Ok(path) => command.env("PODNET_CNITOOL", path),
             Err(why) => command.env("PODNET_NO_CNITOOL", why),
@@ -46,12 +49,14 @@ pub(crate) fn install() -> Result<Interop> {
         install::apt(&[PLUGINS.to_owned()])?;
     }
     let dpdk = dpdk::unpack()?;
+    let dpdk_afxdp = dpdk::unpack_afxdp()?;
     let bin = workspace::tools().join("bin");
     let cnitool = bin.join("cnitool");
     if cnitool.is_file() {
         return Ok(Interop {
             cnitool: Ok(cnitool),
             dpdk,
+            dpdk_afxdp,
         });
     }
     if let Err(why) = go() {
@@ -59,6 +64,7 @@ pub(crate) fn install() -> Result<Interop> {
         return Ok(Interop {
             cnitool: Err(why),
             dpdk,
+            dpdk_afxdp,
         });
     }
     say(format!("installing {CNITOOL} into {}", bin.display()));
@@ -71,6 +77,7 @@ pub(crate) fn install() -> Result<Interop> {
     Ok(Interop {
         cnitool: Ok(cnitool),
         dpdk,
+        dpdk_afxdp,
     })
 }
 

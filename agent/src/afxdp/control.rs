@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,14 +13,14 @@ use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
-use xsk::control::{self, Address, Answer, Datagram, Received, Request};
+use xsk::control::{self, Answer, Datagram, Received, Request};
 
 use super::decide::{Facts, Step, decide};
 use crate::error::{AgentError, chain};
 use crate::record::Attachment;
 
 /// Conversations at once by each of the two addresses. DPDK has one for each queue, one after the other.
-const CONVERSATIONS: usize = 16;
+const CONVERSATIONS: usize = 8;
 /// Who says nothing for so long is not listened to any more.
 const IDLE: Duration = Duration::from_secs(60);
 /// Between two things that are done for a port: a pod that asks and asks gets a thousand answers a second,
@@ -226,11 +225,6 @@ impl Drop for Control {
             task.abort();
         }
     }
-}
-
-/// Listens on a file.
-pub(super) fn listen_by_file(path: &Path) -> Result<OwnedFd, xsk::Error> {
-    control::listen(&Address::Path(path.to_owned()))
 }
 
 /// A listening socket for the runtime, which does not mind of which type it is.

@@ -164,6 +164,7 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
         | AgentError::NoPrimary { .. }
         | AgentError::NetworkTwice { .. }
         | AgentError::GatewayOutside { .. }
+        | AgentError::Routes { .. }
         | AgentError::NoDefinition { .. }
         | AgentError::Definition { .. }
         | AgentError::OnDisk { .. }

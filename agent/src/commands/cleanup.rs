@@ -113,7 +113,11 @@ pub fn cleanup(options: &CleanupOptions) -> Result<(), Failure> {
     if count == 0 {
         print("nothing of podnet is on this node")?;
     }
-    if options.stay { stay() } else { Ok(()) }
+    if options.stay {
+        stay("the node is clean; waiting for a signal to end")
+    } else {
+        Ok(())
+    }
 }
 
 /// The directory of the socket, when it is podnet's and nothing is in it.
@@ -125,14 +129,14 @@ fn own_directory(places: &Places) -> Option<&Path> {
 }
 
 /// Waits for a signal to end.
-fn stay() -> Result<(), Failure> {
+pub(super) fn stay(why: &str) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
-        print("the node is clean; waiting for a signal to end")?;
+        print(why)?;
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}

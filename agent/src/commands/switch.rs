@@ -3,6 +3,7 @@
 use uswitch::{Ended, Options, Switch};
 
 use super::Failure;
+use super::cleanup::stay;
 use crate::cli::ServeOptions;
 use crate::telemetry;
 
@@ -22,9 +23,13 @@ pub fn switch(options: &ServeOptions) -> Result<(), Failure> {
         cpus: options.cpus.clone(),
     })?;
     tracing::info!(socket = %options.socket.display(), "the switch is ready");
-    // It says itself when another one takes over.
-    if switch.run()? == Ended::Stopped {
-        tracing::info!("the switch was asked to end");
+    match switch.run()? {
+        Ended::Stopped => tracing::info!("the switch was asked to end"),
+        // It says itself that another one has taken over.
+        Ended::Replaced if options.stay => {
+            return stay("replaced by another switch; waiting for a signal to end");
+        }
+        Ended::Replaced => {}
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use ipam::Request;
 
 use super::plan::Asked;
 use crate::bandwidth::{Limits, Source};
-use crate::cni::refuse_unsupported;
+use crate::cni::{refuse_unsupported, with_routes};
 use crate::error::AgentError;
 use crate::ledger::Wanted;
 use crate::record::{Decision, DefaultRoutes, ObjectRef, PodIdentity, Sandbox};
@@ -58,18 +58,24 @@ impl Native {
         let attachment = world.attachment(&object.namespace, &object.name)?;
         let because = format!("PodNetworkAttachment {object} in {because}");
         let mut native = Self::network(world, &attachment.network, &because)?;
+        native.network = with_routes(native.network, &attachment.request)?;
         native.asked = attachment.request.clone();
         native.object = Some(object);
         Ok(native)
     }
 
     /// With what a NetworkAttachmentDefinition says beside.
-    pub(super) fn defined(self, request: AttachmentRequest, is_default_gateway: bool) -> Self {
-        Self {
+    pub(super) fn defined(
+        self,
+        request: AttachmentRequest,
+        is_default_gateway: bool,
+    ) -> Result<Self, AgentError> {
+        Ok(Self {
+            network: with_routes(self.network, &request)?,
             defined: request,
             is_default_gateway,
             ..self
-        }
+        })
     }
 
     /// True when an attachment has a next hop for default routes of a family.

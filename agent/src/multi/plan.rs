@@ -250,7 +250,7 @@ impl Node {
                     }
                 };
                 Ok(Meant::native(
-                    native.defined(own.request, own.is_default_gateway),
+                    native.defined(own.request, own.is_default_gateway)?,
                 ))
             }
             Meaning::Delegate(chain) => whole(chain),

@@ -10,7 +10,7 @@ use netdev::Netns;
 use super::{SwitchError, name_in_pod};
 use crate::error::AgentError;
 use crate::record::Attachment;
-use crate::sockets;
+use crate::sockets::{self, SOCKET_MODE};
 
 /// Makes both. They listen.
 pub(super) fn listen(record: &Attachment, netns: &Netns) -> Result<Vec<OwnedFd>, AgentError> {
@@ -22,7 +22,7 @@ pub(super) fn listen(record: &Attachment, netns: &Netns) -> Result<Vec<OwnedFd>,
     let mut listeners = vec![netns.run_in(|| at(&name))??];
     if let Some(path) = &record.socket_path {
         let by_file = |path: &Path| at(&Address::Path(path.to_owned()));
-        listeners.push(sockets::publish(path, by_file)?);
+        listeners.push(sockets::publish(path, SOCKET_MODE, by_file)?);
     }
     Ok(listeners)
 }

@@ -95,5 +95,5 @@ pub use resolve::{Attachment, NetworkStatus, Problem, ResolveError, Resolved, re
 pub use validate::{
     AttachmentRequest, Bandwidth, Clash, Endpoint, EndpointSlice, FieldError, FieldErrors,
     FieldProblem, IpRequest, Limit, MTU_MAX, Network, NetworkId, PushedRoute, RATE_MAX, RATE_MIN,
-    Share, Subnet, VlanRange, Wire, attachment_request, is_pod_address, network,
+    RouteRequest, Share, Subnet, VlanRange, Wire, attachment_request, is_pod_address, network,
 };

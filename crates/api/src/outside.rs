@@ -6,7 +6,7 @@ use kube_core::Rule;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The most routes of a network.
+/// The most routes of a network, and of an attachment.
 pub(crate) const ROUTES_MAX: u32 = 16;
 
 /// How pods of a network that nobody routes for reach what is outside of it.
@@ -42,7 +42,7 @@ impl fmt::Display for Egress {
     }
 }
 
-/// A route that every pod of the network gets.
+/// A route that every pod of a network gets, or that of one attachment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(extend("x-kubernetes-validations" = [

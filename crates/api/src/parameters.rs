@@ -472,4 +472,17 @@ pub struct AttachmentParametersSpec {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub ip_requests: Vec<String>,
+    /// Routes that the pod gets through this attachment, besides those of the network and before those of
+    /// them that lead to the same prefix.
+    #[schemars(length(max = ROUTES_MAX))]
+    #[schemars(extend("x-kubernetes-validations" = [
+        Rule::new("self.all(a, self.exists_one(b, a.dst == b.dst))")
+            .message("two of them lead to the same prefix; remove one"),
+    ]))]
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub routes: Vec<RouteSpec>,
 }

@@ -16,7 +16,7 @@ pub use bandwidth::{Bandwidth, Limit, RATE_MAX, RATE_MIN};
 pub use endpoint_slice::{Endpoint, EndpointSlice};
 pub use network::{MTU_MAX, Network, NetworkId, Subnet, is_pod_address, network};
 pub use problem::{FieldError, FieldErrors, FieldProblem};
-pub use routes::PushedRoute;
+pub use routes::{PushedRoute, RouteRequest};
 pub use wire::{Clash, Share, VlanRange, Wire};
 pub(crate) use wire::{IFNAME_MAX, VLAN_MAX};
 

@@ -77,6 +77,8 @@ pub struct Switch {
     report_bell: Arc<OwnedFd>,
     /// The next number of a connection.
     serial: u64,
+    /// When clients are looked at, whatever happens.
+    next_tick: Instant,
     /// Listeners could not be served for want of descriptors: again at the next tick.
     stalled: bool,
     /// Somebody wants to be the switch: when handshakes that go on have ended, or at this time.
@@ -138,6 +140,7 @@ impl Switch {
             reports,
             report_bell,
             serial: 0,
+            next_tick: Instant::now(),
             stalled: false,
             replacing: None,
             ended: None,
@@ -199,6 +202,11 @@ impl Switch {
 
     /// What time does: handshakes that take too long, and clients that block their doorbells.
     fn tick(&mut self, now: Instant) {
+        let is_late = |port: &Port| !port.late_handshakes(now).is_empty();
+        if now < self.next_tick && !self.ports.values().any(is_late) {
+            return;
+        }
+        self.next_tick = now.checked_add(TICK).unwrap_or(now);
         let keys: Vec<String> = self.ports.keys().cloned().collect();
         for key in keys {
             let Some(port) = self.ports.get_mut(&key) else {

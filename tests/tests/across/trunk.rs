@@ -4,10 +4,11 @@ use std::net::IpAddr;
 
 use agent_common::addr::MacAddr;
 use agent_common::drop::DropReason;
-use tests::frame::{ethernet, marker, tagged, udp4};
+use serde_json::json;
+use tests::frame::{Marker, ethernet, marker, tagged, udp4};
 use tests::host::{UPLINK, connection};
 use tests::netlink::make_vlan;
-use tests::{Network, Port, Tap, wait};
+use tests::{Network, Port, Tap, limit, wait};
 
 use super::scene::assert_meet;
 use super::segment::{Judge, Segment, as_port, assert_carries, assert_untouched, give, l2};
@@ -16,6 +17,13 @@ const IP: u16 = 0x0800;
 const TAG: u16 = 0x8100;
 /// A frame with this word in it.
 type Lie<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
+type Copied = fn(&[u8]) -> Vec<u8>;
+/// Bits a second, and bits.
+const RATE: u64 = 50_000_000;
+const BURST: u64 = 1_000_000;
+const FAST: u64 = 1_000_000_000;
+/// What makes the packet of a marker as long as the MTU.
+const FULL: usize = 1500 - 28 - size_of::<Marker>();
 const NOBODY: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x66]);
 
 fn networks(_: u8) -> Vec<Network> {
@@ -134,6 +142,69 @@ fn a_trunk_has_exactly_its_vlans_with_their_tags() {
     }
 }
 
+/// Through the queues of both directions, frames as long as the MTU too.
+#[test]
+fn a_trunk_with_rates_has_its_vlans_and_no_others() {
+    if tests::skip::without_root(tests::test_name!())
+        || tests::skip::without_shaping(tests::test_name!())
+    {
+        return;
+    }
+    let all = Segment::start(2, networks);
+    let there = all.start_stranger(3, others);
+    let rates = json!({
+        "ingressRate": RATE, "ingressBurst": BURST, "egressRate": RATE, "egressBurst": BURST,
+    });
+    let pods = [all.nodes[0].pod("a"), all.nodes[1].pod("b")];
+    let a = pods[0].attach_conf(&limit::conf(&all.nodes[0], "trunk", &rates), "net1");
+    let b = pods[1].attach("trunk", "net1");
+    let names = limit::Interfaces::of(&all.nodes[0], &a);
+    let rate = |name: &str| limit::limit(&all.nodes[0], name).shape.rate * 8;
+    assert_eq!([rate(&names.host), rate(&names.near)], [RATE; 2]);
+    let (at_a, at_b) = (a.tap(), b.tap());
+    for (id, network) in [(100, "hundred"), (210, "last")] {
+        let pod = there.pod(network);
+        let far = pod.attach(network, "net1");
+        let at_far = far.tap();
+        for padding in [vec![], vec![0; FULL]] {
+            let word = || [marker().as_slice(), &padding].concat();
+            for (mac, to) in [(far.mac, &at_far), (b.mac, &at_b)] {
+                for mac in [mac, MacAddr::BROADCAST] {
+                    let word = word();
+                    at_a.send(&tagged(&frame(mac, a.mac, &word), TAG, id));
+                    to.wait_marker("a frame of the limited pod", &word);
+                }
+            }
+            for mac in [a.mac, MacAddr::BROADCAST] {
+                let word = word();
+                let packet = udp4(far.v4(), [10, 10, 0, 8].into(), (9, 9), &word);
+                at_far.send(&ethernet(mac, far.mac, IP, &packet));
+                at_a.wait_marker("a frame for the limited pod", &word);
+            }
+        }
+    }
+    let wire = all.tap(1);
+    for (lie, reason) in [
+        ((|frame| frame.to_vec()) as Copied, DropReason::VlanId),
+        (|word| tagged(word, TAG, 211), DropReason::VlanId),
+        (
+            |word| tagged(&tagged(word, TAG, 100), TAG, 100),
+            DropReason::VlanTag,
+        ),
+    ] {
+        let word = marker();
+        let judge = Judge::new(&all.nodes[0], "trunk", reason);
+        at_a.send(&lie(&frame(b.mac, a.mac, &word)));
+        judge.assert_dropped(&[&wire, &at_b], &word);
+    }
+    for pod in &pods {
+        pod.detach("trunk", "net1");
+    }
+    for node in &all.nodes {
+        node.assert_empty();
+    }
+}
+
 /// Pods with interfaces of the kernel's own on the trunk, and a host beyond it.
 #[test]
 fn pods_have_interfaces_of_their_own_on_a_trunk() {
@@ -142,7 +213,17 @@ fn pods_have_interfaces_of_their_own_on_a_trunk() {
     }
     let all = Segment::start(2, networks);
     let pods = [all.nodes[0].pod("a"), all.nodes[1].pod("b")];
-    let ports = [0, 1].map(|index| pods[index].attach("trunk", "net1"));
+    let ports = if limit::discipline().is_some() {
+        // Tags go through its queues.
+        let rates = json!({"ingressRate": FAST, "egressRate": FAST});
+        let conf = limit::conf(&all.nodes[0], "trunk", &rates);
+        [
+            pods[0].attach_conf(&conf, "net1"),
+            pods[1].attach("trunk", "net1"),
+        ]
+    } else {
+        [0, 1].map(|index| pods[index].attach("trunk", "net1"))
+    };
     let (host, uplink) = all.stranger(9);
     let places = [
         (&ports[0].netns, ports[0].link().expect("a link").ifindex),

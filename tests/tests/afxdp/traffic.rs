@@ -198,7 +198,7 @@ fn a_program_sees_its_own_network_only() {
     node.assert_empty();
 }
 
-/// Rates hold for what programs send and receive, and counters count it.
+/// What programs send and receive is in the counters of their port.
 #[test]
 fn ports_of_programs_are_counted_as_all_are() {
     let node = tests::node!(setup());

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use netdev::Route;
 use serde_json::{Value, json};
+use tests::manifest::attachment;
 use tests::{Network, Port, Setup};
 
 use super::scene::ip;
@@ -69,6 +70,26 @@ fn pods_get_the_routes_of_their_network_and_the_result_lists_them() {
         pod.check(network, "net1", &port.result).silent();
         pod.detach(network, "net1");
     }
+}
+
+#[test]
+fn an_attachment_has_routes_of_its_own_before_those_of_its_network() {
+    let spec = "{routes: [{dst: 192.0.2.0/24, gw: 10.50.0.7}, {dst: 198.51.100.0/24}]}";
+    let node = tests::node!(setup().file("own.yaml", &attachment("own", "flat", spec)));
+    let mut conf = node.conf("flat");
+    let keys = conf.as_object_mut().expect("an object");
+    keys.remove("podNetwork");
+    keys.insert("podNetworkAttachment".to_owned(), "default/own".into());
+    let pod = node.pod("own");
+    let port = pod.attach_conf(&conf, "net1");
+    for (dst, length, via) in [
+        ("192.0.2.0", 24, "10.50.0.7"),
+        ("198.51.100.0", 24, "10.50.0.1"),
+        ("10.0.0.0", 8, "10.50.0.9"),
+    ] {
+        assert!(has(&port, dst, length, via), "{dst}: {:?}", port.routes());
+    }
+    assert!(!has(&port, "192.0.2.0", 24, "10.50.0.1"), "the network's");
 }
 
 #[test]

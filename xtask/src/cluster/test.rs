@@ -29,8 +29,9 @@ const ALONE: [&str; 2] = ["e2e::chaos::", LAST];
 /// The test that ends podnet, so that it is the last.
 const LAST: &str = "e2e::uninstall::";
 /// Everything with pods that has to run, and the words of `kubectl rollout status`.
-const WORKLOADS: [&str; 3] = [
+const WORKLOADS: [&str; 4] = [
     "daemonset/podnet-agent",
+    "daemonset/podnet-switch",
     "deployment/podnet-controller",
     "deployment/podnet-webhook",
 ];

@@ -1,8 +1,10 @@
 //! Where a demo keeps what it makes, and how all of that is removed, whoever made it and however
 //! that ended.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -107,7 +109,7 @@ impl Place {
     /// Everything there is of it now, named for people.
     pub(crate) fn contents(&self) -> Vec<String> {
         let mut found = Vec::new();
-        if let Some(pid) = self.agent() {
+        for pid in self.processes() {
             found.push(format!("process {}", pid.as_raw_nonzero()));
         }
         for path in self.namespaces() {
@@ -126,9 +128,7 @@ impl Place {
     /// # Errors
     /// Something is left, and what.
     pub(crate) fn remove(&self) -> Result<()> {
-        if let Some(pid) = self.agent() {
-            self.end(pid)?;
-        }
+        self.end_processes()?;
         // Links go with their namespaces, and pins of links with their links.
         for path in self.namespaces() {
             NamedNetns::remove(&path).with_context(|| format!("removing {}", path.display()))?;
@@ -156,29 +156,38 @@ impl Place {
             .collect()
     }
 
-    /// The demo's agent, if it lives. A number alone may be another process's by now.
-    fn agent(&self) -> Option<Pid> {
-        let number = fs::read_to_string(self.file("agent.pid")).ok()?;
-        let pid = Pid::from_raw(number.trim().parse().ok()?)?;
-        let command = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).ok()?;
-        let dir = self.dir();
-        let is_ours = String::from_utf8_lossy(&command).contains(&*dir.to_string_lossy());
-        is_ours.then_some(pid)
+    /// The demo's agent and its switch, those that live: a socket of theirs is in the directory, and
+    /// their command lines say so.
+    fn processes(&self) -> Vec<Pid> {
+        let sockets = self.dir().join("run");
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        processes
+            .filter_map(|entry| {
+                let number = entry.file_name().to_str()?.parse().ok()?;
+                let command = fs::read(entry.path().join("cmdline")).ok()?;
+                let is_ours = command
+                    .split(|byte| *byte == 0)
+                    .any(|word| Path::new(OsStr::from_bytes(word)).starts_with(&sockets));
+                Pid::from_raw(number).filter(|_| is_ours)
+            })
+            .collect()
     }
 
-    fn end(&self, pid: Pid) -> Result<()> {
+    fn end_processes(&self) -> Result<()> {
         for signal in [Signal::TERM, Signal::KILL] {
-            // It may end at this very moment.
-            let _ = kill_process(pid, signal);
+            for pid in self.processes() {
+                // It may end at this very moment.
+                let _ = kill_process(pid, signal);
+            }
             let end = Instant::now() + PATIENCE;
             while Instant::now() < end {
-                if self.agent().is_none() {
+                if self.processes().is_empty() {
                     return Ok(());
                 }
                 thread::sleep(Duration::from_millis(20));
             }
         }
-        bail!("the agent {} does not end", pid.as_raw_nonzero());
+        bail!("processes {:?} do not end", self.processes());
     }
 }
 
@@ -192,14 +201,22 @@ mod tests {
             name: format!("{PREFIX}test-{}", std::process::id()),
         };
         let lock = place.create().unwrap();
-        fs::write(place.file("agent.pid"), std::process::id().to_string()).unwrap();
         assert!(place.is_busy());
         drop(lock);
         assert!(!place.is_busy());
-        // The number is this process's, which is no agent of that place.
-        assert!(place.agent().is_none());
+        assert!(place.processes().is_empty());
         assert_eq!(place.contents().len(), 1);
+        let socket = place.file("run/switch.sock");
+        let mut process = std::process::Command::new("sh")
+            .args(["-c", "read line", "sh"])
+            .arg(&socket)
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        assert_eq!(place.contents().len(), 2, "{:?}", place.contents());
+        let ended = thread::spawn(move || process.wait());
         place.remove().unwrap();
+        ended.join().unwrap().unwrap();
         assert!(place.contents().is_empty());
     }
 }

@@ -94,6 +94,12 @@ impl Stage {
         })
     }
 
+    /// Adds a manifest before the agent is started.
+    pub(crate) fn manifest(&self, name: &str, text: &str) -> Result<()> {
+        let file = self.place.file("manifests").join(format!("{name}.yaml"));
+        fs::write(&file, text).with_context(|| format!("writing {}", file.display()))
+    }
+
     /// The names of everything.
     pub(crate) fn place(&self) -> &Place {
         &self.place
@@ -149,8 +155,6 @@ impl Stage {
             .process_group(0);
         let child = self.node.run_in(|| command.spawn())?;
         let child = child.with_context(|| format!("starting {}", self.built.agent.display()))?;
-        fs::write(self.place.file("agent.pid"), child.id().to_string())
-            .context("writing the agent's number")?;
         self.agent = Some(child);
         let interrupt = self.interrupt.clone();
         let ready = interrupt.wait(PATIENCE, || {
@@ -163,7 +167,7 @@ impl Stage {
             {
                 bail!("the agent ended ({status}):\n{}", self.log());
             }
-            Ok(self.cni("STATUS", None, "blue")?.status.success())
+            Ok(self.cni("STATUS", None, "blue", None)?.status.success())
         })?;
         if !ready {
             bail!("the agent does not get ready:\n{}", self.log());
@@ -189,10 +193,20 @@ impl Stage {
 
     /// Makes a pod and attaches it; returns how long the CNI binary took.
     pub(crate) fn attach(&mut self, name: &str, network: &str) -> Result<Duration> {
+        self.attach_as(name, network, None)
+    }
+
+    /// The same, by a PodNetworkAttachment to that network.
+    pub(crate) fn attach_as(
+        &mut self,
+        name: &str,
+        network: &str,
+        object: Option<&str>,
+    ) -> Result<Duration> {
         self.interrupt.check()?;
         let netns = namespace(&self.place, name)?;
         let started = Instant::now();
-        let output = self.cni("ADD", Some(name), network)?;
+        let output = self.cni("ADD", Some(name), network, object)?;
         let elapsed = started.elapsed();
         if !output.status.success() {
             bail!("ADD of {name} failed: {}", said(&output));
@@ -208,17 +222,25 @@ impl Stage {
 
     /// `DEL` of all pods, then their namespaces go, as a runtime does it.
     pub(crate) fn detach_all(&mut self) -> Result<Vec<Duration>> {
-        let mut times = Vec::new();
-        for pod in std::mem::take(&mut self.pods) {
-            let started = Instant::now();
-            let output = self.cni("DEL", Some(&pod.name), &pod.port.network)?;
-            times.push(started.elapsed());
-            if !output.status.success() {
-                bail!("DEL of {} failed: {}", pod.name, said(&output));
-            }
-            NamedNetns::remove(&self.place.netns(&pod.name))?;
+        let pods = std::mem::take(&mut self.pods);
+        pods.into_iter().map(|pod| self.take_down(&pod)).collect()
+    }
+
+    /// The same with the pod that was attached last.
+    pub(crate) fn detach_last(&mut self) -> Result<Duration> {
+        let pod = self.pods.pop().context("there is no pod")?;
+        self.take_down(&pod)
+    }
+
+    fn take_down(&self, pod: &Pod) -> Result<Duration> {
+        let started = Instant::now();
+        let output = self.cni("DEL", Some(&pod.name), &pod.port.network, None)?;
+        let took = started.elapsed();
+        if !output.status.success() {
+            bail!("DEL of {} failed: {}", pod.name, said(&output));
         }
-        Ok(times)
+        NamedNetns::remove(&self.place.netns(&pod.name))?;
+        Ok(took)
     }
 
     /// `podnet-agent get WHAT -o json`.
@@ -288,14 +310,23 @@ impl Stage {
         ]
     }
 
-    fn cni(&self, command: &str, container: Option<&str>, network: &str) -> Result<Output> {
-        let conf = json!({
+    fn cni(
+        &self,
+        command: &str,
+        container: Option<&str>,
+        network: &str,
+        object: Option<&str>,
+    ) -> Result<Output> {
+        let mut conf = json!({
             "cniVersion": "1.1.0",
             "name": network,
             "type": "podnet",
-            "podNetwork": network,
             "socket": self.place.socket(),
         });
+        match object {
+            Some(object) => conf["podNetworkAttachment"] = object.into(),
+            None => conf["podNetwork"] = network.into(),
+        }
         let mut call = Command::new(&self.built.cni);
         call.env_clear()
             .env("CNI_COMMAND", command)

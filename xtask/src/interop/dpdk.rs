@@ -1,4 +1,4 @@
-//! DPDK's testpmd with its memif driver, from Debian's packages.
+//! DPDK's testpmd from Debian's packages, with its memif driver, and a newer one with that for AF_XDP.
 //!
 //! They are unpacked, not installed: the package with testpmd wants the development files and the
 //! drivers of every device, 200 packages with udev among them. Only the libraries that testpmd loads
@@ -17,8 +17,6 @@ use crate::workspace;
 const TESTPMD: &str = "dpdk-dev";
 /// The library that tells the ABI all of them have.
 const EAL: &str = "librte_eal.so.";
-/// Libraries that testpmd only loads when it is told to.
-const LOADED: [&str; 2] = ["librte-net-memif", "librte-mempool-ring"];
 /// Packages of libraries that are not DPDK's, by the library's name.
 const OTHERS: [(&str, &str); 15] = [
     ("libbpf.so.", "libbpf"),
@@ -37,53 +35,214 @@ const OTHERS: [(&str, &str); 15] = [
     ("libnuma.so.1", "libnuma1"),
     ("libpcap.so.0.8", "libpcap0.8"),
 ];
+/// The same, where a release names them otherwise, and those that it must not take from the machine.
+const OTHERS_OF_TRIXIE: [(&str, &str); 13] = [
+    ("libarchive.so.13", "libarchive13t64"),
+    ("libc.so.6", "libc6"),
+    ("libcrypto.so.3", "libssl3t64"),
+    ("libdbus-1.so.3", "libdbus-1-3"),
+    ("libelf.so.1", "libelf1t64"),
+    ("libgcc_s.so.1", "libgcc-s1"),
+    ("libm.so.6", "libc6"),
+    ("libpcap.so.0.8", "libpcap0.8t64"),
+    ("libssl.so.3", "libssl3t64"),
+    ("libsystemd.so.0", "libsystemd0"),
+    ("libxdp.so.1", "libxdp1"),
+    ("libz.so.1", "zlib1g"),
+    ("libzstd.so.1", "libzstd1"),
+];
 /// Libraries of libraries of libraries: deeper they do not go.
 const ROUNDS: usize = 12;
+
+/// One testpmd.
+struct Kit {
+    /// Its directory among the tools.
+    directory: &'static str,
+    /// The release it is of; none is the machine's own.
+    release: Option<&'static str>,
+    /// Drivers that testpmd only loads when it is told to, as packages are called.
+    drivers: [&'static str; 2],
+}
+
+/// That of the machine, with memif.
+const OWN: Kit = Kit {
+    directory: "dpdk",
+    release: None,
+    drivers: ["librte-net-memif", "librte-mempool-ring"],
+};
+/// One that asks an agent for its sockets (`use_cni` came with 23.03, `dp_path` with 24.07). It brings its own C
+/// library.
+const NEWER: Kit = Kit {
+    directory: "dpdk-afxdp",
+    release: Some("trixie"),
+    drivers: ["librte-net-af-xdp", "librte-mempool-ring"],
+};
 
 /// Where testpmd is, below which everything has its usual place. Fetched if it is not there.
 ///
 /// # Errors
 /// apt has no such packages or cannot be reached, or a library is needed that nothing is known of.
 pub(crate) fn unpack() -> Result<PathBuf> {
-    let root = workspace::tools().join("dpdk");
-    if root.join("complete").is_file() {
-        return Ok(root);
-    }
-    say(format!(
-        "fetching testpmd and its libraries from Debian into {}",
-        root.display()
-    ));
-    let packages = root.join("packages");
-    fs::create_dir_all(&packages).with_context(|| format!("making {}", packages.display()))?;
-    fetch(&root, &[TESTPMD.to_owned()])?;
-    let abi = missing(&root)?
-        .iter()
-        .find_map(|library| library.strip_prefix(EAL).map(str::to_owned))
-        .with_context(|| format!("testpmd does not need {EAL}*"))?;
-    fetch(&root, &LOADED.map(|name| format!("{name}{abi}")))?;
-    for _ in 0..ROUNDS {
-        let missing = missing(&root)?;
-        if missing.is_empty() {
-            fs::write(root.join("complete"), "").context("marking testpmd as complete")?;
+    OWN.unpack()
+}
+
+/// The same of the one with AF_XDP.
+///
+/// # Errors
+/// As of [`unpack`].
+pub(crate) fn unpack_afxdp() -> Result<PathBuf> {
+    NEWER.unpack()
+}
+
+impl Kit {
+    fn unpack(&self) -> Result<PathBuf> {
+        let root = workspace::tools().join(self.directory);
+        if root.join("complete").is_file() {
             return Ok(root);
         }
-        let mut wanted = missing
+        say(format!(
+            "fetching testpmd and its libraries from Debian into {}",
+            root.display()
+        ));
+        let packages = root.join("packages");
+        fs::create_dir_all(&packages).with_context(|| format!("making {}", packages.display()))?;
+        let apt = self.apt(&root)?;
+        fetch(&apt, &root, &[TESTPMD.to_owned()])?;
+        if self.release.is_some() {
+            fetch(&apt, &root, &["libc6".to_owned()])?;
+        }
+        let abi = self
+            .missing(&root)?
             .iter()
-            .map(|library| package(library))
-            .collect::<Result<Vec<String>>>()?;
-        wanted.sort();
-        wanted.dedup();
-        fetch(&root, &wanted)?;
+            .find_map(|library| library.strip_prefix(EAL).map(str::to_owned))
+            .with_context(|| format!("testpmd does not need {EAL}*"))?;
+        fetch(
+            &apt,
+            &root,
+            &self.drivers.map(|name| format!("{name}{abi}")),
+        )?;
+        for _ in 0..ROUNDS {
+            let missing = self.missing(&root)?;
+            if missing.is_empty() {
+                fs::write(root.join("complete"), "").context("marking testpmd as complete")?;
+                return Ok(root);
+            }
+            let mut wanted = missing
+                .iter()
+                .map(|library| self.package(library))
+                .collect::<Result<Vec<String>>>()?;
+            wanted.sort();
+            wanted.dedup();
+            fetch(&apt, &root, &wanted)?;
+        }
+        bail!("testpmd still lacks {}", self.missing(&root)?.join(", "))
     }
-    bail!("testpmd still lacks {}", missing(&root)?.join(", "))
+
+    /// Options of apt. Another release has its lists in the directory, from where the machine has its own: the
+    /// machine's are not touched.
+    fn apt(&self, root: &Path) -> Result<Vec<String>> {
+        let Some(release) = self.release else {
+            return Ok(vec!["APT::Sandbox::User=root".to_owned()]);
+        };
+        let state = root.join("apt");
+        for directory in ["lists/partial", "archives/partial"] {
+            fs::create_dir_all(state.join(directory)).context("making a place for apt's lists")?;
+        }
+        let known = [
+            "indextargets",
+            "--format",
+            "$(REPO_URI)",
+            "Label: Debian",
+            "Created-By: Packages",
+        ];
+        let known = capture(Command::new("apt-get").args(known))?;
+        let from = known
+            .lines()
+            .next()
+            .context("apt knows no mirror of Debian")?;
+        let sources = state.join("sources.list");
+        let key = "[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]";
+        fs::write(&sources, format!("deb {key} {from} {release} main\n"))
+            .context("naming the release to apt")?;
+        let at = |name: &str| state.join(name).display().to_string();
+        let options = vec![
+            "APT::Sandbox::User=root".to_owned(),
+            format!("Dir::Etc::sourcelist={}", sources.display()),
+            "Dir::Etc::sourceparts=-".to_owned(),
+            format!("Dir::State={}", state.display()),
+            format!("Dir::State::lists={}", at("lists")),
+            format!("Dir::Cache={}", state.display()),
+            "Dir::State::status=/dev/null".to_owned(),
+            "Acquire::Languages=none".to_owned(),
+        ];
+        execute(apt_get(&options).args(["update", "--quiet"]))?;
+        Ok(options)
+    }
+
+    /// Libraries that neither `root` has nor, for its own release, the machine.
+    fn missing(&self, root: &Path) -> Result<Vec<String>> {
+        let libraries = libraries(root)?;
+        let mut objects = vec![root.join("usr/bin/dpdk-testpmd")];
+        let drivers = self
+            .drivers
+            .map(|name| format!("{}.so.", name.replace('-', "_")));
+        for entry in fs::read_dir(&libraries).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if drivers.iter().any(|driver| name.starts_with(driver)) {
+                objects.push(entry.path());
+            }
+        }
+        let mut missing = Vec::new();
+        for object in objects {
+            let text = match self.release {
+                None => capture(
+                    Command::new("ldd")
+                        .arg(&object)
+                        .env("LD_LIBRARY_PATH", &libraries),
+                )?,
+                Some(_) => capture(
+                    Command::new(loader(&libraries)?)
+                        .arg("--library-path")
+                        .arg(&libraries)
+                        .arg("--list")
+                        .arg(&object),
+                )?,
+            };
+            missing.extend(match self.release {
+                None => not_found(&text),
+                Some(_) => not_below(&text, root),
+            });
+        }
+        missing.sort();
+        missing.dedup();
+        Ok(missing)
+    }
+
+    /// The package of a library.
+    fn package(&self, library: &str) -> Result<String> {
+        if self.release.is_some()
+            && let Some((_, package)) = OTHERS_OF_TRIXIE.iter().find(|(name, _)| *name == library)
+        {
+            return Ok((*package).to_owned());
+        }
+        package(library)
+    }
+}
+
+fn apt_get(options: &[String]) -> Command {
+    let mut command = Command::new("apt-get");
+    for option in options {
+        command.args(["-o", option]);
+    }
+    command
 }
 
 /// Downloads packages and unpacks them.
-fn fetch(root: &Path, packages: &[String]) -> Result<()> {
+fn fetch(apt: &[String], root: &Path, packages: &[String]) -> Result<()> {
     let place = root.join("packages");
     execute(
-        Command::new("apt-get")
-            .args(["-o", "APT::Sandbox::User=root", "download", "--quiet"])
+        apt_get(apt)
+            .args(["download", "--quiet"])
             .args(packages)
             .current_dir(&place),
     )
@@ -100,28 +259,15 @@ fn fetch(root: &Path, packages: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Libraries that neither the machine nor `root` has.
-fn missing(root: &Path) -> Result<Vec<String>> {
-    let libraries = libraries(root)?;
-    let mut objects = vec![root.join("usr/bin/dpdk-testpmd")];
-    for entry in fs::read_dir(&libraries).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with("librte_net_memif.so.") || name.starts_with("librte_mempool_ring.so.") {
-            objects.push(entry.path());
-        }
-    }
-    let mut missing = Vec::new();
-    for object in objects {
-        let text = capture(
-            Command::new("ldd")
-                .arg(&object)
-                .env("LD_LIBRARY_PATH", &libraries),
-        )?;
-        missing.extend(not_found(&text));
-    }
-    missing.sort();
-    missing.dedup();
-    Ok(missing)
+/// The dynamic loader beside the libraries.
+fn loader(libraries: &Path) -> Result<PathBuf> {
+    let entries = fs::read_dir(libraries).context("reading what was unpacked")?;
+    let mut paths = entries.flatten().map(|entry| entry.path());
+    let is_loader = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("ld-linux")
+    };
+    paths.find(is_loader).context("libc6 has no loader")
 }
 
 /// The directory of libraries: its name has the architecture.
@@ -137,6 +283,15 @@ fn not_found(text: &str) -> Vec<String> {
     let missing = text.lines().filter(|line| line.ends_with("not found"));
     let names = missing.filter_map(|line| line.split_whitespace().next());
     names.map(str::to_owned).collect()
+}
+
+/// What the loader did not find, or found elsewhere.
+fn not_below(text: &str, root: &Path) -> Vec<String> {
+    let found = text
+        .lines()
+        .filter_map(|line| line.trim().split_once(" => "));
+    let elsewhere = found.filter(|(_, place)| !Path::new(place).starts_with(root));
+    elsewhere.map(|(name, _)| name.to_owned()).collect()
 }
 
 /// The package of a library.
@@ -184,5 +339,16 @@ mod tests {
         let text = "\tlinux-vdso.so.1 (0x1)\n\tlibrte_eal.so.23 => not found\n\
                     \tlibc.so.6 => /lib/libc.so.6 (0x2)\n\tlibbpf.so.1 => not found\n";
         assert_eq!(not_found(text), ["librte_eal.so.23", "libbpf.so.1"]);
+    }
+
+    /// With another C library, what the machine has may not fit.
+    #[test]
+    fn another_release_takes_no_library_of_the_machine() {
+        let text = "\tlinux-vdso.so.1 (0x1)\n\tlibrte_eal.so.25 => not found\n\
+                    \tlibc.so.6 => /kit/usr/lib/libc.so.6 (0x2)\n\tlibbpf.so.1 => /lib/libbpf.so.1 (0x3)\n";
+        let missing = not_below(text, Path::new("/kit"));
+        assert_eq!(missing, ["librte_eal.so.25", "libbpf.so.1"]);
+        assert_eq!(NEWER.package("libelf.so.1").unwrap(), "libelf1t64");
+        assert_eq!(OWN.package("libelf.so.1").unwrap(), "libelf1");
     }
 }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 const REQUIRED: [&str; 5] = ["veth", "sch_ingress", "cls_bpf", "bridge", "sch_tbf"];
 
 /// Loaded when the kernel has them: neighbours, comparisons and tools of some tests.
-const OPTIONAL: [&str; 19] = [
+const OPTIONAL: [&str; 20] = [
     "act_bpf",
     "act_gact",
     "act_mirred",
@@ -30,6 +30,7 @@ const OPTIONAL: [&str; 19] = [
     "nft_ct",
     "nft_masq",
     "nft_nat",
+    "tun",
     "vxlan",
 ];
 

@@ -218,12 +218,11 @@ impl Index {
         let definition = networks.get(&spec.pod_network_name);
         if let Some(network) = definition.and_then(|entry| entry.definition.as_ref()) {
             let bandwidth = request.bandwidth.or(network.bandwidth);
+            let interface = request.interface.unwrap_or(network.interface);
             bandwidth
                 .check_bursts()
-                .and_then(|()| {
-                    let interface = request.interface.unwrap_or(network.interface);
-                    interface.check_routing(network.routing)
-                })
+                .and_then(|()| interface.check_routing(network.routing))
+                .and_then(|()| network.clone().with_routes(&request.routes).map(drop))
                 .map_err(|errors| ResolveError::RequestInvalid {
                     references: spec.parameters_refs.clone(),
                     errors,
@@ -300,6 +299,10 @@ fn merge(
         return Err(clash("ipRequests"));
     }
     request.ips.extend_from_slice(&more.ips);
+    if !request.routes.is_empty() && !more.routes.is_empty() {
+        return Err(clash("routes"));
+    }
+    request.routes.extend_from_slice(&more.routes);
     Ok(())
 }
 

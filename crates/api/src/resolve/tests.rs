@@ -303,6 +303,39 @@ fn an_attachment_of_a_network_that_is_not_there_yet_still_resolves() {
 }
 
 #[test]
+fn routes_of_an_attachment_are_checked_against_its_network() {
+    let all = resolved(&[(
+        "a",
+        &[
+            ours("blue", "p"),
+            parameters("p", "{mode: L2, subnets: [10.1.0.0/24], gateway: First}"),
+            attachment("ns", "good", &reference("g")),
+            attachment("ns", "bad", &reference("b")),
+            attachment(
+                "ns",
+                "twice",
+                &format!("{}, {}", reference("g"), reference("b")),
+            ),
+            asks("ns", "g", "{routes: [{dst: 192.0.2.0/24}]}"),
+            asks("ns", "b", "{routes: [{dst: \"fd00::/64\"}]}"),
+        ],
+    )]);
+    let good = all.attachment("ns", "good").unwrap();
+    assert_eq!(good.request.routes[0].dst.to_string(), "192.0.2.0/24");
+    for (name, expected) in [
+        (
+            "bad",
+            "spec.routes[0].gw: pods have no address of the family",
+        ),
+        ("twice", "sets spec.routes again"),
+    ] {
+        let refused = all.attachment("ns", name).unwrap_err();
+        assert_eq!(refused.reason(), "ParamsInvalid");
+        assert!(refused.to_string().contains(expected), "{refused}");
+    }
+}
+
+#[test]
 fn what_an_attachment_cannot_refer_to() {
     let refused = |references: &str| {
         let all = resolved(&[(

@@ -10,6 +10,7 @@ use super::{
     bandwidth::{EGRESS, INGRESS, limit},
     interface::interface,
     network::unicast_address,
+    routes::{self, RouteRequest},
 };
 use crate::{interface::Interface, mac::MacAddr, parameters::AttachmentParametersSpec};
 
@@ -27,6 +28,9 @@ pub struct AttachmentRequest {
     pub mac: Option<MacAddr>,
     /// Addresses the interface must have, unicast, each once.
     pub ips: Vec<IpRequest>,
+    /// Routes the pod shall get; [`Network::with_routes`](super::Network::with_routes) finds their ways.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<RouteRequest>,
 }
 
 /// An address an attachment must have.
@@ -103,11 +107,13 @@ pub fn attachment_request(
             ips.push(ip);
         }
     }
+    let routes = routes::written(&mut faults, &spec.routes);
     faults.finish(AttachmentRequest {
         bandwidth,
         interface,
         mac,
         ips,
+        routes: routes.into_iter().map(|(_, route)| route).collect(),
     })
 }
 

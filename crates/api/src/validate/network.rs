@@ -14,7 +14,7 @@ use super::{
     first_usable,
     interface::{interface, note_unreachable},
     parse_address, parse_prefix, reserved_as,
-    routes::{PushedRoute, routes},
+    routes::{self, PushedRoute},
     wire::{Wire, wire},
 };
 use crate::{
@@ -153,7 +153,8 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
     if faults.0.len() == misplaced {
         gateways(&mut faults, &spec.gateway, &mut subnets);
         excludes(&mut faults, &spec.exclude, &mut subnets);
-        pushed = routes(&mut faults, &spec.routes, spec.mode, &subnets);
+        let written = routes::written(&mut faults, &spec.routes);
+        pushed = routes::pushed(&mut faults, written, spec.mode, &subnets);
     }
     let mtu = mtu(&mut faults, spec.mtu, &subnets, transport);
     let id = spec.network_id.and_then(|found| {

@@ -1,4 +1,4 @@
-//! What `spec.routes` of a `PodNetworkParameters` means.
+//! What `spec.routes` means, of a `PodNetworkParameters` and of an `AttachmentParameters`.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use serde::Serialize;
 
 use super::network::unicast_prefix;
-use super::{Faults, FieldProblem, Subnet, parse_address, parse_prefix};
+use super::{Faults, FieldErrors, FieldProblem, Network, Subnet, parse_address, parse_prefix};
 use crate::outside::{ROUTES_MAX, RouteSpec};
 use crate::parameters::Mode;
 
@@ -20,13 +20,18 @@ pub struct PushedRoute {
     pub gw: Option<IpAddr>,
 }
 
-/// Checks routes against the network they are of.
-pub(super) fn routes(
-    faults: &mut Faults,
-    spec: &[RouteSpec],
-    mode: Mode,
-    subnets: &[Subnet],
-) -> Vec<PushedRoute> {
+/// A route as it is asked for, whatever the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct RouteRequest {
+    /// Where it leads.
+    pub dst: IpNet,
+    /// Next hop; none for the network's gateway.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gw: Option<IpAddr>,
+}
+
+/// Checks routes by themselves. With each stands its place among those that are written.
+pub(super) fn written(faults: &mut Faults, spec: &[RouteSpec]) -> Vec<(usize, RouteRequest)> {
     let max = ROUTES_MAX as usize;
     if spec.len() > max {
         let problem = FieldProblem::Count {
@@ -37,18 +42,40 @@ pub(super) fn routes(
         faults.push("spec.routes", problem);
         return Vec::new();
     }
-    let mut good: Vec<PushedRoute> = Vec::new();
+    let mut good: Vec<(usize, RouteRequest)> = Vec::new();
     for (index, route) in spec.iter().enumerate() {
         let path = format!("spec.routes[{index}]");
-        let dst = parse_prefix(&route.dst).and_then(|dst| destination(dst, subnets));
+        let dst = parse_prefix(&route.dst).and_then(destination);
         let dst = faults.take(format!("{path}.dst"), dst);
         let gw = route.gw.as_deref().map(parse_address).transpose();
         let gw = faults.take(format!("{path}.gw"), gw);
         let (Some(dst), Some(gw)) = (dst, gw) else {
             continue;
         };
-        if good.iter().any(|other| other.dst == dst) {
+        if good.iter().any(|(_, other)| other.dst == dst) {
             faults.push(format!("{path}.dst"), FieldProblem::RouteTwice { dst });
+        } else {
+            good.push((index, RouteRequest { dst, gw }));
+        }
+    }
+    good
+}
+
+/// Checks routes against the network they are of.
+pub(super) fn pushed(
+    faults: &mut Faults,
+    routes: impl IntoIterator<Item = (usize, RouteRequest)>,
+    mode: Mode,
+    subnets: &[Subnet],
+) -> Vec<PushedRoute> {
+    let mut good = Vec::new();
+    for (index, RouteRequest { dst, gw }) in routes {
+        let path = format!("spec.routes[{index}]");
+        // One that holds a subnet is harmless: the subnet's own route is longer.
+        if let Some(subnet) = subnets.iter().find(|it| it.prefix.contains(&dst)) {
+            let subnet = subnet.prefix;
+            let problem = FieldProblem::RouteInSubnet { dst, subnet };
+            faults.push(format!("{path}.dst"), problem);
             continue;
         }
         let gw = next_hop(dst, gw, mode, subnets);
@@ -59,19 +86,28 @@ pub(super) fn routes(
     good
 }
 
-fn destination(dst: IpNet, subnets: &[Subnet]) -> Result<IpNet, FieldProblem> {
+impl Network {
+    /// The network as an attachment has it that asks for these routes. Of two that lead to the same prefix,
+    /// its own holds.
+    ///
+    /// # Errors
+    /// Every route that the network has no way for.
+    pub fn with_routes(self, asked: &[RouteRequest]) -> Result<Self, FieldErrors> {
+        let mut faults = Faults::default();
+        let all = asked.iter().copied().enumerate();
+        let mut routes = pushed(&mut faults, all, self.mode, &self.subnets);
+        let others = self.routes.iter();
+        routes.extend(others.filter(|it| asked.iter().all(|own| own.dst != it.dst)));
+        faults.finish(Self { routes, ..self })
+    }
+}
+
+fn destination(dst: IpNet) -> Result<IpNet, FieldProblem> {
     if dst.prefix_len() == 0 {
         return Err(FieldProblem::RouteIsDefault { dst });
     }
     unicast_prefix(dst)?;
-    // One that holds a subnet is harmless: the subnet's own route is longer.
-    match subnets.iter().find(|it| it.prefix.contains(&dst)) {
-        Some(subnet) => Err(FieldProblem::RouteInSubnet {
-            dst,
-            subnet: subnet.prefix,
-        }),
-        None => Ok(dst),
-    }
+    Ok(dst)
 }
 
 fn next_hop(

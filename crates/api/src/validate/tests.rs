@@ -309,6 +309,72 @@ fn a_request_is_unicast_and_each_address_once() {
     }
 }
 
+#[test]
+fn routes_of_an_attachment_come_before_those_of_the_network_to_the_same_prefix() {
+    let route = |dst: &str, gw: Option<&str>| RouteSpec {
+        dst: dst.to_owned(),
+        gw: gw.map(str::to_owned),
+    };
+    let spec = PodNetworkParametersSpec {
+        gateway: gateway(&["10.1.0.1"]),
+        routes: vec![route("192.0.2.0/24", None), route("198.51.100.0/24", None)],
+        ..l2(&["10.1.0.0/24"])
+    };
+    let blue = network("blue", &spec).unwrap();
+    let asks = |routes| {
+        let spec = AttachmentParametersSpec {
+            routes,
+            ..AttachmentParametersSpec::default()
+        };
+        attachment_request(&spec)
+    };
+    let own = [
+        route("192.0.2.0/24", Some("10.1.0.9")),
+        route("10.0.0.0/8", None),
+    ];
+    let request = asks(own.to_vec()).unwrap();
+    let routed = blue.clone().with_routes(&request.routes).unwrap();
+    let ways: Vec<_> = routed
+        .routes
+        .iter()
+        .map(|it| (it.dst.to_string(), it.gw.unwrap().to_string()))
+        .collect();
+    let expected = [
+        ("192.0.2.0/24", "10.1.0.9"),
+        ("10.0.0.0/8", "10.1.0.1"),
+        ("198.51.100.0/24", "10.1.0.1"),
+    ];
+    assert!(
+        ways.iter().map(|(dst, gw)| (&**dst, &**gw)).eq(expected),
+        "{ways:?}"
+    );
+    assert_eq!(blue.clone().with_routes(&[]).unwrap(), blue);
+    // By themselves they are good, and not on every network.
+    for (dst, gw, expected) in [
+        (
+            "10.1.0.128/25",
+            None,
+            "spec.routes[1].dst: 10.1.0.128/25 is inside",
+        ),
+        (
+            "fd00::/64",
+            None,
+            "spec.routes[1].gw: pods have no address of the family",
+        ),
+        (
+            "203.0.113.0/24",
+            Some("10.2.0.1"),
+            "spec.routes[1].gw: 10.2.0.1 is in none",
+        ),
+    ] {
+        let request = asks(vec![route("10.0.0.0/8", None), route(dst, gw)]).unwrap();
+        let refused = blue.clone().with_routes(&request.routes).unwrap_err();
+        assert!(refused.to_string().starts_with(expected), "{refused}");
+    }
+    let twice = asks(vec![route("10.0.0.0/8", None), route("10.0.0.0/8", None)]);
+    assert_eq!(twice.unwrap_err().0[0].path, "spec.routes[1].dst");
+}
+
 /// MEAS-01: a rate of 0 means unlimited, which is not the same as saying nothing.
 #[test]
 fn a_rate_of_zero_is_no_limit_whatever_the_default() {
