@@ -14,6 +14,7 @@ use netdev::Netns;
 use serde_json::Value;
 
 use crate::bandwidth::Limits;
+use crate::devices;
 use crate::error::AgentError;
 use crate::ledger::{Wanted, digest};
 use crate::multi::Asked;
@@ -113,7 +114,9 @@ async fn dispatch(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>) 
                 return Box::pin(add_pod(node, request, &invocation, &conf, &netns)).await;
             }
             let repeated = node.ledger().get(key).is_some();
-            let (wanted, network) = wanted(node, request, &invocation, &conf, &netns)?;
+            let (mut wanted, network) = wanted(node, request, &invocation, &conf, &netns)?;
+            let raw = serde_json::from_str(request.config.get()).unwrap_or_default();
+            Box::pin(devices::choose(node, &mut wanted, &network.name, &raw)).await?;
             let record = Box::pin(node.attach(wanted, &network, &netns)).await?;
             let value = match record.result().map(|ours| answer(ours, &conf)) {
                 Ok(Ok(value)) => value,

@@ -16,13 +16,17 @@ pub mod resource;
 use std::path::{Path, PathBuf};
 
 use ::kubelet::{PodResourcesClient, device_plugin, pod_resources};
+use api::RawObject;
 use tokio::sync::watch;
 
 use self::assigned::{Assigned, AssignedError};
 use self::directory::Directories;
 use self::kubelet::Place;
 use crate::cli::DeviceOptions;
+use crate::error::AgentError;
+use crate::ledger::Wanted;
 use crate::node::Node;
+use crate::record::{Decision, Device};
 
 /// The devices of a node; nothing of it is done without a kubelet.
 #[derive(Debug)]
@@ -57,6 +61,11 @@ impl Devices {
         &self.directories
     }
 
+    /// True where a kubelet gives devices to pods.
+    pub const fn are_given(&self) -> bool {
+        self.kubelet.is_some()
+    }
+
     /// The devices that the kubelet has given to the containers of a pod; none where no kubelet is asked.
     ///
     /// # Errors
@@ -73,6 +82,53 @@ impl Devices {
         })?;
         Ok(Assigned::new(&pod))
     }
+}
+
+/// The device for a port that a runtime asks for by itself, or somebody for it: the one that the
+/// configuration names, else the pod's first that no other port has.
+///
+/// # Errors
+/// When the kubelet does not tell, or says that the device is not the pod's.
+pub async fn choose(
+    node: &Node,
+    wanted: &mut Wanted,
+    network: &str,
+    config: &RawObject,
+) -> Result<(), AgentError> {
+    if wanted.interface.is_veth() {
+        return Ok(());
+    }
+    let (Some(resource), Some(pod)) = (resource::of_network(network), &wanted.pod) else {
+        return Ok(());
+    };
+    let mut assigned = node.devices.of_pod(&pod.namespace, &pod.name).await?;
+    let device = if let Some(named) = assigned::named(config).filter(|_| node.devices.are_given()) {
+        if !assigned.take_named(&resource, &named) {
+            return Err(AgentError::NotItsDevice {
+                resource,
+                device: named,
+            });
+        }
+        Some(named)
+    } else {
+        let is_taken = |device: &String| {
+            let ledger = node.ledger();
+            ledger.entries().any(|entry| {
+                let held = entry.record.device.as_ref();
+                entry.record.key != wanted.key
+                    && held.is_some_and(|held| held.resource == resource && held.id == *device)
+            })
+        };
+        std::iter::from_fn(|| assigned.take(&resource)).find(|device| !is_taken(device))
+    };
+    if let Some(id) = device {
+        let because = format!("the kubelet has given it to the pod, of {resource}");
+        wanted
+            .decisions
+            .push(Decision::new("device", &id, &because));
+        wanted.device = Some(Device { resource, id });
+    }
+    Ok(())
 }
 
 /// Keeps the kubelet told of the node's devices, for ever.

@@ -72,6 +72,17 @@ pub enum AgentError {
     /// The kubelet does not say which devices are the pod's.
     #[error(transparent)]
     Devices(#[from] AssignedError),
+    /// A configuration names a device of somebody else.
+    #[error(
+        "deviceID {device}: the kubelet has not given this device of {resource} to the pod; have the pod \
+         ask for {resource}, or leave deviceID out"
+    )]
+    NotItsDevice {
+        /// The resource.
+        resource: String,
+        /// The device.
+        device: String,
+    },
     /// A port of type Memif, and no switch that serves it.
     #[error("{source}")]
     Switch {

@@ -23,6 +23,7 @@ pub mod cni;
 pub mod fabric;
 pub mod frame;
 pub mod host;
+pub mod kubelet;
 pub mod limit;
 pub mod manifest;
 pub mod memif_app;

@@ -11,6 +11,7 @@ mod multi {
     mod default_route;
     mod delegated;
     mod device;
+    mod devices;
     mod host_ports;
     mod list;
     mod options;

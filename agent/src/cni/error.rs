@@ -221,6 +221,7 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
         }
         AgentError::Member { source, .. } => code(source, command),
         AgentError::DeviceInfo { .. } => ErrorCode(130),
+        AgentError::NotItsDevice { .. } => ErrorCode::INVALID_CONFIG,
         AgentError::PoolEmpty { .. } => ErrorCode::NOT_AVAILABLE,
         AgentError::Impaired { .. } => ErrorCode::LIMITED_CONNECTIVITY,
         AgentError::Collect { errors } => errors

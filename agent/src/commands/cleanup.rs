@@ -12,6 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{Failure, print};
 use crate::cli::{CleanupOptions, CniPlaces, Places};
 use crate::cni::tombstone;
+use crate::devices::directory::Directories;
 use crate::install::conf;
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX};
 use crate::{afxdp, egress, overlay, recover, routing, switch, uplinks};
@@ -165,6 +166,7 @@ fn own_files(places: &Places) -> Vec<PathBuf> {
         switch::directory(&places.socket),
         switch::control_socket(&places.socket),
         afxdp::directory(&places.socket),
+        Directories::beside(&places.socket).all().to_owned(),
         places.socket.clone(),
     ];
     files.retain(|path| fs::symlink_metadata(path).is_ok());

@@ -23,7 +23,9 @@ const DIRECTORY: &str = "/var/run/k8s.cni.cncf.io/devinfo/cni";
 /// Where device plugins have theirs.
 const OF_DEVICE_PLUGINS: &str = "/var/run/k8s.cni.cncf.io/devinfo/dp";
 /// Keys of a plugin's configuration that say which device it is to take.
-const DEVICE_KEYS: [&str; 2] = ["deviceID", "pciBusID"];
+pub const DEVICE_KEYS: [&str; 2] = ["deviceID", "pciBusID"];
+/// The capability of plugins that take the device from `runtimeConfig` (NPWG-X2).
+pub const DEVICE_CAPABILITY: &str = "deviceID";
 /// What a description of each type must have, in an object named as the type (§3.1 to §3.4).
 const REQUIRED: [(&str, &[&str]); 4] = [
     ("pci", &["pci-address"]),
@@ -46,9 +48,14 @@ pub fn path(network: &str, key: &AttachmentKey) -> PathBuf {
 /// that the definition names, the device the one in the configuration.
 pub fn of_device_plugin(chain: &PluginChain) -> Option<PathBuf> {
     let resource = chain.resource_name.as_deref()?;
-    let device = chain.plugins.iter().find_map(device_of)?;
+    let device = device(chain)?;
     let name = format!("{resource}-{device}-device.json").replace('/', "-");
     Some(Path::new(OF_DEVICE_PLUGINS).join(name))
+}
+
+/// The device that a configuration names.
+pub fn device(chain: &PluginChain) -> Option<String> {
+    chain.plugins.iter().find_map(device_of)
 }
 
 fn device_of(plugin: &Plugin) -> Option<String> {

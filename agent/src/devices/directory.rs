@@ -25,6 +25,11 @@ impl Directories {
         Self(socket.with_file_name("devices"))
     }
 
+    /// The directory that has them.
+    pub fn all(&self) -> &Path {
+        &self.0
+    }
+
     /// The directory of a device.
     pub fn path(&self, resource: &str, device: &str) -> PathBuf {
         self.0.join(resource::short(resource)).join(device)

@@ -75,14 +75,19 @@ impl Node {
         }
         refuse_twice(&selection, &meanings)?;
         self.check_access(asked, &selection, &meanings).await?;
+        let assigning = self.assign_devices(&world, asked, &selection, &mut meanings);
+        let shares = Box::pin(assigning).await?;
         let explicit = claim_default_gateway(&mut selection, &meanings, &annotations);
         let mut planned = Vec::new();
         for (index, (selected, meant)) in selection.attachments.iter().zip(&meanings).enumerate() {
             let routes = default_routes(&selection, &meanings, selected);
             let done = self.member(asked, selected, meant, routes, explicit);
-            planned.push(done.map_err(|error| of_member(index, selected, error))?);
+            let mut done = done.map_err(|error| of_member(index, selected, error))?;
+            if let (Some((wanted, _)), Some(share)) = (&mut done.native, shares.get(index)) {
+                share.give(wanted);
+            }
+            planned.push(done);
         }
-        Box::pin(self.assign_devices(&world, asked, &selection, &mut planned)).await?;
         Ok(planned)
     }
 
