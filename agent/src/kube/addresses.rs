@@ -92,6 +92,9 @@ struct State {
     /// Until when reservations are kept that no attachment has yet: network, address, UID of the
     /// holder.
     asked: BTreeMap<(String, IpAddr, String), Instant>,
+    /// Reservations, by UID, that this node deletes or has deleted; until when that is remembered. A
+    /// copy may still have them.
+    given_up: BTreeMap<String, Instant>,
     /// Blocks, by UID, for which other blocks and reservations were read after they were taken.
     cleared: BTreeSet<String>,
     /// Blocks, by UID, that were taken at this time and were not in the copy then.
@@ -249,7 +252,8 @@ impl Addresses {
             };
             let reserved = Reserved {
                 holder,
-                granted: reservations::answer(reservation).is_some_and(|answer| answer.0),
+                granted: reservations::answer(reservation).is_some_and(|answer| answer.0)
+                    && !self.is_given_up(reservation),
             };
             let share = shares.entry(spec.network.clone()).or_default();
             share.reserved.insert(ip, reserved);

@@ -18,7 +18,8 @@
 //!    in use. So the newcomer gives way, and an agent that starts anew, and cannot tell which it is,
 //!    gives way unless its pods have addresses of the block.
 //! 6. A block is given back when nothing of it is given, and not before this book has forgotten it.
-//!    A reservation is deleted when the address is not in use any more.
+//!    A reservation is deleted when the address is not in use any more, and not before this book has
+//!    forgotten that it was granted.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;

@@ -65,37 +65,37 @@ impl Addresses {
         let asked = (network.to_owned(), ip, uid_of(holder).to_owned());
         self.state().asked.insert(asked, until);
         let mut rounds = self.rounds.subscribe();
-        let reservation = self.create_reservation(network, ip, holder).await?;
+        let mut reservation = self.create_reservation(network, ip, holder).await?;
         let mut block_holder = None;
         loop {
             rounds.mark_unchanged();
             let known = self.known(&reservation);
-            let now = known.as_deref().unwrap_or(&reservation);
-            match answer(now) {
-                // The ledger must know, not only this request.
-                Some((true, _)) => {
-                    let ledger = node.ledger();
-                    let share = ledger.share_of(network);
-                    let reserved = share.and_then(|share| share.reserved.get(&ip));
-                    if reserved.is_some_and(|it| it.granted && uid_of(&it.holder) == uid_of(holder))
-                    {
-                        return Ok(());
+            if self.is_given_up(&reservation) {
+                // It is being deleted, and the address may be another's soon: not by this one.
+                if known.is_none() {
+                    reservation = self.create_reservation(network, ip, holder).await?;
+                }
+            } else {
+                let now = known.as_deref().unwrap_or(&reservation);
+                match answer(now) {
+                    // The ledger must know, not only this request.
+                    Some((true, _)) if self.is_usable(node, network, ip, holder) => return Ok(()),
+                    Some((true, _)) => {}
+                    Some((false, why)) => {
+                        let message = why.to_owned();
+                        self.delete_reservation(now).await;
+                        return Err(AddressError::InUse {
+                            network: network.to_owned(),
+                            ip,
+                            message,
+                        }
+                        .into());
                     }
-                }
-                Some((false, why)) => {
-                    let message = why.to_owned();
-                    self.delete_reservation(now).await;
-                    return Err(AddressError::InUse {
-                        network: network.to_owned(),
-                        ip,
-                        message,
+                    None if block_holder.is_none() => {
+                        block_holder = Some(self.block_holder(node, network, ip).await?);
                     }
-                    .into());
+                    None => {}
                 }
-                None if block_holder.is_none() => {
-                    block_holder = Some(self.block_holder(node, network, ip).await?);
-                }
-                None => {}
             }
             self.look_again();
             if timeout_at(deadline, rounds.changed()).await.is_err() {
@@ -107,6 +107,14 @@ impl Addresses {
                 .into());
             }
         }
+    }
+
+    /// The ledger knows that an address is granted to this holder.
+    fn is_usable(&self, node: &Node, network: &str, ip: IpAddr, holder: &Holder) -> bool {
+        let ledger = node.ledger();
+        let share = ledger.share_of(network);
+        let reserved = share.and_then(|share| share.reserved.get(&ip));
+        reserved.is_some_and(|it| it.granted && uid_of(&it.holder) == uid_of(holder))
     }
 
     /// The reservation as the copy has it by now.
@@ -246,7 +254,11 @@ impl Addresses {
     /// Deletes reservations of this node's pods that no attachment needs any more.
     pub(super) async fn let_go(&self, node: &Node, view: &View) {
         let now = Instant::now();
-        self.state().asked.retain(|_, until| *until > now);
+        {
+            let mut state = self.state();
+            state.asked.retain(|_, until| *until > now);
+            state.given_up.retain(|_, until| *until > now);
+        }
         for reservation in &view.reservations {
             let spec = &reservation.spec;
             let (Some(pod), Ok(ip)) = (&spec.pod, spec.address.parse::<IpAddr>()) else {
@@ -256,16 +268,55 @@ impl Addresses {
                 continue;
             }
             let key = (spec.network.clone(), ip, pod.uid.clone());
-            let needed = self.state().asked.contains_key(&key)
-                || node
-                    .ledger()
-                    .holder_of(&spec.network, ip)
-                    .is_some_and(|record| is_of(record, pod));
-            // First other nodes hear that nobody here has the address any more.
-            if !needed && !self.slices.claim(&spec.network, &Prefix::from(ip)) {
+            let held = || {
+                let ledger = node.ledger();
+                let record = ledger.holder_of(&spec.network, ip);
+                record.is_some_and(|record| is_of(record, pod))
+            };
+            if held() || !self.give_up(reservation, &key, now) {
+                continue;
+            }
+            // Again, for it may have been booked until then. And first other nodes hear that nobody here
+            // has the address any more.
+            if held() || self.slices.claim(&spec.network, &Prefix::from(ip)) {
+                self.keep(reservation);
+            } else {
                 self.delete_reservation(reservation).await;
             }
         }
+    }
+
+    /// From now on no request of this node goes by a reservation: before the server is told, or one
+    /// that comes meanwhile would get an address that is another's a moment later. False when one does
+    /// already.
+    fn give_up(
+        &self,
+        reservation: &IpReservation,
+        key: &(String, IpAddr, String),
+        now: Instant,
+    ) -> bool {
+        let Some(uid) = reservation.uid() else {
+            return false;
+        };
+        let mut state = self.state();
+        // One that was given up once stays so, whoever asks for it: it may be gone.
+        if state.asked.contains_key(key) && !state.given_up.contains_key(&uid) {
+            return false;
+        }
+        state.given_up.insert(uid, now + ASKED);
+        true
+    }
+
+    fn keep(&self, reservation: &IpReservation) {
+        if let Some(uid) = reservation.uid() {
+            self.state().given_up.remove(&uid);
+        }
+    }
+
+    pub(super) fn is_given_up(&self, reservation: &IpReservation) -> bool {
+        let state = self.state();
+        let uid = reservation.uid();
+        uid.is_some_and(|uid| state.given_up.contains_key(&uid))
     }
 
     pub(super) async fn delete_reservation(&self, reservation: &IpReservation) {

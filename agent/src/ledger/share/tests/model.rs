@@ -44,6 +44,8 @@ struct Node {
     /// Nobody else has part of them; reservations not read since.
     alone: BTreeSet<Prefix>,
     serving: BTreeSet<Prefix>,
+    /// Reservations it has deleted, which the copy may still have.
+    given_up: BTreeSet<u32>,
     /// Answers on their way to the server.
     sent: Vec<(IpAddr, u32, bool)>,
     containers: u32,
@@ -60,6 +62,7 @@ impl Node {
             taken: BTreeSet::new(),
             alone: BTreeSet::new(),
             serving: BTreeSet::new(),
+            given_up: BTreeSet::new(),
             sent: Vec::new(),
             containers: 0,
         }
@@ -69,7 +72,7 @@ impl Node {
         let reserved = self.copy.iter().map(|(address, object)| {
             let reserved = Reserved {
                 holder: object.holder(*address),
-                granted: object.answer == Some(true),
+                granted: object.answer == Some(true) && !self.given_up.contains(&object.uid),
             };
             (*address, reserved)
         });
@@ -244,10 +247,15 @@ fn play(server: &mut Server, node: &mut Node, step: Step) {
         }
         Step::LetGo => {
             let own = node.copy.iter().filter(|(_, object)| object.node == me);
-            for (address, object) in own {
-                let same = server.reservations.get(address).map(|it| it.uid) == Some(object.uid);
-                if same && node.ledger.holder_of("blue", *address).is_none() {
-                    server.reservations.remove(address);
+            let unused =
+                own.filter(|(address, _)| node.ledger.holder_of("blue", **address).is_none());
+            let unused: Vec<_> = unused.map(|(ip, object)| (*ip, object.uid)).collect();
+            // Not by the server's answer: nobody goes by it from now on.
+            node.given_up.extend(unused.iter().map(|(_, uid)| *uid));
+            node.publish();
+            for (address, uid) in unused {
+                if server.reservations.get(&address).map(|it| it.uid) == Some(uid) {
+                    server.reservations.remove(&address);
                 }
             }
         }
@@ -314,6 +322,31 @@ fn a_node_gets_an_address_of_anothers_block_by_asking() {
     }
     assert_eq!(nodes[1].given(), [numbered(17)]);
     assert!(nodes[0].given().is_empty());
+}
+
+/// Rule 6: the copy of who deletes a reservation has it for some time more.
+#[test]
+fn nobody_goes_by_a_reservation_that_his_node_gives_up() {
+    let mut server = Server::default();
+    let mut nodes: Vec<Node> = (0..NODES).map(Node::new).collect();
+    let story = [
+        (2, Step::Take(2)),
+        (1, Step::Ask(32)),
+        (2, Step::Look),
+        (2, Step::Clear),
+        (2, Step::Decide),
+        (2, Step::Deliver),
+        (1, Step::Watch),
+        (1, Step::LetGo),
+        (1, Step::AddNamed(32)),
+        (2, Step::Watch),
+        (2, Step::AddNamed(32)),
+    ];
+    for (n, step) in story {
+        play(&mut server, &mut nodes[n], step);
+    }
+    assert!(nodes[1].given().is_empty());
+    assert_eq!(nodes[2].given(), [numbered(32)]);
 }
 
 /// Rule 4: what an earlier holder of the block granted is known to who takes it after.
