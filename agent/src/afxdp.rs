@@ -212,10 +212,14 @@ impl Node {
         if !is_afxdp(record) || self.afxdp.has(record) {
             return Ok(());
         }
-        self.afxdp.close(record);
+        // The directory stays: containers may have it mounted.
+        self.afxdp.open().remove(host);
         let Some(path) = &record.socket_path else {
             return Ok(());
         };
+        // For everybody to pass: who connects is asked for his namespace. If this fails the next step
+        // says so.
+        let _ = fs::create_dir_all(&self.afxdp.directory);
         let ifname = record.key.ifname.to_string();
         let failed = |ifname: &str| {
             let ifname = ifname.to_owned();

@@ -361,6 +361,9 @@ impl Node {
                     continue;
                 }
             };
+            if let Err(error) = self.unplug_strays().await {
+                tracing::warn!(error = %chain(&error), "the switch may have ports nobody owns");
+            }
             for record in records {
                 self.plug_in_again(&record).await;
             }
@@ -370,6 +373,27 @@ impl Node {
                 Err(error) => tracing::error!(%error, "cannot watch the switch"),
             }
         }
+    }
+
+    /// Ports that the switch has and no record names are leftovers.
+    async fn unplug_strays(&self) -> Result<(), AgentError> {
+        let ports = self.switched_ports().await?;
+        for key in ports.into_keys() {
+            let is_owned = || {
+                let ledger = self.ledger();
+                ledger
+                    .entries()
+                    .any(|entry| entry.record.key.to_string() == key)
+            };
+            if is_owned() {
+                continue;
+            }
+            tracing::info!(port = key, "removing a port of the switch that nobody owns");
+            let switch = Arc::clone(&self.switch);
+            let remove = move |_: &mut Connection| switch.ask(|client| client.remove(&key));
+            self.netlink.with(remove).await?;
+        }
+        Ok(())
     }
 
     fn switched(&self) -> Vec<Attachment> {

@@ -199,10 +199,14 @@ fn assert_datagram(here: &Netns, there: &Netns, to: SocketAddr, payload: &[u8]) 
     } else {
         [0_u16; 8].into()
     };
-    let sink = there
-        .run_in(|| UdpSocket::bind(to))
-        .expect("entered")
-        .expect("a socket");
+    // A process that another test is just starting has the last one for a moment more.
+    let sink = wait::until("the port to be free", || {
+        let bound = there.run_in(|| UdpSocket::bind(to)).expect("entered");
+        match bound {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => None,
+            bound => Some(bound.expect("a socket")),
+        }
+    });
     sink.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let source = here
         .run_in(|| UdpSocket::bind((any, 0)))

@@ -1,5 +1,7 @@
 //! The switch outlives the agent, and is replaced or mended under its ports.
 
+use std::os::fd::AsFd as _;
+
 use tests::stream::Stream;
 use tests::traffic::assert_reaches;
 use tests::{MemifApp, Node, wait};
@@ -127,4 +129,33 @@ fn a_switch_is_replaced_under_traffic_and_its_clients_know_nothing() {
     drop(apps);
     // The node is taken down with it; it must not be left as a child that nobody waited for.
     std::thread::spawn(move || new.wait());
+}
+
+/// A state directory that was lost, a store that was mended: the switch knows more than the agent.
+#[test]
+fn ports_of_the_switch_that_no_record_names_go_when_the_agent_starts() {
+    let node = tests::node!(setup());
+    let pods = ["fast1", "fast2"].map(|name| node.pod(name));
+    let a = pods[0].attach_conf(&conf(&node, "blue"), "net1");
+    let socket = node.socket().with_file_name("switch.sock");
+    let mut client = uswitch::control::Client::connect(&socket).expect("the switch answers");
+    let mut known = client.list().expect("a list").remove(0).config;
+    known.key = "lost/net1".to_owned();
+    known.port_id += 1;
+    let devices = std::os::unix::net::UnixDatagram::pair().expect("a device");
+    let address = memif::Address::Path(node.path("lost.sock"));
+    let listener = address.listen().expect("a socket");
+    client
+        .add(&known, devices.0.as_fd(), &[listener.as_fd()])
+        .expect("added");
+    node.restart();
+    wait::until_true("the port that is lost to be removed", || {
+        let keys = client.list().expect("a list").into_iter();
+        keys.map(|port| port.config.key)
+            .eq(["fast1/net1".to_owned()])
+    });
+    let _app = MemifApp::start(&a);
+    let b = pods[1].attach_conf(&conf(&node, "blue"), "net1");
+    let _other = MemifApp::start(&b);
+    assert_reaches(&a, &b);
 }
