@@ -13,6 +13,7 @@ mod e2e {
     mod chaos;
     mod claims;
     mod delegated;
+    mod devices;
     mod downward;
     mod gate;
     mod lists;

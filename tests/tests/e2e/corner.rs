@@ -66,9 +66,16 @@ impl Corner {
 
     /// Makes an L2 network with this subnet, and waits until it is ready.
     pub(crate) fn network(&self, suffix: &str, subnet: &str) -> String {
+        self.network_of(suffix, subnet, "Veth")
+    }
+
+    /// The same, with ports of a type.
+    pub(crate) fn network_of(&self, suffix: &str, subnet: &str, port: &str) -> String {
         let name = self.network_name(suffix);
         self.networks.borrow_mut().push(name.clone());
-        let parameters = json!({"spec": {"mode": "L2", "subnets": [subnet]}});
+        let parameters = json!({
+            "spec": {"mode": "L2", "subnets": [subnet], "interface": {"type": port}},
+        });
         self.objects.make(PARAMETERS, ("", &name), parameters);
         self.objects.make(NETWORK, ("", &name), network_spec(&name));
         until(&format!("network {name} to be ready"), || {

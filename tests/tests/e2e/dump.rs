@@ -26,7 +26,12 @@ pub(crate) fn dump(objects: &Objects, namespace: &str) {
             pod["metadata"]["annotations"]
         );
     }
-    for app in ["podnet-agent", "podnet-controller", "podnet-webhook"] {
+    for app in [
+        "podnet-agent",
+        "podnet-switch",
+        "podnet-controller",
+        "podnet-webhook",
+    ] {
         let selector = format!("--selector=app.kubernetes.io/name={app}");
         let arguments = [
             "logs",

@@ -45,6 +45,7 @@ pub(crate) const DEPLOYMENT: Kind = ("apps/v1", "Deployment", "deployments");
 pub(crate) const EVENT: Kind = ("events.k8s.io/v1", "Event", "events");
 pub(crate) const NAMESPACE: Kind = ("v1", "Namespace", "namespaces");
 pub(crate) const NETWORK: Kind = ("podnet.dev/v1alpha1", "PodNetwork", "podnetworks");
+pub(crate) const NODE: Kind = ("v1", "Node", "nodes");
 pub(crate) const PARAMETERS: Kind = (
     "podnet.dev/v1alpha1",
     "PodNetworkParameters",

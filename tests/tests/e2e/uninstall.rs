@@ -52,8 +52,12 @@ fn nothing_of_podnet_is_left_and_pods_start_without_it() {
     let file = with_image_of(&agents.expect("podnet is installed"));
     let file = file.path().to_str().expect("a path in UTF-8");
     // Those that have pod networks first, while there is an agent to take them away.
-    for name in ["podnet-controller", "podnet-webhook"] {
-        objects.delete_wait(DEPLOYMENT, (SYSTEM, name));
+    for (kind, name) in [
+        (DEPLOYMENT, "podnet-controller"),
+        (DEPLOYMENT, "podnet-webhook"),
+        (DAEMON_SET, "podnet-switch"),
+    ] {
+        objects.delete_wait(kind, (SYSTEM, name));
         wait_until_none(objects, name);
     }
     for words in [

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, sockopt};
 use rustix::process::geteuid;
 
@@ -35,8 +36,9 @@ impl Switch {
         let Ok(socket) = accept_with(&self.listener, flags) else {
             return;
         };
-        let is_trusted = sockopt::socket_peercred(&socket)
-            .is_ok_and(|peer| peer.uid.is_root() || peer.uid == geteuid());
+        // Who asks may be in another PID namespace, and have no number here.
+        let is_trusted = getsockopt(&socket, PeerCredentials)
+            .is_ok_and(|peer| peer.uid() == 0 || peer.uid() == geteuid().as_raw());
         if !is_trusted || self.askers.len() >= ASKERS_MAX {
             tracing::warn!(is_trusted, "a connection to the switch's socket is refused");
             return;
