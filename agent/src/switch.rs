@@ -141,10 +141,11 @@ impl Switch {
         &self,
         question: impl FnMut(&mut Client) -> Result<T, uswitch::Error>,
     ) -> Result<Option<T>, AgentError> {
-        if self.client().is_none()
-            && let Err(error) = Client::connect(&self.socket)
+        // Not by the connection there was: whoever was at its other end may have died.
+        if let Err(error) = Client::connect(&self.socket)
             && error.is_nobody_there()
         {
+            *self.client() = None;
             return Ok(None);
         }
         self.ask(question).map(Some)
@@ -396,12 +397,12 @@ impl Node {
         Ok(())
     }
 
+    /// Those that are still being made too: who waits for their containers finds them made.
     fn switched(&self) -> Vec<Attachment> {
         let ledger = self.ledger();
         ledger
             .entries()
-            .filter(|entry| entry.live && entry.record.state == State::Added)
-            .filter(|entry| is_switched(&entry.record))
+            .filter(|entry| entry.live && is_switched(&entry.record))
             .map(|entry| entry.record.clone())
             .collect()
     }

@@ -24,6 +24,20 @@ fn switch(node: &Node) -> Option<rustix::process::Pid> {
         .next()
 }
 
+/// Starts one beside the agent, as somebody else does.
+fn start(node: &Node) -> std::process::Child {
+    let agent = node.binaries().agent.clone();
+    let socket = node.socket().with_file_name("switch.sock");
+    let started = node.netns().run_in(move || {
+        std::process::Command::new(agent)
+            .arg("switch")
+            .arg("--socket")
+            .arg(socket)
+            .spawn()
+    });
+    started.expect("entered").expect("a switch can be started")
+}
+
 #[test]
 fn restarts_of_the_agent_lose_nothing_at_memif_ports() {
     let node = tests::node!(setup());
@@ -99,16 +113,7 @@ fn a_switch_is_replaced_under_traffic_and_its_clients_know_nothing() {
     ];
     streams.iter().for_each(Stream::progress);
     let before = switch(&node).expect("a switch runs");
-    let agent = node.binaries().agent.clone();
-    let socket = node.socket().with_file_name("switch.sock");
-    let new = node.netns().run_in(move || {
-        std::process::Command::new(agent)
-            .arg("switch")
-            .arg("--socket")
-            .arg(socket)
-            .spawn()
-    });
-    let mut new = new.expect("entered").expect("a new switch");
+    let mut new = start(&node);
     wait::until_true("the old switch to end", || {
         rustix::process::test_kill_process(before).is_err() || switch(&node) != Some(before)
     });
@@ -158,4 +163,26 @@ fn ports_of_the_switch_that_no_record_names_go_when_the_agent_starts() {
     let b = pods[1].attach_conf(&conf(&node, "blue"), "net1");
     let _other = MemifApp::start(&b);
     assert_reaches(&a, &b);
+}
+
+/// Where somebody else sees to the switch.
+#[test]
+fn without_a_switch_an_add_says_so_and_a_del_needs_none() {
+    let node = tests::node!(setup().args(&["--start-switch=false"]));
+    let (pod, conf) = (node.pod("fast"), conf(&node, "blue"));
+    pod.add_conf(&conf, "net1")
+        .error()
+        .names(&["podnet-agent switch"]);
+    assert!(node.get("attachments").is_empty(), "nothing is left");
+    let mut switch = start(&node);
+    let port = wait::until("the switch to answer", || {
+        let added = pod.add_conf(&conf, "net1");
+        added.success.then(|| added.result())
+    });
+    let port = pod.port("blue", "net1", port);
+    drop(MemifApp::start(&port));
+    switch.kill().expect("killed");
+    switch.wait().expect("waited for");
+    pod.del("blue", "net1").silent();
+    assert!(node.get("attachments").is_empty());
 }
