@@ -75,7 +75,7 @@ pub struct AfXdp {
 
 /// The directory of control sockets that belongs to the agent's own socket.
 pub fn directory(socket: &Path) -> PathBuf {
-    socket.parent().unwrap_or(Path::new("/")).join("afxdp")
+    socket.with_file_name("afxdp")
 }
 
 impl AfXdp {
@@ -292,12 +292,10 @@ impl Node {
         if self.port_faults(record)?.is_empty() {
             return Ok(());
         }
-        let netns = Netns::open(Path::new(&record.sandbox.path))?;
-        let id = netns.identity();
-        if (id.dev, id.ino) != (record.sandbox.dev, record.sandbox.ino) {
+        let Some(netns) = record.sandbox.open()? else {
             // It lost its pod, and goes when its link has.
             return Ok(());
-        }
+        };
         Box::pin(self.open_control(record, &netns)).await?;
         let host_ifindex = record.host.ifindex;
         let Some(port) = FitPort::of(record, &netns) else {

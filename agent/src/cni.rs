@@ -289,7 +289,6 @@ fn wanted(
             )
         }),
     };
-    let id = netns.identity();
     let Some(key) = invocation.call.key().cloned() else {
         return Err(AgentError::Internal {
             what: "ADD without a container",
@@ -300,11 +299,7 @@ fn wanted(
         cni_network: conf.head.name.clone(),
         request_digest: request_digest(request),
         pod: pod.map(Into::into),
-        sandbox: Sandbox {
-            path: request.netns.clone(),
-            dev: id.dev,
-            ino: id.ino,
-        },
+        sandbox: Sandbox::of(&request.netns, netns),
         ips,
         claim: None,
         holder: None,

@@ -26,7 +26,7 @@ use crate::cli::DeviceOptions;
 use crate::error::AgentError;
 use crate::ledger::Wanted;
 use crate::node::Node;
-use crate::record::{Decision, Device};
+use crate::record::Device;
 
 /// The devices of a node; nothing of it is done without a kubelet.
 #[derive(Debug)]
@@ -122,11 +122,7 @@ pub async fn choose(
         std::iter::from_fn(|| assigned.take(&resource)).find(|device| !is_taken(device))
     };
     if let Some(id) = device {
-        let because = format!("the kubelet has given it to the pod, of {resource}");
-        wanted
-            .decisions
-            .push(Decision::new("device", &id, &because));
-        wanted.device = Some(Device { resource, id });
+        wanted.give(Device { resource, id });
     }
     Ok(())
 }

@@ -74,6 +74,19 @@ pub struct Wanted {
     pub decisions: Vec<Decision>,
 }
 
+impl Wanted {
+    /// Its port is this device, which the kubelet has given to the pod.
+    pub(crate) fn give(&mut self, device: Device) {
+        let because = format!(
+            "the kubelet has given it to the pod, of {}",
+            device.resource
+        );
+        let decision = Decision::new("device", &device.id, &because);
+        self.decisions.push(decision);
+        self.device = Some(device);
+    }
+}
+
 /// An attachment and what is not worth writing down.
 #[derive(Debug, Clone)]
 pub struct Entry {

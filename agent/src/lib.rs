@@ -64,6 +64,7 @@ pub mod routing;
 pub mod run;
 #[cfg(test)]
 mod samples;
+mod sandbox;
 pub mod shaping;
 pub mod sockets;
 pub mod switch;

@@ -25,7 +25,6 @@ mod remove;
 mod status;
 
 pub(crate) use plan::Asked;
-pub(crate) use remove::is_gone;
 
 /// What the node says about the lists of its pods.
 #[derive(Debug, Clone)]

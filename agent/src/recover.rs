@@ -14,7 +14,6 @@ use store::{Batch, Store, Table};
 use crate::egress;
 use crate::error::{AgentError, chain};
 use crate::ledger::Ledger;
-use crate::multi::is_gone;
 use crate::node::Node;
 use crate::overlay::{self, spans_nodes};
 use crate::pods::Pods;
@@ -559,7 +558,7 @@ fn whole(record: &Attachment, survey: &Survey) -> Option<Attachment> {
 fn is_dead(record: &Attachment, survey: &Survey) -> bool {
     // A device without an end in the pod stays when the pod goes.
     let may_be = is_switched(record) || !is_linked(record, survey);
-    may_be && is_gone(&record.sandbox)
+    may_be && record.sandbox.is_gone()
 }
 
 fn is_linked(record: &Attachment, survey: &Survey) -> bool {

@@ -71,6 +71,13 @@ pub enum SwitchError {
     },
 }
 
+impl SwitchError {
+    /// No switch runs there.
+    fn is_nobody_there(&self) -> bool {
+        matches!(self, Self::Absent { source, .. } if source.is_nobody_there())
+    }
+}
+
 /// What the agent has of the switch.
 #[derive(Debug)]
 pub struct Switch {
@@ -86,26 +93,18 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// The switch that answers at this socket. `sockets` is the directory of the ports' own.
-    pub fn new(socket: PathBuf, sockets: PathBuf, program: Option<PathBuf>) -> Self {
-        Self {
-            socket,
-            sockets,
-            program,
-            client: Mutex::default(),
-            wanted: Notify::new(),
-        }
-    }
-
     /// As the options say; what is not said is beside the agent's own socket.
     pub fn of(options: &SwitchOptions, agent: &Path) -> Self {
         let socket = options.switch_socket.clone();
-        let socket = socket.unwrap_or_else(|| control_socket(agent));
         // Also when the file was replaced by another version meanwhile.
-        let program = options
-            .start_switch
-            .then(|| PathBuf::from("/proc/self/exe"));
-        Self::new(socket, directory(agent), program)
+        let program = || PathBuf::from("/proc/self/exe");
+        Self {
+            socket: socket.unwrap_or_else(|| control_socket(agent)),
+            sockets: directory(agent),
+            program: options.start_switch.then(program),
+            client: Mutex::default(),
+            wanted: Notify::new(),
+        }
     }
 
     /// Where ports without a device have their socket files.
@@ -117,51 +116,57 @@ impl Switch {
         self.client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the switch, which is started if it is not there and that is the agent's to do. A
-    /// connection that has ended meanwhile, for the switch was replaced, is made anew.
+    /// Asks the switch, which is started if it is not there and that is the agent's to do.
     fn ask<T>(
         &self,
-        mut question: impl FnMut(&mut Client) -> Result<T, uswitch::Error>,
+        question: impl FnMut(&mut Client) -> Result<T, uswitch::Error>,
     ) -> Result<T, AgentError> {
-        let mut held = self.client();
-        if let Some(client) = held.as_mut() {
-            match question(client) {
-                Err(uswitch::Error::Hangup | uswitch::Error::Timeout) => *held = None,
-                other => return other.map_err(port_error),
-            }
-        }
-        let mut client = self.connect()?;
-        let answer = question(&mut client).map_err(port_error)?;
-        *held = Some(client);
-        Ok(answer)
+        Ok(self.answer(question, || self.connect())?)
     }
 
-    /// Ask it only if it is there: what it does not know of, it need not forget.
+    /// Asks it only if it is there: what it does not know of, it need not forget.
     fn ask_if_there<T>(
         &self,
         question: impl FnMut(&mut Client) -> Result<T, uswitch::Error>,
     ) -> Result<Option<T>, AgentError> {
-        // Not by the connection there was: whoever was at its other end may have died.
-        if let Err(error) = Client::connect(&self.socket)
-            && error.is_nobody_there()
-        {
-            *self.client() = None;
-            return Ok(None);
+        match self.answer(question, || self.find()) {
+            Err(error) if error.is_nobody_there() => Ok(None),
+            other => Ok(Some(other?)),
         }
-        self.ask(question).map(Some)
     }
 
-    fn connect(&self) -> Result<Client, AgentError> {
-        let connected = match (Client::connect(&self.socket), &self.program) {
+    /// By the connection there is. One that has ended, for the switch was replaced or has died, is made
+    /// anew.
+    fn answer<T>(
+        &self,
+        mut question: impl FnMut(&mut Client) -> Result<T, uswitch::Error>,
+        connect: impl FnOnce() -> Result<Client, SwitchError>,
+    ) -> Result<T, SwitchError> {
+        let failed = |source| SwitchError::Port { source };
+        let mut held = self.client();
+        if let Some(client) = held.as_mut() {
+            match question(client) {
+                Err(uswitch::Error::Hangup | uswitch::Error::Timeout) => *held = None,
+                other => return other.map_err(failed),
+            }
+        }
+        let mut client = connect()?;
+        let answer = question(&mut client).map_err(failed)?;
+        *held = Some(client);
+        Ok(answer)
+    }
+
+    fn find(&self) -> Result<Client, SwitchError> {
+        find(&self.socket)
+    }
+
+    fn connect(&self) -> Result<Client, SwitchError> {
+        match (self.find(), &self.program) {
             (Err(error), Some(program)) if error.is_nobody_there() => {
-                return Ok(process::start(program, &self.socket)?);
+                process::start(program, &self.socket)
             }
             (other, _) => other,
-        };
-        connected.map_err(|source| {
-            let socket = self.socket.clone();
-            SwitchError::Absent { socket, source }.into()
-        })
+        }
     }
 
     /// Makes sure that the switch serves a port as it is recorded. Blocks; in the node's namespace.
@@ -191,10 +196,7 @@ impl Switch {
     }
 
     /// What the switch has of its ports; none when it is not there.
-    ///
-    /// # Errors
-    /// When it does not answer.
-    pub fn ports(&self) -> Result<Vec<PortStatus>, AgentError> {
+    fn ports(&self) -> Result<Vec<PortStatus>, AgentError> {
         Ok(self.ask_if_there(Client::list)?.unwrap_or_default())
     }
 
@@ -211,8 +213,12 @@ impl Switch {
     }
 }
 
-fn port_error(source: uswitch::Error) -> AgentError {
-    SwitchError::Port { source }.into()
+/// A connection to the switch that answers there.
+fn find(socket: &Path) -> Result<Client, SwitchError> {
+    Client::connect(socket).map_err(|source| SwitchError::Absent {
+        socket: socket.to_owned(),
+        source,
+    })
 }
 
 /// Refuses a network of which no port can be one of memif.
@@ -414,17 +420,18 @@ impl Node {
             Some(entry) if entry.live && entry.record.state == State::Added => entry.record.clone(),
             Some(_) | None => return,
         };
-        let netns = match Netns::open(Path::new(&now.sandbox.path)) {
-            Ok(netns) => netns,
+        let plugged = match now.sandbox.open() {
+            Ok(Some(netns)) => self.plug_in(&now, &netns).await,
+            Ok(None) => {
+                tracing::warn!(attachment = %now.key, "its namespace was replaced");
+                return;
+            }
             Err(error) => {
                 tracing::warn!(attachment = %now.key, error = %chain(&error), "its pod is gone");
                 return;
             }
         };
-        let id = netns.identity();
-        if (id.dev, id.ino) != (now.sandbox.dev, now.sandbox.ino) {
-            tracing::warn!(attachment = %now.key, "its namespace was replaced");
-        } else if let Err(error) = self.plug_in(&now, &netns).await {
+        if let Err(error) = plugged {
             tracing::error!(attachment = %now.key, error = %chain(&error), "not at the switch");
         }
     }
@@ -446,13 +453,14 @@ pub fn control_socket(agent: &Path) -> PathBuf {
 /// When it does not end.
 pub fn stop(agent: &Path, dry_run: bool) -> Result<Option<String>, AgentError> {
     let socket = control_socket(agent);
-    let mut client = match Client::connect(&socket) {
-        Ok(client) => client,
+    let mut client = match find(&socket) {
         Err(error) if error.is_nobody_there() => return Ok(None),
-        Err(source) => return Err(SwitchError::Absent { socket, source }.into()),
+        other => other?,
     };
     if !dry_run {
-        client.stop().map_err(port_error)?;
+        client
+            .stop()
+            .map_err(|source| SwitchError::Port { source })?;
     }
     Ok(Some(format!("switch at {}", socket.display())))
 }

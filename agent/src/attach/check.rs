@@ -41,8 +41,7 @@ impl Node {
             });
         }
         let mut faults = against_result(&record, previous);
-        let id = netns.identity();
-        if (record.sandbox.dev, record.sandbox.ino) != (id.dev, id.ino) {
+        if !record.sandbox.is(netns) {
             faults.push("CNI_NETNS is another namespace than at ADD".to_owned());
         } else if is_switched(&record) {
             faults.extend(self.switch_faults(&record).await?);

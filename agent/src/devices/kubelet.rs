@@ -22,6 +22,7 @@ use super::directory::Directories;
 use super::plugin::{Plugin, devices};
 use super::resource;
 use crate::error::chain;
+use crate::ledger::digest;
 use crate::world::is_read;
 
 /// Time to the next attempt at what did not work.
@@ -178,15 +179,8 @@ impl Place {
             return path;
         }
         self.plugins
-            .join(format!("podnet-{:016x}.sock", fnv(name.as_bytes())))
+            .join(format!("podnet-{:016x}.sock", digest(name.as_bytes())))
     }
-}
-
-/// FNV-1a, 64 bits.
-fn fnv(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 /// Tells of changes in the kubelet's directory.

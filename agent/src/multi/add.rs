@@ -52,8 +52,7 @@ impl Node {
         let Some(record) = self.pods.get(key) else {
             return Ok(None);
         };
-        let id = asked.netns.identity();
-        let what = if (record.sandbox.dev, record.sandbox.ino) != (id.dev, id.ino) {
+        let what = if !record.sandbox.is(asked.netns) {
             "network namespace"
         } else if record.request_digest != asked.digest {
             "configuration"
@@ -79,18 +78,13 @@ impl Node {
             .into_iter()
             .map(|Planned { member, native }| (member, native))
             .unzip();
-        let id = asked.netns.identity();
         let mut record = PodRecord {
             key: key.clone(),
             state: State::Adding,
             cni_network: asked.conf.head.name.clone(),
             request_digest: asked.digest.to_owned(),
             pod,
-            sandbox: Sandbox {
-                path: asked.request.netns.clone(),
-                dev: id.dev,
-                ino: id.ino,
-            },
+            sandbox: Sandbox::of(&asked.request.netns, asked.netns),
             members,
             host_ports: None,
         };

@@ -91,15 +91,13 @@ impl Share {
         if wanted.interface.is_veth() {
             return;
         }
-        let decision = if let Some(device) = &self.device {
-            let because = format!("the kubelet has given it to the pod, of {resource}");
-            Decision::new("device", &device.id, &because)
+        if let Some(device) = &self.device {
+            wanted.give(device.clone());
         } else {
             let because = format!("the pod has no more of {resource}");
-            Decision::new("device", "none", &because)
-        };
-        wanted.decisions.push(decision);
-        wanted.device.clone_from(&self.device);
+            let decision = Decision::new("device", "none", &because);
+            wanted.decisions.push(decision);
+        }
     }
 }
 

@@ -119,7 +119,6 @@ impl Native {
             namespace: pod.namespace.clone(),
             name: name.clone(),
         });
-        let id = asked.netns.identity();
         Ok(Wanted {
             key: AttachmentKey {
                 container: asked_container(asked)?,
@@ -128,11 +127,7 @@ impl Native {
             cni_network: asked.conf.head.name.clone(),
             request_digest: format!("{}/{ifname}", asked.digest),
             pod,
-            sandbox: Sandbox {
-                path: asked.request.netns.clone(),
-                dev: id.dev,
-                ino: id.ino,
-            },
+            sandbox: Sandbox::of(&asked.request.netns, asked.netns),
             ips: self.ips(asked, options, is_primary)?,
             claim,
             holder: None,

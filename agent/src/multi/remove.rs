@@ -1,13 +1,11 @@
 //! Pods taken apart, from their records alone (NPWG §4.2.1): `DEL`, `GC`, what a restart finishes.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cni_spec::{AttachmentKey, TraceContext};
 use futures_util::future::join_all;
-use netdev::Netns;
 use tokio::task::JoinSet;
 
 use crate::delegate::{self, device_info};
@@ -206,7 +204,7 @@ impl Node {
     pub async fn recover_pods(self: &Arc<Self>) {
         let mut work = JoinSet::new();
         for record in self.pods.records() {
-            if record.state == State::Added && !is_gone(&record.sandbox) {
+            if record.state == State::Added && !record.sandbox.is_gone() {
                 continue;
             }
             let node = Arc::clone(self);
@@ -228,7 +226,7 @@ impl Node {
         let mut over = self.pods.records();
         over.retain(|record| match record.state {
             State::Adding => false,
-            State::Added => is_gone(&record.sandbox),
+            State::Added => record.sandbox.is_gone(),
             State::Deleting => true,
         });
         // One whose plugins hang must not keep the others waiting.
@@ -261,50 +259,8 @@ impl Node {
 /// `CNI_NETNS` for plugins: the path while the same namespace is there, else nothing, as runtimes
 /// have it (RT-CD-08).
 fn living(sandbox: &Sandbox) -> &str {
-    if is_alive(sandbox) { &sandbox.path } else { "" }
-}
-
-fn is_alive(sandbox: &Sandbox) -> bool {
-    Netns::open(Path::new(&sandbox.path)).is_ok_and(|netns| is_it(&netns, sandbox))
-}
-
-/// True when the namespace is surely not there any more. Where the directory of namespaces is
-/// missing nothing is sure: the agent may be in a container that does not have it.
-pub(crate) fn is_gone(sandbox: &Sandbox) -> bool {
-    let path = Path::new(&sandbox.path);
-    match Netns::open(path) {
-        Ok(netns) => !is_it(&netns, sandbox),
-        // A process has a directory of its own, which goes with it.
-        Err(_) => path.starts_with("/proc") || path.parent().is_some_and(Path::exists),
-    }
-}
-
-fn is_it(netns: &Netns, sandbox: &Sandbox) -> bool {
-    let id = netns.identity();
-    (id.dev, id.ino) == (sandbox.dev, sandbox.ino)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(path: &str) -> Sandbox {
-        Sandbox {
-            path: path.to_owned(),
-            dev: 1,
-            ino: 1,
-        }
-    }
-
-    #[test]
-    fn a_namespace_is_gone_only_where_namespaces_can_be_seen() {
-        let dir = tempfile::tempdir().unwrap();
-        let dir = dir.path().display();
-        assert!(is_gone(&at(&format!("{dir}/cni-1"))));
-        assert!(!is_gone(&at(&format!("{dir}/not-mounted/cni-1"))));
-        // No process has this number (`PID_MAX_LIMIT`, linux/threads.h).
-        assert!(is_gone(&at("/proc/4194305/ns/net")));
-        // This one is there, but another.
-        assert!(is_gone(&at("/proc/self/ns/net")));
+    match sandbox.open() {
+        Ok(Some(_)) => &sandbox.path,
+        Ok(None) | Err(_) => "",
     }
 }
