@@ -6,13 +6,18 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use crate::drop::DropReason;
-use crate::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_REMOTE, Endpoint};
+use crate::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, Endpoint};
 use crate::network::{NETWORK_L3, NETWORK_NEXT_HOP, Network};
 use crate::packet::{
     ARP_FRAME, ETH_HLEN, ETH_P_ARP, ETH_P_IP, ETH_P_IPV6, Frame, IPPROTO_ICMPV6, IPV6_HLEN, L3,
     Start, ip_addresses, ipv6_payload, is_vlan_ether_type,
 };
 use crate::policy::Tables;
+
+mod asked;
+
+use self::asked::Asked;
+pub use self::asked::asked_for;
 
 /// Key of `WIRES`: what belongs to a network at an uplink. The value is its number, `u32`.
 ///
@@ -142,6 +147,11 @@ pub enum Incoming {
     Route(Endpoint),
     /// Copy to every port that the network has on this node, and leave it to the node then.
     Flood,
+    /// Send back that this member's IPv4 address is here: at its own MAC address, or at the uplink's where
+    /// routers bring packets.
+    ArpReply(Endpoint),
+    /// The same for an IPv6 address.
+    NdReply(Endpoint),
 }
 
 type Step<T> = Result<T, Incoming>;
@@ -265,7 +275,7 @@ fn advertised<F: Frame + ?Sized>(frame: &F, start: &Start) -> Result<Option<Ip16
     Ok(None)
 }
 
-/// L3: the sender's node has routed it, or a router on the way.
+/// L3: the sender's node has routed it, or a router on the way; or somebody asks who has an address.
 #[inline(always)]
 fn routed<F: Frame + ?Sized, T: Tables>(
     frame: &F,
@@ -275,6 +285,9 @@ fn routed<F: Frame + ?Sized, T: Tables>(
     number: u32,
     tables: &T,
 ) -> Step<Incoming> {
+    if let Some(asked) = Asked::read(frame, start, header.ether_type) {
+        return asked.decide(frame, header, network, number, tables);
+    }
     let addresses = ip_addresses(start, header.ether_type);
     let (source, destination) = addresses.map_err(|_| Incoming::Leave)?;
     let here = tables.endpoint(number, &destination).filter(is_local);
@@ -321,7 +334,7 @@ pub fn destination<F: Frame + ?Sized>(frame: &F) -> Option<Ip16> {
 
 #[inline(always)]
 const fn is_local(endpoint: &Endpoint) -> bool {
-    endpoint.flags & (ENDPOINT_REMOTE | ENDPOINT_GATEWAY) == 0
+    endpoint.flags & (ENDPOINT_REMOTE | ENDPOINT_GATEWAY | ENDPOINT_OUTSIDE) == 0
 }
 
 #[cfg(test)]

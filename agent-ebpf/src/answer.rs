@@ -1,4 +1,5 @@
-//! Turns a question from a pod into its answer: ARP, neighbour discovery, ping of the gateway.
+//! Turns a question into its answer. A pod's: ARP, neighbour discovery, ping of the gateway. Somebody's
+//! beyond an uplink: who has the address of a pod?
 
 use agent_common::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use agent_common::drop::DropReason;
@@ -35,6 +36,7 @@ impl Answer {
 
     #[inline(always)]
     fn unpack([kind, first, second]: [u32; 3]) -> Self {
+        let kind = kind & ((1 << KIND_BITS) - 1);
         let [a, b, c, d] = first.to_be_bytes();
         let [e, f, _, _] = second.to_be_bytes();
         match kind {
@@ -42,6 +44,37 @@ impl Answer {
             1 => Self::Nd(MacAddr([a, b, c, d, e, f])),
             2 => Self::Echo(Family::V4, first as u16),
             _ => Self::Echo(Family::V6, first as u16),
+        }
+    }
+}
+
+/// Bits of the kind; the network is above them when an uplink has brought the question.
+const KIND_BITS: u32 = 8;
+
+/// A question that an uplink has brought about the address of a port.
+#[derive(Clone, Copy)]
+pub(crate) struct FromWire {
+    pub(crate) network: u32,
+    pub(crate) port_id: u16,
+}
+
+impl FromWire {
+    /// The words of an answer that names a MAC address, with these beside them.
+    #[inline(always)]
+    pub(crate) fn pack(self, answer: Answer) -> [u32; 3] {
+        let [kind, first, second] = answer.pack();
+        let port_id = u32::from(self.port_id);
+        [kind | self.network << KIND_BITS, first, second | port_id]
+    }
+
+    #[inline(always)]
+    const fn unpack([kind, _, second]: [u32; 3]) -> Option<Self> {
+        match kind >> KIND_BITS {
+            0 => None,
+            network => Some(Self {
+                network,
+                port_id: second as u16,
+            }),
         }
     }
 }
@@ -58,7 +91,7 @@ fn words(kind: u32, mac: MacAddr) -> [u32; 3] {
 
 #[inline(always)]
 pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
-    let port = maps::port(skb.ifindex());
+    let (port, from_wire) = (maps::port(skb.ifindex()), FromWire::unpack(skb.cursor()));
     let asked = skb.length() as u32;
     let done = match Answer::unpack(skb.cursor()) {
         Answer::Arp(mac) => arp_reply(skb, mac),
@@ -66,6 +99,17 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
         Answer::Echo(family, at) => echo_reply(skb, family, at),
     };
     skb.clear_mark();
+    if let Some(FromWire { network, port_id }) = from_wire {
+        // By where it came from, with the tag that is still beside it.
+        return if done && skb.send(skb.ifindex()) {
+            maps::count_port(port_id, PortCounter::ToPod, 1, asked);
+            maps::count_port(port_id, PortCounter::FromPod, 1, skb.length() as u32);
+            Verdict::Redirected
+        } else {
+            let who = Some((network, port_id));
+            verdict::drop(skb, who, DropReason::Undeliverable)
+        };
+    }
     let Some(port) = port else {
         return verdict::drop(skb, None, DropReason::NoPort);
     };

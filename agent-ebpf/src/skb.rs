@@ -33,6 +33,8 @@ use crate::maps::Sample;
 
 /// `PACKET_HOST` of `linux/if_packet.h`: the packet is for whoever receives it.
 const PACKET_HOST: u32 = 0;
+/// `PACKET_OTHERHOST` of `linux/if_packet.h`: the packet is for another host's MAC address.
+const PACKET_OTHERHOST: u32 = 3;
 /// `TC_ACT_REDIRECT` of `linux/pkt_cls.h`, what a redirect helper returns when it will try.
 const TC_ACT_REDIRECT: i64 = 7;
 
@@ -214,6 +216,13 @@ impl<'a> Skb<'a> {
     pub(crate) fn is_for_host(&self) -> bool {
         // SAFETY: as in `ifindex`.
         unsafe { (*self.raw()).pkt_type == PACKET_HOST }
+    }
+
+    /// True when the link brought it for another host's MAC address.
+    #[inline(always)]
+    pub(crate) fn is_for_another(&self) -> bool {
+        // SAFETY: as in `ifindex`.
+        unsafe { (*self.raw()).pkt_type == PACKET_OTHERHOST }
     }
 
     #[inline(always)]

@@ -3,13 +3,14 @@
 use agent_common::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use agent_common::drop::DropReason;
 use agent_common::endpoint::Endpoint;
-use agent_common::map::{JUMP_FLOOD, JUMP_TO_WIRE};
+use agent_common::map::{JUMP_ANSWER, JUMP_FLOOD, JUMP_TO_WIRE};
 use agent_common::network::{NETWORK_NEXT_HOP, NETWORK_TRUNK, Network};
 use agent_common::packet::{Frame as _, L3};
 use agent_common::policy::Family;
 use agent_common::port::Port;
 use agent_common::wire::{self, AF_INET6, Incoming};
 
+use crate::answer::{Answer, FromWire};
 use crate::from_pod::{Refusal, deliver, one_hop_less};
 use crate::maps::{self, NodeTables, PortCounter};
 use crate::skb::Skb;
@@ -177,6 +178,12 @@ pub(crate) fn receive(skb: &Skb<'_>) -> Verdict {
                 && skb.swap_in_macs(endpoint.mac, GATEWAY_MAC)
                 && deliver(skb, &endpoint)
         }
+        Incoming::ArpReply(endpoint) => {
+            return refuse(answer(skb, network, number, &endpoint, Answer::Arp));
+        }
+        Incoming::NdReply(endpoint) => {
+            return refuse(answer(skb, network, number, &endpoint, Answer::Nd));
+        }
         Incoming::Flood => {
             if tagged && !skb.pop_tag() {
                 return refuse(DropReason::Undeliverable);
@@ -196,6 +203,32 @@ pub(crate) fn receive(skb: &Skb<'_>) -> Verdict {
     }
 }
 
+/// Says where the address of a pod is. Returns only when the program that does is missing.
+#[inline(always)]
+fn answer(
+    skb: &Skb<'_>,
+    network: &Network,
+    number: u32,
+    holder: &Endpoint,
+    by: fn(MacAddr) -> Answer,
+) -> DropReason {
+    let mac = if network.flags & NETWORK_NEXT_HOP == 0 {
+        Some(holder.mac)
+    } else {
+        maps::uplink(skb.ifindex()).map(|uplink| uplink.mac)
+    };
+    let Some(mac) = mac else {
+        return DropReason::NoUplink;
+    };
+    let asked = FromWire {
+        network: number,
+        port_id: holder.port_id,
+    };
+    skb.set_cursor(asked.pack(by(mac)));
+    maps::jump(skb, JUMP_ANSWER);
+    DropReason::NoProgram
+}
+
 /// The frame goes on to the node as it came.
 #[inline(always)]
 pub(crate) fn hand_back(skb: &Skb<'_>) -> Verdict {
@@ -206,11 +239,16 @@ pub(crate) fn hand_back(skb: &Skb<'_>) -> Verdict {
     }
 }
 
-/// The network of the pod that a packet for this node's MAC address is for.
+/// The network of the pod that a packet for this node's MAC address is for, or that is asked for.
 #[inline(always)]
 fn addressed(skb: &Skb<'_>) -> Option<u32> {
-    if !skb.is_for_host() {
+    if skb.is_for_another() {
         return None;
     }
-    maps::wire_address(skb.ifindex(), wire::destination(skb)?)
+    let ip = match wire::asked_for(skb) {
+        Some(target) => target,
+        None if skb.is_for_host() => wire::destination(skb)?,
+        None => return None,
+    };
+    maps::wire_address(skb.ifindex(), ip)
 }

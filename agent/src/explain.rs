@@ -14,6 +14,7 @@ mod depart;
 mod directory;
 mod frame;
 mod here;
+mod incoming;
 mod question;
 mod report;
 mod tables;
@@ -114,14 +115,17 @@ pub async fn follow(node: &Node, request: &FollowRequest) -> Result<Value, Agent
         question,
     };
     let elsewhere = scene.question.arrive_from.is_some();
-    let report = match (&from.member, from.network) {
+    let report = match (&from.member, &from.network) {
         (Some(Member::Here(record)), _) if !elsewhere => {
             depart::follow(&scene, record, &from, &to).await?
+        }
+        (Some(Member::There(network, _)), _) | (_, Some(network)) if scene.has_uplink(*network) => {
+            incoming::follow(&scene, &from, &to, *network).await?
         }
         (Some(Member::There(network, _)), _) => {
             arrive::follow(&scene, &from, &to, *network).await?
         }
-        (_, Some(network)) if elsewhere => arrive::follow(&scene, &from, &to, network).await?,
+        (_, Some(network)) if elsewhere => arrive::follow(&scene, &from, &to, *network).await?,
         _ => return Err(scene.nobody().into()),
     };
     serde_json::to_value(report).map_err(|source| AgentError::Record {
@@ -131,6 +135,12 @@ pub async fn follow(node: &Node, request: &FollowRequest) -> Result<Value, Agent
 }
 
 impl Scene<'_> {
+    /// Whether members elsewhere, and strangers, are beyond an uplink.
+    fn has_uplink(&self, network: u32) -> bool {
+        let facts = self.directory.facts(network);
+        facts.is_some_and(|facts| facts.wire.is_some())
+    }
+
     /// The sender is known by no name that would do.
     fn nobody(&self) -> ExplainError {
         let fix = match &self.question.from.named {

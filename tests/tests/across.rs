@@ -2,6 +2,7 @@
 //! tell each other by files.
 
 mod across {
+    mod asked;
     mod early;
     mod errors;
     mod explain;

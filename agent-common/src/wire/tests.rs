@@ -289,3 +289,149 @@ fn a_trunk_carries_its_vlans_with_one_tag_and_nothing_else() {
     );
     assert_eq!(arrived, Incoming::Deliver(near()));
 }
+
+/// What a host beyond the uplink asks, and who gets an answer.
+mod questions {
+    use super::*;
+    use crate::cases::build::{
+        Arp, group_mac_v6, link_address, padded, solicitation, solicited_node,
+    };
+
+    const GATEWAY_V4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 254);
+    const PROBE: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
+
+    /// The node, with the address of the network's gateway.
+    fn node() -> Two {
+        let mut two = Two::on(true);
+        let gateway = Endpoint {
+            ifindex: 0,
+            flags: ENDPOINT_GATEWAY,
+            mac: GATEWAY_MAC,
+            port_id: u16::MAX,
+        };
+        let key = EndpointKey {
+            network: BLUE,
+            ip: IpAddr::from(GATEWAY_V4).into(),
+        };
+        two.endpoints.insert(key, gateway);
+        two
+    }
+
+    fn on(network: &Network, frame: &[u8]) -> Incoming {
+        incoming(frame, network, BLUE, &node())
+    }
+
+    fn arp(to: MacAddr, sender: (MacAddr, Ipv4Addr), target: Ipv4Addr) -> Vec<u8> {
+        padded(Arp::request(sender, target).frame(to, sender.0))
+    }
+
+    fn nd(to: MacAddr, from: MacAddr, source: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
+        let option = link_address(1, from);
+        let message = solicitation(target, &option);
+        Ipv6::neighbour(source, solicited_node(target)).icmp(to, from, 135, 0, &message)
+    }
+
+    fn group() -> MacAddr {
+        group_mac_v6(solicited_node(NEAR_V6))
+    }
+
+    #[test]
+    fn who_asks_for_a_member_here_is_answered_and_for_nobody_else() {
+        let all = MacAddr::BROADCAST;
+        let host = (STRANGER, STRANGER_V4);
+        for network in [ROUTED, BY_ROUTERS] {
+            let ask = |to, target| on(&network, &arp(to, host, target));
+            assert_eq!(ask(all, NEAR_V4), Incoming::ArpReply(near()));
+            assert_eq!(ask(NEAR, NEAR_V4), Incoming::ArpReply(near()));
+            for target in [FAR_V4, STRANGER_V4, GATEWAY_V4, PROBE] {
+                assert_eq!(ask(all, target), Incoming::Leave, "{target}");
+            }
+            for to in [group(), NEAR] {
+                let frame = nd(to, STRANGER, STRANGER_V6, NEAR_V6);
+                assert_eq!(on(&network, &frame), Incoming::NdReply(near()));
+            }
+            let frame = nd(group(), STRANGER, NEAR_V6, STRANGER_V6);
+            assert_eq!(on(&network, &frame), Incoming::Leave);
+        }
+        // Asked of the host that has the MAC address, it is that host's.
+        let frame = arp(FAR, host, NEAR_V4);
+        assert_eq!(on(&ROUTED, &frame), Incoming::Leave);
+        let frame = nd(FAR, STRANGER, STRANGER_V6, NEAR_V6);
+        assert_eq!(on(&ROUTED, &frame), Incoming::Leave);
+    }
+
+    /// Members on other nodes, who has the gateway's address out there, routers by their link-local
+    /// addresses, and who has no address yet.
+    #[test]
+    fn whoever_may_speak_for_the_address_he_asks_from_is_answered() {
+        let all = MacAddr::BROADCAST;
+        for sender in [(FAR, FAR_V4), (STRANGER, GATEWAY_V4), (STRANGER, PROBE)] {
+            let frame = arp(all, sender, NEAR_V4);
+            assert_eq!(on(&ROUTED, &frame), Incoming::ArpReply(near()));
+        }
+        let message = solicitation(NEAR_V6, &[]);
+        let probe = Ipv6::neighbour(Ipv6Addr::UNSPECIFIED, solicited_node(NEAR_V6));
+        let probe = probe.icmp(group(), STRANGER, 135, 0, &message);
+        let router = nd(group(), STRANGER, STRANGER.link_local(), NEAR_V6);
+        for frame in [probe, router] {
+            assert_eq!(on(&ROUTED, &frame), Incoming::NdReply(near()));
+        }
+    }
+
+    #[test]
+    fn who_asks_as_somebody_else_is_dropped() {
+        let all = MacAddr::BROADCAST;
+        let other = Arp::request((FAR, STRANGER_V4), NEAR_V4).frame(all, STRANGER);
+        for frame in [
+            // An announcement of a pod's address.
+            arp(all, (STRANGER, NEAR_V4), NEAR_V4),
+            arp(all, (STRANGER, FAR_V4), NEAR_V4),
+            arp(all, (NEAR, STRANGER_V4), NEAR_V4),
+            arp(all, (GATEWAY_MAC, STRANGER_V4), NEAR_V4),
+            arp(all, (all, STRANGER_V4), NEAR_V4),
+            other,
+        ] {
+            assert_eq!(on(&ROUTED, &frame), dropped(DropReason::SpoofedArp));
+        }
+        let message = solicitation(NEAR_V6, &link_address(1, FAR));
+        let other = Ipv6::neighbour(STRANGER_V6, solicited_node(NEAR_V6));
+        let other = other.icmp(group(), STRANGER, 135, 0, &message);
+        for frame in [
+            nd(group(), STRANGER, NEAR_V6, NEAR_V6),
+            nd(group(), GATEWAY_MAC, STRANGER_V6, NEAR_V6),
+            other,
+        ] {
+            assert_eq!(on(&ROUTED, &frame), dropped(DropReason::SpoofedNd));
+        }
+    }
+
+    #[test]
+    fn what_is_no_question_is_not_answered() {
+        let all = MacAddr::BROADCAST;
+        let reply = Arp {
+            operation: 2,
+            ..Arp::request((STRANGER, STRANGER_V4), NEAR_V4)
+        };
+        let honest = nd(group(), STRANGER, STRANGER_V6, NEAR_V6);
+        let with = |at: usize, byte| {
+            let mut frame = honest.clone();
+            frame[at] = byte;
+            frame
+        };
+        for frame in [
+            reply.frame(all, STRANGER),
+            arp(all, (STRANGER, STRANGER_V4), NEAR_V4)[..40].to_vec(),
+            // Routed, an advertisement, with a code, and cut off.
+            with(L3 + 7, 254),
+            with(L3 + IPV6_HLEN, 136),
+            with(L3 + IPV6_HLEN + 1, 1),
+            honest[..honest.len() - 1].to_vec(),
+        ] {
+            assert_eq!(on(&ROUTED, &frame), Incoming::Leave);
+        }
+        let asks = asked_for(honest.as_slice());
+        assert_eq!(asks, Some(Ip16(NEAR_V6.octets())));
+        let frame = v4(NEAR, FAR, FAR_V4);
+        assert_eq!(asked_for(frame.as_slice()), None);
+    }
+}

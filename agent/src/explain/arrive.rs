@@ -123,7 +123,7 @@ fn outer(scene: &Scene<'_>, from: &Found) -> Result<IpAddr, ExplainError> {
 }
 
 /// The MAC address that the sender, or its node, writes as receiver.
-fn receiver(scene: &Scene<'_>, to: &Found, ends: &Ends, network: u32) -> MacAddr {
+pub(super) fn receiver(scene: &Scene<'_>, to: &Found, ends: &Ends, network: u32) -> MacAddr {
     let of = |ip| scene.directory.member(network, Address::Ip(ip));
     let destination = ends.addresses.map(|(_, destination)| destination);
     let own = to.member.as_ref().filter(|it| it.network() == network);

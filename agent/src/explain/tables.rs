@@ -8,7 +8,7 @@ use agent_common::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_REMOTE, Endpoint, Endpoi
 use agent_common::network::Network;
 use agent_common::policy::{self, Decision, Tables};
 use agent_common::port::{Port, PortAddressKey};
-use agent_common::wire::WireKey;
+use agent_common::wire::{self, Incoming, WireKey};
 use datapath::DatapathError;
 
 use super::question::Address;
@@ -134,6 +134,21 @@ pub(super) fn arrive(
     let live = Live::new(tables, 0);
     let arrival = arrival::arrive(frame, network, origin, &live);
     live.end(arrival)
+}
+
+/// What the policy says about a frame from the network's uplink.
+///
+/// # Errors
+/// When the kernel does not tell what is in a map.
+pub(super) fn incoming(
+    tables: &Reconciler,
+    frame: &[u8],
+    network: &Network,
+    number: u32,
+) -> Result<(Incoming, Vec<Lookup>), DatapathError> {
+    let live = Live::new(tables, 0);
+    let incoming = wire::incoming(frame, network, number, &live);
+    live.end(incoming)
 }
 
 /// Number of this node as the other one is supposed to have it.

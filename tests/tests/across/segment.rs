@@ -1,6 +1,7 @@
 //! Nodes on one segment of Ethernet, where networks have VLANs, or what has no tag.
 
 use std::net::IpAddr;
+use std::path::Path;
 
 use agent_common::addr::MacAddr;
 use agent_common::drop::DropReason;
@@ -49,6 +50,11 @@ impl Segment {
             setup = setup.network(&network);
         }
         Node::start_on(setup, self.fabric.host(number))
+    }
+
+    /// Where the nodes tell each other who is where.
+    pub(crate) fn directory(&self) -> &Path {
+        self.shared.path()
     }
 
     fn setup(&self, number: u8, directory: &str) -> Setup {
