@@ -20,7 +20,7 @@ pub use self::packet::Packet;
 pub use self::tally::{Tally, Trips};
 pub use self::through::{Passed, Through};
 pub(crate) use self::verbs::PORTS;
-use self::verbs::{Generate, Manner, Ping};
+use self::verbs::{Manner, Target};
 use crate::interrupt;
 
 /// Frames that are visited or sent at once.
@@ -119,7 +119,7 @@ pub enum Verb<P: Place> {
         manner: Manner,
         /// What is sent
         #[command(flatten)]
-        order: Generate,
+        target: Target,
     },
     /// Send one UDP datagram after the other, each when the last one was answered
     Ping {
@@ -131,7 +131,7 @@ pub enum Verb<P: Place> {
         manner: Manner,
         /// What is sent
         #[command(flatten)]
-        order: Ping,
+        target: Target,
     },
 }
 
@@ -175,13 +175,13 @@ impl<P: Place> Verb<P> {
             Self::Generate {
                 place,
                 manner,
-                order,
-            } => manner.with(place, |port, manner| order.run(port, manner)),
+                target,
+            } => manner.with(place, |port, manner| target.generate(port, manner)),
             Self::Ping {
                 place,
                 manner,
-                order,
-            } => manner.with(place, |port, manner| order.run(port, manner)),
+                target,
+            } => manner.with(place, |port, manner| target.ping(port, manner)),
         };
         println!("{}", serde_json::to_string(&tally?)?);
         Ok(())
@@ -196,5 +196,25 @@ pub fn main<P: Place>(name: &str) -> ExitCode {
             eprintln!("{name}: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Every {
+        #[command(subcommand)]
+        _application: Application,
+    }
+
+    #[test]
+    fn options_of_an_application_do_not_contradict_each_other() {
+        Every::command().debug_assert();
+        Cli::<Memif>::command().debug_assert();
+        Cli::<AfXdp>::command().debug_assert();
     }
 }

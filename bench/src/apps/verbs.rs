@@ -40,7 +40,7 @@ pub struct Manner {
 
 /// Whom to send to, and what.
 #[derive(Debug, Args)]
-pub struct Generate {
+pub struct Target {
     /// MAC addresses: ours, and whom to send to
     #[arg(long, num_args = 2, required = true)]
     mac: Vec<MacAddr>,
@@ -50,13 +50,6 @@ pub struct Generate {
     /// Bytes of a datagram
     #[arg(long, default_value_t = 18)]
     size: usize,
-}
-
-/// Whom to ask.
-#[derive(Debug, Args)]
-pub struct Ping {
-    #[command(flatten)]
-    target: Generate,
 }
 
 impl Manner {
@@ -129,14 +122,14 @@ pub(super) fn count(port: &mut impl Wire, manner: &Manner) -> Result<Option<Trip
     Ok(None)
 }
 
-impl Generate {
+impl Target {
     fn frame(&self, payload: &[u8]) -> Vec<u8> {
         let packet = udp4(self.ip[0], self.ip[1], PORTS, payload);
         ethernet(self.mac[1], self.mac[0], 0x0800, &packet)
     }
 
     /// Sends.
-    pub(super) fn run(&self, port: &mut impl Wire, manner: &Manner) -> Result<Option<Trips>> {
+    pub(super) fn generate(&self, port: &mut impl Wire, manner: &Manner) -> Result<Option<Trips>> {
         let frame = self.frame(&vec![0x5a; self.size]);
         manner.until_told(|| {
             let mut room = true;
@@ -156,17 +149,15 @@ impl Generate {
         })?;
         Ok(None)
     }
-}
 
-impl Ping {
     /// Asks.
-    pub(super) fn run(&self, port: &mut impl Wire, manner: &Manner) -> Result<Option<Trips>> {
+    pub(super) fn ping(&self, port: &mut impl Wire, manner: &Manner) -> Result<Option<Trips>> {
         let (mut micros, mut lost, mut number) = (Vec::new(), 0, 0_u64);
-        let mut payload = vec![0x5a; self.target.size.max(NUMBER)];
+        let mut payload = vec![0x5a; self.size.max(NUMBER)];
         manner.until_told(|| {
             number += 1;
             payload[..NUMBER].copy_from_slice(&number.to_be_bytes());
-            let frame = self.target.frame(&payload);
+            let frame = self.frame(&payload);
             let started = Instant::now();
             let sent = port.send(&frame)?;
             port.flush()?;
