@@ -18,7 +18,7 @@ pub use self::afxdp::AfXdp;
 pub use self::memif::Memif;
 pub use self::packet::Packet;
 pub use self::tally::{Tally, Trips};
-pub use self::through::Through;
+pub use self::through::{Passed, Through};
 pub(crate) use self::verbs::PORTS;
 use self::verbs::{Generate, Manner, Ping};
 use crate::interrupt;

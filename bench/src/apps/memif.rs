@@ -277,3 +277,92 @@ fn add(tally: &mut Tally, rings: &Port) {
         tally.full += counters.no_buffer + counters.too_long;
     }
 }
+
+#[cfg(test)]
+mod unit {
+    use agent_common::addr::MacAddr;
+    use memif::{Door, Listener, Name, ServerConfig, ServerConnection};
+    use tests::frame::{ethernet, reflect, udp4};
+    use tests::wait;
+
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Text::new(text).unwrap()
+    }
+
+    fn accept(listener: &Listener) -> (ServerConnection, Port) {
+        let mut connection = wait::until("a client", || listener.accept(Instant::now()).unwrap());
+        let port = wait::until("the handshake", || {
+            match connection.ready(Instant::now()).unwrap() {
+                Event::Connected(port) => Some(port),
+                Event::Nothing => None,
+                Event::Closed(why) => panic!("{why}"),
+            }
+        });
+        (connection, port)
+    }
+
+    /// Sends datagrams and waits for their answers.
+    fn ask(port: &mut Port, count: u8) {
+        let (a, b) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        for number in 0..count {
+            let packet = udp4(a, b, (1, 2), &[number; 30]);
+            let mut frame = ethernet(MacAddr([2; 6]), MacAddr([4; 6]), 0x0800, &packet);
+            // A client that is new has not lent its buffers yet.
+            wait::until_true("room", || port.tx[0].push(&frame) == Ok(Sent::Yes));
+            port.tx[0].flush();
+            assert!(reflect(&mut frame));
+            let mut back = Vec::new();
+            wait::until_true("the answer", || {
+                let taken = port.rx[0].burst(1, |packet| {
+                    back.resize(packet.len() as usize, 0);
+                    packet.read(0, &mut back);
+                });
+                taken.unwrap() > 0
+            });
+            assert_eq!(back, frame);
+        }
+    }
+
+    /// One client for two servers: the second comes when the first is gone.
+    #[test]
+    fn a_port_is_connected_again_when_its_server_comes_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("memif.sock");
+        let config = || ServerConfig::new(name("test"), Door::new(0, name("test/0")));
+        let listen = || Listener::bind(&Address::Path(path.clone()), config()).unwrap();
+        let listener = listen();
+        let place = Memif::behind(&path, 0);
+        let application = std::thread::spawn(move || {
+            let mut port = place.open().unwrap();
+            let mut answered = 0;
+            while answered < 30 {
+                let came = port.receive(super::super::BURST, |frame| {
+                    assert!(reflect(frame));
+                    Fate::Returned
+                });
+                answered += came.unwrap();
+                port.flush().unwrap();
+                port.wait(Duration::from_millis(5)).unwrap();
+            }
+            port.tally().unwrap()
+        });
+        let (connection, mut port) = accept(&listener);
+        ask(&mut port, 10);
+        drop((connection, port, listener));
+        let listener = listen();
+        let (_connection, mut port) = accept(&listener);
+        ask(&mut port, 20);
+        let tally = application.join().unwrap();
+        assert_eq!((tally.received, tally.sent, tally.full), (30, 30, 0));
+    }
+
+    #[test]
+    fn without_a_server_it_is_said_why_it_cannot_be_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Memif::behind(&dir.path().join("nobody.sock"), 0);
+        let error = format!("{:#}", place.open().unwrap_err());
+        assert!(error.contains("nobody.sock"), "{error}");
+    }
+}

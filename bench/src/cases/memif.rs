@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use netdev::Netns;
 
 use super::{Bench, Known, Run, names};
-use crate::apps::Tally;
+use crate::apps::Passed;
 use crate::cpu;
 use crate::interrupt;
 use crate::peers::{Peer, Testpmd, forwarded, provided};
@@ -45,6 +45,8 @@ const MACS: [&str; 2] = ["02:00:00:00:00:10", "02:00:00:00:00:11"];
 const SHARE: f64 = 0.9;
 /// Times that a run is repeated when somebody had less.
 const TRIES: usize = 3;
+/// Figures of a run that testpmd must have told, each of a second or more.
+const SECONDS: usize = 2;
 /// How long a program may take to listen.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the load may take until packets flow.
@@ -71,7 +73,7 @@ fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
         testpmd,
         netns: Netns::create()?,
     };
-    let time = Duration::from_secs(bench.size(6, 3));
+    let time = Duration::from_secs(bench.size(8, 6));
     let rounds = bench.size(5, 1);
     for size in SIZES {
         bench.progress.stage(&format!("{size} B"));
@@ -134,12 +136,8 @@ impl Place {
             }
             least = share;
         }
-        let round = round + 1;
-        let reason = format!(
-            "one side had {:.0} % of its CPU only, {TRIES} times",
-            least * 100.0
-        );
-        case.miss(&format!("{who}, {size} B, round {round}"), &reason);
+        let run = format!("{who}, {size} B, round {}", round + 1);
+        case.miss(&run, &lacked(least));
         Ok(None)
     }
 
@@ -174,11 +172,13 @@ impl Place {
         let text = load.interrupt()?;
         let rates: Series = forwarded(&text, "Rx-pps:").into_iter().collect();
         between.process.terminate()?;
-        let rate = rates.median();
-        if !rate.is_finite() {
-            bail!("{who}: nothing comes back to testpmd");
+        // It reads its counters and the clock one after the other, and may be held up in between.
+        if rates.rounds() < SECONDS {
+            bail!(
+                "{who}: testpmd tells of less than {SECONDS} seconds in which anything came back"
+            );
         }
-        Ok((rate, share))
+        Ok((rates.median(), share))
     }
 
     /// Starts something on the first processor, and waits until it listens.
@@ -222,7 +222,7 @@ impl Place {
         })
     }
 
-    /// What is lost at this pace.
+    /// What is lost at this pace, when everybody has had its processor.
     fn lose(
         &self,
         who: &str,
@@ -231,6 +231,39 @@ impl Place {
         time: Duration,
         case: &mut Case,
     ) -> Result<()> {
+        let mut passed = self.pass(who, size, rate, time)?;
+        for _ in 1..TRIES {
+            if passed.share >= SHARE {
+                break;
+            }
+            passed = self.pass(who, size, rate, time)?;
+        }
+        if passed.share < SHARE {
+            let reason = lacked(passed.share);
+            case.miss(&format!("{who}, {size} B, at half of its pace"), &reason);
+            return Ok(());
+        }
+        let lost = passed.sent.saturating_sub(passed.received) as f64;
+        let pace = passed.sent as f64 / passed.seconds / 1e6;
+        for (what, unit, better, value) in [
+            ("lost", "packets", Better::Less, lost),
+            ("no room", "packets", Better::Less, passed.full as f64),
+            ("sent", "Mpps", Better::More, pace),
+        ] {
+            case.measure(
+                "",
+                &format!("{size} B at half of that, {what}"),
+                unit,
+                better,
+            )
+            .put(who, 0, value);
+        }
+        Ok(())
+    }
+
+    /// Sends at this pace.
+    fn pass(&self, who: &str, size: usize, rate: f64, time: Duration) -> Result<Passed> {
+        interrupt::check()?;
         let between = self.between(who)?;
         let [_, cpu] = cpus();
         let mut command = Command::new("/proc/self/exe");
@@ -243,24 +276,22 @@ impl Place {
         command.args(["--cpu", &cpu.to_string()]);
         let through = Process::start(command, &self.netns)?;
         let text = through.finish(time + PATIENCE)?;
+        let share = cpu::share_of(between.process.id())?;
         between.process.terminate()?;
-        let tally: Tally = serde_json::from_str(text.lines().last().unwrap_or_default())?;
-        if tally.sent == 0 {
+        let line = text.lines().last().unwrap_or_default();
+        let mut passed: Passed = serde_json::from_str(line)?;
+        if passed.sent == 0 {
             bail!("{who}: nothing could be sent");
         }
-        let lost = tally.sent.saturating_sub(tally.received) as f64;
-        let pace = tally.sent as f64 / tally.seconds / 1e6;
-        for (what, unit, better, value) in [
-            ("lost", "packets", Better::Less, lost),
-            ("no room", "packets", Better::Less, tally.full as f64),
-            ("sent", "Mpps", Better::More, pace),
-        ] {
-            let line = format!("{size} B, {what}");
-            case.measure("At half of that pace", &line, unit, better)
-                .put(who, 0, value);
-        }
-        Ok(())
+        passed.share = passed.share.min(share);
+        Ok(passed)
     }
+}
+
+/// Why a run does not count.
+fn lacked(share: f64) -> String {
+    let percent = share * 100.0;
+    format!("one side had {percent:.0} % of its CPU only, {TRIES} times")
 }
 
 /// Options that the load and the forwarder share.

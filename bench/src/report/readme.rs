@@ -77,6 +77,13 @@ fn section(name: &str, report: &Report) -> String {
     for subject in ["podnet L2", "podnet L3"] {
         versus(&mut out, report, &["across"], "pods of two nodes", subject);
     }
+    for subject in ["podnet memif", "podnet AF_XDP"] {
+        let heading = "a port that is a socket, and a pod of the kernel";
+        versus(&mut out, report, &["sockets"], heading, subject);
+    }
+    for subject in ["podnet cross-connect", "podnet switch"] {
+        versus(&mut out, report, &["memif"], "memif to memif", subject);
+    }
     let calls = ["cni", "parallel", "burst", "agent"];
     versus(&mut out, report, &calls, "CNI, exec to exit", "podnet");
     if let Some(case) = find(report, "shaping") {
@@ -85,7 +92,7 @@ fn section(name: &str, report: &Report) -> String {
     if let Some(case) = find(report, "scale") {
         scale(&mut out, case);
     }
-    let lines = ["agent", "restart"].map(|name| find(report, name));
+    let lines = ["agent", "restart", "sockets"].map(|name| find(report, name));
     alone(&mut out, lines.into_iter().flatten());
     let mut gaps: Vec<String> = Vec::new();
     for case in &report.cases {
@@ -295,6 +302,25 @@ mod tests {
         assert!(text.contains(head), "{text}");
         let gap = "- tcp: without Open vSwitch: not & never installed";
         assert!(text.contains(gap), "{text}");
+    }
+
+    #[test]
+    fn ports_that_are_sockets_have_tables_of_their_own() {
+        let mut report = sample();
+        let mut case = Case::new("sockets", "Sockets", "");
+        case.subjects = vec!["podnet memif".to_owned()];
+        let measure = case.measure("", "UDP 64 B, to a kernel pod", "kpps", Better::More);
+        measure.put("podnet memif", 0, 500.0);
+        measure.put("testpmd, TAP", 0, 250.0);
+        case.measure("CPU of the switch", "idle", "% of a core", Better::Less)
+            .put("podnet memif", 0, 0.03);
+        case.seal();
+        report.cases.push(case);
+        let text = section("full", &report);
+        let line = "| UDP 64 B, to a kernel pod | 500 kpps | 2.00 |";
+        assert!(text.contains(line), "{text}");
+        let line = "| CPU of the switch, idle | 0.030 % of a core |";
+        assert!(text.contains(line), "{text}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::interrupt;
 /// Between two looks at a program that should end.
 const STEP: Duration = Duration::from_millis(5);
 /// How long a program may take to end after it was asked to.
-const GRACE: Duration = Duration::from_secs(3);
+const GRACE: Duration = Duration::from_secs(10);
 
 /// A running program. Dropping it ends it.
 #[derive(Debug)]
