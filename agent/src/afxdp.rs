@@ -16,10 +16,12 @@ use datapath::Hook;
 use netdev::{Netlink, Netns, Offloads};
 use xsk::control::Address;
 
+use crate::devices::Devices;
+use crate::devices::directory::Directories;
 use crate::error::{AgentError, chain};
 use crate::node::Node;
-use crate::record::Attachment;
-use crate::sockets;
+use crate::record::{Attachment, Device};
+use crate::sockets::{self, PlaceError};
 
 mod control;
 mod decide;
@@ -153,16 +155,50 @@ pub(crate) struct FitPort {
     ifname: String,
     queues: u16,
     netns: Netns,
+    /// Where a container of the pod finds the map, if it has a device.
+    shared: Option<Shared>,
+}
+
+/// A device whose map is to be pinned where its container sees it.
+#[derive(Debug)]
+struct Shared {
+    directories: Directories,
+    device: Device,
+}
+
+impl Shared {
+    fn of(record: &Attachment, devices: &Devices) -> Option<Self> {
+        let device = record.device.clone()?;
+        let directories = devices.directories().clone();
+        Some(Self {
+            directories,
+            device,
+        })
+    }
+
+    fn directory(&self) -> PathBuf {
+        let Device { resource, id } = &self.device;
+        self.directories.of_map(resource, id)
+    }
+
+    fn share(&self, hook: &Hook, host: &str) -> Result<(), AgentError> {
+        let Device { resource, id } = &self.device;
+        let directory = self.directory();
+        let made = self.directories.ensure_map(resource, id);
+        made.map_err(PlaceError::of("make", &directory))?;
+        Ok(hook.share_xsk(host, &directory)?)
+    }
 }
 
 impl FitPort {
     /// That of a record; none of one that is no AF_XDP port.
-    pub(crate) fn of(record: &Attachment, netns: &Netns) -> Option<Self> {
+    pub(crate) fn of(record: &Attachment, netns: &Netns, devices: &Devices) -> Option<Self> {
         is_afxdp(record).then(|| Self {
             host: record.host.name.clone(),
             ifname: record.key.ifname.to_string(),
             queues: record.interface.queues,
             netns: netns.clone(),
+            shared: Shared::of(record, devices),
         })
     }
 
@@ -176,7 +212,10 @@ fn attach(hook: &Hook, port: &FitPort, peer_ifindex: u32) -> Result<(), AgentErr
     let (host, queues) = (&port.host, port.queues());
     let inside = || hook.attach_xsk(host, peer_ifindex, queues);
     match port.netns.run_in(inside)?? {
-        None => Ok(()),
+        None => port
+            .shared
+            .as_ref()
+            .map_or(Ok(()), |it| it.share(hook, host)),
         Some(source) => Err(AfXdpError::Program {
             ifname: port.ifname.clone(),
             source,
@@ -257,6 +296,9 @@ impl Node {
     pub(crate) fn close_port(&self, record: &Attachment) -> Result<(), AgentError> {
         if is_afxdp(record) {
             self.afxdp.close(record);
+            if let Some(shared) = Shared::of(record, &self.devices) {
+                self.hook.unshare_xsk(&shared.directory())?;
+            }
             self.hook.forget_xsk(&record.host.name)?;
         }
         Ok(())
@@ -281,6 +323,13 @@ impl Node {
                 record.key.ifname
             ));
         }
+        let shared = Shared::of(record, &self.devices);
+        if shared.is_some_and(|it| !Hook::has_shared_xsk(&it.directory())) {
+            faults.push(format!(
+                "the map of {} is not pinned for its container",
+                record.key.ifname
+            ));
+        }
         if !Offloads::open()?.finishes_packets(record.host.ifindex)? {
             faults.push(format!("host interface {host} does not finish checksums"));
         }
@@ -298,7 +347,7 @@ impl Node {
         };
         Box::pin(self.open_control(record, &netns)).await?;
         let host_ifindex = record.host.ifindex;
-        let Some(port) = FitPort::of(record, &netns) else {
+        let Some(port) = FitPort::of(record, &netns, &self.devices) else {
             return Ok(());
         };
         let ours = self.hook.xsk_id(&port.host)?;
@@ -317,7 +366,8 @@ impl Node {
         let mend = move || {
             Offloads::open()?.finish_packets(host_ifindex)?;
             if ours.is_some() && programs.native == ours {
-                return Ok(());
+                let shared = port.shared.as_ref();
+                return shared.map_or(Ok(()), |it| it.share(&hook, &port.host));
             }
             hook.forget_xsk(&port.host)?;
             attach(&hook, &port, peer_ifindex)
@@ -332,16 +382,25 @@ impl Node {
 
     /// What a crash has left of AF_XDP ports that no record has.
     pub(crate) fn remove_stray_ports(&self) -> Result<(), AgentError> {
-        let known: Vec<String> = {
-            let ledger = self.ledger();
-            let ports = ledger.entries().filter(|entry| is_afxdp(&entry.record));
-            ports.map(|entry| entry.record.host.name.clone()).collect()
-        };
+        let mut known: Vec<String> = Vec::new();
+        let mut shared: Vec<PathBuf> = Vec::new();
+        for entry in self.ledger().entries() {
+            if is_afxdp(&entry.record) {
+                known.push(entry.record.host.name.clone());
+                let its = Shared::of(&entry.record, &self.devices);
+                shared.extend(its.map(|it| it.directory()));
+            }
+        }
         let is_known = |name: &str| known.iter().any(|it| it == name);
         self.afxdp.close_strays(is_known);
         for name in self.hook.xsk_ports()?.iter().filter(|it| !is_known(it)) {
             tracing::info!(port = name, "removing pins nobody owns");
             self.hook.forget_xsk(name)?;
+        }
+        let strays = self.devices.directories().maps().into_iter();
+        for directory in strays.filter(|it| !shared.contains(it) && Hook::has_shared_xsk(it)) {
+            tracing::info!(directory = %directory.display(), "removing a map nobody owns");
+            self.hook.unshare_xsk(&directory)?;
         }
         Ok(())
     }

@@ -15,8 +15,9 @@ use serde_json::Value;
 
 use crate::bandwidth::Limits;
 use crate::devices;
+use crate::digest::digest;
 use crate::error::AgentError;
-use crate::ledger::{Wanted, digest};
+use crate::ledger::Wanted;
 use crate::multi::Asked;
 use crate::node::{Node, START_PATIENCE};
 use crate::record::{Decision, ObjectRef, Sandbox};

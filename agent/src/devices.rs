@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use ::kubelet::{PodResourcesClient, device_plugin, pod_resources};
 use api::RawObject;
+use datapath::PinDir;
 use tokio::sync::watch;
 
 use self::assigned::{Assigned, AssignedError};
@@ -43,11 +44,11 @@ struct Kubelet {
 }
 
 impl Devices {
-    /// As the options say, with the directories of devices beside the agent's socket.
-    pub fn new(options: &DeviceOptions, socket: &Path) -> Self {
+    /// As the options say, with the directories of devices beside the agent's socket and among its pins.
+    pub fn new(options: &DeviceOptions, socket: &Path, pins: &PinDir) -> Self {
         let kubelet = options.kubelet_dir.as_deref();
         Self {
-            directories: Directories::beside(socket),
+            directories: Directories::new(socket, pins),
             number: options.devices_per_network,
             kubelet: kubelet.map(|kubelet| Kubelet {
                 plugins: kubelet.join(device_plugin::DIRECTORY),
@@ -144,7 +145,7 @@ pub async fn serve(node: &Node) -> Result<(), notify::Error> {
     let tell = async {
         let (mut worlds, mut ready) = (node.world.changes(), node.readiness());
         loop {
-            let now = resource::health(&node.world.get(), node.is_ready());
+            let now = resource::offers(&node.world.get(), node.is_ready());
             wanted.send_if_modified(|known| {
                 let differs = *known != now;
                 *known = now;

@@ -5,87 +5,30 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
-use std::path::PathBuf;
 
 use agent_common::addr::MacAddr;
 use api::{Holder, Network, Subnet};
 use cni_spec::AttachmentKey;
-use ipam::{Allocator, Family, Request};
+use ipam::{Allocator, Family};
 use tokio::sync::watch;
 
-use crate::bandwidth::Limits;
 use crate::cni::Made;
 use crate::error::AgentError;
-use crate::record::{
-    Attachment, Decision, DefaultRoutes, Device, HostEnd, Lease, NetworkFacts, ObjectRef,
-    PodIdentity, Sandbox, State,
-};
+use crate::record::{Attachment, Decision, DefaultRoutes, HostEnd, Lease, NetworkFacts, State};
 use crate::wires::refuse_taken;
 
 mod choose;
 mod share;
+mod wanted;
 
 pub(crate) use choose::pools;
 use choose::{allocator, choose_mac};
 pub use share::{Reserved, Share};
+pub use wanted::Wanted;
 
 /// Numbers below this are for people to choose; ours come from here on.
 const FIRST_OWN_ID: u32 = 0x0080_0000;
 const LAST_ID: u32 = 0x00ff_ffff;
-
-/// What an attachment shall be, before anything is chosen.
-#[derive(Debug, Clone)]
-pub struct Wanted {
-    /// Container and interface.
-    pub key: AttachmentKey,
-    /// `name` of the CNI network configuration.
-    pub cni_network: String,
-    /// Digest of the request.
-    pub request_digest: String,
-    /// The pod.
-    pub pod: Option<PodIdentity>,
-    /// Its namespace.
-    pub sandbox: Sandbox,
-    /// Addresses it must have, and who said so.
-    pub ips: (Vec<Request>, &'static str),
-    /// The `IPAMClaim` that says which addresses it has.
-    pub claim: Option<ObjectRef>,
-    /// For whom its addresses are reserved in the cluster, where they are.
-    pub holder: Option<Holder>,
-    /// MAC address it must have, and who said so.
-    pub mac: Option<(MacAddr, &'static str)>,
-    /// The pod's default routes that go here.
-    pub default_gateway: DefaultRoutes,
-    /// Resolver settings.
-    pub nameservers: Vec<String>,
-    /// The PodNetworkAttachment that was named.
-    pub object: Option<ObjectRef>,
-    /// Rates that the runtime asks for.
-    pub asked: Limits,
-    /// Rates it shall have.
-    pub limits: Limits,
-    /// What its port is.
-    pub interface: api::Interface,
-    /// The device of Kubernetes that it is.
-    pub device: Option<Device>,
-    /// Where its socket is, of a port that has one.
-    pub socket_path: Option<PathBuf>,
-    /// Decisions taken so far.
-    pub decisions: Vec<Decision>,
-}
-
-impl Wanted {
-    /// Its port is this device, which the kubelet has given to the pod.
-    pub(crate) fn give(&mut self, device: Device) {
-        let because = format!(
-            "the kubelet has given it to the pod, of {}",
-            device.resource
-        );
-        let decision = Decision::new("device", &device.id, &because);
-        self.decisions.push(decision);
-        self.device = Some(device);
-    }
-}
 
 /// An attachment and what is not worth writing down.
 #[derive(Debug, Clone)]
@@ -596,13 +539,6 @@ impl Ledger {
         let in_use = self.entries.values().map(|entry| &entry.record.network);
         Ok(refuse_taken(facts, in_use)?)
     }
-}
-
-/// FNV-1a, 64 bits: to spread and to compare, not to protect.
-pub fn digest(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 #[cfg(test)]

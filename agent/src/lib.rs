@@ -40,6 +40,7 @@ pub mod commands;
 pub mod controller;
 pub mod delegate;
 pub mod devices;
+mod digest;
 pub mod early;
 pub mod egress;
 pub mod error;

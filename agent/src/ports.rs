@@ -13,8 +13,8 @@ use netdev::Connection;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::digest::digest;
 use crate::error::AgentError;
-use crate::ledger::digest;
 use crate::record::HostEnd;
 
 /// Host ends start with this; the kernel's names have at most 15 bytes.

@@ -261,8 +261,9 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
     let pods = recover::read_pods(&store, state_dir).await?;
     let ledger = recover::read_ledger(&store, state_dir, options.max_ports).await?;
     let bpffs = bpffs::find(&options.places.bpffs)?;
+    let pins = PinDir::new(bpffs.clone());
     let mut datapath = Datapath::open(&Options {
-        bpffs: bpffs.clone(),
+        bpffs,
         object: options.ebpf_object.clone(),
         max_ports: options.max_ports,
     })?;
@@ -289,7 +290,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
             Duration::from_secs(options.pods.delegate_timeout),
             usize::from(options.pods.delegates),
         ),
-        devices: Devices::new(&options.devices, &options.places.socket),
+        devices: Devices::new(&options.devices, &options.places.socket, &pins),
         rules: Rules {
             invalid: options.pods.invalid_annotation,
             lists: options.pods.lists.clone(),
@@ -306,7 +307,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         gateways: egress::directory(&options.places.socket),
         switch: Switch::of(&options.switch, &options.places.socket),
     });
-    Ok((node, PinDir::new(bpffs), events))
+    Ok((node, pins, events))
 }
 
 /// How this kernel limits rates. One that cannot serves everything but rates.

@@ -36,7 +36,7 @@ pub struct PlaceError {
 }
 
 impl PlaceError {
-    fn of(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn of(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self {
             operation,
@@ -192,7 +192,10 @@ mod tests {
     #[test]
     fn the_directory_of_a_device_outlives_the_socket_in_it() {
         let run = tempfile::tempdir().unwrap();
-        let directories = Directories::beside(&run.path().join("agent.sock"));
+        let directories = Directories::new(
+            &run.path().join("agent.sock"),
+            &datapath::PinDir::new(run.path().join("pins")),
+        );
         let device = Device {
             resource: "podnet.dev/blue".to_owned(),
             id: "7".to_owned(),

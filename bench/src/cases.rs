@@ -6,11 +6,13 @@ mod cni;
 mod connect;
 mod crowd;
 mod latency;
+mod memif;
 mod packets;
 mod remote;
 mod restart;
 mod scale;
 mod shaping;
+mod sockets;
 mod tcp;
 mod udp;
 
@@ -77,7 +79,7 @@ pub struct Known {
 }
 
 /// Every case, in the order they are run: those that share their pods first.
-pub const CASES: [Known; 13] = [
+pub const CASES: [Known; 15] = [
     tcp::CASE,
     udp::CASE,
     latency::CASE,
@@ -89,6 +91,8 @@ pub const CASES: [Known; 13] = [
     scale::CASE,
     remote::CASE,
     shaping::CASE,
+    sockets::CASE,
+    memif::CASE,
     agent::CASE,
     restart::CASE,
 ];

@@ -100,6 +100,47 @@ fn process_ticks(text: &str) -> Option<u64> {
     Some(user + system)
 }
 
+/// Processor time that all threads of a process have had, by the scheduler's own clock, which is exact
+/// where [`of_process`] counts ticks. Threads that have ended do not count.
+///
+/// # Errors
+/// It is gone, or the kernel does not keep these statistics.
+pub fn run_time_of(pid: u32) -> Result<Duration> {
+    let threads = schedule_of(pid)?;
+    Ok(threads.iter().map(|(ran, _)| *ran).sum())
+}
+
+/// What part of a processor the busiest thread of a process has had of what it wanted, since it
+/// started: it ran, or waited for a processor.
+///
+/// # Errors
+/// As of [`run_time_of`].
+pub fn share_of(pid: u32) -> Result<f64> {
+    let threads = schedule_of(pid)?;
+    let busiest = threads.iter().max_by_key(|(ran, _)| *ran);
+    let (ran, waited) = busiest.context("a process without threads")?;
+    Ok(ran.as_secs_f64() / (*ran + *waited).as_secs_f64())
+}
+
+/// How long each thread ran, and waited for a processor (`/proc/PID/task/TID/schedstat`).
+fn schedule_of(pid: u32) -> Result<Vec<(Duration, Duration)>> {
+    let tasks = format!("/proc/{pid}/task");
+    let mut threads = Vec::new();
+    for entry in fs::read_dir(&tasks).with_context(|| format!("process {pid}"))? {
+        let path = entry?.path().join("schedstat");
+        let text = fs::read_to_string(&path);
+        let text = text.with_context(|| format!("reading {}", path.display()))?;
+        threads.push(schedule(&text).with_context(|| format!("{}: `{text}`", path.display()))?);
+    }
+    Ok(threads)
+}
+
+fn schedule(text: &str) -> Option<(Duration, Duration)> {
+    let mut words = text.split_whitespace().map(|word| word.parse().ok());
+    let mut next = || Some(Duration::from_nanos(words.next()??));
+    Some((next()?, next()?))
+}
+
 /// Resident memory of a process in MiB.
 ///
 /// # Errors
@@ -163,6 +204,13 @@ mod tests {
         let text = "pos:\t0\nmap_type:\t1\nmax_entries:\t9\nmemlock:\t4096\nmap_id:\t17\n";
         assert_eq!(map_memory(text), Some((17, 4096)));
         assert_eq!(map_memory("pos:\t0\nprog_id:\t3\nmemlock:\t4096\n"), None);
+    }
+
+    #[test]
+    fn a_thread_has_run_and_waited() {
+        let (ran, waited) = schedule("1500 500 7\n").unwrap();
+        assert_eq!((ran.as_nanos(), waited.as_nanos()), (1500, 500));
+        assert_eq!(schedule("1500"), None);
     }
 
     #[test]

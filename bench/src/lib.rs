@@ -17,6 +17,7 @@
 //! print!("{}", bench::report::text::case(&case));
 //! ```
 
+pub mod apps;
 pub mod cases;
 pub mod cpu;
 pub mod interrupt;

@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use bench::apps::Application;
 use bench::report::readme;
 use bench::run::{self, Options};
 use bench::{interrupt, probe};
@@ -31,6 +32,9 @@ enum Verb {
         /// JSON
         order: String,
     },
+    /// Be the application of a pod (used by `run`)
+    #[command(hide = true, subcommand)]
+    App(Application),
 }
 
 fn main() -> ExitCode {
@@ -38,6 +42,7 @@ fn main() -> ExitCode {
         Verb::Run(options) => run::run(&options),
         Verb::Readme { name } => readme::print(name.as_deref()).map(|()| true),
         Verb::Probe { order } => answer(&order).map(|()| true),
+        Verb::App(application) => application.run().map(|()| true),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

@@ -3,7 +3,9 @@
 
 mod across;
 mod ovs;
+mod sockets;
 mod stage;
+mod testpmd;
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -18,7 +20,9 @@ use tests::{Network, Node, Setup};
 
 pub(crate) use self::across::meet;
 pub(crate) use self::ovs::version as open_vswitch_version;
+pub(crate) use self::sockets::{Role, Spot, others as other_sockets};
 pub use self::stage::{L2, L3, Path as TrafficPath, Stage};
+pub(crate) use self::testpmd::{Testpmd, rates as forwarded};
 use crate::plugin::{Plugin, reference};
 
 /// Somebody to be compared with.
@@ -42,6 +46,8 @@ pub enum Peer {
     Bandwidth,
     /// Multus calling bridge
     Multus,
+    /// DPDK's testpmd: its TAP device, and its io forwarder
+    Testpmd,
 }
 
 impl Peer {
@@ -57,6 +63,7 @@ impl Peer {
             Peer::Ovs => "Open vSwitch (userspace)",
             Peer::Bandwidth => "bridge + bandwidth",
             Peer::Multus => "Multus + bridge",
+            Peer::Testpmd => "testpmd",
         }
     }
 }
@@ -114,7 +121,7 @@ impl Bed {
                 let place = place.parent().context("the plugin's directory")?;
                 Plugin::new(label, &binary, conf, node).looking_in(place)
             }
-            Peer::Veth | Peer::Ovs => bail!("{label} has no CNI plugin"),
+            Peer::Veth | Peer::Ovs | Peer::Testpmd => bail!("{label} has no CNI plugin"),
         };
         Ok(Self { plugin, host })
     }

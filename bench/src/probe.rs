@@ -1,6 +1,7 @@
 //! The process that sends: small datagrams as fast as they go, round trips, connections, and
 //! datagrams at a steady pace. It prints what it found as JSON.
 
+mod alone;
 mod connect;
 mod paced;
 mod small;
@@ -33,19 +34,26 @@ const PERCENTILES: [u32; 24] = [
 /// The order cannot be read, or the kernel's.
 pub fn obey(order: &str) -> Result<Answer> {
     let order: Order = serde_json::from_str(order).context("the order is no JSON")?;
-    let (from, to) = (Place::enter(&order.from)?, Place::enter(&order.to)?);
+    let from = Place::enter(&order.from)?;
     let time = Duration::from_millis(order.millis);
     let cpus = order.cpus;
+    // Where an application is, nobody of us goes.
+    let (there, own) = (order.to.ip, cpus[1]);
+    let udp = || udp_pair(&from, &Place::enter(&order.to)?);
+    let tcp = || tcp_pair(&from, &Place::enter(&order.to)?);
     match order.mode {
-        Mode::UdpTwoCpus => small::two_cpus(&udp_pair(&from, &to)?, cpus, time),
-        Mode::UdpOneCpu => small::one_cpu(&udp_pair(&from, &to)?, cpus[0], time),
-        Mode::UdpTrip => trip::udp(&udp_pair(&from, &to)?, cpus[0], time),
-        Mode::UdpTripTwoCpus => trip::udp_two_cpus(udp_pair(&from, &to)?, cpus, time),
-        Mode::TcpTrip => trip::tcp(tcp_pair(&from, &to)?, cpus[0], time),
-        Mode::TcpTripTwoCpus => trip::tcp_two_cpus(tcp_pair(&from, &to)?, cpus, time),
-        Mode::Connect => connect::connect(&from, &to, cpus[0], time),
-        Mode::Paced { rate } => paced::echo(udp_pair(&from, &to)?, rate, time),
-        Mode::Stream { rate } => paced::stream(udp_pair(&from, &to)?, rate, time),
+        Mode::UdpTwoCpus => small::two_cpus(&udp()?, cpus, time),
+        Mode::UdpOneCpu => small::one_cpu(&udp()?, cpus[0], time),
+        Mode::UdpTrip => trip::udp(&udp()?, cpus[0], time),
+        Mode::UdpTripTwoCpus => trip::udp_two_cpus(udp()?, cpus, time),
+        Mode::TcpTrip => trip::tcp(tcp()?, cpus[0], time),
+        Mode::TcpTripTwoCpus => trip::tcp_two_cpus(tcp()?, cpus, time),
+        Mode::Connect => connect::connect(&from, &Place::enter(&order.to)?, cpus[0], time),
+        Mode::Paced { rate } => paced::echo(udp()?, rate, time),
+        Mode::Stream { rate } => paced::stream(udp()?, rate, time),
+        Mode::FromApplication => alone::receive(&from, there, own, time),
+        Mode::ToApplication { size } => alone::flood(&from, there, size, own, time),
+        Mode::AskApplication { size } => alone::ask(&from, there, size, own, time),
     }
 }
 
@@ -108,7 +116,7 @@ fn tcp_pair(from: &Place, to: &Place) -> Result<(TcpStream, TcpStream)> {
     Ok((client, server))
 }
 
-fn stay_on(cpu: usize) -> Result<()> {
+pub(crate) fn stay_on(cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu)?;
     sched_setaffinity(Pid::from_raw(0), &set).with_context(|| format!("staying on CPU {cpu}"))

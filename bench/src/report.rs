@@ -63,6 +63,9 @@ pub struct Case {
     pub plots: Vec<Plot>,
     /// Who could not be measured, and why.
     pub absent: Vec<Absent>,
+    /// Nothing could be measured for want of somebody else's program: that is no failure.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub skipped: bool,
 }
 
 /// Which figures are good.
@@ -216,7 +219,14 @@ impl Case {
             measures: Vec::new(),
             plots: Vec::new(),
             absent: Vec::new(),
+            skipped: false,
         }
+    }
+
+    /// Says that nothing is measured without somebody's program.
+    pub fn skip(&mut self, who: &str, reason: &str) {
+        self.miss(who, reason);
+        self.skipped = true;
     }
 
     /// The measure of this group and name, made when it is first asked for.
@@ -269,7 +279,7 @@ impl Case {
 
     /// Figures of a subject that are missing are a failure, not only a gap.
     pub fn failed(&self) -> bool {
-        self.measures.is_empty()
+        (self.measures.is_empty() && !self.skipped)
             || self
                 .absent
                 .iter()
@@ -430,5 +440,9 @@ pub(crate) mod tests {
         assert!(!case.failed());
         case.miss("podnet L2", "the agent died");
         assert!(case.failed());
+        let mut case = Case::new("memif", "memif", "");
+        assert!(case.failed());
+        case.skip("testpmd", "not here");
+        assert!(!case.failed());
     }
 }

@@ -39,6 +39,7 @@ pub mod skip;
 pub mod stream;
 pub mod talk;
 pub mod tap;
+pub mod testpmd;
 pub mod traffic;
 pub mod wait;
 pub mod watch;

@@ -229,6 +229,17 @@ impl Node {
         })
     }
 
+    /// The configuration for an attachment named `network` by this PodNetworkAttachment.
+    pub fn attachment_conf(&self, network: &str, object: &str) -> Value {
+        json!({
+            "cniVersion": "1.1.0",
+            "name": network,
+            "type": "podnet",
+            "podNetworkAttachment": object,
+            "socket": self.socket().to_str().expect("a path in UTF-8"),
+        })
+    }
+
     /// A CNI call to be completed.
     pub fn cni(&self, command: &str) -> Call<'_> {
         Call::new(self, command)

@@ -24,12 +24,5 @@ pub fn setup() -> tests::Setup {
 
 /// The configuration of an attachment to a network by memif.
 pub fn conf(node: &tests::Node, network: &str) -> serde_json::Value {
-    let mut conf = node.conf(network);
-    let object = conf.as_object_mut().expect("an object");
-    object.remove("podNetwork");
-    object.insert(
-        "podNetworkAttachment".to_owned(),
-        format!("default/memif-{network}").into(),
-    );
-    conf
+    node.attachment_conf(network, &format!("default/memif-{network}"))
 }

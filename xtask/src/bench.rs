@@ -41,23 +41,35 @@ pub(crate) fn run(options: &Options) -> Done {
     let only_tells = ["--help", "-h", "--list"];
     let tells = |word: &OsString| only_tells.iter().any(|one| word == one);
     if options.rest.iter().any(tells) {
-        execute(Command::new(harness()?).arg("run").args(&options.rest))?;
+        execute(
+            Command::new(harness(Kind::Function)?)
+                .arg("run")
+                .args(&options.rest),
+        )?;
         return Ok(ExitCode::SUCCESS);
     }
-    measure(&demo::binaries()?, &options.rest, peers::install)
+    measure(
+        Kind::Figures,
+        &demo::binaries()?,
+        &options.rest,
+        peers::install,
+    )
 }
 
 /// The short run, for function: every case once, beside the peers that need no building. Fails if a
 /// figure of podnet is missing, and never because of a figure.
 pub(crate) fn quick(built: &Built) -> Result<()> {
     let arguments = ["--quick", "--peers", "veth,bridge,bandwidth"].map(OsString::from);
-    if measure(built, &arguments, |_| peers::install_packages())? != ExitCode::SUCCESS {
+    let kind = Kind::Function;
+    let packages = |_: &mut Command| peers::install_packages();
+    if measure(kind, built, &arguments, packages)? != ExitCode::SUCCESS {
         bail!("the bench failed, or figures of podnet are missing");
     }
     Ok(())
 }
 
 fn measure(
+    kind: Kind,
     built: &Built,
     arguments: &[OsString],
     peers: impl FnOnce(&mut Command) -> Result<()>,
@@ -65,7 +77,7 @@ fn measure(
     if !is_root() {
         bail!("the bench makes network namespaces and loads eBPF programs: run it as root");
     }
-    let mut command = Command::new(harness()?);
+    let mut command = Command::new(harness(kind)?);
     command.arg("run").args(arguments);
     command.current_dir(workspace::root());
     built.describe_to(&mut command);
@@ -85,22 +97,37 @@ fn measure(
     })
 }
 
-/// The harness, built: it is measured with, so it is optimised whatever the profile.
-fn harness() -> Result<PathBuf> {
+/// The harness, built: it is measured with, so it is optimised whatever the profile. What it is made of
+/// moves packets, too, and is optimised where figures are wanted.
+fn harness(kind: Kind) -> Result<PathBuf> {
     say("building podnet-bench");
-    execute(&mut workspace::cargo([
+    let (profile, place) = match kind {
+        Kind::Figures => (&["--release"][..], "release"),
+        Kind::Function => (&[][..], "debug"),
+    };
+    let build = [
         "build",
         "--quiet",
         "--package",
         "bench",
         "--bin",
         "podnet-bench",
-    ]))?;
-    Ok(workspace::target().join("debug/podnet-bench"))
+    ];
+    execute(workspace::cargo(build).args(profile))?;
+    Ok(workspace::target().join(place).join("podnet-bench"))
+}
+
+/// What a harness is for.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// To measure.
+    Figures,
+    /// To see that it works, or to say something.
+    Function,
 }
 
 fn readme(name: &str) -> Result<()> {
-    let text = capture(Command::new(harness()?).args(["readme", name]))?;
+    let text = capture(Command::new(harness(Kind::Function)?).args(["readme", name]))?;
     let file = workspace::root().join("README.md");
     fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
     say(format!("README.md has the figures of {name}"));

@@ -40,6 +40,14 @@ impl Interop {
     }
 }
 
+/// Where DPDK's testpmd is, fetched if it is not there.
+///
+/// # Errors
+/// Debian's packages cannot be had.
+pub(crate) fn testpmd() -> Result<PathBuf> {
+    dpdk::unpack()
+}
+
 /// Installs what is missing and can be had.
 ///
 /// # Errors

@@ -90,7 +90,7 @@ impl Links {
     /// # Errors
     /// When it has limits that the kernel cannot keep.
     pub(super) fn of(node: &Node, record: &Attachment, netns: &Netns) -> Result<Self, AgentError> {
-        let port = FitPort::of(record, netns);
+        let port = FitPort::of(record, netns, &node.devices);
         let queues = port.as_ref().map_or(1, FitPort::queues);
         let limits = record.limits;
         let (mut into, mut out_of) = (None, None);

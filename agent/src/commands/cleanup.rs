@@ -166,7 +166,7 @@ fn own_files(places: &Places) -> Vec<PathBuf> {
         switch::directory(&places.socket),
         switch::control_socket(&places.socket),
         afxdp::directory(&places.socket),
-        Directories::beside(&places.socket).all().to_owned(),
+        Directories::beside(&places.socket),
         places.socket.clone(),
     ];
     files.retain(|path| fs::symlink_metadata(path).is_ok());

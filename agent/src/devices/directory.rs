@@ -2,11 +2,16 @@
 //!
 //! Only the agent makes anything in the directories around it. In its own, a container may make files as
 //! any user: clients of memif refuse a directory that they cannot write.
+//!
+//! Devices that may be ports of AF_XDP have another directory in the BPF file system, for the map of the
+//! port. A container only reads that.
 
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+
+use datapath::PinDir;
 
 use super::resource;
 
@@ -14,25 +19,67 @@ use super::resource;
 const AROUND: u32 = 0o700;
 /// Everybody in the container may write, and nobody may remove what is another's.
 const DEVICE: u32 = 0o1777;
+/// Everybody in the container may look.
+const MAP: u32 = 0o755;
 
 /// Where the directories are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Directories(PathBuf);
+pub struct Directories {
+    sockets: PathBuf,
+    maps: PathBuf,
+}
 
 impl Directories {
-    /// Beside the agent's socket.
-    pub fn beside(socket: &Path) -> Self {
-        Self(socket.with_file_name("devices"))
+    /// Beside the agent's socket, and among its pins.
+    pub fn new(socket: &Path, pins: &PinDir) -> Self {
+        Self {
+            sockets: Self::beside(socket),
+            maps: pins.devices(),
+        }
     }
 
-    /// The directory that has them.
-    pub fn all(&self) -> &Path {
-        &self.0
+    /// The directory that has those with sockets, beside the agent's own.
+    pub fn beside(socket: &Path) -> PathBuf {
+        socket.with_file_name("devices")
     }
 
     /// The directory of a device.
     pub fn path(&self, resource: &str, device: &str) -> PathBuf {
-        self.0.join(resource::short(resource)).join(device)
+        self.sockets.join(resource::short(resource)).join(device)
+    }
+
+    /// The directory in which the map of a device is pinned.
+    pub fn of_map(&self, resource: &str, device: &str) -> PathBuf {
+        self.maps.join(resource::short(resource)).join(device)
+    }
+
+    /// The same, made when it is not there. Nobody but the agent can write it.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn ensure_map(&self, resource: &str, device: &str) -> io::Result<PathBuf> {
+        let path = self.of_map(resource, device);
+        fs::create_dir_all(&path)?;
+        fs::set_permissions(&path, Permissions::from_mode(MAP))?;
+        Ok(path)
+    }
+
+    /// The same, without the map of a pod that had the device before.
+    ///
+    /// # Errors
+    /// When it cannot be emptied or made.
+    pub fn renew_map(&self, resource: &str, device: &str) -> io::Result<PathBuf> {
+        remove(&self.of_map(resource, device))?;
+        self.ensure_map(resource, device)
+    }
+
+    /// The directories of maps that there are.
+    pub fn maps(&self) -> Vec<PathBuf> {
+        let below = |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten();
+        below(self.maps.clone())
+            .flat_map(|resource| below(resource.path()))
+            .map(|device| device.path())
+            .collect()
     }
 
     /// The directory of a device, made when it is not there: after a reboot no kubelet asks for it again.
@@ -41,7 +88,7 @@ impl Directories {
     /// When it cannot be made.
     pub fn ensure(&self, resource: &str, device: &str) -> io::Result<PathBuf> {
         let path = self.path(resource, device);
-        let around = path.parent().unwrap_or(&self.0);
+        let around = path.parent().unwrap_or(&self.sockets);
         fs::DirBuilder::new()
             .recursive(true)
             .mode(AROUND)
@@ -60,10 +107,15 @@ impl Directories {
     /// # Errors
     /// When it cannot be emptied or made.
     pub fn renew(&self, resource: &str, device: &str) -> io::Result<PathBuf> {
-        match fs::remove_dir_all(self.path(resource, device)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => self.ensure(resource, device),
-        }
+        remove(&self.path(resource, device))?;
+        self.ensure(resource, device)
+    }
+}
+
+fn remove(directory: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -78,7 +130,8 @@ mod tests {
     #[test]
     fn a_pod_gets_a_directory_that_is_its_own_to_write_and_empty() {
         let run = tempfile::tempdir().unwrap();
-        let directories = Directories::beside(&run.path().join("agent.sock"));
+        let pins = PinDir::new(run.path().join("pins"));
+        let directories = Directories::new(&run.path().join("agent.sock"), &pins);
         let path = directories.ensure("podnet.dev/blue", "7").unwrap();
         assert_eq!(path, run.path().join("devices/blue/7"));
         assert_eq!(path, directories.path("podnet.dev/blue", "7"));
@@ -98,5 +151,22 @@ mod tests {
         assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
         assert_eq!(mode(&path), 0o1777);
         assert!(outside.exists(), "no link leads out of the directory");
+    }
+
+    #[test]
+    fn the_directory_of_a_map_is_the_agents_to_write_and_loses_the_map_of_another_pod() {
+        let run = tempfile::tempdir().unwrap();
+        let pins = PinDir::new(run.path().join("pins"));
+        let directories = Directories::new(&run.path().join("agent.sock"), &pins);
+        assert!(directories.maps().is_empty());
+        let path = directories.ensure_map("podnet.dev/blue", "7").unwrap();
+        assert_eq!(path, run.path().join("pins/devices/blue/7"));
+        assert_eq!(mode(&path), 0o755);
+        fs::write(path.join("xsks_map"), "").unwrap();
+        directories.ensure_map("podnet.dev/blue", "7").unwrap();
+        assert!(path.join("xsks_map").exists());
+        directories.renew_map("podnet.dev/blue", "7").unwrap();
+        assert!(!path.join("xsks_map").exists());
+        assert_eq!(directories.maps(), [path]);
     }
 }

@@ -20,9 +20,9 @@ use tokio::sync::{mpsc, watch};
 
 use super::directory::Directories;
 use super::plugin::{Plugin, devices};
-use super::resource;
+use super::resource::{self, Offer};
+use crate::digest::digest;
 use crate::error::chain;
-use crate::ledger::digest;
 use crate::world::is_read;
 
 /// Time to the next attempt at what did not work.
@@ -32,8 +32,8 @@ const LOOK: Duration = Duration::from_secs(30);
 /// Longest path of a socket, bytes (unix(7), without the byte at the end).
 const PATH_MAX: usize = 107;
 
-/// The resources there should be, and whether their devices can be used; none while that is not known.
-pub type Wanted = Option<BTreeMap<String, bool>>;
+/// The resources there should be; none while that is not known.
+pub type Wanted = Option<BTreeMap<String, Offer>>;
 
 /// Which file is at a path: another one, and one that was made anew, differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +57,7 @@ fn identity(path: &Path) -> Option<Identity> {
 struct Served {
     socket: PathBuf,
     made: Option<Identity>,
+    has_maps: bool,
     devices: watch::Sender<Vec<Device>>,
     /// The kubelet that was told.
     told: Option<Identity>,
@@ -66,7 +67,7 @@ struct Served {
 }
 
 impl Served {
-    fn start(place: &Place, resource: &str, is_healthy: bool) -> io::Result<Self> {
+    fn start(place: &Place, resource: &str, offer: Offer) -> io::Result<Self> {
         let socket = place.socket(resource);
         match fs::remove_file(&socket) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -74,12 +75,13 @@ impl Served {
         }
         let listener = UnixListener::bind(&socket)?;
         let made = identity(&socket);
-        let list = devices(place.number, is_healthy);
+        let list = devices(place.number, offer.is_healthy);
         let (devices, current) = watch::channel(list);
         let plugin = Plugin {
             resource: resource.to_owned(),
             devices: current,
             directories: place.directories.clone(),
+            has_maps: offer.has_maps,
         };
         let (stop, stopping) = watch::channel(false);
         let name = resource.to_owned();
@@ -91,6 +93,7 @@ impl Served {
         Ok(Self {
             socket,
             made,
+            has_maps: offer.has_maps,
             devices,
             told: None,
             complaint: None,
@@ -256,7 +259,7 @@ pub async fn follow(
 /// True when all is as it should be.
 async fn pass(
     place: &Place,
-    wanted: &BTreeMap<String, bool>,
+    wanted: &BTreeMap<String, Offer>,
     served: &mut BTreeMap<String, Served>,
 ) -> bool {
     served.retain(|resource, _| {
@@ -267,14 +270,15 @@ async fn pass(
         stays
     });
     let mut is_done = true;
-    for (resource, is_healthy) in wanted {
-        if served.get(resource).is_some_and(|one| !one.is_there()) {
+    for (resource, offer) in wanted {
+        let is_other = |one: &Served| !one.is_there() || one.has_maps != offer.has_maps;
+        if served.get(resource).is_some_and(is_other) {
             // Gone before another is made at its place.
             served.remove(resource);
         }
         let one = match served.get_mut(resource) {
             Some(one) => one,
-            None => match Served::start(place, resource, *is_healthy) {
+            None => match Served::start(place, resource, *offer) {
                 Ok(one) => served.entry(resource.clone()).or_insert(one),
                 Err(error) => {
                     tracing::warn!(
@@ -287,7 +291,7 @@ async fn pass(
                 }
             },
         };
-        one.set_health(place.number, *is_healthy);
+        one.set_health(place.number, offer.is_healthy);
         is_done &= one
             .tell(resource, &place.plugins.join(KUBELET_SOCKET))
             .await;

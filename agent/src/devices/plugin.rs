@@ -1,6 +1,8 @@
 //! The devices of one resource, as the kubelet asks about them.
 
 use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
 
 use ::kubelet::DevicePlugin;
 use ::kubelet::device_plugin::{
@@ -29,25 +31,41 @@ pub(super) struct Plugin {
     pub(super) resource: String,
     pub(super) devices: watch::Receiver<Vec<Device>>,
     pub(super) directories: Directories,
+    /// A container gets the directory of their maps too.
+    pub(super) has_maps: bool,
 }
 
 impl Plugin {
-    fn mount(&self, device: &str) -> Result<Mount, String> {
+    fn mounts(&self, device: &str) -> Result<Vec<Mount>, String> {
         if !self.devices.borrow().iter().any(|known| known.id == device) {
             return Err(format!("{} has no device {device}", self.resource));
         }
-        let path = self.directories.renew(&self.resource, device);
-        let path = path.map_err(|error| {
-            let path = self.directories.path(&self.resource, device);
-            format!("cannot make directory {}: {error}", path.display())
-        })?;
-        let host_path = path.into_os_string().into_string();
-        Ok(Mount {
-            container_path: resource::in_container(&self.resource, device),
-            host_path: host_path.map_err(|path| format!("{} is no text", path.display()))?,
+        let (resource, directories) = (&self.resource, &self.directories);
+        let made = directories.renew(resource, device);
+        let mut mounts = vec![Mount {
+            container_path: resource::in_container(resource, device),
+            host_path: text(made, || directories.path(resource, device))?,
             read_only: false,
-        })
+        }];
+        if self.has_maps {
+            let made = directories.renew_map(resource, device);
+            mounts.push(Mount {
+                container_path: resource::map_in_container(resource, device),
+                host_path: text(made, || directories.of_map(resource, device))?,
+                // A map is opened for writing where it is pinned, which takes a mount that can be written;
+                // what is in it only the agent can change.
+                read_only: false,
+            });
+        }
+        Ok(mounts)
     }
+}
+
+fn text(made: io::Result<PathBuf>, path: impl FnOnce() -> PathBuf) -> Result<String, String> {
+    let made =
+        made.map_err(|error| format!("cannot make directory {}: {error}", path().display()))?;
+    let text = made.into_os_string().into_string();
+    text.map_err(|path| format!("{} is no text", path.display()))
 }
 
 impl DevicePlugin for Plugin {
@@ -71,7 +89,7 @@ impl DevicePlugin for Plugin {
     fn allocate(&self, devices: &[String]) -> Result<ContainerAllocateResponse, String> {
         let mut devices: Vec<&str> = devices.iter().map(String::as_str).collect();
         devices.sort_unstable_by(|one, other| in_order(one, other));
-        let mounts: Result<_, String> = devices.iter().map(|id| self.mount(id)).collect();
+        let mounts: Result<Vec<_>, String> = devices.iter().map(|id| self.mounts(id)).collect();
         let mounts = mounts.inspect_err(|why| {
             tracing::error!(resource = self.resource, why, "devices not given");
         })?;
@@ -82,7 +100,7 @@ impl DevicePlugin for Plugin {
         );
         Ok(ContainerAllocateResponse {
             envs: HashMap::from([(resource::variable(&self.resource), devices.join(","))]),
-            mounts,
+            mounts: mounts.into_iter().flatten().collect(),
         })
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::nad::{Definition, Meaning, NetworkRef, read_definition};
 use api::selection::Target;
-use api::{Attachment, Interface};
+use api::{Attachment, Interface, InterfaceKind};
 
 use crate::world::World;
 
@@ -53,6 +53,12 @@ pub fn in_container(resource: &str, device: &str) -> String {
     format!("{IN_CONTAINER}/{}/{device}", short(resource))
 }
 
+/// The directory in which the map of a device is pinned, in its container: beside the other, where no
+/// pod can put anything in its place.
+pub fn map_in_container(resource: &str, device: &str) -> String {
+    format!("{}.map", in_container(resource, device))
+}
+
 /// The variable in which a container finds the names of its devices.
 pub fn variable(resource: &str) -> String {
     let name = short(resource).to_ascii_uppercase();
@@ -66,6 +72,26 @@ struct Counted {
     /// None: no network of ours.
     network: Option<String>,
     resource: String,
+    /// What the port is.
+    kind: InterfaceKind,
+}
+
+/// What the devices of a resource are for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Uses {
+    /// The networks they lead to.
+    pub networks: BTreeSet<String>,
+    /// Some are ports of AF_XDP, which have a map.
+    pub has_maps: bool,
+}
+
+/// What a resource is to the kubelet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offer {
+    /// Its devices can be used.
+    pub is_healthy: bool,
+    /// A container gets the directory of their maps too.
+    pub has_maps: bool,
 }
 
 /// The resource that an attachment to this is counted by. None for an interface of the kernel that no
@@ -82,8 +108,8 @@ pub fn of_target(world: &World, target: &Target) -> Option<String> {
     counted.map(|counted| counted.resource)
 }
 
-/// The resources of a node and the networks that each is for, once the networks are known.
-pub fn all(world: &World) -> Option<BTreeMap<String, BTreeSet<String>>> {
+/// The resources of a node and what each is for, once the networks are known.
+pub fn all(world: &World) -> Option<BTreeMap<String, Uses>> {
     if !world.unread.is_empty() {
         return None;
     }
@@ -94,11 +120,17 @@ pub fn all(world: &World) -> Option<BTreeMap<String, BTreeSet<String>>> {
     let definitions = world.definitions.keys();
     let of_definitions =
         definitions.filter_map(|(namespace, name)| of_definition(world, namespace, name));
-    let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for Counted { network, resource } in of_networks.chain(of_attachments).chain(of_definitions) {
-        if let Some(network) = network.filter(|_| is_ours(&resource)) {
-            all.entry(resource).or_default().insert(network);
-        }
+    let mut all: BTreeMap<String, Uses> = BTreeMap::new();
+    for counted in of_networks.chain(of_attachments).chain(of_definitions) {
+        let Some(network) = counted.network.filter(|_| is_ours(&counted.resource)) else {
+            continue;
+        };
+        let uses = all.entry(counted.resource).or_insert_with(|| Uses {
+            networks: BTreeSet::new(),
+            has_maps: false,
+        });
+        uses.networks.insert(network);
+        uses.has_maps |= counted.kind == InterfaceKind::AfXdp;
     }
     Some(all)
 }
@@ -106,12 +138,14 @@ pub fn all(world: &World) -> Option<BTreeMap<String, BTreeSet<String>>> {
 /// A port on a network, by its own wish or the network's.
 fn of_port(world: &World, network: &str, asked: Option<Interface>) -> Option<Counted> {
     let definition = world.resolved.definition(network)?;
-    if asked.unwrap_or(definition.interface).is_veth() {
+    let port = asked.unwrap_or(definition.interface);
+    if port.is_veth() {
         return None;
     }
     Some(Counted {
         network: Some(network.to_owned()),
         resource: of_network(network)?,
+        kind: port.kind,
     })
 }
 
@@ -143,29 +177,31 @@ fn of_definition(world: &World, namespace: &str, name: &str) -> Option<Counted> 
         },
         Meaning::Delegate(_) => (None, None),
     };
-    let is_known = |network: &String| world.resolved.definition(network).is_some();
-    let network = network.filter(is_known);
+    let known = network
+        .as_deref()
+        .and_then(|it| world.resolved.definition(it));
+    let of_network = known.map(|it| it.interface);
+    let kind = asked.or(of_network).map(|port| port.kind);
+    let network = network.filter(|_| known.is_some());
     match definition.resource_name {
-        Some(resource) => Some(Counted { network, resource }),
+        Some(resource) => Some(Counted {
+            network,
+            resource,
+            kind: kind.unwrap_or(InterfaceKind::Veth),
+        }),
         None => of_port(world, &network?, asked),
     }
 }
 
 /// The resources, and whether their devices can be used: the node serves, and all networks of the
 /// resource take attachments.
-pub fn health(world: &World, is_ready: bool) -> Option<BTreeMap<String, bool>> {
+pub fn offers(world: &World, is_ready: bool) -> Option<BTreeMap<String, Offer>> {
     let resources = all(world)?.into_iter();
-    let is_healthy = |networks: BTreeSet<String>| {
-        is_ready
-            && networks
-                .iter()
-                .all(|network| world.network(network).is_ok())
+    let offer = |uses: Uses| Offer {
+        is_healthy: is_ready && uses.networks.iter().all(|it| world.network(it).is_ok()),
+        has_maps: uses.has_maps,
     };
-    Some(
-        resources
-            .map(|(name, networks)| (name, is_healthy(networks)))
-            .collect(),
-    )
+    Some(resources.map(|(name, uses)| (name, offer(uses))).collect())
 }
 
 #[cfg(test)]
@@ -298,7 +334,10 @@ spec: {interface: {type: Veth}}
         let found = all(&world()).expect("everything is read");
         let found: Vec<(&str, Vec<&str>)> = found
             .iter()
-            .map(|(name, networks)| (name.as_str(), networks.iter().map(String::as_str).collect()))
+            .map(|(name, uses)| {
+                let networks = uses.networks.iter().map(String::as_str).collect();
+                (name.as_str(), networks)
+            })
             .collect();
         let expected = [
             ("podnet.dev/blue", vec!["blue"]),
@@ -347,7 +386,10 @@ spec: {interface: {type: Veth}}
     #[test]
     fn devices_can_be_used_while_the_node_serves_and_their_networks_take_attachments() {
         let mut world = world();
-        let healthy = |world: &World, ready| health(world, ready).expect("read")["podnet.dev/mem"];
+        let offer = |world: &World, ready, name: &str| offers(world, ready).expect("read")[name];
+        let healthy = |world: &World, ready| offer(world, ready, "podnet.dev/mem").is_healthy;
+        assert!(offer(&world, true, "podnet.dev/fast").has_maps);
+        assert!(!offer(&world, true, "podnet.dev/mem").has_maps);
         assert!(healthy(&world, true));
         assert!(!healthy(&world, false));
         // What is disabled takes no attachments, and stays a network.
@@ -381,5 +423,9 @@ spec: {interface: {type: Veth}}
         assert_eq!(of_network(&"l".repeat(64)), None);
         assert_eq!(variable("podnet.dev/my-net.v2"), "PODNET_DEVICE_MY_NET_V2");
         assert_eq!(in_container("podnet.dev/blue", "7"), "/run/podnet/blue/7");
+        assert_eq!(
+            map_in_container("podnet.dev/blue", "7"),
+            "/run/podnet/blue/7.map"
+        );
     }
 }

@@ -8,7 +8,8 @@ use api::{Network, Subnet};
 use cni_spec::AttachmentKey;
 use ipam::{Allocator, Pool};
 
-use super::{Usage, digest};
+use super::Usage;
+use crate::digest::digest;
 use crate::error::AgentError;
 use crate::record::Decision;
 

@@ -1,7 +1,7 @@
 use std::net::IpAddr;
 
 use api::Mode;
-use ipam::IpamError;
+use ipam::{IpamError, Request};
 
 use super::*;
 use crate::samples::{host, key, network, numbered, wanted};
@@ -486,12 +486,4 @@ fn every_choice_has_a_decision_that_says_why() {
         (why[2], why[3]),
         ("the test", "next free address of the subnet")
     );
-}
-
-/// The offset basis and two vectors of the FNV specification (64 bits, 1a).
-#[test]
-fn the_digest_is_fnv_1a() {
-    assert_eq!(digest(b""), 0xcbf2_9ce4_8422_2325);
-    assert_eq!(digest(b"a"), 0xaf63_dc4c_8601_ec8c);
-    assert_eq!(digest(b"foobar"), 0x8594_4171_f739_67e8);
 }

@@ -15,8 +15,8 @@ use notify::{RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
 
 use super::{Slices, divide, now, of, published, spec};
+use crate::digest::digest;
 use crate::error::chain;
-use crate::ledger::digest;
 use crate::node::Node;
 use crate::remotes::Remotes;
 use crate::world::is_read;

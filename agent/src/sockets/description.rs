@@ -1,6 +1,7 @@
 //! What a pod's programs have to be told of a port that is a socket: a JSON file beside it.
 
 use api::InterfaceKind;
+use datapath::SHARED_MAP;
 use serde_json::{Value, json};
 
 use crate::devices::resource;
@@ -70,7 +71,19 @@ fn af_xdp(record: &Attachment) -> Value {
         format!("--vdev=net_af_xdp0,iface={ifname},use_cni=1,dp_path={path},start_queue=0,queue_count={queues}")
     });
     let name = xsk::control::abstract_name(ifname.as_str()).to_string();
-    json!({"afxdp": {"abstract": name, "path": path}, "dpdk": dpdk})
+    let device = record.device.as_ref();
+    let map = device.map(|device| {
+        let directory = resource::map_in_container(&device.resource, &device.id);
+        format!("{directory}/{SHARED_MAP}")
+    });
+    let pinned = map
+        .as_ref()
+        .map(|map| format!("--vdev=net_af_xdp0,iface={ifname},use_pinned_map=1,dp_path={map}"));
+    json!({
+        "afxdp": {"abstract": name, "path": path, "map": map},
+        "dpdk": dpdk,
+        "dpdkPinnedMap": pinned,
+    })
 }
 
 /// The socket file as the pod's container sees it; none where nothing is mounted for it.
@@ -110,6 +123,7 @@ mod tests {
         let dpdk = "--vdev=net_af_xdp0,iface=net1,use_cni=1,dp_path=/run/podnet/blue/3/afxdp.sock,\
                     start_queue=0,queue_count=2";
         assert_eq!(told["dpdk"], dpdk);
+        assert_eq!(told["afxdp"]["map"], "/run/podnet/blue/3.map/xsks_map");
     }
 
     #[test]

@@ -99,7 +99,7 @@ impl Stage {
                 Peer::Bridge | Peer::BridgeNf | Peer::BridgeCt => stage.bridge(*peer, dir),
                 Peer::Ptp | Peer::Macvlan => stage.plugin(*peer, dir),
                 Peer::Ovs => stage.open_vswitch(dir),
-                Peer::Bandwidth | Peer::Multus => continue,
+                Peer::Bandwidth | Peer::Multus | Peer::Testpmd => continue,
             };
             if let Err(error) = made {
                 stage.absent.push(Absent {

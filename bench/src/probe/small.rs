@@ -32,7 +32,7 @@ pub(super) fn two_cpus(
             received
         });
         stay_on(cpus[0])?;
-        let mut sender = Sender::new();
+        let mut sender = Sender::new(PAYLOAD);
         let mut sent = 0;
         while !stop.load(Ordering::Relaxed) {
             sent += u64::from(sender.send(source)?);
@@ -52,7 +52,7 @@ pub(super) fn two_cpus(
     })
 }
 
-fn receive_for(sink: &UdpSocket, cpu: usize, time: Duration) -> Result<(f64, u64)> {
+pub(super) fn receive_for(sink: &UdpSocket, cpu: usize, time: Duration) -> Result<(f64, u64)> {
     stay_on(cpu)?;
     let mut receiver = Receiver::new();
     // What arrives before the clock starts is for warming up.
@@ -75,7 +75,7 @@ pub(super) fn one_cpu(
     time: Duration,
 ) -> Result<Answer> {
     stay_on(cpu)?;
-    let (mut sender, mut receiver) = (Sender::new(), Receiver::new());
+    let (mut sender, mut receiver) = (Sender::new(PAYLOAD), Receiver::new());
     let (mut count, mut all, mut lost) = (0_u32, 0_u64, 0_u64);
     let mut started = Instant::now();
     let (warm, end) = (started + time / 5, started + time);
@@ -103,20 +103,21 @@ pub(super) fn one_cpu(
     })
 }
 
-struct Sender {
-    payload: [u8; PAYLOAD],
+pub(super) struct Sender {
+    payload: Vec<u8>,
     headers: MultiHeaders<SockaddrStorage>,
 }
 
 impl Sender {
-    fn new() -> Self {
+    /// For datagrams of this size.
+    pub(super) fn new(size: usize) -> Self {
         Self {
-            payload: [0x5a; PAYLOAD],
+            payload: vec![0x5a; size],
             headers: MultiHeaders::preallocate(BATCH, None),
         }
     }
 
-    fn send(&mut self, socket: &UdpSocket) -> Result<u32> {
+    pub(super) fn send(&mut self, socket: &UdpSocket) -> Result<u32> {
         let slices: [[IoSlice<'_>; 1]; BATCH] =
             std::array::from_fn(|_| [IoSlice::new(&self.payload)]);
         let addresses = [None; BATCH];

@@ -103,7 +103,10 @@ pub(super) fn tcp_two_cpus(
 }
 
 /// Again and again; the first tenth is for warming up.
-fn timed(time: Duration, mut once: impl FnMut() -> std::io::Result<()>) -> Result<Answer> {
+pub(super) fn timed(
+    time: Duration,
+    mut once: impl FnMut() -> std::io::Result<()>,
+) -> Result<Answer> {
     let mut all = Vec::new();
     let begin = Instant::now();
     let (warm, end) = (begin + time / 10, begin + time);

@@ -44,6 +44,18 @@ pub enum Mode {
         /// Datagrams a second.
         rate: u32,
     },
+    /// What an application sends to us: how many datagrams are received.
+    FromApplication,
+    /// Datagrams to an application: how many are sent.
+    ToApplication {
+        /// Bytes of each.
+        size: usize,
+    },
+    /// One datagram to an application, one back: microseconds for both.
+    AskApplication {
+        /// Bytes of each.
+        size: usize,
+    },
 }
 
 /// One end.

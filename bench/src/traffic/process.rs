@@ -2,8 +2,8 @@
 //! is interrupted, or when nobody wants it any more.
 
 use std::fs::File;
-use std::io::{Read, Seek};
-use std::process::{Child, Command, Stdio};
+use std::os::unix::fs::FileExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -81,9 +81,9 @@ impl Process {
             }
             thread::sleep(STEP);
         };
-        let text = read_back(&mut self.stdout)?;
+        let text = read_back(&self.stdout)?;
         if !status.success() {
-            let error = read_back(&mut self.stderr)?;
+            let error = read_back(&self.stderr)?;
             // iperf3 tells its errors in its JSON, too.
             let said = [error.trim(), text.trim()].join(" ");
             let said: String = said.chars().take(300).collect();
@@ -97,19 +97,61 @@ impl Process {
     /// # Errors
     /// It does not end.
     pub fn terminate(mut self) -> Result<()> {
-        if self.child.try_wait()?.is_some() {
-            return Ok(());
+        self.end(Signal::TERM).map(drop)
+    }
+
+    /// Asks it to end as Ctrl-C does, and returns what it printed.
+    ///
+    /// # Errors
+    /// It does not end, or it failed: what it says is told.
+    pub fn interrupt(mut self) -> Result<String> {
+        let status = self.end(Signal::INT)?;
+        // Some are ended by the signal that they have asked for.
+        if status.code().is_some_and(|code| code != 0) {
+            bail!("{}: {status}: {}", self.name, self.complaint().trim());
         }
-        kill_process(Pid::from_child(&self.child), Signal::TERM)
+        read_back(&self.stdout)
+    }
+
+    fn end(&mut self, signal: Signal) -> Result<ExitStatus> {
+        if let Some(status) = self.child.try_wait()? {
+            return Ok(status);
+        }
+        kill_process(Pid::from_child(&self.child), signal)
             .with_context(|| format!("ending {}", self.name))?;
         let end = Instant::now() + GRACE;
         while Instant::now() < end {
-            if self.child.try_wait()?.is_some() {
-                return Ok(());
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
             }
             thread::sleep(STEP);
         }
         bail!("{} does not end", self.name)
+    }
+
+    /// Waits until it has printed this.
+    ///
+    /// # Errors
+    /// It ends, does not print it in time, or the run is interrupted.
+    pub fn wait_for(&mut self, words: &str, patience: Duration) -> Result<()> {
+        let end = Instant::now() + patience;
+        while !read_back(&self.stdout)?.contains(words) {
+            interrupt::check()?;
+            if let Some(status) = self.child.try_wait()? {
+                let said = self.complaint();
+                bail!("{} ended: {status}: {}", self.name, said.trim());
+            }
+            if Instant::now() >= end {
+                bail!("{} is not ready after {} s", self.name, patience.as_secs());
+            }
+            thread::sleep(STEP);
+        }
+        Ok(())
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// True while it runs.
@@ -121,8 +163,8 @@ impl Process {
     }
 
     /// What it said about its troubles.
-    pub fn complaint(&mut self) -> String {
-        read_back(&mut self.stderr).unwrap_or_default()
+    pub fn complaint(&self) -> String {
+        read_back(&self.stderr).unwrap_or_default()
     }
 }
 
@@ -134,10 +176,12 @@ impl Drop for Process {
     }
 }
 
-fn read_back(file: &mut File) -> Result<String> {
-    file.rewind()?;
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).context("reading its output")?;
+/// Where the program goes on writing stays as it is: the file's position is its own, too.
+fn read_back(file: &File) -> Result<String> {
+    let length = file.metadata().context("reading its output")?.len();
+    let mut bytes = vec![0; usize::try_from(length)?];
+    file.read_exact_at(&mut bytes, 0)
+        .context("reading its output")?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -165,6 +209,22 @@ mod tests {
         assert!(error.to_string().contains("broken"), "{error}");
         let process = Process::start_here(shell("echo well")).unwrap();
         assert_eq!(process.finish(Duration::from_secs(10)).unwrap(), "well\n");
+    }
+
+    #[test]
+    fn what_a_program_says_can_be_read_while_it_goes_on() {
+        let mut process = Process::start_here(shell(
+            "trap 'echo last; exit' INT; echo first; while :; do sleep 0.01; done",
+        ))
+        .unwrap();
+        process
+            .wait_for("first\n", Duration::from_secs(10))
+            .unwrap();
+        assert_eq!(process.interrupt().unwrap(), "first\nlast\n");
+        let mut process = Process::start_here(shell("echo broken >&2")).unwrap();
+        let error = process.wait_for("first", Duration::from_secs(10));
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("broken"), "{error}");
     }
 
     #[test]

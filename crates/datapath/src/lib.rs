@@ -40,4 +40,4 @@ pub use storm::Storm;
 pub use table::{Entries, Table, Tables, Vteps};
 pub use trial::{Room, Trial, TrialResult};
 pub use xdp::XdpMode;
-pub use xsk::Sockets;
+pub use xsk::{SHARED_MAP, Sockets};

@@ -6,6 +6,7 @@
 //! <bpffs>/links/<ifindex>                   TCX links
 //! <bpffs>/links/xdp-<ifindex>               XDP links
 //! <bpffs>/ports/<name>/{program,map,link}  AF_XDP ports
+//! <bpffs>/devices/<resource>/<device>/xsks_map  the maps of those that are devices of Kubernetes
 //! <bpffs>/v<ABI>-<layout digest>/<MAP>      the maps of one layout
 //! <bpffs>/v<ABI>-<layout digest>/jump-<n>   one set of programs
 //! ```
@@ -75,6 +76,11 @@ impl PinDir {
     /// What an AF_XDP port has.
     pub(crate) fn port(&self, name: &str) -> PathBuf {
         self.all_ports().join(name)
+    }
+
+    /// Where the directories are that containers with AF_XDP ports have mounted.
+    pub fn devices(&self) -> PathBuf {
+        self.base.join("devices")
     }
 
     fn all_ports(&self) -> PathBuf {
@@ -155,7 +161,7 @@ impl PinDir {
 
     fn directories(&self) -> Result<Vec<PathBuf>, DatapathError> {
         let mut all = self.generations()?;
-        all.extend([self.all_ports(), self.links(), self.root()]);
+        all.extend([self.devices(), self.all_ports(), self.links(), self.root()]);
         Ok(all)
     }
 
@@ -230,6 +236,7 @@ mod tests {
             "links/7",
             "links/xdp-8",
             "ports/pn0a/map",
+            "devices/blue/7/xsks_map",
             "v1-0123456789abcdef/PORTS",
         ];
         let others = ["cilium/map", "v1/map", "vpn", "v1-0123456789abcdeg/PORTS"];

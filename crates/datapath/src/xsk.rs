@@ -4,9 +4,10 @@
 //! do the sockets in its map.
 
 use std::fmt;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use aya::EbpfLoader;
@@ -29,6 +30,11 @@ const XSKS: &str = "XSKS";
 const PROGRAM: &str = "program";
 const MAP: &str = "map";
 const LINK: &str = "link";
+/// Name of the map in a directory that a container has mounted: what DPDK and the device plugin for
+/// AF_XDP call it.
+pub const SHARED_MAP: &str = "xsks_map";
+/// Whoever has the directory is the pod, under whatever user its programs run.
+const SHARED_MODE: u32 = 0o666;
 
 /// The sockets of a port, by queue.
 pub struct Sockets(XskMap<MapData>);
@@ -174,6 +180,37 @@ impl Hook {
         let map = MapData::from_pin(&path).map_err(DatapathError::map("open", XSKS))?;
         let fd = map.fd().as_fd().try_clone_to_owned();
         fd.map_err(DatapathError::pin("open", path))
+    }
+
+    /// Pins the map of a port in a directory too, for programs of the pod that open it there. The one that
+    /// is there is replaced.
+    ///
+    /// # Errors
+    /// When it cannot be pinned there.
+    pub fn share_xsk(&self, port: &str, directory: &Path) -> Result<(), DatapathError> {
+        let map = MapData::from_pin(self.pins.port(port).join(MAP))
+            .map_err(DatapathError::map("open", XSKS))?;
+        self.unshare_xsk(directory)?;
+        let path = directory.join(SHARED_MAP);
+        map.pin(&path).map_err(|source| DatapathError::PinObject {
+            path: path.clone(),
+            source: Box::new(source),
+        })?;
+        let mode = Permissions::from_mode(SHARED_MODE);
+        fs::set_permissions(&path, mode).map_err(DatapathError::pin("open", path))
+    }
+
+    /// True when a directory has a map.
+    pub fn has_shared_xsk(directory: &Path) -> bool {
+        directory.join(SHARED_MAP).exists()
+    }
+
+    /// Removes the pin of [`Self::share_xsk`].
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn unshare_xsk(&self, directory: &Path) -> Result<(), DatapathError> {
+        remove(&directory.join(SHARED_MAP))
     }
 
     /// Takes `xsk_port` off, as soon as the kernel gets to it, and forgets its sockets. What is not there

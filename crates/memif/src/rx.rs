@@ -9,10 +9,13 @@ use crate::error::Violation;
 use crate::handshake::RingPlace;
 use crate::index::ahead;
 use crate::layout::Buffers;
+use crate::packet::Packet;
 use crate::shm::{Desc, NEXT, Regions, RingMemory, Segment};
 
 /// Segments of a packet at most. A longer chain is dropped, so that no chain is without end.
 pub const MAX_SEGMENTS: usize = 8;
+/// Packets of a group at most.
+pub const GROUP: usize = 32;
 /// Segments behind the first.
 const MORE: usize = MAX_SEGMENTS - 1;
 /// Bytes of an Ethernet header: shorter packets are dropped.
@@ -29,6 +32,22 @@ pub struct RxCounters {
     pub bad_length: u64,
     /// Packets that were dropped: too many segments, or a chain that does not end.
     pub bad_chain: u64,
+}
+
+impl RxCounters {
+    /// Whether a packet of this length is visited; if not, it is counted.
+    #[inline]
+    fn accept(&mut self, len: u32, most: u32) -> bool {
+        let accepted = (MIN_FRAME..=most).contains(&len);
+        self.bad_length = self.bad_length.wrapping_add(u64::from(!accepted));
+        accepted
+    }
+
+    #[inline]
+    fn add(&mut self, bytes: u64) {
+        self.packets = self.packets.wrapping_add(1);
+        self.bytes = self.bytes.wrapping_add(bytes);
+    }
 }
 
 /// Where a ring was read up to.
@@ -153,13 +172,38 @@ impl Rx {
     /// # Errors
     /// The peer lied about an index or a place. The connection must be ended: the ring is not
     /// touched again.
+    #[inline]
     pub fn burst(
         &mut self,
         budget: u16,
         mut visit: impl FnMut(Packet<'_>),
     ) -> Result<u16, Violation> {
+        self.burst_groups(budget, |packets| {
+            for packet in packets {
+                visit(*packet);
+            }
+        })
+    }
+
+    /// As [`Self::burst`], with up to [`GROUP`] packets at a time, and at least one.
+    ///
+    /// Bytes that a peer on another processor has just written take as long to come as it takes to
+    /// decide about a packet. Who copies all headers of a group before it looks at the first waits
+    /// for all of them at once.
+    ///
+    /// # Errors
+    /// As [`Self::burst`].
+    #[inline]
+    pub fn burst_groups(
+        &mut self,
+        budget: u16,
+        mut visit: impl FnMut(&[Packet<'_>]),
+    ) -> Result<u16, Violation> {
         let available = self.available()?;
-        if self.polling && available > 0 && !self.ring.is_masked() {
+        if available == 0 {
+            return Ok(0);
+        }
+        if self.polling && !self.ring.is_masked() {
             // DPDK clears the header when it is connected, and our wish with it.
             self.ring.set_masked(true);
         }
@@ -178,42 +222,52 @@ impl Rx {
             next: *next,
             left: available,
         };
+        let mut group = Group::new();
         let mut more = [Segment::EMPTY; MORE];
+        let mut lie = None;
         for _ in 0..budget {
-            let Some((first, goes_on)) = slots.take()? else {
-                break;
+            let (first, goes_on) = match slots.take() {
+                Ok(Some(taken)) => taken,
+                Ok(None) => break,
+                Err(violation) => {
+                    lie = Some(violation);
+                    break;
+                }
             };
             if *in_chain {
                 *in_chain = goes_on;
                 continue;
             }
-            let mut len = first.len();
-            let mut rest: &[Segment<'_>] = &[];
             if goes_on {
-                match slots.chain(&mut more)? {
-                    Chain::Whole(segments) => {
-                        rest = more.get(..segments).unwrap_or_default();
-                        let lens = rest.iter().map(Segment::len);
-                        len = lens.fold(len, u32::saturating_add);
+                // The others were before it.
+                group.visit(counters, &mut visit);
+                match slots.chain(&mut more) {
+                    Ok(Chain::Whole(segments)) => {
+                        let packet = Packet::of(first, more.get(..segments).unwrap_or_default());
+                        if counters.accept(packet.len(), *max_frame) {
+                            counters.add(packet.len().into());
+                            visit(&[packet]);
+                        }
                     }
-                    Chain::Bad { goes_on } => {
+                    Ok(Chain::Bad { goes_on }) => {
                         *in_chain = goes_on;
                         counters.bad_chain = counters.bad_chain.wrapping_add(1);
-                        continue;
+                    }
+                    Err(violation) => {
+                        lie = Some(violation);
+                        break;
                     }
                 }
-            }
-            if len < MIN_FRAME || len > *max_frame {
-                counters.bad_length = counters.bad_length.wrapping_add(1);
                 continue;
             }
-            counters.packets = counters.packets.wrapping_add(1);
-            counters.bytes = counters.bytes.wrapping_add(u64::from(len));
-            visit(Packet {
-                first,
-                more: rest,
-                len,
-            });
+            let packet = Packet::of(first, &[]);
+            if counters.accept(packet.len(), *max_frame) && group.is_full_with(packet) {
+                group.visit(counters, &mut visit);
+            }
+        }
+        group.visit(counters, &mut visit);
+        if let Some(violation) = lie {
+            return Err(violation);
         }
         let taken = slots.next.wrapping_sub(*next);
         *next = slots.next;
@@ -283,6 +337,46 @@ impl Rx {
     /// Number of slots.
     pub fn size(&self) -> u16 {
         self.ring.size()
+    }
+}
+
+/// Packets that are visited together.
+struct Group<'r> {
+    packets: [Packet<'r>; GROUP],
+    held: usize,
+}
+
+impl<'r> Group<'r> {
+    #[inline]
+    fn new() -> Self {
+        Self {
+            packets: [Packet::of(Segment::EMPTY, &[]); GROUP],
+            held: 0,
+        }
+    }
+
+    /// Has one more, for which there is room. Returns whether there is none for another.
+    #[inline]
+    fn is_full_with(&mut self, packet: Packet<'r>) -> bool {
+        if let Some(place) = self.packets.get_mut(self.held) {
+            *place = packet;
+            self.held = self.held.saturating_add(1);
+        }
+        self.held >= GROUP
+    }
+
+    /// Has them visited, and has none then.
+    #[inline]
+    fn visit(&mut self, counters: &mut RxCounters, visit: &mut impl FnMut(&[Packet<'_>])) {
+        let packets = self.packets.get(..self.held).unwrap_or_default();
+        self.held = 0;
+        if packets.is_empty() {
+            return;
+        }
+        for packet in packets {
+            counters.add(packet.len().into());
+        }
+        visit(packets);
     }
 }
 
@@ -358,51 +452,5 @@ impl<'r> Slots<'r> {
             }
         }
         Ok(Chain::Bad { goes_on: true })
-    }
-}
-
-/// A packet in the peer's memory: whoever has to decide about it, decides about a copy.
-#[derive(Clone, Copy, Debug)]
-pub struct Packet<'a> {
-    first: Segment<'a>,
-    more: &'a [Segment<'a>],
-    len: u32,
-}
-
-impl<'a> Packet<'a> {
-    /// Its bytes, all segments together.
-    #[inline]
-    pub fn len(&self) -> u32 {
-        self.len
-    }
-
-    /// Whether it has no bytes. None is ever visited that has not.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Copies the bytes from `skip` on, as many as there are and fit. Returns how many.
-    #[inline]
-    pub fn read(&self, skip: u32, to: &mut [u8]) -> usize {
-        if self.more.is_empty() {
-            return self.first.skip(skip).read(to);
-        }
-        let mut copied: usize = 0;
-        for segment in self.behind(skip) {
-            copied = copied.saturating_add(segment.read(to.get_mut(copied..).unwrap_or_default()));
-        }
-        copied
-    }
-
-    /// Its parts behind the first `skip` bytes.
-    #[inline]
-    pub(crate) fn behind(&self, mut skip: u32) -> impl Iterator<Item = Segment<'a>> {
-        let all = std::iter::once(self.first).chain(self.more.iter().copied());
-        all.filter_map(move |segment| {
-            let rest = segment.skip(skip);
-            skip = skip.saturating_sub(segment.len());
-            (!rest.is_empty()).then_some(rest)
-        })
     }
 }

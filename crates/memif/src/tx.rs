@@ -8,7 +8,7 @@ use crate::error::Violation;
 use crate::handshake::RingPlace;
 use crate::index::ahead;
 use crate::layout::Buffers;
-use crate::rx::Packet;
+use crate::packet::Packet;
 use crate::shm::{Desc, Regions, RingMemory, Segment};
 
 /// What was sent, since the connection was made. Counters wrap.

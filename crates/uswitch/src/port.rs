@@ -126,6 +126,12 @@ impl Count {
         self.packets = self.packets.wrapping_add(1);
         self.bytes = self.bytes.wrapping_add(bytes);
     }
+
+    #[inline]
+    pub(crate) fn add_all(&mut self, other: Self) {
+        self.packets = self.packets.wrapping_add(other.packets);
+        self.bytes = self.bytes.wrapping_add(other.bytes);
+    }
 }
 
 /// What went through a port since the switch knows it, hand-overs included. Counters wrap.

@@ -41,6 +41,16 @@ pub(crate) fn of(frame: &[u8]) -> usize {
     usize::try_from(hash).unwrap_or(0)
 }
 
+/// The place of one of this many rings for such a number, or for the ring that a frame came by.
+#[inline]
+pub(crate) fn ring(number: usize, rings: usize) -> usize {
+    if number < rings {
+        number
+    } else {
+        number.checked_rem(rings).unwrap_or(0)
+    }
+}
+
 /// Bytes at this place, zeroes where the frame is shorter.
 fn part<const N: usize>(frame: &[u8], at: usize) -> [u8; N] {
     let bytes = frame.get(at..).and_then(|rest| rest.get(..N));

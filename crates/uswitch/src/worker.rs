@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use memif::Violation;
+use memif::{GROUP, Violation};
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -63,7 +63,8 @@ struct Worker {
     outputs: Vec<Option<Output>>,
     /// Outputs that have something to flush.
     touched: Vec<usize>,
-    header: Header,
+    /// Of the packets of a group.
+    headers: Vec<Header>,
     frame: Vec<u8>,
     rounds: u64,
     sleeps: u64,
@@ -94,7 +95,7 @@ impl Worker {
             inputs: Vec::new(),
             outputs: Vec::new(),
             touched: Vec::new(),
-            header: Header::new(),
+            headers: std::iter::repeat_with(Header::new).take(GROUP).collect(),
             frame: vec![0; FRAME_MAX],
             rounds: 0,
             sleeps: 0,

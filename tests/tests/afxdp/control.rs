@@ -4,11 +4,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 use rustix::net::{AddressFamily, SocketType, socket};
-use tests::{traffic, wait};
+use tests::wait;
 use xsk::control::{Address, Request, abstract_name};
 use xsk::{Config, Control, Error, Port};
 
-use super::scene::{Echo, attach, in_pod, open_by, setup, socket_path};
+use super::scene::{assert_answers, attach, in_pod, open_by, setup, socket_path};
 
 /// By file, mounted where DPDK looks for it, and by name without any mount; again and again, as an
 /// application that is started anew does it.
@@ -28,11 +28,7 @@ fn a_program_gets_its_sockets_by_file_and_by_name_as_often_as_it_asks() {
     );
     for address in [Address::Path(file.clone()), abstract_name("net1")] {
         for _ in 0..3 {
-            let echo = Echo::start(vec![open_by(&pf, 0, &address)]);
-            let socket = traffic::udp(&pp, pp.v4().into());
-            socket.send_to(b"hello", (pf.v4(), 4242)).expect("sent");
-            let _ = socket.recv_from(&mut [0; 64]).expect("an answer");
-            assert_eq!(echo.stop(), 1);
+            assert_answers(open_by(&pf, 0, &address), &pf, &pp);
         }
     }
     fast.detach("blue", "net1");

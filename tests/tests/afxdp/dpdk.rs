@@ -1,12 +1,13 @@
-//! DPDK's testpmd as the program of a pod, by `use_cni`: as somebody else's code expects the control socket, run
-//! as nobody with what DPDK cannot do without.
+//! DPDK's testpmd as the program of a pod, by `use_cni` and by `use_pinned_map`: as somebody else's code expects
+//! the control socket and the map, run as nobody with what DPDK cannot do without.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use tests::{traffic, wait};
+use tests::kubelet::Kubelet;
+use tests::{Network, traffic, wait};
 
 use super::scene::{attach, setup, socket_path};
 
@@ -21,19 +22,54 @@ struct Testpmd {
     log: PathBuf,
 }
 
+/// How it gets its sockets in.
+#[derive(Clone, Copy)]
+enum Way<'a> {
+    /// By the control socket.
+    Control,
+    /// By the map in a directory that its container has mounted.
+    Map(&'a Path),
+}
+
+/// Mounts a directory at another one where nobody else sees it, and goes on as what follows.
+const MOUNTED: [&str; 7] = [
+    "unshare",
+    "--mount",
+    "--propagation=private",
+    "sh",
+    "-c",
+    "mount --bind \"$1\" \"$2\" && shift 2 && exec \"$@\"",
+    "sh",
+];
+
 impl Testpmd {
-    fn start(root: &Path, port: &tests::Port, directory: &Path) -> Self {
+    fn start(root: &Path, port: &tests::Port, way: Way<'_>, directory: &Path) -> Self {
         let libraries = directory_of(root, "librte_eal.so.");
         let drivers = DRIVERS.map(|name| find(root, name).display().to_string());
         // Others than root cannot get to where the node of a test keeps it; pods have it mounted.
-        let socket = directory.join("afxdp.sock");
-        fs::hard_link(socket_path(port), &socket).expect("a second name");
         fs::set_permissions(directory, fs::Permissions::from_mode(0o777)).expect("permissions");
         let log = directory.join("testpmd.log");
         let output = File::create(&log).expect("a log can be written");
-        let mut command = Command::new("setpriv");
+        let place = directory.join("map");
+        let (mut command, by) = match way {
+            Way::Control => {
+                let socket = directory.join("afxdp.sock");
+                fs::hard_link(socket_path(port), &socket).expect("a second name");
+                let command = Command::new("env");
+                (command, format!("use_cni=1,dp_path={}", socket.display()))
+            }
+            Way::Map(mounted) => {
+                fs::create_dir(&place).expect("a directory");
+                let mut command = Command::new(MOUNTED[0]);
+                command.args(&MOUNTED[1..]).arg(mounted).arg(&place);
+                let map = place.join("xsks_map");
+                let by = format!("use_pinned_map=1,dp_path={}", map.display());
+                (command, by)
+            }
+        };
         command
             .args([
+                "setpriv",
                 "--reuid=65534",
                 "--regid=65534",
                 "--clear-groups",
@@ -55,11 +91,7 @@ impl Testpmd {
                 "--lcores",
                 "0@0,1@0",
             ])
-            .arg(format!(
-                "--vdev=net_af_xdp0,iface={},use_cni=1,dp_path={}",
-                port.ifname,
-                socket.display()
-            ))
+            .arg(format!("--vdev=net_af_xdp0,iface={},{by}", port.ifname))
             .args([
                 "--",
                 "--forward-mode=5tswap",
@@ -122,13 +154,47 @@ fn directory_of(root: &Path, name: &str) -> PathBuf {
         .to_path_buf()
 }
 
-/// Datagrams of a kernel pod go through DPDK and come back as they were. Then once more: applications are started
+/// Has testpmd send back what a kernel pod sends to the port, as it was. Then once more: applications are started
 /// again. One queue, for DPDK 24.11 believes that a veth has no more.
+fn assert_echo(root: &Path, fast: &tests::Port, way: Way<'_>, plain: &tests::Port) {
+    let mut buffer = [0; 2048];
+    for _ in 0..2 {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut testpmd = Testpmd::start(root, fast, way, directory.path());
+        let socket = traffic::udp(plain, plain.v4().into());
+        socket
+            .set_read_timeout(Some(wait::PATIENCE / 300))
+            .expect("a timeout");
+        wait::until_true("testpmd to answer", || {
+            testpmd.assert_running();
+            socket.send_to(b"first", (fast.v4(), 4242)).expect("sent");
+            socket.recv_from(&mut buffer).is_ok()
+        });
+        for flow in 0..32_u8 {
+            let socket = traffic::udp(plain, plain.v4().into());
+            let sent = vec![flow; usize::from(flow) * 40 + 1];
+            socket.send_to(&sent, (fast.v4(), 4242)).expect("sent");
+            let (came, from) = socket.recv_from(&mut buffer).expect("an answer");
+            let expected = (&sent[..], (fast.v4(), 4242).into());
+            assert_eq!((&buffer[..came], from), expected);
+        }
+        testpmd.assert_running();
+    }
+}
+
+/// Where testpmd is; none, and the test is skipped, where it is not.
+fn testpmd(test: &str) -> Option<PathBuf> {
+    let root = std::env::var_os("PODNET_DPDK_AFXDP").map(PathBuf::from);
+    if root.is_none() {
+        tests::skip::skip(test, "needs testpmd with use_cni");
+    }
+    root
+}
+
 #[test]
 fn testpmd_gets_its_socket_in_and_sends_back_what_comes() {
     let node = tests::node!(setup());
-    let Some(root) = std::env::var_os("PODNET_DPDK_AFXDP").map(PathBuf::from) else {
-        tests::skip::skip(tests::test_name!(), "needs testpmd with use_cni");
+    let Some(root) = testpmd(tests::test_name!()) else {
         return;
     };
     let (fast, plain) = (node.pod("fast"), node.pod("plain"));
@@ -136,29 +202,53 @@ fn testpmd_gets_its_socket_in_and_sends_back_what_comes() {
         attach(&node, &fast, "blue", "fast-blue"),
         plain.attach("blue", "net1"),
     );
-    let mut buffer = [0; 2048];
-    for _ in 0..2 {
-        let directory = tempfile::tempdir().expect("a directory");
-        let mut testpmd = Testpmd::start(&root, &pf, directory.path());
-        let socket = traffic::udp(&pp, pp.v4().into());
-        socket
-            .set_read_timeout(Some(wait::PATIENCE / 300))
-            .expect("a timeout");
-        wait::until_true("testpmd to answer", || {
-            testpmd.assert_running();
-            socket.send_to(b"first", (pf.v4(), 4242)).expect("sent");
-            socket.recv_from(&mut buffer).is_ok()
-        });
-        for flow in 0..32_u8 {
-            let socket = traffic::udp(&pp, pp.v4().into());
-            let sent = vec![flow; usize::from(flow) * 40 + 1];
-            socket.send_to(&sent, (pf.v4(), 4242)).expect("sent");
-            let (came, from) = socket.recv_from(&mut buffer).expect("an answer");
-            assert_eq!((&buffer[..came], from), (&sent[..], (pf.v4(), 4242).into()));
-        }
-        testpmd.assert_running();
-    }
+    assert_echo(&root, &pf, Way::Control, &pp);
     fast.detach("blue", "net1");
     plain.detach("blue", "net1");
+    node.assert_empty();
+}
+
+/// A container that has a device has its map, and nobody else; it stays with the port and goes with it.
+#[test]
+fn the_map_of_a_port_is_where_the_container_of_its_device_has_it_mounted() {
+    let kubelet = Kubelet::new();
+    let dir = kubelet.dir().to_str().expect("a path in UTF-8");
+    let network = Network::l2("fast", &["10.10.0.0/24"]).interface("AFXDP");
+    let node = tests::node!(setup().network(&network).args(&["--kubelet-dir", dir]));
+    let plugins: Vec<_> = (0..2).map(|_| kubelet.registered()).collect();
+    let plugin = plugins.iter().find(|it| it.0 == "podnet.dev/fast");
+    let given = kubelet.allocate(plugin.expect("a resource"), "fast", &["3", "4"]);
+    let mounted = |id: &str| {
+        let path = format!("/run/podnet/fast/{id}.map");
+        let mut mounts = given.mounts.iter();
+        let found = mounts.find(|mount| mount.container_path == path);
+        PathBuf::from(&found.expect("a mount of that device").host_path)
+    };
+    let files = |id: &str| fs::read_dir(mounted(id)).expect("a directory").count();
+    assert_eq!((files("3"), files("4")), (0, 0));
+
+    let (pod, plain) = (node.pod("fast"), node.pod("plain"));
+    let args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=fast";
+    let call = pod.call("ADD", "net1").env("CNI_ARGS", args);
+    let result = call.conf(&node.conf("fast")).run().result();
+    let fast = pod.port("fast", "net1", result);
+    let map = mounted("3").join("xsks_map");
+    let mode = fs::metadata(&map).expect("a map").permissions().mode();
+    assert_eq!((mode & 0o777, files("4")), (0o666, 0));
+    let told = fs::read_to_string(socket_path(&fast).with_file_name("net1.json"));
+    let told: serde_json::Value = serde_json::from_str(&told.expect("a file")).expect("JSON");
+    assert_eq!(told["afxdp"]["map"], "/run/podnet/fast/3.map/xsks_map");
+
+    // It is missed, and made anew, when somebody takes it away.
+    fs::remove_file(&map).expect("removed");
+    node.restart();
+    wait::until_true("the map to be back", || map.exists());
+    if let Some(root) = testpmd(tests::test_name!()) {
+        let client = plain.attach("fast", "net1");
+        assert_echo(&root, &fast, Way::Map(&mounted("3")), &client);
+        plain.detach("fast", "net1");
+    }
+    pod.detach("fast", "net1");
+    assert_eq!(files("3"), 0);
     node.assert_empty();
 }

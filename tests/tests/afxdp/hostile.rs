@@ -6,7 +6,7 @@ use tests::{traffic, wait};
 use xsk::control::abstract_name;
 use xsk::{Config, Control, Port};
 
-use super::scene::{Echo, attach, conf, in_pod, open, setup, socket_path};
+use super::scene::{Echo, assert_answers, attach, conf, in_pod, open, setup, socket_path};
 
 /// The map and a bound socket are held when the pod's attachment goes. Nothing of it stays, what the socket
 /// sends goes nowhere, and the next port of that name is another one.
@@ -30,11 +30,7 @@ fn what_a_program_holds_after_del_leads_nowhere() {
 
     let again = attach(&node, &fast, "blue", "fast-blue");
     traffic::assert_reaches(&again, &pp);
-    let echo = Echo::start(vec![open(&again, 0)]);
-    let socket = traffic::udp(&pp, pp.v4().into());
-    socket.send_to(b"hello", (again.v4(), 4242)).expect("sent");
-    let _ = socket.recv_from(&mut [0; 64]).expect("an answer");
-    assert_eq!(echo.stop(), 1);
+    assert_answers(open(&again, 0), &again, &pp);
     let mut heard = false;
     held.receive(64, |bytes| {
         heard |= tests::tap::contains(bytes, b"hello");

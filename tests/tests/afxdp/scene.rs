@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 use tests::manifest::attachment;
-use tests::{Node, Pod, Setup};
+use tests::{Node, Pod, Setup, traffic};
 
 pub(crate) use tests::afxdp::{Echo, in_pod, open, open_by};
 
@@ -24,11 +24,7 @@ pub(crate) fn setup() -> Setup {
 
 /// The configuration that names an attachment to a network.
 pub(crate) fn conf(node: &Node, network: &str, object: &str) -> Value {
-    let mut conf = node.conf(network);
-    let fields = conf.as_object_mut().expect("an object");
-    fields.remove("podNetwork");
-    fields.insert("podNetworkAttachment".to_owned(), object.into());
-    conf
+    node.attachment_conf(network, object)
 }
 
 /// A pod with a port of AF_XDP on a network.
@@ -41,4 +37,14 @@ pub(crate) fn socket_path(port: &tests::Port) -> PathBuf {
     let interfaces = port.result["interfaces"].as_array().expect("interfaces");
     let path = interfaces.iter().find_map(|it| it["socketPath"].as_str());
     path.expect("the result names the socket").into()
+}
+
+/// A program that has just opened the only queue of a port sends back what a kernel pod sends, once.
+#[track_caller]
+pub(crate) fn assert_answers(open: xsk::Port, port: &tests::Port, client: &tests::Port) {
+    let echo = Echo::start(vec![open]);
+    let socket = traffic::udp(client, client.v4().into());
+    socket.send_to(b"hello", (port.v4(), 4242)).expect("sent");
+    let _ = socket.recv_from(&mut [0; 64]).expect("an answer");
+    assert_eq!(echo.stop(), 1);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tests::{traffic, wait};
 
-use super::scene::{Echo, attach, conf, open, setup, socket_path};
+use super::scene::{Echo, assert_answers, attach, conf, open, setup, socket_path};
 
 /// Not one datagram is lost on its way to a program and back while the agent is killed, restarted, and
 /// upgraded to another layout of maps. The control socket is back with the agent.
@@ -63,11 +63,7 @@ fn the_agent_goes_and_comes_and_a_program_loses_nothing() {
     assert_eq!(echo.stop(), asked);
 
     // A program that comes now is served as ever.
-    let echo = Echo::start(vec![open(&pf, 0)]);
-    let socket = traffic::udp(&pp, pp.v4().into());
-    socket.send_to(b"hello", (pf.v4(), 4242)).expect("sent");
-    let _ = socket.recv_from(&mut [0; 64]).expect("an answer");
-    assert_eq!(echo.stop(), 1);
+    assert_answers(open(&pf, 0), &pf, &pp);
     fast.detach("blue", "net1");
     plain.detach("blue", "net1");
     node.assert_empty();
@@ -89,11 +85,7 @@ fn a_port_whose_program_was_taken_away_is_mended_at_start() {
     let mut check = conf(&node, "blue", "fast-blue");
     check["prevResult"] = pf.result.clone();
     fast.call("CHECK", "net1").conf(&check).run().silent();
-    let echo = Echo::start(vec![open(&pf, 0)]);
-    let socket = traffic::udp(&pp, pp.v4().into());
-    socket.send_to(b"hello", (pf.v4(), 4242)).expect("sent");
-    let _ = socket.recv_from(&mut [0; 64]).expect("an answer");
-    assert_eq!(echo.stop(), 1);
+    assert_answers(open(&pf, 0), &pf, &pp);
     fast.detach("blue", "net1");
     plain.detach("blue", "net1");
     node.assert_empty();

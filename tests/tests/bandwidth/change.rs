@@ -155,11 +155,7 @@ fn a_changed_rate_is_kept_by_the_same_queue() {
         &attachment("fast", "blue", "{egressRate: 10000000}"),
     );
     let (a, b) = (node.pod("a"), node.pod("b"));
-    let mut conf = node.conf("fast");
-    conf.as_object_mut()
-        .expect("an object")
-        .remove("podNetwork");
-    conf["podNetworkAttachment"] = "default/fast".into();
+    let mut conf = node.attachment_conf("fast", "default/fast");
     conf["runtimeConfig"]["bandwidth"] = json!({"ingressRate": 5_000_000});
     let pa = wait::until("the manifest to be read", || {
         let outcome = a.add_conf(&conf, "net1");

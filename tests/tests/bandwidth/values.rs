@@ -67,7 +67,7 @@ fn values_nobody_can_mean_are_refused_in_manifests_too() {
         let outcome = pod.add(network, "net1");
         outcome.fails_with(7).names(&[network, key]);
     }
-    let outcome = pod.add_conf(&by_object(&node, "fast"), "net1");
+    let outcome = pod.add_conf(&node.attachment_conf("fast", "fast"), "net1");
     outcome
         .fails_with(7)
         .names(&["spec.egressBurst", "spec.egressRate"]);
@@ -160,14 +160,6 @@ fn packets_as_large_as_the_mtu_pass_a_small_limit() {
     node.assert_empty();
 }
 
-fn by_object(node: &Node, name: &str) -> Value {
-    let mut conf = node.conf("fast");
-    let object = conf.as_object_mut().expect("an object");
-    object.remove("podNetwork");
-    object.insert("podNetworkAttachment".to_owned(), name.into());
-    conf
-}
-
 /// KEP-P1-12: the runtime, then the AttachmentParameters, then the PodNetworkParameters, for each direction by
 /// itself. 0 from a runtime says nothing, for Go writes it unasked; 0 in an object says "no limit".
 #[test]
@@ -250,7 +242,7 @@ fn the_first_that_sets_a_direction_decides_it() {
     for (object, bandwidth, ingress, egress) in cases {
         let mut conf = match object {
             "" => node.conf("paced"),
-            name => by_object(&node, name),
+            name => node.attachment_conf("fast", name),
         };
         conf["runtimeConfig"]["bandwidth"] = bandwidth.clone();
         pod.add_conf(&conf, "net1").result();

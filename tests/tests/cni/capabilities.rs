@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tests::manifest::attachment;
-use tests::{Node, Setup, traffic};
+use tests::{Setup, traffic};
 
 /// CNI-CAP-03: containerd writes the keys of Go structs.
 #[test]
@@ -159,17 +159,17 @@ fn a_parameterised_attachment_gets_what_it_asks_for() {
     let setup = Setup::default().file("fixed.yaml", &fixed);
     let node = tests::node!(setup.file("address.yaml", &address));
     let (pod, other) = (node.pod("a"), node.pod("b"));
-    let port = pod.attach_conf(&parameterised(&node, "fixed"), "net1");
+    let port = pod.attach_conf(&node.attachment_conf("fixed", "fixed"), "net1");
     assert_eq!(port.v4().to_string(), "10.10.0.43");
     assert_eq!(port.mac.to_string(), "02:00:00:00:00:2b");
     let plain = other.attach("blue", "net1");
     traffic::assert_reaches(&port, &plain);
-    let named = parameterised(&node, "default/address");
+    let named = node.attachment_conf("fixed", "default/address");
     other
         .add_conf(&named, "net2")
         .fails_with(101)
         .names(&["10.10.0.43"]);
-    let missing = parameterised(&node, "nowhere/fixed");
+    let missing = node.attachment_conf("fixed", "nowhere/fixed");
     other
         .add_conf(&missing, "net2")
         .fails_with(7)
@@ -177,12 +177,4 @@ fn a_parameterised_attachment_gets_what_it_asks_for() {
     pod.detach("fixed", "net1");
     other.detach("blue", "net1");
     node.assert_empty();
-}
-
-fn parameterised(node: &Node, name: &str) -> serde_json::Value {
-    let mut conf = node.conf("fixed");
-    let object = conf.as_object_mut().expect("an object");
-    object.remove("podNetwork");
-    object.insert("podNetworkAttachment".to_owned(), name.into());
-    conf
 }

@@ -76,10 +76,7 @@ fn pods_get_the_routes_of_their_network_and_the_result_lists_them() {
 fn an_attachment_has_routes_of_its_own_before_those_of_its_network() {
     let spec = "{routes: [{dst: 192.0.2.0/24, gw: 10.50.0.7}, {dst: 198.51.100.0/24}]}";
     let node = tests::node!(setup().file("own.yaml", &attachment("own", "flat", spec)));
-    let mut conf = node.conf("flat");
-    let keys = conf.as_object_mut().expect("an object");
-    keys.remove("podNetwork");
-    keys.insert("podNetworkAttachment".to_owned(), "default/own".into());
+    let conf = node.attachment_conf("flat", "default/own");
     let pod = node.pod("own");
     let port = pod.attach_conf(&conf, "net1");
     for (dst, length, via) in [

@@ -1,10 +1,10 @@
 //! Running testpmd, and our end of the connection to it.
 
 use std::env;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
@@ -16,7 +16,7 @@ use memif::{
 use netdev::Netns;
 use rustix::event::{Timespec, epoll};
 use tempfile::TempDir;
-use tests::wait;
+use tests::{testpmd, wait};
 
 /// One at a time: each keeps a core busy, and has half a gigabyte.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -58,24 +58,11 @@ impl Place {
 
     /// The same, with options of DPDK before those of testpmd.
     pub(crate) fn start_with(&self, device: &str, of_dpdk: &[&str], options: &[&str]) -> Testpmd {
-        let drivers = driver_files(&self.root);
-        let libraries = drivers[0].parent().and_then(Path::parent);
-        let libraries = libraries.and_then(Path::parent).expect("drivers are below");
-        let preload: Vec<String> = drivers
-            .iter()
-            .map(|file| file.display().to_string())
-            .collect();
         let log = self.dir.path().join("testpmd.log");
         let output = File::create(&log).expect("a log can be written");
-        let mut command = Command::new(self.root.join("usr/bin/dpdk-testpmd"));
+        let drivers = ["librte_net_memif", "librte_mempool_ring"];
+        let mut command = testpmd::command(&self.root, &drivers, 0, (self.dir.path(), "podnet"));
         command
-            .args(["--no-huge", "-m", "512", "--no-pci", "--no-telemetry"])
-            .args([
-                "--iova-mode=va",
-                "--file-prefix=podnet",
-                "--lcores",
-                "0@0,1@0",
-            ])
             .arg("--log-level=pmd.net.memif:debug")
             .args(of_dpdk)
             .arg(format!("--vdev=net_memif0,{device}"))
@@ -83,10 +70,6 @@ impl Place {
             // What comes before it forwards stays in the ring.
             .args(["--auto-start", "--no-flush-rx", "--total-num-mbufs=8192"])
             .args(options)
-            .env("LD_LIBRARY_PATH", libraries)
-            .env("LD_PRELOAD", preload.join(":"))
-            // Where DPDK keeps its own files.
-            .env("RUNTIME_DIRECTORY", self.dir.path())
             // It ends when there is nothing more to read.
             .stdin(Stdio::piped())
             .stdout(output.try_clone().expect("a second handle"))
@@ -117,30 +100,6 @@ impl Place {
             .expect("a usual node")
             .with_retry(wait::PATIENCE / 300)
     }
-}
-
-/// The drivers in their own directory.
-fn driver_files(root: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut dirs = vec![root.join("usr/lib")];
-    while let Some(dir) = dirs.pop() {
-        for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let is_driver =
-                name.starts_with("librte_net_memif.so.") || name.starts_with("librte_mempool_ring");
-            let in_place = dir
-                .file_name()
-                .is_some_and(|dir| dir.to_string_lossy().starts_with("pmds-"));
-            // `librte_x.so.23` is the name; `librte_x.so.23.0` the file.
-            if is_driver && in_place && name.split('.').count() == 3 {
-                found.push(entry.path());
-            } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                dirs.push(entry.path());
-            }
-        }
-    }
-    assert_eq!(found.len(), 2, "drivers below {}", root.display());
-    found
 }
 
 /// A running testpmd; ended when this is dropped.

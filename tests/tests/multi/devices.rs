@@ -128,10 +128,7 @@ fn s003_09_a_device_that_is_named_counts_if_it_is_the_pods() {
 
     // And it is a port like any other.
     let kernel = node.pod("plain");
-    let mut plain = node.conf("fast");
-    let object = plain.as_object_mut().expect("an object");
-    object.remove("podNetwork");
-    object.insert("podNetworkAttachment".to_owned(), "default/plain".into());
+    let plain = node.attachment_conf("fast", "default/plain");
     let kernel = kernel.attach_conf(&plain, "net1");
     let port = pod.port("fast", "net1", named.clone());
     let app = MemifApp::start_at(&port, Address::Path(socket(&named)));

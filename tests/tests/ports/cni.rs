@@ -49,10 +49,7 @@ fn a_network_may_have_memif_ports_by_itself_and_attachments_that_are_not() {
     let (fast, plain) = (node.pod("fast"), node.pod("plain"));
     let port = fast.attach("fast", "net1");
     assert!(socket(&port.result).exists());
-    let mut conf = node.conf("fast");
-    let object = conf.as_object_mut().expect("an object");
-    object.remove("podNetwork");
-    object.insert("podNetworkAttachment".to_owned(), "default/plain".into());
+    let conf = node.attachment_conf("fast", "default/plain");
     let kernel = plain.attach_conf(&conf, "net1");
     assert_eq!(plain.links(), ["net1"]);
     assert_eq!(

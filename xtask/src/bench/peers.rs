@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::step::{capture, execute, say, succeeds};
-use crate::{install, workspace};
+use crate::{install, interop, workspace};
 
 /// The load generator, the reference plugins, and the rule for connection tracking.
 const PACKAGES: [&str; 3] = ["iperf3", "containernetworking-plugins", "iptables"];
@@ -36,6 +36,13 @@ pub(super) fn install(harness: &mut Command) -> Result<()> {
     install_packages()?;
     tell(harness, "PODNET_OVS", open_vswitch);
     tell(harness, "PODNET_MULTUS", multus);
+    tell(harness, "PODNET_DPDK", interop::testpmd);
+    tell(harness, "PODNET_CROSS_CONNECT", || {
+        example("memif", "cross_connect")
+    });
+    tell(harness, "PODNET_SWITCH_FORWARD", || {
+        example("uswitch", "switch_forward")
+    });
     Ok(())
 }
 
@@ -60,6 +67,14 @@ fn tell(harness: &mut Command, variable: &str, find: impl FnOnce() -> Result<Pat
             harness.env(variable.replacen("PODNET_", "PODNET_NO_", 1), reason)
         }
     };
+}
+
+/// An example of ours, built to be measured.
+fn example(package: &str, name: &str) -> Result<PathBuf> {
+    say(format!("building {name}"));
+    let build = ["build", "--quiet", "--release", "--package", package];
+    execute(workspace::cargo(build).args(["--example", name]))?;
+    Ok(workspace::target().join("release/examples").join(name))
 }
 
 /// A directory with Open vSwitch's files as its packages have them.

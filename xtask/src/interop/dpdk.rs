@@ -62,21 +62,21 @@ struct Kit {
     /// The release it is of; none is the machine's own.
     release: Option<&'static str>,
     /// Drivers that testpmd only loads when it is told to, as packages are called.
-    drivers: [&'static str; 2],
+    drivers: &'static [&'static str],
 }
 
-/// That of the machine, with memif.
+/// That of the machine, with memif, and TAP to be measured beside.
 const OWN: Kit = Kit {
     directory: "dpdk",
     release: None,
-    drivers: ["librte-net-memif", "librte-mempool-ring"],
+    drivers: &["librte-net-memif", "librte-net-tap", "librte-mempool-ring"],
 };
 /// One that asks an agent for its sockets (`use_cni` came with 23.03, `dp_path` with 24.07). It brings its own C
 /// library.
 const NEWER: Kit = Kit {
     directory: "dpdk-afxdp",
     release: Some("trixie"),
-    drivers: ["librte-net-af-xdp", "librte-mempool-ring"],
+    drivers: &["librte-net-af-xdp", "librte-mempool-ring"],
 };
 
 /// Where testpmd is, below which everything has its usual place. Fetched if it is not there.
@@ -98,7 +98,15 @@ pub(crate) fn unpack_afxdp() -> Result<PathBuf> {
 impl Kit {
     fn unpack(&self) -> Result<PathBuf> {
         let root = workspace::tools().join(self.directory);
-        if root.join("complete").is_file() {
+        let complete = root.join("complete");
+        let lacking: Vec<&str> = self
+            .drivers
+            .iter()
+            .copied()
+            .filter(|driver| !has_driver(&root, driver))
+            .collect();
+        let is_complete = complete.is_file();
+        if is_complete && lacking.is_empty() {
             return Ok(root);
         }
         say(format!(
@@ -108,24 +116,24 @@ impl Kit {
         let packages = root.join("packages");
         fs::create_dir_all(&packages).with_context(|| format!("making {}", packages.display()))?;
         let apt = self.apt(&root)?;
-        fetch(&apt, &root, &[TESTPMD.to_owned()])?;
-        if self.release.is_some() {
-            fetch(&apt, &root, &["libc6".to_owned()])?;
+        if !is_complete {
+            fetch(&apt, &root, &[TESTPMD.to_owned()])?;
+            if self.release.is_some() {
+                fetch(&apt, &root, &["libc6".to_owned()])?;
+            }
         }
-        let abi = self
-            .missing(&root)?
+        let abi = self.abi(&root)?;
+        let drivers: Vec<String> = lacking
             .iter()
-            .find_map(|library| library.strip_prefix(EAL).map(str::to_owned))
-            .with_context(|| format!("testpmd does not need {EAL}*"))?;
-        fetch(
-            &apt,
-            &root,
-            &self.drivers.map(|name| format!("{name}{abi}")),
-        )?;
+            .map(|driver| format!("{driver}{abi}"))
+            .collect();
+        if !drivers.is_empty() {
+            fetch(&apt, &root, &drivers)?;
+        }
         for _ in 0..ROUNDS {
             let missing = self.missing(&root)?;
             if missing.is_empty() {
-                fs::write(root.join("complete"), "").context("marking testpmd as complete")?;
+                fs::write(&complete, "").context("marking testpmd as complete")?;
                 return Ok(root);
             }
             // Those of the machine that come first want others, which are gone with them.
@@ -140,6 +148,22 @@ impl Kit {
             fetch(&apt, &root, &wanted)?;
         }
         bail!("testpmd still lacks {}", self.missing(&root)?.join(", "))
+    }
+
+    /// The number that packages of this DPDK's libraries end with: that of a library that testpmd lacks, or
+    /// has.
+    fn abi(&self, root: &Path) -> Result<String> {
+        let missing = self.missing(root)?;
+        let present = fs::read_dir(libraries(root)?)
+            .into_iter()
+            .flatten()
+            .flatten();
+        let present = present.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        missing
+            .into_iter()
+            .chain(present)
+            .find_map(|name| Some(name.strip_prefix(EAL)?.split('.').next()?.to_owned()))
+            .with_context(|| format!("testpmd does not need {EAL}*"))
     }
 
     /// Options of apt. Another release has its lists in the directory, from where the machine has its own: the
@@ -187,9 +211,7 @@ impl Kit {
     fn missing(&self, root: &Path) -> Result<Vec<String>> {
         let libraries = libraries(root)?;
         let mut objects = vec![root.join("usr/bin/dpdk-testpmd")];
-        let drivers = self
-            .drivers
-            .map(|name| format!("{}.so.", name.replace('-', "_")));
+        let drivers: Vec<String> = self.drivers.iter().map(|name| file_of(name)).collect();
         for entry in fs::read_dir(&libraries).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             if drivers.iter().any(|driver| name.starts_with(driver)) {
@@ -232,6 +254,18 @@ impl Kit {
         }
         package(library)
     }
+}
+
+/// The start of the name of a driver's file.
+fn file_of(package: &str) -> String {
+    format!("{}.so.", package.replace('-', "_"))
+}
+
+fn has_driver(root: &Path, package: &str) -> bool {
+    let file = file_of(package);
+    let entries = libraries(root).and_then(|path| Ok(fs::read_dir(path)?));
+    let mut entries = entries.into_iter().flatten().flatten();
+    entries.any(|entry| entry.file_name().to_string_lossy().starts_with(&file))
 }
 
 fn apt_get(options: &[String]) -> Command {

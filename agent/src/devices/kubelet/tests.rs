@@ -7,6 +7,7 @@ use ::kubelet::device_plugin::{
     ListAndWatchResponse, PreferredAllocationRequest, RegisterRequest, UNHEALTHY,
 };
 use ::kubelet::peer;
+use datapath::PinDir;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
@@ -22,6 +23,10 @@ async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
     }
 }
 
+fn directories(run: &Path) -> Directories {
+    Directories::new(&run.join("agent.sock"), &PinDir::new(run.join("pins")))
+}
+
 /// A node with a kubelet's directory.
 struct Scene {
     place: Place,
@@ -30,10 +35,17 @@ struct Scene {
     work: JoinHandle<Result<(), notify::Error>>,
 }
 
+fn offer(is_healthy: bool) -> Offer {
+    Offer {
+        is_healthy,
+        has_maps: false,
+    }
+}
+
 fn wanted(resources: &[(&str, bool)]) -> Wanted {
     let all = resources.iter();
     Some(
-        all.map(|(name, healthy)| ((*name).to_owned(), *healthy))
+        all.map(|(name, is_healthy)| ((*name).to_owned(), offer(*is_healthy)))
             .collect(),
     )
 }
@@ -43,7 +55,7 @@ impl Scene {
         let run = tempfile::tempdir().unwrap();
         let place = Place {
             plugins: run.path().join("device-plugins"),
-            directories: Directories::beside(&run.path().join("agent.sock")),
+            directories: directories(run.path()),
             number: 12,
         };
         fs::create_dir(&place.plugins).unwrap();
@@ -196,6 +208,40 @@ async fn a_container_gets_the_directories_and_names_of_its_devices() {
     );
 }
 
+/// DP-3: what programs of DPDK open by `use_pinned_map` is in a directory of its own.
+#[tokio::test]
+async fn a_container_with_ports_of_af_xdp_gets_the_directory_of_their_map() {
+    let scene = Scene::start(wanted(&[("podnet.dev/blue", true)]));
+    let (_kubelet, mut heard) = scene.kubelet();
+    registered(&mut heard).await;
+    // As after a change of the network.
+    let with_maps = Offer {
+        is_healthy: true,
+        has_maps: true,
+    };
+    let offers = BTreeMap::from([("podnet.dev/blue".to_owned(), with_maps)]);
+    scene.wanted.send_replace(Some(offers));
+    let socket = scene.of(&registered(&mut heard).await.endpoint);
+    let left = scene
+        .place
+        .directories
+        .ensure_map("podnet.dev/blue", "4")
+        .unwrap();
+    fs::write(left.join("xsks_map"), "of the pod before").unwrap();
+    let request = AllocateRequest {
+        container_requests: vec![ContainerAllocateRequest {
+            device_ids: vec!["4".to_owned()],
+        }],
+    };
+    let given = peer::allocate(&socket, request).await.unwrap();
+    let mounts = &given.container_responses[0].mounts;
+    let paths = mounts.iter().map(|mount| mount.container_path.as_str());
+    let expected = ["/run/podnet/blue/4", "/run/podnet/blue/4.map"];
+    assert_eq!(paths.collect::<Vec<_>>(), expected);
+    assert_eq!(Path::new(&mounts[1].host_path), left);
+    assert!(left.is_dir() && !left.join("xsks_map").exists());
+}
+
 /// DP-4: the kubelet removes all sockets when it starts.
 #[tokio::test]
 async fn a_kubelet_that_starts_again_is_told_anew() {
@@ -288,7 +334,7 @@ async fn a_kubelet_that_does_not_answer_is_tried_again() {
 fn a_socket_has_a_path_that_sockets_can_have() {
     let place = |plugins: &str| Place {
         plugins: PathBuf::from(plugins),
-        directories: Directories::beside(Path::new("/run/podnet/agent.sock")),
+        directories: directories(Path::new("/run/podnet")),
         number: 1,
     };
     let long = format!("podnet.dev/{}", "l".repeat(63));

@@ -12,9 +12,9 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::{ANSWER, Addresses, LENGTH, ROUND, View};
+use crate::digest::digest;
 use crate::error::chain;
 use crate::kube::{MANAGER, brief};
-use crate::ledger::digest;
 use crate::node::Node;
 
 /// Attempts at a block that others take at the same moment.

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use memif::{Name, Rx, Sent, Tx, Violation};
+use memif::{Name, Packet, Rx, Sent, Tx, Violation};
 
 use crate::device::Device;
+use crate::header::Header;
 use crate::network::Identity;
 use crate::port::{Count, PortCounters};
+use crate::spread;
 
 /// Slots of a client's rings that are looked at in a turn.
 pub(super) const BUDGET: u16 = 64;
@@ -101,41 +103,52 @@ pub(super) struct Output {
     not_connected: u64,
 }
 
-/// By which way a frame came to an output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum From {
-    Port,
-    Device,
-}
-
 impl Output {
-    /// Sends a frame of this length by one of the rings, and counts it.
+    /// Sends packets of another port by one of the rings, with these headers, and counts them. Returns
+    /// what they were.
     #[inline]
-    pub(super) fn send(
+    pub(super) fn forward(
         &mut self,
-        by: From,
         ring: usize,
-        len: usize,
-        push: impl FnOnce(&mut Tx) -> Result<Sent, Violation>,
-    ) {
+        headers: &[Header],
+        packets: &[Packet<'_>],
+    ) -> Count {
+        let mut all = Count::default();
+        let mut sent = Count::default();
+        let mut no_buffer: u64 = 0;
         let rings = self.tx.len();
-        let ring = if ring < rings {
-            ring
-        } else {
-            ring.checked_rem(rings).unwrap_or(0)
-        };
-        let Some(tx) = self.tx.get_mut(ring) else {
+        let mut tx = self.tx.get_mut(spread::ring(ring, rings));
+        for (header, packet) in headers.iter().zip(packets) {
+            let len = u64::try_from(header.len()).unwrap_or(u64::MAX);
+            all.add(len);
+            let Some(tx) = &mut tx else {
+                self.not_connected = self.not_connected.wrapping_add(1);
+                continue;
+            };
+            match tx.forward(header.bytes(), packet) {
+                Ok(Sent::Yes) => sent.add(len),
+                Ok(Sent::NoBuffer) => no_buffer = no_buffer.wrapping_add(1),
+                Ok(Sent::TooLong) => self.too_long = self.too_long.wrapping_add(1),
+                Err(violation) => self.fault = Some(violation),
+            }
+        }
+        self.fast.add_all(sent);
+        self.no_buffer = self.no_buffer.wrapping_add(no_buffer);
+        all
+    }
+
+    /// Sends a frame of the device by one of the rings, and counts it.
+    #[inline]
+    pub(super) fn push(&mut self, ring: usize, frame: &[u8]) {
+        let rings = self.tx.len();
+        let Some(tx) = self.tx.get_mut(spread::ring(ring, rings)) else {
             self.not_connected = self.not_connected.wrapping_add(1);
             return;
         };
-        match push(tx) {
-            Ok(Sent::Yes) => {
-                let count = match by {
-                    From::Port => &mut self.fast,
-                    From::Device => &mut self.device,
-                };
-                count.add(u64::try_from(len).unwrap_or(u64::MAX));
-            }
+        match tx.push(frame) {
+            Ok(Sent::Yes) => self
+                .device
+                .add(u64::try_from(frame.len()).unwrap_or(u64::MAX)),
             Ok(Sent::NoBuffer) => self.no_buffer = self.no_buffer.wrapping_add(1),
             Ok(Sent::TooLong) => self.too_long = self.too_long.wrapping_add(1),
             Err(violation) => self.fault = Some(violation),
@@ -148,8 +161,7 @@ impl Output {
             (&mut of.fast_to, self.fast),
             (&mut of.device_to, self.device),
         ] {
-            count.packets = count.packets.wrapping_add(mine.packets);
-            count.bytes = count.bytes.wrapping_add(mine.bytes);
+            count.add_all(mine);
         }
         for (drops, mine) in [
             (&mut of.drops.no_buffer, self.no_buffer),

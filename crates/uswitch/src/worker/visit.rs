@@ -1,9 +1,9 @@
 //! A port's turn: frames of its client, and of its device.
 
-use memif::{Packet, Sent, Violation};
+use memif::{GROUP, Packet, Violation};
 
 use super::Worker;
-use super::slot::{BUDGET, DEVICE_BUDGET, From, Input, Output};
+use super::slot::{BUDGET, DEVICE_BUDGET, Input, Output};
 use crate::device::{Device, Read, Written};
 use crate::header::Header;
 use crate::network::{Identity, Network, Slot};
@@ -44,7 +44,7 @@ impl Worker {
             counted,
             outputs: &mut self.outputs,
             touched: &mut self.touched,
-            header: &mut self.header,
+            headers: &mut self.headers,
             frame: &mut self.frame,
             to_device: 0,
         };
@@ -56,7 +56,7 @@ impl Worker {
             let Some(rx) = rx.get_mut(ring) else {
                 continue;
             };
-            match rx.burst(left, |packet| turn.take(ring, &packet)) {
+            match rx.burst_groups(left, |packets| turn.take(ring, packets)) {
                 Ok(0) => {}
                 Ok(taken) => {
                     // Whoever polls needs no doorbell.
@@ -113,7 +113,7 @@ impl Worker {
             } else {
                 0
             };
-            output.send(From::Device, ring, len, |tx| tx.push(frame));
+            output.push(ring, frame);
         }
         for tx in &mut output.tx {
             tx.flush();
@@ -171,43 +171,59 @@ struct Turn<'w> {
     counted: &'w mut PortCounters,
     outputs: &'w mut [Option<Output>],
     touched: &'w mut Vec<usize>,
-    header: &'w mut Header,
+    headers: &'w mut [Header],
     frame: &'w mut [u8],
     to_device: u16,
 }
 
 impl Turn<'_> {
+    /// A group of packets. All headers are copied, then all are judged, then all are sent: each of the
+    /// three waits for memory that the peers' processors have, and so does so once and not for each.
     #[inline]
-    fn take(&mut self, ring: usize, packet: &Packet<'_>) {
-        if self.fast {
-            self.header.fill(packet);
-            let mut slot = self.network.judge(self.header, self.identity);
-            if slot.is_none() && self.header.deepen(packet) {
-                slot = self.network.judge(self.header, self.identity);
+    fn take(&mut self, ring: usize, packets: &[Packet<'_>]) {
+        if !self.fast {
+            for packet in packets {
+                self.leave(packet);
             }
-            if let Some(slot) = slot {
-                self.forward(slot, ring, packet);
-                return;
+            return;
+        }
+        for (header, packet) in self.headers.iter_mut().zip(packets) {
+            header.fill(packet);
+        }
+        let mut ways = [None; GROUP];
+        for ((way, header), packet) in ways.iter_mut().zip(&mut *self.headers).zip(packets) {
+            *way = self.network.judge(header, self.identity);
+            if way.is_none() && header.deepen(packet) {
+                *way = self.network.judge(header, self.identity);
             }
         }
-        self.leave(packet);
+        let mut begin: usize = 0;
+        for run in ways
+            .get(..packets.len())
+            .unwrap_or_default()
+            .chunk_by(Option::eq)
+        {
+            let end = begin.saturating_add(run.len());
+            let packets = packets.get(begin..end).unwrap_or_default();
+            match run.first() {
+                Some(Some(slot)) => self.forward(*slot, ring, begin, packets),
+                Some(None) | None => packets.iter().for_each(|packet| self.leave(packet)),
+            }
+            begin = end;
+        }
     }
 
-    /// Straight to another port's client.
+    /// Straight to another port's client: packets whose headers are in a row from `begin` on.
     #[inline]
-    fn forward(&mut self, slot: Slot, ring: usize, packet: &Packet<'_>) {
+    fn forward(&mut self, slot: Slot, ring: usize, begin: usize, packets: &[Packet<'_>]) {
         let at = super::index(slot);
         let Some(Some(output)) = self.outputs.get_mut(at) else {
             return;
         };
-        let len = self.header.len();
+        let headers = self.headers.get(begin..).unwrap_or_default();
         self.counted
             .fast_from
-            .add(u64::try_from(len).unwrap_or(u64::MAX));
-        let header = self.header.bytes();
-        output.send(From::Port, ring, len, |tx| -> Result<Sent, Violation> {
-            tx.forward(header, packet)
-        });
+            .add_all(output.forward(ring, headers, packets));
         if !output.touched {
             output.touched = true;
             self.touched.push(at);

@@ -1,0 +1,65 @@
+//! What an attachment shall be, as it was asked for.
+
+use std::path::PathBuf;
+
+use agent_common::addr::MacAddr;
+use api::Holder;
+use cni_spec::AttachmentKey;
+use ipam::Request;
+
+use crate::bandwidth::Limits;
+use crate::record::{Decision, DefaultRoutes, Device, ObjectRef, PodIdentity, Sandbox};
+
+/// What an attachment shall be, before anything is chosen.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// Container and interface.
+    pub key: AttachmentKey,
+    /// `name` of the CNI network configuration.
+    pub cni_network: String,
+    /// Digest of the request.
+    pub request_digest: String,
+    /// The pod.
+    pub pod: Option<PodIdentity>,
+    /// Its namespace.
+    pub sandbox: Sandbox,
+    /// Addresses it must have, and who said so.
+    pub ips: (Vec<Request>, &'static str),
+    /// The `IPAMClaim` that says which addresses it has.
+    pub claim: Option<ObjectRef>,
+    /// For whom its addresses are reserved in the cluster, where they are.
+    pub holder: Option<Holder>,
+    /// MAC address it must have, and who said so.
+    pub mac: Option<(MacAddr, &'static str)>,
+    /// The pod's default routes that go here.
+    pub default_gateway: DefaultRoutes,
+    /// Resolver settings.
+    pub nameservers: Vec<String>,
+    /// The PodNetworkAttachment that was named.
+    pub object: Option<ObjectRef>,
+    /// Rates that the runtime asks for.
+    pub asked: Limits,
+    /// Rates it shall have.
+    pub limits: Limits,
+    /// What its port is.
+    pub interface: api::Interface,
+    /// The device of Kubernetes that it is.
+    pub device: Option<Device>,
+    /// Where its socket is, of a port that has one.
+    pub socket_path: Option<PathBuf>,
+    /// Decisions taken so far.
+    pub decisions: Vec<Decision>,
+}
+
+impl Wanted {
+    /// Its port is this device, which the kubelet has given to the pod.
+    pub(crate) fn give(&mut self, device: Device) {
+        let because = format!(
+            "the kubelet has given it to the pod, of {}",
+            device.resource
+        );
+        let decision = Decision::new("device", &device.id, &because);
+        self.decisions.push(decision);
+        self.device = Some(device);
+    }
+}

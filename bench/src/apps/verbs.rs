@@ -1,0 +1,192 @@
+//! What the applications do, whatever their port is.
+
+use std::net::Ipv4Addr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use agent_common::addr::MacAddr;
+use anyhow::Result;
+use clap::Args;
+use tests::frame::{ethernet, reflect, udp4};
+
+use super::{BURST, Fate, Place, Tally, Trips, Wire};
+use crate::interrupt;
+use crate::probe::stay_on;
+
+/// How long nothing may come before somebody is looked for who wants us to end.
+const IDLE: Duration = Duration::from_millis(100);
+/// How long an answer is waited for.
+const LATE: Duration = Duration::from_secs(1);
+/// The UDP ports: ours, and whom to send to.
+pub(crate) const PORTS: (u16, u16) = (4242, 4243);
+/// Ethernet, IPv4 and UDP.
+const HEADERS: usize = 14 + 20 + 8;
+/// Bytes of a ping's number.
+const NUMBER: usize = 8;
+
+/// How long, where, and how it waits.
+#[derive(Debug, Args)]
+pub struct Manner {
+    /// End after so many seconds, instead of when told to
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Stay on this processor
+    #[arg(long)]
+    cpu: Option<usize>,
+    /// Never sleep
+    #[arg(long)]
+    busy_poll: bool,
+}
+
+/// Whom to send to, and what.
+#[derive(Debug, Args)]
+pub struct Generate {
+    /// MAC addresses: ours, and whom to send to
+    #[arg(long, num_args = 2, required = true)]
+    mac: Vec<MacAddr>,
+    /// Addresses: ours, and whom to send to
+    #[arg(long, num_args = 2, required = true)]
+    ip: Vec<Ipv4Addr>,
+    /// Bytes of a datagram
+    #[arg(long, default_value_t = 18)]
+    size: usize,
+}
+
+/// Whom to ask.
+#[derive(Debug, Args)]
+pub struct Ping {
+    #[command(flatten)]
+    target: Generate,
+}
+
+impl Manner {
+    /// Opens a port, and has something done with it.
+    pub(super) fn with<P: Place>(
+        &self,
+        place: &P,
+        work: impl FnOnce(&mut P::Port, &Self) -> Result<Option<Trips>>,
+    ) -> Result<Tally> {
+        if let Some(cpu) = self.cpu {
+            stay_on(cpu)?;
+        }
+        let mut port = place.open()?;
+        println!("ready");
+        let start = Instant::now();
+        let trips = work(&mut port, self)?;
+        Ok(Tally {
+            seconds: start.elapsed().as_secs_f64(),
+            trips,
+            ..port.tally()?
+        })
+    }
+
+    /// Goes on until it is told to end, or the time is over.
+    fn until_told(&self, mut step: impl FnMut() -> Result<()>) -> Result<()> {
+        let limit = self.seconds.map(Duration::from_secs);
+        let start = Instant::now();
+        while !interrupt::wanted() && limit.is_none_or(|limit| start.elapsed() < limit) {
+            step()?;
+        }
+        Ok(())
+    }
+
+    /// Before each look at a port that had nothing.
+    fn pause(&self, port: &mut impl Wire, limit: Duration) -> Result<()> {
+        if self.busy_poll {
+            return Ok(());
+        }
+        port.wait(limit)
+    }
+}
+
+/// Answers.
+pub(super) fn echo(port: &mut impl Wire, manner: &Manner) -> Result<Option<Trips>> {
+    manner.until_told(|| {
+        let came = port.receive(BURST, |frame| {
+            if reflect(frame) {
+                Fate::Returned
+            } else {
+                Fate::Read
+            }
+        })?;
+        port.flush()?;
+        if came == 0 {
+            manner.pause(port, IDLE)?;
+        }
+        Ok(())
+    })?;
+    Ok(None)
+}
+
+/// Counts.
+pub(super) fn count(port: &mut impl Wire, manner: &Manner) -> Result<Option<Trips>> {
+    manner.until_told(|| {
+        if port.receive(BURST, |_| Fate::Read)? == 0 {
+            manner.pause(port, IDLE)?;
+        }
+        Ok(())
+    })?;
+    Ok(None)
+}
+
+impl Generate {
+    fn frame(&self, payload: &[u8]) -> Vec<u8> {
+        let packet = udp4(self.ip[0], self.ip[1], PORTS, payload);
+        ethernet(self.mac[1], self.mac[0], 0x0800, &packet)
+    }
+
+    /// Sends.
+    pub(super) fn run(&self, port: &mut impl Wire, manner: &Manner) -> Result<Option<Trips>> {
+        let frame = self.frame(&vec![0x5a; self.size]);
+        manner.until_told(|| {
+            let mut room = true;
+            for _ in 0..BURST {
+                room = port.send(&frame)?;
+                if !room {
+                    break;
+                }
+            }
+            port.flush()?;
+            let came = port.receive(BURST, |_| Fate::Read)?;
+            if !room && came == 0 && !manner.busy_poll {
+                // Whoever makes room may want this very processor.
+                thread::yield_now();
+            }
+            Ok(())
+        })?;
+        Ok(None)
+    }
+}
+
+impl Ping {
+    /// Asks.
+    pub(super) fn run(&self, port: &mut impl Wire, manner: &Manner) -> Result<Option<Trips>> {
+        let (mut micros, mut lost, mut number) = (Vec::new(), 0, 0_u64);
+        let mut payload = vec![0x5a; self.target.size.max(NUMBER)];
+        manner.until_told(|| {
+            number += 1;
+            payload[..NUMBER].copy_from_slice(&number.to_be_bytes());
+            let frame = self.target.frame(&payload);
+            let started = Instant::now();
+            let sent = port.send(&frame)?;
+            port.flush()?;
+            let mut answered = false;
+            while sent && !answered && started.elapsed() < LATE && !interrupt::wanted() {
+                let came = port.receive(BURST, |frame| {
+                    answered |= frame.get(HEADERS..HEADERS + NUMBER) == Some(&number.to_be_bytes());
+                    Fate::Read
+                })?;
+                if came == 0 {
+                    manner.pause(port, IDLE)?;
+                }
+            }
+            if answered {
+                micros.push(started.elapsed().as_secs_f64() * 1e6);
+            } else {
+                lost += 1;
+            }
+            Ok(())
+        })?;
+        Ok(Some(Trips::of(micros, lost)))
+    }
+}

@@ -1,0 +1,287 @@
+//! memif to memif through podnet, and through testpmd in the same place.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use netdev::Netns;
+
+use super::{Bench, Known, Run, names};
+use crate::apps::Tally;
+use crate::cpu;
+use crate::interrupt;
+use crate::peers::{Peer, Testpmd, forwarded, provided};
+use crate::report::{Better, Case};
+use crate::series::Series;
+use crate::traffic::cpus;
+use crate::traffic::process::{Process, pinned};
+
+/// Packets per second, and loss at half of that.
+pub(super) const CASE: Known = Known {
+    name: "memif",
+    title: "From memif to memif",
+    about: "testpmd as the load on one CPU: a client of two memif ports that sends on one what it gets by \
+            the other, so that nothing is lost and the slower side sets the pace. On the other CPU what \
+            is measured: testpmd's own io forwarder, which looks at nothing; podnet's library doing the \
+            same (cross_connect of crates/memif); podnet's switch with two ports of a network, which \
+            checks source addresses, looks destinations up and counts (switch_forward of \
+            crates/uswitch). Rings of 1024, bursts of 64, packets per second of both directions \
+            together. A run counts only if both CPUs' pollers had 90 % of them. Then a client of ours \
+            sends at half of that pace: what is lost is what was sent and never came; what found no \
+            room was not sent.",
+    run: Run::Alone(run),
+};
+
+const LIBRARY: &str = "podnet cross-connect";
+const SWITCH: &str = "podnet switch";
+const IO: &str = "testpmd io";
+const ALL: [&str; 3] = [LIBRARY, SWITCH, IO];
+const SIZES: [usize; 2] = [64, 1500];
+/// Of the ports, in order; the switch knows who is who.
+const MACS: [&str; 2] = ["02:00:00:00:00:10", "02:00:00:00:00:11"];
+/// What each poller must have had of its processor.
+const SHARE: f64 = 0.9;
+/// Times that a run is repeated when somebody had less.
+const TRIES: usize = 3;
+/// How long a program may take to listen.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the load may take until packets flow.
+const BEGIN: Duration = Duration::from_secs(2);
+
+fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
+    if !bench.has(Peer::Testpmd) {
+        case.skip(Peer::Testpmd.label(), "it is the load, and not chosen");
+        return Ok(());
+    }
+    let testpmd = match Testpmd::find() {
+        Ok(testpmd) => testpmd,
+        Err(error) => {
+            case.skip(Peer::Testpmd.label(), &format!("it is the load: {error:#}"));
+            return Ok(());
+        }
+    };
+    let [own, other] = cpus();
+    if own == other {
+        bail!("it takes two processors");
+    }
+    case.subjects = names(&[LIBRARY, SWITCH]);
+    let place = Place {
+        testpmd,
+        netns: Netns::create()?,
+    };
+    let time = Duration::from_secs(bench.size(6, 3));
+    let rounds = bench.size(5, 1);
+    for size in SIZES {
+        bench.progress.stage(&format!("{size} B"));
+        bench.progress.expect(rounds * ALL.len());
+        let name = format!("memif to memif, {size} B");
+        let mut rates = ALL.map(|_| Series::default());
+        for round in 0..rounds {
+            for turn in 0..ALL.len() {
+                let number = (turn + round) % ALL.len();
+                let who = ALL[number];
+                bench.progress.say(who);
+                if let Some(rate) = place.counted(who, size, time, round, case)? {
+                    rates[number].put(round, rate);
+                    case.measure("", &name, "Mpps", Better::More)
+                        .put(who, round, rate / 1e6);
+                }
+                bench.progress.step();
+            }
+        }
+        for (who, rates) in ALL.iter().zip(&rates) {
+            if rates.present().next().is_none() {
+                case.miss(who, &format!("{size} B: in no run had everybody its CPU"));
+            } else if *who != IO {
+                place.lose(who, size, rates.median() / 2.0, time / 2, case)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Where it is measured.
+struct Place {
+    testpmd: Testpmd,
+    netns: Netns,
+}
+
+/// Something between two memif ports, and where these are.
+struct Between {
+    process: Process,
+    sockets: [PathBuf; 2],
+    ids: [u32; 2],
+}
+
+impl Place {
+    /// The pace of a run in which everybody had its processor.
+    fn counted(
+        &self,
+        who: &str,
+        size: usize,
+        time: Duration,
+        round: usize,
+        case: &mut Case,
+    ) -> Result<Option<f64>> {
+        let mut least = 0.0;
+        for _ in 0..TRIES {
+            interrupt::check()?;
+            let (rate, share) = self.circulate(who, size, time)?;
+            if share >= SHARE {
+                return Ok(Some(rate));
+            }
+            least = share;
+        }
+        let round = round + 1;
+        let reason = format!(
+            "one side had {:.0} % of its CPU only, {TRIES} times",
+            least * 100.0
+        );
+        case.miss(&format!("{who}, {size} B, round {round}"), &reason);
+        Ok(None)
+    }
+
+    /// Packets per second in a closed loop, and what the pollers had of their processors at least.
+    fn circulate(&self, who: &str, size: usize, time: Duration) -> Result<(f64, f64)> {
+        let between = self.between(who)?;
+        let device = |number: usize| {
+            format!(
+                "net_memif{number},role=client,id={},rsize=10,socket={},socket-abstract=no,mac={}",
+                between.ids[number],
+                between.sockets[number].display(),
+                MACS[number]
+            )
+        };
+        let peer = |number: usize| format!("--eth-peer={number},{}", MACS[1 - number]);
+        let (first, second, frames) = (peer(0), peer(1), format!("--txpkts={size}"));
+        let mut options = FORWARD.to_vec();
+        options.extend(["--tx-first", &frames, &first, &second]);
+        let [_, cpu] = cpus();
+        let devices = [device(0), device(1)];
+        let place = ("podnet-load", cpu);
+        let mut load = self.testpmd.start(&self.netns, place, &devices, &options)?;
+        self.testpmd.wait(&mut load)?;
+        let end = Instant::now() + BEGIN + time;
+        while Instant::now() < end {
+            interrupt::check()?;
+            thread::sleep(Duration::from_millis(50));
+        }
+        let shares = [between.process.id(), load.id()].map(cpu::share_of);
+        let [ours, theirs] = shares;
+        let share = ours?.min(theirs?);
+        let text = load.interrupt()?;
+        let rates: Series = forwarded(&text, "Rx-pps:").into_iter().collect();
+        between.process.terminate()?;
+        let rate = rates.median();
+        if !rate.is_finite() {
+            bail!("{who}: nothing comes back to testpmd");
+        }
+        Ok((rate, share))
+    }
+
+    /// Starts something on the first processor, and waits until it listens.
+    fn between(&self, who: &str) -> Result<Between> {
+        let path = self.testpmd.path("memif");
+        let text = path.to_str().context("a path that is text")?;
+        let [cpu, _] = cpus();
+        let numbered = |number: u32| PathBuf::from(format!("{text}.{number}"));
+        let (command, sockets, ids) = match who {
+            LIBRARY => {
+                let mut command = pinned(cpu, &example("PODNET_CROSS_CONNECT")?);
+                command.arg(&path);
+                (command, [path.clone(), path.clone()], [0, 1])
+            }
+            SWITCH => {
+                let mut command = pinned(cpu, &example("PODNET_SWITCH_FORWARD")?);
+                command.arg(&path);
+                (command, [numbered(0), numbered(1)], [0, 0])
+            }
+            _ => {
+                let device = |id: u32| {
+                    format!("net_memif{id},role=server,id={id},socket={text},socket-abstract=no")
+                };
+                let devices = [device(0), device(1)];
+                let place = ("podnet-io", cpu);
+                let command = self.testpmd.command(place, &devices, &FORWARD);
+                (command, [path.clone(), path.clone()], [0, 1])
+            }
+        };
+        let old = ["", ".0", ".1", ".control"];
+        for file in old.map(|end| PathBuf::from(format!("{text}{end}"))) {
+            // It is there when one was killed.
+            let _ = std::fs::remove_file(file);
+        }
+        let mut process = Process::start(command, &self.netns)?;
+        wait_for_file(&mut process, &sockets[1])?;
+        Ok(Between {
+            process,
+            sockets,
+            ids,
+        })
+    }
+
+    /// What is lost at this pace.
+    fn lose(
+        &self,
+        who: &str,
+        size: usize,
+        rate: f64,
+        time: Duration,
+        case: &mut Case,
+    ) -> Result<()> {
+        let between = self.between(who)?;
+        let [_, cpu] = cpus();
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["app", "through", "--socket"]);
+        command.args(&between.sockets).arg("--id");
+        command.args(between.ids.map(|id| id.to_string()));
+        command.arg("--mac").args(MACS);
+        command.args(["--rate", &rate.to_string(), "--size", &size.to_string()]);
+        command.args(["--millis", &time.as_millis().to_string()]);
+        command.args(["--cpu", &cpu.to_string()]);
+        let through = Process::start(command, &self.netns)?;
+        let text = through.finish(time + PATIENCE)?;
+        between.process.terminate()?;
+        let tally: Tally = serde_json::from_str(text.lines().last().unwrap_or_default())?;
+        if tally.sent == 0 {
+            bail!("{who}: nothing could be sent");
+        }
+        let lost = tally.sent.saturating_sub(tally.received) as f64;
+        let pace = tally.sent as f64 / tally.seconds / 1e6;
+        for (what, unit, better, value) in [
+            ("lost", "packets", Better::Less, lost),
+            ("no room", "packets", Better::Less, tally.full as f64),
+            ("sent", "Mpps", Better::More, pace),
+        ] {
+            let line = format!("{size} B, {what}");
+            case.measure("At half of that pace", &line, unit, better)
+                .put(who, 0, value);
+        }
+        Ok(())
+    }
+}
+
+/// Options that the load and the forwarder share.
+const FORWARD: [&str; 3] = ["--forward-mode=io", "--port-topology=paired", "--burst=64"];
+
+/// An example that `cargo xtask bench` has built.
+fn example(variable: &str) -> Result<String> {
+    let path = provided(variable)?;
+    path.into_os_string()
+        .into_string()
+        .map_err(|_| anyhow::anyhow!("{variable} is no text"))
+}
+
+fn wait_for_file(process: &mut Process, path: &Path) -> Result<()> {
+    let end = Instant::now() + PATIENCE;
+    while !path.exists() {
+        if !process.runs()? || Instant::now() >= end {
+            let said = process.complaint();
+            bail!("{} is not there: {}", path.display(), said.trim());
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
