@@ -177,6 +177,19 @@ impl Ip16 {
         Self([a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p])
     }
 
+    /// The first address of the prefix of this length, bits, that the address is in.
+    #[inline(always)]
+    pub const fn first_of(&self, length: u8) -> Self {
+        let length = length as u32;
+        let [a, b, c, d] = self.words();
+        Self::from_words([
+            a & mask(length, 0),
+            b & mask(length, 32),
+            c & mask(length, 64),
+            d & mask(length, 96),
+        ])
+    }
+
     /// True for `ff00::/8`.
     #[inline(always)]
     pub const fn is_multicast_v6(&self) -> bool {
@@ -237,6 +250,20 @@ impl Ip16 {
     pub fn same(&self, other: &Self) -> bool {
         u128::from_ne_bytes(self.0) == u128::from_ne_bytes(other.0)
     }
+}
+
+/// The mask of the word that begins at bit `from`, in wire order, for a prefix of `length` bits.
+#[inline(always)]
+const fn mask(length: u32, from: u32) -> u32 {
+    let bits = length.saturating_sub(from);
+    let mask = if bits == 0 {
+        0
+    } else if bits >= 32 {
+        u32::MAX
+    } else {
+        u32::MAX << (32 - bits)
+    };
+    mask.to_be()
 }
 
 impl From<IpAddr> for Ip16 {

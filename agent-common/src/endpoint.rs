@@ -12,11 +12,12 @@ pub const ENDPOINT_GATEWAY: u32 = 1 << 1;
 
 /// On another node: `ifindex` is its number in `VTEPS`, `port_id` is nobody's.
 pub const ENDPOINT_REMOTE: u32 = 1 << 2;
-/// With [`ENDPOINT_REMOTE`]: reached by the network's uplink, not by a tunnel; `ifindex` is 0.
+/// With [`ENDPOINT_REMOTE`] or [`ENDPOINT_OUTSIDE`]: reached by the network's uplink, not by a tunnel; `ifindex` is 0.
 pub const ENDPOINT_WIRE: u32 = 1 << 3;
 
 /// The network's way out, found under [`Ip16::NONE`] and meant for whatever nobody has; that address
-/// itself is nobody's.
+/// itself is nobody's. With [`ENDPOINT_WIRE`] that are routers beyond the network's uplink, in `NEXT_HOPS`
+/// under the unspecified address of each family.
 pub const ENDPOINT_OUTSIDE: u32 = 1 << 8;
 
 /// Key of `FDB`.

@@ -11,6 +11,9 @@ pub const NETWORK_TRUNK: u32 = 1 << 2;
 /// Its packets go to routers on the uplink, by the addresses of `NEXT_HOPS`.
 pub const NETWORK_NEXT_HOP: u32 = 1 << 3;
 
+/// Lengths of subnets that a network has at most: one for each subnet that it can have.
+pub const NETWORK_SUBNETS: usize = 16;
+
 /// A network with members on other nodes. A network that is not here has none, whatever a tunnel says.
 ///
 /// *Written by* the reconciler. *Read by* `from_overlay`, `from_uplink`,
@@ -30,9 +33,11 @@ pub struct Network {
     pub vlan: u16,
     /// Zero.
     pub reserved: u16,
+    /// The different lengths of the subnets in `WIRES`, of mapped addresses, bits; 0 behind the last.
+    pub subnets: [u8; NETWORK_SUBNETS],
 }
 
-const _: () = assert!(size_of::<Network>() == 16);
+const _: () = assert!(size_of::<Network>() == 32);
 
 impl Network {
     /// One without an uplink.
@@ -43,6 +48,7 @@ impl Network {
             uplink: 0,
             vlan: 0,
             reserved: 0,
+            subnets: [0; NETWORK_SUBNETS],
         }
     }
 }

@@ -33,6 +33,12 @@ pub trait Tables {
         let _ = (network, id);
         false
     }
+    /// True when the network has a subnet that begins with this address and has this length, bits.
+    #[inline(always)]
+    fn has_subnet(&self, network: u32, first: &Ip16, length: u8) -> bool {
+        let _ = (network, first, length);
+        false
+    }
 }
 
 /// What to do with a frame.
@@ -52,7 +58,7 @@ pub enum Decision {
     Node,
     /// Send out of the network's uplink as it is.
     Wire,
-    /// Send out of the network's uplink to this member on another node, with a hop less.
+    /// Send out of the network's uplink to this member elsewhere, or router ([`ENDPOINT_OUTSIDE`]), a hop less.
     WireRoute(Endpoint, Family),
     /// Copy to every other port of the network.
     Flood,
@@ -212,10 +218,13 @@ fn leave<T: Tables>(port: &Port, tables: &T, packet: &Packet) -> Step<Decision> 
     if packet.destination.is_of_this_host() {
         return drop(DropReason::NoEndpoint);
     }
-    match tables.endpoint(port.network, &Ip16::NONE) {
+    let way_out = tables.endpoint(port.network, &Ip16::NONE);
+    match way_out.filter(|it| it.flags & ENDPOINT_OUTSIDE != 0) {
+        None => drop(DropReason::NoEndpoint),
         // The hop is counted there, which says when there were too many.
-        Some(way_out) if way_out.flags & ENDPOINT_OUTSIDE != 0 => Ok(Decision::Leave(way_out)),
-        Some(_) | None => drop(DropReason::NoEndpoint),
+        Some(it) if it.flags & ENDPOINT_WIRE == 0 => Ok(Decision::Leave(it)),
+        Some(_) if packet.hops <= 1 => drop(DropReason::Ttl),
+        Some(it) => Ok(Decision::WireRoute(it, packet.family)),
     }
 }
 

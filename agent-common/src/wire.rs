@@ -12,7 +12,7 @@ use crate::packet::{
     ARP_FRAME, ETH_HLEN, ETH_P_ARP, ETH_P_IP, ETH_P_IPV6, Frame, IPPROTO_ICMPV6, IPV6_HLEN, L3,
     Start, ip_addresses, ipv6_payload, is_vlan_ether_type,
 };
-use crate::policy::Tables;
+use crate::policy::{Family, Tables};
 
 mod asked;
 
@@ -40,11 +40,11 @@ pub use self::asked::asked_for;
     KnownLayout,
 )]
 pub struct WireKey {
-    /// The uplink; of a trunk's own entries the number of the network.
+    /// The uplink; of a trunk's own entries and of subnets the number of the network.
     pub ifindex: u32,
-    /// VLAN id, 0 for frames without a tag.
+    /// VLAN id, 0 for frames without a tag; of a subnet its length, bits.
     pub vlan: u16,
-    /// Zero; 1 in a trunk's own entries, which say what its pods may send.
+    /// Zero; 1 in a trunk's own entries, which say what its pods may send; 2 for a subnet.
     pub reserved: u16,
     /// A pod's address, for a network that routers lead to; [`Ip16::NONE`] for all frames of the VLAN.
     pub ip: Ip16,
@@ -72,6 +72,17 @@ impl WireKey {
             vlan,
             reserved: 1,
             ip: Ip16::NONE,
+        }
+    }
+
+    /// A subnet of a network whose pods send to the outside by its uplink.
+    #[inline(always)]
+    pub const fn subnet(network: u32, first: Ip16, length: u8) -> Self {
+        Self {
+            ifindex: network,
+            vlan: length as u16,
+            reserved: 2,
+            ip: first,
         }
     }
 
@@ -321,6 +332,29 @@ fn routed<F: Frame + ?Sized, T: Tables>(
         return Err(Incoming::Drop(DropReason::TooBig));
     }
     Ok(Incoming::Route(receiver))
+}
+
+/// Whether an address is in a subnet of the network: who has it there is known, or nobody has it.
+#[inline(always)]
+pub fn is_own<T: Tables>(network: &Network, number: u32, ip: &Ip16, tables: &T) -> bool {
+    for length in network.subnets {
+        if length == 0 {
+            return false;
+        }
+        if tables.has_subnet(number, &ip.first_of(length), length) {
+            return true;
+        }
+    }
+    false
+}
+
+/// Where routers that lead to the outside are in `NEXT_HOPS`.
+#[inline(always)]
+pub const fn outside(family: Family) -> Ip16 {
+    match family {
+        Family::V4 => Ip16::from_v4([0; 4]),
+        Family::V6 => Ip16::NONE,
+    }
 }
 
 /// Where an IP packet goes; `None` for what is none.

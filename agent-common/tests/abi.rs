@@ -87,7 +87,7 @@ fn layout() -> Result<String, std::fmt::Error> {
         Endpoint { ifindex, flags, mac, port_id }
         FloodKey { network, chunk }
         FloodPorts { count, ifindexes }
-        Network { flags, mtu, uplink, vlan, reserved }
+        Network { flags, mtu, uplink, vlan, reserved, subnets }
         WireKey { ifindex, vlan, reserved, ip }
         NextHop { family, address }
         Vtep { remote, device, flags, uplink, room, next_hop, sum, mtu, head }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use agent_common::addr::MacAddr;
-use agent_common::cases::{self, BEYOND, Case, OCHRE, OLIVE, PODS, Pod, World, build};
+use agent_common::cases::{self, BEYOND, Case, OCHRE, OLIVE, OUTSIDE, PODS, Pod, World, build};
 use agent_common::drop::DropReason;
 use agent_common::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, Endpoint};
 use agent_common::packet::{ETH_HLEN, ETH_P_IP, ETH_P_IPV6, first_protocol};
@@ -153,7 +153,20 @@ fn judge(world: &World, sender: &Pod, frame: &[u8]) -> Result<(), TestCaseError>
     }
     if let Decision::WireRoute(to, _) = decision {
         prop_assert!([OCHRE, OLIVE].contains(&sender.network), "{}", sender.name);
-        prop_assert_eq!(to, BEYOND.endpoint());
+        if to.flags & ENDPOINT_OUTSIDE != 0 {
+            prop_assert!(
+                sender.flags & PORT_EGRESS != 0,
+                "{} has no way out",
+                sender.name
+            );
+            prop_assert_eq!(to, OUTSIDE.endpoint());
+            prop_assert!(
+                !is_for_none_or_many(frame),
+                "nobody outside has that address"
+            );
+        } else {
+            prop_assert_eq!(to, BEYOND.endpoint());
+        }
     }
     // Frames here have no tag beside them.
     prop_assert!(sender.flags & PORT_TRUNK == 0, "{decision:?} without a tag");

@@ -206,6 +206,13 @@ impl Tables for NodeTables {
     fn has_vlan(&self, number: u32, id: u16) -> bool {
         WIRES.get_ptr(WireKey::trunk(number, id)).is_some()
     }
+
+    #[inline(always)]
+    fn has_subnet(&self, number: u32, first: &Ip16, length: u8) -> bool {
+        WIRES
+            .get_ptr(WireKey::subnet(number, *first, length))
+            .is_some()
+    }
 }
 
 /// Takes a token of the port's storm control.

@@ -2,13 +2,13 @@
 
 use agent_common::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use agent_common::drop::DropReason;
-use agent_common::endpoint::Endpoint;
+use agent_common::endpoint::{ENDPOINT_OUTSIDE, Endpoint};
 use agent_common::map::{JUMP_ANSWER, JUMP_FLOOD, JUMP_TO_WIRE};
 use agent_common::network::{NETWORK_NEXT_HOP, NETWORK_TRUNK, Network};
 use agent_common::packet::{Frame as _, L3};
 use agent_common::policy::Family;
 use agent_common::port::Port;
-use agent_common::wire::{self, AF_INET6, Incoming};
+use agent_common::wire::{self, AF_INET6, Incoming, NextHop};
 
 use crate::answer::{Answer, FromWire};
 use crate::from_pod::{Refusal, deliver, one_hop_less};
@@ -24,6 +24,8 @@ pub(crate) const FROM_WIRE: u32 = u32::MAX;
 const AS_IT_IS: u32 = 0;
 const ROUTED_V4: u32 = 4;
 const ROUTED_V6: u32 = 6;
+/// Beside these: to a router, not to a member.
+const OUTSIDE: u32 = 8;
 
 /// Has a frame of a pod sent out of its network's uplink, to a member if one is named. That has a
 /// program, and so a stack, of its own. Returns only when that program is missing.
@@ -37,6 +39,8 @@ pub(crate) fn to(skb: &Skb<'_>, member: Option<(&Endpoint, Family)>) -> DropReas
                 Family::V4 => ROUTED_V4,
                 Family::V6 => ROUTED_V6,
             };
+            let outside = to.flags & ENDPOINT_OUTSIDE != 0;
+            let how = if outside { how | OUTSIDE } else { how };
             let low = u32::from_ne_bytes([a, b, c, d]);
             [how, low, u32::from_ne_bytes([e, f, 0, 0])]
         }
@@ -56,10 +60,15 @@ pub(crate) fn leave(skb: &Skb<'_>) -> Verdict {
     let [a, b, c, d] = low.to_ne_bytes();
     let [e, f, ..] = high.to_ne_bytes();
     let to = MacAddr([a, b, c, d, e, f]);
+    let family = if how & ROUTED_V6 == ROUTED_V6 {
+        Family::V6
+    } else {
+        Family::V4
+    };
     let sent = match how {
-        ROUTED_V4 => route(skb, port, to, Family::V4),
-        ROUTED_V6 => route(skb, port, to, Family::V6),
-        _ => send(skb, port),
+        AS_IT_IS => send(skb, port),
+        _ if how & OUTSIDE != 0 => route_outside(skb, port, family),
+        _ => route(skb, port, to, family),
     };
     match sent {
         Ok(true) => Verdict::Redirected,
@@ -99,6 +108,32 @@ fn route(skb: &Skb<'_>, port: &Port, to: MacAddr, family: Family) -> Result<bool
     let hop = destination(skb, family)
         .and_then(|ip| maps::next_hop(port.network, &ip))
         .ok_or_else(|| no_uplink(port))?;
+    by_router(skb, port, network, hop, family)
+}
+
+/// Sends a packet of a pod to whom the node itself gives what is for the outside.
+#[inline(always)]
+fn route_outside(skb: &Skb<'_>, port: &Port, family: Family) -> Result<bool, Refusal> {
+    let network = network_of(port)?;
+    let refuse = |reason| (Some((port.network, port.port_id)), reason);
+    let ip = destination(skb, family).ok_or_else(|| refuse(DropReason::Truncated))?;
+    // Routers would send it back.
+    if wire::is_own(network, port.network, &ip, &NodeTables { home: 0 }) {
+        return Err(refuse(DropReason::NoEndpoint));
+    }
+    let hop = maps::next_hop(port.network, &wire::outside(family));
+    let hop = hop.ok_or_else(|| no_uplink(port))?;
+    by_router(skb, port, network, hop, family)
+}
+
+#[inline(always)]
+fn by_router(
+    skb: &Skb<'_>,
+    port: &Port,
+    network: &Network,
+    hop: &NextHop,
+    family: Family,
+) -> Result<bool, Refusal> {
     skb.clear_mark();
     let (packets, bytes) = (skb.segments(), skb.length() as u32);
     let sent = one_hop_less(skb, family)
@@ -245,10 +280,15 @@ fn addressed(skb: &Skb<'_>) -> Option<u32> {
     if skb.is_for_another() {
         return None;
     }
-    let ip = match wire::asked_for(skb) {
-        Some(target) => target,
-        None if skb.is_for_host() => wire::destination(skb)?,
-        None => return None,
+    // Almost all of it is the node's own traffic: no more than one look for that.
+    let destination = if skb.is_for_host() {
+        wire::destination(skb)
+    } else {
+        None
+    };
+    let ip = match destination {
+        Some(ip) => ip,
+        None => wire::asked_for(skb)?,
     };
     maps::wire_address(skb.ifindex(), ip)
 }

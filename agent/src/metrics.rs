@@ -12,6 +12,10 @@ use prometheus::{
     Opts, Registry, TextEncoder,
 };
 
+mod memif;
+
+pub use self::memif::MemifPort;
+
 /// Buckets from half a millisecond, which is a good `STATUS`, to ten seconds.
 const SECONDS: [f64; 12] = [
     0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0,
@@ -78,6 +82,30 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
         "counter",
         "network, direction",
         "Packets that found no room in the queue of a limited attachment; counted when this page is asked for",
+    ),
+    (
+        "podnet_memif_connected",
+        "gauge",
+        "namespace, pod, interface",
+        "1 for each memif port with a client, 0 for one without",
+    ),
+    (
+        "podnet_memif_packets_total",
+        "counter",
+        "namespace, pod, interface, direction",
+        "Packets that the switch carried straight between the clients of two memif ports",
+    ),
+    (
+        "podnet_memif_bytes_total",
+        "counter",
+        "namespace, pod, interface, direction",
+        "Their bytes",
+    ),
+    (
+        "podnet_memif_drops_total",
+        "counter",
+        "namespace, pod, interface, reason",
+        "Packets that the switch dropped: to a client that was not connected, or had posted no buffer or one too short; from a client with a bad length or descriptor; to a device that was full or down",
     ),
     (
         "podnet_world_unread",
@@ -162,6 +190,8 @@ pub struct Snapshot {
     pub unread: usize,
     /// Interfaces of pods: namespace, pod, interface, network.
     pub interfaces: Vec<[String; 4]>,
+    /// Ports of the switch.
+    pub memif: Vec<MemifPort>,
     /// Interfaces that tunnels end at, and where they drop.
     pub uplinks: Vec<(String, &'static str)>,
     /// Nodes without a route to their pods.
@@ -309,6 +339,7 @@ impl Metrics {
         impaired.set(number(snapshot.impaired));
 
         let mut families = self.registry.gather();
+        families.extend(memif::families(&snapshot.memif)?);
         let others: [&dyn Collector; 13] = [
             &uplinks,
             &unread,

@@ -274,7 +274,7 @@ impl Inner {
                     self.with_numbers(|numbers, vteps| numbers.give(&said.peers, to, vteps))?;
                 desired::tunnelled(facts, &said.endpoints, &numbers)
             }
-            (Some(said), Reach::Wire { uplink, hops }) => {
+            (Some(said), Reach::Wire { uplink, hops, .. }) => {
                 wires::beyond(facts, &said.endpoints, *uplink, hops)
             }
         };

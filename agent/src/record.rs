@@ -43,6 +43,9 @@ pub struct NetworkFacts {
     /// Pods reach the outside through the node, with an address of it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub egress: bool,
+    /// Pods reach the outside by the network's uplink, with their own addresses.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leaves_by_uplink: bool,
     /// Its uplink, if it has one of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wire: Option<api::Wire>,
@@ -84,6 +87,7 @@ impl NetworkFacts {
             by_node: network.routing == Routing::Node,
             transport: network.transport,
             egress: network.egress == api::Egress::Masquerade,
+            leaves_by_uplink: network.egress == api::Egress::Uplink,
             wire: network.wire.clone(),
             mtu: network.mtu,
             subnets: network

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use uswitch::PortStatus;
 
 use crate::bandwidth::{Direction, mechanism};
-use crate::error::AgentError;
+use crate::error::{AgentError, chain};
 use crate::kube::report;
 use crate::ledger::Ledger;
-use crate::metrics::{Shaped, Snapshot};
+use crate::metrics::{MemifPort, Shaped, Snapshot};
 use crate::node::Node;
 use crate::pods::PodNetworks;
 use crate::record::{Attachment, Decision};
@@ -278,6 +278,32 @@ fn interfaces(pods: &[PodNetworks], ledger: &Ledger) -> Vec<[String; 4]> {
         .collect()
 }
 
+/// Ports that the switch has. While it does not answer the page is without them, and has the rest.
+async fn memif_ports(node: &Node, records: &[Attachment]) -> Vec<MemifPort> {
+    let mut ports = match node.switched_ports().await {
+        Ok(ports) => ports,
+        Err(error) => {
+            tracing::warn!(error = %chain(&error), "metrics without those of memif ports");
+            return Vec::new();
+        }
+    };
+    let found = records.iter().filter_map(|record| {
+        let port = ports.remove(&record.key.to_string())?;
+        let pod = record.pod.as_ref();
+        Some(MemifPort {
+            place: [
+                pod.map_or_else(String::new, |pod| pod.namespace.clone()),
+                // Runtimes need not say whose container it is.
+                pod.map_or_else(|| record.key.container.to_string(), |pod| pod.name.clone()),
+                record.key.ifname.to_string(),
+            ],
+            connected: port.connected,
+            counters: port.counters,
+        })
+    });
+    found.collect()
+}
+
 fn network_name(name: Option<&str>, id: u32) -> String {
     name.map_or_else(
         || {
@@ -397,6 +423,7 @@ pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
             }
         }
     }
+    let memif = memif_ports(node, &records).await;
     let counted = node.tables.drops()?;
     let pods = node.pod_networks();
     let ledger = node.ledger();
@@ -427,6 +454,7 @@ pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
         shaped,
         unread: node.world.get().unread.len(),
         interfaces: interfaces(&pods, &ledger),
+        memif,
         can_shape: node.shaping.is_some(),
         uplinks: node
             .uplinks

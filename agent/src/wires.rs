@@ -82,8 +82,14 @@ pub enum WireError {
     },
 }
 
+/// Preference of an IPv6 route that says none (`IP6_RT_PRIO_USER` of `net/ip6_route.h`).
+const IPV6_METRIC: u32 = 1024;
+
 /// Next hops to other nodes: the interface, and the router or the node itself; `None` without a route.
 pub type Hops = BTreeMap<IpAddr, Option<(u32, IpAddr)>>;
+
+/// Who leads to the outside by IPv4 and by IPv6, on one link.
+pub type Routers = [Option<IpAddr>; 2];
 
 /// What is known of uplinks.
 #[derive(Debug, Default)]
@@ -101,6 +107,9 @@ struct State {
     needed: BTreeSet<String>,
     /// Who is not in it has not been looked for yet.
     hops: Arc<Hops>,
+    /// Default routers of the node, by the uplink that networks leave by; who is not in it has not been
+    /// looked for yet.
+    routers: BTreeMap<String, Routers>,
 }
 
 impl Wires {
@@ -137,31 +146,35 @@ impl Node {
                 .map(|it| it.network.clone())
         };
         match facts {
-            Some(NetworkFacts {
-                wire: Some(wire),
-                routed,
-                ..
-            }) => self.on_wire(network, &wire, routed),
+            Some(facts) if facts.wire.is_some() => self.on_wire(&facts),
             _ => self.others(network),
         }
     }
 
-    fn on_wire(&self, network: u32, wire: &api::Wire, routed: bool) -> Others {
+    fn on_wire(&self, facts: &NetworkFacts) -> Others {
+        let Some(wire) = &facts.wire else {
+            return Others::default();
+        };
         // On a segment everybody answers for himself.
-        let said = routed.then(|| self.remotes.resolved(network)).flatten();
+        let resolved = || self.remotes.resolved(facts.id);
+        let said = facts.routed.then(resolved).flatten();
         let state = self.wires.lock();
         let is_known = |vtep: &IpAddr| state.hops.contains_key(vtep);
         let peers = said.iter().flat_map(|it| &it.peers);
         let mut vteps = peers.flat_map(|it| &it.vteps);
         // Whether it is known who leads to all of it.
         let hops_known = !wire.is_routed() || vteps.all(is_known);
+        let routers = state.routers.get(&wire.uplink).copied();
+        let routers_known = !facts.leaves_by_uplink || routers.is_some();
         Others {
             said,
             reach: Reach::Wire {
                 uplink: state.uplinks.get(&wire.uplink).copied().unwrap_or(0),
                 hops: Arc::clone(&state.hops),
+                routers: routers.unwrap_or_default(),
             },
-            complete: hops_known && self.remotes.is_complete(),
+            complete: hops_known && routers_known && self.remotes.is_complete(),
+            way_out: self.egress.way_out(facts.id),
             ..Others::default()
         }
     }
@@ -318,9 +331,13 @@ impl Node {
     /// When the kernel does not tell.
     pub async fn find_hops(&self) -> Result<bool, AgentError> {
         let _alone = self.wires.turn.lock().await;
-        let mut nodes = BTreeSet::new();
+        let (mut nodes, mut uplinks) = (BTreeSet::new(), BTreeSet::new());
         for facts in self.networks_on_wires() {
-            if facts.wire.is_some_and(|it| it.is_routed()) {
+            let Some(wire) = facts.wire else { continue };
+            if facts.leaves_by_uplink {
+                uplinks.insert(wire.uplink.clone());
+            }
+            if wire.is_routed() {
                 let peers = self.remotes.peers(facts.id);
                 nodes.extend(peers.iter().flat_map(|it| it.vteps.clone()));
             }
@@ -333,14 +350,20 @@ impl Node {
                 let hop = route.map(|it| (it.ifindex, it.gateway.unwrap_or(node)));
                 hops.insert(node, hop);
             }
-            Ok(hops)
+            let mut routers = BTreeMap::new();
+            for uplink in uplinks {
+                let found = routers_on(connection, &uplink)?;
+                routers.insert(uplink, found);
+            }
+            Ok((hops, routers))
         };
-        let hops = self.netlink.with(look).await?;
+        let (hops, routers) = self.netlink.with(look).await?;
         let mut state = self.wires.lock();
-        let is_news = *state.hops != hops;
-        if is_news {
+        let is_news = *state.hops != hops || state.routers != routers;
+        if *state.hops != hops {
             state.hops = Arc::new(hops);
         }
+        state.routers = routers;
         Ok(is_news)
     }
 
@@ -377,6 +400,23 @@ impl Node {
         let node = Arc::clone(self);
         tokio::spawn(async move { node.mend_wires().await });
     }
+}
+
+/// The next hops of the node's default routes out of an interface; of several the one it prefers.
+fn routers_on(connection: &mut Connection, name: &str) -> Result<Routers, netdev::Error> {
+    let Some(link) = connection.by_name(name)? else {
+        return Ok(Routers::default());
+    };
+    let routes = connection.routes(link.ifindex)?;
+    Ok([true, false].map(|v4| {
+        let defaults = routes.iter();
+        let defaults = defaults.filter(|it| it.prefix_len == 0 && it.dst.is_ipv4() == v4);
+        let usual = if v4 { 0 } else { IPV6_METRIC };
+        let best = defaults.min_by_key(|it| it.metric.unwrap_or(usual));
+        // The kernel gives IPv6 packets to IPv6 neighbours only.
+        best.and_then(|it| it.gateway)
+            .filter(|it| v4 || it.is_ipv6())
+    }))
 }
 
 /// What of an uplink is one network's is no other's of those `in_use`.

@@ -90,6 +90,9 @@ fn metrics() -> String {
          Counters of drops live in the kernel and go on while no agent runs. A restart of the agent\n\
          keeps them, a move to another map layout carries them over, a reboot does not.\n\
          Counters of requests begin at zero with each start of the agent.\n\
+         Those of memif ports are the switch's. They go on while the agent restarts and when the switch is\n\
+         replaced, and begin at zero with one that takes the place of one that died. `pod` is the id of the\n\
+         container where the runtime has named no pod.\n\
          \n\
          ## Values of `reason`\n\
          \n\

@@ -25,6 +25,8 @@ pub struct Network {
     pub masquerade: Option<bool>,
     /// `spec.egress` is `Masquerade`.
     pub egress: bool,
+    /// `spec.egress` is `Uplink`.
+    pub egress_by_uplink: bool,
     /// `spec.routes`: destination and, if named, next hop.
     pub routes: Vec<(String, Option<String>)>,
     /// `spec.transport` as flow YAML without braces, if it is not the default.
@@ -49,6 +51,7 @@ impl Network {
             by_node: false,
             masquerade: None,
             egress: false,
+            egress_by_uplink: false,
             routes: Vec::new(),
             transport: None,
             interface: None,
@@ -119,6 +122,13 @@ impl Network {
     #[must_use]
     pub fn egress(mut self) -> Self {
         self.egress = true;
+        self
+    }
+
+    /// Sets `spec.egress` to `Uplink`.
+    #[must_use]
+    pub fn egress_by_uplink(mut self) -> Self {
+        self.egress_by_uplink = true;
         self
     }
 
@@ -202,6 +212,9 @@ impl Network {
         }
         if self.egress {
             let _ = writeln!(out, "  egress: Masquerade");
+        }
+        if self.egress_by_uplink {
+            let _ = writeln!(out, "  egress: Uplink");
         }
         if !self.routes.is_empty() {
             let _ = writeln!(out, "  routes:");

@@ -10,4 +10,5 @@ mod egress {
     mod refused;
     mod routes;
     mod survival;
+    mod uplink;
 }

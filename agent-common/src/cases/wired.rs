@@ -4,11 +4,14 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::build::{Arp, Ipv4, Ipv6, ethernet, group_mac_v6, solicitation, solicited_node};
-use super::world::{BEYOND, OCHRE_A, OLIVE_A, STEEL_A, STEEL_B, TEAL_A, TEAL_B, TRUNK_VLANS};
+use super::world::{
+    BEYOND, OCHRE_A, OLIVE_A, OUTSIDE, STEEL_A, STEEL_B, TEAL_A, TEAL_B, TRUNK_VLANS,
+};
 use super::{List, Pod};
 use crate::addr::{GATEWAY_MAC, MacAddr};
 use crate::drop::DropReason;
 use crate::policy::{Decision, Family};
+use crate::port::PORT_EGRESS;
 
 const PORTS: (u16, u16) = (4000, 5000);
 /// A host on the VLAN that podnet does not know.
@@ -159,6 +162,7 @@ fn routed(list: &mut List) {
                 "IPv6 to a member elsewhere, over a VLAN",
                 "no hop left to a member elsewhere, over a VLAN",
                 "nobody's address, L3 over a VLAN",
+                "over IPv6 to nobody's address, L3 over a VLAN",
             ],
             (BEYOND.mac, OCHRE_A.mac),
         ),
@@ -168,7 +172,8 @@ fn routed(list: &mut List) {
                 "IPv4 to a member elsewhere, by a router",
                 "IPv6 to a member elsewhere, by a router",
                 "no hop left to a member elsewhere, by a router",
-                "nobody's address, L3 behind routers",
+                "the outside by IPv4, by the uplink",
+                "the outside by IPv6, by the uplink",
             ],
             (GATEWAY_MAC, OLIVE_A.mac),
         ),
@@ -181,7 +186,7 @@ fn routed(list: &mut List) {
             hops,
             ..Ipv6::new(a.ip6, BEYOND.ip6)
         };
-        let [over4, over6, spent, nobody] = names;
+        let [over4, over6, spent, out4, out6] = names;
         let route = |family| Decision::WireRoute(far, family);
         let leaving = v4(63).udp(macs.0, macs.1, PORTS);
         let frame = v4(64).udp(GATEWAY_MAC, a.mac, PORTS);
@@ -191,7 +196,38 @@ fn routed(list: &mut List) {
         list.push(over6, a, frame, route(Family::V6), Some(leaving));
         let frame = v4(1).udp(GATEWAY_MAC, a.mac, PORTS);
         list.drops(spent, a, frame, DropReason::Ttl);
-        let frame = Ipv4::new(a.ip4, HOST4).udp(GATEWAY_MAC, a.mac, PORTS);
-        list.drops(nobody, a, frame, DropReason::NoEndpoint);
+        let sent4 = |ttl, macs: (_, _)| {
+            let ip = Ipv4 {
+                ttl,
+                ..Ipv4::new(a.ip4, HOST4)
+            };
+            ip.udp(macs.0, macs.1, PORTS)
+        };
+        let sent6 = |hops, macs: (_, _)| {
+            let ip = Ipv6 {
+                hops,
+                ..Ipv6::new(a.ip6, HOST6)
+            };
+            ip.udp(macs.0, macs.1, PORTS)
+        };
+        let asked = (GATEWAY_MAC, a.mac);
+        let (frame4, frame6) = (sent4(64, asked), sent6(64, asked));
+        if a.flags & PORT_EGRESS == 0 {
+            list.drops(out4, a, frame4, DropReason::NoEndpoint);
+            list.drops(out6, a, frame6, DropReason::NoEndpoint);
+            continue;
+        }
+        let leave = |family| Decision::WireRoute(OUTSIDE.endpoint(), family);
+        let output = Some(sent4(63, macs));
+        list.push(out4, a, frame4, leave(Family::V4), output);
+        let output = Some(sent6(63, macs));
+        list.push(out6, a, frame6, leave(Family::V6), output);
+        let last = sent4(1, asked);
+        let name = "no hop left to the outside, by the uplink";
+        list.drops(name, a, last, DropReason::Ttl);
+        let link_local = Ipv4::new(a.ip4, Ipv4Addr::new(169, 254, 7, 7));
+        let frame = link_local.udp(GATEWAY_MAC, a.mac, PORTS);
+        let name = "a link-local address, by the uplink";
+        list.drops(name, a, frame, DropReason::LinkLocal);
     }
 }

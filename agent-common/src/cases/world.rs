@@ -10,8 +10,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub use self::pods::{
     AMBER, AMBER_A, AMBER_B, AMBER_OUT, BEYOND, BLUE, BLUE_A, BLUE_B, BLUE_C, GATEWAY_ON_AMBER,
     GATEWAY_ON_GREEN, GATEWAY_ON_WHITE, GREEN, GREEN_A, GREEN_B, GREEN_C, GREY, GREY_A, GREY_B,
-    OCHRE, OCHRE_A, OLIVE, OLIVE_A, PODS, Pod, RED, RED_A, RED_B, RED_D, STEEL, STEEL_A, STEEL_B,
-    TEAL, TEAL_A, TEAL_B, TRUNK_VLANS, UPLINK, WHITE, WHITE_A, WHITE_B,
+    OCHRE, OCHRE_A, OLIVE, OLIVE_A, OUTSIDE, PODS, Pod, RED, RED_A, RED_B, RED_D, STEEL, STEEL_A,
+    STEEL_B, TEAL, TEAL_A, TEAL_B, TRUNK_VLANS, UPLINK, WHITE, WHITE_A, WHITE_B,
 };
 use self::pods::{MTU, ROUTER};
 
@@ -19,9 +19,9 @@ use crate::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use crate::endpoint::{ENDPOINT_GATEWAY, Endpoint, EndpointKey, FdbKey};
 use crate::flood::{FLOOD_CHUNK, FloodKey, FloodPorts};
 use crate::network::{NETWORK_L3, NETWORK_NEXT_HOP, NETWORK_TRUNK, NETWORK_WIRE, Network};
-use crate::policy::Tables;
+use crate::policy::{Family, Tables};
 use crate::port::{PORT_ANY_IP, PORT_L3, PORT_OUTSIDE, Port, PortAddressKey};
-use crate::wire::{NextHop, WireKey};
+use crate::wire::{NextHop, WireKey, outside};
 
 impl Pod {
     /// The value in `PORTS`.
@@ -213,6 +213,7 @@ impl World {
             };
             self.networks.insert(network, facts);
         }
+        self.lead_outside();
         for id in TRUNK_VLANS {
             self.wires.insert(WireKey::trunk(STEEL, id), STEEL);
         }
@@ -226,6 +227,28 @@ impl World {
                 if network == OLIVE {
                     self.next_hops.insert(key, NextHop::new(&ROUTER.into()));
                 }
+            }
+        }
+    }
+
+    /// The way that [`OLIVE`] has to the outside, and its subnets, for which that is not the way.
+    fn lead_outside(&mut self) {
+        let at = |ip| EndpointKey { network: OLIVE, ip };
+        self.endpoints.insert(at(Ip16::NONE), OUTSIDE.endpoint());
+        for family in [Family::V4, Family::V6] {
+            let hop = NextHop::new(&ROUTER.into());
+            self.next_hops.insert(at(outside(family)), hop);
+        }
+        let subnets: [(IpAddr, u8); 2] = [
+            (Ipv4Addr::new(10, 60, 0, 0).into(), 120),
+            (Ipv6Addr::new(0xfd60, 0x60, 0, 0, 0, 0, 0, 0).into(), 64),
+        ];
+        for (index, (first, length)) in subnets.into_iter().enumerate() {
+            self.wires
+                .insert(WireKey::subnet(OLIVE, first.into(), length), OLIVE);
+            let network = self.networks.get_mut(&OLIVE);
+            if let Some(slot) = network.and_then(|it| it.subnets.get_mut(index)) {
+                *slot = length;
             }
         }
     }
@@ -262,6 +285,11 @@ pub struct View<'a> {
 }
 
 impl Tables for View<'_> {
+    fn has_subnet(&self, network: u32, first: &Ip16, length: u8) -> bool {
+        let key = WireKey::subnet(network, *first, length);
+        self.world.wires.contains_key(&key)
+    }
+
     fn has_vlan(&self, network: u32, id: u16) -> bool {
         self.world.wires.contains_key(&WireKey::trunk(network, id))
     }

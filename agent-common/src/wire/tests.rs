@@ -435,3 +435,52 @@ mod questions {
         assert_eq!(asked_for(frame.as_slice()), None);
     }
 }
+
+/// What goes to routers outside is nobody's in the network's own subnets, of whatever length.
+#[test]
+fn an_address_is_the_networks_own_in_any_of_its_subnets() {
+    struct Subnets([(IpAddr, u8); 3]);
+    impl Tables for Subnets {
+        fn is_further_address(&self, _: &Ip16) -> bool {
+            false
+        }
+        fn endpoint(&self, _: u32, _: &Ip16) -> Option<Endpoint> {
+            None
+        }
+        fn station(&self, _: u32, _: MacAddr) -> Option<Endpoint> {
+            None
+        }
+        fn has_subnet(&self, network: u32, first: &Ip16, length: u8) -> bool {
+            let mut known = self.0.iter();
+            network == BLUE && known.any(|(ip, it)| Ip16::from(*ip) == *first && *it == length)
+        }
+    }
+    let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+    let tables = Subnets([
+        (ip("10.0.0.0"), 96 + 24),
+        (ip("10.9.8.6"), 96 + 31),
+        (ip("fd00::"), 64),
+    ]);
+    let mut network = BY_ROUTERS;
+    network.subnets[..3].copy_from_slice(&[64, 120, 127]);
+    for (text, own) in [
+        ("10.0.0.0", true),
+        ("10.0.0.255", true),
+        ("10.0.1.0", false),
+        ("9.255.255.255", false),
+        ("10.9.8.6", true),
+        ("10.9.8.7", true),
+        ("10.9.8.8", false),
+        ("10.9.8.5", false),
+        ("fd00::ffff:ffff:ffff:ffff", true),
+        ("fd00:0:0:1::", false),
+        ("fcff::", false),
+        ("0.0.0.0", false),
+        ("::", false),
+    ] {
+        let found = is_own(&network, BLUE, &ip(text).into(), &tables);
+        assert_eq!(found, own, "{text}");
+        assert!(!is_own(&network, BLUE + 1, &ip(text).into(), &tables));
+        assert!(!is_own(&BY_ROUTERS, BLUE, &ip(text).into(), &tables));
+    }
+}

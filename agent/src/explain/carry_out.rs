@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use agent_common::addr::GATEWAY_MAC;
 use agent_common::arrival::Arrival;
 use agent_common::drop::DropReason;
-use agent_common::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_REMOTE, Endpoint};
+use agent_common::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, Endpoint};
 use agent_common::flood::FloodKey;
 use agent_common::network::{NETWORK_L3, Network};
 use agent_common::packet::ETH_HLEN;
@@ -84,6 +84,9 @@ impl Departure<'_> {
                 Ok(Outcome::new(Verdict::Left, text, details))
             }
             Decision::Wire => self.leave_by_uplink(port, None).await,
+            Decision::WireRoute(endpoint, family) if endpoint.flags & ENDPOINT_OUTSIDE != 0 => {
+                self.leave_to_router(port, family, destination(frame)).await
+            }
             Decision::WireRoute(endpoint, _) => self.leave_by_uplink(port, Some(&endpoint)).await,
             Decision::Node => self.hand_up(frame).await,
             Decision::Flood => self.flood(port).await,

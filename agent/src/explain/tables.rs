@@ -1,6 +1,7 @@
 //! The tables of the datapath as they are in the kernel at this moment, and what was looked up there.
 
 use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
 
 use agent_common::addr::{Ip16, MacAddr};
 use agent_common::arrival::{self, Arrival, Origin};
@@ -105,6 +106,11 @@ impl Tables for Live<'_> {
         let key = WireKey::trunk(network, id);
         self.look(|tables| tables.wires.get(&key)).is_some()
     }
+
+    fn has_subnet(&self, network: u32, first: &Ip16, length: u8) -> bool {
+        let key = WireKey::subnet(network, *first, length);
+        self.look(|tables| tables.wires.get(&key)).is_some()
+    }
 }
 
 /// What the policy says about a frame of this port.
@@ -149,6 +155,21 @@ pub(super) fn incoming(
     let live = Live::new(tables, 0);
     let incoming = wire::incoming(frame, network, number, &live);
     live.end(incoming)
+}
+
+/// Whether an address is in a subnet of the network, as the program at its uplink sees it.
+///
+/// # Errors
+/// When the kernel does not tell what is in a map.
+pub(super) fn is_own(
+    tables: &Reconciler,
+    network: &Network,
+    number: u32,
+    ip: IpAddr,
+) -> Result<bool, DatapathError> {
+    let live = Live::new(tables, 0);
+    let own = wire::is_own(network, number, &Ip16::from(ip), &live);
+    live.end(own).map(|(own, _)| own)
 }
 
 /// Number of this node as the other one is supposed to have it.

@@ -25,6 +25,21 @@ fn rendered() -> String {
         can_shape: true,
         unread: 2,
         interfaces: vec![["shop", "web-0", "net1", "shop/blue"].map(str::to_owned)],
+        memif: vec![MemifPort {
+            place: ["shop", "web-0", "net2"].map(str::to_owned),
+            connected: true,
+            counters: uswitch::PortCounters {
+                fast_from: uswitch::Count {
+                    packets: 3,
+                    bytes: 192,
+                },
+                drops: uswitch::PortDrops {
+                    no_buffer: 2,
+                    ..uswitch::PortDrops::default()
+                },
+                ..uswitch::PortCounters::default()
+            },
+        }],
         uplinks: vec![("eth0".to_owned(), "native")],
         unrouted: 2,
         waiting: 5,
@@ -93,6 +108,11 @@ fn values_are_those_of_the_moment() {
         r#"podnet_shaper_drops_total{direction="ingress",network="blue"} 4"#,
         r#"podnet_api_writes_total{object="status",outcome="written"} 1"#,
         r#"pod_network_name_info{interface="net1",namespace="shop",network_name="shop/blue",pod="web-0"} 0"#,
+        r#"podnet_memif_connected{interface="net2",namespace="shop",pod="web-0"} 1"#,
+        r#"podnet_memif_packets_total{direction="egress",interface="net2",namespace="shop",pod="web-0"} 3"#,
+        r#"podnet_memif_bytes_total{direction="egress",interface="net2",namespace="shop",pod="web-0"} 192"#,
+        r#"podnet_memif_packets_total{direction="ingress",interface="net2",namespace="shop",pod="web-0"} 0"#,
+        r#"podnet_memif_drops_total{interface="net2",namespace="shop",pod="web-0",reason="no_buffer"} 2"#,
         "podnet_world_unread 2",
         "podnet_shaping_supported 1",
         "podnet_ports_waiting_for_tcx 5",
@@ -114,6 +134,7 @@ fn a_node_without_networks_exposes_what_it_has() {
         .unwrap();
     assert!(text.contains("podnet_ports_impaired 0"), "{text}");
     assert!(!text.contains("podnet_drops_total"), "{text}");
+    assert!(!text.contains("podnet_memif"), "{text}");
 }
 
 /// Queues are made anew and interfaces get the indexes of others; a counter must not fall.

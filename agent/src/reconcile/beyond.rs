@@ -12,7 +12,7 @@ use crate::egress::WayOut;
 use crate::record::NetworkFacts;
 use crate::remotes::Resolved;
 use crate::ways::Known;
-use crate::wires::Hops;
+use crate::wires::{Hops, Routers};
 
 /// What a network has beyond this node.
 #[derive(Debug, Default)]
@@ -30,6 +30,14 @@ pub struct Others {
 }
 
 impl Others {
+    /// Who leads to the outside from the network's uplink, by IPv4 and by IPv6.
+    pub(super) fn routers(&self) -> Routers {
+        match self.reach {
+            Reach::Wire { routers, .. } => routers,
+            Reach::Nowhere | Reach::Tunnels { .. } => Routers::default(),
+        }
+    }
+
     /// The network's uplink; 0 while it is not there, and where there is none.
     pub(super) fn uplink(&self) -> u32 {
         match self.reach {
@@ -58,6 +66,8 @@ pub enum Reach {
         uplink: u32,
         /// Routers on it.
         hops: Arc<Hops>,
+        /// Those that lead to the outside.
+        routers: Routers,
     },
 }
 
@@ -101,10 +111,12 @@ impl PartialEq for Source {
                 },
             ) => device == that && own == theirs,
             (
-                Reach::Wire { uplink, hops },
+                // Routers to the outside are with the network's own entries.
+                Reach::Wire { uplink, hops, .. },
                 Reach::Wire {
                     uplink: that,
                     hops: theirs,
+                    ..
                 },
             ) => uplink == that && Arc::ptr_eq(hops, theirs),
             _ => false,

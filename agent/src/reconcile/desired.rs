@@ -79,7 +79,10 @@ pub(super) fn own<'a>(
     let spans = facts.filter(|facts| !facts.transport.is_local());
     if let Some(facts) = spans {
         match &facts.wire {
-            Some(wire) => wires::add(&mut entries, facts, wire, others.uplink()),
+            Some(wire) => {
+                wires::add(&mut entries, facts, wire, others.uplink());
+                wires::leave(&mut entries, facts, others.routers());
+            }
             None => {
                 let flags = if facts.routed { NETWORK_L3 } else { 0 };
                 let facts = Network::new(flags, u32::from(facts.mtu));
@@ -212,7 +215,7 @@ pub fn port_of(attachment: &Attachment) -> Port {
     if attachment.network.by_node {
         port.flags |= PORT_NODE;
     }
-    if attachment.network.egress {
+    if attachment.network.egress || attachment.network.leaves_by_uplink {
         port.flags |= PORT_EGRESS;
     }
     if !attachment.network.transport.is_local() && !attachment.network.routed {

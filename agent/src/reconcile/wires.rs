@@ -1,18 +1,21 @@
 //! What the tables of a network with an uplink must hold beside its own pods.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use agent_common::addr::{Ip16, MacAddr};
 use agent_common::endpoint::{
-    ENDPOINT_GATEWAY, ENDPOINT_REMOTE, ENDPOINT_WIRE, Endpoint, EndpointKey,
+    ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, ENDPOINT_WIRE, Endpoint, EndpointKey,
 };
 use agent_common::network::{NETWORK_L3, NETWORK_NEXT_HOP, NETWORK_TRUNK, NETWORK_WIRE, Network};
-use agent_common::wire::{NextHop, WireKey};
+use agent_common::policy::Family;
+use agent_common::wire::{NextHop, WireKey, outside};
 use datapath::Entries;
 
 use super::mapped;
 use crate::record::NetworkFacts;
 use crate::remotes::{Peer, RemoteEndpoint};
-use crate::wires::Hops;
+use crate::wires::{Hops, Routers};
 
 /// Adds what a network has at its uplink to `entries`, which have this node's own pods. Without an uplink,
 /// 0, nothing comes in, and what goes out is dropped.
@@ -43,9 +46,43 @@ pub(super) fn add(entries: &mut Entries, facts: &NetworkFacts, wire: &api::Wire,
     }
     let own = entries.endpoints.iter();
     let own = own.filter(|_| wire.is_routed());
-    let own = own.filter(|(_, it)| it.flags & ENDPOINT_GATEWAY == 0);
+    let own = own.filter(|(_, it)| it.flags & (ENDPOINT_GATEWAY | ENDPOINT_OUTSIDE) == 0);
     let keys = own.map(|(key, _)| (WireKey::address(uplink, key.ip), id));
     entries.wires.extend(keys);
+}
+
+/// Adds the way out of a network that leaves by its uplink: what nobody has goes to these routers, and what
+/// is in a subnet does not.
+pub(super) fn leave(entries: &mut Entries, facts: &NetworkFacts, routers: Routers) {
+    if !facts.leaves_by_uplink {
+        return;
+    }
+    let id = facts.id;
+    let at = |ip| EndpointKey { network: id, ip };
+    let way_out = Endpoint {
+        ifindex: 0,
+        flags: ENDPOINT_OUTSIDE | ENDPOINT_WIRE,
+        mac: MacAddr([0; 6]),
+        port_id: u16::MAX,
+    };
+    entries.endpoints.insert(at(Ip16::NONE), way_out);
+    for (family, router) in [Family::V4, Family::V6].into_iter().zip(routers) {
+        let hop = router.map(|ip| (at(outside(family)), NextHop::new(&mapped(ip))));
+        entries.next_hops.extend(hop);
+    }
+    let mut lengths = BTreeSet::new();
+    for subnet in &facts.subnets {
+        let (first, length) = (subnet.prefix.network(), subnet.prefix.prefix_len());
+        let length = if first.is_ipv4() { length + 96 } else { length };
+        let key = WireKey::subnet(id, mapped(first), length);
+        entries.wires.insert(key, id);
+        lengths.insert(length);
+    }
+    if let Some(network) = entries.networks.get_mut(&id) {
+        for (slot, length) in network.subnets.iter_mut().zip(lengths) {
+            *slot = length;
+        }
+    }
 }
 
 /// The members on other nodes, of a network that is routed: on a segment everybody answers for himself.

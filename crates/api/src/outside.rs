@@ -18,6 +18,8 @@ pub enum Egress {
     /// Through the node they are on, with an address of that node. Nobody outside can open a
     /// connection to them.
     Masquerade,
+    /// By the uplink of the network, with their own addresses, and others can open connections to them.
+    Uplink,
 }
 
 impl Egress {
@@ -27,6 +29,7 @@ impl Egress {
         match self {
             Self::None => "None",
             Self::Masquerade => "Masquerade",
+            Self::Uplink => "Uplink",
         }
     }
 

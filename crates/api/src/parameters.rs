@@ -242,6 +242,9 @@ impl TransportSpec {
     Rule::new("self.?egress.orValue('None') == 'None' || self.mode == 'L3' && self.?routing.orValue('Isolated') == 'Isolated'")
         .message("egress is of networks with mode L3 and routing Isolated; write these, or egress None")
         .field_path(".egress"),
+    Rule::new("self.?egress.orValue('None') != 'Uplink' || self.?transport.type.orValue('Local') == 'Native'")
+        .message("Uplink is for transport Native; write that, or egress Masquerade")
+        .field_path(".egress"),
     Rule::new("size(self.?routes.orValue([])) == 0 || size(self.?subnets.orValue([])) > 0")
         .message("needs spec.subnets; list a subnet or remove this field")
         .field_path(".routes"),
@@ -336,7 +339,8 @@ pub struct PodNetworkParametersSpec {
     )]
     pub routes: Vec<RouteSpec>,
     /// `None` (default): no packet leaves the network. `Masquerade`, with mode L3 and routing
-    /// Isolated: pods reach the outside through their node, with an address of it.
+    /// Isolated: pods reach the outside through their node, with an address of it. `Uplink`, with
+    /// transport Native besides: by the network's uplink, with their own addresses.
     #[serde(
         default,
         deserialize_with = "null_as_default",

@@ -1,7 +1,10 @@
 //! The start of a frame, copied out of the client's memory: what is decided about is what is sent.
 
 use agent_common::addr::{GATEWAY_MAC, MacAddr};
-use agent_common::packet::{ETH_HLEN, Frame, IPV4_HLEN, IPV6_HLEN, L3, START_LENGTHS, Start};
+use agent_common::packet::{
+    ETH_HLEN, ETH_P_IP, ETH_P_IPV6, Frame, IPPROTO_TCP, IPPROTO_UDP, IPV4_HLEN, IPV6_HLEN, L3,
+    PORTS_LEN, START_LENGTHS, Start,
+};
 use agent_common::policy::Family;
 use memif::Packet;
 
@@ -9,6 +12,8 @@ use memif::Packet;
 const HELD: usize = 128;
 /// Bytes that are copied at first: all that the policy reads of most packets.
 const SHORT: usize = 64;
+/// The same in words.
+const WORDS: usize = SHORT / 8;
 const START_MAX: usize = ETH_HLEN + IPV6_HLEN + 4;
 
 /// The first bytes of a frame.
@@ -116,6 +121,97 @@ impl Header {
             }
         }
     }
+}
+
+/// All that the policy reads of a frame with TCP or UDP behind an IP header without options or
+/// extensions: frames for which this is the same have the same way.
+///
+/// Left out is what differs between packets of a connection: identification and checksum of IPv4, the
+/// source port, and all behind the ports. The tests hold the policy to that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flow {
+    len: usize,
+    kept: &'static [u64; WORDS],
+    words: [u64; WORDS],
+}
+
+impl Header {
+    /// The flow of a frame that is of one.
+    pub(crate) fn flow(&self) -> Option<Flow> {
+        const KEPT_V4: [u64; WORDS] = kept(&[(0, 18), (20, 24), (26, 34), (36, 38)]);
+        const KEPT_V6: [u64; WORDS] = kept(&[(0, 54), (56, 58)]);
+        let [
+            ..,
+            kind_high,
+            kind_low,
+            version,
+            _,
+            _,
+            _,
+            _,
+            _,
+            next_header,
+            _,
+            _,
+            protocol,
+        ] = self.bytes.first_chunk::<{ L3 + 10 }>()?;
+        let (kept, protocol, end) = match (u16::from_be_bytes([*kind_high, *kind_low]), version) {
+            (ETH_P_IP, 0x45) => (&KEPT_V4, protocol, L3 + IPV4_HLEN + PORTS_LEN),
+            (ETH_P_IPV6, _) => (&KEPT_V6, next_header, L3 + IPV6_HLEN + PORTS_LEN),
+            _ => return None,
+        };
+        if !matches!(*protocol, IPPROTO_TCP | IPPROTO_UDP) || self.held < end {
+            return None;
+        }
+        let mut words = [0; WORDS];
+        for (to, word) in words.iter_mut().zip(self.words()) {
+            *to = word;
+        }
+        Some(Flow {
+            len: self.len,
+            kept,
+            words,
+        })
+    }
+
+    /// Whether the frame is of this flow. What makes a frame one of a flow is among what is compared.
+    #[inline]
+    pub(crate) fn is_of(&self, flow: &Flow) -> bool {
+        let both = self.words().zip(flow.words).zip(flow.kept);
+        let differs = both.fold(0, |all, ((a, b), kept)| all | ((a ^ b) & kept));
+        self.len == flow.len && differs == 0
+    }
+
+    /// The bytes that are copied at first.
+    #[inline]
+    fn words(&self) -> impl Iterator<Item = u64> {
+        let (words, _) = self.bytes.as_chunks();
+        words
+            .iter()
+            .take(WORDS)
+            .map(|word| u64::from_ne_bytes(*word))
+    }
+}
+
+/// Masks of these bytes, in words.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "evaluated when it is compiled: a place outside is an error then"
+)]
+const fn kept(ranges: &[(usize, usize)]) -> [u64; WORDS] {
+    let mut words = [0; WORDS];
+    let mut rest = ranges;
+    while let [(begin, end), behind @ ..] = rest {
+        let mut at = *begin;
+        while at < *end {
+            let mut byte = [0; 8];
+            byte[at % 8] = 0xff;
+            words[at / 8] |= u64::from_ne_bytes(byte);
+            at += 1;
+        }
+        rest = behind;
+    }
+    words
 }
 
 /// A VLAN tag is in the bytes, where the policy sees it as a type.

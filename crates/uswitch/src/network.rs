@@ -4,11 +4,11 @@ use std::cell::Cell;
 
 use agent_common::addr::{Ip16, MacAddr};
 use agent_common::endpoint::Endpoint;
-use agent_common::policy::{self, Decision, Tables};
+use agent_common::policy::{self, Decision, Family, Tables};
 use agent_common::port::{PORT_L3, PORT_MORE_IPS, Port};
 
 use crate::flat::Flat;
-use crate::header::Header;
+use crate::header::{Flow, Header};
 use crate::port::PortConfig;
 
 /// A port's place among those of its worker.
@@ -95,14 +95,12 @@ impl Network {
         self.addresses.retain(is_other);
     }
 
-    /// Where a frame of a port goes without the kernel, with its header as it has to be there;
-    /// nothing if the kernel program has to judge it.
+    /// Where a frame of a port goes without the kernel; nothing if the kernel program has to judge it.
     ///
     /// The tables here are a part of the kernel's. What was found there is found in the kernel's as
     /// well, but what was not may be there all the same: so a decision for which anything was asked in
     /// vain is not ours. And of the others only those are ours that deliver to a port of this switch.
-    #[inline]
-    pub(crate) fn judge(&self, header: &mut Header, sender: &Identity) -> Option<Slot> {
+    pub(crate) fn judge(&self, header: &Header, sender: &Identity) -> Option<Way> {
         let asked = Asked {
             network: self,
             further: &sender.further,
@@ -113,11 +111,14 @@ impl Network {
             return None;
         }
         match decision {
-            Decision::Switch(endpoint) => Some(endpoint.ifindex),
-            Decision::Route(endpoint, family) => {
-                header.route(endpoint.mac, family);
-                Some(endpoint.ifindex)
-            }
+            Decision::Switch(endpoint) => Some(Way {
+                slot: endpoint.ifindex,
+                routed: None,
+            }),
+            Decision::Route(endpoint, family) => Some(Way {
+                slot: endpoint.ifindex,
+                routed: Some((endpoint.mac, family)),
+            }),
             Decision::Drop(_)
             | Decision::Ignore
             | Decision::Leave(_)
@@ -129,6 +130,50 @@ impl Network {
             | Decision::NdReply(_)
             | Decision::EchoReply(..) => None,
         }
+    }
+}
+
+/// Where a frame goes without the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Way {
+    slot: Slot,
+    /// To this address, by the virtual gateway.
+    routed: Option<(MacAddr, Family)>,
+}
+
+impl Way {
+    /// The header becomes what it has to be there. Returns where that is.
+    #[inline]
+    pub(crate) fn take(&self, header: &mut Header) -> Slot {
+        if let Some((to, family)) = self.routed {
+            header.route(to, family);
+        }
+        self.slot
+    }
+}
+
+/// The last frame of a sender, and its way. Packets come in trains, and what the policy reads is the
+/// same in all of one. Worth something only while neither tables nor sender can change.
+#[derive(Debug, Default)]
+pub(crate) struct Last(Option<(Flow, Way)>);
+
+impl Last {
+    /// As [`Network::judge`], or as for the last one.
+    #[inline]
+    pub(crate) fn judge(
+        &mut self,
+        network: &Network,
+        header: &Header,
+        sender: &Identity,
+    ) -> Option<Way> {
+        if let Some((flow, way)) = &self.0
+            && header.is_of(flow)
+        {
+            return Some(*way);
+        }
+        let way = network.judge(header, sender);
+        self.0 = header.flow().zip(way);
+        way
     }
 }
 

@@ -78,6 +78,20 @@ fn outside() -> Table {
     vec![
         (l3(json!({"egress": "Masquerade"})), None),
         (l3(json!({"egress": "None"})), None),
+        (
+            l3(json!({"egress": "Uplink", "transport": {"type": "Native", "uplink": "eth1"}})),
+            None,
+        ),
+        (
+            l3(json!({"egress": "Uplink"})),
+            Some(["spec.egress", "transport Native"]),
+        ),
+        (
+            l3(json!({
+                "egress": "Uplink", "transport": {"type": "VLAN", "uplink": "eth1", "id": 5},
+            })),
+            Some(["spec.egress", "transport Native"]),
+        ),
         (l2(&json!({"egress": "None"})), None),
         (
             l2(&json!({"egress": "Masquerade"})),

@@ -25,7 +25,8 @@ pub const TEAL: u32 = 5001;
 pub const STEEL: u32 = 5002;
 /// An L3 network over VLAN 200 of [`UPLINK`], 10.60.0.0/24 and fd60:60::/64.
 pub const OCHRE: u32 = 5003;
-/// An L3 network whose nodes routers on [`UPLINK`] lead to, with the subnets of [`OCHRE`].
+/// An L3 network whose nodes routers on [`UPLINK`] lead to, with the subnets of [`OCHRE`], and with
+/// egress there.
 pub const OLIVE: u32 = 5004;
 /// The VLANs of [`STEEL`].
 pub const TRUNK_VLANS: [u16; 2] = [300, 302];
@@ -360,7 +361,7 @@ pub static OLIVE_A: Pod = Pod {
     network: OLIVE,
     ifindex: 94,
     port_id: 94,
-    flags: PORT_L3,
+    flags: PORT_L3 | PORT_EGRESS,
     mac: MacAddr([2, 0, 0, 0, 0x13, 0x0a]),
     ip4: Ipv4Addr::new(10, 60, 0, 11),
     ip6: wired_v6(0x11),
@@ -376,7 +377,7 @@ pub static BEYOND: Pod = Pod {
     ip6: wired_v6(0x99),
     ..NOBODY
 };
-/// The router that leads to [`BEYOND`].
+/// The router that leads to [`BEYOND`], and to the outside.
 pub(super) const ROUTER: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x42));
 
 /// Everybody on this node.
@@ -385,6 +386,14 @@ pub static PODS: [&Pod; 22] = [
     &WHITE_B, &AMBER_A, &AMBER_B, &AMBER_OUT, &GREY_A, &GREY_B, &TEAL_A, &TEAL_B, &STEEL_A,
     &STEEL_B, &OCHRE_A, &OLIVE_A,
 ];
+
+/// The way to the outside that [`OLIVE`] has.
+pub static OUTSIDE: Pod = Pod {
+    name: "outside",
+    port_id: u16::MAX,
+    endpoint_flags: ENDPOINT_OUTSIDE | ENDPOINT_WIRE,
+    ..NOBODY
+};
 
 /// The addresses of the virtual gateway on [`GREEN`].
 pub static GATEWAY_ON_GREEN: [IpAddr; 3] = [

@@ -1,5 +1,6 @@
 //! Networks with an uplink.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use agent_common::addr::MacAddr;
@@ -14,10 +15,12 @@ use super::tests::{NETWORK, at, attached};
 use super::*;
 use crate::remotes::Peer;
 use crate::samples::network;
-use crate::wires::Hops;
+use crate::wires::{Hops, Routers};
 
 const FAR: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 const UPLINK: u32 = 5;
+/// Who leads to the outside: by IPv4 only.
+const ROUTERS: Routers = [Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 254))), None];
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -39,7 +42,11 @@ fn over(mode: Mode, share: Share, subnets: &[(&str, &str)]) -> api::Network {
 fn here(all: &[Attachment], uplink: u32) -> Entries {
     let hops = Arc::default();
     let others = Others {
-        reach: Reach::Wire { uplink, hops },
+        reach: Reach::Wire {
+            uplink,
+            hops,
+            routers: ROUTERS,
+        },
         ..Others::default()
     };
     own(NETWORK, all.iter(), &others).0
@@ -159,4 +166,42 @@ fn members_elsewhere_are_known_and_who_leads_to_them_by_the_uplink() {
     let all = attached(&segment, &[|_| {}]);
     let entries = beyond(&all[0].network, &[both], UPLINK, &two);
     assert_eq!(entries, Entries::default(), "everybody answers for himself");
+}
+
+#[test]
+fn what_nobody_has_leaves_by_the_uplink_where_the_network_says_so_and_its_own_subnets_do_not() {
+    let subnets = [
+        ("10.10.0.0/24", "10.10.0.1"),
+        ("10.11.0.0/24", ""),
+        ("fd10::/64", ""),
+    ];
+    let mut green = over(Mode::L3, Share::Routed, &subnets);
+    let nobody = EndpointKey {
+        network: NETWORK,
+        ip: Ip16::NONE,
+    };
+    let closed = here(&attached(&green, &[|_| {}]), UPLINK);
+    assert_eq!(closed.endpoints.get(&nobody), None);
+    assert_eq!(closed.ports[&10].flags & PORT_EGRESS, 0);
+    assert!(closed.next_hops.is_empty());
+    green.egress = api::Egress::Uplink;
+    let all = attached(&green, &[|_| {}]);
+    let entries = here(&all, UPLINK);
+    let way_out = entries.endpoints[&nobody];
+    assert_eq!(way_out.flags, ENDPOINT_OUTSIDE | ENDPOINT_WIRE);
+    assert_eq!(entries.ports[&10].flags & PORT_EGRESS, PORT_EGRESS);
+    // Of the family that has a router.
+    let hops: Vec<_> = entries.next_hops.into_iter().collect();
+    let hop = NextHop::new(&mapped(ip("192.0.2.254")));
+    assert_eq!(hops, [(at("0.0.0.0"), hop)]);
+    // What has no tag is nobody's but the node's.
+    assert!(!entries.wires.contains_key(&WireKey::segment(UPLINK, 0)));
+    let mut lengths = entries.networks[&NETWORK].subnets;
+    lengths.sort_unstable();
+    assert_eq!(lengths[14..], [64, 120]);
+    assert_eq!(lengths[..14], [0; 14]);
+    for (first, length) in [("10.10.0.0", 120), ("10.11.0.0", 120), ("fd10::", 64)] {
+        let key = WireKey::subnet(NETWORK, mapped(ip(first)), length);
+        assert_eq!(entries.wires.get(&key), Some(&NETWORK), "{first}");
+    }
 }

@@ -139,6 +139,9 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
     }
     if !spec.egress.is_none() && (by_node || spec.mode != Mode::L3) {
         faults.push("spec.egress", FieldProblem::EgressNeedsIsolatedL3);
+    } else if spec.egress == Egress::Uplink && transport != Transport::Native {
+        let problem = FieldProblem::EgressNeedsNative { found: transport };
+        faults.push("spec.egress", problem);
     }
     let wire = wire(
         &mut faults,

@@ -103,6 +103,14 @@ pub enum FieldProblem {
         "is for networks of mode L3 that nobody routes for; write mode L3 and routing Isolated, or egress None"
     )]
     EgressNeedsIsolatedL3,
+    /// Nothing outside leads to its pods.
+    #[error(
+        "Uplink is for transport Native, where routers lead to pods, and this is {found}; write transport Native, or egress Masquerade; on a VLAN, mode L2 with a router as spec.gateway does it too"
+    )]
+    EgressNeedsNative {
+        /// The transport as written.
+        found: Transport,
+    },
     /// Queues of an interface that has one.
     #[error("a Veth interface has one queue; write type AFXDP or Memif, or remove this field")]
     QueuesOfVeth,

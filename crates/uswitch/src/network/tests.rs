@@ -10,7 +10,7 @@ use agent_common::policy::{self, Decision};
 use agent_common::port::PORT_OUTSIDE;
 use proptest::prelude::*;
 
-use super::{Identity, Network, Slot};
+use super::{Identity, Last, Network, Slot};
 use crate::header::Header;
 use crate::port::PortConfig;
 
@@ -47,11 +47,11 @@ fn network<'a>(of: &Pod, ports: impl IntoIterator<Item = &'a &'static Pod>) -> N
 fn carried(network: &Network, sender: &Pod, frame: &[u8]) -> Option<(Slot, Vec<u8>)> {
     let sender = Identity::new(&config(sender));
     let mut header = Header::of(frame);
-    let mut slot = network.judge(&mut header, &sender);
-    if slot.is_none() && header.deepen_from(frame) {
-        slot = network.judge(&mut header, &sender);
+    let mut way = network.judge(&header, &sender);
+    if way.is_none() && header.deepen_from(frame) {
+        way = network.judge(&header, &sender);
     }
-    let slot = slot?;
+    let slot = way?.take(&mut header);
     let mut sent = header.bytes().to_vec();
     sent.extend(&frame[sent.len()..]);
     Some((slot, sent))
@@ -232,6 +232,75 @@ proptest! {
         expected[24..26].copy_from_slice(&sum.to_be_bytes());
         prop_assert_eq!(sent, expected);
     }
+}
+
+/// Behind a packet that differs from it in one byte, whichever that is.
+#[test]
+fn a_packet_goes_its_own_way_whatever_came_before_it() {
+    let gateway = agent_common::addr::GATEWAY_MAC;
+    let green_b = PODS
+        .iter()
+        .find(|pod| pod.network == GREEN_A.network && ***pod != GREEN_A);
+    let trains = [
+        (&BLUE_A, &BLUE_B, BLUE_B.mac),
+        (&GREEN_A, *green_b.unwrap(), gateway),
+    ];
+    let mut ways = 0;
+    for (from, to, to_mac) in trains {
+        let network = network(from, &PODS);
+        let sender = Identity::new(&config(from));
+        let v4 = Ipv4::new(from.ip4, to.ip4).udp(to_mac, from.mac, (1, 2));
+        let v6 = Ipv6::new(from.ip6, to.ip6).udp(to_mac, from.mac, (1, 2));
+        for first in [v4, v6] {
+            let other = |at: usize, byte: u8| {
+                let mut other = first.clone();
+                other[at] = byte;
+                Header::of(&other)
+            };
+            let mut last = Last::default();
+            for (at, byte) in
+                (0..first.len().min(64)).flat_map(|at| (0..=255).map(move |byte| (at, byte)))
+            {
+                let before = Header::of(&first);
+                assert!(last.judge(&network, &before, &sender).is_some());
+                let alone = network.judge(&other(at, byte), &sender);
+                let behind = last.judge(&network, &other(at, byte), &sender);
+                assert_eq!(behind, alone, "byte {at} is {byte}");
+                ways += usize::from(alone.is_some());
+            }
+        }
+    }
+    assert!(
+        ways > 0 && ways < 4 * 64 * 256,
+        "some have a way and some have not"
+    );
+}
+
+/// The places of a header in which packets of one flow may differ.
+#[test]
+fn packets_of_a_connection_are_of_one_flow() {
+    let (from, to) = (&BLUE_A, &BLUE_B);
+    let v4 = Ipv4::new(from.ip4, to.ip4).udp(to.mac, from.mac, (1, 2));
+    let v6 = Ipv6::new(from.ip6, to.ip6).udp(to.mac, from.mac, (1, 2));
+    let left_out = |frame: &[u8]| -> Vec<usize> {
+        let flow = Header::of(frame).flow().unwrap();
+        let mut places = 0..frame.len().min(64);
+        let same = |at: &usize| {
+            let mut other = frame.to_vec();
+            other[*at] ^= 0x10;
+            Header::of(&other).is_of(&flow)
+        };
+        places.by_ref().filter(same).collect()
+    };
+    let ids_and_ports = [18, 19, 24, 25, 34, 35];
+    let behind = |from: usize, frame: &[u8]| (from..frame.len().min(64)).collect::<Vec<_>>();
+    assert_eq!(
+        left_out(&v4),
+        [&ids_and_ports[..], &behind(38, &v4)].concat()
+    );
+    assert_eq!(left_out(&v6), [&[54, 55][..], &behind(58, &v6)].concat());
+    let arp = [&[0xff; 6][..], &from.mac.0, &[8, 6], &[0; 46]].concat();
+    assert!(Header::of(&arp).flow().is_none());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::Worker;
 use super::slot::{BUDGET, DEVICE_BUDGET, Input, Output};
 use crate::device::{Device, Read, Written};
 use crate::header::Header;
-use crate::network::{Identity, Network, Slot};
+use crate::network::{Identity, Last, Network, Slot};
 use crate::port::PortCounters;
 use crate::spread;
 
@@ -191,11 +191,13 @@ impl Turn<'_> {
             header.fill(packet);
         }
         let mut ways = [None; GROUP];
+        let mut last = Last::default();
         for ((way, header), packet) in ways.iter_mut().zip(&mut *self.headers).zip(packets) {
-            *way = self.network.judge(header, self.identity);
-            if way.is_none() && header.deepen(packet) {
-                *way = self.network.judge(header, self.identity);
+            let mut found = last.judge(self.network, header, self.identity);
+            if found.is_none() && header.deepen(packet) {
+                found = self.network.judge(header, self.identity);
             }
+            *way = found.map(|found| found.take(header));
         }
         let mut begin: usize = 0;
         for run in ways

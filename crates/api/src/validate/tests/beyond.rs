@@ -151,6 +151,37 @@ fn egress_is_of_routed_networks_that_nobody_routes_for() {
 }
 
 #[test]
+fn egress_by_the_uplink_is_of_networks_that_routers_lead_to() {
+    let with = |mode, kind, id| PodNetworkParametersSpec {
+        mode,
+        egress: Egress::Uplink,
+        transport: TransportSpec {
+            kind,
+            uplink: kind.has_uplink().then(|| "eth1".to_owned()),
+            id,
+            ..TransportSpec::default()
+        },
+        ..l2(&["10.1.0.0/24"])
+    };
+    let made = network("olive", &with(Mode::L3, Transport::Native, None)).unwrap();
+    assert_eq!(made.egress, Egress::Uplink);
+    for (kind, id, words) in [
+        (Transport::Local, None, "this is Local"),
+        (Transport::Vxlan, None, "this is VXLAN"),
+        (Transport::Vlan, Some(5), "this is VLAN"),
+    ] {
+        let said = refusal(&with(Mode::L3, kind, id));
+        let start = "spec.egress: Uplink is for transport Native";
+        assert!(said.starts_with(start) && said.contains(words), "{said}");
+    }
+    let said = refusal(&with(Mode::L2, Transport::Native, None));
+    assert!(
+        said.starts_with("spec.egress: is for networks of mode L3"),
+        "{said}"
+    );
+}
+
+#[test]
 fn an_uplink_belongs_to_vlan_and_native_with_what_is_the_networks_there() {
     let over = |transport| PodNetworkParametersSpec {
         transport,
