@@ -10,6 +10,7 @@ mod e2e {
     mod dump;
     mod objects;
 
+    mod across;
     mod chaos;
     mod claims;
     mod delegated;

@@ -71,11 +71,15 @@ impl Corner {
 
     /// The same, with ports of a type.
     pub(crate) fn network_of(&self, suffix: &str, subnet: &str, port: &str) -> String {
+        let spec = json!({"mode": "L2", "subnets": [subnet], "interface": {"type": port}});
+        self.network_with(suffix, spec)
+    }
+
+    /// Makes a network with these parameters, and waits until it is ready.
+    pub(crate) fn network_with(&self, suffix: &str, spec: Value) -> String {
         let name = self.network_name(suffix);
         self.networks.borrow_mut().push(name.clone());
-        let parameters = json!({
-            "spec": {"mode": "L2", "subnets": [subnet], "interface": {"type": port}},
-        });
+        let parameters = json!({"spec": spec});
         self.objects.make(PARAMETERS, ("", &name), parameters);
         self.objects.make(NETWORK, ("", &name), network_spec(&name));
         until(&format!("network {name} to be ready"), || {
