@@ -64,7 +64,24 @@ impl Interfaces {
         let ifindex = port.host_ifindex();
         let mut links = node.links().into_iter();
         let host = links.find(|link| link.ifindex == ifindex);
-        let host = host.expect("the host end is there").name;
+        Self::named(host.expect("the host end is there").name)
+    }
+
+    /// Of a port of any type, as the agent says.
+    ///
+    /// # Panics
+    /// If it does not know the port.
+    pub fn told(node: &Node, port: &Port) -> Self {
+        let mut rows = node.get("attachments").into_iter();
+        let row = rows.find(|row| {
+            row["container"] == port.container.as_str() && row["ifname"] == port.ifname.as_str()
+        });
+        let row = row.expect("the agent has the attachment");
+        let host = row["hostInterface"].as_str().expect("a name").to_owned();
+        Self::named(host)
+    }
+
+    fn named(host: String) -> Self {
         let digits = host.strip_prefix("pn").expect("a host end's name");
         Self {
             near: format!("ps{digits}"),
@@ -139,7 +156,7 @@ pub fn attach_by_manifest(node: &Node, pod: &Pod<'_>, interface: &str, rate: u64
 /// If that does not happen.
 pub fn change_by_manifest(node: &Node, port: &Port, interface: &str, rate: u64) {
     write_manifest(node, interface, rate);
-    let names = Interfaces::of(node, port);
+    let names = Interfaces::told(node, port);
     wait::until_true("the new rate", || {
         let rates = [&names.near, &names.host].map(|name| limit(node, name).shape.rate * 8);
         rates == [rate; 2]

@@ -4,6 +4,7 @@
 
 mod ports {
     mod cni;
+    mod rate;
     mod reach;
     mod spoof;
     mod switch;
