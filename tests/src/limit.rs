@@ -1,7 +1,7 @@
 //! Rate limits: asking for them, the queues that keep them, and traffic that tries to be faster.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -17,14 +17,17 @@ use nix::sys::socket::sockopt::SndBufForce;
 use serde_json::Value;
 
 use crate::host::connection;
+use crate::manifest;
 use crate::netlink::{ask, change};
 use crate::node::Node;
-use crate::pod::Port;
+use crate::pod::{Pod, Port};
 use crate::traffic;
-use crate::wait::PATIENCE;
+use crate::wait::{self, PATIENCE};
 
 /// Handle of a limit at the root of a link, by which podnet knows its own.
 const LIMIT_MAJOR: u16 = 0x0f0f;
+/// The attachment that a test makes for a limit.
+const LIMITED: &str = "limited";
 /// Headers of a datagram on the wire, IPv4: Ethernet, IP, UDP.
 const UDP_HEADERS: u64 = 14 + 20 + 8;
 /// UDP payload of a flood: 1,442 bytes with the headers of IPv4.
@@ -61,7 +64,24 @@ impl Interfaces {
         let ifindex = port.host_ifindex();
         let mut links = node.links().into_iter();
         let host = links.find(|link| link.ifindex == ifindex);
-        let host = host.expect("the host end is there").name;
+        Self::named(host.expect("the host end is there").name)
+    }
+
+    /// Of a port of any type, as the agent says.
+    ///
+    /// # Panics
+    /// If it does not know the port.
+    pub fn told(node: &Node, port: &Port) -> Self {
+        let mut rows = node.get("attachments").into_iter();
+        let row = rows.find(|row| {
+            row["container"] == port.container.as_str() && row["ifname"] == port.ifname.as_str()
+        });
+        let row = row.expect("the agent has the attachment");
+        let host = row["hostInterface"].as_str().expect("a name").to_owned();
+        Self::named(host)
+    }
+
+    fn named(host: String) -> Self {
         let digits = host.strip_prefix("pn").expect("a host end's name");
         Self {
             near: format!("ps{digits}"),
@@ -109,6 +129,47 @@ pub fn conf(node: &Node, network: &str, bandwidth: &Value) -> Value {
     conf
 }
 
+/// An attachment to `blue` with a limit of as much in each direction, by a manifest of its own.
+///
+/// # Panics
+/// If it cannot be made.
+pub fn attach_by_manifest(node: &Node, pod: &Pod<'_>, interface: &str, rate: u64) -> Port {
+    write_manifest(node, interface, rate);
+    let mut conf = node.conf("blue");
+    let object = conf.as_object_mut().expect("an object");
+    object.remove("podNetwork");
+    object.insert(
+        "podNetworkAttachment".to_owned(),
+        format!("default/{LIMITED}").into(),
+    );
+    wait::until("the manifest to be read", || {
+        let outcome = pod.add_conf(&conf, "net1");
+        outcome
+            .success
+            .then(|| pod.port("blue", "net1", outcome.result()))
+    })
+}
+
+/// Changes the limit of what [`attach_by_manifest`] has made, and waits until it is in force.
+///
+/// # Panics
+/// If that does not happen.
+pub fn change_by_manifest(node: &Node, port: &Port, interface: &str, rate: u64) {
+    write_manifest(node, interface, rate);
+    let names = Interfaces::told(node, port);
+    wait::until_true("the new rate", || {
+        let rates = [&names.near, &names.host].map(|name| limit(node, name).shape.rate * 8);
+        rates == [rate; 2]
+    });
+}
+
+fn write_manifest(node: &Node, interface: &str, rate: u64) {
+    let spec =
+        format!("{{interface: {{type: {interface}}}, ingressRate: {rate}, egressRate: {rate}}}");
+    let text = manifest::attachment(LIMITED, "blue", &spec);
+    node.write_manifest(&format!("{LIMITED}.yaml"), &text);
+}
+
 /// What got through, and how long it had at least to do so.
 #[derive(Debug, Clone, Copy)]
 pub struct Delivered {
@@ -146,8 +207,24 @@ pub fn flood(a: &Port, from: IpAddr, b: &Port, to: IpAddr, bytes: u64) -> Delive
     let (source, sink) = (traffic::udp(a, from), traffic::udp(b, to));
     let target = sink.local_addr().expect("a bound socket has an address");
     source.connect(target).expect("UDP can be connected");
+    pour(&source, &sink, bytes)
+}
+
+/// The same to somebody who sends all of it back, until so much has come back.
+///
+/// # Panics
+/// As [`flood`].
+#[track_caller]
+pub fn flood_echo(a: &Port, echo: SocketAddr, bytes: u64) -> Delivered {
+    let socket = traffic::udp(a, a.v4().into());
+    socket.connect(echo).expect("UDP can be connected");
+    pour(&socket, &socket, bytes)
+}
+
+#[track_caller]
+fn pour(source: &UdpSocket, sink: &UdpSocket, bytes: u64) -> Delivered {
     // Else the socket waits with its sender, and the queue never overflows.
-    setsockopt(&source, SndBufForce, &BUFFER).expect("a larger buffer");
+    setsockopt(source, SndBufForce, &BUFFER).expect("a larger buffer");
     let done = AtomicBool::new(false);
     let started = Instant::now();
     let mut arrived = 0;

@@ -9,6 +9,7 @@ mod afxdp {
     mod control;
     mod dpdk;
     mod hostile;
+    mod rate;
     mod survival;
     mod traffic;
 }

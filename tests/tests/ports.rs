@@ -4,6 +4,8 @@
 
 mod ports {
     mod cni;
+    mod metrics;
+    mod rate;
     mod reach;
     mod spoof;
     mod switch;

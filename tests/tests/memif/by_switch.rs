@@ -145,3 +145,62 @@ fn testpmd_is_reached_through_the_switch_and_does_not_see_that_it_is_replaced() 
     let ended = running.join().expect("no panic").expect("no trouble");
     assert_eq!(ended, Ended::Stopped);
 }
+
+/// One sends as fast as it can, the other takes. Nothing is anywhere but where it was counted.
+#[test]
+fn two_testpmds_have_a_network_of_their_own_and_every_packet_is_accounted_for() {
+    const ENOUGH: u64 = 200_000;
+    let Some(place) = Place::find(tests::test_name!()) else {
+        return;
+    };
+    let options = Options::new(place.dir.path().join("switch.sock"));
+    let running = start(&options);
+    let mut switch = Client::connect(&options.socket).expect("a switch runs");
+    add(&mut switch, &place, THEIRS);
+    add(&mut switch, &place, OURS);
+    let mut receiver = place.start(
+        "role=client,id=0,socket=podnet/net11,mac=02:00:00:00:00:0b",
+        &["--forward-mode=rxonly"],
+    );
+    wait::until_true("the receiver to be connected", || {
+        receiver.assert_running();
+        status(&options, OURS).connected
+    });
+    let mut sender = place.start(
+        "role=client,id=0,socket=podnet/net10,mac=02:00:00:00:00:0a",
+        &[
+            "--forward-mode=txonly",
+            "--eth-peer=0,02:00:00:00:00:0b",
+            "--tx-ip=10.0.0.10,10.0.0.11",
+        ],
+    );
+    wait::until_true("packets to arrive", || {
+        receiver.assert_running();
+        sender.assert_running();
+        status(&options, OURS).counters.fast_to.packets >= ENOUGH
+    });
+    let [_, sent] = sender.stop();
+    wait::until_true("the sender to be gone", || {
+        !status(&options, THEIRS).connected
+    });
+    let [from, to] = [THEIRS, OURS].map(|host| status(&options, host).counters);
+    // The receiver goes on taking until it is told to stop.
+    let [received, _] = receiver.stop();
+    // What it had not shown the switch yet, or the switch not taken, went with its memory.
+    let ring = 1 << 10;
+    let carried = from.fast_from.packets;
+    assert!(
+        carried <= sent && sent - carried <= ring,
+        "{carried} of {sent}"
+    );
+    let lost = to.drops.no_buffer + to.drops.not_connected;
+    assert_eq!(carried, to.fast_to.packets + lost);
+    assert_eq!(received, to.fast_to.packets);
+    assert_eq!(to.fast_to.bytes, to.fast_to.packets * 64);
+    assert_eq!(from.device_from.packets, 0, "all went straight across");
+    assert_eq!(from.drops, uswitch::PortDrops::default());
+    let mut switch = Client::connect(&options.socket).expect("a switch runs");
+    switch.stop().expect("it ends");
+    let ended = running.join().expect("no panic").expect("no trouble");
+    assert_eq!(ended, Ended::Stopped);
+}

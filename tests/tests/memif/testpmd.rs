@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
@@ -28,6 +29,8 @@ pub(crate) struct Place {
     root: PathBuf,
     pub(crate) netns: Netns,
     pub(crate) dir: TempDir,
+    /// How many were started here.
+    started: AtomicU32,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -46,6 +49,7 @@ impl Place {
             root: root.into(),
             netns: Netns::create().expect("a network namespace"),
             dir: tempfile::tempdir().expect("a directory"),
+            started: AtomicU32::new(0),
             _alone: alone,
         })
     }
@@ -58,10 +62,12 @@ impl Place {
 
     /// The same, with options of DPDK before those of testpmd.
     pub(crate) fn start_with(&self, device: &str, of_dpdk: &[&str], options: &[&str]) -> Testpmd {
-        let log = self.dir.path().join("testpmd.log");
+        let nth = self.started.fetch_add(1, Ordering::Relaxed);
+        let log = self.dir.path().join(format!("testpmd{nth}.log"));
         let output = File::create(&log).expect("a log can be written");
         let drivers = ["librte_net_memif", "librte_mempool_ring"];
-        let mut command = testpmd::command(&self.root, &drivers, 0, (self.dir.path(), "podnet"));
+        let prefix = format!("podnet{nth}");
+        let mut command = testpmd::command(&self.root, &drivers, 0, (self.dir.path(), &prefix));
         command
             .arg("--log-level=pmd.net.memif:debug")
             .args(of_dpdk)
@@ -124,12 +130,23 @@ impl Testpmd {
         }
     }
 
-    /// Asks it to stop, and waits.
-    pub(crate) fn stop(mut self) {
+    /// Asks it to stop, and waits. Returns how many packets it says that it received and sent.
+    pub(crate) fn stop(mut self) -> [u64; 2] {
         drop(self.child.stdin.take());
         wait::until_true("testpmd to end", || {
             self.child.try_wait().expect("a child of ours").is_some()
         });
+        let log = self.log();
+        let (_, all) = log
+            .split_once("Accumulated forward statistics")
+            .expect("it says what it has forwarded");
+        ["RX-packets:", "TX-packets:"].map(|name| {
+            let count = all
+                .split_once(name)
+                .and_then(|(_, rest)| rest.split_whitespace().next());
+            let count = count.and_then(|count| count.parse().ok());
+            count.expect("a number of packets")
+        })
     }
 }
 
