@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tests::limit::{self, Interfaces};
 use tests::manifest::attachment;
-use tests::{Network, Node, Setup, traffic};
+use tests::{Network, Setup, traffic};
 
 use crate::limiting_node;
 
