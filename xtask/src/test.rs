@@ -40,6 +40,10 @@ pub(crate) struct Options {
     /// Leave the cluster tier out of all, saying so, when this much time is over before itself
     #[arg(long, value_name = "MINUTES")]
     cluster_start_by: Option<u64>,
+    /// Leave test programs of the vm tier out of all that no kernel has begun when this much time is
+    /// over, saying so
+    #[arg(long, value_name = "MINUTES")]
+    vm_until: Option<u64>,
     /// Kernels of the vm tier
     #[arg(long = "kernel", value_name = "VERSION", default_value = "5.10")]
     kernels: Vec<String>,
@@ -150,7 +154,9 @@ pub(crate) fn run(options: &Options) -> crate::Done {
         };
         let programs = build.map(thread::spawn);
         if options.tier.includes(Tier::Vm) {
-            virtual_machines(&mut report, built.as_ref(), options);
+            let minutes = |it: u64| started + Duration::from_secs(it * 60);
+            let until = options.vm_until.filter(|_| options.tier == Tier::All);
+            virtual_machines(&mut report, built.as_ref(), options, until.map(minutes));
         }
         let programs =
             programs.map(|built| built.join().unwrap_or_else(|panic| resume_unwind(panic)));
@@ -196,7 +202,12 @@ fn static_checks(report: &mut Report) {
     report.stage("tidy", &host, |_| tidy::check());
 }
 
-fn virtual_machines(report: &mut Report, built: Option<&Built>, options: &Options) {
+fn virtual_machines(
+    report: &mut Report,
+    built: Option<&Built>,
+    options: &Options,
+    until: Option<Instant>,
+) {
     let host = Place::Host;
     let nothing = "there is nothing to test";
     let binaries = report.stage("build (vm)", &host, |_| {
@@ -209,7 +220,7 @@ fn virtual_machines(report: &mut Report, built: Option<&Built>, options: &Option
         let name = format!("kernel {version}");
         report.stage(&name, &Place::Kernel(version.clone()), |tally| {
             let (built, binaries) = built.zip(binaries.as_ref()).context(nothing)?;
-            vm::test_kernel(version, built, binaries, &options.filter, tally)
+            vm::test_kernel(version, built, binaries, (&options.filter, until), tally)
         });
     }
 }

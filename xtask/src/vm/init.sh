@@ -40,14 +40,19 @@ export PODNET_VM_KERNEL="$(uname -r)"
 export RUST_BACKTRACE=1
 
 echo "Linux $PODNET_VM_KERNEL, up after $(cut -d' ' -f1 /proc/uptime) s"
-for test in /tests/*; do
-    name="${test##*/}"
+# Seconds after which no other test program is begun; empty when all are.
+read -r limit < /podnet/limit
+while read -r name; do
+    if [ -n "$limit" ] && [ "$(cut -d. -f1 /proc/uptime)" -ge "$limit" ]; then
+        echo "PODNET-VM late $name"
+        continue
+    fi
     echo "PODNET-VM start $name"
-    "$test" --test-threads=1 --show-output --color=never "$@"
+    "/tests/$name" < /dev/null --test-threads=1 --show-output --color=never "$@"
     code=$?
     [ -e "$PODNET_SKIP_LOG" ] && cat "$PODNET_SKIP_LOG" && rm "$PODNET_SKIP_LOG"
     echo "PODNET-VM exit $name $code"
-done
+done < /podnet/tests
 echo "PODNET-VM done"
 sync
 poweroff -f

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -19,12 +20,14 @@ const INIT: &str = include_str!("init.sh");
 /// are not there. The shell is among them because busybox's own prefers its applets to `PATH`.
 const PROGRAMS: [&str; 3] = ["/bin/sh", "/sbin/ip", "/sbin/tc"];
 
-/// Writes the archive and returns its path.
+/// Writes the archive and returns its path. Tests are run in their order, and none is begun once the machine
+/// has run for `limit`.
 pub(crate) fn build(
     kernel: &Kernel,
     built: &Built,
     tests: &[TestBinary],
     filter: &[String],
+    limit: Option<Duration>,
 ) -> Result<PathBuf> {
     let path = kernel.dir.join("initramfs.cpio");
     let file = File::create(&path).with_context(|| format!("creating {}", path.display()))?;
@@ -33,6 +36,13 @@ pub(crate) fn build(
         libraries: BTreeSet::new(),
     };
     pack.system(filter).context("the initramfs' own files")?;
+    let names: String = tests
+        .iter()
+        .map(|test| format!("{}\n", test.name))
+        .collect();
+    let limit = limit.map_or_else(String::new, |it| it.as_secs().to_string());
+    pack.list("podnet/tests", &names)?;
+    pack.list("podnet/limit", &format!("{limit}\n"))?;
     pack.modules(kernel)?;
     pack.program(&busybox()?, "bin/busybox")?;
     pack.program(&built.agent, "podnet/podnet-agent")?;
@@ -83,6 +93,10 @@ impl Pack {
         self.archive
             .file("podnet/arguments", 0o644, filter.as_bytes())?;
         Ok(())
+    }
+
+    fn list(&mut self, path: &str, lines: &str) -> Result<()> {
+        Ok(self.archive.file(path, 0o644, lines.as_bytes())?)
     }
 
     fn modules(&mut self, kernel: &Kernel) -> Result<()> {

@@ -3,6 +3,7 @@
 
 use anyhow::{Result, bail};
 
+use crate::step::say;
 use crate::test::{Reader, Tally};
 
 /// Starts every line `init.sh` itself prints for us.
@@ -16,6 +17,8 @@ pub(crate) struct Session {
     before: u64,
     ended: usize,
     done: bool,
+    /// Binaries that were not begun, for their time was over.
+    late: Vec<String>,
     problems: Vec<String>,
 }
 
@@ -37,6 +40,10 @@ impl Session {
                     self.problems
                         .push(format!("{binary} ended without a test result"));
                 }
+            }
+            ["late", binary] => {
+                self.ended += 1;
+                self.late.push((*binary).to_owned());
             }
             ["problem", words @ ..] => self.problems.push(words.join(" ")),
             ["done"] => self.done = true,
@@ -64,6 +71,12 @@ impl Session {
                 .push(format!("{} of {binaries} test binaries ended", self.ended));
         }
         tally.add(self.reader.finish());
+        if !self.late.is_empty() {
+            say(format!(
+                "left out for want of time: {}",
+                self.late.join(", ")
+            ));
+        }
         if !self.problems.is_empty() {
             bail!("{}", self.problems.join("; "));
         }
@@ -134,6 +147,20 @@ mod tests {
             "PODNET-VM done",
         ];
         play(&lines, 1).1.unwrap();
+    }
+
+    #[test]
+    fn a_binary_whose_time_is_over_is_no_failure() {
+        let lines = [
+            "PODNET-VM start a",
+            OK,
+            "PODNET-VM exit a 0",
+            "PODNET-VM late b",
+            "PODNET-VM done",
+        ];
+        let (tally, verdict) = play(&lines, 2);
+        verdict.unwrap();
+        assert_eq!((tally.passed, tally.failed), (2, 0));
     }
 
     #[test]
