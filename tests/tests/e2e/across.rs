@@ -56,14 +56,14 @@ fn data(corner: &Corner, pod: &str) -> String {
     own.split_whitespace().next().unwrap_or_default().to_owned()
 }
 
-/// The digest of what an address serves to a pod.
+/// The digest of what an address serves to a pod. `wget -T` of busybox crashes where it is linked statically.
 fn fetched(corner: &Corner, pod: &str, ip: &str) -> Option<String> {
     let host = match ip.parse() {
         Ok(IpAddr::V6(_)) => format!("[{ip}]"),
         _ => ip.to_owned(),
     };
     let fetch = format!(
-        "wget -q -T 5 -O /tmp/data http://{host}:{PORT}/data && md5sum /tmp/data; rm -f /tmp/data"
+        "rm -f /tmp/data; timeout 5 wget -q -O /tmp/data http://{host}:{PORT}/data && md5sum /tmp/data"
     );
     let said = in_pod((&corner.name, pod), &["sh", "-c", &fetch]).ok()?;
     said.split_whitespace().next().map(str::to_owned)
