@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
 
-use netdev::{Netns, Route, VethSpec};
+use netdev::{Connection, Netns, Route, VethSpec};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_XFRM};
 use tests::host::{UPLINK, connection, remove_clsact};
 use tests::stream::Stream;
@@ -93,8 +93,8 @@ fn with_ipsec_policies_all_goes_by_the_device() {
     pair.detach();
 }
 
-/// A route that another daemon changes. The first time is not looked at: a kernel without TCX stops a
-/// link for a moment when it gets its clsact qdisc.
+/// A route that another daemon changes. The first time nothing is sent before the link has its program: a
+/// kernel without TCX stops a link for a moment when it gets its clsact qdisc.
 #[test]
 fn ways_follow_the_routes_of_the_node() {
     if tests::skip::without_root(tests::test_name!()) {
@@ -114,6 +114,9 @@ fn ways_follow_the_routes_of_the_node() {
     let mut stream = None;
     for _ in 0..2 {
         node.add_route(&to).expect("a route");
+        wait::until_true("the program on the other link", || {
+            has_program(&nodes.nodes[0], &mut node, second)
+        });
         wait::until_true("packets by the other link", goes_by_second);
         wait_for(&nodes, &pair, false);
         let (here, there) = traffic::pairs(&pair.a, &pair.b)[0];
@@ -141,18 +144,12 @@ fn a_program_that_somebody_took_off_an_uplink_is_put_back() {
     let node = &nodes.nodes[0];
     let mut there = connection(node.netns());
     let uplink = there.by_name(UPLINK).expect("links").expect("the uplink");
-    if there
-        .ingress_filters(uplink.ifindex)
-        .expect("filters")
-        .is_empty()
-    {
-        // By a link, which is nobody's but ours; no qdisc came to the node's interface.
-        assert!(node.link_pin(uplink.ifindex).exists());
-    } else {
+    // One by a link is nobody's but ours, and no qdisc came to the node's interface.
+    assert!(has_program(node, &mut there, uplink.ifindex));
+    if !node.link_pin(uplink.ifindex).exists() {
         remove_clsact(node.netns(), uplink.ifindex);
         wait::until_true("the program", || {
-            let filters = there.ingress_filters(uplink.ifindex).expect("filters");
-            !filters.is_empty()
+            has_program(node, &mut there, uplink.ifindex)
         });
     }
     wait_for(&nodes, &pair, false);
@@ -202,6 +199,12 @@ fn a_tunnel_device_that_is_removed_is_made_again() {
     });
     assert_meet(&pair.a, &pair.b);
     pair.detach();
+}
+
+/// Whether podnet takes in what an interface of a node receives: by a TCX link, or by a filter.
+fn has_program(node: &Node, there: &mut Connection, ifindex: u32) -> bool {
+    let filters = there.ingress_filters(ifindex).expect("filters");
+    node.link_pin(ifindex).exists() || !filters.is_empty()
 }
 
 const SECOND_ROUTER: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 254);
