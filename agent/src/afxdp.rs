@@ -17,10 +17,10 @@ use netdev::{Netlink, Netns, Offloads};
 use xsk::control::Address;
 
 use crate::devices::Devices;
-use crate::devices::directory::Directories;
+use crate::devices::directory::ensure_map;
 use crate::error::{AgentError, chain};
 use crate::node::Node;
-use crate::record::{Attachment, Device};
+use crate::record::Attachment;
 use crate::sockets::{self, PlaceError};
 
 mod control;
@@ -155,39 +155,8 @@ pub(crate) struct FitPort {
     ifname: String,
     queues: u16,
     netns: Netns,
-    /// Where a container of the pod finds the map, if it has a device.
-    shared: Option<Shared>,
-}
-
-/// A device whose map is to be pinned where its container sees it.
-#[derive(Debug)]
-struct Shared {
-    directories: Directories,
-    device: Device,
-}
-
-impl Shared {
-    fn of(record: &Attachment, devices: &Devices) -> Option<Self> {
-        let device = record.device.clone()?;
-        let directories = devices.directories().clone();
-        Some(Self {
-            directories,
-            device,
-        })
-    }
-
-    fn directory(&self) -> PathBuf {
-        let Device { resource, id } = &self.device;
-        self.directories.of_map(resource, id)
-    }
-
-    fn share(&self, hook: &Hook, host: &str) -> Result<(), AgentError> {
-        let Device { resource, id } = &self.device;
-        let directory = self.directory();
-        let made = self.directories.ensure_map(resource, id);
-        made.map_err(PlaceError::of("make", &directory))?;
-        Ok(hook.share_xsk(host, &directory)?)
-    }
+    /// The directory in which a container of the pod finds the map, if it has a device.
+    shared: Option<PathBuf>,
 }
 
 impl FitPort {
@@ -198,7 +167,7 @@ impl FitPort {
             ifname: record.key.ifname.to_string(),
             queues: record.interface.queues,
             netns: netns.clone(),
-            shared: Shared::of(record, devices),
+            shared: devices.of_map(record),
         })
     }
 
@@ -212,16 +181,22 @@ fn attach(hook: &Hook, port: &FitPort, peer_ifindex: u32) -> Result<(), AgentErr
     let (host, queues) = (&port.host, port.queues());
     let inside = || hook.attach_xsk(host, peer_ifindex, queues);
     match port.netns.run_in(inside)?? {
-        None => port
-            .shared
-            .as_ref()
-            .map_or(Ok(()), |it| it.share(hook, host)),
+        None => share(hook, port),
         Some(source) => Err(AfXdpError::Program {
             ifname: port.ifname.clone(),
             source,
         }
         .into()),
     }
+}
+
+/// Pins the map where the container of its device sees it.
+fn share(hook: &Hook, port: &FitPort) -> Result<(), AgentError> {
+    if let Some(directory) = &port.shared {
+        ensure_map(directory).map_err(PlaceError::of("make", directory))?;
+        hook.share_xsk(&port.host, directory)?;
+    }
+    Ok(())
 }
 
 /// Whether a record's port is one of AF_XDP.
@@ -296,8 +271,8 @@ impl Node {
     pub(crate) fn close_port(&self, record: &Attachment) -> Result<(), AgentError> {
         if is_afxdp(record) {
             self.afxdp.close(record);
-            if let Some(shared) = Shared::of(record, &self.devices) {
-                self.hook.unshare_xsk(&shared.directory())?;
+            if let Some(shared) = self.devices.of_map(record) {
+                self.hook.unshare_xsk(&shared)?;
             }
             self.hook.forget_xsk(&record.host.name)?;
         }
@@ -323,8 +298,8 @@ impl Node {
                 record.key.ifname
             ));
         }
-        let shared = Shared::of(record, &self.devices);
-        if shared.is_some_and(|it| !Hook::has_shared_xsk(&it.directory())) {
+        let shared = self.devices.of_map(record);
+        if shared.is_some_and(|it| !Hook::has_shared_xsk(&it)) {
             faults.push(format!(
                 "the map of {} is not pinned for its container",
                 record.key.ifname
@@ -366,8 +341,7 @@ impl Node {
         let mend = move || {
             Offloads::open()?.finish_packets(host_ifindex)?;
             if ours.is_some() && programs.native == ours {
-                let shared = port.shared.as_ref();
-                return shared.map_or(Ok(()), |it| it.share(&hook, &port.host));
+                return share(&hook, &port);
             }
             hook.forget_xsk(&port.host)?;
             attach(&hook, &port, peer_ifindex)
@@ -387,8 +361,7 @@ impl Node {
         for entry in self.ledger().entries() {
             if is_afxdp(&entry.record) {
                 known.push(entry.record.host.name.clone());
-                let its = Shared::of(&entry.record, &self.devices);
-                shared.extend(its.map(|it| it.directory()));
+                shared.extend(self.devices.of_map(&entry.record));
             }
         }
         let is_known = |name: &str| known.iter().any(|it| it == name);

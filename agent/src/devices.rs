@@ -27,7 +27,7 @@ use crate::cli::DeviceOptions;
 use crate::error::AgentError;
 use crate::ledger::Wanted;
 use crate::node::Node;
-use crate::record::Device;
+use crate::record::{Attachment, Device};
 
 /// The devices of a node; nothing of it is done without a kubelet.
 #[derive(Debug)]
@@ -60,6 +60,12 @@ impl Devices {
     /// The directories of devices.
     pub const fn directories(&self) -> &Directories {
         &self.directories
+    }
+
+    /// The directory for the map of a port that is a device; none of one that is not.
+    pub(crate) fn of_map(&self, record: &Attachment) -> Option<PathBuf> {
+        let Device { resource, id } = record.device.as_ref()?;
+        Some(self.directories.of_map(resource, id))
     }
 
     /// True where a kubelet gives devices to pods.

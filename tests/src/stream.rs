@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
+use crate::node::Node;
 use crate::pod::Port;
 use crate::traffic;
 use crate::wait;
@@ -53,6 +54,20 @@ impl Stream {
             wait::until_true("datagrams to arrive", || {
                 direction.received.load(Ordering::Acquire) >= goal
             });
+        }
+    }
+
+    /// Kills, starts, stops and starts each agent, with progress after each step.
+    pub fn through_restarts(&self, nodes: &[Node]) {
+        for node in nodes {
+            node.kill_9();
+            self.progress();
+            node.start_agent();
+            self.progress();
+            node.terminate();
+            self.progress();
+            node.start_agent();
+            self.progress();
         }
     }
 

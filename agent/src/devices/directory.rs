@@ -53,24 +53,15 @@ impl Directories {
         self.maps.join(resource::short(resource)).join(device)
     }
 
-    /// The same, made when it is not there. Nobody but the agent can write it.
-    ///
-    /// # Errors
-    /// When it cannot be made.
-    pub fn ensure_map(&self, resource: &str, device: &str) -> io::Result<PathBuf> {
-        let path = self.of_map(resource, device);
-        fs::create_dir_all(&path)?;
-        fs::set_permissions(&path, Permissions::from_mode(MAP))?;
-        Ok(path)
-    }
-
-    /// The same, without the map of a pod that had the device before.
+    /// The same, made, without the map of a pod that had the device before.
     ///
     /// # Errors
     /// When it cannot be emptied or made.
     pub fn renew_map(&self, resource: &str, device: &str) -> io::Result<PathBuf> {
-        remove(&self.of_map(resource, device))?;
-        self.ensure_map(resource, device)
+        let path = self.of_map(resource, device);
+        remove(&path)?;
+        ensure_map(&path)?;
+        Ok(path)
     }
 
     /// The directories of maps that there are.
@@ -110,6 +101,15 @@ impl Directories {
         remove(&self.path(resource, device))?;
         self.ensure(resource, device)
     }
+}
+
+/// Makes the directory of a map when it is not there. Nobody but the agent can write it.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn ensure_map(directory: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    fs::set_permissions(directory, Permissions::from_mode(MAP))
 }
 
 fn remove(directory: &Path) -> io::Result<()> {
@@ -159,11 +159,12 @@ mod tests {
         let pins = PinDir::new(run.path().join("pins"));
         let directories = Directories::new(&run.path().join("agent.sock"), &pins);
         assert!(directories.maps().is_empty());
-        let path = directories.ensure_map("podnet.dev/blue", "7").unwrap();
+        let path = directories.of_map("podnet.dev/blue", "7");
+        ensure_map(&path).unwrap();
         assert_eq!(path, run.path().join("pins/devices/blue/7"));
         assert_eq!(mode(&path), 0o755);
         fs::write(path.join("xsks_map"), "").unwrap();
-        directories.ensure_map("podnet.dev/blue", "7").unwrap();
+        ensure_map(&path).unwrap();
         assert!(path.join("xsks_map").exists());
         directories.renew_map("podnet.dev/blue", "7").unwrap();
         assert!(!path.join("xsks_map").exists());

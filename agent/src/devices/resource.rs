@@ -77,7 +77,7 @@ struct Counted {
 }
 
 /// What the devices of a resource are for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Uses {
     /// The networks they lead to.
     pub networks: BTreeSet<String>,
@@ -125,10 +125,7 @@ pub fn all(world: &World) -> Option<BTreeMap<String, Uses>> {
         let Some(network) = counted.network.filter(|_| is_ours(&counted.resource)) else {
             continue;
         };
-        let uses = all.entry(counted.resource).or_insert_with(|| Uses {
-            networks: BTreeSet::new(),
-            has_maps: false,
-        });
+        let uses = all.entry(counted.resource).or_default();
         uses.networks.insert(network);
         uses.has_maps |= counted.kind == InterfaceKind::AfXdp;
     }

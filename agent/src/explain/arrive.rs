@@ -44,17 +44,7 @@ pub(super) async fn follow(
     let facts = scene.directory.facts(network);
     let routed = facts.is_some_and(|facts| facts.routed);
     let receiver = receiver(scene, to, &ends, network);
-    let mut shown = Shown {
-        network: scene.directory.network_name(network),
-        network_id: network,
-        mode: mode(routed),
-        from: scene.directory.name(from),
-        to: scene.directory.name(to),
-        protocol: address::words(ends.proto, ends.addresses),
-        source: ends.addresses.map(|(source, _)| source.to_string()),
-        destination: ends.addresses.map(|(_, to)| to.to_string()),
-        ..Shown::default()
-    };
+    let mut shown = shown(scene, (from, to), &ends, (network, routed));
     let macs = Macs {
         to: receiver,
         from: ends.mac,
@@ -119,6 +109,26 @@ fn outer(scene: &Scene<'_>, from: &Found) -> Result<IpAddr, ExplainError> {
                 .map(|it| it.node.clone())
                 .collect(),
         }),
+    }
+}
+
+/// What comes for a network from outside the node, as far as it is known before the frame is.
+pub(super) fn shown(
+    scene: &Scene<'_>,
+    (from, to): (&Found, &Found),
+    ends: &Ends,
+    (number, routed): (u32, bool),
+) -> Shown {
+    Shown {
+        network: scene.directory.network_name(number),
+        network_id: number,
+        mode: mode(routed),
+        from: scene.directory.name(from),
+        to: scene.directory.name(to),
+        protocol: address::words(ends.proto, ends.addresses),
+        source: ends.addresses.map(|(source, _)| source.to_string()),
+        destination: ends.addresses.map(|(_, to)| to.to_string()),
+        ..Shown::default()
     }
 }
 

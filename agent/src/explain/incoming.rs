@@ -9,12 +9,12 @@ use agent_common::wire::{Incoming, WireKey};
 use serde_json::json;
 
 use super::address::{self, Ends};
-use super::arrive::receiver;
-use super::depart::{build, mode};
+use super::arrive::{receiver, shown};
+use super::depart::build;
 use super::directory::{Found, Member};
 use super::frame::{self, Macs};
 use super::question::Proto;
-use super::report::{Outcome, PACKET, Report, Shown, Story, Verdict};
+use super::report::{Outcome, PACKET, Report, Story, Verdict};
 use super::{Scene, tables};
 use crate::error::AgentError;
 
@@ -38,17 +38,7 @@ pub(super) async fn follow(
     let ends = address::ends(&scene.question, from, to)?;
     let facts = scene.directory.facts(number);
     let routed = facts.is_some_and(|facts| facts.routed);
-    let mut shown = Shown {
-        network: scene.directory.network_name(number),
-        network_id: number,
-        mode: mode(routed),
-        from: scene.directory.name(from),
-        to: scene.directory.name(to),
-        protocol: address::words(ends.proto, ends.addresses),
-        source: ends.addresses.map(|(source, _)| source.to_string()),
-        destination: ends.addresses.map(|(_, to)| to.to_string()),
-        ..Shown::default()
-    };
+    let mut shown = shown(scene, (from, to), &ends, (number, routed));
     let mut story = Story::new();
     if let Some(Member::Here(record)) = &to.member {
         scene.faults(record, &mut story).await?;

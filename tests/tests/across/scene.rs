@@ -169,16 +169,7 @@ pub(crate) fn assert_meet(a: &Port, b: &Port) {
 pub(crate) fn assert_restarts_lose_nothing(nodes: &[Node], a: &Port, b: &Port) {
     for (here, there) in traffic::pairs(a, b) {
         let stream = Stream::start(a, here, b, there);
-        for node in nodes {
-            node.kill_9();
-            stream.progress();
-            node.start_agent();
-            stream.progress();
-            node.terminate();
-            stream.progress();
-            node.start_agent();
-            stream.progress();
-        }
+        stream.through_restarts(nodes);
         stream.assert_nothing_lost();
     }
 }

@@ -31,9 +31,8 @@ enum Way<'a> {
     Map(&'a Path),
 }
 
-/// Mounts a directory at another one where nobody else sees it, and goes on as what follows.
-const MOUNTED: [&str; 7] = [
-    "unshare",
+/// Arguments to mount a directory at another one where nobody else sees it, and to go on as what follows.
+const UNSHARE: [&str; 6] = [
     "--mount",
     "--propagation=private",
     "sh",
@@ -60,8 +59,8 @@ impl Testpmd {
             }
             Way::Map(mounted) => {
                 fs::create_dir(&place).expect("a directory");
-                let mut command = Command::new(MOUNTED[0]);
-                command.args(&MOUNTED[1..]).arg(mounted).arg(&place);
+                let mut command = Command::new("unshare");
+                command.args(UNSHARE).arg(mounted).arg(&place);
                 let map = place.join("xsks_map");
                 let by = format!("use_pinned_map=1,dp_path={}", map.display());
                 (command, by)

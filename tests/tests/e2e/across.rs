@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::commands::in_pod;
-use super::corner::{Corner, IMAGE, Interface, KEP};
+use super::corner::{Corner, Interface, KEP, pod_fields};
 use super::objects::{NODE, until};
 
 /// The interface that connects the nodes of the cluster.
@@ -27,20 +27,9 @@ fn list(network: &str) -> String {
 
 /// A pod with a second network that serves its own data.
 fn server(node: &str, network: &str) -> Value {
-    json!({
-        "metadata": {"annotations": {KEP: list(network)}},
-        "spec": {
-            "nodeSelector": {"kubernetes.io/hostname": node},
-            "automountServiceAccountToken": false,
-            "terminationGracePeriodSeconds": 1,
-            "containers": [{
-                "name": "web",
-                "image": IMAGE,
-                "imagePullPolicy": "Never",
-                "command": ["sh", "-c", SERVE],
-            }],
-        },
-    })
+    let mut pod = pod_fields(node, &[(KEP, list(network))]);
+    pod["spec"]["containers"][0]["command"] = json!(["sh", "-c", SERVE]);
+    pod
 }
 
 fn addresses(interfaces: &[Interface]) -> &[String] {

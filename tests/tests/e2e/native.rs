@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::commands::{in_pod, on_node};
-use super::corner::{Corner, IMAGE, is_native};
+use super::corner::{Corner, is_native, pod_fields};
 use super::objects::{Kind, Objects, POD, condition, until};
 
 const SERVICE: Kind = ("v1", "Service", "services");
@@ -25,23 +25,18 @@ fn without(objects: &Objects, test: &str) -> bool {
 /// A pod that serves its own name, with a host port and probes of both kinds.
 fn server(node: &str, labels: &Value) -> Value {
     let serve = "mkdir -p /www && hostname > /www/index.html && exec httpd -f -p 8080 -h /www";
-    json!({
-        "metadata": {"labels": labels},
-        "spec": {
-            "nodeSelector": {"kubernetes.io/hostname": node},
-            "automountServiceAccountToken": false,
-            "terminationGracePeriodSeconds": 1,
-            "containers": [{
-                "name": "web",
-                "image": IMAGE,
-                "imagePullPolicy": "Never",
-                "command": ["sh", "-c", serve],
-                "ports": [{"containerPort": PORTS[0], "hostPort": PORTS[1]}],
-                "readinessProbe": {"httpGet": {"port": PORTS[0], "path": "/"}, "periodSeconds": 1},
-                "livenessProbe": {"tcpSocket": {"port": PORTS[0]}, "periodSeconds": 2},
-            }],
-        },
-    })
+    let mut pod = pod_fields(node, &[]);
+    pod["metadata"]["labels"] = labels.clone();
+    let container = &mut pod["spec"]["containers"][0];
+    container["command"] = json!(["sh", "-c", serve]);
+    container["ports"] = json!([{"containerPort": PORTS[0], "hostPort": PORTS[1]}]);
+    let (page, open) = (
+        json!({"port": PORTS[0], "path": "/"}),
+        json!({"port": PORTS[0]}),
+    );
+    container["readinessProbe"] = json!({"httpGet": page, "periodSeconds": 1});
+    container["livenessProbe"] = json!({"tcpSocket": open, "periodSeconds": 2});
+    pod
 }
 
 /// Who answers a pod at this address and port.

@@ -216,14 +216,7 @@ fn restarts_under_traffic_to_the_outside_lose_nothing() {
     let world = world(&node);
     for (here, there) in traffic::pairs(&a, &world) {
         let stream = Stream::start(&a, here, &world, there);
-        node.kill_9();
-        stream.progress();
-        node.start_agent();
-        stream.progress();
-        node.terminate();
-        stream.progress();
-        node.start_agent();
-        stream.progress();
+        stream.through_restarts(std::slice::from_ref(&node));
         stream.assert_nothing_lost();
     }
     pod.detach("open", "eth0");

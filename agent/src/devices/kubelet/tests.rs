@@ -12,6 +12,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::devices::directory::ensure_map;
 
 /// Long enough for a busy machine; nothing waits for it to pass.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -222,11 +223,8 @@ async fn a_container_with_ports_of_af_xdp_gets_the_directory_of_their_map() {
     let offers = BTreeMap::from([("podnet.dev/blue".to_owned(), with_maps)]);
     scene.wanted.send_replace(Some(offers));
     let socket = scene.of(&registered(&mut heard).await.endpoint);
-    let left = scene
-        .place
-        .directories
-        .ensure_map("podnet.dev/blue", "4")
-        .unwrap();
+    let left = scene.place.directories.of_map("podnet.dev/blue", "4");
+    ensure_map(&left).unwrap();
     fs::write(left.join("xsks_map"), "of the pod before").unwrap();
     let request = AllocateRequest {
         container_requests: vec![ContainerAllocateRequest {
