@@ -27,10 +27,13 @@ const LOOK: &str = "for i in eth0 net1 net2; do \
     ip -o -4 address show dev $i | grep -q inet || { echo \"no $i\"; exit 7; }; done; \
     exec sleep 1000000";
 
-/// What there is on a node, one thing a line. Of host-local's files those that hold an address.
+/// What there is on a node, one thing a line. Of host-local's files those that hold an address; of pinned
+/// links not those of the node's own interfaces, which tunnels of other tests have needed: they stay until
+/// an agent starts that has no tunnels.
 const INVENTORY: &str = "ip -o link | sed 's/^[0-9]*: \\([^:@]*\\).*/link \\1/'; \
     ls /run/netns | sed 's/^/namespace /'; \
-    ls /sys/fs/bpf/podnet/links 2>/dev/null | sed 's/^/pin /'; \
+    for pin in $(ls /sys/fs/bpf/podnet/links 2>/dev/null); do \
+        ip -o link | grep \"^$pin: \" | grep -qv '^[0-9]*: pn' || echo pin $pin; done; \
     ls /run/podnet/pending-del 2>/dev/null | sed 's/^/waiting removal /'; \
     find /var/lib/cni/networks -type f ! -name 'last_reserved_ip*' ! -name lock 2>/dev/null; true";
 
