@@ -14,6 +14,8 @@ pub const ENDPOINT_GATEWAY: u32 = 1 << 1;
 pub const ENDPOINT_REMOTE: u32 = 1 << 2;
 /// With [`ENDPOINT_REMOTE`] or [`ENDPOINT_OUTSIDE`]: reached by the network's uplink, not by a tunnel; `ifindex` is 0.
 pub const ENDPOINT_WIRE: u32 = 1 << 3;
+/// A socket takes what is delivered there, without a rate: XDP may give it a frame that no skb was made of.
+pub const ENDPOINT_SOCKET: u32 = 1 << 4;
 
 /// The network's way out, found under [`Ip16::NONE`] and meant for whatever nobody has; that address
 /// itself is nobody's. With [`ENDPOINT_WIRE`] that are routers beyond the network's uplink, in `NEXT_HOPS`

@@ -13,8 +13,11 @@ pub const UPLINK_WIRES: u32 = 1 << 8;
 pub const UPLINK_EVERY_FRAME: u32 = 1 << 9;
 /// Podnet has set the interface to promiscuous mode for that, and nobody else.
 pub const UPLINK_PROMISCUOUS: u32 = 1 << 10;
+/// XDP sees frames there as they are on the wire, each alone, whole, finished and with its tag: what is for
+/// a socket goes on from `xdp_uplink`.
+pub const UPLINK_STEERS: u32 = 1 << 11;
 
-/// What `from_uplink` takes from an interface, and `xdp_uplink` drops there. Everything else is the node's own.
+/// What `from_uplink` takes from an interface, and `xdp_uplink` drops there or gives to sockets. Everything else is the node's own.
 ///
 /// *Written by* the agent, before the dispatcher is attached. *Read by* `from_uplink` and
 /// `xdp_uplink`. *Lifetime*: as

@@ -2,7 +2,7 @@
 
 use agent_common::drop::DropReason;
 use agent_common::packet::Frame as _;
-use aya_ebpf::bindings::xdp_action::{XDP_DROP, XDP_PASS};
+use aya_ebpf::bindings::xdp_action::{XDP_DROP, XDP_PASS, XDP_REDIRECT};
 use aya_ebpf::bindings::{TC_ACT_OK, TC_ACT_REDIRECT, TC_ACT_SHOT, TC_ACT_UNSPEC};
 
 use crate::maps::{self, PortCounter};
@@ -61,6 +61,8 @@ pub(crate) fn drop(skb: &Skb<'_>, port: Option<(u32, u16)>, reason: DropReason) 
 #[must_use]
 #[derive(Clone, Copy)]
 pub(crate) enum Early {
+    /// A redirect helper has been called.
+    Redirected,
     /// The packet ends here.
     Consumed,
     /// Everything goes on as if there were no program.
@@ -71,6 +73,7 @@ impl Early {
     #[inline(always)]
     pub(crate) const fn code(self) -> u32 {
         match self {
+            Self::Redirected => XDP_REDIRECT,
             Self::Consumed => XDP_DROP,
             Self::Pass => XDP_PASS,
         }

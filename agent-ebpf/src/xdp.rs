@@ -9,6 +9,8 @@ use core::ptr;
 
 use agent_common::event::EVENT_HEAD;
 use agent_common::packet::{ARP_FRAME, ETH_HLEN, START_LENGTHS, Start};
+use aya_ebpf::bindings::xdp_action::XDP_REDIRECT;
+use aya_ebpf::helpers::{bpf_redirect, bpf_xdp_adjust_head};
 use aya_ebpf::programs::XdpContext;
 
 use crate::maps::Sample;
@@ -27,6 +29,21 @@ impl<'a> Xdp<'a> {
     #[inline(always)]
     pub(crate) fn length(&self) -> usize {
         self.ctx.data_end() - self.ctx.data()
+    }
+
+    /// Takes `count` bytes off the front; false when nothing was done.
+    #[inline(always)]
+    pub(crate) fn take_off(&self, count: i32) -> bool {
+        // SAFETY: a helper call with the context that the program was given; no pointer into the packet is
+        // kept, each load asks anew where it begins.
+        unsafe { bpf_xdp_adjust_head(self.ctx.ctx, count) == 0 }
+    }
+
+    /// Has the frame sent out of an interface when the program returns that it is redirected.
+    #[inline(always)]
+    pub(crate) fn send(&self, ifindex: u32) -> bool {
+        // SAFETY: a helper call without pointers.
+        unsafe { bpf_redirect(ifindex, 0) == i64::from(XDP_REDIRECT) }
     }
 
     /// `N` bytes at `offset`, or `None` when the frame ends before.

@@ -1,14 +1,15 @@
 //! What comes in by an interface of the node, before the kernel makes an skb of it: what a tunnel brings
-//! that no network here wants ends at once. The rest goes on untouched, the node's own and what is for
-//! pods alike: `from_uplink` sees it with what only an skb knows, its segments and what became of its
-//! checksums.
+//! that no network here wants ends at once, and what is for a socket goes there where the interface shows
+//! frames as they are on the wire. The rest goes on untouched, the node's own and what is for pods alike:
+//! `from_uplink` sees it with what only an skb knows, its segments and what became of its checksums.
 
 use agent_common::addr::MacAddr;
+use agent_common::endpoint::{ENDPOINT_SOCKET, Endpoint};
 use agent_common::outer::Outer;
 use agent_common::packet::{ETH_HLEN, Start};
-use agent_common::uplink::Uplink;
+use agent_common::uplink::{UPLINK_STEERS, Uplink};
 
-use crate::maps::{self, Sample as _};
+use crate::maps::{self, PortCounter, Sample as _};
 use crate::tunnel::{self, InnerFrame, Packet};
 use crate::verdict::{self, Early};
 use crate::xdp::Xdp;
@@ -25,39 +26,75 @@ pub(crate) fn run(xdp: &Xdp<'_>) -> Early {
     if !uplink.has_tunnels() || MacAddr([d0, d1, d2, d3, d4, d5]) != uplink.mac {
         return Early::Pass;
     }
-    tunnel::open(xdp, u16::from_be_bytes([t0, t1]), uplink).unwrap_or(Early::Pass)
+    let received = Received {
+        xdp,
+        steers: uplink.flags & UPLINK_STEERS != 0,
+    };
+    tunnel::open(&received, u16::from_be_bytes([t0, t1]), uplink).unwrap_or(Early::Pass)
 }
 
-impl Packet for Xdp<'_> {
+/// A frame, and whether it is as it was on the wire.
+struct Received<'a> {
+    xdp: &'a Xdp<'a>,
+    steers: bool,
+}
+
+impl Received<'_> {
+    /// Takes the tunnel's headers off and hands the frame to the port's own link, which brings it to the
+    /// socket.
+    #[inline(always)]
+    fn give<const AT: usize>(&self, to: &Endpoint) -> Early {
+        let bytes = (self.xdp.length() - AT) as u32;
+        if !self.xdp.take_off(AT as i32) {
+            return Early::Pass;
+        }
+        if !self.xdp.send(to.ifindex) {
+            return Early::Consumed;
+        }
+        maps::count_port(to.port_id, PortCounter::ToPod, 1, bytes);
+        Early::Redirected
+    }
+}
+
+impl Packet for Received<'_> {
     type Verdict = Early;
 
     #[inline(always)]
     fn whole(&self) -> usize {
-        self.length()
+        self.xdp.length()
     }
 
     #[inline(always)]
     fn bytes<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
-        self.load::<N>(offset)
+        self.xdp.load::<N>(offset)
     }
 
     #[inline(always)]
     fn start_at(&self, offset: usize) -> Start {
-        Xdp::start_at(self, offset)
+        self.xdp.start_at(offset)
     }
 
     /// What generic XDP is shown may have been merged of several packets, and nothing tells. What is too
     /// large is dropped where that is known.
     #[inline(always)]
-    fn segment_length_of(&self, _length: usize) -> usize {
-        0
+    fn segment_length_of(&self, length: usize) -> usize {
+        if self.steers { length } else { 0 }
     }
 
     #[inline(always)]
     fn take<const AT: usize>(&self, _uplink: &Uplink, outer: &Outer) -> Early {
         match tunnel::judge(outer, &InnerFrame::<_, AT> { packet: self }) {
-            Err((network, reason)) => verdict::drop_early(self, network, reason),
+            Err((network, reason)) => verdict::drop_early(self.xdp, network, reason),
+            // Congestion is marked where the inner header is known (RFC 6040).
+            Ok(Some(to)) if self.steers && !outer.congested && is_socket(&to) => {
+                self.give::<AT>(&to)
+            }
             Ok(_) => Early::Pass,
         }
     }
+}
+
+#[inline(always)]
+const fn is_socket(to: &Endpoint) -> bool {
+    to.flags & ENDPOINT_SOCKET != 0
 }

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::access::AccessControl;
 use crate::controller::ControllerOptions;
 use crate::delegate::process;
-use crate::early::Xdp;
+use crate::early::EarlyOptions;
 use crate::lists::ListOptions;
 use crate::multi::InvalidAnnotation;
 use crate::webhook::WebhookOptions;
@@ -240,11 +240,9 @@ pub struct SpanningOptions {
         requires = "standalone"
     )]
     pub endpoints: Option<PathBuf>,
-    /// Where the interfaces that tunnels end at drop what no network of this node wants: before the
-    /// kernel makes anything of it, in the driver (native) or for any driver (generic), or behind that, in
-    /// TC. auto is native on hardware whose driver takes it
-    #[arg(long, value_enum, env = "PODNET_XDP", default_value_t)]
-    pub xdp: Xdp,
+    /// What XDP is used for
+    #[command(flatten)]
+    pub early: EarlyOptions,
 }
 
 /// Who serves ports that are memif sockets.

@@ -1,5 +1,8 @@
 //! Where an interface of the node drops what a tunnel brings that no network here wants: in XDP, before
-//! there is an skb, or behind that in TC. Which of them is found out by trying, and said.
+//! there is an skb, or behind that in TC. Which of them is found out by trying, and said. And whether
+//! frames for sockets go there from XDP.
+
+mod steer;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,9 +11,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use agent_common::uplink::Uplink;
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use datapath::{Hook, XdpMode};
-use netdev::{Connection, Link};
+use netdev::{Connection, Link, Offloads};
 use rustix::io::Errno;
 use serde::Serialize;
 
@@ -18,9 +21,31 @@ use crate::error::{AgentError, chain};
 use crate::node::Node;
 use crate::uplinks::Wanted;
 
+use steer::Interface;
+pub use steer::Steer;
+
 /// The kernel takes a program off when it gets to it.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// What XDP is used for.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct EarlyOptions {
+    /// Where the interfaces that tunnels end at drop what no network of this node wants: before the
+    /// kernel makes anything of it, in the driver (native) or for any driver (generic), or behind that, in
+    /// TC. auto is native on hardware whose driver takes it
+    #[arg(long, value_enum, env = "PODNET_XDP", default_value_t)]
+    pub xdp: Xdp,
+    /// Whether frames for AF_XDP and memif ports go there from native XDP on these interfaces, past the
+    /// node's network stack. auto is where the interface is hardware that leaves VLAN tags in frames
+    #[arg(
+        long = "xdp-steer",
+        value_enum,
+        env = "PODNET_XDP_STEER",
+        default_value_t
+    )]
+    pub steer: Steer,
+}
 
 /// Whether XDP is used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -83,6 +108,11 @@ pub struct Place {
     pub mode: Mode,
     /// Why there.
     pub because: Cow<'static, str>,
+    /// Frames for sockets go there from XDP.
+    pub steers: bool,
+    /// Why, or why not.
+    #[serde(rename = "steersBecause")]
+    pub steers_because: Cow<'static, str>,
 }
 
 /// Why there is no XDP.
@@ -189,16 +219,18 @@ impl Node {
         let mut places = BTreeMap::new();
         let mut gone = Vec::new();
         for (ifindex, uplink) in wanted.iter().filter(|(_, it)| it.has_tunnels()) {
-            let (ifindex, uplink, xdp) = (*ifindex, *uplink, self.uplinks.xdp);
+            let (ifindex, uplink, options) = (*ifindex, *uplink, self.uplinks.early);
             let hook = self.hook.clone();
-            let look =
-                move |connection: &mut Connection| place(connection, &hook, xdp, ifindex, &uplink);
+            let look = move |connection: &mut Connection| {
+                place(connection, &hook, options, ifindex, &uplink)
+            };
             match self.netlink.with(look).await {
                 Ok(Some(place)) => {
                     if before.remove(&ifindex).as_ref() != Some(&place) {
                         let (interface, because) = (&place.interface, &place.because);
-                        let mode = place.mode.label();
-                        tracing::info!(%interface, mode, %because, "what tunnels bring unwanted is dropped here");
+                        let (mode, steers) = (place.mode.label(), place.steers);
+                        let steers_because = &place.steers_because;
+                        tracing::info!(%interface, mode, %because, steers, %steers_because, "what tunnels bring unwanted is dropped here");
                     }
                     places.insert(ifindex, place);
                 }
@@ -231,19 +263,28 @@ impl Node {
 fn place(
     connection: &mut Connection,
     hook: &Hook,
-    xdp: Xdp,
+    options: EarlyOptions,
     ifindex: u32,
     uplink: &Uplink,
 ) -> Result<Option<Place>, AgentError> {
     let Some(link) = connection.by_index(ifindex)? else {
         return Ok(None);
     };
-    let (mode, because) = match settle(connection, hook, xdp, &link) {
-        Ok(Ok((mode, because))) => (mode.into(), because.into()),
-        Ok(Err(reason)) => (Mode::Tc, reason),
+    let (at, because) = match settle(connection, hook, options.xdp, &link) {
+        Ok(Ok((mode, because))) => (Some(mode), because.into()),
+        Ok(Err(reason)) => (None, reason),
         // The filter is there, whatever became of XDP.
-        Err(error) => (Mode::Tc, chain(&error).into()),
+        Err(error) => (None, chain(&error).into()),
     };
+    let hides_tags = || Offloads::open()?.hides_vlan_tags(ifindex);
+    let bus = bus(&link.name);
+    let interface = Interface {
+        name: &link.name,
+        kind: link.kind.as_deref(),
+        bus: bus.as_deref(),
+        hides_tags: hides_tags().ok(),
+    };
+    let (steers, steers_because) = steer::decide(options.steer, at, interface);
     let addresses = [uplink.v4, uplink.v6];
     let addresses = addresses
         .into_iter()
@@ -253,8 +294,10 @@ fn place(
         ifindex,
         addresses: addresses.map(IpAddr::from).collect(),
         port: u16::from_be_bytes(uplink.port),
-        mode,
+        mode: at.map_or(Mode::Tc, Mode::from),
         because,
+        steers,
+        steers_because,
     }))
 }
 

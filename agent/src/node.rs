@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use crate::afxdp::AfXdp;
 use crate::delegate::process::Runner;
 use crate::devices::Devices;
-use crate::early::Xdp;
+use crate::early::EarlyOptions;
 use crate::egress::Egress;
 use crate::error::{AgentError, chain};
 use crate::kube::Cluster;
@@ -149,8 +149,8 @@ pub struct Parts {
     pub switch: Switch,
     /// UDP port of tunnels.
     pub vxlan_port: u16,
-    /// Whether XDP is used.
-    pub xdp: Xdp,
+    /// What XDP is used for.
+    pub early: EarlyOptions,
     /// See [`Node::room`].
     pub room: Room,
     /// See [`Node::cluster`].
@@ -182,7 +182,7 @@ impl Node {
             routing: NodeRouting::new(parts.cluster.is_some()),
             remotes: parts.remotes,
             overlay: Overlay::new(parts.vxlan_port),
-            uplinks: Uplinks::new(parts.xdp),
+            uplinks: Uplinks::new(parts.early),
             ways: Ways::default(),
             room: parts.room,
             afxdp: AfXdp::new(parts.controls),

@@ -298,7 +298,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         },
         remotes,
         vxlan_port: options.vxlan_port,
-        xdp: options.spanning.xdp,
+        early: options.spanning.early,
         room,
         cluster,
         metrics,

@@ -8,12 +8,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agent_common::addr::{Ip16, MacAddr};
 use agent_common::uplink::{
-    UPLINK_ANY_FAMILY, UPLINK_EVERY_FRAME, UPLINK_PROMISCUOUS, UPLINK_WIRES, Uplink,
+    UPLINK_ANY_FAMILY, UPLINK_EVERY_FRAME, UPLINK_PROMISCUOUS, UPLINK_STEERS, UPLINK_WIRES, Uplink,
 };
 use datapath::{Dispatcher, Hook};
 use netdev::{Connection, LinkChange};
 
-use crate::early::{self, Place};
+use crate::early::{EarlyOptions, Place};
 use crate::error::{AgentError, chain};
 use crate::node::Node;
 
@@ -33,8 +33,8 @@ pub enum User {
 #[derive(Debug)]
 pub struct Uplinks {
     wanted: Mutex<BTreeMap<User, Wanted>>,
-    /// Whether XDP is used.
-    pub(crate) xdp: early::Xdp,
+    /// What XDP is used for.
+    pub(crate) early: EarlyOptions,
     /// Where each drops what is unwanted.
     places: Mutex<BTreeMap<u32, Place>>,
     /// One at a time makes changes.
@@ -43,10 +43,10 @@ pub struct Uplinks {
 
 impl Uplinks {
     /// None yet.
-    pub fn new(xdp: early::Xdp) -> Self {
+    pub fn new(early: EarlyOptions) -> Self {
         Self {
             wanted: Mutex::default(),
-            xdp,
+            early,
             places: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
         }
@@ -145,10 +145,11 @@ impl Node {
             }
         }
         for (ifindex, uplink) in &mut wanted {
-            // What podnet has done to an interface stays known until it is undone.
+            // What podnet has done to an interface stays known until it is undone, and what was found of
+            // it until it is looked at again.
             uplink.flags |= known
                 .get(ifindex)
-                .map_or(0, |it| it.flags & UPLINK_PROMISCUOUS);
+                .map_or(0, |it| it.flags & (UPLINK_PROMISCUOUS | UPLINK_STEERS));
             if known.get(ifindex) != Some(uplink) {
                 self.tables.set_uplink(*ifindex, Some(*uplink))?;
             }
@@ -167,6 +168,17 @@ impl Node {
             }
         }
         self.drop_early(&wanted).await;
+        for (ifindex, uplink) in &mut wanted {
+            let steers = self
+                .uplinks
+                .places()
+                .get(ifindex)
+                .is_some_and(|it| it.steers);
+            if steers != (uplink.flags & UPLINK_STEERS != 0) {
+                uplink.flags ^= UPLINK_STEERS;
+                self.tables.set_uplink(*ifindex, Some(*uplink))?;
+            }
+        }
         for (ifindex, uplink) in &wanted {
             if let Err(error) = self.open_up(*ifindex, *uplink).await {
                 tracing::warn!(ifindex, error = %chain(&error), "promiscuous mode not as it should be");
@@ -349,7 +361,7 @@ mod tests {
             ..tunnels
         };
         let known = Wanted::from([(1, both(&tunnels, &wires)), (2, wires), (3, tunnels)]);
-        let uplinks = Uplinks::new(early::Xdp::Off);
+        let uplinks = Uplinks::new(EarlyOptions::default());
         assert_eq!(uplinks.all(&known), known);
         uplinks
             .lock()

@@ -13,6 +13,7 @@ mod across {
     mod refused;
     mod scene;
     mod segment;
+    mod steer;
     mod straight;
     mod survival;
     mod trunk;

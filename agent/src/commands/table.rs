@@ -63,6 +63,8 @@ const UPLINKS: Columns = &[
     ("PORT", "port"),
     ("DROPS IN", "mode"),
     ("BECAUSE", "because"),
+    ("STEERS", "steers"),
+    ("STEERS BECAUSE", "steersBecause"),
 ];
 
 /// The table of `get`.

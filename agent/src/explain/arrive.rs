@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use agent_common::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use agent_common::arrival::{Arrival, Origin};
 use agent_common::drop::DropReason;
+use agent_common::endpoint::ENDPOINT_SOCKET;
 use agent_common::network::NETWORK_L3;
 use serde_json::json;
 
@@ -144,7 +145,14 @@ pub(super) fn receiver(scene: &Scene<'_>, to: &Found, ends: &Ends, network: u32)
         .unwrap_or(NOBODY)
 }
 
-/// What `from_overlay` does.
+/// The interfaces from which XDP gives frames to sockets.
+fn steering(scene: &Scene<'_>) -> Vec<String> {
+    let places = scene.node.uplinks.places();
+    let steers = places.values().filter(|it| it.steers);
+    steers.map(|it| it.interface.clone()).collect()
+}
+
+/// What `from_overlay` does, and `xdp_uplink` in its place.
 async fn run(
     scene: &Scene<'_>,
     story: &mut Story,
@@ -203,6 +211,16 @@ async fn run(
         Arrival::Deliver(endpoint) => {
             let found = format!("the sender is {peer}'s to speak for");
             story.step("policy", found, "deliver");
+            if endpoint.flags & ENDPOINT_SOCKET != 0 {
+                for name in steering(scene) {
+                    let what = format!("xdp_uplink on {name}");
+                    story.step(
+                        what,
+                        "it shows frames as on the wire",
+                        "past the stack, to the port",
+                    );
+                }
+            }
             scene.deliver(&endpoint, story).await
         }
         Arrival::Flood => {

@@ -59,7 +59,7 @@ mod tests {
         let options = SpanningOptions {
             vteps: vteps.iter().map(|it| it.parse().unwrap()).collect(),
             endpoints: directory.map(Into::into),
-            xdp: crate::early::Xdp::default(),
+            early: crate::early::EarlyOptions::default(),
         };
         check(&options, name).err().map(|error| chain(&error))
     }

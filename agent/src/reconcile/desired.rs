@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use agent_common::addr::{GATEWAY_MAC, GATEWAY_V4, GATEWAY_V6, Ip16};
 use agent_common::endpoint::{
-    ENDPOINT_GATEWAY, ENDPOINT_NO_PEER, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, Endpoint, EndpointKey,
-    FdbKey,
+    ENDPOINT_GATEWAY, ENDPOINT_NO_PEER, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, ENDPOINT_SOCKET,
+    Endpoint, EndpointKey, FdbKey,
 };
 use agent_common::flood::{FLOOD_CHUNK, FloodKey, FloodPorts};
 use agent_common::network::{NETWORK_L3, Network};
@@ -41,12 +41,14 @@ pub(super) fn own<'a>(
         leaves = leaves.or(attachment.network.egress.then_some(&attachment.network));
         // The fast way into a pod goes past the queues of its link, past its XDP program, and is not
         // there for a port that is a socket only.
-        let through_queue = attachment.queued
-            || attachment.limits.ingress.is_some()
-            || !attachment.interface.is_veth();
+        let has_queue = attachment.queued || attachment.limits.ingress.is_some();
         let endpoint = Endpoint {
             ifindex: attachment.host.ifindex,
-            flags: if through_queue { ENDPOINT_NO_PEER } else { 0 },
+            flags: match (has_queue, attachment.interface.is_veth()) {
+                (false, true) => 0,
+                (false, false) => ENDPOINT_NO_PEER | ENDPOINT_SOCKET,
+                (true, _) => ENDPOINT_NO_PEER,
+            },
             mac: attachment.mac,
             port_id: attachment.port_id,
         };

@@ -40,6 +40,9 @@ const ETHTOOL_A_BITSET_BIT_NAME: u16 = 2;
 /// The kernel's name of "gives packets on with unfinished checksums" (`NETIF_F_HW_CSUM`). Without it there
 /// is no scatter-gather either, and without that no segmentation.
 const CHECKSUM: &str = "tx-checksum-ip-generic";
+/// The kernel's names of "takes a VLAN tag off and keeps it beside the frame" (`NETIF_F_HW_VLAN_CTAG_RX`,
+/// `NETIF_F_HW_VLAN_STAG_RX`).
+const TAGS_OFF: [&str; 2] = ["rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"];
 
 /// A socket for features, in the namespace of the thread that opened it.
 #[derive(Debug)]
@@ -113,18 +116,31 @@ impl Offloads {
     /// # Errors
     /// [`Error::Offload`].
     pub fn finishes_packets(&mut self, ifindex: u32) -> Result<bool, Error> {
-        let answer = match self.ask(ETHTOOL_MSG_FEATURES_GET, &header(ifindex, 0))? {
-            Ok(answer) => answer.unwrap_or_default(),
-            Err(refusal) if refusal.errno() == Errno::NODEV => return Ok(false),
-            Err(source) => {
-                return Err(Error::Offload {
-                    ifindex,
-                    operation: "look at offloads of",
-                    source,
-                });
-            }
-        };
-        Ok(!is_active(&answer, CHECKSUM))
+        let features = self.features(ifindex)?;
+        Ok(features.is_some_and(|it| !is_active(&it, CHECKSUM)))
+    }
+
+    /// True when a link takes VLAN tags off what comes in, so that a frame does not show them. True of one
+    /// that is gone.
+    ///
+    /// # Errors
+    /// [`Error::Offload`].
+    pub fn hides_vlan_tags(&mut self, ifindex: u32) -> Result<bool, Error> {
+        let features = self.features(ifindex)?;
+        Ok(features.is_none_or(|it| TAGS_OFF.iter().any(|name| is_active(&it, name))))
+    }
+
+    /// The features of a link, as the kernel answers. `None` of one that is gone.
+    fn features(&mut self, ifindex: u32) -> Result<Option<Vec<u8>>, Error> {
+        match self.ask(ETHTOOL_MSG_FEATURES_GET, &header(ifindex, 0))? {
+            Ok(answer) => Ok(Some(answer.unwrap_or_default())),
+            Err(refusal) if refusal.errno() == Errno::NODEV => Ok(None),
+            Err(source) => Err(Error::Offload {
+                ifindex,
+                operation: "look at offloads of",
+                source,
+            }),
+        }
     }
 
     /// Sends a request; the attributes of the answer, if there was one beside the yes.

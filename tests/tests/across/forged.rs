@@ -14,7 +14,7 @@ const VXLAN: u16 = 4789;
 const IP: u16 = 0x0800;
 /// VNIs of the networks of the pair.
 pub(super) const BLUE: u32 = 2001;
-const RED: u32 = 2002;
+pub(super) const RED: u32 = 2002;
 pub(super) const GREEN: u32 = 2003;
 
 /// A VXLAN packet (RFC 7348 section 5) from wherever `netns` is, to node 2.

@@ -36,6 +36,15 @@ impl Nodes {
 
     /// Starts them with further arguments.
     pub(crate) fn start_with(count: u8, underlay: Underlay, args: &[&str]) -> Self {
+        Self::start_by(count, underlay, |setup| setup.args(args))
+    }
+
+    /// Starts them with whatever is added to what each starts with.
+    pub(crate) fn start_by(
+        count: u8,
+        underlay: Underlay,
+        completed: impl Fn(Setup) -> Setup,
+    ) -> Self {
         let shared = tempfile::Builder::new()
             .prefix("podnet-test-shared-")
             .tempdir();
@@ -47,7 +56,7 @@ impl Nodes {
         };
         for number in 1..=count {
             let host = all.fabric.host(number);
-            let setup = all.setup(number).args(args);
+            let setup = completed(all.setup(number));
             all.nodes.push(Node::start_on(setup, host));
         }
         all

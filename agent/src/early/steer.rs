@@ -1,0 +1,156 @@
+//! Whether frames for sockets go there from XDP on an interface. A frame that becomes no skb is the
+//! pod's as the driver shows it: unfinished checksums stay unfinished, and a VLAN tag that was taken off is
+//! not seen, so that a frame of somebody else's VLAN looks like one of the node's.
+
+use clap::ValueEnum;
+use datapath::XdpMode;
+
+use super::Reason;
+
+/// Whether frames for ports that are sockets go there from XDP.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Steer {
+    /// From hardware with native XDP that leaves VLAN tags in the frame
+    #[default]
+    Auto,
+    /// From native XDP, whatever the interface is: who says so knows that it shows frames as they are on
+    /// the wire
+    Always,
+    /// Not
+    Never,
+}
+
+/// What is known of an interface.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Interface<'a> {
+    pub(super) name: &'a str,
+    /// Of a virtual one.
+    pub(super) kind: Option<&'a str>,
+    pub(super) bus: Option<&'a str>,
+    /// It takes VLAN tags off; `None` when the kernel does not tell.
+    pub(super) hides_tags: Option<bool>,
+}
+
+/// Whether they do where the program is at `mode`, and why.
+pub(super) fn decide(
+    steer: Steer,
+    mode: Option<XdpMode>,
+    interface: Interface<'_>,
+) -> (bool, Reason) {
+    if mode != Some(XdpMode::Native) {
+        return (false, "no native XDP here".into());
+    }
+    let name = interface.name;
+    match steer {
+        Steer::Never => (false, "--xdp-steer never".into()),
+        Steer::Always => (true, "--xdp-steer always".into()),
+        Steer::Auto => match interface {
+            Interface {
+                kind: Some(kind), ..
+            } => {
+                let because = format!(
+                    "a {kind} may show unfinished checksums and hide VLAN tags; force it with --xdp-steer always"
+                );
+                (false, because.into())
+            }
+            Interface {
+                bus: None | Some("virtio" | "vmbus" | "xen"),
+                ..
+            } => (
+                false,
+                "not known to be hardware; force it with --xdp-steer always".into(),
+            ),
+            Interface {
+                hides_tags: None, ..
+            } => (
+                false,
+                "the kernel does not tell whether VLAN tags are taken off".into(),
+            ),
+            Interface {
+                hides_tags: Some(true),
+                ..
+            } => {
+                let because =
+                    format!("{name} takes VLAN tags off; ethtool -K {name} rxvlan off ends that");
+                (false, because.into())
+            }
+            Interface {
+                hides_tags: Some(false),
+                ..
+            } => (
+                true,
+                "hardware that shows frames as they are on the wire".into(),
+            ),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CARD: Interface<'_> = Interface {
+        name: "ens1",
+        kind: None,
+        bus: Some("pci"),
+        hides_tags: Some(false),
+    };
+
+    #[test]
+    fn by_itself_only_where_frames_are_as_on_the_wire() {
+        let auto = |interface| decide(Steer::Auto, Some(XdpMode::Native), interface);
+        assert!(auto(CARD).0);
+        let others = [
+            (
+                Interface {
+                    kind: Some("veth"),
+                    ..CARD
+                },
+                "a veth",
+            ),
+            (
+                Interface {
+                    bus: Some("virtio"),
+                    ..CARD
+                },
+                "not known",
+            ),
+            (Interface { bus: None, ..CARD }, "not known"),
+            (
+                Interface {
+                    hides_tags: Some(true),
+                    ..CARD
+                },
+                "ens1 takes VLAN tags off",
+            ),
+            (
+                Interface {
+                    hides_tags: None,
+                    ..CARD
+                },
+                "does not tell",
+            ),
+        ];
+        for (interface, why) in others {
+            let (steers, because) = auto(interface);
+            assert!(!steers && because.contains(why), "{interface:?}: {because}");
+        }
+    }
+
+    #[test]
+    fn only_in_the_driver_and_never_against_the_word() {
+        for mode in [None, Some(XdpMode::Generic)] {
+            for steer in [Steer::Auto, Steer::Always, Steer::Never] {
+                assert!(!decide(steer, mode, CARD).0, "{steer:?} {mode:?}");
+            }
+        }
+        let native = Some(XdpMode::Native);
+        assert!(!decide(Steer::Never, native, CARD).0);
+        let veth = Interface {
+            kind: Some("veth"),
+            hides_tags: Some(true),
+            ..CARD
+        };
+        assert!(decide(Steer::Always, native, veth).0);
+    }
+}
