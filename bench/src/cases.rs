@@ -13,6 +13,7 @@ mod restart;
 mod scale;
 mod shaping;
 mod sockets;
+mod steer;
 mod tcp;
 mod udp;
 
@@ -79,7 +80,7 @@ pub struct Known {
 }
 
 /// Every case, in the order they are run: those that share their pods first.
-pub const CASES: [Known; 15] = [
+pub const CASES: [Known; 16] = [
     tcp::CASE,
     udp::CASE,
     latency::CASE,
@@ -92,6 +93,7 @@ pub const CASES: [Known; 15] = [
     remote::CASE,
     shaping::CASE,
     sockets::CASE,
+    steer::CASE,
     memif::CASE,
     agent::CASE,
     restart::CASE,

@@ -153,6 +153,22 @@ fn traffic(bench: &Bench<'_>, case: &mut Case, node: &Node) -> Result<()> {
         }
     }
     let time = Duration::from_millis(bench.size(800, 150));
+    alternate(bench, case, &spots, |spot, round, case| {
+        measure(spot, round, time, case)
+    })
+}
+
+/// Measures all of them round by round, each round beginning with another one. Who fails is dropped, with
+/// the reason.
+///
+/// # Errors
+/// The run is interrupted.
+pub(super) fn alternate(
+    bench: &Bench<'_>,
+    case: &mut Case,
+    spots: &[Spot],
+    mut one: impl FnMut(&Spot, usize, &mut Case) -> Result<()>,
+) -> Result<()> {
     let rounds = bench.size(7, 1);
     let mut out = vec![false; spots.len()];
     bench.progress.stage("packets and round trips");
@@ -163,7 +179,7 @@ fn traffic(bench: &Bench<'_>, case: &mut Case, node: &Node) -> Result<()> {
             let spot = &spots[number];
             bench.progress.say(&spot.who);
             if !out[number]
-                && let Err(error) = measure(spot, round, time, case)
+                && let Err(error) = one(spot, round, case)
             {
                 interrupt::check()?;
                 case.miss(&spot.who, &format!("round {}: {error:#}", round + 1));
@@ -196,20 +212,50 @@ fn measure(spot: &Spot, round: usize, time: Duration, case: &mut Case) -> Result
         case.measure("", &name, "kpps", Better::More)
             .put(&spot.who, round, answer.value);
 
-        let application = spot.start(Role::Count, own)?;
-        let answer = run(Mode::ToApplication { size: bytes })?;
-        let tally = application.end().context("the counter")?;
-        if tally.received == 0 {
-            bail!("nothing arrives at the application");
-        }
-        let name = format!("UDP {size}, from a kernel pod");
-        // Of what was sent at that pace, a part arrived.
-        let share = tally.received as f64 / answer.sent as f64;
-        case.measure("", &name, "kpps", Better::More)
-            .put(&spot.who, round, answer.value * share);
+        to_application(spot, round, time, (size, bytes), case)?;
     }
-    let application = spot.start(Role::Echo, own)?;
-    let answer = run(Mode::AskApplication { size: SIZES[0].1 })?;
+    ask(spot, round, time, SIZES[0].1, case)
+}
+
+/// Packets of a size, in words and bytes of payload, to the application.
+///
+/// # Errors
+/// None arrives.
+pub(super) fn to_application(
+    spot: &Spot,
+    round: usize,
+    time: Duration,
+    (name, size): (&str, usize),
+    case: &mut Case,
+) -> Result<()> {
+    let application = spot.start(Role::Count, cpus()[0])?;
+    let answer = order::run(Mode::ToApplication { size }, &spot.kernel, &spot.app, time)?;
+    let tally = application.end().context("the counter")?;
+    if tally.received == 0 {
+        bail!("nothing arrives at the application");
+    }
+    let name = format!("UDP {name}, from a kernel pod");
+    // Of what was sent at that pace, a part arrived.
+    let share = tally.received as f64 / answer.sent as f64;
+    case.measure("", &name, "kpps", Better::More)
+        .put(&spot.who, round, answer.value * share);
+    Ok(())
+}
+
+/// Round trips with so many bytes of payload.
+///
+/// # Errors
+/// The application does not answer.
+pub(super) fn ask(
+    spot: &Spot,
+    round: usize,
+    time: Duration,
+    size: usize,
+    case: &mut Case,
+) -> Result<()> {
+    let application = spot.start(Role::Echo, cpus()[0])?;
+    let mode = Mode::AskApplication { size };
+    let answer = order::run(mode, &spot.kernel, &spot.app, time)?;
     application.end().context("the echo")?;
     for (percent, suffix) in [(50.0, "p50"), (99.0, "p99")] {
         let name = format!("UDP round trip from a kernel pod, {suffix}");

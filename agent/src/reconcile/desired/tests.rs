@@ -245,9 +245,31 @@ fn packets_to_a_port_with_a_queue_go_through_it_and_others_go_the_fast_way() {
             for endpoint in endpoints.filter(|found| found.flags & ENDPOINT_GATEWAY == 0) {
                 let through = endpoint.flags & ENDPOINT_NO_PEER != 0;
                 assert_eq!(through, endpoint.ifindex == 10, "{endpoint:?}");
+                assert_eq!(endpoint.flags & ENDPOINT_SOCKET, 0, "{endpoint:?}");
                 seen += 1;
             }
             assert!(seen >= 4, "both ports are found by something");
+        }
+    }
+}
+
+/// And what has a queue is never given to it past that.
+#[test]
+fn a_port_that_is_a_socket_is_said_to_be_one_as_long_as_it_has_no_queue() {
+    for network in blue_and_green() {
+        for kind in [api::InterfaceKind::AfXdp, api::InterfaceKind::Memif] {
+            let mut all = attached(&network, &[|_| {}, |_| {}]);
+            for attachment in &mut all {
+                attachment.interface.kind = kind;
+            }
+            all[0].limits.ingress = limit();
+            let entries = of(&all);
+            let endpoints = entries.fdb.values().chain(entries.endpoints.values());
+            for endpoint in endpoints.filter(|found| found.flags & ENDPOINT_GATEWAY == 0) {
+                assert_ne!(endpoint.flags & ENDPOINT_NO_PEER, 0, "{endpoint:?}");
+                let is_socket = endpoint.flags & ENDPOINT_SOCKET != 0;
+                assert_eq!(is_socket, endpoint.ifindex != 10, "{endpoint:?}");
+            }
         }
     }
 }

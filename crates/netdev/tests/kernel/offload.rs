@@ -28,3 +28,18 @@ fn a_link_that_shall_finish_its_packets_does_and_its_other_end_stays_as_it_was()
     };
     assert_eq!(source.errno(), Errno::NODEV);
 }
+
+#[test]
+fn who_takes_vlan_tags_off_is_known_and_who_is_gone_is_not_trusted() {
+    let Some(scene) = Scene::set() else { return };
+    let pair = pair(&mut scene.node());
+    let mut node = scene
+        .node
+        .run_in(Offloads::open)
+        .expect("entered")
+        .expect("a socket");
+    let mut hides = |ifindex| node.hides_vlan_tags(ifindex).expect("an answer");
+    assert!(hides(pair.host_ifindex), "a veth has them beside the frame");
+    assert!(!hides(1), "loopback has no such feature");
+    assert!(hides(0x7fff_fff0), "there is none");
+}
