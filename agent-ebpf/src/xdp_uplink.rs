@@ -4,6 +4,7 @@
 //! `from_uplink` sees it with what only an skb knows, its segments and what became of its checksums.
 
 use agent_common::addr::MacAddr;
+use agent_common::drop::DropReason;
 use agent_common::endpoint::{ENDPOINT_SOCKET, Endpoint};
 use agent_common::outer::Outer;
 use agent_common::packet::{ETH_HLEN, Start};
@@ -43,13 +44,13 @@ impl Received<'_> {
     /// Takes the tunnel's headers off and hands the frame to the port's own link, which brings it to the
     /// socket.
     #[inline(always)]
-    fn give<const AT: usize>(&self, to: &Endpoint) -> Early {
+    fn give<const AT: usize>(&self, to: &Endpoint, network: u32) -> Early {
         let bytes = (self.xdp.length() - AT) as u32;
         if !self.xdp.take_off(AT as i32) {
             return Early::Pass;
         }
         if !self.xdp.send(to.ifindex) {
-            return Early::Consumed;
+            return verdict::drop_early(self.xdp, Some(network), DropReason::Undeliverable);
         }
         maps::count_port(to.port_id, PortCounter::ToPod, 1, bytes);
         Early::Redirected
@@ -87,7 +88,7 @@ impl Packet for Received<'_> {
             Err((network, reason)) => verdict::drop_early(self.xdp, network, reason),
             // Congestion is marked where the inner header is known (RFC 6040).
             Ok(Some(to)) if self.steers && !outer.congested && is_socket(&to) => {
-                self.give::<AT>(&to)
+                self.give::<AT>(&to, outer.network)
             }
             Ok(_) => Early::Pass,
         }
