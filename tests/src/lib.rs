@@ -24,6 +24,7 @@ pub mod fabric;
 pub mod frame;
 pub mod host;
 pub mod kubelet;
+pub mod libmemif;
 pub mod limit;
 pub mod manifest;
 pub mod memif_app;

@@ -11,4 +11,5 @@ mod memif {
     mod as_server;
     mod by_switch;
     mod foreign_file;
+    mod libmemif;
 }

@@ -4,6 +4,7 @@
 
 mod ports {
     mod cni;
+    mod libmemif;
     mod metrics;
     mod rate;
     mod reach;

@@ -9,7 +9,7 @@ use tests::{MemifApp, Node, wait};
 use crate::{conf, setup};
 
 /// The process that answers at the switch's socket, by the start of its command line.
-fn switch(node: &Node) -> Option<rustix::process::Pid> {
+pub(crate) fn switch(node: &Node) -> Option<rustix::process::Pid> {
     let socket = node.socket().with_file_name("switch.sock");
     let socket = socket.to_str().expect("a path of letters").to_owned();
     let processes = std::fs::read_dir("/proc").expect("proc").flatten();
@@ -25,7 +25,7 @@ fn switch(node: &Node) -> Option<rustix::process::Pid> {
 }
 
 /// Starts one beside the agent, as somebody else does.
-fn start(node: &Node) -> std::process::Child {
+pub(crate) fn start(node: &Node) -> std::process::Child {
     let agent = node.binaries().agent.clone();
     let socket = node.socket().with_file_name("switch.sock");
     let started = node.netns().run_in(move || {
