@@ -2,7 +2,7 @@
 //! memif, with libmemif's ring and socket code, asleep between packets. `PODNET_LIBMEMIF` is its path; it is
 //! started as `icmp_responder -r slave|master -s SOCKET -i 0 -a IPV4 -h MAC`, where `@` before the name of a
 //! socket makes it abstract, and ends when it is disconnected. Build it without assertions (`NDEBUG`), for it
-//! has one against everything that is neither ARP nor IPv4.
+//! has one against everything that is neither ARP nor ICMP.
 //!
 //! Its sums of ICMP are wrong, so answers are read where the kernel does not look at them: from a raw socket.
 
@@ -102,11 +102,6 @@ impl Responder {
         let socket = format!("@podnet/{}", port.ifname);
         let addresses = (port.v4(), port.mac);
         Self::start(program, &port.netns, (Role::Slave, &socket), addresses)
-    }
-
-    /// The process.
-    pub fn id(&self) -> u32 {
-        self.child.id()
     }
 
     /// # Panics
