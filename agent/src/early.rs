@@ -159,9 +159,10 @@ fn settle(
     hook: &Hook,
     xdp: Xdp,
     link: &Link,
+    bus: Option<&str>,
 ) -> Result<Result<(XdpMode, &'static str), Reason>, AgentError> {
     let ifindex = link.ifindex;
-    let chosen = choose(xdp, link.kind.as_deref(), bus(&link.name).as_deref());
+    let chosen = choose(xdp, link.kind.as_deref(), bus);
     let ours = hook.xdp_id()?;
     let there = connection.xdp_programs(ifindex)?;
     let is_in = |mode| match mode {
@@ -270,21 +271,21 @@ fn place(
     let Some(link) = connection.by_index(ifindex)? else {
         return Ok(None);
     };
-    let (at, because) = match settle(connection, hook, options.xdp, &link) {
+    let bus = bus(&link.name);
+    let (at, because) = match settle(connection, hook, options.xdp, &link, bus.as_deref()) {
         Ok(Ok((mode, because))) => (Some(mode), because.into()),
         Ok(Err(reason)) => (None, reason),
         // The filter is there, whatever became of XDP.
         Err(error) => (None, chain(&error).into()),
     };
-    let hides_tags = || Offloads::open()?.hides_vlan_tags(ifindex);
-    let bus = bus(&link.name);
     let interface = Interface {
         name: &link.name,
         kind: link.kind.as_deref(),
         bus: bus.as_deref(),
-        hides_tags: hides_tags().ok(),
     };
-    let (steers, steers_because) = steer::decide(options.steer, at, interface);
+    let hides_tags = || Offloads::open()?.hides_vlan_tags(ifindex);
+    let (steers, steers_because) =
+        steer::decide(options.steer, at, interface, || hides_tags().ok());
     let addresses = [uplink.v4, uplink.v6];
     let addresses = addresses
         .into_iter()

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use netdev::{LinkChange, NamedNetns, Netns};
 use serde_json::Value;
 use tempfile::TempDir;
+use tests::Port;
 use tests::host::connection;
 
 /// A directory of namespaces; all go when it is dropped.
@@ -57,6 +58,14 @@ pub struct Side {
 }
 
 impl Side {
+    /// A port of a test pod, by its IPv4 address.
+    pub fn of_port(port: &Port) -> Self {
+        Self {
+            netns: port.netns.clone(),
+            ip: port.v4().into(),
+        }
+    }
+
     /// The first IPv4 address of a CNI result.
     ///
     /// # Errors

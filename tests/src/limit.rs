@@ -135,13 +135,7 @@ pub fn conf(node: &Node, network: &str, bandwidth: &Value) -> Value {
 /// If it cannot be made.
 pub fn attach_by_manifest(node: &Node, pod: &Pod<'_>, interface: &str, rate: u64) -> Port {
     write_manifest(node, interface, rate);
-    let mut conf = node.conf("blue");
-    let object = conf.as_object_mut().expect("an object");
-    object.remove("podNetwork");
-    object.insert(
-        "podNetworkAttachment".to_owned(),
-        format!("default/{LIMITED}").into(),
-    );
+    let conf = node.attachment_conf("blue", &format!("default/{LIMITED}"));
     wait::until("the manifest to be read", || {
         let outcome = pod.add_conf(&conf, "net1");
         outcome

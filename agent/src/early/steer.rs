@@ -27,15 +27,15 @@ pub(super) struct Interface<'a> {
     /// Of a virtual one.
     pub(super) kind: Option<&'a str>,
     pub(super) bus: Option<&'a str>,
-    /// It takes VLAN tags off; `None` when the kernel does not tell.
-    pub(super) hides_tags: Option<bool>,
 }
 
-/// Whether they do where the program is at `mode`, and why.
+/// Whether they do where the program is at `mode`, and why. `hides_tags` is asked only where all depends on it:
+/// whether the interface takes VLAN tags off, `None` when the kernel does not tell.
 pub(super) fn decide(
     steer: Steer,
     mode: Option<XdpMode>,
     interface: Interface<'_>,
+    hides_tags: impl FnOnce() -> Option<bool>,
 ) -> (bool, Reason) {
     if mode != Some(XdpMode::Native) {
         return (false, "no native XDP here".into());
@@ -44,43 +44,33 @@ pub(super) fn decide(
     match steer {
         Steer::Never => (false, "--xdp-steer never".into()),
         Steer::Always => (true, "--xdp-steer always".into()),
-        Steer::Auto => match interface {
-            Interface {
-                kind: Some(kind), ..
-            } => {
+        Steer::Auto => match (interface.kind, interface.bus) {
+            (Some(kind), _) => {
                 let because = format!(
                     "a {kind} may show unfinished checksums and hide VLAN tags; force it with --xdp-steer always"
                 );
                 (false, because.into())
             }
-            Interface {
-                bus: None | Some("virtio" | "vmbus" | "xen"),
-                ..
-            } => (
+            (None, None | Some("virtio" | "vmbus" | "xen")) => (
                 false,
                 "not known to be hardware; force it with --xdp-steer always".into(),
             ),
-            Interface {
-                hides_tags: None, ..
-            } => (
-                false,
-                "the kernel does not tell whether VLAN tags are taken off".into(),
-            ),
-            Interface {
-                hides_tags: Some(true),
-                ..
-            } => {
-                let because =
-                    format!("{name} takes VLAN tags off; ethtool -K {name} rxvlan off ends that");
-                (false, because.into())
-            }
-            Interface {
-                hides_tags: Some(false),
-                ..
-            } => (
-                true,
-                "hardware that shows frames as they are on the wire".into(),
-            ),
+            (None, Some(_)) => match hides_tags() {
+                None => (
+                    false,
+                    "the kernel does not tell whether VLAN tags are taken off".into(),
+                ),
+                Some(true) => {
+                    let because = format!(
+                        "{name} takes VLAN tags off; ethtool -K {name} rxvlan off ends that"
+                    );
+                    (false, because.into())
+                }
+                Some(false) => (
+                    true,
+                    "hardware that shows frames as they are on the wire".into(),
+                ),
+            },
         },
     }
 }
@@ -93,46 +83,34 @@ mod tests {
         name: "ens1",
         kind: None,
         bus: Some("pci"),
-        hides_tags: Some(false),
     };
 
     #[test]
     fn by_itself_only_where_frames_are_as_on_the_wire() {
-        let auto = |interface| decide(Steer::Auto, Some(XdpMode::Native), interface);
-        assert!(auto(CARD).0);
+        let auto = |interface, hides_tags| {
+            decide(Steer::Auto, Some(XdpMode::Native), interface, || hides_tags)
+        };
+        assert!(auto(CARD, Some(false)).0);
+        let (veth, virtio, unknown) = (
+            Interface {
+                kind: Some("veth"),
+                ..CARD
+            },
+            Interface {
+                bus: Some("virtio"),
+                ..CARD
+            },
+            Interface { bus: None, ..CARD },
+        );
         let others = [
-            (
-                Interface {
-                    kind: Some("veth"),
-                    ..CARD
-                },
-                "a veth",
-            ),
-            (
-                Interface {
-                    bus: Some("virtio"),
-                    ..CARD
-                },
-                "not known",
-            ),
-            (Interface { bus: None, ..CARD }, "not known"),
-            (
-                Interface {
-                    hides_tags: Some(true),
-                    ..CARD
-                },
-                "ens1 takes VLAN tags off",
-            ),
-            (
-                Interface {
-                    hides_tags: None,
-                    ..CARD
-                },
-                "does not tell",
-            ),
+            (veth, Some(false), "a veth"),
+            (virtio, Some(false), "not known"),
+            (unknown, Some(false), "not known"),
+            (CARD, Some(true), "ens1 takes VLAN tags off"),
+            (CARD, None, "does not tell"),
         ];
-        for (interface, why) in others {
-            let (steers, because) = auto(interface);
+        for (interface, hides_tags, why) in others {
+            let (steers, because) = auto(interface, hides_tags);
             assert!(!steers && because.contains(why), "{interface:?}: {because}");
         }
     }
@@ -141,16 +119,16 @@ mod tests {
     fn only_in_the_driver_and_never_against_the_word() {
         for mode in [None, Some(XdpMode::Generic)] {
             for steer in [Steer::Auto, Steer::Always, Steer::Never] {
-                assert!(!decide(steer, mode, CARD).0, "{steer:?} {mode:?}");
+                let (steers, _) = decide(steer, mode, CARD, || Some(false));
+                assert!(!steers, "{steer:?} {mode:?}");
             }
         }
         let native = Some(XdpMode::Native);
-        assert!(!decide(Steer::Never, native, CARD).0);
+        assert!(!decide(Steer::Never, native, CARD, || Some(false)).0);
         let veth = Interface {
             kind: Some("veth"),
-            hides_tags: Some(true),
             ..CARD
         };
-        assert!(decide(Steer::Always, native, veth).0);
+        assert!(decide(Steer::Always, native, veth, || Some(true)).0);
     }
 }

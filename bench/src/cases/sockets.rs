@@ -34,7 +34,7 @@ pub(super) const CASE: Known = Known {
 const MEMIF: &str = "podnet memif";
 const AF_XDP: &str = "podnet AF_XDP";
 const AF_PACKET: &str = "podnet veth, AF_PACKET";
-const NETWORK: &str = "blue";
+pub(super) const NETWORK: &str = "blue";
 /// For tables, and bytes of payload.
 const SIZES: [(&str, usize); 2] = [("64 B", 18), ("1500 B", 1500 - 28)];
 /// Attempts: the kernel starts the queue of an interface that is new a moment after it is up.
@@ -52,24 +52,24 @@ fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
 
 /// A node with a network on which ports may be of every kind.
 fn node() -> Node {
-    let setup = Setup::empty().network(&Network::l2(NETWORK, &["10.10.0.0/24"]));
-    let setup = ["Memif", "AFXDP"].into_iter().fold(setup, |setup, kind| {
+    Node::start(with_sockets(
+        Setup::empty().network(&Network::l2(NETWORK, &["10.10.0.0/24"])),
+    ))
+}
+
+/// With attachments to the network whose ports are sockets: `memif` and `afxdp`.
+pub(super) fn with_sockets(setup: Setup) -> Setup {
+    ["Memif", "AFXDP"].into_iter().fold(setup, |setup, kind| {
         let spec = format!("{{interface: {{type: {kind}}}}}");
         let name = kind.to_lowercase();
         let text = manifest::attachment(&name, NETWORK, &spec);
         setup.file(&format!("{name}.yaml"), &text)
-    });
-    Node::start(setup)
+    })
 }
 
 /// The configuration of a port of a kind.
 fn conf(node: &Node, kind: &str) -> serde_json::Value {
-    let mut conf = node.conf(NETWORK);
-    conf["podNetworkAttachment"] = format!("default/{kind}").into();
-    if let Some(conf) = conf.as_object_mut() {
-        conf.remove("podNetwork");
-    }
-    conf
+    node.attachment_conf(NETWORK, &format!("default/{kind}"))
 }
 
 /// What the switch takes when there are ports, clients are connected, and nothing is to be done.

@@ -6,9 +6,9 @@ use anyhow::{Context, Result};
 use netdev::{Netns, Offloads};
 use tempfile::TempDir;
 use tests::host::{UPLINK, connection};
-use tests::{Fabric, Network, Node, Port, Setup, manifest};
+use tests::{Fabric, Network, Node, Setup};
 
-use super::sockets::{alternate, ask, to_application};
+use super::sockets::{NETWORK, alternate, ask, to_application, with_sockets};
 use super::{Bench, Known, Run, names, wait_promoted};
 use crate::peers::{Spot, meet};
 use crate::report::Case;
@@ -27,7 +27,6 @@ pub(super) const CASE: Known = Known {
     run: Run::Alone(run),
 };
 
-const NETWORK: &str = "blue";
 const MTU: u16 = 1450;
 /// For tables, and bytes of payload.
 const SIZES: [(&str, usize); 2] = [("64 B", 18), ("1450 B", 1450 - 28)];
@@ -69,7 +68,7 @@ fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
         }
         // Who is heard of last has been told of last.
         let probed = probe.attach(NETWORK, "net1");
-        meet(&side(&kernel), &side(&probed))?;
+        meet(&Side::of_port(&kernel), &Side::of_port(&probed))?;
         wait_promoted(here)?;
         wait_promoted(there)?;
         pods.extend([asker, probe]);
@@ -81,13 +80,6 @@ fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
         }
         ask(spot, round, time, SIZES[0].1, case)
     })
-}
-
-fn side(port: &Port) -> Side {
-    Side {
-        netns: port.netns.clone(),
-        ip: port.v4().into(),
-    }
 }
 
 /// Two nodes that tell each other of their pods.
@@ -111,20 +103,12 @@ impl Ground {
                 .id(2001)
                 .mtu(MTU.into())
                 .vxlan();
-            let mut setup = Setup::empty()
+            let setup = Setup::empty()
                 .named(&format!("node-{number}"))
                 .args(&["--vtep", &vtep, "--endpoints", shared])
                 .args(options)
                 .network(&network);
-            for kind in ["Memif", "AFXDP"] {
-                let (name, spec) = (
-                    kind.to_lowercase(),
-                    format!("{{interface: {{type: {kind}}}}}"),
-                );
-                let text = manifest::attachment(&name, NETWORK, &spec);
-                setup = setup.file(&format!("{name}.yaml"), &text);
-            }
-            Node::start_on(setup, host)
+            Node::start_on(with_sockets(setup), host)
         });
         for node in &nodes {
             finish_packets(node.netns())?;

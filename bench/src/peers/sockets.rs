@@ -77,14 +77,10 @@ impl Spot {
         app: &Port,
         kernel: &Port,
     ) -> Self {
-        let side = |port: &Port| Side {
-            netns: port.netns.clone(),
-            ip: port.v4().into(),
-        };
         Self {
             who: who.to_owned(),
-            kernel: side(kernel),
-            app: side(app),
+            kernel: Side::of_port(kernel),
+            app: Side::of_port(app),
             kind: Kind::Own(application),
             macs: [app.mac, kernel.mac],
             _pods: Vec::new(),

@@ -55,12 +55,16 @@ fn object(kind: &str, network: &str) -> String {
     format!("{kind}-{network}").to_lowercase()
 }
 
-/// A port of this kind.
-fn attach(node: &Node, pod: &Pod<'_>, kind: &str, network: &str) -> Port {
-    pod.attach_conf(
-        &node.attachment_conf(network, &object(kind, network)),
-        "net1",
-    )
+/// A kernel's port on the first node, and one of this kind on the second.
+fn attach<'a>(nodes: &'a Nodes, kind: &str, network: &str) -> ([Pod<'a>; 2], [Port; 2]) {
+    let [here, there] = [&nodes.nodes[0], &nodes.nodes[1]];
+    let pods = [here.pod("a"), there.pod("fast")];
+    let conf = there.attachment_conf(network, &object(kind, network));
+    let ports = [
+        pods[0].attach(network, "net1"),
+        pods[1].attach_conf(&conf, "net1"),
+    ];
+    (pods, ports)
 }
 
 /// Packets that a port was given.
@@ -113,9 +117,7 @@ fn frames_for_an_af_xdp_port_go_past_the_nodes_stack() {
     for underlay in [Underlay::V4, Underlay::V6] {
         let nodes = nodes(underlay, &STEERED);
         for network in [L2[0], L3[0]] {
-            let pods = [nodes.nodes[0].pod("a"), nodes.nodes[1].pod("fast")];
-            let a = pods[0].attach(network, "net1");
-            let fast = attach(&nodes.nodes[1], &pods[1], "AFXDP", network);
+            let (pods, [a, fast]) = attach(&nodes, "AFXDP", network);
             wait_steers(&nodes.nodes[1], true);
             // As long as no program has the queue, the pod's own stack does.
             assert_meet(&a, &fast);
@@ -166,9 +168,7 @@ fn frames_for_a_memif_port_go_past_the_nodes_stack_and_restarts_lose_none() {
     let nodes = nodes(Underlay::V4, &STEERED);
     let node = &nodes.nodes[1];
     for network in [L2[0], L3[0]] {
-        let pods = [nodes.nodes[0].pod("a"), node.pod("fast")];
-        let a = pods[0].attach(network, "net1");
-        let fast = attach(node, &pods[1], "Memif", network);
+        let (pods, [a, fast]) = attach(&nodes, "Memif", network);
         let app = MemifApp::start(&fast);
         wait_steers(node, true);
         assert_meet(&a, &fast);
@@ -203,9 +203,7 @@ fn nothing_forged_is_steered() {
     }
     let nodes = nodes(Underlay::V4, &STEERED);
     let (here, there) = (&nodes.nodes[0], &nodes.nodes[1]);
-    let pods = [here.pod("a"), there.pod("fast")];
-    let a = pods[0].attach(L2[0], "net1");
-    let fast = attach(there, &pods[1], "AFXDP", L2[0]);
+    let (pods, [a, fast]) = attach(&nodes, "AFXDP", L2[0]);
     wait_steers(there, true);
     assert_meet(&a, &fast);
     let mut socket = open(&fast, 0);
@@ -289,9 +287,7 @@ fn where_frames_may_be_unfinished_none_is_steered_unless_somebody_says_so() {
     ] {
         let nodes = nodes(Underlay::V4, args);
         let node = &nodes.nodes[1];
-        let pods = [nodes.nodes[0].pod("a"), node.pod("fast")];
-        let a = pods[0].attach(L2[0], "net1");
-        let fast = attach(node, &pods[1], "AFXDP", L2[0]);
+        let (pods, [a, fast]) = attach(&nodes, "AFXDP", L2[0]);
         assert_meet(&a, &fast);
         wait_steers(node, false);
         let rows = node.get("uplinks");
