@@ -223,8 +223,9 @@ fn program(binary: &Path, manifest: &Path) -> Result<Command> {
 fn judge(command: &mut Command, sum: &mut Tally) -> Result<()> {
     let mut reader = Reader::default();
     let status = stream(command, |line| {
-        reader.line(line);
-        println!("{line}");
+        if reader.line(line) {
+            println!("{line}");
+        }
     })?;
     let tally = reader.finish();
     let (passed, failed) = (tally.passed, tally.failed);

@@ -193,6 +193,9 @@ impl Place {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead as _, BufReader};
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     #[test]
@@ -207,12 +210,17 @@ mod tests {
         assert!(place.processes().is_empty());
         assert_eq!(place.contents().len(), 1);
         let socket = place.file("run/switch.sock");
-        let mut process = std::process::Command::new("sh")
-            .args(["-c", "read line", "sh"])
+        let mut process = Command::new("sh")
+            .args(["-c", "echo ready; read line", "sh"])
             .arg(&socket)
-            .stdin(std::process::Stdio::piped())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
             .spawn()
             .unwrap();
+        // The kernel lets us go on when it has thrown the old command line away, before it has the new one.
+        let mut line = String::new();
+        let stdout = process.stdout.take().unwrap();
+        BufReader::new(stdout).read_line(&mut line).unwrap();
         assert_eq!(place.contents().len(), 2, "{:?}", place.contents());
         let ended = thread::spawn(move || process.wait());
         place.remove().unwrap();

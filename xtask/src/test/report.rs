@@ -18,7 +18,12 @@ pub(crate) struct Report {
     failed: u64,
     /// Place and test name to reason.
     skipped: BTreeMap<(String, String), String>,
+    /// What went wrong, said once more at the end: the rest of a log may be lost or too long to read.
+    problems: Vec<String>,
 }
+
+/// How many lines of what a failed test printed are said again, from where it panicked.
+const LAST_LINES: usize = 12;
 
 struct Stage {
     name: String,
@@ -39,6 +44,7 @@ impl Report {
             passed: 0,
             failed: 0,
             skipped: BTreeMap::new(),
+            problems: Vec::new(),
         }
     }
 
@@ -54,9 +60,14 @@ impl Report {
         let mut tally = Tally::default();
         let result = body(&mut tally);
         if let Err(error) = &result {
-            say(format!("{name}: FAILED: {error:#}"));
+            self.problem(format!("{name}: FAILED: {error:#}"));
             // A check, or a test binary that died before it could count.
             tally.failed = tally.failed.max(1);
+        }
+        for (test, output) in &tally.failures {
+            self.problems.push(format!("{name}: {test}"));
+            self.problems
+                .extend(last_words(output).map(|line| format!("    {line}")));
         }
         self.judge_skips(name, place, &mut tally);
         self.passed += tally.passed;
@@ -69,6 +80,11 @@ impl Report {
         result.ok()
     }
 
+    fn problem(&mut self, words: String) {
+        say(&words);
+        self.problems.push(words);
+    }
+
     /// An unexpected skip is a failure; an expected one of the unit tier is forgotten as soon as
     /// the same test has run with everything it needs.
     fn judge_skips(&mut self, name: &str, place: &Place, tally: &mut Tally) {
@@ -77,7 +93,7 @@ impl Report {
                 self.skipped
                     .insert((place.to_string(), test.clone()), reason.clone());
             } else {
-                say(format!("{name}: unexpected skip of {test}: {reason}"));
+                self.problem(format!("{name}: unexpected skip of {test}: {reason}"));
                 tally.failed += 1;
             }
         }
@@ -89,15 +105,18 @@ impl Report {
         }
     }
 
-    /// Prints the table and, as the last line, the sum.
+    /// Prints what was skipped, the table, what failed and, as the last line, the sum.
     pub(crate) fn close(self) -> ExitCode {
         say("--- summary");
+        for line in self.skips() {
+            say(line);
+        }
         for stage in &self.stages {
             let word = if stage.passed { "ok" } else { "FAILED" };
             say(format!("{word:<7} {:>5} s  {}", stage.seconds, stage.name));
         }
-        for ((place, test), reason) in &self.skipped {
-            say(format!("skipped ({place}) {test}: {reason}"));
+        for line in &self.problems {
+            say(line);
         }
         println!("{}", self.sum());
         if self.failed == 0 {
@@ -105,6 +124,21 @@ impl Report {
         } else {
             ExitCode::FAILURE
         }
+    }
+
+    /// A line for each reason in each place.
+    fn skips(&self) -> impl Iterator<Item = String> {
+        let mut groups: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+        for ((place, test), reason) in &self.skipped {
+            groups.entry((place, reason)).or_default().push(test);
+        }
+        groups.into_iter().map(|((place, reason), tests)| {
+            let more = match tests.len() - 1 {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            format!("skipped ({place}) {}{more}: {reason}", tests[0])
+        })
     }
 
     fn sum(&self) -> String {
@@ -115,6 +149,16 @@ impl Report {
             self.skipped.len()
         )
     }
+}
+
+/// The part of a failed test's output that says why.
+fn last_words(output: &[String]) -> impl Iterator<Item = &String> {
+    let panicked = output.iter().position(|line| line.contains("panicked at"));
+    let start = panicked.unwrap_or(output.len().saturating_sub(LAST_LINES));
+    output[start..]
+        .iter()
+        .filter(|line| !line.is_empty())
+        .take(LAST_LINES)
 }
 
 #[cfg(test)]
@@ -183,5 +227,42 @@ mod tests {
             Ok(())
         });
         assert_eq!(report.sum(), "0 passed, 0 failed, 1 skipped");
+    }
+
+    #[test]
+    fn what_failed_is_said_again_from_where_it_panicked() {
+        let mut report = report();
+        report.stage("unit", &Place::Unit, |tally| -> Result<()> {
+            tally.failed = 1;
+            let output = ["much", "thread 'b' panicked at b.rs:1:1:", "left: 1", ""];
+            tally
+                .failures
+                .insert("b".into(), output.map(str::to_owned).into());
+            bail!("1 failed")
+        });
+        let wanted = [
+            "unit: FAILED: 1 failed",
+            "unit: b",
+            "    thread 'b' panicked at b.rs:1:1:",
+            "    left: 1",
+        ];
+        assert_eq!(report.problems, wanted);
+    }
+
+    #[test]
+    fn skips_of_one_reason_are_one_line_of_a_place() {
+        let mut report = report();
+        report.stage("tests", &Place::Unit, |tally| {
+            for test in ["a", "b", "c"] {
+                tally.skipped.insert(test.into(), "needs root".into());
+            }
+            Ok(())
+        });
+        skip(&mut report, &Place::Kernel("5.10".into()), "needs tcx");
+        let wanted = [
+            "skipped (5.10) a::b: needs tcx",
+            "skipped (unit) a and 2 more: needs root",
+        ];
+        assert_eq!(report.skips().collect::<Vec<_>>(), wanted);
     }
 }

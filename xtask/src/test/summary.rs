@@ -11,6 +11,8 @@ pub(crate) struct Tally {
     pub(crate) skipped: BTreeMap<String, String>,
     /// Names of tests that passed, and did not say that they were skipped.
     pub(crate) ran: BTreeSet<String>,
+    /// Names of tests that failed, and what each printed.
+    pub(crate) failures: BTreeMap<String, Vec<String>>,
 }
 
 impl Tally {
@@ -20,6 +22,7 @@ impl Tally {
         self.failed += other.failed;
         self.skipped.extend(other.skipped);
         self.ran.extend(other.ran);
+        self.failures.extend(other.failures);
     }
 }
 
@@ -31,9 +34,21 @@ pub(crate) struct Reader {
     /// Skips of the tests that libtest counts as passed.
     hidden: BTreeMap<String, String>,
     results: u64,
-    inside_successes: bool,
+    section: Section,
     /// Whose captured output follows, from `---- <name> stdout ----`.
     current: String,
+}
+
+/// Of what libtest prints of one binary.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Section {
+    /// A line for each test, and whatever is between binaries.
+    #[default]
+    Tests,
+    /// What passed tests printed, and a list of them.
+    Successes,
+    /// The same of those that failed.
+    Failures,
 }
 
 impl Reader {
@@ -45,14 +60,12 @@ impl Reader {
             self.hidden.insert(name.to_owned(), reason.to_owned());
             return true;
         }
-        if let Some(name) = line
-            .strip_prefix("---- ")
-            .and_then(|rest| rest.strip_suffix(" stdout ----"))
-        {
+        if let Some(name) = output_of(line) {
             name.clone_into(&mut self.current);
-        }
-        if let Some(name) = passed_line(line) {
+        } else if let Some(name) = passed_line(line) {
             self.tally.ran.insert(name.to_owned());
+        } else if let Some(name) = failed_line(line) {
+            self.tally.failures.entry(name.to_owned()).or_default();
         } else if let Some((name, reason)) = ignored_line(line) {
             self.tally
                 .skipped
@@ -61,13 +74,19 @@ impl Reader {
             self.tally.passed += passed;
             self.tally.failed += failed;
             self.results += 1;
-            self.inside_successes = false;
+            self.section = Section::Tests;
         } else if line == "successes:" {
-            self.inside_successes = true;
+            self.section = Section::Successes;
         } else if line == "failures:" {
-            self.inside_successes = false;
+            self.section = Section::Failures;
+            // The second heading of this kind is that of the list.
+            self.current.clear();
+        } else if self.section == Section::Failures
+            && let Some(output) = self.tally.failures.get_mut(&self.current)
+        {
+            output.push(line.to_owned());
         }
-        !self.inside_successes
+        self.section != Section::Successes
     }
 
     /// How many `test result:` lines were seen so far.
@@ -99,9 +118,19 @@ fn skip_line(line: &str) -> Option<(&str, &str)> {
     (!name.contains(' ')).then_some((name, reason.trim()))
 }
 
+/// `---- <name> stdout ----`.
+fn output_of(line: &str) -> Option<&str> {
+    line.strip_prefix("---- ")?.strip_suffix(" stdout ----")
+}
+
 /// `test <name> ... ok`.
 fn passed_line(line: &str) -> Option<&str> {
     line.strip_prefix("test ")?.strip_suffix(" ... ok")
+}
+
+/// `test <name> ... FAILED`.
+fn failed_line(line: &str) -> Option<&str> {
+    line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
 }
 
 /// `test <name> ... ignored` or `test <name> ... ignored, <reason>`.
@@ -218,6 +247,18 @@ mod tests {
                 "why"
             ]
         );
+    }
+
+    #[test]
+    fn what_a_failed_test_printed_is_kept_under_its_name() {
+        let (tally, _) = read(
+            "test a ... ok\ntest b ... FAILED\ntest c ... FAILED\nsuccesses:\n\n---- a stdout ----\nchatter\n\n\
+             failures:\n\n---- b stdout ----\nwhy\nand how\n\nfailures:\n    b\n    c\n\n\
+             test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\nafter\n",
+        );
+        assert_eq!(tally.failures["b"], ["why", "and how", ""]);
+        assert!(tally.failures["c"].is_empty());
+        assert_eq!(tally.failures.len(), 2);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Reading a virtual machine's serial console: the markers `init.sh` prints, and libtest's lines
 //! between them.
 
+use std::mem;
+
 use anyhow::{Result, bail};
 
 use crate::step::say;
@@ -9,15 +11,16 @@ use crate::test::{Reader, Tally};
 /// Starts every line `init.sh` itself prints for us.
 const MARKER: &str = "PODNET-VM ";
 
-/// One boot, from power-on to the end marker.
+/// One run of the test programs: one boot, or more where a machine stops half-way.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
+    /// Of the programs that have ended.
+    tally: Tally,
+    /// Of the program that runs.
     reader: Reader,
-    /// `test result:` lines seen when the current binary started.
-    before: u64,
     ended: usize,
     done: bool,
-    /// Binaries that were not begun, for their time was over.
+    /// Programs that were not begun, for their time was over.
     late: Vec<String>,
     problems: Vec<String>,
 }
@@ -31,15 +34,17 @@ impl Session {
         };
         let words: Vec<&str> = line[at + MARKER.len()..].split_whitespace().collect();
         match words.as_slice() {
-            ["start", _] => self.before = self.reader.results(),
+            // What was read of one that did not end is of no account: it begins again.
+            ["start", _] => self.reader = Reader::default(),
             ["exit", binary, code] => {
                 self.ended += 1;
                 if *code != "0" {
                     self.problems.push(format!("{binary} exited with {code}"));
-                } else if self.reader.results() == self.before {
+                } else if self.reader.results() == 0 {
                     self.problems
                         .push(format!("{binary} ended without a test result"));
                 }
+                self.tally.add(mem::take(&mut self.reader).finish());
             }
             ["late", binary] => {
                 self.ended += 1;
@@ -57,19 +62,25 @@ impl Session {
         self.done
     }
 
+    /// How many programs have ended, or were too late to begin: these need no other machine.
+    pub(crate) fn ended(&self) -> usize {
+        self.ended
+    }
+
     /// Adds what was counted to `tally`.
     ///
     /// # Errors
-    /// The machine stopped before the end marker, or a binary failed or did not report.
-    pub(crate) fn finish(mut self, binaries: usize, tally: &mut Tally) -> Result<()> {
+    /// The machine stopped before the end marker, or a program failed or did not report.
+    pub(crate) fn finish(mut self, programs: usize, tally: &mut Tally) -> Result<()> {
         if !self.done {
             self.problems
                 .push("the machine stopped before the end (see the kernel's log)".to_owned());
         }
-        if self.ended != binaries {
+        if self.ended != programs {
             self.problems
-                .push(format!("{} of {binaries} test binaries ended", self.ended));
+                .push(format!("{} of {programs} test programs ended", self.ended));
         }
+        tally.add(self.tally);
         tally.add(self.reader.finish());
         if !self.late.is_empty() {
             say(format!(
@@ -161,6 +172,29 @@ mod tests {
         let (tally, verdict) = play(&lines, 2);
         verdict.unwrap();
         assert_eq!((tally.passed, tally.failed), (2, 0));
+    }
+
+    #[test]
+    fn a_second_machine_begins_the_program_that_did_not_end_and_no_other() {
+        let lines = [
+            "PODNET-VM start a",
+            "test x ... FAILED",
+            "test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out",
+            "PODNET-VM exit a 101",
+            "PODNET-VM start b",
+            "test y ... FAILED",
+            "SKIP z: needs tcx",
+            "Kernel panic",
+            "PODNET-VM start b",
+            "test y ... ok",
+            OK,
+            "PODNET-VM exit b 0",
+            "PODNET-VM done",
+        ];
+        let (tally, verdict) = play(&lines, 2);
+        assert_eq!(verdict.unwrap_err().to_string(), "a exited with 101");
+        assert_eq!((tally.passed, tally.failed), (3, 1));
+        assert!(tally.failures.keys().eq(["x"]) && tally.skipped.is_empty());
     }
 
     #[test]
