@@ -48,7 +48,7 @@ impl Devices {
     pub fn new(options: &DeviceOptions, socket: &Path, pins: &PinDir) -> Self {
         let kubelet = options.kubelet_dir.as_deref();
         Self {
-            directories: Directories::new(socket, pins),
+            directories: Directories::new(socket, pins).with_file_systems(),
             number: options.devices_per_network,
             kubelet: kubelet.map(|kubelet| Kubelet {
                 plugins: kubelet.join(device_plugin::DIRECTORY),

@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{Failure, print};
 use crate::cli::{CleanupOptions, CniPlaces, Places};
 use crate::cni::tombstone;
-use crate::devices::directory::Directories;
+use crate::devices::directory::{self, Directories};
 use crate::install::conf;
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX};
 use crate::{afxdp, egress, overlay, recover, routing, switch, uplinks};
@@ -92,6 +92,10 @@ pub fn cleanup(options: &CleanupOptions) -> Result<(), Failure> {
             pins.remove()?;
         }
     }
+    if !options.dry_run {
+        // What something is mounted on cannot be removed.
+        directory::detach_all(&Directories::beside(&places.socket))?;
+    }
     for path in cni_files(places, &options.cni)
         .into_iter()
         .chain(own_files(places))
@@ -101,10 +105,10 @@ pub fn cleanup(options: &CleanupOptions) -> Result<(), Failure> {
         }
         say(path.display().to_string())?;
     }
-    let directory = own_directory(places);
-    if let Some(directory) = directory.filter(|_| !options.dry_run) {
-        match fs::remove_dir(directory) {
-            Ok(()) => say(directory.display().to_string())?,
+    let own = own_directory(places);
+    if let Some(own) = own.filter(|_| !options.dry_run) {
+        match fs::remove_dir(own) {
+            Ok(()) => say(own.display().to_string())?,
             // Mounted here from elsewhere, it belongs to who has done that.
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
             Err(error) => return Err(error.into()),

@@ -1,17 +1,21 @@
 //! A directory of the node for each device, which the containers that have the device see as theirs.
 //!
 //! Only the agent makes anything in the directories around it. In its own, a container may make files as
-//! any user: clients of memif refuse a directory that they cannot write.
+//! any user: clients of memif refuse a directory that they cannot write. So that no container fills the
+//! node's memory, or takes the room that others' sockets need, each device has a file system of its own,
+//! with little room.
 //!
 //! Devices that may be ports of AF_XDP have another directory in the BPF file system, for the map of the
 //! port. A container only reads that.
 
+use std::ffi::CStr;
 use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use datapath::PinDir;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use super::resource;
 
@@ -21,12 +25,22 @@ const AROUND: u32 = 0o700;
 const DEVICE: u32 = 0o1777;
 /// Everybody in the container may look.
 const MAP: u32 = 0o755;
+/// What a container sees of a device's file system. Files are made ready beside it, where it does not get to.
+const SEEN: &str = "files";
+/// Of a device's file system (tmpfs): a port takes two files, an application may want some more.
+const ROOM: &CStr = c"mode=0700,size=1m,nr_inodes=256";
+/// Files in it are to be talked to and to be read.
+const FLAGS: MountFlags = MountFlags::NOSUID
+    .union(MountFlags::NODEV)
+    .union(MountFlags::NOEXEC);
 
 /// Where the directories are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directories {
     sockets: PathBuf,
     maps: PathBuf,
+    /// Each device has a file system of its own.
+    has_room: bool,
 }
 
 impl Directories {
@@ -35,6 +49,16 @@ impl Directories {
         Self {
             sockets: Self::beside(socket),
             maps: pins.devices(),
+            has_room: false,
+        }
+    }
+
+    /// The same with a file system for each device, which takes root to mount.
+    #[must_use]
+    pub fn with_file_systems(self) -> Self {
+        Self {
+            has_room: true,
+            ..self
         }
     }
 
@@ -45,6 +69,11 @@ impl Directories {
 
     /// The directory of a device.
     pub fn path(&self, resource: &str, device: &str) -> PathBuf {
+        self.around(resource, device).join(SEEN)
+    }
+
+    /// Where the file system of a device is.
+    fn around(&self, resource: &str, device: &str) -> PathBuf {
         self.sockets.join(resource::short(resource)).join(device)
     }
 
@@ -78,12 +107,15 @@ impl Directories {
     /// # Errors
     /// When it cannot be made.
     pub fn ensure(&self, resource: &str, device: &str) -> io::Result<PathBuf> {
-        let path = self.path(resource, device);
-        let around = path.parent().unwrap_or(&self.sockets);
+        let around = self.around(resource, device);
         fs::DirBuilder::new()
             .recursive(true)
             .mode(AROUND)
-            .create(around)?;
+            .create(&around)?;
+        if self.has_room && !is_mounted(&around)? {
+            mount("podnet", &around, "tmpfs", FLAGS, ROOM)?;
+        }
+        let path = self.path(resource, device);
         match fs::create_dir(&path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
@@ -98,8 +130,40 @@ impl Directories {
     /// # Errors
     /// When it cannot be emptied or made.
     pub fn renew(&self, resource: &str, device: &str) -> io::Result<PathBuf> {
-        remove(&self.path(resource, device))?;
+        let around = self.around(resource, device);
+        detach(&around)?;
+        remove(&around)?;
         self.ensure(resource, device)
+    }
+}
+
+/// Takes away the file systems of all devices in the directory that [`Directories::beside`] has named.
+///
+/// # Errors
+/// When one cannot be taken away.
+pub fn detach_all(sockets: &Path) -> io::Result<()> {
+    let below = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
+    for resource in below(sockets) {
+        for device in below(&resource.path()) {
+            detach(&device.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether something is mounted on a directory.
+fn is_mounted(path: &Path) -> io::Result<bool> {
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    Ok(fs::metadata(path)?.dev() != fs::metadata(parent)?.dev())
+}
+
+/// Takes a device's file system away. Containers that are still there keep what they see of it.
+fn detach(path: &Path) -> io::Result<()> {
+    match is_mounted(path) {
+        Ok(true) => Ok(unmount(path, UnmountFlags::DETACH)?),
+        Ok(false) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
@@ -133,7 +197,7 @@ mod tests {
         let pins = PinDir::new(run.path().join("pins"));
         let directories = Directories::new(&run.path().join("agent.sock"), &pins);
         let path = directories.ensure("podnet.dev/blue", "7").unwrap();
-        assert_eq!(path, run.path().join("devices/blue/7"));
+        assert_eq!(path, run.path().join("devices/blue/7/files"));
         assert_eq!(path, directories.path("podnet.dev/blue", "7"));
         assert_eq!(mode(&path), 0o1777);
         assert_eq!(mode(path.parent().unwrap()), 0o700);

@@ -1,6 +1,7 @@
 //! Devices that the kubelet has given to a pod, and the attachments that have them.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use memif::Address;
@@ -84,6 +85,40 @@ fn s003_09_each_attachment_has_the_directory_of_its_own_device() {
     node.assert_empty();
 }
 
+/// A container with a device may make files, and cannot take the room that the node or others need.
+#[test]
+fn a_container_fills_the_directory_of_its_own_device_only() {
+    let kubelet = Kubelet::new();
+    let node = tests::node!(with(&kubelet));
+    let plugin = kubelet.registered();
+    let first = kubelet.allocate(&plugin, "a", &["0"]);
+    let directory = PathBuf::from(&first.mounts[0].host_path);
+    let full = fs::write(directory.join("large"), vec![1; 4 << 20]).expect_err("no room");
+    assert_eq!(full.kind(), ErrorKind::StorageFull, "{full}");
+    let many = (0..1000).find_map(|number| File::create(directory.join(number.to_string())).err());
+    let many = many.expect("no room for so many files");
+    assert_eq!(many.kind(), ErrorKind::StorageFull, "{many}");
+
+    // Its own port has no place for its files then, which is said; that of another one has.
+    let pod = K8sPod::new(&node, "a").npwg(&json!("fast"));
+    let refused = pod.add().error();
+    refused.names(&["devices/fast/0", "No space left on device"]);
+    kubelet.allocate(&plugin, "b", &["1"]);
+    let other = K8sPod::new(&node, "b").npwg(&json!("fast"));
+    other.attach();
+    other.detach();
+
+    // Given again, the device is empty, whoever looks at what was there before.
+    let open = File::open(directory.join("0")).expect("a file of the container");
+    let again = kubelet.allocate(&plugin, "a", &["0"]);
+    assert_eq!(again.mounts[0].host_path, first.mounts[0].host_path);
+    assert_eq!(fs::read_dir(&directory).expect("the directory").count(), 0);
+    pod.attach();
+    pod.detach();
+    drop(open);
+    node.assert_empty();
+}
+
 /// S003-09: Multus calls podnet for each network, and may say the device.
 #[test]
 fn s003_09_a_device_that_is_named_counts_if_it_is_the_pods() {
@@ -114,7 +149,11 @@ fn s003_09_a_device_that_is_named_counts_if_it_is_the_pods() {
         let path = result["interfaces"][0]["socketPath"].as_str();
         PathBuf::from(path.expect("a socket"))
     };
-    let in_device = |id: &str| node.path("run/devices/fast").join(id).join("memif.sock");
+    let in_device = |id: &str| {
+        node.path("run/devices/fast")
+            .join(id)
+            .join("files/memif.sock")
+    };
     let named = add("net1", Some("4")).result();
     assert_eq!(socket(&named), in_device("4"));
     let first = add("net2", None).result();
@@ -190,7 +229,7 @@ fn s003_09_a_control_socket_comes_back_into_the_directory_of_its_device() {
     let node = tests::node!(setup);
     let given = kubelet.allocate(&kubelet.registered(), "a", &["7"]);
     let mounted = PathBuf::from(&given.mounts[0].host_path);
-    let held = fs::File::open(&mounted).expect("the directory");
+    let held = File::open(&mounted).expect("the directory");
     let pod = K8sPod::new(&node, "a").npwg(&json!("xdp"));
     pod.attach();
     let socket = mounted.join("afxdp.sock");

@@ -186,7 +186,14 @@ async fn a_container_gets_the_directories_and_names_of_its_devices() {
             )
         })
         .collect();
-    let host = |id: &str| scene.run.path().join("devices/my-net").join(id);
+    let host = |id: &str| {
+        scene
+            .run
+            .path()
+            .join("devices/my-net")
+            .join(id)
+            .join("files")
+    };
     let (two, ten) = (host("2"), host("10"));
     let expected = [
         ("/run/podnet/my-net/2", two.to_str().unwrap(), false),
