@@ -187,7 +187,10 @@ fn a_filter_that_somebody_removed_is_put_back_at_once() {
     });
     // Written when it is done. The audit would not have said it.
     wait::until_true("it is told for each", || {
-        node.log().matches("somebody had removed the program").count() == 2
+        node.log()
+            .matches("somebody had removed the program")
+            .count()
+            == 2
     });
     traffic::assert_reaches(&pa, &pb);
     a.check("blue", "net1", &pa.result).silent();
