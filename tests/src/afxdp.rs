@@ -1,7 +1,7 @@
 //! Programs in pods that have an AF_XDP port: threads in the pod's namespace that may nothing.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -15,9 +15,15 @@ use xsk::{Config, Control, Port, Verdict};
 
 use crate::{frame, pod};
 
-const NOBODY: u32 = 65534;
 /// What a user may lock, as current kernels have it; 5.10 has less.
 const LOCKED: u64 = 8 << 20;
+
+/// A user and a group that nobody else is: the kernel counts what a user has locked, and a socket that was closed
+/// counts for a while.
+fn nobody() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(100_000);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
 
 /// Runs something as a program of the pod that is nobody and may nothing.
 ///
@@ -33,8 +39,9 @@ pub fn in_pod<T: Send>(port: &pod::Port, program: impl FnOnce() -> T + Send) -> 
     setrlimit(Resource::Memlock, limit).expect("a limit that may be set");
     let inside = port.netns.run_in(|| {
         set_thread_groups(&[]).expect("groups");
-        set_thread_gid(Gid::from_raw(NOBODY)).expect("a group");
-        set_thread_uid(Uid::from_raw(NOBODY)).expect("a user");
+        let nobody = nobody();
+        set_thread_gid(Gid::from_raw(nobody)).expect("a group");
+        set_thread_uid(Uid::from_raw(nobody)).expect("a user");
         set_no_new_privs(true).expect("no new privileges");
         let sets = capabilities(None).expect("capabilities can be read");
         assert_eq!(sets.permitted | sets.effective, CapabilitySet::empty());

@@ -97,14 +97,17 @@ impl Direction {
         source.connect(target).expect("UDP can be connected");
         let sent = Arc::new(AtomicU64::new(0));
         let received = Arc::new(AtomicU64::new(0));
+        let done = Arc::new(AtomicBool::new(false));
         let sender = {
-            let (sent, stop) = (Arc::clone(&sent), Arc::clone(stop));
-            thread::spawn(move || send(&source, &sent, &stop))
+            let (sent, stop, done) = (Arc::clone(&sent), Arc::clone(stop), Arc::clone(&done));
+            thread::spawn(move || {
+                send(&source, &sent, &stop);
+                done.store(true, Ordering::Release);
+            })
         };
         let receiver = {
             let (sent, received) = (Arc::clone(&sent), Arc::clone(&received));
-            let stop = Arc::clone(stop);
-            thread::spawn(move || receive(&sink, &sent, &received, &stop))
+            thread::spawn(move || receive(&sink, &sent, &received, &done))
         };
         Self {
             name: format!("{from} -> {to}"),
@@ -128,7 +131,7 @@ fn send(socket: &UdpSocket, sent: &AtomicU64, stop: &AtomicBool) {
 }
 
 /// Counts each number once, until all sent ones are there or nothing comes any more.
-fn receive(socket: &UdpSocket, sent: &AtomicU64, received: &AtomicU64, stop: &AtomicBool) {
+fn receive(socket: &UdpSocket, sent: &AtomicU64, received: &AtomicU64, done: &AtomicBool) {
     let short = Some(Duration::from_millis(100));
     socket.set_read_timeout(short).expect("a timeout");
     let mut seen = Vec::new();
@@ -147,9 +150,9 @@ fn receive(socket: &UdpSocket, sent: &AtomicU64, received: &AtomicU64, stop: &At
                 received.fetch_add(1, Ordering::Release);
             }
         }
+        // In this order: what is sent is known once the sender is done.
+        let ended = done.load(Ordering::Acquire);
         let all = received.load(Ordering::Acquire) == sent.load(Ordering::Acquire);
-        // The sender may be between its last send and its counting of it.
-        let ended = stop.load(Ordering::Acquire) && last.elapsed() > Duration::from_millis(300);
         if ended && (all || last.elapsed() > Duration::from_secs(3)) {
             return;
         }

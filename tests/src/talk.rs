@@ -7,7 +7,7 @@ use std::thread;
 use netdev::Netns;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::wait::PATIENCE;
+use crate::wait::{self, PATIENCE};
 
 /// A TCP conversation from one namespace with a server in another, which the client calls by the
 /// address `to`. Whom the server saw.
@@ -19,7 +19,12 @@ use crate::wait::PATIENCE;
 /// If what arrives is not what was sent.
 pub fn tcp(client: &Netns, to: SocketAddr, server: &Netns, at: SocketAddr) -> io::Result<IpAddr> {
     let inside = "the namespace can be entered";
-    let listener = server.run_in(|| TcpListener::bind(at)).expect(inside)?;
+    // A process that another test is just starting has the last one for a moment more.
+    let listener = wait::until("the port to be free", || {
+        let bound = server.run_in(|| TcpListener::bind(at)).expect(inside);
+        let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
+        (!bound.as_ref().is_err_and(is_taken)).then_some(bound)
+    })?;
     thread::scope(|scope| {
         let echo = scope.spawn(move || -> io::Result<IpAddr> {
             let (mut stream, peer) = accept(&listener)?;

@@ -12,6 +12,7 @@ use rustix::net::{
     AddressFamily, Protocol, SendFlags, SocketFlags, SocketType, eth, send, socket_with, sockopt,
 };
 
+use crate::frame::{Marker, marker};
 use crate::wait;
 
 /// `PACKET_OUTGOING` (linux/if_packet.h): frames the namespace sent itself.
@@ -176,6 +177,27 @@ impl AsFd for Tap {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// Has `send` send something marked, waits until it is seen by each tap, and has it send something else: whoever
+/// sees that has not seen the first a second time. Returns the first mark.
+///
+/// # Panics
+/// If one is not seen, or the first more than once.
+pub fn assert_each_gets_one(taps: &[Tap], mut send: impl FnMut(&[u8])) -> Marker {
+    let (word, last) = (marker(), marker());
+    send(&word);
+    for tap in taps {
+        tap.wait_marker("what was sent", &word);
+    }
+    send(&last);
+    for tap in taps {
+        tap.wait("what was sent later", |frame| {
+            assert!(!contains(frame, &word), "a second copy");
+            contains(frame, &last)
+        });
+    }
+    word
 }
 
 /// Whether a frame contains these bytes.

@@ -381,7 +381,7 @@ async fn a_plugin_is_the_first_program_of_its_name_in_cni_path() {
 /// CNI-DLG-07: it is killed, and so is what it has started.
 #[tokio::test]
 async fn a_plugin_that_does_not_end_is_killed_with_its_children() {
-    let scene = Scene::with_patience(&["a"], Duration::from_millis(300));
+    let scene = Scene::with_patience(&["a"], Duration::from_secs(3));
     scene.on("a", "ADD", "sleep 1000 & echo $! > \"$log/child\"; wait");
     let error = scene.add(&scene.chain("1.0.0", &["a"])).await.unwrap_err();
     assert!(matches!(error, DelegateError::TimedOut { .. }), "{error}");
@@ -444,7 +444,7 @@ async fn a_plugin_that_leaves_a_child_behind_has_ended() {
         "a",
         "ADD",
         &format!(
-            "{}; sleep 5 & echo $! > \"$log/child\"",
+            "{}; sleep 1000 & echo $! > \"$log/child\"",
             answer("1.0.0", "10.0.0.1/24")
         ),
     );

@@ -76,7 +76,7 @@ fn is_there(content: &[u8], mode: u32, path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Command, Stdio};
+    use std::process::{Child, Command, Stdio};
 
     use super::*;
 
@@ -89,6 +89,17 @@ mod tests {
         names
     }
 
+    /// What another test is just starting has the new file open for a moment more.
+    fn start(command: &mut Command) -> Child {
+        command.stdout(Stdio::piped());
+        loop {
+            match command.spawn() {
+                Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {}
+                started => return started.unwrap(),
+            }
+        }
+    }
+
     /// PAIN-BOOT-1
     #[test]
     fn a_plugin_that_runs_is_replaced() {
@@ -96,11 +107,7 @@ mod tests {
         let (old, new) = (Path::new("/bin/cat"), Path::new("/bin/echo"));
         let target = dir.path().join("bin/podnet");
         assert!(binary(old, &target).unwrap());
-        let mut running = Command::new(&target)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut running = start(Command::new(&target).stdin(Stdio::piped()));
         assert!(fs::write(&target, "x").is_err(), "it is busy");
         assert!(binary(new, &target).unwrap());
         assert_eq!(fs::read(&target).unwrap(), fs::read(new).unwrap());
@@ -108,8 +115,8 @@ mod tests {
         drop(running.stdin.take());
         running.wait().unwrap();
         assert_eq!(names(&dir.path().join("bin")), ["podnet"]);
-        let output = Command::new(&target).arg("it runs").output().unwrap();
-        assert_eq!(output.stdout, b"it runs\n");
+        let output = start(Command::new(&target).arg("it runs")).wait_with_output();
+        assert_eq!(output.unwrap().stdout, b"it runs\n");
     }
 
     /// RT-CD-03

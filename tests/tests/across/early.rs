@@ -6,6 +6,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use agent_common::addr::{GATEWAY_MAC, MacAddr};
 use agent_common::drop::DropReason;
@@ -318,11 +319,16 @@ fn gateway(own: IpAddr) -> IpAddr {
     }
 }
 
+/// Between two forged packets.
+const PACE: Duration = Duration::from_micros(500);
+
 /// Sends forged packets until it is told to stop, and says how many.
 fn forge_until(stop: &AtomicBool, sent: &AtomicU64, fabric: &Netns, frame: &[u8]) {
     while !stop.load(Ordering::Relaxed) {
         forge(fabric, Fabric::v4(2), BLUE, frame);
         sent.fetch_add(1, Ordering::Relaxed);
+        // The link's own queue, of 256 frames, must not be what loses them.
+        thread::sleep(PACE);
     }
 }
 
@@ -411,11 +417,11 @@ fn the_mode_follows_the_option() {
                 .filter(|it| it.to_string_lossy().contains("xdp-"))
                 .collect();
             assert_eq!(pins.len(), 1, "{pins:?}");
+            node.terminate();
             fs::remove_file(&pins[0]).expect("removed");
             wait::until_true("the kernel to take it off", || {
                 programs(node).any().is_none()
             });
-            node.terminate();
             node.start_agent_with(&["--xdp", mode]);
             wait_mode(node, mode);
             assert!(programs(node).native.is_some());

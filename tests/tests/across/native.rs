@@ -1,6 +1,5 @@
 //! Networks that leave the nodes as they are, without a tag.
 
-use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 
 use agent_common::addr::{GATEWAY_MAC, MacAddr};
@@ -115,18 +114,9 @@ fn a_segment_brings_each_its_own() {
         let packet = udp4([10, 10, 0, 9].into(), a.v4(), (9, 9), word);
         ethernet(to, NOBODY, IP, &packet)
     };
-    let (word, last) = (marker(), marker());
-    let all_of_it = MacAddr::BROADCAST;
-    wire.send(&of(all_of_it, &word));
-    wire.send(&of(all_of_it, &last));
-    for tap in &taps {
-        let copies = Cell::new(0);
-        tap.wait("the later broadcast", |frame| {
-            copies.set(copies.get() + usize::from(contains(frame, &word)));
-            contains(frame, &last)
-        });
-        assert_eq!(copies.get(), 1);
-    }
+    tests::tap::assert_each_gets_one(&taps, |word| {
+        wire.send(&of(MacAddr::BROADCAST, word));
+    });
     let (other, last) = (marker(), marker());
     wire.send(&tests::frame::tagged(&of(a.mac, &other), 0x8100, 100));
     wire.send(&of(a.mac, &last));

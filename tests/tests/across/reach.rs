@@ -1,13 +1,11 @@
 //! Every pod of a network reaches every other, wherever it is, and nobody else.
 
-use std::cell::Cell;
 use std::net::SocketAddr;
 
 use tests::frame::{Arp, marker};
-use tests::tap::contains;
 use tests::{Port, traffic};
 
-use super::scene::{L2, L3, Nodes, Underlay, assert_meet, introduce};
+use super::scene::{L2, L3, Nodes, Underlay, assert_meet, introduce, wait_uplinks};
 
 /// One pod on each node, all on `network`.
 fn spread<'a>(nodes: &'a Nodes, network: &str) -> Vec<(tests::Pod<'a>, Port)> {
@@ -17,6 +15,7 @@ fn spread<'a>(nodes: &'a Nodes, network: &str) -> Vec<(tests::Pod<'a>, Port)> {
         let port = pod.attach(network, "net1");
         pods.push((pod, port));
     }
+    wait_uplinks(&nodes.nodes);
     pods
 }
 
@@ -91,6 +90,7 @@ fn networks_with_the_same_addresses_do_not_meet_on_other_nodes() {
         let a = pods[0].attach(ours, "net1");
         let b = pods[1].attach(ours, "net1");
         let c = pods[2].attach(theirs, "net1");
+        wait_uplinks(&nodes.nodes);
         assert_eq!(b.ips, c.ips, "the same addresses on both networks");
         assert_meet(&a, &b);
         let (seen, unseen) = (b.tap(), c.tap());
@@ -128,18 +128,9 @@ fn what_is_for_all_reaches_members_on_every_node_once() {
         .collect();
     for group in [[255, 255, 255, 255], [10, 10, 0, 255]] {
         let to = SocketAddr::new(group.into(), 9);
-        let (word, last) = (marker(), marker());
-        for payload in [&word, &last] {
+        let word = tests::tap::assert_each_gets_one(&taps, |payload| {
             traffic::shout(sender, sender.v4().into(), to, payload).expect("sent");
-        }
-        for tap in &taps {
-            let copies = Cell::new(0);
-            tap.wait("the later broadcast", |frame| {
-                copies.set(copies.get() + usize::from(contains(frame, &word)));
-                contains(frame, &last)
-            });
-            assert_eq!(copies.get(), 1, "copies for {to}");
-        }
+        });
         assert_eq!(own.count(&word), 0, "its own came back");
     }
     for (pod, _) in &pods {

@@ -4,7 +4,7 @@ use netdev::{Netns, VxlanSpec};
 use tests::host::connection;
 use tests::{Fabric, Network, Node, Setup, traffic};
 
-use super::scene::{Nodes, Underlay, assert_meet};
+use super::scene::{Nodes, Underlay, assert_meet, wait_uplinks};
 
 fn blue() -> Network {
     Network::l2("blue", &["10.10.0.0/24"]).id(2001).vxlan()
@@ -109,6 +109,7 @@ fn without_tunnels_a_start_serves_what_stays_on_the_node() {
     let [here, there] = [&nodes.nodes[0], &nodes.nodes[1]];
     let pods = [here.pod("a"), here.pod("b"), there.pod("c")];
     let ports: Vec<_> = pods.iter().map(|pod| pod.attach("blue", "net1")).collect();
+    wait_uplinks(&nodes.nodes);
     assert_meet(&ports[0], &ports[2]);
     here.terminate();
     let mut netlink = connection(here.netns());

@@ -81,16 +81,6 @@ impl Nodes {
         setup
     }
 
-    /// Waits until the first two nodes have their program on an uplink. A kernel without TCX stops a link for
-    /// a moment when it gets its clsact qdisc, and a datagram that is sent just then is lost.
-    fn wait_uplinks(&self) {
-        for node in &self.nodes[..2] {
-            wait::until_true("the program on the uplink", || {
-                !node.get("uplinks").is_empty()
-            });
-        }
-    }
-
     /// Where the nodes tell each other who is where.
     pub(crate) fn directory(&self) -> &Path {
         self.shared.path()
@@ -140,7 +130,7 @@ impl<'a> Pair<'a> {
     pub(crate) fn named(nodes: &'a Nodes, network: &str, [a, b]: [&str; 2]) -> Self {
         let pods = [nodes.nodes[0].pod(a), nodes.nodes[1].pod(b)];
         let [a, b] = [0, 1].map(|index| pods[index].attach(network, "net1"));
-        nodes.wait_uplinks();
+        wait_uplinks(&nodes.nodes[..2]);
         introduce(&a, &b);
         Self { pods, a, b }
     }
@@ -150,6 +140,16 @@ impl<'a> Pair<'a> {
         for (pod, port) in self.pods.iter().zip([&self.a, &self.b]) {
             pod.detach(&port.network, "net1");
         }
+    }
+}
+
+/// Waits until nodes that have a pod have their program on an uplink. A kernel without TCX stops a link for a
+/// moment when it gets its clsact qdisc, and a datagram that is sent just then is lost.
+pub(crate) fn wait_uplinks(nodes: &[Node]) {
+    for node in nodes {
+        wait::until_true("the program on the uplink", || {
+            !node.get("uplinks").is_empty()
+        });
     }
 }
 

@@ -1,6 +1,7 @@
 //! Nodes on one segment of Ethernet, where networks have VLANs, or what has no tag.
 
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, TcpStream};
 use std::path::Path;
 
 use agent_common::addr::MacAddr;
@@ -78,6 +79,13 @@ impl Segment {
     pub(crate) fn stranger(&self, n: u8) -> (Netns, u32) {
         let netns = Netns::create().expect("a network namespace for a host");
         let uplink = self.fabric.connect(&netns, n);
+        // A link that has just come up drops what it is given first.
+        wait::until_true("the stranger to be there", || {
+            let connect =
+                || TcpStream::connect((Fabric::on_segment(1)[0], 9)).map_err(|it| it.kind());
+            let outcome = netns.run_in(connect).expect("entered");
+            matches!(outcome, Err(io::ErrorKind::ConnectionRefused))
+        });
         (netns, uplink)
     }
 }

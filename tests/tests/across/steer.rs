@@ -14,7 +14,7 @@ use tests::{Fabric, MemifApp, Node, Pod, Port, Tap, limit, traffic, wait};
 use xsk::Verdict;
 
 use super::forged::{BLUE, Judge, RED, forge, inner};
-use super::scene::{L2, L3, Nodes, Underlay, assert_meet, introduce};
+use super::scene::{L2, L3, Nodes, Underlay, assert_meet, introduce, wait_uplinks};
 
 const PORT: u16 = 4242;
 /// Kinds of ports that are sockets.
@@ -64,6 +64,7 @@ fn attach<'a>(nodes: &'a Nodes, kind: &str, network: &str) -> ([Pod<'a>; 2], [Po
         pods[0].attach(network, "net1"),
         pods[1].attach_conf(&conf, "net1"),
     ];
+    wait_uplinks(&nodes.nodes[..2]);
     (pods, ports)
 }
 

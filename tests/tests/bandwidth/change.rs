@@ -1,6 +1,7 @@
 //! Rates change while packets flow, with the manifests.
 
 use netdev::{Discipline, RootQueue};
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use serde_json::{Value, json};
 use tests::limit::{self, Interfaces};
 use tests::manifest::attachment;
@@ -108,6 +109,7 @@ fn what_waits_when_a_limit_changes_or_goes_arrives() {
                 traffic::udp(&pa, pa.v4().into()),
                 traffic::udp(&pb, pb.v4().into()),
             );
+            set_socket_recv_buffer_size_force(&to, 1 << 20).expect("room for all at once");
             let target = to.local_addr().expect("a bound socket has an address");
             for number in 0..datagrams {
                 let mut datagram = [0; 1200];

@@ -40,16 +40,20 @@ fn what_is_told_to_be_delivered_is_delivered_as_told() {
     let (pa, pb) = (node.pod("a"), node.pod("b"));
     for network in ["blue", "green"] {
         let (a, b) = (pa.attach(network, "net1"), pb.attach(network, "net1"));
+        // A pod that is new tells its multicast groups now and then.
+        wait::until_true("an explanation that sends nothing", || {
+            let before = received(&node, &b);
+            for (_, to) in traffic::pairs(&a, &b) {
+                let told = node.explain(&name(&a), &to.to_string(), &UDP);
+                told.assert_is("delivered", "");
+                assert_eq!(told.detail("container"), "b");
+                assert_eq!(told.disagreements(), "[]");
+                let question = if to.is_ipv4() { "arp |" } else { "nd |" };
+                told.assert_tells(&[question, "the datapath answers", "bpf_redirect_peer"]);
+            }
+            received(&node, &b) == before
+        });
         let before = received(&node, &b);
-        for (_, to) in traffic::pairs(&a, &b) {
-            let told = node.explain(&name(&a), &to.to_string(), &UDP);
-            told.assert_is("delivered", "");
-            assert_eq!(told.detail("container"), "b");
-            assert_eq!(told.disagreements(), "[]");
-            let question = if to.is_ipv4() { "arp |" } else { "nd |" };
-            told.assert_tells(&[question, "the datapath answers", "bpf_redirect_peer"]);
-        }
-        assert_eq!(received(&node, &b), before, "explaining sends nothing");
         for (from, to) in traffic::pairs(&a, &b) {
             let told = node.explain(&name(&a), &to.to_string(), &UDP);
             let (mark, tap) = (marker(), b.tap());

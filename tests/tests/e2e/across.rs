@@ -18,8 +18,8 @@ const VLANS: [u16; 2] = [301, 302];
 /// What a pod serves.
 const PORT: u16 = 8080;
 /// Makes 4 MiB that no other pod has, and serves them.
-const SERVE: &str = "mkdir -p /www && dd if=/dev/urandom of=/www/data bs=65536 count=64 2>/dev/null \
-    && exec httpd -f -p 8080 -h /www";
+const SERVE: &str = "mkdir -p /www && dd if=/dev/urandom of=/www/new bs=65536 count=64 2>/dev/null \
+    && mv /www/new /www/data && exec httpd -f -p 8080 -h /www";
 
 fn list(network: &str) -> String {
     json!([{"name": "default", "isDefaultGW": true}, {"name": network}]).to_string()

@@ -172,6 +172,10 @@ fn what_somebody_else_did_to_the_slices_of_a_node_is_put_right() {
     wait_remote(&s.two, &[[&blue, &node_1, plain(&of_one)]]);
     let slice = format!("{blue}.{node_1}.0");
     let before = slices(&s.one, &blue);
+    let uid = |all: &[PodNetworkEndpointSlice]| {
+        let slice = all.iter().find(|it| it.spec.node == node_1);
+        slice.and_then(|it| it.metadata.uid.clone())
+    };
     let claim = |all: &[PodNetworkEndpointSlice]| {
         let slice = all.iter().find(|it| it.spec.node == node_1);
         slice
@@ -183,6 +187,10 @@ fn what_somebody_else_did_to_the_slices_of_a_node_is_put_right() {
         .kubectl(&["delete", "podnetworkendpointslice", &slice]);
     let second =
         json!({"mac": "02:00:00:00:00:99", "ips": ["10.82.0.99"], "since": "2026-01-02T03:04:05Z"});
+    wait::until_true("the slice to be made again", || {
+        let now = uid(&slices(&s.one, &blue));
+        now.is_some() && now != uid(&before)
+    });
     wait_remote(&s.two, &[[&blue, &node_1, plain(&of_one)]]);
     let patch = json!({"spec": {"endpoints": [second]}});
     s.run_patch(&slice, &patch);
