@@ -1,0 +1,7 @@
+//! The annotations of a pod, and the definitions that they name, as anybody may write them.
+#![no_main]
+
+#[path = "../src/annotations.rs"]
+mod annotations;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| annotations::run(input));
