@@ -4,9 +4,13 @@
 use crate::addr::{GATEWAY_MAC, MacAddr};
 use crate::drop::DropReason;
 use crate::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, Endpoint};
-use crate::network::{NETWORK_L3, NETWORK_WIRE, Network};
+use crate::network::{NETWORK_ANY_IP, NETWORK_L3, NETWORK_WIRE, Network};
 use crate::packet::{ETH_HLEN, Frame, Start, ip_addresses, is_vlan_ether_type};
 use crate::policy::Tables;
+
+mod switched;
+
+use self::switched::Sender;
 
 /// Where a frame came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +30,13 @@ pub enum Arrival {
     Deliver(Endpoint),
     /// Copy to every port that the network has on this node, and to no other node (split horizon).
     Flood,
+}
+
+impl From<DropReason> for Arrival {
+    #[inline(always)]
+    fn from(reason: DropReason) -> Self {
+        Self::Drop(reason)
+    }
 }
 
 type Step<T> = Result<T, Arrival>;
@@ -87,6 +98,13 @@ fn admit<F: Frame + ?Sized, T: Tables>(
         Some(sender) if is_of(&sender, origin.vtep) => {}
         Some(_) | None => return drop(DropReason::SpoofedMac),
     }
+    let sender = Sender {
+        from,
+        origin,
+        any_ip: network.flags & NETWORK_ANY_IP != 0,
+        tables,
+    };
+    sender.check(frame, &start, ether_type)?;
     if to.is_group() {
         return Ok(Arrival::Flood);
     }

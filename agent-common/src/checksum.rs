@@ -2,6 +2,7 @@
 //! checksum is right in either byte order.
 
 use crate::addr::Ip16;
+use crate::packet::{ETH_HLEN, ETH_P_IP, Frame, IPV4_HLEN, L3};
 
 /// The sum of the 16-bit words of `bytes`, of which there is an even number.
 #[inline(always)]
@@ -53,6 +54,35 @@ pub const fn is_right(sum: u32) -> bool {
     fold(sum) == 0xffff
 }
 
+/// Four-byte words of options that an IPv4 header can have.
+const OPTIONS: usize = 10;
+
+/// Whether the checksum of a frame's IPv4 header is right. True of a frame that has none, or not all of one
+/// without options.
+#[inline(always)]
+pub fn of_ipv4_is_right<F: Frame + ?Sized>(frame: &F) -> bool {
+    let Some([t0, t1, header @ ..]) = frame.load::<{ 2 + IPV4_HLEN }>(ETH_HLEN - 2) else {
+        return true;
+    };
+    if u16::from_be_bytes([t0, t1]) != ETH_P_IP {
+        return true;
+    }
+    let [first, ..] = header;
+    let length = (first & 0x0f) as usize * 4;
+    let mut all = sum::<IPV4_HLEN>(&header);
+    for word in 0..OPTIONS {
+        let at = IPV4_HLEN + word * 4;
+        if at >= length {
+            break;
+        }
+        let Some(option) = frame.load::<4>(L3 + at) else {
+            return false;
+        };
+        all += sum(&option);
+    }
+    is_right(all)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,6 +115,41 @@ mod tests {
             let mut broken = whole;
             broken[place] ^= 0x10;
             assert!(!is_right(sum(&broken)), "byte {place}");
+        }
+    }
+
+    fn frame(ether_type: u16, header: &[u8]) -> Vec<u8> {
+        [&[0; 12], &ether_type.to_be_bytes()[..], header].concat()
+    }
+
+    #[test]
+    fn an_ipv4_header_is_whole_with_all_of_its_options_only() {
+        for words in 0..=OPTIONS {
+            let mut header = vec![0x45; IPV4_HLEN + words * 4];
+            header[0] = 0x45 + u8::try_from(words).unwrap();
+            header[10..12].fill(0);
+            let all = header
+                .chunks(2)
+                .map(|it| u32::from(u16::from_ne_bytes([it[0], it[1]])));
+            let own = field(all.sum());
+            header[10..12].copy_from_slice(&own);
+            assert!(
+                of_ipv4_is_right(&frame(ETH_P_IP, &header)[..]),
+                "{words} words"
+            );
+            for place in 1..header.len() {
+                let mut broken = header.clone();
+                broken[place] ^= 0x20;
+                let broken = frame(ETH_P_IP, &broken);
+                assert!(
+                    !of_ipv4_is_right(&broken[..]),
+                    "{words} words, byte {place}"
+                );
+                // What is no IPv4, and what is no whole header, is for others to judge.
+                let other = [&frame(0x86dd, &[]), &broken[14..]].concat();
+                assert!(of_ipv4_is_right(&other[..]));
+            }
+            assert!(of_ipv4_is_right(&frame(ETH_P_IP, &header[..19])[..]));
         }
     }
 }

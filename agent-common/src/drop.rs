@@ -49,7 +49,7 @@ drop_reasons! {
     VlanTag = 9, "vlan_tag";
     /// The destination is a link-control group (STP, LLDP, pause), which never leaves a link.
     LinkControl = 10, "link_control";
-    /// The network does not carry this EtherType.
+    /// The network does not carry this EtherType; one with an uplink carries those that it lists.
     EtherType = 11, "ether_type";
     /// Nobody on the network has the destination address.
     NoEndpoint = 12, "no_endpoint";
@@ -57,7 +57,7 @@ drop_reasons! {
     Hairpin = 13, "hairpin";
     /// An L3 network carries no multicast and no broadcast.
     Multicast = 14, "multicast";
-    /// The port sends more replicated frames than storm control allows.
+    /// The port has more copies made of its frames than storm control allows.
     Storm = 15, "storm";
     /// TTL or hop limit ended here.
     Ttl = 16, "ttl";
@@ -87,8 +87,19 @@ drop_reasons! {
     PathMtu = 28, "path_mtu";
     /// The frame has no VLAN tag of those that the network carries.
     VlanId = 29, "vlan_id";
-    /// The network's uplink is not there, or no way leads from it to the member's node.
+    /// The network's uplink is not there, or no way leads from it to the member's node; or what leaves by a
+    /// way out would not leave the node by the link of a default route.
     NoUplink = 30, "no_uplink";
+    /// A pod sent it out of its network, or onto a segment without a tag, to the UDP port of the nodes' tunnels.
+    TunnelPort = 31, "tunnel_port";
+    /// An ICMPv6 or IGMP message that only routers send, or that asks hosts who they are.
+    ControlMessage = 32, "control_message";
+    /// The packet would become more than 128 segments of less than 88 bytes, cut by software.
+    SmallSegments = 33, "small_segments";
+    /// The ports of the network have more copies made than storm control allows, and this one its share.
+    StormNetwork = 34, "storm_network";
+    /// The networks of the node have more copies made than storm control allows, and this one its share.
+    StormNode = 35, "storm_node";
 }
 
 impl DropReason {

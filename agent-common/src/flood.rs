@@ -38,7 +38,9 @@ pub struct FloodKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct FloodPorts {
     /// How many of `ifindexes` are meant, 0..=127.
-    pub count: u32,
+    pub count: u16,
+    /// In the first chunk how many ports the network has on this node, in all chunks together; else 0.
+    pub total: u16,
     /// Host-side interfaces.
     pub ifindexes: [u32; FLOOD_CHUNK],
 }

@@ -19,6 +19,7 @@ pub mod arrival;
 #[cfg(feature = "cases")]
 pub mod cases;
 pub mod checksum;
+pub mod control;
 pub mod counter;
 pub mod drop;
 pub mod endpoint;
@@ -29,10 +30,13 @@ pub mod nd;
 pub mod network;
 pub mod outer;
 pub mod packet;
+pub mod partial;
 pub mod policy;
 pub mod port;
 pub mod reply;
+pub mod segments;
 pub mod shape;
+pub mod skb;
 pub mod storm;
 pub mod told;
 pub mod uplink;
@@ -40,4 +44,4 @@ pub mod vtep;
 pub mod wire;
 
 /// Version of the map layouts; part of the pin path. Raise it whenever `tests/abi.txt` changes.
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 6;

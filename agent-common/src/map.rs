@@ -20,6 +20,8 @@ pub const MAX_VTEPS: u32 = 8_192;
 pub const MAX_FLOOD_VTEPS: u32 = 8_192;
 /// Interfaces by which packets of other nodes come in.
 pub const MAX_UPLINKS: u32 = 256;
+/// Interfaces by which networks with egress leave the node.
+pub const MAX_OUTLETS: u32 = 256;
 /// VLANs, segments and addresses that networks have at uplinks.
 pub const MAX_WIRES: u32 = 65_536;
 /// Members on other nodes that routers on an uplink lead to.
@@ -37,6 +39,8 @@ pub const ROOT_FROM_POD: u32 = 0;
 pub const ROOT_FROM_OVERLAY: u32 = 1;
 /// `ROOT[ROOT_FROM_UPLINK]` is what the dispatcher of an uplink calls.
 pub const ROOT_FROM_UPLINK: u32 = 2;
+/// `ROOT[ROOT_FROM_GATEWAY]` is what the dispatcher of a gateway's link calls.
+pub const ROOT_FROM_GATEWAY: u32 = 3;
 /// Slots of `ROOT`.
 pub const ROOT_SLOTS: u32 = 8;
 /// `ROOT_XDP[ROOT_XDP_UPLINK]` is what the XDP dispatcher of an uplink calls.

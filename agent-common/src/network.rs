@@ -10,6 +10,8 @@ pub const NETWORK_WIRE: u32 = 1 << 1;
 pub const NETWORK_TRUNK: u32 = 1 << 2;
 /// Its packets go to routers on the uplink, by the addresses of `NEXT_HOPS`.
 pub const NETWORK_NEXT_HOP: u32 = 1 << 3;
+/// The network has no addresses of ours, as [`PORT_ANY_IP`](crate::port::PORT_ANY_IP) says it to its ports.
+pub const NETWORK_ANY_IP: u32 = 1 << 4;
 
 /// Lengths of subnets that a network has at most: one for each subnet that it can have.
 pub const NETWORK_SUBNETS: usize = 16;

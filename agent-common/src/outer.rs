@@ -63,7 +63,8 @@ pub fn v6(bytes: &[u8; ADDED_V6], length: usize, uplink: &Uplink) -> Option<Oute
     }
     let (addresses, rest) = rest.split_first_chunk::<32>()?;
     let (source, destination) = Ip16::pair(*addresses);
-    if !destination.same(&uplink.v6) {
+    // A mapped source would be looked up as the IPv4 address of another node. The node's stack drops it.
+    if !destination.same(&uplink.v6) || source.is_mapped_v4() {
         return None;
     }
     let (network, flaw) = network(rest.first_chunk()?, payload, uplink)?;

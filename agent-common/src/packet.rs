@@ -2,6 +2,7 @@
 
 use crate::addr::Ip16;
 use crate::drop::DropReason;
+use crate::partial::Partial;
 
 /// EtherType of IPv4.
 pub const ETH_P_IP: u16 = 0x0800;
@@ -9,6 +10,8 @@ pub const ETH_P_IP: u16 = 0x0800;
 pub const ETH_P_ARP: u16 = 0x0806;
 /// EtherType of IPv6.
 pub const ETH_P_IPV6: u16 = 0x86dd;
+/// EtherType of MAC control: pause and its kind (IEEE 802.3 clause 31), between the two ends of a link.
+pub const ETH_P_MAC_CONTROL: u16 = 0x8808;
 /// Smallest number that is an EtherType; below it is an IEEE 802.3 length.
 pub const ETH_P_802_3_MIN: u16 = 0x0600;
 /// Length of an untagged Ethernet header.
@@ -27,6 +30,8 @@ pub const ICMP_HLEN: usize = 8;
 
 /// ICMP, RFC 792.
 pub const IPPROTO_ICMP: u8 = 1;
+/// IGMP, RFC 3376.
+pub const IPPROTO_IGMP: u8 = 2;
 /// TCP, RFC 9293.
 pub const IPPROTO_TCP: u8 = 6;
 /// UDP, RFC 768.
@@ -84,21 +89,19 @@ pub const fn v4_addresses(header: &[u8; IPV4_HLEN]) -> (Ip16, Ip16) {
 #[inline(always)]
 pub fn ip_addresses(start: &Start, ether_type: u16) -> Result<(Ip16, Ip16), DropReason> {
     match ether_type {
-        ETH_P_IP => match start.get::<L3, IPV4_HLEN>() {
-            Some(header) => Ok(v4_addresses(&header)),
-            None => Err(DropReason::Truncated),
-        },
-        ETH_P_IPV6 => {
-            let Some([_, _, _, _, _, _, _, _, addresses @ ..]) = start.get::<L3, IPV6_HLEN>()
-            else {
-                return Err(DropReason::Truncated);
-            };
-            let (source, destination) = Ip16::pair(addresses);
+        ETH_P_IP if start.has::<{ L3 + IPV4_HLEN }>() => Ok((
+            Ip16::from_v4(start.field::<{ L3 + 12 }, 4>()),
+            Ip16::from_v4(start.field::<{ L3 + 16 }, 4>()),
+        )),
+        ETH_P_IPV6 if start.has::<{ L3 + IPV6_HLEN }>() => {
+            let source = Ip16(start.field::<{ L3 + 8 }, 16>());
+            let destination = Ip16(start.field::<{ L3 + 24 }, 16>());
             if source.is_mapped_v4() || destination.is_mapped_v4() {
                 return Err(DropReason::Malformed);
             }
             Ok((source, destination))
         }
+        ETH_P_IP | ETH_P_IPV6 => Err(DropReason::Truncated),
         _ => Err(DropReason::EtherType),
     }
 }
@@ -120,6 +123,12 @@ pub trait Frame {
         0
     }
 
+    /// The checksum that is still to be written into the frame.
+    #[inline(always)]
+    fn partial(&self) -> Partial {
+        Partial::NONE
+    }
+
     /// `N` bytes at `offset`, or `None` when the frame ends before.
     fn load<const N: usize>(&self, offset: usize) -> Option<[u8; N]>;
 
@@ -131,47 +140,95 @@ pub trait Frame {
 /// How many bytes [`Frame::start`] tries to read, longest first. Each ends a part that the policy
 /// asks for: an IPv6 header with the ports behind it and without, an IPv4 header likewise, and the
 /// Ethernet header.
-pub const START_LENGTHS: [usize; 5] = [
-    ETH_HLEN + IPV6_HLEN + PORTS_LEN,
-    ETH_HLEN + IPV6_HLEN,
-    ETH_HLEN + IPV4_HLEN + PORTS_LEN,
-    ETH_HLEN + IPV4_HLEN,
-    ETH_HLEN,
+pub const START_LENGTHS: [u16; 5] = [
+    short(START_MAX),
+    short(ETH_HLEN + IPV6_HLEN),
+    short(ETH_HLEN + IPV4_HLEN + PORTS_LEN),
+    short(ETH_HLEN + IPV4_HLEN),
+    short(ETH_HLEN),
 ];
-const START_MAX: usize = ETH_HLEN + IPV6_HLEN + PORTS_LEN;
+/// The first of them.
+pub const START_MAX: usize = ETH_HLEN + IPV6_HLEN + PORTS_LEN;
 /// Length of the two port numbers that UDP and TCP start with.
 pub const PORTS_LEN: usize = 4;
 
-/// The first bytes of a frame. Aligned for the reason given at [`MacAddr`](crate::addr::MacAddr).
+/// The first bytes of a frame. Aligned for the reason given at [`MacAddr`](crate::addr::MacAddr), and so
+/// that the addresses of IP headers, which begin at byte 14, can be read as words.
 #[repr(C, align(8))]
 #[derive(Debug, Clone, Copy)]
 pub struct Start {
+    /// One of [`START_LENGTHS`], or 0 for a frame without an Ethernet header.
+    pub length: u16,
     /// Zero from `length` on.
     pub bytes: [u8; START_MAX],
-    /// One of [`START_LENGTHS`], or 0 for a frame without an Ethernet header.
-    pub length: usize,
 }
+
+const _: () = assert!((core::mem::offset_of!(Start, bytes) + L3).is_multiple_of(8));
 
 impl Start {
     /// Of a frame without an Ethernet header.
     pub const EMPTY: Self = Self {
-        bytes: [0; START_MAX],
         length: 0,
+        bytes: [0; START_MAX],
     };
+
+    /// Of these bytes of a frame, all or more than are wanted.
+    #[inline(always)]
+    pub fn of(frame: &[u8]) -> Self {
+        let mut start = Self::EMPTY;
+        if let Some(bytes) = frame.first_chunk() {
+            (start.bytes, start.length) = (*bytes, short(START_MAX));
+            return start;
+        }
+        let fits = |end: &u16| usize::from(*end) <= frame.len();
+        start.length = START_LENGTHS.into_iter().find(fits).unwrap_or(0);
+        for (to, from) in start.bytes.iter_mut().zip(frame).take(start.length.into()) {
+            *to = *from;
+        }
+        start
+    }
 
     /// Bytes `AT` to `AT + N`, or `None` when the frame ends before.
     #[inline(always)]
     pub fn get<const AT: usize, const N: usize>(&self) -> Option<[u8; N]> {
         const { assert!(is_start_length(AT + N), "not an end that is tried") };
-        if self.length < AT + N {
+        if (self.length as usize) < AT + N {
             return None;
         }
         self.bytes.get(AT..AT + N)?.try_into().ok()
     }
+
+    /// True when the frame has its first `END` bytes.
+    #[inline(always)]
+    pub const fn has<const END: usize>(&self) -> bool {
+        const { assert!(is_start_length(END), "not an end that is tried") };
+        self.length as usize >= END
+    }
+
+    /// Bytes `AT` to `AT + N`: a field of a header that the frame [has](Self::has). A program keeps each
+    /// byte of a larger part in a place of its own on the stack.
+    #[inline(always)]
+    pub fn field<const AT: usize, const N: usize>(&self) -> [u8; N] {
+        const { assert!(AT + N <= START_MAX, "no byte of a start") };
+        let mut field = [0; N];
+        if let Some(bytes) = self.bytes.get(AT..AT + N) {
+            field.copy_from_slice(bytes);
+        }
+        field
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "lengths of headers, of which the longest has 58 bytes"
+)]
+const fn short(length: usize) -> u16 {
+    length as u16
 }
 
 const fn is_start_length(length: usize) -> bool {
     let [a, b, c, d, e] = START_LENGTHS;
+    let length = short(length);
     length == a || length == b || length == c || length == d || length == e
 }
 
@@ -195,13 +252,7 @@ impl Frame for [u8] {
     }
 
     fn start(&self) -> Start {
-        let length = START_LENGTHS.into_iter().find(|end| *end <= self.len());
-        let length = length.unwrap_or(0);
-        let mut bytes = [0; START_MAX];
-        for (to, from) in bytes.iter_mut().zip(self).take(length) {
-            *to = *from;
-        }
-        Start { bytes, length }
+        Start::of(self)
     }
 }
 

@@ -4,20 +4,26 @@
 //! same [`Decision`]. Nothing that is not explicitly allowed passes.
 
 use crate::addr::{GATEWAY_MAC, Ip16, MacAddr};
+use crate::control;
 use crate::drop::DropReason;
 use crate::endpoint::{
     ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, ENDPOINT_WIRE, Endpoint,
 };
 use crate::nd::{self, Nd};
 use crate::packet::{
-    ARP_FRAME, ETH_HLEN, ETH_P_802_3_MIN, ETH_P_ARP, ETH_P_IP, ETH_P_IPV6, Frame, ICMP_HLEN,
-    IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_UDP, IPV4_HLEN, IPV6_HLEN, L3, PORTS_LEN, Start,
-    ipv6_payload, is_vlan_ether_type,
+    ETH_HLEN, ETH_P_802_3_MIN, ETH_P_ARP, ETH_P_IP, ETH_P_IPV6, ETH_P_MAC_CONTROL, Frame,
+    ICMP_HLEN, IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_UDP, IPV4_HLEN, IPV6_HLEN, L3, PORTS_LEN,
+    Start, ipv6_payload, is_vlan_ether_type,
 };
+use crate::partial::Partial;
 use crate::port::{
     PORT_ANY_IP, PORT_EGRESS, PORT_L3, PORT_MORE_IPS, PORT_NODE, PORT_OUTSIDE, PORT_TRUNK,
     PORT_WIRE, Port,
 };
+
+mod decision;
+
+pub use self::decision::{Decision, Family};
 
 /// What a network knows, looked up by the engine in its own tables.
 pub trait Tables {
@@ -39,45 +45,17 @@ pub trait Tables {
         let _ = (network, first, length);
         false
     }
+    /// True when an L2 network with an uplink lists this EtherType beside IPv4, IPv6 and ARP.
+    #[inline(always)]
+    fn has_ether_type(&self, network: u32, ether_type: u16) -> bool {
+        let _ = (network, ether_type);
+        false
+    }
 }
 
-/// What to do with a frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision {
-    /// Count and discard.
-    Drop(DropReason),
-    /// Discard: the frame did its work here (duplicate address detection, group membership).
-    Ignore,
-    /// Deliver as it is.
-    Switch(Endpoint),
-    /// Deliver with new MAC addresses and a hop less.
-    Route(Endpoint, Family),
-    /// Deliver to the network's way out with new MAC addresses; it counts the hop.
-    Leave(Endpoint),
-    /// Hand to the node's own network stack, which routes it.
-    Node,
-    /// Send out of the network's uplink as it is.
-    Wire,
-    /// Send out of the network's uplink to this member elsewhere, or router ([`ENDPOINT_OUTSIDE`]), a hop less.
-    WireRoute(Endpoint, Family),
-    /// Copy to every other port of the network.
-    Flood,
-    /// Send back: this MAC address has the IPv4 address that was asked for.
-    ArpReply(MacAddr),
-    /// Send back: this MAC address has the IPv6 address that was asked for.
-    NdReply(MacAddr),
-    /// Send back as an echo reply; the ICMP header is at this offset.
-    EchoReply(Family, u16),
-}
+mod arp;
 
-/// Address family of an IP packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
+use self::arp::arp;
 
 type Step<T> = Result<T, Decision>;
 
@@ -102,25 +80,22 @@ fn load<const N: usize, F: Frame + ?Sized>(frame: &F, offset: usize) -> Step<[u8
 }
 
 #[inline(always)]
-fn part<const AT: usize, const N: usize>(start: &Start) -> Step<[u8; N]> {
-    match start.get::<AT, N>() {
-        Some(bytes) => Ok(bytes),
-        None => drop(DropReason::Truncated),
-    }
-}
-
-#[inline(always)]
 fn admit<F: Frame + ?Sized, T: Tables>(frame: &F, port: &Port, tables: &T) -> Step<Decision> {
-    // Before anything else, so that on the stack it has the place of what comes later.
+    // Before anything else, so that on the stack they have the place of what comes later.
+    let partial = frame.partial();
     let trunk = port.flags & PORT_TRUNK != 0;
     if trunk && !tables.has_vlan(port.network, frame.vlan_id()) {
         return drop(DropReason::VlanId);
     }
     let start = frame.start();
-    let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = part::<0, ETH_HLEN>(&start)?;
-    let to = MacAddr([d0, d1, d2, d3, d4, d5]);
-    let from = MacAddr([s0, s1, s2, s3, s4, s5]);
-    let ether_type = u16::from_be_bytes([t0, t1]);
+    if !start.has::<ETH_HLEN>() {
+        return drop(DropReason::Truncated);
+    }
+    let (to, from) = (
+        MacAddr(start.field::<0, 6>()),
+        MacAddr(start.field::<6, 6>()),
+    );
+    let ether_type = u16::from_be_bytes(start.field::<12, 2>());
     if is_vlan_ether_type(ether_type) || (frame.has_vlan_tag() && !trunk) {
         return drop(DropReason::VlanTag);
     }
@@ -134,12 +109,41 @@ fn admit<F: Frame + ?Sized, T: Tables>(frame: &F, port: &Port, tables: &T) -> St
         return drop(DropReason::TooBig);
     }
     match ether_type {
-        ETH_P_IP => ipv4(frame, &start, port, tables, to),
-        ETH_P_IPV6 => ipv6(frame, &start, port, tables, to),
+        ETH_P_IP => ipv4(frame, &start, port, tables, to, partial),
+        ETH_P_IPV6 => ipv6(frame, &start, port, tables, to, partial),
+        ETH_P_ARP if !partial.is_none() => drop(DropReason::Malformed),
         ETH_P_ARP => arp(frame, port, tables, to),
-        ETH_P_802_3_MIN.. if port.flags & PORT_L3 == 0 => forward(port, tables, to),
+        ETH_P_802_3_MIN.. if port.flags & PORT_L3 == 0 && carries(port, tables, ether_type) => {
+            if !partial.spares_ethernet() {
+                return drop(DropReason::Malformed);
+            }
+            forward(port, tables, to)
+        }
         _ => drop(DropReason::EtherType),
     }
+}
+
+/// Whether a frame that is neither IP nor ARP may be sent on an L2 network, wherever it goes: who is on the
+/// same node must not make a difference.
+#[inline(always)]
+fn carries<T: Tables>(port: &Port, tables: &T, ether_type: u16) -> bool {
+    if port.flags & PORT_WIRE != 0 {
+        carries_on_wire(port.network, ether_type, tables)
+    } else {
+        carries_alone(ether_type)
+    }
+}
+
+/// Whether an L2 network without an uplink carries an EtherType other than those of IP and ARP.
+#[inline(always)]
+pub(crate) const fn carries_alone(ether_type: u16) -> bool {
+    ether_type >= ETH_P_802_3_MIN && ether_type != ETH_P_MAC_CONTROL
+}
+
+/// The same of one with an uplink. Switches out there take link protocols from whoever sends them.
+#[inline(always)]
+pub(crate) fn carries_on_wire<T: Tables>(network: u32, ether_type: u16, tables: &T) -> bool {
+    carries_alone(ether_type) && tables.has_ether_type(network, ether_type)
 }
 
 /// L2: by MAC address.
@@ -177,7 +181,7 @@ fn route<F: Frame + ?Sized, T: Tables>(
     }
     let Some(endpoint) = found else {
         if port.flags & PORT_EGRESS != 0 {
-            return leave(port, tables, packet);
+            return leave(frame, port, tables, packet);
         }
         return drop(DropReason::NoEndpoint);
     };
@@ -208,7 +212,12 @@ fn route<F: Frame + ?Sized, T: Tables>(
 /// To where nobody on the network is. That way knows which of these addresses are the network's own
 /// after all, and sends such packets back.
 #[inline(always)]
-fn leave<T: Tables>(port: &Port, tables: &T, packet: &Packet) -> Step<Decision> {
+fn leave<F: Frame + ?Sized, T: Tables>(
+    frame: &F,
+    port: &Port,
+    tables: &T,
+    packet: &Packet,
+) -> Step<Decision> {
     if packet.source.is_link_local() || packet.destination.is_link_local() {
         return drop(DropReason::LinkLocal);
     }
@@ -218,6 +227,7 @@ fn leave<T: Tables>(port: &Port, tables: &T, packet: &Packet) -> Step<Decision> 
     if packet.destination.is_of_this_host() {
         return drop(DropReason::NoEndpoint);
     }
+    no_tunnel(frame, port, packet)?;
     let way_out = tables.endpoint(port.network, &Ip16::NONE);
     match way_out.filter(|it| it.flags & ENDPOINT_OUTSIDE != 0) {
         None => drop(DropReason::NoEndpoint),
@@ -267,8 +277,23 @@ fn by_node<F: Frame + ?Sized>(
     if packet.destination.is_of_this_host() {
         return drop(DropReason::NoEndpoint);
     }
+    no_tunnel(frame, port, packet)?;
     // The node counts the hops, and says when there were too many.
     Ok(Decision::Node)
+}
+
+/// Refuses what a node would take for a tunnel of another one: out there a pod can have the address of its
+/// node. Whichever address it is for, as any can be translated to a node's.
+#[inline(always)]
+fn no_tunnel<F: Frame + ?Sized>(frame: &F, port: &Port, packet: &Packet) -> Step<()> {
+    if packet.protocol != IPPROTO_UDP || packet.later || port.tunnel_port == 0 {
+        return Ok(());
+    }
+    let [_, _, q0, q1] = load::<PORTS_LEN, F>(frame, packet.payload as usize)?;
+    if u16::from_be_bytes([q0, q1]) == port.tunnel_port {
+        return drop(DropReason::TunnelPort);
+    }
+    Ok(())
 }
 
 /// The virtual gateway answers ping, so that a person can see that the network is there.
@@ -291,6 +316,8 @@ fn echo<F: Frame + ?Sized>(frame: &F, packet: &Packet) -> Step<Decision> {
 /// The parts of an IP packet that routing looks at.
 struct Packet {
     family: Family,
+    /// A fragment other than the first.
+    later: bool,
     source: Ip16,
     destination: Ip16,
     hops: u8,
@@ -330,62 +357,42 @@ fn ipv4<F: Frame + ?Sized, T: Tables>(
     port: &Port,
     tables: &T,
     to: MacAddr,
+    partial: Partial,
 ) -> Step<Decision> {
-    let header = part::<L3, IPV4_HLEN>(start)?;
-    let [
-        version_ihl,
-        _,
-        l0,
-        l1,
-        _,
-        _,
-        f0,
-        f1,
-        ttl,
-        protocol,
-        _,
-        _,
-        s0,
-        s1,
-        s2,
-        s3,
-        d0,
-        d1,
-        d2,
-        d3,
-    ] = header;
+    if !start.has::<{ L3 + IPV4_HLEN }>() {
+        return drop(DropReason::Truncated);
+    }
+    let [version_ihl] = start.field::<L3, 1>();
     let header_length = (version_ihl & 0x0f) as usize * 4;
     if version_ihl >> 4 != 4 || header_length < IPV4_HLEN {
         return drop(DropReason::Malformed);
     }
     let gso = frame.segment_length() != frame.length();
-    let total = u16::from_be_bytes([l0, l1]) as usize;
+    let total = u16::from_be_bytes(start.field::<{ L3 + 2 }, 2>()) as usize;
     if !gso && (total < header_length || total > frame.length() - ETH_HLEN) {
         return drop(DropReason::Malformed);
     }
-    let source = [s0, s1, s2, s3];
-    let destination = [d0, d1, d2, d3];
-    let fragment = u16::from_be_bytes([f0, f1]) & 0x3fff != 0;
-    let first = u16::from_be_bytes([f0, f1]) & 0x1fff == 0;
-    if protocol == IPPROTO_UDP && first {
-        // RFC 2131 section 4.1. Clients listen on raw sockets and look at the destination only.
-        let [_, _, q0, q1] = if header_length == IPV4_HLEN {
-            part::<{ L3 + IPV4_HLEN }, PORTS_LEN>(start)?
-        } else {
-            load::<PORTS_LEN, F>(frame, L3 + header_length)?
-        };
-        if matches!(u16::from_be_bytes([q0, q1]), 67 | 68) && port.flags & PORT_ANY_IP == 0 {
-            return drop(DropReason::Dhcp);
-        }
+    let fragmentation = u16::from_be_bytes(start.field::<{ L3 + 6 }, 2>());
+    let (fragment, first) = (fragmentation & 0x3fff != 0, fragmentation & 0x1fff == 0);
+    let [protocol] = start.field::<{ L3 + 9 }, 1>();
+    if !partial.is_of_transport(L3 + header_length, protocol, fragment) {
+        return drop(DropReason::Malformed);
     }
+    let dhcp = port.flags & PORT_ANY_IP != 0;
+    let header = start.field::<L3, IPV4_HLEN>();
+    control::v4(frame, start, &header, !first, dhcp)?;
+    let source = start.field::<{ L3 + 12 }, 4>();
     if port.flags & (PORT_ANY_IP | PORT_OUTSIDE) == 0 && !owns_v4(port, tables, source) {
         return drop(DropReason::SpoofedIp);
     }
     if port.flags & PORT_L3 == 0 {
         return forward(port, tables, to);
     }
+    let [ttl] = start.field::<{ L3 + 8 }, 1>();
+    let destination = start.field::<{ L3 + 16 }, 4>();
     let packet = Packet {
         family: Family::V4,
+        later: !first,
         source: Ip16::from_v4(source),
         destination: Ip16::from_v4(destination),
         hops: ttl,
@@ -403,37 +410,34 @@ fn ipv6<F: Frame + ?Sized, T: Tables>(
     port: &Port,
     tables: &T,
     to: MacAddr,
+    partial: Partial,
 ) -> Step<Decision> {
-    let header = part::<L3, IPV6_HLEN>(start)?;
-    let [v, _, _, _, l0, l1, next_header, hops, addresses @ ..] = header;
-    let (source, destination) = Ip16::pair(addresses);
+    if !start.has::<{ L3 + IPV6_HLEN }>() {
+        return drop(DropReason::Truncated);
+    }
+    let [version] = start.field::<L3, 1>();
+    let source = Ip16(start.field::<{ L3 + 8 }, 16>());
+    let destination = Ip16(start.field::<{ L3 + 24 }, 16>());
     // A mapped address stands for IPv4 in the tables and belongs on no wire: let through, it would
     // be looked up as the IPv4 address of somebody.
-    if v >> 4 != 6 || source.is_mapped_v4() || destination.is_mapped_v4() {
+    if version >> 4 != 6 || source.is_mapped_v4() || destination.is_mapped_v4() {
         return drop(DropReason::Malformed);
     }
     let gso = frame.segment_length() != frame.length();
-    let payload_length = u16::from_be_bytes([l0, l1]) as usize;
+    let payload_length = u16::from_be_bytes(start.field::<{ L3 + 4 }, 2>()) as usize;
     if !gso && payload_length > frame.length() - ETH_HLEN - IPV6_HLEN {
         return drop(DropReason::Malformed);
     }
+    let [next_header, hops] = start.field::<{ L3 + 6 }, 2>();
     let Some(payload) = ipv6_payload(frame, next_header) else {
         return drop(DropReason::Ipv6Headers);
     };
-    let nd = nd::inspect(frame, hops, &payload)?;
-    if nd == Nd::Advertisement && port.flags & PORT_ANY_IP != 0 {
-        return forward(port, tables, to);
+    if !partial.is_of_transport(payload.offset, payload.protocol, payload.fragment) {
+        return drop(DropReason::Malformed);
     }
-    if payload.protocol == IPPROTO_UDP && !payload.later_fragment {
-        // RFC 8415 section 7.2 fixes where messages go, not where they come from.
-        let [_, _, q0, q1] = if payload.offset == L3 + IPV6_HLEN {
-            part::<{ L3 + IPV6_HLEN }, PORTS_LEN>(start)?
-        } else {
-            load::<PORTS_LEN, F>(frame, payload.offset)?
-        };
-        if matches!(u16::from_be_bytes([q0, q1]), 546 | 547) && port.flags & PORT_ANY_IP == 0 {
-            return drop(DropReason::Dhcp);
-        }
+    let nd = nd::inspect(frame, hops, &payload)?;
+    if port.flags & PORT_ANY_IP == 0 {
+        control::dhcp_v6(frame, start, &payload)?;
     }
     if port.flags & (PORT_ANY_IP | PORT_OUTSIDE) == 0 && !owns_v6(port, tables, &source) {
         // RFC 4862 and RFC 3810: only these speak before they have an address.
@@ -453,10 +457,16 @@ fn ipv6<F: Frame + ?Sized, T: Tables>(
         Nd::RouterSolicitation | Nd::Membership if port.flags & PORT_L3 != 0 => {
             Ok(Decision::Ignore)
         }
+        Nd::RouterSolicitation => {
+            let options = payload.offset + nd::ROUTER_SOLICITATION;
+            speaks_for_itself(frame, port, options, nd::OPTION_SOURCE_LINK_ADDRESS)?;
+            forward(port, tables, to)
+        }
         _ if port.flags & PORT_L3 == 0 => forward(port, tables, to),
         _ => {
             let packet = Packet {
                 family: Family::V6,
+                later: payload.later_fragment,
                 source,
                 destination,
                 hops,
@@ -469,6 +479,21 @@ fn ipv6<F: Frame + ?Sized, T: Tables>(
     }
 }
 
+/// Refuses neighbour discovery of which an option of this kind names another's MAC address.
+#[inline(always)]
+fn speaks_for_itself<F: Frame + ?Sized>(
+    frame: &F,
+    port: &Port,
+    options: usize,
+    kind: u8,
+) -> Step<()> {
+    if nd::options_name_only(frame, options, kind, port.mac)? {
+        Ok(())
+    } else {
+        drop(DropReason::SpoofedNd)
+    }
+}
+
 #[inline(always)]
 fn solicitation<F: Frame + ?Sized, T: Tables>(
     frame: &F,
@@ -478,9 +503,8 @@ fn solicitation<F: Frame + ?Sized, T: Tables>(
     source: &Ip16,
     offset: usize,
 ) -> Step<Decision> {
-    if !nd::options_name_only(frame, offset, nd::OPTION_SOURCE_LINK_ADDRESS, port.mac)? {
-        return drop(DropReason::SpoofedNd);
-    }
+    let options = offset + nd::MESSAGE;
+    speaks_for_itself(frame, port, options, nd::OPTION_SOURCE_LINK_ADDRESS)?;
     let target = Ip16(load::<16, F>(frame, offset + 8)?);
     if target.is_multicast_v6() || target.is_mapped_v4() {
         return drop(DropReason::Malformed);
@@ -515,86 +539,15 @@ fn advertisement<F: Frame + ?Sized, T: Tables>(
     offset: usize,
 ) -> Step<Decision> {
     let target = Ip16(load::<16, F>(frame, offset + 8)?);
-    if target.is_mapped_v4()
-        || !owns_v6(port, tables, &target)
-        || !nd::options_name_only(frame, offset, nd::OPTION_TARGET_LINK_ADDRESS, port.mac)?
-    {
+    let owned = port.flags & PORT_ANY_IP != 0 || owns_v6(port, tables, &target);
+    if target.is_mapped_v4() || !owned {
         return drop(DropReason::SpoofedNd);
     }
+    let options = offset + nd::MESSAGE;
+    speaks_for_itself(frame, port, options, nd::OPTION_TARGET_LINK_ADDRESS)?;
     if port.flags & PORT_L3 != 0 {
         Ok(Decision::Ignore)
     } else {
         forward(port, tables, to)
-    }
-}
-
-#[inline(always)]
-fn arp<F: Frame + ?Sized, T: Tables>(
-    frame: &F,
-    port: &Port,
-    tables: &T,
-    to: MacAddr,
-) -> Step<Decision> {
-    let packet = load::<{ ARP_FRAME - ETH_HLEN }, F>(frame, L3)?;
-    let [
-        h0,
-        h1,
-        p0,
-        p1,
-        hlen,
-        plen,
-        o0,
-        o1,
-        a0,
-        a1,
-        a2,
-        a3,
-        a4,
-        a5,
-        s0,
-        s1,
-        s2,
-        s3,
-        ..,
-    ] = packet;
-    let [.., t0, t1, t2, t3] = packet;
-    if [h0, h1, p0, p1, hlen, plen, o0] != [0, 1, 0x08, 0x00, 6, 4, 0] || !matches!(o1, 1 | 2) {
-        return drop(DropReason::Malformed);
-    }
-    let (sender, target) = ([s0, s1, s2, s3], [t0, t1, t2, t3]);
-    if MacAddr([a0, a1, a2, a3, a4, a5]) != port.mac {
-        return drop(DropReason::SpoofedArp);
-    }
-    if port.flags & PORT_ANY_IP != 0 {
-        return forward(port, tables, to);
-    }
-    let request = o1 == 1;
-    let probe = request && sender == [0; 4];
-    if !probe && !owns_v4(port, tables, sender) {
-        return drop(DropReason::SpoofedArp);
-    }
-    let l3 = port.flags & PORT_L3 != 0;
-    if !request {
-        return if l3 {
-            Ok(Decision::Ignore)
-        } else {
-            forward(port, tables, to)
-        };
-    }
-    if owns_v4(port, tables, target) {
-        // An announcement (RFC 5227) tells the others; a probe for one's own address tells nobody.
-        return if probe || l3 {
-            Ok(Decision::Ignore)
-        } else {
-            forward(port, tables, to)
-        };
-    }
-    match tables.endpoint(port.network, &Ip16::from_v4(target)) {
-        Some(found) if l3 && !probe && found.flags & ENDPOINT_GATEWAY == 0 => {
-            Ok(Decision::ArpReply(GATEWAY_MAC))
-        }
-        Some(found) => Ok(Decision::ArpReply(found.mac)),
-        None if port.flags & PORT_WIRE != 0 => forward(port, tables, to),
-        None => drop(DropReason::NoEndpoint),
     }
 }

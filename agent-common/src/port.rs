@@ -43,8 +43,8 @@ pub struct Port {
     pub ip4: [u8; 4],
     /// Index of the port's counters.
     pub port_id: u16,
-    /// Zero.
-    pub reserved: u16,
+    /// UDP port of the nodes' tunnels, which it may not send to anywhere outside of its network; 0 for any.
+    pub tunnel_port: u16,
     /// The first IPv6 address, zero for none.
     pub ip6: Ip16,
     /// The link-local address that belongs to `mac`.

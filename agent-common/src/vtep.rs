@@ -341,7 +341,9 @@ fn tail(head: &mut [u8], at: usize, port: u16) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct FloodVteps {
     /// How many of `vteps` are meant, 0..=126.
-    pub count: u32,
+    pub count: u16,
+    /// In the first chunk how many nodes there are, in all chunks together; else 0.
+    pub total: u16,
     /// Keys of `VTEPS`.
     pub vteps: [u16; VTEP_CHUNK],
 }

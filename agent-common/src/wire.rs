@@ -12,12 +12,14 @@ use crate::packet::{
     ARP_FRAME, ETH_HLEN, ETH_P_ARP, ETH_P_IP, ETH_P_IPV6, Frame, IPPROTO_ICMPV6, IPV6_HLEN, L3,
     Start, ip_addresses, ipv6_payload, is_vlan_ether_type,
 };
-use crate::policy::{Family, Tables};
+use crate::policy::{Family, Tables, carries_on_wire};
 
 mod asked;
+mod tunnels;
 
 use self::asked::Asked;
 pub use self::asked::asked_for;
+pub use self::tunnels::forges_tunnel;
 
 /// Key of `WIRES`: what belongs to a network at an uplink. The value is its number, `u32`.
 ///
@@ -40,11 +42,12 @@ pub use self::asked::asked_for;
     KnownLayout,
 )]
 pub struct WireKey {
-    /// The uplink; of a trunk's own entries and of subnets the number of the network.
+    /// The uplink; of a trunk's own entries, subnets and EtherTypes the number of the network.
     pub ifindex: u32,
-    /// VLAN id, 0 for frames without a tag; of a subnet its length, bits.
+    /// VLAN id, 0 for frames without a tag; of a subnet its length, bits; or an EtherType.
     pub vlan: u16,
-    /// Zero; 1 in a trunk's own entries, which say what its pods may send; 2 for a subnet.
+    /// Zero; 1 in a trunk's own entries, which say what its pods may send; 2 for a subnet; 3 for an
+    /// EtherType.
     pub reserved: u16,
     /// A pod's address, for a network that routers lead to; [`Ip16::NONE`] for all frames of the VLAN.
     pub ip: Ip16,
@@ -83,6 +86,17 @@ impl WireKey {
             vlan: length as u16,
             reserved: 2,
             ip: first,
+        }
+    }
+
+    /// An EtherType beside IPv4, IPv6 and ARP that an L2 network with an uplink carries.
+    #[inline(always)]
+    pub const fn ether_type(network: u32, ether_type: u16) -> Self {
+        Self {
+            ifindex: network,
+            vlan: ether_type,
+            reserved: 3,
+            ip: Ip16::NONE,
         }
     }
 
@@ -165,7 +179,44 @@ pub enum Incoming {
     NdReply(Endpoint),
 }
 
-type Step<T> = Result<T, Incoming>;
+/// [`Incoming`] without its endpoint, which is kept beside it and never left unset. Linux 5.10 reads
+/// nothing of the stack that was not written, and a compiler leaves the endpoint of a variant that has none
+/// unwritten.
+#[derive(Debug, Clone, Copy)]
+enum Act {
+    Leave,
+    Drop(DropReason),
+    Deliver,
+    Route,
+    Flood,
+    ArpReply,
+    NdReply,
+}
+
+impl Act {
+    #[inline(always)]
+    const fn with(self, to: Endpoint) -> Incoming {
+        match self {
+            Self::Leave => Incoming::Leave,
+            Self::Drop(reason) => Incoming::Drop(reason),
+            Self::Deliver => Incoming::Deliver(to),
+            Self::Route => Incoming::Route(to),
+            Self::Flood => Incoming::Flood,
+            Self::ArpReply => Incoming::ArpReply(to),
+            Self::NdReply => Incoming::NdReply(to),
+        }
+    }
+}
+
+/// Endpoint of no port.
+const NO_ENDPOINT: Endpoint = Endpoint {
+    ifindex: 0,
+    flags: 0,
+    mac: MacAddr([0; 6]),
+    port_id: 0,
+};
+
+type Step<T> = Result<T, Act>;
 
 /// Decides about a frame of network `number`; its tag is beside it.
 #[inline(always)]
@@ -175,23 +226,27 @@ pub fn incoming<F: Frame + ?Sized, T: Tables>(
     number: u32,
     tables: &T,
 ) -> Incoming {
+    // Before anything else, so that on the stack it has the place of what comes later.
+    let partial = frame.partial();
     let start = frame.start();
-    let Some([d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1]) = start.get::<0, ETH_HLEN>()
-    else {
+    if !start.has::<ETH_HLEN>() {
         return Incoming::Leave;
-    };
+    }
+    let ether_type = u16::from_be_bytes(start.field::<12, 2>());
     let header = Ethernet {
-        to: MacAddr([d0, d1, d2, d3, d4, d5]),
-        from: MacAddr([s0, s1, s2, s3, s4, s5]),
-        ether_type: u16::from_be_bytes([t0, t1]),
+        to: MacAddr(start.field::<0, 6>()),
+        from: MacAddr(start.field::<6, 6>()),
+        ether_type,
+        is_settled: partial.fits(frame, &start, ether_type),
     };
+    let mut to = NO_ENDPOINT;
     let decided = if network.flags & NETWORK_L3 != 0 {
-        routed(frame, &start, &header, network, number, tables)
+        routed(frame, &start, &header, (network, number), tables, &mut to)
     } else {
-        switched(frame, &start, &header, network, number, tables)
+        switched(frame, &start, &header, (network, number), tables, &mut to)
     };
     match decided {
-        Ok(incoming) | Err(incoming) => incoming,
+        Ok(act) | Err(act) => act.with(to),
     }
 }
 
@@ -199,6 +254,9 @@ struct Ethernet {
     to: MacAddr,
     from: MacAddr,
     ether_type: u16,
+    /// Nothing that is judged here changes later: an interface of a virtual machine brings what its
+    /// neighbour left unfinished.
+    is_settled: bool,
 }
 
 #[inline(always)]
@@ -206,23 +264,25 @@ fn switched<F: Frame + ?Sized, T: Tables>(
     frame: &F,
     start: &Start,
     header: &Ethernet,
-    network: &Network,
-    number: u32,
+    (network, number): (&Network, u32),
     tables: &T,
-) -> Step<Incoming> {
+    to: &mut Endpoint,
+) -> Step<Act> {
     if header.to.is_link_control() {
-        return Err(Incoming::Leave);
+        return Err(Act::Leave);
     }
-    let receiver = if header.to.is_group() {
-        None
-    } else {
+    let is_for_all = header.to.is_group();
+    if !is_for_all {
         let local = tables.station(number, header.to).filter(is_local);
-        Some(local.ok_or(Incoming::Leave)?)
-    };
+        *to = local.ok_or(Act::Leave)?;
+    }
     // What is for all is the node's too, whatever pods do not take.
-    let unfit = |reason| match receiver {
-        Some(_) => Incoming::Drop(reason),
-        None => Incoming::Leave,
+    let unfit = |reason| {
+        if is_for_all {
+            Act::Leave
+        } else {
+            Act::Drop(reason)
+        }
     };
     if is_vlan_ether_type(header.ether_type) {
         return Err(unfit(DropReason::VlanTag));
@@ -233,9 +293,12 @@ fn switched<F: Frame + ?Sized, T: Tables>(
     if header.from.is_group() {
         return Err(unfit(DropReason::Malformed));
     }
+    if !header.is_settled {
+        return Err(unfit(DropReason::Malformed));
+    }
     // A pod of this node does not come in by the uplink, and the virtual gateway is nowhere.
     if header.from == GATEWAY_MAC || tables.station(number, header.from).is_some() {
-        return Err(Incoming::Drop(DropReason::SpoofedMac));
+        return Err(Act::Drop(DropReason::SpoofedMac));
     }
     let is_here = |ip: &Ip16| tables.endpoint(number, ip).is_some();
     match header.ether_type {
@@ -247,27 +310,25 @@ fn switched<F: Frame + ?Sized, T: Tables>(
             ]);
             let ip = Ip16::from_v4([packet[14], packet[15], packet[16], packet[17]]);
             if is_here(&ip) || sender == GATEWAY_MAC || tables.station(number, sender).is_some() {
-                return Err(Incoming::Drop(DropReason::SpoofedArp));
+                return Err(Act::Drop(DropReason::SpoofedArp));
             }
         }
         ETH_P_IP | ETH_P_IPV6 => {
             let (source, _) = ip_addresses(start, header.ether_type).map_err(unfit)?;
             if is_here(&source) {
-                return Err(Incoming::Drop(DropReason::SpoofedIp));
+                return Err(Act::Drop(DropReason::SpoofedIp));
             }
             if header.ether_type == ETH_P_IPV6 {
                 let target = advertised(frame, start).map_err(unfit)?;
                 if target.is_some_and(|target| is_here(&target)) {
-                    return Err(Incoming::Drop(DropReason::SpoofedNd));
+                    return Err(Act::Drop(DropReason::SpoofedNd));
                 }
             }
         }
-        _ => {}
+        other if carries_on_wire(number, other, tables) => {}
+        _ => return Err(unfit(DropReason::EtherType)),
     }
-    Ok(match receiver {
-        Some(endpoint) => Incoming::Deliver(endpoint),
-        None => Incoming::Flood,
-    })
+    Ok(if is_for_all { Act::Flood } else { Act::Deliver })
 }
 
 /// The address that an IPv6 packet advertises, if it is a neighbour advertisement.
@@ -292,17 +353,17 @@ fn routed<F: Frame + ?Sized, T: Tables>(
     frame: &F,
     start: &Start,
     header: &Ethernet,
-    network: &Network,
-    number: u32,
+    (network, number): (&Network, u32),
     tables: &T,
-) -> Step<Incoming> {
+    to: &mut Endpoint,
+) -> Step<Act> {
     if let Some(asked) = Asked::read(frame, start, header.ether_type) {
-        return asked.decide(frame, header, network, number, tables);
+        return asked.decide(frame, header, (network, number), tables, to);
     }
     let addresses = ip_addresses(start, header.ether_type);
-    let (source, destination) = addresses.map_err(|_| Incoming::Leave)?;
+    let (source, destination) = addresses.map_err(|_| Act::Leave)?;
     let here = tables.endpoint(number, &destination).filter(is_local);
-    let receiver = here.ok_or(Incoming::Leave)?;
+    *to = here.ok_or(Act::Leave)?;
     let sender = tables.endpoint(number, &source);
     if network.flags & NETWORK_NEXT_HOP != 0 {
         // Anybody that the underlay routes for, but nobody who is here.
@@ -311,27 +372,30 @@ fn routed<F: Frame + ?Sized, T: Tables>(
             .is_some_and(|it| it.flags & ENDPOINT_REMOTE == 0)
             || source.is_link_local_v6()
         {
-            return Err(Incoming::Drop(DropReason::SpoofedIp));
+            return Err(Act::Drop(DropReason::SpoofedIp));
         }
     } else {
-        if header.to != receiver.mac {
-            return Err(Incoming::Leave);
+        if header.to != to.mac {
+            return Err(Act::Leave);
         }
         match sender {
             Some(sender) if sender.flags & ENDPOINT_REMOTE == 0 => {
-                return Err(Incoming::Drop(DropReason::SpoofedIp));
+                return Err(Act::Drop(DropReason::SpoofedIp));
             }
-            None => return Err(Incoming::Drop(DropReason::SpoofedIp)),
+            None => return Err(Act::Drop(DropReason::SpoofedIp)),
             Some(sender) if sender.mac != header.from => {
-                return Err(Incoming::Drop(DropReason::SpoofedMac));
+                return Err(Act::Drop(DropReason::SpoofedMac));
             }
             Some(_) => {}
         }
     }
     if frame.segment_length() > network.mtu as usize + ETH_HLEN {
-        return Err(Incoming::Drop(DropReason::TooBig));
+        return Err(Act::Drop(DropReason::TooBig));
     }
-    Ok(Incoming::Route(receiver))
+    if !header.is_settled {
+        return Err(Act::Drop(DropReason::Malformed));
+    }
+    Ok(Act::Route)
 }
 
 /// Whether an address is in a subnet of the network: who has it there is known, or nobody has it.

@@ -14,7 +14,7 @@ use agent_common::flood::{FLOOD_CHUNK, FLOOD_CHUNKS, FloodKey, FloodPorts};
 use agent_common::map;
 use agent_common::network::{self, Network};
 use agent_common::port::{self, Port, PortAddressKey};
-use agent_common::storm::StormBucket;
+use agent_common::storm::{StormBucket, StormLimits};
 use agent_common::uplink::{self, Uplink};
 use agent_common::vtep::{FloodVteps, VTEP_CHUNK, VTEP_CHUNKS, Vtep};
 use agent_common::wire::{NextHop, WireKey};
@@ -66,11 +66,15 @@ fn layout() -> Result<String, std::fmt::Error> {
         NETWORKS "hash" [u32 => Network; map::MAX_NETWORKS]
         VTEPS "array" [u32 => Vtep; map::MAX_VTEPS]
         UPLINKS "hash" [u32 => Uplink; map::MAX_UPLINKS]
+        OUTLETS "hash" [u32 => u32; map::MAX_OUTLETS]
         VTEP_SOURCES "hash" [Ip16 => u32; map::MAX_VTEPS]
         FLOOD_VTEPS "hash" [FloodKey => FloodVteps; map::MAX_FLOOD_VTEPS]
         WIRES "hash" [WireKey => u32; map::MAX_WIRES]
         NEXT_HOPS "hash" [EndpointKey => NextHop; map::MAX_NEXT_HOPS]
         STORM "array" [u32 => StormBucket; map::MAX_PORTS]
+        STORM_NETWORKS "lru_hash" [u32 => StormBucket; map::MAX_NETWORKS]
+        STORM_NODE "array" [u32 => StormBucket; 1]
+        STORM_LIMITS "array" [u32 => StormLimits; 1]
         PORT_COUNTERS "percpu_array" [u32 => PortCounters; map::MAX_PORTS]
         DROPS "percpu_array" [u32 => Count; map::MAX_DROP_REASONS]
         NETWORK_DROPS "percpu_hash" [NetworkDropKey => Count; map::MAX_NETWORK_DROPS]
@@ -79,21 +83,22 @@ fn layout() -> Result<String, std::fmt::Error> {
     }
     layout! { out,
         Port {
-            network, flags, mac, mtu, ip4, port_id, reserved, ip6, link_local, home, shaper
+            network, flags, mac, mtu, ip4, port_id, tunnel_port, ip6, link_local, home, shaper
         }
         PortAddressKey { ifindex, ip }
         FdbKey { network, mac, reserved }
         EndpointKey { network, ip }
         Endpoint { ifindex, flags, mac, port_id }
         FloodKey { network, chunk }
-        FloodPorts { count, ifindexes }
+        FloodPorts { count, total, ifindexes }
         Network { flags, mtu, uplink, vlan, reserved, subnets }
         WireKey { ifindex, vlan, reserved, ip }
         NextHop { family, address }
         Vtep { remote, device, flags, uplink, room, next_hop, sum, mtu, head }
         Uplink { flags, port, reserved, v4, v6, mac, reserved_too }
-        FloodVteps { count, vteps }
-        StormBucket { paid_until_ns }
+        FloodVteps { count, total, vteps }
+        StormBucket { paid_until_ns, share_until_ns }
+        StormLimits { port_ns, network_ns, node_ns, networks }
         Count { packets, bytes }
         PortCounters { from_pod, to_pod, dropped, flooded }
         NetworkDropKey { network, reason }
@@ -133,6 +138,7 @@ fn layout() -> Result<String, std::fmt::Error> {
         ("ENDPOINT_GATEWAY", endpoint::ENDPOINT_GATEWAY),
         ("ROOT_FROM_POD", map::ROOT_FROM_POD),
         ("ROOT_FROM_OVERLAY", map::ROOT_FROM_OVERLAY),
+        ("ROOT_FROM_GATEWAY", map::ROOT_FROM_GATEWAY),
         ("JUMP_TOLD", map::JUMP_TOLD),
         ("ROOT_XDP_UPLINK", map::ROOT_XDP_UPLINK),
         ("JUMP_SPREAD", map::JUMP_SPREAD),

@@ -17,7 +17,10 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 /// What happens outside of the policy: in the dispatcher, in storm control, in delivery.
-const NOT_OF_THE_POLICY: [DropReason; 9] = [
+const NOT_OF_THE_POLICY: [DropReason; 12] = [
+    DropReason::SmallSegments,
+    DropReason::StormNetwork,
+    DropReason::StormNode,
     DropReason::NoProgram,
     DropReason::NoPort,
     DropReason::Storm,
@@ -28,6 +31,9 @@ const NOT_OF_THE_POLICY: [DropReason; 9] = [
     DropReason::PathMtu,
     DropReason::NoUplink,
 ];
+
+/// What a frame costs where there are few receivers, nanoseconds.
+const FLOOD_NS: u64 = 1_000_000_000 / STORM_RATE;
 
 static WORLD: LazyLock<World> = LazyLock::new(World::new);
 static CASES: LazyLock<Vec<Case>> = LazyLock::new(cases::all);
@@ -372,7 +378,7 @@ proptest! {
         for pause in &pauses {
             now += pause;
             for _ in 0..tries {
-                if let Some(next) = bucket.take(now) {
+                if let Some(next) = bucket.take(now, FLOOD_NS) {
                     bucket = next;
                     passed += 1;
                 }
@@ -390,7 +396,7 @@ proptest! {
         let mut bucket = StormBucket::default();
         for index in 0..count {
             let now = start + index * (1_000_000_000 / STORM_RATE);
-            let next = bucket.take(now);
+            let next = bucket.take(now, FLOOD_NS);
             prop_assert!(next.is_some(), "frame {index}");
             bucket = next.unwrap_or(bucket);
         }
@@ -400,15 +406,15 @@ proptest! {
 #[test]
 fn a_bucket_is_full_right_after_boot_only_as_far_as_time_has_passed() {
     // CLOCK_MONOTONIC starts near 0: a bucket of zeros has then earned nothing.
-    assert_eq!(StormBucket::default().take(0), None);
-    assert!(StormBucket::default().take(1_000_000).is_some());
+    assert_eq!(StormBucket::default().take(0, FLOOD_NS), None);
+    assert!(StormBucket::default().take(1_000_000, FLOOD_NS).is_some());
 }
 
 #[test]
 fn a_clock_that_stands_still_gives_the_burst_and_no_more() {
     let mut bucket = StormBucket::default();
     let mut passed = 0;
-    while let Some(next) = bucket.take(u64::MAX / 2) {
+    while let Some(next) = bucket.take(u64::MAX / 2, FLOOD_NS) {
         bucket = next;
         passed += 1;
     }

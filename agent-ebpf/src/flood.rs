@@ -5,14 +5,23 @@ use agent_common::map::JUMP_FLOOD;
 
 use crate::maps;
 use crate::skb::Skb;
+use crate::storm;
 use crate::verdict::Verdict;
 use crate::wire;
 
 /// Copies to the ports of one chunk and calls itself for the next. The cursor is the chunk, the
-/// network, and the sender's own interface, 0 when it is on another node, or [`wire::FROM_WIRE`].
+/// network and whether the frame is paid for, and the sender's own interface, 0 when it is on another node, or [`wire::FROM_WIRE`].
 #[inline(always)]
 pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
-    let [chunk, network, sender] = skb.cursor();
+    let [chunk, marked, sender] = skb.cursor();
+    let (network, is_paid) = storm::network_of(marked);
+    if !is_paid && let Err(verdict) = storm::pay(skb, network, sender, 0) {
+        return if sender == wire::FROM_WIRE {
+            wire::hand_back(skb)
+        } else {
+            verdict
+        };
+    }
     let Some(ports) = maps::flood_ports(network, chunk) else {
         return end(skb, sender);
     };
@@ -27,7 +36,7 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
         }
     }
     if chunk + 1 < FLOOD_CHUNKS {
-        skb.set_cursor([chunk + 1, network, sender]);
+        skb.set_cursor([chunk + 1, storm::paid(network), sender]);
         maps::jump(skb, JUMP_FLOOD);
     }
     end(skb, sender)

@@ -1,8 +1,9 @@
 //! Carries out what the policy decides about a frame from a pod.
 
 use agent_common::addr::GATEWAY_MAC;
+use agent_common::checksum;
 use agent_common::drop::DropReason;
-use agent_common::endpoint::{ENDPOINT_NO_PEER, ENDPOINT_REMOTE, Endpoint};
+use agent_common::endpoint::{ENDPOINT_NO_PEER, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, Endpoint};
 use agent_common::map::{JUMP_ANSWER, JUMP_FLOOD, JUMP_SPREAD, JUMP_TOLD};
 use agent_common::packet::{Frame as _, L3};
 use agent_common::policy::{self, Decision, Family};
@@ -51,7 +52,11 @@ fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
     let ifindex = skb.ifindex();
     let port = maps::port(ifindex).ok_or((None, DropReason::NoPort))?;
     let refuse = |reason| Err((Some((port.network, port.port_id)), reason));
-    let done = match policy::decide(skb, port, &NodeTables { home: port.home }) {
+    let decision = policy::decide(skb, port, &NodeTables { home: port.home });
+    if decision.leaves_the_kernel() && !checksum::of_ipv4_is_right(skb) {
+        return refuse(DropReason::Malformed);
+    }
+    let done = match decision {
         Decision::Drop(reason) => return refuse(reason),
         Decision::Switch(_)
         | Decision::Route(..)
@@ -62,6 +67,10 @@ fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
         | Decision::Flood
             if port.shaper != 0 =>
         {
+            // Its queue cuts what is larger than it lets go at once.
+            if skb.is_too_fine() {
+                return refuse(DropReason::SmallSegments);
+            }
             // It comes back at the shaper's far end, whose port has none, and is decided anew: the
             // network may have changed while it waited.
             skb.clear_mark();
@@ -73,6 +82,9 @@ fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
             return Ok(Verdict::Consumed);
         }
         Decision::Node => {
+            if skb.is_too_fine() {
+                return refuse(DropReason::SmallSegments);
+            }
             // To the node, packets for the virtual gateway's MAC address are another's.
             skb.clear_mark();
             if !skb.keep() {
@@ -82,10 +94,7 @@ fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
             return Ok(Verdict::Node);
         }
         Decision::Flood => {
-            if !maps::may_flood(port.port_id) {
-                return refuse(DropReason::Storm);
-            }
-            maps::count_port(port.port_id, PortCounter::Flooded, 1, skb.length() as u32);
+            // What it costs is taken there.
             skb.clear_mark();
             // Copies for limited ports wait there in their flow's queue.
             skb.sort_by_flow();
@@ -142,6 +151,13 @@ fn answer(skb: &Skb<'_>, answer: Answer) -> DropReason {
 #[inline(always)]
 fn send(skb: &Skb<'_>, port: &Port, to: &Endpoint, hop: Option<Family>) -> Result<bool, Refusal> {
     skb.clear_mark();
+    if to.flags & (ENDPOINT_NO_PEER | ENDPOINT_REMOTE | ENDPOINT_OUTSIDE) != 0 && skb.is_too_fine()
+    {
+        return Err((
+            Some((port.network, port.port_id)),
+            DropReason::SmallSegments,
+        ));
+    }
     // A tunnel's headers are not the pod's, and the kernel forgets the number of segments for them.
     let (packets, bytes) = (skb.segments(), skb.length() as u32);
     let vtep = if to.flags & ENDPOINT_REMOTE != 0 {

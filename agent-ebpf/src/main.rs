@@ -1,8 +1,10 @@
 //! podnet's kernel programs: entry points only, one line each.
 //!
 //! `d_pod` is the dispatcher attached to the host end of every pod link, `d_overlay` that of the
-//! tunnel device, `d_uplink` that of the node's interfaces and `x_uplink` the one before it, in XDP; they
-//! never change. What they call (`from_pod`, `from_overlay`, `from_uplink`, `xdp_uplink`) is replaced
+//! tunnel device, `d_gateway` that of the links from gateways of egress to the node, `d_uplink` that of the node's
+//! interfaces and `x_uplink` the one before it, in XDP; they
+//! never change. What they call (`from_pod`, `from_overlay`, `from_gateway`, `from_uplink`, `xdp_uplink`) is
+//! replaced
 //! behind `ROOT` and `ROOT_XDP` when the agent is upgraded.
 #![expect(
     clippy::cast_possible_truncation,
@@ -28,12 +30,15 @@
 // share 512 bytes of stack, 32 of them at least.
 mod answer;
 mod flood;
+mod from_gateway;
 mod from_overlay;
 mod from_pod;
 mod from_uplink;
 mod maps;
 mod skb;
 mod spread;
+mod storm;
+mod tag;
 mod told;
 mod tunnel;
 mod verdict;
@@ -41,7 +46,9 @@ mod wire;
 mod xdp;
 mod xdp_uplink;
 
-use agent_common::map::{ROOT_FROM_OVERLAY, ROOT_FROM_POD, ROOT_FROM_UPLINK, ROOT_XDP_UPLINK};
+use agent_common::map::{
+    ROOT_FROM_GATEWAY, ROOT_FROM_OVERLAY, ROOT_FROM_POD, ROOT_FROM_UPLINK, ROOT_XDP_UPLINK,
+};
 use aya_ebpf::macros::{classifier, xdp};
 use aya_ebpf::programs::{TcContext, XdpContext};
 
@@ -64,6 +71,15 @@ pub fn d_pod(ctx: TcContext) -> i32 {
 pub fn d_overlay(ctx: TcContext) -> i32 {
     let skb = Skb::new(&ctx);
     maps::root(&skb, ROOT_FROM_OVERLAY);
+    verdict::no_program().code()
+}
+
+/// TC ingress on a gateway's link to the node: calls whatever `ROOT` holds, or drops.
+#[classifier]
+#[inline(always)]
+pub fn d_gateway(ctx: TcContext) -> i32 {
+    let skb = Skb::new(&ctx);
+    maps::root(&skb, ROOT_FROM_GATEWAY);
     verdict::no_program().code()
 }
 
@@ -117,6 +133,13 @@ pub fn to_wire(ctx: TcContext) -> i32 {
 #[inline(always)]
 pub fn from_overlay(ctx: TcContext) -> i32 {
     from_overlay::run(&Skb::new(&ctx)).code()
+}
+
+/// Everything a gateway of egress sends to the node.
+#[classifier]
+#[inline(always)]
+pub fn from_gateway(ctx: TcContext) -> i32 {
+    from_gateway::run(&Skb::new(&ctx)).code()
 }
 
 /// Says how the kernel makes room for a tunnel's headers. Attached to nothing.

@@ -14,13 +14,15 @@ use agent_common::map as size;
 use agent_common::network::Network;
 use agent_common::policy::Tables;
 use agent_common::port::{Port, PortAddressKey};
-use agent_common::storm::StormBucket;
+use agent_common::storm::{self, Buckets, Flood, StormBucket, StormLimits};
 use agent_common::uplink::Uplink;
 use agent_common::vtep::{FloodVteps, Vtep};
 use agent_common::wire::{NextHop, WireKey};
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::macros::map;
-use aya_ebpf::maps::{Array, HashMap, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf};
+use aya_ebpf::maps::{
+    Array, HashMap, LruHashMap, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf,
+};
 
 use crate::skb::Skb;
 use crate::xdp::Xdp;
@@ -58,6 +60,8 @@ static VTEP_SOURCES: HashMap<Ip16, u32> = HashMap::pinned(size::MAX_VTEPS, NO_PR
 #[map]
 static UPLINKS: HashMap<u32, Uplink> = HashMap::pinned(size::MAX_UPLINKS, NO_PREALLOC);
 #[map]
+static OUTLETS: HashMap<u32, u32> = HashMap::pinned(size::MAX_OUTLETS, NO_PREALLOC);
+#[map]
 static FLOOD_VTEPS: HashMap<FloodKey, FloodVteps> =
     HashMap::pinned(size::MAX_FLOOD_VTEPS, NO_PREALLOC);
 #[map]
@@ -66,6 +70,12 @@ static WIRES: HashMap<WireKey, u32> = HashMap::pinned(size::MAX_WIRES, NO_PREALL
 static NEXT_HOPS: HashMap<EndpointKey, NextHop> = HashMap::pinned(size::MAX_NEXT_HOPS, NO_PREALLOC);
 #[map]
 static STORM: Array<StormBucket> = Array::pinned(size::MAX_PORTS, 0);
+#[map]
+static STORM_NETWORKS: LruHashMap<u32, StormBucket> = LruHashMap::pinned(size::MAX_NETWORKS, 0);
+#[map]
+static STORM_NODE: Array<StormBucket> = Array::pinned(1, 0);
+#[map]
+static STORM_LIMITS: Array<StormLimits> = Array::pinned(1, 0);
 #[map]
 static PORT_COUNTERS: PerCpuArray<PortCounters> = PerCpuArray::pinned(size::MAX_PORTS, 0);
 #[map]
@@ -137,6 +147,12 @@ pub(crate) fn vtep(number: u32) -> Option<&'static Vtep> {
 pub(crate) fn uplink(ifindex: u32) -> Option<&'static Uplink> {
     // SAFETY: as in `port`.
     unsafe { UPLINKS.get(ifindex) }
+}
+
+/// True for an interface by which networks with egress leave the node.
+#[inline(always)]
+pub(crate) fn is_outlet(ifindex: u32) -> bool {
+    OUTLETS.get_ptr(ifindex).is_some()
 }
 
 /// The number of the node with this address on the underlay.
@@ -213,19 +229,66 @@ impl Tables for NodeTables {
             .get_ptr(WireKey::subnet(number, *first, length))
             .is_some()
     }
+
+    #[inline(always)]
+    fn has_ether_type(&self, number: u32, ether_type: u16) -> bool {
+        WIRES
+            .get_ptr(WireKey::ether_type(number, ether_type))
+            .is_some()
+    }
 }
 
-/// Takes a token of the port's storm control.
+/// Takes what a frame that is to be replicated costs. `port_id` is that of the port which sent it; none for one
+/// that came from elsewhere.
 #[inline(always)]
-pub(crate) fn may_flood(port_id: u16) -> bool {
+pub(crate) fn may_flood(
+    network: u32,
+    port_id: Option<u16>,
+    flood: Flood,
+) -> Result<(), DropReason> {
+    // SAFETY: no memory is involved.
+    let now = unsafe { bpf_ktime_get_ns() };
+    let limits = limits();
+    // The first slot stands for no port: its bucket is looked at and not changed.
+    let by_port = port_id.is_some();
+    let index = u32::from(port_id.unwrap_or(0));
+    let port = STORM.get_ptr_mut(index).ok_or(DropReason::Storm)?;
+    let node = STORM_NODE.get_ptr_mut(0).ok_or(DropReason::StormNode)?;
+    let known = STORM_NETWORKS.get_ptr_mut(network);
+    // SAFETY: the values are aligned words; a race with another CPU lets a frame more pass.
+    unsafe {
+        let buckets = Buckets {
+            port: *port,
+            network: known.map_or(StormBucket::default(), |it| *it),
+            node: *node,
+        };
+        let after = storm::admit(buckets, flood, by_port, limits, now)?;
+        if by_port {
+            *port = after.port;
+        }
+        *node = after.node;
+        match known {
+            Some(bucket) => *bucket = after.network,
+            // There is always room: who floods least makes it.
+            None => {
+                let _ = STORM_NETWORKS.insert(network, after.network, 0);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Takes what telling a port about its packet costs.
+#[inline(always)]
+pub(crate) fn may_tell(port_id: u16) -> bool {
     // SAFETY: no memory is involved.
     let now = unsafe { bpf_ktime_get_ns() };
     let Some(bucket) = STORM.get_ptr_mut(u32::from(port_id)) else {
         return false;
     };
-    // SAFETY: the value is one aligned word; a race with another CPU lets a frame more pass.
+    // SAFETY: as in `may_flood`.
     unsafe {
-        match (*bucket).take(now) {
+        match storm::tell(*bucket, limits(), now) {
             Some(next) => {
                 *bucket = next;
                 true
@@ -233,6 +296,11 @@ pub(crate) fn may_flood(port_id: u16) -> bool {
             None => false,
         }
     }
+}
+
+#[inline(always)]
+fn limits() -> StormLimits {
+    STORM_LIMITS.get(0).copied().unwrap_or(StormLimits::DEFAULT)
 }
 
 /// Which of a port's counters.

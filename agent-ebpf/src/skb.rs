@@ -12,24 +12,32 @@ use agent_common::packet::{
     ARP_FRAME, ETH_HLEN, ETH_P_IP, Frame, IPPROTO_TCP, IPV4_HLEN, IPV6_HLEN, L3, START_LENGTHS,
     Start, first_protocol,
 };
+use agent_common::partial::Partial;
+use agent_common::segments;
 use agent_common::shape::flow_priority;
+use agent_common::skb::{CHECKSUM_PARTIAL, SKB_WINDOW, SkbLayout};
 use agent_common::vtep::{UDP_HLEN, Vtep};
 use agent_common::wire::{AF_INET, AF_INET6};
-use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::bpf_adj_room_mode::BPF_ADJ_ROOM_MAC;
 use aya_ebpf::bindings::{
     __sk_buff, BPF_CSUM_LEVEL_DEC, BPF_F_TUNINFO_IPV6, bpf_redir_neigh,
     bpf_redir_neigh__bindgen_ty_1,
 };
 use aya_ebpf::helpers::generated::{
-    bpf_csum_level, bpf_get_hash_recalc, bpf_redirect, bpf_redirect_neigh, bpf_redirect_peer,
-    bpf_skb_adjust_room, bpf_skb_change_tail, bpf_skb_change_type, bpf_skb_ecn_set_ce,
-    bpf_skb_get_tunnel_key, bpf_skb_load_bytes, bpf_skb_set_tunnel_key, bpf_skb_store_bytes,
-    bpf_skb_vlan_pop, bpf_skb_vlan_push,
+    bpf_csum_level, bpf_fib_lookup, bpf_get_hash_recalc, bpf_probe_read_kernel, bpf_redirect,
+    bpf_redirect_neigh, bpf_redirect_peer, bpf_skb_adjust_room, bpf_skb_change_tail,
+    bpf_skb_change_type, bpf_skb_ecn_set_ce, bpf_skb_get_tunnel_key, bpf_skb_load_bytes,
+    bpf_skb_set_tunnel_key, bpf_skb_store_bytes, bpf_skb_vlan_pop, bpf_skb_vlan_push,
 };
 use aya_ebpf::programs::TcContext;
+use aya_ebpf::{EbpfContext, Global};
 
 use crate::maps::Sample;
+use crate::tag::Tag;
+
+/// [`SkbLayout`] of the running kernel; the loader fills it in. A constant to the verifier.
+#[unsafe(no_mangle)]
+static SKB_LAYOUT: Global<u64> = Global::new(0);
 
 /// `PACKET_HOST` of `linux/if_packet.h`: the packet is for whoever receives it.
 const PACKET_HOST: u32 = 0;
@@ -48,6 +56,16 @@ const TUNNEL_KEY: u32 = 28;
 /// Hops between nodes, 64, where the key has the TTL.
 const TUNNEL_TTL: u32 = u32::from_ne_bytes([0, 64, 0, 0]);
 
+/// `struct bpf_fib_lookup` (linux/bpf.h).
+#[repr(C, align(8))]
+struct FibLookup([u32; 16]);
+/// `BPF_FIB_LKUP_RET_SUCCESS`.
+const FIB_SUCCESS: i64 = 0;
+/// `BPF_FIB_LKUP_RET_NO_NEIGH`.
+const FIB_NO_NEIGHBOUR: i64 = 7;
+/// `BPF_FIB_LKUP_RET_FRAG_NEEDED`.
+const FIB_TOO_LARGE: i64 = 8;
+
 /// Bytes on the stack that may be read a word at a time: BPF has no unaligned loads of its stack,
 /// and the compiler reads an unaligned array byte by byte.
 #[repr(align(8))]
@@ -55,32 +73,6 @@ struct Aligned<const N: usize>([u8; N]);
 
 /// `ETH_P_8021Q` of `linux/if_ether.h`.
 const ETH_P_8021Q: u16 = 0x8100;
-
-/// The 802.1Q tag beside a packet, if there is one.
-#[derive(Clone, Copy)]
-pub(crate) struct Tag(u32);
-
-impl Tag {
-    const NONE: Self = Self(0);
-    /// Beside the 16 bits of a tag.
-    const IS_THERE: u32 = 1 << 16;
-
-    /// 0 for no tag; a tag with a priority and no VLAN has that too (IEEE 802.1Q).
-    #[inline(always)]
-    pub(crate) const fn vlan(self) -> u16 {
-        self.0 as u16 & 0x0fff
-    }
-
-    #[inline(always)]
-    pub(crate) const fn is_there(self) -> bool {
-        self.0 != 0
-    }
-
-    #[inline(always)]
-    pub(crate) const fn bits(self) -> u32 {
-        self.0
-    }
-}
 
 /// A packet at a TC hook.
 pub(crate) struct Skb<'a> {
@@ -132,6 +124,21 @@ impl<'a> Skb<'a> {
         unsafe { bpf_get_hash_recalc(self.raw()) }
     }
 
+    /// How many packets it is on a wire as its length tells: what a program says in headers of its own
+    /// does not count.
+    #[inline(always)]
+    pub(crate) fn real_segments(&self) -> u32 {
+        // SAFETY: as in `ifindex`.
+        let count = unsafe { (*self.raw()).gso_segs };
+        segments::segments(self.ctx.len(), self.gso_size(), count)
+    }
+
+    /// True when it would be cut into more small pieces than any program needs.
+    #[inline(always)]
+    pub(crate) fn is_too_fine(&self) -> bool {
+        segments::is_too_fine(self.ctx.len(), self.gso_size())
+    }
+
     #[inline(always)]
     fn gso_size(&self) -> u32 {
         // SAFETY: as in `ifindex`.
@@ -171,7 +178,7 @@ impl<'a> Skb<'a> {
             }
             let proto = u16::from_be((*self.raw()).vlan_proto as u16);
             let tci = (*self.raw()).vlan_tci & 0xffff;
-            (proto == ETH_P_8021Q).then_some(Tag(tci | Tag::IS_THERE))
+            (proto == ETH_P_8021Q).then_some(Tag::of(tci))
         }
     }
 
@@ -356,6 +363,44 @@ impl<'a> Skb<'a> {
         }
     }
 
+    /// The interface by which the node's routes lead a packet with these addresses that came in here; none
+    /// where it is for the node itself, or would not be forwarded. IPv4 has its addresses in the first words.
+    #[inline(always)]
+    pub(crate) fn route(&self, is_v6: bool, from: [u32; 4], to: [u32; 4]) -> Option<u32> {
+        let [a, b, c, d] = from;
+        let [e, f, g, h] = to;
+        let family = if is_v6 { AF_INET6 } else { AF_INET };
+        // `struct bpf_fib_lookup` (linux/bpf.h): family, protocol, ports and length in two words, the
+        // interface, the class, both addresses, and what the kernel says of VLAN and MAC addresses.
+        let family = u32::from_ne_bytes([family as u8, 0, 0, 0]);
+        let mut look = FibLookup([
+            family,
+            0,
+            self.ifindex(),
+            0,
+            a,
+            b,
+            c,
+            d,
+            e,
+            f,
+            g,
+            h,
+            0,
+            0,
+            0,
+            0,
+        ]);
+        // SAFETY: `raw` is as in `resize`, and the structure as long as said.
+        let outcome = unsafe {
+            let at = (&raw mut look).cast();
+            bpf_fib_lookup(self.raw().cast(), at, size_of::<FibLookup>() as i32, 0)
+        };
+        // The stack asks for a neighbour that is not known, and tells of a packet that is too large.
+        let is_forwarded = matches!(outcome, FIB_SUCCESS | FIB_NO_NEIGHBOUR | FIB_TOO_LARGE);
+        is_forwarded.then_some(look.0[2])
+    }
+
     /// [`Frame::segment_length`] of a frame of this length inside of the packet.
     #[inline(always)]
     pub(crate) fn segment_length_of(&self, length: usize) -> usize {
@@ -409,7 +454,7 @@ impl<'a> Skb<'a> {
             unsafe {
                 let bytes = (&raw mut (*to).bytes).cast();
                 let from = self.raw().cast();
-                if bpf_skb_load_bytes(from, offset as u32, bytes, end as u32) == 0 {
+                if bpf_skb_load_bytes(from, offset as u32, bytes, u32::from(end)) == 0 {
                     length = end;
                     break;
                 }
@@ -495,6 +540,35 @@ impl Frame for Skb<'_> {
     #[inline(always)]
     fn vlan_id(&self) -> u16 {
         self.tag().map_or(0, Tag::vlan)
+    }
+
+    /// The only reading of `sk_buff` itself: `__sk_buff` does not show it.
+    #[inline(always)]
+    fn partial(&self) -> Partial {
+        /// Refused wherever the policy finds the transport header.
+        const UNKNOWN: Partial = Partial::new(i32::MIN, 0);
+        let at = SkbLayout::unpack(SKB_LAYOUT.load());
+        let mut window = MaybeUninit::<[u64; SKB_WINDOW / 8]>::uninit();
+        let to = window.as_mut_ptr().cast::<u8>();
+        // SAFETY: the context is the `sk_buff`. The helper reads any address or says that it cannot, and
+        // fills `length` bytes, of which the window has at least as many. Everything is read inside of
+        // these and where its alignment allows: the loader has checked it, and the verifier does.
+        unsafe {
+            let from = self.raw().cast::<u8>().add(at.begin as usize);
+            if bpf_probe_read_kernel(to.cast(), u32::from(at.length), from.cast()) != 0 {
+                return UNKNOWN;
+            }
+            let summed = to.add(at.summed as usize).read() >> at.summed_bit & 3;
+            if summed != CHECKSUM_PARTIAL {
+                return Partial::NONE;
+            }
+            let place = to.add(at.csum_start as usize).cast::<u16>();
+            let ends = to.add(at.head as usize).cast::<u64>();
+            // Both from the head of the buffer.
+            let begins = ends.add(1).read() - ends.read();
+            let start = u64::from(place.read()) as i64 - begins as i64;
+            Partial::new(start as i32, place.add(1).read())
+        }
     }
 
     #[inline(always)]

@@ -6,18 +6,35 @@ use agent_common::vtep::VTEP_CHUNKS;
 
 use crate::maps;
 use crate::skb::Skb;
-use crate::verdict::Verdict;
+use crate::storm;
+use crate::verdict::{self, Verdict};
 use crate::wire;
 
 /// Copies to the nodes of one chunk, calls itself for the next, and then `flood` for this node. The
 /// cursor is that of `flood`.
 #[inline(always)]
 pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
-    let [chunk, network, sender] = skb.cursor();
+    let [chunk, marked, sender] = skb.cursor();
+    let (network, is_paid) = storm::network_of(marked);
     // Beyond the uplink others copy.
-    if let Some(facts) = maps::network(network)
-        && facts.flags & NETWORK_WIRE != 0
+    let uplink = maps::network(network).filter(|facts| facts.flags & NETWORK_WIRE != 0);
+    if uplink.is_some()
+        && let Some(port) = maps::port(sender)
+        && let Some(reason) = wire::refuse(skb, port)
     {
+        return verdict::drop(skb, Some((network, port.port_id)), reason);
+    }
+    if !is_paid {
+        let nodes = if uplink.is_some() {
+            1
+        } else {
+            maps::flood_vteps(network, 0).map_or(0, |vteps| u32::from(vteps.total))
+        };
+        if let Err(verdict) = storm::pay(skb, network, sender, nodes) {
+            return verdict;
+        }
+    }
+    if let Some(facts) = uplink {
         wire::copy(skb, facts);
         return here(skb, network, sender);
     }
@@ -32,7 +49,7 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
         copy_to(skb, network, *number);
     }
     if chunk + 1 < VTEP_CHUNKS {
-        skb.set_cursor([chunk + 1, network, sender]);
+        skb.set_cursor([chunk + 1, storm::paid(network), sender]);
         maps::jump(skb, JUMP_SPREAD);
     }
     here(skb, network, sender)
@@ -51,7 +68,7 @@ fn copy_to(skb: &Skb<'_>, network: u32, number: u16) {
 /// Copies for the ports of this node.
 #[inline(always)]
 fn here(skb: &Skb<'_>, network: u32, sender: u32) -> Verdict {
-    skb.set_cursor([0, network, sender]);
+    skb.set_cursor([0, storm::paid(network), sender]);
     maps::jump(skb, JUMP_FLOOD);
     Verdict::Consumed
 }

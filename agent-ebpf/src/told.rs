@@ -17,7 +17,7 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
     let [kind, mtu, _] = skb.cursor();
     let told = Told::unpack([kind, mtu]);
     // A pod is told no more often than it may shout.
-    let Some(port) = maps::port(skb.ifindex()).filter(|port| maps::may_flood(port.port_id)) else {
+    let Some(port) = maps::port(skb.ifindex()).filter(|port| maps::may_tell(port.port_id)) else {
         return Verdict::Consumed;
     };
     let written = match skb.protocol() {

@@ -8,6 +8,7 @@ use agent_common::network::{NETWORK_NEXT_HOP, NETWORK_TRUNK, Network};
 use agent_common::packet::{Frame as _, L3};
 use agent_common::policy::Family;
 use agent_common::port::Port;
+use agent_common::segments::repeat_too_much;
 use agent_common::wire::{self, AF_INET6, Incoming, NextHop};
 
 use crate::answer::{Answer, FromWire};
@@ -65,6 +66,14 @@ pub(crate) fn leave(skb: &Skb<'_>) -> Verdict {
     } else {
         Family::V4
     };
+    let refused = if skb.is_too_fine() {
+        Some(DropReason::SmallSegments)
+    } else {
+        refuse(skb, port)
+    };
+    if let Some(reason) = refused {
+        return verdict::drop(skb, Some((port.network, port.port_id)), reason);
+    }
     let sent = match how {
         AS_IT_IS => send(skb, port),
         _ if how & OUTSIDE != 0 => route_outside(skb, port, family),
@@ -77,6 +86,18 @@ pub(crate) fn leave(skb: &Skb<'_>) -> Verdict {
             verdict::drop(skb, who, DropReason::Undeliverable)
         }
         Err((who, reason)) => verdict::drop(skb, who, reason),
+    }
+}
+
+/// Why a frame of a pod may not leave by an uplink, for a member or for all.
+#[inline(always)]
+pub(crate) fn refuse(skb: &Skb<'_>, port: &Port) -> Option<DropReason> {
+    if repeat_too_much(skb, port.mtu) {
+        Some(DropReason::TooBig)
+    } else if wire::forges_tunnel(skb, port) {
+        Some(DropReason::TunnelPort)
+    } else {
+        None
     }
 }
 

@@ -66,11 +66,11 @@ impl<'a> Xdp<'a> {
     #[inline(always)]
     pub(crate) fn start_at(&self, offset: usize) -> Start {
         let mut start = Start::EMPTY;
-        let _ = self.fill::<{ START_LENGTHS[0] }>(offset, &mut start)
-            || self.fill::<{ START_LENGTHS[1] }>(offset, &mut start)
-            || self.fill::<{ START_LENGTHS[2] }>(offset, &mut start)
-            || self.fill::<{ START_LENGTHS[3] }>(offset, &mut start)
-            || self.fill::<{ START_LENGTHS[4] }>(offset, &mut start);
+        let _ = self.fill::<{ START_LENGTHS[0] as usize }>(offset, &mut start)
+            || self.fill::<{ START_LENGTHS[1] as usize }>(offset, &mut start)
+            || self.fill::<{ START_LENGTHS[2] as usize }>(offset, &mut start)
+            || self.fill::<{ START_LENGTHS[3] as usize }>(offset, &mut start)
+            || self.fill::<{ START_LENGTHS[4] as usize }>(offset, &mut start);
         start
     }
 
@@ -79,7 +79,7 @@ impl<'a> Xdp<'a> {
         match (self.load::<N>(offset), start.bytes.first_chunk_mut()) {
             (Some(bytes), Some(to)) => {
                 *to = bytes;
-                start.length = N;
+                start.length = N as u16;
                 true
             }
             _ => false,

@@ -12,6 +12,7 @@ use axum::{Json, Router};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use crate::accept::Limited;
 use crate::error::{AgentError, chain};
 use crate::node::Node;
 use crate::views;
@@ -35,11 +36,11 @@ pub async fn serve(
 ) -> io::Result<()> {
     let routes = Router::new()
         .route("/metrics", get(metrics))
-        .route("/livez", get(|| async { "ok\n" }))
+        .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route("/debug/state", get(state))
         .with_state(node);
-    axum::serve(listener, routes)
+    axum::serve(Limited::new(listener, "admin address"), routes)
         .with_graceful_shutdown(async move {
             // Either way it is time to stop.
             let _ = stop.wait_for(|stop| *stop).await;
@@ -58,9 +59,17 @@ async fn metrics(State(node): State<Arc<Node>>) -> Response {
     }
 }
 
+/// A store that fails for long is the one thing that a new start may mend and this process has not.
+async fn livez(State(node): State<Arc<Node>>) -> Response {
+    match node.lasting_failure() {
+        Some(error) => (StatusCode::SERVICE_UNAVAILABLE, chain(&error)).into_response(),
+        None => "ok\n".into_response(),
+    }
+}
+
 async fn readyz(State(node): State<Arc<Node>>) -> Response {
-    if let Some(error) = node.store.failure() {
-        (StatusCode::SERVICE_UNAVAILABLE, chain(error)).into_response()
+    if let Some(failure) = node.store.failure() {
+        (StatusCode::SERVICE_UNAVAILABLE, chain(&failure.error)).into_response()
     } else if node.is_ready() {
         match node.world.get().check_read() {
             Ok(()) => "ok\n".into_response(),

@@ -14,8 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use api::InterfaceKind;
 use datapath::Hook;
 use netdev::{Netlink, Netns, Offloads};
+use tokio::sync::Semaphore;
 use xsk::control::Address;
 
+use crate::accept;
 use crate::devices::Devices;
 use crate::devices::directory::ensure_map;
 use crate::error::{AgentError, chain};
@@ -73,6 +75,8 @@ pub struct AfXdp {
     directory: PathBuf,
     /// Those that are open, by the name of the host end.
     open: Mutex<BTreeMap<String, Control>>,
+    /// Conversations that all of them may have at a time.
+    places: Arc<Semaphore>,
 }
 
 /// The directory of control sockets that belongs to the agent's own socket.
@@ -86,6 +90,7 @@ impl AfXdp {
         Self {
             directory,
             open: Mutex::default(),
+            places: Arc::new(Semaphore::new(accept::guests())),
         }
     }
 
@@ -253,7 +258,12 @@ impl Node {
                 tracing::warn!(attachment = %record.key, error = chain(&error), "no control socket by name");
             })
             .ok();
-        let desk = Desk::new(record, netns.clone(), self.hook.clone());
+        let desk = Desk::new(
+            record,
+            netns.clone(),
+            self.hook.clone(),
+            Arc::clone(&self.afxdp.places),
+        );
         let control = Control::open(&desk, by_file, by_name);
         let control = control.map_err(|source| AfXdpError::Control {
             ifname,

@@ -15,13 +15,14 @@ use store::Pending;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use crate::access::Used;
 use crate::afxdp;
 use crate::error::AgentError;
 use crate::failpoint::reached;
 use crate::ledger::Wanted;
 use crate::node::Node;
 use crate::ports::{host_name, near_name};
-use crate::record::{Attachment, HostEnd, State};
+use crate::record::{Attachment, HostEnd, PodIdentity, State};
 use crate::sockets;
 use crate::switch::{self, is_switched};
 
@@ -41,6 +42,9 @@ impl Node {
     /// answer again: its runtime did not get the first one. If it is not as it should be, for
     /// example because the agent died while it was made, it is made anew.
     ///
+    /// Each new attachment is asked about here, whichever way the request came: a list of the pod, or
+    /// a configuration that names its network, as another plugin hands it on.
+    ///
     /// # Errors
     /// When it cannot be made; nothing of it is left then.
     pub async fn attach(
@@ -58,7 +62,12 @@ impl Node {
                 }
                 Err(error) => return Err(error),
             }
+        } else {
+            let used = Used::Network(network.name.clone());
+            Box::pin(self.check_access(wanted.pod.as_ref(), [used])).await?;
         }
+        // Nothing is begun that could not be recorded.
+        self.require_store()?;
         if !wanted.limits.is_unlimited() {
             self.discipline(&wanted.limits)?;
         }
@@ -106,6 +115,24 @@ impl Node {
         }
     }
 
+    /// Checks that a pod may use all of these (KEP-P2-1). The default network is everybody's, and
+    /// without a cluster every network is.
+    ///
+    /// # Errors
+    /// When the pod may not use one, when nobody says that it may, or when there is no pod.
+    pub(crate) async fn check_access(
+        &self,
+        pod: Option<&PodIdentity>,
+        used: impl IntoIterator<Item = Used>,
+    ) -> Result<(), AgentError> {
+        let Some(cluster) = &self.cluster else {
+            return Ok(());
+        };
+        let default = Used::Network(self.rules.lists.default_network.name().to_owned());
+        let used = used.into_iter().filter(|used| *used != default).collect();
+        cluster.check_access(pod, &used).await
+    }
+
     /// Where ports of a type have their socket files, and what they are called; none for a type
     /// without.
     fn socket_of(
@@ -148,7 +175,11 @@ impl Node {
         match record.state {
             State::Added if !entry.live => refuse("link: that one is gone"),
             State::Added => Ok(Some(record.clone())),
-            State::Adding | State::Deleting => refuse("state: it is being removed"),
+            State::Adding | State::Deleting => {
+                // It goes by itself when that can be recorded.
+                self.require_store()?;
+                refuse("state: it is being removed")
+            }
         }
     }
 
@@ -365,7 +396,7 @@ impl Node {
 }
 
 async fn note_saved(saved: Pending, key: AttachmentKey) {
-    // A store that failed once refuses all that comes, and says so.
+    // The book has it as made, and the store will when it can be written again.
     if let Err(error) = saved.await {
         tracing::error!(attachment = %key, %error, "not recorded as made");
     }

@@ -1,9 +1,11 @@
 //! What can be typed.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use api::Prefix;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use uswitch::Memory;
 
 use crate::access::AccessControl;
 use crate::controller::ControllerOptions;
@@ -11,6 +13,8 @@ use crate::delegate::process;
 use crate::early::EarlyOptions;
 use crate::lists::ListOptions;
 use crate::multi::InvalidAnnotation;
+use crate::reconcile::StormOptions;
+use crate::switch::SwitchUser;
 use crate::webhook::WebhookOptions;
 
 /// Gives pods more than one network, from an eBPF datapath.
@@ -61,12 +65,21 @@ pub struct Places {
 /// Where the runtime keeps CNI's plugins and configurations.
 #[derive(Debug, Clone, Args)]
 pub struct CniPlaces {
-    /// Directory of the runtime's CNI plugins
-    #[arg(long, env = "PODNET_CNI_BIN_DIR", default_value = "/opt/cni/bin")]
-    pub cni_bin_dir: PathBuf,
+    /// Directory of the runtime's CNI plugins, /opt/cni/bin when not given. When it is given, plugins of
+    /// others are looked for there alone, whatever CNI_PATH a request names
+    #[arg(long, value_name = "DIR", env = "PODNET_CNI_BIN_DIR")]
+    pub cni_bin_dir: Option<PathBuf>,
     /// Directory of the runtime's CNI configurations
     #[arg(long, env = "PODNET_CNI_CONF_DIR", default_value = "/etc/cni/net.d")]
     pub cni_conf_dir: PathBuf,
+}
+
+impl CniPlaces {
+    /// Directory of the runtime's CNI plugins.
+    pub fn bin_dir(&self) -> &Path {
+        let given = self.cni_bin_dir.as_deref();
+        given.unwrap_or(Path::new("/opt/cni/bin"))
+    }
 }
 
 /// Whether the agent puts its plugin there.
@@ -112,6 +125,15 @@ pub struct RunOptions {
     /// Address for /metrics, /livez, /readyz and /debug/state
     #[arg(long, env = "PODNET_ADMIN", default_value = "127.0.0.1:9464")]
     pub admin: SocketAddr,
+    /// Seconds for which records may be impossible to write until /livez fails, and whoever watches
+    /// that starts the agent anew
+    #[arg(
+        long,
+        env = "PODNET_STORE_PATIENCE",
+        value_name = "SECONDS",
+        default_value_t = 60
+    )]
+    pub store_patience: u64,
     /// Name of this node; the host name when not given
     #[arg(long, env = "NODE_NAME")]
     pub node_name: Option<String>,
@@ -127,6 +149,9 @@ pub struct RunOptions {
         default_value_t = 60
     )]
     pub tcx_after: u64,
+    /// What is replicated.
+    #[command(flatten)]
+    pub storms: StormOptions,
     /// UDP port of VXLAN tunnels, the same on every node
     #[arg(
         long,
@@ -145,8 +170,8 @@ pub struct RunOptions {
         default_value_t = 300
     )]
     pub keep_blocks: u64,
-    /// Who must have the verb `use` on a PodNetwork before a pod that lists it is attached; the
-    /// agent knows service accounts, and leaves users to the webhook
+    /// Who must have the verb `use` on a PodNetwork before a pod is attached to it; the agent knows
+    /// service accounts, and leaves users to the webhook
     #[arg(
         long,
         value_enum,
@@ -155,6 +180,9 @@ pub struct RunOptions {
         conflicts_with = "standalone"
     )]
     pub access_control: AccessControl,
+    /// What ways out of networks do not lead to.
+    #[command(flatten)]
+    pub egress: EgressOptions,
     /// Who serves ports that are memif sockets.
     #[command(flatten)]
     pub switch: SwitchOptions,
@@ -178,6 +206,9 @@ pub struct RunOptions {
     /// Tests only: abort when this point is reached
     #[arg(long, env = "PODNET_CRASH_AT", hide = true)]
     pub crash_at: Option<String>,
+    /// Tests only: wait at the points that have a file in this directory
+    #[arg(long, env = "PODNET_PAUSE_IN", hide = true)]
+    pub pause_in: Option<PathBuf>,
 }
 
 /// Options of `switch`.
@@ -188,9 +219,18 @@ pub struct ServeOptions {
         long,
         value_name = "FILE",
         env = "PODNET_SWITCH_SOCKET",
-        default_value = "/run/podnet/switch.sock"
+        default_value = "/run/podnet/switch/switch.sock"
     )]
     pub socket: PathBuf,
+    /// User and group that a switch which is started as root becomes before it hears of any client; 0:0
+    /// stays root
+    #[arg(
+        long,
+        value_name = "UID:GID",
+        env = "PODNET_SWITCH_USER",
+        default_value_t
+    )]
+    pub user: SwitchUser,
     /// Threads that move packets; the ports of a network are one's
     #[arg(
         long,
@@ -211,6 +251,35 @@ pub struct ServeOptions {
         value_delimiter = ','
     )]
     pub cpus: Vec<usize>,
+    /// Slots of a ring that the memory of a port is reckoned with: its queues, in both directions, and a
+    /// buffer for each slot
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        env = "PODNET_SWITCH_RING_SLOTS",
+        default_value_t = Memory::default().ring_slots,
+        value_parser = clap::value_parser!(u16).range(16..=16384)
+    )]
+    pub ring_slots: u16,
+    /// MiB of memory that the ports of a pod may lend the switch together
+    #[arg(
+        long,
+        value_name = "MIB",
+        env = "PODNET_SWITCH_POD_MEMORY",
+        default_value_t = Memory::default().pod >> 20,
+        value_parser = clap::value_parser!(u64).range(1..=1 << 20)
+    )]
+    pub pod_memory: u64,
+    /// MiB of memory that all ports may lend it; the limit of the process's memory must be a tenth and 64
+    /// MiB above that
+    #[arg(
+        long,
+        value_name = "MIB",
+        env = "PODNET_SWITCH_MEMORY",
+        default_value_t = Memory::default().switch >> 20,
+        value_parser = clap::value_parser!(u64).range(1..=1 << 20)
+    )]
+    pub memory: u64,
     /// When another one has taken over stay until a signal comes, as the pod of a DaemonSet must
     #[arg(long)]
     pub stay: bool,
@@ -219,11 +288,77 @@ pub struct ServeOptions {
     pub log: String,
 }
 
+/// What ways out of networks do not lead to.
+#[derive(Debug, Clone, Args)]
+pub struct EgressOptions {
+    /// Where pods of the cluster have their addresses, whatever plugin gives them: networks with egress
+    /// do not reach these. The podCIDRs of all Nodes belong to them anyway
+    #[arg(
+        long = "cluster-cidr",
+        value_name = "PREFIX",
+        env = "PODNET_CLUSTER_CIDR",
+        value_delimiter = ',',
+        value_parser = prefix
+    )]
+    pub cluster_cidrs: Vec<Prefix>,
+    /// Where Services of the cluster have their addresses: networks with egress do not reach these. The
+    /// ServiceCIDRs of the cluster belong to them anyway
+    #[arg(
+        long = "service-cidr",
+        value_name = "PREFIX",
+        env = "PODNET_SERVICE_CIDR",
+        value_delimiter = ',',
+        value_parser = prefix
+    )]
+    pub service_cidrs: Vec<Prefix>,
+    /// Connections of each family that a network with egress may have tracked on this node; an eighth of
+    /// nf_conntrack_max when not given
+    #[arg(
+        long = "egress-connections-per-network",
+        value_name = "NUMBER",
+        env = "PODNET_EGRESS_CONNECTIONS_PER_NETWORK",
+        value_parser = clap::value_parser!(u32).range(128..)
+    )]
+    pub connections_per_network: Option<u32>,
+    /// Connections of each family that a pod may have tracked on such a network; a thirty-second of
+    /// nf_conntrack_max when not given
+    #[arg(
+        long = "egress-connections-per-pod",
+        value_name = "NUMBER",
+        env = "PODNET_EGRESS_CONNECTIONS_PER_POD",
+        value_parser = clap::value_parser!(u32).range(128..)
+    )]
+    pub connections_per_pod: Option<u32>,
+}
+
+impl EgressOptions {
+    /// All of them.
+    pub fn inside(&self) -> Vec<Prefix> {
+        let all = self.cluster_cidrs.iter().chain(&self.service_cidrs);
+        all.copied().collect()
+    }
+}
+
+fn prefix(text: &str) -> Result<Prefix, String> {
+    let prefix: Prefix = text
+        .parse()
+        .map_err(|_| format!("{text} is no prefix: write one as 10.244.0.0/16 or fd00:244::/48"))?;
+    if prefix.trunc() == prefix {
+        Ok(prefix)
+    } else {
+        Err(format!(
+            "{prefix} has bits behind its length: write {}",
+            prefix.trunc()
+        ))
+    }
+}
+
 /// What networks that span nodes need.
 #[derive(Debug, Clone, Args)]
 pub struct SpanningOptions {
     /// Address of this node that the tunnels of VXLAN networks end at; once for each of IPv4 and IPv6.
-    /// In a cluster, the InternalIPs of the Node when not given
+    /// In a cluster, the InternalIPs of the Node when not given; others go by an address that the Node does
+    /// not have when its annotation podnet.dev/vteps names it
     #[arg(
         long = "vtep",
         value_name = "ADDRESS",
@@ -232,7 +367,8 @@ pub struct SpanningOptions {
     )]
     pub vteps: Vec<IpAddr>,
     /// Directory that the nodes share, without a cluster: this one writes there who is on its VXLAN
-    /// networks, as NODE.yaml, and follows the files of the others
+    /// networks, as NODE.yaml, and follows the files of the others. They are believed: who can write there
+    /// can draw the packets of any member to another place
     #[arg(
         long,
         value_name = "DIR",
@@ -248,7 +384,8 @@ pub struct SpanningOptions {
 /// Who serves ports that are memif sockets.
 #[derive(Debug, Clone, Args)]
 pub struct SwitchOptions {
-    /// Socket of the switch that serves ports of type Memif; switch.sock beside --socket when not given
+    /// Socket of the switch that serves ports of type Memif; switch/switch.sock beside --socket when not
+    /// given, in a directory that the agent makes for the user of the switch
     #[arg(long, value_name = "FILE", env = "PODNET_SWITCH_SOCKET")]
     pub switch_socket: Option<PathBuf>,
     /// Whether the agent starts that switch when none answers; false where something else does
@@ -259,6 +396,14 @@ pub struct SwitchOptions {
         action = clap::ArgAction::Set
     )]
     pub start_switch: bool,
+    /// User and group that the switch has
+    #[arg(
+        long,
+        value_name = "UID:GID",
+        env = "PODNET_SWITCH_USER",
+        default_value_t
+    )]
+    pub switch_user: SwitchUser,
 }
 
 /// Ports that are sockets, as devices of Kubernetes.

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use agent_common::addr::MacAddr;
+use api::Shortened;
 use cni_spec::{
-    AttachmentKey, Call, CniRequest, CniResult, CniVersion, Command, ConfHead, GcList, Invocation,
-    NetConf, NetworkRef, Reply, SpecError,
+    AttachmentKey, Call, CniArgs, CniRequest, CniResult, CniVersion, Command, ConfHead, GcList,
+    Invocation, NetConf, NetworkRef, Reply, SpecError,
 };
 use ipam::Request;
 use netdev::Netns;
@@ -21,15 +22,20 @@ use crate::ledger::Wanted;
 use crate::multi::Asked;
 use crate::node::{Node, START_PATIENCE};
 use crate::record::{Decision, ObjectRef, Sandbox};
+use crate::telemetry::{LOG_BYTES, Sparing};
 use crate::world::World;
 
 pub mod error;
+mod peer;
 pub mod socket;
 pub mod tombstone;
 
 /// The namespace a PodNetworkAttachment is looked up in when neither the configuration nor the
 /// runtime names one.
 const DEFAULT_NAMESPACE: &str = "default";
+
+/// Time between two lines about the same refusal of the same pod.
+const REFUSALS_EVERY: Duration = Duration::from_secs(10);
 
 /// An answer, and for an `ADD` that made something, what to undo should nobody hear it.
 #[derive(Debug)]
@@ -78,9 +84,27 @@ pub async fn serve(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>)
     span.in_scope(|| match (code, command) {
         (0, Command::Status | Command::Check) => tracing::debug!(?elapsed, "served"),
         (0, _) => tracing::info!(?elapsed, "served"),
-        _ => tracing::warn!(?elapsed, code, ?reply, "refused"),
+        _ => note_refusal(request, &reply, code, elapsed),
     });
     Answer { reply, attachment }
+}
+
+/// Logs why a request was refused. A pod whose annotation is wrong is tried again and again, so the
+/// same refusal of the same pod is a line every [`REFUSALS_EVERY`].
+fn note_refusal(request: &CniRequest, reply: &Reply, code: u32, elapsed: Duration) {
+    static REFUSALS: Sparing = Sparing::new(REFUSALS_EVERY);
+    let Reply::Error(error) = reply else { return };
+    let args = CniArgs::parse(&request.args);
+    let whose = args.pod().map_or_else(
+        || request.container_id.clone(),
+        |pod| format!("{}/{}", pod.namespace, pod.name),
+    );
+    let Some(unsaid) = REFUSALS.admit(&(request.command.as_str(), whose, code, &error.msg)) else {
+        return;
+    };
+    let reason = Shortened(&error.msg, LOG_BYTES);
+    let details = Shortened(&error.details, LOG_BYTES);
+    tracing::warn!(?elapsed, code, %reason, %details, unsaid, "refused");
 }
 
 fn refuse(
@@ -109,7 +133,7 @@ async fn dispatch(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>) 
             let netns = require(netns, path)?;
             node.world.until_read(START_PATIENCE).await?;
             let _guard = node.lock(&key.container).await;
-            tombstone::serve_key(node, key).await;
+            tombstone::serve_key(node, key).await?;
             if conf.network == Some(NetworkRef::FromPod) {
                 // Plugins of others make its future large.
                 return Box::pin(add_pod(node, request, &invocation, &conf, &netns)).await;
@@ -246,6 +270,14 @@ fn wanted(
         .as_ref()
         .map_or(DEFAULT_NAMESPACE, |pod| pod.namespace.as_str());
     let mut decisions = Vec::new();
+    if let Some(NetworkRef::Attachment {
+        namespace: Some(other),
+        ..
+    }) = &conf.network
+    {
+        let rules = node.rules.lists.rules();
+        rules.check_namespace(namespace, other)?;
+    }
     let (network, asked, object) = resolve(&world, conf, namespace, &mut decisions)?;
     refuse_unsupported(conf, false)?;
     let by_runtime = Limits::asked(conf.runtime.bandwidth.as_ref());
@@ -428,11 +460,7 @@ async fn collect(node: &Arc<Node>, conf: &NetConf) -> Served {
 }
 
 async fn status(node: &Node, request: &CniRequest, conf: &NetConf) -> Served {
-    if node.store.failure().is_some() {
-        return Err(AgentError::NotReady {
-            what: "unable to write records",
-        });
-    }
+    node.require_store()?;
     let ports = node.impaired.load(Ordering::Relaxed);
     if ports > 0 {
         return Err(AgentError::Impaired { ports });

@@ -2,7 +2,8 @@
 //!
 //! - [`conditions`] of networks and attachments, [`numbers`] of networks, the default network.
 //! - [`usage`]: what is in use is not deleted. [`gate`]: which pods may be scheduled. [`reclaim`]:
-//!   what those that are gone have left.
+//!   what those that are gone have left. [`excess`]: what nodes take beyond their pods' needs, [`bars`]: those that do not
+//!   stop.
 //! - [`plan`] makes one list of it all, from a [`view`] of the cluster; [`apply`] carries it out.
 //!   [`copies`] keep the view, [`lease`] sees to it that one controller writes at a time: the
 //!   [`leader`].
@@ -10,9 +11,11 @@
 //! No pod needs a controller to start, but one behind the scheduling gate.
 
 pub mod apply;
+pub mod bars;
 pub mod conditions;
 pub mod copies;
 pub mod events;
+pub mod excess;
 pub mod gate;
 pub mod leader;
 pub mod lease;
@@ -34,6 +37,8 @@ use std::sync::Arc;
 use futures_util::future::select_all;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
 
 pub use self::options::ControllerOptions;
 
@@ -44,6 +49,7 @@ use self::lease::{Candidate, Fence};
 use self::metrics::Metrics;
 use self::options::LeaseTimesError;
 use self::plan::Choices;
+use crate::failpoint;
 use crate::kube::{ConnectError, Source};
 use crate::lists::Feature;
 use crate::metrics::MetricsError;
@@ -105,6 +111,9 @@ pub fn run(options: ControllerOptions) -> Result<(), Box<dyn std::error::Error>>
 }
 
 async fn serve(options: ControllerOptions) -> Result<(), ControllerError> {
+    if let Some(point) = &options.hold_at {
+        failpoint::hold(point);
+    }
     let election = &options.leader_election;
     if election.enabled {
         election.check()?;
@@ -125,40 +134,109 @@ async fn serve(options: ControllerOptions) -> Result<(), ControllerError> {
     } else {
         Fence::open()
     });
-    let mut candidate = Candidate::new(&client, election, identity.clone(), Arc::clone(&fence));
+    let candidate = Candidate::new(&client, election, identity.clone(), Arc::clone(&fence));
     let leader = Leader {
         copies: Arc::clone(&copies),
-        executor: Executor::new(client.clone(), identity, fence, Arc::clone(&metrics)),
+        executor: Executor::new(
+            client.clone(),
+            identity,
+            election.namespace(&client),
+            fence,
+            Arc::clone(&metrics),
+        ),
         metrics: Arc::clone(&metrics),
         choices: choices(&options),
         rules: options.lists.rules(),
     };
     let state = server::State {
-        copies: Arc::clone(&copies),
+        copies,
         metrics: Arc::clone(&metrics),
     };
-    let leading = async {
-        if election.enabled {
-            candidate.acquire().await;
+    // A task for each: whatever one of them has to think about, the others go on, and above all the
+    // Lease is renewed and /livez answered.
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let _ = select_all(work).await;
+        Ended::Other("a watch")
+    });
+    tasks.spawn(async move {
+        let _ = server::serve(state, admin).await;
+        Ended::Other("--admin")
+    });
+    let (stop, stopping) = watch::channel(false);
+    let (lead, leads) = oneshot::channel();
+    let enabled = election.enabled;
+    tasks.spawn(async move {
+        let why = elect(candidate, enabled, lead, stopping).await;
+        why.map_or(Ended::Stopped, Ended::Deposed)
+    });
+    tasks.spawn(async move {
+        if leads.await.is_err() {
+            return Ended::Stopped;
         }
         tracing::info!("this controller leads");
         metrics.leader.set(1);
+        leader.lead().await;
+        Ended::Other("the leader")
+    });
+    loop {
         tokio::select! {
-            why = lose(&mut candidate, election.enabled) => why,
-            () = leader.lead() => String::new(),
+            Some(ended) = tasks.join_next() => match ended {
+                Ok(Ended::Deposed(why)) => return Err(ControllerError::Deposed { why }),
+                Ok(Ended::Other(what)) => return Err(ControllerError::Stopped { what }),
+                Ok(Ended::Stopped) => {}
+                Err(_) => return Err(ControllerError::Stopped { what: "a task" }),
+            },
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
         }
-    };
-    let outcome = tokio::select! {
-        why = leading => Err(ControllerError::Deposed { why }),
-        _ = select_all(work) => Err(ControllerError::Stopped { what: "a watch" }),
-        _ = server::serve(state, admin) => Err(ControllerError::Stopped { what: "--admin" }),
-        _ = terminate.recv() => Ok(()),
-        _ = interrupt.recv() => Ok(()),
-    };
-    if outcome.is_ok() && metrics.leader.get() == 1 && election.enabled {
-        candidate.release().await;
     }
-    outcome
+    // The election gives the Lease away, if it has it. It is the only one that ends by itself now.
+    if stop.send(true).is_ok() {
+        while let Some(ended) = tasks.join_next().await {
+            if matches!(ended, Ok(Ended::Stopped | Ended::Deposed(_)) | Err(_)) {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// How a task of the controller came to its end.
+enum Ended {
+    /// It was told to.
+    Stopped,
+    /// Another one leads, and why.
+    Deposed(String),
+    /// It never should.
+    Other(&'static str),
+}
+
+/// Gets the Lease, says so by `lead`, and renews it. The reason for which this one leads no more;
+/// `None` when it was told to stop, and has given the Lease away.
+async fn elect(
+    mut candidate: Candidate,
+    enabled: bool,
+    lead: oneshot::Sender<()>,
+    mut stopping: watch::Receiver<bool>,
+) -> Option<String> {
+    if !enabled {
+        // The leader is there as long as this task is.
+        let _ = lead.send(());
+        let _ = stopping.wait_for(|stop| *stop).await;
+        return None;
+    }
+    tokio::select! {
+        _ = stopping.wait_for(|stop| *stop) => return None,
+        () = candidate.acquire() => {}
+    }
+    let _ = lead.send(());
+    tokio::select! {
+        _ = stopping.wait_for(|stop| *stop) => {}
+        why = candidate.keep() => return Some(why),
+    }
+    candidate.release().await;
+    None
 }
 
 fn choices(options: &ControllerOptions) -> Choices {
@@ -166,15 +244,7 @@ fn choices(options: &ControllerOptions) -> Choices {
         multi_network: options.features.has(Feature::MultiNetwork),
         create_default: !options.disable_default_podnetwork_creation,
         reclaim_delay: SignedDuration::from_secs(options.reclaim_delay.into()),
-    }
-}
-
-/// Returns when this one leads no more; never, when there is no election.
-async fn lose(candidate: &mut Candidate, enabled: bool) -> String {
-    if enabled {
-        candidate.keep().await
-    } else {
-        std::future::pending().await
+        spare_blocks: options.spare_blocks,
     }
 }
 

@@ -54,14 +54,30 @@ pub struct AddFailure {
     pub clean: bool,
 }
 
+/// Checks that every plugin is on the node, before anything is recorded or called.
+///
+/// # Errors
+/// For the first one that is not.
+pub fn check_installed(runner: &Runner, delegation: &Delegation) -> Result<(), DelegateError> {
+    let env = PluginEnv {
+        path: delegation.path.clone(),
+        ..PluginEnv::default()
+    };
+    for plugin in &delegation.plugins {
+        runner.find(&plugin.plugin, env.search_path())?;
+    }
+    Ok(())
+}
+
 /// `ADD`, first to last. The last plugin's result in the version of the configuration; absent when
-/// it has none, as plugins for devices without addresses do (CNI-RES-04).
+/// it has none, as plugins for devices without addresses do (CNI-RES-04). After a failure the plugins
+/// of which nothing is left are noted.
 ///
 /// # Errors
 /// Of the first plugin that fails; it and those before it were told `DEL` by then.
 pub async fn add(
     runner: &Runner,
-    delegation: &Delegation,
+    delegation: &mut Delegation,
     attachment: &Attachment<'_>,
 ) -> Result<Option<RawJson>, AddFailure> {
     let env = attachment.env(delegation);
@@ -71,11 +87,10 @@ pub async fn add(
         match done {
             Ok(result) => previous = result.or(previous),
             Err(error) => {
-                let attempted = delegation.plugins.get(..=index).unwrap_or_default();
+                let attempted = index + usize::from(!error.is_before_start());
+                delegation.settle_from(attempted);
                 // There is no result, as after any ADD that failed (MEAS-05).
-                let clean = remove(runner, delegation, attempted, &env, None)
-                    .await
-                    .is_ok();
+                let clean = remove(runner, delegation, &env, None).await.is_ok();
                 return Err(AddFailure { error, clean });
             }
         }
@@ -125,31 +140,34 @@ fn result(
     RawJson::parse(text.trim()).map(Some).map_err(syntax)
 }
 
-/// `DEL`, last to first, all of them whatever happens.
+/// `DEL`, last to first, whatever happens; of plugins of which something may be left, and those that
+/// succeed are noted.
 ///
 /// # Errors
 /// The last failure there was.
 pub async fn del(
     runner: &Runner,
-    delegation: &Delegation,
+    delegation: &mut Delegation,
     attachment: &Attachment<'_>,
 ) -> Result<(), DelegateError> {
     let env = attachment.env(delegation);
-    let result = delegation.result.as_ref();
-    remove(runner, delegation, &delegation.plugins, &env, result).await
+    let result = delegation.result.clone();
+    remove(runner, delegation, &env, result.as_ref()).await
 }
 
 async fn remove(
     runner: &Runner,
-    delegation: &Delegation,
-    plugins: &[PluginConf],
+    delegation: &mut Delegation,
     env: &PluginEnv,
     result: Option<&RawJson>,
 ) -> Result<(), DelegateError> {
     // CNI-DEL-06: older ones do not know it.
     let result = result.filter(|_| delegation.version >= CniVersion::V0_4_0);
     let mut outcome = Ok(());
-    for plugin in plugins.iter().rev() {
+    for plugin in delegation.plugins.iter_mut().rev() {
+        if plugin.settled {
+            continue;
+        }
         let stdin = stdin(plugin, result, &[]);
         let done = match stdin {
             Ok(stdin) => {
@@ -158,9 +176,12 @@ async fn remove(
             }
             Err(error) => Err(error),
         };
-        if let Err(error) = done {
-            tracing::warn!(network = delegation.network, %error, "DEL goes on with the others");
-            outcome = Err(error);
+        match done {
+            Ok(()) => plugin.settled = true,
+            Err(error) => {
+                tracing::warn!(network = delegation.network, %error, "DEL goes on with the others");
+                outcome = Err(error);
+            }
         }
     }
     outcome

@@ -8,26 +8,35 @@
 //! What is in the kernel is the whole state: gateways are found by the aliases of their links.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agent_common::addr::MacAddr;
+use api::Prefix;
 use netdev::{Connection, Family, Netfilter, Ruleset};
 
 use crate::error::{AgentError, chain};
 use crate::failpoint::reached;
+use crate::ledger::Ledger;
+use crate::locks::{Guard, Rank, Ranked};
 use crate::node::Node;
 use crate::record::NetworkFacts;
 use crate::routing::forward;
 
+mod connections;
 mod gateway;
 mod plan;
+mod watch;
 
+pub use connections::Connections;
 pub use gateway::remove;
+use plan::Plan;
 pub use plan::directory;
+pub(crate) use plan::{INSIDE, OUTSIDE};
 pub(crate) use plan::{LINK_PREFIX, PORT_PREFIX};
-use plan::{OUTSIDE, Plan};
+use watch::Watches;
 
 /// Why a network has no way out on this node.
 #[derive(Debug, thiserror::Error)]
@@ -69,31 +78,46 @@ pub struct Egress {
     /// Where their namespaces are kept.
     directory: PathBuf,
     /// Those that are open, by the number of the network, and how they were made.
-    open: Mutex<BTreeMap<u32, (Plan, WayOut)>>,
+    open: Ranked<BTreeMap<u32, (Plan, WayOut)>>,
+    /// Where pods and Services of the cluster are, as the operator says.
+    inside: Vec<Prefix>,
+    /// How many connections may be tracked.
+    pub(crate) connections: Arc<Connections>,
     /// The node's own guards were set up.
     fenced: AtomicBool,
+    /// The tables in the gateways' own namespaces.
+    watches: Watches,
     /// One at a time makes changes.
     turn: tokio::sync::Mutex<()>,
 }
 
 impl Egress {
-    /// None is known yet. Their namespaces are files in this directory.
-    pub fn new(directory: PathBuf) -> Self {
+    /// None is known yet. Their namespaces are files in this directory, and nothing that is `inside` is
+    /// reached.
+    pub fn new(directory: PathBuf, inside: Vec<Prefix>, connections: Connections) -> Self {
         Self {
             directory,
-            open: Mutex::default(),
+            inside,
+            connections: Arc::new(connections),
+            watches: Watches::default(),
+            open: Ranked::new(Rank::Feature, BTreeMap::new()),
             fenced: AtomicBool::new(false),
             turn: tokio::sync::Mutex::default(),
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, BTreeMap<u32, (Plan, WayOut)>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn open(&self) -> Guard<'_, BTreeMap<u32, (Plan, WayOut)>> {
+        self.open.lock()
     }
 
     /// The way out of a network, if it is open.
     pub fn way_out(&self, network: u32) -> Option<WayOut> {
         self.open().get(&network).map(|(_, way_out)| *way_out)
+    }
+
+    /// The table of the node may be there.
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.fenced.load(Ordering::Acquire)
     }
 
     /// True for the port of a gateway.
@@ -112,7 +136,7 @@ impl Node {
         if !facts.egress {
             return Ok(());
         }
-        let Some(plan) = self.planned_ways_out().remove(&facts.id) else {
+        let Some(mut plan) = self.planned_ways_out().remove(&facts.id) else {
             return Ok(());
         };
         if self.egress.open().get(&facts.id).map(|(made, _)| made) == Some(&plan) {
@@ -120,6 +144,8 @@ impl Node {
         }
         let _turn = self.egress.turn.lock().await;
         self.fence(plan.has(true), plan.has(false)).await?;
+        // Known by now, with the room of the node's table.
+        plan.connections = self.egress.connections.of_pod();
         self.make_way_out(plan).await.map(drop)
     }
 
@@ -152,6 +178,8 @@ impl Node {
             tracing::error!(error = chain(&error), "no network has a way out yet");
             return;
         }
+        // With the room of the node's table, which is known now.
+        let planned = self.planned_ways_out();
         for plan in planned.into_values() {
             let network = plan.network;
             if let Err(error) = self.make_way_out(plan).await {
@@ -172,6 +200,7 @@ impl Node {
             let has = |v4| planned.values().any(|plan| plan.has(v4));
             self.fence(has(true), has(false)).await?;
         }
+        let planned = self.planned_ways_out();
         for plan in planned.into_values() {
             let network = plan.network;
             let made = match self.make_way_out(plan).await {
@@ -187,11 +216,17 @@ impl Node {
 
     /// What attachments of any state need, by the numbers of their networks.
     fn planned_ways_out(&self) -> BTreeMap<u32, Plan> {
-        let ledger = self.ledger();
+        self.planned(&self.ledger())
+    }
+
+    fn planned(&self, ledger: &Ledger) -> BTreeMap<u32, Plan> {
         let mut plans: BTreeMap<u32, Plan> = BTreeMap::new();
         for facts in ledger.entries().map(|entry| &entry.record.network) {
             if facts.egress {
-                let plan = plans.entry(facts.id).or_insert_with(|| Plan::of(facts.id));
+                let plan = plans.entry(facts.id).or_insert_with(|| Plan {
+                    connections: self.egress.connections.of_pod(),
+                    ..Plan::of(facts.id)
+                });
                 plan.serve(facts);
             }
         }
@@ -200,27 +235,40 @@ impl Node {
 
     /// What the node itself must have before anything leaves by it: forwarding of these families, and
     /// the guards of its own addresses.
-    async fn fence(&self, v4: bool, v6: bool) -> Result<(), AgentError> {
-        let world = self.world.get();
-        let routed = world.resolved.routed_by_node();
-        let subnets = routed.map(|network| network.subnets.as_slice());
-        let inside: Vec<_> = subnets
-            .unwrap_or_default()
-            .iter()
-            .map(|subnet| (subnet.prefix.addr(), subnet.prefix.prefix_len()))
-            .collect();
+    async fn fence(&self, v4: bool, v6: bool) -> Result<bool, AgentError> {
+        let inside = self.inside();
         let uplinks = self.netlink.with(|connection: &mut Connection| {
-            let mut names = Vec::new();
+            let mut links = Vec::new();
             for ifindex in connection.default_links()? {
-                let link = connection.by_index(ifindex)?;
-                names.extend(link.map(|link| link.name));
+                links.extend(connection.by_index(ifindex)?);
             }
-            Ok::<_, netdev::Error>(names)
+            Ok::<_, netdev::Error>(links)
         });
-        let wanted = plan::fence(&uplinks.await?, &inside);
-        let write = move |netfilter: &mut Netfilter| write(netfilter, &wanted);
+        let uplinks = uplinks.await?;
+        // The programs at gateways' links first: they hold also where the table does not.
+        let outlets = uplinks.iter().map(|link| link.ifindex).collect();
+        self.tables.set_outlets(&outlets)?;
+        let uplinks: Vec<String> = uplinks.into_iter().map(|link| link.name).collect();
+        let connections = Arc::clone(&self.egress.connections);
+        let write = move |netfilter: &mut Netfilter| {
+            let (uplinks, inside) = match inside {
+                Some(inside) => (uplinks, inside),
+                // What an agent before this one has written says more than is known yet.
+                None if netfilter.has(OUTSIDE)? => return Ok(false),
+                None => (Vec::new(), Vec::new()),
+            };
+            let wanted = |limit| plan::fence(&uplinks, &inside, limit);
+            connections.read_room();
+            let mut written = connections.write(netfilter, connections.of_network(), wanted)?;
+            // The first table of a node loads what tracks connections.
+            if connections.read_room() {
+                written |= connections.write(netfilter, connections.of_network(), wanted)?;
+            }
+            Ok(written)
+        };
         self.egress.fenced.store(true, Ordering::Release);
-        if self.netlink.with_netfilter(write).await? {
+        let written = self.netlink.with_netfilter(write).await?;
+        if written {
             tracing::info!("guards of egress set up, in the nf_tables table inet {OUTSIDE}");
         }
         let forwarding = self.netlink.with(move |_| -> Result<(), netdev::Error> {
@@ -231,7 +279,36 @@ impl Node {
             }
             Ok(())
         });
-        Ok(forwarding.await?)
+        forwarding.await?;
+        Ok(written)
+    }
+
+    /// What ways out lead nowhere near: pods of the network that the node routes for, and pods and Services
+    /// of the cluster. None as long as the cluster has not said where they are.
+    fn inside(&self) -> Option<Vec<(IpAddr, u8)>> {
+        let world = self.world.get();
+        let mut all = self.routing.cluster_prefixes()?;
+        all.extend(&self.egress.inside);
+        let routed = world.resolved.routed_by_node();
+        let subnets = routed.into_iter().flat_map(|network| &network.subnets);
+        all.extend(subnets.map(|subnet| subnet.prefix));
+        let merged = Prefix::aggregate(&all).into_iter();
+        Some(merged.map(|it| (it.addr(), it.prefix_len())).collect())
+    }
+
+    /// Writes the guards of the node again where somebody changed them, or where they should say something
+    /// else by now; true then.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(crate) async fn restore_fence_of_egress(&self) -> Result<bool, AgentError> {
+        let _turn = self.egress.turn.lock().await;
+        let planned = self.planned_ways_out();
+        if planned.is_empty() {
+            return Ok(false);
+        }
+        let has = |v4| planned.values().any(|plan| plan.has(v4));
+        self.fence(has(true), has(false)).await
     }
 
     /// True when it was not there, or not at the same place.
@@ -244,6 +321,9 @@ impl Node {
         let way_out = self.netlink.with(make).await?;
         reached("egress.made");
         let network = plan.network;
+        self.egress
+            .watches
+            .keep(network, way_out, &self.egress.directory);
         let before = self.egress.open().insert(network, (plan, way_out));
         Ok(before.map(|(_, way_out)| way_out) != Some(way_out))
     }
@@ -253,9 +333,11 @@ impl Node {
     async fn remove_ways_out(&self) -> Result<(), AgentError> {
         let kept: BTreeSet<u32> = {
             // Who is in the book by now finds its way open; who comes later does not.
+            let ledger = self.ledger();
             let mut open = self.egress.open();
-            let kept: BTreeSet<u32> = self.planned_ways_out().into_keys().collect();
+            let kept: BTreeSet<u32> = self.planned(&ledger).into_keys().collect();
             open.retain(|network, _| kept.contains(network));
+            self.egress.watches.end_all_but(&kept);
             kept
         };
         let (directory, spare) = (self.egress.directory.clone(), kept.clone());

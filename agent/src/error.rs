@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use agent_common::addr::MacAddr;
 use api::nad::{BrokenFile, DefinitionError};
-use api::selection::SelectionErrors;
-use api::{FieldErrors, ResolveError};
+use api::selection::{NamespaceIsolated, SelectionErrors};
+use api::{FieldErrors, Listed, ResolveError};
 use cni_spec::{AttachmentKey, IfName, SpecError};
 use datapath::DatapathError;
 use ipam::IpamError;
@@ -169,7 +169,7 @@ pub enum AgentError {
         key: AttachmentKey,
     },
     /// The attachment is not as it was made.
-    #[error("{key} is damaged: {}", faults.join("; "))]
+    #[error("{key} is damaged: {}", Listed::new(faults))]
     Damaged {
         /// The attachment.
         key: AttachmentKey,
@@ -202,6 +202,45 @@ pub enum AgentError {
         #[from]
         source: DatapathError,
     },
+    /// Of the records in the store too many cannot be used.
+    #[error(
+        "{bad} of {all} records cannot be used, the first is {key}: {reason}; start the agent that wrote \
+         them, or move the store away: the agent then detaches all pods of this node"
+    )]
+    Unreadable {
+        /// How many.
+        bad: usize,
+        /// Of how many.
+        all: usize,
+        /// The first.
+        key: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Which boot the records are of cannot be written down.
+    #[error("cannot write {}, which says of which boot the records are: make room there", path.display())]
+    Boot {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The file of a `DEL` that was carried out stays.
+    #[error("cannot remove {}", path.display())]
+    Tombstone {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A `DEL` that the runtime has been told is done has yet to be, and the key is asked for again.
+    #[error("an earlier DEL of {key} could not be carried out yet: {why}; try again later")]
+    Waiting {
+        /// Container and interface.
+        key: AttachmentKey,
+        /// What keeps it.
+        why: String,
+    },
     /// The record could not be written.
     #[error("the attachment record could not be written: {source}")]
     Store {
@@ -218,7 +257,7 @@ pub enum AgentError {
     /// Which networks there are was not read yet.
     #[error(
         "podnet-agent does not know the cluster's networks yet: {}; try again later",
-        unread.join("; ")
+        Listed::new(unread)
     )]
     NotSynced {
         /// What is missing, with the reason.
@@ -270,7 +309,7 @@ pub enum AgentError {
         family: ipam::Family,
     },
     /// Several removals failed.
-    #[error("{} attachments could not be removed or mended: {}", errors.len(), join(errors))]
+    #[error("{} attachments could not be removed or mended: {}", errors.len(), Listed::new(errors))]
     Collect {
         /// Each failure.
         errors: Vec<AgentError>,
@@ -301,6 +340,13 @@ pub enum AgentError {
         namespace: String,
         /// The pod's name.
         name: String,
+    },
+    /// The configuration names an object of another namespace.
+    #[error("podNetworkAttachment: {source}")]
+    Isolated {
+        /// Which.
+        #[from]
+        source: NamespaceIsolated,
     },
     /// The pod's lists of networks cannot be understood.
     #[error("{source}")]
@@ -446,17 +492,9 @@ fn hint(broken: &[String]) -> String {
     } else {
         format!(
             " (these manifests could not be read: {})",
-            broken.join("; ")
+            Listed::new(broken)
         )
     }
-}
-
-fn join(errors: &[AgentError]) -> String {
-    errors
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join("; ")
 }
 
 /// An error and what caused it, in one line.

@@ -1,8 +1,11 @@
-//! Named points at which a test can make the agent die, to prove what survives.
+//! Named points at which a test can make a process die, to prove what survives, or wait, to prove what
+//! goes on.
 
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::time::Duration;
 
-/// The points there are, in the order an attachment meets them.
+/// The points at which it can die, in the order an attachment meets them.
 pub const POINTS: [&str; 24] = [
     "add.reserved",
     "add.placed",
@@ -31,15 +34,77 @@ pub const POINTS: [&str; 24] = [
 ];
 
 static CRASH_AT: OnceLock<String> = OnceLock::new();
+/// A directory with points at which to wait, see [`pause`].
+static PAUSE_IN: OnceLock<PathBuf> = OnceLock::new();
 
 /// Arms a point; the first call counts.
 pub fn arm(point: String) {
     CRASH_AT.get_or_init(|| point);
 }
 
+/// From now on threads wait at the points that have a file in this directory, see [`pause`]; the first
+/// call counts.
+pub fn pause_in(directory: PathBuf) {
+    PAUSE_IN.get_or_init(|| directory);
+}
+
 /// Dies here if this point is armed, as `kill -9` would have it: no destructor runs.
 pub fn reached(point: &'static str) {
     if CRASH_AT.get().is_some_and(|armed| armed == point) {
         std::process::abort();
+    }
+}
+
+/// A point at which to wait, and the file that says for how long.
+static HOLD_AT: OnceLock<(String, PathBuf)> = OnceLock::new();
+
+/// Time between two looks for the file of [`held`], and that of [`pause`].
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Arms a point written as `name=/path/of/a/file`; the first call counts.
+pub fn hold(point: &str) {
+    if let Some((name, file)) = point.split_once('=') {
+        HOLD_AT.get_or_init(|| (name.to_owned(), file.into()));
+    }
+}
+
+/// Blocks this thread while the file exists, if this point is armed. Writes `held` into the file, so
+/// that the test knows.
+pub fn held(point: &'static str) {
+    let armed = HOLD_AT.get().filter(|(name, _)| name == point);
+    let Some((_, file)) = armed else { return };
+    if Path::exists(file) {
+        // A file that is gone by now holds nothing.
+        let _ = std::fs::OpenOptions::new()
+            .write(true)
+            .open(file)
+            .and_then(|mut file| std::io::Write::write_all(&mut file, b"held"));
+    }
+    while Path::exists(file) {
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Waits here if the directory has a file of this name: the first thread to come renames it to
+/// `POINT.held` and goes on when that is removed.
+pub fn pause(point: &'static str) {
+    let Some(directory) = PAUSE_IN.get() else {
+        return;
+    };
+    let held = directory.join(format!("{point}.held"));
+    if std::fs::rename(directory.join(point), &held).is_ok() {
+        while held.exists() {
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+/// Says that a thread was here while another was held: makes the file `POINT.passed`.
+pub fn passed(point: &'static str) {
+    if let Some(directory) = PAUSE_IN.get() {
+        let file = directory.join(format!("{point}.passed"));
+        if let Err(error) = std::fs::write(&file, "") {
+            tracing::error!(file = %file.display(), %error, "cannot say that a point was passed");
+        }
     }
 }

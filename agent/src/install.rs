@@ -100,7 +100,7 @@ impl Install {
                     let _ = changed.try_send(());
                 }
             })?;
-        for directory in [&self.places.cni_bin_dir, &self.places.cni_conf_dir] {
+        for directory in [self.places.bin_dir(), &self.places.cni_conf_dir] {
             watcher.watch(directory, RecursiveMode::NonRecursive)?;
         }
         let mut rivals = Vec::new();
@@ -114,7 +114,7 @@ impl Install {
     }
 
     fn binary(&self) -> PathBuf {
-        self.places.cni_bin_dir.join(conf::PLUGIN)
+        self.places.bin_dir().join(conf::PLUGIN)
     }
 
     fn conf_file(&self) -> PathBuf {
@@ -168,7 +168,7 @@ impl Install {
             netns: String::new(),
             ifname: String::new(),
             args: String::new(),
-            path: self.places.cni_bin_dir.display().to_string(),
+            path: self.places.bin_dir().display().to_string(),
             trace: cni_spec::TraceContext::default(),
             config,
         };

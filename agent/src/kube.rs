@@ -6,6 +6,7 @@
 //! - [`status`] writes annotations of pods, [`events`] writes Events.
 //! - `access` asks whether a pod may use its networks.
 //! - `nodes` knows where the pods of other nodes are.
+//! - `holdings` hears which addresses other nodes hold.
 //! - `slices` says which members of networks that span nodes are here, and hears of the others.
 //! - `addresses` sees to it that no other node gives the addresses that this one gives.
 //!
@@ -18,6 +19,7 @@ mod addresses;
 mod client;
 pub(crate) mod copied;
 pub mod events;
+mod holdings;
 pub mod lookup;
 mod nodes;
 mod objects;
@@ -37,15 +39,17 @@ use self::access::Access;
 pub use self::access::AccessError;
 pub use self::addresses::AddressError;
 use self::addresses::Addresses;
+pub(crate) use self::addresses::LENGTH;
 pub use self::client::{ConnectError, Source};
 use self::events::EventWriter;
+use self::holdings::Blocks;
 use self::lookup::Pods;
 pub use self::lookup::{LookupError, Pod};
 use self::nodes::Nodes;
 use self::objects::Objects;
 use self::slices::{Followed, Slices};
 use self::status::StatusWriter;
-use crate::access::AccessControl;
+use crate::access::{AccessControl, Used};
 use crate::error::{AgentError, chain};
 use crate::ledger::Wanted;
 use crate::metrics::Metrics;
@@ -68,6 +72,7 @@ pub struct Cluster {
     nodes: Nodes,
     slices: Arc<Slices>,
     followed: Followed,
+    blocks: Blocks,
     /// What is known of other nodes.
     remotes: Arc<Remotes>,
     /// Tunnels end at the addresses of the `Node`.
@@ -112,11 +117,13 @@ impl Cluster {
         let (slices, slices_work) = Slices::new(&client, node, nodes.own());
         let slices = Arc::new(slices);
         let followed = Followed::new(&client);
+        let blocks = Blocks::new(&client, remotes);
         let (addresses, addresses_work) = Addresses::new(
             &client,
             node,
             pods.clone(),
             Arc::clone(&slices),
+            remotes,
             Arc::clone(metrics),
             settings.keep_blocks,
         );
@@ -145,6 +152,7 @@ impl Cluster {
             nodes,
             slices,
             followed,
+            blocks,
             remotes: Arc::clone(remotes),
             node_tunnels: settings.node_tunnels,
             access,
@@ -177,6 +185,8 @@ impl Cluster {
         work.push(async move { this.slices.work(&of_node).await }.boxed());
         let (this, of_node) = (Arc::clone(&self), Arc::clone(&node));
         work.push(async move { this.followed.work(&of_node).await }.boxed());
+        let (this, of_node) = (Arc::clone(&self), Arc::clone(&node));
+        work.push(async move { this.blocks.work(&of_node).await }.boxed());
         if self.access.is_some() {
             let (this, of_node) = (Arc::clone(&self), Arc::clone(&node));
             work.push(async move { this.ask_ahead(&of_node).await }.boxed());
@@ -245,18 +255,18 @@ impl Cluster {
         }
     }
 
-    /// Succeeds when a pod may use all of these networks (KEP-P2-1).
+    /// Succeeds when a pod may use all of these (KEP-P2-1).
     ///
     /// # Errors
     /// When it may not use one, or when nobody says that it may.
     pub async fn check_access(
         &self,
         pod: Option<&PodIdentity>,
-        networks: &BTreeSet<&str>,
+        used: &BTreeSet<Used>,
     ) -> Result<(), AgentError> {
         match &self.access {
             None => Ok(()),
-            Some(access) => access.check(pod, networks).await,
+            Some(access) => access.check(pod, used).await,
         }
     }
 

@@ -18,6 +18,7 @@ use crate::record::{Attachment, Decision, DefaultRoutes, HostEnd, Lease, Network
 use crate::wires::refuse_taken;
 
 mod choose;
+mod restored;
 mod share;
 mod wanted;
 
@@ -152,9 +153,20 @@ impl Ledger {
             .map(|entry| &entry.record)
     }
 
+    /// Numbers of the networks with attachments that the datapath shall know.
+    pub fn live_networks(&self) -> BTreeSet<u32> {
+        let live = self.entries.values().filter(|entry| entry.live);
+        live.map(|entry| entry.record.network.id).collect()
+    }
+
     /// The number of a network, if it has one.
     pub fn id_of(&self, network: &str) -> Option<u32> {
         self.ids.get(network).copied()
+    }
+
+    /// Every network with its number.
+    pub fn ids(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.ids.iter().map(|(name, id)| (name.as_str(), *id))
     }
 
     /// The name of a network by its number.
@@ -217,6 +229,7 @@ impl Ledger {
         };
         decisions.push(Decision::new("network id", &id, because));
 
+        let free_port = self.free_port();
         let usage = self.usage.entry(id).or_default();
         let mac = choose_mac(
             usage,
@@ -226,11 +239,9 @@ impl Ledger {
             &network.name,
             &mut decisions,
         )?;
-        let port_id = (0..self.max_ports)
-            .find(|port| !self.ports.contains(port))
-            .ok_or(AgentError::NoPort {
-                max: self.max_ports,
-            })?;
+        let port_id = free_port.ok_or(AgentError::NoPort {
+            max: self.max_ports,
+        })?;
         let allocator = allocator(&mut self.allocators, network)?;
         let (requests, source) = &wanted.ips;
         let scope = share::Scope::new(

@@ -2,6 +2,7 @@
 //!
 //! A tour, in the order of a CNI `ADD`:
 //!
+//! - [`accept`] takes connections, within limits; each of them ends.
 //! - [`cni`] takes the request from the socket and answers it; every CNI code is chosen there.
 //! - [`world`] knows which networks exist and what they are; [`kube`] tells it, in a cluster.
 //! - [`multi`] finds out from a pod's own lists what it is attached to, and does it one by one;
@@ -18,10 +19,12 @@
 //! - [`remotes`] is what other nodes say of their members of the same networks.
 //! - [`ports`] names the host ends of links, and gives them their TCX links when nobody waits.
 //! - [`reconcile`] is the only writer of BPF maps: from records to map entries.
+//! - [`locks`] says in which order one thread takes the node's locks.
 //! - [`explain`] follows a packet through the live tables, and says what would happen to it.
 //! - [`devices`] has ports as devices that Kubernetes counts and gives to pods.
 //! - [`install`] puts the plugin where the runtime finds it.
-//! - [`recover`] runs the same path at start and on a timer, whatever happened in between.
+//! - [`recover`] runs the same path at start and on a timer, whatever happened in between; `durable`
+//!   is what goes on while no record can be written.
 //!
 //! [`webhook`] is another program of the same binary: what the API server asks before it takes a
 //! pod.
@@ -29,6 +32,7 @@
 //! [`run`] puts it together; [`admin`], [`metrics`] and [`commands`] show it.
 //! [`controller`] decides what is decided once for a cluster; it is another process.
 
+pub mod accept;
 pub mod access;
 pub mod admin;
 pub mod afxdp;
@@ -41,6 +45,7 @@ pub mod controller;
 pub mod delegate;
 pub mod devices;
 mod digest;
+mod durable;
 pub mod early;
 pub mod egress;
 pub mod error;
@@ -50,6 +55,7 @@ pub mod install;
 pub mod kube;
 pub mod ledger;
 pub mod lists;
+pub mod locks;
 pub mod members;
 pub mod metrics;
 pub mod multi;
@@ -62,6 +68,7 @@ pub mod record;
 pub mod recover;
 pub mod remotes;
 pub mod routing;
+pub mod rulesets;
 pub mod run;
 #[cfg(test)]
 mod samples;

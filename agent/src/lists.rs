@@ -1,6 +1,9 @@
 //! How pods' lists of networks are read: what the agent, the controller and the webhook of a cluster
 //! are told alike.
 
+use std::collections::BTreeSet;
+
+use api::nad::AllowedPlugins;
 use api::selection::SelectionRules;
 use clap::Args;
 
@@ -22,6 +25,39 @@ pub struct ListOptions {
     /// network, by the annotation v1.multus-cni.io/default-network; no such choice when not given
     #[arg(long, value_name = "NAMESPACE", env = "PODNET_DEFAULT_OVERRIDE")]
     pub default_override: Option<String>,
+    /// Attachments that one pod may have, that to the default network counted; a longer list is
+    /// refused before any of its networks is looked at
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        env = "PODNET_MAX_ATTACHMENTS_PER_POD",
+        default_value_t = 32,
+        value_parser = clap::value_parser!(u16).range(1..=1024)
+    )]
+    pub max_attachments_per_pod: u16,
+    /// Plugins that NetworkAttachmentDefinitions may name, by type, also inside ipam, delegate,
+    /// delegates and plugins of a plugin's configuration; every plugin when not given. Definitions
+    /// without a configuration may still choose any file of --cni-conf-dir
+    #[arg(
+        long,
+        value_name = "TYPES",
+        env = "PODNET_DELEGATES_ALLOWED",
+        value_delimiter = ','
+    )]
+    pub delegates_allowed: Option<Vec<String>>,
+    /// Let pods name NetworkAttachmentDefinitions of their own namespace and of --global-namespaces
+    /// only, and those and configurations name PodNetworkAttachments in the same way
+    #[arg(long, env = "PODNET_NAMESPACE_ISOLATION")]
+    pub namespace_isolation: bool,
+    /// Namespaces whose definitions pods of all namespaces may name, with --namespace-isolation
+    #[arg(
+        long,
+        value_name = "NAMESPACES",
+        env = "PODNET_GLOBAL_NAMESPACES",
+        value_delimiter = ',',
+        default_value = "default"
+    )]
+    pub global_namespaces: Vec<String>,
 }
 
 /// What can be switched in the whole cluster.
@@ -46,9 +82,24 @@ impl ListOptions {
         SelectionRules {
             default_network: self.default_network.name().to_owned(),
             default_override: self.default_override.clone(),
+            max_attachments: self.max_attachments_per_pod.into(),
+            global_namespaces: self
+                .namespace_isolation
+                .then(|| set(&self.global_namespaces)),
+            plugins: match &self.delegates_allowed {
+                None => AllowedPlugins::All,
+                Some(types) => AllowedPlugins::Listed(set(types)),
+            },
             ..SelectionRules::default()
         }
     }
+}
+
+/// The names that were typed; an empty value has none.
+fn set(typed: &[String]) -> BTreeSet<String> {
+    let names = typed.iter().map(|name| name.trim());
+    let names = names.filter(|name| !name.is_empty());
+    names.map(ToOwned::to_owned).collect()
 }
 
 impl FeatureGates {
@@ -102,6 +153,47 @@ mod tests {
         assert_eq!(chosen.default_network, "blue");
         assert_eq!(chosen.default_override.as_deref(), Some("kube-system"));
         assert!(parse(&["--default-network=blue"]).is_err());
+    }
+
+    /// ATT-04a
+    #[test]
+    fn a_pod_may_have_32_attachments_or_as_many_as_the_operator_says() {
+        let limit = |arguments: &[&str]| {
+            let line = parse(arguments)?;
+            Ok::<_, String>(line.lists.rules().max_attachments)
+        };
+        assert_eq!(limit(&[]), Ok(api::selection::ATTACHMENTS_MAX));
+        assert_eq!(limit(&["--max-attachments-per-pod=100"]), Ok(100));
+        for wrong in ["0", "1025", "all"] {
+            let argument = format!("--max-attachments-per-pod={wrong}");
+            assert!(limit(&[&argument]).is_err(), "{wrong}");
+        }
+    }
+
+    /// ATT-07b: everything is allowed until it is limited, and an empty list allows nothing.
+    #[test]
+    fn plugins_and_namespaces_are_limited_by_options() {
+        let rules = |arguments: &[&str]| parse(arguments).unwrap().lists.rules();
+        let names = |names: &[&str]| names.iter().map(|one| (*one).to_owned()).collect();
+        let plain = rules(&["--global-namespaces=ops"]);
+        assert_eq!(plain.plugins, AllowedPlugins::All);
+        assert_eq!(plain.global_namespaces, None);
+        let limited = rules(&[
+            "--delegates-allowed=bridge, host-local",
+            "--namespace-isolation",
+        ]);
+        assert_eq!(
+            limited.plugins,
+            AllowedPlugins::Listed(names(&["bridge", "host-local"]))
+        );
+        assert_eq!(limited.global_namespaces, Some(names(&["default"])));
+        let strict = rules(&[
+            "--delegates-allowed=",
+            "--namespace-isolation",
+            "--global-namespaces=",
+        ]);
+        assert_eq!(strict.plugins, AllowedPlugins::Listed(names(&[])));
+        assert_eq!(strict.global_namespaces, Some(names(&[])));
     }
 
     /// KEP-CTL-4

@@ -15,8 +15,9 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::ledger::Ledger;
 use crate::node::Node;
-use crate::record::Attachment;
+use crate::record::{Attachment, NetworkFacts};
 use crate::remotes::{Remotes, Served};
+use crate::world::World;
 
 pub mod files;
 mod options;
@@ -66,30 +67,65 @@ pub fn of(ledger: &Ledger) -> BTreeMap<String, OnNetwork> {
 }
 
 /// The networks that have attachments here, in whatever state.
-pub fn served(ledger: &Ledger) -> BTreeMap<String, Served> {
+pub fn served(ledger: &Ledger, world: &World) -> BTreeMap<String, Served> {
     let mut served: BTreeMap<String, Served> = BTreeMap::new();
     for network in ledger.entries().map(|entry| &entry.record.network) {
-        // All attachments of a network agree on it, and there may be thousands.
-        if !served.contains_key(&network.name) {
+        // Attachments agree on the rest, and there may be thousands.
+        let Some(facts) = served.get_mut(&network.name) else {
             let facts = Served {
                 id: network.id,
                 transport: network.transport,
+                routed: network.routed,
+                subnets: network.subnets.clone(),
             };
             served.insert(network.name.clone(), facts);
+            continue;
+        };
+        // Subnets are of the time when the attachment was made.
+        for subnet in &network.subnets {
+            if !facts.subnets.contains(subnet) {
+                facts.subnets.push(subnet.clone());
+            }
+        }
+    }
+    for (name, facts) in &mut served {
+        let Ok(network) = world.network(name) else {
+            continue;
+        };
+        for subnet in NetworkFacts::of(network, facts.id).subnets {
+            if !facts.subnets.contains(&subnet) {
+                facts.subnets.push(subnet);
+            }
         }
     }
     served
 }
 
+/// Names of those of them that span nodes.
+pub fn spanning(ledger: &Ledger) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for record in ledger.entries().map(|entry| &entry.record) {
+        if spans(record) && !names.contains(&record.network.name) {
+            names.insert(record.network.name.clone());
+        }
+    }
+    names
+}
+
 /// Says which networks this node serves, whenever that changes; for ever.
 pub async fn serve(node: &Node) {
     let mut changes = node.ledger().changes();
+    let mut networks = node.world.changes();
     loop {
         changes.mark_unchanged();
-        let networks = served(&node.ledger());
-        node.remotes.serve(networks);
-        // The sender lives as long as the node.
-        let _ = changes.changed().await;
+        networks.mark_unchanged();
+        let served = served(&node.ledger(), &node.world.get());
+        node.remotes.serve(served);
+        tokio::select! {
+            // Both senders live as long as the node.
+            _ = changes.changed() => {}
+            _ = networks.changed() => {}
+        }
     }
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
 use prometheus::{
-    Encoder as _, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec,
-    Opts, Registry, TextEncoder,
+    Encoder as _, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
 mod memif;
@@ -108,6 +108,30 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
         "Packets that the switch dropped: to a client that was not connected, or had posted no buffer or one too short; from a client with a bad length or descriptor; to a device that was full or down",
     ),
     (
+        "podnet_egress_connections",
+        "gauge",
+        "network",
+        "Connections through the network's way out on this node that are tracked",
+    ),
+    (
+        "podnet_egress_refused_packets",
+        "gauge",
+        "network",
+        "Packets of connections that a pod was not let begin, for it had too many; since the way out or its rules were made",
+    ),
+    (
+        "podnet_ruleset_stopped_packets",
+        "gauge",
+        "table, rule",
+        "Packets that a rule of podnet's tables in the node's nf_tables has stopped since the table was written: forged tunnels, what leaves a network for the inside of the cluster, connections above a network's limit",
+    ),
+    (
+        "podnet_rulesets_restored_total",
+        "counter",
+        "table",
+        "Times that a table of podnet in nf_tables was written again because another program had changed it",
+    ),
+    (
         "podnet_world_unread",
         "gauge",
         "",
@@ -138,10 +162,28 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
         "1 for each interface that tunnels end at, by where it drops what no network of this node wants: native or generic XDP, or tc",
     ),
     (
+        "podnet_flood_receivers",
+        "gauge",
+        "network",
+        "Ports of this node and other nodes that get a copy of a frame for all",
+    ),
+    (
+        "podnet_flood_receiver_limit",
+        "gauge",
+        "",
+        "Receivers that one such frame can have by the limits of storm control",
+    ),
+    (
         "podnet_nodes_unrouted",
         "gauge",
         "",
         "Other nodes whose pods of the network that the node routes for are not reached; the log says why",
+    ),
+    (
+        "podnet_remote_claims_refused",
+        "gauge",
+        "reason",
+        "Addresses and members that other nodes claim and that are not taken: vtep (its tunnels end at no address of its Node), outside (of the subnets), gateway, not_held (no IPBlock or granted IPReservation of that node), no_address; podnet-agent get endpoints shows whose",
     ),
     (
         "podnet_ports_waiting_for_tcx",
@@ -155,6 +197,24 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
         "",
         "Live ports the last audit found damaged",
     ),
+    (
+        "podnet_store_failed",
+        "gauge",
+        "",
+        "1 while no record can be written: an ADD fails and a DEL waits; /readyz and the log say why",
+    ),
+    (
+        "podnet_store_failures_total",
+        "counter",
+        "",
+        "Times that writing records has begun to fail",
+    ),
+    (
+        "podnet_records_set_aside",
+        "gauge",
+        "",
+        "Records that could not be used at a start, and whose attachments were removed; `get attachments` shows them",
+    ),
 ];
 
 /// The node's own metrics. Those of the datapath are read when they are asked for.
@@ -166,6 +226,7 @@ pub struct Metrics {
     queue_drops: IntCounterVec,
     api_writes: IntCounterVec,
     blocks: IntCounterVec,
+    rulesets: IntCounterVec,
     /// What each queue had dropped when it was last read: queues come and go, the sum must not fall.
     queues: Mutex<HashMap<u32, u64>>,
 }
@@ -182,6 +243,10 @@ pub struct Snapshot {
     pub networks: Vec<(String, usize, usize)>,
     /// (network, reason, packets, bytes)
     pub drops: Vec<(String, &'static str, u64, u64)>,
+    /// Connections through ways out: (network, tracked, refused packets).
+    pub connections: Vec<(String, u64, u64)>,
+    /// What rules of podnet's tables in nf_tables have stopped: (table, rule, packets).
+    pub stopped: Vec<(&'static str, String, u64)>,
     /// By network and direction.
     pub shaped: BTreeMap<(String, &'static str), Shaped>,
     /// The kernel can limit rates.
@@ -194,12 +259,24 @@ pub struct Snapshot {
     pub memif: Vec<MemifPort>,
     /// Interfaces that tunnels end at, and where they drop.
     pub uplinks: Vec<(String, &'static str)>,
+    /// (network, receivers of a frame for all)
+    pub receivers: Vec<(String, usize)>,
+    /// Receivers that such a frame can have.
+    pub receivers_max: u64,
     /// Nodes without a route to their pods.
     pub unrouted: usize,
+    /// Claims of other nodes that are not taken, by the reason.
+    pub untaken: BTreeMap<&'static str, usize>,
     /// Ports without their TCX link.
     pub waiting: usize,
     /// Damaged ports.
     pub impaired: usize,
+    /// No record can be written.
+    pub store_failed: bool,
+    /// How often that began.
+    pub store_failures: u64,
+    /// Records that cannot be used.
+    pub set_aside: usize,
 }
 
 /// Limited attachments of one network, in one direction.
@@ -232,6 +309,8 @@ impl Metrics {
         registry.register(Box::new(api_writes.clone()))?;
         let blocks = IntCounterVec::new(opts("podnet_ipam_blocks_total"), &["change"])?;
         registry.register(Box::new(blocks.clone()))?;
+        let rulesets = IntCounterVec::new(opts("podnet_rulesets_restored_total"), &["table"])?;
+        registry.register(Box::new(rulesets.clone()))?;
         Ok(Self {
             registry,
             requests,
@@ -239,6 +318,7 @@ impl Metrics {
             queue_drops,
             api_writes,
             blocks,
+            rulesets,
             queues: Mutex::default(),
         })
     }
@@ -251,6 +331,11 @@ impl Metrics {
     /// Counts a block that was taken, or given back.
     pub fn block(&self, change: &str) {
         self.blocks.with_label_values(&[change]).inc();
+    }
+
+    /// Counts a table that another program had changed.
+    pub fn ruleset_restored(&self, table: &str) {
+        self.rulesets.with_label_values(&[table]).inc();
     }
 
     /// Counts what the queue of this interface, which has dropped `dropped` packets in its life, has
@@ -303,6 +388,22 @@ impl Metrics {
                 .with_label_values(&[network.as_str(), *reason])
                 .inc_by(*octets);
         }
+        let connections = IntGaugeVec::new(opts("podnet_egress_connections"), &["network"])?;
+        let refused = IntGaugeVec::new(opts("podnet_egress_refused_packets"), &["network"])?;
+        let large = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        for (network, tracked, packets) in &snapshot.connections {
+            let labels = &[network.as_str()];
+            connections.with_label_values(labels).set(large(*tracked));
+            refused.with_label_values(labels).set(large(*packets));
+        }
+        let labels = &["table", "rule"];
+        let stopped = IntGaugeVec::new(opts("podnet_ruleset_stopped_packets"), labels)?;
+        for (table, rule, packets) in &snapshot.stopped {
+            // Rules of two chains may say the same.
+            stopped
+                .with_label_values(&[*table, rule.as_str()])
+                .add(large(*packets));
+        }
         let labels = &["network", "direction"];
         let shaped = IntGaugeVec::new(opts("podnet_shaped_attachments"), labels)?;
         let backlog = IntGaugeVec::new(opts("podnet_shaper_backlog_bytes"), labels)?;
@@ -331,16 +432,40 @@ impl Metrics {
                 .with_label_values(&[interface.as_str(), *mode])
                 .set(1);
         }
+        let receivers = IntGaugeVec::new(opts("podnet_flood_receivers"), &["network"])?;
+        for (network, count) in &snapshot.receivers {
+            receivers.with_label_values(&[network]).set(number(*count));
+        }
+        let receivers_max = IntGauge::with_opts(opts("podnet_flood_receiver_limit"))?;
+        receivers_max.set(i64::try_from(snapshot.receivers_max).unwrap_or(i64::MAX));
         let unrouted = IntGauge::with_opts(opts("podnet_nodes_unrouted"))?;
         unrouted.set(number(snapshot.unrouted));
+        let untaken = IntGaugeVec::new(opts("podnet_remote_claims_refused"), &["reason"])?;
+        for (reason, count) in &snapshot.untaken {
+            untaken.with_label_values(&[*reason]).set(number(*count));
+        }
         let waiting = IntGauge::with_opts(opts("podnet_ports_waiting_for_tcx"))?;
         waiting.set(number(snapshot.waiting));
         let impaired = IntGauge::with_opts(opts("podnet_ports_impaired"))?;
         impaired.set(number(snapshot.impaired));
+        let failed = IntGauge::with_opts(opts("podnet_store_failed"))?;
+        failed.set(i64::from(snapshot.store_failed));
+        let failures = IntCounter::with_opts(opts("podnet_store_failures_total"))?;
+        failures.inc_by(snapshot.store_failures);
+        let set_aside = IntGauge::with_opts(opts("podnet_records_set_aside"))?;
+        set_aside.set(number(snapshot.set_aside));
 
         let mut families = self.registry.gather();
         families.extend(memif::families(&snapshot.memif)?);
-        let others: [&dyn Collector; 13] = [
+        let others: [&dyn Collector; 22] = [
+            &set_aside,
+            &failed,
+            &failures,
+            &connections,
+            &refused,
+            &stopped,
+            &receivers,
+            &receivers_max,
             &uplinks,
             &unread,
             &interfaces,
@@ -352,6 +477,7 @@ impl Metrics {
             &drops,
             &bytes,
             &unrouted,
+            &untaken,
             &waiting,
             &impaired,
         ];

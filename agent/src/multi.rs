@@ -25,6 +25,7 @@ mod remove;
 mod status;
 
 pub(crate) use plan::Asked;
+pub(crate) use remove::ATTEMPTS;
 
 /// What the node says about the lists of its pods.
 #[derive(Debug, Clone)]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cni_spec::{AttachmentKey, ContainerId};
@@ -16,10 +16,12 @@ use crate::afxdp::AfXdp;
 use crate::delegate::process::Runner;
 use crate::devices::Devices;
 use crate::early::EarlyOptions;
-use crate::egress::Egress;
+use crate::egress::{Connections, Egress};
 use crate::error::{AgentError, chain};
+use crate::failpoint::{passed, pause};
 use crate::kube::Cluster;
 use crate::ledger::Ledger;
+use crate::locks::{Guard, Rank, Ranked};
 use crate::metrics::Metrics;
 use crate::multi::Rules;
 use crate::overlay::Overlay;
@@ -28,6 +30,7 @@ use crate::pods::record::PodRecord;
 use crate::ports::Promotions;
 use crate::reconcile::Reconciler;
 use crate::record::{Attachment, State};
+use crate::recover::aside::SetAside;
 use crate::remotes::Remotes;
 use crate::routing::NodeRouting;
 use crate::switch::Switch;
@@ -47,9 +50,13 @@ pub struct Node {
     /// What the user wants.
     pub world: Arc<Current>,
     /// Who holds what.
-    ledger: Mutex<Ledger>,
+    ledger: Ranked<Ledger>,
     /// What survives.
     pub store: Store,
+    /// Records that cannot be used.
+    set_aside: Ranked<Vec<SetAside>>,
+    /// How long it may fail until the agent says that it cannot go on.
+    pub store_patience: Duration,
     /// The node's own network namespace.
     pub netlink: Netlink,
     /// Host ends that wait for a TCX link.
@@ -121,6 +128,10 @@ pub struct Parts {
     pub ledger: Ledger,
     /// See [`Node::store`].
     pub store: Store,
+    /// See [`Node::set_aside`].
+    pub set_aside: Vec<SetAside>,
+    /// See [`Node::store_patience`].
+    pub store_patience: Duration,
     /// See [`Node::netlink`].
     pub netlink: Netlink,
     /// See [`Node::promotions`].
@@ -147,6 +158,10 @@ pub struct Parts {
     pub gateways: PathBuf,
     /// See [`Node::switch`].
     pub switch: Switch,
+    /// Where pods and Services of the cluster are, as the operator says.
+    pub inside: Vec<api::Prefix>,
+    /// How many connections through ways out may be tracked.
+    pub connections: Connections,
     /// UDP port of tunnels.
     pub vxlan_port: u16,
     /// What XDP is used for.
@@ -171,8 +186,10 @@ impl Node {
         Arc::new(Self {
             name: parts.name,
             world: parts.world,
-            ledger: Mutex::new(parts.ledger),
+            ledger: Ranked::new(Rank::Book, parts.ledger),
             store: parts.store,
+            set_aside: Ranked::new(Rank::Feature, parts.set_aside),
+            store_patience: parts.store_patience,
             netlink: parts.netlink,
             promotions: parts.promotions,
             hook: parts.hook,
@@ -186,7 +203,7 @@ impl Node {
             ways: Ways::default(),
             room: parts.room,
             afxdp: AfXdp::new(parts.controls),
-            egress: Egress::new(parts.gateways),
+            egress: Egress::new(parts.gateways, parts.inside, parts.connections),
             wires: Wires::default(),
             switch: Arc::new(parts.switch),
             delegates: parts.delegates,
@@ -203,8 +220,13 @@ impl Node {
     }
 
     /// The book; the lock is never held across an await.
-    pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn ledger(&self) -> Guard<'_, Ledger> {
+        self.ledger.lock()
+    }
+
+    /// Records that cannot be used; the lock is never held across an await.
+    pub fn set_aside(&self) -> Guard<'_, Vec<SetAside>> {
+        self.set_aside.lock()
     }
 
     /// Waits until no other request works on this container.
@@ -261,11 +283,32 @@ impl Node {
     /// # Errors
     /// When the kernel refuses.
     pub fn reconcile(&self, network: u32) -> Result<(), AgentError> {
+        // What takes long of it is done before, so that others do not wait for it.
+        self.remotes.resolved(network);
+        // First: what is read from here on is what is written, and nothing older comes after it.
+        let mut tables = self.tables.write();
         let others = self.beyond(network);
+        pause("tables.read");
         let ledger = self.ledger();
-        Ok(self
-            .tables
-            .network(network, ledger.live_on(network), &others)?)
+        tables.network(network, ledger.live_on(network), &others)?;
+        passed("tables.written");
+        Ok(())
+    }
+
+    /// Makes the tables of all networks say what is known, and nothing else, whatever was in them.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn reconcile_everything(&self) -> Result<(), AgentError> {
+        let mut tables = self.tables.write();
+        let mut networks = tables.read_anew()?;
+        networks.extend(self.ledger().live_networks());
+        for network in networks {
+            let others = self.beyond(network);
+            let ledger = self.ledger();
+            tables.network(network, ledger.live_on(network), &others)?;
+        }
+        Ok(())
     }
 
     /// Brings the tables of networks up to what is known, away from the threads that serve requests:

@@ -1,8 +1,10 @@
 //! Networks that span nodes: the device that tunnels to the others, and what it has to carry.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use agent_common::vtep::{ADDED_V4, ADDED_V6};
 use datapath::{Dispatcher, Hook};
@@ -15,6 +17,11 @@ use crate::ports::ALIAS_PREFIX;
 use crate::reconcile::{Others, Reach};
 use crate::record::NetworkFacts;
 use crate::remotes::Peer;
+
+mod fence;
+
+pub(crate) use fence::entrances;
+pub use fence::{TABLE, remove};
 
 /// The device; one a node.
 pub const DEVICE: &str = "podnet-vxlan";
@@ -59,6 +66,14 @@ pub enum OverlayError {
     /// Somebody else's device has the name.
     #[error("interface {DEVICE} on this node is not podnet's: rename or remove it")]
     NameTaken,
+    /// Nothing would keep forged tunnels from the device.
+    #[error(
+        "the nf_tables table {TABLE}, which keeps forged tunnels from this node, cannot be written, so there are no tunnels: load the kernel's module nf_tables"
+    )]
+    NoFence {
+        /// Why not.
+        source: netdev::Error,
+    },
     /// Another device or program has the port.
     #[error(
         "UDP port {port} is in use on this node, by another VXLAN device perhaps: choose another with --vxlan-port, the same on every node"
@@ -77,6 +92,10 @@ pub struct Overlay {
     device: AtomicU32,
     /// One maker at a time.
     making: tokio::sync::Mutex<()>,
+    /// The links that tunnels were last found to come in by.
+    entrances: Mutex<BTreeSet<String>>,
+    /// The kernel looks the way back up where the table needs that.
+    has_reverse_path: AtomicBool,
 }
 
 impl Overlay {
@@ -86,6 +105,8 @@ impl Overlay {
             port,
             device: AtomicU32::new(0),
             making: tokio::sync::Mutex::default(),
+            entrances: Mutex::default(),
+            has_reverse_path: AtomicBool::new(true),
         }
     }
 
@@ -139,6 +160,12 @@ impl Node {
     pub async fn tunnel(&self) -> Result<(), AgentError> {
         let _alone = self.overlay.making.lock().await;
         let (hook, port) = (self.hook.clone(), self.overlay.port);
+        if self.overlay.device() == 0 {
+            // One of another port would be outside of the fence.
+            let other = move |connection: &mut Connection| remove_other(connection, port);
+            self.netlink.with(other).await?;
+            self.fence_tunnels().await?;
+        }
         let device = self
             .netlink
             .with(move |connection: &mut Connection| ready(connection, &hook, port))
@@ -185,6 +212,7 @@ impl Node {
             return Ok(());
         }
         let before = self.overlay.device();
+        self.fence_tunnels().await?;
         self.tunnel().await?;
         if before != self.overlay.device() {
             tracing::warn!(
@@ -204,7 +232,7 @@ impl Node {
     }
 
     fn reconcile_tunnelled(&self) -> Result<(), AgentError> {
-        let networks: std::collections::BTreeSet<u32> = {
+        let networks: BTreeSet<u32> = {
             let ledger = self.ledger();
             let entries = ledger.entries();
             let facts = entries.map(|entry| &entry.record.network);
@@ -243,33 +271,39 @@ pub(crate) fn way_to(own: &[IpAddr], peer: &Peer) -> Option<IpAddr> {
     own.iter().find_map(of_family)
 }
 
-/// Its index, once it is up and nothing passes it but through the program.
-fn ready(connection: &mut Connection, hook: &Hook, port: u16) -> Result<u32, AgentError> {
-    // The kernel does not tell the port of a device with the link.
-    let alias = format!("{ALIAS_PREFIX}tunnels, UDP port {port}");
-    let found = connection.by_name(DEVICE)?;
+/// What the device says. The kernel does not tell its port with the link.
+fn alias(port: u16) -> String {
+    format!("{ALIAS_PREFIX}tunnels, UDP port {port}")
+}
+
+/// Removes a device of another port; the index of the one that is as it should be.
+fn remove_other(connection: &mut Connection, port: u16) -> Result<Option<u32>, AgentError> {
     let is = |link: &Link, alias: &str| {
         link.alias
             .as_deref()
             .is_some_and(|it| it.starts_with(alias))
     };
-    let kept = match found {
-        Some(link) if is(&link, &alias) => Some(link.ifindex),
+    match connection.by_name(DEVICE)? {
+        Some(link) if is(&link, &alias(port)) => Ok(Some(link.ifindex)),
         Some(link) if is(&link, ALIAS_PREFIX) => {
             connection.delete(link.ifindex)?;
-            None
+            Ok(None)
         }
-        Some(_) => return Err(OverlayError::NameTaken.into()),
-        None => None,
-    };
-    let ifindex = match kept {
+        Some(_) => Err(OverlayError::NameTaken.into()),
+        None => Ok(None),
+    }
+}
+
+/// Its index, once it is up and nothing passes it but through the program.
+fn ready(connection: &mut Connection, hook: &Hook, port: u16) -> Result<u32, AgentError> {
+    let ifindex = match remove_other(connection, port)? {
         Some(ifindex) => ifindex,
         None => {
             let spec = VxlanSpec {
                 name: DEVICE.to_owned(),
                 port,
                 mtu: MTU,
-                alias,
+                alias: alias(port),
             };
             match connection.create_vxlan(&spec) {
                 // The name was free a moment ago: another device takes the packets of all networks.

@@ -114,7 +114,14 @@ pub struct PodEntry {
     pub answers: usize,
     /// When it came into the book; `GC` spares what is younger than its request.
     pub since: Instant,
+    /// Attempts of the audit to remove it that have failed.
+    failures: u32,
+    /// Audits that pass before the next attempt.
+    pause: u32,
 }
+
+/// Most audits between two attempts to remove a pod.
+const PAUSE_MAX: u32 = 16;
 
 #[derive(Debug, Default)]
 struct Book {
@@ -163,6 +170,8 @@ impl Pods {
             acknowledged: record.state == State::Added,
             answers: 0,
             since: Instant::now(),
+            failures: 0,
+            pause: 0,
             record,
         };
         book.entries.insert(entry.record.key.clone(), entry);
@@ -196,6 +205,27 @@ impl Pods {
             .values()
             .map(|entry| entry.record.clone())
             .collect()
+    }
+
+    /// Notes that an attempt to remove a pod has failed: the next pause is twice as long.
+    pub fn postpone(&self, key: &AttachmentKey) {
+        if let Some(entry) = self.book().entries.get_mut(key) {
+            entry.pause = 1_u32
+                .checked_shl(entry.failures)
+                .map_or(PAUSE_MAX, |pause| pause.min(PAUSE_MAX));
+            entry.failures = entry.failures.saturating_add(1);
+        }
+    }
+
+    /// True when the audit shall try again to remove a pod; false as often as its pause is long.
+    pub fn is_due(&self, key: &AttachmentKey) -> bool {
+        let mut book = self.book();
+        let Some(entry) = book.entries.get_mut(key) else {
+            return false;
+        };
+        let is_due = entry.pause == 0;
+        entry.pause = entry.pause.saturating_sub(1);
+        is_due
     }
 
     /// Forgets a pod.

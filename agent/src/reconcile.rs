@@ -2,19 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use agent_common::addr::Ip16;
 use agent_common::counter::PortCounters;
 use agent_common::uplink::Uplink;
 use datapath::{Datapath, DatapathError, DropCount, Entries, Retired, Tables, Vteps};
 
+use crate::locks::{Guard, Rank, Ranked};
 use crate::record::{Attachment, NetworkFacts};
 use crate::ways::Known;
 
 mod beyond;
 mod desired;
 mod layers;
+mod storms;
 mod vteps;
 mod wires;
 
@@ -22,78 +24,53 @@ use beyond::{Beyond, Source};
 pub use beyond::{Others, Reach};
 pub use desired::port_of;
 use layers::{Layers, by_network};
+pub use storms::StormOptions;
+use storms::Storms;
 use vteps::Numbers;
 
 /// The tables, and what is known to be in them.
 #[derive(Debug)]
 pub struct Reconciler {
-    inner: Mutex<Inner>,
+    inner: Ranked<Inner>,
 }
 
 #[derive(Debug)]
 struct Inner {
     datapath: Datapath,
+    /// UDP port of the nodes' tunnels.
+    tunnel_port: u16,
     /// By network; an error leaves none, and the next call reads the maps anew.
     current: Option<BTreeMap<u32, Layers>>,
     /// Numbers of other nodes, once they were read.
     numbers: Option<Numbers>,
+    storms: Storms,
 }
 
 impl Reconciler {
-    /// Takes the datapath over.
-    pub fn new(datapath: Datapath) -> Self {
+    /// Takes the datapath over, with the UDP port of the node's tunnels and limits of what it replicates.
+    pub fn new(datapath: Datapath, tunnel_port: u16, storms: StormOptions) -> Self {
         Self {
-            inner: Mutex::new(Inner {
-                datapath,
-                current: None,
-                numbers: None,
-            }),
+            inner: Ranked::new(
+                Rank::Tables,
+                Inner {
+                    datapath,
+                    tunnel_port,
+                    current: None,
+                    numbers: None,
+                    storms: Storms::new(storms),
+                },
+            ),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Guard<'_, Inner> {
+        self.inner.lock()
     }
 
-    /// Makes the tables of one network say what `attachments`, all that are live on it, need.
-    ///
-    /// # Errors
-    /// When the kernel refuses; the tables are then read anew by the next call.
-    pub fn network<'a>(
-        &self,
-        network: u32,
-        attachments: impl Iterator<Item = &'a Attachment>,
-        others: &Others,
-    ) -> Result<(), DatapathError> {
-        self.lock().update(network, attachments, others)
-    }
-
-    /// Makes the tables of all networks say what `attachments` need, and nothing else.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn everything(
-        &self,
-        attachments: &[Attachment],
-        others: impl Fn(u32) -> Others,
-    ) -> Result<(), DatapathError> {
-        let mut inner = self.lock();
-        inner.current = None;
-        let mut networks: BTreeMap<u32, Vec<&Attachment>> = inner
-            .current()?
-            .keys()
-            .map(|network| (*network, Vec::new()))
-            .collect();
-        for attachment in attachments {
-            networks
-                .entry(attachment.network.id)
-                .or_default()
-                .push(attachment);
-        }
-        for (network, attachments) in networks {
-            inner.update(network, attachments.into_iter(), &others(network))?;
-        }
-        Ok(())
+    /// Begins to write; nobody else does until the end of it. What is written is to be read after this
+    /// call: what was read before may be older than what another thread has written meanwhile.
+    pub fn write(&self) -> Writing<'_> {
+        Writing { inner: self.lock() }
     }
 
     /// Forgets the numbers of nodes that no table mentions any more.
@@ -116,13 +93,14 @@ impl Reconciler {
             .with_numbers(|numbers, _| Ok(numbers.addresses()))
     }
 
-    /// Has the tables say these ways to the nodes in them, and no others.
+    /// Has the tables say these ways to the nodes in them, and no others; read once nobody else writes.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn set_ways(&self, ways: &Known) -> Result<(), DatapathError> {
-        self.lock()
-            .with_numbers(|numbers, vteps| numbers.set_ways(ways, vteps))
+    pub fn set_ways(&self, ways: impl FnOnce() -> Arc<Known>) -> Result<(), DatapathError> {
+        let mut inner = self.lock();
+        let ways = ways();
+        inner.with_numbers(|numbers, vteps| numbers.set_ways(&ways, vteps))
     }
 
     /// What is taken from interfaces of the node, by index.
@@ -131,6 +109,23 @@ impl Reconciler {
     /// When the kernel refuses.
     pub fn uplinks(&self) -> Result<BTreeMap<u32, Uplink>, DatapathError> {
         self.lock().datapath.tables().uplinks.dump()
+    }
+
+    /// Makes these the interfaces by which networks with egress leave the node.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn set_outlets(&self, wanted: &BTreeSet<u32>) -> Result<(), DatapathError> {
+        let mut inner = self.lock();
+        let outlets = &mut inner.datapath.tables().outlets;
+        let there = outlets.dump()?;
+        for ifindex in wanted.iter().filter(|it| !there.contains_key(it)) {
+            outlets.insert(*ifindex, 1)?;
+        }
+        for ifindex in there.keys().filter(|it| !wanted.contains(it)) {
+            outlets.remove(ifindex)?;
+        }
+        Ok(())
     }
 
     /// Says what is taken from an interface, if anything.
@@ -160,8 +155,9 @@ impl Reconciler {
     /// When the kernel refuses.
     pub fn faults(&self, attachment: &Attachment) -> Result<Vec<String>, DatapathError> {
         let only = std::iter::once(attachment);
-        let (wanted, _) = desired::own(attachment.network.id, only, &Others::default());
+        let (mut wanted, _) = desired::own(attachment.network.id, only, &Others::default());
         let mut inner = self.lock();
+        desired::guard_tunnels(&mut wanted, inner.tunnel_port);
         let tables = inner.datapath.tables();
         let mut faults = Vec::new();
         for (ifindex, port) in &wanted.ports {
@@ -209,6 +205,25 @@ impl Reconciler {
         self.lock().datapath.counters().reset_port(port_id)
     }
 
+    /// Ports and other nodes that get a copy of a frame for all, by network.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn receivers(&self) -> Result<BTreeMap<u32, usize>, DatapathError> {
+        let mut inner = self.lock();
+        let networks = inner.current()?.iter();
+        let receivers = networks.map(|(network, layers)| {
+            let (ports, nodes) = storms::receivers(*network, layers);
+            (*network, ports + nodes)
+        });
+        Ok(receivers.filter(|(_, count)| *count > 0).collect())
+    }
+
+    /// Receivers that one frame for all can have.
+    pub fn receivers_max(&self) -> u64 {
+        self.lock().storms.receivers_max()
+    }
+
     /// Drops by network and reason.
     ///
     /// # Errors
@@ -238,6 +253,36 @@ impl Reconciler {
     }
 }
 
+/// Writes the tables.
+#[derive(Debug)]
+pub struct Writing<'a> {
+    inner: Guard<'a, Inner>,
+}
+
+impl Writing<'_> {
+    /// Makes the tables of one network say what `attachments`, all that are live on it, need.
+    ///
+    /// # Errors
+    /// When the kernel refuses; the tables are then read anew by the next call.
+    pub fn network<'a>(
+        &mut self,
+        network: u32,
+        attachments: impl Iterator<Item = &'a Attachment>,
+        others: &Others,
+    ) -> Result<(), DatapathError> {
+        self.inner.update(network, attachments, others)
+    }
+
+    /// Reads from the maps what is in them, whatever was known; the networks they mention.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn read_anew(&mut self) -> Result<BTreeSet<u32>, DatapathError> {
+        self.inner.current = None;
+        Ok(self.inner.current()?.keys().copied().collect())
+    }
+}
+
 impl Inner {
     fn update<'a>(
         &mut self,
@@ -245,7 +290,8 @@ impl Inner {
         attachments: impl Iterator<Item = &'a Attachment>,
         others: &Others,
     ) -> Result<(), DatapathError> {
-        let (own, facts) = desired::own(network, attachments, others);
+        let (mut own, facts) = desired::own(network, attachments, others);
+        desired::guard_tunnels(&mut own, self.tunnel_port);
         let known = self.current()?.get(&network);
         let known = known.map_or_else(Arc::default, |it| Arc::clone(&it.beyond));
         let beyond = match facts {
@@ -308,9 +354,12 @@ impl Inner {
         let change = current.remove(&network).unwrap_or_default().to(&wanted);
         // `current` is put back only when the maps are known to be as they should.
         self.datapath.tables().apply(&change.old, &change.new)?;
+        self.storms.look_at(network, &wanted);
         if !wanted.is_empty() {
             current.insert(network, wanted);
         }
+        let storm = &mut self.datapath.tables().storm;
+        self.storms.settle(&current, storm)?;
         self.current = Some(current);
         Ok(())
     }

@@ -1,131 +1,33 @@
 //! Start-up and audit: store, kernel and pins brought together, whatever happened in between.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use datapath::{HookKind, PinDir};
 use netdev::{Connection, Link, LinkEvent, LinkFilter, LinkMonitor};
-use store::{Batch, Store, Table};
 
+use crate::cni::tombstone;
 use crate::egress;
 use crate::error::{AgentError, chain};
-use crate::ledger::Ledger;
 use crate::node::Node;
 use crate::overlay::{self, spans_nodes};
-use crate::pods::Pods;
-use crate::pods::record::PodRecord;
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX, attach_dispatcher, near_name};
 use crate::record::{Attachment, HostEnd, State};
 use crate::switch::is_switched;
 
+pub mod aside;
+mod boot;
+mod read;
+
+pub use boot::BOOT_FILE;
+pub use read::{Found, read};
+
 /// How often the audit runs.
 pub const AUDIT_INTERVAL: Duration = Duration::from_secs(30);
-/// Changes with every boot.
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// The store in the state directory.
 pub const DATABASE: &str = "attachments.redb";
-/// File beside the store that says in which boot it was written.
-pub const BOOT_FILE: &str = "boot-id";
-
-/// Reads the pods from the store; to be called before [`read_ledger`], which takes note of a reboot.
-/// After one their namespaces are gone. What podnet had in the kernel is gone too, but what plugins
-/// of others keep on disk is not: those are still to be told `DEL`.
-///
-/// # Errors
-/// When the store cannot be read.
-pub async fn read_pods(store: &Store, state_dir: &Path) -> Result<Pods, AgentError> {
-    let pods = Pods::default();
-    let rebooted = is_another_boot(state_dir);
-    let mut changed = Batch::new();
-    for (key, value) in store.rows(Table::Pods)? {
-        let unreadable = |source| AgentError::Record {
-            key: String::from_utf8_lossy(&key).into_owned(),
-            source,
-        };
-        let mut record: PodRecord = serde_json::from_slice(&value).map_err(unreadable)?;
-        if rebooted {
-            if record.members.iter().all(|m| m.delegation().is_none()) {
-                changed = changed.delete(Table::Pods, &key);
-                continue;
-            }
-            record.state = State::Deleting;
-            let value = serde_json::to_vec(&record).map_err(unreadable)?;
-            changed = changed.put(Table::Pods, &key, &value);
-        }
-        pods.insert(record);
-    }
-    if !changed.is_empty() {
-        store.submit(changed).await?;
-    }
-    Ok(pods)
-}
-
-/// Reads the book from the store. After a reboot the pods of the records are gone, and so are
-/// their records; the numbers of networks stay.
-///
-/// # Errors
-/// When the store cannot be read, or a record has a port that this agent has no room for.
-pub async fn read_ledger(
-    store: &Store,
-    state_dir: &Path,
-    max_ports: u16,
-) -> Result<Ledger, AgentError> {
-    let mut ledger = Ledger::new(max_ports);
-    for (name, id) in store.rows(Table::Networks)? {
-        if let (Ok(name), Ok(id)) = (String::from_utf8(name), <[u8; 4]>::try_from(id.as_slice())) {
-            ledger.restore_id(name, u32::from_le_bytes(id));
-        }
-    }
-    let rebooted = is_another_boot(state_dir);
-    let mut stale = Batch::new();
-    for (key, value) in store.rows(Table::Attachments)? {
-        if rebooted {
-            stale = stale.delete(Table::Attachments, &key);
-            continue;
-        }
-        let record: Attachment =
-            serde_json::from_slice(&value).map_err(|source| AgentError::Record {
-                key: String::from_utf8_lossy(&key).into_owned(),
-                source,
-            })?;
-        if record.port_id >= max_ports {
-            // Its counters and its storm control would be beyond the maps.
-            return Err(AgentError::NoPort { max: max_ports });
-        }
-        ledger.restore(record);
-    }
-    if !stale.is_empty() {
-        tracing::info!("the node was rebooted: records of pods before that are removed");
-        store.submit(stale).await?;
-    }
-    remember_boot(state_dir);
-    Ok(ledger)
-}
-
-fn boot_id() -> Option<String> {
-    fs::read_to_string(BOOT_ID)
-        .ok()
-        .map(|id| id.trim().to_owned())
-}
-
-fn is_another_boot(state_dir: &Path) -> bool {
-    match (fs::read_to_string(state_dir.join(BOOT_FILE)), boot_id()) {
-        (Ok(before), Some(now)) => before.trim() != now,
-        _ => false,
-    }
-}
-
-fn remember_boot(state_dir: &Path) {
-    if let Some(id) = boot_id()
-        && let Err(error) = fs::write(state_dir.join(BOOT_FILE), id)
-    {
-        tracing::warn!(%error, "cannot remember the boot id; a reboot will not be noticed");
-    }
-}
 
 /// What the links of the node say about the book.
 #[derive(Debug, Default)]
@@ -213,8 +115,7 @@ impl Node {
         if let Err(error) = Box::pin(self.find_hops()).await {
             tracing::error!(error = %chain(&error), "next hops to other nodes not known yet");
         }
-        self.tables
-            .everything(&records, |network| self.beyond(network))?;
+        self.reconcile_everything()?;
         for record in &records {
             // One port must not keep the others from being served; the audit comes back to it.
             if let Err(error) = self.repair(record, &survey).await {
@@ -253,7 +154,10 @@ impl Node {
             .collect();
         for record in whole {
             tracing::info!(attachment = %record.key, "found made");
-            self.save(&record).await?;
+            if let Err(error) = self.save(&record).await {
+                // The book has it, and the store will.
+                tracing::error!(attachment = %record.key, error = %chain(&error), "not recorded as made");
+            }
             let mut ledger = self.ledger();
             ledger.set_live(&record);
             ledger.set_added(&record.key);
@@ -349,6 +253,9 @@ impl Node {
     /// # Errors
     /// When the kernel does not tell.
     pub async fn audit(self: &Arc<Self>) -> Result<(), AgentError> {
+        // Without records nothing is removed, and what is left of it would only be said again.
+        let can_remove = self.mend_store().await;
+        tombstone::serve_all(self).await;
         // The book first: what it names now and the survey does not see is gone.
         let entries: Vec<Attachment> = self
             .ledger()
@@ -359,7 +266,7 @@ impl Node {
         let (mut impaired, mut errors) = (0, Vec::new());
         for record in entries {
             // One that fails must not keep the others from being looked at.
-            match self.inspect(&record, &survey).await {
+            match self.inspect(&record, &survey, can_remove).await {
                 Ok(true) => {}
                 Ok(false) => impaired += 1,
                 Err(error) => {
@@ -370,7 +277,9 @@ impl Node {
             }
         }
         self.impaired.store(impaired, Ordering::Relaxed);
-        errors.extend(self.audit_pods().await.err());
+        if can_remove {
+            errors.extend(self.audit_pods().await.err());
+        }
         if errors.is_empty() {
             Ok(())
         } else {
@@ -383,6 +292,7 @@ impl Node {
         self: &Arc<Self>,
         record: &Attachment,
         survey: &Survey,
+        can_remove: bool,
     ) -> Result<bool, AgentError> {
         let _guard = self.lock(&record.key.container).await;
         let same = self
@@ -396,6 +306,7 @@ impl Node {
         match record.state {
             State::Adding => return Ok(true),
             State::Added if !is_dead(record, survey) => {}
+            State::Added | State::Deleting if !can_remove => return Ok(true),
             State::Added | State::Deleting => {
                 tracing::info!(attachment = %record.key, "removing what lost its pod");
                 return self.detach(&record.key).await.map(|()| true);

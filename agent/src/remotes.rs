@@ -4,27 +4,47 @@
 //! have attachments on this node, under the same number and with the same transport; the rest is kept
 //! and counts as soon as that changes.
 //!
-//! For a moment of a move, two nodes may claim one MAC or IP address. The later claim holds, and of two
-//! of one time that of the node whose name comes later: every node decides so by itself and alike. A
-//! claim that is made while another is known is dated later than that one, whatever the clocks say. Who
-//! has an attachment of its own with the address goes by that, as long as it has it: the entries of this
-//! node's own attachments come before those of [`Remotes::endpoints`].
+//! In a cluster nothing of it is taken on the word of the node that says it: tunnels end at addresses
+//! of its `Node`, and an address is a node's that has its `IPBlock`, or an `IPReservation` of it. What
+//! is not proven yet is kept, and counts when the proof arrives. See
+//! [0052](../../docs/adr/0052-claims-of-nodes-are-judged.md).
+//!
+//! For a moment of a move, two nodes may claim one MAC or IP address. The better proof holds, then the
+//! later claim, and of two of one time that of the node whose name comes later: every node decides so
+//! by itself and alike. A claim that is made while another is known is dated later than that one,
+//! whatever the clocks say; one that is dated later than now, by more than [`SKEW`], holds against
+//! none. Who has an attachment of its own with the address goes by that, as long as it has it: the
+//! entries of this node's own attachments come before those of [`Remotes::endpoints`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_common::addr::MacAddr;
 pub use api::EndpointSlice as Slice;
 use api::Transport;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 
+use crate::locks::{Guard, Rank, Ranked};
+use crate::record::SubnetFacts;
+
 pub use self::claims::Resolved;
+pub use self::holdings::{Block, ByAddress, NodeFacts, Refusal, Reservation};
+pub use self::refused::RefusedClaims;
+use self::state::State;
 
 mod claims;
+mod holdings;
+mod refused;
+mod state;
 #[cfg(test)]
 mod tests;
+
+/// How far clocks of honest nodes may differ: a claim that is dated later than this from now holds
+/// against no other.
+pub const SKEW: SignedDuration = SignedDuration::from_secs(60);
 
 /// Another node, and by which addresses tunnels reach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +58,7 @@ pub struct Peer {
 /// A member of a network, on another node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteEndpoint {
-    /// Its MAC address; no other remote endpoint of the network has it.
+    /// Its MAC address; on L2, no other remote endpoint of the network has it.
     pub mac: MacAddr,
     /// Its addresses; no other remote endpoint of the network has one of them.
     pub ips: Vec<IpAddr>,
@@ -47,12 +67,16 @@ pub struct RemoteEndpoint {
 }
 
 /// A network that has attachments on this node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Served {
     /// Its number here.
     pub id: u32,
     /// What carries its packets.
     pub transport: Transport,
+    /// True for L3: members are found by their IP addresses alone.
+    pub routed: bool,
+    /// Its subnets, those that attachments here still have among them.
+    pub subnets: Vec<SubnetFacts>,
 }
 
 /// All that is known of other nodes.
@@ -60,7 +84,7 @@ pub struct Served {
 pub struct Remotes {
     /// Name of this node, whose own slices say nothing new.
     own: String,
-    state: Mutex<State>,
+    state: Ranked<State>,
     /// How often anything changed.
     version: watch::Sender<u64>,
     /// By which addresses tunnels reach this node.
@@ -69,44 +93,22 @@ pub struct Remotes {
     complete: AtomicBool,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    served: BTreeMap<String, Served>,
-    /// By name.
-    slices: BTreeMap<String, Held>,
-    /// Nodes with slices that count, and how many: a node has one set of addresses, the one that came
-    /// last.
-    peers: BTreeMap<String, (Arc<Peer>, usize)>,
-    networks: BTreeMap<u32, OnNetwork>,
-    /// Networks that changed, and nobody was told yet.
-    changed: BTreeSet<u32>,
-    /// Slices that do not count and were logged.
-    refused: BTreeSet<String>,
-}
-
-#[derive(Debug)]
-struct Held {
-    slice: Arc<Slice>,
-    /// The network it counts for.
-    network: Option<u32>,
-}
-
-#[derive(Debug, Default)]
-struct OnNetwork {
-    /// Names of the slices that count.
-    slices: BTreeSet<String>,
-    /// What they say together, once somebody asked.
-    resolved: Option<Arc<Resolved>>,
-    /// Addresses that several nodes claimed when somebody asked last.
-    contested: BTreeSet<String>,
-}
-
 impl Remotes {
-    /// Nothing is known yet; `own` is the name of this node.
+    /// Nothing is known yet; `own` is the name of this node. What nodes say counts: there is no cluster
+    /// that could say what they hold.
     pub fn new(own: &str) -> Self {
+        Self::of(own, State::default())
+    }
+
+    /// The same in a cluster: what nodes say counts as far as it is proven.
+    pub fn judged(own: &str) -> Self {
+        Self::of(own, State::judged())
+    }
+
+    fn of(own: &str, state: State) -> Self {
         Self {
             own: own.to_owned(),
-            state: Mutex::default(),
+            state: Ranked::new(Rank::Feature, state),
             version: watch::Sender::new(0),
             vteps: watch::Sender::new(Vec::new()),
             complete: AtomicBool::new(false),
@@ -119,16 +121,31 @@ impl Remotes {
         self.complete.load(Ordering::Acquire)
     }
 
-    /// All have been read: what the tables have beyond them can go.
+    /// All slices have been read: what the tables have beyond them can go, once everything is read that
+    /// they are judged by.
     pub fn set_complete(&self) {
-        if !self.complete.swap(true, Ordering::AcqRel) {
-            let networks = self.lock().served.values().map(|it| it.id).collect();
-            self.look_again(&networks);
-        }
+        self.change(|state| {
+            state.complete = true;
+            BTreeSet::new()
+        });
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Guard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Makes a change; the networks for which it is one.
+    fn change(&self, change: impl FnOnce(&mut State) -> BTreeSet<u32>) -> BTreeSet<u32> {
+        let mut state = self.lock();
+        let mut changed = change(&mut state);
+        let complete = state.is_complete();
+        if self.complete.swap(complete, Ordering::AcqRel) != complete && complete {
+            changed.extend(state.all_served());
+        }
+        state.changed.extend(&changed);
+        drop(state);
+        self.tell(&changed);
+        changed
     }
 
     /// What all slices of a network say together; the same as before, as long as they do.
@@ -157,23 +174,67 @@ impl Remotes {
 
     /// The slice of this name says this now, or is gone; the networks for which that is a change.
     pub fn replace(&self, source: &str, slice: Option<Slice>) -> BTreeSet<u32> {
+        self.replace_at(source, slice, Timestamp::now())
+    }
+
+    fn replace_at(&self, source: &str, slice: Option<Slice>, now: Timestamp) -> BTreeSet<u32> {
         let slice = slice.filter(|slice| slice.node != self.own);
-        let mut state = self.lock();
-        let changed = state.replace(source, slice);
-        state.changed.extend(&changed);
-        drop(state);
-        self.tell(&changed);
-        changed
+        self.change(|state| state.replace(source, slice, now))
     }
 
     /// This node serves these networks now, by name.
     pub fn serve(&self, networks: BTreeMap<String, Served>) -> BTreeSet<u32> {
+        self.change(|state| state.serve(networks))
+    }
+
+    /// These nodes are in the cluster.
+    pub fn set_nodes(&self, nodes: BTreeMap<String, NodeFacts>) -> BTreeSet<u32> {
+        self.change(|state| state.set_nodes(nodes))
+    }
+
+    /// These blocks are taken, and no others.
+    pub fn set_blocks(&self, all: ByAddress<Block>) -> BTreeSet<u32> {
+        self.change(|state| state.judge_anew(|holdings| holdings.set_blocks(all)))
+    }
+
+    /// The block of a network that begins with this address is this, or there is none.
+    pub fn set_block(&self, network: &str, first: IpAddr, block: Option<Block>) -> BTreeSet<u32> {
+        self.change(|state| {
+            state.judge_one_anew(network, |holdings| {
+                holdings.set_block(network, first, block)
+            })
+        })
+    }
+
+    /// These addresses are reserved, and no others.
+    pub fn set_reservations(&self, all: ByAddress<Reservation>) -> BTreeSet<u32> {
+        self.change(|state| state.judge_anew(|holdings| holdings.set_reservations(all)))
+    }
+
+    /// An address is reserved like this, or is not.
+    pub fn set_reservation(
+        &self,
+        network: &str,
+        ip: IpAddr,
+        reservation: Option<Reservation>,
+    ) -> BTreeSet<u32> {
+        self.change(|state| {
+            state.judge_one_anew(network, |holdings| {
+                holdings.set_reservation(network, ip, reservation)
+            })
+        })
+    }
+
+    /// What nodes say and what does not count of it.
+    pub fn refused(&self) -> Vec<RefusedClaims> {
+        self.lock().refused()
+    }
+
+    /// Tells in the log of what was refused twice in a row: a proof may come later than what it proves.
+    pub fn complain(&self) {
         let mut state = self.lock();
-        let changed = state.serve(networks);
-        state.changed.extend(&changed);
-        drop(state);
-        self.tell(&changed);
-        changed
+        let refused = state.refused();
+        state.complaints.tell(&refused);
     }
 
     fn tell(&self, changed: &BTreeSet<u32>) {
@@ -204,7 +265,7 @@ impl Remotes {
         network: u32,
         mac: MacAddr,
         ips: &[IpAddr],
-    ) -> Option<k8s_openapi::jiff::Timestamp> {
+    ) -> Option<Timestamp> {
         self.resolved(network)?.latest_claim(mac, ips)
     }
 
@@ -231,159 +292,5 @@ impl Remotes {
     /// Tells of each change of [`Self::vteps`] from now on.
     pub fn vtep_changes(&self) -> watch::Receiver<Vec<IpAddr>> {
         self.vteps.subscribe()
-    }
-}
-
-impl State {
-    fn replace(&mut self, source: &str, slice: Option<Slice>) -> BTreeSet<u32> {
-        let known = self.slices.get(source);
-        if known.map(|held| &*held.slice) == slice.as_ref() {
-            return BTreeSet::new();
-        }
-        let mut changed = self.remove(source);
-        if let Some(slice) = slice {
-            let slice = Arc::new(slice);
-            changed.extend(self.add(source, &slice));
-        } else {
-            self.refused.remove(source);
-        }
-        changed
-    }
-
-    fn serve(&mut self, networks: BTreeMap<String, Served>) -> BTreeSet<u32> {
-        if self.served == networks {
-            return BTreeSet::new();
-        }
-        let before = std::mem::replace(&mut self.served, networks);
-        let differs = |name: &String| before.get(name) != self.served.get(name);
-        let differing: Vec<(String, Arc<Slice>)> = self
-            .slices
-            .iter()
-            .filter(|(_, held)| differs(&held.slice.network))
-            .map(|(source, held)| (source.clone(), Arc::clone(&held.slice)))
-            .collect();
-        let mut changed = BTreeSet::new();
-        for (source, slice) in differing {
-            changed.extend(self.remove(&source));
-            changed.extend(self.add(&source, &slice));
-        }
-        changed
-    }
-
-    fn add(&mut self, source: &str, slice: &Arc<Slice>) -> BTreeSet<u32> {
-        let network = self.network_of(source, slice);
-        let held = Held {
-            slice: Arc::clone(slice),
-            network,
-        };
-        self.slices.insert(source.to_owned(), held);
-        let Some(network) = network else {
-            return BTreeSet::new();
-        };
-        let on_network = self.networks.entry(network).or_default();
-        on_network.slices.insert(source.to_owned());
-        let mut changed = BTreeSet::from([network]);
-        let peer = || {
-            Arc::new(Peer {
-                node: slice.node.clone(),
-                vteps: slice.vteps.clone(),
-            })
-        };
-        let fresh = || (peer(), 0);
-        let known = self.peers.entry(slice.node.clone()).or_insert_with(fresh);
-        known.1 += 1;
-        if known.0.vteps != slice.vteps {
-            known.0 = peer();
-            changed.extend(self.networks_of(&slice.node));
-        }
-        self.forget_resolved(&changed);
-        changed
-    }
-
-    fn remove(&mut self, source: &str) -> BTreeSet<u32> {
-        let Some(held) = self.slices.remove(source) else {
-            return BTreeSet::new();
-        };
-        let Some(network) = held.network else {
-            return BTreeSet::new();
-        };
-        if let Some(on_network) = self.networks.get_mut(&network) {
-            on_network.slices.remove(source);
-            on_network.resolved = None;
-            if on_network.slices.is_empty() {
-                self.networks.remove(&network);
-            }
-        }
-        if let Some((_, slices)) = self.peers.get_mut(&held.slice.node) {
-            *slices = slices.saturating_sub(1);
-            if *slices == 0 {
-                self.peers.remove(&held.slice.node);
-            }
-        }
-        BTreeSet::from([network])
-    }
-
-    /// The network that a slice counts for here.
-    fn network_of(&mut self, source: &str, slice: &Slice) -> Option<u32> {
-        let served = self.served.get(&slice.network)?;
-        let why = if served.transport == Transport::Local {
-            "this node's attachments on the network stay on their node"
-        } else if served.id != slice.id.get() {
-            "the network has another number here"
-        } else {
-            self.refused.remove(source);
-            return Some(served.id);
-        };
-        if self.refused.insert(source.to_owned()) {
-            tracing::warn!(
-                slice = source,
-                network = slice.network,
-                node = slice.node,
-                number = slice.id.get(),
-                here = served.id,
-                why,
-                "members on another node are not reached"
-            );
-        }
-        None
-    }
-
-    /// Networks of which a node has members.
-    fn networks_of(&self, node: &str) -> Vec<u32> {
-        let held = self.slices.values();
-        let of_node = held.filter(|held| held.slice.node == node);
-        of_node.filter_map(|held| held.network).collect()
-    }
-
-    fn forget_resolved(&mut self, networks: &BTreeSet<u32>) {
-        for network in networks {
-            if let Some(on_network) = self.networks.get_mut(network) {
-                on_network.resolved = None;
-            }
-        }
-    }
-
-    /// What all slices of a network say together.
-    fn resolved(&mut self, network: u32) -> Option<Arc<Resolved>> {
-        let on_network = self.networks.get_mut(&network)?;
-        if let Some(resolved) = &on_network.resolved {
-            return Some(Arc::clone(resolved));
-        }
-        let slices = on_network.slices.iter().filter_map(|source| {
-            let slice = &*self.slices.get(source)?.slice;
-            Some((slice, &self.peers.get(&slice.node)?.0))
-        });
-        let (resolved, contested) = claims::resolve(slices);
-        for contest in contested.difference(&on_network.contested) {
-            tracing::warn!(
-                network,
-                contest,
-                "two nodes claim one address; the later claim holds"
-            );
-        }
-        on_network.contested = contested;
-        let resolved = Arc::new(resolved);
-        on_network.resolved = Some(Arc::clone(&resolved));
-        Some(resolved)
     }
 }

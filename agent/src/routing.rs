@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use api::{Network, Prefix};
 use ipam::IpamError;
-use netdev::{Family, Netfilter, Sysctl, sysctl};
+use netdev::{Family, Masquerade, Netfilter, Sysctl, sysctl};
 use tokio::sync::watch;
 
 use crate::error::{AgentError, chain};
@@ -33,6 +33,8 @@ pub use ways::remove;
 
 /// Our number among those who make routes (`rtm_protocol`): what bears it is ours to remove.
 pub const PROTOCOL: u8 = 112;
+/// Name of the table of nf_tables that masquerades its pods.
+pub const TABLE: &str = netdev::TABLE;
 /// Everything is looked at again after this time, also when nothing is known to have changed.
 const ROUND: Duration = Duration::from_secs(30);
 
@@ -111,6 +113,11 @@ impl NodeRouting {
         });
     }
 
+    /// The table of nf_tables was written.
+    pub(crate) fn has_table(&self) -> bool {
+        self.state().table == Table::Written
+    }
+
     /// How many nodes there are whose pods are not reached.
     pub fn unrouted(&self) -> usize {
         self.state().unrouted.len()
@@ -121,6 +128,16 @@ impl NodeRouting {
         let nodes = self.nodes.borrow();
         let own = nodes.as_ref().map(|nodes| nodes.own.as_slice());
         plan::within(own.unwrap_or_default(), network)
+    }
+
+    /// Where pods and Services of the cluster are, as far as it says; none before it has said anything.
+    pub(crate) fn cluster_prefixes(&self) -> Option<Vec<Prefix>> {
+        let nodes = self.nodes.borrow();
+        match &*nodes {
+            Some(nodes) => Some(nodes.prefixes()),
+            None if self.clustered => None,
+            None => Some(Vec::new()),
+        }
     }
 
     /// Tells of each change of the nodes.
@@ -290,6 +307,35 @@ impl Node {
             .map_err(|error| Step("masquerading (spec.masquerade)", error))
     }
 
+    /// Writes the table again where it was written and somebody changed it; true then.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(crate) async fn restore_masquerade(&self) -> Result<bool, AgentError> {
+        let _turn = self.routing.turn.lock().await;
+        let wanted = {
+            let state = self.routing.state();
+            let is_there = state.table == Table::Written;
+            let plan = state.plan.as_ref().filter(|_| is_there);
+            plan.and_then(|plan| plan.masquerade.clone())
+        };
+        match wanted {
+            Some(wanted) => Ok(self.write_masquerade(wanted).await?),
+            None => Ok(false),
+        }
+    }
+
+    async fn write_masquerade(&self, wanted: Masquerade) -> Result<bool, netdev::Error> {
+        let write = move |netfilter: &mut Netfilter| {
+            let written = !netfilter.is_masquerading(&wanted)?;
+            if written {
+                netfilter.masquerade(&wanted)?;
+            }
+            Ok(written)
+        };
+        self.netlink.with_netfilter(write).await
+    }
+
     async fn make_masquerade(&self, plan: &Plan) -> Result<(), netdev::Error> {
         let Some(wanted) = plan.masquerade.clone() else {
             if self.routing.state().table == Table::Absent {
@@ -304,14 +350,7 @@ impl Node {
             self.routing.state().table = Table::Absent;
             return Ok(());
         };
-        let write = move |netfilter: &mut Netfilter| {
-            let written = !netfilter.is_masquerading(&wanted)?;
-            if written {
-                netfilter.masquerade(&wanted)?;
-            }
-            Ok(written)
-        };
-        if self.netlink.with_netfilter(write).await? {
+        if self.write_masquerade(wanted).await? {
             tracing::info!("masquerading of pods set up, in the nf_tables table inet podnet");
         }
         self.routing.state().table = Table::Written;

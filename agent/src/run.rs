@@ -16,6 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::access::AccessControl;
 use crate::bandwidth::FLOWS;
 use crate::cli::RunOptions;
 use crate::cni::{socket, tombstone};
@@ -31,6 +32,7 @@ use crate::multi::Rules;
 use crate::node::{Node, Parts};
 use crate::ports::Promotions;
 use crate::reconcile::Reconciler;
+use crate::recover::Found;
 use crate::remotes::Remotes;
 use crate::switch::Switch;
 use crate::telemetry::{self, FilterError};
@@ -107,6 +109,9 @@ pub fn run(options: RunOptions) -> Result<(), Box<dyn std::error::Error>> {
     if let Some(point) = options.crash_at.clone() {
         failpoint::arm(point);
     }
+    if let Some(directory) = options.pause_in.clone() {
+        failpoint::pause_in(directory);
+    }
     // Before Linux 5.11 maps are locked memory.
     let unlimited = Rlimit {
         current: None,
@@ -141,7 +146,8 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
     let install = Install::new(&options.install, &options.cni, &options.places.socket)?;
     let (node, pins, events) = build(&options).await?;
     // First: what other nodes say counts for these.
-    node.remotes.serve(members::served(&node.ledger()));
+    let served = members::served(&node.ledger(), &node.world.get());
+    node.remotes.serve(served);
     // At once: what the cluster's networks are is to be known when the first request comes.
     let networks = tokio::spawn(networks(
         Arc::clone(&node),
@@ -241,7 +247,10 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
     let metrics = Arc::new(Metrics::new()?);
     let name = options.node_name.clone().unwrap_or_else(host_name);
     members::check(&options.spanning, &name)?;
-    let remotes = Arc::new(Remotes::new(&name));
+    let remotes = Arc::new(match options.standalone {
+        Some(_) => Remotes::new(&name),
+        None => Remotes::judged(&name),
+    });
     remotes.set_vteps(&options.spanning.vteps);
     let (world, cluster) = if let Some(directory) = &options.standalone {
         let world = World::read(directory).map_err(file("read --standalone", directory))?;
@@ -258,14 +267,24 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         (cluster.world(), Some(cluster))
     };
     world.complain();
-    let pods = recover::read_pods(&store, state_dir).await?;
-    let ledger = recover::read_ledger(&store, state_dir, options.max_ports).await?;
+    let limits_plugins = options.pods.lists.delegates_allowed.is_some();
+    if options.access_control != AccessControl::Off && !limits_plugins {
+        tracing::warn!(
+            "access to networks is controlled, and NetworkAttachmentDefinitions may name any plugin, \
+             which runs as root: set --delegates-allowed where tenants may create them"
+        );
+    }
+    let Found {
+        pods,
+        ledger,
+        set_aside,
+    } = recover::read(&store, state_dir, options.max_ports).await?;
     let bpffs = bpffs::find(&options.places.bpffs)?;
     let pins = PinDir::new(bpffs.clone());
     let mut datapath = Datapath::open(&Options {
-        bpffs,
         object: options.ebpf_object.clone(),
         max_ports: options.max_ports,
+        ..Options::new(bpffs)
     })?;
     tracing::info!(pins = %options.places.bpffs.display(), adopted = datapath.adopted(), "datapath loaded");
     let room = datapath.try_room()?;
@@ -279,17 +298,20 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         world: current,
         ledger,
         store,
+        set_aside,
+        store_patience: Duration::from_secs(options.store_patience),
         promotions: Promotions::new(hook.clone(), Duration::from_secs(options.tcx_after)),
         netlink,
         hook,
-        tables: Reconciler::new(datapath),
+        tables: Reconciler::new(datapath, options.vxlan_port, options.storms),
         shaping: shaping().await,
         pods,
         delegates: Runner::new(
             options.pods.host_root.clone(),
             Duration::from_secs(options.pods.delegate_timeout),
             usize::from(options.pods.delegates),
-        ),
+        )
+        .with_plugins(options.cni.cni_bin_dir.as_deref()),
         devices: Devices::new(&options.devices, &options.places.socket, &pins),
         rules: Rules {
             invalid: options.pods.invalid_annotation,
@@ -298,6 +320,11 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         },
         remotes,
         vxlan_port: options.vxlan_port,
+        inside: options.egress.inside(),
+        connections: egress::Connections::new(
+            options.egress.connections_per_network,
+            options.egress.connections_per_pod,
+        ),
         early: options.spanning.early,
         room,
         cluster,
@@ -352,6 +379,7 @@ async fn background(
         () = audits(node) => stopped("the audit", "it ended".into()),
         end = networks => end.unwrap_or_else(|died| stopped("following networks", died.to_string())),
         end = node.keep_ways() => stopped("watching ways to other nodes", reason(end.err().as_ref())),
+        end = node.keep_rulesets() => stopped("watching nf_tables", reason(end.err().as_ref())),
         () = node.keep_routing() => stopped("routing for the node's network", "it ended".into()),
         () = follow_members(node) => stopped("following members on other nodes", "it ended".into()),
         () = members::serve(node) => stopped("following networks in use", "it ended".into()),
@@ -418,6 +446,7 @@ async fn audits(node: &Arc<Node>) {
         }
         Box::pin(node.mend_wires()).await;
         node.mend_tunnel().await;
+        node.remotes.complain();
         if let Err(error) = node.audit_ways_out().await {
             tracing::error!(error = %chain(&error), "ways out of networks not as they should be");
         }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use netdev::Netns;
+use rustix::io::Errno;
 
 use crate::record::Sandbox;
 
@@ -33,15 +34,25 @@ impl Sandbox {
     }
 
     /// True when the namespace is surely not there any more. Where the directory of namespaces is
-    /// missing nothing is sure: the agent may be in a container that does not have it.
+    /// missing nothing is sure: the agent may be in a container that does not have it. Nor is it while the
+    /// kernel cannot tell; to ask takes no descriptor, of which there may be none left.
     pub(crate) fn is_gone(&self) -> bool {
-        let path = Path::new(&self.path);
-        match self.open() {
-            Ok(netns) => netns.is_none(),
-            // A process has a directory of its own, which goes with it.
-            Err(_) => path.starts_with("/proc") || path.parent().is_some_and(Path::exists),
+        match rustix::fs::stat(Path::new(&self.path)) {
+            Ok(stat) => (self.dev, self.ino) != (stat.st_dev, stat.st_ino),
+            Err(error) => is_absent(error) && self.would_be_seen(),
         }
     }
+
+    fn would_be_seen(&self) -> bool {
+        let path = Path::new(&self.path);
+        // A process has a directory of its own, which goes with it.
+        path.starts_with("/proc") || path.parent().is_some_and(Path::exists)
+    }
+}
+
+/// True when the kernel says that there is no such file, or that its process has ended.
+fn is_absent(error: Errno) -> bool {
+    matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::SRCH)
 }
 
 #[cfg(test)]
@@ -66,5 +77,30 @@ mod tests {
         assert!(at("/proc/4194305/ns/net").is_gone());
         // This one is there, but another.
         assert!(at("/proc/self/ns/net").is_gone());
+        // What a runtime leaves for a moment when it unmounts one.
+        assert!(at("/proc/self/status").is_gone());
+        let path = "/proc/self/ns/net";
+        assert!(!Sandbox::of(path, &Netns::open(Path::new(path)).unwrap()).is_gone());
+    }
+
+    /// ATT-12: pods were removed while they ran, because the agent had no descriptor to look for them.
+    #[test]
+    fn a_namespace_that_cannot_be_looked_for_is_not_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cni-1");
+        // An error of another kind than "not there" for each process, whatever its rights.
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        assert!(!at(&path.display().to_string()).is_gone());
+        for (errno, absent) in [
+            (Errno::NOENT, true),
+            (Errno::NOTDIR, true),
+            (Errno::SRCH, true),
+            (Errno::MFILE, false),
+            (Errno::NFILE, false),
+            (Errno::NOMEM, false),
+            (Errno::ACCESS, false),
+        ] {
+            assert_eq!(is_absent(errno), absent, "{errno}");
+        }
     }
 }

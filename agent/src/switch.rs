@@ -26,6 +26,9 @@ use crate::sockets;
 
 mod listen;
 mod process;
+mod user;
+
+pub use self::user::SwitchUser;
 
 /// Between two attempts to reach the switch again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -87,6 +90,8 @@ pub struct Switch {
     sockets: PathBuf,
     /// What to start when it does not; none where somebody else sees to it.
     program: Option<PathBuf>,
+    /// Who it is.
+    user: SwitchUser,
     client: Mutex<Option<Client>>,
     /// There is a port for it.
     wanted: Notify,
@@ -98,7 +103,12 @@ impl Switch {
         let socket = options.switch_socket.clone();
         // Also when the file was replaced by another version meanwhile.
         let program = || PathBuf::from("/proc/self/exe");
+        if socket.is_none() {
+            // Also where somebody else starts it: that has no right to.
+            user::make_directory(&own_directory(agent), options.switch_user);
+        }
         Self {
+            user: options.switch_user,
             socket: socket.unwrap_or_else(|| control_socket(agent)),
             sockets: directory(agent),
             program: options.start_switch.then(program),
@@ -163,7 +173,7 @@ impl Switch {
     fn connect(&self) -> Result<Client, SwitchError> {
         match (self.find(), &self.program) {
             (Err(error), Some(program)) if error.is_nobody_there() => {
-                process::start(program, &self.socket)
+                process::start(program, &self.socket, self.user)
             }
             (other, _) => other,
         }
@@ -444,7 +454,12 @@ pub fn directory(agent: &Path) -> PathBuf {
 
 /// Where the switch of the agent with this socket answers, if nothing else is said.
 pub fn control_socket(agent: &Path) -> PathBuf {
-    agent.with_file_name("switch.sock")
+    own_directory(agent).join("switch.sock")
+}
+
+/// The directory of the switch of the agent with this socket: its own, and nothing else is in it.
+pub fn own_directory(agent: &Path) -> PathBuf {
+    agent.with_file_name("switch")
 }
 
 /// Ends the switch that answers there, or says that it would. None if there is none.

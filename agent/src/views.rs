@@ -18,6 +18,8 @@ use crate::metrics::{MemifPort, Shaped, Snapshot};
 use crate::node::Node;
 use crate::pods::PodNetworks;
 use crate::record::{Attachment, Decision};
+use crate::recover::aside::SetAside;
+use crate::remotes::Refusal;
 
 mod delegated;
 
@@ -27,7 +29,7 @@ mod delegated;
 /// When the kernel does not tell.
 pub async fn get(node: &Node, what: GetWhat) -> Result<Value, AgentError> {
     match what {
-        GetWhat::Networks => Ok(networks(node)),
+        GetWhat::Networks => networks(node).await,
         GetWhat::Attachments => attachments(node).await,
         GetWhat::Endpoints => Ok(endpoints(node)),
         GetWhat::Drops => drops(node),
@@ -35,7 +37,9 @@ pub async fn get(node: &Node, what: GetWhat) -> Result<Value, AgentError> {
     }
 }
 
-fn networks(node: &Node) -> Value {
+async fn networks(node: &Node) -> Result<Value, AgentError> {
+    let tracked = node.tracked_connections().await?;
+    let most = node.egress.connections.of_network();
     let world = node.world.get();
     let ledger = node.ledger();
     let mut rows: Vec<Value> = world
@@ -48,6 +52,7 @@ fn networks(node: &Node) -> Value {
             let id = ledger.id_of(&status.name).filter(|id| wanted.is_none() || ledger.usage_of(*id).0 > 0);
             let id = id.or(wanted);
             let (attachments, held) = id.map_or((0, 0), |id| ledger.usage_of(id));
+            let tracked = tracked.iter().find(|it| Some(it.network) == id);
             json!({
                 "name": status.name,
                 "id": id,
@@ -58,6 +63,9 @@ fn networks(node: &Node) -> Value {
                 "gateways": definition.map(|network| network.subnets.iter().filter_map(|subnet| subnet.gateway).collect::<Vec<_>>()),
                 "mtu": definition.map(|network| network.mtu),
                 "egress": definition.map(|network| network.egress.as_str()),
+                "connections": tracked.map(|it| it.connections),
+                "connectionsMost": tracked.and(most),
+                "connectionsRefused": tracked.map(|it| it.refused),
                 "ready": status.ready,
                 "reason": status.reason,
                 "message": status.message,
@@ -72,7 +80,7 @@ fn networks(node: &Node) -> Value {
             "name": Value::Null, "ready": false, "reason": "ManifestUnreadable", "message": problem,
         }));
     }
-    Value::Array(rows)
+    Ok(Value::Array(rows))
 }
 
 /// How many addresses the network has for pods, as text: it can exceed any number of JSON's.
@@ -137,6 +145,7 @@ async fn attachments(node: &Node) -> Result<Value, AgentError> {
         })
         .collect::<Result<_, AgentError>>()?;
     rows.extend(delegated::attachments(node));
+    rows.extend(node.set_aside().iter().map(SetAside::row));
     Ok(Value::Array(rows))
 }
 
@@ -196,6 +205,8 @@ fn endpoints(node: &Node) -> Value {
         }
     }
     rows.extend(remote_endpoints(node, &ledger));
+    drop(ledger);
+    rows.extend(refused_endpoints(node));
     Value::Array(rows)
 }
 
@@ -222,6 +233,34 @@ fn remote_endpoints(node: &Node, ledger: &Ledger) -> Vec<Value> {
         }));
     }
     rows
+}
+
+/// What other nodes say of members and is not taken, a row for each node and reason.
+fn refused_endpoints(node: &Node) -> impl Iterator<Item = Value> {
+    node.remotes.refused().into_iter().map(|claims| {
+        let vteps = claims.ip.filter(|_| claims.why == Refusal::Vtep);
+        let ips = claims.ip.filter(|_| claims.why != Refusal::Vtep);
+        json!({
+            "network": claims.network,
+            "mac": claims.mac.map(|mac| mac.to_string()),
+            "ips": ips.into_iter().collect::<Vec<_>>(),
+            "place": "refused",
+            "node": claims.node,
+            "vteps": vteps.into_iter().collect::<Vec<_>>(),
+            "count": claims.count,
+            "because": claims.why.sentence(),
+        })
+    })
+}
+
+/// How many that are, by reason.
+fn untaken(node: &Node) -> BTreeMap<&'static str, usize> {
+    let mut counts: BTreeMap<&'static str, usize> =
+        Refusal::ALL.iter().map(|why| (why.word(), 0)).collect();
+    for claims in node.remotes.refused() {
+        *counts.entry(claims.why.word()).or_default() += claims.count;
+    }
+    counts
 }
 
 fn drops(node: &Node) -> Result<Value, AgentError> {
@@ -425,6 +464,11 @@ pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
     }
     let memif = memif_ports(node, &records).await;
     let counted = node.tables.drops()?;
+    let tracked = node.tracked_connections().await?;
+    let stopped = node.stopped_packets().await;
+    let receivers = node.tables.receivers()?;
+    let receivers_max = node.tables.receivers_max();
+    let set_aside = node.set_aside().len();
     let pods = node.pod_networks();
     let ledger = node.ledger();
     let mut networks = BTreeMap::new();
@@ -451,6 +495,14 @@ pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
                 )
             })
             .collect(),
+        connections: tracked
+            .into_iter()
+            .map(|it| {
+                let name = network_name(ledger.name_of(it.network), it.network);
+                (name, it.connections, it.refused)
+            })
+            .collect(),
+        stopped,
         shaped,
         unread: node.world.get().unread.len(),
         interfaces: interfaces(&pods, &ledger),
@@ -462,9 +514,18 @@ pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
             .values()
             .map(|place| (place.interface.clone(), place.mode.label()))
             .collect(),
+        receivers: receivers
+            .into_iter()
+            .map(|(id, count)| (network_name(ledger.name_of(id), id), count))
+            .collect(),
+        receivers_max,
         unrouted: node.routing.unrouted(),
+        untaken: untaken(node),
         waiting: node.promotions.waiting(),
         impaired: node.impaired.load(Ordering::Relaxed),
+        store_failed: node.store.failure().is_some(),
+        store_failures: node.store.failures(),
+        set_aside,
     })
 }
 
@@ -480,9 +541,11 @@ pub async fn state(node: &Node) -> Result<Value, AgentError> {
         "ready": node.is_ready(),
         "portsWaitingForTcx": node.promotions.waiting(),
         "impairedPorts": node.impaired.load(Ordering::Relaxed),
+        "storeFailure": node.store.failure().map(|failure| chain(&failure.error)),
+        "setAside": *node.set_aside(),
         "shaping": node.shaping.map(mechanism),
         "tables": node.tables.sizes()?,
-        "networks": networks(node),
+        "networks": networks(node).await?,
         "attachments": attachments,
         "drops": drops(node)?,
         "uplinks": uplinks(node),

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_common::addr::Ip16;
@@ -15,6 +15,7 @@ use netdev::{Connection, Link};
 use tokio::sync::Notify;
 
 use crate::error::{AgentError, chain};
+use crate::locks::{Rank, Ranked};
 use crate::node::Node;
 use crate::overlay::{self, added, way_to};
 use crate::uplinks::{User, Wanted};
@@ -37,23 +38,30 @@ pub struct Way {
 }
 
 /// What is known of them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Ways {
-    known: Mutex<Arc<Known>>,
+    known: Ranked<Arc<Known>>,
     /// Something has changed here that no kernel tells.
     wake: Notify,
+}
+
+impl Default for Ways {
+    fn default() -> Self {
+        Self {
+            known: Ranked::new(Rank::Feature, Arc::default()),
+            wake: Notify::new(),
+        }
+    }
 }
 
 impl Ways {
     /// Those that are known now.
     pub fn known(&self) -> Arc<Known> {
-        Arc::clone(&self.known.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.known.lock())
     }
 
-    fn set(&self, ways: Known) -> Arc<Known> {
-        let ways = Arc::new(ways);
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&ways);
-        ways
+    fn set(&self, ways: Known) {
+        *self.known.lock() = Arc::new(ways);
     }
 
     /// They are looked for again at once.
@@ -68,6 +76,8 @@ struct Found {
     ways: Known,
     /// The interfaces by which tunnels may come in.
     uplinks: BTreeSet<u32>,
+    /// Names of all links by which other nodes may send.
+    entrances: BTreeSet<String>,
 }
 
 impl Node {
@@ -106,17 +116,20 @@ impl Node {
     pub async fn find_ways(&self) -> Result<(), AgentError> {
         let port = self.overlay.port();
         let own = self.remotes.vteps();
+        let mut fenced = Ok(());
         let found = if self.overlay.device() == 0 {
             Found::default()
         } else {
-            let peers = self.remotes.all_peers();
-            // Those in the tables too: after a restart not all have been heard yet.
-            let mut nodes: BTreeSet<IpAddr> = self.tables.nodes()?;
-            nodes.extend(peers.iter().filter_map(|it| way_to(&own, it)));
+            let nodes = self.other_nodes(&own)?;
             let (room, own) = (self.room, own.clone());
             let look =
                 move |connection: &mut Connection| look(connection, &nodes, &own, room, port);
             let mut found = self.netlink.with(look).await?;
+            // Before anything of a new way is told to others.
+            fenced = self
+                .fence_tunnels_from(std::mem::take(&mut found.entrances))
+                .await
+                .map(drop);
             if self.netlink.has_ipsec_policies().await? {
                 tracing::debug!("IPsec policies: tunnels go by the kernel's device");
                 found.uplinks.clear();
@@ -140,9 +153,19 @@ impl Node {
             ..Uplink::NOTHING
         };
         let uplinks: Wanted = found.uplinks.into_iter().map(|it| (it, uplink)).collect();
-        let ways = self.ways.set(found.ways);
-        self.tables.set_ways(&ways)?;
-        self.take_from(User::Tunnels, uplinks).await
+        self.ways.set(found.ways);
+        self.tables.set_ways(|| self.ways.known())?;
+        self.take_from(User::Tunnels, uplinks).await?;
+        fenced
+    }
+
+    /// The addresses of other nodes that tunnels lead to or come from.
+    pub(crate) fn other_nodes(&self, own: &[IpAddr]) -> Result<BTreeSet<IpAddr>, AgentError> {
+        let peers = self.remotes.all_peers();
+        // Those in the tables too: after a restart not all have been heard yet.
+        let mut nodes: BTreeSet<IpAddr> = self.tables.nodes()?;
+        nodes.extend(peers.iter().filter_map(|it| way_to(own, it)));
+        Ok(nodes)
     }
 }
 
@@ -162,7 +185,10 @@ fn look(
         links.insert(ifindex, link.clone());
         Ok(link)
     };
-    let mut found = Found::default();
+    let mut found = Found {
+        entrances: overlay::entrances(connection, own, nodes)?,
+        ..Found::default()
+    };
     for address in own {
         if let Some(holder) = connection.holder_of(*address)?
             && link(connection, holder)?.is_some_and(|link| is_ethernet(&link))

@@ -10,11 +10,15 @@
 //! A review that cannot be done stops no pod: the agent checks the lists of every pod again.
 
 pub mod access;
+pub mod callers;
 pub mod certificates;
+mod connection;
 pub mod downward;
 pub mod facts;
 pub mod inject;
+mod intake;
 mod keeper;
+pub mod lookup;
 mod metrics;
 mod options;
 pub mod review;
@@ -32,6 +36,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use self::callers::CallersError;
 use self::certificates::{CertificateError, Lifetimes, Names};
 use self::keeper::{Keeper, Place};
 pub use self::metrics::METRICS;
@@ -58,9 +63,9 @@ pub enum WebhookError {
     /// The options about certificates contradict each other.
     #[error(transparent)]
     Certificates(#[from] CertificateError),
-    /// TLS could not be set up.
-    #[error("cannot set up TLS")]
-    Tls(#[from] tokio_rustls::rustls::Error),
+    /// TLS could not be set up, or the callers' authority is not readable.
+    #[error(transparent)]
+    Callers(#[from] CallersError),
     /// A port is taken.
     #[error("cannot listen on {option} {address}")]
     Listen {
@@ -132,7 +137,7 @@ async fn serve(options: &WebhookOptions) -> Result<(), WebhookError> {
     let (stop, stopping) = watch::channel(false);
     let pages = listen("--admin", options.admin).await?;
     let reviews = listen("--listen", options.listen).await?;
-    let reviews = TlsListener::new(reviews, &identity)?;
+    let reviews = TlsListener::new(reviews, &identity, &options.clients)?;
     let pages = tokio::spawn(server::serve_admin(
         pages,
         metrics,

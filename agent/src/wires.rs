@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use agent_common::uplink::{UPLINK_EVERY_FRAME, UPLINK_WIRES, Uplink};
 use netdev::{Connection, Link, RouteKind};
 
 use crate::error::{AgentError, chain};
+use crate::locks::{Guard, Rank, Ranked};
 use crate::node::Node;
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX};
 use crate::reconcile::{Others, Reach};
@@ -92,9 +93,9 @@ pub type Hops = BTreeMap<IpAddr, Option<(u32, IpAddr)>>;
 pub type Routers = [Option<IpAddr>; 2];
 
 /// What is known of uplinks.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Wires {
-    state: Mutex<State>,
+    state: Ranked<State>,
     /// One at a time looks.
     turn: tokio::sync::Mutex<()>,
 }
@@ -112,9 +113,18 @@ struct State {
     routers: BTreeMap<String, Routers>,
 }
 
+impl Default for Wires {
+    fn default() -> Self {
+        Self {
+            state: Ranked::new(Rank::Feature, State::default()),
+            turn: tokio::sync::Mutex::default(),
+        }
+    }
+}
+
 impl Wires {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Guard<'_, State> {
+        self.state.lock()
     }
 
     /// Whether what became of this interface concerns a network.
@@ -158,6 +168,7 @@ impl Node {
         // On a segment everybody answers for himself.
         let resolved = || self.remotes.resolved(facts.id);
         let said = facts.routed.then(resolved).flatten();
+        let way_out = self.egress.way_out(facts.id);
         let state = self.wires.lock();
         let is_known = |vtep: &IpAddr| state.hops.contains_key(vtep);
         let peers = said.iter().flat_map(|it| &it.peers);
@@ -174,7 +185,7 @@ impl Node {
                 routers: routers.unwrap_or_default(),
             },
             complete: hops_known && routers_known && self.remotes.is_complete(),
-            way_out: self.egress.way_out(facts.id),
+            way_out,
             ..Others::default()
         }
     }

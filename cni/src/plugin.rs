@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cni_spec::{
-    Call, CniError, CniRequest, CniVersion, Command, ConfHead, ErrorCode, Invocation, Reply,
-    Request, SpecError, VersionInfo, encode_frame, netns_override,
+    AttachmentKey, Call, CniError, CniRequest, CniVersion, Command, ConfHead, ErrorCode,
+    Invocation, Reply, Request, SpecError, VersionInfo, encode_frame, netns_override,
 };
 use serde_json::value::RawValue;
 
@@ -138,7 +138,7 @@ fn forward(invocation: &Invocation, netns_override: bool) -> Result<(), Failure>
             Ok((agent, reply))
         });
     match exchanged {
-        Ok((_, Reply::Error(error))) => Err(error.into()),
+        Ok((_, Reply::Error(error))) => refused(call, &head.socket, &body, error),
         Ok((agent, Reply::Ok(result))) if command == Command::Add => {
             hand_over(agent, &result, version)
         }
@@ -164,6 +164,30 @@ fn hand_over(agent: Connection, result: &RawValue, version: CniVersion) -> Resul
     Ok(())
 }
 
+/// The agent has said no. A `DEL` that it cannot record now is remembered for it: a runtime that is told
+/// of a failure keeps the pod, and a node with a full disk could not be emptied.
+fn refused(call: &Call, socket: &Path, body: &[u8], error: CniError) -> Result<(), Failure> {
+    match call {
+        Call::Del { key, .. } if error.code == ErrorCode::NOT_RECORDED => {
+            keep(socket, key, body, &error.msg).map_err(|source| {
+                let details = format!("{}; {source}", error.details);
+                CniError { details, ..error }.into()
+            })
+        }
+        _ => Err(error.into()),
+    }
+}
+
+/// Keeps a `DEL` for the agent, and says where.
+fn keep(socket: &Path, key: &AttachmentKey, body: &[u8], why: &str) -> io::Result<()> {
+    let path = tombstone::leave(socket, key, body)?;
+    let path = path.display();
+    stdio::log(&format!(
+        "{why}; DEL of {key} is kept for the agent in {path}"
+    ));
+    Ok(())
+}
+
 /// The agent was not there, or went away: `DEL` is remembered, everything else fails.
 fn without_agent(
     call: &Call,
@@ -174,25 +198,16 @@ fn without_agent(
 ) -> Result<(), Failure> {
     let details = error.to_string();
     if let Call::Del { key, .. } = call {
-        return match tombstone::leave(socket, key, body) {
-            Ok(path) => {
-                let path = path.display();
-                stdio::log(&format!(
-                    "{details}; DEL of {key} is kept for the agent in {path}"
-                ));
-                Ok(())
-            }
-            Err(source) => {
-                let msg = format!(
-                    "podnet-agent is not running at socket {} and the DEL could not be kept for \
-                     it in {}; try again later",
-                    socket.display(),
-                    tombstone::directory(socket).display()
-                );
-                let details = format!("{details}; {source}");
-                Err(CniError::new(version, ErrorCode::TRY_AGAIN_LATER, msg, details).into())
-            }
-        };
+        return keep(socket, key, body, &details).map_err(|source| {
+            let msg = format!(
+                "podnet-agent is not running at socket {} and the DEL could not be kept for it in {}; \
+                 try again later",
+                socket.display(),
+                tombstone::directory(socket).display()
+            );
+            let details = format!("{details}; {source}");
+            CniError::new(version, ErrorCode::TRY_AGAIN_LATER, msg, details).into()
+        });
     }
     let command = call.command();
     Err(match error {

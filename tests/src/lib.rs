@@ -52,7 +52,7 @@ pub use crate::manifest::Network;
 pub use crate::memif_app::MemifApp;
 pub use crate::node::{Explained, Node, Setup};
 pub use crate::pod::{Pod, Port};
-pub use crate::tap::Tap;
+pub use crate::tap::{Tap, VirtioHeader};
 pub use crate::watch::Watch;
 
 /// A scratch node with a running agent; returns from the test when it cannot be had here.

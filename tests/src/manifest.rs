@@ -164,6 +164,15 @@ impl Network {
         self.on_uplink("type: Native")
     }
 
+    /// Adds EtherTypes to those that a network with an uplink carries, as `0x88f7`.
+    #[must_use]
+    pub fn ether_types(mut self, list: &[&str]) -> Self {
+        let quoted: Vec<_> = list.iter().map(|it| format!("\"{it}\"")).collect();
+        let transport = self.transport.unwrap_or_default();
+        self.transport = Some(format!("{transport}, etherTypes: [{}]", quoted.join(", ")));
+        self
+    }
+
     fn on_uplink(mut self, what: &str) -> Self {
         self.transport = Some(format!("{what}, uplink: {}", crate::host::UPLINK));
         self

@@ -126,7 +126,10 @@ fn stack(port: &Port) -> OwnedFd {
             alias: "memif".to_owned(),
         })
         .expect("a TAP device in the pod");
-    let device = here.open_tap(&port.ifname, ifindex).expect("its file");
+    // A process that another test is just starting has the file by which it was made for a moment more.
+    let device = wait::until("the file of the TAP device", || {
+        here.open_tap(&port.ifname, ifindex).ok()
+    });
     let mac = LinkChange {
         mac: Some(port.mac.0),
         ..LinkChange::default()

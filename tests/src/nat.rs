@@ -137,6 +137,21 @@ impl Batch {
     }
 }
 
+/// Removes every table of a namespace, as `nft flush ruleset` does.
+///
+/// # Panics
+/// When the kernel refuses.
+pub fn flush(netns: &Netns) {
+    let mut batch = Batch {
+        family: 0,
+        bytes: Vec::new(),
+        count: 0,
+    };
+    batch.message(0x10, 1, 0, 10, &[]);
+    batch.message(0x0a02, 1 | 4, 0, 0, &[]);
+    commit(netns, batch);
+}
+
 /// Makes `service` of this namespace stand for `backend`, for those who come by the node and for the
 /// node itself; a backend that asks for itself is answered by an address of the node.
 ///
@@ -168,6 +183,11 @@ pub fn service(netns: &Netns, service: SocketAddr, backend: SocketAddr) {
         vec![expression("masq", &[])],
     ];
     batch.rule("out", &to_itself);
+    commit(netns, batch);
+}
+
+/// Has the kernel carry it out.
+fn commit(netns: &Netns, mut batch: Batch) {
     let last = batch.count;
     batch.message(0x11, 1, 0, 10, &[]);
     let sent = netns.run_in(|| {

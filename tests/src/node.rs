@@ -2,6 +2,7 @@
 
 mod agent;
 mod binaries;
+mod conf;
 mod drops;
 mod explain;
 
@@ -216,28 +217,6 @@ impl Node {
     /// Removes a manifest.
     pub fn remove_manifest(&self, name: &str) {
         fs::remove_file(self.path("manifests").join(name)).expect("a manifest can be removed");
-    }
-
-    /// The configuration for an attachment to `network`.
-    pub fn conf(&self, network: &str) -> Value {
-        json!({
-            "cniVersion": "1.1.0",
-            "name": network,
-            "type": "podnet",
-            "podNetwork": network,
-            "socket": self.socket().to_str().expect("a path in UTF-8"),
-        })
-    }
-
-    /// The configuration for an attachment named `network` by this PodNetworkAttachment.
-    pub fn attachment_conf(&self, network: &str, object: &str) -> Value {
-        json!({
-            "cniVersion": "1.1.0",
-            "name": network,
-            "type": "podnet",
-            "podNetworkAttachment": object,
-            "socket": self.socket().to_str().expect("a path in UTF-8"),
-        })
     }
 
     /// A CNI call to be completed.

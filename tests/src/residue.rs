@@ -43,6 +43,15 @@ pub fn assert_none(node: &Node) {
             left.push(format!("link {} ({:?})", link.name, link.alias));
         }
     }
+    let netfilter = node.netns().run_in(netdev::Netfilter::open);
+    // A kernel without netfilter has no table.
+    if let Ok(mut netfilter) = netfilter.expect("the node's namespace can be entered") {
+        for table in ["podnet", "podnet-egress", "podnet-tunnels"] {
+            if netfilter.has(table).unwrap_or(false) {
+                left.push(format!("nf_tables table inet {table}"));
+            }
+        }
+    }
     // The kernel takes a program off when it gets to it.
     wait::until_true("no XDP program at the uplink", || {
         let mut there = connection(node.netns());

@@ -19,12 +19,7 @@ use crate::wait::{self, PATIENCE};
 /// If what arrives is not what was sent.
 pub fn tcp(client: &Netns, to: SocketAddr, server: &Netns, at: SocketAddr) -> io::Result<IpAddr> {
     let inside = "the namespace can be entered";
-    // A process that another test is just starting has the last one for a moment more.
-    let listener = wait::until("the port to be free", || {
-        let bound = server.run_in(|| TcpListener::bind(at)).expect(inside);
-        let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
-        (!bound.as_ref().is_err_and(is_taken)).then_some(bound)
-    })?;
+    let listener = bound(server, || TcpListener::bind(at))?;
     thread::scope(|scope| {
         let echo = scope.spawn(move || -> io::Result<IpAddr> {
             let (mut stream, peer) = accept(&listener)?;
@@ -50,6 +45,36 @@ pub fn tcp(client: &Netns, to: SocketAddr, server: &Netns, at: SocketAddr) -> io
         }
         echo.join().expect("the echo thread does not panic")
     })
+}
+
+/// What `bind` makes in a namespace, once its port is free: a process that another test is just starting has the
+/// last one that had it for a moment more.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Panics
+/// If the port does not get free.
+pub fn bound<T: Send>(netns: &Netns, bind: impl Fn() -> io::Result<T> + Sync) -> io::Result<T> {
+    wait::until("the port to be free", || {
+        let bound = netns.run_in(&bind).expect("the namespace can be entered");
+        let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
+        (!bound.as_ref().is_err_and(is_taken)).then_some(bound)
+    })
+}
+
+/// Waits until a host answers, which nobody serves anything at: a link that has just come up drops what it is
+/// given first.
+///
+/// # Panics
+/// If it does not.
+pub fn wait_for_host(netns: &Netns, host: impl Into<IpAddr>) {
+    let nobody = SocketAddr::new(host.into(), 9);
+    wait::until_true("the host to be there", || {
+        let connect = || TcpStream::connect(nobody).map_err(|it| it.kind());
+        let outcome = netns.run_in(connect).expect("the namespace can be entered");
+        matches!(outcome, Err(io::ErrorKind::ConnectionRefused))
+    });
 }
 
 /// The next who connects, but not for ever.

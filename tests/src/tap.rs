@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use netdev::Netns;
 use nix::errno::Errno;
 use nix::ifaddrs::getifaddrs;
-use nix::sys::socket::{LinkAddr, bind, recvfrom};
+use nix::libc;
+use nix::sys::socket::sockopt::SetStruct;
+use nix::sys::socket::{LinkAddr, bind, recvfrom, setsockopt};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, Protocol, SendFlags, SocketFlags, SocketType, eth, send, socket_with, sockopt,
@@ -21,6 +23,62 @@ const PACKET_OUTGOING: u8 = 4;
 const BUFFER: usize = 8 << 20;
 /// Largest frame there is: a GSO packet.
 const FRAME: usize = 128 << 10;
+
+/// The option by which a [`VirtioHeader`] stands before each frame (packet(7)).
+#[derive(Debug, Clone, Copy)]
+struct PacketVnetHdr;
+nix::setsockopt_impl!(
+    PacketVnetHdr,
+    libc::SOL_PACKET,
+    libc::PACKET_VNET_HDR,
+    i32,
+    SetStruct<'_, i32>
+);
+
+/// `struct virtio_net_hdr` (linux/virtio_net.h): what the sender of a frame leaves to others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VirtioHeader {
+    /// `VIRTIO_NET_HDR_F_*`.
+    pub flags: u8,
+    /// `VIRTIO_NET_HDR_GSO_*`.
+    pub gso_type: u8,
+    /// Length of all headers, bytes.
+    pub hdr_len: u16,
+    /// Payload of a segment, bytes.
+    pub gso_size: u16,
+    /// Where the sum begins in the frame.
+    pub csum_start: u16,
+    /// Where it goes, from there.
+    pub csum_offset: u16,
+}
+
+impl VirtioHeader {
+    /// A checksum is to be written (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
+    pub const fn checksum(csum_start: u16, csum_offset: u16) -> Self {
+        Self {
+            flags: 1,
+            gso_type: 0,
+            hdr_len: 0,
+            gso_size: 0,
+            csum_start,
+            csum_offset,
+        }
+    }
+
+    fn bytes(self) -> [u8; 10] {
+        let mut bytes = [self.flags, self.gso_type, 0, 0, 0, 0, 0, 0, 0, 0];
+        let words = [
+            self.hdr_len,
+            self.gso_size,
+            self.csum_start,
+            self.csum_offset,
+        ];
+        for (to, word) in bytes[2..].chunks_mut(2).zip(words) {
+            to.copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes
+    }
+}
 
 /// An `AF_PACKET` socket (packet(7)).
 #[derive(Debug)]
@@ -95,6 +153,28 @@ impl Tap {
     /// `EMSGSIZE` above the interface's MTU.
     pub fn try_send(&self, frame: &[u8]) -> Result<(), rustix::io::Errno> {
         send(&self.socket, frame, SendFlags::empty()).map(|sent| assert_eq!(sent, frame.len()))
+    }
+
+    /// Makes it one to send with [`Self::try_send_with`] only.
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    #[must_use]
+    pub fn with_headers(self) -> Self {
+        setsockopt(&self.socket, PacketVnetHdr, &1).expect("an option of packet sockets");
+        self
+    }
+
+    /// Sends a frame and what is still to be done to it, if the kernel takes that.
+    ///
+    /// # Errors
+    /// `EINVAL` for a header that contradicts itself or the frame.
+    pub fn try_send_with(
+        &self,
+        header: VirtioHeader,
+        frame: &[u8],
+    ) -> Result<(), rustix::io::Errno> {
+        self.try_send(&[&header.bytes(), frame].concat())
     }
 
     /// The next frame that arrived, if there is one already.

@@ -7,6 +7,10 @@ use std::time::{Duration, Instant};
 /// would never end, and measures nothing.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The same for what comes up from nothing: a kernel verifies all programs first, some 100,000
+/// instructions, which takes an emulated one half a minute for each of two agents at a time.
+pub const START: Duration = Duration::from_secs(120);
+
 /// Between two looks at something that cannot be waited for by descriptor.
 const STEP: Duration = Duration::from_millis(5);
 
@@ -14,8 +18,16 @@ const STEP: Duration = Duration::from_millis(5);
 ///
 /// # Panics
 /// After [`PATIENCE`], naming `what`.
-pub fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
+pub fn until<T>(what: &str, probe: impl FnMut() -> Option<T>) -> T {
+    until_within(PATIENCE, what, probe)
+}
+
+/// Looks again and again for so long until `probe` returns something.
+///
+/// # Panics
+/// After that time, naming `what`.
+pub fn until_within<T>(limit: Duration, what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + limit;
     loop {
         if let Some(found) = probe() {
             return found;
@@ -23,7 +35,7 @@ pub fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
         assert!(
             Instant::now() < end,
             "waited {} s in vain for {what}",
-            PATIENCE.as_secs()
+            limit.as_secs()
         );
         thread::sleep(STEP);
     }

@@ -3,6 +3,7 @@
 //!
 //! Every test has a namespace and networks of its own, so they run at the same time, also while one
 //! of them kills an agent. `chaos`, which kills many, and `uninstall` run alone, after all others.
+//! `hostile` takes ten minutes and runs when it is named.
 
 mod e2e {
     mod commands;
@@ -17,6 +18,7 @@ mod e2e {
     mod devices;
     mod downward;
     mod gate;
+    mod hostile;
     mod lists;
     mod native;
     mod protection;

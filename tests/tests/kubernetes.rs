@@ -22,17 +22,20 @@ mod kubernetes {
     mod crds_slices;
     mod crds_standard;
     mod ipam;
+    mod ipam_attacks;
     mod ipam_blocks;
     mod ipam_claims;
     mod ipam_policy;
     mod ipam_scene;
     mod server;
     mod slices;
+    mod slices_attacks;
     mod webhook;
     mod webhook_access;
     mod webhook_certificates;
     mod webhook_downward;
     mod webhook_inject;
+    mod webhook_limits;
     mod webhook_policy;
     mod webhook_scene;
 }

@@ -12,7 +12,9 @@ mod multi {
     mod delegated;
     mod device;
     mod devices;
+    mod ending;
     mod host_ports;
+    mod limits;
     mod list;
     mod options;
     mod record;

@@ -16,6 +16,7 @@ mod cluster;
 mod conformance;
 mod crdgen;
 mod demo;
+mod fuzz;
 mod image;
 mod install;
 mod interop;
@@ -55,6 +56,8 @@ enum Verb {
     Crdgen(crdgen::Options),
     /// Watch podnet at work on a scratch node: who reaches whom, spoofing, restarts, clean-up
     Demo(demo::Options),
+    /// Feed made-up input to what reads that of others, and keep what reaches new code
+    Fuzz(fuzz::Options),
     /// Pack podnet's container image as an archive
     Image(image::Options),
     /// Write deploy/install.yaml and other manifests anew
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
         Verb::Conformance(options) => conformance::run(&options).map(|()| ExitCode::SUCCESS),
         Verb::Crdgen(options) => crdgen::run(&options).map(|()| ExitCode::SUCCESS),
         Verb::Demo(options) => demo::run(&options),
+        Verb::Fuzz(options) => fuzz::run(&options).map(|()| ExitCode::SUCCESS),
         Verb::Image(options) => image::run(&options),
         Verb::Manifests(options) => manifests::run(&options).map(|()| ExitCode::SUCCESS),
         Verb::Test(options) => test::run(&options),

@@ -15,13 +15,13 @@ use anyhow::{Context, Result, bail};
 
 pub(crate) use self::report::Report;
 pub(crate) use self::skips::Place;
-pub(crate) use self::summary::{Reader, Tally};
+pub(crate) use self::summary::{Reader, Rest, Tally};
 use crate::build::{self, Built};
-use crate::step::{execute, is_root, say, show, stream};
+use crate::step::{execute, is_root, say, show};
 use crate::{bench, build_ebpf, cluster, interop, tidy, vm, workspace};
 
 /// Packages whose tests need root and the eBPF object.
-const PRIVILEGED: [&str; 2] = ["tests", "datapath"];
+pub(crate) const PRIVILEGED: [&str; 2] = ["tests", "datapath"];
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -40,10 +40,13 @@ pub(crate) struct Options {
     /// Leave the cluster tier out of all, saying so, when this much time is over before itself
     #[arg(long, value_name = "MINUTES")]
     cluster_start_by: Option<u64>,
-    /// Leave test programs of the vm tier out of all that no kernel has begun when this much time is
-    /// over, saying so
+    /// End the vm tier of all when this much time is over, whatever runs; tests that have not run by then
+    /// are left out, and that is said
     #[arg(long, value_name = "MINUTES")]
-    vm_until: Option<u64>,
+    vm_end: Option<u64>,
+    /// The same, where the kubernetes or the cluster tier runs after it
+    #[arg(long, value_name = "MINUTES")]
+    vm_end_before_others: Option<u64>,
     /// Kernels of the vm tier
     #[arg(long = "kernel", value_name = "VERSION", default_value = "5.10")]
     kernels: Vec<String>,
@@ -79,6 +82,13 @@ impl Options {
     fn prepares_cluster(&self, passed: Duration) -> bool {
         let limit = ("--cluster-before", self.cluster_before);
         self.tier.includes(Tier::Cluster) && is_early("cluster", limit, passed)
+    }
+
+    /// How long after the beginning the machines end, with other tiers after theirs or without.
+    fn machines_end(&self, others: bool) -> Option<Duration> {
+        let before_others = self.vm_end_before_others.filter(|_| others);
+        let minutes = self.vm_end.into_iter().chain(before_others).min()?;
+        (self.tier == Tier::All).then(|| Duration::from_secs(minutes * 60))
     }
 
     /// Whether they are to run, after all others.
@@ -154,9 +164,13 @@ pub(crate) fn run(options: &Options) -> crate::Done {
         };
         let programs = build.map(thread::spawn);
         if options.tier.includes(Tier::Vm) {
-            let minutes = |it: u64| started + Duration::from_secs(it * 60);
-            let until = options.vm_until.filter(|_| options.tier == Tier::All);
-            virtual_machines(&mut report, built.as_ref(), options, until.map(minutes));
+            let end = options.machines_end(build.is_some());
+            virtual_machines(
+                &mut report,
+                built.as_ref(),
+                options,
+                end.map(|it| started + it),
+            );
         }
         let programs =
             programs.map(|built| built.join().unwrap_or_else(|panic| resume_unwind(panic)));
@@ -206,8 +220,12 @@ fn virtual_machines(
     report: &mut Report,
     built: Option<&Built>,
     options: &Options,
-    until: Option<Instant>,
+    end: Option<Instant>,
 ) {
+    if !vm::is_time(end) {
+        say("tier vm is left out: its time is over (--vm-end)");
+        return;
+    }
     let host = Place::Host;
     let nothing = "there is nothing to test";
     let binaries = report.stage("build (vm)", &host, |_| {
@@ -220,7 +238,7 @@ fn virtual_machines(
         let name = format!("kernel {version}");
         report.stage(&name, &Place::Kernel(version.clone()), |tally| {
             let (built, binaries) = built.zip(binaries.as_ref()).context(nothing)?;
-            vm::test_kernel(version, built, binaries, (&options.filter, until), tally)
+            vm::test_kernel(version, built, binaries, (&options.filter, end), tally)
         });
     }
 }
@@ -324,11 +342,7 @@ fn cargo_test(
         .args(filter);
     say(show(command));
     let mut reader = Reader::default();
-    let status = stream(command, |line| {
-        if reader.line(line) {
-            println!("{line}");
-        }
-    })?;
+    let status = reader.follow(command)?;
     for line in fs::read_to_string(&log).unwrap_or_default().lines() {
         reader.line(line);
     }
@@ -352,6 +366,30 @@ mod tests {
         assert!(is_early("vm", ("--before", Some(30)), passed));
         let passed = passed + Duration::from_secs(1);
         assert!(!is_early("vm", ("--before", Some(30)), passed));
+    }
+
+    /// The minute of the machines' end, without and with other tiers after theirs.
+    fn ends(words: &[&str]) -> [Option<u64>; 2] {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            options: Options,
+        }
+        let line = ["test"].iter().chain(words);
+        let line = <Line as clap::Parser>::parse_from(line);
+        [false, true].map(|others| Some(line.options.machines_end(others)?.as_secs() / 60))
+    }
+
+    #[test]
+    fn machines_end_earlier_where_other_tiers_follow() {
+        let both = ["--vm-end", "54", "--vm-end-before-others", "44"];
+        assert_eq!(ends(&both), [Some(54), Some(44)]);
+        assert_eq!(ends(&both[..2]), [Some(54), Some(54)]);
+        assert_eq!(ends(&both[2..]), [None, Some(44)]);
+        assert_eq!(ends(&[]), [None, None]);
+        let mut alone = both.to_vec();
+        alone.extend(["--tier", "vm"]);
+        assert_eq!(ends(&alone), [None, None]);
     }
 
     #[test]

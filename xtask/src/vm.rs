@@ -9,29 +9,36 @@ mod cpio;
 mod initramfs;
 mod kernel;
 mod modules;
+mod parts;
 mod session;
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::build::{self, Built};
 use crate::step::{capture, say};
-use crate::test::{Place, Report, Tally, release_tests};
+use crate::test::{PRIVILEGED, Place, Report, Tally, release_tests};
 use crate::{install, workspace};
 
 pub(crate) use self::initramfs::shared_libraries;
 
-/// Packages whose integration tests (`<package>/tests/*.rs`) need a kernel to test against.
-const PACKAGES: [&str; 3] = ["tests", "netdev", "datapath"];
+/// Packages whose integration tests (`<package>/tests/*.rs`) need a kernel to test against, as they are built
+/// together. Those that are tested on this machine, too, are not compiled again only if cargo is asked for
+/// the same packages: others have other features of what all need.
+const PACKAGES: [&[&str]; 2] = [&PRIVILEGED, &["netdev"]];
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Kernel versions: 5.10, 6.1, 6.12, or sid for Debian's newest
     #[arg(required = true, value_name = "VERSION")]
     versions: Vec<String>,
+    /// End the machines after so many minutes, whatever runs; tests that have not run by then are left
+    /// out, and that is said
+    #[arg(long, value_name = "MINUTES")]
+    end: Option<u64>,
     /// Arguments for every test binary, first of all a part of a test's name
     #[arg(last = true)]
     filter: Vec<String>,
@@ -44,11 +51,14 @@ pub(crate) fn run(options: &Options) -> crate::Done {
     }
     let built = build::everything(true)?;
     let binaries = test_binaries(&built)?;
+    let end = options
+        .end
+        .map(|it| Instant::now() + Duration::from_secs(it * 60));
     let mut report = Report::new()?;
     for version in &options.versions {
         let place = Place::Kernel(version.clone());
         report.stage(&format!("kernel {version}"), &place, |tally| {
-            test_kernel(version, &built, &binaries, (&options.filter, None), tally)
+            test_kernel(version, &built, &binaries, (&options.filter, end), tally)
         });
     }
     Ok(report.close())
@@ -58,15 +68,33 @@ pub(crate) fn run(options: &Options) -> crate::Done {
 /// half-way. A program that has ended is not run again, whatever it said.
 const BOOTS: u32 = 4;
 
-/// Runs the privileged tests on one kernel and counts them. Test programs that are not begun by `until` are
-/// left out, and that is said.
+/// The least time that a machine is started for: it is packed and booted in half of it.
+const LEAST: Duration = Duration::from_secs(120);
+
+/// How long before the end of its time the machine itself cuts its programs short. It knows more of them
+/// than is known after it was ended, and its clock begins when it is packed and booted.
+const EARLIER: Duration = Duration::from_secs(60);
+
+/// Whether there is time for a machine until `end`.
+pub(crate) fn is_time(end: Option<Instant>) -> bool {
+    end.is_none_or(|end| Instant::now() + LEAST < end)
+}
+
+/// Runs the privileged tests on one kernel and counts them. No machine runs after `end`: what is cut short
+/// or not begun then is left out, and that is said.
 pub(crate) fn test_kernel(
     version: &str,
     built: &Built,
     binaries: &[TestBinary],
-    (filter, until): (&[String], Option<Instant>),
+    (filter, end): (&[String], Option<Instant>),
     tally: &mut Tally,
 ) -> Result<()> {
+    let parts = parts::plan(binaries, filter, end.is_some())?;
+    let mut session = session::Session::new();
+    if !is_time(end) {
+        session.leave(&parts);
+        return session.finish(&parts, tally);
+    }
     install::apt(&["qemu-system-x86".to_owned(), "busybox-static".to_owned()])?;
     let kernel = kernel::fetch(version)?;
     say(format!(
@@ -74,24 +102,27 @@ pub(crate) fn test_kernel(
         binaries.len(),
         kernel.release
     ));
-    let mut session = session::Session::default();
     let mut boots = 1;
     loop {
-        let limit = until.map(|it| it.saturating_duration_since(Instant::now()));
         // A second machine goes on where the first one stopped.
-        let left = &binaries[session.ended()..];
-        let initramfs = initramfs::build(&kernel, built, left, filter, limit)?;
-        let ended = boot::boot(&kernel, &initramfs, |line| {
-            if session.line(line) {
+        let left = &parts[session.ended()..];
+        let limit = end.map(|it| it.saturating_duration_since(Instant::now() + EARLIER));
+        let initramfs = initramfs::build(&kernel, built, binaries, left, limit)?;
+        let ended = boot::boot(&kernel, &initramfs, end, |line| {
+            if session.line(line, Instant::now()) {
                 println!("[{version}] {line}");
             }
         });
+        if matches!(ended, Ok(boot::End::Cut)) {
+            say("the time of the machine is over");
+            session.cut(&parts, Instant::now());
+        }
         if session.is_done() {
-            return ended.and(session.finish(binaries.len(), tally));
+            return ended.and(session.finish(&parts, tally));
         }
         boot::show_kernel_log(&kernel);
-        if boots == BOOTS {
-            return ended.and(session.finish(binaries.len(), tally));
+        if boots == BOOTS || !is_time(end) {
+            return ended.and(session.finish(&parts, tally));
         }
         say("the machine stopped before the end; software emulation does that at times: once more");
         boots += 1;
@@ -104,37 +135,32 @@ pub(crate) struct TestBinary {
     path: PathBuf,
 }
 
-/// Where the time is short, what asks most of a kernel comes first, and last what asks podnet more than the
-/// kernel.
-const LAST: [&str; 6] = [
-    "tests-native",
-    "tests-memif",
-    "tests-crash",
-    "tests-multi",
-    "tests-model",
-    "tests-cni",
-];
-
-fn order(name: &str) -> usize {
-    let place = LAST.iter().position(|last| *last == name);
-    place.map_or(0, |place| place + 1)
-}
-
 /// Builds the integration tests of [`PACKAGES`] and returns where cargo put them.
 pub(crate) fn test_binaries(built: &Built) -> Result<Vec<TestBinary>> {
+    say("building the privileged tests");
+    let packages = workspace::packages()?;
+    let mut found = Vec::new();
+    for names in PACKAGES {
+        let chosen = packages.iter().filter(|package| {
+            let name = package["name"].as_str();
+            name.is_some_and(|name| names.contains(&name))
+        });
+        found.extend(binaries_of(chosen, built)?);
+    }
+    Ok(found)
+}
+
+fn binaries_of<'a>(
+    packages: impl Iterator<Item = &'a Value>,
+    built: &Built,
+) -> Result<Vec<TestBinary>> {
     let mut command = release_tests();
     command.args(["--no-run", "--message-format=json-render-diagnostics"]);
     let mut wanted = 0;
-    for package in workspace::packages()? {
-        let Some(name) = package["name"]
-            .as_str()
-            .filter(|name| PACKAGES.contains(name))
-        else {
-            continue;
-        };
-        let targets: Vec<&str> = test_targets(&package).collect();
+    for package in packages {
+        let targets: Vec<&str> = test_targets(package).collect();
         if !targets.is_empty() {
-            command.args(["--package", name]);
+            command.args(["--package", package["name"].as_str().unwrap_or_default()]);
         }
         for target in targets {
             command.args(["--test", target]);
@@ -142,10 +168,9 @@ pub(crate) fn test_binaries(built: &Built) -> Result<Vec<TestBinary>> {
         }
     }
     if wanted == 0 {
-        bail!("none of the packages {PACKAGES:?} has integration tests");
+        bail!("packages of {PACKAGES:?} have no integration tests");
     }
     built.describe_to(&mut command);
-    say("building the privileged tests");
     let mut found = Vec::new();
     for line in capture(&mut command)?.lines() {
         let message: Value = serde_json::from_str(line).context("cargo's JSON messages")?;
@@ -154,7 +179,6 @@ pub(crate) fn test_binaries(built: &Built) -> Result<Vec<TestBinary>> {
     if found.len() < wanted {
         bail!("cargo built {} of {wanted} test binaries", found.len());
     }
-    found.sort_by_key(|it| (order(&it.name), it.name.clone()));
     Ok(found)
 }
 

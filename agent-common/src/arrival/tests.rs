@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+mod agreed;
+
 use super::*;
 use crate::addr::Ip16;
-use crate::cases::build::{Ipv4, Ipv6, ethernet};
+use crate::cases::build::{Arp, Ipv4, Ipv6, ethernet};
 use crate::endpoint::{ENDPOINT_NO_PEER, EndpointKey, FdbKey};
 
 const BLUE: u32 = 7;
@@ -115,7 +117,7 @@ fn v4(to: MacAddr, from: MacAddr) -> Vec<u8> {
 #[test]
 fn a_frame_of_a_pod_of_that_node_is_delivered_to_one_of_this() {
     assert_eq!(l2(&v4(NEAR, FAR)), Arrival::Deliver(near()));
-    let arp = ethernet(NEAR, FAR, 0x0806, &[0; 28]);
+    let arp = Arp::request((FAR, FAR_V4), NEAR_V4).frame(NEAR, FAR);
     assert_eq!(l2(&arp), Arrival::Deliver(near()));
 }
 

@@ -11,8 +11,6 @@ use crate::packet::{
 
 /// TCP, RFC 9293.
 pub const IPPROTO_TCP: u8 = 6;
-/// IGMP, RFC 3376.
-pub const IPPROTO_IGMP: u8 = 2;
 
 /// All nodes on the link, RFC 4291 section 2.7.1.
 pub const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);

@@ -4,9 +4,9 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::build::{
-    Arp, IPPROTO_TCP, Ipv4, Ipv6, group_mac_v6, solicitation, solicited_node, tcp_syn,
+    Arp, Extension, IPPROTO_TCP, Ipv4, Ipv6, group_mac_v6, solicitation, solicited_node, tcp_syn,
 };
-use super::world::{AMBER_A, AMBER_B, AMBER_OUT, GREEN_A};
+use super::world::{AMBER_A, AMBER_B, AMBER_OUT, GREEN_A, TUNNEL_PORT};
 use super::{List, Pod};
 use crate::addr::{GATEWAY_MAC, MacAddr};
 use crate::drop::DropReason;
@@ -18,6 +18,7 @@ const GATEWAY4: Ipv4Addr = Ipv4Addr::new(10, 40, 0, 1);
 
 pub(super) fn add(list: &mut List) {
     leaving(list);
+    tunnels(list);
     staying(list);
     sources(list);
     entering(list);
@@ -87,6 +88,62 @@ fn leaving(list: &mut List) {
         frames,
         &AMBER_B,
     );
+}
+
+/// The way out gives a pod its node's address, by which other nodes know whose tunnel it is.
+fn tunnels(list: &mut List) {
+    let (a, ports) = (&AMBER_A, (4000, TUNNEL_PORT));
+    let drop = DropReason::TunnelPort;
+    let (v4, v6) = (Ipv4::new(a.ip4, BEYOND4), Ipv6::new(a.ip6, BEYOND6));
+    let options = Ipv4 {
+        options: vec![0x94, 4, 0, 0],
+        ..v4.clone()
+    };
+    let first = Ipv4 {
+        fragment: 0x2000,
+        ..v4.clone()
+    };
+    let later = Ipv4 {
+        fragment: 0x2000 | 185,
+        ..v4.clone()
+    };
+    for (name, ip) in [
+        ("a tunnel to the outside", &v4),
+        ("a tunnel to the outside, with IPv4 options", &options),
+        ("a tunnel to the outside, first fragment", &first),
+    ] {
+        list.drops(name, a, ip.udp(GATEWAY_MAC, a.mac, ports), drop);
+    }
+    for (name, extensions) in [
+        ("a tunnel to the outside, IPv6", vec![]),
+        (
+            "a tunnel to the outside behind eight extension headers",
+            Extension::chain(8),
+        ),
+        (
+            "a tunnel to the outside, first IPv6 fragment",
+            vec![Extension::fragment(0, true)],
+        ),
+    ] {
+        let frame = v6.clone().with(extensions).udp(GATEWAY_MAC, a.mac, ports);
+        list.drops(name, a, frame, drop);
+    }
+    // Without the first it comes to nothing, and its bytes are no ports.
+    let frames = [(GATEWAY_MAC, a.mac), (AMBER_OUT.mac, GATEWAY_MAC)];
+    let frame = frames.map(|(to, from)| later.udp(to, from, ports));
+    list.leaves("a later fragment with a tunnel's bytes", frame, a);
+    let back = frames.map(|(to, from)| v4.udp(to, from, (TUNNEL_PORT, 5000)));
+    list.leaves("from a tunnel's port to another one", back, a);
+    let within = Ipv4::new(a.ip4, AMBER_B.ip4);
+    let nearer = Ipv4 {
+        ttl: 63,
+        ..within.clone()
+    };
+    let frames = [
+        within.udp(GATEWAY_MAC, a.mac, ports),
+        nearer.udp(AMBER_B.mac, GATEWAY_MAC, ports),
+    ];
+    list.routes_v4("a tunnel to a neighbour", frames, a, &AMBER_B);
 }
 
 fn staying(list: &mut List) {

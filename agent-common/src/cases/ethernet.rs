@@ -326,14 +326,17 @@ fn unknown_addresses(list: &mut List) {
     );
 
     let ip = Ipv6::neighbour(any6, ALL_NODES);
-    let body = advertisement(0x20, any6, &link_address(2, to));
-    let frame = ip.icmp(to, from, 136, 0, &body);
+    let body = |mac| advertisement(0x20, any6, &link_address(2, mac));
+    let frame = ip.icmp(to, from, 136, 0, &body(from));
     list.switches(
         "any advertisement without addresses",
         &GREY_A,
         frame,
         &GREY_B,
     );
+    let frame = ip.icmp(to, from, 136, 0, &body(to));
+    let name = "an advertisement for another MAC without addresses";
+    list.drops(name, &GREY_A, frame, DropReason::SpoofedNd);
     let frame = ip.icmp(
         to,
         from,

@@ -343,13 +343,11 @@ fn membership(list: &mut List) {
         ..nameless.clone()
     };
     list.floods("an MLD done without an address", a, send(&done, 132));
-    list.drops(
-        "an MLD query without an address",
-        a,
-        send(&nameless, 130),
-        DropReason::SpoofedIp,
-    );
-    list.floods("an MLD query", a, send(&report(a.link_local()), 130));
+    let query = DropReason::ControlMessage;
+    let frame = send(&nameless, 130);
+    list.drops("an MLD query without an address", a, frame, query);
+    let frame = send(&report(a.link_local()), 130);
+    list.drops("an MLD query", a, frame, query);
     let spoofed = report(BLUE_B.link_local());
     let name = "an MLDv2 report in a neighbour's name";
     list.drops(name, a, send(&spoofed, 143), DropReason::SpoofedIp);

@@ -7,7 +7,7 @@ use super::build::{
     ALL_NODES, Arp, Extension, IPPROTO_TCP, Ipv4, Ipv6, echo_body, group_mac_v4, group_mac_v6,
     solicitation, solicited_node, tcp_syn,
 };
-use super::world::{GREEN_A, GREEN_B, WHITE_A, WHITE_B};
+use super::world::{GREEN_A, GREEN_B, TUNNEL_PORT, WHITE_A, WHITE_B};
 use super::{List, Pod};
 use crate::addr::{GATEWAY_MAC, GATEWAY_V6, MacAddr};
 use crate::drop::DropReason;
@@ -19,6 +19,7 @@ const PORTS: (u16, u16) = (4000, 5000);
 
 pub(super) fn add(list: &mut List) {
     destinations(list);
+    tunnels(list);
     hops_and_headers(list);
     sources(list);
     the_node_itself(list);
@@ -91,6 +92,20 @@ fn destinations(list: &mut List) {
     list.drops("past the node", a, past, DropReason::NoEndpoint);
     let past = Ipv6::new(a.ip6, b.ip6).udp(b.mac, a.mac, PORTS);
     list.drops("past the node, IPv6", a, past, DropReason::NoEndpoint);
+}
+
+/// Where the node translates addresses, pods have its own towards other nodes.
+fn tunnels(list: &mut List) {
+    let (a, ports) = (&WHITE_A, (4000, TUNNEL_PORT));
+    let drop = DropReason::TunnelPort;
+    let node = Ipv4::new(a.ip4, Ipv4Addr::new(192, 0, 2, 1));
+    let frame = node.udp(GATEWAY_MAC, a.mac, ports);
+    list.drops("a tunnel, by the node", a, frame, drop);
+    let pod = Ipv4::new(a.ip4, WHITE_B.ip4).udp(GATEWAY_MAC, a.mac, ports);
+    list.drops("a tunnel to a neighbour, by the node", a, pod, drop);
+    let node = Ipv6::new(a.ip6, Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
+    let frame = node.udp(GATEWAY_MAC, a.mac, ports);
+    list.drops("a tunnel, by the node, IPv6", a, frame, drop);
 }
 
 fn hops_and_headers(list: &mut List) {

@@ -5,7 +5,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::build::{Arp, Ipv4, Ipv6, ethernet, group_mac_v6, solicitation, solicited_node};
 use super::world::{
-    BEYOND, OCHRE_A, OLIVE_A, OUTSIDE, STEEL_A, STEEL_B, TEAL_A, TEAL_B, TRUNK_VLANS,
+    BEYOND, ETHER_TYPE_OF_TEAL, OCHRE_A, OLIVE_A, OUTSIDE, STEEL_A, STEEL_B, TEAL_A, TEAL_B,
+    TRUNK_VLANS,
 };
 use super::{List, Pod};
 use crate::addr::{GATEWAY_MAC, MacAddr};
@@ -59,8 +60,8 @@ fn vlan(list: &mut List) {
             to_host6.udp(HOST, a.mac, PORTS),
         ),
         (
-            "another EtherType to a host of the VLAN",
-            ethernet(HOST, a.mac, 0x88b5, &[7; 46]),
+            "a listed EtherType to a host of the VLAN",
+            ethernet(HOST, a.mac, ETHER_TYPE_OF_TEAL, &[7; 46]),
         ),
         (
             "who has a host's address, asked of the host itself",

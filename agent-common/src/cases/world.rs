@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 pub use self::pods::{
-    AMBER, AMBER_A, AMBER_B, AMBER_OUT, BEYOND, BLUE, BLUE_A, BLUE_B, BLUE_C, GATEWAY_ON_AMBER,
-    GATEWAY_ON_GREEN, GATEWAY_ON_WHITE, GREEN, GREEN_A, GREEN_B, GREEN_C, GREY, GREY_A, GREY_B,
-    OCHRE, OCHRE_A, OLIVE, OLIVE_A, OUTSIDE, PODS, Pod, RED, RED_A, RED_B, RED_D, STEEL, STEEL_A,
-    STEEL_B, TEAL, TEAL_A, TEAL_B, TRUNK_VLANS, UPLINK, WHITE, WHITE_A, WHITE_B,
+    AMBER, AMBER_A, AMBER_B, AMBER_OUT, BEYOND, BLUE, BLUE_A, BLUE_B, BLUE_C, ETHER_TYPE_OF_TEAL,
+    GATEWAY_ON_AMBER, GATEWAY_ON_GREEN, GATEWAY_ON_WHITE, GREEN, GREEN_A, GREEN_B, GREEN_C, GREY,
+    GREY_A, GREY_B, OCHRE, OCHRE_A, OLIVE, OLIVE_A, OUTSIDE, PODS, Pod, RED, RED_A, RED_B, RED_D,
+    STEEL, STEEL_A, STEEL_B, TEAL, TEAL_A, TEAL_B, TRUNK_VLANS, UPLINK, WHITE, WHITE_A, WHITE_B,
 };
 use self::pods::{MTU, ROUTER};
 
@@ -23,6 +23,9 @@ use crate::policy::{Family, Tables};
 use crate::port::{PORT_ANY_IP, PORT_L3, PORT_OUTSIDE, Port, PortAddressKey};
 use crate::wire::{NextHop, WireKey, outside};
 
+/// UDP port of the nodes' tunnels (RFC 7348 section 8.1).
+pub const TUNNEL_PORT: u16 = 4789;
+
 impl Pod {
     /// The value in `PORTS`.
     pub fn port(&self) -> Port {
@@ -33,7 +36,7 @@ impl Pod {
             mtu: MTU,
             ip4: self.ip4.octets(),
             port_id: self.port_id,
-            reserved: 0,
+            tunnel_port: TUNNEL_PORT,
             ip6: Ip16(self.ip6.octets()),
             link_local: Ip16(self.link_local().octets()),
             home: self.ifindex,
@@ -214,6 +217,8 @@ impl World {
             self.networks.insert(network, facts);
         }
         self.lead_outside();
+        let listed = WireKey::ether_type(TEAL, ETHER_TYPE_OF_TEAL);
+        self.wires.insert(listed, TEAL);
         for id in TRUNK_VLANS {
             self.wires.insert(WireKey::trunk(STEEL, id), STEEL);
         }
@@ -256,6 +261,7 @@ impl World {
     fn join(&mut self, network: u32, ifindex: u32) {
         let empty = FloodPorts {
             count: 0,
+            total: 0,
             ifindexes: [0; FLOOD_CHUNK],
         };
         let ports = self
@@ -265,6 +271,7 @@ impl World {
         if let Some(free) = ports.ifindexes.iter_mut().find(|ifindex| **ifindex == 0) {
             *free = ifindex;
             ports.count += 1;
+            ports.total += 1;
         }
     }
 
@@ -292,6 +299,11 @@ impl Tables for View<'_> {
 
     fn has_vlan(&self, network: u32, id: u16) -> bool {
         self.world.wires.contains_key(&WireKey::trunk(network, id))
+    }
+
+    fn has_ether_type(&self, network: u32, ether_type: u16) -> bool {
+        let key = WireKey::ether_type(network, ether_type);
+        self.world.wires.contains_key(&key)
     }
 
     fn is_further_address(&self, ip: &Ip16) -> bool {

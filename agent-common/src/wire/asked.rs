@@ -1,10 +1,10 @@
 //! Questions from beyond an uplink: who has the address of a member of this node? On an L3 network its
 //! node answers for it, and no other one.
 
-use super::{Ethernet, Incoming, Step, is_local};
+use super::{Act, Ethernet, Step, is_local};
 use crate::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use crate::drop::DropReason;
-use crate::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE};
+use crate::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, Endpoint};
 use crate::nd;
 use crate::network::{NETWORK_NEXT_HOP, Network};
 use crate::packet::{
@@ -114,23 +114,27 @@ impl Asked {
         &self,
         frame: &F,
         header: &Ethernet,
-        network: &Network,
-        number: u32,
+        (network, number): (&Network, u32),
         tables: &T,
-    ) -> Step<Incoming> {
+        to: &mut Endpoint,
+    ) -> Step<Act> {
         let holder = tables.endpoint(number, &self.target).filter(is_local);
-        let holder = holder.ok_or(Incoming::Leave)?;
+        *to = holder.ok_or(Act::Leave)?;
         let by_router = network.flags & NETWORK_NEXT_HOP != 0;
-        if !header.to.is_group() && !by_router && header.to != holder.mac {
-            return Err(Incoming::Leave);
+        if !header.to.is_group() && !by_router && header.to != to.mac {
+            return Err(Act::Leave);
         }
-        let lie = Incoming::Drop(if self.is_arp {
+        // The answer is written over the question.
+        if !header.is_settled {
+            return Err(Act::Drop(DropReason::Malformed));
+        }
+        let lie = Act::Drop(if self.is_arp {
             DropReason::SpoofedArp
         } else {
             DropReason::SpoofedNd
         });
         // Who asks is answered by the address that the frame came from, and that is nobody's who is here.
-        if header.from.is_group() || header.from == GATEWAY_MAC || header.from == holder.mac {
+        if header.from.is_group() || header.from == GATEWAY_MAC || header.from == to.mac {
             return Err(lie);
         }
         match self.sender_mac {
@@ -138,8 +142,8 @@ impl Asked {
             Some(_) => {}
             None => {
                 let kind = nd::OPTION_SOURCE_LINK_ADDRESS;
-                let honest = nd::options_name_only(frame, MESSAGE, kind, header.from);
-                if !honest.map_err(|_| Incoming::Leave)? {
+                let honest = nd::options_name_only(frame, MESSAGE + nd::MESSAGE, kind, header.from);
+                if !honest.map_err(|_| Act::Leave)? {
                     return Err(lie);
                 }
             }
@@ -152,9 +156,9 @@ impl Asked {
             Some(_) | None => {}
         }
         Ok(if self.is_arp {
-            Incoming::ArpReply(holder)
+            Act::ArpReply
         } else {
-            Incoming::NdReply(holder)
+            Act::NdReply
         })
     }
 }

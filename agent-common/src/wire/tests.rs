@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+mod unfinished;
+
 use super::*;
 use crate::cases::build::{Ipv4, Ipv6, ethernet};
 use crate::endpoint::{ENDPOINT_WIRE, EndpointKey, FdbKey};
 use crate::network::{NETWORK_TRUNK, NETWORK_WIRE};
+use crate::partial::Partial;
 use crate::policy::{self, Decision, Family};
 use crate::port::{PORT_ANY_IP, PORT_L3, PORT_TRUNK, PORT_WIRE, Port};
 
@@ -91,6 +94,10 @@ impl Tables for Two {
     fn has_vlan(&self, network: u32, id: u16) -> bool {
         network == BLUE && (100..=110).contains(&id)
     }
+
+    fn has_ether_type(&self, network: u32, ether_type: u16) -> bool {
+        network == BLUE && matches!(ether_type, 0x88b5 | 0x8808 | 46)
+    }
 }
 
 fn l2(frame: &[u8]) -> Incoming {
@@ -130,6 +137,18 @@ fn what_is_for_a_pod_of_this_node_is_delivered_and_what_is_not_is_left() {
     assert_eq!(l2(&[0; 10]), Incoming::Leave);
     let other = ethernet(NEAR, STRANGER, 0x88b5, &[0; 50]);
     assert_eq!(l2(&other), Incoming::Deliver(near()));
+}
+
+/// What is for all is the node's, and no pod's.
+#[test]
+fn an_ether_type_that_is_not_listed_reaches_no_pod() {
+    for kind in [0x88b6, 0x88cc, 0x88f7, 0x8863, 0x8847, 0x8808, 46] {
+        let frame = |to| ethernet(to, STRANGER, kind, &[0; 50]);
+        assert_eq!(l2(&frame(NEAR)), dropped(DropReason::EtherType), "{kind:x}");
+        assert_eq!(l2(&frame(MacAddr::BROADCAST)), Incoming::Leave, "{kind:x}");
+    }
+    let listed = ethernet(MacAddr::BROADCAST, STRANGER, 0x88b5, &[0; 50]);
+    assert_eq!(l2(&listed), Incoming::Flood);
 }
 
 #[test]
@@ -203,7 +222,7 @@ fn port(flags: u32) -> Port {
         mtu: 1500,
         ip4: NEAR_V4.octets(),
         port_id: 3,
-        reserved: 0,
+        tunnel_port: 0,
         ip6: Ip16(NEAR_V6.octets()),
         link_local: Ip16::NONE,
         home: 11,
@@ -211,32 +230,49 @@ fn port(flags: u32) -> Port {
     }
 }
 
-/// A frame with a tag beside it.
-struct Tagged<'a>(&'a [u8], u16);
+/// A frame with what a kernel keeps beside it: the id of a tag, the checksum still to be written.
+struct Beside<'a> {
+    bytes: &'a [u8],
+    tag: Option<u16>,
+    partial: Partial,
+}
 
-impl Frame for Tagged<'_> {
+/// A frame with a tag beside it.
+fn tagged(bytes: &[u8], id: u16) -> Beside<'_> {
+    Beside {
+        bytes,
+        tag: Some(id),
+        partial: Partial::NONE,
+    }
+}
+
+impl Frame for Beside<'_> {
     fn length(&self) -> usize {
-        self.0.len()
+        self.bytes.len()
     }
 
     fn segment_length(&self) -> usize {
-        self.0.len()
+        self.bytes.len()
     }
 
     fn has_vlan_tag(&self) -> bool {
-        true
+        self.tag.is_some()
     }
 
     fn vlan_id(&self) -> u16 {
-        self.1
+        self.tag.unwrap_or(0)
+    }
+
+    fn partial(&self) -> Partial {
+        self.partial
     }
 
     fn load<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
-        self.0.load(offset)
+        self.bytes.load(offset)
     }
 
     fn start(&self) -> Start {
-        self.0.start()
+        self.bytes.start()
     }
 }
 
@@ -268,7 +304,7 @@ fn a_trunk_carries_its_vlans_with_one_tag_and_nothing_else() {
     let port = port(PORT_WIRE | PORT_TRUNK | PORT_ANY_IP);
     let two = Two::on(false);
     let frame = Ipv4::new(FAR_V4, STRANGER_V4).udp(STRANGER, NEAR, PORTS);
-    let decide = |frame: &[u8], id| policy::decide(&Tagged(frame, id), &port, &two);
+    let decide = |frame: &[u8], id| policy::decide(&tagged(frame, id), &port, &two);
     assert_eq!(decide(&frame, 100), Decision::Wire);
     assert_eq!(decide(&frame, 110), Decision::Wire);
     for id in [0, 99, 111] {
@@ -282,7 +318,7 @@ fn a_trunk_carries_its_vlans_with_one_tag_and_nothing_else() {
     assert_eq!(decide(&other, 100), Decision::Drop(DropReason::SpoofedMac));
     let trunk = Network::new(NETWORK_WIRE | NETWORK_TRUNK, 1500);
     let arrived = incoming(
-        &Tagged(&v4(NEAR, STRANGER, STRANGER_V4), 100),
+        &tagged(&v4(NEAR, STRANGER, STRANGER_V4), 100),
         &trunk,
         BLUE,
         &two,

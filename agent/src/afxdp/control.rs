@@ -11,11 +11,13 @@ use datapath::Hook;
 use netdev::{Netns, NetnsId, busy_poll};
 use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use xsk::control::{self, Answer, Datagram, Received, Request};
 
 use super::decide::{Facts, Step, decide};
+use crate::accept::Door;
 use crate::error::{AgentError, chain};
 use crate::record::Attachment;
 
@@ -39,10 +41,17 @@ pub(super) struct Desk {
     turn: tokio::sync::Mutex<()>,
     /// Somebody was sent away, and it was said.
     complained: AtomicBool,
+    /// Conversations that the control sockets of this node may have beside these.
+    places: Arc<Semaphore>,
 }
 
 impl Desk {
-    pub(super) fn new(record: &Attachment, netns: Netns, hook: Hook) -> Arc<Self> {
+    pub(super) fn new(
+        record: &Attachment,
+        netns: Netns,
+        hook: Hook,
+        places: Arc<Semaphore>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             key: record.key.clone(),
             host: record.host.name.clone(),
@@ -54,6 +63,7 @@ impl Desk {
             hook,
             turn: tokio::sync::Mutex::default(),
             complained: AtomicBool::new(false),
+            places,
         })
     }
 
@@ -77,28 +87,24 @@ impl Desk {
 
     async fn serve(self: Arc<Self>, listener: UnixListener) {
         let mut conversations = JoinSet::new();
+        let mut door = Door::new(format!("control socket of {}", self.key));
         loop {
             tokio::select! {
-                accepted = listener.accept() => match accepted {
-                    Ok((peer, _)) => {
-                        if conversations.len() < CONVERSATIONS && self.is_of_pod(&peer) {
-                            conversations.spawn(Arc::clone(&self).talk(peer));
+                peer = door.next(&listener) => {
+                    if conversations.len() < CONVERSATIONS && self.is_of_pod(&peer) {
+                        // All pods together leave the node's own work its descriptors.
+                        if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
+                            conversations.spawn(Arc::clone(&self).talk(peer, place));
                         }
                     }
-                    // Gone again before it was its turn.
-                    Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                    Err(error) => {
-                        tracing::error!(attachment = %self.key, %error, "control socket closed");
-                        return;
-                    }
-                },
+                }
                 Some(_) = conversations.join_next() => continue,
             }
             sleep(PAUSE).await;
         }
     }
 
-    async fn talk(self: Arc<Self>, peer: UnixStream) {
+    async fn talk(self: Arc<Self>, peer: UnixStream, _place: OwnedSemaphorePermit) {
         if let Err(error) = self.converse(peer).await {
             tracing::debug!(attachment = %self.key, %error, "a conversation at the control socket ended");
         }

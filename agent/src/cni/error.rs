@@ -57,8 +57,8 @@ pub const SPEC_CODES: &[Code] = &[
     ),
     (
         11,
-        "the agent is not running, is starting, did not answer, or waits for the API server; or the network is disabled, or has no number yet",
-        "the runtime tries again; start `podnet-agent run` if it does not run, and enable the network, or start `podnet-agent controller`, if the message says so",
+        "the agent is not running, is starting, did not answer, cannot write records, has yet to carry out an earlier `DEL`, or waits for the API server; or the network is disabled, or has no number yet",
+        "the runtime tries again; make room on the disk that the message names, start `podnet-agent run` if it does not run, and enable the network, or start `podnet-agent controller`, if the message says so",
     ),
     (
         50,
@@ -126,8 +126,8 @@ pub const CODES: &[Code] = &[
     ),
     (
         140,
-        "the attachment record could not be written",
-        "make room on the disk of `--state-dir`, and restart the agent",
+        "`DEL`: no record can be written, and the request could not be kept as a file either",
+        "make room on the disk of `--state-dir`; the agent finds out by itself within 30 s",
     ),
     (
         150,
@@ -160,6 +160,7 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
         | AgentError::NetworkChanged { .. }
         | AgentError::NetworkIdTaken { .. }
         | AgentError::NoNetworkId { .. }
+        | AgentError::Isolated { .. }
         | AgentError::Selection { .. }
         | AgentError::NoPrimary { .. }
         | AgentError::NetworkTwice { .. }
@@ -196,7 +197,15 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
         | AgentError::Place(_)
         | AgentError::Switch { .. } => ErrorCode(110),
         AgentError::Datapath { .. } => ErrorCode(120),
-        AgentError::Store { .. } => ErrorCode(140),
+        // Of one batch, not of the store.
+        AgentError::Store { source } if source.is_refusal() => ErrorCode(199),
+        // The plugin keeps the request, and tells its runtime that it is done (CNI-DEL-05).
+        AgentError::Store { .. } if command == Command::Del => ErrorCode::NOT_RECORDED,
+        AgentError::Store { .. } if command == Command::Status => ErrorCode::NOT_AVAILABLE,
+        AgentError::Store { .. }
+        | AgentError::Waiting { .. }
+        | AgentError::Tombstone { .. }
+        | AgentError::Boot { .. } => ErrorCode::TRY_AGAIN_LATER,
         AgentError::Pod {
             source: LookupError::Another { .. },
         } => ErrorCode::INVALID_ENV,
@@ -227,9 +236,10 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
         AgentError::Collect { errors } => errors
             .first()
             .map_or(ErrorCode(199), |first| code(first, command)),
-        AgentError::Record { .. } | AgentError::Orphan { .. } | AgentError::Internal { .. } => {
-            ErrorCode(199)
-        }
+        AgentError::Record { .. }
+        | AgentError::Unreadable { .. }
+        | AgentError::Orphan { .. }
+        | AgentError::Internal { .. } => ErrorCode(199),
     }
 }
 
@@ -239,9 +249,10 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
 fn delegate_code(error: &DelegateError, command: Command) -> ErrorCode {
     match error {
         DelegateError::Capability { .. } => ErrorCode::UNSUPPORTED_FIELD,
-        DelegateError::Name { .. } | DelegateError::Version { .. } | DelegateError::Conf { .. } => {
-            ErrorCode::INVALID_CONFIG
-        }
+        DelegateError::Name { .. }
+        | DelegateError::Version { .. }
+        | DelegateError::TooLong { .. }
+        | DelegateError::Conf { .. } => ErrorCode::INVALID_CONFIG,
         DelegateError::Failed { error, .. } if passed_on(error.code, command) => error.code,
         DelegateError::Absent { .. }
         | DelegateError::Process { .. }

@@ -10,15 +10,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cni_spec::{
-    ACK, Command, FRAME_HEADER, Reply, Request, SpecError, decode_header, encode_frame,
+    ACK, CniVersion, Command, ConfHead, FRAME_HEADER, Reply, Request, SpecError, decode_header,
+    encode_frame,
 };
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
+use crate::accept::Door;
 use crate::cni::Made;
+use crate::cni::peer::{self, Stranger};
 use crate::error::AgentError;
 use crate::failpoint::reached;
 use crate::node::Node;
@@ -26,6 +30,12 @@ use crate::{cni, explain, views};
 
 /// Room for the descriptors of one message: one, and a few that are closed again.
 const DESCRIPTORS: usize = 4;
+
+/// Connections at a time; more of them wait to be accepted.
+const CONNECTIONS: usize = 512;
+
+/// How long a request may take to arrive.
+const REQUEST: Duration = Duration::from_secs(10);
 
 /// How long open connections may take to finish when the agent stops. A peer that neither speaks nor
 /// hangs up must not keep it.
@@ -65,22 +75,20 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
 /// Serves connections until `stop` says so, then lets those that are open finish, within reason.
 pub async fn serve(node: Arc<Node>, listener: UnixListener, mut stop: watch::Receiver<bool>) {
     let mut open = JoinSet::new();
+    let mut door = Door::new("CNI socket");
     loop {
         tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    let node = Arc::clone(&node);
-                    open.spawn(async move { connection(&node, stream).await });
-                }
-                Err(error) => tracing::warn!(%error, "connection not accepted"),
-            },
+            stream = door.next(&listener), if open.len() < CONNECTIONS => {
+                let node = Arc::clone(&node);
+                open.spawn(async move { connection(&node, stream).await });
+            }
             _ = stop.wait_for(|stop| *stop) => break,
             Some(_) = open.join_next(), if !open.is_empty() => {}
         }
     }
     drop(listener);
     let finished = async { while open.join_next().await.is_some() {} };
-    if tokio::time::timeout(DRAIN, finished).await.is_err() {
+    if timeout(DRAIN, finished).await.is_err() {
         // What they were about is recorded: the next start goes on with it.
         tracing::warn!("connections were still open, and are cut");
     }
@@ -95,8 +103,8 @@ async fn connection(node: &Arc<Node>, mut stream: UnixStream) {
 /// Why a conversation ended before its end.
 #[derive(Debug, thiserror::Error)]
 enum Interrupted {
-    #[error("the peer is user {0}, not root")]
-    NotRoot(u32),
+    #[error(transparent)]
+    Stranger(#[from] Stranger),
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
@@ -104,11 +112,9 @@ enum Interrupted {
 }
 
 async fn converse(node: &Arc<Node>, stream: &mut UnixStream) -> Result<(), Interrupted> {
-    let peer = stream.peer_cred()?;
-    if peer.uid() != 0 {
-        return Err(Interrupted::NotRoot(peer.uid()));
-    }
-    let (body, descriptor) = receive(stream).await?;
+    peer::check(stream).inspect_err(peer::refused)?;
+    let received = timeout(REQUEST, receive(stream)).await;
+    let (body, descriptor) = received.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     match Request::from_body(&body) {
         Ok(Request::Cni(request)) => {
             let netns = descriptor.and_then(|fd| node.netlink.adopt(fd).ok());
@@ -118,7 +124,9 @@ async fn converse(node: &Arc<Node>, stream: &mut UnixStream) -> Result<(), Inter
             let Ok(answer) = work.await else {
                 return Ok(());
             };
-            let heard = deliver(stream, &answer.reply, request.command == Command::Add).await;
+            let version = ConfHead::version_of(request.config.get());
+            let is_add = request.command == Command::Add;
+            let heard = deliver(stream, &answer.reply, version, is_add).await;
             match (answer.attachment, &heard) {
                 (Some(made), Ok(true)) => note_heard(node, &made),
                 (Some(made), Ok(false) | Err(_)) => roll_back(node, &made).await,
@@ -128,19 +136,27 @@ async fn converse(node: &Arc<Node>, stream: &mut UnixStream) -> Result<(), Inter
         }
         Ok(Request::Get(request)) => {
             let reply = as_reply(views::get(node, request.what).await);
-            deliver(stream, &reply, false).await.map(|_| ())
+            deliver(stream, &reply, CniVersion::LATEST, false)
+                .await
+                .map(|_| ())
         }
         Ok(Request::Explain(request)) => {
             let reply = as_reply(views::explain(node, &request));
-            deliver(stream, &reply, false).await.map(|_| ())
+            deliver(stream, &reply, CniVersion::LATEST, false)
+                .await
+                .map(|_| ())
         }
         Ok(Request::Follow(request)) => {
             let reply = as_reply(explain::follow(node, &request).await);
-            deliver(stream, &reply, false).await.map(|_| ())
+            deliver(stream, &reply, CniVersion::LATEST, false)
+                .await
+                .map(|_| ())
         }
         Err(error) => {
-            let reply = Reply::Error(error.to_cni(cni_spec::CniVersion::LATEST));
-            deliver(stream, &reply, false).await.map(|_| ())
+            let reply = Reply::Error(error.to_cni(CniVersion::LATEST));
+            deliver(stream, &reply, CniVersion::LATEST, false)
+                .await
+                .map(|_| ())
         }
     }
 }
@@ -173,7 +189,7 @@ fn as_reply(value: Result<serde_json::Value, AgentError>) -> Reply {
         Reply::Error(cni::error::to_cni(
             error,
             Command::Check,
-            cni_spec::CniVersion::LATEST,
+            CniVersion::LATEST,
             0,
         ))
     };
@@ -229,14 +245,20 @@ fn receive_some(stream: &UnixStream, into: &mut [u8]) -> io::Result<(usize, Opti
     Ok((received.bytes, descriptor))
 }
 
-/// Sends the reply; for an `ADD`, true when the plugin says that its runtime has the result.
+/// Sends the reply; for an `ADD`, true when the plugin says that its runtime has the result. A result
+/// larger than a frame is an error to the plugin, so it was not heard.
 async fn deliver(
     stream: &mut UnixStream,
     reply: &Reply,
+    version: CniVersion,
     acknowledged: bool,
 ) -> Result<bool, Interrupted> {
-    let frame = encode_frame(&reply.to_body()?)?;
-    stream.write_all(&frame).await?;
+    let sent = reply.to_fitting_body(version)?;
+    stream.write_all(&encode_frame(&sent.body)?).await?;
+    if sent.replaced {
+        tracing::warn!("the reply was larger than a frame; the plugin was told so");
+        return Ok(false);
+    }
     if !acknowledged || matches!(reply, Reply::Error(_)) {
         return Ok(true);
     }

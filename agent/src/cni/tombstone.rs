@@ -11,6 +11,7 @@ use cni_spec::{AttachmentKey, Call, PENDING_DEL, Request};
 use notify::{RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
 
+use crate::error::{AgentError, chain};
 use crate::node::Node;
 
 /// A draft this old was left by a plugin that died.
@@ -47,34 +48,51 @@ pub async fn follow(node: &Arc<Node>) -> Result<(), notify::Error> {
     }
 }
 
-/// Serves every tombstone there is. One that cannot be served stays for the next time.
+/// Serves every tombstone there is. One that cannot be served stays for the next time, which is the next
+/// audit at the latest.
 pub async fn serve_all(node: &Arc<Node>) {
+    if node.store.failure().is_some() {
+        // Each of them would fail, and say so.
+        return;
+    }
     for (path, key) in list(&node.tombstones) {
         let _guard = node.lock(&key.container).await;
-        serve(node, &path, &key).await;
-    }
-}
-
-/// Serves those of one attachment; the caller holds its container's lock. An `ADD` does this first:
-/// whatever was left before it must not hit what it makes.
-pub async fn serve_key(node: &Arc<Node>, key: &AttachmentKey) {
-    for (path, other) in list(&node.tombstones) {
-        if other == *key {
-            serve(node, &path, key).await;
+        if let Err(error) = serve(node, &path, &key).await {
+            tracing::warn!(attachment = %key, error = %chain(&error), "kept for the next time");
         }
     }
 }
 
-async fn serve(node: &Arc<Node>, path: &Path, key: &AttachmentKey) {
+/// Serves those of one attachment; the caller holds its container's lock. An `ADD` does this first:
+/// whatever was left before it must not hit what it makes, nor be answered with what it shall remove.
+///
+/// # Errors
+/// [`AgentError::Waiting`] when one of them is left.
+pub async fn serve_key(node: &Arc<Node>, key: &AttachmentKey) -> Result<(), AgentError> {
+    for (path, other) in list(&node.tombstones) {
+        if other == *key {
+            serve(node, &path, key)
+                .await
+                .map_err(|error| AgentError::Waiting {
+                    key: key.clone(),
+                    why: chain(&error),
+                })?;
+        }
+    }
+    Ok(())
+}
+
+async fn serve(node: &Arc<Node>, path: &Path, key: &AttachmentKey) -> Result<(), AgentError> {
     // Served meanwhile by whoever had the lock.
     if !path.exists() {
-        return;
+        return Ok(());
     }
     tracing::info!(attachment = %key, "serving a DEL that waited");
-    match node.remove(key).await {
-        Ok(()) => discard(path),
-        Err(error) => tracing::warn!(attachment = %key, %error, "kept for the next time"),
-    }
+    node.remove(key).await?;
+    fs::remove_file(path).map_err(|source| AgentError::Tombstone {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// The tombstones, by name; what is none is removed.

@@ -68,6 +68,10 @@ pub fn cleanup(options: &CleanupOptions) -> Result<(), Failure> {
             say(format!("link {}", link.name))?;
         }
     }
+    // After the device: nothing takes a tunnel in any more.
+    if overlay::remove(options.dry_run) {
+        say(format!("nf_tables table inet {}", overlay::TABLE))?;
+    }
     let known = bpffs::find(&places.bpffs).ok().map(PinDir::new);
     let known = known.map(|pins| pins.uplinks()).transpose()?;
     let known = known.unwrap_or_default();
@@ -154,7 +158,7 @@ pub(super) fn stay(why: &str) -> Result<(), Failure> {
 fn cni_files(places: &Places, cni: &CniPlaces) -> Vec<PathBuf> {
     let conf = cni.cni_conf_dir.join(conf::FILE);
     let ours = fs::read_to_string(&conf).is_ok_and(|text| conf::leads_to(&text, &places.socket));
-    let mut files = vec![conf, cni.cni_bin_dir.join(conf::PLUGIN)];
+    let mut files = vec![conf, cni.bin_dir().join(conf::PLUGIN)];
     files.retain(|path| ours && fs::symlink_metadata(path).is_ok());
     files
 }
@@ -168,7 +172,7 @@ fn own_files(places: &Places) -> Vec<PathBuf> {
         state.join(recover::BOOT_FILE),
         tombstone::directory(&places.socket),
         switch::directory(&places.socket),
-        switch::control_socket(&places.socket),
+        switch::own_directory(&places.socket),
         afxdp::directory(&places.socket),
         Directories::beside(&places.socket),
         places.socket.clone(),
@@ -213,12 +217,12 @@ mod tests {
             bpffs: root.path().join("bpf"),
         };
         let cni = CniPlaces {
-            cni_bin_dir: root.path().join("bin"),
+            cni_bin_dir: Some(root.path().join("bin")),
             cni_conf_dir: root.path().join("net.d"),
         };
-        fs::create_dir_all(&cni.cni_bin_dir).unwrap();
+        fs::create_dir_all(cni.bin_dir()).unwrap();
         fs::create_dir_all(&cni.cni_conf_dir).unwrap();
-        fs::write(cni.cni_bin_dir.join("podnet"), "").unwrap();
+        fs::write(cni.bin_dir().join("podnet"), "").unwrap();
         let (ours, other) = (places("agent.sock"), places("other.sock"));
         assert_eq!(
             cni_files(&ours, &cni),
@@ -228,7 +232,7 @@ mod tests {
         let conf = cni.cni_conf_dir.join("05-podnet.conflist");
         fs::write(&conf, conf::text(&ours.socket)).unwrap();
         assert_eq!(cni_files(&other, &cni), Vec::<PathBuf>::new());
-        let both = [conf, cni.cni_bin_dir.join("podnet")];
+        let both = [conf, cni.bin_dir().join("podnet")];
         assert_eq!(cni_files(&ours, &cni), both);
     }
 

@@ -19,6 +19,7 @@ const NETWORKS: Columns = &[
     ("SUBNETS", "subnets"),
     ("MTU", "mtu"),
     ("EGRESS", "egress"),
+    ("CONNECTIONS", "connections"),
     ("READY", "ready"),
     ("ATTACHED", "attachments"),
     ("REASON", "reason"),

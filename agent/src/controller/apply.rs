@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{API_VERSION, DEFAULT_NETWORK, PodNetwork, PodNetworkAttachment, PodNetworkSpec};
+use api::{API_VERSION, DEFAULT_NETWORK, Listed, PodNetwork, PodNetworkAttachment, PodNetworkSpec};
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -16,6 +16,7 @@ use kube::{Api, Client, Resource, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
+use super::bars::Bars;
 use super::events::{EventWriter, Note, beginning};
 use super::gate::as_scheduler;
 use super::lease::Fence;
@@ -27,13 +28,15 @@ use crate::kube::brief;
 
 mod addresses;
 mod check;
+mod excess;
 
 /// Who writes, as the fields of objects name it.
 pub(super) const MANAGER: &str = "podnet-controller";
 /// How long the API server may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest message of a pod's condition, bytes: a list may have thousands of errors.
-const MESSAGE_MAX: usize = 4096;
+/// The longest message of a pod's condition, bytes: as many problems as [`Listed`] names, of any
+/// length.
+const MESSAGE_MAX: usize = 6144;
 /// Pods that are written at the same time.
 const AT_ONCE: usize = 8;
 
@@ -56,6 +59,9 @@ pub struct Executor {
     fence: Arc<Fence>,
     metrics: Arc<Metrics>,
     events: Mutex<EventWriter>,
+    /// The controllers' own.
+    namespace: String,
+    bars: Mutex<Bars>,
 }
 
 impl std::fmt::Debug for Executor {
@@ -67,14 +73,22 @@ impl std::fmt::Debug for Executor {
 }
 
 impl Executor {
-    /// One that writes with this client, and Events as `instance`.
-    pub fn new(client: Client, instance: String, fence: Arc<Fence>, metrics: Arc<Metrics>) -> Self {
+    /// One that writes with this client, and Events as `instance`; `namespace` is the controllers' own.
+    pub fn new(
+        client: Client,
+        instance: String,
+        namespace: String,
+        fence: Arc<Fence>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         let events = Mutex::new(EventWriter::new(client.clone(), instance));
         Self {
             client,
             fence,
             metrics,
             events,
+            namespace,
+            bars: Mutex::default(),
         }
     }
 
@@ -90,16 +104,17 @@ impl Executor {
             done &= self.object(&attachments, step, view).await;
         }
         let nodes = view.nodes.len();
-        let pods = stream::iter(&plan.pods)
-            .map(|(pod, step)| self.pod(pod, step, nodes))
+        let pods = stream::iter(plan.pods.clone())
+            .map(|(pod, step)| async move { self.pod(&pod, &step, nodes).await })
             .buffer_unordered(AT_ONCE);
-        done &= pods.all(async |done| done).await;
+        done &= pods.fold(true, async |all, done| all & done).await;
         for (block, step) in &plan.blocks {
             done &= self.block(block, *step).await;
         }
         for reservation in &plan.reservations {
             done &= self.reservation(reservation).await;
         }
+        done &= self.excess(&plan.excess, view).await;
         done &= self.slices(&plan.slices).await;
         done
     }
@@ -266,20 +281,22 @@ impl Executor {
             reason: "InUse",
             action: "Delete",
             is_warning: false,
+            varies: false,
             text: format!("deleted as soon as nothing uses it: {user} does"),
         };
         self.say(&note).await;
     }
 
-    async fn say(&self, note: &Note) {
+    /// Writes an Event; true when it was written, and not lately.
+    async fn say(&self, note: &Note) -> bool {
         if !self.fence.holds() {
-            return;
+            return false;
         }
         let mut events = self.events.lock().await;
         let said = tokio::time::timeout(PATIENCE, events.say(note)).await;
         let outcome = match said {
             Ok(Ok(true)) => "written",
-            Ok(Ok(false)) => return,
+            Ok(Ok(false)) => return false,
             Ok(Err(error)) => {
                 tracing::debug!(error = brief(&error), "event dropped");
                 "failed"
@@ -287,6 +304,7 @@ impl Executor {
             Err(_) => "failed",
         };
         self.metrics.write("Event", outcome);
+        outcome == "written"
     }
 
     async fn pod(&self, pod: &Pod, step: &PodStep, nodes: usize) -> bool {
@@ -306,7 +324,7 @@ impl Executor {
                 outcome.is_done()
             }
             PodStep::Wait(obstacles) => {
-                let message = obstacles.join("; ");
+                let message = Listed::new(obstacles).to_string();
                 let message = beginning(&message, MESSAGE_MAX);
                 self.say(&waiting_note(pod, as_scheduler(obstacles, nodes)))
                     .await;
@@ -430,6 +448,7 @@ fn waiting_note(pod: &Pod, text: String) -> Note {
         reason: "FailedScheduling",
         action: "Scheduling",
         is_warning: true,
+        varies: false,
         text,
     }
 }

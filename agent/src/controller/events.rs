@@ -34,6 +34,8 @@ pub struct Note {
     pub action: &'static str,
     /// Something is wrong.
     pub is_warning: bool,
+    /// Its text is another one each time: it is written once in ten minutes, whatever it says.
+    pub varies: bool,
     /// A sentence.
     pub text: String,
 }
@@ -74,7 +76,7 @@ impl EventWriter {
         let is_known = self
             .said
             .get(&uid)
-            .is_some_and(|(text, _)| *text == note.text);
+            .is_some_and(|(text, _)| note.varies || *text == note.text);
         if is_known {
             return Ok(false);
         }
@@ -132,6 +134,7 @@ mod tests {
             reason: "FailedScheduling",
             action: "Scheduling",
             is_warning: true,
+            varies: false,
             text: "ä".repeat(NOTE_MAX),
         };
         let event = event(&note, "shop", &"i".repeat(200), at(0));

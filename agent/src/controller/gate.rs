@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::nad::{Meaning, NetworkRef};
+use api::Listed;
+use api::nad::{DefinitionError, DefinitionProblem, Meaning, NetworkRef};
 use api::selection::{SelectedAttachment, Source, Target};
 
 use super::pod::Pod;
@@ -36,11 +37,11 @@ pub fn obstacles(pod: &Pod, view: &View, states: &States) -> Vec<String> {
     };
     let judge = Judge { view, states };
     let mut found = Vec::new();
+    let mut said = BTreeSet::new();
     let mut used = BTreeSet::new();
     for attachment in &selection.attachments {
-        let obstacle = judge.obstacle(attachment);
-        if let Some(obstacle) = obstacle
-            && !found.contains(&obstacle)
+        if let Some(obstacle) = judge.obstacle(attachment)
+            && said.insert(obstacle.clone())
         {
             found.push(obstacle);
         }
@@ -62,7 +63,10 @@ pub fn obstacles(pod: &Pod, view: &View, states: &States) -> Vec<String> {
 pub fn as_scheduler(obstacles: &[String], nodes: usize) -> String {
     format!(
         "0/{nodes} nodes are available: {}.",
-        obstacles.join(", ").trim_end_matches('.')
+        Listed::new(obstacles)
+            .separated_by(", ")
+            .to_string()
+            .trim_end_matches('.')
     )
 }
 
@@ -117,11 +121,18 @@ impl Judge<'_> {
             }
             Some(Ok(Meaning::Own(own))) => match &own.network {
                 NetworkRef::PodNetwork(name) => self.network_obstacle(name),
-                NetworkRef::Attachment { namespace, name } => {
-                    self.attachment_obstacle(namespace, name)
-                }
+                NetworkRef::Attachment {
+                    namespace: other,
+                    name: object,
+                } => match self.view.rules.check_namespace(namespace, other) {
+                    Ok(()) => self.attachment_obstacle(other, object),
+                    Err(isolated) => Some(wrong(namespace, name, Box::new(isolated).into())),
+                },
             },
-            Some(Ok(Meaning::Delegate(_))) => None,
+            Some(Ok(Meaning::Delegate(chain))) => {
+                let checked = self.view.rules.plugins.check(chain);
+                checked.err().map(|problem| wrong(namespace, name, problem))
+            }
         }
     }
 
@@ -150,6 +161,15 @@ fn obstacle(what: &str, state: Option<&State>) -> Option<String> {
         }) => Some(format!("{what} is not Ready: {why}")),
         Some(State { ready: Ok(()), .. }) => None,
     }
+}
+
+fn wrong(namespace: &str, name: &str, problem: DefinitionProblem) -> String {
+    let error = DefinitionError {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        problem,
+    };
+    error.to_string()
 }
 
 fn missing(what: &str) -> String {

@@ -1,19 +1,24 @@
 //! What the controller that leads does: it looks at the cluster whenever that changes, and does what
 //! has to be done.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::Shortened;
 use api::selection::SelectionRules;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::apply::Executor;
 use super::copies::Copies;
+use super::excess::Judged;
 use super::metrics::Metrics;
-use super::plan::{Choices, PodStep, plan};
+use super::plan::{Choices, Plan, PodStep, earlier, plan};
 use super::reclaim::Orphans;
 use super::view::View;
+use crate::failpoint::held;
+use crate::telemetry::LOG_BYTES;
 
 /// The longest time between two looks at the cluster.
 const RESYNC: Duration = Duration::from_secs(300);
@@ -23,6 +28,9 @@ const RETRY_MAX: Duration = Duration::from_secs(30);
 /// After a pass there is a pause of so many times its length, however much happens.
 const PAUSE: u32 = 4;
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Objects that became unreadable and have a line each after one pass.
+const UNREADABLE_LINES: usize = 10;
 
 /// The controller that leads.
 #[derive(Debug)]
@@ -43,7 +51,8 @@ pub struct Leader {
 #[derive(Debug, Default)]
 struct Memory {
     orphans: Orphans,
-    unreadable: Vec<String>,
+    judged: Judged,
+    unreadable: BTreeSet<String>,
     failures: u32,
 }
 
@@ -71,15 +80,17 @@ impl Leader {
     async fn pass(&self, memory: &mut Memory) -> Duration {
         let timer = self.metrics.pass.start_timer();
         let now = Timestamp::now();
-        let view = View {
-            rules: self.rules.clone(),
-            ..self.copies.view()
+        let Some(Thought { view, plan }) = self.think(memory, now).await else {
+            return RETRY;
         };
-        let known = &memory.unreadable;
-        for object in view.unreadable.iter().filter(|it| !known.contains(*it)) {
-            tracing::warn!(object, "not readable");
+        let unreadable: BTreeSet<String> = view.unreadable.iter().cloned().collect();
+        for object in unreadable
+            .difference(&memory.unreadable)
+            .take(UNREADABLE_LINES)
+        {
+            let object = Shortened(object, LOG_BYTES);
+            tracing::warn!(%object, "not readable");
         }
-        let plan = plan(&view, &self.choices, &mut memory.orphans, now);
         let waits = |(_, step): &&_| matches!(step, PodStep::Wait(_));
         self.metrics.networks(plan.ready);
         self.metrics.unreadable.set(count(view.unreadable.len()));
@@ -87,8 +98,9 @@ impl Leader {
         self.metrics.waiting_pods.set(count(waiting));
         let done = self.executor.carry_out(&plan, &view).await;
         timer.observe_duration();
-        memory.unreadable = view.unreadable;
-        let again = plan.again.map_or(RESYNC, |again| {
+        memory.unreadable = unreadable;
+        let bar_ends = self.executor.bar_ends(now).await;
+        let again = earlier(plan.again, bar_ends).map_or(RESYNC, |again| {
             Duration::try_from(again.duration_since(now)).unwrap_or_default()
         });
         if done {
@@ -98,6 +110,43 @@ impl Leader {
         let retry = RETRY.saturating_mul(2_u32.saturating_pow(memory.failures));
         memory.failures = memory.failures.saturating_add(1);
         again.min(retry).min(RETRY_MAX)
+    }
+}
+
+/// A view of the cluster, and what has to be done about it.
+struct Thought {
+    view: View,
+    plan: Plan,
+}
+
+impl Leader {
+    /// Works out what has to be done, on a thread where nothing else waits: the larger the cluster,
+    /// the longer it takes. `None`, when that died.
+    async fn think(&self, memory: &mut Memory, now: Timestamp) -> Option<Thought> {
+        let (copies, choices) = (Arc::clone(&self.copies), self.choices);
+        let rules = self.rules.clone();
+        let mut orphans = std::mem::take(&mut memory.orphans);
+        let mut judged = std::mem::take(&mut memory.judged);
+        let thinking = tokio::task::spawn_blocking(move || {
+            held("controller.plan");
+            let view = View {
+                rules,
+                ..copies.view()
+            };
+            let mut plan = plan(&view, &choices, &mut orphans, now);
+            if choices.multi_network {
+                plan.excess = judged.judge(&view, choices.spare_blocks, now);
+                plan.again = earlier(plan.again, plan.excess.again);
+            }
+            (Thought { view, plan }, orphans, judged)
+        });
+        let (thought, orphans, judged) = thinking
+            .await
+            .inspect_err(|error| tracing::error!(%error, "no plan"))
+            .ok()?;
+        memory.orphans = orphans;
+        memory.judged = judged;
+        Some(thought)
     }
 }
 

@@ -93,10 +93,8 @@ impl Candidate {
         identity: String,
         fence: Arc<Fence>,
     ) -> Self {
-        let namespace = options.namespace.as_deref();
-        let namespace = namespace.unwrap_or_else(|| client.default_namespace());
         Self {
-            api: Api::namespaced(client.clone(), namespace),
+            api: Api::namespaced(client.clone(), &options.namespace(client)),
             options: options.clone(),
             identity,
             fence,

@@ -1,6 +1,8 @@
 //! The controller's metrics.
 
-use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{
+    Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+};
 
 use crate::metrics::{MetricsError, described, exposition};
 
@@ -45,6 +47,12 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
         "",
         "Objects that this version cannot read; finalizers they may need stay",
     ),
+    (
+        "podnet_controller_blocks_revoked_total",
+        "counter",
+        "",
+        "IPBlocks that were taken back from nodes that took more than their pods can need and --spare-blocks",
+    ),
 ];
 
 /// The metrics.
@@ -59,6 +67,8 @@ pub struct Metrics {
     pub waiting_pods: IntGauge,
     /// Objects that cannot be read.
     pub unreadable: IntGauge,
+    /// Blocks that were taken back from nodes with too many.
+    pub revoked: IntCounter,
     writes: IntCounterVec,
     networks: IntGaugeVec,
 }
@@ -76,6 +86,7 @@ impl Metrics {
             pass: Histogram::with_opts(pass.buckets(SECONDS.to_vec()))?,
             waiting_pods: IntGauge::with_opts(opts("podnet_controller_waiting_pods"))?,
             unreadable: IntGauge::with_opts(opts("podnet_controller_unreadable_objects"))?,
+            revoked: IntCounter::with_opts(opts("podnet_controller_blocks_revoked_total"))?,
             writes: IntCounterVec::new(
                 opts("podnet_controller_writes_total"),
                 &["object", "outcome"],
@@ -87,6 +98,7 @@ impl Metrics {
         registry.register(Box::new(this.pass.clone()))?;
         registry.register(Box::new(this.waiting_pods.clone()))?;
         registry.register(Box::new(this.unreadable.clone()))?;
+        registry.register(Box::new(this.revoked.clone()))?;
         registry.register(Box::new(this.writes.clone()))?;
         registry.register(Box::new(this.networks.clone()))?;
         Ok(this)

@@ -73,23 +73,20 @@ pub enum NumberConflict {
 
 /// The number of every network, by name.
 pub fn assign(networks: &[Numbered]) -> BTreeMap<String, Assigned> {
-    let mut owners = owners(networks);
+    let mut book = Book::of(networks);
     let mut conflicts = BTreeMap::new();
     for network in networks {
         let Some(asked) = network.asked.filter(|_| network.wanted) else {
             continue;
         };
-        if let Err(conflict) = take(network, asked, networks, &mut owners) {
+        if let Err(conflict) = book.take(network, asked) {
             conflicts.insert(network.name.clone(), conflict);
         }
     }
+    let Book { owners, held, .. } = book;
     let mut taken: BTreeSet<NetworkId> = owners.keys().copied().collect();
     // Somebody may get it as soon as a conflict is solved.
     taken.extend(networks.iter().filter_map(|network| network.asked));
-    let held: BTreeMap<&str, NetworkId> = owners
-        .iter()
-        .map(|(number, owner)| (owner.name.as_str(), *number))
-        .collect();
     let assigned = networks.iter().map(|network| {
         let conflict = conflicts.remove(&network.name);
         let mut number = held.get(network.name.as_str()).copied();
@@ -130,39 +127,58 @@ fn claim(network: &Numbered, number: NetworkId) -> impl Ord {
     )
 }
 
-/// Makes `network` the owner of the number it asks for, when that harms nobody.
-fn take<'a>(
-    network: &'a Numbered,
-    asked: NetworkId,
-    networks: &[Numbered],
-    owners: &mut BTreeMap<NetworkId, &'a Numbered>,
-) -> Result<(), NumberConflict> {
-    let rivals = networks.iter().filter(|it| it.asked == Some(asked)).count();
-    if rivals > 1 {
-        // That is refused where the parameters are checked, and nobody gains by it.
-        return Ok(());
+/// Who has which number, found by either in a time that does not grow with the cluster.
+struct Book<'a> {
+    owners: BTreeMap<NetworkId, &'a Numbered>,
+    held: BTreeMap<&'a str, NetworkId>,
+    /// How many networks ask for each number.
+    asking: BTreeMap<NetworkId, usize>,
+}
+
+impl<'a> Book<'a> {
+    fn of(networks: &'a [Numbered]) -> Self {
+        let owners = owners(networks);
+        let held = owners.iter();
+        let held = held.map(|(number, owner)| (owner.name.as_str(), *number));
+        let mut asking = BTreeMap::new();
+        for asked in networks.iter().filter_map(|network| network.asked) {
+            *asking.entry(asked).or_default() += 1;
+        }
+        Self {
+            held: held.collect(),
+            owners,
+            asking,
+        }
     }
-    let before = owners
-        .iter()
-        .find(|(_, owner)| owner.name == network.name)
-        .map(|(number, _)| *number);
-    if before == Some(asked) {
-        return Ok(());
+
+    /// Makes `network` the owner of the number it asks for, when that harms nobody.
+    fn take(&mut self, network: &'a Numbered, asked: NetworkId) -> Result<(), NumberConflict> {
+        if self.asking.get(&asked).is_some_and(|asking| *asking > 1) {
+            // That is refused where the parameters are checked, and nobody gains by it.
+            return Ok(());
+        }
+        let before = self.held.get(network.name.as_str()).copied();
+        if before == Some(asked) {
+            return Ok(());
+        }
+        if let Some(held) = before.filter(|_| network.used) {
+            return Err(NumberConflict::InUse { asked, held });
+        }
+        if let Some(holder) = self.owners.get(&asked).filter(|holder| holder.used) {
+            return Err(NumberConflict::Taken {
+                asked,
+                holder: holder.name.clone(),
+            });
+        }
+        if let Some(before) = before {
+            self.owners.remove(&before);
+        }
+        if let Some(robbed) = self.owners.insert(asked, network) {
+            self.held.remove(robbed.name.as_str());
+        }
+        self.held.insert(&network.name, asked);
+        Ok(())
     }
-    if let Some(held) = before.filter(|_| network.used) {
-        return Err(NumberConflict::InUse { asked, held });
-    }
-    if let Some(holder) = owners.get(&asked).filter(|holder| holder.used) {
-        return Err(NumberConflict::Taken {
-            asked,
-            holder: holder.name.clone(),
-        });
-    }
-    if let Some(before) = before {
-        owners.remove(&before);
-    }
-    owners.insert(asked, network);
-    Ok(())
 }
 
 /// A number nobody has, the same for the same UID where that is possible.

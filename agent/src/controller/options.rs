@@ -38,12 +38,24 @@ pub struct ControllerOptions {
         default_value_t = 300
     )]
     pub reclaim_delay: u32,
+    /// Blocks of addresses of a network that a node may take beyond those that its pods can need, for
+    /// each address family
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        env = "PODNET_SPARE_BLOCKS",
+        default_value_t = 2
+    )]
+    pub spare_blocks: u32,
     /// Name by which this controller is known among others; the host's name when not given
     #[arg(long, value_name = "NAME", env = "POD_NAME")]
     pub pod_name: Option<String>,
     /// Who leads.
     #[command(flatten)]
     pub leader_election: LeaderElection,
+    /// Where to wait, and the file that says for how long; for tests.
+    #[arg(long, env = "PODNET_HOLD_AT", hide = true)]
+    pub hold_at: Option<String>,
     /// Log filter, as in `info,agent=debug`
     #[arg(long, env = "PODNET_LOG", default_value = "info")]
     pub log: String,
@@ -112,6 +124,14 @@ impl LeaderElection {
             renew: self.renew_deadline,
             lease: self.lease_duration,
         })
+    }
+
+    /// The namespace of the Lease.
+    pub fn namespace(&self, client: &kube::Client) -> String {
+        let namespace = self.namespace.as_deref();
+        namespace
+            .unwrap_or_else(|| client.default_namespace())
+            .to_owned()
     }
 
     /// How long a Lease is good for.

@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::conditions::{self, Finding};
+use super::excess::Suspects;
 use super::gate::{self, State, States};
 use super::numbers::{self, Assigned, Numbered};
 use super::pod::Pod;
@@ -28,6 +29,8 @@ pub struct Choices {
     pub create_default: bool,
     /// How long a holder of addresses has to be gone.
     pub reclaim_delay: SignedDuration,
+    /// Blocks of a network that a node may take beyond what its pods can need.
+    pub spare_blocks: u32,
 }
 
 /// Everything to be done now.
@@ -45,6 +48,8 @@ pub struct Plan {
     pub blocks: Vec<(Arc<IpBlock>, BlockStep)>,
     /// Reservations to be deleted.
     pub reservations: Vec<Arc<IpReservation>>,
+    /// Blocks that nodes have taken beyond what their pods can need.
+    pub excess: Suspects,
     /// Slices to be deleted: their nodes are gone.
     pub slices: Vec<ObjectMeta>,
     /// When to look again though nothing has changed.
@@ -158,6 +163,7 @@ fn objects(
 ) -> States {
     let mut numbers = numbers::assign(&numbered(view, resolved, usage));
     let mut states = States::default();
+    let unknown = unknown_user(view);
     for (name, network) in &view.networks {
         let is_ours = network.spec.is_ours(name);
         let mut step = step_of(&network.metadata);
@@ -165,7 +171,7 @@ fn objects(
         let user = usage
             .network_user(name)
             .map(str::to_owned)
-            .or_else(|| unknown_user(view));
+            .or_else(|| unknown.clone());
         let wants = is_ours && name != DEFAULT_NETWORK;
         finalizer(&mut step, &network.metadata, wants, user);
         let ready = if is_ours {
@@ -400,7 +406,7 @@ fn addresses(
     plan.reservations.extend(due.map(|it| Arc::clone(it)));
 }
 
-fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
+pub(super) fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
     a.into_iter().chain(b).min()
 }
 

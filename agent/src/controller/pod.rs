@@ -50,8 +50,19 @@ pub struct SchedulingGate {
 pub struct PodStatus {
     /// `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
     pub phase: Option<String>,
+    /// Its addresses, as the kubelet says them.
+    #[serde(rename = "podIPs")]
+    pub pod_ips: Vec<PodIp>,
     /// All conditions.
     pub conditions: Vec<PodCondition>,
+}
+
+/// An address of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct PodIp {
+    /// The address.
+    pub ip: String,
 }
 
 /// The part of a condition that is read.

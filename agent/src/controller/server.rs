@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 
 use super::copies::Copies;
 use super::metrics::Metrics;
+use crate::accept::Limited;
 use crate::error::chain;
 
 /// What there is to show.
@@ -42,7 +43,7 @@ pub async fn serve(state: State, listener: TcpListener) -> io::Result<()> {
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
         .with_state(state);
-    axum::serve(listener, routes).await
+    axum::serve(Limited::new(listener, "admin address"), routes).await
 }
 
 async fn metrics(Extract(state): Extract<State>) -> Response {

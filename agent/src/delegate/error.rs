@@ -5,6 +5,9 @@ use std::path::PathBuf;
 
 use cni_spec::{CniError, Command, SpecError};
 
+/// What was tried when the program of a plugin did not start.
+pub(super) const START: &str = "start";
+
 /// Another plugin could not be called, or did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum DelegateError {
@@ -99,6 +102,15 @@ pub enum DelegateError {
         /// Key in `capabilities`.
         capability: &'static str,
     },
+    /// More than is kept of one pod and given to its plugins.
+    #[error(
+        "the configurations of the pod's plugins, with what each is told of the pod, are longer than \
+         {most} bytes: name fewer networks, or shorten cni-args and the pod's annotations"
+    )]
+    TooLong {
+        /// Most bytes.
+        most: usize,
+    },
     /// A configuration that cannot be completed.
     #[error("the configuration of plugin {plugin} cannot be completed: {source}")]
     Conf {
@@ -107,6 +119,25 @@ pub enum DelegateError {
         /// What is wrong.
         source: serde_json::Error,
     },
+}
+
+impl DelegateError {
+    /// True when the plugin was not executed, so that there is nothing to undo.
+    pub(super) fn is_before_start(&self) -> bool {
+        match self {
+            Self::Process { what, .. } => *what == START,
+            Self::Name { .. }
+            | Self::Absent { .. }
+            | Self::Version { .. }
+            | Self::Capability { .. }
+            | Self::TooLong { .. }
+            | Self::Conf { .. } => true,
+            Self::TimedOut { .. }
+            | Self::Failed { .. }
+            | Self::Crashed { .. }
+            | Self::Result { .. } => false,
+        }
+    }
 }
 
 fn details(error: &CniError) -> String {

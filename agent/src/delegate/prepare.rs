@@ -97,6 +97,7 @@ pub fn prepare(chain: &PluginChain, wishes: &Wishes) -> Result<Delegation, Deleg
             Ok(PluginConf {
                 plugin: plugin.plugin_type.clone(),
                 config,
+                settled: false,
             })
         })
         .collect::<Result<_, DelegateError>>()?;

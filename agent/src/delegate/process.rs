@@ -1,11 +1,13 @@
 //! One call of one plugin: a process with CNI's environment, bounded in time, output and number.
 
+use std::borrow::Cow;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use api::Shortened;
 use cni_spec::{CniError, Command, TraceContext};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
@@ -13,7 +15,8 @@ use tokio::process::Child;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use super::error::DelegateError;
+use super::error::{DelegateError, START};
+use crate::telemetry::LOG_BYTES;
 
 /// The subcommand of the agent's own binary that goes to another root and becomes the plugin.
 pub const STAGE: &str = "exec-plugin";
@@ -28,6 +31,8 @@ pub(super) const BUSY_ATTEMPTS: u32 = 6;
 pub(super) const BUSY_PAUSE: Duration = Duration::from_secs(1);
 /// Most of what is read of an output, bytes: far above any result.
 const OUTPUT_MAX: u64 = 1 << 20;
+/// Lines of what it prints that are logged.
+const LINES_MAX: usize = 20;
 /// The part of an output that an error shows, characters.
 const SHOWN: usize = 500;
 /// How long the ends of the pipes are waited for when the plugin is gone: a child that it left
@@ -72,7 +77,7 @@ impl PluginEnv {
         pairs
     }
 
-    fn search_path(&self) -> &str {
+    pub(super) fn search_path(&self) -> &str {
         if self.path.is_empty() {
             PLUGINS
         } else {
@@ -87,6 +92,8 @@ pub struct Runner {
     host_root: PathBuf,
     patience: Duration,
     permits: Semaphore,
+    /// Where plugins are, whatever a request says.
+    plugins: Option<String>,
 }
 
 impl Runner {
@@ -97,7 +104,16 @@ impl Runner {
             host_root,
             patience,
             permits: Semaphore::new(most),
+            plugins: None,
         }
+    }
+
+    /// The same, with plugins of this directory alone. It is not the caller of the agent's socket then that
+    /// says which programs are executed as root of the node.
+    #[must_use]
+    pub fn with_plugins(mut self, directory: Option<&Path>) -> Self {
+        self.plugins = directory.map(|directory| directory.display().to_string());
+        self
     }
 
     /// What plugins take for the root of all paths.
@@ -116,6 +132,19 @@ impl Runner {
         env: &PluginEnv,
         stdin: &str,
     ) -> Result<String, DelegateError> {
+        let mut env = Cow::Borrowed(env);
+        if let Some(plugins) = &self.plugins
+            && env.path != *plugins
+        {
+            tracing::debug!(
+                plugin,
+                asked = env.path,
+                used = plugins,
+                "CNI_PATH is ignored"
+            );
+            env.to_mut().path.clone_from(plugins);
+        }
+        let env = env.as_ref();
         let program = self.find(plugin, env.search_path())?;
         let fail = |what| {
             move |source| DelegateError::Process {
@@ -129,7 +158,7 @@ impl Runner {
         let mut child = self
             .start(&program, command, env)
             .await
-            .map_err(fail("start"))?;
+            .map_err(fail(START))?;
         let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let mut reaper = Reaper(group);
         let conversation = converse(&mut child, stdin);
@@ -147,9 +176,7 @@ impl Runner {
         } = ended.map_err(fail("speak with"))?;
         // Its number may be another's from now on.
         reaper.0 = None;
-        for line in stderr.lines().filter(|line| !line.trim().is_empty()) {
-            tracing::info!(plugin, %command, line, "plugin");
-        }
+        log_lines(plugin, command, &stderr);
         if status.success() {
             return Ok(stdout);
         }
@@ -230,6 +257,19 @@ impl Drop for Reaper {
     }
 }
 
+/// Logs the first lines that a plugin has printed; a configuration may have it print any number.
+fn log_lines(plugin: &str, command: Command, printed: &str) {
+    let mut lines = printed.lines().filter(|line| !line.trim().is_empty());
+    for line in lines.by_ref().take(LINES_MAX) {
+        let line = Shortened(line, LOG_BYTES);
+        tracing::info!(plugin, %command, %line, "plugin");
+    }
+    let more = lines.count();
+    if more > 0 {
+        tracing::info!(plugin, %command, more, "plugin said more");
+    }
+}
+
 struct Ended {
     status: ExitStatus,
     stdout: String,
@@ -285,7 +325,9 @@ fn refusal(
     stderr: &str,
 ) -> DelegateError {
     let plugin = plugin.to_owned();
-    if let Ok(error) = serde_json::from_str::<CniError>(stdout) {
+    if let Ok(said) = serde_json::from_str::<CniError>(stdout) {
+        // No more of its words than of ours.
+        let error = CniError::new(said.cni_version, said.code, said.msg, said.details);
         return DelegateError::Failed {
             plugin,
             command,

@@ -99,12 +99,14 @@ impl Scene {
     }
 
     async fn add(&self, delegation: &Delegation) -> Result<Option<RawJson>, DelegateError> {
-        let added = add(&self.runner, delegation, &attachment(&key(), &trace())).await;
+        let mut delegation = delegation.clone();
+        let added = add(&self.runner, &mut delegation, &attachment(&key(), &trace())).await;
         added.map_err(|failure| failure.error)
     }
 
     async fn del(&self, delegation: &Delegation) -> Result<(), DelegateError> {
-        del(&self.runner, delegation, &attachment(&key(), &trace())).await
+        let mut delegation = delegation.clone();
+        del(&self.runner, &mut delegation, &attachment(&key(), &trace())).await
     }
 }
 
@@ -242,7 +244,7 @@ async fn a_failed_add_is_followed_by_del_of_all_that_was_attempted() {
     let (key, trace) = (key(), trace());
     let again = add(
         &scene.runner,
-        &scene.chain("1.0.0", &["b"]),
+        &mut scene.chain("1.0.0", &["b"]),
         &attachment(&key, &trace),
     )
     .await;
@@ -294,6 +296,45 @@ async fn del_goes_on_and_reports_the_last_error() {
     let error = scene.del(&delegation).await.unwrap_err();
     assert!(matches!(error, DelegateError::Absent { .. }), "{error}");
     assert_eq!(scene.stdin("a", "DEL").get("prevResult"), None);
+}
+
+/// ATT-17: a plugin that was not executed is not told `DEL`, and one that has done it is not told again.
+#[tokio::test]
+async fn only_plugins_with_something_left_are_told_del() {
+    let scene = Scene::new(&["a", "b", "c"]);
+    let bin = scene.dir.path().join("bin");
+    scene.on("a", "ADD", &format!("rm {}/b", bin.display()));
+    let mut delegation = scene.chain("1.0.0", &["a", "b", "c"]);
+    check_installed(&scene.runner, &delegation).unwrap();
+    let (key, trace) = (key(), trace());
+    let attachment = attachment(&key, &trace);
+    let added = add(&scene.runner, &mut delegation, &attachment).await;
+    let failure = added.unwrap_err();
+    assert!(
+        matches!(failure.error, DelegateError::Absent { .. }),
+        "{failure:?}"
+    );
+    assert!(failure.clean && delegation.is_settled(), "{delegation:?}");
+    assert_eq!(scene.order(), ["a ADD", "a DEL"]);
+    let error = check_installed(&scene.runner, &delegation).unwrap_err();
+    assert!(error.to_string().contains("plugin b "), "{error}");
+    // A program that is no program does not start.
+    let text = "\u{7f}ELF";
+    fs::write(bin.join("b"), text).unwrap();
+    fs::set_permissions(bin.join("b"), fs::Permissions::from_mode(0o755)).unwrap();
+    scene.on("a", "ADD", "");
+    scene.on("a", "DEL", "exit 1");
+    let mut delegation = scene.chain("1.0.0", &["a", "b", "c"]);
+    let added = add(&scene.runner, &mut delegation, &attachment).await;
+    assert!(!added.unwrap_err().clean, "DEL of a fails");
+    assert_eq!(delegation.unsettled().collect::<Vec<_>>(), ["a"]);
+    scene.on("a", "DEL", "");
+    for _ in 0..2 {
+        del(&scene.runner, &mut delegation, &attachment)
+            .await
+            .unwrap();
+    }
+    assert_eq!(scene.order().len(), 5, "{:?}", scene.order());
 }
 
 /// CNI-ERR-08, CNI-GC-05, CNI-GC-07, CNI-ST-02: commands that a version does not have, or that the
@@ -376,6 +417,36 @@ async fn a_plugin_is_the_first_program_of_its_name_in_cni_path() {
     // CNI-ERR-06: no words that a runtime forgives.
     assert!(!error.to_string().contains("not found"), "{error}");
     assert!(error.to_string().contains("other"), "{error}");
+}
+
+/// ATT-08: with a directory of the agent's own, the caller of its socket chooses no program.
+#[tokio::test]
+async fn cni_path_of_a_request_is_ignored_where_the_agent_has_a_directory() {
+    let mut scene = Scene::new(&["a"]);
+    let other = scene.dir.path().join("other");
+    let taken = scene.dir.path().join("taken");
+    let script = format!("#!/bin/sh\ntouch {}\n", taken.display());
+    for plugin in ["a", "b"] {
+        fs::write(other.join(plugin), &script).unwrap();
+        fs::set_permissions(other.join(plugin), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let bin = scene.dir.path().join("bin");
+    scene.runner = Runner::new("/".into(), Duration::from_secs(60), 2).with_plugins(Some(&bin));
+    let env = PluginEnv {
+        path: other.display().to_string(),
+        ..PluginEnv::default()
+    };
+    let called = scene.runner.call("a", Command::Add, &env, "{}").await;
+    assert!(called.is_ok(), "{called:?}");
+    let told = scene.read("a.ADD.env");
+    let path = format!("CNI_PATH={}\n", bin.display());
+    assert!(told.contains(&path), "{told}");
+    let absent = scene.runner.call("b", Command::Add, &env, "{}").await;
+    assert!(
+        matches!(absent, Err(DelegateError::Absent { .. })),
+        "{absent:?}"
+    );
+    assert!(!taken.exists());
 }
 
 /// CNI-DLG-07: it is killed, and so is what it has started.

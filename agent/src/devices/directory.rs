@@ -95,11 +95,7 @@ impl Directories {
 
     /// The directories of maps that there are.
     pub fn maps(&self) -> Vec<PathBuf> {
-        let below = |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten();
-        below(self.maps.clone())
-            .flat_map(|resource| below(resource.path()))
-            .map(|device| device.path())
-            .collect()
+        devices_below(&self.maps).collect()
     }
 
     /// The directory of a device, made when it is not there: after a reboot no kubelet asks for it again.
@@ -142,13 +138,15 @@ impl Directories {
 /// # Errors
 /// When one cannot be taken away.
 pub fn detach_all(sockets: &Path) -> io::Result<()> {
+    devices_below(sockets).try_for_each(|device| detach(&device))
+}
+
+/// The directories `<resource>/<device>` that there are.
+fn devices_below(path: &Path) -> impl Iterator<Item = PathBuf> {
     let below = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
-    for resource in below(sockets) {
-        for device in below(&resource.path()) {
-            detach(&device.path())?;
-        }
-    }
-    Ok(())
+    below(path)
+        .flat_map(move |resource| below(&resource.path()))
+        .map(|device| device.path())
 }
 
 /// Whether something is mounted on a directory.

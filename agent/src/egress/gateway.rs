@@ -2,6 +2,8 @@
 //! namespace.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use datapath::{Dispatcher, Hook};
@@ -122,8 +124,14 @@ fn find(
     let Some(place) = plan::place_of(&link.name).filter(|_| port.name == plan.port()) else {
         return Ok(None);
     };
-    let Ok(netns) = Netns::open(path) else {
-        return Ok(None);
+    let netns = match Netns::open(path) {
+        Ok(netns) => netns,
+        Err(netdev::Error::NotNetns { .. }) => return Ok(None),
+        Err(netdev::Error::OpenNetns { source, .. }) if source.kind() == ErrorKind::NotFound => {
+            return Ok(None);
+        }
+        // For want of a descriptor, say: what works is not taken down for that.
+        Err(error) => return Err(error),
     };
     let inner = netns.run_in(|| -> Result<_, netdev::Error> {
         let mut inside = Connection::open()?;
@@ -207,6 +215,18 @@ fn settle(
     };
     let inside = found.netns.run_in(|| sides::of_gateway(plan, found.place));
     inside.and_then(|done| done).map_err(refused)?;
+    // Before it is up: nothing of a gateway comes to the node but through the program.
+    let filters = connection
+        .ingress_filters(found.link.ifindex)
+        .map_err(refused)?;
+    let attached = hook.dispatcher_id(Dispatcher::Gateway)?;
+    if filters.iter().all(|it| it.program != Some(attached)) {
+        let program = hook.program(Dispatcher::Gateway)?;
+        let name = Dispatcher::Gateway.name();
+        connection
+            .set_ingress_program(found.link.ifindex, program.as_fd(), name)
+            .map_err(refused)?;
+    }
     sides::of_node(connection, plan, (&found.link, found.place)).map_err(refused)?;
     let dispatcher = hook.dispatcher_id(Dispatcher::Pod)?;
     let filters = connection

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use agent_common::addr::MacAddr;
 use api::Prefix;
-use netdev::{Bound, Guard, LinkName, Masquerade, Packets, Ruleset};
+use netdev::{Bound, Guard, Limit, LinkName, Masquerade, Packets, Ruleset, Whose};
 
 use crate::record::NetworkFacts;
 
@@ -18,9 +18,9 @@ pub(super) const PODS: &str = "pods";
 /// The gateway's side of its link to the node.
 pub(super) const UPLINK: &str = "uplink";
 /// The table of nf_tables in the node's namespace.
-pub(super) const OUTSIDE: &str = "podnet-egress";
+pub(crate) const OUTSIDE: &str = "podnet-egress";
 /// The table of nf_tables in a gateway.
-const INSIDE: &str = "podnet";
+pub(crate) const INSIDE: &str = "podnet";
 
 /// MAC addresses of a gateway: towards the pods, towards the node; and of the node towards it. The
 /// same everywhere, for each is on a link of two.
@@ -56,6 +56,8 @@ pub(super) struct Plan {
     pub(super) mtu: u16,
     /// Where pods are.
     pub(super) subnets: Vec<Prefix>,
+    /// How many connections a pod may have of each family.
+    pub(super) connections: Option<u32>,
     /// What the gateway is called by pods. It says by these that there were too many hops.
     pub(super) own: Vec<IpAddr>,
 }
@@ -74,6 +76,7 @@ impl Plan {
             network,
             mtu: 0,
             subnets: Vec::new(),
+            connections: None,
             own: Vec::new(),
         }
     }
@@ -110,7 +113,7 @@ impl Plan {
 
     /// Name of the file of its namespace.
     pub(super) fn file(&self) -> String {
-        self.network.to_string()
+        file(self.network)
     }
 
     /// Everything that leaves the gateway towards the node has its transit address; what cannot be
@@ -123,10 +126,20 @@ impl Plan {
         let from_node = Packets::InBy(LinkName::Is(UPLINK.to_owned()));
         Ruleset {
             table: INSIDE,
-            masquerade: Masquerade {
+            masquerade: Some(Masquerade {
                 from: subnets.clone(),
                 inside: subnets,
-            },
+            }),
+            early: false,
+            limits: self.connections.map_or_else(Vec::new, |connections| {
+                let families = [true, false].into_iter().filter(|v4| self.has(*v4));
+                let limit = |v4| Limit {
+                    link: LinkName::Is(PODS.to_owned()),
+                    whose: Whose::Source { v4 },
+                    connections,
+                };
+                families.map(limit).collect()
+            }),
             guards: vec![
                 Guard::stop(Bound::Elsewhere, &[from_node, Packets::OfNoConnection]),
                 Guard::stop(Bound::Elsewhere, &[Packets::Untracked]),
@@ -139,7 +152,11 @@ impl Plan {
 /// What the node itself has: gateways' packets leave by these links with an address of it, do not
 /// reach its own addresses, these prefixes and Services, and nobody begins a connection with a
 /// gateway.
-pub(super) fn fence(uplinks: &[String], inside: &[(IpAddr, u8)]) -> Ruleset {
+pub(super) fn fence(
+    uplinks: &[String],
+    inside: &[(IpAddr, u8)],
+    connections: Option<u32>,
+) -> Ruleset {
     let ours = LinkName::Starts(LINK_PREFIX.to_owned());
     let from = Packets::InBy(ours.clone());
     let transit: [(IpAddr, u8); 2] = [
@@ -160,12 +177,26 @@ pub(super) fn fence(uplinks: &[String], inside: &[(IpAddr, u8)]) -> Ruleset {
     guards.push(Guard::stop(Bound::Here, &[from]));
     Ruleset {
         table: OUTSIDE,
-        masquerade: Masquerade {
+        masquerade: Some(Masquerade {
             from: transit.to_vec(),
             inside: transit.to_vec(),
-        },
+        }),
+        early: false,
+        limits: connections.map_or_else(Vec::new, |connections| {
+            let limit = |v4| Limit {
+                link: LinkName::Starts(LINK_PREFIX.to_owned()),
+                whose: Whose::Link { v4 },
+                connections,
+            };
+            [true, false].map(limit).to_vec()
+        }),
         guards,
     }
+}
+
+/// Name of the file of the namespace of a network's gateway.
+pub(super) fn file(network: u32) -> String {
+    network.to_string()
 }
 
 /// Name of the node's side of the link at a place.
@@ -266,7 +297,7 @@ mod tests {
     #[test]
     fn what_leaves_by_no_uplink_ends_and_so_does_what_is_for_the_node() {
         let inside = [("10.244.0.0".parse().unwrap(), 16)];
-        let rules = fence(&["eth0".to_owned()], &inside);
+        let rules = fence(&["eth0".to_owned()], &inside, None);
         let said: Vec<String> = rules.guards.iter().map(ToString::to_string).collect();
         let expected = [
             "stop in by podnet-e* not from 169.254.64.0/18",
@@ -280,7 +311,7 @@ mod tests {
         ];
         assert_eq!(said, expected);
         assert_eq!(rules.guards.last().unwrap().bound, Bound::Here);
-        let none = fence(&[], &[]);
+        let none = fence(&[], &[], None);
         assert!(none.guards.iter().all(|guard| !guard.pass));
     }
 }

@@ -23,7 +23,10 @@ pub(super) const fn of(reason: DropReason) -> &'static str {
         }
         DropReason::VlanTag => "send without a VLAN tag; give each VLAN a network of its own",
         DropReason::LinkControl => "nothing: such frames never leave a link",
-        DropReason::EtherType => "use an L2 network for what is not IP",
+        DropReason::EtherType => {
+            "use an L2 network for what is not IP, and where it has an uplink list the EtherType in \
+             spec.transport.etherTypes of its PodNetworkParameters"
+        }
         DropReason::NoEndpoint => {
             "look for the address in podnet-agent get endpoints; where it is missing, its pod is on \
              another network or its node has not said so yet"
@@ -38,6 +41,16 @@ pub(super) const fn of(reason: DropReason) -> &'static str {
         }
         DropReason::Dhcp => "take the addresses that the attachment has; podnet serves no DHCP",
         DropReason::RouterAdvertisement => "nothing: pods are no routers for others",
+        DropReason::TunnelPort => "use another UDP port: tunnels end at this one",
+        DropReason::SmallSegments => {
+            "send segments of 88 bytes and more, or fewer of them at once: see TCP_MAXSEG and \
+             UDP_SEGMENT of the socket"
+        }
+        DropReason::StormNetwork | DropReason::StormNode => {
+            "look which ports flood, podnet_drops_total and get attachments; more is allowed with \
+             --storm-network and --storm-node of podnet-agent run"
+        }
+        DropReason::ControlMessage => "nothing: pods are no routers, and tell nobody who they are",
         DropReason::Ipv6Headers => {
             "send fewer extension headers, all of them in the first fragment"
         }

@@ -13,6 +13,7 @@ use agent_common::packet::ETH_HLEN;
 use agent_common::policy::Decision;
 use agent_common::port::{PORT_L3, PORT_SPREAD, PORT_WIRE, Port};
 use agent_common::vtep::{VTEP_CHUNKS, Vtep};
+use agent_common::wire::forges_tunnel;
 use serde_json::json;
 
 use super::depart::Departure;
@@ -31,6 +32,13 @@ impl Departure<'_> {
         port: &Port,
         frame: &[u8],
     ) -> Result<Outcome, AgentError> {
+        let for_all = matches!(decision, Decision::Flood) && port.flags & PORT_WIRE != 0;
+        let leaves = for_all || matches!(decision, Decision::Wire);
+        if leaves && forges_tunnel(frame, port) {
+            let found = "a tunnel, on the segment of the uplink";
+            self.story.step("policy", found, "drop tunnel_port");
+            return Ok(self.drop(DropReason::TunnelPort));
+        }
         match decision {
             Decision::Drop(reason) => {
                 let verdict = format!("drop {reason}");
@@ -356,11 +364,11 @@ impl Departure<'_> {
     async fn flood(&mut self, port: &Port) -> Result<Outcome, AgentError> {
         self.story.step("policy", "for all", "replicate");
         let id = port.port_id;
-        let has_room = self.scene.look(|tables| tables.storm.has_room(id))?;
+        let refused = self.scene.look(|tables| tables.refuses_flood(port))?;
         let what = format!("STORM[{id}]");
-        if !has_room {
-            self.story.step(what, "empty", "drop storm");
-            return Ok(self.drop(DropReason::Storm));
+        if let Some(reason) = refused {
+            self.story.step(what, "empty", format!("drop {reason}"));
+            return Ok(self.drop(reason));
         }
         self.story.step(what, "room", "within storm control");
         let nodes = if port.flags & PORT_SPREAD != 0 {
@@ -395,7 +403,7 @@ impl Departure<'_> {
             let Some(found) = self.scene.look(|tables| tables.flood_vteps.get(&key))? else {
                 break;
             };
-            let count = usize::try_from(found.count).unwrap_or(0);
+            let count = usize::from(found.count);
             for number in found.vteps.iter().take(count) {
                 let number = u32::from(*number);
                 let vtep = self.scene.look(|tables| tables.vteps.get(number))?;

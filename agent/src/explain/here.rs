@@ -88,7 +88,7 @@ impl Scene<'_> {
             let Some(found) = self.look(|tables| tables.flood.get(&key))? else {
                 break;
             };
-            let count = usize::try_from(found.count).unwrap_or(0);
+            let count = usize::from(found.count);
             let others = found.ifindexes.iter().take(count);
             ports.extend(others.filter(|it| **it != sender && **it != 0).map(|it| {
                 self.directory

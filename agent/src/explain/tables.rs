@@ -111,6 +111,11 @@ impl Tables for Live<'_> {
         let key = WireKey::subnet(network, *first, length);
         self.look(|tables| tables.wires.get(&key)).is_some()
     }
+
+    fn has_ether_type(&self, network: u32, ether_type: u16) -> bool {
+        let key = WireKey::ether_type(network, ether_type);
+        self.look(|tables| tables.wires.get(&key)).is_some()
+    }
 }
 
 /// What the policy says about a frame of this port.

@@ -16,7 +16,7 @@ use kube::{Api, Client};
 use super::addresses::SOON;
 use super::addresses::answer;
 use super::lookup::{Pod, Pods};
-use crate::access::{MIRROR, of_account, user_name};
+use crate::access::{MIRROR, Used, of_account, user_name};
 use crate::error::AgentError;
 use crate::node::Node;
 use crate::record::PodIdentity;
@@ -31,14 +31,16 @@ const REFUSED: Duration = Duration::from_secs(5);
 pub enum AccessError {
     /// It may not.
     #[error(
-        "{who} may not use PodNetwork {network}; grant the verb use on podnetworks.podnet.dev \
-         {network}, by a RoleBinding in namespace {namespace} for example"
+        "{who} may not use {used}; grant the verb use on {}, by a RoleBinding in namespace {} for \
+         example",
+        used.resource(),
+        used.asked_in(namespace)
     )]
     Refused {
         /// The service account's user name.
         who: String,
-        /// The network.
-        network: String,
+        /// The network, or the definition.
+        used: Used,
         /// The pod's namespace.
         namespace: String,
     },
@@ -77,8 +79,8 @@ struct Known {
     answers: BTreeMap<Question, Answer>,
 }
 
-/// User name, namespace, network.
-type Question = (String, String, String);
+/// User name, namespace of the pod, what it uses.
+type Question = (String, String, Used);
 
 /// Whether it may, and since when that is known.
 type Answer = (bool, Instant);
@@ -113,23 +115,23 @@ impl Access {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Succeeds when the pod's service account may use all of the networks.
+    /// Succeeds when the pod's service account may use all of these.
     ///
     /// # Errors
     /// When it may not use one, or when nobody says so.
     pub(super) async fn check(
         &self,
         pod: Option<&PodIdentity>,
-        networks: &BTreeSet<&str>,
+        all: &BTreeSet<Used>,
     ) -> Result<(), AgentError> {
-        if networks.is_empty() {
+        if all.is_empty() {
             return Ok(());
         }
         let pod = pod.ok_or(AccessError::NoPod)?;
         let uid = pod.uid.as_deref();
         let pod = self.pods.find(&pod.namespace, &pod.name, uid).await?;
-        if pod.annotations.contains_key(MIRROR) {
-            // Who may write files of the node may do anything there.
+        if uid.is_some_and(|uid| pod.is_mirror_of(uid)) {
+            // Files of the node are root's, who may do anything there.
             return Ok(());
         }
         let unknown = |why| AccessError::Unknown {
@@ -138,12 +140,12 @@ impl Access {
             why,
         };
         let user = self.account(&pod).await.map_err(unknown)?;
-        for network in networks {
-            let asked = self.may_use(&user, &pod.namespace, network).await;
+        for used in all {
+            let asked = self.may_use(&user, &pod.namespace, used).await;
             if !asked.map_err(unknown)? {
                 return Err(AccessError::Refused {
                     who: user,
-                    network: (*network).to_owned(),
+                    used: used.clone(),
                     namespace: pod.namespace.clone(),
                 }
                 .into());
@@ -169,13 +171,13 @@ impl Access {
         Ok(user)
     }
 
-    async fn may_use(&self, user: &str, namespace: &str, network: &str) -> Result<bool, String> {
-        let question = (user.to_owned(), namespace.to_owned(), network.to_owned());
+    async fn may_use(&self, user: &str, namespace: &str, used: &Used) -> Result<bool, String> {
+        let question = (user.to_owned(), namespace.to_owned(), used.clone());
         if let Some(known) = self.known().answer(&question, Instant::now()) {
             return Ok(known);
         }
         let reviews: Api<SubjectAccessReview> = Api::all(self.client.clone());
-        let review = of_account(user.to_owned(), network, namespace);
+        let review = of_account(user.to_owned(), used, namespace);
         // Counted from before the question: what it says may be as old.
         let now = Instant::now();
         let review = answer(reviews.create(&PostParams::default(), &review)).await?;
@@ -205,9 +207,10 @@ impl Access {
                     continue;
                 };
                 for network in networks {
-                    let asked = self.may_use(&user, &pod.namespace, &network).await;
+                    let used = Used::Network(network);
+                    let asked = self.may_use(&user, &pod.namespace, &used).await;
                     if let Err(why) = asked {
-                        tracing::debug!(network, why, "access not known yet");
+                        tracing::debug!(%used, why, "access not known yet");
                     }
                 }
             }
@@ -234,7 +237,7 @@ mod tests {
         let begin = Instant::now();
         let question = |network: &str| {
             let user = user_name("shop", Some("web"));
-            (user, "shop".to_owned(), network.to_owned())
+            (user, "shop".to_owned(), Used::Network(network.to_owned()))
         };
         let mut known = Known::default();
         known.learn(question("blue"), true, begin);
@@ -257,7 +260,7 @@ mod tests {
         let mut known = Known::default();
         let question = |namespace: &str, account| {
             let user = user_name(namespace, account);
-            (user, namespace.to_owned(), "blue".to_owned())
+            (user, namespace.to_owned(), Used::Network("blue".to_owned()))
         };
         known.learn(question("shop", None), true, now);
         assert_eq!(

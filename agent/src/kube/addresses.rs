@@ -28,6 +28,7 @@ use tokio::time::timeout_at;
 use self::idle::{Idle, NetworkBlock};
 use super::Work;
 use super::copied::{Copied, Copier, trim_all};
+use super::holdings::of_reservations;
 use super::lookup::Pods;
 use super::slices::Slices;
 use crate::error::AgentError;
@@ -35,6 +36,7 @@ use crate::ledger::{Reserved, Share, Wanted, pools};
 use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::record::{Attachment, HostEnd};
+use crate::remotes::Remotes;
 
 mod blocks;
 mod claims;
@@ -47,9 +49,10 @@ mod stock;
 pub(super) use blocks::answer;
 pub use error::AddressError;
 pub(super) use expected::{SOON, networks};
+pub(super) use reservations::granted_by;
 
 /// The largest blocks there are.
-const LENGTH: BlockLength = BlockLength {
+pub(crate) const LENGTH: BlockLength = BlockLength {
     v4: api::BLOCK_LEN_V4,
     v6: api::BLOCK_LEN_V6,
 };
@@ -138,6 +141,7 @@ impl Addresses {
         node: &str,
         pods: Pods,
         slices: Arc<Slices>,
+        remotes: &Arc<Remotes>,
         metrics: Arc<Metrics>,
         keep: Duration,
     ) -> (Self, Vec<Work>) {
@@ -146,7 +150,7 @@ impl Addresses {
         let mut copier = Copier::new(client, &changed);
         let nodes = copier.copy("nodes", false, of_node("metadata.name"), trim_all);
         let blocks = copier.copy("ipblocks", false, of_node("spec.node"), trim_all);
-        let reservations = copier.copy("ipreservations", false, Config::default(), trim_all);
+        let reservations = copier.told("ipreservations", trim_all, of_reservations(remotes));
         let this = Self {
             client: client.clone(),
             node: node.to_owned(),

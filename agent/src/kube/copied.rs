@@ -9,13 +9,13 @@ use futures_util::FutureExt as _;
 use kube::core::DeserializeGuard;
 use kube::runtime::reflector::Store;
 use kube::runtime::reflector::store::Writer;
-use kube::runtime::watcher::Config;
+use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
 use super::Work;
-use super::watch::{Kind, follow};
+use super::watch::{Kind, follow, follow_into};
 
 /// Objects that are applied together come in one after the other.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -68,6 +68,29 @@ impl<'a> Copier<'a> {
         let store = writer.as_reader();
         let api = Api::all(self.client.clone());
         let follow = follow(Arc::clone(&kind), writer, api, selection, trim);
+        self.work.push(follow.boxed());
+        Copied { kind, store }
+    }
+
+    /// A copy of all objects of a kind, of which `heard` is told too, as soon as something comes.
+    pub(crate) fn told<K>(
+        &mut self,
+        name: &'static str,
+        trim: fn(&mut K),
+        mut heard: impl FnMut(&Event<K>) + Send + 'static,
+    ) -> Copied<K>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+    {
+        let kind = Kind::new(name, false, &self.changed);
+        let mut writer = Writer::<K>::default();
+        let store = writer.as_reader();
+        let api = Api::all(self.client.clone());
+        let apply = move |event: &Event<K>| {
+            writer.apply_watcher_event(event);
+            heard(event);
+        };
+        let follow = follow_into(Arc::clone(&kind), api, Config::default(), trim, apply);
         self.work.push(follow.boxed());
         Copied { kind, store }
     }

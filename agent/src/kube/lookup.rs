@@ -20,10 +20,6 @@ use super::{Work, brief};
 // The object that the API server has for a static pod; its UID is not the pod's own (NPWG-X6).
 use crate::access::MIRROR;
 
-/// Where a pod comes from: `api`, or a file or URL of the kubelet (NPWG-X6).
-const SOURCE: &str = "kubernetes.io/config.source";
-const FROM_API: &str = "api";
-
 /// Annotations that somebody here reads begin like this.
 const PREFIXES: [&str; 4] = [
     "k8s.v1.cni.cncf.io/",
@@ -63,16 +59,32 @@ impl Pod {
         }
     }
 
-    /// True for what the kubelet runs on its own account, whose UID nobody else knows (NPWG-X6).
-    fn is_static(&self) -> bool {
-        let source = self.annotations.get(SOURCE);
-        self.annotations.contains_key(MIRROR) || source.is_some_and(|source| source != FROM_API)
+    /// True when a request for this UID can only mean this pod. Without a UID in the request the
+    /// name decides.
+    pub(super) fn is(&self, uid: Option<&str>) -> bool {
+        uid.is_none_or(|uid| uid == self.uid || self.is_mirror_of(uid))
     }
 
-    /// True when a request for this UID can only mean this pod.
-    pub(super) fn is(&self, uid: Option<&str>) -> bool {
-        uid.is_none_or(|uid| uid == self.uid) || self.is_static()
+    /// True when a request for this UID means the static pod whose mirror this is (NPWG-X6).
+    ///
+    /// The kubelet runs a static pod by a UID that it computes from the file, and writes that UID
+    /// into the mirror's annotation. Any user can create an object with such an annotation, so it
+    /// counts only for a UID that no pod of the API server can have: a user who knows the UID of a
+    /// pod could otherwise put a mirror of it in its place.
+    pub(super) fn is_mirror_of(&self, uid: &str) -> bool {
+        let hash = self.annotations.get(MIRROR);
+        hash.is_some_and(|hash| hash == uid) && !is_from_api(uid)
     }
+}
+
+/// True for a UID in the form in which the API server makes them: RFC 9562, section 4.
+fn is_from_api(uid: &str) -> bool {
+    let groups: Vec<&str> = uid.split('-').collect();
+    let lengths = groups.iter().map(|group| group.len());
+    lengths.eq([8, 4, 4, 4, 12])
+        && groups
+            .iter()
+            .all(|group| group.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 /// A pod could not be looked up.
@@ -283,15 +295,32 @@ mod tests {
         assert!(pod(&[]).is(Some("uid-1")));
         assert!(pod(&[]).is(None));
         assert!(!pod(&[]).is(Some("uid-2")));
-        assert!(!pod(&[(SOURCE, "api")]).is(Some("uid-2")));
     }
 
     /// NPWG-X6: the UID that the kubelet gives a static pod is not that of its mirror.
     #[test]
-    fn a_static_pod_may_have_any_uid() {
-        assert!(pod(&[(SOURCE, "file")]).is(Some("uid-2")));
-        assert!(pod(&[(SOURCE, "http")]).is(Some("uid-2")));
-        assert!(pod(&[(MIRROR, "0123")]).is(Some("uid-2")));
+    fn a_static_pod_has_the_uid_that_its_mirror_names() {
+        let hash = "0d6b1f3f5c7f4f8a9b1c2d3e4f5a6b7c";
+        let mirror = pod(&[("kubernetes.io/config.source", "file"), (MIRROR, hash)]);
+        assert!(mirror.is(Some(hash)));
+        assert!(mirror.is_mirror_of(hash));
+        assert!(!mirror.is(Some("1d6b1f3f5c7f4f8a9b1c2d3e4f5a6b7c")));
+        assert!(!mirror.is_mirror_of("uid-1"));
+    }
+
+    /// ATT-15c: annotations are written by users.
+    #[test]
+    fn annotations_of_a_user_do_not_switch_off_the_check_of_the_uid() {
+        let other = "4f9a6f5e-1b2c-4000-8000-0123456789ab";
+        for source in ["file", "http", "api"] {
+            let claims = pod(&[("kubernetes.io/config.source", source)]);
+            assert!(!claims.is(Some(other)), "{source}");
+            assert!(claims.is(Some("uid-1")), "{source}");
+        }
+        // The UID of a pod that was deleted is known to its user, who can put this in its place.
+        let claims = pod(&[(MIRROR, other)]);
+        assert!(!claims.is(Some(other)));
+        assert!(!claims.is_mirror_of(other));
     }
 
     #[test]

@@ -1,17 +1,21 @@
 //! The nodes of the cluster: which addresses pods have on each, and how each is reached.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::Prefix;
+use api::{Prefix, VTEPS_ANNOTATION};
 use k8s_openapi::api::core::v1::{Node as ApiNode, NodeStatus};
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::runtime::watcher::Config;
 use kube::{Client, ResourceExt as _};
 use tokio::sync::{Notify, watch};
 
 use super::Work;
-use super::copied::{Copied, Copier, settled, trim_all};
+use super::copied::{Copied, Copier, settled, trim as trim_meta};
+use super::watch::Progress;
 use crate::node::Node;
+use crate::remotes::NodeFacts;
 use crate::routing::{Nodes as Known, Peer};
 
 /// A copy of all nodes, less what nobody here reads.
@@ -20,6 +24,8 @@ pub(super) struct Nodes {
     /// Name of this node.
     node: String,
     nodes: Copied<ApiNode>,
+    /// Where Services are; from Kubernetes 1.33.
+    services: Copied<ServiceCIDR>,
     changed: Arc<Notify>,
     /// The object of this node; none before it was looked for.
     own: watch::Sender<Option<OwnNode>>,
@@ -42,6 +48,7 @@ impl Nodes {
         let this = Self {
             node: node.to_owned(),
             nodes: copier.copy("nodes", false, Config::default(), trim),
+            services: copier.optional("servicecidrs"),
             changed,
             own: watch::Sender::new(None),
         };
@@ -67,9 +74,15 @@ impl Nodes {
     /// end.
     pub(super) async fn work(&self, node: &Node, tunnels: bool) {
         loop {
-            if self.nodes.kind.unread().is_none() {
+            // What an agent may not read, or no cluster has, is never known: --service-cidr says it then.
+            let asked = *self.services.kind.progress() != Progress::Unread(None);
+            if self.nodes.kind.unread().is_none() && asked {
                 let nodes = self.nodes.store.state();
-                node.routing.set_nodes(known(&nodes, &self.node));
+                node.routing.set_nodes(Known {
+                    services: services(&self.services.store.state()),
+                    ..known(&nodes, &self.node)
+                });
+                node.remotes.set_nodes(facts(&nodes));
                 let own = own(&nodes, &self.node);
                 // One that is gone for a moment is where it was.
                 if tunnels && own.exists {
@@ -89,7 +102,10 @@ impl Nodes {
 
 /// Images and conditions are most of a node, and change all the time.
 fn trim(node: &mut ApiNode) {
-    trim_all(node);
+    trim_meta(node);
+    if let Some(annotations) = &mut node.metadata.annotations {
+        annotations.retain(|key, _| key == VTEPS_ANNOTATION);
+    }
     let status = node.status.take();
     node.status = Some(NodeStatus {
         addresses: status.and_then(|status| status.addresses),
@@ -131,13 +147,37 @@ fn pods(node: &ApiNode) -> Vec<Prefix> {
     prefixes.map(|prefix| prefix.trunc()).collect()
 }
 
+/// `spec.cidrs`.
+fn services(all: &[Arc<ServiceCIDR>]) -> Vec<Prefix> {
+    let specs = all.iter().filter_map(|it| it.spec.as_ref());
+    let texts = specs.filter_map(|spec| spec.cidrs.as_ref()).flatten();
+    let prefixes = texts.filter_map(|text| text.parse::<Prefix>().ok());
+    prefixes.map(|prefix| prefix.trunc()).collect()
+}
+
 fn addresses(node: &ApiNode) -> Vec<IpAddr> {
+    of_types(node, &["InternalIP"]).collect()
+}
+
+fn of_types(node: &ApiNode, types: &[&str]) -> impl Iterator<Item = IpAddr> {
     let all = node.status.as_ref().and_then(|it| it.addresses.as_ref());
-    let internal = all.into_iter().flatten();
-    internal
-        .filter(|address| address.type_ == "InternalIP")
+    let all = all.into_iter().flatten();
+    all.filter(|address| types.contains(&address.type_.as_str()))
         .filter_map(|address| address.address.parse().ok())
-        .collect()
+}
+
+/// By which addresses tunnels may reach each node: its own, and those that an administrator has said.
+fn facts(nodes: &[Arc<ApiNode>]) -> BTreeMap<String, NodeFacts> {
+    let of_node = |node: &Arc<ApiNode>| {
+        let said = node.annotations().get(VTEPS_ANNOTATION);
+        let said = said.into_iter().flat_map(|said| said.split(','));
+        let said = said.filter_map(|address| address.trim().parse().ok());
+        let own = of_types(node, &["InternalIP", "ExternalIP"]);
+        let addresses: BTreeSet<IpAddr> = own.chain(said).collect();
+        let made = node.creation_timestamp().map(|it| it.0).unwrap_or_default();
+        (node.name_any(), NodeFacts { made, addresses })
+    };
+    nodes.iter().map(of_node).collect()
 }
 
 #[cfg(test)]
@@ -188,6 +228,39 @@ mod tests {
         let addresses: Vec<String> = peer.addresses.iter().map(ToString::to_string).collect();
         assert_eq!(addresses, ["172.16.0.2", "fd16::2"]);
         assert!(known.others.get("n3").unwrap().pods.is_empty());
+    }
+
+    /// ATT-06a: what else a node says of its tunnels is not taken.
+    #[test]
+    fn a_node_may_have_tunnels_at_its_own_addresses_and_where_its_annotation_says() {
+        let plain = node("n1", &json!({}));
+        let mut said: ApiNode = (*node("n2", &json!({}))).clone();
+        let text = "198.51.100.7, fd16::7,nonsense".to_owned();
+        said.metadata.annotations = Some(
+            [
+                (VTEPS_ANNOTATION.to_owned(), text),
+                ("other".to_owned(), "x".to_owned()),
+            ]
+            .into(),
+        );
+        trim(&mut said);
+        assert_eq!(said.annotations().len(), 1, "nobody reads the others");
+        let facts = facts(&[plain, Arc::new(said)]);
+        let of = |name: &str| -> Vec<String> {
+            let addresses = facts.get(name).unwrap().addresses.iter();
+            addresses.map(ToString::to_string).collect()
+        };
+        assert_eq!(of("n1"), ["172.16.0.2", "192.0.2.2", "fd16::2"]);
+        assert_eq!(
+            of("n2"),
+            [
+                "172.16.0.2",
+                "192.0.2.2",
+                "198.51.100.7",
+                "fd16::2",
+                "fd16::7"
+            ]
+        );
     }
 
     #[test]

@@ -3,10 +3,13 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use api::nad::CONFIG_MAX;
 use api::{
     AttachmentParameters, IpamClaim, NetworkAttachmentDefinition, NetworkId, Object, Origin,
     PodNetwork, PodNetworkAttachment, PodNetworkParameters, Resource as ApiResource,
 };
+use kube::core::DeserializeGuard;
+use kube::runtime::watcher::Config;
 use kube::{Client, Resource};
 use tokio::sync::Notify;
 
@@ -36,7 +39,12 @@ impl Objects {
             attachments: copier.needed("podnetworkattachments"),
             network_parameters: copier.needed("podnetworkparameters"),
             attachment_parameters: copier.needed("attachmentparameters"),
-            definitions: copier.optional("network-attachment-definitions"),
+            definitions: copier.copy(
+                "network-attachment-definitions",
+                true,
+                Config::default(),
+                trim_definition,
+            ),
             claims: copier.optional("ipamclaims"),
             changed,
         };
@@ -96,6 +104,23 @@ impl Objects {
     }
 }
 
+/// Keeps of a configuration that is too long no more than what shows that: any user of a namespace who may
+/// write definitions has them in the memory of every agent.
+fn trim_definition(object: &mut DeserializeGuard<NetworkAttachmentDefinition>) {
+    copied::trim(object);
+    if let Ok(definition) = &mut object.0 {
+        cut(&mut definition.spec.config, CONFIG_MAX + 1);
+    }
+}
+
+/// Cuts a text that is longer than `most` bytes, or some more, which a character needs.
+fn cut(text: &mut String, most: usize) {
+    if text.len() > most {
+        text.truncate(text.ceil_char_boundary(most));
+        text.shrink_to_fit();
+    }
+}
+
 fn collect<K>(copied: &Guarded<K>, objects: &mut Vec<Object>, broken: &mut Vec<String>)
 where
     K: Resource<DynamicType = ()> + Clone + Debug + 'static,
@@ -112,4 +137,24 @@ where
 fn number(network: &PodNetwork) -> Option<NetworkId> {
     let number = network.status.as_ref()?.network_id?;
     NetworkId::new(u32::try_from(number).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// ATT-04a: what is cut is still too long, and so refused.
+    #[test]
+    fn a_text_is_cut_behind_a_whole_character() {
+        for (text, most, kept) in [
+            ("abc", 3, 3),
+            ("abcd", 3, 3),
+            ("a\u{20ac}", 2, 4),
+            ("", 1, 0),
+        ] {
+            let mut text = text.to_owned();
+            cut(&mut text, most);
+            assert_eq!(text.len(), kept);
+        }
+    }
 }

@@ -152,6 +152,10 @@ pub async fn follow(node: &Arc<Node>, directory: &Path) -> Result<(), notify::Er
         let _ = changed.try_send(());
     })?;
     watcher.watch(directory, RecursiveMode::NonRecursive)?;
+    tracing::warn!(
+        directory = %directory.display(),
+        "without a cluster nothing proves what is said here of members on other nodes: it is taken as it is"
+    );
     let mut files = Files::new(own_file(directory, &node.name));
     loop {
         // The first time for what changed before it was watched.

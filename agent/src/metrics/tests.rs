@@ -9,7 +9,10 @@ fn rendered() -> String {
     metrics.queue_drops("blue", "ingress", 7, 4);
     metrics.api_write("status", "written");
     metrics.block("taken");
+    metrics.ruleset_restored("podnet-egress");
     let snapshot = Snapshot {
+        connections: vec![("amber".to_owned(), 7, 2)],
+        stopped: vec![("podnet-tunnels", "stop to UDP port 4789".to_owned(), 3)],
         networks: vec![("blue".to_owned(), 2, 4), ("red".to_owned(), 1, 0)],
         drops: vec![
             ("blue".to_owned(), "spoofed_mac", 3, 180),
@@ -41,9 +44,15 @@ fn rendered() -> String {
             },
         }],
         uplinks: vec![("eth0".to_owned(), "native")],
+        receivers: vec![("blue".to_owned(), 7)],
+        receivers_max: 100_000,
         unrouted: 2,
+        untaken: [("vtep", 3)].into(),
         waiting: 5,
         impaired: 1,
+        store_failed: true,
+        store_failures: 2,
+        set_aside: 1,
     };
     metrics.render(&snapshot).unwrap()
 }
@@ -117,6 +126,7 @@ fn values_are_those_of_the_moment() {
         "podnet_shaping_supported 1",
         "podnet_ports_waiting_for_tcx 5",
         "podnet_nodes_unrouted 2",
+        "podnet_remote_claims_refused{reason=\"vtep\"} 3",
         "podnet_ports_impaired 1",
     ] {
         assert!(

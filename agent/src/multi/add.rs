@@ -57,6 +57,8 @@ impl Node {
         } else if record.request_digest != asked.digest {
             "configuration"
         } else if record.state != State::Added {
+            // It goes by itself when that can be recorded.
+            self.require_store()?;
             "state: it is being removed"
         } else {
             return Ok(Some(record));
@@ -73,6 +75,8 @@ impl Node {
         asked: Asked<'_>,
         pod: Option<PodIdentity>,
     ) -> Result<PodRecord, AgentError> {
+        // Nothing is begun that could not be recorded.
+        self.require_store()?;
         let planned = self.plan(asked).await?;
         let (members, natives): (Vec<_>, Vec<_>) = planned
             .into_iter()
@@ -87,6 +91,7 @@ impl Node {
             sandbox: Sandbox::of(&asked.request.netns, asked.netns),
             members,
             host_ports: None,
+            attempts: 0,
         };
         self.pods.insert(record.clone());
         let mut begun = 0;
@@ -94,6 +99,12 @@ impl Node {
         let Err(error) = done.await else {
             return Ok(record);
         };
+        // In the record, too: what was never executed is never told DEL.
+        for member in record.members.iter_mut().skip(begun) {
+            if let Maker::Plugins(delegation) = &mut member.maker {
+                delegation.settle_from(0);
+            }
+        }
         if let Err(left) = self.take_members_apart(&record, begun).await {
             tracing::error!(pod = %key, error = %left, "roll-back incomplete, will be finished later");
         }
@@ -147,10 +158,9 @@ impl Node {
         asked: Asked<'_>,
         begun: &mut usize,
     ) -> Result<(), AgentError> {
-        let Some(member) = record.members.get(index) else {
-            return Ok(());
-        };
-        let (key, Maker::Plugins(delegation)) = (record.key_of(member), &member.maker) else {
+        let key = record.members.get(index).map(|it| record.key_of(it));
+        let maker = record.members.get_mut(index).map(|it| &mut it.maker);
+        let (Some(key), Some(Maker::Plugins(delegation))) = (key, maker) else {
             return Ok(());
         };
         // A plugin that fails because of it would remove it when it is told to clean up (PAIN-DEL-2).
@@ -171,13 +181,9 @@ impl Node {
         } else {
             *begun = index + 1;
         }
-        let result = added.map_err(|failure| failure.error)?;
-        let file = delegation.device_info_file.clone();
-        let described = file.and_then(|file| device_info::read(&self.delegates, &file));
-        if let Some(Maker::Plugins(made)) = record.members.get_mut(index).map(|m| &mut m.maker) {
-            made.result = result;
-            made.device_info = described;
-        }
+        delegation.result = added.map_err(|failure| failure.error)?;
+        let file = delegation.device_info_file.as_deref();
+        delegation.device_info = file.and_then(|file| device_info::read(&self.delegates, file));
         self.pods.update(record);
         reached("pod.delegated");
         self.settle_defaults(record, index, asked.netns).await

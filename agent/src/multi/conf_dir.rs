@@ -110,7 +110,7 @@ impl Node {
 }
 
 /// True when the chain would lead back to this agent (PAIN-CONF-1).
-pub(super) fn has_our_plugin(chain: &PluginChain) -> bool {
+fn has_our_plugin(chain: &PluginChain) -> bool {
     chain
         .plugins
         .iter()

@@ -49,6 +49,7 @@ impl Node {
             plugins: vec![PluginConf {
                 plugin: PLUGIN.to_owned(),
                 config,
+                settled: false,
             }],
             args: asked.request.args.clone(),
             path: asked.request.path.clone(),
@@ -60,7 +61,7 @@ impl Node {
         self.save_pod(record).await?;
         self.pods.update(record);
         reached("pod.ports-recorded");
-        let Some(delegation) = &record.host_ports else {
+        let Some(delegation) = &mut record.host_ports else {
             return Ok(());
         };
         let attachment = Attachment {
@@ -74,11 +75,7 @@ impl Node {
                 Ok(())
             }
             Err(failure) => {
-                if matches!(failure.error, DelegateError::Absent { .. }) {
-                    // Nothing can be undone by a plugin that is not there, and nothing was done.
-                    record.host_ports = None;
-                    self.pods.update(record);
-                }
+                self.pods.update(record);
                 Err(AgentError::HostPorts {
                     source: failure.error,
                 })
@@ -86,16 +83,16 @@ impl Node {
         }
     }
 
-    /// Takes the host ports of a pod away.
+    /// Takes the host ports of a pod away, and notes that in the record.
     ///
     /// # Errors
     /// When the plugin is gone, or fails.
     pub(super) async fn unmap_ports(
         &self,
-        record: &PodRecord,
+        record: &mut PodRecord,
         netns: &str,
     ) -> Result<(), AgentError> {
-        let Some(delegation) = &record.host_ports else {
+        let Some(delegation) = &mut record.host_ports else {
             return Ok(());
         };
         let attachment = Attachment {

@@ -2,26 +2,31 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::time::Duration;
 
-use api::nad::{Definition, Meaning, NetworkRef, PluginChain, read_definition};
+use api::nad::{
+    Definition, DefinitionError, Meaning, NetworkRef, PLUGIN_TYPE, PluginChain, read_definition,
+};
 use api::selection::{
     Family, POD_NETWORKS_ANNOTATION, PodAnnotations, PodSelection, SelectedAttachment,
-    SelectionRules, Source, Target, parse_pod_networks,
+    SelectionErrors, SelectionRules, Source, Target, parse_pod_networks,
 };
 use api::{RawJson, RawObject, ResolveError};
 use cni_spec::{AttachmentKey, CAP_POD_ANNOTATIONS, CniRequest, IfName, Invocation, NetConf};
 use netdev::Netns;
 
-use super::conf_dir::has_our_plugin;
 use super::native::Native;
 use super::{DefaultNetwork, InvalidAnnotation};
-use crate::delegate::device_info;
+use crate::access::Used;
+use crate::delegate::error::DelegateError;
 use crate::delegate::prepare::{Wishes, prepare};
+use crate::delegate::{self, device_info};
 use crate::error::AgentError;
 use crate::ledger::Wanted;
 use crate::node::Node;
 use crate::pods::record::{Delegation, Maker, Member};
 use crate::record::{DefaultRoutes, ObjectRef, PodIdentity};
+use crate::telemetry::Sparing;
 use crate::world::World;
 
 /// Where objects of a request without a pod are looked up.
@@ -29,6 +34,13 @@ const DEFAULT_NAMESPACE: &str = "default";
 /// What every plugin that declares it may know of the pod; all else a runtime passes is for the
 /// default network only (NPWG §7.5).
 const CONTEXT: [&str; 2] = ["cgroupPath", CAP_POD_ANNOTATIONS];
+
+/// Bytes that all other plugins of a pod may read: they are kept in its record, and in memory, until its
+/// `DEL`, and there can be as many pods as the node runs.
+const HANDED_ON_MAX: usize = 1 << 20;
+
+/// Time between two lines about the same errors of the same pod.
+const IGNORED_EVERY: Duration = Duration::from_secs(10);
 
 /// One request of a runtime, taken apart.
 #[derive(Debug, Clone, Copy)]
@@ -74,14 +86,14 @@ impl Node {
             meanings.push(meant.map_err(|error| of_member(index, selected, error))?);
         }
         refuse_twice(&selection, &meanings)?;
-        self.check_access(asked, &selection, &meanings).await?;
+        self.check_listed(asked, &selection, &meanings).await?;
         let assigning = self.assign_devices(&world, asked, &selection, &mut meanings);
         let shares = Box::pin(assigning).await?;
         let explicit = claim_default_gateway(&mut selection, &meanings, &annotations);
-        let mut planned = Vec::new();
+        let (mut planned, mut length) = (Vec::new(), 0_usize);
         for (index, (selected, meant)) in selection.attachments.iter().zip(&meanings).enumerate() {
             let routes = default_routes(&selection, &meanings, selected);
-            let done = self.member(asked, selected, meant, routes, explicit);
+            let done = self.member(asked, selected, meant, routes, explicit, &mut length);
             let mut done = done.map_err(|error| of_member(index, selected, error))?;
             if let (Some((wanted, _)), Some(share)) = (&mut done.native, shares.get(index)) {
                 share.give(wanted);
@@ -91,29 +103,22 @@ impl Node {
         Ok(planned)
     }
 
-    /// Whether the pod may use the networks it names (KEP-P2-1). The default network is everybody's.
-    async fn check_access(
+    /// Checks that the pod may use what it names, before anything is made (KEP-P2-1).
+    async fn check_listed(
         &self,
         asked: Asked<'_>,
         selection: &PodSelection,
         meanings: &[Meant],
     ) -> Result<(), AgentError> {
-        let Some(cluster) = &self.cluster else {
-            return Ok(());
-        };
-        let default = self.rules.lists.default_network.name();
-        let pairs = selection.attachments.iter().zip(meanings);
-        let networks: BTreeSet<&str> = pairs
-            .filter_map(|(selected, meant)| match meant {
-                Meant::Native(native) if !is_implied(selected) => {
-                    Some(native.network.name.as_str())
-                }
-                Meant::Native(_) | Meant::Chain(_) => None,
-            })
-            .filter(|name| *name != default)
-            .collect();
         let pod: Option<PodIdentity> = asked.invocation.args.pod().map(Into::into);
-        cluster.check_access(pod.as_ref(), &networks).await
+        let namespace = pod.as_ref().map(|pod| pod.namespace.as_str());
+        let namespace = namespace.unwrap_or(DEFAULT_NAMESPACE);
+        let pairs = selection.attachments.iter().zip(meanings);
+        let used = pairs.filter_map(|(selected, meant)| match meant {
+            Meant::Native(native) => Some(Used::Network(native.network.name.clone())),
+            Meant::Chain(_) => Used::chain(&selected.target, namespace),
+        });
+        self.check_access(pod.as_ref(), used).await
     }
 
     /// All annotations of the pod: the runtime's snapshot, else what Kubernetes says.
@@ -165,7 +170,7 @@ impl Node {
             (Ok(selection), _) => selection,
             (Err(errors), InvalidAnnotation::Fail) => return Err(errors.into()),
             (Err(errors), InvalidAnnotation::Ignore) => {
-                tracing::warn!(%errors, "the pod's networks are ignored");
+                note_ignored(namespace, asked, &errors);
                 PodSelection::default_only(&rules)
             }
         };
@@ -228,6 +233,11 @@ impl Node {
             annotations: &object.annotations,
             config: &object.config,
         })?;
+        let wrong = |problem| DefinitionError {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            problem,
+        };
         let because = format!("NetworkAttachmentDefinition {namespace}/{name}");
         match definition.meaning {
             Meaning::ByName(network) => match Native::network(world, &network, &because) {
@@ -245,18 +255,33 @@ impl Node {
             Meaning::Own(own) => {
                 let native = match own.network {
                     NetworkRef::PodNetwork(network) => Native::network(world, &network, &because)?,
-                    NetworkRef::Attachment { namespace, name } => {
-                        Native::attachment(world, ObjectRef { namespace, name }, &because)?
+                    NetworkRef::Attachment {
+                        namespace: other,
+                        name: object,
+                    } => {
+                        let rules = self.rules.lists.rules();
+                        let checked = rules.check_namespace(namespace, &other);
+                        checked.map_err(|isolated| wrong(Box::new(isolated).into()))?;
+                        let object = ObjectRef {
+                            namespace: other,
+                            name: object,
+                        };
+                        Native::attachment(world, object, &because)?
                     }
                 };
                 Ok(Meant::native(
                     native.defined(own.request, own.is_default_gateway)?,
                 ))
             }
-            Meaning::Delegate(chain) => whole(chain),
+            Meaning::Delegate(chain) => {
+                let allowed = self.rules.lists.rules().plugins;
+                allowed.check(&chain).map_err(wrong)?;
+                whole(chain)
+            }
         }
     }
 
+    /// One attachment; `length` counts what plugins of others read for all of them.
     fn member(
         &self,
         asked: Asked<'_>,
@@ -264,6 +289,7 @@ impl Node {
         meant: &Meant,
         default_routes: DefaultRoutes,
         explicit: bool,
+        length: &mut usize,
     ) -> Result<Planned, AgentError> {
         let ifname = IfName::new(selected.interface.as_str())?;
         let (maker, native) = match meant {
@@ -273,7 +299,17 @@ impl Node {
                 let wanted = native.wanted(asked, selected, &ifname, routes, explicit)?;
                 (Maker::Podnet, Some((wanted, native.network.clone())))
             }
-            Meant::Chain(chain) => (Maker::Plugins(delegation(asked, selected, chain)?), None),
+            Meant::Chain(chain) => {
+                let delegation = delegation(asked, selected, chain)?;
+                *length = length.saturating_add(delegation.length());
+                if *length > HANDED_ON_MAX {
+                    let most = HANDED_ON_MAX;
+                    return Err(DelegateError::TooLong { most }.into());
+                }
+                // Of what is not on the node no record is made, which only a DEL would end.
+                delegate::check_installed(&self.delegates, &delegation)?;
+                (Maker::Plugins(delegation), None)
+            }
         };
         let member = Member {
             ifname,
@@ -287,6 +323,22 @@ impl Node {
     }
 }
 
+/// Logs that a pod's lists have no effect, the same errors once in [`IGNORED_EVERY`].
+fn note_ignored(namespace: &str, asked: Asked<'_>, errors: &SelectionErrors) {
+    static IGNORED: Sparing = Sparing::new(IGNORED_EVERY);
+    let name = asked.invocation.args.pod().map(|pod| pod.name);
+    let errors = errors.to_string();
+    if let Some(unsaid) = IGNORED.admit(&(namespace, &name, &errors)) {
+        tracing::warn!(
+            namespace,
+            pod = name,
+            errors,
+            unsaid,
+            "the pod's networks are ignored"
+        );
+    }
+}
+
 /// True for the default network of a pod that says nothing of it.
 fn is_implied(selected: &SelectedAttachment) -> bool {
     selected.source == Source::Default && matches!(selected.target, Target::PodNetwork(_))
@@ -297,7 +349,8 @@ fn is_absent(error: &ResolveError) -> bool {
 }
 
 fn whole(chain: PluginChain) -> Result<Meant, AgentError> {
-    if has_our_plugin(&chain) {
+    // Also by a plugin of it: the requests of one container wait for each other.
+    if chain.leads_to(PLUGIN_TYPE) {
         return Err(AgentError::OwnPluginInChain {
             network: chain.name,
         });

@@ -16,6 +16,10 @@ use crate::pods::PodChange;
 use crate::pods::record::{Delegation, Maker, PodRecord};
 use crate::record::{Sandbox, State};
 
+mod end;
+
+pub(crate) use end::ATTEMPTS;
+
 /// How long start-up waits for plugins of others to clean up; what takes longer goes on beside
 /// requests.
 const START_PATIENCE: Duration = Duration::from_secs(10);
@@ -29,7 +33,10 @@ impl Node {
     pub async fn remove(&self, key: &AttachmentKey) -> Result<(), AgentError> {
         match self.pods.get(key) {
             Some(record) => self.take_pod_apart(&record).await,
-            None => self.detach(key).await,
+            None => {
+                self.detach(key).await?;
+                self.forget_set_aside(key).await
+            }
         }
     }
 
@@ -48,7 +55,7 @@ impl Node {
     /// whatever happens (NPWG §6.2, §7.2).
     ///
     /// # Errors
-    /// The last failure there was. The pod stays recorded then.
+    /// The last failure there was. The pod stays recorded then, with what is done already.
     pub(super) async fn take_members_apart(
         &self,
         record: &PodRecord,
@@ -56,39 +63,25 @@ impl Node {
     ) -> Result<(), AgentError> {
         let mut record = record.clone();
         if record.state != State::Deleting {
-            record.state = State::Deleting;
+            let was = std::mem::replace(&mut record.state, State::Deleting);
+            if was == State::Adding {
+                // A start undoes it either way, and the audit does if this cannot be written.
+                self.pods.update(&record);
+            }
             self.save_pod(&record).await?;
             self.pods.update(&record);
         }
         reached("pod.deleting");
-        let netns = living(&record.sandbox);
+        let netns = living(&record.sandbox).to_owned();
+        let before = record.clone();
         let mut errors = Vec::new();
         // The last that was made.
-        if let Err(error) = self.unmap_ports(&record, netns).await {
+        if let Err(error) = self.unmap_ports(&mut record, &netns).await {
             self.tell_left(&record, &error);
             errors.push(error);
         }
-        for (index, member) in record.members.iter().enumerate().take(begun).rev() {
-            let key = record.key_of(member);
-            let gone = match &member.maker {
-                Maker::Podnet => self.detach(&key).await,
-                Maker::Plugins(delegation) => {
-                    let attachment = delegate::Attachment {
-                        key: &key,
-                        netns,
-                        trace: &TraceContext::default(),
-                    };
-                    let done = delegate::del(&self.delegates, delegation, &attachment).await;
-                    self.forget_device(delegation);
-                    done.map_err(Into::into)
-                }
-            };
-            if let Err(error) = gone {
-                let error = AgentError::Member {
-                    number: index + 1,
-                    member: member.to_string(),
-                    source: Box::new(error),
-                };
+        for index in (0..begun.min(record.members.len())).rev() {
+            if let Err(error) = self.take_member_apart(&mut record, index, &netns).await {
                 self.tell_left(&record, &error);
                 errors.push(error);
             }
@@ -97,6 +90,11 @@ impl Node {
         if let Some(last) = errors.pop() {
             for error in errors {
                 tracing::warn!(pod = %record.key, %error, "not removed");
+            }
+            if record != before {
+                // Who is done is not asked again, by no attempt and by no later agent.
+                self.save_pod(&record).await?;
+                self.pods.update(&record);
             }
             return Err(last);
         }
@@ -110,6 +108,41 @@ impl Node {
             });
         }
         Ok(())
+    }
+
+    /// Removes one member, and notes in the record which of its plugins are done.
+    async fn take_member_apart(
+        &self,
+        record: &mut PodRecord,
+        index: usize,
+        netns: &str,
+    ) -> Result<(), AgentError> {
+        let Some(member) = record.members.get(index) else {
+            return Ok(());
+        };
+        let (key, named) = (record.key_of(member), member.to_string());
+        let gone = match record.members.get_mut(index).map(|it| &mut it.maker) {
+            None => Ok(()),
+            Some(Maker::Podnet) => match self.detach(&key).await {
+                Ok(()) => self.forget_set_aside(&key).await,
+                failed => failed,
+            },
+            Some(Maker::Plugins(delegation)) => {
+                let attachment = delegate::Attachment {
+                    key: &key,
+                    netns,
+                    trace: &TraceContext::default(),
+                };
+                let done = delegate::del(&self.delegates, delegation, &attachment).await;
+                self.forget_device(delegation);
+                done.map_err(Into::into)
+            }
+        };
+        gone.map_err(|source| AgentError::Member {
+            number: index + 1,
+            member: named,
+            source: Box::new(source),
+        })
     }
 
     /// An attachment that is left is the pod's business: it stays until a removal succeeds.
@@ -217,8 +250,8 @@ impl Node {
         work.detach_all();
     }
 
-    /// Does the same now and then: a `DEL` that failed is tried again, and a pod whose namespace is
-    /// gone will have no use for what it holds.
+    /// Does the same now and then: a `DEL` that failed is tried again, less and less often, and a pod
+    /// whose namespace is gone will have no use for what it holds.
     ///
     /// # Errors
     /// All failures together.
@@ -229,9 +262,11 @@ impl Node {
             State::Added => record.sandbox.is_gone(),
             State::Deleting => true,
         });
+        over.retain(|record| self.pods.is_due(&record.key));
         // One whose plugins hang must not keep the others waiting.
         let done = join_all(over.iter().map(|record| self.try_remove_pod(record))).await;
         let errors: Vec<AgentError> = done.into_iter().filter_map(Result::err).collect();
+        self.give_up_surplus().await;
         if errors.is_empty() {
             Ok(())
         } else {
@@ -252,7 +287,10 @@ impl Node {
             return Ok(());
         }
         tracing::info!(pod = %record.key, "removing what was unfinished or lost its pod");
-        self.remove(&record.key).await
+        match self.remove(&record.key).await {
+            Ok(()) => Ok(()),
+            Err(error) => self.postpone(&record.key, error).await,
+        }
     }
 }
 

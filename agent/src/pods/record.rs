@@ -35,6 +35,14 @@ pub struct PodRecord {
     /// Who maps its host ports, where a runtime asked for some.
     #[serde(default)]
     pub host_ports: Option<Delegation>,
+    /// Failed attempts of the agent's own to remove it since its namespace was gone.
+    #[serde(default, skip_serializing_if = "is_none_yet")]
+    pub attempts: u32,
+}
+
+/// True for a pod that no attempt failed for.
+const fn is_none_yet(attempts: &u32) -> bool {
+    *attempts == 0
 }
 
 impl PodRecord {
@@ -139,6 +147,30 @@ pub struct Delegation {
 }
 
 impl Delegation {
+    /// Bytes that its plugins read.
+    pub fn length(&self) -> usize {
+        let plugins = self.plugins.iter();
+        plugins.map(|plugin| plugin.config.get().len()).sum()
+    }
+
+    /// Notes that nothing is left of plugins from this one on, in the order of `ADD`.
+    pub fn settle_from(&mut self, index: usize) {
+        for plugin in self.plugins.iter_mut().skip(index) {
+            plugin.settled = true;
+        }
+    }
+
+    /// Lists the plugins that are still to succeed in `DEL`, in the order of `ADD`.
+    pub fn unsettled(&self) -> impl Iterator<Item = &str> {
+        let plugins = self.plugins.iter().filter(|plugin| !plugin.settled);
+        plugins.map(|plugin| plugin.plugin.as_str())
+    }
+
+    /// True when nothing is left of any of the plugins.
+    pub fn is_settled(&self) -> bool {
+        self.unsettled().next().is_none()
+    }
+
     /// The result of `ADD`; an attachment without one has neither interfaces nor addresses.
     ///
     /// # Errors
@@ -161,4 +193,8 @@ pub struct PluginConf {
     pub plugin: String,
     /// What it reads on stdin, values as they were written.
     pub config: RawJson,
+    /// True when nothing is left of it: it was never executed, or has succeeded in `DEL`. In the
+    /// record before any plugin is called it is false, so that a crash leaves no plugin untold.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub settled: bool,
 }

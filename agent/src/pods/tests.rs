@@ -39,6 +39,7 @@ fn delegation() -> Delegation {
             plugin: "bridge".to_owned(),
             config: RawJson::parse(r#"{"type":"bridge","big":12345678901234567890,"f":1.10}"#)
                 .unwrap(),
+            settled: false,
         }],
         args: "IgnoreUnknown=1".to_owned(),
         path: "/opt/cni/bin".to_owned(),
@@ -66,6 +67,7 @@ fn record(state: State) -> PodRecord {
             member("net1", Maker::Plugins(delegation())),
         ],
         host_ports: None,
+        attempts: 0,
     }
 }
 
@@ -146,4 +148,39 @@ fn detached(name: &str) -> PodChange {
         key: key("eth0"),
         pod: serde_json::from_value(json!({"namespace": "ns", "name": name, "uid": null})).unwrap(),
     }
+}
+
+/// ATT-17: attempts that fail come less and less often, and the pauses have a largest length.
+#[test]
+fn attempts_to_remove_a_pod_come_less_and_less_often() {
+    let pods = Pods::default();
+    let key = key("eth0");
+    pods.insert(record(State::Deleting));
+    let mut pauses = Vec::new();
+    for _ in 0..8 {
+        let passed = (0..100).take_while(|_| !pods.is_due(&key)).count();
+        pauses.push(passed);
+        pods.postpone(&key);
+    }
+    assert_eq!(pauses, [0, 1, 2, 4, 8, 16, 16, 16]);
+    pods.remove(&key);
+    assert!(!pods.is_due(&key));
+}
+
+/// ATT-17: records of an older agent have plugins that may have been executed.
+#[test]
+fn a_record_without_what_is_settled_has_everything_left() {
+    let mut text = serde_json::to_value(record(State::Deleting)).unwrap();
+    assert_eq!(text.get("attempts"), None);
+    let read: PodRecord = serde_json::from_value(text.clone()).unwrap();
+    let left = |record: &PodRecord| {
+        let delegations = record.members.iter().filter_map(Member::delegation);
+        delegations
+            .flat_map(|it| it.unsettled().map(ToOwned::to_owned).collect::<Vec<_>>())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(left(&read), ["bridge"]);
+    text["members"][1]["maker"]["Plugins"]["plugins"][0]["settled"] = json!(true);
+    let read: PodRecord = serde_json::from_value(text).unwrap();
+    assert_eq!(left(&read), Vec::<String>::new());
 }

@@ -174,7 +174,7 @@ fn mentioned(entries: &Entries) -> BTreeSet<u32> {
     let endpoints = entries.fdb.values().chain(entries.endpoints.values());
     let mut mentioned: BTreeSet<u32> = endpoints.map(|it| it.ifindex).collect();
     for nodes in entries.flood_vteps.values() {
-        let count = usize::try_from(nodes.count).unwrap_or(0);
+        let count = usize::from(nodes.count);
         mentioned.extend(nodes.vteps.iter().take(count).map(|it| u32::from(*it)));
     }
     mentioned

@@ -9,7 +9,7 @@ use agent_common::endpoint::{
     Endpoint, EndpointKey, FdbKey,
 };
 use agent_common::flood::{FLOOD_CHUNK, FloodKey, FloodPorts};
-use agent_common::network::{NETWORK_L3, Network};
+use agent_common::network::{NETWORK_ANY_IP, NETWORK_L3, NETWORK_TRUNK, Network};
 use agent_common::port::{
     PORT_ANY_IP, PORT_EGRESS, PORT_L3, PORT_MORE_IPS, PORT_NODE, PORT_OUTSIDE, PORT_SPREAD,
     PORT_TRUNK, PORT_WIRE, Port, PortAddressKey,
@@ -86,7 +86,11 @@ pub(super) fn own<'a>(
                 wires::leave(&mut entries, facts, others.routers());
             }
             None => {
-                let flags = if facts.routed { NETWORK_L3 } else { 0 };
+                let flags = match (facts.routed, facts.addressless()) {
+                    (true, _) => NETWORK_L3,
+                    (false, true) => NETWORK_ANY_IP,
+                    (false, false) => 0,
+                };
                 let facts = Network::new(flags, u32::from(facts.mtu));
                 entries.networks.insert(network, facts);
             }
@@ -97,6 +101,7 @@ pub(super) fn own<'a>(
     for (chunk, members) in (0..).zip(flooded.chunks(FLOOD_CHUNK)) {
         let mut ports = FloodPorts {
             count: 0,
+            total: total_of(chunk, flooded.len()),
             ifindexes: [0; FLOOD_CHUNK],
         };
         for (slot, ifindex) in ports.ifindexes.iter_mut().zip(members) {
@@ -106,6 +111,28 @@ pub(super) fn own<'a>(
         entries.flood.insert(FloodKey { network, chunk }, ports);
     }
     (entries, spans)
+}
+
+/// Keeps ports from forging tunnels of this UDP port: those that send to outside of their network, and
+/// those of a segment without a tag, which may be that of the nodes.
+pub(super) fn guard_tunnels(entries: &mut Entries, tunnel_port: u16) {
+    let is_tagged = |network: &Network| network.vlan != 0 || network.flags & NETWORK_TRUNK != 0;
+    for port in entries.ports.values_mut() {
+        let wire = port.flags & (PORT_WIRE | PORT_L3) == PORT_WIRE;
+        let tagged = entries.networks.get(&port.network).is_some_and(is_tagged);
+        if port.flags & (PORT_NODE | PORT_EGRESS) != 0 || wire && !tagged {
+            port.tunnel_port = tunnel_port;
+        }
+    }
+}
+
+/// How many there are in all chunks, which the first one says.
+fn total_of(chunk: u32, all: usize) -> u16 {
+    if chunk == 0 {
+        u16::try_from(all).unwrap_or(u16::MAX)
+    } else {
+        0
+    }
 }
 
 /// The way out: what nobody has goes there, and it speaks for everybody else.
@@ -128,7 +155,7 @@ fn outside(entries: &mut Entries, facts: &NetworkFacts, way_out: WayOut) {
         mtu: facts.mtu,
         ip4: [0; 4],
         port_id: u16::MAX,
-        reserved: 0,
+        tunnel_port: 0,
         ip6: Ip16::NONE,
         link_local: Ip16::NONE,
         home: way_out.ifindex,
@@ -181,17 +208,17 @@ pub(super) fn tunnelled(
         .collect();
     let nodes: Vec<u16> = nodes.into_iter().collect();
     for (chunk, members) in (0..VTEP_CHUNKS).zip(nodes.chunks(VTEP_CHUNK)) {
-        let mut nodes = FloodVteps {
+        let mut list = FloodVteps {
             count: 0,
+            total: total_of(chunk, nodes.len()),
             vteps: [0; VTEP_CHUNK],
         };
-        for (slot, vtep) in nodes.vteps.iter_mut().zip(members) {
+        for (slot, vtep) in list.vteps.iter_mut().zip(members) {
             *slot = *vtep;
-            nodes.count += 1;
+            list.count += 1;
         }
-        entries
-            .flood_vteps
-            .insert(FloodKey { network, chunk }, nodes);
+        let key = FloodKey { network, chunk };
+        entries.flood_vteps.insert(key, list);
     }
     entries
 }
@@ -205,7 +232,7 @@ pub fn port_of(attachment: &Attachment) -> Port {
         mtu: attachment.network.mtu,
         ip4: [0; 4],
         port_id: attachment.port_id,
-        reserved: 0,
+        tunnel_port: 0,
         ip6: Ip16::NONE,
         link_local: mapped(attachment.mac.link_local().into()),
         home: attachment.host.ifindex,

@@ -7,7 +7,9 @@ use agent_common::addr::{Ip16, MacAddr};
 use agent_common::endpoint::{
     ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, ENDPOINT_WIRE, Endpoint, EndpointKey,
 };
-use agent_common::network::{NETWORK_L3, NETWORK_NEXT_HOP, NETWORK_TRUNK, NETWORK_WIRE, Network};
+use agent_common::network::{
+    NETWORK_ANY_IP, NETWORK_L3, NETWORK_NEXT_HOP, NETWORK_TRUNK, NETWORK_WIRE, Network,
+};
 use agent_common::policy::Family;
 use agent_common::wire::{NextHop, WireKey, outside};
 use datapath::Entries;
@@ -28,6 +30,7 @@ pub(super) fn add(entries: &mut Entries, facts: &NetworkFacts, wire: &api::Wire,
         (NETWORK_L3, facts.routed),
         (NETWORK_TRUNK, wire.is_trunk()),
         (NETWORK_NEXT_HOP, wire.is_routed()),
+        (NETWORK_ANY_IP, facts.addressless()),
     ] {
         if is_so {
             network.flags |= flag;
@@ -38,6 +41,10 @@ pub(super) fn add(entries: &mut Entries, facts: &NetworkFacts, wire: &api::Wire,
         let keys = wire.ids().map(|vlan| (WireKey::trunk(id, vlan), id));
         entries.wires.extend(keys);
     }
+    // Whatever the uplink is: pods of this node are not told apart from those beyond it.
+    let listed = wire.ether_types.iter();
+    let keys = listed.map(|it| (WireKey::ether_type(id, *it), id));
+    entries.wires.extend(keys);
     if uplink == 0 {
         return;
     }

@@ -38,8 +38,16 @@ fn serving(networks: &[(&str, u32, Transport)]) -> BTreeMap<String, Served> {
     let networks = networks.iter();
     networks
         .map(|(name, id, transport)| {
-            let (id, transport) = (*id, *transport);
-            ((*name).to_owned(), Served { id, transport })
+            let served = Served {
+                id: *id,
+                transport: *transport,
+                routed: false,
+                subnets: vec![SubnetFacts {
+                    prefix: "10.0.0.0/24".parse().unwrap(),
+                    gateway: Some(IpAddr::from([10, 0, 0, 254])),
+                }],
+            };
+            ((*name).to_owned(), served)
         })
         .collect()
 }
@@ -190,7 +198,7 @@ fn claims_of_one_time_are_held_by_the_node_whose_name_comes_later() {
 #[test]
 fn a_claim_is_dated_later_than_those_that_are_known() {
     let remotes = remotes();
-    let far = Timestamp::now().as_second() + 3600;
+    let far = Timestamp::now().as_second() + SKEW.as_secs() / 2;
     remotes.replace("a", blue("n2", &[endpoint(1, 1, far), endpoint(2, 2, 5)]));
     let id = NetworkId::new(7).unwrap();
     let later = |last, ip: u8| {

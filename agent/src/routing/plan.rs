@@ -13,6 +13,17 @@ pub struct Nodes {
     pub own: Vec<Prefix>,
     /// The others, by name.
     pub others: BTreeMap<String, Peer>,
+    /// Where the addresses of Services are: `spec.cidrs` of ServiceCIDRs.
+    pub services: Vec<Prefix>,
+}
+
+impl Nodes {
+    /// Where pods and Services of the cluster are: prefixes of neighbours as one.
+    pub fn prefixes(&self) -> Vec<Prefix> {
+        let others = self.others.values().flat_map(|peer| &peer.pods);
+        let all = self.own.iter().chain(others).chain(&self.services);
+        Prefix::aggregate(&all.copied().collect())
+    }
 }
 
 /// Another node.
@@ -201,6 +212,7 @@ mod tests {
         let network = network(&[("10.244.0.0/16", ""), ("fd00:244::/48", "")]);
         let nodes = Nodes {
             own: prefixes(&["10.244.1.0/24", "fd00:244:0:1::/64", "192.168.0.0/24"]),
+            services: Vec::new(),
             others: BTreeMap::from([
                 (
                     "n2".to_owned(),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use uswitch::control::Client;
 
-use super::SwitchError;
+use super::{SwitchError, SwitchUser};
 
 /// How long a switch may take until it answers.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -16,7 +16,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Starts it and waits until it answers.
-pub(super) fn start(program: &Path, socket: &Path) -> Result<Client, SwitchError> {
+pub(super) fn start(
+    program: &Path,
+    socket: &Path,
+    user: SwitchUser,
+) -> Result<Client, SwitchError> {
     let failed = |source| SwitchError::Start {
         program: program.to_owned(),
         source,
@@ -25,6 +29,8 @@ pub(super) fn start(program: &Path, socket: &Path) -> Result<Client, SwitchError
         .arg("switch")
         .arg("--socket")
         .arg(socket)
+        .arg("--user")
+        .arg(user.to_string())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         // What ends the agent at a terminal does not end it.

@@ -3,9 +3,10 @@
 use cni_spec::{ContainerId, IfName};
 use serde_json::{Value, json};
 
+use crate::multi::ATTEMPTS;
 use crate::node::Node;
 use crate::pods::AttachedNetwork;
-use crate::pods::record::{Delegation, Member, PodRecord};
+use crate::pods::record::{Delegation, Maker, Member, PodRecord};
 use crate::record::{Decision, State};
 
 /// Rows of `get attachments`.
@@ -18,6 +19,8 @@ pub(super) fn attachments(node: &Node) -> Vec<Value> {
             "network": delegation.network,
             "target": member.target.to_string(),
             "plugins": plugins(delegation),
+            "left": left(pod, delegation),
+            "attempts": pod.attempts,
             "cniNetwork": pod.cni_network,
             "state": pod.state,
             "live": pod.state == State::Added,
@@ -48,17 +51,26 @@ pub(super) fn explanations(
             "ifname": member.ifname,
             "network": delegation.network,
             "state": pod.state,
-            "decisions": decisions(member, delegation, &made),
+            "decisions": decisions(pod, member, delegation, &made),
         })
     });
     rows.into_iter().filter(|row| !row.is_null()).collect()
 }
 
+/// Every member of which plugins may have something. What was never made, or is removed, is in no table.
 fn each(node: &Node, row: impl Fn(&PodRecord, &Member, &Delegation) -> Value) -> Vec<Value> {
     let mut rows = Vec::new();
     for pod in node.pods.records() {
         for member in &pod.members {
-            if let Some(delegation) = member.delegation() {
+            let delegation = match &member.maker {
+                Maker::Plugins(delegation) => Some(delegation),
+                // When our own part is gone, the host ports of the pod may not be.
+                Maker::Podnet if member.ifname == pod.key.ifname && !holds(node, &pod) => {
+                    pod.host_ports.as_ref()
+                }
+                Maker::Podnet => None,
+            };
+            if let Some(delegation) = delegation.filter(|it| !it.is_settled()) {
                 rows.push(row(&pod, member, delegation));
             }
         }
@@ -66,7 +78,24 @@ fn each(node: &Node, row: impl Fn(&PodRecord, &Member, &Delegation) -> Value) ->
     rows
 }
 
-fn decisions(member: &Member, delegation: &Delegation, made: &AttachedNetwork) -> Vec<Decision> {
+/// True while the pod's first interface is made by us.
+fn holds(node: &Node, pod: &PodRecord) -> bool {
+    node.ledger().get(&pod.key).is_some()
+}
+
+/// Plugins that are still to succeed in `DEL`, of a pod that is being removed.
+fn left(pod: &PodRecord, delegation: &Delegation) -> Vec<String> {
+    let is_removed = pod.state == State::Deleting;
+    let left = delegation.unsettled().filter(|_| is_removed);
+    left.map(ToOwned::to_owned).collect()
+}
+
+fn decisions(
+    pod: &PodRecord,
+    member: &Member,
+    delegation: &Delegation,
+    made: &AttachedNetwork,
+) -> Vec<Decision> {
     let target = member.target.to_string();
     let mut decisions = vec![
         Decision::new("network", &delegation.network, &target),
@@ -81,6 +110,19 @@ fn decisions(member: &Member, delegation: &Delegation, made: &AttachedNetwork) -
             "the newest of the configuration that is spoken here",
         ),
     ];
+    if pod.state == State::Deleting {
+        let left = left(pod, delegation).join(", ");
+        let attempts = pod.attempts;
+        let because = if pod.sandbox.is_gone() {
+            format!(
+                "the pod's namespace is gone, and {attempts} of {ATTEMPTS} attempts have failed"
+            )
+        } else {
+            "the pod's namespace is there: the runtime repeats DEL".to_owned()
+        };
+        decisions.push(Decision::new("plugins still to do DEL", &left, &because));
+        return decisions;
+    }
     let because = "result of the plugins";
     decisions.extend(
         addresses(made)

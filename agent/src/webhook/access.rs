@@ -4,20 +4,18 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::selection::PodSelection;
-use futures_util::future::try_join_all;
 use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::core::v1::Pod;
-use kube::Client;
-use kube::api::{Api, PostParams};
 use kube::core::admission::AdmissionRequest;
 
 use super::facts::{Facts, Reached};
+use super::lookup::{Asked, Lookup, all};
 use super::review::{Denial, named, namespace};
 pub use crate::access::AccessControl;
-use crate::access::{MIRROR, attributes, of_account, user_name};
+use crate::access::{MIRROR, Used, of_account, user_name};
 
 /// A subject of the question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,8 +26,8 @@ pub enum Who {
     ServiceAccount,
 }
 
-/// May this one use this network?
-pub type Question = (Who, String);
+/// May this one use this?
+pub type Question = (Who, Used);
 
 const fn subjects(control: AccessControl) -> &'static [Who] {
     match control {
@@ -54,47 +52,47 @@ pub fn questions(
     if control == AccessControl::Off || is_mirror(request) {
         return Ok(Vec::new());
     }
-    let mut questions = Vec::new();
+    let mut questions = BTreeSet::new();
     for attachment in named(selection) {
-        let network = match facts.reached(&attachment.target) {
+        let used = match facts.reached(&attachment.target) {
             Reached::Network(network) if network == default_network => continue,
-            Reached::Network(network) => network,
-            Reached::Others => continue,
+            Reached::Network(network) => Used::Network(network),
+            Reached::Others => match Used::chain(&attachment.target, namespace(request)) {
+                Some(definition) => definition,
+                None => continue,
+            },
             Reached::Unknown(why) => {
                 let target = attachment.target.clone();
                 return Err(Denial::Unknown { target, why });
             }
         };
         for who in subjects(control) {
-            let question = (*who, network.clone());
-            if !questions.contains(&question) {
-                questions.push(question);
-            }
+            questions.insert((*who, used.clone()));
         }
     }
-    Ok(questions)
+    Ok(questions.into_iter().collect())
 }
 
-/// Every network needs one subject that may use it.
+/// Every network and definition needs one subject that may use it.
 ///
 /// # Errors
-/// The first network that has none.
+/// The first one that has none.
 pub fn check(request: &AdmissionRequest<Pod>, answers: &[(Question, bool)]) -> Result<(), Denial> {
-    let mut networks: BTreeMap<&str, (bool, Vec<Who>)> = BTreeMap::new();
-    for ((who, network), allowed) in answers {
-        let (any, asked) = networks.entry(network).or_default();
+    let mut uses: BTreeMap<&Used, (bool, Vec<Who>)> = BTreeMap::new();
+    for ((who, used), allowed) in answers {
+        let (any, asked) = uses.entry(used).or_default();
         *any |= allowed;
         asked.push(*who);
     }
-    let refused = networks.into_iter().find(|(_, (allowed, _))| !allowed);
-    refused.map_or(Ok(()), |(network, (_, asked))| {
+    let refused = uses.into_iter().find(|(_, (allowed, _))| !allowed);
+    refused.map_or(Ok(()), |(used, (_, asked))| {
         let names: Vec<String> = asked.iter().map(|who| name(*who, request)).collect();
         Err(Denial::NotAllowed {
             who: match names.as_slice() {
                 [one, other] => format!("neither {one} nor {other} may"),
                 names => format!("{} may not", names.concat()),
             },
-            network: network.to_owned(),
+            used: used.clone(),
             namespace: namespace(request).to_owned(),
         })
     })
@@ -103,26 +101,20 @@ pub fn check(request: &AdmissionRequest<Pod>, answers: &[(Question, bool)]) -> R
 /// Asks the API server.
 ///
 /// # Errors
-/// When it does not answer.
+/// When it does not answer, or too much would have to be asked.
 pub async fn ask(
-    client: &Client,
+    lookup: &Lookup,
     request: &AdmissionRequest<Pod>,
     questions: Vec<Question>,
-) -> kube::Result<Vec<(Question, bool)>> {
-    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
-    try_join_all(questions.into_iter().map(|question| {
-        let reviews = reviews.clone();
-        async move {
-            let review = review(&question, request);
-            let answer = reviews.create(&PostParams::default(), &review).await?;
-            let allowed = answer.status.is_some_and(|status| status.allowed);
-            Ok((question, allowed))
-        }
-    }))
-    .await
+) -> Asked<Vec<(Question, bool)>> {
+    let asked = questions.into_iter().map(|question| async move {
+        let allowed = lookup.may(&review(&question, request)).await?;
+        Ok((question, allowed))
+    });
+    all(asked.collect()).await
 }
 
-fn review((who, network): &Question, request: &AdmissionRequest<Pod>) -> SubjectAccessReview {
+fn review((who, used): &Question, request: &AdmissionRequest<Pod>) -> SubjectAccessReview {
     let namespace = namespace(request);
     match who {
         Who::User => {
@@ -132,7 +124,7 @@ fn review((who, network): &Question, request: &AdmissionRequest<Pod>) -> Subject
                 uid: user.uid,
                 groups: user.groups,
                 extra: user.extra,
-                resource_attributes: Some(attributes(network, namespace)),
+                resource_attributes: Some(used.attributes(namespace)),
                 ..SubjectAccessReviewSpec::default()
             };
             SubjectAccessReview {
@@ -140,7 +132,7 @@ fn review((who, network): &Question, request: &AdmissionRequest<Pod>) -> Subject
                 ..SubjectAccessReview::default()
             }
         }
-        Who::ServiceAccount => of_account(account(request), network, namespace),
+        Who::ServiceAccount => of_account(account(request), used, namespace),
     }
 }
 

@@ -3,12 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::nad::{Definition, Meaning, NetworkRef, read_definition};
+use api::nad::{Definition, Meaning, NetworkRef, PLUGIN_TYPE, PluginChain, read_definition};
 use api::selection::{PodSelection, Target};
-use api::{NetworkAttachmentDefinition, PodNetwork, PodNetworkAttachment};
-use futures_util::future::try_join_all;
-use kube::{Api, Client};
 
+use super::lookup::{Asked, Lookup, all};
 use super::review::named;
 
 const ABSENT: &str = "does not exist";
@@ -31,6 +29,10 @@ pub struct Way {
     pub reached: Reached,
     /// What on the way there is being deleted.
     pub deleted: Option<Target>,
+    /// The plugins of others that it leads to.
+    pub chain: Option<PluginChain>,
+    /// Namespace of the `PodNetworkAttachment` that a definition leads to.
+    pub attachment_in: Option<String>,
 }
 
 /// What is known of a pod's networks.
@@ -57,25 +59,35 @@ impl Facts {
         self.0.get(target)?.deleted.clone()
     }
 
-    /// Asks the API server for all objects a pod names.
+    /// The plugins of others that a reference leads to.
+    pub fn chain(&self, target: &Target) -> Option<&PluginChain> {
+        self.0.get(target)?.chain.as_ref()
+    }
+
+    /// Namespace of the `PodNetworkAttachment` that a definition leads to.
+    pub fn attachment_in(&self, target: &Target) -> Option<&str> {
+        self.0.get(target)?.attachment_in.as_deref()
+    }
+
+    /// Asks the API server for all objects a pod names, each once.
     ///
     /// # Errors
-    /// When it does not answer.
-    pub async fn read(client: &Client, selection: &PodSelection) -> kube::Result<Self> {
+    /// When it does not answer, or too much would have to be asked.
+    pub async fn read(lookup: &Lookup, selection: &PodSelection) -> Asked<Self> {
         let targets: BTreeSet<&Target> = named(selection).map(|named| &named.target).collect();
-        let ways = targets.into_iter().map(|target| follow(client, target));
-        Ok(try_join_all(ways).await?.into_iter().collect())
+        let ways = targets.into_iter().map(|target| follow(lookup, target));
+        Ok(all(ways.collect()).await?.into_iter().collect())
     }
 }
 
-async fn follow(client: &Client, target: &Target) -> kube::Result<(Target, Way)> {
+async fn follow(lookup: &Lookup, target: &Target) -> Asked<(Target, Way)> {
     let mut way = match target {
         Target::PodNetwork(name) => Way::to(Reached::Network(name.clone())),
-        Target::Attachment { namespace, name } => attachment(client, namespace, name).await?,
-        Target::Definition { namespace, name } => definition(client, namespace, name).await?,
+        Target::Attachment { namespace, name } => attachment(lookup, namespace, name).await?,
+        Target::Definition { namespace, name } => definition(lookup, namespace, name).await?,
     };
     if let (Reached::Network(name), None) = (&way.reached, &way.deleted)
-        && is_being_deleted(client, name).await?
+        && is_being_deleted(lookup, name).await?
     {
         way.deleted = Some(Target::PodNetwork(name.clone()));
     }
@@ -88,6 +100,20 @@ impl Way {
         Self {
             reached,
             deleted: None,
+            chain: None,
+            attachment_in: None,
+        }
+    }
+
+    /// A way to plugins of others. One that comes back to podnet by one of them leads nowhere that
+    /// anybody could be asked about.
+    pub fn to_others(chain: PluginChain) -> Self {
+        if chain.leads_to(PLUGIN_TYPE) {
+            return Self::unknown("has podnet among other plugins");
+        }
+        Self {
+            chain: Some(chain),
+            ..Self::to(Reached::Others)
         }
     }
 
@@ -96,18 +122,15 @@ impl Way {
     }
 }
 
-/// Only the metadata is asked for, so that a network of a newer version is no error.
-async fn is_being_deleted(client: &Client, network: &str) -> kube::Result<bool> {
-    let networks: Api<PodNetwork> = Api::all(client.clone());
-    let found = networks.get_metadata_opt(network).await?;
+async fn is_being_deleted(lookup: &Lookup, network: &str) -> Asked<bool> {
+    let found = lookup.network_metadata(network).await?;
     Ok(found.is_some_and(|found| found.metadata.deletion_timestamp.is_some()))
 }
 
-async fn attachment(client: &Client, namespace: &str, name: &str) -> kube::Result<Way> {
-    let attachments: Api<PodNetworkAttachment> = Api::namespaced(client.clone(), namespace);
-    Ok(match readable(attachments.get_opt(name).await)? {
+async fn attachment(lookup: &Lookup, namespace: &str, name: &str) -> Asked<Way> {
+    Ok(match lookup.attachments(namespace, name).await? {
         Ok(Some(found)) => Way {
-            reached: Reached::Network(found.spec.pod_network_name),
+            reached: Reached::Network(found.spec.pod_network_name.clone()),
             deleted: found
                 .metadata
                 .deletion_timestamp
@@ -116,43 +139,38 @@ async fn attachment(client: &Client, namespace: &str, name: &str) -> kube::Resul
                     namespace: namespace.to_owned(),
                     name: name.to_owned(),
                 }),
+            chain: None,
+            attachment_in: None,
         },
         Ok(None) => Way::unknown(ABSENT),
         Err(why) => Way::unknown(why),
     })
 }
 
-async fn definition(client: &Client, namespace: &str, name: &str) -> kube::Result<Way> {
-    let definitions: Api<NetworkAttachmentDefinition> = Api::namespaced(client.clone(), namespace);
-    let found = match readable(definitions.get_opt(name).await)? {
+async fn definition(lookup: &Lookup, namespace: &str, name: &str) -> Asked<Way> {
+    let found = match lookup.definitions(namespace, name).await? {
         Ok(Some(found)) => found,
         Ok(None) => return Ok(Way::unknown(ABSENT)),
         Err(why) => return Ok(Way::unknown(why)),
     };
-    let annotations = found.metadata.annotations.unwrap_or_default();
+    let none = BTreeMap::new();
     let read = read_definition(&Definition {
         namespace,
         name,
-        annotations: &annotations,
+        annotations: found.metadata.annotations.as_ref().unwrap_or(&none),
         config: &found.spec.config,
     });
     let own = match read.map(|read| read.meaning) {
         Ok(Meaning::ByName(network)) => return Ok(Way::to(Reached::Network(network))),
-        Ok(Meaning::Delegate(_)) => return Ok(Way::to(Reached::Others)),
+        Ok(Meaning::Delegate(chain)) => return Ok(Way::to_others(chain)),
         Err(error) => return Ok(Way::unknown(error.problem.to_string())),
         Ok(Meaning::Own(own)) => own.network,
     };
     match own {
         NetworkRef::PodNetwork(network) => Ok(Way::to(Reached::Network(network))),
-        NetworkRef::Attachment { namespace, name } => attachment(client, &namespace, &name).await,
-    }
-}
-
-/// An object that is there and cannot be understood is no failure of the API server.
-pub(super) fn readable<T>(answer: kube::Result<T>) -> kube::Result<Result<T, String>> {
-    match answer {
-        Ok(object) => Ok(Ok(object)),
-        Err(kube::Error::SerdeError(error)) => Ok(Err(format!("cannot be read: {error}"))),
-        Err(error) => Err(error),
+        NetworkRef::Attachment { namespace, name } => Ok(Way {
+            attachment_in: Some(namespace.clone()),
+            ..attachment(lookup, &namespace, &name).await?
+        }),
     }
 }

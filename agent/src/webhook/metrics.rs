@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
+use prometheus::{
+    HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry,
+};
 
 use crate::metrics::{MetricsError, described, exposition};
 
@@ -12,6 +14,7 @@ const SECONDS: [f64; 8] = [0.0005, 0.001, 0.002, 0.005, 0.02, 0.1, 0.5, 3.0];
 
 const REVIEWS: &str = "podnet_webhook_reviews_total";
 const DURATION: &str = "podnet_webhook_duration_seconds";
+const QUESTIONS: &str = "podnet_webhook_questions_total";
 const EXPIRY: &str = "podnet_webhook_certificate_expiry_seconds";
 
 /// Name, type, labels and meaning of every metric of `podnet-agent webhook`.
@@ -23,6 +26,12 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
         "Reviews of pods: validate-pods ends as allowed, invalid, being_deleted, forbidden or not_checked, mutate-pods as gated, changed, unchanged, invalid, not_checked or failed",
     ),
     (DURATION, "histogram", "hook", "Time a review takes"),
+    (
+        QUESTIONS,
+        "counter",
+        "",
+        "Questions to the API server about what pods list, and about who may use it",
+    ),
     (
         EXPIRY,
         "gauge",
@@ -54,6 +63,8 @@ pub(super) struct Metrics {
     registry: Registry,
     reviews: IntCounterVec,
     durations: HistogramVec,
+    /// Questions of reviews.
+    pub(super) questions: IntCounter,
     expiry: IntGaugeVec,
 }
 
@@ -72,15 +83,18 @@ impl Metrics {
         let reviews = IntCounterVec::new(opts(REVIEWS), &["hook", "outcome"])?;
         let buckets = HistogramOpts::from(opts(DURATION)).buckets(SECONDS.to_vec());
         let durations = HistogramVec::new(buckets, &["hook"])?;
+        let questions = IntCounter::with_opts(opts(QUESTIONS))?;
         let expiry = IntGaugeVec::new(opts(EXPIRY), &["certificate"])?;
         let registry = Registry::new();
         registry.register(Box::new(reviews.clone()))?;
         registry.register(Box::new(durations.clone()))?;
+        registry.register(Box::new(questions.clone()))?;
         registry.register(Box::new(expiry.clone()))?;
         Ok(Self {
             registry,
             reviews,
             durations,
+            questions,
             expiry,
         })
     }

@@ -7,6 +7,7 @@ use api::selection::SelectionRules;
 use clap::Args;
 
 use super::access::AccessControl;
+use super::callers::ClientOptions;
 use super::inject::Injection;
 use crate::lists::{Feature, FeatureGates, ListOptions};
 
@@ -34,6 +35,9 @@ pub struct WebhookOptions {
     /// Secret with the certificates; made when it is not there
     #[arg(long, default_value = "podnet-webhook-certificates")]
     pub secret_name: String,
+    /// Who may call.
+    #[command(flatten)]
+    pub clients: ClientOptions,
     /// Name of the MutatingWebhookConfiguration and of the ValidatingWebhookConfiguration whose
     /// caBundle is kept
     #[arg(long, default_value = "podnet-webhook")]

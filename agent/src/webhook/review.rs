@@ -5,16 +5,19 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use api::nad::DefinitionProblem;
 use api::selection::{
     DEFAULT_NETWORK_ANNOTATION, NETWORKS_ANNOTATION, POD_NETWORKS_ANNOTATION, PodAnnotations,
     PodSelection, SelectedAttachment, SelectionErrors, SelectionRules, Target,
 };
+use api::{PROBLEM_BYTES, Shortened};
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::admission::{AdmissionRequest, AdmissionResponse, Operation};
 use kube::core::response::{StatusCause, StatusDetails};
 use serde_json::{Value, json};
 
 use super::facts::Facts;
+use crate::access::Used;
 use crate::controller::pod::GATE;
 
 /// The annotations that say something about a pod's networks.
@@ -38,14 +41,15 @@ pub enum Denial {
     },
     /// Somebody may not use a network (KEP-P2-1).
     #[error(
-        "{who} use PodNetwork {network}; grant the verb use on podnetworks.podnet.dev \
-         {network}, by a RoleBinding in namespace {namespace} for example"
+        "{who} use {used}; grant the verb use on {}, by a RoleBinding in namespace {} for example",
+        used.resource(),
+        used.asked_in(namespace)
     )]
     NotAllowed {
         /// The user, the service account, or both, and that they may not.
         who: String,
-        /// The network.
-        network: String,
+        /// The network, or the definition.
+        used: Used,
         /// The pod's namespace.
         namespace: String,
     },
@@ -56,6 +60,14 @@ pub enum Denial {
         target: Target,
         /// What is wrong with it.
         why: String,
+    },
+    /// A definition leads to a plugin, or into a namespace, that definitions may not name.
+    #[error("{target}: {problem}")]
+    Definition {
+        /// The definition.
+        target: Target,
+        /// Which plugin or namespace.
+        problem: Box<DefinitionProblem>,
     },
     /// A network is on nodes on which the pod cannot be (NRI-07).
     #[error("{object}: {problem}")]
@@ -91,7 +103,9 @@ impl Denial {
         match self {
             Self::Invalid(_) | Self::NodeSelector { .. } | Self::Absent { .. } => (422, "Invalid"),
             Self::BeingDeleted { .. } => (409, "Conflict"),
-            Self::NotAllowed { .. } | Self::Unknown { .. } => (403, "Forbidden"),
+            Self::NotAllowed { .. } | Self::Unknown { .. } | Self::Definition { .. } => {
+                (403, "Forbidden")
+            }
             Self::NotChecked { .. } | Self::NotRead { .. } => (503, "ServiceUnavailable"),
         }
     }
@@ -101,7 +115,7 @@ impl Denial {
         match self {
             Self::Invalid(_) | Self::NodeSelector { .. } | Self::Absent { .. } => "invalid",
             Self::BeingDeleted { .. } => "being_deleted",
-            Self::NotAllowed { .. } | Self::Unknown { .. } => "forbidden",
+            Self::NotAllowed { .. } | Self::Unknown { .. } | Self::Definition { .. } => "forbidden",
             Self::NotChecked { .. } | Self::NotRead { .. } => "not_checked",
         }
     }
@@ -116,7 +130,7 @@ impl Denial {
             response.result.details = Some(StatusDetails {
                 name: request.name.clone(),
                 kind: "pods".to_owned(),
-                causes: errors.0.iter().map(cause).collect(),
+                causes: errors.first.iter().map(cause).collect(),
                 group: String::new(),
                 uid: String::new(),
                 retry_after_seconds: 0,
@@ -129,7 +143,7 @@ impl Denial {
 fn cause(error: &api::selection::SelectionError) -> StatusCause {
     StatusCause {
         reason: "FieldValueInvalid".to_owned(),
-        message: error.problem.to_string(),
+        message: Shortened(&error.problem, PROBLEM_BYTES).to_string(),
         field: format!("metadata.annotations.{}{}", error.annotation, error.place),
     }
 }
@@ -186,6 +200,43 @@ pub fn named(selection: &PodSelection) -> impl Iterator<Item = &SelectedAttachme
 pub fn check_deletion(selection: &PodSelection, facts: &Facts) -> Result<(), Denial> {
     let found = named(selection).find_map(|attachment| facts.being_deleted(&attachment.target));
     found.map_or(Ok(()), |target| Err(Denial::BeingDeleted { target }))
+}
+
+/// Refuses references to definitions that lead to plugins, or into namespaces, that they may not name.
+///
+/// # Errors
+/// The first such definition.
+pub fn check_definitions(
+    selection: &PodSelection,
+    facts: &Facts,
+    rules: &SelectionRules,
+) -> Result<(), Denial> {
+    for attachment in named(selection) {
+        let target = &attachment.target;
+        let chain = facts.chain(target);
+        let checked = chain.map_or(Ok(()), |chain| rules.plugins.check(chain));
+        checked
+            .and_then(|()| check_attachment(target, facts, rules))
+            .map_err(|problem| Denial::Definition {
+                target: target.clone(),
+                problem: Box::new(problem),
+            })?;
+    }
+    Ok(())
+}
+
+/// A definition speaks for its own namespace, as agents see it.
+fn check_attachment(
+    target: &Target,
+    facts: &Facts,
+    rules: &SelectionRules,
+) -> Result<(), DefinitionProblem> {
+    let (Target::Definition { namespace, .. }, Some(other)) = (target, facts.attachment_in(target))
+    else {
+        return Ok(());
+    };
+    let checked = rules.check_namespace(namespace, other);
+    checked.map_err(|isolated| Box::new(isolated).into())
 }
 
 /// What a pod is told about its lists although it is taken.

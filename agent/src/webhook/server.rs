@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::selection::SelectionRules;
-use axum::extract::{DefaultBodyLimit, State};
+use api::{PROBLEMS_MAX, Shortened};
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
@@ -16,23 +17,25 @@ use kube::core::DynamicObject;
 use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview, Operation};
 use serde_json::Value;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use super::access::{self, AccessControl};
 use super::downward;
 use super::facts::Facts;
 use super::inject::{self, Injection};
+use super::intake::Intake;
 use super::keeper::Readiness;
+use super::lookup::{AskError, Lookup, OPEN_MAX};
 use super::metrics::{Hook, Metrics};
 use super::options::WebhookOptions;
 use super::review::{self, Denial};
 use super::tls::TlsListener;
 use super::wants::Wants;
 use crate::error::chain;
+use crate::telemetry::{LOG_BYTES, Sparing};
 
-/// The API server holds two versions of an object in a review, of at most 1.5 MiB each in etcd, and
-/// more as JSON.
-const BODY_MAX: usize = 16 * 1024 * 1024;
+/// Time between two lines about the same.
+const LINES_EVERY: Duration = Duration::from_secs(10);
 /// How long a review may take; the API server waits longer than that.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -45,6 +48,9 @@ pub(super) struct Reviewer {
     rules: Option<SelectionRules>,
     injections: Injections,
     metrics: Arc<Metrics>,
+    intake: Intake,
+    /// Places for questions to the API server.
+    open: Arc<Semaphore>,
 }
 
 /// What is added to pods.
@@ -90,7 +96,15 @@ impl Reviewer {
             rules,
             injections,
             metrics,
+            intake: Intake::default(),
+            open: Arc::new(Semaphore::new(OPEN_MAX)),
         }
+    }
+
+    fn lookup(&self, rules: &SelectionRules) -> Lookup {
+        let open = Arc::clone(&self.open);
+        let questions = self.metrics.questions.clone();
+        Lookup::new(self.client.clone(), open, questions, rules.max_attachments)
     }
 
     async fn validate(&self, request: &AdmissionRequest<Pod>) -> Result<Vec<String>, Denial> {
@@ -100,19 +114,21 @@ impl Reviewer {
         let Some(selection) = review::read(request, rules)? else {
             return Ok(Vec::new());
         };
+        let lookup = self.lookup(rules);
         let asking = async {
-            let facts = Facts::read(&self.client, &selection).await?;
+            let facts = Facts::read(&lookup, &selection).await?;
             let default = &rules.default_network;
-            let verdict = match review::check_deletion(&selection, &facts) {
+            let checked = review::check_deletion(&selection, &facts)
+                .and_then(|()| review::check_definitions(&selection, &facts, rules));
+            let verdict = match checked {
                 Err(denial) => Err(denial),
                 Ok(()) => access::questions(self.control, request, &selection, &facts, default),
             };
-            Ok::<_, kube::Error>(match verdict {
+            Ok::<_, AskError>(match verdict {
                 Err(denial) => Err(denial),
-                Ok(questions) => access::check(
-                    request,
-                    &access::ask(&self.client, request, questions).await?,
-                ),
+                Ok(questions) => {
+                    access::check(request, &access::ask(&lookup, request, questions).await?)
+                }
             })
         };
         let why = match tokio::time::timeout(PATIENCE, asking).await {
@@ -120,10 +136,13 @@ impl Reviewer {
             Ok(Err(error)) => chain(&error),
             Err(_) => format!("no answer within {} s", PATIENCE.as_secs()),
         };
-        tracing::warn!(
-            error = why,
-            "the API server does not say what is asked about a pod"
-        );
+        static UNANSWERED: Sparing = Sparing::new(LINES_EVERY);
+        if let Some(unsaid) = UNANSWERED.admit(&why) {
+            tracing::warn!(
+                error = %Shortened(&why, LOG_BYTES), unsaid,
+                "the API server does not say what is asked about a pod"
+            );
+        }
         if self.control == AccessControl::Off {
             // The agent looks at the networks again.
             Ok(review::warnings(&selection))
@@ -160,7 +179,8 @@ impl Reviewer {
         if !devices && !nodes {
             return Ok(mutation);
         }
-        let reading = tokio::time::timeout(PATIENCE, Wants::read(&self.client, &selection));
+        let lookup = self.lookup(rules);
+        let reading = tokio::time::timeout(PATIENCE, Wants::read(&lookup, &selection));
         let wants = match reading.await {
             Ok(Ok(wants)) => wants,
             Ok(Err(error)) => return Err(Denial::NotRead { why: chain(&error) }),
@@ -169,10 +189,17 @@ impl Reviewer {
                 return Err(Denial::NotRead { why });
             }
         };
-        for target in &wants.absent {
+        for (index, target) in wants.absent.iter().enumerate() {
             if injections.require_networks {
                 let target = target.clone();
                 return Err(Denial::Absent { target });
+            }
+            if index == PROBLEMS_MAX {
+                let more = wants.absent.len() - index;
+                mutation
+                    .warnings
+                    .push(format!("and {more} more do not exist"));
+                break;
             }
             mutation.warnings.push(format!(
                 "{target} does not exist: no device is asked for and no node chosen for it"
@@ -203,17 +230,18 @@ pub(super) async fn serve_reviews(
     let routes = Router::new()
         .route("/validate-pods", post(validate_pods))
         .route("/mutate-pods", post(mutate_pods))
-        .layer(DefaultBodyLimit::max(BODY_MAX))
         .with_state(reviewer);
     axum::serve(listener, routes)
         .with_graceful_shutdown(stopped(stop))
         .await
 }
 
-async fn validate_pods(
-    State(reviewer): State<Reviewer>,
-    Json(review): Json<AdmissionReview<Pod>>,
-) -> Response {
+async fn validate_pods(State(reviewer): State<Reviewer>, request: Request) -> Response {
+    let taken = match reviewer.intake.take(request).await {
+        Ok(taken) => taken,
+        Err(refusal) => return refusal,
+    };
+    let (review, _room) = taken.apart();
     let Ok(request): Result<AdmissionRequest<Pod>, _> = review.try_into() else {
         return not_a_request();
     };
@@ -225,10 +253,7 @@ async fn validate_pods(
             (response, "allowed")
         }
         Err(denial) => {
-            tracing::info!(
-                namespace = review::namespace(&request), pod = name(&request), user = request.user_info.username,
-                reason = %denial, "pod refused"
-            );
+            note_refusal(&request, &denial);
             (denial.respond(&request), denial.label())
         }
     };
@@ -236,10 +261,12 @@ async fn validate_pods(
     Json(response.into_review()).into_response()
 }
 
-async fn mutate_pods(
-    State(reviewer): State<Reviewer>,
-    Json(review): Json<AdmissionReview<Pod>>,
-) -> Response {
+async fn mutate_pods(State(reviewer): State<Reviewer>, request: Request) -> Response {
+    let taken = match reviewer.intake.take(request).await {
+        Ok(taken) => taken,
+        Err(refusal) => return refusal,
+    };
+    let (review, _room) = taken.apart();
     let Ok(request): Result<AdmissionRequest<Pod>, _> = review.try_into() else {
         return not_a_request();
     };
@@ -249,10 +276,7 @@ async fn mutate_pods(
     let injected = match reviewer.inject(&request).await {
         Ok(injected) => injected,
         Err(denial) => {
-            tracing::info!(
-                namespace = review::namespace(&request), pod = name(&request),
-                reason = %denial, "pod refused"
-            );
+            note_refusal(&request, &denial);
             timer.end(denial.label());
             return Json(denial.respond(&request).into_review()).into_response();
         }
@@ -288,6 +312,21 @@ async fn mutate_pods(
     }
     timer.end(outcome);
     Json(response.into_review()).into_response()
+}
+
+/// Logs why a pod is refused. A controller that makes a wrong pod makes it again and again, each with
+/// another name: the same reason in the same namespace is a line every [`LINES_EVERY`].
+fn note_refusal(request: &AdmissionRequest<Pod>, denial: &Denial) {
+    static REFUSALS: Sparing = Sparing::new(LINES_EVERY);
+    let namespace = review::namespace(request);
+    let reason = denial.to_string();
+    if let Some(unsaid) = REFUSALS.admit(&(namespace, &reason)) {
+        let reason = Shortened(&reason, LOG_BYTES);
+        tracing::info!(
+            namespace, pod = name(request), user = request.user_info.username, %reason, unsaid,
+            "pod refused"
+        );
+    }
 }
 
 /// What a JSON patch does, one thing after the other.

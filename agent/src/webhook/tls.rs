@@ -8,22 +8,25 @@ use std::time::Duration;
 
 use axum::serve::Listener;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::{Error as PemError, PemObject as _};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert, ServerConfig};
+use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{self};
 use tokio_rustls::server::TlsStream;
 
+use super::callers::{Callers, CallersError, ClientOptions};
 use super::certificates::Serving;
+use super::connection::{Connection, Times};
 
 /// How long a client may take to say hello.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// Clients that say hello at once; others wait for a place.
-const HANDSHAKES: usize = 256;
+/// Clients that are served or say hello at once; others wait for a place.
+const CONNECTIONS: usize = 256;
 
 /// Who the webhook says it is.
 #[derive(Debug, Default)]
@@ -79,30 +82,35 @@ impl ResolvesServerCert for Identity {
 /// Connections whose handshake is done. A client that is slow with it holds nobody up.
 pub(super) struct TlsListener {
     tcp: TcpListener,
-    tls: TlsAcceptor,
-    handshakes: JoinSet<Option<(TlsStream<TcpStream>, SocketAddr)>>,
+    tls: Callers,
+    places: Arc<Semaphore>,
+    handshakes: JoinSet<Option<(Served, SocketAddr)>>,
 }
+
+/// A connection with its place.
+pub(super) type Served = Connection<TlsStream<TcpStream>>;
 
 impl TlsListener {
     /// # Errors
-    /// When the cryptography cannot do any version of TLS.
-    pub(super) fn new(tcp: TcpListener, identity: &Arc<Identity>) -> Result<Self, rustls::Error> {
+    /// When the cryptography cannot do any version of TLS, or nobody can say whose certificates of
+    /// clients are good.
+    pub(super) fn new(
+        tcp: TcpListener,
+        identity: &Arc<Identity>,
+        clients: &ClientOptions,
+    ) -> Result<Self, CallersError> {
         let identity: Arc<dyn ResolvesServerCert> = Arc::<Identity>::clone(identity);
-        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_cert_resolver(identity);
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self {
             tcp,
-            tls: TlsAcceptor::from(Arc::new(config)),
+            tls: Callers::new(identity, clients)?,
+            places: Arc::new(Semaphore::new(CONNECTIONS)),
             handshakes: JoinSet::new(),
         })
     }
 }
 
 impl Listener for TlsListener {
-    type Io = TlsStream<TcpStream>;
+    type Io = Served;
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
@@ -113,10 +121,10 @@ impl Listener for TlsListener {
                         return connection;
                     }
                 }
-                // It logs errors and goes on.
-                (stream, address) = Listener::accept(&mut self.tcp), if self.handshakes.len() < HANDSHAKES => {
-                    let tls = self.tls.clone();
-                    self.handshakes.spawn(handshake(tls, stream, address));
+                // It logs errors and goes on. Who finds no place waits for one in the kernel's queue.
+                (place, (stream, address)) = next(&self.places, &mut self.tcp) => {
+                    let tls = self.tls.acceptor();
+                    self.handshakes.spawn(handshake(tls, stream, address, place));
                 }
             }
         }
@@ -127,13 +135,30 @@ impl Listener for TlsListener {
     }
 }
 
+/// The next client, when there is a place for it.
+async fn next(
+    places: &Arc<Semaphore>,
+    tcp: &mut TcpListener,
+) -> (OwnedSemaphorePermit, (TcpStream, SocketAddr)) {
+    loop {
+        // It is never closed.
+        if let Ok(place) = Arc::clone(places).acquire_owned().await {
+            return (place, Listener::accept(tcp).await);
+        }
+    }
+}
+
 async fn handshake(
     tls: TlsAcceptor,
     stream: TcpStream,
     address: SocketAddr,
-) -> Option<(TlsStream<TcpStream>, SocketAddr)> {
+    place: OwnedSemaphorePermit,
+) -> Option<(Served, SocketAddr)> {
     match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
-        Ok(Ok(stream)) => return Some((stream, address)),
+        Ok(Ok(stream)) => {
+            let connection = Connection::new(stream, Times::default(), place);
+            return Some((connection, address));
+        }
         Ok(Err(error)) => tracing::debug!(%address, %error, "no TLS connection"),
         Err(_) => tracing::debug!(%address, "no TLS connection: the client said nothing"),
     }

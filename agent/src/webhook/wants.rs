@@ -1,17 +1,13 @@
 //! What the networks of a new pod want of it: read from the objects that it names, for one review.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use api::nad::{self, Meaning, NetworkRef, read_definition};
 use api::selection::{PodSelection, Target};
-use api::{
-    AttachmentParameters, Kind, NetworkAttachmentDefinition, Object, Origin, ParametersRef,
-    PodNetwork, PodNetworkAttachment, PodNetworkParameters, Resource,
-};
-use futures_util::future::try_join_all;
-use kube::{Api, Client};
+use api::{Kind, Object, Origin, ParametersRef, Resource};
 
-use super::facts::readable;
+use super::lookup::{Asked, Lookup, all};
 use super::review::named;
 use crate::world::{Definition, World};
 
@@ -48,14 +44,14 @@ struct Found {
 }
 
 impl Wants {
-    /// Asks the API server for all objects a pod names, and for those they name.
+    /// Asks the API server for all objects a pod names, and for those they name, each once.
     ///
     /// # Errors
-    /// When it does not answer.
-    pub async fn read(client: &Client, selection: &PodSelection) -> kube::Result<Self> {
+    /// When it does not answer, or too much would have to be asked.
+    pub async fn read(lookup: &Lookup, selection: &PodSelection) -> Asked<Self> {
         let targets: BTreeSet<&Target> = named(selection).map(|named| &named.target).collect();
-        let found = try_join_all(targets.into_iter().map(|target| follow(client, target))).await?;
-        Ok(Self::of(found))
+        let found = targets.into_iter().map(|target| follow(lookup, target));
+        Ok(Self::of(all(found.collect()).await?))
     }
 
     fn of(all: Vec<Found>) -> Self {
@@ -88,15 +84,15 @@ impl Wants {
     }
 }
 
-async fn follow(client: &Client, target: &Target) -> kube::Result<Found> {
+async fn follow(lookup: &Lookup, target: &Target) -> Asked<Found> {
     let mut found = Found::default();
     let network = match target {
         Target::PodNetwork(name) => Some(name.clone()),
-        Target::Attachment { namespace, name } => found.attachment(client, namespace, name).await?,
-        Target::Definition { namespace, name } => found.definition(client, namespace, name).await?,
+        Target::Attachment { namespace, name } => found.attachment(lookup, namespace, name).await?,
+        Target::Definition { namespace, name } => found.definition(lookup, namespace, name).await?,
     };
     if let Some(network) = network {
-        found.network(client, network).await?;
+        found.network(lookup, network).await?;
     }
     Ok(found)
 }
@@ -110,9 +106,8 @@ impl Found {
         }));
     }
 
-    async fn network(&mut self, client: &Client, name: String) -> kube::Result<()> {
-        let networks: Api<PodNetwork> = Api::all(client.clone());
-        let read = readable(networks.get_opt(&name).await)?;
+    async fn network(&mut self, lookup: &Lookup, name: String) -> Asked<()> {
+        let read = lookup.networks("", &name).await?;
         let target = Target::PodNetwork(name);
         // What cannot be read is told to the pod when it is attached.
         let Ok(network) = read else {
@@ -123,29 +118,27 @@ impl Found {
             return Ok(());
         };
         self.wish(&target, network.metadata.annotations.as_ref());
-        let all: Api<PodNetworkParameters> = Api::all(client.clone());
         for reference in of_kind(&network.spec.parameters_refs, Kind::PodNetworkParameters) {
-            let read = readable(all.get_opt(&reference.name).await)?;
+            let read = lookup.network_parameters("", &reference.name).await?;
             self.resources
-                .extend(read.ok().flatten().as_ref().map(Resource::from));
+                .extend(read.ok().flatten().as_deref().map(Resource::from));
         }
-        self.resources.push(Resource::from(&network));
+        self.resources.push(Resource::from(&*network));
         Ok(())
     }
 
     /// The network of an attachment.
     async fn attachment(
         &mut self,
-        client: &Client,
+        lookup: &Lookup,
         namespace: &str,
         name: &str,
-    ) -> kube::Result<Option<String>> {
-        let attachments: Api<PodNetworkAttachment> = Api::namespaced(client.clone(), namespace);
+    ) -> Asked<Option<String>> {
         let target = Target::Attachment {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         };
-        let Ok(found) = readable(attachments.get_opt(name).await)? else {
+        let Ok(found) = lookup.attachments(namespace, name).await? else {
             return Ok(None);
         };
         let Some(found) = found else {
@@ -155,28 +148,28 @@ impl Found {
         self.wish(&target, found.metadata.annotations.as_ref());
         for reference in of_kind(&found.spec.parameters_refs, Kind::AttachmentParameters) {
             let namespace = reference.namespace.as_deref().unwrap_or(namespace);
-            let all: Api<AttachmentParameters> = Api::namespaced(client.clone(), namespace);
-            let read = readable(all.get_opt(&reference.name).await)?;
+            let read = lookup
+                .attachment_parameters(namespace, &reference.name)
+                .await?;
             self.resources
-                .extend(read.ok().flatten().as_ref().map(Resource::from));
+                .extend(read.ok().flatten().as_deref().map(Resource::from));
         }
-        self.resources.push(Resource::from(&found));
-        Ok(Some(found.spec.pod_network_name))
+        self.resources.push(Resource::from(&*found));
+        Ok(Some(found.spec.pod_network_name.clone()))
     }
 
     /// The network of a definition, if it is one of ours.
     async fn definition(
         &mut self,
-        client: &Client,
+        lookup: &Lookup,
         namespace: &str,
         name: &str,
-    ) -> kube::Result<Option<String>> {
-        let all: Api<NetworkAttachmentDefinition> = Api::namespaced(client.clone(), namespace);
+    ) -> Asked<Option<String>> {
         let target = Target::Definition {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         };
-        let Ok(found) = readable(all.get_opt(name).await)? else {
+        let Ok(found) = lookup.definitions(namespace, name).await? else {
             return Ok(None);
         };
         let Some(found) = found else {
@@ -184,7 +177,7 @@ impl Found {
             return Ok(None);
         };
         self.wish(&target, found.metadata.annotations.as_ref());
-        let (key, definition) = Definition::of(found);
+        let (key, definition) = Definition::of(Arc::unwrap_or_clone(found));
         let read = read_definition(&nad::Definition {
             namespace,
             name,
@@ -198,7 +191,7 @@ impl Found {
             Ok(Meaning::Own(own)) => match own.network {
                 NetworkRef::PodNetwork(network) => Ok(Some(network)),
                 NetworkRef::Attachment { namespace, name } => {
-                    self.attachment(client, &namespace, &name).await
+                    self.attachment(lookup, &namespace, &name).await
                 }
             },
             Ok(Meaning::Delegate(_)) | Err(_) => Ok(None),

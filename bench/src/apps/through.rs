@@ -57,8 +57,6 @@ pub struct Passed {
     pub sent: u64,
     /// Received.
     pub received: u64,
-    /// Not sent, for there was no room.
-    pub full: u64,
     /// How long they were sent.
     pub seconds: f64,
     /// What part of its processor this program has had.
@@ -115,7 +113,6 @@ impl Through {
             let tally = port.tally()?;
             passed.sent += tally.sent;
             passed.received += tally.received;
-            passed.full += tally.full;
         }
         println!("{}", serde_json::to_string(&passed)?);
         Ok(())

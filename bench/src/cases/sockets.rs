@@ -115,7 +115,7 @@ fn idle(bench: &Bench<'_>, case: &mut Case, node: &Node) -> Result<()> {
 
 /// The process that answers at the switch's socket.
 fn switch_of(node: &Node) -> Result<u32> {
-    let socket = node.socket().with_file_name("switch.sock");
+    let socket = node.socket().with_file_name("switch").join("switch.sock");
     let socket = socket.to_str().context("a path that is text")?.as_bytes();
     for entry in fs::read_dir("/proc")?.flatten() {
         let Ok(pid) = entry.file_name().to_string_lossy().parse() else {

@@ -33,6 +33,9 @@ pub const ENDPOINT_IPS_MAX: usize = 64;
 pub const NETWORK_LABEL: &str = "podnet.dev/network";
 /// The label with the node, as [`label_value`] writes it.
 pub const NODE_LABEL: &str = "podnet.dev/node";
+/// The annotation of a `Node` with addresses by which tunnels may reach it beside its own, with commas
+/// between.
+pub const VTEPS_ANNOTATION: &str = "podnet.dev/vteps";
 /// The longest value of a label, bytes.
 const LABEL_VALUE_MAX: usize = 63;
 /// Names of network and node, bytes together, that an object's name has room for beside a number.

@@ -42,6 +42,7 @@ mod endpoint_slice;
 mod gateway;
 mod interface;
 mod json;
+mod listed;
 mod mac;
 mod manifest;
 mod meta;
@@ -65,11 +66,12 @@ pub use condition::{GRANTED, PARAMS_READY, READY};
 pub use crd::{own_definitions, standard_definitions};
 pub use endpoint_slice::{
     ENDPOINT_IPS_MAX, ENDPOINTS_MAX, NETWORK_LABEL, NODE_LABEL, PodNetworkEndpointSlice,
-    PodNetworkEndpointSliceSpec, SliceEndpoint, label_value,
+    PodNetworkEndpointSliceSpec, SliceEndpoint, VTEPS_ANNOTATION, label_value,
 };
 pub use gateway::GatewaySpec;
 pub use interface::{Interface, InterfaceKind, InterfaceSpec, QUEUES_MAX};
 pub use json::{RawJson, RawObject};
+pub use listed::{Listed, PROBLEM_BYTES, PROBLEMS_MAX, Shortened};
 pub use mac::{MacAddr, ParseMacError};
 pub use manifest::{
     ManifestError, ManifestProblem, Object, Origin, Resource, parse_definitions,

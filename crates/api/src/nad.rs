@@ -29,6 +29,7 @@
 //! # Ok::<(), api::nad::DefinitionError>(())
 //! ```
 
+mod allowed;
 mod chain;
 mod disk;
 mod own;
@@ -38,7 +39,8 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-pub use chain::{Capability, Plugin, PluginChain};
+pub use allowed::AllowedPlugins;
+pub use chain::{CONFIG_MAX, Capability, Plugin, PluginChain};
 pub use disk::{BrokenFile, OnDisk, find_on_disk};
 pub use own::{CONFIG_ANNOTATION, NetworkRef, OwnNetwork, PLUGIN_TYPE};
 pub use problem::{DefinitionError, DefinitionProblem};

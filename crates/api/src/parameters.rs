@@ -14,7 +14,9 @@ use crate::{
     interface::InterfaceSpec,
     meta::null_as_default,
     outside::{Egress, ROUTES_MAX, RouteSpec},
-    validate::{IFNAME_MAX, MTU_MAX, NetworkId, RATE_MAX, VLAN_MAX},
+    validate::{
+        ETHER_TYPE_PATTERN, ETHER_TYPES_MAX, IFNAME_MAX, MTU_MAX, NetworkId, RATE_MAX, VLAN_MAX,
+    },
 };
 
 /// The most subnets of a network the API server takes; a rule compares each with each.
@@ -166,6 +168,21 @@ pub struct TransportSpec {
     ]))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trunk: Option<String>,
+    /// With mode L2 and `VLAN` or `Native`: EtherTypes that pass beside IPv4, IPv6 and ARP, as "0x88f7"
+    /// (PTP). Others are dropped, for switches take link protocols from whoever sends them.
+    #[schemars(length(max = ETHER_TYPES_MAX), inner(length(max = 6), regex(pattern = ETHER_TYPE_PATTERN)))]
+    #[schemars(extend("x-kubernetes-validations" = [
+        Rule::new("self.all(t, !(t.lowerAscii() in ['0x8808', '0x8100', '0x88a8', '0x9100', '0x9200', '0x9300']) && !t.matches('^0x0[0-5]'))")
+            .message("must be EtherTypes from 0x0600, and neither MAC control (0x8808) nor VLAN tags"),
+        Rule::new("self == oldSelf")
+            .message("is immutable; make other PodNetworkParameters for another PodNetwork"),
+    ]))]
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub ether_types: Vec<String>,
 }
 
 impl TransportSpec {
@@ -253,6 +270,13 @@ impl TransportSpec {
         .field_path(".transport"),
     Rule::new("!has(self.transport) || !has(self.transport.trunk) || (self.mode == 'L2' && size(self.?subnets.orValue([])) == 0)")
         .message("pods of a trunk have addresses of their own; write mode L2 without subnets, or id")
+        .field_path(".transport"),
+    Rule::new("size(self.?transport.etherTypes.orValue([])) == 0 || self.mode == 'L2' && self.transport.type in ['VLAN', 'Native']")
+        .message("etherTypes is for networks of mode L2 with an uplink; write these, or remove it")
+        .field_path(".transport"),
+    // Whether one is another is asked at the field, where the lengths are known.
+    Rule::new("size(self.?transport.etherTypes.orValue([])) == size(oldSelf.?transport.etherTypes.orValue([]))")
+        .message("is immutable; make other PodNetworkParameters for another PodNetwork")
         .field_path(".transport"),
     Rule::new("size(self.?exclude.orValue([])) == 0 || size(self.?subnets.orValue([])) > 0")
         .message("needs spec.subnets; list a subnet or remove this field")

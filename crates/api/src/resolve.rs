@@ -15,6 +15,7 @@ use std::{collections::BTreeMap, fmt};
 use serde::Serialize;
 
 use crate::{
+    listed::PROBLEMS_MAX,
     manifest::{Object, Origin},
     meta::{DEFAULT_NETWORK, Kind},
     parameters::Routing,
@@ -221,17 +222,16 @@ fn refuse_shared_ids(networks: &mut BTreeMap<String, NetworkEntry>) {
             let Some(entry) = networks.get_mut(name) else {
                 continue;
             };
-            let others = names
-                .iter()
-                .filter(|other| *other != name)
-                .cloned()
-                .collect();
+            let others = names.iter().filter(|other| *other != name);
+            let others: Vec<String> = others.take(PROBLEMS_MAX).cloned().collect();
+            let more = names.len() - 1 - others.len();
             entry
                 .refusal
                 .get_or_insert_with(|| ResolveError::NetworkIdConflict {
                     name: name.clone(),
                     id: *id,
                     others,
+                    more,
                 });
         }
     }

@@ -23,6 +23,7 @@
 mod combine;
 mod ifname;
 mod kep;
+mod limits;
 mod naming;
 mod npwg;
 mod options;
@@ -31,12 +32,20 @@ mod reader;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, fmt, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    net::IpAddr,
+};
 
 use serde::{Deserialize, Serialize};
 
+use crate::listed::{PROBLEM_BYTES, Shortened};
+use crate::nad::AllowedPlugins;
+
 pub use ifname::{InterfaceName, InterfaceNameError};
 pub use kep::{POD_NETWORKS_ANNOTATION, PodNetworkRef, PodNetworkSelection, parse_pod_networks};
+pub use limits::ATTACHMENTS_MAX;
 pub use npwg::{NETWORKS_ANNOTATION, NetworkSelection, parse_networks};
 pub use options::{AttachmentOptions, InfinibandGuid, PortMapping, Protocol};
 pub use problem::{Place, SelectionError, SelectionErrors, SelectionProblem};
@@ -65,9 +74,16 @@ pub struct SelectionRules {
     /// Whether pods may have [`DEFAULT_NETWORK_ANNOTATION`]: the namespace in which a name
     /// without one is looked up. `None` refuses such pods.
     pub default_override: Option<String>,
+    /// Namespaces whose definitions pods of all namespaces may name. `None`: a pod may name those of
+    /// every namespace.
+    pub global_namespaces: Option<BTreeSet<String>>,
+    /// Plugins that definitions may name.
+    pub plugins: AllowedPlugins,
     /// Refuse `ips` beside `ipam-claim-reference`, as NPWG §4.1.2.1.11 says it. Clients in use
     /// send both, so it is not the default.
     pub claim_excludes_ips: bool,
+    /// The most attachments of a pod, that to the default network counted.
+    pub max_attachments: usize,
 }
 
 impl Default for SelectionRules {
@@ -76,7 +92,50 @@ impl Default for SelectionRules {
             default_network: "default".to_owned(),
             primary_interface: InterfaceName::primary(),
             default_override: None,
+            global_namespaces: None,
+            plugins: AllowedPlugins::All,
             claim_excludes_ips: false,
+            max_attachments: ATTACHMENTS_MAX,
+        }
+    }
+}
+
+/// A reference into another namespace, where the cluster isolates namespaces.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "namespace {namespace} is another than {own}, and with --namespace-isolation only those of \
+     --global-namespaces may be named from everywhere ({global}); create the object in namespace {own}, \
+     or name one of its own"
+)]
+pub struct NamespaceIsolated {
+    /// The namespace that is named.
+    pub namespace: String,
+    /// The namespace in which the name is written.
+    pub own: String,
+    /// The namespaces that are everybody's.
+    pub global: String,
+}
+
+impl SelectionRules {
+    /// Checks that what is written in namespace `own` may name an object of `namespace`.
+    ///
+    /// # Errors
+    /// Namespaces are isolated, and this is another one.
+    pub fn check_namespace(&self, own: &str, namespace: &str) -> Result<(), NamespaceIsolated> {
+        match &self.global_namespaces {
+            Some(global) if namespace != own && !global.contains(namespace) => {
+                let names: Vec<&str> = global.iter().map(String::as_str).collect();
+                Err(NamespaceIsolated {
+                    namespace: namespace.to_owned(),
+                    own: own.to_owned(),
+                    global: if names.is_empty() {
+                        "none".to_owned()
+                    } else {
+                        names.join(", ")
+                    },
+                })
+            }
+            Some(_) | None => Ok(()),
         }
     }
 }
@@ -170,12 +229,22 @@ pub enum SelectionNote {
     /// [`DEFAULT_NETWORK_ANNOTATION`] beside a list of KEP-3698, which is complete.
     #[serde(rename = "overrideIgnored")]
     OverrideIgnored,
+    /// Further notes, which are not kept.
+    #[serde(rename = "more")]
+    More {
+        /// How many.
+        count: usize,
+    },
 }
 
 impl fmt::Display for SelectionNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::IgnoredKey { path } => write!(f, "{path} is not known and ignored"),
+            Self::IgnoredKey { path } => {
+                let path = Shortened(path, PROBLEM_BYTES);
+                write!(f, "{path} is not known and ignored")
+            }
+            Self::More { count } => write!(f, "and {count} more keys are not known and ignored"),
             Self::OverrideIgnored => write!(
                 f,
                 "{DEFAULT_NETWORK_ANNOTATION} is ignored: {POD_NETWORKS_ANNOTATION} names all \
@@ -206,7 +275,8 @@ impl Family {
 }
 
 impl PodSelection {
-    /// Reads all lists of a pod. Whether the objects they name exist is another question.
+    /// Reads all lists of a pod. Whether the objects they name exist is another question: nothing is
+    /// asked about a list that is longer than `rules` allow.
     ///
     /// # Errors
     /// Everything that is wrong with the lists, and with both of them together. Whether the pod

@@ -3,6 +3,7 @@
 mod attachment;
 mod bandwidth;
 mod endpoint_slice;
+mod ether_types;
 mod interface;
 mod network;
 mod problem;
@@ -14,6 +15,7 @@ mod wire;
 pub use attachment::{AttachmentRequest, IpRequest, attachment_request};
 pub use bandwidth::{Bandwidth, Limit, RATE_MAX, RATE_MIN};
 pub use endpoint_slice::{Endpoint, EndpointSlice};
+pub(crate) use ether_types::{ETHER_TYPE_PATTERN, ETHER_TYPES_MAX};
 pub use network::{MTU_MAX, Network, NetworkId, Subnet, is_pod_address, network};
 pub use problem::{FieldError, FieldErrors, FieldProblem};
 pub use routes::{PushedRoute, RouteRequest};

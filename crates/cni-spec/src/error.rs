@@ -10,6 +10,10 @@ use crate::frame::MAX_FRAME;
 use crate::request::Command;
 use crate::version::CniVersion;
 
+/// Longest `msg` and longest `details` of an error, bytes. Runtimes put them into pod events and
+/// logs, and whoever writes a configuration or an annotation decides what they quote.
+pub const ERROR_TEXT_MAX: usize = 8 << 10;
+
 /// The `code` of a CNI error (CNI SPEC "Error", CNI-ERR-03).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -39,6 +43,9 @@ impl ErrorCode {
     pub const NOT_AVAILABLE: Self = Self(50);
     /// `STATUS`: as 50, and containers already attached may be impaired.
     pub const LIMITED_CONNECTIVITY: Self = Self(51);
+    /// `DEL`, from agent to plugin: no record can be written now. The plugin keeps the request
+    /// ([`crate::PENDING_DEL`]), and the agent carries it out when it can.
+    pub const NOT_RECORDED: Self = Self(140);
     /// The first code that belongs to the plugin.
     pub const PLUGIN_FIRST: Self = Self(100);
 }
@@ -79,7 +86,7 @@ fn known_or_latest<'de, D: Deserializer<'de>>(deserializer: D) -> Result<CniVers
 }
 
 impl CniError {
-    /// An error in the words given.
+    /// An error in the words given, at most [`ERROR_TEXT_MAX`] of each.
     #[must_use]
     pub fn new(
         cni_version: CniVersion,
@@ -90,8 +97,8 @@ impl CniError {
         Self {
             cni_version,
             code,
-            msg: msg.into(),
-            details: details.into(),
+            msg: shortened(msg.into()),
+            details: shortened(details.into()),
         }
     }
 
@@ -143,6 +150,15 @@ impl CniError {
         }
         self
     }
+}
+
+/// The beginning of a text that is too long; `…` stands for the rest.
+fn shortened(mut text: String) -> String {
+    if text.len() > ERROR_TEXT_MAX {
+        text.truncate(text.floor_char_boundary(ERROR_TEXT_MAX));
+        text.push('…');
+    }
+    text
 }
 
 fn replace_ignoring_case(text: &str, phrase: &str, by: &str) -> String {
@@ -452,6 +468,24 @@ mod tests {
         let json = serde_json::to_string(&error).unwrap();
         assert_eq!(json, r#"{"cniVersion":"0.4.0","code":7,"msg":"no"}"#);
         assert_eq!(serde_json::from_str::<CniError>(&json).unwrap(), error);
+    }
+
+    /// ATT-13
+    #[test]
+    fn long_words_of_an_error_are_cut_at_a_character() {
+        let words = format!("a{}", "ä".repeat(ERROR_TEXT_MAX));
+        let error = CniError::new(CniVersion::LATEST, ErrorCode(7), words.clone(), words);
+        for text in [error.msg, error.details] {
+            assert!(
+                text.len() <= ERROR_TEXT_MAX + '…'.len_utf8(),
+                "{}",
+                text.len()
+            );
+            assert!(text.starts_with("aää") && text.ends_with("ä…"));
+        }
+        let short = "b".repeat(ERROR_TEXT_MAX);
+        let error = CniError::new(CniVersion::LATEST, ErrorCode(7), short.clone(), "");
+        assert_eq!(error.msg, short);
     }
 
     #[test]

@@ -48,15 +48,15 @@ pub use config::runtime::{
     RuntimeDns,
 };
 pub use config::{ConfHead, ConfigArgs, DEFAULT_SOCKET, GcList, Label, NetConf, NetworkRef};
-pub use error::{CniError, ErrorCode, SpecError};
+pub use error::{CniError, ERROR_TEXT_MAX, ErrorCode, SpecError};
 pub use frame::{
     ACK, FRAME_HEADER, FirstFrame, MAX_FRAME, decode_frame, decode_header, encode_frame,
     read_frame, write_frame,
 };
 pub use id::{AttachmentKey, ContainerId, IfName};
 pub use message::{
-    CniRequest, ExplainRequest, FollowRequest, GetRequest, GetWhat, PENDING_DEL, PROTOCOL_VERSION,
-    Reply, Request,
+    CniRequest, ExplainRequest, FittingBody, FollowRequest, GetRequest, GetWhat, PENDING_DEL,
+    PROTOCOL_VERSION, Reply, Request,
 };
 pub use request::{Call, Command, Invocation, TraceContext, netns_override};
 pub use result::{CniResult, Dns, Interface, IpConfig, Route};

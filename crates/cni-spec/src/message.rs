@@ -7,9 +7,11 @@ use serde_json::value::RawValue;
 
 use crate::args::CniArgs;
 use crate::config::NetConf;
-use crate::error::{CniError, SpecError};
+use crate::error::{CniError, ErrorCode, SpecError};
+use crate::frame::MAX_FRAME;
 use crate::id::{ContainerId, IfName};
 use crate::request::{Call, Command, Invocation, TraceContext};
+use crate::version::CniVersion;
 
 /// The version of the frame protocol, the key `v` of every message.
 pub const PROTOCOL_VERSION: u64 = 1;
@@ -275,6 +277,15 @@ pub enum Reply {
     Error(CniError),
 }
 
+/// A body that is no larger than [`MAX_FRAME`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FittingBody {
+    /// The bytes.
+    pub body: Vec<u8>,
+    /// They are an error in place of a reply that is too large.
+    pub replaced: bool,
+}
+
 #[derive(Serialize)]
 struct ReplyOut<'a> {
     v: u64,
@@ -305,6 +316,34 @@ impl Reply {
         serde_json::value::to_raw_value(value)
             .map(Self::Ok)
             .map_err(|source| SpecError::FrameJson { source })
+    }
+
+    /// The body of the frame, or an error in its place when it is larger than a frame: the caller
+    /// gets a reason, in `version`, and not a connection that ends.
+    ///
+    /// # Errors
+    /// [`SpecError::FrameJson`] when it cannot be written as JSON.
+    pub fn to_fitting_body(&self, version: CniVersion) -> Result<FittingBody, SpecError> {
+        let body = self.to_body()?;
+        if body.len() <= MAX_FRAME {
+            return Ok(FittingBody {
+                body,
+                replaced: false,
+            });
+        }
+        let length = u64::try_from(body.len()).unwrap_or(u64::MAX);
+        let (code, words) = match self {
+            Self::Ok(_) => (ErrorCode::IO_FAILURE, "the answer"),
+            // `CniError::new` makes none that is so long.
+            Self::Error(error) => (error.code, "the error"),
+        };
+        let msg = format!("{words} is too large for the connection to the plugin");
+        let details = SpecError::FrameTooLarge { length }.to_string();
+        let body = Self::Error(CniError::new(version, code, msg, details)).to_body()?;
+        Ok(FittingBody {
+            body,
+            replaced: true,
+        })
     }
 
     /// The body of the frame.

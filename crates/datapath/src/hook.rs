@@ -1,5 +1,5 @@
 //! Attaching the dispatchers: `d_pod` to the host end of a pod link, `d_overlay` to the tunnel device,
-//! `d_uplink` to interfaces of the node. The one in XDP is attached in `xdp.rs`.
+//! `d_gateway` to the links of gateways, `d_uplink` to interfaces of the node. The one in XDP is attached in `xdp.rs`.
 //!
 //! First as a clsact filter, which every kernel has and newer ones attach without waiting. Then,
 //! where the kernel has TCX (6.6; found out by trying, because distributions backport), a pinned
@@ -25,6 +25,8 @@ pub enum Dispatcher {
     Pod,
     /// At the tunnel device.
     Overlay,
+    /// At the node's end of a gateway's link.
+    Gateway,
     /// At an interface of the node by which packets of other nodes come in. What is not for a pod goes
     /// on to the next filter, and to the node.
     Uplink,
@@ -32,13 +34,14 @@ pub enum Dispatcher {
 
 impl Dispatcher {
     /// Every one.
-    pub const ALL: [Self; 3] = [Self::Pod, Self::Overlay, Self::Uplink];
+    pub const ALL: [Self; 4] = [Self::Pod, Self::Overlay, Self::Gateway, Self::Uplink];
 
     /// Its name in the object, under `root/`, and in what `tc` shows.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pod => "d_pod",
             Self::Overlay => "d_overlay",
+            Self::Gateway => "d_gateway",
             Self::Uplink => "d_uplink",
         }
     }

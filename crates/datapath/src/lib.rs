@@ -15,6 +15,7 @@
 //! ```
 
 pub mod bpffs;
+mod btf;
 mod counters;
 mod error;
 mod event;
@@ -30,7 +31,7 @@ mod xdp;
 mod xsk;
 
 pub use counters::{Counters, DropCount};
-pub use error::DatapathError;
+pub use error::{DatapathError, Misfit};
 pub use event::{Events, Sample};
 pub use hook::{Dispatcher, Hook, HookKind};
 pub use object::{Layout, MapLayout};

@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 use agent_common::ABI_VERSION;
 use agent_common::map::{
     JUMP_ANSWER, JUMP_FLOOD, JUMP_SPREAD, JUMP_TO_WIRE, JUMP_TOLD, JUMP_WIRE, MAX_PORTS,
-    ROOT_FROM_OVERLAY, ROOT_FROM_POD, ROOT_FROM_UPLINK, ROOT_XDP_UPLINK,
+    ROOT_FROM_GATEWAY, ROOT_FROM_OVERLAY, ROOT_FROM_POD, ROOT_FROM_UPLINK, ROOT_XDP_UPLINK,
 };
 use aya::maps::{Map, MapData, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf};
 use aya::programs::{SchedClassifier, Xdp};
 use aya::{Ebpf, EbpfLoader};
 
+use crate::btf;
 use crate::counters::Counters;
 use crate::error::DatapathError;
 use crate::event::Events;
@@ -33,6 +34,8 @@ const ROOT_MAPS: [&str; 3] = ["ROOT", "ROOT_XDP", "ROOT_MISSES"];
 pub(crate) const FROM_POD: &str = "from_pod";
 /// The program behind `ROOT_FROM_OVERLAY`.
 const FROM_OVERLAY: &str = "from_overlay";
+/// The program behind `ROOT_FROM_GATEWAY`.
+const FROM_GATEWAY: &str = "from_gateway";
 /// The program behind `ROOT_FROM_UPLINK`.
 pub(crate) const FROM_UPLINK: &str = "from_uplink";
 /// The program behind `ROOT_XDP_UPLINK`.
@@ -46,6 +49,9 @@ const TOLD: &str = "told";
 const FROM_WIRE: &str = "from_wire";
 const TO_WIRE: &str = "to_wire";
 
+/// The running kernel's types.
+pub(crate) const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
+
 /// What to open.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -53,6 +59,8 @@ pub struct Options {
     pub bpffs: PathBuf,
     /// The eBPF object to load instead of the one in this binary.
     pub object: Option<PathBuf>,
+    /// The running kernel's type information (BTF).
+    pub types: PathBuf,
     /// Ports the node can have, 1..=65535.
     pub max_ports: u16,
 }
@@ -64,6 +72,7 @@ impl Options {
         Self {
             bpffs,
             object: None,
+            types: PathBuf::from(KERNEL_TYPES),
             max_ports,
         }
     }
@@ -121,6 +130,7 @@ impl Datapath {
     /// When the object is missing, the kernel refuses it, or a pin is not what it should be.
     pub fn open(options: &Options) -> Result<Self, DatapathError> {
         let object = object::bytes(options.object.as_ref())?;
+        let skb = btf::skb_layout(&options.types)?.pack();
         let sizes = sizes(options.max_ports);
         let layout = Layout::of(&object, &sizes)?;
         let pins = PinDir::new(options.bpffs.clone());
@@ -130,7 +140,7 @@ impl Datapath {
         fs::create_dir_all(&generation).map_err(DatapathError::pin("create", &generation))?;
         check_pins(&pins, &generation, &layout)?;
         let jump = next_jump(&generation)?;
-        let mut programs = load(&object, &pins, &generation, &jump, &sizes)?;
+        let mut programs = load(&object, &pins, &generation, &jump, &sizes, skb)?;
         let mut opened = Self {
             tables: tables(&mut programs, &layout)?,
             counters: counters(|name| take(&mut programs, name))?,
@@ -142,6 +152,7 @@ impl Datapath {
             adopted,
         };
         opened.link_programs()?;
+        opened.serve_gateways()?;
         if !opened.adopted {
             opened.inherit_counters()?;
         }
@@ -187,6 +198,7 @@ impl Datapath {
         // What comes from other nodes is let in first: an answer to what a pod sends.
         for (slot, name) in [
             (ROOT_FROM_OVERLAY, FROM_OVERLAY),
+            (ROOT_FROM_GATEWAY, FROM_GATEWAY),
             (ROOT_FROM_UPLINK, FROM_UPLINK),
             (ROOT_FROM_POD, FROM_POD),
         ] {
@@ -252,6 +264,25 @@ impl Datapath {
                 .map_err(DatapathError::map("write", "JUMP"))?;
         }
         Ok(())
+    }
+
+    /// Puts the program of gateways' links into its slot where there never was one: nothing uses it before
+    /// their dispatcher is attached, which an agent without it has not done.
+    fn serve_gateways(&self) -> Result<(), DatapathError> {
+        let mut root = program_array(&self.pins.root().join("ROOT"), "ROOT")?;
+        let served = root
+            .indices()
+            .filter_map(Result::ok)
+            .any(|slot| slot == ROOT_FROM_GATEWAY);
+        if served {
+            return Ok(());
+        }
+        let program = self.program(FROM_GATEWAY)?;
+        let program = program
+            .fd()
+            .map_err(DatapathError::program("use", FROM_GATEWAY))?;
+        root.set(ROOT_FROM_GATEWAY, program, 0)
+            .map_err(DatapathError::map("write", "ROOT"))
     }
 
     fn inherit_counters(&mut self) -> Result<(), DatapathError> {
@@ -343,11 +374,13 @@ fn load(
     generation: &Path,
     jump: &Path,
     sizes: &[(&'static str, u32)],
+    skb: u64,
 ) -> Result<Ebpf, DatapathError> {
     let mut loader = EbpfLoader::new();
     loader
         .default_map_pin_directory(generation)
-        .map_pin_path("JUMP", jump);
+        .map_pin_path("JUMP", jump)
+        .override_global("SKB_LAYOUT", &skb, true);
     for name in ROOT_MAPS {
         loader.map_pin_path(name, pins.root().join(name));
     }
@@ -360,6 +393,7 @@ fn load(
     for name in [
         FROM_POD,
         FROM_OVERLAY,
+        FROM_GATEWAY,
         FROM_UPLINK,
         FROM_WIRE,
         TO_WIRE,
@@ -459,7 +493,8 @@ fn tables(programs: &mut Ebpf, layout: &Layout) -> Result<Tables, DatapathError>
         wires: Table::new("WIRES", size("WIRES"), take(programs, "WIRES")?)?,
         next_hops: Table::new("NEXT_HOPS", size("NEXT_HOPS"), take(programs, "NEXT_HOPS")?)?,
         uplinks: Table::new("UPLINKS", size("UPLINKS"), take(programs, "UPLINKS")?)?,
-        storm: Storm::new(take(programs, "STORM")?)?,
+        outlets: Table::new("OUTLETS", size("OUTLETS"), take(programs, "OUTLETS")?)?,
+        storm: Storm::new(|name| take(programs, name))?,
     })
 }
 

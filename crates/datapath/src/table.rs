@@ -196,6 +196,8 @@ pub struct Tables {
     pub vteps: Vteps,
     /// What is taken from interfaces of the node, by ifindex.
     pub uplinks: Table<u32, Uplink>,
+    /// The interfaces by which networks with egress leave the node, by ifindex.
+    pub outlets: Table<u32, u32>,
     /// What ports have left of their storm control.
     pub storm: Storm,
 }

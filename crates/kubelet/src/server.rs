@@ -3,13 +3,15 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
-use futures_util::{FutureExt as _, future};
+use futures_util::{FutureExt as _, StreamExt as _, future};
 use prost::Message;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
+use tokio::time::sleep;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::body::Body;
 use tonic::server::Grpc;
@@ -17,6 +19,9 @@ use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 use tower::service_fn;
+
+/// Between two attempts while the kernel gives no connection.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Messages that go on coming.
 pub(crate) type Stream<A> = BoxStream<'static, Result<A, Status>>;
@@ -100,8 +105,15 @@ pub(crate) async fn serve(
         // Either way it is time to stop.
         let _ = stop.wait_for(|stop| *stop).await;
     };
+    // A process without descriptors would else try again at once, and again.
+    let connections = UnixListenerStream::new(listener).then(|accepted| async move {
+        if accepted.is_err() {
+            sleep(PAUSE).await;
+        }
+        accepted
+    });
     Server::builder()
-        .serve_with_incoming_shutdown(service, UnixListenerStream::new(listener), stopped)
+        .serve_with_incoming_shutdown(service, connections, stopped)
         .await
         .map_err(io::Error::other)
 }

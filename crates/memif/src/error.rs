@@ -31,6 +31,9 @@ pub enum Violation {
     /// Another client has the interface.
     #[error("Already connected")]
     AlreadyConnected(u32),
+    /// A newer client took the interface before this one had its rings.
+    #[error("displaced by a newer connection")]
+    Displaced(u32),
     /// IP or punt mode.
     #[error("Only ethernet mode supported")]
     Mode(u8),
@@ -99,9 +102,11 @@ pub enum Violation {
     #[error("too many regions, {0} are allowed")]
     Regions(u16),
     /// More memory than we allow.
-    #[error("regions of {bytes} bytes together, {max} are allowed")]
+    #[error("memory of this {of} would be {bytes} bytes, {max} are allowed")]
     Memory {
-        /// Bytes of all regions.
+        /// The holder of the limit.
+        of: &'static str,
+        /// Bytes of all regions that count against it.
         bytes: u64,
         /// Bytes we allow.
         max: u64,

@@ -11,7 +11,7 @@ use std::time::Instant;
 use crate::descriptor::PeerFd;
 use crate::error::{Error, Violation};
 use crate::handshake::{RingPlace, ServerHandshake};
-use crate::port::{self, Kept, Port};
+use crate::port::{self, Kept, Lent, Port};
 use crate::rx::{Rx, RxPosition};
 use crate::server::{Listener, ServerConnection};
 use crate::tx::Tx;
@@ -60,8 +60,8 @@ impl ServerConnection {
         for tx in &mut port.tx {
             tx.flush();
         }
-        let (socket, parts) = self.into_parts();
-        let (id, kept) = parts.expect("a port is of a connection that is connected");
+        let (socket, claim, parts) = self.into_parts();
+        let (id, mut kept) = parts.expect("a port is of a connection that is connected");
         let duplicate = |event: &PeerFd| {
             let copy = event.as_fd().try_clone_to_owned();
             copy.map_err(|source| Error::Memory {
@@ -70,7 +70,7 @@ impl ServerConnection {
             })
         };
         let regions = kept.regions.iter();
-        let regions = regions.map(|(file, size)| Ok((duplicate(file)?, *size)));
+        let regions = regions.map(|(file, size)| Ok((duplicate(file)?, size)));
         let c2s = kept.c2s.iter().zip(&port.rx).map(|((place, event), rx)| {
             Ok(HandedRing {
                 place: *place,
@@ -85,15 +85,25 @@ impl ServerConnection {
                 at: tx.position(),
             })
         });
-        Ok(Handover {
-            socket,
-            id,
-            app: port.app,
-            peer: port.peer,
-            regions: regions.collect::<Result<_, Error>>()?,
-            c2s: c2s.collect::<Result<_, Error>>()?,
-            s2c: s2c.collect::<Result<_, Error>>()?,
-        })
+        let handover = (|| {
+            Ok(Handover {
+                socket,
+                id,
+                app: port.app,
+                peer: port.peer,
+                regions: regions.collect::<Result<_, Error>>()?,
+                c2s: c2s.collect::<Result<_, Error>>()?,
+                s2c: s2c.collect::<Result<_, Error>>()?,
+            })
+        })();
+        if handover.is_ok() {
+            kept.regions.hand_over();
+        }
+        // The mapping, the pages, the place of the client: in this order.
+        drop((port.rx, port.tx));
+        drop(kept);
+        drop(claim);
+        handover
     }
 }
 
@@ -111,15 +121,20 @@ impl Listener {
     ) -> Result<Result<(ServerConnection, Port), Violation>, Error> {
         let (config, doorbells) = self.settings();
         let max_frame = config.limits.max_frame;
-        let handshake = match ServerHandshake::resume(Arc::clone(config), handover.id, now) {
+        let sizes: Vec<u64> = handover.regions.iter().map(|(_, size)| *size).collect();
+        let id = handover.id;
+        let handshake = match ServerHandshake::resume(Arc::clone(config), id, &sizes, now) {
             Ok(handshake) => handshake,
             Err(violation) => return Ok(Err(violation)),
         };
         let regions = handover.regions.into_iter();
+        let regions = regions.map(|(file, size)| (PeerFd::new(file), size));
+        let (lent, regions) = match Lent::map(regions.collect()) {
+            Ok(mapped) => mapped,
+            Err(violation) => return Ok(Err(violation)),
+        };
         let mut kept = Kept {
-            regions: regions
-                .map(|(file, size)| (PeerFd::new(file), size))
-                .collect(),
+            regions: lent,
             c2s: Vec::new(),
             s2c: Vec::new(),
         };
@@ -136,8 +151,10 @@ impl Listener {
             tx_at.push(ring.at);
         }
         let (bells, ringers) = port::ringers(doorbells, &kept.s2c)?;
-        let made = (|| {
-            let regions = port::map(&kept.regions)?;
+        let made = (move || {
+            // Where this fails they go in the other order: the mapping before the pages are given back.
+            let kept = kept;
+            let regions = regions;
             let mut rx = Vec::new();
             for ((place, event), at) in kept.c2s.iter().zip(rx_at) {
                 let event = Some(Arc::clone(event));
@@ -147,14 +164,15 @@ impl Listener {
             for (((place, _), bell), at) in kept.s2c.iter().zip(ringers).zip(tx_at) {
                 tx.push(Tx::resume(&regions, *place, bell, at)?);
             }
-            Ok(Port {
+            let port = Port {
                 rx,
                 tx,
                 app: handover.app,
                 peer: handover.peer,
-            })
+            };
+            Ok((port, kept))
         })();
-        Ok(made.map(|port| {
+        Ok(made.map(|(port, kept)| {
             let connection =
                 ServerConnection::resumed(self, handover.socket, handshake, bells, kept);
             (connection, port)

@@ -114,8 +114,12 @@ impl<F, E> Step<F, E> {
 pub struct Limits {
     /// Regions, 1 to 256. Known clients have one or two.
     pub regions: u16,
-    /// Bytes of all regions together. They count as this process's memory once it touches them.
+    /// Bytes of all regions together, each rounded up to 64 KiB. They count as this process's memory once
+    /// it touches them.
     pub bytes: u64,
+    /// Bytes that a connection takes of a [`Budget`](crate::Budget) beside its regions: page tables,
+    /// descriptors, a thread.
+    pub overhead: u64,
     /// Rings from the client, 1 to 256.
     pub c2s_rings: u16,
     /// Rings to the client, 1 to 256.
@@ -126,11 +130,23 @@ pub struct Limits {
     pub max_frame: u32,
 }
 
+impl Limits {
+    /// Bytes that a client with regions of these sizes takes of a budget.
+    fn counted(&self, regions: &[u64]) -> u64 {
+        let bytes = crate::budget::counted(regions.iter().copied());
+        // A page table has 8 bytes for each page of 4096.
+        let tables = bytes.checked_div(512).unwrap_or(0);
+        let all = bytes.saturating_add(tables);
+        all.saturating_add(self.overhead)
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
             regions: 4,
             bytes: 128 << 20,
+            overhead: 128 << 10,
             c2s_rings: 8,
             s2c_rings: 8,
             log2_ring_size: crate::wire::MAX_LOG2_RING_SIZE,

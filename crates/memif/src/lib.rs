@@ -64,6 +64,7 @@
 )]
 
 mod bell;
+mod budget;
 mod client;
 mod descriptor;
 mod error;
@@ -82,6 +83,7 @@ mod tx;
 pub mod wire;
 
 pub use crate::bell::Bell;
+pub use crate::budget::Budget;
 pub use crate::client::Client;
 pub use crate::descriptor::PeerFd;
 pub use crate::error::{Closed, Error, Violation};

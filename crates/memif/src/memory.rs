@@ -4,8 +4,8 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::{
-    FileType, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
-    memfd_create,
+    FallocateFlags, FileType, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals,
+    fstat, fstatfs, ftruncate, memfd_create,
 };
 use rustix::io::Errno;
 
@@ -31,6 +31,9 @@ pub(crate) fn map(file: BorrowedFd<'_>, index: u16, claimed: u64) -> Result<Regi
     if !seals.contains(SealFlags::SHRINK) {
         return Err(Violation::Unsealed(index));
     }
+    // Of those that are there already F_SEAL_WRITE and F_SEAL_FUTURE_WRITE forbid the mapping below. From
+    // here on none can be added that forbids to give the memory back. Where this is refused it was so.
+    let _ = fcntl_add_seals(file, SealFlags::SEAL);
     let unmappable = |errno| Violation::Unmappable { index, errno };
     let file_system = fstatfs(file).map_err(unmappable)?;
     if u64::try_from(file_system.f_type) == Ok(HUGETLBFS_MAGIC) {
@@ -49,6 +52,23 @@ pub(crate) fn map(file: BorrowedFd<'_>, index: u16, claimed: u64) -> Result<Regi
         });
     }
     Region::map(file, claimed).map_err(unmappable)
+}
+
+/// Gives back the pages of a region, in whatever process they are mapped.
+///
+/// A page of a memfd is charged to the one who touched it first for as long as the file is there, and the
+/// peer may keep it open. So unmapping is not enough: a hole is made of what was ours to use.
+///
+/// # Errors
+/// The kernel's; not for a file that [`map`] has accepted.
+pub(crate) fn give_back(file: BorrowedFd<'_>, size: u64) -> Result<(), Errno> {
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    loop {
+        match fallocate(file, hole, 0, size) {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
 }
 
 /// The kernel has a page for whoever touches one, or kills by the OOM killer, not by SIGBUS.

@@ -51,7 +51,7 @@ pub(crate) fn of_server(
     let s2c: Vec<(RingPlace, Arc<PeerFd>)> = setup.s2c.into_iter().map(shared).collect();
     let (bells, ringers) = ringers(doorbells, &s2c)?;
     let made = (|| {
-        let regions = map(&setup.regions)?;
+        let (lent, regions) = Lent::map(setup.regions)?;
         let c2s: Vec<(RingPlace, Arc<PeerFd>)> = setup.c2s.into_iter().map(shared).collect();
         let mut rx = Vec::with_capacity(c2s.len());
         for (place, event) in &c2s {
@@ -69,7 +69,7 @@ pub(crate) fn of_server(
             peer: setup.peer,
         };
         let kept = Kept {
-            regions: setup.regions,
+            regions: lent,
             c2s,
             s2c,
         };
@@ -88,7 +88,7 @@ pub(crate) struct Connected {
 /// What a connection is made of, beside its port: to be handed over one day.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    pub(crate) regions: Vec<(PeerFd, u64)>,
+    pub(crate) regions: Lent,
     pub(crate) c2s: Vec<(RingPlace, Arc<PeerFd>)>,
     pub(crate) s2c: Vec<(RingPlace, Arc<PeerFd>)>,
 }
@@ -97,15 +97,47 @@ fn shared(ring: RingOffer<PeerFd>) -> (RingPlace, Arc<PeerFd>) {
     (ring.place, Arc::new(ring.event))
 }
 
-pub(crate) fn map(offered: &[(PeerFd, u64)]) -> Result<Arc<Regions>, Violation> {
-    let mut regions: Vec<Region> = Vec::with_capacity(offered.len());
-    for ((file, size), index) in offered.iter().zip(0..) {
-        if file.kind() != Kind::Memory {
-            return Err(Violation::NotMemory(index));
+/// Files of regions that were mapped, and the bytes of them. Their pages are given back when this is
+/// dropped, so every mapping must be gone by then: a touch afterwards would be charged anew.
+#[derive(Debug)]
+pub(crate) struct Lent(Vec<(PeerFd, u64)>);
+
+impl Lent {
+    /// Maps what was offered.
+    ///
+    /// # Errors
+    /// A region that cannot be; what was mapped before it is given back.
+    pub(crate) fn map(offered: Vec<(PeerFd, u64)>) -> Result<(Self, Arc<Regions>), Violation> {
+        let mut lent = Self(Vec::with_capacity(offered.len()));
+        let mut regions: Vec<Region> = Vec::with_capacity(offered.len());
+        for ((file, size), index) in offered.into_iter().zip(0..) {
+            if file.kind() != Kind::Memory {
+                return Err(Violation::NotMemory(index));
+            }
+            regions.push(memory::map(file.as_fd(), index, size)?);
+            lent.0.push((file, size));
         }
-        regions.push(memory::map(file.as_fd(), index, *size)?);
+        Ok((lent, Arc::new(Regions::new(regions))))
     }
-    Ok(Arc::new(Regions::new(regions)))
+
+    /// Each file, and the bytes of it that are mapped.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&PeerFd, u64)> {
+        self.0.iter().map(|(file, size)| (file, *size))
+    }
+
+    /// The pages go on being used: by another process.
+    pub(crate) fn hand_over(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        for (file, size) in &self.0 {
+            let given_back = memory::give_back(file.as_fd(), *size);
+            debug_assert_eq!(given_back, Ok(()), "a hole in memory that could be mapped");
+        }
+    }
 }
 
 pub(crate) fn ringers(

@@ -28,7 +28,7 @@ pub enum Event {
     Nothing,
     /// Packets may flow through this.
     Connected(Port),
-    /// The connection is over: drop it, and its port.
+    /// The connection is over: drop its port, and then the connection.
     Closed(Closed),
 }
 
@@ -145,15 +145,20 @@ impl Drop for Seat {
 }
 
 /// A client.
+///
+/// Drop its port first. With this the pages that the client had lent are given back, even if it keeps its
+/// memory open, and then its interface is free; what was touched between the two would stay charged to
+/// this process.
 #[derive(Debug)]
 pub struct ServerConnection {
+    /// The first to be dropped: the interface is free when its memory is.
+    kept: Option<Kept>,
     socket: OwnedFd,
     handshake: ServerHandshake<PeerFd>,
     seat: Option<Seat>,
     bells: Option<Bells>,
     doorbells: Doorbells,
     max_frame: u32,
-    kept: Option<Kept>,
 }
 
 impl ServerConnection {
@@ -176,10 +181,10 @@ impl ServerConnection {
         }
     }
 
-    /// The socket and what else it is made of; nothing but that if it is not connected.
-    pub(crate) fn into_parts(self) -> (OwnedFd, Option<(u32, Kept)>) {
+    /// The socket, the hold on the interface, and what else it is made of; that only if it is connected.
+    pub(crate) fn into_parts(self) -> (OwnedFd, ServerHandshake<PeerFd>, Option<(u32, Kept)>) {
         let id = self.handshake.door().map(Door::id);
-        (self.socket, id.zip(self.kept))
+        (self.socket, self.handshake, id.zip(self.kept))
     }
 
     /// Readable when [`Self::ready`] has something to do.
@@ -274,6 +279,7 @@ impl ServerConnection {
     }
 
     fn connect(&mut self, setup: Setup<PeerFd>) -> Result<Event, Error> {
+        let id = self.handshake.door().map_or(0, Door::id);
         let made = port::of_server(setup, self.doorbells, self.max_frame);
         let made = match made {
             Ok(made) => made,
@@ -286,12 +292,17 @@ impl ServerConnection {
             Ok(made) => made,
             Err(violation) => return Ok(Event::Closed(self.violated(violation))),
         };
+        // The rings are empty and flagged before the client knows that it may use them.
+        let Some(connected) = self.handshake.accept() else {
+            // Not in this order the pages would be touched again.
+            drop(port);
+            drop(kept);
+            let violation = Violation::Displaced(id);
+            return Ok(Event::Closed(self.violated(violation)));
+        };
         self.bells = bells;
         self.kept = Some(kept);
-        // The rings are empty and flagged before the client knows that it may use them.
-        if let Some(connected) = self.handshake.accept()
-            && let Err(error) = socket::send_step(self.socket.as_fd(), &connected)
-        {
+        if let Err(error) = socket::send_step(self.socket.as_fd(), &connected) {
             return Ok(Event::Closed(error.into()));
         }
         self.seat = None;

@@ -46,8 +46,8 @@ mod connection;
 mod error;
 mod filter;
 mod link;
-mod masquerade;
 mod monitor;
+mod netfilter;
 mod netlink;
 mod netns;
 mod offload;
@@ -70,8 +70,11 @@ pub use crate::filter::IngressFilter;
 pub use crate::link::{
     AddrGenMode, Link, LinkChange, LinkFilter, Mac, VethPair, VethSpec, check_name,
 };
-pub use crate::masquerade::{Bound, Guard, LinkName, Masquerade, Netfilter, Packets, Ruleset};
 pub use crate::monitor::{LinkEvent, LinkMonitor};
+pub use crate::netfilter::{
+    Bound, Guard, Limit, LinkName, Masquerade, Netfilter, Packets, Ruleset, RulesetMonitor, TABLE,
+    Whose,
+};
 pub use crate::netlink::Netlink;
 pub use crate::netns::{NamedNetns, Netns, NetnsId};
 pub use crate::offload::Offloads;

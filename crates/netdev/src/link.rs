@@ -44,6 +44,8 @@ pub struct Link {
     pub peer_ifindex: Option<u32>,
     /// The namespace of the peer as this namespace numbers it; `None` if it is the same one.
     pub link_netnsid: Option<i32>,
+    /// `IFLA_MASTER`: the bridge, bond or VRF that it is a part of.
+    pub controller_ifindex: Option<u32>,
     /// `ifalias`.
     pub alias: Option<String>,
 }
@@ -65,6 +67,7 @@ impl Link {
             kind: None,
             peer_ifindex: None,
             link_netnsid: None,
+            controller_ifindex: None,
             alias: None,
         };
         for (kind, value) in wire::attributes(body.get(message::IFINFOMSG..)?) {
@@ -73,6 +76,7 @@ impl Link {
                 message::IFLA_IFNAME => link.name = wire::string(value)?,
                 message::IFLA_MTU => link.mtu = wire::u32_at(value, 0)?,
                 message::IFLA_LINK => link.peer_ifindex = wire::u32_at(value, 0),
+                message::IFLA_MASTER => link.controller_ifindex = wire::u32_at(value, 0),
                 message::IFLA_LINKINFO => {
                     link.kind = wire::attributes(value)
                         .find(|(kind, _)| *kind == message::IFLA_INFO_KIND)

@@ -11,8 +11,8 @@ use crate::address::{Address, AddressState};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::link::{Link, LinkChange, LinkFilter, VethPair, VethSpec};
-use crate::masquerade::Netfilter;
 use crate::monitor::LinkMonitor;
+use crate::netfilter::{Netfilter, RulesetMonitor};
 use crate::netns::{Netns, on_own_thread};
 use crate::pod::{self, PlacedEnd, PodEnd};
 use crate::route::Route;
@@ -374,6 +374,21 @@ impl Netlink {
         self.shared.open(|| {
             let _inside = runtime.enter();
             WayMonitor::open()
+        })
+    }
+
+    /// Tells from now on when tables of nf_tables of these names are changed.
+    ///
+    /// # Errors
+    /// As for [`Self::monitor`].
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn watch_rules(&self, tables: &[&str]) -> Result<RulesetMonitor, Error> {
+        let runtime = Handle::current();
+        self.shared.open(|| {
+            let _inside = runtime.enter();
+            RulesetMonitor::open(tables)
         })
     }
 

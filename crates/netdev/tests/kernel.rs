@@ -11,10 +11,10 @@ mod addresses;
 mod handle;
 #[path = "kernel/links.rs"]
 mod links;
-#[path = "kernel/masquerade.rs"]
-mod masquerade;
 #[path = "kernel/monitor.rs"]
 mod monitor;
+#[path = "kernel/netfilter.rs"]
+mod netfilter;
 #[path = "kernel/netns.rs"]
 mod netns;
 #[path = "kernel/offload.rs"]

@@ -18,15 +18,22 @@ pub enum Table {
     Networks,
     /// One record for each pod that says itself what it is attached to.
     Pods,
+    /// Records of other tables that cannot be used.
+    SetAside,
 }
 
 impl Table {
     /// Every table.
-    pub const ALL: [Self; 3] = [Self::Attachments, Self::Networks, Self::Pods];
+    pub const ALL: [Self; 4] = [
+        Self::Attachments,
+        Self::Networks,
+        Self::Pods,
+        Self::SetAside,
+    ];
 
     /// True for one that stores of the same format may lack.
     pub(crate) const fn came_later(self) -> bool {
-        matches!(self, Self::Pods)
+        matches!(self, Self::Pods | Self::SetAside)
     }
 
     pub(crate) const fn definition(self) -> TableDefinition<'static, &'static [u8], &'static [u8]> {
@@ -34,6 +41,7 @@ impl Table {
             Self::Attachments => "attachments",
             Self::Networks => "networks",
             Self::Pods => "pods",
+            Self::SetAside => "set_aside",
         })
     }
 }

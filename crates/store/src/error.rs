@@ -56,10 +56,18 @@ pub enum StoreError {
         /// What the database says.
         source: Arc<redb::Error>,
     },
-    /// A commit failed, so the batch may be there after a restart or not; nothing more is
-    /// accepted, and only opening the store again tells.
-    #[error("cannot make a record durable; restart the agent once the disk is writable again")]
+    /// A commit failed, so the batch may be there after a restart or not; nothing more is accepted
+    /// until the store was opened again.
+    #[error(
+        "cannot write {}{disk}: {source}; nothing is recorded until there is room and the disk can be \
+         written, which the agent tries at every audit",
+        path.display()
+    )]
     Commit {
+        /// The file.
+        path: PathBuf,
+        /// The disk it is on, after a comma; empty where that is not known.
+        disk: String,
         /// What the database says.
         source: Arc<redb::Error>,
     },
@@ -93,10 +101,10 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    pub(crate) fn commit(error: impl Into<redb::Error>) -> Self {
-        Self::Commit {
-            source: Arc::new(error.into()),
-        }
+    /// True for an error of one batch, which says nothing about the store.
+    #[must_use]
+    pub const fn is_refusal(&self) -> bool {
+        matches!(self, Self::KeyTooLong { .. } | Self::ValueTooLarge { .. })
     }
 
     pub(crate) fn read(error: impl Into<redb::Error>) -> Self {

@@ -5,7 +5,9 @@
 //! any order: more than a real disk does, so what survives it survives a real one.
 
 use std::{
+    collections::BTreeSet,
     io,
+    ops::Range,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -15,11 +17,14 @@ use redb::{Builder, StorageBackend};
 use crate::{
     error::StoreError,
     file::{self, Opened},
+    place::Place,
     store::Store,
 };
 
 /// The unit a disk writes whole, bytes.
 const SECTOR: usize = 512;
+/// The unit in which room is given out, bytes.
+const BLOCK: usize = 4096;
 
 /// A disk in memory; clones are the same disk.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +38,8 @@ struct State {
     cache: Vec<u8>,
     /// Since the last flush.
     unflushed: Vec<Write>,
+    /// Blocks that have something in them.
+    room: BTreeSet<usize>,
     /// Writes, resizes and flushes so far.
     steps: u64,
     fault: Fault,
@@ -57,6 +64,14 @@ pub enum Fault {
     FailAt(u64),
     /// This step fails, and so does every one after it, as on a full or dying disk.
     FailFrom(u64),
+    /// Steps from the first to before the second fail, as on a disk that is full for a while.
+    FailBetween(u64, u64),
+    /// From this step on there is no room: what is written where something was written before succeeds,
+    /// as on a file system that writes in place.
+    FullFrom(u64),
+    /// This step fails and the next ones succeed. What was not flushed is forgotten to be written:
+    /// it can be read, and is not on the platter whatever is flushed later (fsync(2), errors).
+    ForgetAt(u64),
 }
 
 /// Which of the unflushed sectors reached the platter.
@@ -80,7 +95,7 @@ impl Disk {
         let database = Builder::new()
             .create_with_backend(disk.clone())
             .map_err(|error| open_error(error.into()))?;
-        file::initialise(&database)?;
+        file::initialise(&database).map_err(open_error)?;
         drop(database);
         Ok(disk)
     }
@@ -90,17 +105,7 @@ impl Disk {
     /// # Errors
     /// The disk fails or crashes, or holds no readable store.
     pub fn open(&self) -> Result<Store, StoreError> {
-        let mut database = Builder::new()
-            .create_with_backend(self.clone())
-            .map_err(|error| open_error(error.into()))?;
-        let clean = database
-            .check_integrity()
-            .map_err(|error| open_error(error.into()))?;
-        file::check_format(Path::new("fake"), &database)?;
-        Store::start(Opened {
-            database,
-            repaired: !clean,
-        })
+        Store::at(self.clone())
     }
 
     /// Sets what goes wrong from now on.
@@ -151,6 +156,7 @@ impl Disk {
             }
         }
         Self(Arc::new(Mutex::new(State {
+            room: (0..platter.len().div_ceil(BLOCK)).collect(),
             cache: platter.clone(),
             platter,
             ..State::default()
@@ -196,6 +202,16 @@ impl Disk {
             Fault::FailFrom(from) if from <= step => {
                 return Err(io::Error::from(io::ErrorKind::StorageFull));
             }
+            Fault::FailBetween(from, to) if (from..to).contains(&step) => {
+                return Err(io::Error::from(io::ErrorKind::StorageFull));
+            }
+            Fault::FullFrom(from) if from <= step && state.needs_room(write.as_ref()) => {
+                return Err(io::Error::from(io::ErrorKind::StorageFull));
+            }
+            Fault::ForgetAt(at) if at == step => {
+                state.unflushed.clear();
+                return Err(io::Error::other("injected failure"));
+            }
             _ => {}
         }
         match write {
@@ -205,6 +221,8 @@ impl Disk {
                 }
             }
             Some(write) => {
+                let room = write.blocks();
+                state.room.extend(room);
                 write.apply(&mut state.cache);
                 state.unflushed.push(write);
             }
@@ -222,7 +240,23 @@ impl Write {
     }
 }
 
+impl Write {
+    /// The blocks that it is in.
+    fn blocks(&self) -> Range<usize> {
+        match self {
+            Self::Data { offset, data } => offset / BLOCK..(offset + data.len()).div_ceil(BLOCK),
+            // A file that is longer has a hole at its end.
+            Self::Resize { .. } => 0..0,
+        }
+    }
+}
+
 impl State {
+    fn needs_room(&self, write: Option<&Write>) -> bool {
+        let blocks = write.map_or(0..0, Write::blocks);
+        blocks.into_iter().any(|block| !self.room.contains(&block))
+    }
+
     fn alive(&self) -> io::Result<()> {
         if self.dead {
             Err(io::Error::other("the machine has stopped"))
@@ -249,6 +283,46 @@ fn open_error(error: redb::Error) -> StoreError {
     StoreError::Open {
         path: "fake".into(),
         source: Arc::new(error),
+    }
+}
+
+impl Place for Disk {
+    fn open(&self) -> Result<Opened, StoreError> {
+        let mut database = Builder::new()
+            .create_with_backend(self.clone())
+            .map_err(|error| open_error(error.into()))?;
+        let clean = database
+            .check_integrity()
+            .map_err(|error| open_error(error.into()))?;
+        file::check_format(Path::new("fake"), &database)?;
+        Ok(Opened {
+            database,
+            repaired: !clean,
+        })
+    }
+
+    fn write_back(&self) -> Result<(), StoreError> {
+        let held: Vec<Write> = {
+            let state = self.lock();
+            let blocks = state.room.iter().map(|block| block * BLOCK);
+            let held = blocks.filter_map(|offset| {
+                let end = state.cache.len().min(offset + BLOCK);
+                let data = state.cache.get(offset..end)?.to_vec();
+                Some(Write::Data { offset, data })
+            });
+            held.collect()
+        };
+        let mut steps = held.into_iter().map(Some).chain([None]);
+        let written = steps.try_for_each(|step| self.step(step));
+        written.map_err(|source| open_error(source.into()))
+    }
+
+    fn commit_failed(&self, source: redb::Error) -> StoreError {
+        StoreError::Commit {
+            path: "fake".into(),
+            disk: String::new(),
+            source: Arc::new(source),
+        }
     }
 }
 

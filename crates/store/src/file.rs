@@ -12,7 +12,11 @@ use redb::{
     TableError,
 };
 
-use crate::{batch::Table, error::StoreError};
+use crate::{
+    batch::Table,
+    error::StoreError,
+    place::{FilePlace, Place as _},
+};
 
 /// The format of the tables, not of the records in them.
 pub(crate) const FORMAT: u64 = 1;
@@ -20,6 +24,12 @@ pub(crate) const FORMAT: u64 = 1;
 /// What the store says of itself.
 const META: TableDefinition<'static, &'static str, u64> = TableDefinition::new("meta");
 const FORMAT_KEY: &str = "format";
+/// What was written to find out whether something can be; empty but for that moment.
+const PROBES: TableDefinition<'static, &'static str, &'static [u8]> =
+    TableDefinition::new("probes");
+const PROBE_KEY: &str = "probe";
+/// Bytes of a probe: some ten records with all that a commit of them takes.
+const PROBE: usize = 64 << 10;
 
 /// Page cache, bytes. A node's records are a few hundred kilobytes; redb's own default is 1 GiB.
 const CACHE: usize = 4 << 20;
@@ -63,7 +73,7 @@ fn open_existing(path: &Path) -> Result<Opened, StoreError> {
         .check_integrity()
         .map_err(|error| open_error(path, error))?;
     if check_format(path, &database)? == Tables::Older {
-        initialise(&database)?;
+        initialise(&database).map_err(|error| commit_error(path, error))?;
     }
     Ok(Opened {
         database,
@@ -88,7 +98,7 @@ fn create(path: &Path) -> Result<Option<Opened>, StoreError> {
     let database = builder()
         .create_file(file)
         .map_err(|error| open_error(path, error))?;
-    initialise(&database)?;
+    initialise(&database).map_err(|error| commit_error(path, error))?;
     match temporary.persist_noclobber(path) {
         Ok(_) => {}
         // Taken, or ours swept away by the one who took it.
@@ -112,19 +122,31 @@ fn create(path: &Path) -> Result<Option<Opened>, StoreError> {
 }
 
 /// Makes every table, so that no reader has to ask whether there is one.
-pub(crate) fn initialise(database: &Database) -> Result<(), StoreError> {
-    let transaction = database.begin_write().map_err(StoreError::commit)?;
+pub(crate) fn initialise(database: &Database) -> Result<(), redb::Error> {
+    let transaction = database.begin_write()?;
     {
-        let mut meta = transaction.open_table(META).map_err(StoreError::commit)?;
-        meta.insert(FORMAT_KEY, FORMAT)
-            .map_err(StoreError::commit)?;
+        let mut meta = transaction.open_table(META)?;
+        meta.insert(FORMAT_KEY, FORMAT)?;
         for table in Table::ALL {
-            transaction
-                .open_table(table.definition())
-                .map_err(StoreError::commit)?;
+            transaction.open_table(table.definition())?;
         }
     }
-    transaction.commit().map_err(StoreError::commit)
+    Ok(transaction.commit()?)
+}
+
+/// Finds out whether there is room for records, by writing and removing [`PROBE`] bytes.
+///
+/// What was written is free room in the file then, which the next records can use.
+pub(crate) fn probe(database: &Database) -> Result<(), redb::Error> {
+    let transaction = database.begin_write()?;
+    // Not zeros, which some file systems keep without room.
+    transaction
+        .open_table(PROBES)?
+        .insert(PROBE_KEY, [0x5a].repeat(PROBE).as_slice())?;
+    transaction.commit()?;
+    let transaction = database.begin_write()?;
+    transaction.open_table(PROBES)?.remove(PROBE_KEY)?;
+    Ok(transaction.commit()?)
 }
 
 /// Whether a store of this format has every table.
@@ -165,6 +187,10 @@ pub(crate) fn check_format(path: &Path, database: &Database) -> Result<Tables, S
         }
     }
     Ok(tables)
+}
+
+fn commit_error(path: &Path, error: redb::Error) -> StoreError {
+    FilePlace(path.to_owned()).commit_failed(error)
 }
 
 fn open_error(path: &Path, error: DatabaseError) -> StoreError {

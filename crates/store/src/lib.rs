@@ -28,6 +28,7 @@ mod error;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
 mod file;
+mod place;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -35,5 +36,5 @@ mod writer;
 
 pub use batch::{Batch, KEY_MAX, Table, VALUE_MAX};
 pub use error::StoreError;
-pub use store::{Row, Store};
+pub use store::{Contents, Failure, Row, Store};
 pub use writer::Pending;

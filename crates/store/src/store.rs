@@ -2,8 +2,13 @@
 
 use std::{
     path::Path,
-    sync::{Arc, OnceLock, mpsc},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
     thread::{self, JoinHandle},
+    time::Instant,
 };
 
 use redb::{Database, ReadableDatabase as _, ReadableTable as _};
@@ -13,6 +18,7 @@ use crate::{
     batch::{Batch, Table},
     error::StoreError,
     file::{self, Opened},
+    place::{FilePlace, Place},
     writer::{self, Pending, Submission},
 };
 
@@ -22,12 +28,44 @@ pub type Row = (Vec<u8>, Vec<u8>);
 /// An open store. Dropping it waits until everything submitted is durable, and closes the file.
 #[derive(Debug)]
 pub struct Store {
-    database: Arc<Database>,
+    shared: Arc<Shared>,
     /// None only while being dropped.
     submissions: Option<mpsc::Sender<Submission>>,
     writer: Option<JoinHandle<()>>,
-    failure: Arc<OnceLock<StoreError>>,
     repaired: bool,
+}
+
+/// What the handle and the writer share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    place: Box<dyn Place>,
+    /// None from the attempt to open it again until that succeeds.
+    database: RwLock<Option<Database>>,
+    failure: Mutex<Option<Failure>>,
+    failures: AtomicU64,
+}
+
+/// Why nothing is written, and since when.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The last error there was.
+    pub error: StoreError,
+    /// When the first commit failed that was not followed by a successful [`Store::reopen`].
+    pub since: Instant,
+}
+
+/// What is in a store that was opened again, before anything is written to it.
+#[derive(Debug)]
+pub struct Contents<'a>(&'a Database);
+
+impl Contents<'_> {
+    /// Every record of a table, in the order of the keys.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn rows(&self, table: Table) -> Result<Vec<Row>, StoreError> {
+        rows(self.0, table)
+    }
 }
 
 impl Store {
@@ -38,28 +76,31 @@ impl Store {
     /// # Errors
     /// Another process has it open, it is no store or damaged, or the file cannot be used.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
-        Self::start(file::open(path.as_ref())?)
+        Self::at(FilePlace(path.as_ref().to_owned()))
     }
 
-    pub(crate) fn start(Opened { database, repaired }: Opened) -> Result<Self, StoreError> {
-        let database = Arc::new(database);
-        let failure = Arc::new(OnceLock::new());
+    pub(crate) fn at(place: impl Place + 'static) -> Result<Self, StoreError> {
+        let Opened { database, repaired } = place.open()?;
+        let shared = Arc::new(Shared {
+            place: Box::new(place),
+            database: RwLock::new(Some(database)),
+            failure: Mutex::default(),
+            failures: AtomicU64::new(0),
+        });
         let (sender, receiver) = mpsc::channel();
         let writer = thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn({
-                let database = Arc::clone(&database);
-                let failure = Arc::clone(&failure);
-                move || writer::run(&database, &receiver, &failure)
+                let shared = Arc::clone(&shared);
+                move || writer::run(&shared, &receiver)
             })
             .map_err(|error| StoreError::Thread {
                 source: Arc::new(error),
             })?;
         Ok(Self {
-            database,
+            shared,
             submissions: Some(sender),
             writer: Some(writer),
-            failure,
             repaired,
         })
     }
@@ -89,12 +130,14 @@ impl Store {
     /// # Errors
     /// The file cannot be read, or a commit has failed.
     pub fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        let transaction = self.database.begin_read().map_err(StoreError::read)?;
-        let table = transaction
-            .open_table(table.definition())
-            .map_err(StoreError::read)?;
-        let value = table.get(key).map_err(StoreError::read)?;
-        Ok(value.map(|value| value.value().to_vec()))
+        self.read(|database| {
+            let transaction = database.begin_read().map_err(StoreError::read)?;
+            let table = transaction
+                .open_table(table.definition())
+                .map_err(StoreError::read)?;
+            let value = table.get(key).map_err(StoreError::read)?;
+            Ok(value.map(|value| value.value().to_vec()))
+        })
     }
 
     /// Every record of a table, as of the last commit, in the order of the keys.
@@ -102,16 +145,59 @@ impl Store {
     /// # Errors
     /// The file cannot be read, or a commit has failed.
     pub fn rows(&self, table: Table) -> Result<Vec<Row>, StoreError> {
-        let transaction = self.database.begin_read().map_err(StoreError::read)?;
-        let table = transaction
-            .open_table(table.definition())
-            .map_err(StoreError::read)?;
-        let mut rows = Vec::new();
-        for row in table.iter().map_err(StoreError::read)? {
-            let (key, value) = row.map_err(StoreError::read)?;
-            rows.push((key.value().to_vec(), value.value().to_vec()));
+        self.read(|database| rows(database, table))
+    }
+
+    fn read<T>(
+        &self,
+        read: impl FnOnce(&Database) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        match &*self.shared.database() {
+            Some(database) => read(database),
+            None => Err(self.shared.error().unwrap_or(StoreError::Stopped)),
         }
-        Ok(rows)
+    }
+
+    /// Opens the store again if it has failed, and goes on with it; true if it had.
+    ///
+    /// Whether batches of the failed commit are in it is not known, so `mend` says what to change before
+    /// anything else is written: with that, and not before, submissions are taken again. The commits
+    /// that are made here need as much room as several records.
+    ///
+    /// Blocks.
+    ///
+    /// # Errors
+    /// It cannot be opened or written yet. Nothing but the reason of [`Self::failure`] has changed then.
+    pub fn reopen(
+        &self,
+        mend: impl FnOnce(&Contents<'_>) -> Result<Batch, StoreError>,
+    ) -> Result<bool, StoreError> {
+        let mut database = self
+            .shared
+            .database
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        if self.shared.error().is_none() {
+            return Ok(false);
+        }
+        // Closed first: a store is open once.
+        *database = None;
+        match self.shared.open_again(mend) {
+            Ok(opened) => {
+                *database = Some(opened);
+                *self.shared.failure() = None;
+                Ok(true)
+            }
+            Err(error) => {
+                self.shared.fail(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn shared_for_tests(&self) -> &Shared {
+        &self.shared
     }
 
     /// True when opening found damage no crash explains and mended it: the newest commits may be
@@ -121,12 +207,92 @@ impl Store {
         self.repaired
     }
 
-    /// The error that ended all writing, if there was one: the agent is then not ready and
-    /// should be restarted.
+    /// Why nothing is written at the moment, if that is so; [`Self::reopen`] may end it.
     #[must_use]
-    pub fn failure(&self) -> Option<&StoreError> {
-        self.failure.get()
+    pub fn failure(&self) -> Option<Failure> {
+        self.shared.failure().clone()
     }
+
+    /// Counts how often writing has failed since the store was opened.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.shared.failures.load(Ordering::Relaxed)
+    }
+}
+
+impl Shared {
+    fn failure(&self) -> MutexGuard<'_, Option<Failure>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The error that keeps the store from writing.
+    pub(crate) fn error(&self) -> Option<StoreError> {
+        self.failure().as_ref().map(|failure| failure.error.clone())
+    }
+
+    /// Takes note of an error; one that follows another is of the same failure.
+    pub(crate) fn fail(&self, error: StoreError) {
+        let mut failure = self.failure();
+        let since = match &*failure {
+            Some(failure) => failure.since,
+            None => {
+                self.failures.fetch_add(1, Ordering::Relaxed);
+                Instant::now()
+            }
+        };
+        *failure = Some(Failure { error, since });
+    }
+
+    fn database(&self) -> RwLockReadGuard<'_, Option<Database>> {
+        self.database.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the changes of batches durable, all of them or none.
+    pub(crate) fn write<'a>(
+        &self,
+        batches: impl Iterator<Item = &'a Batch>,
+    ) -> Result<(), StoreError> {
+        match &*self.database() {
+            Some(database) => self.write_to(database, batches),
+            None => Err(self.error().unwrap_or(StoreError::Stopped)),
+        }
+    }
+
+    fn write_to<'a>(
+        &self,
+        database: &Database,
+        batches: impl Iterator<Item = &'a Batch>,
+    ) -> Result<(), StoreError> {
+        let changes = batches.flat_map(|batch| &batch.changes);
+        writer::write(database, changes).map_err(|error| self.place.commit_failed(error))
+    }
+
+    fn open_again(
+        &self,
+        mend: impl FnOnce(&Contents<'_>) -> Result<Batch, StoreError>,
+    ) -> Result<Database, StoreError> {
+        self.place.write_back()?;
+        let Opened { database, .. } = self.place.open()?;
+        let batch = mend(&Contents(&database))?;
+        batch.check()?;
+        // Opening needs no room, and mending may need none: a disk that is still full is found out here.
+        file::probe(&database).map_err(|error| self.place.commit_failed(error))?;
+        self.write_to(&database, std::iter::once(&batch))?;
+        Ok(database)
+    }
+}
+
+fn rows(database: &Database, table: Table) -> Result<Vec<Row>, StoreError> {
+    let transaction = database.begin_read().map_err(StoreError::read)?;
+    let table = transaction
+        .open_table(table.definition())
+        .map_err(StoreError::read)?;
+    let mut rows = Vec::new();
+    for row in table.iter().map_err(StoreError::read)? {
+        let (key, value) = row.map_err(StoreError::read)?;
+        rows.push((key.value().to_vec(), value.value().to_vec()));
+    }
+    Ok(rows)
 }
 
 impl Drop for Store {

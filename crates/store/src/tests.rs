@@ -1,4 +1,5 @@
 mod crash;
+mod room;
 mod rot;
 
 use std::{fs, os::unix::fs::PermissionsExt as _, thread};
@@ -143,10 +144,15 @@ fn a_batch_beyond_the_limits_fails_alone() {
 }
 
 #[test]
-fn after_a_failed_commit_nothing_more_is_accepted() {
+fn after_a_failed_commit_nothing_more_is_accepted_until_it_was_opened_again() {
     let disk = Disk::with_store().unwrap();
     let store = disk.open().unwrap();
     store.commit(put("a", "1")).unwrap();
+    assert!(
+        !store
+            .reopen(|_| unreachable!("nothing has failed"))
+            .unwrap()
+    );
     disk.set_fault(Fault::FailAt(disk.steps()));
     assert!(matches!(
         store.commit(put("b", "2")),
@@ -157,13 +163,78 @@ fn after_a_failed_commit_nothing_more_is_accepted() {
         store.commit(put("c", "3")),
         Err(StoreError::Commit { .. })
     ));
-    assert!(matches!(store.failure(), Some(StoreError::Commit { .. })));
+    let failure = store.failure().unwrap();
+    assert!(matches!(failure.error, StoreError::Commit { .. }));
+    let mend = |contents: &Contents<'_>| {
+        let rows = contents.rows(Table::Attachments)?;
+        assert!(
+            rows == [row("a", "1")] || rows == [row("a", "1"), row("b", "2")],
+            "{rows:?}"
+        );
+        Ok(Batch::new().delete(Table::Attachments, b"b"))
+    };
+    assert!(store.reopen(mend).unwrap());
+    assert!(store.failure().is_none());
+    assert_eq!(store.failures(), 1);
+    store.commit(put("c", "3")).unwrap();
+    let all = [row("a", "1"), row("c", "3")];
+    assert_eq!(store.rows(Table::Attachments).unwrap(), all);
     drop(store);
-    let rows = disk.open().unwrap().rows(Table::Attachments).unwrap();
-    assert!(
-        rows == [row("a", "1")] || rows == [row("a", "1"), row("b", "2")],
-        "{rows:?}"
-    );
+    assert_eq!(disk.open().unwrap().rows(Table::Attachments).unwrap(), all);
+}
+
+/// ATT-05: a disk that is still full is not taken for one with room, though opening the store needs no
+/// room, and what failed needs none any more.
+#[test]
+fn a_store_is_not_opened_again_before_it_can_be_written() {
+    let disk = Disk::with_store().unwrap();
+    let store = disk.open().unwrap();
+    disk.set_fault(Fault::FullFrom(disk.steps()));
+    let full = (0..1000).find(|n| {
+        store
+            .commit(put(&n.to_string(), &"x".repeat(1000)))
+            .is_err()
+    });
+    let full = full.expect("there is no room for ever");
+    let since = store.failure().unwrap().since;
+    for _ in 0..3 {
+        let reopened = store.reopen(|contents| {
+            // That far it is well.
+            assert_eq!(contents.rows(Table::Attachments)?.len(), full);
+            Ok(Batch::new())
+        });
+        assert!(
+            matches!(reopened, Err(StoreError::Commit { .. })),
+            "{reopened:?}"
+        );
+        assert_eq!(store.failure().unwrap().since, since);
+        store.commit(put("a", "1")).unwrap_err();
+        store.rows(Table::Attachments).unwrap_err();
+    }
+    assert_eq!(store.failures(), 1, "it is one failure");
+    disk.set_fault(Fault::None);
+    assert!(store.reopen(|_| Ok(Batch::new())).unwrap());
+    store.commit(put("a", "1")).unwrap();
+    assert_eq!(store.rows(Table::Attachments).unwrap().len(), full + 1);
+}
+
+/// ATT-05
+#[test]
+fn a_store_in_a_file_is_opened_again_and_made_anew_where_it_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.redb");
+    let store = Store::open(&path).unwrap();
+    store.commit(put("a", "1")).unwrap();
+    for gone in [false, true] {
+        store.shared_for_tests().fail(StoreError::Stopped);
+        if gone {
+            fs::remove_file(&path).unwrap();
+        }
+        assert!(store.reopen(|_| Ok(put("b", "2"))).unwrap());
+        let rows = store.rows(Table::Attachments).unwrap();
+        assert_eq!(rows.len(), if gone { 1 } else { 2 });
+    }
+    assert!(matches!(Store::open(&path), Err(StoreError::InUse { .. })));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::{
     future::Future,
     pin::Pin,
-    sync::{Arc, OnceLock, mpsc},
+    sync::mpsc,
     task::{Context, Poll},
 };
 
@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use crate::{
     batch::{Batch, Change},
     error::StoreError,
+    store::Shared,
 };
 
 /// The most batches in one commit: bounds how long the first of them waits for the last.
@@ -52,28 +53,22 @@ impl Future for Pending {
 }
 
 /// Writes whatever comes until every sender is gone and nothing is left.
-pub(crate) fn run(
-    database: &Database,
-    submissions: &mpsc::Receiver<Submission>,
-    failure: &Arc<OnceLock<StoreError>>,
-) {
+pub(crate) fn run(shared: &Shared, submissions: &mpsc::Receiver<Submission>) {
     while let Ok(first) = submissions.recv() {
         let mut group = vec![first];
         // Whatever came in while the last commit was on its way to the disk shares the next one.
         group.extend(submissions.try_iter().take(GROUP_MAX - 1));
-        let result = match failure.get() {
-            Some(error) => Err(error.clone()),
-            None => write(
-                database,
-                group
-                    .iter()
-                    .flat_map(|submission| &submission.batch.changes),
-            ),
+        let result = match shared.error() {
+            Some(error) => Err(error),
+            None => {
+                let written = shared.write(group.iter().map(|submission| &submission.batch));
+                if let Err(error) = &written {
+                    // What a failed commit left behind is unknown: a later one must not build on it.
+                    shared.fail(error.clone());
+                }
+                written
+            }
         };
-        if let Err(error) = &result {
-            // What a failed commit left behind is unknown: a later one must not build on it.
-            failure.get_or_init(|| error.clone());
-        }
         for submission in group {
             // A submitter that no longer waits has lost nothing.
             drop(submission.done.send(result.clone()));
@@ -82,25 +77,22 @@ pub(crate) fn run(
 }
 
 /// One durable transaction.
-fn write<'a>(
+pub(crate) fn write<'a>(
     database: &Database,
     changes: impl Iterator<Item = &'a Change>,
-) -> Result<(), StoreError> {
+) -> Result<(), redb::Error> {
     let mut changes = changes.peekable();
     if changes.peek().is_none() {
         return Ok(());
     }
     // redb's default is one flush for each commit, and checksums tell a torn one after a crash.
-    let transaction = database.begin_write().map_err(StoreError::commit)?;
+    let transaction = database.begin_write()?;
     for change in changes {
-        let mut table = transaction
-            .open_table(change.table.definition())
-            .map_err(StoreError::commit)?;
+        let mut table = transaction.open_table(change.table.definition())?;
         match &change.value {
             Some(value) => table.insert(change.key.as_slice(), value.as_slice()),
             None => table.remove(change.key.as_slice()),
-        }
-        .map_err(StoreError::commit)?;
+        }?;
     }
-    transaction.commit().map_err(StoreError::commit)
+    Ok(transaction.commit()?)
 }

@@ -14,11 +14,21 @@ pub enum Error {
     /// The socket of the switch cannot be bound or connected to.
     #[error("socket of the switch: {0}")]
     Address(#[source] memif::Error),
-    /// Its file cannot be given its mode.
-    #[error("{}: making it root's alone: {source}", path.display())]
+    /// Its file cannot be given its owner and mode.
+    #[error("{}: giving it to the user of the switch alone: {source}", path.display())]
     Mode {
         /// The file.
         path: PathBuf,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The process cannot become another user.
+    #[error("becoming user {uid} and group {gid}: {source}")]
+    User {
+        /// The user.
+        uid: u32,
+        /// The group.
+        gid: u32,
         /// The kernel's reason.
         source: io::Error,
     },

@@ -2,8 +2,8 @@
 
 use agent_common::addr::{GATEWAY_MAC, MacAddr};
 use agent_common::packet::{
-    ETH_HLEN, ETH_P_IP, ETH_P_IPV6, Frame, IPPROTO_TCP, IPPROTO_UDP, IPV4_HLEN, IPV6_HLEN, L3,
-    PORTS_LEN, START_LENGTHS, Start,
+    ETH_P_IP, ETH_P_IPV6, Frame, IPPROTO_TCP, IPPROTO_UDP, IPV4_HLEN, IPV6_HLEN, L3, PORTS_LEN,
+    Start,
 };
 use agent_common::policy::Family;
 use memif::Packet;
@@ -14,7 +14,6 @@ const HELD: usize = 128;
 const SHORT: usize = 64;
 /// The same in words.
 const WORDS: usize = SHORT / 8;
-const START_MAX: usize = ETH_HLEN + IPV6_HLEN + 4;
 
 /// The first bytes of a frame.
 #[repr(align(64))]
@@ -239,21 +238,6 @@ impl Frame for Header {
 
     #[inline(always)]
     fn start(&self) -> Start {
-        let (start, _) = self.bytes.split_at(START_MAX);
-        if self.held >= START_MAX
-            && let Ok(bytes) = start.try_into()
-        {
-            return Start {
-                bytes,
-                length: START_MAX,
-            };
-        }
-        let length = START_LENGTHS.into_iter().find(|end| *end <= self.held);
-        let mut short = Start::EMPTY;
-        short.length = length.unwrap_or(0);
-        for (to, from) in short.bytes.iter_mut().zip(start).take(short.length) {
-            *to = *from;
-        }
-        short
+        Start::of(self.bytes())
     }
 }

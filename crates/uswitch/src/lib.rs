@@ -26,4 +26,4 @@ pub use crate::error::Error;
 pub use crate::port::{
     ConfigError, Count, PortConfig, PortCounters, PortDrops, PortStatus, QUEUES_MAX,
 };
-pub use crate::switch::{Ended, Options, Switch};
+pub use crate::switch::{Ended, Memory, Options, Switch};

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use agent_common::addr::{Ip16, MacAddr};
+use agent_common::checksum;
 use agent_common::endpoint::Endpoint;
 use agent_common::policy::{self, Decision, Family, Tables};
 use agent_common::port::{PORT_L3, PORT_MORE_IPS, Port};
@@ -31,7 +32,7 @@ impl Identity {
             mtu: config.mtu,
             ip4: [0; 4],
             port_id: config.port_id,
-            reserved: 0,
+            tunnel_port: 0,
             ip6: Ip16::NONE,
             link_local: Ip16::from(std::net::IpAddr::from(config.mac.link_local())),
             home: 0,
@@ -101,6 +102,10 @@ impl Network {
     /// well, but what was not may be there all the same: so a decision for which anything was asked in
     /// vain is not ours. And of the others only those are ours that deliver to a port of this switch.
     pub(crate) fn judge(&self, header: &Header, sender: &Identity) -> Option<Way> {
+        // The kernel program drops and counts it.
+        if !checksum::of_ipv4_is_right(header) {
+            return None;
+        }
         let asked = Asked {
             network: self,
             further: &sender.further,
@@ -168,6 +173,7 @@ impl Last {
     ) -> Option<Way> {
         if let Some((flow, way)) = &self.0
             && header.is_of(flow)
+            && checksum::of_ipv4_is_right(header)
         {
             return Some(*way);
         }

@@ -26,7 +26,7 @@ const IPS_MAX: usize = 256;
 /// [`Port`](agent_common::port::Port).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortConfig {
-    /// Whose it is, in the agent's words; unique on the node.
+    /// Whose it is, in the agent's words; unique on the node. What is before the last slash is the pod.
     pub key: String,
     /// What clients are told, at most 31 bytes: the interface in the pod.
     pub name: String,
@@ -67,6 +67,13 @@ pub struct ConfigError {
 }
 
 impl PortConfig {
+    /// The pod: with all ports of it this one shares memory and time.
+    pub fn pod(&self) -> &str {
+        self.key
+            .rsplit_once('/')
+            .map_or(self.key.as_str(), |(pod, _)| pod)
+    }
+
     /// Whether it can be a port.
     ///
     /// # Errors
@@ -191,7 +198,7 @@ pub struct PortStatus {
     /// The client's application and interface, while it is connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
-    /// Why the last client is no more.
+    /// Why the last client is no more, or was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_closed: Option<String>,
     /// What went through.
@@ -222,11 +229,10 @@ mod text {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn config() -> PortConfig {
-        PortConfig {
+impl PortConfig {
+    /// A port.
+    pub(crate) fn sample() -> Self {
+        Self {
             key: "c1/net1".to_owned(),
             name: "net1".to_owned(),
             network: 7,
@@ -239,6 +245,23 @@ mod tests {
             queues: 1,
             secret: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> PortConfig {
+        PortConfig::sample()
+    }
+
+    #[test]
+    fn the_pod_of_a_port_is_what_its_key_begins_with() {
+        let mut port = config();
+        assert_eq!(port.pod(), "c1");
+        port.key = "alone".to_owned();
+        assert_eq!(port.pod(), "alone");
     }
 
     #[test]

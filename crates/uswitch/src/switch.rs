@@ -2,6 +2,8 @@
 
 mod clients;
 mod files;
+mod memory;
+mod pace;
 mod ports;
 mod replace;
 mod requests;
@@ -10,16 +12,19 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use memif::Address;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use memif::{Address, Budget, ServerConnection};
+use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
+use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
+use rustix::thread::set_no_new_privs;
 
 use self::files::{File, Files};
+pub use self::memory::Memory;
 use self::ports::{HandshakeId, Port};
 use self::requests::Asker;
 use crate::control::Client;
@@ -34,12 +39,16 @@ const TICK: Duration = Duration::from_secs(1);
 pub struct Options {
     /// Where it is spoken to.
     pub socket: PathBuf,
+    /// User and group that the process becomes, if it is root, when it has its socket.
+    pub user: Option<(u32, u32)>,
     /// Threads that move packets, at least one. The ports of a network are one's.
     pub workers: usize,
     /// Never sleep: for nodes with a core to spare for each worker.
     pub busy_poll: bool,
     /// Processors that workers stay on, one for each, again from the first if there are fewer.
     pub cpus: Vec<usize>,
+    /// Limits of the memory that clients lend.
+    pub memory: Memory,
 }
 
 impl Options {
@@ -47,9 +56,11 @@ impl Options {
     pub fn new(socket: PathBuf) -> Self {
         Self {
             socket,
+            user: None,
             workers: 1,
             busy_poll: false,
             cpus: Vec::new(),
+            memory: Memory::default(),
         }
     }
 }
@@ -63,14 +74,31 @@ pub enum Ended {
     Replaced,
 }
 
+/// A client that is no more. Its place and its memory are free when this is dropped, which is when no
+/// worker has its rings any more.
+#[derive(Debug)]
+struct Departing {
+    /// Its port, which may be gone too.
+    key: String,
+    connection: ServerConnection,
+}
+
 /// A switch.
 #[derive(Debug)]
 pub struct Switch {
     listener: OwnedFd,
+    listener_token: u64,
+    /// Nobody is let in there before, for want of descriptors.
+    listener_shut_until: Option<Instant>,
     files: Files,
     askers: HashMap<u64, Asker>,
     ports: BTreeMap<String, Port>,
+    /// Clients that are no more, and whose rings a worker still has: by their numbers.
+    departing: HashMap<u64, Departing>,
     workers: Vec<Handle>,
+    memory: Memory,
+    /// What the memory of all clients counts against.
+    budget: Arc<Budget>,
     /// What workers are to do, but not yet.
     held: Option<Vec<(usize, Command)>>,
     reports: Receiver<Report>,
@@ -79,8 +107,6 @@ pub struct Switch {
     serial: u64,
     /// When clients are looked at, whatever happens.
     next_tick: Instant,
-    /// Listeners could not be served for want of descriptors: again at the next tick.
-    stalled: bool,
     /// Somebody wants to be the switch: when handshakes that go on have ended, or at this time.
     replacing: Option<(u64, Instant)>,
     ended: Option<Ended>,
@@ -96,15 +122,24 @@ impl Switch {
     pub fn open(options: &Options) -> Result<Self, Error> {
         raise_descriptors();
         match Client::connect(&options.socket) {
-            Ok(old) => Self::take_over(old, options),
+            Ok(old) => {
+                become_user(options.user)?;
+                Self::take_over(old, options)
+            }
             Err(error) if error.is_nobody_there() => {
                 let address = Address::Path(options.socket.clone());
                 let listener = address.listen().map_err(Error::Address)?;
                 let mode = fs::Permissions::from_mode(0o600);
-                fs::set_permissions(&options.socket, mode).map_err(|source| Error::Mode {
+                let mut made = fs::set_permissions(&options.socket, mode);
+                if let Some((uid, gid)) = options.user.filter(|_| geteuid().is_root()) {
+                    // For the next one, which may not be root.
+                    made = made.and_then(|()| chown(&options.socket, Some(uid), Some(gid)));
+                }
+                made.map_err(|source| Error::Mode {
                     path: options.socket.clone(),
                     source,
                 })?;
+                become_user(options.user)?;
                 Self::new(listener, options)
             }
             Err(error) => Err(error),
@@ -116,7 +151,7 @@ impl Switch {
         let (sender, reports) = channel();
         let report_bell = Arc::new(worker::new_bell()?);
         files.add(report_bell.as_fd(), File::Reports)?;
-        files.add(listener.as_fd(), File::Listener)?;
+        let listener_token = files.add(listener.as_fd(), File::Listener)?;
         let mut workers = Vec::new();
         for number in 0..options.workers.max(1) {
             let cpu = number.checked_rem(options.cpus.len());
@@ -132,16 +167,20 @@ impl Switch {
         }
         Ok(Self {
             listener,
+            listener_token,
+            listener_shut_until: None,
             files,
             askers: HashMap::new(),
             ports: BTreeMap::new(),
+            departing: HashMap::new(),
             workers,
+            memory: options.memory,
+            budget: Budget::new("switch", options.memory.switch),
             held: None,
             reports,
             report_bell,
             serial: 0,
             next_tick: Instant::now(),
-            stalled: false,
             replacing: None,
             ended: None,
         })
@@ -157,16 +196,23 @@ impl Switch {
             for (token, file) in self.files.wait(self.limit(now))? {
                 self.serve(token, &file, Instant::now());
                 if let Some(ended) = self.ended {
-                    return Ok(ended);
+                    return Ok(self.finish(ended));
                 }
             }
             let now = Instant::now();
             self.tick(now);
             self.replace_when_due(now);
             if let Some(ended) = self.ended {
-                return Ok(ended);
+                return Ok(self.finish(ended));
             }
         }
+    }
+
+    /// Takes back the rings that workers still have, so that the memory of clients is given back.
+    fn finish(mut self, ended: Ended) -> Ended {
+        self.workers.clear();
+        self.hear_reports();
+        ended
     }
 
     /// For how long nothing has to be done.
@@ -175,12 +221,14 @@ impl Switch {
             .ports
             .values()
             .flat_map(|port| port.handshakes.values());
-        let deadlines = handshakes.filter_map(memif::ServerConnection::deadline);
+        let deadlines = handshakes.filter_map(ServerConnection::deadline);
         let due = self.replacing.map(|(_, due)| due);
-        let first = deadlines.chain(due).min();
+        let doors = self.ports.values().filter_map(|port| port.shut_until);
+        let doors = doors.chain(self.listener_shut_until);
+        let first = deadlines.chain(due).chain(doors).min();
         let first = first.map(|first| first.saturating_duration_since(now));
         let has_clients = self.ports.values().any(Port::is_connected);
-        let tick = (has_clients || self.stalled).then_some(TICK);
+        let tick = has_clients.then_some(TICK);
         [first, tick].into_iter().flatten().min()
     }
 
@@ -188,9 +236,7 @@ impl Switch {
         match file {
             File::Reports => {
                 worker::hush(self.report_bell.as_fd());
-                while let Ok(report) = self.reports.try_recv() {
-                    self.found_out(&report);
-                }
+                self.hear_reports();
             }
             File::Listener => self.accept_asker(),
             File::Asker => self.hear(token),
@@ -200,8 +246,17 @@ impl Switch {
         }
     }
 
+    /// Takes what workers have given back.
+    fn hear_reports(&mut self) {
+        while let Ok(report) = self.reports.try_recv() {
+            self.given_back(report);
+        }
+    }
+
     /// What time does: handshakes that take too long, and clients that block their doorbells.
     fn tick(&mut self, now: Instant) {
+        self.open_doors(now);
+        self.open_listener(now);
         let is_late = |port: &Port| !port.late_handshakes(now).is_empty();
         if now < self.next_tick && !self.ports.values().any(is_late) {
             return;
@@ -218,10 +273,24 @@ impl Switch {
             }
             self.client_tick(&key, now);
         }
-        if std::mem::take(&mut self.stalled) {
-            self.resume_doors();
-        }
     }
+}
+
+/// Lets go of root for good, before anything of a client is read and before there are other threads.
+fn become_user(user: Option<(u32, u32)>) -> Result<(), Error> {
+    let Some((uid, gid)) = user.filter(|(uid, _)| *uid != 0 && geteuid().is_root()) else {
+        return Ok(());
+    };
+    let become_it = || {
+        setgroups(&[])?;
+        setgid(Gid::from_raw(gid))?;
+        // All capabilities go with it.
+        setuid(Uid::from_raw(uid))
+    };
+    become_it()
+        .map_err(io::Error::from)
+        .and_then(|()| Ok(set_no_new_privs(true)?))
+        .map_err(|source| Error::User { uid, gid, source })
 }
 
 /// A connection has ten descriptors, of which most systems give a process 1024 unless it asks.

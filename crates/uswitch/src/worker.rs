@@ -3,9 +3,13 @@
 //!
 //! While packets come it polls. A while after the last it asks clients for doorbells and sleeps.
 
+mod clock;
 mod handle;
 mod ports;
+mod share;
 mod slot;
+#[cfg(test)]
+mod tests;
 mod visit;
 
 use std::collections::HashMap;
@@ -21,10 +25,12 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
+use self::clock::Clock;
 use self::handle::Yielded;
 pub(crate) use self::handle::{
     Command, Counted, Handle, Manner, Report, Reports, hush, new_bell, ring,
 };
+use self::share::{Shares, Side};
 use self::slot::{Input, Output};
 use crate::error::Error;
 use crate::header::Header;
@@ -61,6 +67,9 @@ struct Worker {
     free: Vec<usize>,
     inputs: Vec<Option<Input>>,
     outputs: Vec<Option<Output>>,
+    /// The time that each pod has earned.
+    shares: Shares,
+    clock: Clock,
     /// Outputs that have something to flush.
     touched: Vec<usize>,
     /// Of the packets of a group.
@@ -94,6 +103,8 @@ impl Worker {
             free: Vec::new(),
             inputs: Vec::new(),
             outputs: Vec::new(),
+            shares: Shares::default(),
+            clock: Clock::default(),
             touched: Vec::new(),
             headers: std::iter::repeat_with(Header::new).take(GROUP).collect(),
             frame: vec![0; FRAME_MAX],
@@ -147,13 +158,54 @@ impl Worker {
         }
     }
 
-    /// Each port has a turn. Returns whether there was anything to do.
+    /// Each port has as many turns as its share of the time allows. Returns whether there was anything to
+    /// do, or will be.
     fn round(&mut self) -> bool {
         self.rounds = self.rounds.wrapping_add(1);
         let mut moved = false;
         for slot in 0..self.inputs.len() {
-            moved |= self.visit(slot);
-            moved |= self.visit_device(slot);
+            moved |= self.turns(slot, Side::Client);
+            moved |= self.turns(slot, Side::Device);
+        }
+        let waits = self.shares.end();
+        moved | waits
+    }
+
+    /// A port's turns in a round. Returns whether there were any.
+    #[inline]
+    fn turns(&mut self, at: usize, side: Side) -> bool {
+        let Some(Some(input)) = self.inputs.get_mut(at) else {
+            return false;
+        };
+        let may_have = match side {
+            Side::Client => !input.rx.is_empty(),
+            Side::Device => input.device_ready,
+        };
+        let pod = input.pod;
+        if !may_have || !self.shares.begin(pod, &mut input.credit, side) {
+            return false;
+        }
+        let mut moved = false;
+        loop {
+            let turn = match side {
+                Side::Client => self.visit(at),
+                Side::Device => self.visit_device(at),
+            };
+            let Some(turn) = turn else {
+                self.clock.lose();
+                break;
+            };
+            moved = true;
+            let Some(Some(input)) = self.inputs.get_mut(at) else {
+                break;
+            };
+            let may_go_on = self.shares.charge(&mut input.credit, side, turn.cost);
+            if !may_go_on || !turn.has_more {
+                break;
+            }
+        }
+        if moved {
+            self.shares.wanted(pod, side);
         }
         moved
     }
@@ -166,6 +218,7 @@ impl Worker {
             tv_nsec: limit.subsec_nanos().into(),
         });
         events.clear();
+        self.clock.lose();
         match epoll::wait(&self.epoll, spare_capacity(events), limit.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => {
@@ -209,10 +262,9 @@ impl Worker {
                 device,
             } => self.update(slot, &config, device),
             Command::Connect { slot, serial, port } => self.connect(slot, serial, *port),
-            Command::Disconnect { slot } => {
-                self.take_rings(index(slot));
-            }
+            Command::Disconnect { slot } => self.give_back(index(slot), None),
             Command::Remove { slot } => {
+                self.give_back(index(slot), None);
                 self.remove(slot);
             }
             Command::Count(answer) => {
@@ -242,20 +294,29 @@ impl Worker {
     /// Ends a port's connection, and says why.
     #[cold]
     fn cut(&mut self, at: usize, violation: Violation) {
+        self.give_back(at, Some(violation));
+    }
+
+    /// Gives a client's rings to the control thread. Unmapping them takes time that others' packets have
+    /// not.
+    fn give_back(&mut self, at: usize, violation: Option<Violation>) {
         let Some(Some(input)) = self.inputs.get(at) else {
             return;
         };
-        let report = Report {
-            worker: self.number,
-            slot: Slot::try_from(at).unwrap_or(Slot::MAX),
-            serial: input.serial,
-            violation,
-        };
-        if self.take_rings(at).is_some() {
-            // The control thread is there for as long as the worker.
-            let _ = self.reports.sender.send(report);
-            ring(self.reports.bell.as_fd());
+        let serial = input.serial;
+        if let Some(rings) = self.take_rings(at) {
+            self.report(Report {
+                serial,
+                rings: Box::new(rings),
+                violation,
+            });
         }
+    }
+
+    fn report(&self, report: Report) {
+        // The control thread is there for as long as the worker.
+        let _ = self.reports.sender.send(report);
+        ring(self.reports.bell.as_fd());
     }
 }
 

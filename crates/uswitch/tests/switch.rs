@@ -6,6 +6,7 @@ mod switch {
     mod by_hand;
     mod scene;
 
+    mod budget;
     mod control;
     mod hostile;
     mod idle;

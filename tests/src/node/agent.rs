@@ -98,15 +98,14 @@ impl Node {
     /// # Panics
     /// If it ends instead.
     pub fn wait_ready(&self) {
-        wait::until_true("the agent to be ready", || {
+        wait::until_within(wait::START, "the agent to be ready", || {
             let ended = self.with_agent(|child| child.try_wait().expect("the agent is our child"));
             assert!(
                 ended.is_none(),
                 "the agent ended ({ended:?}) instead of getting ready:\n{}",
                 self.log()
             );
-            self.http("/readyz")
-                .is_some_and(|(status, _)| status == 200)
+            self.http("/readyz").filter(|(status, _)| *status == 200)
         });
     }
 
@@ -162,6 +161,26 @@ impl Node {
             child.try_wait().expect("the agent is our child")
         });
         assert!(!died.success(), "the agent ended in peace");
+    }
+
+    /// The agent's process.
+    ///
+    /// # Panics
+    /// If it was not started.
+    pub fn agent_pid(&self) -> Pid {
+        self.with_agent(|child| Pid::from_child(child))
+    }
+
+    /// The most memory that the agent's process had, bytes.
+    ///
+    /// # Panics
+    /// If it was not started.
+    pub fn agent_peak(&self) -> usize {
+        let status = format!("/proc/{}/status", self.agent_pid().as_raw_nonzero());
+        let status = std::fs::read_to_string(status).expect("the agent lives");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<usize>().ok());
+        kib.expect("a number of KiB") << 10
     }
 
     /// True while the agent's process lives.

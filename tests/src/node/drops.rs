@@ -33,4 +33,10 @@ impl Drops {
             .map(|row| row.packets)
             .sum()
     }
+
+    /// Packets of a network dropped for any reason.
+    pub fn of_network(&self, network: &str) -> u64 {
+        let rows = self.rows.iter().filter(|row| row.network == network);
+        rows.map(|row| row.packets).sum()
+    }
 }

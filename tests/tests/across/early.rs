@@ -14,7 +14,7 @@ use netdev::{Netns, XdpPrograms};
 use tests::frame::{ethernet, marker, udp4};
 use tests::host::{UPLINK, connection};
 use tests::wait::{self, PATIENCE};
-use tests::{Fabric, Node, Tap, traffic};
+use tests::{Fabric, Node, Tap, talk, traffic};
 
 use super::forged::{BLUE, GREEN, Judge, forge, inner};
 use super::scene::{L2, L3, Nodes, Pair, Underlay, assert_meet};
@@ -200,14 +200,7 @@ fn assert_datagram(here: &Netns, there: &Netns, to: SocketAddr, payload: &[u8]) 
     } else {
         [0_u16; 8].into()
     };
-    // A process that another test is just starting has the last one for a moment more.
-    let sink = wait::until("the port to be free", || {
-        let bound = there.run_in(|| UdpSocket::bind(to)).expect("entered");
-        match bound {
-            Err(error) if error.kind() == ErrorKind::AddrInUse => None,
-            bound => Some(bound.expect("a socket")),
-        }
-    });
+    let sink = talk::bound(there, || UdpSocket::bind(to)).expect("a socket");
     sink.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let source = here
         .run_in(|| UdpSocket::bind((any, 0)))

@@ -1,7 +1,6 @@
 //! Nodes on one segment of Ethernet, where networks have VLANs, or what has no tag.
 
-use std::io;
-use std::net::{IpAddr, TcpStream};
+use std::net::IpAddr;
 use std::path::Path;
 
 use agent_common::addr::MacAddr;
@@ -9,7 +8,7 @@ use agent_common::drop::DropReason;
 use netdev::{Address, Netns};
 use tempfile::TempDir;
 use tests::host::{UPLINK, connection};
-use tests::{Fabric, Network, Node, Port, Setup, Tap, traffic, wait};
+use tests::{Fabric, Network, Node, Port, Setup, Tap, talk, traffic, wait};
 
 /// What networks are made of: a name, and how many there are of it.
 pub(crate) type Networks = fn(u8) -> Vec<Network>;
@@ -79,13 +78,7 @@ impl Segment {
     pub(crate) fn stranger(&self, n: u8) -> (Netns, u32) {
         let netns = Netns::create().expect("a network namespace for a host");
         let uplink = self.fabric.connect(&netns, n);
-        // A link that has just come up drops what it is given first.
-        wait::until_true("the stranger to be there", || {
-            let connect =
-                || TcpStream::connect((Fabric::on_segment(1)[0], 9)).map_err(|it| it.kind());
-            let outcome = netns.run_in(connect).expect("entered");
-            matches!(outcome, Err(io::ErrorKind::ConnectionRefused))
-        });
+        talk::wait_for_host(&netns, Fabric::on_segment(1)[0]);
         (netns, uplink)
     }
 }

@@ -1,13 +1,12 @@
 //! Tunnels that programs put on and take off themselves, and the device that does where they cannot.
 
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr};
 
 use netdev::{Connection, Netns, Route, VethSpec};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_XFRM};
 use tests::host::{UPLINK, connection, remove_clsact};
 use tests::stream::Stream;
-use tests::{Fabric, Node, traffic, wait};
+use tests::{Fabric, Node, talk, traffic, wait};
 
 use super::scene::{L2, L3, Nodes, Pair, Underlay, assert_meet};
 
@@ -226,12 +225,7 @@ fn second_link(nodes: &Nodes, number: u8) -> u32 {
     here.set_up(pair.host_ifindex).expect("up");
     here.add_address(pair.host_ifindex, address(Ipv4Addr::new(10, 98, 0, 1)))
         .expect("an address");
-    // A link that has just come up drops what it is given first.
-    wait::until_true("the other router to be there", || {
-        let connect = || TcpStream::connect((SECOND_ROUTER, 9)).map_err(|it| it.kind());
-        let outcome = node.run_in(connect).expect("entered");
-        matches!(outcome, Err(io::ErrorKind::ConnectionRefused))
-    });
+    talk::wait_for_host(node, SECOND_ROUTER);
     pair.host_ifindex
 }
 

@@ -57,7 +57,7 @@ fn inventory(objects: &Objects) -> BTreeSet<String> {
 }
 
 /// The UID of a node's agent, once it is ready.
-fn ready_agent(objects: &Objects, node: &str) -> Option<(String, String)> {
+pub(super) fn ready_agent(objects: &Objects, node: &str) -> Option<(String, String)> {
     let pods = objects.list(POD, SYSTEM);
     let found = pods.into_iter().find(|pod| {
         let metadata = &pod["metadata"];

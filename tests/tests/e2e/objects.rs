@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
+};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::GroupVersionKind;
 use kube::{Client, Config, Error};
@@ -133,6 +135,19 @@ impl Objects {
             .into_iter()
             .map(|one| serde_json::to_value(one).expect("an object is JSON"))
             .collect()
+    }
+
+    /// Merges fields into an object. The server's words where it refuses.
+    pub(crate) fn patch(
+        &self,
+        kind: Kind,
+        (namespace, name): (&str, &str),
+        fields: &Value,
+    ) -> Result<Value, String> {
+        let api = self.api(kind, namespace);
+        let merge = Patch::Merge(fields);
+        let params = PatchParams::default();
+        answer(self.runtime.block_on(api.patch(name, &params, &merge)))
     }
 
     /// Asks for an object to be deleted; one that is gone is deleted. The server's words otherwise.

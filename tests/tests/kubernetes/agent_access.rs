@@ -1,7 +1,9 @@
 //! Access control at `ADD`: what the webhook asks when a pod is made is asked again when it is
 //! attached, for a webhook that is away stops nobody.
 
-use tests::wait;
+use serde_json::{Value, json};
+use tests::plugins::Plugins;
+use tests::{Call, Pod, wait};
 
 use super::agent_scene::AgentScene;
 
@@ -80,4 +82,164 @@ fn a_known_grant_serves_while_the_api_server_is_away_and_nothing_else_does() {
     });
     unknown.names(&["could not be checked", "try again later"]);
     s.door.open_again();
+}
+
+/// `CNI_ARGS` of a runtime of Kubernetes.
+fn args_of(s: &AgentScene, pod: &str, uid: &str) -> String {
+    format!(
+        "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={pod};K8S_POD_UID={uid}",
+        s.name
+    )
+}
+
+/// A configuration that names its network itself, as Multus or a plugin with a `delegate` hands it on.
+fn direct(s: &AgentScene, network: &str) -> Value {
+    let mut conf = s.conf();
+    let fields = conf.as_object_mut().expect("an object");
+    fields.remove("fromPod");
+    fields.insert("name".to_owned(), json!("direct"));
+    fields.insert("podNetwork".to_owned(), json!(network));
+    conf
+}
+
+fn call<'a>(sandbox: &Pod<'a>, command: &str, conf: &Value, args: &str) -> Call<'a> {
+    let call = sandbox.call(command, "eth0").env("CNI_ARGS", args);
+    call.conf(conf)
+}
+
+/// ATT-07a: a network that the configuration names is asked about as one that the pod lists, and only
+/// when the attachment is made.
+#[test]
+fn att_07a_a_direct_configuration_is_asked_about() {
+    let Some(mut s) = AgentScene::prepare(tests::test_name!(), "access-direct", CONTROLLED) else {
+        return;
+    };
+    s.node.start_agent();
+    s.apply_network("blue", &["10.68.0.0/24"], true);
+    let network = s.network("blue");
+    let uid = s.make_pod("web", &[]);
+    let (conf, args) = (direct(&s, &network), args_of(&s, "web", &uid));
+    let sandbox = s.node.pod("c1");
+    let refused = wait::until("the agent to know of the network", || {
+        let outcome = call(&sandbox, "ADD", &conf, &args).run();
+        assert!(!outcome.success, "{outcome}");
+        Some(outcome.error()).filter(|failure| !failure.msg.contains("does not exist"))
+    });
+    assert_eq!(refused.code, 7);
+    refused.names(&["may not use", &network, "system:serviceaccount"]);
+    // Without a pod there is nobody to ask about.
+    call(&sandbox, "ADD", &conf, "IgnoreUnknown=1")
+        .run()
+        .fails_with(4)
+        .names(&["K8S_POD_NAMESPACE"]);
+    // Nor with one of another's UID.
+    let other = args_of(&s, "web", "4f9a6f5e-0000-4000-8000-000000000000");
+    call(&sandbox, "ADD", &conf, &other).run().fails_with(4);
+    assert_eq!(sandbox.links(), [""; 0]);
+    s.node.assert_empty();
+    grant(&s, &network);
+    let result = wait::until("the refusal to be forgotten", || {
+        let outcome = call(&sandbox, "ADD", &conf, &args).run();
+        outcome.success.then(|| outcome.result())
+    });
+    // What there is stays, also for an agent that has not asked yet.
+    s.kubectl(&[
+        "delete",
+        "rolebinding",
+        &format!("use-{network}"),
+        "--namespace",
+        &s.name,
+    ]);
+    s.node.restart();
+    let late = s.node.pod("c2");
+    wait::until_true("the agent to know of the network again", || {
+        let outcome = call(&late, "ADD", &conf, &args).run();
+        assert!(!outcome.success, "{outcome}");
+        outcome.error().msg.contains("may not use")
+    });
+    assert_eq!(call(&sandbox, "ADD", &conf, &args).run().result(), result);
+    let mut check = conf.clone();
+    check["prevResult"] = result;
+    call(&sandbox, "CHECK", &check, &args).run().silent();
+    s.door.close();
+    call(&sandbox, "ADD", &conf, &args).run().result();
+    let unknown = wait::until("the refusal to be forgotten", || {
+        let outcome = call(&late, "ADD", &conf, &args).run();
+        assert!(!outcome.success, "{outcome}");
+        Some(outcome.error()).filter(|failure| failure.code == 11)
+    });
+    unknown.names(&["could not be checked", "try again later"]);
+    call(&sandbox, "DEL", &conf, &args).run().silent();
+    s.door.open_again();
+    s.node.assert_empty();
+}
+
+/// ATT-07a: a chain of plugins that another namespace defines is asked about in that namespace, before
+/// any of them runs; one of the pod's own namespace is not.
+#[test]
+fn att_07a_a_definition_of_another_namespace_is_asked_about() {
+    let Some(s) = AgentScene::prepare(tests::test_name!(), "access-chain", CONTROLLED) else {
+        return;
+    };
+    let plugins = Plugins::new(&["alpha"]);
+    s.node.start_agent();
+    s.apply_network("blue", &["10.69.0.0/24"], true);
+    grant(&s, &s.network("blue"));
+    s.apply(
+        "apiVersion: v1\nkind: Namespace\nmetadata: {name: access-chain-ops}\n---\n\
+         apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\n\
+         metadata: {name: lan, namespace: access-chain-ops}\n\
+         spec: {config: '{\"cniVersion\": \"1.0.0\", \"type\": \"alpha\"}'}\n---\n\
+         apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\n\
+         metadata: {name: lan, namespace: access-chain}\n\
+         spec: {config: '{\"cniVersion\": \"1.0.0\", \"type\": \"alpha\"}'}\n",
+    );
+    let kep = json!([{"name": s.network("blue")}]).to_string();
+    let pod = |name: &str, npwg: &str| {
+        let lists = [
+            ("podnet.dev/networks", kep.as_str()),
+            ("k8s.v1.cni.cncf.io/networks", npwg),
+        ];
+        s.make_pod(name, &lists)
+    };
+    let (own, others) = (pod("own", "lan"), pod("others", "access-chain-ops/lan"));
+    let add = |sandbox: &Pod<'_>, name: &str, uid: &str| {
+        let call = call(sandbox, "ADD", &s.conf(), &args_of(&s, name, uid));
+        call.env("CNI_PATH", &plugins.path()).run()
+    };
+    let (one, two) = (s.node.pod("c1"), s.node.pod("c2"));
+    wait::until_true("the agent to know of network and definition", || {
+        add(&one, "own", &own).success
+    });
+    assert_eq!(plugins.calls(), ["alpha ADD net1"]);
+    let refused = wait::until("the agent to know of the definition", || {
+        let outcome = add(&two, "others", &others);
+        assert!(!outcome.success, "{outcome}");
+        Some(outcome.error()).filter(|failure| failure.msg.contains("may not use"))
+    });
+    assert_eq!(refused.code, 7);
+    refused.names(&[
+        "NetworkAttachmentDefinition access-chain-ops/lan",
+        "network-attachment-definitions.k8s.cni.cncf.io",
+        "namespace access-chain-ops",
+    ]);
+    assert_eq!(plugins.calls(), ["alpha ADD net1"]);
+    s.apply(
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\n\
+         metadata: {name: use-lan, namespace: access-chain-ops}\nrules:\n\
+         - {apiGroups: [k8s.cni.cncf.io], resources: [network-attachment-definitions], \
+         resourceNames: [lan], verbs: [use]}\n---\n\
+         apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\n\
+         metadata: {name: use-lan, namespace: access-chain-ops}\n\
+         roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: use-lan}\n\
+         subjects: [{kind: ServiceAccount, name: default, namespace: access-chain}]\n",
+    );
+    wait::until_true("the refusal to be forgotten", || {
+        add(&two, "others", &others).success
+    });
+    assert_eq!(plugins.calls(), ["alpha ADD net1"; 2]);
+    for (sandbox, name, uid) in [(&one, "own", &own), (&two, "others", &others)] {
+        s.del(sandbox, name, uid).silent();
+    }
+    s.node.assert_empty();
 }

@@ -67,6 +67,36 @@ fn a_static_pod_is_attached_and_described_by_its_mirror() {
     s.del(&sandbox, "etcd-node", of_kubelet).silent();
 }
 
+/// ATT-15c: annotations that any user may write do not make a request for one pod mean another. A user
+/// who knows the UID of a pod deletes it, and puts another one in its place.
+#[test]
+fn att_15c_a_pod_that_claims_to_be_static_is_compared_by_its_uid() {
+    let Some(s) = AgentScene::start(tests::test_name!(), "agent-claims") else {
+        return;
+    };
+    s.apply_network("blue", &["10.1.0.0/24"], true);
+    let list = json!([{"name": s.network("blue")}]).to_string();
+    let source = "kubernetes.io/config.source";
+    let mirror = "kubernetes.io/config.mirror";
+    let sandbox = s.node.pod("c1");
+    for claim in [source, mirror] {
+        let old = s.make_pod("web", &[]);
+        s.delete_pod("web");
+        // The API server takes a mirror from everybody who names a node.
+        let value = if claim == source { "file" } else { &old };
+        let new = s.make_pod("web", &[("podnet.dev/networks", &list), (claim, value)]);
+        // The agent knows of both pods and of the network.
+        s.add_in_time(&sandbox, "web", &new);
+        s.del(&sandbox, "web", &new).silent();
+        s.add(&sandbox, "web", &old)
+            .fails_with(4)
+            .names(&["K8S_POD_UID", &old, &new]);
+        assert_eq!(sandbox.links(), [""; 0], "{claim}");
+        s.delete_pod("web");
+    }
+    s.node.assert_empty();
+}
+
 /// KEP-STS-01 and the metric by which network-metrics-daemon names networks.
 #[test]
 fn interfaces_are_named_in_the_metrics_while_they_are_there() {

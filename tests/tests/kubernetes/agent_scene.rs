@@ -108,6 +108,24 @@ impl AgentScene {
         });
     }
 
+    /// Has the Node's object say that it is reached by these addresses.
+    pub(crate) fn be_reached_by(&self, addresses: &[&str]) {
+        let addresses = addresses.iter();
+        let mut all: Vec<Value> = addresses
+            .map(|address| json!({"type": "InternalIP", "address": address}))
+            .collect();
+        all.push(json!({"type": "Hostname", "address": self.name}));
+        let status = json!({"status": {"addresses": all}});
+        self.run(|client| async {
+            let nodes: Api<ApiNode> = Api::all(client);
+            let patch = Patch::Merge(&status);
+            let patched = nodes
+                .patch_status(&self.name, &PatchParams::default(), &patch)
+                .await;
+            patched.expect("a node can be patched");
+        });
+    }
+
     /// UID of this node's object.
     pub(crate) fn node_uid(&self) -> String {
         let node =
@@ -119,6 +137,23 @@ impl AgentScene {
     /// The API server as the agent finds it.
     pub(crate) async fn as_agent(&self) -> Client {
         let file = Kubeconfig::read_from(self.kubeconfig()).expect("a kubeconfig");
+        let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
+        Client::try_from(config.expect("a usable kubeconfig")).expect("a client")
+    }
+
+    /// The same with a token that names no node.
+    pub(crate) async fn as_agent_of_no_node(&self) -> Client {
+        let create = [
+            "create",
+            "token",
+            "podnet-agent",
+            "--namespace",
+            OWN_NAMESPACE,
+        ];
+        let token = succeed(self.scene.server, &create);
+        let path = self.files.path().join("no-node");
+        write_kubeconfig(self.scene.server, token.trim(), &path);
+        let file = Kubeconfig::read_from(path).expect("a kubeconfig");
         let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
         Client::try_from(config.expect("a usable kubeconfig")).expect("a client")
     }

@@ -4,14 +4,17 @@
 
 mod addresses;
 mod default;
+mod excess;
 mod gate;
 mod in_use;
 mod leader;
 mod numbers;
 mod objects;
+mod policy;
 mod ready;
 mod slices;
 mod switches;
+mod thinking;
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -111,7 +114,11 @@ fn empty_cluster(programs: &Path) -> ApiServer {
     let server = ApiServer::start(programs, &[]);
     install(&server);
     let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/base");
-    for file in ["namespace.yaml", "controller.yaml"] {
+    for file in [
+        "namespace.yaml",
+        "controller.yaml",
+        "controller-policy.yaml",
+    ] {
         let path = base.join(file);
         let path = path.to_str().expect("a path that is text");
         let output = kubectl(&server, &["apply", "--server-side", "--filename", path]);

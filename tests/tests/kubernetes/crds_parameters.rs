@@ -38,7 +38,34 @@ fn networks() -> Table {
     table.extend(routing());
     table.extend(outside());
     table.extend(ports());
+    table.extend(ether_types());
     table
+}
+
+/// What passes by an uplink.
+fn ether_types() -> Table {
+    let with = |transport: Value| l2(&json!({ "transport": transport }));
+    let vlan = |types: Value| {
+        with(json!({"type": "VLAN", "uplink": "eth1", "id": 5, "etherTypes": types}))
+    };
+    let path = "spec.transport.etherTypes";
+    let routed = json!({"type": "Native", "uplink": "eth1", "etherTypes": ["0x88f7"]});
+    let mut routed = with(routed);
+    routed["mode"] = "L3".into();
+    vec![
+        (vlan(json!(["0x88f7", "0x88B5"])), None),
+        (vlan(json!([])), None),
+        (vlan(json!(["PTP"])), Some([path, "should match"])),
+        (vlan(json!(["0x8808"])), Some([path, "MAC control"])),
+        (vlan(json!(["0x88A8"])), Some([path, "VLAN tags"])),
+        (vlan(json!(["0x05ff"])), Some([path, "from 0x0600"])),
+        (vlan(json!(vec!["0x88f7"; 17])), Some([path, "16"])),
+        (
+            with(json!({"type": "VXLAN", "etherTypes": ["0x88f7"]})),
+            Some(["spec.transport", "mode L2 with an uplink"]),
+        ),
+        (routed, Some(["spec.transport", "mode L2 with an uplink"])),
+    ]
 }
 
 /// What ports are.

@@ -4,7 +4,6 @@
 use std::net::IpAddr;
 
 use api::{IpBlock, PodNetworkEndpointSlice};
-use k8s_openapi::api::core::v1::Node as ApiNode;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use netdev::Address;
 use serde_json::{Value, json};
@@ -14,13 +13,15 @@ use tests::{Network, wait};
 use super::agent_scene::AgentScene;
 use super::ipam_scene::Nodes;
 
-/// Two agents that are ready. Tunnels reach them by addresses of their uplinks.
-fn start(test: &str, name: &str) -> Option<Nodes> {
+/// Two agents that are ready. Tunnels reach them by addresses of their uplinks, which their Nodes have.
+/// An address of the underlay is one Node's in the cluster, so each test has its own `underlay`.
+pub(super) fn start(test: &str, name: &str, underlay: u8) -> Option<Nodes> {
     let start = |number: u8| {
-        let vtep = IpAddr::from([192, 0, 2, 10 + number]);
+        let vtep = IpAddr::from([198, 18, underlay, 10 + number]);
         let args = ["--keep-blocks=1", "--vtep", &vtep.to_string()];
         let scene = AgentScene::prepare(test, &format!("{name}-{number}"), &args)?;
         add_address(&scene, vtep);
+        scene.be_reached_by(&[&vtep.to_string()]);
         scene.node.start_agent();
         Some(scene)
     };
@@ -39,7 +40,7 @@ fn add_address(scene: &AgentScene, address: IpAddr) {
 }
 
 /// Makes a network that spans nodes, of this number.
-fn vxlan(scene: &AgentScene, short: &str, subnet: &str, number: u32) -> String {
+pub(super) fn vxlan(scene: &AgentScene, short: &str, subnet: &str, number: u32) -> String {
     let name = scene.network(short);
     scene.apply(&Network::l2(&name, &[subnet]).vxlan().yaml());
     scene.number(&name, number);
@@ -79,7 +80,7 @@ fn wait_said(scene: &AgentScene, network: &str, expected: &[(&str, &str)]) {
 }
 
 /// Members on other nodes, as an agent shows them: network, node and first address.
-fn remote(scene: &AgentScene) -> Vec<[String; 3]> {
+pub(super) fn remote(scene: &AgentScene) -> Vec<[String; 3]> {
     let all = scene.node.get("endpoints").into_iter();
     let mut remote: Vec<[String; 3]> = all
         .filter(|row| row["place"] == "remote")
@@ -92,7 +93,7 @@ fn remote(scene: &AgentScene) -> Vec<[String; 3]> {
     remote
 }
 
-fn wait_remote(scene: &AgentScene, expected: &[[&str; 3]]) {
+pub(super) fn wait_remote(scene: &AgentScene, expected: &[[&str; 3]]) {
     wait::until_true(&format!("{expected:?} to be known"), || {
         remote(scene)
             == expected
@@ -103,7 +104,7 @@ fn wait_remote(scene: &AgentScene, expected: &[[&str; 3]]) {
 }
 
 /// An address without its length.
-fn plain(addresses: &[String]) -> &str {
+pub(super) fn plain(addresses: &[String]) -> &str {
     let first = addresses.first().expect("an address");
     first.split('/').next().unwrap_or(first)
 }
@@ -111,7 +112,7 @@ fn plain(addresses: &[String]) -> &str {
 /// Issue 5: endpoints published per node, watched by the nodes that serve the network.
 #[test]
 fn nodes_hear_of_each_others_members_and_of_those_who_left() {
-    let Some(s) = start(tests::test_name!(), "slices") else {
+    let Some(s) = start(tests::test_name!(), "slices", 1) else {
         return;
     };
     let blue = vxlan(&s.one, "blue", "10.80.0.0/24", 0x00a1_0001);
@@ -136,7 +137,7 @@ fn nodes_hear_of_each_others_members_and_of_those_who_left() {
         .into_iter()
         .find(|it| it.spec.node == node_2);
     let slice = slice.expect("a slice of the second node");
-    assert_eq!(slice.spec.vteps, ["192.0.2.12"]);
+    assert_eq!(slice.spec.vteps, ["198.18.1.12"]);
     assert_eq!(slice.spec.network_id, 0x00a1_0001);
     let labels = slice.metadata.labels.expect("labels");
     assert_eq!(labels["podnet.dev/network"], blue);
@@ -159,7 +160,7 @@ fn nodes_hear_of_each_others_members_and_of_those_who_left() {
 /// What an agent says is what is there, whoever else writes, and whenever it is started anew.
 #[test]
 fn what_somebody_else_did_to_the_slices_of_a_node_is_put_right() {
-    let Some(s) = start(tests::test_name!(), "slices-mend") else {
+    let Some(s) = start(tests::test_name!(), "slices-mend", 2) else {
         return;
     };
     let blue = vxlan(&s.one, "blue", "10.82.0.0/24", 0x00a2_0001);
@@ -171,49 +172,41 @@ fn what_somebody_else_did_to_the_slices_of_a_node_is_put_right() {
     let (node_1, node_2) = (s.one.name.clone(), s.two.name.clone());
     wait_remote(&s.two, &[[&blue, &node_1, plain(&of_one)]]);
     let slice = format!("{blue}.{node_1}.0");
-    let before = slices(&s.one, &blue);
-    let uid = |all: &[PodNetworkEndpointSlice]| {
-        let slice = all.iter().find(|it| it.spec.node == node_1);
-        slice.and_then(|it| it.metadata.uid.clone())
+    let own = || {
+        let all = slices(&s.one, &blue);
+        all.into_iter().find(|it| it.spec.node == node_1)
     };
-    let claim = |all: &[PodNetworkEndpointSlice]| {
-        let slice = all.iter().find(|it| it.spec.node == node_1);
-        slice
-            .map(|it| it.spec.endpoints.clone())
-            .unwrap_or_default()
-    };
+    let claim = || own().map(|it| it.spec.endpoints).unwrap_or_default();
+    let before = own().expect("the slice of the node");
 
     s.one
         .kubectl(&["delete", "podnetworkendpointslice", &slice]);
     let second =
         json!({"mac": "02:00:00:00:00:99", "ips": ["10.82.0.99"], "since": "2026-01-02T03:04:05Z"});
     wait::until_true("the slice to be made again", || {
-        let now = uid(&slices(&s.one, &blue));
-        now.is_some() && now != uid(&before)
+        own().is_some_and(|now| now.metadata.uid != before.metadata.uid)
     });
     wait_remote(&s.two, &[[&blue, &node_1, plain(&of_one)]]);
     let patch = json!({"spec": {"endpoints": [second]}});
     s.run_patch(&slice, &patch);
     wait::until_true("the slice to say what is there", || {
-        claim(&slices(&s.one, &blue))
-            .iter()
-            .map(|it| it.mac.clone())
-            .eq(claim(&before).iter().map(|it| it.mac.clone()))
+        let (now, then) = (claim(), &before.spec.endpoints);
+        now.iter()
+            .map(|it| &it.mac)
+            .eq(then.iter().map(|it| &it.mac))
     });
     wait_remote(&s.two, &[[&blue, &node_1, plain(&of_one)]]);
 
     // A start is no change: the claims are those of before.
-    let before = claim(&slices(&s.one, &blue));
+    let before = claim();
     s.one.node.kill_9();
     s.one.node.start_agent();
     wait_remote(&s.one, &[[&blue, &node_2, plain(&of_two)]]);
     let three_uid = s.pod(&s.one, "three", &blue, &json!({}));
     let three = s.one.node.pod("c3");
     s.add(&s.one, &three, "three", &three_uid);
-    wait::until_true("the third to be said", || {
-        claim(&slices(&s.one, &blue)).len() == 2
-    });
-    assert!(claim(&slices(&s.one, &blue)).contains(&before[0]));
+    wait::until_true("the third to be said", || claim().len() == 2);
+    assert!(claim().contains(&before[0]));
     for (pod, sandbox, uid) in [("one", &one, &one_uid), ("three", &three, &three_uid)] {
         s.del(&s.one, sandbox, pod, uid);
     }
@@ -235,7 +228,7 @@ impl Nodes {
 /// removed, so its address is not free for other nodes; an address of another network is, meanwhile.
 #[test]
 fn a_block_is_given_back_after_its_addresses_were_withdrawn() {
-    let Some(s) = start(tests::test_name!(), "slices-order") else {
+    let Some(s) = start(tests::test_name!(), "slices-order", 3) else {
         return;
     };
     let held = vxlan(&s.one, "held", "10.83.0.0/28", 0x00a3_0001);
@@ -292,19 +285,7 @@ fn tunnels_reach_a_node_by_its_internal_addresses_and_without_any_the_network_is
         assert!(!refused.success, "{refused}");
         refused.error().msg.contains("--vtep")
     });
-    let status = json!({"status": {"addresses": [
-        {"type": "Hostname", "address": s.name},
-        {"type": "InternalIP", "address": "192.0.2.1"},
-        {"type": "InternalIP", "address": "2001:db8::1"},
-    ]}});
-    s.run(|client| async {
-        let nodes: Api<ApiNode> = Api::all(client);
-        let patch = Patch::Merge(&status);
-        let patched = nodes
-            .patch_status(&s.name, &PatchParams::default(), &patch)
-            .await;
-        patched.expect("a node can be patched");
-    });
+    s.be_reached_by(&["192.0.2.1", "2001:db8::1"]);
     s.add_in_time(&sandbox, "web", &uid);
     wait::until_true("the slice", || slices(&s, &blue).len() == 1);
     assert_eq!(

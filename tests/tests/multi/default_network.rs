@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tests::plugins::Plugins;
 use tests::{Node, Setup};
 
-use super::scene::{K8sPod, conf, definition, held, interfaces, ips, setup};
+use super::scene::{K8sPod, definition, held, interfaces, ips, setup};
 
 fn delegated(plugins: &Plugins) -> Setup {
     let dir = plugins.conf_dir();
@@ -36,7 +36,7 @@ fn result(ip: &str) -> Value {
 fn status(node: &Node, plugins: &Plugins) -> tests::Outcome {
     node.cni("STATUS")
         .env("CNI_PATH", &plugins.path())
-        .conf(&conf(node))
+        .conf(&node.disk_conf())
         .run()
 }
 
@@ -167,7 +167,7 @@ fn kep_p1_10_without_a_default_network_pods_must_list_their_first() {
     let nad = definition("red", &Value::Null);
     let setup = Setup::default().args(&["--default-network", "none"]);
     let node = tests::node!(setup.file("red-nad.json", &nad));
-    node.cni("STATUS").conf(&conf(&node)).run().silent();
+    node.cni("STATUS").conf(&node.disk_conf()).run().silent();
     for pod in [
         K8sPod::new(&node, "a"),
         K8sPod::new(&node, "b").npwg(&json!("red")),
@@ -194,7 +194,7 @@ fn cni_st_01_status_names_a_default_network_that_is_not_there_or_full() {
             .network(&tiny)
             .args(&["--default-network", "podnetwork:tiny"])
     );
-    let ask = || node.cni("STATUS").conf(&conf(&node)).run();
+    let ask = || node.cni("STATUS").conf(&node.disk_conf()).run();
     ask().silent();
     let pods = ["a", "b"].map(|name| K8sPod::new(&node, name));
     pods.iter().for_each(|pod| drop(pod.attach()));

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tests::plugins::Plugins;
 use tests::{Node, Setup};
 
-use super::scene::{K8sPod, conf, definition, gc, held, setup};
+use super::scene::{K8sPod, definition, gc, held, setup};
 
 fn list(version: &str, plugins: &[Value]) -> Value {
     json!({"cniVersion": version, "name": "lan", "plugins": plugins})
@@ -218,7 +218,7 @@ fn cni_gc_04_gc_goes_on_past_plugins_that_fail() {
     let absent = node
         .cni("GC")
         .env("CNI_PATH", &plugins.path())
-        .conf(&conf(&node));
+        .conf(&node.disk_conf());
     absent.run().silent();
     assert_eq!(held(&node).len(), 4, "no list is no information");
     plugins.fail("alpha", "GC", 7, "no such thing");

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tests::manifest::attachment;
 
-use super::scene::{K8sPod, conf, definition, held, interfaces, ips, setup};
+use super::scene::{K8sPod, definition, held, interfaces, ips, setup};
 
 /// NPWG-6, KEP-P1-11: a pod that says nothing has the default network, and nothing else.
 #[test]
@@ -221,11 +221,11 @@ fn npwg_g1_an_invalid_annotation_can_be_ignored() {
 fn cni_cap_04_without_annotations_a_pod_of_kubernetes_waits() {
     let node = tests::node!(setup());
     let pod = K8sPod::new(&node, "a");
-    let failure = pod.call("ADD", &conf(&node)).run().fails_with(11);
+    let failure = pod.call("ADD", &node.disk_conf()).run().fails_with(11);
     failure.names(&["default/a", "io.kubernetes.cri.pod-annotations"]);
     node.assert_empty();
     // No pod, no annotations: another runtime.
-    let plain = pod.call("ADD", &conf(&node)).without("CNI_ARGS");
+    let plain = pod.call("ADD", &node.disk_conf()).without("CNI_ARGS");
     assert_eq!(interfaces(&plain.run().result()), ["eth0"]);
     pod.detach();
     node.assert_empty();

@@ -86,9 +86,7 @@ fn rt_cd_08_del_without_a_namespace_reaches_the_plugins() {
         .path(&plugins.path())
         .npwg(&json!("lan"));
     pod.attach();
-    let call = pod
-        .call("DEL", &super::scene::conf(&node))
-        .env("CNI_NETNS", "");
+    let call = pod.call("DEL", &node.disk_conf()).env("CNI_NETNS", "");
     pod.pod.remove_netns();
     call.run().silent();
     assert_eq!(

@@ -92,7 +92,7 @@ impl<'a> K8sPod<'a> {
 
     /// podnet's configuration as a runtime completes it.
     pub(crate) fn conf(&self) -> Value {
-        let mut conf = conf(self.node);
+        let mut conf = self.node.disk_conf();
         let mut runtime = self.runtime.clone();
         let annotations = Value::Object(self.annotations.clone());
         runtime.insert("io.kubernetes.cri.pod-annotations".to_owned(), annotations);
@@ -132,7 +132,7 @@ impl<'a> K8sPod<'a> {
 
     /// `DEL` as runtimes do it: no annotations any more.
     pub(crate) fn del(&self) -> Outcome {
-        self.call("DEL", &conf(self.node)).run()
+        self.call("DEL", &self.node.disk_conf()).run()
     }
 
     /// A successful `DEL`, after which the pod has nothing; a second one changes nothing.
@@ -172,18 +172,9 @@ impl<'a> K8sPod<'a> {
     }
 }
 
-/// podnet's configuration as it is on disk.
-pub(crate) fn conf(node: &Node) -> Value {
-    json!({
-        "cniVersion": "1.1.0", "name": "podnet", "type": "podnet", "fromPod": true,
-        "socket": node.socket().to_str().expect("a path in UTF-8"),
-        "capabilities": {"io.kubernetes.cri.pod-annotations": true},
-    })
-}
-
 /// `GC` as a runtime does it: of each pod it knows the first interface.
 pub(crate) fn gc(node: &Node, valid: &[&str], path: &str) -> Outcome {
-    let mut conf = conf(node);
+    let mut conf = node.disk_conf();
     let list = valid
         .iter()
         .map(|id| json!({"containerID": id, "ifname": "eth0"}));

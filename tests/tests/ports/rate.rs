@@ -19,7 +19,7 @@ fn v4(port: &Port) -> IpAddr {
 
 /// What the switch has counted for a port.
 fn counters(node: &Node, port: &Port) -> PortCounters {
-    let socket = node.socket().with_file_name("switch.sock");
+    let socket = node.socket().with_file_name("switch").join("switch.sock");
     let mut client = uswitch::control::Client::connect(&socket).expect("the switch answers");
     let ports = client.list().expect("a list").into_iter();
     let key = format!("{}/{}", port.container, port.ifname);

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::place::{self, CONTROL};
 use super::{Cni, Up, control, kubectl, kubernetes, node, up};
-use crate::step::{capture, execute, say, stream, succeeds};
+use crate::step::{capture, execute, say, succeeds};
 use crate::test::{Reader, Tally};
 use crate::workspace;
 
@@ -26,6 +26,8 @@ const STANDARD: [&str; 2] = [
 ];
 /// Tests that run by themselves after all others, in this order.
 const ALONE: [&str; 2] = ["e2e::chaos::", LAST];
+/// Tests that take long: they run where the filter names them.
+const NAMED: [&str; 1] = ["e2e::hostile::"];
 /// The test that ends podnet, so that it is the last.
 const LAST: &str = "e2e::uninstall::";
 /// Everything with pods that has to run, and the words of `kubectl rollout status`.
@@ -159,15 +161,15 @@ pub(super) fn definitions() -> Result<()> {
     Ok(())
 }
 
-/// All tests but those that run alone, and then these.
+/// All tests but those that run alone, and then these; those of [`NAMED`] only by their name.
 fn suite(options: &Options, binary: &Path, manifest: &Path) -> Result<()> {
     let tally = &mut Tally::default();
     together(binary, manifest, &options.filter, tally)?;
-    for alone in ALONE {
+    for alone in NAMED.into_iter().chain(ALONE) {
         let is_named = |word: &String| alone.contains(word.as_str());
         let is_wanted = if options.filter.is_empty() {
             // A cluster that is kept is kept with podnet in it.
-            alone != LAST || !options.keep
+            !NAMED.contains(&alone) && (alone != LAST || !options.keep)
         } else {
             options.filter.iter().any(is_named)
         };
@@ -189,7 +191,7 @@ pub(super) fn together(
     tally: &mut Tally,
 ) -> Result<()> {
     let mut command = program(binary, manifest)?;
-    for alone in ALONE {
+    for alone in NAMED.into_iter().chain(ALONE) {
         command.args(["--skip", alone]);
     }
     judge(command.arg(THREADS).args(filter), tally)
@@ -222,11 +224,7 @@ fn program(binary: &Path, manifest: &Path) -> Result<Command> {
 
 fn judge(command: &mut Command, sum: &mut Tally) -> Result<()> {
     let mut reader = Reader::default();
-    let status = stream(command, |line| {
-        if reader.line(line) {
-            println!("{line}");
-        }
-    })?;
+    let status = reader.follow(command)?;
     let tally = reader.finish();
     let (passed, failed) = (tally.passed, tally.failed);
     sum.add(tally);

@@ -13,7 +13,7 @@ pub(super) struct Naming {
 }
 
 /// Where an identifier begins.
-const PREFIXES: [&str; 6] = ["CNI-", "NPWG-", "KEP-", "DP-", "S003-", "NRI-"];
+const PREFIXES: [&str; 7] = ["CNI-", "NPWG-", "KEP-", "DP-", "S003-", "NRI-", "ATT-"];
 /// The name of the whole document, not of a requirement.
 const KEP: &str = "KEP-3698";
 

@@ -1,6 +1,11 @@
 //! Counting what libtest prints.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::{Command, ExitStatus};
+
+use anyhow::Result;
+
+use crate::step::stream;
 
 /// Passed, failed and skipped tests of one or more test binaries.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -37,6 +42,19 @@ pub(crate) struct Reader {
     section: Section,
     /// Whose captured output follows, from `---- <name> stdout ----`.
     current: String,
+    /// How many tests were announced.
+    announced: Option<u64>,
+    /// The test that was begun last, where one runs at a time and the output ends with it.
+    begun: Option<String>,
+}
+
+/// Of a test program that was cut short.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Rest {
+    /// Tests that have not ended, where the program had said how many it has.
+    pub(crate) tests: Option<u64>,
+    /// The one that ran.
+    pub(crate) running: Option<String>,
 }
 
 /// Of what libtest prints of one binary.
@@ -66,6 +84,10 @@ impl Reader {
             self.tally.ran.insert(name.to_owned());
         } else if let Some(name) = failed_line(line) {
             self.tally.failures.entry(name.to_owned()).or_default();
+        } else if let Some(name) = begun_line(line) {
+            self.begun = Some(name.to_owned());
+        } else if let Some(count) = announced_line(line) {
+            self.announced = Some(count);
         } else if let Some((name, reason)) = ignored_line(line) {
             self.tally
                 .skipped
@@ -89,9 +111,42 @@ impl Reader {
         self.section != Section::Successes
     }
 
+    /// Runs tests to their end, showing what a person wants to see.
+    ///
+    /// # Errors
+    /// As [`stream`].
+    pub(crate) fn follow(&mut self, command: &mut Command) -> Result<ExitStatus> {
+        stream(command, |line| {
+            if self.line(line) {
+                println!("{line}");
+            }
+        })
+    }
+
     /// How many `test result:` lines were seen so far.
     pub(crate) fn results(&self) -> u64 {
         self.results
+    }
+
+    /// The tally of a program that was ended before it gave its result, by its line for each test; and what
+    /// is left of it.
+    pub(crate) fn cut(mut self) -> (Tally, Rest) {
+        let tests = if self.results == 0 {
+            let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+            // The one that ran may have said so already.
+            let ran = &self.tally.ran;
+            self.hidden.retain(|name, _| ran.contains(name));
+            self.tally.passed = count(self.tally.ran.len());
+            self.tally.failed = count(self.tally.failures.len());
+            // As yet those of libtest only.
+            let ignored = count(self.tally.skipped.len());
+            let ended = self.tally.passed + self.tally.failed + ignored;
+            self.announced.map(|all| all.saturating_sub(ended))
+        } else {
+            Some(0)
+        };
+        let running = self.begun.take();
+        (self.finish(), Rest { tests, running })
     }
 
     /// The tally: a skipped test is not a passed one.
@@ -131,6 +186,18 @@ fn passed_line(line: &str) -> Option<&str> {
 /// `test <name> ... FAILED`.
 fn failed_line(line: &str) -> Option<&str> {
     line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
+}
+
+/// `test <name> ...`, where libtest has not yet said more.
+fn begun_line(line: &str) -> Option<&str> {
+    line.strip_prefix("test ")?.strip_suffix(" ...")
+}
+
+/// `running 2 tests`.
+fn announced_line(line: &str) -> Option<u64> {
+    let (count, tests) = line.strip_prefix("running ")?.split_once(' ')?;
+    ["test", "tests"].contains(&tests).then_some(())?;
+    count.parse().ok()
 }
 
 /// `test <name> ... ignored` or `test <name> ... ignored, <reason>`.
@@ -267,5 +334,45 @@ mod tests {
         assert_eq!(tally.passed, 0);
         assert_eq!(tally.skipped.len(), 1);
         assert_eq!(skip_line("SKIP two words: reason"), None);
+    }
+
+    fn cut(text: &str) -> (Tally, Rest) {
+        let mut reader = Reader::default();
+        for line in text.lines() {
+            reader.line(line);
+        }
+        reader.cut()
+    }
+
+    #[test]
+    fn of_a_program_cut_short_each_test_that_ended_counts_and_the_rest_is_left() {
+        let (tally, rest) = cut("running 8 tests\ntest a ... ok\ntest b ... FAILED\n\
+             test c ... ignored, no tcx\ntest d ... ok\ntest e ... ok\ntest f ... \nSKIP d: needs tcx\n\
+             SKIP f: needs tcx\n");
+        assert_eq!(sum(&tally), "2 passed, 1 failed, 2 skipped");
+        assert!(tally.skipped.keys().eq(["c", "d"]), "{tally:?}");
+        assert!(tally.failures.contains_key("b"));
+        let running = Some("f".to_owned());
+        assert_eq!(
+            rest,
+            Rest {
+                tests: Some(3),
+                running
+            }
+        );
+    }
+
+    #[test]
+    fn of_a_program_cut_short_before_its_first_line_the_number_of_tests_is_not_known() {
+        let (tally, rest) = cut("");
+        assert_eq!(tally, Tally::default());
+        assert_eq!((rest.tests, rest.running), (None, None));
+    }
+
+    #[test]
+    fn a_program_cut_short_after_its_result_has_nothing_left_and_counts_once() {
+        let (tally, rest) = cut("running 1 test\ntest a ... ok\n\
+             test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n");
+        assert_eq!((tally.passed, rest.tests), (1, Some(0)));
     }
 }

@@ -67,7 +67,7 @@ const OWNED: [(&str, &[&str]); 28] = [
     ("kube-derive", &["api"]),
     ("libc", &[]),
     ("netlink-*", &["netdev"]),
-    ("nix", &["datapath", "netdev", "uswitch"]),
+    ("nix", &["agent", "datapath", "netdev", "uswitch"]),
     ("notify", &["agent"]),
     ("prometheus", &["agent"]),
     ("prost*", &["kubelet"]),

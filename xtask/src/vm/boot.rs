@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use super::kernel::Kernel;
 use crate::step::{say, show};
 
-/// The longest a kernel may take, boot and all tests.
+/// The longest a machine may take, boot and all tests: one that takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(2400);
 
 /// The kernel talks on the second serial line, so that it never breaks a line of the tests.
@@ -29,11 +29,26 @@ const COMMAND_LINE: &str = "console=ttyS1 quiet loglevel=6 panic=-1 oops=panic s
 /// How much of the kernel's log is shown when a run fails.
 const LOG_LINES: usize = 60;
 
-/// Boots and hands each line of the serial console to `on_line` until the machine is off.
+/// How a run that is no failure of the machine ends.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The machine is off.
+    Off,
+    /// Its time was over, and it was ended.
+    Cut,
+}
+
+/// Boots and hands each line of the serial console to `on_line` until the machine is off, at the latest
+/// until `end`.
 ///
 /// # Errors
-/// QEMU cannot be started, exits with an error, or the time limit passes.
-pub(crate) fn boot(kernel: &Kernel, initramfs: &Path, mut on_line: impl FnMut(&str)) -> Result<()> {
+/// QEMU cannot be started, exits with an error, or the time limit of a machine passes.
+pub(super) fn boot(
+    kernel: &Kernel,
+    initramfs: &Path,
+    end: Option<Instant>,
+    mut on_line: impl FnMut(&str),
+) -> Result<End> {
     let log = kernel_log(kernel);
     let mut command = Command::new("qemu-system-x86_64");
     command
@@ -70,17 +85,17 @@ pub(crate) fn boot(kernel: &Kernel, initramfs: &Path, mut on_line: impl FnMut(&s
         .stdout(Stdio::piped())
         .spawn()
         .context("cannot start qemu-system-x86_64")?;
-    let result = follow(&mut child, LIMIT, &mut on_line);
+    let result = follow(&mut child, LIMIT, end, &mut on_line);
     if result.is_err() {
         // Already gone, or ours to end.
         let _ = child.kill();
     }
     let status = child.wait().context("waiting for QEMU")?;
-    result?;
-    if !status.success() {
+    let result = result?;
+    if result == End::Off && !status.success() {
         bail!("QEMU failed: {status}");
     }
-    Ok(())
+    Ok(result)
 }
 
 /// Prints the end of what the kernel said.
@@ -99,7 +114,13 @@ fn kernel_log(kernel: &Kernel) -> PathBuf {
     kernel.dir.join("kernel.log")
 }
 
-fn follow(child: &mut Child, limit: Duration, on_line: &mut impl FnMut(&str)) -> Result<()> {
+/// Ends the machine at `end`; the one that is there for `limit` hangs.
+fn follow(
+    child: &mut Child,
+    limit: Duration,
+    end: Option<Instant>,
+    on_line: &mut impl FnMut(&str),
+) -> Result<End> {
     let stdout = child.stdout.take().context("QEMU's standard output")?;
     let (sender, lines) = mpsc::channel();
     // Ends with QEMU: its standard output closes then.
@@ -111,20 +132,31 @@ fn follow(child: &mut Child, limit: Duration, on_line: &mut impl FnMut(&str)) ->
             }
         }
     });
-    let deadline = Instant::now() + limit;
-    loop {
-        match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(line) => on_line(String::from_utf8_lossy(&line).trim_end_matches('\r')),
-            Err(RecvTimeoutError::Disconnected) => return Ok(()),
-            Err(RecvTimeoutError::Timeout) => {
-                bail!("not finished after {} minutes", limit.as_secs() / 60)
-            }
+    let hangs = Instant::now() + limit;
+    let cut = end.filter(|end| *end <= hangs);
+    let deadline = cut.unwrap_or(hangs);
+    let mut take = |line: Vec<u8>| on_line(String::from_utf8_lossy(&line).trim_end_matches('\r'));
+    // Looked at before each line: a machine that does not stop talking ends, too.
+    while let Some(left) = deadline.checked_duration_since(Instant::now()) {
+        match lines.recv_timeout(left) {
+            Ok(line) => take(line),
+            Err(RecvTimeoutError::Disconnected) => return Ok(End::Off),
+            Err(RecvTimeoutError::Timeout) => {}
         }
     }
+    if cut.is_none() {
+        bail!("not finished after {} minutes", limit.as_secs() / 60);
+    }
+    child.kill().context("ending QEMU")?;
+    // What it has said of a test that runs is a line without an end.
+    lines.iter().for_each(take);
+    Ok(End::Cut)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
 
     fn child(program: &str, argument: &str) -> Child {
@@ -139,21 +171,58 @@ mod tests {
     fn carriage_returns_of_the_serial_line_are_removed() {
         let mut printf = child("printf", r"one\r\ntwo\r\n");
         let mut seen = Vec::new();
-        follow(&mut printf, LIMIT, &mut |line: &str| {
+        let end = follow(&mut printf, LIMIT, None, &mut |line: &str| {
             seen.push(line.to_owned());
-        })
-        .unwrap();
+        });
         printf.wait().unwrap();
+        assert_eq!(end.unwrap(), End::Off);
         assert_eq!(seen, ["one", "two"]);
     }
 
-    #[test]
-    fn a_machine_that_says_nothing_is_given_up() {
-        // Never ends and never prints; killed below.
+    /// The verdict on a machine that never ends and never says anything.
+    fn silent(limit: Duration, end: Option<Duration>) -> Result<End> {
         let mut silent = child("tail", "-f");
-        let error = follow(&mut silent, Duration::from_millis(1), &mut |_: &str| {}).unwrap_err();
-        silent.kill().unwrap();
+        let end = end.map(|it| Instant::now() + it);
+        let verdict = follow(&mut silent, limit, end, &mut |_: &str| {});
+        // Already gone where it was ended.
+        let _ = silent.kill();
         silent.wait().unwrap();
-        assert!(error.to_string().contains("not finished"), "{error}");
+        verdict
+    }
+
+    #[test]
+    fn a_machine_that_does_not_end_is_given_up() {
+        for end in [None, Some(LIMIT)] {
+            let error = silent(Duration::from_millis(1), end).unwrap_err();
+            assert!(error.to_string().contains("not finished"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_machine_whose_time_is_over_is_ended_without_a_failure() {
+        let verdict = silent(LIMIT, Some(Duration::from_millis(1)));
+        assert_eq!(verdict.unwrap(), End::Cut);
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_read_of_a_machine_that_is_ended() {
+        // Ends its standard error when all is written.
+        let script = r"printf 'one\ntest x ... '; exec tail -f /dev/null 2>&-";
+        let mut tail = Command::new("sh")
+            .args(["-c", script])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut nothing = Vec::new();
+        let mut stderr = tail.stderr.take().unwrap();
+        stderr.read_to_end(&mut nothing).unwrap();
+        let mut seen = Vec::new();
+        let verdict = follow(&mut tail, LIMIT, Some(Instant::now()), &mut |line: &str| {
+            seen.push(line.to_owned());
+        });
+        tail.wait().unwrap();
+        assert_eq!(verdict.unwrap(), End::Cut);
+        assert_eq!(seen, ["one", "test x ... "]);
     }
 }

@@ -29,9 +29,6 @@ while read -r module; do
     insmod "$module" || echo "PODNET-VM problem insmod $module"
 done < /podnet/modules
 
-set --
-while read -r argument; do set -- "$@" "$argument"; done < /podnet/arguments
-
 export PODNET_AGENT=/podnet/podnet-agent
 export PODNET_CNI=/podnet/podnet
 export PODNET_EBPF_OBJECT=/podnet/podnet-ebpf.o
@@ -39,19 +36,39 @@ export PODNET_SKIP_LOG=/run/podnet-skips
 export PODNET_VM_KERNEL="$(uname -r)"
 export RUST_BACKTRACE=1
 
+now() { cut -d. -f1 /proc/uptime; }
+
+# Runs the tests of part $1, which are of program $2, until the machine has run for $end seconds. Standard
+# error of the tests is 3: the shell's own would have a word on a program that is killed.
+part() {
+    program=/tests/$2
+    list=/podnet/parts/$1
+    set --
+    while read -r argument; do set -- "$@" "$argument"; done < "$list"
+    set -- "$program" --test-threads=1 --show-output --color=never "$@"
+    [ -z "$end" ] || set -- /bin/busybox timeout -s KILL "$((end - $(now)))" "$@"
+    (exec "$@" < /dev/null 2>&3 3>&-)
+}
+
 echo "Linux $PODNET_VM_KERNEL, up after $(cut -d' ' -f1 /proc/uptime) s"
-# Seconds after which no other test program is begun; empty when all are.
-read -r limit < /podnet/limit
-while read -r name; do
-    if [ -n "$limit" ] && [ "$(cut -d. -f1 /proc/uptime)" -ge "$limit" ]; then
-        echo "PODNET-VM late $name"
+# Seconds after which what runs is cut short and nothing else is begun; empty where there is time for all.
+read -r end < /podnet/end
+while read -r label name; do
+    if [ -n "$end" ] && [ "$(now)" -ge "$end" ]; then
+        echo "PODNET-VM late $label"
         continue
     fi
-    echo "PODNET-VM start $name"
-    "/tests/$name" < /dev/null --test-threads=1 --show-output --color=never "$@"
+    echo "PODNET-VM start $label"
+    part "$label" "$name" 3>&2 2> /dev/null
     code=$?
+    word="exit $label $code"
+    # 128 + SIGKILL; the line of the test that ran is not ended.
+    if [ "$code" = 137 ] && [ -n "$end" ] && [ "$(now)" -ge "$end" ]; then
+        word="cut $label"
+        echo
+    fi
     [ -e "$PODNET_SKIP_LOG" ] && cat "$PODNET_SKIP_LOG" && rm "$PODNET_SKIP_LOG"
-    echo "PODNET-VM exit $name $code"
+    echo "PODNET-VM $word"
 done < /podnet/tests
 echo "PODNET-VM done"
 sync

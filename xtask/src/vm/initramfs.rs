@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use super::cpio::Archive;
 use super::kernel::Kernel;
+use super::parts::Part;
 use super::{TestBinary, modules};
 use crate::build::Built;
 
@@ -20,14 +21,14 @@ const INIT: &str = include_str!("init.sh");
 /// are not there. The shell is among them because busybox's own prefers its applets to `PATH`.
 const PROGRAMS: [&str; 3] = ["/bin/sh", "/sbin/ip", "/sbin/tc"];
 
-/// Writes the archive and returns its path. Tests are run in their order, and none is begun once the machine
-/// has run for `limit`.
-pub(crate) fn build(
+/// Writes the archive and returns its path. Parts are run in their order; once the machine has run for `end`,
+/// the one that runs is cut short and none is begun.
+pub(super) fn build(
     kernel: &Kernel,
     built: &Built,
     tests: &[TestBinary],
-    filter: &[String],
-    limit: Option<Duration>,
+    parts: &[Part],
+    end: Option<Duration>,
 ) -> Result<PathBuf> {
     let path = kernel.dir.join("initramfs.cpio");
     let file = File::create(&path).with_context(|| format!("creating {}", path.display()))?;
@@ -35,20 +36,28 @@ pub(crate) fn build(
         archive: Archive::new(BufWriter::new(file)),
         libraries: BTreeSet::new(),
     };
-    pack.system(filter).context("the initramfs' own files")?;
-    let names: String = tests
+    pack.system().context("the initramfs' own files")?;
+    let names: String = parts
         .iter()
-        .map(|test| format!("{}\n", test.name))
+        .map(|part| format!("{} {}\n", part.label, part.program))
         .collect();
-    let limit = limit.map_or_else(String::new, |it| it.as_secs().to_string());
+    let end = end.map_or_else(String::new, |it| it.as_secs().to_string());
     pack.list("podnet/tests", &names)?;
-    pack.list("podnet/limit", &format!("{limit}\n"))?;
+    pack.list("podnet/end", &format!("{end}\n"))?;
+    for part in parts {
+        let lines = part.arguments.iter().map(|word| format!("{word}\n"));
+        pack.list(
+            &format!("podnet/parts/{}", part.label),
+            &lines.collect::<String>(),
+        )?;
+    }
     pack.modules(kernel)?;
     pack.program(&busybox()?, "bin/busybox")?;
     pack.program(&built.agent, "podnet/podnet-agent")?;
     pack.program(&built.cni, "podnet/podnet")?;
     pack.copy(&built.object, "podnet/podnet-ebpf.o", 0o644)?;
-    for test in tests {
+    let runs = |test: &&TestBinary| parts.iter().any(|part| part.program == test.name);
+    for test in tests.iter().filter(runs) {
         pack.program(&test.path, &format!("tests/{}", test.name))?;
     }
     for program in PROGRAMS
@@ -76,7 +85,7 @@ struct Pack {
 }
 
 impl Pack {
-    fn system(&mut self, filter: &[String]) -> Result<()> {
+    fn system(&mut self) -> Result<()> {
         self.archive.character("dev/console", 5, 1)?;
         for dir in [
             "proc", "sys", "tmp", "run", "root", "sbin", "usr/bin", "usr/sbin", "var/lib",
@@ -89,9 +98,6 @@ impl Pack {
         self.archive.file("etc/group", 0o644, b"root:x:0:\n")?;
         self.archive
             .file("etc/hosts", 0o644, b"127.0.0.1 localhost\n::1 localhost\n")?;
-        let filter: String = filter.iter().map(|word| format!("{word}\n")).collect();
-        self.archive
-            .file("podnet/arguments", 0o644, filter.as_bytes())?;
         Ok(())
     }
 

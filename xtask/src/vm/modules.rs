@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 const REQUIRED: [&str; 5] = ["veth", "sch_ingress", "cls_bpf", "bridge", "sch_tbf"];
 
 /// Loaded when the kernel has them: neighbours, comparisons and tools of some tests.
-const OPTIONAL: [&str; 20] = [
+const OPTIONAL: [&str; 26] = [
     "act_bpf",
     "act_gact",
     "act_mirred",
@@ -27,7 +27,13 @@ const OPTIONAL: [&str; 20] = [
     "ifb",
     "macvlan",
     "nft_chain_nat",
+    "nft_connlimit",
+    "nft_counter",
     "nft_ct",
+    "nft_fib_inet",
+    "nft_fib_ipv4",
+    "nft_fib_ipv6",
+    "nft_hash",
     "nft_masq",
     "nft_nat",
     "tun",

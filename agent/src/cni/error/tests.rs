@@ -193,7 +193,19 @@ fn all() -> Vec<(AgentError, Command, u32)> {
         (taken.into(), add, 111),
         (netdev::Error::Malformed { what: "x" }.into(), add, 110),
         (full().into(), add, 120),
-        (StoreError::Stopped.into(), add, 140),
+        (StoreError::Stopped.into(), add, 11),
+        (StoreError::Stopped.into(), Command::Check, 11),
+        (StoreError::Stopped.into(), Command::Del, 140),
+        (StoreError::Stopped.into(), Command::Status, 50),
+        (StoreError::KeyTooLong { size: 9 }.into(), add, 199),
+        (
+            AgentError::Waiting {
+                key: key("c1", "net1"),
+                why: "x".to_owned(),
+            },
+            add,
+            11,
+        ),
         (AgentError::NotReady { what: "starting" }, add, 11),
         (AgentError::NotReady { what: "starting" }, Command::Del, 11),
         (
@@ -210,7 +222,7 @@ fn all() -> Vec<(AgentError, Command, u32)> {
             50,
         ),
         (AgentError::Impaired { ports: 2 }, Command::Status, 51),
-        (collect, Command::Gc, 140),
+        (collect, Command::Gc, 11),
         (AgentError::Collect { errors: Vec::new() }, Command::Gc, 199),
         (
             AgentError::Record {

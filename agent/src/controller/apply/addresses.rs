@@ -125,7 +125,7 @@ impl Executor {
     }
 }
 
-fn only(uid: Option<String>, resource_version: Option<String>) -> DeleteParams {
+pub(super) fn only(uid: Option<String>, resource_version: Option<String>) -> DeleteParams {
     DeleteParams::default().preconditions(Preconditions {
         uid,
         resource_version,

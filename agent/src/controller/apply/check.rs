@@ -119,6 +119,40 @@ pub(super) async fn node_is_gone(client: &Client, name: &str, uid: &str) -> Resu
     Ok(in_time(pods.list(&params)).await?.items.is_empty())
 }
 
+/// What the copies say, but for nodes and their pods.
+pub(super) fn without_nodes(view: &View) -> View {
+    View {
+        networks: view.networks.clone(),
+        attachments: view.attachments.clone(),
+        network_parameters: view.network_parameters.clone(),
+        attachment_parameters: view.attachment_parameters.clone(),
+        definitions: view.definitions.clone(),
+        blocks: view.blocks.clone(),
+        rules: view.rules.clone(),
+        ..View::default()
+    }
+}
+
+/// Adds a node, if it is there, and its pods, as they are now.
+///
+/// # Errors
+/// Why they cannot be read.
+pub(super) async fn read_node(client: &Client, name: &str, view: &mut View) -> Result<(), String> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let Some(node) = in_time(nodes.get_metadata_opt(name)).await? else {
+        return Ok(());
+    };
+    let pods: Api<Pod> = Api::all(client.clone());
+    let params = ListParams::default().fields(&format!("spec.nodeName={name}"));
+    for pod in in_time(pods.list(&params)).await?.items {
+        let key = (pod.namespace().to_owned(), pod.name().to_owned());
+        view.pods.insert(key, Arc::new(pod));
+    }
+    let uid = node.uid().unwrap_or_default();
+    view.nodes.insert(name.to_owned(), uid);
+    Ok(())
+}
+
 /// True when there is no such pod any more.
 ///
 /// # Errors

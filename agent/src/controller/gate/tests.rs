@@ -186,3 +186,67 @@ fn obstacles_are_told_as_the_scheduler_tells_its_own() {
         "0/3 nodes are available: PodNetwork a is being deleted, PodNetwork b is not Ready: x."
     );
 }
+
+/// ATT-04a, ATT-04b: the list is refused by its length; no network in it is looked for.
+#[test]
+fn a_list_of_43000_networks_is_one_obstacle() {
+    let found = found(pod("web", &Value::Null, &vec!["n"; 43_000].join(",")));
+    assert_eq!(found.len(), 1);
+    assert!(
+        found[0].contains("asks for 43000 attachments"),
+        "{}",
+        found[0]
+    );
+}
+
+/// ATT-04d: the words of the event and of the condition do not grow with the list.
+#[test]
+fn obstacles_beyond_ten_are_counted() {
+    let many: Vec<String> = (0..1000)
+        .map(|number| format!("network {number}: {}", "x".repeat(9000)))
+        .collect();
+    let text = as_scheduler(&many, 3);
+    assert!(text.ends_with(", and 990 more."), "{text}");
+    assert!(text.len() < 6000, "{}", text.len());
+}
+
+/// ATT-07b: what no node would attach is not let go.
+#[test]
+fn a_pod_waits_for_what_plugins_and_namespaces_do_not_allow() {
+    let config = r#"{"type": "bridge", "ipam": {"type": "evil"}}"#;
+    let elsewhere = r#"{"type": "podnet", "podNetworkAttachment": "ops/fast"}"#;
+    let mut view = view(&[
+        definition("shop", "lan", config),
+        definition("shop", "fast", elsewhere),
+        definition("ops", "lan", config),
+        gated(pod("a", &Value::Null, "lan")),
+        gated(pod("b", &Value::Null, "fast")),
+        gated(pod("c", &Value::Null, "ops/lan")),
+    ]);
+    let states = States::default();
+    let of = |view: &View, name| obstacles(find(view, name), view, &states);
+    assert_eq!(of(&view, "a"), Vec::<String>::new());
+    assert_eq!(of(&view, "c"), Vec::<String>::new());
+    view.rules.plugins = api::nad::AllowedPlugins::Listed(["bridge".to_owned()].into());
+    view.rules.global_namespaces = Some(["default".to_owned()].into());
+    for (name, words) in [
+        (
+            "a",
+            "shop/lan: ipam.type is \"evil\", which --delegates-allowed",
+        ),
+        (
+            "b",
+            "shop/fast: podNetworkAttachment: namespace ops is another than shop",
+        ),
+        (
+            "c",
+            "namespace ops is another than shop, and with --namespace-isolation",
+        ),
+    ] {
+        let found = of(&view, name);
+        assert!(
+            matches!(found.as_slice(), [one] if one.contains(words)),
+            "{name}: {found:?}"
+        );
+    }
+}

@@ -7,6 +7,7 @@ const CHOICES: Choices = Choices {
     multi_network: true,
     create_default: true,
     reclaim_delay: SignedDuration::from_secs(300),
+    spare_blocks: 2,
 };
 
 fn planned(objects: &[Value]) -> Plan {
@@ -196,4 +197,37 @@ fn without_the_feature_nothing_waits_and_nothing_is_written() {
     };
     assert_eq!(red.finalizers, Some(vec!["acme.io/x".to_owned()]));
     assert!(!red.must_be_unused && red.status.is_none());
+}
+
+/// ATT-04b: a world in which work that grows with the square of anything would not end.
+#[test]
+fn a_large_cluster_with_lists_of_any_length_is_planned() {
+    const NETWORKS: usize = 1500;
+    const PODS: usize = 1500;
+    let mut objects = Vec::new();
+    for number in 0..NETWORKS {
+        let name = format!("n{number}");
+        objects.push(network(&name));
+        let asked = u32::try_from(number + 1).ok();
+        objects.push(parameters(&name, asked));
+    }
+    for number in 0..PODS {
+        let kep = json!([{"name": format!("n{number}")}]);
+        let is_hostile = number % 100 == 0;
+        let names = (0..if is_hostile { 43_000 } else { 0 }).map(|name| format!("{name:x}"));
+        let npwg = names.collect::<Vec<_>>().join(",");
+        objects.push(gated(pod(&format!("p{number}"), &kep, &npwg)));
+    }
+    let plan = planned(&objects);
+    let waiting = plan.pods.iter().filter_map(|(_, step)| match step {
+        PodStep::Wait(obstacles) => Some(obstacles),
+        _ => None,
+    });
+    let (count, words) = waiting.fold((0, 0), |(count, words), obstacles| {
+        let length: usize = obstacles.iter().map(String::len).sum();
+        (count + 1, words.max(length))
+    });
+    assert_eq!((count, plan.pods.len()), (PODS / 100, PODS));
+    assert!(words < 1000, "{words}");
+    assert_eq!(plan.ready, [0, NETWORKS]);
 }

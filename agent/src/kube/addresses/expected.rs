@@ -169,6 +169,10 @@ spec: {podNetworkName: blue}
         ListOptions {
             default_network: default_network.parse().unwrap(),
             default_override: None,
+            max_attachments_per_pod: 32,
+            delegates_allowed: None,
+            namespace_isolation: false,
+            global_namespaces: Vec::new(),
         }
     }
 

@@ -4,7 +4,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use api::{GRANTED, Holder, IpBlock, IpReservation, IpReservationSpec, PodHolder, Prefix};
+use api::{
+    GRANTED, Holder, IpBlock, IpReservation, IpReservationSpec, NODE_LABEL, PodHolder, Prefix,
+};
 use ipam::Occupied;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -24,6 +26,9 @@ use crate::record::Attachment;
 /// How long a reservation is kept for a pod whose `ADD` failed: the runtime tries again.
 const ASKED: Duration = Duration::from_secs(90);
 
+/// How a grant begins; the node's name follows.
+const BY: &str = "by node ";
+
 /// Who a reservation is for.
 pub(super) fn holder(spec: &IpReservationSpec) -> Option<Holder> {
     let pod = spec.pod.clone().map(Holder::Pod);
@@ -39,6 +44,14 @@ pub(super) fn answer(reservation: &IpReservation) -> Option<(bool, &str)> {
         "False" => Some((false, &granted.message)),
         _ => None,
     }
+}
+
+/// The node that says it has granted a reservation. Admission policies bind that to the node.
+pub(in crate::kube) fn granted_by(reservation: &IpReservation) -> Option<&str> {
+    let status = reservation.status.as_ref()?;
+    let granted = status.conditions.iter().find(|it| it.type_ == GRANTED)?;
+    let by = granted.message.strip_prefix(BY)?;
+    (granted.status == "True").then_some(by)
 }
 
 pub(super) fn uid_of(holder: &Holder) -> &str {
@@ -79,7 +92,9 @@ impl Addresses {
                 let now = known.as_deref().unwrap_or(&reservation);
                 match answer(now) {
                     // The ledger must know, not only this request.
-                    Some((true, _)) if self.is_usable(node, network, ip, holder) => return Ok(()),
+                    Some((true, _)) if self.is_usable(node, network, ip, holder) => {
+                        return Ok(self.check_grant(now, network, ip).await?);
+                    }
                     Some((true, _)) => {}
                     Some((false, why)) => {
                         let message = why.to_owned();
@@ -117,6 +132,44 @@ impl Addresses {
         reserved.is_some_and(|it| it.granted && uid_of(&it.holder) == uid_of(holder))
     }
 
+    /// Succeeds when the node that granted an address could: it holds the block, or did when the address
+    /// was asked for. Any node can write the same, and does not know whether the address is in use.
+    ///
+    /// # Errors
+    /// When it could not; the reservation is given up then. Or when the API server does not answer.
+    async fn check_grant(
+        &self,
+        reservation: &IpReservation,
+        network: &str,
+        ip: IpAddr,
+    ) -> Result<(), AddressError> {
+        let by = granted_by(reservation).unwrap_or_default();
+        if by == self.node {
+            return Ok(());
+        }
+        let fail = |why| AddressError::ApiServer {
+            what: format!("have {ip} of network {network} granted"),
+            why,
+        };
+        let api: Api<IpBlock> = Api::all(self.client.clone());
+        let listed = answered(api.list(&of_network(network))).await;
+        let listed = listed.map_err(fail)?.items;
+        let of_ip = |it: &&IpBlock| cidr(it).is_some_and(|block| block.contains(&ip));
+        let blocks = listed.iter().filter(of_ip);
+        // A later holder keeps to what was granted before it came.
+        let first = blocks.min_by_key(|it| it.creation_timestamp());
+        let Some(block) = first.filter(|it| {
+            it.spec.node != by && it.creation_timestamp() <= reservation.creation_timestamp()
+        }) else {
+            return Ok(());
+        };
+        self.delete_reservation(reservation).await;
+        let holder = &block.spec.node;
+        Err(fail(format!(
+            "node {by} says that it is, and node {holder} holds the block"
+        )))
+    }
+
     /// The reservation as the copy has it by now.
     fn known(&self, reservation: &IpReservation) -> Option<Arc<IpReservation>> {
         let uid = reservation.uid();
@@ -136,7 +189,10 @@ impl Addresses {
             why,
         };
         let wanted = IpReservation::ask(network, ip, holder.clone());
-        let wanted = wanted.map_err(|error| fail(chain(&error)))?;
+        let mut wanted = wanted.map_err(|error| fail(chain(&error)))?;
+        // That of a claim is taken back by the node that made it: see agent-policy.yaml.
+        let maker = (NODE_LABEL.to_owned(), self.node.clone());
+        wanted.metadata.annotations = Some([maker].into());
         let api: Api<IpReservation> = Api::all(self.client.clone());
         let params = PostParams {
             field_manager: Some(MANAGER.to_owned()),
@@ -227,7 +283,7 @@ impl Addresses {
             type_: GRANTED.to_owned(),
             status: status.to_owned(),
             reason: reason.to_owned(),
-            message: refused.unwrap_or_else(|| format!("by node {}", self.node)),
+            message: refused.unwrap_or_else(|| format!("{BY}{}", self.node)),
             observed_generation: reservation.metadata.generation,
             last_transition_time: Time(Timestamp::now()),
         };

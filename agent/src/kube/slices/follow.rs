@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use api::{NETWORK_LABEL, PodNetworkEndpointSlice, Transport, label_value};
+use api::{NETWORK_LABEL, PodNetworkEndpointSlice, label_value};
 use futures_util::FutureExt as _;
 use futures_util::future::select_all;
 use kube::core::DeserializeGuard;
@@ -21,7 +21,7 @@ use crate::error::chain;
 use crate::kube::Work;
 use crate::kube::copied::trim_all;
 use crate::kube::watch::{Kind, follow_into};
-use crate::members::served;
+use crate::members::spanning;
 use crate::node::Node;
 use crate::remotes::Remotes;
 
@@ -67,7 +67,7 @@ impl Followed {
         let mut changes = node.ledger().changes();
         loop {
             changes.mark_unchanged();
-            let wanted = wanted(node);
+            let wanted = spanning(&node.ledger());
             self.regroup(&mut groups, &wanted, &node.remotes, &progress);
             if groups.iter().all(|group| group.kind.unread().is_none()) {
                 node.remotes.set_complete();
@@ -222,15 +222,6 @@ fn lock(known: &Known) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {
 
 fn kind(progress: &Arc<Notify>) -> Arc<Kind> {
     Kind::new("podnetworkendpointslices", false, progress)
-}
-
-/// The networks to be followed.
-fn wanted(node: &Node) -> BTreeSet<String> {
-    let served = served(&node.ledger()).into_iter();
-    served
-        .filter(|(_, network)| network.transport != Transport::Local)
-        .map(|(name, _)| name)
-        .collect()
 }
 
 /// Adds to the groups what is wanted and is in none, and takes from them what has not been wanted for

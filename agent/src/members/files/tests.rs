@@ -25,6 +25,8 @@ fn a_directory_that_cannot_be_listed_is_told_and_takes_nobody_away() {
     let served = Served {
         id: 7,
         transport: api::Transport::Vxlan,
+        routed: false,
+        subnets: Vec::new(),
     };
     remotes.serve(BTreeMap::from([("blue".to_owned(), served)]));
     let mut files = Files::new(shared.join("n1.yaml"));

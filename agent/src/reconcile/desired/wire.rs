@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agent_common::addr::MacAddr;
 use agent_common::endpoint::ENDPOINT_WIRE;
-use agent_common::network::{NETWORK_NEXT_HOP, NETWORK_TRUNK, NETWORK_WIRE};
+use agent_common::network::{NETWORK_ANY_IP, NETWORK_NEXT_HOP, NETWORK_TRUNK, NETWORK_WIRE};
 use agent_common::wire::{NextHop, WireKey};
 use api::{Mode, Share, Transport, VlanRange, Wire};
 
@@ -31,10 +31,14 @@ fn over(mode: Mode, share: Share, subnets: &[(&str, &str)]) -> api::Network {
         Share::Vlan(_) | Share::Trunk(_) => Transport::Vlan,
         Share::Untagged | Share::Routed => Transport::Native,
     };
-    let uplink = "eth1".to_owned();
+    let wire = Wire {
+        uplink: "eth1".to_owned(),
+        share,
+        ether_types: Vec::new(),
+    };
     api::Network {
         transport,
-        wire: Some(Wire { uplink, share }),
+        wire: Some(wire),
         ..network("blue", mode, subnets)
     }
 }
@@ -86,6 +90,26 @@ fn a_vlan_is_the_networks_at_its_uplink_and_nobody_is_entered_beyond() {
     assert!(entries.flood_vteps.is_empty() && entries.next_hops.is_empty());
 }
 
+/// What may be the segment of the nodes' own tunnels: pods have none there, whatever addresses they have.
+#[test]
+fn ports_of_a_segment_without_a_tag_are_kept_from_tunnels() {
+    let trunk = vec![VlanRange { first: 7, last: 7 }];
+    for (mode, share, subnets, guarded) in [
+        (Mode::L2, Share::Untagged, &[][..], 4789),
+        (Mode::L2, Share::Untagged, &[("10.10.0.0/24", "")][..], 4789),
+        (Mode::L2, Share::Vlan(100), &[][..], 0),
+        (Mode::L2, Share::Trunk(trunk), &[][..], 0),
+        (Mode::L3, Share::Routed, &[("10.10.0.0/24", "")][..], 0),
+    ] {
+        let network = over(mode, share.clone(), subnets);
+        for uplink in [UPLINK, 0] {
+            let mut entries = here(&attached(&network, &[|_| {}]), uplink);
+            guard_tunnels(&mut entries, 4789);
+            assert_eq!(entries.ports[&10].tunnel_port, guarded, "{share:?}");
+        }
+    }
+}
+
 #[test]
 fn a_trunk_has_all_its_vlans() {
     let ranges = vec![
@@ -104,9 +128,25 @@ fn a_trunk_has_all_its_vlans() {
     let network = entries.networks[&NETWORK];
     assert_eq!(
         (network.flags, network.vlan),
-        (NETWORK_WIRE | NETWORK_TRUNK, 0)
+        (NETWORK_WIRE | NETWORK_TRUNK | NETWORK_ANY_IP, 0)
     );
     assert_eq!(entries.ports[&10].flags & PORT_TRUNK, PORT_TRUNK);
+}
+
+#[test]
+fn a_segment_lists_the_ether_types_that_it_carries() {
+    let mut blue = over(Mode::L2, Share::Untagged, &[("10.10.0.0/24", "")]);
+    let wire = blue.wire.as_mut().unwrap();
+    wire.ether_types = vec![0x88b5, 0x88f7];
+    for uplink in [UPLINK, 0] {
+        let entries = here(&attached(&blue, &[|_| {}]), uplink);
+        for listed in [0x88b5, 0x88f7] {
+            let key = WireKey::ether_type(NETWORK, listed);
+            assert_eq!(entries.wires.get(&key), Some(&NETWORK), "{listed:#x}");
+        }
+        let segments = usize::from(uplink != 0);
+        assert_eq!(entries.wires.len(), 2 + segments);
+    }
 }
 
 #[test]

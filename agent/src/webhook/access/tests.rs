@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use super::super::facts::{Facts, Reached, Way};
 use super::super::review::{self, Denial};
 use super::super::samples::{create, listing, pod};
-use super::{AccessControl, Question, Who, check, questions, review as question};
+use super::{AccessControl, Question, Used, Who, check, questions, review as question};
 
 fn network(name: &str) -> (Target, Way) {
     (
@@ -34,7 +34,7 @@ fn asked(control: AccessControl, pod: &Value, facts: &Facts) -> Result<Vec<Quest
 fn the_subjects_are_those_of_the_option() {
     let pod = listing(r#"[{"name": "blue"}]"#);
     let facts: Facts = [network("blue")].into_iter().collect();
-    let blue = |who: Who| (who, "blue".to_owned());
+    let blue = |who: Who| (who, Used::Network("blue".to_owned()));
     for (control, expected) in [
         (AccessControl::Off, vec![]),
         (AccessControl::User, vec![blue(Who::User)]),
@@ -77,11 +77,11 @@ fn every_network_is_asked_about_once() {
     .into_iter()
     .collect();
     let networks = asked(AccessControl::User, &pod, &facts).expect("all known");
-    let names: Vec<&str> = networks
-        .iter()
-        .map(|(_, network)| network.as_str())
-        .collect();
-    assert_eq!(names, ["blue", "green", "red"]);
+    let names: Vec<String> = networks.iter().map(|(_, used)| used.to_string()).collect();
+    assert_eq!(
+        names,
+        ["PodNetwork blue", "PodNetwork green", "PodNetwork red"]
+    );
 }
 
 /// KEP-P2-1: an object that appears later must not lead around the check.
@@ -123,7 +123,7 @@ fn nobody_is_asked_about_a_mirror_pod() {
 #[test]
 fn every_network_needs_one_subject_that_may_use_it() {
     let request = create(&listing("[]"));
-    let answer = |who, network: &str, allowed| ((who, network.to_owned()), allowed);
+    let answer = |who, network: &str, allowed| ((who, Used::Network(network.to_owned())), allowed);
     let (user, account) = (Who::User, Who::ServiceAccount);
     let table = [
         (vec![], None),
@@ -185,7 +185,7 @@ fn the_question_is_about_a_verb_on_one_network_in_the_namespace_of_the_pod() {
             "system:serviceaccounts:shop",
         ),
     ] {
-        let asked = question(&(who, "blue".to_owned()), &request).spec;
+        let asked = question(&(who, Used::Network("blue".to_owned())), &request).spec;
         assert_eq!(asked.user.as_deref(), Some(user));
         assert!(asked.groups.expect("groups").contains(&group.to_owned()));
         let about = serde_json::to_value(asked.resource_attributes).expect("JSON");
@@ -195,4 +195,40 @@ fn the_question_is_about_a_verb_on_one_network_in_the_namespace_of_the_pod() {
         });
         assert_eq!(about, expected);
     }
+}
+
+/// ATT-07a: plugins of others are asked about when the definition is of another namespace, by the
+/// definition and in its namespace.
+#[test]
+fn a_definition_of_another_namespace_is_asked_about() {
+    let annotations = json!({ "k8s.v1.cni.cncf.io/networks": "ops/lan,lan" });
+    let pod = pod(&annotations, &json!({ "containers": [] }));
+    let lan = |namespace: &str| Target::Definition {
+        namespace: namespace.to_owned(),
+        name: "lan".to_owned(),
+    };
+    let facts: Facts = ["ops", "shop"]
+        .map(|namespace| (lan(namespace), Way::to(Reached::Others)))
+        .into_iter()
+        .collect();
+    let all = asked(AccessControl::ServiceAccount, &pod, &facts).expect("all known");
+    let used = Used::Definition {
+        namespace: "ops".to_owned(),
+        name: "lan".to_owned(),
+    };
+    assert_eq!(all, [(Who::ServiceAccount, used.clone())]);
+    let about = question(&(Who::ServiceAccount, used), &create(&pod)).spec;
+    let about = serde_json::to_value(about.resource_attributes).expect("JSON");
+    let expected = json!({
+        "group": "k8s.cni.cncf.io", "resource": "network-attachment-definitions", "name": "lan",
+        "namespace": "ops", "verb": "use",
+    });
+    assert_eq!(about, expected);
+    let denial = check(&create(&pod), &[(all[0].clone(), false)]).unwrap_err();
+    let message = denial.to_string();
+    assert!(
+        message.contains("may not use NetworkAttachmentDefinition ops/lan")
+            && message.contains("by a RoleBinding in namespace ops"),
+        "{message}"
+    );
 }

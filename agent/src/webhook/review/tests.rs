@@ -1,10 +1,11 @@
+use api::nad::{AllowedPlugins, PluginChain};
 use api::selection::{PodSelection, SelectionRules, Target};
 use kube::core::admission::Operation;
 use serde_json::{Value, json};
 
 use super::super::facts::{Facts, Reached, Way};
 use super::super::samples::{create, listing, npwg, plain, pod, update};
-use super::{Denial, check_deletion, gate, read, warnings};
+use super::{Denial, check_definitions, check_deletion, gate, read, warnings};
 
 fn rules() -> SelectionRules {
     SelectionRules::default()
@@ -177,6 +178,76 @@ fn no_gate_for_pods_that_cannot_wait_or_wait_already() {
     let later = update(&npwg("a"), &npwg("a,b"));
     assert_eq!(later.operation, Operation::Update);
     assert_eq!(gate(&later, &rules()), None);
+}
+
+/// ATT-07b: a pod that names a definition of a plugin that is not allowed is refused when it is made, and
+/// so is one that names a definition of an isolated namespace.
+#[test]
+fn plugins_and_namespaces_that_are_not_allowed_are_refused() {
+    let lan = Target::Definition {
+        namespace: "shop".to_owned(),
+        name: "lan".to_owned(),
+    };
+    let config = r#"{"type": "bridge", "ipam": {"type": "evil"}}"#;
+    let chain = PluginChain::parse(config, "lan").expect("a chain");
+    let facts: Facts = [(lan, Way::to_others(chain))].into_iter().collect();
+    let lists = selection(&npwg("lan"));
+    assert_eq!(check_definitions(&lists, &facts, &rules()), Ok(()));
+    let limited = SelectionRules {
+        plugins: AllowedPlugins::Listed(["bridge".to_owned()].into()),
+        global_namespaces: Some(["default".to_owned()].into()),
+        ..rules()
+    };
+    let denial = check_definitions(&lists, &facts, &limited).unwrap_err();
+    let message = denial.to_string();
+    for words in ["shop/lan", "ipam.type is \"evil\"", "--delegates-allowed"] {
+        assert!(message.contains(words), "{words}: {message}");
+    }
+    let request = create(&npwg("lan"));
+    assert_eq!(denial.respond(&request).result.code, 403);
+    let errors = read(&create(&npwg("ops/lan")), &limited).unwrap_err();
+    assert!(
+        errors.to_string().contains("--namespace-isolation"),
+        "{errors}"
+    );
+    // Where podnet is behind another plugin, nobody can say whom to ask.
+    let config = r#"{"type": "flannel", "delegate": {"type": "podnet", "podNetwork": "red"}}"#;
+    let hidden = PluginChain::parse(config, "lan").expect("a chain");
+    let way = Way::to_others(hidden);
+    assert!(matches!(way.reached, Reached::Unknown(_)), "{way:?}");
+}
+
+/// ATT-07b: as agents and the controller say it, see `check_namespace` there.
+#[test]
+fn a_definition_that_leads_into_another_namespace_is_refused_where_namespaces_are_isolated() {
+    let lan = Target::Definition {
+        namespace: "shop".to_owned(),
+        name: "lan".to_owned(),
+    };
+    let lists = selection(&npwg("lan"));
+    let facts = |namespace: &str| -> Facts {
+        let way = Way {
+            attachment_in: Some(namespace.to_owned()),
+            ..Way::to(Reached::Network("blue".to_owned()))
+        };
+        [(lan.clone(), way)].into_iter().collect()
+    };
+    let isolated = SelectionRules {
+        global_namespaces: Some(["default".to_owned()].into()),
+        ..rules()
+    };
+    for namespace in ["shop", "default"] {
+        let facts = facts(namespace);
+        assert_eq!(check_definitions(&lists, &facts, &isolated), Ok(()));
+    }
+    let facts = facts("bank");
+    assert_eq!(check_definitions(&lists, &facts, &rules()), Ok(()));
+    let denial = check_definitions(&lists, &facts, &isolated).expect_err("it is refused");
+    let message = denial.to_string();
+    for words in ["shop/lan", "namespace bank", "--namespace-isolation"] {
+        assert!(message.contains(words), "{words}: {message}");
+    }
+    assert_eq!(denial.respond(&create(&npwg("lan"))).result.code, 403);
 }
 
 /// KEP-PN-U3: no new references to what is on its way out, also through another object.

@@ -71,8 +71,16 @@ pub(super) fn world(networks: usize, ports: usize) -> Result<(Entries, Vec<u8>)>
                 network: u32::try_from(network + 1)?,
                 chunk: u32::try_from(chunk)?,
             };
-            let count = u32::try_from(ports.len())?;
-            entries.flood.insert(key, FloodPorts { count, ifindexes });
+            let ports = FloodPorts {
+                count: u16::try_from(ports.len())?,
+                total: if chunk == 0 {
+                    u16::try_from(members.len())?
+                } else {
+                    0
+                },
+                ifindexes,
+            };
+            entries.flood.insert(key, ports);
         }
     }
     Ok((entries, frame))

@@ -12,6 +12,10 @@ use crate::{
 
 /// The place of a configuration in errors.
 const PLACE: &str = "spec.config";
+/// Most plugins of a definition: each gets the network's name, the pod's arguments and more.
+const PLUGINS_MAX: usize = 32;
+/// Longest configuration of a definition, bytes.
+pub const CONFIG_MAX: usize = 64 << 10;
 
 /// The plugins of one network, in the order of `ADD`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,10 +117,22 @@ impl PluginChain {
     /// Reads one plugin's configuration or a list, and gives it `name` where it has none.
     ///
     /// # Errors
-    /// Not a JSON object, no plugin, or a key that must be understood and is not.
+    /// Not a JSON object, no plugin, more bytes or plugins than a definition may have, or a key that must
+    /// be understood and is not.
     pub fn parse(text: &str, name: &str) -> Result<Self, DefinitionProblem> {
+        if text.len() > CONFIG_MAX {
+            return Err(DefinitionProblem::TooLong { most: CONFIG_MAX });
+        }
         let config: RawObject = serde_json::from_str(text).map_err(|error| not_json(&error))?;
-        Self::from_config(config, name, WithoutPlugins::Refused)
+        let chain = Self::from_config(config, name, WithoutPlugins::Refused)?;
+        let found = chain.plugins.len();
+        if found > PLUGINS_MAX {
+            return Err(DefinitionProblem::TooManyPlugins {
+                found,
+                most: PLUGINS_MAX,
+            });
+        }
+        Ok(chain)
     }
 
     /// Reads a configuration on disk. A list may leave all its plugins to the directory of its
@@ -384,7 +400,11 @@ pub(super) fn flag(config: &RawObject, key: &str) -> Result<bool, DefinitionProb
     }
 }
 
-fn wrong_type(path: String, found: &RawJson, expected: &'static str) -> DefinitionProblem {
+pub(super) fn wrong_type(
+    path: String,
+    found: &RawJson,
+    expected: &'static str,
+) -> DefinitionProblem {
     DefinitionProblem::WrongType {
         path,
         found: quote(found.get()),

@@ -1,6 +1,6 @@
 //! What can be wrong with a definition or with a configuration on disk.
 
-use crate::{meta::NameError, validate::FieldErrors};
+use crate::{meta::NameError, selection::NamespaceIsolated, validate::FieldErrors};
 
 /// A definition and what is wrong with it; CNI code 7 for the pod that selects it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -91,6 +91,44 @@ pub enum DefinitionProblem {
         "spec.config and annotation podnet.dev/config both say which network it is; remove one"
     )]
     ConfigAndAnnotation,
+    /// A plugin that the cluster does not let definitions name.
+    #[error(
+        "{path} is \"{found}\", which --delegates-allowed does not list ({allowed}); use one of those, \
+         or add it there"
+    )]
+    PluginNotAllowed {
+        /// Path of the key.
+        path: String,
+        /// The plugin.
+        found: String,
+        /// Those that are listed.
+        allowed: String,
+    },
+    /// More text than a definition may have.
+    #[error("spec.config is longer than {most} bytes; remove what its plugins do not need")]
+    TooLong {
+        /// Most bytes.
+        most: usize,
+    },
+    /// More plugins than a definition may have.
+    #[error("plugins has {found} elements, and a definition may have {most}; remove some")]
+    TooManyPlugins {
+        /// How many there are.
+        found: usize,
+        /// Most plugins.
+        most: usize,
+    },
+    /// Configurations of plugins inside each other, too many to be followed.
+    #[error("{path} has more than {most} configurations of plugins around it; remove some")]
+    TooDeep {
+        /// Path of the innermost one that was looked at.
+        path: String,
+        /// Most levels.
+        most: usize,
+    },
+    /// A reference into another namespace.
+    #[error("podNetworkAttachment: {0}")]
+    Isolated(#[from] Box<NamespaceIsolated>),
     /// A list in a file for one plugin, or the other way round.
     #[error("a file of this name holds {expected}; rename it to end in {ending}")]
     WrongEnding {

@@ -402,6 +402,31 @@ fn cni_args_are_merged_key_by_key_into_every_plugin() {
     assert_eq!(error, "plugins[0].args.cni is 5; write an object");
 }
 
+/// ATT-04a: each plugin gets the network's name and the pod's arguments, so that a definition of 1 MB was
+/// gigabytes in the agent.
+#[test]
+fn a_definition_has_a_limit_of_plugins_and_of_bytes() {
+    let listed = |count: usize| {
+        let plugins = vec![r#"{"type":"x"}"#; count].join(",");
+        format!(r#"{{"name":"b","plugins":[{plugins}]}}"#)
+    };
+    assert_eq!(chain(&listed(32)).plugins.len(), 32);
+    refused(&listed(33), &[], "plugins has 33 elements");
+    refused(&listed(4_000), &[], "plugins has 4000 elements");
+    let long = |bytes: usize| format!(r#"{{"type":"x","filler":"{}"}}"#, "f".repeat(bytes));
+    assert_eq!(chain(&long(65_000)).plugins.len(), 1);
+    refused(&long(66_000), &[], "spec.config is longer than 65536 bytes");
+    // What is on disk is root's.
+    let text = listed(33);
+    assert_eq!(
+        PluginChain::parse_on_disk(&text, "b")
+            .unwrap()
+            .plugins
+            .len(),
+        33
+    );
+}
+
 fn found(files: &[(&str, &str)]) -> (Option<String>, Vec<String>) {
     let on_disk = find_on_disk("blue", files.iter().copied()).unwrap();
     let broken = on_disk.broken.into_iter().map(|broken| broken.file);

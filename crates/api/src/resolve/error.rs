@@ -1,6 +1,7 @@
 //! Why a network or attachment cannot be used.
 
 use crate::{
+    listed::Listed,
     manifest::Origin,
     meta::{API_VERSION, Kind, PROVIDER, ParametersRef},
     parameters::Transport,
@@ -123,15 +124,17 @@ pub enum ResolveError {
     #[error(
         "PodNetwork {name} has networkID {id}, and so has {}; give each its own, or remove it \
          to have one allocated",
-        others.join(", ")
+        Listed::new(others).beyond(*more).separated_by(", ")
     )]
     NetworkIdConflict {
         /// The network.
         name: String,
         /// The id.
         id: NetworkId,
-        /// The other networks with it.
+        /// The other networks with it, at most [`PROBLEMS_MAX`](crate::PROBLEMS_MAX).
         others: Vec<String>,
+        /// How many there are beside those.
+        more: usize,
     },
     /// A second network that the node is to route for.
     #[error(

@@ -26,6 +26,7 @@ impl Resolved {
                     name,
                     id,
                     others: vec![(*holder).clone()],
+                    more: 0,
                 },
                 None if network.id.is_none() => ResolveError::NotNumbered { name },
                 None => continue,

@@ -7,6 +7,7 @@ use super::{
     NetworkSelection, POD_NETWORKS_ANNOTATION, Place, PodAnnotations, PodNetworkRef,
     PodNetworkSelection, PodSelection, SelectedAttachment, SelectionErrors, SelectionNote,
     SelectionProblem, SelectionRules, Source, Target, kep,
+    limits::{Notes, Room, TEXT_MAX},
     naming::{Claims, name_all, problem_key},
     npwg,
     problem::Findings,
@@ -29,7 +30,7 @@ struct Draft {
 /// The drafts, and what is wrong with each annotation.
 struct Combination {
     drafts: Vec<Draft>,
-    notes: Vec<SelectionNote>,
+    notes: Notes,
     kep: Findings,
     default: Findings,
     npwg: Findings,
@@ -39,16 +40,17 @@ pub(super) fn read(
     pod: &PodAnnotations<'_>,
     rules: &SelectionRules,
 ) -> Result<PodSelection, SelectionErrors> {
-    let text = |annotation: &str| pod.annotations.get(annotation).map_or("", String::as_str);
     let mut all = Combination {
         drafts: Vec::new(),
-        notes: Vec::new(),
+        notes: Notes::default(),
         kep: Findings::new(POD_NETWORKS_ANNOTATION),
         default: Findings::new(DEFAULT_NETWORK_ANNOTATION),
         npwg: Findings::new(NETWORKS_ANNOTATION),
     };
-    let listed = kep::read(text(POD_NETWORKS_ANNOTATION), &mut all.kep);
-    let has_list = !listed.is_empty() || !all.kep.errors.is_empty();
+    let limit = rules.max_attachments;
+    let room = Room { before: 0, limit };
+    let listed = kep::read(text(pod, &mut all.kep), room, &mut all.kep);
+    let has_list = !listed.is_empty() || all.kep.count() > 0;
     if pod.host_network {
         // No runtime asks for the networks of such a pod; NPWG's list has no effect on it.
         if has_list {
@@ -56,33 +58,44 @@ pub(super) fn read(
         }
         return all.finish(Vec::new());
     }
-    let replacement = text(DEFAULT_NETWORK_ANNOTATION);
+    let replacement = text(pod, &mut all.default);
     if has_list {
         all.add_kep(pod, listed);
         if !replacement.trim().is_empty() {
             all.notes.push(SelectionNote::OverrideIgnored);
         }
     } else {
-        all.add_default(rules, replacement);
+        all.add_default(pod, rules, replacement);
     }
-    all.add_npwg(pod, text(NETWORKS_ANNOTATION));
+    all.add_npwg(pod, rules, limit);
     all.check_wishes(rules);
     all.check_default_route();
     let attachments = all.name(rules);
     all.finish(attachments)
 }
 
+/// The value of an annotation; an error, and nothing, when it is longer than Kubernetes allows.
+fn text<'a>(pod: &PodAnnotations<'a>, findings: &mut Findings) -> &'a str {
+    let text = pod.annotations.get(findings.annotation);
+    let text = text.map_or("", String::as_str);
+    if text.len() <= TEXT_MAX {
+        return text;
+    }
+    let problem = SelectionProblem::TooLong {
+        found: text.len(),
+        limit: TEXT_MAX,
+    };
+    findings.push(Place::Whole, problem);
+    ""
+}
+
 impl Combination {
     fn finish(self, attachments: Vec<SelectedAttachment>) -> Result<PodSelection, SelectionErrors> {
-        let errors = [self.kep.errors, self.default.errors, self.npwg.errors].concat();
-        if errors.is_empty() {
-            Ok(PodSelection {
-                attachments,
-                notes: self.notes,
-            })
-        } else {
-            Err(SelectionErrors(errors))
-        }
+        Findings::verdict([self.kep, self.default, self.npwg])?;
+        Ok(PodSelection {
+            attachments,
+            notes: self.notes.finish(),
+        })
     }
 
     fn findings(&mut self, source: Source) -> &mut Findings {
@@ -119,14 +132,20 @@ impl Combination {
     }
 
     /// The default network, or what the pod has instead of it.
-    fn add_default(&mut self, rules: &SelectionRules, replacement: &str) {
+    fn add_default(&mut self, pod: &PodAnnotations<'_>, rules: &SelectionRules, replacement: &str) {
         let mut target = Target::PodNetwork(rules.default_network.clone());
         let mut options = AttachmentOptions::default();
         if !replacement.trim().is_empty()
             && let Some((namespace, selection)) = self.replacement(rules, replacement)
         {
+            // Pods may choose from the namespace of the option, whoever they are.
+            let chosen = selection.namespace.unwrap_or_else(|| namespace.clone());
+            if chosen != namespace {
+                let checked = rules.check_namespace(pod.namespace, &chosen);
+                self.default.take(Place::Whole, checked);
+            }
             target = Target::Definition {
-                namespace: selection.namespace.unwrap_or(namespace),
+                namespace: chosen,
                 name: selection.name,
             };
             options = selection.options;
@@ -151,8 +170,12 @@ impl Combination {
             self.default.push(Place::Whole, problem);
             return None;
         };
-        let mut placed = npwg::read(text, &mut self.default);
-        if placed.len() > 1 || (placed.is_empty() && self.default.errors.is_empty()) {
+        let room = Room {
+            before: 0,
+            limit: rules.max_attachments,
+        };
+        let mut placed = npwg::read(text, room, &mut self.default);
+        if placed.len() > 1 || (placed.is_empty() && self.default.count() == 0) {
             let found = placed.len();
             let problem = SelectionProblem::DefaultOverrideCount { found };
             self.default.push(Place::Whole, problem);
@@ -170,10 +193,17 @@ impl Combination {
         Some((namespace, selection))
     }
 
-    fn add_npwg(&mut self, pod: &PodAnnotations<'_>, text: &str) {
-        for (place, selection) in npwg::read(text, &mut self.npwg) {
+    fn add_npwg(&mut self, pod: &PodAnnotations<'_>, rules: &SelectionRules, limit: usize) {
+        let before = self.drafts.len();
+        let room = Room { before, limit };
+        let text = text(pod, &mut self.npwg);
+        for (place, selection) in npwg::read(text, room, &mut self.npwg) {
             self.note_ignored(NETWORKS_ANNOTATION, &place, &selection.ignored);
             let namespace = selection.namespace;
+            if let Some(namespace) = &namespace {
+                let checked = rules.check_namespace(pod.namespace, namespace);
+                self.npwg.take(place.below("namespace"), checked);
+            }
             self.drafts.push(Draft {
                 source: Source::Npwg,
                 place,
@@ -189,10 +219,10 @@ impl Combination {
     }
 
     fn note_ignored(&mut self, annotation: &str, place: &Place, keys: &[String]) {
-        self.notes
-            .extend(keys.iter().map(|key| SelectionNote::IgnoredKey {
-                path: format!("{annotation}{}", place.below(key)),
-            }));
+        for key in keys {
+            let path = format!("{annotation}{}", place.below(key));
+            self.notes.push(SelectionNote::IgnoredKey { path });
+        }
     }
 
     /// What two attachments cannot both have, and what does not go together in one.
@@ -248,7 +278,7 @@ impl Combination {
         let asked_for = |draft: &Draft| draft.wanted.as_ref() == Some(&rules.primary_interface);
         let first = drafts.iter().position(asked_for).unwrap_or(gateway);
         // With an element missing, another one is the first.
-        if self.kep.errors.is_empty()
+        if self.kep.count() == 0
             && let Some(draft) = drafts.get(first)
             && let Some(found) = draft.wanted.as_ref()
             && *found != rules.primary_interface

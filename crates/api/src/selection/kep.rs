@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::{
     ifname::InterfaceName,
+    limits::Room,
     naming::Claims,
     npwg::json_list,
     problem::{Findings, Place, SelectionErrors, SelectionProblem},
@@ -57,20 +58,17 @@ pub(super) type Placed = Vec<(Place, PodNetworkSelection)>;
 /// Everything that is wrong with it, with its place.
 pub fn parse_pod_networks(text: &str) -> Result<Vec<PodNetworkSelection>, SelectionErrors> {
     let mut findings = Findings::new(POD_NETWORKS_ANNOTATION);
-    let placed = read(text, &mut findings);
+    let placed = read(text, Room::UNLIMITED, &mut findings);
     let mut claims = Claims::default();
     for (place, selection) in &placed {
         claims.claim(&mut findings, place, selection.interface_name.as_ref());
     }
-    if findings.errors.is_empty() {
-        Ok(placed.into_iter().map(|(_, selection)| selection).collect())
-    } else {
-        Err(SelectionErrors(findings.errors))
-    }
+    Findings::verdict([findings])?;
+    Ok(placed.into_iter().map(|(_, selection)| selection).collect())
 }
 
 /// The elements without errors; errors are in `findings`.
-pub(super) fn read(text: &str, findings: &mut Findings) -> Placed {
+pub(super) fn read(text: &str, room: Room, findings: &mut Findings) -> Placed {
     let text = text.trim();
     if text.is_empty() {
         return Vec::new();
@@ -81,7 +79,7 @@ pub(super) fn read(text: &str, findings: &mut Findings) -> Placed {
     }
     let mut seen = Seen::default();
     let mut placed = Vec::new();
-    for (index, element) in json_list(text, findings).iter().flatten().enumerate() {
+    for (index, element) in json_list(text, room, findings).iter().flatten().enumerate() {
         if let Some(selection) = read_element(findings, index, element) {
             seen.check(findings, index, &selection);
             let path = String::new();
@@ -97,11 +95,11 @@ fn read_element(
     element: &RawJson,
 ) -> Option<PodNetworkSelection> {
     let mut reader = Reader::element(findings, index, element)?;
-    let before = reader.findings.errors.len();
+    let before = reader.findings.count();
     let name = object_name(&mut reader, "name");
     let alias = object_name(&mut reader, "podNetworkName");
     let attachment = object_name(&mut reader, "attachmentName");
-    let target = if reader.findings.errors.len() > before {
+    let target = if reader.findings.count() > before {
         None
     } else {
         let here = reader.here();

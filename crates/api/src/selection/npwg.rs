@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::{
     ifname::InterfaceName,
+    limits::Room,
     naming::Claims,
     options::AttachmentOptions,
     problem::{Findings, Place, SelectionErrors, SelectionProblem},
@@ -48,34 +49,31 @@ pub(super) type Placed = Vec<(Place, NetworkSelection)>;
 /// Everything that is wrong with it, with its place.
 pub fn parse_networks(text: &str) -> Result<Vec<NetworkSelection>, SelectionErrors> {
     let mut findings = Findings::new(NETWORKS_ANNOTATION);
-    let placed = read(text, &mut findings);
+    let placed = read(text, Room::UNLIMITED, &mut findings);
     let mut claims = Claims::default();
     for (place, selection) in &placed {
         claims.claim(&mut findings, place, selection.interface.as_ref());
     }
-    if findings.errors.is_empty() {
-        Ok(placed.into_iter().map(|(_, selection)| selection).collect())
-    } else {
-        Err(SelectionErrors(findings.errors))
-    }
+    Findings::verdict([findings])?;
+    Ok(placed.into_iter().map(|(_, selection)| selection).collect())
 }
 
 /// The elements without errors; errors are in `findings`.
-pub(super) fn read(text: &str, findings: &mut Findings) -> Placed {
+pub(super) fn read(text: &str, room: Room, findings: &mut Findings) -> Placed {
     let trimmed = text.trim();
     match trimmed.chars().next() {
         None => Vec::new(),
-        Some('[') => read_json(trimmed, findings),
+        Some('[') => read_json(trimmed, room, findings),
         Some('{') => {
             findings.push(Place::Whole, SelectionProblem::NotAList);
             Vec::new()
         }
-        Some(_) => read_items(text, findings),
+        Some(_) => read_items(text, room, findings),
     }
 }
 
-fn read_json(text: &str, findings: &mut Findings) -> Placed {
-    let Some(elements) = json_list(text, findings) else {
+fn read_json(text: &str, room: Room, findings: &mut Findings) -> Placed {
+    let Some(elements) = json_list(text, room, findings) else {
         return Vec::new();
     };
     let mut placed = Placed::new();
@@ -103,17 +101,21 @@ fn read_json(text: &str, findings: &mut Findings) -> Placed {
     placed
 }
 
-/// The elements of a JSON list.
-pub(super) fn json_list(text: &str, findings: &mut Findings) -> Option<Vec<RawJson>> {
-    let list = serde_json::from_str(text).map_err(|error| SelectionProblem::NotJson {
+/// The elements of a JSON list that is not too long.
+pub(super) fn json_list(text: &str, room: Room, findings: &mut Findings) -> Option<Vec<RawJson>> {
+    let list = room.list(text).map_err(|error| SelectionProblem::NotJson {
         reason: error.to_string(),
     });
-    findings.take(Place::Whole, list)
+    let list = findings.take(Place::Whole, list)?;
+    room.admits(list.found, findings).then_some(list.first)
 }
 
 /// `name`, `namespace/name`, each with or without `@interface`; commas between them.
-fn read_items(text: &str, findings: &mut Findings) -> Placed {
+fn read_items(text: &str, room: Room, findings: &mut Findings) -> Placed {
     let mut placed = Placed::new();
+    if !room.admits(text.split(',').count(), findings) {
+        return placed;
+    }
     let mut begin = 0;
     for (index, item) in text.split(',').enumerate() {
         let leading = item.chars().take_while(|c| c.is_whitespace()).count();

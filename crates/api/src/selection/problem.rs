@@ -2,8 +2,15 @@
 
 use std::{fmt, net::IpAddr};
 
-use super::ifname::{InterfaceName, InterfaceNameError};
-use crate::{meta::NameError, validate::FieldProblem};
+use super::{
+    NamespaceIsolated,
+    ifname::{InterfaceName, InterfaceNameError},
+};
+use crate::{
+    listed::{Listed, PROBLEMS_MAX},
+    meta::NameError,
+    validate::FieldProblem,
+};
 
 /// A place in an annotation and what is wrong there.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -17,17 +24,18 @@ pub struct SelectionError {
     pub problem: SelectionProblem,
 }
 
-/// Every error of a pod's lists, at least one, in the order of the text.
+/// The errors of a pod's lists, at least one, in the order of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SelectionErrors(pub Vec<SelectionError>);
+pub struct SelectionErrors {
+    /// The first of them, at most [`PROBLEMS_MAX`].
+    pub first: Vec<SelectionError>,
+    /// How many there are beside.
+    pub more: usize,
+}
 
 impl fmt::Display for SelectionErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, error) in self.0.iter().enumerate() {
-            let separator = if index == 0 { "" } else { "; " };
-            write!(f, "{separator}{error}")?;
-        }
-        Ok(())
+        Listed::new(&self.first).beyond(self.more).fmt(f)
     }
 }
 
@@ -267,9 +275,42 @@ pub enum SelectionProblem {
         /// What has it.
         holder: String,
     },
+    /// More attachments than a pod may have.
+    #[error(
+        "asks for {found} attachments{}, and the limit of a pod is {limit}; list fewer networks, or \
+         raise --max-attachments-per-pod of agent, webhook and controller",
+        beside(*before)
+    )]
+    TooManyAttachments {
+        /// How many the annotation asks for.
+        found: usize,
+        /// How many the pod has by another annotation, or by default.
+        before: usize,
+        /// How many there may be together.
+        limit: usize,
+    },
+    /// More values than one element may have.
+    #[error("has {found} items, and the limit is {limit}; remove some")]
+    TooManyItems {
+        /// How many there are.
+        found: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// A value that is too long.
+    #[error("is {found} bytes long, and the limit is {limit}; shorten it")]
+    TooLong {
+        /// Bytes.
+        found: usize,
+        /// How many there may be.
+        limit: usize,
+    },
     /// A pod in the network of its node has no networks of its own.
     #[error("a pod with hostNetwork: true has the node's network; remove the list or hostNetwork")]
     HostNetwork,
+    /// A definition of another namespace.
+    #[error(transparent)]
+    Isolated(#[from] NamespaceIsolated),
     /// The annotation is not for every cluster.
     #[error("a pod may not choose its default network on this cluster; remove the annotation")]
     DefaultOverrideRefused,
@@ -281,22 +322,53 @@ pub enum SelectionProblem {
     },
 }
 
-/// Collects what is wrong with one annotation, so that a person mends it in one go.
+/// Collects what is wrong with one annotation, so that a person mends it in one go. The first
+/// [`PROBLEMS_MAX`] are kept: an annotation has room for tens of thousands.
 pub(super) struct Findings {
     pub(super) annotation: &'static str,
-    pub(super) errors: Vec<SelectionError>,
+    first: Vec<SelectionError>,
+    more: usize,
 }
 
 impl Findings {
     pub(super) fn new(annotation: &'static str) -> Self {
         Self {
             annotation,
-            errors: Vec::new(),
+            first: Vec::new(),
+            more: 0,
+        }
+    }
+
+    /// How many problems were found.
+    pub(super) fn count(&self) -> usize {
+        self.first.len().saturating_add(self.more)
+    }
+
+    /// Succeeds when nothing is wrong with any of these annotations.
+    pub(super) fn verdict(all: impl IntoIterator<Item = Self>) -> Result<(), SelectionErrors> {
+        let mut errors = SelectionErrors {
+            first: Vec::new(),
+            more: 0,
+        };
+        for findings in all {
+            let room = PROBLEMS_MAX.saturating_sub(errors.first.len());
+            let kept = findings.first.len().min(room);
+            errors.more = errors.more.saturating_add(findings.count() - kept);
+            errors.first.extend(findings.first.into_iter().take(room));
+        }
+        if errors.first.is_empty() {
+            Ok(())
+        } else {
+            Err(errors)
         }
     }
 
     pub(super) fn push(&mut self, place: Place, problem: impl Into<SelectionProblem>) {
-        self.errors.push(SelectionError {
+        if self.first.len() == PROBLEMS_MAX {
+            self.more = self.more.saturating_add(1);
+            return;
+        }
+        self.first.push(SelectionError {
             annotation: self.annotation,
             place,
             problem: problem.into(),
@@ -310,5 +382,12 @@ impl Findings {
         value: Result<T, E>,
     ) -> Option<T> {
         value.map_err(|problem| self.push(place, problem)).ok()
+    }
+}
+
+fn beside(before: usize) -> String {
+    match before {
+        0 => String::new(),
+        before => format!(" beside {before} that the pod has by default or by its other list"),
     }
 }

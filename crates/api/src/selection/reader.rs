@@ -114,16 +114,20 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes a list of strings out and reads each, with its path; wrong ones are noted. `needed`
-    /// is what an empty list lacks, where it may not be empty.
+    /// is what an empty list lacks, where it may not be empty; `limit`, how many it may have.
     pub(super) fn parsed_list<T, E: Into<SelectionProblem>>(
         &mut self,
         key: &str,
         needed: Option<&'static str>,
+        limit: usize,
         read: impl Fn(&str) -> Result<T, E>,
     ) -> Option<Vec<(String, T)>> {
         let values: Vec<RawJson> = self.value(key, "a list of strings")?;
         if let (Some(what), true) = (needed, values.is_empty()) {
             self.push(key, SelectionProblem::Empty { what });
+        }
+        if !self.bounded(key, values.len(), limit) {
+            return None;
         }
         let mut items = Vec::new();
         for (index, value) in values.iter().enumerate() {
@@ -133,6 +137,14 @@ impl<'a> Reader<'a> {
             items.extend(item.map(|item| (path, item)));
         }
         Some(items)
+    }
+
+    /// True when the list below `key` may have so many items; else the error is noted.
+    pub(super) fn bounded(&mut self, key: &str, found: usize, limit: usize) -> bool {
+        if found > limit {
+            self.push(key, SelectionProblem::TooManyItems { found, limit });
+        }
+        found <= limit
     }
 
     /// The object below `key`, to be read by itself.

@@ -3,6 +3,7 @@
 mod element;
 mod items;
 mod kep;
+mod limits;
 mod pod;
 mod properties;
 
@@ -21,7 +22,7 @@ fn error(text: &str) -> String {
 }
 
 fn only(errors: &SelectionErrors) -> String {
-    assert_eq!(errors.0.len(), 1, "{errors}");
+    assert_eq!(errors.first.len(), 1, "{errors}");
     errors.to_string()
 }
 

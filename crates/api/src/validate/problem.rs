@@ -6,6 +6,7 @@ use ipnet::IpNet;
 
 use crate::{
     interface::{InterfaceKind, QUEUES_MAX},
+    listed::Listed,
     mac::ParseMacError,
     meta::NameError,
     parameters::Transport,
@@ -27,11 +28,7 @@ pub struct FieldErrors(pub Vec<FieldError>);
 
 impl fmt::Display for FieldErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, error) in self.0.iter().enumerate() {
-            let separator = if index == 0 { "" } else { "; " };
-            write!(f, "{separator}{error}")?;
-        }
-        Ok(())
+        Listed::new(&self.0).fmt(f)
     }
 }
 
@@ -211,6 +208,25 @@ pub enum FieldProblem {
     NoVlan {
         /// The transport as written.
         kind: Transport,
+    },
+    /// EtherTypes where pods are on no segment of an uplink.
+    #[error(
+        "is for networks of mode L2 with an uplink; write mode L2 and type VLAN or Native, or remove this field"
+    )]
+    EtherTypesOfNoSegment,
+    /// More EtherTypes than a network can have.
+    #[error("{found} are too many; write at most 16")]
+    ManyEtherTypes {
+        /// How many are written.
+        found: usize,
+    },
+    /// Not an EtherType, or one that never passes.
+    #[error(
+        "\"{found}\" is not an EtherType that can pass; write 0x and four hexadecimal digits as 0x88f7, at least 0x0600, and neither MAC control (0x8808) nor a VLAN tag"
+    )]
+    BadEtherType {
+        /// The value as written.
+        found: String,
     },
     /// Gateway or exclude on a network without subnets.
     #[error("needs spec.subnets; list a subnet or remove this field")]

@@ -5,6 +5,7 @@ use std::{fmt, ops::RangeInclusive};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use super::ether_types::ether_types;
 use super::{Faults, FieldProblem, network::overlap};
 use crate::parameters::{Mode, Transport, TransportSpec};
 
@@ -21,6 +22,9 @@ pub struct Wire {
     pub uplink: String,
     /// What is the network's there.
     pub share: Share,
+    /// EtherTypes that it carries beside IPv4, IPv6 and ARP, where pods are on a segment there. In order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ether_types: Vec<u16>,
 }
 
 /// What of an uplink is a network's.
@@ -212,8 +216,13 @@ pub(super) fn wire(
             })
         }
     };
+    let ether_types = ether_types(faults, spec, mode);
     let (uplink, share) = (spec.uplink.clone()?, share?);
-    (kind.has_uplink() && faults.0.len() == known).then_some(Wire { uplink, share })
+    (kind.has_uplink() && faults.0.len() == known).then_some(Wire {
+        uplink,
+        share,
+        ether_types,
+    })
 }
 
 const fn is_vlan(id: u16) -> bool {
@@ -261,8 +270,11 @@ mod tests {
     use super::*;
 
     fn of(share: Share) -> Wire {
-        let uplink = "eth1".to_owned();
-        Wire { uplink, share }
+        Wire {
+            uplink: "eth1".to_owned(),
+            share,
+            ether_types: Vec::new(),
+        }
     }
 
     #[test]

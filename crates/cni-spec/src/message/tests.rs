@@ -208,3 +208,33 @@ proptest! {
         let _ = Reply::from_body(&body);
     }
 }
+
+/// ATT-13: the caller learns that there is an answer, and why it does not get it.
+#[test]
+fn a_reply_larger_than_a_frame_is_an_error_that_fits() {
+    let fits = Reply::ok(&"x".repeat(MAX_FRAME / 2)).unwrap();
+    let sent = fits.to_fitting_body(CniVersion::LATEST).unwrap();
+    assert_eq!((sent.body, sent.replaced), (fits.to_body().unwrap(), false));
+
+    let long = "x".repeat(MAX_FRAME);
+    let error = CniError {
+        cni_version: CniVersion::V0_4_0,
+        code: ErrorCode(130),
+        msg: long.clone(),
+        details: long.clone(),
+    };
+    for (reply, code, words) in [
+        (Reply::ok(&long).unwrap(), 5, "the answer is too large"),
+        (Reply::Error(error), 130, "the error is too large"),
+    ] {
+        let sent = reply.to_fitting_body(CniVersion::V0_4_0).unwrap();
+        assert!(sent.replaced);
+        encode_frame(&sent.body).unwrap();
+        let Reply::Error(told) = Reply::from_body(&sent.body).unwrap() else {
+            panic!("an answer that does not fit");
+        };
+        assert_eq!((told.code.0, told.cni_version), (code, CniVersion::V0_4_0));
+        assert!(told.msg.starts_with(words), "{}", told.msg);
+        assert!(told.details.contains("larger than the limit of 4194304"));
+    }
+}

@@ -7,7 +7,7 @@ use agent_common::counter::Count;
 use agent_common::drop::DropReason;
 use agent_common::event::EVENT_HEAD;
 use agent_common::map::{JUMP_ANSWER, JUMP_FLOOD};
-use agent_common::storm::STORM_BURST;
+use agent_common::storm::{NODE_COPIES, PORT_COPIES, STORM_BURST, StormLimits};
 use aya::maps::{Map, MapData, ProgramArray};
 use datapath::{Datapath, DropCount, Trial};
 
@@ -100,6 +100,36 @@ fn a_port_floods_its_burst_and_then_storm_control_holds_it() {
                 bytes: 60
             }
         );
+    });
+}
+
+/// ATT-11a.
+#[test]
+fn a_network_has_as_many_copies_made_as_it_may() {
+    scene(|scratch| {
+        let mut datapath = open(scratch, &World::with_pod_at(&BLUE_A, LOOPBACK));
+        let limits = StormLimits::new([PORT_COPIES, 1000, NODE_COPIES], 1);
+        let set = datapath.tables().storm.set_limits(limits);
+        set.expect("limits that are taken");
+        let frame = broadcast();
+        // Less than the port may send at once, for two receivers.
+        let trial = Trial {
+            frame: &frame,
+            repeat: 1900,
+        };
+        datapath
+            .try_frame(&trial)
+            .expect("a frame that a test may be");
+        let counters = datapath.counters();
+        let port = counters.port(BLUE_A.port_id).expect("counters");
+        let held = |reason| counters.total_drops(reason).expect("drops").packets;
+        let by_network = held(DropReason::StormNetwork);
+        assert_eq!(port.flooded.packets + by_network, 1900);
+        assert!(
+            by_network > 0 && port.flooded.packets >= 1000,
+            "{by_network} held"
+        );
+        assert_eq!(held(DropReason::Storm), 0);
     });
 }
 

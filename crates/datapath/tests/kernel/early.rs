@@ -229,6 +229,30 @@ fn unwanted() -> Vec<Case> {
             DropReason::SpoofedMac,
         ),
         case(
+            "from a third node's address",
+            l2(between(HERE, THERE, (3, 1))),
+            L2,
+            DropReason::SpoofedIp,
+        ),
+        case(
+            "from a third node's IPv6 address",
+            l2(between_v6(HERE, THERE, (3, 1))),
+            L2,
+            DropReason::SpoofedIp,
+        ),
+        case(
+            "ARP of nothing",
+            l2(ethernet(HERE, THERE, 0x0806, &[0; 28])),
+            L2,
+            DropReason::Malformed,
+        ),
+        case(
+            "a pause frame",
+            l2(ethernet(HERE, THERE, 0x8808, &[0; 46])),
+            L2,
+            DropReason::EtherType,
+        ),
+        case(
             "of a pod here",
             l2(between(HERE, HERE, (1, 1))),
             L2,
@@ -380,7 +404,10 @@ fn left_alone() -> Vec<(&'static str, Vec<u8>)> {
             Packet::new(L3, between_v6(HERE, GATEWAY_MAC, (2, 1))).bytes(),
         ),
         // Generic XDP is shown what was merged, so this one is for who sees segments.
-        ("large", legal(ethernet(HERE, THERE, 0x0800, &[0x45; 2000]))),
+        (
+            "large",
+            legal([between(HERE, THERE, (2, 1)), vec![0; 2000]].concat()),
+        ),
     ]
 }
 

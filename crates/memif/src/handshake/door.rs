@@ -1,8 +1,8 @@
 //! Interfaces behind a socket, and who has them.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::budget::{Budget, Lease};
 use crate::error::Violation;
 use crate::wire::{Name, Secret};
 
@@ -12,7 +12,20 @@ pub struct Door {
     id: u32,
     name: Name,
     secret: Option<Secret>,
-    taken: AtomicBool,
+    holder: Mutex<Holder>,
+}
+
+/// The client that has an interface.
+#[derive(Debug, Default)]
+struct Holder {
+    /// The number of its claim; zero when there is none.
+    claim: u64,
+    /// The largest number so far.
+    last: u64,
+    /// It has its rings: no other client can displace it.
+    connected: bool,
+    /// Its memory.
+    lease: Option<Lease>,
 }
 
 impl Door {
@@ -22,7 +35,7 @@ impl Door {
             id,
             name,
             secret: None,
-            taken: AtomicBool::new(false),
+            holder: Mutex::default(),
         }
     }
 
@@ -47,7 +60,7 @@ impl Door {
 
     /// Whether a client has it.
     pub fn is_taken(&self) -> bool {
-        self.taken.load(Ordering::Acquire)
+        self.holder().claim != 0
     }
 
     /// Its name, which clients are told.
@@ -59,26 +72,104 @@ impl Door {
     pub fn id(&self) -> u32 {
         self.id
     }
+
+    fn holder(&self) -> MutexGuard<'_, Holder> {
+        // Nothing panics while it is locked.
+        self.holder.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A client's hold on an interface: one at a time. Free again when it is dropped.
 #[derive(Debug)]
-pub struct Claim(Arc<Door>);
+pub struct Claim {
+    door: Arc<Door>,
+    number: u64,
+}
 
 impl Claim {
-    pub(super) fn take(door: &Arc<Door>) -> Option<Self> {
-        let was_taken = door.taken.swap(true, Ordering::AcqRel);
-        (!was_taken).then(|| Self(Arc::clone(door)))
+    /// Takes an interface that is free, or whose client has no rings yet: that one may have stalled, and
+    /// must not keep others out until its time is over. What it had registered is given back.
+    ///
+    /// # Errors
+    /// A client is connected.
+    pub(super) fn take(door: &Arc<Door>, budget: Option<&Arc<Budget>>) -> Result<Self, Violation> {
+        let mut holder = door.holder();
+        if holder.connected {
+            return Err(Violation::AlreadyConnected(door.id));
+        }
+        let number = holder.last.wrapping_add(1).max(1);
+        // Before the new one counts.
+        holder.lease = None;
+        *holder = Holder {
+            claim: number,
+            last: number,
+            connected: false,
+            lease: budget.map(Lease::new),
+        };
+        drop(holder);
+        Ok(Self {
+            door: Arc::clone(door),
+            number,
+        })
+    }
+
+    /// Counts the client's memory, in bytes.
+    ///
+    /// # Errors
+    /// A limit is reached, or another client has the interface by now.
+    pub(super) fn reserve(&self, bytes: u64) -> Result<(), Violation> {
+        let mut holder = self.holder()?;
+        let lease = holder.lease.as_mut();
+        lease.map_or(Ok(()), |lease| lease.grow_to(bytes))
+    }
+
+    /// The same for a client that is connected already, beyond any limit.
+    pub(super) fn reserve_anyway(&self, bytes: u64) {
+        if let Ok(mut holder) = self.holder()
+            && let Some(lease) = &mut holder.lease
+        {
+            lease.grow_anyway(bytes);
+        }
+    }
+
+    /// Finds a client that another has displaced.
+    ///
+    /// # Errors
+    /// This one is.
+    pub(super) fn check(&self) -> Result<(), Violation> {
+        self.holder().map(|_| ())
+    }
+
+    /// The client has its rings: nobody displaces it any more.
+    ///
+    /// # Errors
+    /// Another one was quicker.
+    pub(super) fn connect(&self) -> Result<(), Violation> {
+        self.holder()?.connected = true;
+        Ok(())
+    }
+
+    fn holder(&self) -> Result<MutexGuard<'_, Holder>, Violation> {
+        let holder = self.door.holder();
+        if holder.claim == self.number {
+            Ok(holder)
+        } else {
+            Err(Violation::Displaced(self.door.id))
+        }
     }
 
     /// The interface.
     pub fn door(&self) -> &Door {
-        &self.0
+        &self.door
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.0.taken.store(false, Ordering::Release);
+        if let Ok(mut holder) = self.holder() {
+            holder.claim = 0;
+            holder.connected = false;
+            holder.lease = None;
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::door::{Claim, Door};
 use super::place;
 use super::{Datagram, Descriptor, Kind, Limits, RingPlace, Step};
+use crate::budget::{self, Budget};
 use crate::error::{Closed, Violation};
 use crate::wire::{
     AddRegion, AddRing, Hello, Init, MAX_LOG2_RING_SIZE, MODE_ETHERNET, Message, Name, ReasonText,
@@ -22,6 +23,8 @@ pub struct ServerConfig {
     pub doors: Vec<Arc<Door>>,
     /// What a client may ask for.
     pub limits: Limits,
+    /// What the memory of its clients counts against, beside [`Limits::bytes`].
+    pub budget: Option<Arc<Budget>>,
     /// The time a client has to connect. Not too short: a DPDK client that was slow, because its
     /// container got no processor, does not try again.
     pub patience: Duration,
@@ -34,6 +37,7 @@ impl ServerConfig {
             app,
             doors: vec![Arc::new(door)],
             limits: Limits::default(),
+            budget: None,
             patience: Duration::from_secs(10),
         }
     }
@@ -101,7 +105,8 @@ enum State<F> {
     /// The caller looks at the setup.
     Judging(Claim),
     Connected(Claim),
-    Closed,
+    /// A client that was connected keeps the interface until this is dropped: its memory is still mapped.
+    Closed(Option<Claim>),
 }
 
 /// A server's handshake with one client.
@@ -127,14 +132,22 @@ impl<F: Descriptor> ServerHandshake<F> {
         (handshake, Datagram::plain(hello))
     }
 
-    /// For a client that another process has connected, and whose interface is free here.
+    /// For a client that another process has connected, with regions of these sizes in bytes, and whose
+    /// interface is free here. They count also where that passes a limit: no client is cut off because
+    /// its server was replaced.
     ///
     /// # Errors
     /// It is not, or is not there.
-    pub fn resume(config: Arc<ServerConfig>, id: u32, now: Instant) -> Result<Self, Violation> {
+    pub fn resume(
+        config: Arc<ServerConfig>,
+        id: u32,
+        regions: &[u64],
+        now: Instant,
+    ) -> Result<Self, Violation> {
         let door = config.doors.iter().find(|door| door.id() == id);
-        let claim = Claim::take(door.ok_or(Violation::Id(id))?);
-        let claim = claim.ok_or(Violation::AlreadyConnected(id))?;
+        let claim = Claim::take(door.ok_or(Violation::Id(id))?, config.budget.as_ref())?;
+        claim.reserve_anyway(config.limits.counted(regions));
+        claim.connect()?;
         Ok(Self {
             config,
             state: State::Connected(claim),
@@ -146,7 +159,7 @@ impl<F: Descriptor> ServerHandshake<F> {
     pub fn deadline(&self) -> Option<Instant> {
         match self.state {
             State::Greeted | State::Collecting(..) | State::Judging(_) => Some(self.deadline),
-            State::Connected(_) | State::Closed => None,
+            State::Connected(_) | State::Closed(_) => None,
         }
     }
 
@@ -161,7 +174,7 @@ impl<F: Descriptor> ServerHandshake<F> {
             State::Collecting(claim, _) | State::Judging(claim) | State::Connected(claim) => {
                 Some(claim.door())
             }
-            State::Greeted | State::Closed => None,
+            State::Greeted | State::Closed(_) => None,
         }
     }
 
@@ -176,7 +189,7 @@ impl<F: Descriptor> ServerHandshake<F> {
 
     /// The next datagram, with all descriptors that came with it.
     pub fn receive(&mut self, datagram: &[u8], descriptors: Vec<F>) -> Out<F> {
-        if matches!(self.state, State::Closed) {
+        if matches!(self.state, State::Closed(_)) {
             return Step::nothing();
         }
         match self.advance(datagram, descriptors) {
@@ -187,14 +200,16 @@ impl<F: Descriptor> ServerHandshake<F> {
 
     /// The peer has closed its end.
     pub fn hangup(&mut self) -> Out<F> {
-        self.state = State::Closed;
+        self.close();
         Step::closed(None, Closed::Hangup)
     }
 
-    /// The setup is good: the CONNECTED to send. Nothing if nobody asked.
+    /// The setup is good: the CONNECTED to send. Nothing if nobody asked, or if another client has the
+    /// interface by now.
     pub fn accept(&mut self) -> Option<Datagram<F>> {
-        match std::mem::replace(&mut self.state, State::Closed) {
+        match std::mem::replace(&mut self.state, State::Closed(None)) {
             State::Judging(claim) => {
+                claim.connect().ok()?;
                 let connected = Message::Connected(claim.door().name()).encode();
                 self.state = State::Connected(claim);
                 Some(Datagram::plain(connected))
@@ -208,22 +223,41 @@ impl<F: Descriptor> ServerHandshake<F> {
 
     /// The peer broke the rules, in a way that the caller has seen.
     pub fn violated(&mut self, violation: Violation) -> Out<F> {
-        self.state = State::Closed;
+        self.close();
         let bytes = Message::Disconnect(violation.disconnect()).encode();
         Step::closed(Some(Datagram::plain(bytes)), Closed::Violation(violation))
     }
 
     /// Ends the connection: the DISCONNECT to send.
     pub fn disconnect(&mut self, reason: ReasonText) -> Out<F> {
-        self.state = State::Closed;
+        self.close();
         let bytes = Message::Disconnect(crate::wire::Disconnect { code: 0, reason }).encode();
         Step::closed(Some(Datagram::plain(bytes)), Closed::Local(reason))
+    }
+
+    /// The end, also of a handshake that goes on.
+    fn close(&mut self) {
+        self.state = match std::mem::replace(&mut self.state, State::Closed(None)) {
+            State::Connected(claim) => State::Closed(Some(claim)),
+            State::Closed(claim) => State::Closed(claim),
+            State::Greeted | State::Collecting(..) | State::Judging(_) => State::Closed(None),
+        };
     }
 
     fn advance(&mut self, datagram: &[u8], descriptors: Vec<F>) -> Result<Out<F>, Violation> {
         let message = Message::decode(datagram)?;
         let unexpected = Violation::Unexpected(message.name());
-        match (std::mem::replace(&mut self.state, State::Closed), message) {
+        if self.is_connected() {
+            self.close();
+        }
+        if let State::Collecting(claim, _) = &self.state {
+            claim.check()?;
+        }
+        let state = match &mut self.state {
+            State::Closed(_) => State::Closed(None),
+            state => std::mem::replace(state, State::Closed(None)),
+        };
+        match (state, message) {
             (_, Message::Disconnect(disconnect)) => {
                 Ok(Step::closed(None, Closed::Peer(disconnect)))
             }
@@ -241,7 +275,7 @@ impl<F: Descriptor> ServerHandshake<F> {
             }
             (State::Collecting(claim, mut setup), Message::AddRegion(region)) => {
                 let memory = one("ADD_REGION", descriptors)?;
-                self.add_region(&mut setup, region, memory)?;
+                self.add_region(&claim, &mut setup, region, memory)?;
                 Ok(self.acknowledge(claim, setup))
             }
             (State::Collecting(claim, mut setup), Message::AddRing(ring)) => {
@@ -277,7 +311,7 @@ impl<F: Descriptor> ServerHandshake<F> {
             return Err(Violation::Mode(init.mode));
         }
         door.check(&init.secret)?;
-        Claim::take(door).ok_or(Violation::AlreadyConnected(init.id))
+        Claim::take(door, self.config.budget.as_ref())
     }
 
     fn acknowledge(&mut self, claim: Claim, setup: Setup<F>) -> Out<F> {
@@ -287,6 +321,7 @@ impl<F: Descriptor> ServerHandshake<F> {
 
     fn add_region(
         &self,
+        claim: &Claim,
         setup: &mut Setup<F>,
         region: AddRegion,
         memory: F,
@@ -305,14 +340,17 @@ impl<F: Descriptor> ServerHandshake<F> {
         if size == 0 {
             return Err(Violation::RegionEmpty(index));
         }
-        let others = setup.regions.iter().map(|(_, size)| *size);
-        let bytes = others.fold(size, u64::saturating_add);
+        let mut sizes: Vec<u64> = setup.regions.iter().map(|(_, size)| *size).collect();
+        sizes.push(size);
+        let bytes = budget::counted(sizes.iter().copied());
         if bytes > limits.bytes {
             return Err(Violation::Memory {
+                of: "port",
                 bytes,
                 max: limits.bytes,
             });
         }
+        claim.reserve(limits.counted(&sizes))?;
         setup.regions.push((memory, size));
         Ok(())
     }

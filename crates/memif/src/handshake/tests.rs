@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::*;
+use crate::budget::Budget;
 use crate::error::Violation;
 use crate::wire::{AddRegion, AddRing, Hello, Init, Message, Name, Secret, Text, VERSION};
 
@@ -291,15 +292,82 @@ fn an_interface_has_one_client_at_a_time_and_is_free_when_it_goes() {
     let now = Instant::now();
     let mut first = ServerHandshake::<Fake>::new(Arc::clone(&config), now).0;
     let mut second = ServerHandshake::<Fake>::new(Arc::clone(&config), now).0;
-    assert!(acknowledged(&hears(&mut first, Message::Init(init()))));
+    connected(&mut first);
     let refused = ended(hears(&mut second, Message::Init(init())));
     assert_eq!(refused, Violation::AlreadyConnected(0));
     assert!(config.doors[0].is_taken());
-    // Whatever ends it: here a message that may not come.
+    // Whatever ends it, here a message that may not come: its memory is mapped until it is dropped.
     ended(hears(&mut first, Message::Ack));
+    assert!(config.doors[0].is_taken());
+    drop(first);
     assert!(!config.doors[0].is_taken());
-    let mut third = ServerHandshake::<Fake>::new(config, now).0;
+    let mut third = ServerHandshake::<Fake>::new(Arc::clone(&config), now).0;
     assert!(acknowledged(&hears(&mut third, Message::Init(init()))));
+    // Without rings nothing is mapped.
+    ended(hears(&mut third, Message::Ack));
+    assert!(!config.doors[0].is_taken());
+}
+
+/// Up to CONNECTED.
+fn connected(server: &mut Server) {
+    let messages = [
+        Message::Init(init()),
+        region(0, 1 << 20),
+        Message::AddRing(ring(true, 0, 0)),
+    ];
+    for message in messages {
+        assert!(acknowledged(&hears(server, message)));
+    }
+    let step = hears(server, Message::Connect(name("client/0")));
+    assert!(matches!(step.event, Some(ServerEvent::Connect(_))));
+    assert!(server.accept().is_some());
+}
+
+/// ATT-03c: a client that stalls before it has its rings keeps nobody out, in whatever state it is, and
+/// what it had registered counts no more.
+#[test]
+fn a_half_open_handshake_gives_way_to_a_newer_one() {
+    let overhead = Limits::default().overhead;
+    let budget = Budget::new("switch", (1 << 20) + 2048 + overhead);
+    let steps = [
+        Message::Init(init()),
+        region(0, 1 << 20),
+        Message::AddRing(ring(true, 0, 0)),
+    ];
+    for stalls_after in 0..=steps.len() {
+        let mut config = config();
+        config.budget = Some(Arc::clone(&budget));
+        let config = Arc::new(config);
+        let now = Instant::now();
+        let mut half_open = ServerHandshake::<Fake>::new(Arc::clone(&config), now).0;
+        for message in steps.iter().take(stalls_after) {
+            assert!(acknowledged(&hears(&mut half_open, *message)));
+        }
+        let mut own = ServerHandshake::<Fake>::new(Arc::clone(&config), now).0;
+        connected(&mut own);
+        assert_eq!(budget.used(), budget.max());
+        if stalls_after > 0 {
+            let told = ended(hears(&mut half_open, region(0, 4096)));
+            assert_eq!(told, Violation::Displaced(0));
+        }
+        // Neither its end nor that of one that was refused is the other's.
+        drop(half_open);
+        assert!(config.doors[0].is_taken());
+        drop(own);
+        assert!(!config.doors[0].is_taken());
+        assert_eq!(budget.used(), 0);
+    }
+    // One that has said all, and is displaced before its rings are made.
+    let config = Arc::new(config());
+    let mut late = ServerHandshake::<Fake>::new(Arc::clone(&config), Instant::now()).0;
+    for message in steps {
+        assert!(acknowledged(&hears(&mut late, message)));
+    }
+    let step = hears(&mut late, Message::Connect(name("client/0")));
+    assert!(matches!(step.event, Some(ServerEvent::Connect(_))));
+    let mut own = ServerHandshake::<Fake>::new(config, Instant::now()).0;
+    connected(&mut own);
+    assert!(late.accept().is_none());
 }
 
 #[test]

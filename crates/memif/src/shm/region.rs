@@ -12,7 +12,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 /// A page, or a multiple of one: what the heap gives instead of a mapping is aligned as well.
 const HEAP_ALIGN: usize = 4096;
@@ -57,6 +57,9 @@ impl Region {
                 0,
             )
         }?;
+        // A huge page would be charged to us for a touch of one byte. A kernel without them refuses.
+        // SAFETY: advice about a mapping of ours changes no byte of it.
+        let _ = unsafe { madvise(base, len, Advice::LinuxNoHugepage) };
         let base = NonNull::new(base.cast()).ok_or(Errno::FAULT)?;
         Ok(Self {
             base,

@@ -257,6 +257,56 @@ fn attack_ring_without_a_cookie() {
     assert_eq!(violation, Violation::Cookie { found: 0 });
 }
 
+/// ATT-03a: pages that this process touched first are charged to it for as long as the file is there. The
+/// client keeps the file and what it had written; at the end nothing of it is charged to anybody.
+#[test]
+fn attack_memory_that_is_kept_open_after_the_connection() {
+    let scene = Scene::new();
+    let layout = layout();
+    let pages = |memory: &OwnedFd| rustix::fs::fstat(memory).unwrap().st_blocks;
+    for ends_by_itself in [true, false] {
+        let memory = good_memory();
+        let events = [event(), event()];
+        let (rogue, mut connection) = scene.rogue();
+        let outcome = rogue.offer(
+            &mut connection,
+            memory.as_fd(),
+            layout.size().into(),
+            &[
+                (layout.c2s[0].0, true, events[0].as_fd()),
+                (layout.s2c[0].0, false, events[1].as_fd()),
+            ],
+        );
+        let Event::Connected(port) = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert!(pages(&memory) > 0, "its rings are there");
+        // With this seal the kernel would not let us make a hole.
+        let sealed = fcntl_add_seals(&memory, SealFlags::FUTURE_WRITE);
+        assert_eq!(sealed, Err(rustix::io::Errno::PERM));
+        if ends_by_itself {
+            drop(rogue);
+            wait(&[connection.fd()]);
+            let why = closed(connection.ready(Instant::now()).unwrap());
+            assert!(matches!(why, Closed::Hangup | Closed::Peer(_)), "{why}");
+        } else {
+            connection.violated(Violation::Doorbell);
+        }
+        assert!(scene.listener.doors()[0].is_taken(), "it is still mapped");
+        drop(port);
+        drop(connection);
+        assert_eq!(pages(&memory), 0, "all pages are given back");
+        assert!(!scene.listener.doors()[0].is_taken());
+    }
+    // What is refused is not kept either.
+    let memory = sealed(layout.size().into());
+    rustix::io::pwrite(&memory, &[1; 4096], 0).unwrap();
+    let violation = scene.judge(memory.as_fd(), layout.size().into());
+    assert!(matches!(violation, Violation::Cookie { .. }), "{violation}");
+    assert_eq!(pages(&memory), 0);
+    scene.assert_alive();
+}
+
 /// F_SEAL_SHRINK does not forbid to punch holes; they read as zeroes and are filled again.
 #[test]
 fn attack_holes_punched_under_the_seal() {

@@ -22,6 +22,7 @@ pub(super) const IFLA_ADDRESS: u16 = 1;
 pub(super) const IFLA_IFNAME: u16 = 3;
 pub(super) const IFLA_MTU: u16 = 4;
 pub(super) const IFLA_LINK: u16 = 5;
+pub(super) const IFLA_MASTER: u16 = 10;
 pub(super) const IFLA_LINKINFO: u16 = 18;
 pub(super) const IFLA_IFALIAS: u16 = 20;
 pub(super) const IFLA_CARRIER: u16 = 33;

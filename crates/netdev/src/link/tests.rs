@@ -159,6 +159,7 @@ fn a_filter_wants_all_its_parts() {
         kind: Some("veth".to_owned()),
         peer_ifindex: None,
         link_netnsid: None,
+        controller_ifindex: None,
         alias: None,
     };
     let filter = |kind: Option<&str>, name: Option<&str>, alias: Option<&str>| LinkFilter {

@@ -40,6 +40,7 @@ fn a_new_pair_is_complete_and_down() {
             kind: Some("veth".to_owned()),
             peer_ifindex: Some(pair.peer_ifindex),
             link_netnsid: None,
+            controller_ifindex: None,
             alias: Some("podnet:free".to_owned()),
         }
     );

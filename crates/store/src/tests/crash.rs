@@ -9,11 +9,11 @@ use crate::{
     fake::{Disk, Fault, Survivors},
 };
 
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(super) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// A batch as data, over few keys so that they collide.
 #[derive(Clone, Debug)]
-struct Plan(Vec<(u8, Option<u8>)>);
+pub(super) struct Plan(pub(super) Vec<(u8, Option<u8>)>);
 
 impl Plan {
     /// Values of 1 to 3 kB, so that a handful of them splits pages.
@@ -21,7 +21,7 @@ impl Plan {
         vec![value; 1000 + 8 * usize::from(value)]
     }
 
-    fn batch(&self) -> Batch {
+    pub(super) fn batch(&self) -> Batch {
         self.0
             .iter()
             .fold(Batch::new(), |batch, (key, value)| match value {
@@ -30,7 +30,7 @@ impl Plan {
             })
     }
 
-    fn apply(&self, model: &mut Model) {
+    pub(super) fn apply(&self, model: &mut Model) {
         for (key, value) in &self.0 {
             match value {
                 Some(value) => drop(model.insert(vec![*key], Self::value(*value))),
@@ -84,11 +84,11 @@ fn write(store: &Store, plans: &[Plan], callers: Callers) -> usize {
 }
 
 /// A copy of a disk that lost nothing.
-fn copy(disk: &Disk) -> Disk {
+pub(super) fn copy(disk: &Disk) -> Disk {
     disk.after_crash(Survivors::All)
 }
 
-fn rows(disk: &Disk) -> Vec<Row> {
+pub(super) fn rows(disk: &Disk) -> Vec<Row> {
     let store = disk.open().expect("a crash leaves a readable store");
     store.rows(Table::Attachments).expect("readable")
 }
@@ -125,7 +125,7 @@ fn steps(empty: &Disk, plans: &[Plan], callers: Callers) -> u64 {
     disk.steps()
 }
 
-fn plan(length: usize) -> impl Strategy<Value = Plan> {
+pub(super) fn plan(length: usize) -> impl Strategy<Value = Plan> {
     let change = (0_u8..6, proptest::option::weighted(0.7, any::<u8>()));
     proptest::collection::vec(change, 1..=length).prop_map(Plan)
 }

@@ -2,12 +2,16 @@
 
 use std::time::Instant;
 
-use memif::{Event, ServerConnection};
+use memif::{Closed, Event, ServerConnection};
 
-use super::Switch;
 use super::files::File;
-use super::ports::{Connected, HandshakeId};
+use super::pace::Cause;
+use super::ports::{Connected, HandshakeId, Port};
+use super::{Departing, Switch, TICK};
 use crate::worker::{Command, Report};
+
+/// Clients of a port without rings at a time: a newer one displaces the oldest.
+const HALF_OPEN_MAX: usize = 8;
 
 impl Switch {
     /// A client knocks.
@@ -15,7 +19,28 @@ impl Switch {
         let Some(port) = self.ports.get_mut(key) else {
             return;
         };
-        let Some((listener, token)) = port.listeners.get(nth) else {
+        if port.shut {
+            // The event is older than that.
+            return;
+        }
+        if let Err(until) = port.accepts.take(now) {
+            if let Some(suppressed) = port.lines.admit(Cause::Churns, now) {
+                tracing::warn!(
+                    port = key,
+                    suppressed,
+                    "clients come and go too fast: the next have to wait"
+                );
+            }
+            port.shut_until = Some(until);
+            return self.set_doors(key);
+        }
+        if port.handshakes.len() >= HALF_OPEN_MAX {
+            self.displace_handshake(key);
+        }
+        let Some(port) = self.ports.get_mut(key) else {
+            return;
+        };
+        let Some((listener, _)) = port.listeners.get(nth) else {
             return;
         };
         match listener.accept(now) {
@@ -35,19 +60,61 @@ impl Switch {
             }
             Err(error) => {
                 // As long as there is no descriptor for it, the client would be there again at once.
-                tracing::warn!(port = key, %error, "a client has to wait");
-                self.files.pause(listener.fd(), *token, true);
-                self.stalled = true;
+                if let Some(suppressed) = port.lines.admit(Cause::Waits, now) {
+                    tracing::warn!(port = key, %error, suppressed, "a client has to wait");
+                }
+                port.shut_until = now.checked_add(TICK);
+                self.set_doors(key);
             }
         }
     }
 
-    /// Listeners that had to wait may try again.
-    pub(super) fn resume_doors(&mut self) {
-        for port in self.ports.values() {
-            for (listener, token) in &port.listeners {
-                self.files.pause(listener.fd(), *token, false);
-            }
+    /// The oldest client without rings makes room for a newer one: those first that have not even asked
+    /// for the interface.
+    fn displace_handshake(&mut self, key: &str) {
+        let Some(port) = self.ports.get_mut(key) else {
+            return;
+        };
+        let mut ids = port.handshakes.iter();
+        let idle = ids.find(|(_, connection)| connection.door().is_none());
+        let oldest = idle.or_else(|| port.handshakes.iter().next());
+        let Some(id) = oldest.map(|(id, _)| *id) else {
+            return;
+        };
+        if let (Some(mut connection), Some(token)) =
+            (port.handshakes.remove(&id), port.tokens.remove(&id))
+        {
+            self.files.remove(connection.fd(), token);
+            connection.disconnect("displaced by a newer connection");
+        }
+    }
+
+    /// Looks at a port's listening sockets, or does not.
+    pub(super) fn set_doors(&mut self, key: &str) {
+        let Some(port) = self.ports.get_mut(key) else {
+            return;
+        };
+        let shut = port.departing || port.shut_until.is_some();
+        if shut == std::mem::replace(&mut port.shut, shut) {
+            return;
+        }
+        for (listener, token) in &port.listeners {
+            self.files.pause(listener.fd(), *token, shut);
+        }
+    }
+
+    /// Ports whose clients had to wait accept some again.
+    pub(super) fn open_doors(&mut self, now: Instant) {
+        let due = |port: &Port| port.shut_until.is_some_and(|until| until <= now);
+        let ports = self.ports.iter_mut().filter(|(_, port)| due(port));
+        let keys: Vec<String> = ports
+            .map(|(key, port)| {
+                port.shut_until = None;
+                key.clone()
+            })
+            .collect();
+        for key in keys {
+            self.set_doors(&key);
         }
     }
 
@@ -72,20 +139,30 @@ impl Switch {
     }
 
     fn handshake_event(&mut self, key: &str, id: HandshakeId, event: Result<Event, memif::Error>) {
+        let Some(port) = self.ports.get_mut(key) else {
+            return;
+        };
+        let now = Instant::now();
         let rings = match event {
             Ok(Event::Nothing) => return,
             Ok(Event::Connected(rings)) => Some(rings),
+            Ok(Event::Closed(Closed::Violation(why))) => {
+                if let Some(suppressed) = port.lines.admit(Cause::Refused, now) {
+                    tracing::info!(port = key, %why, suppressed, "a client was refused");
+                }
+                port.last_closed = Some(why.to_string());
+                None
+            }
             Ok(Event::Closed(why)) => {
                 tracing::debug!(port = key, %why, "a client was not connected");
                 None
             }
             Err(error) => {
-                tracing::warn!(port = key, %error, "a client cannot be served");
+                if let Some(suppressed) = port.lines.admit(Cause::Unserved, now) {
+                    tracing::warn!(port = key, %error, suppressed, "a client cannot be served");
+                }
                 None
             }
-        };
-        let Some(port) = self.ports.get_mut(key) else {
-            return;
         };
         let (Some(connection), Some(token)) =
             (port.handshakes.remove(&id), port.tokens.remove(&id))
@@ -116,7 +193,9 @@ impl Switch {
         let serial = self.serial;
         self.serial = self.serial.wrapping_add(1);
         let peer = format!("{} of {}", rings.peer, rings.app);
-        tracing::info!(port = key, peer, "a client is connected");
+        if let Some(suppressed) = port.lines.admit(Cause::Connected, Instant::now()) {
+            tracing::info!(port = key, peer, suppressed, "a client is connected");
+        }
         port.client = Some(Connected {
             connection,
             serial,
@@ -169,28 +248,62 @@ impl Switch {
         let Some(client) = port.client.take() else {
             return;
         };
-        tracing::info!(port = key, peer = client.peer, why, "a client is gone");
+        if let Some(suppressed) = port.lines.admit(Cause::Gone, Instant::now()) {
+            let peer = &client.peer;
+            tracing::info!(port = key, peer, why, suppressed, "a client is gone");
+        }
         self.files.remove(client.connection.fd(), client.token);
         port.last_closed = Some(why.to_owned());
         let (worker, command) = (port.worker, Command::Disconnect { slot: port.slot });
+        self.depart(key, client);
         self.tell(worker, command);
     }
 
-    /// A worker has found a client out.
-    pub(super) fn found_out(&mut self, report: &Report) {
-        let mut ports = self.ports.iter_mut();
-        let found =
-            ports.find(|(_, port)| (port.worker, port.slot) == (report.worker, report.slot));
-        let Some((key, port)) = found else {
-            return;
+    /// Keeps a client that is no more until its worker has given its rings back.
+    pub(super) fn depart(&mut self, key: &str, client: Connected) {
+        let departing = Departing {
+            key: key.to_owned(),
+            connection: client.connection,
         };
-        // Another one may have come since.
-        if let Some(client) = &mut port.client
-            && client.serial == report.serial
+        self.departing.insert(client.serial, departing);
+        if let Some(port) = self.ports.get_mut(key) {
+            port.departing = true;
+        }
+        self.set_doors(key);
+    }
+
+    /// A worker has given rings back, of a client that is gone or that it has found out.
+    pub(super) fn given_back(&mut self, report: Report) {
+        let Report {
+            serial,
+            rings,
+            violation,
+        } = report;
+        let mut ports = self.ports.iter_mut();
+        let is_it = |port: &Port| {
+            let client = port.client.as_ref();
+            client.is_some_and(|client| client.serial == serial)
+        };
+        if let Some(violation) = violation
+            && let Some((key, port)) = ports.find(|(_, port)| is_it(port))
+            && let Some(client) = &mut port.client
         {
-            let why = client.connection.violated(report.violation.clone());
+            let why = client.connection.violated(violation);
             let key = key.clone();
             self.client_gone(&key, &why.to_string());
+        }
+        // In this order: then no page of the client's memory is touched after it was given back.
+        drop(rings);
+        let Some(Departing { key, connection }) = self.departing.remove(&serial) else {
+            return;
+        };
+        drop(connection);
+        let others = self.departing.values().any(|other| other.key == key);
+        if let Some(port) = self.ports.get_mut(&key)
+            && !others
+        {
+            port.departing = false;
+            self.set_doors(&key);
         }
     }
 }

@@ -5,10 +5,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use memif::{Door, Limits, Listener, Secret, ServerConfig, ServerConnection, Text};
+use memif::{Budget, Door, Limits, Listener, Secret, ServerConfig, ServerConnection, Text};
 
 use super::Switch;
 use super::files::File;
+use super::memory::{self, REGIONS};
+use super::pace::{Accepts, Lines};
 use crate::control::{Refusal, RefusalCode};
 use crate::device::Device;
 use crate::network::Slot;
@@ -37,6 +39,16 @@ pub(super) struct Port {
     pub(super) tokens: BTreeMap<HandshakeId, u64>,
     pub(super) client: Option<Connected>,
     pub(super) last_closed: Option<String>,
+    /// What the memory of the pod counts against.
+    pub(super) budget: Arc<Budget>,
+    /// The last client's memory is still mapped: the next has to wait.
+    pub(super) departing: bool,
+    /// No client is accepted until then.
+    pub(super) shut_until: Option<Instant>,
+    /// No client is accepted now.
+    pub(super) shut: bool,
+    pub(super) accepts: Accepts,
+    pub(super) lines: Lines,
 }
 
 /// A client that has its rings.
@@ -76,7 +88,12 @@ impl Port {
 }
 
 /// What clients of a port are told, and may have.
-fn server_config(config: &PortConfig, door: &Arc<Door>) -> Result<ServerConfig, Refusal> {
+fn server_config(
+    config: &PortConfig,
+    door: &Arc<Door>,
+    ring_slots: u16,
+    budget: &Arc<Budget>,
+) -> Result<ServerConfig, Refusal> {
     let app = Text::new("podnet").map_err(|error| Refusal::new(RefusalCode::Unable, error))?;
     // Its own door is replaced by the port's, which all of its listeners share.
     let mut server = ServerConfig::new(app, Door::new(0, door.name()));
@@ -85,8 +102,11 @@ fn server_config(config: &PortConfig, door: &Arc<Door>) -> Result<ServerConfig, 
         c2s_rings: config.queues,
         s2c_rings: config.queues,
         max_frame: max_frame(config),
+        regions: REGIONS,
+        bytes: memory::of_port(config, ring_slots),
         ..Limits::default()
     };
+    server.budget = Some(Arc::clone(budget));
     Ok(server)
 }
 
@@ -114,9 +134,10 @@ impl Switch {
             .map_err(|errno| Refusal::new(RefusalCode::BadDescriptors, errno))?;
         let config = parts.config;
         let door = new_door(&config)?;
+        let budget = self.budget_of(&config);
         let mut listeners = Vec::new();
         for socket in parts.listeners {
-            let server = server_config(&config, &door)?;
+            let server = server_config(&config, &door, self.memory.ring_slots, &budget)?;
             listeners.push(Listener::new(socket, server).map_err(unusable)?);
         }
         let key = config.key.clone();
@@ -134,6 +155,12 @@ impl Switch {
             tokens: BTreeMap::new(),
             client: None,
             last_closed: None,
+            budget,
+            departing: false,
+            shut_until: None,
+            shut: false,
+            accepts: Accepts::new(Instant::now()),
+            lines: Lines::default(),
         };
         self.ports.insert(key, port);
         Ok(())
@@ -195,8 +222,8 @@ impl Switch {
         }
         let is_same_door =
             (&port.config.name, &port.config.secret) == (&config.name, &config.secret);
-        let is_same_server = is_same_door
-            && (port.config.queues, max_frame(&port.config)) == (config.queues, max_frame(&config));
+        let is_same_server =
+            is_same_door && (port.config.queues, port.config.mtu) == (config.queues, config.mtu);
         let device = match device {
             Some(file) => {
                 Some(Arc::new(Device::new(file).map_err(|errno| {
@@ -224,8 +251,9 @@ impl Switch {
         };
         if !sockets.is_empty() {
             let mut listeners = Vec::new();
+            let budget = Arc::clone(&port.budget);
             for socket in sockets {
-                let server = server_config(&config, &door)?;
+                let server = server_config(&config, &door, self.memory.ring_slots, &budget)?;
                 let listener = Listener::new(socket, server)
                     .map_err(|error| Refusal::new(RefusalCode::BadDescriptors, error))?;
                 listeners.push(listener);
@@ -234,10 +262,12 @@ impl Switch {
             if let Some(port) = self.ports.get_mut(&key) {
                 let old = std::mem::replace(&mut port.listeners, listeners);
                 port.door = door;
+                port.shut = false;
                 for (listener, token) in old {
                     self.files.remove(listener.fd(), token);
                 }
             }
+            self.set_doors(&key);
         }
         let Some(port) = self.ports.get_mut(&key) else {
             return Ok(false);
@@ -275,6 +305,7 @@ impl Switch {
         if let Some(mut client) = port.client.take() {
             self.files.remove(client.connection.fd(), client.token);
             client.connection.disconnect("the port is removed");
+            self.depart(key, client);
         }
         let (worker, command) = (port.worker, Command::Remove { slot: port.slot });
         self.tell(worker, command);

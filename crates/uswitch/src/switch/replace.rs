@@ -113,6 +113,8 @@ impl Switch {
                 }
             }
         }
+        // What workers gave back before: it does not go to the next one.
+        self.hear_reports();
         match failed {
             None => Ok(given),
             Some(error) => {

@@ -4,12 +4,13 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, sockopt};
 use rustix::process::geteuid;
 
 use super::files::File;
 use super::ports::Parts;
-use super::{Ended, Switch};
+use super::{Ended, Switch, TICK};
 use crate::control::{
     OLDEST, PAGE, Received, Refusal, RefusalCode, Reply, Request, VERSION, WorkerStatus, receive,
     send,
@@ -33,8 +34,17 @@ pub(super) struct Asker {
 impl Switch {
     pub(super) fn accept_asker(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let Ok(socket) = accept_with(&self.listener, flags) else {
-            return;
+        let socket = match accept_with(&self.listener, flags) {
+            Ok(socket) => socket,
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
+            Err(error) => {
+                // As long as there is no descriptor for it, it would be there again at once.
+                tracing::warn!(%error, "a connection to the switch's socket has to wait");
+                let (listener, token) = (self.listener.as_fd(), self.listener_token);
+                self.files.pause(listener, token, true);
+                self.listener_shut_until = Instant::now().checked_add(TICK);
+                return;
+            }
         };
         // Who asks may be in another PID namespace, and have no number here.
         let is_trusted = getsockopt(&socket, PeerCredentials)
@@ -52,6 +62,15 @@ impl Switch {
                 self.askers.insert(token, asker);
             }
             Err(error) => tracing::warn!(%error, "a connection to the switch's socket is closed"),
+        }
+    }
+
+    /// Lets askers in again, who had to wait for descriptors.
+    pub(super) fn open_listener(&mut self, now: Instant) {
+        if self.listener_shut_until.is_some_and(|until| until <= now) {
+            self.listener_shut_until = None;
+            let (listener, token) = (self.listener.as_fd(), self.listener_token);
+            self.files.pause(listener, token, false);
         }
     }
 

@@ -68,13 +68,14 @@ pub(crate) struct Yielded {
     pub(crate) rings: Option<memif::Port>,
 }
 
-/// A client that broke the protocol; its rings are gone from the worker.
+/// Rings that a worker gives back.
 #[derive(Debug)]
 pub(crate) struct Report {
-    pub(crate) worker: usize,
-    pub(crate) slot: Slot,
+    /// The client's number.
     pub(crate) serial: u64,
-    pub(crate) violation: Violation,
+    pub(crate) rings: Box<memif::Port>,
+    /// The client broke the protocol; else it was to be disconnected.
+    pub(crate) violation: Option<Violation>,
 }
 
 /// Where workers report to.

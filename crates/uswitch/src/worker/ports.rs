@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::slot::{Input, Output};
-use super::{Counted, DEVICE, Worker, Yielded, index};
+use super::{Counted, DEVICE, Report, Worker, Yielded, index};
 use crate::device::Device;
 use crate::network::{Identity, Network, Slot};
 use crate::port::{PortConfig, PortCounters};
@@ -29,10 +29,11 @@ impl Worker {
         self.touched.reserve(self.outputs.len());
         self.watch(&device, at);
         let network = self.network(config.network);
+        let pod = self.shares.add(config.pod());
         let input = Input::new(
             Identity::new(config),
             config.fast,
-            network,
+            (network, pod),
             device,
             counters,
         );
@@ -75,7 +76,11 @@ impl Worker {
         let (Some(Some(input)), Some(Some(output))) =
             (self.inputs.get_mut(at), self.outputs.get_mut(at))
         else {
-            return;
+            return self.report(Report {
+                serial,
+                rings: Box::new(port),
+                violation: None,
+            });
         };
         for (ring, nth) in port.rx.iter().zip(1..) {
             if let Some(event) = ring.event() {
@@ -115,6 +120,7 @@ impl Worker {
         let input = self.inputs.get_mut(at)?.take()?;
         let output = self.outputs.get_mut(at)?.take()?;
         forget(&self.epoll, input.device.fd());
+        self.shares.remove(input.pod);
         if let Some(table) = self.tables.get_mut(input.network) {
             table.remove(slot);
         }

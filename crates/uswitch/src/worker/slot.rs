@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use memif::{Name, Packet, Rx, Sent, Tx, Violation};
 
+use super::share::Credit;
 use crate::device::Device;
 use crate::header::Header;
 use crate::network::Identity;
@@ -32,6 +33,9 @@ pub(super) struct Input {
     /// The ring that has the next turn.
     pub(super) first: usize,
     pub(super) budget: u16,
+    /// The place of its pod among those that share the worker's time.
+    pub(super) pod: usize,
+    pub(super) credit: Credit,
     /// Its part of the counters: all but what the rings count, and what goes to the client.
     pub(super) counted: PortCounters,
 }
@@ -40,7 +44,7 @@ impl Input {
     pub(super) fn new(
         identity: Identity,
         fast: bool,
-        network: usize,
+        (network, pod): (usize, usize),
         device: Arc<Device>,
         counted: PortCounters,
     ) -> Self {
@@ -56,6 +60,8 @@ impl Input {
             names: None,
             first: 0,
             budget: BUDGET,
+            pod,
+            credit: Credit::default(),
             counted,
         }
     }

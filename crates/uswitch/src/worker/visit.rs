@@ -1,8 +1,12 @@
 //! A port's turn: frames of its client, and of its device.
 
+use std::time::Instant;
+
 use memif::{GROUP, Packet, Violation};
 
 use super::Worker;
+use super::clock::Clock;
+use super::share::Shares;
 use super::slot::{BUDGET, DEVICE_BUDGET, Input, Output};
 use crate::device::{Device, Read, Written};
 use crate::header::Header;
@@ -11,21 +15,26 @@ use crate::port::PortCounters;
 use crate::spread;
 
 /// Frames of a device in a turn.
-const FRAMES: usize = 32;
+const FRAMES: u16 = 32;
+
+/// Nanoseconds of a slot in which no packet begins, or a bad one: about what the look at it takes.
+const SLOT_COST: i64 = 50;
+
+/// A turn in which something was moved, or was found to be wrong.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Done {
+    /// In nanoseconds.
+    pub(super) cost: i64,
+    /// It ended because it was long enough.
+    pub(super) has_more: bool,
+}
 
 impl Worker {
-    /// Frames of a port's client. Returns whether there were any.
+    /// Frames of a port's client. Nothing if there were none.
     #[inline]
-    pub(super) fn visit(&mut self, at: usize) -> bool {
-        let Some(Some(input)) = self.inputs.get_mut(at) else {
-            return false;
-        };
-        if input.rx.is_empty() {
-            return false;
-        }
-        let Some(network) = self.tables.get(input.network) else {
-            return false;
-        };
+    pub(super) fn visit(&mut self, at: usize) -> Option<Done> {
+        let input = self.inputs.get_mut(at)?.as_mut()?;
+        let network = self.tables.get(input.network)?;
         let Input {
             identity,
             fast,
@@ -47,6 +56,8 @@ impl Worker {
             headers: &mut self.headers,
             frame: &mut self.frame,
             to_device: 0,
+            clock: &mut self.clock,
+            begun: None,
         };
         let rings = rx.len();
         let mut left = *budget;
@@ -73,32 +84,39 @@ impl Worker {
             }
         }
         *first = first.wrapping_add(1);
-        let moved = left < *budget;
-        *budget = if turn.to_device >= DEVICE_BUDGET {
-            DEVICE_BUDGET
-        } else {
-            BUDGET
-        };
+        let taken = budget.saturating_sub(left);
+        let (to_device, begun) = (turn.to_device, turn.begun);
         self.flush();
+        let cost = match begun {
+            Some(begun) => self.clock.end(begun, taken, to_device),
+            // Slots without a packet.
+            None => i64::from(taken).saturating_mul(SLOT_COST),
+        };
+        if let Some(Some(input)) = self.inputs.get_mut(at) {
+            input.budget = if to_device >= DEVICE_BUDGET {
+                DEVICE_BUDGET
+            } else {
+                BUDGET
+            };
+            input.budget = input.budget.min(Shares::bearable(taken, cost));
+        }
         if let Some(violation) = fault {
             self.cut(at, violation);
         }
-        moved
+        (taken > 0).then_some(Done {
+            cost,
+            has_more: left == 0,
+        })
     }
 
-    /// Frames of a port's device, for its client. Returns whether there were any.
+    /// Frames of a port's device, for its client. Nothing if there were none.
     #[inline]
-    pub(super) fn visit_device(&mut self, at: usize) -> bool {
-        let (Some(Some(input)), Some(Some(output))) =
-            (self.inputs.get_mut(at), self.outputs.get_mut(at))
-        else {
-            return false;
-        };
-        if !input.device_ready {
-            return false;
-        }
-        let mut moved = false;
-        for _ in 0..FRAMES {
+    pub(super) fn visit_device(&mut self, at: usize) -> Option<Done> {
+        let input = self.inputs.get_mut(at)?.as_mut()?;
+        let output = self.outputs.get_mut(at)?.as_mut()?;
+        let begun = self.clock.begin();
+        let mut frames: u16 = 0;
+        while frames < FRAMES {
             let len = match input.device.read(&mut self.frame) {
                 Read::Frame(len) => len,
                 Read::Nothing | Read::Gone => {
@@ -106,7 +124,7 @@ impl Worker {
                     break;
                 }
             };
-            moved = true;
+            frames = frames.saturating_add(1);
             let frame = self.frame.get(..len).unwrap_or_default();
             let ring = if output.tx.len() > 1 {
                 spread::of(frame)
@@ -115,13 +133,15 @@ impl Worker {
             };
             output.push(ring, frame);
         }
+        let has_more = input.device_ready;
         for tx in &mut output.tx {
             tx.flush();
         }
         if let Some(violation) = output.fault.take() {
             self.cut(at, violation);
         }
-        moved
+        let cost = self.clock.end(begun, frames, frames);
+        (frames > 0).then_some(Done { cost, has_more })
     }
 
     /// Shows clients what they were sent.
@@ -174,6 +194,8 @@ struct Turn<'w> {
     headers: &'w mut [Header],
     frame: &'w mut [u8],
     to_device: u16,
+    clock: &'w mut Clock,
+    begun: Option<Instant>,
 }
 
 impl Turn<'_> {
@@ -181,6 +203,9 @@ impl Turn<'_> {
     /// three waits for memory that the peers' processors have, and so does so once and not for each.
     #[inline]
     fn take(&mut self, ring: usize, packets: &[Packet<'_>]) {
+        if self.begun.is_none() {
+            self.begun = Some(self.clock.begin());
+        }
         if !self.fast {
             for packet in packets {
                 self.leave(packet);

@@ -7,8 +7,8 @@ use std::time::Duration;
 use memif::wire::{AddRegion, AddRing, Init, MESSAGE_LEN, Message, VERSION};
 use memif::{Agreed, Layout, Name, Secret, Text};
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use rustix::io::{ioctl_fionbio, pwrite};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
+use rustix::io::{ioctl_fionbio, pread, pwrite};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg,
@@ -41,7 +41,7 @@ fn name(text: &str) -> Name {
 }
 
 /// A client without a state machine.
-struct Rogue {
+pub(crate) struct Rogue {
     socket: OwnedFd,
     memory: OwnedFd,
     events: [OwnedFd; 2],
@@ -49,7 +49,7 @@ struct Rogue {
 }
 
 impl Rogue {
-    fn new(pod: &Pod) -> Self {
+    pub(crate) fn new(pod: &Pod) -> Self {
         let agreed = Agreed {
             app: name("rogue"),
             c2s_rings: 1,
@@ -101,8 +101,62 @@ impl Rogue {
         }
     }
 
-    /// Goes this many steps of the handshake: seven are all.
-    fn go(&self, steps: usize) {
+    /// Connected as soon as the port has no other client.
+    pub(crate) fn when_free(pod: &Pod) -> Self {
+        until("a place", || {
+            let rogue = Self::new(pod);
+            let connected = rogue.try_go(6);
+            connected.is_ok().then_some(rogue)
+        })
+    }
+
+    /// Posts all buffers of its ring from the switch.
+    pub(crate) fn post_all(&self) {
+        let (place, buffers) = &self.layout.s2c[0];
+        let ring = u64::from(place.offset);
+        let all = buffers.size() * 8;
+        for slot in 0..8_u32 {
+            let mut desc = [0; 16];
+            desc[4..8].copy_from_slice(&buffers.size().to_ne_bytes());
+            let offset = self.layout.size() - all + slot * buffers.size();
+            desc[8..12].copy_from_slice(&offset.to_ne_bytes());
+            pwrite(&self.memory, &desc, ring + 128 + 16 * u64::from(slot)).unwrap();
+        }
+        pwrite(&self.memory, &8_u16.to_ne_bytes(), ring + 6).unwrap();
+    }
+
+    /// Frames that the switch has put into those.
+    pub(crate) fn received(&self) -> u16 {
+        let mut tail = [0; 2];
+        let ring = u64::from(self.layout.s2c[0].0.offset);
+        pread(&self.memory, &mut tail, ring + 64).unwrap();
+        u16::from_ne_bytes(tail)
+    }
+
+    /// Blocks of its memory that are there.
+    pub(crate) fn pages(&self) -> i64 {
+        fstat(&self.memory).unwrap().st_blocks
+    }
+
+    /// Its index runs ahead of its ring.
+    pub(crate) fn lie(&self) {
+        self.write(6, &5000_u16.to_ne_bytes());
+    }
+
+    /// Hangs up, and keeps its memory open.
+    pub(crate) fn into_memory(self) -> OwnedFd {
+        self.memory
+    }
+
+    /// Goes this many steps of the handshake: six are all.
+    pub(crate) fn go(&self, steps: usize) {
+        if let Err(answer) = self.try_go(steps) {
+            panic!("{answer:?}");
+        }
+    }
+
+    /// The same. Fails with what the switch has said instead of going on.
+    fn try_go(&self, steps: usize) -> Result<(), Option<Message>> {
         let ring = |from_client| {
             let places = if from_client {
                 &self.layout.c2s
@@ -137,7 +191,10 @@ impl Rogue {
             (connect, None),
         ];
         if steps > 0 {
-            assert!(matches!(self.hear(), Some(Message::Hello(_))));
+            match self.hear() {
+                Some(Message::Hello(_)) => {}
+                other => return Err(other),
+            }
         }
         for (message, descriptor) in messages.iter().take(steps.saturating_sub(1)) {
             self.say(message, *descriptor);
@@ -146,9 +203,10 @@ impl Rogue {
             match answer {
                 Some(Message::Ack) if !is_last => {}
                 Some(Message::Connected(_)) if is_last => {}
-                other => panic!("{other:?}"),
+                other => return Err(other),
             }
         }
+        Ok(())
     }
 
     fn connected(pod: &Pod) -> Self {
@@ -158,7 +216,7 @@ impl Rogue {
     }
 
     /// Why the switch has ended it.
-    fn reason(&self) -> String {
+    pub(crate) fn reason(&self) -> String {
         match self.hear() {
             Some(Message::Disconnect(disconnect)) => disconnect.reason.to_string(),
             other => panic!("{other:?}"),

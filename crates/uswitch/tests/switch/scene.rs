@@ -218,8 +218,14 @@ impl Pod {
 
     /// Connects there, and does nothing more.
     pub(crate) fn begin(&mut self, address: &Address) {
+        self.begin_with(address, |_| {});
+    }
+
+    /// The same, as another client than the usual one.
+    pub(crate) fn begin_with(&mut self, address: &Address, change: impl FnOnce(&mut ClientConfig)) {
         let mut config = ClientConfig::new(Text::new("app").unwrap());
         config.log2_ring_size = 8;
+        change(&mut config);
         if let Some(secret) = &self.config.secret {
             config.secret = memif::Secret::new(secret).unwrap();
         }

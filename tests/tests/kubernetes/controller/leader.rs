@@ -26,7 +26,7 @@ const LONG: [&str; 3] = [
 
 /// A cluster in which each test has a Lease of its own, and with it leaders of its own. They do the
 /// same things at the same time, which must not harm, either.
-fn set(test: &str) -> Option<Scene> {
+pub(super) fn set(test: &str) -> Option<Scene> {
     static SERVER: OnceLock<ApiServer> = OnceLock::new();
     let programs = apiserver::programs_for(test)?;
     Some(Scene::on(SERVER.get_or_init(|| empty_cluster(&programs))))

@@ -105,7 +105,7 @@ fn of_plugins() -> Vec<(AgentError, Command, u32)> {
     let plugin = || "bridge".to_owned();
     let add = Command::Add;
     let no_json = || serde_json::from_str::<u8>("x").unwrap_err();
-    let of_add: [(DelegateError, u32); 8] = [
+    let of_add: [(DelegateError, u32); 9] = [
         (
             DelegateError::Capability {
                 key: "ips",
@@ -115,6 +115,7 @@ fn of_plugins() -> Vec<(AgentError, Command, u32)> {
             2,
         ),
         (DelegateError::Name { plugin: plugin() }, 7),
+        (DelegateError::TooLong { most: 5 }, 7),
         (
             DelegateError::Version {
                 network: plugin(),

@@ -6,11 +6,12 @@ use ipnet::IpNet;
 
 use super::NetworkSelection;
 use crate::{
-    json::RawJson,
+    json::{RawJson, RawObject},
     mac::{MacAddr, ParseMacError},
     meta::{NameError, check_label, check_subdomain},
     selection::{
         ifname::InterfaceName,
+        limits::{CNI_ARGS_MAX, GATEWAYS_MAX, IPS_MAX, PORT_MAPPINGS_MAX},
         options::{AttachmentOptions, PortMapping, Protocol},
         problem::{Findings, SelectionProblem},
         reader::{Reader, typed},
@@ -81,13 +82,25 @@ fn options(reader: &mut Reader<'_>, ignored: &mut Vec<String>) -> AttachmentOpti
             check_subdomain(name)?;
             Ok::<_, NameError>(name.to_owned())
         }),
-        cni_args: reader.value("cni-args", "an object"),
+        cni_args: cni_args(reader),
         extensions: std::collections::BTreeMap::new(),
     }
 }
 
+/// An object that plugins get as it is written.
+fn cni_args(reader: &mut Reader<'_>) -> Option<RawObject> {
+    let raw = reader.raw("cni-args")?;
+    let found = raw.get().len();
+    let limit = CNI_ARGS_MAX;
+    if found > limit {
+        reader.push("cni-args", SelectionProblem::TooLong { found, limit });
+        return None;
+    }
+    reader.check("cni-args", typed(&raw, "an object"))
+}
+
 fn ips(reader: &mut Reader<'_>) -> Vec<IpRequest> {
-    let Some(requests) = reader.parsed_list("ips", Some("address"), ip) else {
+    let Some(requests) = reader.parsed_list("ips", Some("address"), IPS_MAX, ip) else {
         return Vec::new();
     };
     let mut once: Vec<IpRequest> = Vec::new();
@@ -253,6 +266,9 @@ fn port_mappings(reader: &mut Reader<'_>, ignored: &mut Vec<String>) -> Vec<Port
         let what = "mapping, as {\"hostPort\": 8080, \"containerPort\": 80}";
         reader.push("portMappings", SelectionProblem::Empty { what });
     }
+    if !reader.bounded("portMappings", values.len(), PORT_MAPPINGS_MAX) {
+        return Vec::new();
+    }
     let mut mappings: Vec<PortMapping> = Vec::new();
     for (index, value) in values.iter().enumerate() {
         let path = format!("portMappings[{index}]");
@@ -302,7 +318,7 @@ fn host_address(text: &str) -> Result<IpAddr, FieldProblem> {
 
 /// May be empty: then the attachment gets the default route its own network gives.
 fn default_route(reader: &mut Reader<'_>) -> Option<Vec<IpAddr>> {
-    let gateways = reader.parsed_list("default-route", None, gateway)?;
+    let gateways = reader.parsed_list("default-route", None, GATEWAYS_MAX, gateway)?;
     let mut seen = BTreeSet::new();
     for (path, gateway) in &gateways {
         if !seen.insert(*gateway) {

@@ -431,7 +431,7 @@ fn every_wrong_key_of_every_element_is_reported() {
         r#"[{"name":"A","mac":"x","ips":["y","10.0.0.1","z"]},7,{"name":"b","interface":"a/b"}]"#,
     )
     .unwrap_err();
-    let places: Vec<_> = errors.0.iter().map(|e| e.place.to_string()).collect();
+    let places: Vec<_> = errors.first.iter().map(|e| e.place.to_string()).collect();
     assert_eq!(
         places,
         [

@@ -142,7 +142,7 @@ fn references_of_another_form_are_refused() {
 #[test]
 fn every_wrong_item_is_reported() {
     let errors = parse_networks("ä, b,\u{a0}C,d@e@f").unwrap_err();
-    let places: Vec<_> = errors.0.iter().map(|e| e.place.to_string()).collect();
+    let places: Vec<_> = errors.first.iter().map(|e| e.place.to_string()).collect();
     assert_eq!(
         places,
         [
@@ -176,7 +176,9 @@ fn broken_json_is_an_error_with_line_and_column() {
 #[test]
 fn deep_nesting_is_kept_or_refused_and_never_followed() {
     let deep = "[".repeat(100_000) + &"]".repeat(100_000);
-    let kept = format!(r#"[{{"name":"a","cni-args":{{"x":{deep}}},"x.y":{deep},"z":{deep}}}]"#);
+    // As deep as the length of `cni-args` allows.
+    let args = "[".repeat(8000) + &"]".repeat(8000);
+    let kept = format!(r#"[{{"name":"a","cni-args":{{"x":{args}}},"x.y":{deep},"z":{deep}}}]"#);
     assert_eq!(parse_networks(&kept).unwrap().len(), 1);
     assert_says(
         &error(&format!(r#"[{{"name":{deep}}}]"#)),

@@ -388,6 +388,45 @@ fn a_pod_can_have_another_default_network_where_that_is_allowed() {
     }
 }
 
+/// ATT-07b: with isolated namespaces a pod names definitions of its own, of those that are everybody's,
+/// and in place of its default network those of the cluster's namespace for that.
+#[test]
+fn a_definition_of_another_namespace_is_refused_where_namespaces_are_isolated() {
+    let isolated = SelectionRules {
+        default_override: Some("kube-system".to_owned()),
+        global_namespaces: Some(["default".to_owned(), "shared".to_owned()].into()),
+        ..SelectionRules::default()
+    };
+    let read = |rules: &SelectionRules, annotation, text: &str| {
+        read_by(rules, false, &[(annotation, text)])
+    };
+    for good in [
+        "a",
+        "shop/a",
+        "default/a,shared/b",
+        r#"[{"name":"a","namespace":"shop"}]"#,
+    ] {
+        let selection = read(&isolated, NETWORKS_ANNOTATION, good);
+        assert!(selection.is_ok(), "{good}: {selection:?}");
+    }
+    for (bad, place) in [
+        ("ops/a", ", item 1"),
+        ("a,ops/b", ", item 2"),
+        (r#"[{"name":"a","namespace":"ops"}]"#, "[0].namespace"),
+    ] {
+        let error = only(&read(&isolated, NETWORKS_ANNOTATION, bad).unwrap_err());
+        assert_says(&error, &format!("k8s.v1.cni.cncf.io/networks{place}"));
+        assert_says(&error, "namespace ops is another than shop");
+        assert_says(&error, "--namespace-isolation");
+        assert_says(&error, "(default, shared)");
+        assert!(read(&SelectionRules::default(), NETWORKS_ANNOTATION, bad).is_ok());
+    }
+    for (text, is_taken) in [("red", true), ("kube-system/red", true), ("ops/red", false)] {
+        let selection = read(&isolated, DEFAULT_NETWORK_ANNOTATION, text);
+        assert_eq!(selection.is_ok(), is_taken, "{text}: {selection:?}");
+    }
+}
+
 /// NPWG-6-Y: the list of the KEP is complete, whatever the other annotation says.
 #[test]
 fn a_kep_list_wins_over_another_default_network() {
@@ -440,7 +479,7 @@ fn ignored_keys_are_noted_with_their_path() {
 #[test]
 fn errors_of_both_lists_are_reported_together() {
     let errors = read(r#"[{"name":"A"}]"#, "b//c").unwrap_err();
-    let annotations: Vec<_> = errors.0.iter().map(|error| error.annotation).collect();
+    let annotations: Vec<_> = errors.first.iter().map(|error| error.annotation).collect();
     assert_eq!(annotations, [POD_NETWORKS_ANNOTATION, NETWORKS_ANNOTATION]);
     assert_says(&errors.to_string(), "; k8s.v1.cni.cncf.io/networks, item 1");
 }

@@ -117,11 +117,11 @@ proptest! {
     #[test]
     fn no_text_panics(text in listlike()) {
         if let Err(errors) = parse_networks(&text) {
-            prop_assert!(!errors.0.is_empty());
+            prop_assert!(!errors.first.is_empty());
             prop_assert!(errors.to_string().starts_with(NETWORKS_ANNOTATION));
         }
         if let Err(errors) = parse_pod_networks(&text) {
-            prop_assert!(!errors.0.is_empty());
+            prop_assert!(!errors.first.is_empty());
             prop_assert!(errors.to_string().starts_with(POD_NETWORKS_ANNOTATION));
         }
     }

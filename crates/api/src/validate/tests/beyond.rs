@@ -275,3 +275,47 @@ fn an_uplink_belongs_to_vlan_and_native_with_what_is_the_networks_there() {
         );
     }
 }
+
+#[test]
+fn ether_types_are_listed_where_pods_are_on_a_segment_of_an_uplink() {
+    let with = |mode, kind: Transport, list: &[&str]| PodNetworkParametersSpec {
+        mode,
+        transport: TransportSpec {
+            kind,
+            uplink: kind.has_uplink().then(|| "eth1".to_owned()),
+            id: (kind == Transport::Vlan).then_some(5),
+            ether_types: list.iter().map(ToString::to_string).collect(),
+            ..TransportSpec::default()
+        },
+        ..l2(&["10.1.0.0/24"])
+    };
+    for kind in [Transport::Vlan, Transport::Native] {
+        let made = network(
+            "teal",
+            &with(Mode::L2, kind, &["0x88f7", "0x88B5", "0x88f7"]),
+        );
+        let wire = made.unwrap().wire.unwrap();
+        assert_eq!(wire.ether_types, [0x88b5, 0x88f7]);
+        let said = refusal(&with(Mode::L3, kind, &["0x88f7"]));
+        assert!(
+            said.contains("spec.transport.etherTypes: is for networks of mode L2"),
+            "{said}"
+        );
+    }
+    for kind in [Transport::Local, Transport::Vxlan] {
+        let said = refusal(&with(Mode::L2, kind, &["0x88f7"]));
+        assert!(
+            said.contains("spec.transport.etherTypes: is for networks of mode L2"),
+            "{said}"
+        );
+    }
+    let said = refusal(&with(Mode::L2, Transport::Native, &["0x88f7", "0x8808"]));
+    let words = "spec.transport.etherTypes[1]: \"0x8808\" is not an EtherType that can pass";
+    assert!(said.contains(words), "{said}");
+    let many = vec!["0x88f7"; 17];
+    let said = refusal(&with(Mode::L2, Transport::Native, &many));
+    assert!(
+        said.contains("spec.transport.etherTypes: 17 are too many"),
+        "{said}"
+    );
+}

@@ -133,6 +133,45 @@ fn attack_many_and_huge_regions() {
     assert_eq!(ended(step), Violation::RegionEmpty(0));
 }
 
+/// ATT-03a: regions count by their sizes when they are registered, for the port, the pod and the switch.
+#[test]
+fn attack_regions_of_several_interfaces_together() {
+    let switch = Budget::new("switch", 3 << 20);
+    let pods = [
+        Budget::within("pod", 2 << 20, &switch),
+        Budget::within("pod", 2 << 20, &switch),
+    ];
+    let admitted = |pod: usize| {
+        let mut config = config();
+        config.budget = Some(Arc::clone(&pods[pod]));
+        config.limits.bytes = 1 << 20;
+        config.limits.overhead = 0;
+        let mut server = server(config);
+        assert!(acknowledged(&hears(&mut server, Message::Init(init()))));
+        server
+    };
+    let refused = |server: &mut Server, size| match ended(hears(server, region(0, size))) {
+        Violation::Memory { of, .. } => of,
+        other => panic!("{other}"),
+    };
+    assert_eq!(refused(&mut admitted(0), (1 << 20) + 1), "port");
+    let mut of_pod = [admitted(0), admitted(0)];
+    assert!(acknowledged(&hears(&mut of_pod[0], region(0, 1 << 20))));
+    // Page tables count too.
+    assert_eq!(refused(&mut of_pod[1], 1 << 20), "pod");
+    let mut small = admitted(0);
+    assert!(acknowledged(&hears(&mut small, region(0, 1))));
+    let mut others = [admitted(1), admitted(1)];
+    assert!(acknowledged(&hears(&mut others[0], region(0, 1 << 20))));
+    assert!(acknowledged(&hears(&mut others[1], region(0, 768 << 10))));
+    assert_eq!(refused(&mut admitted(0), 256 << 10), "switch");
+    // Whatever ends them gives it back.
+    ended(hears(&mut others[0], Message::Ack));
+    assert!(acknowledged(&hears(&mut admitted(0), region(0, 256 << 10))));
+    drop((of_pod, small, others));
+    assert_eq!(switch.used(), 0);
+}
+
 #[test]
 fn attack_indices_that_are_not_the_next() {
     for index in [1, 255, u16::MAX] {

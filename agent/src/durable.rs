@@ -1,0 +1,157 @@
+//! What goes on while no record can be written, as on a disk that is full for a moment, and how that
+//! ends: the store is opened again with what the book says, for what became of the commits that failed
+//! is not known.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use store::{Batch, Contents, StoreError, Table};
+
+use crate::error::{AgentError, chain};
+use crate::node::Node;
+
+impl Node {
+    /// Refuses what would need a record while none can be written.
+    ///
+    /// # Errors
+    /// [`AgentError::Store`] with the file, its disk and the system's answer.
+    pub(crate) fn require_store(&self) -> Result<(), AgentError> {
+        match self.store.failure() {
+            Some(failure) => Err(failure.error.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// The failure of the store once it has lasted longer than [`Node::store_patience`], for `/livez`.
+    pub(crate) fn lasting_failure(&self) -> Option<StoreError> {
+        let failure = self.store.failure()?;
+        lasts(failure.since.elapsed(), self.store_patience).then_some(failure.error)
+    }
+
+    /// Opens the store again if it has failed; true when records can be written.
+    pub(crate) async fn mend_store(self: &Arc<Self>) -> bool {
+        if self.store.failure().is_none() {
+            return true;
+        }
+        let node = Arc::clone(self);
+        let mend = move || node.store.reopen(|contents| node.unwritten(contents));
+        match tokio::task::spawn_blocking(mend).await {
+            Ok(Ok(_)) => {
+                tracing::info!("the store is open again, with every record there is");
+                true
+            }
+            Ok(Err(error)) => {
+                let error = chain(&error);
+                tracing::error!(error, "records cannot be written yet");
+                false
+            }
+            Err(error) => {
+                tracing::error!(%error, "an attempt to open the store again died");
+                false
+            }
+        }
+    }
+
+    /// What the store must be told to have the records that the book has, and no others.
+    ///
+    /// Nothing is submitted successfully meanwhile, and a record leaves the book only after it was
+    /// erased: what is in the book now is what may be there.
+    fn unwritten(&self, contents: &Contents<'_>) -> Result<Batch, StoreError> {
+        let (attachments, ids) = {
+            let ledger = self.ledger();
+            let records = ledger.entries().map(|entry| &entry.record);
+            let attachments: Vec<_> = records
+                .filter_map(|record| encoded(&record.key.to_string(), record))
+                .collect();
+            let ids: Vec<_> = ledger
+                .ids()
+                .map(|(name, id)| (name.as_bytes().to_vec(), id.to_le_bytes().to_vec()))
+                .collect();
+            (attachments, ids)
+        };
+        let pods = self.pods.records();
+        let pods = pods
+            .iter()
+            .filter_map(|record| encoded(&record.key.to_string(), record))
+            .collect();
+        let mut batch = Batch::new();
+        for (table, wanted) in [
+            (Table::Attachments, attachments),
+            (Table::Networks, ids),
+            (Table::Pods, pods),
+        ] {
+            batch = batch.and(difference(table, wanted, contents.rows(table)?));
+        }
+        Ok(batch)
+    }
+}
+
+type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn encoded(key: &str, record: &impl Serialize) -> Option<(Vec<u8>, Vec<u8>)> {
+    // It was encoded when it was first written.
+    let value = serde_json::to_vec(record).ok()?;
+    Some((key.as_bytes().to_vec(), value))
+}
+
+/// The changes that make `found` into `wanted`. Numbers stay networks' own, also of those that have gone.
+fn difference(table: Table, wanted: Rows, found: Rows) -> Batch {
+    let keys: BTreeSet<Vec<u8>> = wanted.iter().map(|(key, _)| key.clone()).collect();
+    let mut batch = Batch::new();
+    for (key, value) in wanted {
+        if !found.iter().any(|row| (&row.0, &row.1) == (&key, &value)) {
+            batch = batch.put(table, &key, &value);
+        }
+    }
+    for (key, _) in found {
+        if table != Table::Networks && !keys.contains(&key) {
+            batch = batch.delete(table, &key);
+        }
+    }
+    batch
+}
+
+/// True for a failure that has lasted too long to be waited for.
+fn lasts(since: Duration, patience: Duration) -> bool {
+    since >= patience
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(rows: &[(&str, &str)]) -> Rows {
+        rows.iter()
+            .map(|(key, value)| (key.as_bytes().to_vec(), value.as_bytes().to_vec()))
+            .collect()
+    }
+
+    /// ATT-05
+    #[test]
+    fn a_failure_lasts_from_the_time_that_was_given_on() {
+        let minute = Duration::from_secs(60);
+        assert!(!lasts(Duration::ZERO, minute) && !lasts(minute / 2, minute));
+        assert!(lasts(minute, minute) && lasts(Duration::ZERO, Duration::ZERO));
+    }
+
+    /// ATT-05
+    #[test]
+    fn only_what_differs_from_the_book_is_written_again() {
+        let found = rows(&[("a", "1"), ("b", "2"), ("c", "3")]);
+        let wanted = rows(&[("a", "1"), ("b", "9"), ("d", "4")]);
+        let batch = difference(Table::Pods, wanted.clone(), found.clone());
+        let expected = Batch::new()
+            .put(Table::Pods, b"b", b"9")
+            .put(Table::Pods, b"d", b"4")
+            .delete(Table::Pods, b"c");
+        assert_eq!(batch, expected);
+        let of_networks = difference(Table::Networks, wanted, found);
+        let expected =
+            Batch::new()
+                .put(Table::Networks, b"b", b"9")
+                .put(Table::Networks, b"d", b"4");
+        assert_eq!(of_networks, expected);
+    }
+}

@@ -1,0 +1,169 @@
+//! How many connections ways out may have tracked: the node's table is one for all, and a pod fills it within
+//! seconds where nothing stops it.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use netdev::{Netfilter, Netns, Ruleset};
+use rustix::io::Errno;
+
+use super::plan;
+use crate::node::Node;
+
+/// Room of the table of tracked connections.
+const TABLE_MAX: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
+/// How many there are, in the namespace of the reader.
+const TABLE_COUNT: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
+/// Taken for its room as long as the kernel does not say it, as before its module is loaded.
+const ASSUMED_MAX: u32 = 65_536;
+/// What a network may have of it when nothing else is said,
+const NETWORK_SHARE: u32 = 8;
+/// and what a pod may.
+const POD_SHARE: u32 = 32;
+/// A share is never smaller.
+const LEAST: u32 = 128;
+
+/// Limits as the operator says, and what the kernel has for them.
+#[derive(Debug)]
+pub struct Connections {
+    per_network: Option<u32>,
+    per_pod: Option<u32>,
+    /// Room of the node's table when it was last read.
+    room: AtomicU32,
+    /// The kernel can count connections.
+    supported: AtomicBool,
+}
+
+impl Connections {
+    /// Shares of the node's table, where no numbers are given.
+    pub const fn new(per_network: Option<u32>, per_pod: Option<u32>) -> Self {
+        Self {
+            per_network,
+            per_pod,
+            room: AtomicU32::new(ASSUMED_MAX),
+            supported: AtomicBool::new(true),
+        }
+    }
+
+    /// Reads how much room the node's table has; true when that is news.
+    pub(super) fn read_room(&self) -> bool {
+        let read = fs::read_to_string(TABLE_MAX).ok();
+        let room = read.and_then(|text| text.trim().parse().ok());
+        let room = room.unwrap_or(ASSUMED_MAX);
+        self.room.swap(room, Ordering::AcqRel) != room
+    }
+
+    fn share(&self, said: Option<u32>, share: u32) -> Option<u32> {
+        let room = self.room.load(Ordering::Acquire);
+        let is_supported = self.supported.load(Ordering::Acquire);
+        is_supported.then(|| said.unwrap_or((room / share).max(LEAST)))
+    }
+
+    /// How many a network may have of each family, on this node.
+    pub(crate) fn of_network(&self) -> Option<u32> {
+        self.share(self.per_network, NETWORK_SHARE)
+    }
+
+    /// How many a pod may have of each family on a network.
+    pub(crate) fn of_pod(&self) -> Option<u32> {
+        self.share(self.per_pod, POD_SHARE)
+    }
+
+    /// Makes a table say what `wanted` makes of the limit; true when it did not. A kernel that cannot count
+    /// gets it without, which is said once.
+    pub(super) fn write(
+        &self,
+        netfilter: &mut Netfilter,
+        limit: Option<u32>,
+        wanted: impl Fn(Option<u32>) -> Ruleset,
+    ) -> Result<bool, netdev::Error> {
+        match super::write(netfilter, &wanted(limit)) {
+            Err(error) if limit.is_some() && is_unknown(&error) => {
+                let written = super::write(netfilter, &wanted(None))?;
+                if self.supported.swap(false, Ordering::AcqRel) {
+                    tracing::warn!(
+                        "connections through ways out are not limited: load the kernel's modules nft_connlimit and nft_hash and restart the agent"
+                    );
+                }
+                Ok(written)
+            }
+            other => other,
+        }
+    }
+}
+
+/// The kernel has not the expression.
+fn is_unknown(error: &netdev::Error) -> bool {
+    matches!(error.errno(), Some(Errno::NOENT | Errno::OPNOTSUPP))
+}
+
+/// What the ways out of this node have tracked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Tracked {
+    /// Number of the network.
+    pub network: u32,
+    /// Connections in the namespace of its gateway.
+    pub connections: u64,
+    /// Packets of connections that a pod was not let begin, since its table was written.
+    pub refused: u64,
+}
+
+impl Node {
+    /// What each way out that is open has tracked; one that is gone by now is left out.
+    ///
+    /// # Errors
+    /// When the work is stopped.
+    pub(crate) async fn tracked_connections(&self) -> Result<Vec<Tracked>, netdev::Error> {
+        let networks: Vec<u32> = self.egress.open().keys().copied().collect();
+        if networks.is_empty() {
+            return Ok(Vec::new());
+        }
+        let directory = self.egress.directory.clone();
+        let read = move |_: &mut netdev::Connection| -> Result<_, netdev::Error> {
+            let tracked = networks.into_iter().filter_map(|network| {
+                let netns = Netns::open(&directory.join(plan::file(network))).ok()?;
+                let (connections, refused) = netns.run_in(look).ok()?;
+                Some(Tracked {
+                    network,
+                    connections: connections?,
+                    refused,
+                })
+            });
+            Ok(tracked.collect())
+        };
+        self.netlink.with(read).await
+    }
+}
+
+/// On a thread in the namespace of a gateway.
+fn look() -> (Option<u64>, u64) {
+    let count = fs::read_to_string(TABLE_COUNT).ok();
+    let count = count.and_then(|text| text.trim().parse().ok());
+    let stopped = Netfilter::open().and_then(|mut netfilter| netfilter.stopped(super::INSIDE));
+    let rules = stopped.unwrap_or_default().into_iter();
+    let limits = rules.filter(|(rule, _)| rule.contains(" connections of a source"));
+    (count, limits.map(|(_, packets)| packets).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_what_was_said_or_shares_of_the_nodes_table() {
+        let shares = Connections::new(None, None);
+        assert_eq!(
+            (shares.of_network(), shares.of_pod()),
+            (Some(8192), Some(2048))
+        );
+        shares.room.store(1024, Ordering::Release);
+        assert_eq!(
+            (shares.of_network(), shares.of_pod()),
+            (Some(128), Some(128))
+        );
+        let said = Connections::new(Some(1000), Some(200));
+        assert_eq!((said.of_network(), said.of_pod()), (Some(1000), Some(200)));
+        said.supported.store(false, Ordering::Release);
+        assert_eq!((said.of_network(), said.of_pod()), (None, None));
+    }
+}

@@ -1,0 +1,225 @@
+//! podnet's tables of nf_tables, which any tool of the node may flush: what the kernel announces of them is
+//! followed, and what is missing is written again at once.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use netdev::{Netfilter, RulesetMonitor, WayMonitor};
+use tokio::time::Instant;
+
+use crate::egress::OUTSIDE;
+use crate::error::{AgentError, chain};
+use crate::node::Node;
+use crate::overlay;
+use crate::routing;
+
+/// The tables in the node's own namespace.
+const TABLES: [&str; 3] = [routing::TABLE, OUTSIDE, overlay::TABLE];
+/// Least time between two looks, which doubles while another tool changes the tables again and again.
+const PAUSE: Duration = Duration::from_millis(50);
+/// And at most; the audit comes no later than that by much.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// After as long without a change the other tool is taken to have ended.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// How long to wait before the next look.
+#[derive(Debug)]
+struct Pace {
+    pause: Duration,
+    restored: Option<Instant>,
+}
+
+impl Pace {
+    const fn new() -> Self {
+        Self {
+            pause: PAUSE,
+            restored: None,
+        }
+    }
+
+    /// After a look at this time, which had to restore something or not.
+    fn after(&mut self, restored: bool, now: Instant) -> Duration {
+        let is_fight = self.restored.is_some_and(|last| now - last < QUIET);
+        if restored {
+            self.pause = if is_fight {
+                LONGEST_PAUSE.min(self.pause * 2)
+            } else {
+                PAUSE
+            };
+            self.restored = Some(now);
+            return self.pause;
+        }
+        PAUSE
+    }
+}
+
+/// What is to be looked at.
+enum Cause {
+    /// A table of the node's namespace was changed.
+    Changed,
+    /// One in the namespace of a gateway was.
+    Gateways,
+    /// Routes, links, or what is known of the cluster: the tables may have to say something else.
+    Node,
+}
+
+impl Node {
+    /// Keeps the tables of nf_tables as they should be, for ever.
+    ///
+    /// # Errors
+    /// When the kernel does not tell of changes any more.
+    pub async fn keep_rulesets(&self) -> Result<(), netdev::Error> {
+        let mut rules = match self.netlink.watch_rules(&TABLES) {
+            Ok(monitor) => Some(monitor),
+            Err(error) => {
+                let error = chain(&error);
+                tracing::info!(error, "no netfilter: there are no tables to look after");
+                None
+            }
+        };
+        let mut ways = self.netlink.watch_ways()?;
+        let mut cluster = self.routing.changes();
+        let mut pace = Pace::new();
+        let mut there = self.tables_there().await;
+        loop {
+            let cause = tokio::select! {
+                changed = next_change(rules.as_mut()) => changed.map(|()| Cause::Changed)?,
+                () = self.egress.changed_gateways() => Cause::Gateways,
+                changed = next_way(&mut ways) => changed.map(|()| Cause::Node)?,
+                // The sender lives as long as the node.
+                _ = cluster.changed() => Cause::Node,
+            };
+            let before = std::mem::replace(&mut there, self.tables_there().await);
+            let restored = match cause {
+                Cause::Gateways => self.restore_gateways().await,
+                // What changed a route may come with the flush, and be heard first.
+                Cause::Node => {
+                    let gone: BTreeSet<_> = before.difference(&there).copied().collect();
+                    self.restore_tables(&gone).await
+                }
+                Cause::Changed => self.restore_tables(&TABLES.into()).await,
+            };
+            if restored {
+                there = self.tables_there().await;
+            }
+            tokio::time::sleep(pace.after(restored, Instant::now())).await;
+        }
+    }
+
+    /// Those of the node's namespace that are there.
+    async fn tables_there(&self) -> BTreeSet<&'static str> {
+        let look = |netfilter: &mut Netfilter| {
+            let mut there = BTreeSet::new();
+            for table in TABLES {
+                if netfilter.has(table)? {
+                    there.insert(table);
+                }
+            }
+            Ok(there)
+        };
+        if !self.has_tables() {
+            return BTreeSet::new();
+        }
+        // A kernel without nf_tables has none.
+        self.netlink.with_netfilter(look).await.unwrap_or_default()
+    }
+
+    /// What the rules of tables in the node's namespace have stopped: the table, the rule, packets.
+    pub(crate) async fn stopped_packets(&self) -> Vec<(&'static str, String, u64)> {
+        let look = |netfilter: &mut Netfilter| {
+            let mut all = Vec::new();
+            for table in [OUTSIDE, overlay::TABLE] {
+                let rules = netfilter.stopped(table)?.into_iter();
+                all.extend(rules.map(|(rule, packets)| (table, rule, packets)));
+            }
+            Ok(all)
+        };
+        if !self.has_tables() {
+            return Vec::new();
+        }
+        self.netlink.with_netfilter(look).await.unwrap_or_default()
+    }
+
+    /// False on a node that needs no table: nf_tables is not touched there, which would load its modules.
+    fn has_tables(&self) -> bool {
+        self.egress.is_fenced() || self.overlay.device() != 0 || self.routing.has_table()
+    }
+
+    /// Writes each table of the node's namespace that is not as it should be; true when one was not that
+    /// another program has `changed`.
+    async fn restore_tables(&self, changed: &BTreeSet<&str>) -> bool {
+        let looked = [
+            (OUTSIDE, self.restore_fence_of_egress().await),
+            (overlay::TABLE, self.restore_fence_of_tunnels().await),
+            (routing::TABLE, self.restore_masquerade().await),
+        ];
+        let mut restored = false;
+        for (table, outcome) in looked {
+            restored |= self.note_restored(table, &outcome, changed.contains(table));
+        }
+        restored
+    }
+
+    fn note_restored(
+        &self,
+        table: &'static str,
+        outcome: &Result<bool, AgentError>,
+        by_others: bool,
+    ) -> bool {
+        match outcome {
+            Ok(true) if by_others => {
+                self.metrics.ruleset_restored(table);
+                tracing::warn!(
+                    table,
+                    "another program changed a table of podnet in nf_tables: it is written again"
+                );
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::error!(table, error = chain(error), "nf_tables not written");
+            }
+        }
+        by_others && matches!(outcome, Ok(true))
+    }
+
+    /// The same in the namespaces of gateways where something was changed.
+    async fn restore_gateways(&self) -> bool {
+        let mut restored = false;
+        for (network, outcome) in self.mend_changed_gateways().await {
+            tracing::debug!(network, "a table in the namespace of a way out was changed");
+            restored |= self.note_restored("podnet of a way out", &outcome, true);
+        }
+        restored
+    }
+}
+
+async fn next_change(monitor: Option<&mut RulesetMonitor>) -> Result<(), netdev::Error> {
+    match monitor {
+        Some(monitor) => monitor.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn next_way(monitor: &mut WayMonitor) -> Result<(), netdev::Error> {
+    monitor.changed().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fight_with_another_tool_gets_slower_and_ends_with_it() {
+        let (mut pace, mut now) = (Pace::new(), Instant::now());
+        let mut pauses = Vec::new();
+        for _ in 0..10 {
+            let pause = pace.after(true, now);
+            now += pause;
+            pauses.push(pause);
+        }
+        assert_eq!(pauses[0], PAUSE, "the first is answered at once");
+        assert!(pauses.is_sorted() && pauses.last() == Some(&LONGEST_PAUSE));
+        assert_eq!(pace.after(false, now), PAUSE, "a look that found nothing");
+        assert_eq!(pace.after(true, now + QUIET), PAUSE, "the fight is over");
+    }
+}

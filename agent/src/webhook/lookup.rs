@@ -1,0 +1,208 @@
+//! What one review asks the API server: each object once, so many objects, and few at a time.
+//!
+//! The author of a pod decides how many objects it names, and how many of those lead to the same.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use api::{
+    AttachmentParameters, NetworkAttachmentDefinition, PodNetwork, PodNetworkAttachment,
+    PodNetworkParameters,
+};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use kube::api::{Api, PostParams};
+use kube::{Client, core::PartialObjectMeta};
+use prometheus::IntCounter;
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
+
+/// Questions of one review that are open at a time.
+const AT_ONCE: usize = 8;
+/// Questions of all reviews that are open at a time; each has a connection or a stream.
+pub(super) const OPEN_MAX: usize = 32;
+/// Questions for each attachment that a pod may have: a definition, an attachment, a network and
+/// some parameters, and who may use it.
+const QUESTIONS_EACH: usize = 16;
+
+/// A question that was not answered.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// The API server.
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    /// Too many objects lead to one another.
+    #[error(
+        "the pod's networks lead to more than {limit} objects; list fewer networks, or networks with \
+         fewer parameters"
+    )]
+    TooMany {
+        /// How many may be asked about.
+        limit: usize,
+    },
+}
+
+/// The result of a question.
+pub type Asked<T> = Result<T, AskError>;
+
+/// An object that is there or not, or why it cannot be understood.
+pub type Read<K> = Result<Option<Arc<K>>, String>;
+
+/// Namespace, empty for what has none, and name.
+type Key = (String, String);
+
+/// Answers by what was asked about.
+#[derive(Debug)]
+struct Answers<T>(Mutex<BTreeMap<Key, Arc<OnceCell<T>>>>);
+
+impl<T> Default for Answers<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T> Answers<T> {
+    fn of(&self, namespace: &str, name: &str) -> Arc<OnceCell<T>> {
+        let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (namespace.to_owned(), name.to_owned());
+        Arc::clone(answers.entry(key).or_default())
+    }
+}
+
+/// The questions of one review.
+pub struct Lookup {
+    client: Client,
+    /// Places for questions of the whole process.
+    open: Arc<Semaphore>,
+    limit: usize,
+    asked: AtomicUsize,
+    questions: IntCounter,
+    definitions: Answers<Read<NetworkAttachmentDefinition>>,
+    attachments: Answers<Read<PodNetworkAttachment>>,
+    networks: Answers<Read<PodNetwork>>,
+    network_metadata: Answers<Option<Arc<PartialObjectMeta<PodNetwork>>>>,
+    network_parameters: Answers<Read<PodNetworkParameters>>,
+    attachment_parameters: Answers<Read<AttachmentParameters>>,
+}
+
+impl std::fmt::Debug for Lookup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lookup")
+            .field("asked", &self.asked)
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
+}
+
+macro_rules! reads {
+    ($($(#[$doc:meta])* $name:ident: $kind:ty, $api:expr;)*) => {
+        $($(#[$doc])*
+        ///
+        /// # Errors
+        /// When the API server does not answer, or too much was asked.
+        pub async fn $name(&self, namespace: &str, name: &str) -> Asked<Read<$kind>> {
+            let cell = self.$name.of(namespace, name);
+            let read = async || {
+                let _place = self.place().await?;
+                let make: fn(Client, &str) -> Api<$kind> = $api;
+                let found = make(self.client.clone(), namespace).get_opt(name).await;
+                Ok::<_, AskError>(readable(found)?.map(|found| found.map(Arc::new)))
+            };
+            cell.get_or_try_init(read).await.cloned()
+        })*
+    };
+}
+
+impl Lookup {
+    /// The questions of a review of a pod that may have so many attachments. `open` has the places
+    /// of the process, `questions` counts them.
+    pub fn new(
+        client: Client,
+        open: Arc<Semaphore>,
+        questions: IntCounter,
+        max_attachments: usize,
+    ) -> Self {
+        Self {
+            client,
+            open,
+            questions,
+            limit: max_attachments.saturating_mul(QUESTIONS_EACH),
+            asked: AtomicUsize::new(0),
+            definitions: Answers::default(),
+            attachments: Answers::default(),
+            networks: Answers::default(),
+            network_metadata: Answers::default(),
+            network_parameters: Answers::default(),
+            attachment_parameters: Answers::default(),
+        }
+    }
+
+    reads! {
+        /// A definition.
+        definitions: NetworkAttachmentDefinition, |client, namespace| Api::namespaced(client, namespace);
+        /// A parameterised attachment.
+        attachments: PodNetworkAttachment, |client, namespace| Api::namespaced(client, namespace);
+        /// A network; it has no namespace.
+        networks: PodNetwork, |client, _| Api::all(client);
+        /// Parameters of a network; they have no namespace.
+        network_parameters: PodNetworkParameters, |client, _| Api::all(client);
+        /// Parameters of an attachment.
+        attachment_parameters: AttachmentParameters, |client, namespace| Api::namespaced(client, namespace);
+    }
+
+    /// The metadata of a network, so that one of a newer version is no error.
+    ///
+    /// # Errors
+    /// When the API server does not answer, or too much was asked.
+    pub async fn network_metadata(
+        &self,
+        name: &str,
+    ) -> Asked<Option<Arc<PartialObjectMeta<PodNetwork>>>> {
+        let cell = self.network_metadata.of("", name);
+        let read = async || {
+            let _place = self.place().await?;
+            let networks: Api<PodNetwork> = Api::all(self.client.clone());
+            let found = networks.get_metadata_opt(name).await?;
+            Ok::<_, AskError>(found.map(Arc::new))
+        };
+        cell.get_or_try_init(read).await.cloned()
+    }
+
+    /// Whether somebody may do something.
+    ///
+    /// # Errors
+    /// When the API server does not answer, or too much was asked.
+    pub async fn may(&self, review: &SubjectAccessReview) -> Asked<bool> {
+        let _place = self.place().await?;
+        let reviews: Api<SubjectAccessReview> = Api::all(self.client.clone());
+        let answer = reviews.create(&PostParams::default(), review).await?;
+        Ok(answer.status.is_some_and(|status| status.allowed))
+    }
+
+    /// Waits for a place, and counts the question.
+    async fn place(&self) -> Asked<Option<SemaphorePermit<'_>>> {
+        if self.asked.fetch_add(1, Ordering::Relaxed) >= self.limit {
+            return Err(AskError::TooMany { limit: self.limit });
+        }
+        self.questions.inc();
+        // It is never closed.
+        Ok(self.open.acquire().await.ok())
+    }
+}
+
+/// Does all of this, [`AT_ONCE`] at a time; the results are in the order of the work.
+///
+/// # Errors
+/// The first that fails; the others are dropped.
+pub(super) async fn all<T, F: Future<Output = Asked<T>>>(work: Vec<F>) -> Asked<Vec<T>> {
+    stream::iter(work).buffered(AT_ONCE).try_collect().await
+}
+
+/// An object that is there and cannot be understood is no failure of the API server.
+fn readable<T>(answer: kube::Result<T>) -> kube::Result<Result<T, String>> {
+    match answer {
+        Ok(object) => Ok(Ok(object)),
+        Err(kube::Error::SerdeError(error)) => Ok(Err(format!("cannot be read: {error}"))),
+        Err(error) => Err(error),
+    }
+}

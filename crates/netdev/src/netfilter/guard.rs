@@ -1,0 +1,120 @@
+//! What passes a namespace that forwards, and what does not.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use super::Cidr;
+
+/// A link, by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkName {
+    /// This one.
+    Is(String),
+    /// All whose names start so.
+    Starts(String),
+}
+
+/// In the notation of nft.
+impl fmt::Display for LinkName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Is(name) => f.write_str(name),
+            Self::Starts(prefix) => write!(f, "{prefix}*"),
+        }
+    }
+}
+
+/// Which packets meet a guard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Packets {
+    /// Those that come in by this link,
+    InBy(LinkName),
+    /// that go out by this one,
+    OutBy(LinkName),
+    /// that belong to no connection and to no error about one,
+    OfNoConnection,
+    /// that connection tracking makes nothing of, so that nothing about them is translated,
+    Untracked,
+    /// whose destination was translated, as those to a Service are,
+    ToTranslated,
+    /// to this prefix (address, bits),
+    To((IpAddr, u8)),
+    /// of this family, from anywhere else than this prefix (address, bits),
+    NotFrom((IpAddr, u8)),
+    /// of UDP to this port; of fragments the first one, for others have no port,
+    UdpTo(u16),
+    /// with a transport header as far as its ports,
+    WithPorts,
+    /// that are the first fragment of an IPv6 packet,
+    Beginning,
+    /// with a source that the node would answer by the link they came in by.
+    ByReversePath,
+}
+
+impl fmt::Display for Packets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cidr = |(ip, length): &(IpAddr, u8)| Cidr(*ip, *length);
+        match self {
+            Self::InBy(link) => write!(f, "in by {link}"),
+            Self::OutBy(link) => write!(f, "out by {link}"),
+            Self::OfNoConnection => f.write_str("of no connection"),
+            Self::Untracked => f.write_str("untracked"),
+            Self::ToTranslated => f.write_str("to a translated address"),
+            Self::To(prefix) => write!(f, "to {}", cidr(prefix)),
+            Self::NotFrom(prefix) => write!(f, "not from {}", cidr(prefix)),
+            Self::UdpTo(port) => write!(f, "to UDP port {port}"),
+            Self::WithPorts => f.write_str("with ports"),
+            Self::Beginning => f.write_str("of first fragments"),
+            Self::ByReversePath => f.write_str("by the reverse path"),
+        }
+    }
+}
+
+/// Whom packets that meet a guard are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// For the namespace itself.
+    Here,
+    /// For others: the namespace forwards them.
+    Elsewhere,
+}
+
+/// Packets that end, or pass the guards after this one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guard {
+    /// Which guards they meet at all.
+    pub bound: Bound,
+    /// All of this is true of them.
+    pub packets: Vec<Packets>,
+    /// They pass.
+    pub pass: bool,
+}
+
+impl Guard {
+    /// Packets that end.
+    pub fn stop(bound: Bound, packets: &[Packets]) -> Self {
+        Self {
+            bound,
+            packets: packets.to_vec(),
+            pass: false,
+        }
+    }
+
+    /// Packets that pass.
+    pub fn pass(bound: Bound, packets: &[Packets]) -> Self {
+        Self {
+            pass: true,
+            ..Self::stop(bound, packets)
+        }
+    }
+}
+
+impl fmt::Display for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.pass { "pass" } else { "stop" })?;
+        for packets in &self.packets {
+            write!(f, " {packets}")?;
+        }
+        Ok(())
+    }
+}

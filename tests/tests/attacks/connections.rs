@@ -1,0 +1,122 @@
+//! Connections that a pod has tracked through its network's way out: the node's table of them is one for all.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+
+use netdev::Netns;
+use serde_json::Value;
+use tests::beyond::{BEYOND, attached, call, ip, settle_world};
+use tests::{Network, Node, Port, Setup, traffic, wait};
+
+/// Limits of these tests, of each family.
+const POD: u64 = 256;
+const NETWORK: u64 = 384;
+/// Connections that a pod begins.
+const FLOOD: u16 = 3000;
+
+/// Two networks with egress.
+fn setup() -> Setup {
+    let subnets = ["10.40.0.0/24", "fd40:40::/64"];
+    Setup::empty()
+        .network(&Network::l3("amber", &subnets).egress())
+        .network(&Network::l3("ochre", &subnets).egress())
+        .env("PODNET_EGRESS_CONNECTIONS_PER_POD", &POD.to_string())
+        .env(
+            "PODNET_EGRESS_CONNECTIONS_PER_NETWORK",
+            &NETWORK.to_string(),
+        )
+}
+
+/// A datagram to each of many ports of the world: each is a connection.
+fn flood(port: &Port, source: IpAddr, world: IpAddr) {
+    let socket = traffic::udp(port, source);
+    for number in 0..FLOOD {
+        // What is refused may be told to the socket: it goes on.
+        let _ = socket.send_to(b"flood", SocketAddr::new(world, 10_000 + number));
+    }
+}
+
+/// Connections that a namespace tracks.
+fn tracked(netns: &Netns) -> u64 {
+    let path = "/proc/sys/net/netfilter/nf_conntrack_count";
+    let read = netns.run_in(|| fs::read_to_string(path)).expect("entered");
+    let count = read.expect("connections are tracked here");
+    count.trim().parse().expect("a number")
+}
+
+/// What `get networks` says of a network.
+fn shown(node: &Node, network: &str, key: &str) -> Value {
+    let networks = node.get("networks");
+    let of_network = networks.iter().find(|it| it["name"] == network);
+    of_network.expect("the network")[key].clone()
+}
+
+/// False when the agent has found that the kernel does not count connections.
+fn can_count(node: &Node) -> bool {
+    !node
+        .log()
+        .contains("connections through ways out are not limited")
+}
+
+/// ATT-10a: one pod begins thousands of connections to the world, then another of the same network. The
+/// pod gets its own share, both together no more than their network's, and a third on another network gets
+/// out all the while.
+#[test]
+fn a_pod_and_a_network_have_a_share_of_the_nodes_connections_and_no_more() {
+    for is_v4 in [true, false] {
+        let node = tests::node!(setup());
+        settle_world(&node);
+        let (pa, a) = attached(&node, "a", "amber");
+        let (pb, b) = attached(&node, "b", "amber");
+        let (pc, c) = attached(&node, "c", "ochre");
+        if shown(&node, "amber", "connectionsMost").is_null() && !can_count(&node) {
+            let why = "needs nft_connlimit and nft_hash";
+            tests::skip::skip(tests::test_name!(), why);
+            return;
+        }
+        let world = ip(BEYOND[usize::from(!is_v4)]);
+        let source = |port: &Port| -> IpAddr {
+            if is_v4 {
+                port.v4().into()
+            } else {
+                port.v6().into()
+            }
+        };
+        flood(&a, source(&a), world);
+        let of_one = tracked(node.netns());
+        assert!(
+            (POD / 2..=POD).contains(&of_one),
+            "one pod has {of_one} connections in the node's table"
+        );
+        flood(&b, source(&b), world);
+        let of_both = tracked(node.netns());
+        assert!(
+            (NETWORK / 2..=NETWORK).contains(&of_both),
+            "both pods of a network have {of_both} connections in the node's table"
+        );
+        assert!(of_both > of_one, "the other pod has a share of its own");
+        call(&c.netns, node.host().outside(), world, 8080);
+        let counted = shown(&node, "amber", "connections").as_u64();
+        assert!(
+            counted.is_some_and(|it| it > 0 && it <= 2 * POD),
+            "{counted:?}"
+        );
+        assert_eq!(shown(&node, "amber", "connectionsMost"), NETWORK);
+        let refused = shown(&node, "amber", "connectionsRefused").as_u64();
+        assert!(
+            refused.is_some_and(|it| it >= u64::from(FLOOD) - POD),
+            "{refused:?}"
+        );
+        wait::until_true("the metrics to say so", || {
+            let (_, page) = node.http("/metrics").expect("metrics");
+            let of_network = |name: &str| {
+                let start = format!("{name}{{network=\"amber\"}}");
+                page.lines().any(|line| line.starts_with(&start))
+            };
+            of_network("podnet_egress_connections") && of_network("podnet_egress_refused_packets")
+        });
+        for (pod, network) in [(pa, "amber"), (pb, "amber"), (pc, "ochre")] {
+            pod.detach(network, "eth0");
+        }
+    }
+}
