@@ -13,6 +13,8 @@ const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
 /// Members that are looked at for a field. The kernel's structure has 120 in all.
 const MEMBERS: u32 = 4096;
+/// Structures without a name inside of each other. The kernel nests four; a loop has no end.
+const DEPTH: u32 = 32;
 /// Length of what each type begins with, and of a member.
 const TYPE: usize = 12;
 const MEMBER: usize = 12;
@@ -35,7 +37,7 @@ pub(crate) fn skb_layout(path: &Path) -> Result<SkbLayout, DatapathError> {
 fn layout(bytes: &[u8]) -> Result<SkbLayout, Misfit> {
     let types = Types::read(bytes).ok_or(Misfit::Format)?;
     let skb = types.structure("sk_buff")?;
-    let field = |name| types.field(skb, name, &mut 0).ok_or(Misfit::Missing(name));
+    let field = |name| types.field(skb, name, DEPTH, &mut 0).ok_or(Misfit::Missing(name));
     let whole = |name, align: u32| {
         let Field { bit, width } = field(name)?;
         let fits = width == 0 && bit.is_multiple_of(8 * align);
@@ -158,8 +160,9 @@ impl<'a> Types<'a> {
             .ok_or(Misfit::Missing(name))
     }
 
-    /// A field of a structure, or of a structure without a name in it.
-    fn field(&self, of: Type<'a>, name: &str, seen: &mut u32) -> Option<Field> {
+    /// A field of a structure, or of a structure without a name in it, so many levels deep.
+    fn field(&self, of: Type<'a>, name: &str, depth: u32, seen: &mut u32) -> Option<Field> {
+        let depth = depth.checked_sub(1)?;
         for member in of.members.chunks_exact(MEMBER) {
             *seen += 1;
             if *seen > MEMBERS {
@@ -182,7 +185,7 @@ impl<'a> Types<'a> {
                 continue;
             };
             if matches!(inner.kind, KIND_STRUCT | KIND_UNION)
-                && let Some(found) = self.field(inner, name, seen)
+                && let Some(found) = self.field(inner, name, depth, seen)
             {
                 return Some(Field {
                     bit: bit.checked_add(found.bit)?,
