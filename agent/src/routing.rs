@@ -80,6 +80,16 @@ pub struct NotRouting {
     why: String,
 }
 
+impl NotRouting {
+    /// Names the network, and what is missing.
+    pub(crate) fn new(network: &str, why: String) -> Self {
+        Self {
+            network: network.to_owned(),
+            why,
+        }
+    }
+}
+
 /// A step that failed, with its reason.
 struct Step(&'static str, netdev::Error);
 
@@ -169,11 +179,7 @@ impl Node {
         }
         match self.routing.state().trouble.clone() {
             None => Ok(()),
-            Some(why) => Err(NotRouting {
-                network: network.name.clone(),
-                why,
-            }
-            .into()),
+            Some(why) => Err(NotRouting::new(&network.name, why).into()),
         }
     }
 

@@ -12,6 +12,7 @@ use super::*;
 use crate::samples::key;
 
 mod cluster;
+mod golden;
 mod pods;
 
 fn address(source: IpamError) -> AgentError {

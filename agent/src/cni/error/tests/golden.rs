@@ -1,0 +1,211 @@
+//! Every answer that a CNI caller can get for a failure, as bytes, in a file that is compared.
+//!
+//! `BLESS=1 cargo test -p agent --lib golden` writes the file again. A change of it is a change of what
+//! runtimes and people read: it belongs into the changelog.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::{env, fs};
+
+use cni_spec::{CniVersion, Command, SpecError};
+
+use super::super::to_cni;
+use crate::afxdp::AfXdpError;
+use crate::delegate::error::DelegateError;
+use crate::egress::EgressError;
+use crate::error::AgentError;
+use crate::explain::ExplainError;
+use crate::kube::{AccessError, AddressError, LookupError};
+use crate::overlay::OverlayError;
+use crate::switch::SwitchError;
+use crate::wires::WireError;
+use api::ResolveError;
+use ipam::IpamError;
+
+mod book;
+mod cluster;
+mod host;
+mod plugins;
+mod pods;
+mod ports;
+mod reach;
+mod requests;
+
+/// The file, below the package.
+const FILE: &str = "src/cni/error/tests/answers.txt";
+/// Commands that the agent answers.
+const COMMANDS: [Command; 5] = [
+    Command::Add,
+    Command::Del,
+    Command::Check,
+    Command::Gc,
+    Command::Status,
+];
+
+/// A name that stays, and the error.
+type Case = (&'static str, AgentError);
+
+fn text(text: &str) -> String {
+    text.to_owned()
+}
+
+fn denied() -> std::io::Error {
+    std::io::Error::from_raw_os_error(13)
+}
+
+fn absent() -> std::io::Error {
+    std::io::Error::from_raw_os_error(2)
+}
+
+fn no_json() -> serde_json::Error {
+    serde_json::from_str::<u8>("x").unwrap_err()
+}
+
+fn all() -> Vec<Case> {
+    let mut all = requests::all();
+    all.extend(book::all());
+    all.extend(host::all());
+    all.extend(ports::all());
+    all.extend(reach::all());
+    all.extend(cluster::all());
+    all.extend(pods::all());
+    all.extend(plugins::all());
+    all
+}
+
+/// The answers to each command, each once; commands with the same answer are on one line.
+fn answers(error: &AgentError) -> String {
+    let mut answers: Vec<(Vec<&str>, String)> = Vec::new();
+    for command in COMMANDS {
+        let answer = to_cni(error, command, CniVersion::LATEST, 17);
+        let answer = serde_json::to_string(&answer).unwrap();
+        match answers.iter_mut().find(|(_, known)| *known == answer) {
+            Some((commands, _)) => commands.push(command.as_str()),
+            None => answers.push((vec![command.as_str()], answer)),
+        }
+    }
+    let mut text = String::new();
+    for (commands, answer) in answers {
+        writeln!(text, "  {} {answer}", commands.join(",")).unwrap();
+    }
+    text
+}
+
+#[test]
+fn the_answers_are_those_of_the_golden_file() {
+    let mut found = String::new();
+    let mut names = BTreeSet::new();
+    for (name, error) in all() {
+        assert!(names.insert(name), "{name} is there twice");
+        write!(found, "{name}\n{}", answers(&error)).unwrap();
+    }
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(FILE);
+    if env::var_os("BLESS").is_some_and(|value| value == "1") {
+        fs::write(&path, &found).unwrap();
+    }
+    let golden = fs::read_to_string(&path).unwrap();
+    for (found, golden) in found.lines().zip(golden.lines()) {
+        assert_eq!(found, golden);
+    }
+    assert_eq!(found, golden);
+}
+
+/// A list of the variants of an error, which does not compile when one is missing.
+macro_rules! variants {
+    ($function:ident, $error:ty: $($variant:ident)*) => {
+        fn $function(error: &$error) -> &'static str {
+            type Error = $error;
+            match error {
+                $(Error::$variant { .. } => concat!(stringify!($error), "::", stringify!($variant)),)*
+            }
+        }
+
+        impl Variants for $error {
+            const ALL: &'static [&'static str] =
+                &[$(concat!(stringify!($error), "::", stringify!($variant))),*];
+        }
+    };
+}
+
+trait Variants {
+    const ALL: &'static [&'static str];
+}
+
+variants!(agent, AgentError: Request Resolve Unsupported NoShaping Overlay Egress Place Devices
+    NotItsDevice Switch AfXdp Wire NoGateway NetworkChanged NetworkIdTaken NoNetworkId Address MacHeld
+    NoPort AlreadyAttached NotAttached Damaged NoNetns HostNetns Netdev Datapath Unreadable Boot
+    Tombstone Waiting Store NotReady NotSynced Pod Addresses Explain NotRouting Access Impaired
+    PoolEmpty Collect Record Orphan NoAnnotations Isolated Selection NoPrimary NetworkTwice NameTaken
+    GatewayOutside Routes NoDefinition Definition OnDisk ConfDir NoDefaultNetwork OwnPluginInChain
+    DeviceInfo Delegate HostPorts Member Internal);
+variants!(spec, SpecError: NoCommand UnknownCommand EnvMissing ContainerId IfName IncompatibleVersion
+    CommandNeedsVersion ConfigSyntax NetworkName FieldType FieldValue BurstWithoutRate FieldMissing
+    NoNetwork TwoNetworks FromPodAndNetwork ObjectName SocketPath Address Mac NoPrevResult
+    InterfaceIndex NoIpForVersion FrameTooLarge FrameCut FrameIo FrameJson FrameVersion FrameKind);
+variants!(resolve, ResolveError: NetworkNotFound Disabled ForeignProvider ParametersMissing
+    ParametersAmbiguous KindNotSupported NamespaceOnClusterScoped RefNotPermitted ParametersNotFound
+    ParametersInvalid RequestInvalid ConflictingParameters NotNumbered NetworkIdConflict
+    RoutingConflict UplinkConflict NoTunnelAddress NoSharedNumber Duplicate AttachmentNotFound);
+variants!(ipam, IpamError: Exhausted NoRoom Held OutOfSubnets Reserved PrefixLength RequestedTwice
+    HostBits GatewayOutside ExcludeOutside PoolsOverlap);
+variants!(overlay, OverlayError: NoAddress NotHere TooBig NameTaken NoFence PortTaken);
+variants!(egress, EgressError: Refused Full);
+variants!(wire, WireError: NoInterface Unfit TooBig Taken NodeAddress);
+variants!(afxdp, AfXdpError: Mtu Program Control);
+variants!(switch, SwitchError: Absent Start Silent Port Listen);
+variants!(lookup, LookupError: NotFound Another Unknown);
+variants!(access, AccessError: Refused Unknown NoPod);
+variants!(addresses, AddressError: Reserved InUse NotGranted NoBlock NoPod ApiServer NoClaim Claim);
+variants!(explain, ExplainError: Invalid Unknown Ambiguous);
+variants!(delegate, DelegateError: Name Absent Process TimedOut Failed Crashed Result Version
+    Capability TooLong Conf);
+
+/// The variants of which an error consists.
+fn names(error: &AgentError) -> Vec<&'static str> {
+    let mut names = vec![agent(error)];
+    match error {
+        AgentError::Request(error) => names.push(spec(error)),
+        AgentError::Resolve { source, .. } => names.push(resolve(source)),
+        AgentError::Address { source, .. } => names.push(ipam(source)),
+        AgentError::Overlay(error) => names.push(overlay(error)),
+        AgentError::Egress(error) => names.push(egress(error)),
+        AgentError::Wire(error) => names.push(wire(error)),
+        AgentError::AfXdp(error) => names.push(afxdp(error)),
+        AgentError::Switch { source } => names.push(switch(source)),
+        AgentError::Pod { source } => names.push(lookup(source)),
+        AgentError::Access { source } => names.push(access(source)),
+        AgentError::Addresses { source } => names.push(addresses(source)),
+        AgentError::Explain(error) => names.push(explain(error)),
+        AgentError::Delegate { source } | AgentError::HostPorts { source } => {
+            names.push(delegate(source));
+        }
+        _ => {}
+    }
+    names
+}
+
+fn listed<T: Variants>() -> impl Iterator<Item = &'static str> {
+    T::ALL.iter().copied()
+}
+
+#[test]
+fn every_variant_is_in_the_golden_file() {
+    let there: BTreeSet<&str> = all().iter().flat_map(|(_, error)| names(error)).collect();
+    let missing: Vec<&str> = listed::<AgentError>()
+        .chain(listed::<SpecError>())
+        .chain(listed::<ResolveError>())
+        .chain(listed::<IpamError>())
+        .chain(listed::<OverlayError>())
+        .chain(listed::<EgressError>())
+        .chain(listed::<WireError>())
+        .chain(listed::<AfXdpError>())
+        .chain(listed::<SwitchError>())
+        .chain(listed::<LookupError>())
+        .chain(listed::<AccessError>())
+        .chain(listed::<AddressError>())
+        .chain(listed::<ExplainError>())
+        .chain(listed::<DelegateError>())
+        .filter(|name| !there.contains(name))
+        .collect();
+    assert_eq!(missing, Vec::<&str>::new());
+}

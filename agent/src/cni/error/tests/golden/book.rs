@@ -1,0 +1,286 @@
+//! What the book cannot do: addresses, numbers, records.
+
+use std::path::PathBuf;
+
+use agent_common::addr::MacAddr;
+use ipam::{Family, IpamError};
+use store::StoreError;
+
+use super::{Case, absent, denied, no_json, text};
+use crate::error::AgentError;
+use crate::samples::key;
+
+pub(super) fn all() -> Vec<Case> {
+    let mut all: Vec<Case> = ipam()
+        .into_iter()
+        .map(|(name, source)| {
+            let network = text("blue");
+            (name, AgentError::Address { network, source })
+        })
+        .collect();
+    all.extend(networks());
+    all.extend(attachments());
+    all.extend(records());
+    all.extend(stores());
+    all
+}
+
+fn ipam() -> Vec<(&'static str, IpamError)> {
+    let ip = "10.10.0.9".parse().unwrap();
+    let subnet: api::Prefix = "10.10.0.0/24".parse().unwrap();
+    let other: api::Prefix = "10.10.0.0/25".parse().unwrap();
+    vec![
+        (
+            "address: exhausted",
+            IpamError::Exhausted {
+                family: Family::V4,
+                subnets: vec![subnet],
+                in_use: 253,
+            },
+        ),
+        (
+            "address: no room in the blocks",
+            IpamError::NoRoom {
+                family: Family::V6,
+                blocks: 2,
+            },
+        ),
+        ("address: held", IpamError::Held { ip }),
+        (
+            "address: out of the subnets",
+            IpamError::OutOfSubnets {
+                ip,
+                subnets: vec![subnet, other],
+            },
+        ),
+        (
+            "address: reserved",
+            IpamError::Reserved {
+                ip,
+                why: ipam::Reserved::Gateway,
+            },
+        ),
+        (
+            "address: length of the prefix",
+            IpamError::PrefixLength {
+                ip,
+                asked: 8,
+                subnet,
+            },
+        ),
+        ("address: requested twice", IpamError::RequestedTwice { ip }),
+        (
+            "address: host bits",
+            IpamError::HostBits {
+                prefix: "10.10.0.1/24".parse().unwrap(),
+            },
+        ),
+        (
+            "address: gateway outside",
+            IpamError::GatewayOutside {
+                gateway: "10.9.0.1".parse().unwrap(),
+                prefix: subnet,
+            },
+        ),
+        (
+            "address: exclude outside",
+            IpamError::ExcludeOutside {
+                exclude: other,
+                prefix: "10.9.0.0/24".parse().unwrap(),
+            },
+        ),
+        (
+            "address: pools overlap",
+            IpamError::PoolsOverlap {
+                first: subnet,
+                second: other,
+            },
+        ),
+    ]
+}
+
+fn networks() -> Vec<Case> {
+    let network = || text("blue");
+    let changed = |what| AgentError::NetworkChanged {
+        network: text("blue"),
+        what,
+    };
+    vec![
+        ("network changed: networkID", changed("networkID")),
+        ("network changed: mode", changed("mode")),
+        ("network changed: routing", changed("routing")),
+        ("network changed: transport", changed("transport")),
+        (
+            "network changed: subnets",
+            changed("choice of having subnets or none"),
+        ),
+        (
+            "network id taken",
+            AgentError::NetworkIdTaken {
+                id: 7,
+                network: network(),
+                owner: text("red"),
+            },
+        ),
+        (
+            "no network id",
+            AgentError::NoNetworkId { network: network() },
+        ),
+        (
+            "MAC address held",
+            AgentError::MacHeld {
+                network: network(),
+                mac: MacAddr([2, 0, 0, 0, 0, 9]),
+            },
+        ),
+        ("no port", AgentError::NoPort { max: 1024 }),
+        (
+            "pool empty: IPv4",
+            AgentError::PoolEmpty {
+                network: network(),
+                family: Family::V4,
+            },
+        ),
+        (
+            "pool empty: IPv6",
+            AgentError::PoolEmpty {
+                network: network(),
+                family: Family::V6,
+            },
+        ),
+        (
+            "orphan",
+            AgentError::Orphan {
+                ip: "10.10.0.9".parse().unwrap(),
+                network: network(),
+            },
+        ),
+        (
+            "internal: allocator",
+            AgentError::Internal { what: "allocator" },
+        ),
+    ]
+}
+
+fn attachments() -> Vec<Case> {
+    let attached = |what| AgentError::AlreadyAttached {
+        key: key("c1", "net1"),
+        what,
+    };
+    vec![
+        (
+            "already attached: network namespace",
+            attached("network namespace"),
+        ),
+        ("already attached: configuration", attached("configuration")),
+        ("already attached: link", attached("link: that one is gone")),
+        (
+            "already attached: state",
+            attached("state: it is being removed"),
+        ),
+        (
+            "not attached",
+            AgentError::NotAttached {
+                key: key("c1", "net1"),
+            },
+        ),
+        (
+            "damaged",
+            AgentError::Damaged {
+                key: key("c1", "net1"),
+                faults: vec![text("it is being removed"), text("PORTS has no entry")],
+            },
+        ),
+        (
+            "waiting",
+            AgentError::Waiting {
+                key: key("c1", "net1"),
+                why: text("the disk is full"),
+            },
+        ),
+        ("impaired", AgentError::Impaired { ports: 2 }),
+        (
+            "collect",
+            AgentError::Collect {
+                errors: vec![
+                    StoreError::Stopped.into(),
+                    AgentError::Impaired { ports: 1 },
+                ],
+            },
+        ),
+        (
+            "collect: nothing",
+            AgentError::Collect { errors: Vec::new() },
+        ),
+    ]
+}
+
+fn records() -> Vec<Case> {
+    vec![
+        (
+            "record",
+            AgentError::Record {
+                key: text("c1/net1"),
+                source: no_json(),
+            },
+        ),
+        (
+            "unreadable",
+            AgentError::Unreadable {
+                bad: 17,
+                all: 20,
+                key: text("c1/net1"),
+                reason: text("no JSON"),
+            },
+        ),
+        (
+            "boot",
+            AgentError::Boot {
+                path: PathBuf::from("/var/lib/podnet/boot-id"),
+                source: denied(),
+            },
+        ),
+        (
+            "tombstone",
+            AgentError::Tombstone {
+                path: PathBuf::from("/var/lib/podnet/del/1"),
+                source: denied(),
+            },
+        ),
+    ]
+}
+
+fn stores() -> Vec<Case> {
+    let path = || PathBuf::from("/var/lib/podnet/attachments.redb");
+    let stores = [
+        ("store: in use", StoreError::InUse { path: path() }),
+        (
+            "store: format",
+            StoreError::Format {
+                path: path(),
+                found: 9,
+            },
+        ),
+        (
+            "store: file",
+            StoreError::File {
+                operation: "open",
+                path: path(),
+                source: absent().into(),
+            },
+        ),
+        (
+            "store: thread",
+            StoreError::Thread {
+                source: denied().into(),
+            },
+        ),
+        ("store: stopped", StoreError::Stopped),
+        ("store: key", StoreError::KeyTooLong { size: 9000 }),
+        ("store: value", StoreError::ValueTooLarge { size: 9000 }),
+    ];
+    stores
+        .into_iter()
+        .map(|(name, error)| (name, error.into()))
+        .collect()
+}

@@ -1,0 +1,450 @@
+//! Requests that are wrong by themselves, and networks that cannot be used.
+
+use api::{Clash, Kind, Origin, ParametersRef, ResolveError, Transport};
+use cni_spec::{CniVersion, Command, SpecError};
+
+use super::{Case, denied, no_json, text};
+use crate::error::AgentError;
+use crate::explain::ExplainError;
+
+pub(super) fn all() -> Vec<Case> {
+    let mut all: Vec<Case> = spec()
+        .into_iter()
+        .chain(frames())
+        .map(|(name, error)| (name, error.into()))
+        .collect();
+    let resolved = resolve().into_iter().chain(conflicts());
+    all.extend(resolved.map(|(name, source)| (name, of(source, &[]))));
+    let missing = ResolveError::NetworkNotFound { name: text("blue") };
+    all.push((
+        "resolve: a manifest is not readable",
+        of(missing, &["a.yaml: no YAML", "b.yaml: no YAML"]),
+    ));
+    all.extend(others());
+    all
+}
+
+fn of(source: ResolveError, broken: &[&str]) -> AgentError {
+    AgentError::Resolve {
+        source: Box::new(source),
+        broken: broken.iter().map(|it| text(it)).collect(),
+    }
+}
+
+fn spec() -> Vec<(&'static str, SpecError)> {
+    let rule = "at most 15 bytes";
+    vec![
+        ("spec: no command", SpecError::NoCommand),
+        (
+            "spec: unknown command",
+            SpecError::UnknownCommand { value: text("PUT") },
+        ),
+        (
+            "spec: variables missing",
+            SpecError::EnvMissing {
+                names: vec!["CNI_NETNS", "CNI_IFNAME"],
+            },
+        ),
+        (
+            "spec: container id",
+            SpecError::ContainerId { value: text("-a") },
+        ),
+        (
+            "spec: interface name",
+            SpecError::IfName {
+                value: text("a/b"),
+                rule,
+            },
+        ),
+        (
+            "spec: version",
+            SpecError::IncompatibleVersion {
+                requested: text("9"),
+            },
+        ),
+        (
+            "spec: command needs a version",
+            SpecError::CommandNeedsVersion {
+                command: Command::Gc,
+                needed: CniVersion::LATEST,
+                config: CniVersion::V0_4_0,
+            },
+        ),
+        (
+            "spec: no JSON",
+            SpecError::ConfigSyntax { source: no_json() },
+        ),
+        (
+            "spec: name of the network is missing",
+            SpecError::NetworkName { value: None },
+        ),
+        (
+            "spec: name of the network",
+            SpecError::NetworkName {
+                value: Some(text("-a")),
+            },
+        ),
+        (
+            "spec: type of a field",
+            SpecError::FieldType {
+                path: text("name"),
+                expected: "text",
+                found: text("a number"),
+            },
+        ),
+        (
+            "spec: value of a field",
+            SpecError::FieldValue {
+                path: text("podNetwork"),
+                source: Box::new(SpecError::ObjectName {
+                    value: text("A"),
+                    rule: "a-z",
+                }),
+            },
+        ),
+        (
+            "spec: burst without rate",
+            SpecError::BurstWithoutRate {
+                path: text("runtimeConfig.bandwidth.egressBurst"),
+                rate: "egressRate",
+            },
+        ),
+        (
+            "spec: missing field",
+            SpecError::FieldMissing { path: text("type") },
+        ),
+        ("spec: no network", SpecError::NoNetwork),
+        ("spec: two networks", SpecError::TwoNetworks),
+        (
+            "spec: network of the pod and another",
+            SpecError::FromPodAndNetwork { key: "podNetwork" },
+        ),
+        (
+            "spec: object name",
+            SpecError::ObjectName {
+                value: text("A"),
+                rule: "a-z",
+            },
+        ),
+        (
+            "spec: socket path",
+            SpecError::SocketPath {
+                value: text("x"),
+                rule: "absolute",
+            },
+        ),
+        (
+            "spec: address",
+            SpecError::Address {
+                value: text("x"),
+                rule: "unicast",
+            },
+        ),
+        (
+            "spec: MAC address",
+            SpecError::Mac {
+                value: text("x"),
+                rule: "unicast",
+            },
+        ),
+        (
+            "spec: no previous result",
+            SpecError::NoPrevResult {
+                command: Command::Check,
+            },
+        ),
+        (
+            "spec: interface index",
+            SpecError::InterfaceIndex {
+                ip: 0,
+                index: 3,
+                interfaces: 2,
+            },
+        ),
+        (
+            "spec: result without addresses",
+            SpecError::NoIpForVersion {
+                version: CniVersion::V0_4_0,
+            },
+        ),
+    ]
+}
+
+fn frames() -> Vec<(&'static str, SpecError)> {
+    vec![
+        (
+            "frame: too large",
+            SpecError::FrameTooLarge { length: 99_999_999 },
+        ),
+        (
+            "frame: cut",
+            SpecError::FrameCut {
+                received: 1,
+                expected: 2,
+            },
+        ),
+        ("frame: transfer", SpecError::FrameIo { source: denied() }),
+        ("frame: no JSON", SpecError::FrameJson { source: no_json() }),
+        ("frame: version", SpecError::FrameVersion { found: 2 }),
+        (
+            "frame: kind",
+            SpecError::FrameKind {
+                expected: "request, shown",
+            },
+        ),
+    ]
+}
+
+fn reference(kind: &str, namespace: Option<&str>) -> ParametersRef {
+    ParametersRef {
+        group: text("podnet.dev"),
+        kind: text(kind),
+        name: text("blue-p"),
+        namespace: namespace.map(text),
+    }
+}
+
+fn resolve() -> Vec<(&'static str, ResolveError)> {
+    let name = || text("blue");
+    let errors = || api::FieldErrors(Vec::new());
+    vec![
+        (
+            "resolve: no such network",
+            ResolveError::NetworkNotFound { name: name() },
+        ),
+        ("resolve: disabled", ResolveError::Disabled { name: name() }),
+        (
+            "resolve: provider",
+            ResolveError::ForeignProvider {
+                name: name(),
+                provider: text("other.example"),
+            },
+        ),
+        (
+            "resolve: no provider",
+            ResolveError::ForeignProvider {
+                name: name(),
+                provider: String::new(),
+            },
+        ),
+        (
+            "resolve: parameters missing",
+            ResolveError::ParametersMissing { name: name() },
+        ),
+        (
+            "resolve: several parameters",
+            ResolveError::ParametersAmbiguous {
+                name: name(),
+                count: 2,
+            },
+        ),
+        (
+            "resolve: kind of parameters",
+            ResolveError::KindNotSupported {
+                reference: reference("Other", None),
+                wanted: Kind::PodNetworkParameters,
+            },
+        ),
+        (
+            "resolve: namespace of parameters",
+            ResolveError::NamespaceOnClusterScoped {
+                reference: reference("PodNetworkParameters", Some("shop")),
+            },
+        ),
+        (
+            "resolve: parameters of another namespace",
+            ResolveError::RefNotPermitted {
+                reference: reference("AttachmentParameters", Some("other")),
+                namespace: text("shop"),
+            },
+        ),
+        (
+            "resolve: no such parameters",
+            ResolveError::ParametersNotFound {
+                reference: reference("PodNetworkParameters", None),
+            },
+        ),
+        (
+            "resolve: parameters not valid",
+            ResolveError::ParametersInvalid {
+                kind: Kind::PodNetworkParameters,
+                name: text("blue-p"),
+                origin: origin(),
+                errors: errors(),
+            },
+        ),
+        (
+            "resolve: request not valid",
+            ResolveError::RequestInvalid {
+                references: vec![reference("AttachmentParameters", None)],
+                errors: errors(),
+            },
+        ),
+        (
+            "resolve: parameters in conflict",
+            ResolveError::ConflictingParameters {
+                reference: reference("AttachmentParameters", None),
+                field: "macAddress",
+            },
+        ),
+        (
+            "resolve: no number",
+            ResolveError::NotNumbered { name: name() },
+        ),
+    ]
+}
+
+fn origin() -> Origin {
+    Origin {
+        file: text("blue.yaml"),
+        document: 1,
+        line: 3,
+    }
+}
+
+fn conflicts() -> Vec<(&'static str, ResolveError)> {
+    let (name, first) = (|| text("blue"), || text("red"));
+    vec![
+        (
+            "resolve: number of two networks",
+            ResolveError::NetworkIdConflict {
+                name: name(),
+                id: api::NetworkId::new(7).unwrap(),
+                others: vec![first()],
+                more: 2,
+            },
+        ),
+        (
+            "resolve: two networks with routing Node",
+            ResolveError::RoutingConflict {
+                name: name(),
+                first: first(),
+            },
+        ),
+        (
+            "resolve: uplink of two networks",
+            ResolveError::UplinkConflict {
+                name: name(),
+                first: first(),
+                uplink: text("eth1"),
+                what: Clash::Vlan(100),
+            },
+        ),
+        (
+            "resolve: no address for tunnels",
+            ResolveError::NoTunnelAddress {
+                name: name(),
+                transport: Transport::Vxlan,
+            },
+        ),
+        (
+            "resolve: no shared number",
+            ResolveError::NoSharedNumber {
+                name: name(),
+                transport: Transport::Vxlan,
+            },
+        ),
+        (
+            "resolve: defined twice",
+            ResolveError::Duplicate {
+                kind: Kind::PodNetwork,
+                name: name(),
+                first: origin(),
+                second: origin(),
+            },
+        ),
+        (
+            "resolve: no such attachment",
+            ResolveError::AttachmentNotFound {
+                namespace: text("shop"),
+                name: text("fast"),
+            },
+        ),
+    ]
+}
+
+fn others() -> Vec<Case> {
+    let unsupported = |key: &str, value: &str, why| AgentError::Unsupported {
+        key: text(key),
+        value: text(value),
+        why,
+    };
+    vec![
+        (
+            "unsupported: host ports of a single attachment",
+            unsupported(
+                "runtimeConfig.portMappings",
+                "host port 80 to 8080",
+                "host ports are mapped for pods whose first network has routing Node: use one, or remove the mapping",
+            ),
+        ),
+        (
+            "unsupported: ranges of addresses",
+            unsupported(
+                "runtimeConfig.ipRanges",
+                "2 ranges",
+                "addresses come from spec.subnets of the network: remove the ranges",
+            ),
+        ),
+        (
+            "unsupported: host ports in the pod's list",
+            unsupported(
+                "portMappings",
+                "host port 80 to 8080",
+                "podnet maps no host ports on such a network: remove the mapping from the pod's list",
+            ),
+        ),
+        (
+            "unsupported: InfiniBand",
+            unsupported(
+                "infiniband-guid",
+                "c2:11:22:33:44:55:66:77",
+                "podnet's networks are Ethernet: remove it from the pod's list",
+            ),
+        ),
+        (
+            "unsupported: Memif on a trunk",
+            unsupported(
+                "interface.type",
+                "Memif",
+                "the switch carries no VLAN tags, which pods of a trunk send: write Veth",
+            ),
+        ),
+        (
+            "unsupported: type of an interface of a network with routing Node",
+            unsupported(
+                "interface.type",
+                "AFXDP",
+                "the node reaches pods of this network by their interfaces: write Veth, or name a network with routing Isolated",
+            ),
+        ),
+        (
+            "explain: not valid",
+            ExplainError::Invalid {
+                argument: "--from",
+                value: text("blue"),
+                fix: "write NETWORK/ADDRESS",
+            }
+            .into(),
+        ),
+        (
+            "explain: unknown",
+            ExplainError::Unknown {
+                argument: "--from",
+                value: text("blue/10.0.0.1"),
+                why: "no port of this node has it",
+                known: vec![text("red/10.0.0.2")],
+            }
+            .into(),
+        ),
+        (
+            "explain: several",
+            ExplainError::Ambiguous {
+                argument: "--from",
+                value: text("10.0.0.1"),
+                candidates: vec![text("red/10.0.0.1"), text("blue/10.0.0.1")],
+            }
+            .into(),
+        ),
+    ]
+}
