@@ -37,7 +37,11 @@ pub(crate) fn skb_layout(path: &Path) -> Result<SkbLayout, DatapathError> {
 fn layout(bytes: &[u8]) -> Result<SkbLayout, Misfit> {
     let types = Types::read(bytes).ok_or(Misfit::Format)?;
     let skb = types.structure("sk_buff")?;
-    let field = |name| types.field(skb, name, DEPTH, &mut 0).ok_or(Misfit::Missing(name));
+    let field = |name| {
+        types
+            .field(skb, name, DEPTH, &mut 0)
+            .ok_or(Misfit::Missing(name))
+    };
     let whole = |name, align: u32| {
         let Field { bit, width } = field(name)?;
         let fits = width == 0 && bit.is_multiple_of(8 * align);
