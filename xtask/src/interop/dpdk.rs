@@ -295,6 +295,26 @@ fn fetch(apt: &[String], root: &Path, packages: &[String]) -> Result<()> {
         )?;
         fs::remove_file(&archive).context("removing an unpacked package")?;
     }
+    merge(root)
+}
+
+/// Moves libraries from `lib` to `usr/lib`: bookworm's packages have some in the first, which a system has
+/// as a link to the second.
+fn merge(root: &Path) -> Result<()> {
+    let to = libraries(root)?;
+    let Some(architecture) = to.file_name() else {
+        return Ok(());
+    };
+    let from = root.join("lib").join(architecture);
+    if !from.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(&to).with_context(|| format!("making {}", to.display()))?;
+    for entry in fs::read_dir(&from).with_context(|| format!("reading {}", from.display()))? {
+        let entry = entry.with_context(|| format!("reading {}", from.display()))?;
+        fs::rename(entry.path(), to.join(entry.file_name()))
+            .with_context(|| format!("moving {}", entry.path().display()))?;
+    }
     Ok(())
 }
 
@@ -378,6 +398,21 @@ mod tests {
         let text = "\tlinux-vdso.so.1 (0x1)\n\tlibrte_eal.so.23 => not found\n\
                     \tlibc.so.6 => /lib/libc.so.6 (0x2)\n\tlibbpf.so.1 => not found\n";
         assert_eq!(not_found(text), ["librte_eal.so.23", "libbpf.so.1"]);
+    }
+
+    /// A library that only `lib` has is found in no directory that testpmd is given.
+    #[test]
+    fn libraries_of_the_short_directory_are_moved_beside_the_others() {
+        let root = tempfile::tempdir().unwrap();
+        let to = libraries(root.path()).unwrap();
+        let from = root.path().join("lib").join(to.file_name().unwrap());
+        merge(root.path()).unwrap();
+        fs::create_dir_all(&from).unwrap();
+        fs::write(from.join("libnl-3.so.200.26.0"), "library").unwrap();
+        std::os::unix::fs::symlink("libnl-3.so.200.26.0", from.join("libnl-3.so.200")).unwrap();
+        merge(root.path()).unwrap();
+        assert_eq!(fs::read(to.join("libnl-3.so.200")).unwrap(), b"library");
+        assert!(!from.join("libnl-3.so.200").exists());
     }
 
     /// With another C library, what the machine has may not fit.
