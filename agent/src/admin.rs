@@ -12,10 +12,11 @@ use axum::{Json, Router};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::accept::Limited;
-use crate::error::{AgentError, chain};
+use crate::error::AgentError;
 use crate::node::Node;
 use crate::views;
+use listen::Limited;
+use telemetry::chain;
 
 /// Opens the port.
 ///

@@ -17,13 +17,13 @@ use netdev::{Netlink, Netns, Offloads};
 use tokio::sync::Semaphore;
 use xsk::control::Address;
 
-use crate::accept;
 use crate::devices::Devices;
 use crate::devices::directory::ensure_map;
-use crate::error::{AgentError, chain};
+use crate::error::AgentError;
 use crate::node::Node;
 use crate::record::Attachment;
 use crate::sockets::{self, PlaceError};
+use telemetry::chain;
 
 mod control;
 mod decide;
@@ -90,7 +90,7 @@ impl AfXdp {
         Self {
             directory,
             open: Mutex::default(),
-            places: Arc::new(Semaphore::new(accept::guests())),
+            places: Arc::new(Semaphore::new(listen::guests())),
         }
     }
 

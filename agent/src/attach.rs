@@ -18,13 +18,13 @@ use tokio::time::timeout;
 use crate::access::Used;
 use crate::afxdp;
 use crate::error::AgentError;
-use crate::failpoint::reached;
 use crate::ledger::Wanted;
 use crate::node::Node;
 use crate::ports::{host_name, near_name};
 use crate::record::{Attachment, HostEnd, PodIdentity, State};
 use crate::sockets;
 use crate::switch::{self, is_switched};
+use telemetry::failpoint::reached;
 
 use self::links::{Links, MadeLinks};
 

@@ -22,8 +22,8 @@ use crate::ledger::Wanted;
 use crate::multi::Asked;
 use crate::node::{Node, START_PATIENCE};
 use crate::record::{Decision, ObjectRef, Sandbox};
-use crate::telemetry::{LOG_BYTES, Sparing};
 use crate::world::World;
+use telemetry::{LOG_BYTES, Sparing};
 
 pub mod error;
 mod peer;

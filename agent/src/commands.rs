@@ -12,7 +12,7 @@ use cni_spec::{
 use serde_json::Value;
 
 use crate::cli::{ExplainOptions, GetOptions, Output, What};
-use crate::error::chain;
+use telemetry::chain;
 
 mod cleanup;
 mod journey;

@@ -49,11 +49,11 @@ use self::lease::{Candidate, Fence};
 use self::metrics::Metrics;
 use self::options::LeaseTimesError;
 use self::plan::Choices;
-use crate::failpoint;
 use crate::kube::{ConnectError, Source};
 use crate::lists::Feature;
-use crate::metrics::MetricsError;
-use crate::telemetry::{self, FilterError};
+use telemetry::exposition::MetricsError;
+use telemetry::failpoint;
+use telemetry::{self, FilterError};
 
 /// The controller could not start, or had to stop.
 #[derive(Debug, thiserror::Error)]

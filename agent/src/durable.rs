@@ -9,8 +9,9 @@ use std::time::Duration;
 use serde::Serialize;
 use store::{Batch, Contents, StoreError, Table};
 
-use crate::error::{AgentError, chain};
+use crate::error::AgentError;
 use crate::node::Node;
+use telemetry::chain;
 
 impl Node {
     /// Refuses what would need a record while none can be written.

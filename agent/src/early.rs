@@ -17,9 +17,10 @@ use netdev::{Connection, Link, Offloads};
 use rustix::io::Errno;
 use serde::Serialize;
 
-use crate::error::{AgentError, chain};
+use crate::error::AgentError;
 use crate::node::Node;
 use crate::uplinks::Wanted;
+use telemetry::chain;
 
 use steer::Interface;
 pub use steer::Steer;

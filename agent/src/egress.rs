@@ -17,13 +17,14 @@ use agent_common::addr::MacAddr;
 use api::Prefix;
 use netdev::{Connection, Family, Netfilter, Ruleset};
 
-use crate::error::{AgentError, chain};
-use crate::failpoint::reached;
+use crate::error::AgentError;
 use crate::ledger::Ledger;
 use crate::locks::{Guard, Rank, Ranked};
 use crate::node::Node;
 use crate::record::NetworkFacts;
 use crate::routing::forward;
+use telemetry::chain;
+use telemetry::failpoint::reached;
 
 mod connections;
 mod gateway;

@@ -15,8 +15,8 @@ use tokio::sync::mpsc;
 
 use crate::cli::{CniPlaces, InstallOptions};
 use crate::cni;
-use crate::error::chain;
 use crate::node::Node;
+use telemetry::chain;
 
 pub mod conf;
 pub mod place;

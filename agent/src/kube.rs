@@ -50,7 +50,7 @@ use self::objects::Objects;
 use self::slices::{Followed, Slices};
 use self::status::StatusWriter;
 use crate::access::{AccessControl, Used};
-use crate::error::{AgentError, chain};
+use crate::error::AgentError;
 use crate::ledger::Wanted;
 use crate::metrics::Metrics;
 use crate::node::Node;
@@ -58,6 +58,7 @@ use crate::pods::FollowedAlready;
 use crate::record::{Attachment, HostEnd, PodIdentity};
 use crate::remotes::Remotes;
 use crate::world::{Current, World};
+use telemetry::chain;
 
 /// Who writes, as the API server's audit log and the fields of objects name it.
 const MANAGER: &str = "podnet-agent";

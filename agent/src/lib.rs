@@ -2,7 +2,7 @@
 //!
 //! A tour, in the order of a CNI `ADD`:
 //!
-//! - [`accept`] takes connections, within limits; each of them ends.
+//! - [`listen`] takes connections, within limits; each of them ends.
 //! - [`cni`] takes the request from the socket and answers it; every CNI code is chosen there.
 //! - [`world`] knows which networks exist and what they are; [`kube`] tells it, in a cluster.
 //! - [`multi`] finds out from a pod's own lists what it is attached to, and does it one by one;
@@ -32,7 +32,6 @@
 //! [`run`] puts it together; [`admin`], [`metrics`] and [`commands`] show it.
 //! [`controller`] decides what is decided once for a cluster; it is another process.
 
-pub mod accept;
 pub mod access;
 pub mod admin;
 pub mod afxdp;
@@ -50,7 +49,6 @@ pub mod early;
 pub mod egress;
 pub mod error;
 pub mod explain;
-pub mod failpoint;
 pub mod install;
 pub mod kube;
 pub mod ledger;
@@ -76,7 +74,6 @@ mod sandbox;
 pub mod shaping;
 pub mod sockets;
 pub mod switch;
-pub mod telemetry;
 pub mod uplinks;
 pub mod views;
 pub mod ways;

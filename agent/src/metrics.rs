@@ -6,11 +6,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prometheus::core::Collector;
-use prometheus::proto::MetricFamily;
 use prometheus::{
-    Encoder as _, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
-    IntGaugeVec, Opts, Registry, TextEncoder,
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry,
 };
+use telemetry::exposition::{MetricsError, described, exposition};
 
 mod memif;
 
@@ -230,11 +230,6 @@ pub struct Metrics {
     /// What each queue had dropped when it was last read: queues come and go, the sum must not fall.
     queues: Mutex<HashMap<u32, u64>>,
 }
-
-/// A metric could not be made; only a wrong name can cause it.
-#[derive(Debug, thiserror::Error)]
-#[error("metrics cannot be set up")]
-pub struct MetricsError(#[from] prometheus::Error);
 
 /// What is read at the moment of asking.
 #[derive(Debug, Default)]
@@ -495,25 +490,6 @@ impl Metrics {
 
 fn opts(name: &str) -> Opts {
     described(METRICS, name)
-}
-
-/// Name, type, labels and meaning.
-pub(crate) type Described = (&'static str, &'static str, &'static str, &'static str);
-
-/// A metric of this name with the meaning that its table gives it.
-pub(crate) fn described(table: &[Described], name: &str) -> Opts {
-    let of_name = table.iter().find(|(other, ..)| *other == name);
-    Opts::new(name, of_name.map_or("", |(.., help)| help))
-}
-
-/// The exposition, in Prometheus text format 0.0.4.
-///
-/// # Errors
-/// When a metric cannot be encoded.
-pub(crate) fn exposition(families: &[MetricFamily]) -> Result<String, MetricsError> {
-    let mut text = Vec::new();
-    TextEncoder::new().encode(families, &mut text)?;
-    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 fn number(value: usize) -> i64 {

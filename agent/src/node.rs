@@ -17,8 +17,7 @@ use crate::delegate::process::Runner;
 use crate::devices::Devices;
 use crate::early::EarlyOptions;
 use crate::egress::{Connections, Egress};
-use crate::error::{AgentError, chain};
-use crate::failpoint::{passed, pause};
+use crate::error::AgentError;
 use crate::kube::Cluster;
 use crate::ledger::Ledger;
 use crate::locks::{Guard, Rank, Ranked};
@@ -38,6 +37,8 @@ use crate::uplinks::Uplinks;
 use crate::ways::Ways;
 use crate::wires::Wires;
 use crate::world::Current;
+use telemetry::chain;
+use telemetry::failpoint::{passed, pause};
 
 /// How long a request waits for start-up to be over.
 pub const START_PATIENCE: Duration = Duration::from_secs(10);

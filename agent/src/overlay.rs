@@ -11,12 +11,13 @@ use datapath::{Dispatcher, Hook};
 use netdev::{Connection, Link, VxlanSpec};
 use rustix::io::Errno;
 
-use crate::error::{AgentError, chain};
+use crate::error::AgentError;
 use crate::node::Node;
 use crate::ports::ALIAS_PREFIX;
 use crate::reconcile::{Others, Reach};
 use crate::record::NetworkFacts;
 use crate::remotes::Peer;
+use telemetry::chain;
 
 mod fence;
 

@@ -10,12 +10,13 @@ use netdev::{Connection, Link, LinkEvent, LinkFilter, LinkMonitor};
 
 use crate::cni::tombstone;
 use crate::egress;
-use crate::error::{AgentError, chain};
+use crate::error::AgentError;
 use crate::node::Node;
 use crate::overlay::{self, spans_nodes};
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX, attach_dispatcher, near_name};
 use crate::record::{Attachment, HostEnd, State};
 use crate::switch::is_switched;
+use telemetry::chain;
 
 pub mod aside;
 mod boot;

@@ -15,11 +15,12 @@ use ipam::IpamError;
 use netdev::{Family, Masquerade, Netfilter, Sysctl, sysctl};
 use tokio::sync::watch;
 
-use crate::error::{AgentError, chain};
+use crate::error::AgentError;
 use crate::kube::AddressError;
 use crate::ledger::Wanted;
 use crate::node::Node;
 use crate::record::{Attachment, HostEnd};
+use telemetry::chain;
 
 mod plan;
 mod port;

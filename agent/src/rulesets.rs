@@ -8,10 +8,11 @@ use netdev::{Netfilter, RulesetMonitor, WayMonitor};
 use tokio::time::Instant;
 
 use crate::egress::OUTSIDE;
-use crate::error::{AgentError, chain};
+use crate::error::AgentError;
 use crate::node::Node;
 use crate::overlay;
 use crate::routing;
+use telemetry::chain;
 
 /// The tables in the node's own namespace.
 const TABLES: [&str; 3] = [routing::TABLE, OUTSIDE, overlay::TABLE];

@@ -23,11 +23,11 @@ use crate::cni::{socket, tombstone};
 use crate::delegate::process::Runner;
 use crate::devices::{self, Devices};
 use crate::egress;
-use crate::error::{AgentError, chain};
+use crate::error::AgentError;
 use crate::install::{Install, InstallError};
 use crate::kube::{self, Cluster, ConnectError};
 use crate::members::{self, SpanningError, files};
-use crate::metrics::{Metrics, MetricsError};
+use crate::metrics::Metrics;
 use crate::multi::Rules;
 use crate::node::{Node, Parts};
 use crate::ports::Promotions;
@@ -35,9 +35,12 @@ use crate::reconcile::Reconciler;
 use crate::recover::Found;
 use crate::remotes::Remotes;
 use crate::switch::Switch;
-use crate::telemetry::{self, FilterError};
 use crate::world::{self, Current, World};
-use crate::{admin, afxdp, failpoint, recover};
+use crate::{admin, afxdp, recover};
+use telemetry::chain;
+use telemetry::exposition::MetricsError;
+use telemetry::failpoint;
+use telemetry::{self, FilterError};
 
 /// Time to the next attempt at tables that the kernel refused.
 const RETRY: Duration = Duration::from_secs(1);

@@ -12,11 +12,11 @@ use netdev::{Connection, Discipline, Link, LinkChange, RootQueue, Shape};
 
 use crate::bandwidth::{Direction, Limit, Limits};
 use crate::error::AgentError;
-use crate::failpoint::reached;
 use crate::node::Node;
 use crate::ports::{far_name, near_name};
 use crate::record::{Attachment, HostEnd, Shaper, State};
 use crate::switch::is_switched;
+use telemetry::failpoint::reached;
 
 mod look;
 mod pair;

@@ -18,11 +18,12 @@ use uswitch::control::Client;
 use uswitch::{PortConfig, PortStatus};
 
 use crate::cli::SwitchOptions;
-use crate::error::{AgentError, chain};
+use crate::error::AgentError;
 use crate::node::Node;
 use crate::reconcile::port_of;
 use crate::record::{Attachment, State};
 use crate::sockets;
+use telemetry::chain;
 
 mod listen;
 mod process;

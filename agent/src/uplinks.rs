@@ -14,8 +14,9 @@ use datapath::{Dispatcher, Hook};
 use netdev::{Connection, LinkChange};
 
 use crate::early::{EarlyOptions, Place};
-use crate::error::{AgentError, chain};
+use crate::error::AgentError;
 use crate::node::Node;
+use telemetry::chain;
 
 /// What is taken from interfaces, by index.
 pub type Wanted = BTreeMap<u32, Uplink>;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use uswitch::PortStatus;
 
 use crate::bandwidth::{Direction, mechanism};
-use crate::error::{AgentError, chain};
+use crate::error::AgentError;
 use crate::kube::report;
 use crate::ledger::Ledger;
 use crate::metrics::{MemifPort, Shaped, Snapshot};
@@ -20,6 +20,7 @@ use crate::pods::PodNetworks;
 use crate::record::{Attachment, Decision};
 use crate::recover::aside::SetAside;
 use crate::remotes::Refusal;
+use telemetry::chain;
 
 mod delegated;
 

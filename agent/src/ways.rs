@@ -14,11 +14,12 @@ use datapath::Room;
 use netdev::{Connection, Link};
 use tokio::sync::Notify;
 
-use crate::error::{AgentError, chain};
+use crate::error::AgentError;
 use crate::locks::{Rank, Ranked};
 use crate::node::Node;
 use crate::overlay::{self, added, way_to};
 use crate::uplinks::{User, Wanted};
+use telemetry::chain;
 
 /// Least time between two looks: routes of a node may change often.
 const SETTLE: Duration = Duration::from_millis(50);

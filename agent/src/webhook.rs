@@ -45,8 +45,8 @@ pub use self::options::WebhookOptions;
 use self::server::{Injections, Reviewer};
 use self::tls::{Identity, TlsListener};
 use crate::kube::{ConnectError, Source};
-use crate::metrics::MetricsError;
-use crate::telemetry::{self, FilterError};
+use telemetry::exposition::MetricsError;
+use telemetry::{self, FilterError};
 
 /// The webhook could not start, or had to stop.
 #[derive(Debug, thiserror::Error)]

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use agent_common::uplink::{UPLINK_EVERY_FRAME, UPLINK_WIRES, Uplink};
 use netdev::{Connection, Link, RouteKind};
 
-use crate::error::{AgentError, chain};
+use crate::error::AgentError;
 use crate::locks::{Guard, Rank, Ranked};
 use crate::node::Node;
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX};
 use crate::reconcile::{Others, Reach};
 use crate::record::NetworkFacts;
 use crate::uplinks::{User, Wanted};
+use telemetry::chain;
 
 /// Why a network cannot have its uplink.
 #[derive(Debug, thiserror::Error)]

@@ -17,9 +17,10 @@ use tokio::time::{sleep, timeout};
 use xsk::control::{self, Answer, Datagram, Received, Request};
 
 use super::decide::{Facts, Step, decide};
-use crate::accept::Door;
-use crate::error::{AgentError, chain};
+use crate::error::AgentError;
 use crate::record::Attachment;
+use listen::Door;
+use telemetry::chain;
 
 /// Conversations at once by each of the two addresses. DPDK has one for each queue, one after the other.
 const CONVERSATIONS: usize = 8;

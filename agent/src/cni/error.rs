@@ -7,8 +7,9 @@ use ipam::IpamError;
 
 use crate::afxdp::AfXdpError;
 use crate::delegate::error::DelegateError;
-use crate::error::{AgentError, chain};
+use crate::error::AgentError;
 use crate::kube::{AccessError, AddressError, LookupError};
+use telemetry::chain;
 
 /// A code, what it means, and what a person can do about it.
 pub type Code = (u32, &'static str, &'static str);

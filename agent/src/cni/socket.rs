@@ -20,13 +20,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::accept::Door;
 use crate::cni::Made;
 use crate::cni::peer::{self, Stranger};
 use crate::error::AgentError;
-use crate::failpoint::reached;
 use crate::node::Node;
 use crate::{cni, explain, views};
+use listen::Door;
+use telemetry::failpoint::reached;
 
 /// Room for the descriptors of one message: one, and a few that are closed again.
 const DESCRIPTORS: usize = 4;

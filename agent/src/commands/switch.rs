@@ -5,7 +5,7 @@ use uswitch::{Ended, Memory, Options, Switch};
 use super::Failure;
 use super::cleanup::stay;
 use crate::cli::ServeOptions;
-use crate::telemetry;
+use telemetry;
 
 /// Is the switch, until it is asked to end or another one takes over.
 ///

@@ -17,8 +17,8 @@ use super::metrics::Metrics;
 use super::plan::{Choices, Plan, PodStep, earlier, plan};
 use super::reclaim::Orphans;
 use super::view::View;
-use crate::failpoint::held;
-use crate::telemetry::LOG_BYTES;
+use telemetry::LOG_BYTES;
+use telemetry::failpoint::held;
 
 /// The longest time between two looks at the cluster.
 const RESYNC: Duration = Duration::from_secs(300);

@@ -4,7 +4,7 @@ use prometheus::{
     Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
 
-use crate::metrics::{MetricsError, described, exposition};
+use telemetry::exposition::{MetricsError, described, exposition};
 
 /// Buckets of a pass, seconds: a small cluster takes a millisecond.
 const SECONDS: [f64; 9] = [0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0];

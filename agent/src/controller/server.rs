@@ -13,8 +13,8 @@ use tokio::net::TcpListener;
 
 use super::copies::Copies;
 use super::metrics::Metrics;
-use crate::accept::Limited;
-use crate::error::chain;
+use listen::Limited;
+use telemetry::chain;
 
 /// What there is to show.
 #[derive(Clone, Debug)]

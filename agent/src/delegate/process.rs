@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use super::error::{DelegateError, START};
-use crate::telemetry::LOG_BYTES;
+use telemetry::LOG_BYTES;
 
 /// The subcommand of the agent's own binary that goes to another root and becomes the plugin.
 pub const STAGE: &str = "exec-plugin";

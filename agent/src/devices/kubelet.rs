@@ -22,8 +22,8 @@ use super::directory::Directories;
 use super::plugin::{Plugin, devices};
 use super::resource::{self, Offer};
 use crate::digest::digest;
-use crate::error::chain;
 use crate::world::is_read;
+use telemetry::chain;
 
 /// Time to the next attempt at what did not work.
 const RETRY: Duration = Duration::from_secs(1);

@@ -14,9 +14,9 @@ use super::plan::{
 };
 use super::{EgressError, WayOut};
 use crate::error::AgentError;
-use crate::failpoint::reached;
 use crate::ports::{ALIAS_PREFIX, attach_dispatcher};
 use crate::shaping::silence;
+use telemetry::failpoint::reached;
 
 mod sides;
 

@@ -9,8 +9,9 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::{INSIDE, WayOut, plan};
-use crate::error::{AgentError, chain};
+use crate::error::AgentError;
 use crate::node::Node;
+use telemetry::chain;
 
 /// Who watches which gateway.
 #[derive(Debug, Default)]

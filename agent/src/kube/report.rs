@@ -11,9 +11,9 @@ use tokio::sync::mpsc;
 use super::Cluster;
 use super::events::{Note, Reason};
 use super::status::Annotations;
-use crate::error::chain;
 use crate::pods::{AttachedNetwork, PodChange, PodNetworks};
 use crate::record::PodIdentity;
+use telemetry::chain;
 
 /// Writes about what is there, and about every change, for as long as changes come.
 pub(super) async fn follow(

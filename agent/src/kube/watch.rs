@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
 use super::brief;
-use crate::error::chain;
+use telemetry::chain;
 
 /// How far the copy of a kind is.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,10 +16,10 @@ use tokio::sync::mpsc;
 
 use super::{Slices, divide, now, of, published, spec};
 use crate::digest::digest;
-use crate::error::chain;
 use crate::node::Node;
 use crate::remotes::Remotes;
 use crate::world::is_read;
+use telemetry::chain;
 
 /// What comes within this time is one change.
 const SETTLE: Duration = Duration::from_millis(20);

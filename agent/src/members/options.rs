@@ -53,7 +53,7 @@ pub fn check(options: &SpanningOptions, name: &str) -> Result<(), SpanningError>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::chain;
+    use telemetry::chain;
 
     fn refusal(vteps: &[&str], directory: Option<&str>, name: &str) -> Option<String> {
         let options = SpanningOptions {

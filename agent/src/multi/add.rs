@@ -7,13 +7,14 @@ use netdev::Netns;
 
 use super::plan::{Asked, Planned};
 use crate::delegate::{self, device_info};
-use crate::error::{AgentError, chain};
-use crate::failpoint::reached;
+use crate::error::AgentError;
 use crate::ledger::Wanted;
 use crate::node::Node;
 use crate::pods::PodChange;
 use crate::pods::record::{Maker, PodRecord};
 use crate::record::{PodIdentity, Sandbox, State};
+use telemetry::chain;
+use telemetry::failpoint::reached;
 
 impl Node {
     /// Makes every attachment of a pod, in order; the caller holds the container's lock. A repeated

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::plan::Asked;
 use crate::delegate::{self, Attachment, error::DelegateError};
 use crate::error::AgentError;
-use crate::failpoint::reached;
 use crate::node::Node;
 use crate::pods::record::{Delegation, PluginConf, PodRecord};
+use telemetry::failpoint::reached;
 
 /// `type` of the plugin and name of its executable.
 const PLUGIN: &str = "portmap";

@@ -26,8 +26,8 @@ use crate::ledger::Wanted;
 use crate::node::Node;
 use crate::pods::record::{Delegation, Maker, Member};
 use crate::record::{DefaultRoutes, ObjectRef, PodIdentity};
-use crate::telemetry::Sparing;
 use crate::world::World;
+use telemetry::Sparing;
 
 /// Where objects of a request without a pod are looked up.
 const DEFAULT_NAMESPACE: &str = "default";

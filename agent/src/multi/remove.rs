@@ -9,12 +9,13 @@ use futures_util::future::join_all;
 use tokio::task::JoinSet;
 
 use crate::delegate::{self, device_info};
-use crate::error::{AgentError, chain};
-use crate::failpoint::reached;
+use crate::error::AgentError;
 use crate::node::Node;
 use crate::pods::PodChange;
 use crate::pods::record::{Delegation, Maker, PodRecord};
 use crate::record::{Sandbox, State};
+use telemetry::chain;
+use telemetry::failpoint::reached;
 
 mod end;
 

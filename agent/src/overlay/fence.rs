@@ -13,8 +13,9 @@ use netdev::{Bound, Connection, Guard, Link, LinkName, Netfilter, Packets, Rules
 use rustix::io::Errno;
 
 use super::{DEVICE, OverlayError};
-use crate::error::{AgentError, chain};
+use crate::error::AgentError;
 use crate::node::Node;
+use telemetry::chain;
 
 /// Name of the table, of family `inet`, in the node's namespace.
 pub const TABLE: &str = "podnet-tunnels";

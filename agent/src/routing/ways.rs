@@ -6,7 +6,7 @@ use netdev::{Connection, Netfilter, Route};
 
 use super::PROTOCOL;
 use super::plan::Way;
-use crate::error::chain;
+use telemetry::chain;
 
 /// Makes the routes of ours that lead to other nodes these. Nodes that are not reached, and why.
 pub(super) fn direct(

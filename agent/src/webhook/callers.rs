@@ -25,7 +25,7 @@ use tokio_rustls::rustls::{
     SignatureScheme,
 };
 
-use crate::error::chain;
+use telemetry::chain;
 
 /// Time between two looks at the file of the authority.
 const LOOK: Duration = Duration::from_secs(10);

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use super::certificates::{CertificateError, Certificates, Lifetimes, Names};
 use super::metrics::Metrics;
 use super::tls::Identity;
-use crate::error::chain;
+use telemetry::chain;
 
 /// Who writes, in the fields of objects.
 const MANAGER: &str = "podnet-webhook";

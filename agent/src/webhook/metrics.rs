@@ -7,7 +7,7 @@ use prometheus::{
     HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry,
 };
 
-use crate::metrics::{MetricsError, described, exposition};
+use telemetry::exposition::{MetricsError, described, exposition};
 
 /// Buckets from half a millisecond, a review without a question, to the three seconds one may take.
 const SECONDS: [f64; 8] = [0.0005, 0.001, 0.002, 0.005, 0.02, 0.1, 0.5, 3.0];

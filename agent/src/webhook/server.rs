@@ -31,8 +31,8 @@ use super::options::WebhookOptions;
 use super::review::{self, Denial};
 use super::tls::TlsListener;
 use super::wants::Wants;
-use crate::error::chain;
-use crate::telemetry::{LOG_BYTES, Sparing};
+use telemetry::chain;
+use telemetry::{LOG_BYTES, Sparing};
 
 /// Time between two lines about the same.
 const LINES_EVERY: Duration = Duration::from_secs(10);

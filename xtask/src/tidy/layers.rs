@@ -6,7 +6,10 @@ use serde_json::Value;
 const ANY: &[&str] = &["*"];
 
 /// Each package with the workspace packages it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 17] = [
+const LAYERS: [(&str, &[&str]); 19] = [
+    // What every process needs, and knows no type of ours.
+    ("telemetry", &[]),
+    ("listen", &[]),
     // Words: pure, no IO.
     ("agent-common", &[]),
     ("cni-spec", &[]),
@@ -33,9 +36,11 @@ const LAYERS: [(&str, &[&str]); 17] = [
             "datapath",
             "ipam",
             "kubelet",
+            "listen",
             "memif",
             "netdev",
             "store",
+            "telemetry",
             "uswitch",
             "xsk",
         ],
@@ -54,7 +59,7 @@ const FOR_TESTS: [(&str, &str); 1] = [("datapath", "netdev")];
 /// always may.
 const OWNED: [(&str, &[&str]); 28] = [
     ("anyhow", &["xtask"]),
-    ("axum", &["agent"]),
+    ("axum", &["agent", "listen"]),
     ("aya", &["datapath"]),
     ("aya-ebpf", &["agent-ebpf"]),
     ("aya-log*", &["datapath", "agent-ebpf"]),
@@ -69,7 +74,7 @@ const OWNED: [(&str, &[&str]); 28] = [
     ("netlink-*", &["netdev"]),
     ("nix", &["agent", "datapath", "netdev", "uswitch"]),
     ("notify", &["agent"]),
-    ("prometheus", &["agent"]),
+    ("prometheus", &["agent", "telemetry"]),
     ("prost*", &["kubelet"]),
     ("rcgen", &["agent"]),
     ("redb", &["store"]),
@@ -80,7 +85,7 @@ const OWNED: [(&str, &[&str]); 28] = [
     ("tokio-rustls", &["agent"]),
     ("tonic*", &["kubelet"]),
     ("tower*", &["kubelet"]),
-    ("tracing-subscriber", &["agent"]),
+    ("tracing-subscriber", &["telemetry"]),
 ];
 
 /// The layer that must run anywhere, and what would give it IO or a clock. (Its tests may.)

@@ -13,9 +13,9 @@ use tokio::time::timeout;
 
 use super::{ANSWER, Addresses, LENGTH, ROUND, View};
 use crate::digest::digest;
-use crate::error::chain;
 use crate::kube::{MANAGER, brief};
 use crate::node::Node;
+use telemetry::chain;
 
 /// Attempts at a block that others take at the same moment.
 const ATTEMPTS: usize = 32;

@@ -17,11 +17,12 @@ use tokio::time::{timeout, timeout_at};
 
 use super::blocks::{answer as answered, cidr, no_answer, of_network};
 use super::{ANSWER, AddressError, Addresses, LENGTH, View};
-use crate::error::{AgentError, chain};
+use crate::error::AgentError;
 use crate::kube::{MANAGER, brief};
 use crate::ledger::pools;
 use crate::node::Node;
 use crate::record::Attachment;
+use telemetry::chain;
 
 /// How long a reservation is kept for a pod whose `ADD` failed: the runtime tries again.
 const ASKED: Duration = Duration::from_secs(90);

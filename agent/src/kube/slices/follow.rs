@@ -17,13 +17,13 @@ use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::Notify;
 
 use super::SETTLE;
-use crate::error::chain;
 use crate::kube::Work;
 use crate::kube::copied::trim_all;
 use crate::kube::watch::{Kind, follow_into};
 use crate::members::spanning;
 use crate::node::Node;
 use crate::remotes::Remotes;
+use telemetry::chain;
 
 /// The most networks of a group: the selector is part of an address, which has a length.
 const GROUP_MAX: usize = 200;

@@ -9,11 +9,12 @@ use std::collections::BTreeMap;
 
 use cni_spec::AttachmentKey;
 
-use crate::error::{AgentError, chain};
+use crate::error::AgentError;
 use crate::node::Node;
 use crate::pods::PodChange;
 use crate::pods::record::PodRecord;
 use crate::record::State;
+use telemetry::chain;
 
 /// Attempts of the agent to remove a pod whose namespace is gone. With pauses of 1, 2, 4, 8, 16, 16 and
 /// 16 audits between them they take half an hour.
