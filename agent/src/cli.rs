@@ -9,13 +9,13 @@ use uswitch::Memory;
 
 use crate::access::AccessControl;
 use crate::controller::ControllerOptions;
-use crate::delegate::process;
 use crate::early::EarlyOptions;
 use crate::lists::ListOptions;
 use crate::multi::InvalidAnnotation;
 use crate::reconcile::StormOptions;
 use crate::switch::SwitchUser;
 use crate::webhook::WebhookOptions;
+use delegate::process;
 
 /// Gives pods more than one network, from an eBPF datapath.
 #[derive(Debug, Parser)]

@@ -14,7 +14,6 @@ use store::StoreError;
 
 use crate::afxdp::AfXdpError;
 use crate::bandwidth::Bits;
-use crate::delegate::error::DelegateError;
 use crate::devices::assigned::AssignedError;
 use crate::egress::EgressError;
 use crate::explain::ExplainError;
@@ -24,6 +23,7 @@ use crate::routing::NotRouting;
 use crate::sockets::PlaceError;
 use crate::switch::SwitchError;
 use crate::wires::WireError;
+use delegate::error::DelegateError;
 
 /// A request could not be served.
 #[derive(Debug, thiserror::Error)]

@@ -41,7 +41,6 @@ pub mod cli;
 pub mod cni;
 pub mod commands;
 pub mod controller;
-pub mod delegate;
 pub mod devices;
 mod digest;
 mod durable;

@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use agent::cli::{Cli, Command};
-use agent::delegate::stage;
 use agent::{commands, controller, run, webhook};
 use clap::Parser as _;
+use delegate::stage;
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {

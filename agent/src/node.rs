@@ -13,7 +13,6 @@ use store::{Batch, Pending, Store, Table};
 use tokio::sync::watch;
 
 use crate::afxdp::AfXdp;
-use crate::delegate::process::Runner;
 use crate::devices::Devices;
 use crate::early::EarlyOptions;
 use crate::egress::{Connections, Egress};
@@ -37,6 +36,7 @@ use crate::uplinks::Uplinks;
 use crate::ways::Ways;
 use crate::wires::Wires;
 use crate::world::Current;
+use delegate::process::Runner;
 use telemetry::chain;
 use telemetry::failpoint::{passed, pause};
 

@@ -6,9 +6,9 @@ use cni_spec::{CniError, CniVersion, Command, ErrorCode};
 use ipam::IpamError;
 
 use crate::afxdp::AfXdpError;
-use crate::delegate::error::DelegateError;
 use crate::error::AgentError;
 use crate::kube::{AccessError, AddressError, LookupError};
+use delegate::error::DelegateError;
 use telemetry::chain;
 
 /// A code, what it means, and what a person can do about it.

@@ -6,13 +6,13 @@ use cni_spec::AttachmentKey;
 use netdev::Netns;
 
 use super::plan::{Asked, Planned};
-use crate::delegate::{self, device_info};
 use crate::error::AgentError;
 use crate::ledger::Wanted;
 use crate::node::Node;
 use crate::pods::PodChange;
 use crate::pods::record::{Maker, PodRecord};
 use crate::record::{PodIdentity, Sandbox, State};
+use delegate::{self, device_info};
 use telemetry::chain;
 use telemetry::failpoint::reached;
 

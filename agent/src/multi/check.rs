@@ -7,12 +7,12 @@ use cni_spec::{AttachmentKey, CniResult, Invocation};
 use netdev::Netns;
 
 use super::DefaultNetwork;
-use crate::delegate;
-use crate::delegate::prepare::{Wishes, prepare};
 use crate::error::AgentError;
 use crate::node::Node;
 use crate::pods::record::{Maker, PodRecord};
 use crate::record::State;
+use delegate;
+use delegate::prepare::{Wishes, prepare};
 
 /// How long the plugins of the default network may take to say that they are ready: runtimes ask
 /// every few seconds, and the plugin that asks us gives up after two.

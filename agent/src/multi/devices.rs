@@ -5,7 +5,6 @@ use api::nad::PluginChain;
 use api::selection::PodSelection;
 
 use super::plan::{Asked, Meant};
-use crate::delegate::device_info;
 use crate::devices::assigned::Assigned;
 use crate::devices::resource;
 use crate::error::AgentError;
@@ -13,6 +12,7 @@ use crate::ledger::Wanted;
 use crate::node::Node;
 use crate::record::{Decision, Device};
 use crate::world::World;
+use delegate::device_info;
 
 /// The device of an attachment that is counted by a resource, if the pod has one for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -8,10 +8,12 @@ use cni_spec::{CniVersion, NetConf, TraceContext};
 use serde_json::{Value, json};
 
 use super::plan::Asked;
-use crate::delegate::{self, Attachment, error::DelegateError};
 use crate::error::AgentError;
 use crate::node::Node;
-use crate::pods::record::{Delegation, PluginConf, PodRecord};
+use crate::pods::record::PodRecord;
+use delegate::error::DelegateError;
+use delegate::{self, Attachment};
+use delegate::{Delegation, PluginConf};
 use telemetry::failpoint::reached;
 
 /// `type` of the plugin and name of its executable.

@@ -18,15 +18,16 @@ use netdev::Netns;
 use super::native::Native;
 use super::{DefaultNetwork, InvalidAnnotation};
 use crate::access::Used;
-use crate::delegate::error::DelegateError;
-use crate::delegate::prepare::{Wishes, prepare};
-use crate::delegate::{self, device_info};
 use crate::error::AgentError;
 use crate::ledger::Wanted;
 use crate::node::Node;
-use crate::pods::record::{Delegation, Maker, Member};
+use crate::pods::record::{Maker, Member};
 use crate::record::{DefaultRoutes, ObjectRef, PodIdentity};
 use crate::world::World;
+use delegate::Delegation;
+use delegate::error::DelegateError;
+use delegate::prepare::{Wishes, prepare};
+use delegate::{self, device_info};
 use telemetry::Sparing;
 
 /// Where objects of a request without a pod are looked up.

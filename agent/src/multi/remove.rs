@@ -8,12 +8,13 @@ use cni_spec::{AttachmentKey, TraceContext};
 use futures_util::future::join_all;
 use tokio::task::JoinSet;
 
-use crate::delegate::{self, device_info};
 use crate::error::AgentError;
 use crate::node::Node;
 use crate::pods::PodChange;
-use crate::pods::record::{Delegation, Maker, PodRecord};
+use crate::pods::record::{Maker, PodRecord};
 use crate::record::{Sandbox, State};
+use delegate::Delegation;
+use delegate::{self, device_info};
 use telemetry::chain;
 use telemetry::failpoint::reached;
 

@@ -6,10 +6,11 @@ use cni_spec::{CniResult, Interface};
 
 use crate::error::AgentError;
 use crate::node::Node;
-use crate::pods::record::{Delegation, Maker, Member, PodRecord};
+use crate::pods::record::{Maker, Member, PodRecord};
 use crate::pods::{AttachedNetwork, PodChange, PodNetworks};
 use crate::record::State;
 use crate::switch;
+use delegate::Delegation;
 
 impl Node {
     /// Every pod of a runtime of Kubernetes that is attached now, with what it has.

@@ -1,7 +1,9 @@
 use cni_spec::{ContainerId, IfName};
 use serde_json::json;
 
-use super::record::{Delegation, Maker, Member, PluginConf, PodRecord};
+use delegate::{Delegation, PluginConf};
+
+use super::record::{Maker, Member, PodRecord};
 use super::*;
 use crate::record::{DefaultRoutes, Sandbox};
 

@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 use crate::multi::ATTEMPTS;
 use crate::node::Node;
 use crate::pods::AttachedNetwork;
-use crate::pods::record::{Delegation, Maker, Member, PodRecord};
+use crate::pods::record::{Maker, Member, PodRecord};
 use crate::record::{Decision, State};
+use delegate::Delegation;
 
 /// Rows of `get attachments`.
 pub(super) fn attachments(node: &Node) -> Vec<Value> {

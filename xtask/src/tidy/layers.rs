@@ -6,7 +6,7 @@ use serde_json::Value;
 const ANY: &[&str] = &["*"];
 
 /// Each package with the workspace packages it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 19] = [
+const LAYERS: [(&str, &[&str]); 20] = [
     // What every process needs, and knows no type of ours.
     ("telemetry", &[]),
     ("listen", &[]),
@@ -24,6 +24,8 @@ const LAYERS: [(&str, &[&str]); 19] = [
     ("datapath", &["agent-common"]),
     // memif is a part of it, and its own port of podnet's policy.
     ("uswitch", &["agent-common", "memif"]),
+    // Plugins of others, which know none of our networks.
+    ("delegate", &["api", "cni-spec", "telemetry"]),
     // The kernel's side.
     ("agent-ebpf", &["agent-common"]),
     // Policy.
@@ -34,6 +36,7 @@ const LAYERS: [(&str, &[&str]); 19] = [
             "api",
             "cni-spec",
             "datapath",
+            "delegate",
             "ipam",
             "kubelet",
             "listen",

@@ -11,7 +11,6 @@ use cni_spec::{CniVersion, Command, SpecError};
 
 use super::super::to_cni;
 use crate::afxdp::AfXdpError;
-use crate::delegate::error::DelegateError;
 use crate::egress::EgressError;
 use crate::error::AgentError;
 use crate::explain::ExplainError;
@@ -20,6 +19,7 @@ use crate::overlay::OverlayError;
 use crate::switch::SwitchError;
 use crate::wires::WireError;
 use api::ResolveError;
+use delegate::error::DelegateError;
 use ipam::IpamError;
 
 mod book;

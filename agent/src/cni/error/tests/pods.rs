@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use api::selection::parse_networks;
 use cni_spec::{CniError, CniVersion, Command, ErrorCode, IfName, SpecError};
 
-use crate::delegate::error::DelegateError;
 use crate::error::AgentError;
+use delegate::error::DelegateError;
 
 fn said(code: u32) -> AgentError {
     DelegateError::Failed {

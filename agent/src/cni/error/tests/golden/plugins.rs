@@ -4,9 +4,9 @@ use ::kubelet::PodResourcesClient;
 use cni_spec::{CniError, CniVersion, Command, ErrorCode, SpecError};
 
 use super::{Case, absent, denied, no_json, text};
-use crate::delegate::error::DelegateError;
 use crate::devices::assigned::AssignedError;
 use crate::error::AgentError;
+use delegate::error::DelegateError;
 
 pub(super) fn all() -> Vec<Case> {
     let mut all: Vec<Case> = errors()

@@ -8,6 +8,7 @@ use api::{RawJson, RawObject};
 use cni_spec::{AttachmentKey, CniResult, CniVersion, Command, SpecError, TraceContext};
 use serde_json::{Value, json};
 
+mod delegation;
 pub mod device_info;
 pub mod error;
 pub mod prepare;
@@ -16,10 +17,9 @@ pub mod stage;
 #[cfg(test)]
 mod tests;
 
+pub use self::delegation::{Delegation, PluginConf};
 use error::DelegateError;
 use process::{PluginEnv, Runner};
-
-use crate::pods::record::{Delegation, PluginConf};
 
 /// One attachment, as its plugins are told of it.
 #[derive(Debug, Clone, Copy)]

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::error::DelegateError;
-use crate::pods::record::{Delegation, PluginConf};
+use crate::{Delegation, PluginConf};
 
 /// What an attachment wants of the plugins that make it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
