@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 
 use api::Prefix;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use delegate::process;
 use uswitch::Memory;
+use world::lists::ListOptions;
 
 use crate::access::AccessControl;
 use crate::controller::ControllerOptions;
 use crate::early::EarlyOptions;
-use crate::lists::ListOptions;
 use crate::multi::InvalidAnnotation;
 use crate::reconcile::StormOptions;
 use crate::switch::SwitchUser;
 use crate::webhook::WebhookOptions;
-use delegate::process;
 
 /// Gives pods more than one network, from an eBPF datapath.
 #[derive(Debug, Parser)]

@@ -13,6 +13,8 @@ use cni_spec::{
 use ipam::Request;
 use netdev::Netns;
 use serde_json::Value;
+use telemetry::{LOG_BYTES, Sparing};
+use world::World;
 
 use crate::bandwidth::Limits;
 use crate::devices;
@@ -22,8 +24,6 @@ use crate::ledger::Wanted;
 use crate::multi::Asked;
 use crate::node::{Node, START_PATIENCE};
 use crate::record::{Decision, ObjectRef, Sandbox};
-use crate::world::World;
-use telemetry::{LOG_BYTES, Sparing};
 
 pub mod error;
 mod peer;

@@ -36,24 +36,23 @@ use std::sync::Arc;
 
 use futures_util::future::select_all;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use telemetry::exposition::MetricsError;
+use telemetry::failpoint;
+use telemetry::{self, FilterError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
-
-pub use self::options::ControllerOptions;
+use world::lists::Feature;
 
 use self::apply::Executor;
 use self::copies::Copies;
 use self::leader::Leader;
 use self::lease::{Candidate, Fence};
 use self::metrics::Metrics;
+pub use self::options::ControllerOptions;
 use self::options::LeaseTimesError;
 use self::plan::Choices;
 use crate::kube::{ConnectError, Source};
-use crate::lists::Feature;
-use telemetry::exposition::MetricsError;
-use telemetry::failpoint;
-use telemetry::{self, FilterError};
 
 /// The controller could not start, or had to stop.
 #[derive(Debug, thiserror::Error)]

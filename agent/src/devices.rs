@@ -1,7 +1,7 @@
 //! Ports as devices of Kubernetes: what the scheduler counts, and how the containers of a pod get the
 //! directories in which their sockets are.
 //!
-//! - [`resource`] says which extended resources there are, and which one a network is counted by.
+//! - [`world::resource`] says which extended resources there are, and which one a network is counted by.
 //! - [`directory`] has a directory of the node for each device.
 //! - `plugin` answers the kubelet about the devices of a resource; [`kubelet`] keeps the kubelet told of
 //!   all resources, whatever becomes of the kubelet or of networks.
@@ -11,7 +11,6 @@ pub mod assigned;
 pub mod directory;
 pub mod kubelet;
 mod plugin;
-pub mod resource;
 
 use std::path::{Path, PathBuf};
 
@@ -19,6 +18,7 @@ use ::kubelet::{PodResourcesClient, device_plugin, pod_resources};
 use api::RawObject;
 use datapath::PinDir;
 use tokio::sync::watch;
+use world::resource;
 
 use self::assigned::{Assigned, AssignedError};
 use self::directory::Directories;

@@ -6,11 +6,13 @@ use std::path::PathBuf;
 use agent_common::addr::MacAddr;
 use api::nad::{BrokenFile, DefinitionError};
 use api::selection::{NamespaceIsolated, SelectionErrors};
-use api::{FieldErrors, Listed, ResolveError};
+use api::{FieldErrors, Listed};
 use cni_spec::{AttachmentKey, IfName, SpecError};
 use datapath::DatapathError;
+use delegate::error::DelegateError;
 use ipam::IpamError;
 use store::StoreError;
+use world::{Unread, WorldError};
 
 use crate::afxdp::AfXdpError;
 use crate::bandwidth::Bits;
@@ -23,7 +25,6 @@ use crate::routing::NotRouting;
 use crate::sockets::PlaceError;
 use crate::switch::SwitchError;
 use crate::wires::WireError;
-use delegate::error::DelegateError;
 
 /// A request could not be served.
 #[derive(Debug, thiserror::Error)]
@@ -31,14 +32,9 @@ pub enum AgentError {
     /// The request itself is wrong.
     #[error(transparent)]
     Request(#[from] SpecError),
-    /// The network or the attachment object cannot be used.
-    #[error("{source}{}", hint(broken))]
-    Resolve {
-        /// Why not.
-        source: Box<ResolveError>,
-        /// Manifests that could not be read, which may be where the object is.
-        broken: Vec<String>,
-    },
+    /// The network or the attachment object cannot be used, or is not known yet.
+    #[error(transparent)]
+    World(#[from] WorldError),
     /// A feature that was asked for is not there.
     #[error("unsupported {key}: {value}: {why}")]
     Unsupported {
@@ -254,15 +250,6 @@ pub enum AgentError {
         /// What it does.
         what: &'static str,
     },
-    /// Which networks there are was not read yet.
-    #[error(
-        "podnet-agent does not know the cluster's networks yet: {}; try again later",
-        Listed::new(unread)
-    )]
-    NotSynced {
-        /// What is missing, with the reason.
-        unread: Vec<String>,
-    },
     /// The pod could not be looked up.
     #[error("{source}")]
     Pod {
@@ -400,7 +387,7 @@ pub enum AgentError {
     #[error(
         "NetworkAttachmentDefinition {namespace}/{name} does not exist; create it, or correct the \
          name{}",
-        hint(broken)
+        Unread(broken)
     )]
     NoDefinition {
         /// The namespace.
@@ -484,15 +471,4 @@ pub enum AgentError {
         /// Which.
         what: &'static str,
     },
-}
-
-fn hint(broken: &[String]) -> String {
-    if broken.is_empty() {
-        String::new()
-    } else {
-        format!(
-            " (these manifests could not be read: {})",
-            Listed::new(broken)
-        )
-    }
 }

@@ -1,7 +1,7 @@
 //! The cluster as this node sees it: what the API server says, and what is said to it.
 //!
 //! - [`watch`] follows all objects of a kind, [`copied`] keeps copies of them; `objects` makes a
-//!   [`crate::world::World`] of the copies.
+//!   [`world::World`] of the copies.
 //! - [`lookup`] answers which pod a request is for.
 //! - [`status`] writes annotations of pods, [`events`] writes Events.
 //! - `access` asks whether a pod may use its networks.
@@ -34,6 +34,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, select_all};
+use telemetry::chain;
+use world::{Current, World};
 
 use self::access::Access;
 pub use self::access::AccessError;
@@ -57,8 +59,6 @@ use crate::node::Node;
 use crate::pods::FollowedAlready;
 use crate::record::{Attachment, HostEnd, PodIdentity};
 use crate::remotes::Remotes;
-use crate::world::{Current, World};
-use telemetry::chain;
 
 /// Who writes, as the API server's audit log and the fields of objects name it.
 const MANAGER: &str = "podnet-agent";
@@ -212,7 +212,7 @@ impl Cluster {
             Some(why) if self.node_tunnels && world.resolved.spans_nodes() => {
                 World::unread(vec![why])
             }
-            _ => world.on(&self.remotes),
+            _ => world.on_node(!self.remotes.vteps().is_empty()),
         }
     }
 

@@ -7,7 +7,7 @@
 //! - [`world`] knows which networks exist and what they are; [`kube`] tells it, in a cluster.
 //! - [`multi`] finds out from a pod's own lists what it is attached to, and does it one by one;
 //!   [`pods`] remembers them, [`delegate`] calls the plugins of others.
-//! - [`lists`] is what is said in a cluster about the lists of pods.
+//! - [`world::lists`] is what is said in a cluster about the lists of pods.
 //! - [`ledger`] chooses addresses and remembers attachments; [`attach`] makes and unmakes them,
 //!   record before effect.
 //! - [`routing`] is what the node's own stack needs for the network that it routes for.
@@ -51,7 +51,6 @@ pub mod explain;
 pub mod install;
 pub mod kube;
 pub mod ledger;
-pub mod lists;
 pub mod locks;
 pub mod members;
 pub mod metrics;
@@ -78,4 +77,3 @@ pub mod views;
 pub mod ways;
 pub mod webhook;
 pub mod wires;
-pub mod world;

@@ -12,12 +12,12 @@ use api::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use world::World;
 
 use crate::ledger::Ledger;
 use crate::node::Node;
 use crate::record::{Attachment, NetworkFacts};
 use crate::remotes::{Remotes, Served};
-use crate::world::World;
 
 pub mod files;
 mod options;

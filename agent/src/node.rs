@@ -8,9 +8,13 @@ use std::time::Duration;
 
 use cni_spec::{AttachmentKey, ContainerId};
 use datapath::{Hook, Room};
+use delegate::process::Runner;
 use netdev::{Discipline, Netlink};
 use store::{Batch, Pending, Store, Table};
+use telemetry::chain;
+use telemetry::failpoint::{passed, pause};
 use tokio::sync::watch;
+use world::Current;
 
 use crate::afxdp::AfXdp;
 use crate::devices::Devices;
@@ -35,10 +39,6 @@ use crate::switch::Switch;
 use crate::uplinks::Uplinks;
 use crate::ways::Ways;
 use crate::wires::Wires;
-use crate::world::Current;
-use delegate::process::Runner;
-use telemetry::chain;
-use telemetry::failpoint::{passed, pause};
 
 /// How long a request waits for start-up to be over.
 pub const START_PATIENCE: Duration = Duration::from_secs(10);

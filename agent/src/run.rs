@@ -7,14 +7,20 @@ use std::time::Duration;
 
 use agent_common::drop::DropReason;
 use datapath::{Datapath, DatapathError, Events, Options, PinDir, Sample, bpffs};
+use delegate::process::Runner;
 use netdev::{Discipline, LinkMonitor, Netlink};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use store::Store;
+use telemetry::chain;
+use telemetry::exposition::MetricsError;
+use telemetry::failpoint;
+use telemetry::{self, FilterError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use world::{self, Current, World};
 
 use crate::access::AccessControl;
 use crate::bandwidth::FLOWS;
@@ -34,13 +40,7 @@ use crate::reconcile::Reconciler;
 use crate::recover::Found;
 use crate::remotes::Remotes;
 use crate::switch::Switch;
-use crate::world::{self, Current, World};
 use crate::{admin, afxdp, recover};
-use delegate::process::Runner;
-use telemetry::chain;
-use telemetry::exposition::MetricsError;
-use telemetry::failpoint;
-use telemetry::{self, FilterError};
 
 /// Time to the next attempt at tables that the kernel refused.
 const RETRY: Duration = Duration::from_secs(1);
@@ -218,7 +218,8 @@ async fn networks(
         stopped("following the cluster", reason(end.err().as_ref()))
     } else {
         let (current, tunnels) = (Arc::clone(&node.world), Arc::clone(&node.remotes));
-        let manifests = world::follow(directory.unwrap_or_default(), current, tunnels);
+        let has_tunnels = move || !tunnels.vteps().is_empty();
+        let manifests = world::follow(directory.unwrap_or_default(), current, has_tunnels);
         let members = async {
             match &endpoints {
                 Some(directory) => tokio::select! {
@@ -257,7 +258,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
     remotes.set_vteps(&options.spanning.vteps);
     let (world, cluster) = if let Some(directory) = &options.standalone {
         let world = World::read(directory).map_err(file("read --standalone", directory))?;
-        let world = world.on(&remotes);
+        let world = world.on_node(!remotes.vteps().is_empty());
         (world, None)
     } else {
         let source = kube::Source::new(options.kubeconfig.as_deref());

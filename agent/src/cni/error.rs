@@ -3,13 +3,14 @@
 
 use api::ResolveError;
 use cni_spec::{CniError, CniVersion, Command, ErrorCode};
+use delegate::error::DelegateError;
 use ipam::IpamError;
+use telemetry::chain;
+use world::WorldError;
 
 use crate::afxdp::AfXdpError;
 use crate::error::AgentError;
 use crate::kube::{AccessError, AddressError, LookupError};
-use delegate::error::DelegateError;
-use telemetry::chain;
 
 /// A code, what it means, and what a person can do about it.
 pub type Code = (u32, &'static str, &'static str);
@@ -146,7 +147,7 @@ pub const CODES: &[Code] = &[
 pub fn code(error: &AgentError, command: Command) -> ErrorCode {
     match error {
         AgentError::Request(error) => error.code(),
-        AgentError::Resolve { source, .. }
+        AgentError::World(WorldError::Resolve { source, .. })
             if matches!(
                 **source,
                 ResolveError::Disabled { .. } | ResolveError::NotNumbered { .. }
@@ -154,7 +155,7 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
         {
             ErrorCode::TRY_AGAIN_LATER
         }
-        AgentError::Resolve { .. }
+        AgentError::World(WorldError::Resolve { .. })
         | AgentError::NoGateway { .. }
         | AgentError::Overlay(_)
         | AgentError::Wire(_)
@@ -212,7 +213,7 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
         } => ErrorCode::INVALID_ENV,
         AgentError::NotReady { .. }
         | AgentError::Devices(_)
-        | AgentError::NotSynced { .. }
+        | AgentError::World(WorldError::NotSynced { .. })
         | AgentError::NotRouting { .. }
         | AgentError::Pod { .. }
         | AgentError::NoAnnotations { .. }

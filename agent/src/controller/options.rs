@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-
-use crate::lists::{FeatureGates, ListOptions};
+use world::lists::{FeatureGates, ListOptions};
 
 /// Options of `controller`.
 #[derive(Debug, Clone, Args)]

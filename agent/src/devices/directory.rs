@@ -16,8 +16,7 @@ use std::path::{Path, PathBuf};
 
 use datapath::PinDir;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-
-use super::resource;
+use world::resource;
 
 /// Nobody but the agent gets to the devices of others.
 const AROUND: u32 = 0o700;

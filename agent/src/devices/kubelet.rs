@@ -15,15 +15,15 @@ use std::{fs, io};
 use ::kubelet::device_plugin::{Device, KUBELET_SOCKET};
 use ::kubelet::{register, serve};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
+use telemetry::chain;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
+use world::is_read;
+use world::resource::{self, Offer};
 
 use super::directory::Directories;
 use super::plugin::{Plugin, devices};
-use super::resource::{self, Offer};
 use crate::digest::digest;
-use crate::world::is_read;
-use telemetry::chain;
 
 /// Time to the next attempt at what did not work.
 const RETRY: Duration = Duration::from_secs(1);

@@ -10,10 +10,10 @@ use ::kubelet::device_plugin::{
     UNHEALTHY,
 };
 use tokio::sync::watch;
+use world::resource;
 
 use super::assigned::in_order;
 use super::directory::Directories;
-use super::resource;
 
 /// Devices are numbered from 0: a port is made when it is asked for, so they differ in nothing.
 pub(super) fn devices(number: u16, is_healthy: bool) -> Vec<Device> {

@@ -12,10 +12,10 @@ use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Config;
 use kube::{Client, Resource};
 use tokio::sync::Notify;
+use world::{Claim, Definition, World};
 
 use super::Work;
 use super::copied::{self, Copier, Guarded, settled};
-use crate::world::{Claim, Definition, World};
 
 /// Copies of all objects of the kinds that matter.
 #[derive(Debug)]

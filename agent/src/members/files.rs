@@ -12,14 +12,14 @@ use std::{fs, io};
 
 use api::{EndpointSlice, PodNetworkEndpointSlice};
 use notify::{RecursiveMode, Watcher as _};
+use telemetry::chain;
 use tokio::sync::mpsc;
+use world::is_read;
 
 use super::{Slices, divide, now, of, published, spec};
 use crate::digest::digest;
 use crate::node::Node;
 use crate::remotes::Remotes;
-use crate::world::is_read;
-use telemetry::chain;
 
 /// What comes within this time is one change.
 const SETTLE: Duration = Duration::from_millis(20);

@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use cni_spec::AttachmentKey;
+use delegate::{self, device_info};
 use netdev::Netns;
+use telemetry::chain;
+use telemetry::failpoint::reached;
+use world::WorldError;
 
 use super::plan::{Asked, Planned};
 use crate::error::AgentError;
@@ -12,9 +16,6 @@ use crate::node::Node;
 use crate::pods::PodChange;
 use crate::pods::record::{Maker, PodRecord};
 use crate::record::{PodIdentity, Sandbox, State};
-use delegate::{self, device_info};
-use telemetry::chain;
-use telemetry::failpoint::reached;
 
 impl Node {
     /// Makes every attachment of a pod, in order; the caller holds the container's lock. A repeated
@@ -209,7 +210,7 @@ fn is_missing(error: &AgentError) -> bool {
     match error {
         AgentError::Member { source, .. } => is_missing(source),
         AgentError::NoDefinition { .. } => true,
-        AgentError::Resolve { source, .. } => source.reason() == "NotFound",
+        AgentError::World(WorldError::Resolve { source, .. }) => source.reason() == "NotFound",
         _ => false,
     }
 }

@@ -4,15 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cni_spec::{AttachmentKey, CniResult, Invocation};
+use delegate::prepare::{Wishes, prepare};
 use netdev::Netns;
+use world::DefaultNetwork;
 
-use super::DefaultNetwork;
 use crate::error::AgentError;
 use crate::node::Node;
 use crate::pods::record::{Maker, PodRecord};
 use crate::record::State;
-use delegate;
-use delegate::prepare::{Wishes, prepare};
 
 /// How long the plugins of the default network may take to say that they are ready: runtimes ask
 /// every few seconds, and the plugin that asks us gives up after two.

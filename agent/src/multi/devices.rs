@@ -3,16 +3,16 @@
 use api::RawObject;
 use api::nad::PluginChain;
 use api::selection::PodSelection;
+use delegate::device_info;
+use world::World;
+use world::resource;
 
 use super::plan::{Asked, Meant};
 use crate::devices::assigned::Assigned;
-use crate::devices::resource;
 use crate::error::AgentError;
 use crate::ledger::Wanted;
 use crate::node::Node;
 use crate::record::{Decision, Device};
-use crate::world::World;
-use delegate::device_info;
 
 /// The device of an attachment that is counted by a resource, if the pod has one for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

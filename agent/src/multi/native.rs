@@ -8,6 +8,7 @@ use api::selection::{AttachmentOptions, SelectedAttachment};
 use api::{AttachmentRequest, Interface, IpRequest, Mode, Network, Routing};
 use cni_spec::{AttachmentKey, IfName};
 use ipam::Request;
+use world::World;
 
 use super::plan::Asked;
 use crate::bandwidth::{Limits, Source};
@@ -15,7 +16,6 @@ use crate::cni::{refuse_unsupported, with_routes};
 use crate::error::AgentError;
 use crate::ledger::Wanted;
 use crate::record::{Decision, DefaultRoutes, ObjectRef, PodIdentity, Sandbox};
-use crate::world::World;
 
 const LIST: &str = "the element in the pod's list";
 const DEFINITION: &str = "podnet.dev/config of the NetworkAttachmentDefinition";

@@ -13,22 +13,24 @@ use api::selection::{
 };
 use api::{RawJson, RawObject, ResolveError};
 use cni_spec::{AttachmentKey, CAP_POD_ANNOTATIONS, CniRequest, IfName, Invocation, NetConf};
+use delegate::Delegation;
+use delegate::error::DelegateError;
+use delegate::prepare::{Wishes, prepare};
+use delegate::{self, device_info};
 use netdev::Netns;
+use telemetry::Sparing;
+use world::DefaultNetwork;
+use world::World;
+use world::WorldError;
 
+use super::InvalidAnnotation;
 use super::native::Native;
-use super::{DefaultNetwork, InvalidAnnotation};
 use crate::access::Used;
 use crate::error::AgentError;
 use crate::ledger::Wanted;
 use crate::node::Node;
 use crate::pods::record::{Maker, Member};
 use crate::record::{DefaultRoutes, ObjectRef, PodIdentity};
-use crate::world::World;
-use delegate::Delegation;
-use delegate::error::DelegateError;
-use delegate::prepare::{Wishes, prepare};
-use delegate::{self, device_info};
-use telemetry::Sparing;
 
 /// Where objects of a request without a pod are looked up.
 const DEFAULT_NAMESPACE: &str = "default";
@@ -242,13 +244,15 @@ impl Node {
         let because = format!("NetworkAttachmentDefinition {namespace}/{name}");
         match definition.meaning {
             Meaning::ByName(network) => match Native::network(world, &network, &because) {
-                Err(AgentError::Resolve { source, broken }) if is_absent(&source) => {
+                Err(AgentError::World(WorldError::Resolve { source, broken }))
+                    if is_absent(&source) =>
+                {
                     match self.named_chain(&network)? {
                         Some(mut chain) => {
                             chain.resource_name = definition.resource_name;
                             whole(chain)
                         }
-                        None => Err(AgentError::Resolve { source, broken }),
+                        None => Err(WorldError::Resolve { source, broken }.into()),
                     }
                 }
                 found => found.map(Meant::native),

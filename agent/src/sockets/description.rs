@@ -3,8 +3,8 @@
 use api::InterfaceKind;
 use datapath::SHARED_MAP;
 use serde_json::{Value, json};
+use world::resource;
 
-use crate::devices::resource;
 use crate::record::{Attachment, Device};
 use crate::{afxdp, switch};
 

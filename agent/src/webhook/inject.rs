@@ -7,10 +7,10 @@ use api::selection::PodSelection;
 use clap::ValueEnum;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use serde_json::{Value, json};
+use world::resource;
 
 use super::review::{Denial, named};
 use super::wants::{NODE_SELECTOR_ANNOTATION, Wants};
-use crate::devices::resource;
 
 #[cfg(test)]
 mod tests;

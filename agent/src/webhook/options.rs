@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use api::selection::SelectionRules;
 use clap::Args;
+use world::lists::{Feature, FeatureGates, ListOptions};
 
 use super::access::AccessControl;
 use super::callers::ClientOptions;
 use super::inject::Injection;
-use crate::lists::{Feature, FeatureGates, ListOptions};
 
 const DAY: u64 = 24 * 60 * 60;
 const CENTURY: u64 = 36_500 * DAY;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use api::nad::{self, Meaning, NetworkRef, read_definition};
 use api::selection::{PodSelection, Target};
 use api::{Kind, Object, Origin, ParametersRef, Resource};
+use world::{Definition, World};
 
 use super::lookup::{Asked, Lookup, all};
 use super::review::named;
-use crate::world::{Definition, World};
 
 /// The annotation of a network that says on which nodes it is (NRI-07).
 pub const NODE_SELECTOR_ANNOTATION: &str = "k8s.v1.cni.cncf.io/nodeSelector";

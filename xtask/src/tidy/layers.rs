@@ -6,7 +6,7 @@ use serde_json::Value;
 const ANY: &[&str] = &["*"];
 
 /// Each package with the workspace packages it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 20] = [
+const LAYERS: [(&str, &[&str]); 21] = [
     // What every process needs, and knows no type of ours.
     ("telemetry", &[]),
     ("listen", &[]),
@@ -24,6 +24,8 @@ const LAYERS: [(&str, &[&str]); 20] = [
     ("datapath", &["agent-common"]),
     // memif is a part of it, and its own port of podnet's policy.
     ("uswitch", &["agent-common", "memif"]),
+    // What users have written, as it was read.
+    ("world", &["api"]),
     // Plugins of others, which know none of our networks.
     ("delegate", &["api", "cni-spec", "telemetry"]),
     // The kernel's side.
@@ -45,6 +47,7 @@ const LAYERS: [(&str, &[&str]); 20] = [
             "store",
             "telemetry",
             "uswitch",
+            "world",
             "xsk",
         ],
     ),
@@ -67,7 +70,7 @@ const OWNED: [(&str, &[&str]); 28] = [
     ("aya-ebpf", &["agent-ebpf"]),
     ("aya-log*", &["datapath", "agent-ebpf"]),
     ("aya-obj", &["datapath"]),
-    ("clap", &["agent", "xtask"]),
+    ("clap", &["agent", "world", "xtask"]),
     ("hyper*", &["agent"]),
     ("k8s-openapi", &["agent", "api"]),
     ("kube", &["agent"]),
@@ -76,7 +79,7 @@ const OWNED: [(&str, &[&str]); 28] = [
     ("libc", &[]),
     ("netlink-*", &["netdev"]),
     ("nix", &["agent", "datapath", "netdev", "uswitch"]),
-    ("notify", &["agent"]),
+    ("notify", &["agent", "world"]),
     ("prometheus", &["agent", "telemetry"]),
     ("prost*", &["kubelet"]),
     ("rcgen", &["agent"]),

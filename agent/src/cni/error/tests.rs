@@ -7,6 +7,7 @@ use cni_spec::SpecError;
 use datapath::DatapathError;
 use ipam::Family;
 use store::StoreError;
+use world::WorldError;
 
 use super::*;
 use crate::samples::key;
@@ -28,9 +29,11 @@ fn all() -> Vec<(AgentError, Command, u32)> {
     let subnet: api::Prefix = "10.10.0.0/24".parse().unwrap();
     let network = || "blue".to_owned();
     let no_json = || serde_json::from_str::<u8>("x").unwrap_err();
-    let resolve = || AgentError::Resolve {
-        source: Box::new(ResolveError::NetworkNotFound { name: network() }),
-        broken: Vec::new(),
+    let resolve = || {
+        AgentError::World(WorldError::Resolve {
+            source: Box::new(ResolveError::NetworkNotFound { name: network() }),
+            broken: Vec::new(),
+        })
     };
     let full = || DatapathError::MapFull {
         name: "PORTS",

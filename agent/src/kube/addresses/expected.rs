@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use api::nad::{Definition, Meaning, NetworkRef, read_definition};
 use api::selection::{PodAnnotations, PodSelection, Target};
+use world::DefaultNetwork;
+use world::World;
+use world::lists::ListOptions;
 
 use super::Addresses;
 use crate::kube::Pod;
-use crate::lists::ListOptions;
-use crate::multi::DefaultNetwork;
 use crate::node::Node;
 use crate::record::State;
-use crate::world::World;
 
 /// A pod that was made longer ago and is not attached is not expected to be soon: it may have ended,
 /// or use the node's network.
@@ -146,7 +146,7 @@ spec: {podNetworkName: blue}
     fn world() -> World {
         let parsed = api::parse_manifests("test", NETWORKS).into_iter();
         let objects: Vec<_> = parsed.map(|object| object.unwrap()).collect();
-        let definition = |config: &str| crate::world::Definition {
+        let definition = |config: &str| world::Definition {
             annotations: BTreeMap::new(),
             config: config.to_owned(),
         };

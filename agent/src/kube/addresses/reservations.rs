@@ -13,6 +13,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
+use telemetry::chain;
 use tokio::time::{timeout, timeout_at};
 
 use super::blocks::{answer as answered, cidr, no_answer, of_network};
@@ -22,7 +23,6 @@ use crate::kube::{MANAGER, brief};
 use crate::ledger::pools;
 use crate::node::Node;
 use crate::record::Attachment;
-use telemetry::chain;
 
 /// How long a reservation is kept for a pod whose `ADD` failed: the runtime tries again.
 const ASKED: Duration = Duration::from_secs(90);
@@ -242,7 +242,8 @@ impl Addresses {
             return Ok(found);
         }
         let world = node.world.get();
-        let pools = world.network(network).and_then(pools).unwrap_or_default();
+        let pools = world.network(network).ok().and_then(|it| pools(it).ok());
+        let pools = pools.unwrap_or_default();
         let taken = Occupied::new(LENGTH, listed.iter().filter_map(cidr));
         let block = LENGTH.free_block_of(&pools, ip, &taken);
         let block = block.ok_or_else(|| fail("its subnets have no such address".to_owned()))?;

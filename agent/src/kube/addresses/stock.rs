@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use api::{IpBlock, Prefix, Routing};
 use ipam::{Family, Held, Occupied, Plan, Pool, candidates, plan};
 use kube::{Api, ResourceExt as _};
+use world::World;
 
 use super::blocks::{answer, cidr, of_network};
 use super::idle::NetworkBlock;
 use super::{Addresses, LENGTH, ROUND, View};
 use crate::ledger::pools;
 use crate::node::Node;
-use crate::world::World;
 
 /// Blocks that a network gets in one round; more come with the next.
 const BLOCKS_AT_ONCE: usize = 16;

@@ -2,6 +2,7 @@
 
 use api::ResolveError;
 use cni_spec::Command;
+use world::WorldError;
 
 use super::super::code;
 use crate::error::AgentError;
@@ -27,9 +28,9 @@ fn what_the_api_server_may_tell_later_is_tried_again() {
         name: unknown,
         why: "no answer".to_owned(),
     });
-    let unread = AgentError::NotSynced {
+    let unread = AgentError::World(WorldError::NotSynced {
         unread: vec!["podnetworks are not read yet".to_owned()],
-    };
+    });
     assert_eq!(code(&not_found, Command::Add).0, 11);
     assert_eq!(code(&silent, Command::Add).0, 11);
     assert_eq!(code(&unread, Command::Add).0, 11);
@@ -40,12 +41,12 @@ fn what_the_api_server_may_tell_later_is_tried_again() {
 /// KEP-POD-13: the network flips between the pod's release and `ADD`.
 #[test]
 fn a_disabled_network_is_worth_another_attempt() {
-    let disabled = AgentError::Resolve {
+    let disabled = AgentError::World(WorldError::Resolve {
         source: Box::new(ResolveError::Disabled {
             name: "blue".to_owned(),
         }),
         broken: Vec::new(),
-    };
+    });
     assert_eq!(code(&disabled, Command::Add).0, 11);
     assert_eq!(code(&disabled, Command::Status).0, 50);
 }

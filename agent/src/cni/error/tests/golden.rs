@@ -7,7 +7,11 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::{env, fs};
 
+use api::ResolveError;
 use cni_spec::{CniVersion, Command, SpecError};
+use delegate::error::DelegateError;
+use ipam::IpamError;
+use world::WorldError;
 
 use super::super::to_cni;
 use crate::afxdp::AfXdpError;
@@ -18,9 +22,6 @@ use crate::kube::{AccessError, AddressError, LookupError};
 use crate::overlay::OverlayError;
 use crate::switch::SwitchError;
 use crate::wires::WireError;
-use api::ResolveError;
-use delegate::error::DelegateError;
-use ipam::IpamError;
 
 mod book;
 mod cluster;
@@ -131,10 +132,10 @@ trait Variants {
     const ALL: &'static [&'static str];
 }
 
-variants!(agent, AgentError: Request Resolve Unsupported NoShaping Overlay Egress Place Devices
+variants!(agent, AgentError: Request World Unsupported NoShaping Overlay Egress Place Devices
     NotItsDevice Switch AfXdp Wire NoGateway NetworkChanged NetworkIdTaken NoNetworkId Address MacHeld
     NoPort AlreadyAttached NotAttached Damaged NoNetns HostNetns Netdev Datapath Unreadable Boot
-    Tombstone Waiting Store NotReady NotSynced Pod Addresses Explain NotRouting Access Impaired
+    Tombstone Waiting Store NotReady Pod Addresses Explain NotRouting Access Impaired
     PoolEmpty Collect Record Orphan NoAnnotations Isolated Selection NoPrimary NetworkTwice NameTaken
     GatewayOutside Routes NoDefinition Definition OnDisk ConfDir NoDefaultNetwork OwnPluginInChain
     DeviceInfo Delegate HostPorts Member Internal);
@@ -142,6 +143,7 @@ variants!(spec, SpecError: NoCommand UnknownCommand EnvMissing ContainerId IfNam
     CommandNeedsVersion ConfigSyntax NetworkName FieldType FieldValue BurstWithoutRate FieldMissing
     NoNetwork TwoNetworks FromPodAndNetwork ObjectName SocketPath Address Mac NoPrevResult
     InterfaceIndex NoIpForVersion FrameTooLarge FrameCut FrameIo FrameJson FrameVersion FrameKind);
+variants!(world, WorldError: Resolve NotSynced);
 variants!(resolve, ResolveError: NetworkNotFound Disabled ForeignProvider ParametersMissing
     ParametersAmbiguous KindNotSupported NamespaceOnClusterScoped RefNotPermitted ParametersNotFound
     ParametersInvalid RequestInvalid ConflictingParameters NotNumbered NetworkIdConflict
@@ -165,7 +167,12 @@ fn names(error: &AgentError) -> Vec<&'static str> {
     let mut names = vec![agent(error)];
     match error {
         AgentError::Request(error) => names.push(spec(error)),
-        AgentError::Resolve { source, .. } => names.push(resolve(source)),
+        AgentError::World(error) => {
+            names.push(world(error));
+            if let WorldError::Resolve { source, .. } = error {
+                names.push(resolve(source));
+            }
+        }
         AgentError::Address { source, .. } => names.push(ipam(source)),
         AgentError::Overlay(error) => names.push(overlay(error)),
         AgentError::Egress(error) => names.push(egress(error)),
@@ -193,6 +200,7 @@ fn every_variant_is_in_the_golden_file() {
     let there: BTreeSet<&str> = all().iter().flat_map(|(_, error)| names(error)).collect();
     let missing: Vec<&str> = listed::<AgentError>()
         .chain(listed::<SpecError>())
+        .chain(listed::<WorldError>())
         .chain(listed::<ResolveError>())
         .chain(listed::<IpamError>())
         .chain(listed::<OverlayError>())

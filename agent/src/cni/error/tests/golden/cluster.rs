@@ -1,6 +1,7 @@
 //! What the cluster does not give, or does not say.
 
 use ipam::{Family, IpamError};
+use world::WorldError;
 
 use super::{Case, text};
 use crate::access::Used;
@@ -50,9 +51,9 @@ fn pods() -> Vec<Case> {
         ),
         (
             "networks not read",
-            AgentError::NotSynced {
+            AgentError::World(WorldError::NotSynced {
                 unread: vec![text("podnetworks are not read yet")],
-            },
+            }),
         ),
         (
             "access: network refused",

@@ -2,6 +2,7 @@
 
 use api::{Clash, Kind, Origin, ParametersRef, ResolveError, Transport};
 use cni_spec::{CniVersion, Command, SpecError};
+use world::WorldError;
 
 use super::{Case, denied, no_json, text};
 use crate::error::AgentError;
@@ -25,10 +26,10 @@ pub(super) fn all() -> Vec<Case> {
 }
 
 fn of(source: ResolveError, broken: &[&str]) -> AgentError {
-    AgentError::Resolve {
+    AgentError::World(WorldError::Resolve {
         source: Box::new(source),
         broken: broken.iter().map(|it| text(it)).collect(),
-    }
+    })
 }
 
 fn spec() -> Vec<(&'static str, SpecError)> {

@@ -11,8 +11,13 @@ use api::{Attachment, Network, Resolved};
 use notify::{RecursiveMode, Watcher as _};
 use tokio::sync::{mpsc, watch};
 
-use crate::error::AgentError;
-use crate::remotes::Remotes;
+pub use self::default_network::{DefaultNetwork, NoDefaultNetwork};
+pub use self::error::{Unread, WorldError};
+
+mod default_network;
+mod error;
+pub mod lists;
+pub mod resource;
 
 /// Editors write in several steps: what comes within this time is one change.
 const SETTLE: Duration = Duration::from_millis(50);
@@ -117,11 +122,11 @@ impl World {
         })
     }
 
-    /// Refuses networks that span nodes where this one cannot be among them: without an address for
+    /// Refuses networks that span nodes where this node cannot be among them: without an address for
     /// tunnels, and without a number that all nodes know.
     #[must_use]
-    pub fn on(mut self, node: &Remotes) -> Self {
-        if node.vteps().is_empty() {
+    pub fn on_node(mut self, has_tunnels: bool) -> Self {
+        if !has_tunnels {
             self.resolved.without_tunnels();
         }
         // In a cluster, a network without a number is refused for that already.
@@ -140,12 +145,12 @@ impl World {
     /// Succeeds when everything was read once.
     ///
     /// # Errors
-    /// [`AgentError::NotSynced`] otherwise.
-    pub fn check_read(&self) -> Result<(), AgentError> {
+    /// [`WorldError::NotSynced`] otherwise.
+    pub fn check_read(&self) -> Result<(), WorldError> {
         if self.unread.is_empty() {
             return Ok(());
         }
-        Err(AgentError::NotSynced {
+        Err(WorldError::NotSynced {
             unread: self.unread.clone(),
         })
     }
@@ -164,11 +169,11 @@ impl World {
     ///
     /// # Errors
     /// When it does not, with the reason.
-    pub fn network(&self, name: &str) -> Result<&Network, AgentError> {
+    pub fn network(&self, name: &str) -> Result<&Network, WorldError> {
         self.check_read()?;
         self.resolved
             .network(name)
-            .map_err(|source| AgentError::Resolve {
+            .map_err(|source| WorldError::Resolve {
                 source: Box::new(source),
                 broken: self.broken.clone(),
             })
@@ -178,11 +183,11 @@ impl World {
     ///
     /// # Errors
     /// When there is none, or it is not valid.
-    pub fn attachment(&self, namespace: &str, name: &str) -> Result<&Attachment, AgentError> {
+    pub fn attachment(&self, namespace: &str, name: &str) -> Result<&Attachment, WorldError> {
         self.check_read()?;
         self.resolved
             .attachment(namespace, name)
-            .map_err(|source| AgentError::Resolve {
+            .map_err(|source| WorldError::Resolve {
                 source: Box::new(source),
                 broken: self.broken.clone(),
             })
@@ -218,8 +223,8 @@ impl Current {
     /// Waits until everything was read once, but not for ever.
     ///
     /// # Errors
-    /// [`AgentError::NotSynced`] when it was not read in time.
-    pub async fn until_read(&self, patience: Duration) -> Result<(), AgentError> {
+    /// [`WorldError::NotSynced`] when it was not read in time.
+    pub async fn until_read(&self, patience: Duration) -> Result<(), WorldError> {
         let mut changes = self.changes();
         let read = async {
             // The sender lives as long as this value.
@@ -238,12 +243,14 @@ impl Current {
 
 /// Reads the directory whenever something in it changes, for ever.
 ///
+/// `has_tunnels` tells whether the node has an address for tunnels at that moment.
+///
 /// # Errors
 /// When the kernel does not let us watch.
 pub async fn follow(
     directory: PathBuf,
     current: Arc<Current>,
-    node: Arc<Remotes>,
+    has_tunnels: impl Fn() -> bool,
 ) -> Result<(), notify::Error> {
     let (changed, mut changes) = mpsc::channel(1);
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
@@ -255,17 +262,17 @@ pub async fn follow(
     })?;
     watcher.watch(&directory, RecursiveMode::NonRecursive)?;
     // What changed between the first reading and now was not watched.
-    reread(&directory, &current, &node);
+    reread(&directory, &current, has_tunnels());
     while changes.recv().await.is_some() {
         tokio::time::sleep(SETTLE).await;
         let _ = changes.try_recv();
-        reread(&directory, &current, &node);
+        reread(&directory, &current, has_tunnels());
     }
     Ok(())
 }
 
 /// True when a file was only read: that is an event too, and must not lead to reading it again.
-pub(crate) fn is_read(event: &notify::Event) -> bool {
+pub fn is_read(event: &notify::Event) -> bool {
     use notify::event::{AccessKind, AccessMode, EventKind};
     let is_close_write = matches!(
         event.kind,
@@ -274,10 +281,10 @@ pub(crate) fn is_read(event: &notify::Event) -> bool {
     event.kind.is_access() && !is_close_write
 }
 
-fn reread(directory: &Path, current: &Current, node: &Remotes) {
+fn reread(directory: &Path, current: &Current, has_tunnels: bool) {
     match World::read(directory) {
         Ok(world) => {
-            if current.set(world.on(node)) {
+            if current.set(world.on_node(has_tunnels)) {
                 tracing::info!(directory = %directory.display(), "manifests read");
                 current.get().complain();
             }

@@ -150,8 +150,7 @@ fn changes_are_followed_from_the_first_reading_on() {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let node = Arc::new(Remotes::new("n1"));
-        let following = tokio::spawn(follow(path.clone(), Arc::clone(&current), node));
+        let following = tokio::spawn(follow(path.clone(), Arc::clone(&current), || false));
         eventually("what came before the watch", || {
             current.get().network("red").is_ok()
         })

@@ -7,7 +7,7 @@ use api::nad::AllowedPlugins;
 use api::selection::SelectionRules;
 use clap::Args;
 
-use crate::multi::DefaultNetwork;
+use crate::DefaultNetwork;
 
 /// What a list leaves out, and what it may choose.
 #[derive(Debug, Clone, Args)]

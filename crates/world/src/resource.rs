@@ -10,7 +10,7 @@ use api::nad::{Definition, Meaning, NetworkRef, read_definition};
 use api::selection::Target;
 use api::{Attachment, Interface, InterfaceKind};
 
-use crate::world::World;
+use crate::World;
 
 /// The domain of all resources of ours.
 pub const DOMAIN: &str = "podnet.dev";
@@ -204,7 +204,6 @@ pub fn offers(world: &World, is_ready: bool) -> Option<BTreeMap<String, Offer>> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world;
 
     /// Networks with ports of both kinds, and what can be said of them elsewhere.
     const OBJECTS: &str = r#"
@@ -255,9 +254,9 @@ spec: {interface: {type: Veth}}
         name: &str,
         annotations: &[(&str, &str)],
         config: &str,
-    ) -> ((String, String), world::Definition) {
+    ) -> ((String, String), crate::Definition) {
         let annotations = annotations.iter();
-        let definition = world::Definition {
+        let definition = crate::Definition {
             annotations: annotations
                 .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
                 .collect(),

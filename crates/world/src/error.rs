@@ -1,0 +1,41 @@
+//! Say why an object that users wrote cannot be used.
+
+use std::fmt;
+
+use api::{Listed, ResolveError};
+
+/// An object cannot be used, or is not known yet.
+#[derive(Debug, thiserror::Error)]
+pub enum WorldError {
+    /// The network or the attachment object cannot be used.
+    #[error("{source}{}", Unread(broken))]
+    Resolve {
+        /// Why not.
+        source: Box<ResolveError>,
+        /// Manifests that could not be read, which may be where the object is.
+        broken: Vec<String>,
+    },
+    /// Which networks there are was not read yet.
+    #[error(
+        "podnet-agent does not know the cluster's networks yet: {}; try again later",
+        Listed::new(unread)
+    )]
+    NotSynced {
+        /// What is missing, with the reason.
+        unread: Vec<String>,
+    },
+}
+
+/// Writes, behind the error about a missing object, which manifests could not be read.
+#[derive(Debug, Clone, Copy)]
+pub struct Unread<'a>(pub &'a [String]);
+
+impl fmt::Display for Unread<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        let listed = Listed::new(self.0);
+        write!(out, " (these manifests could not be read: {listed})")
+    }
+}
