@@ -68,6 +68,14 @@ pub fn cleanup(options: &CleanupOptions) -> Result<(), Failure> {
             say(format!("link {}", link.name))?;
         }
     }
+    // What a crash left of making it, which has no alias yet.
+    let unfinished = netdev::unfinished(overlay::DEVICE);
+    if netlink.by_name(&unfinished)?.is_some() {
+        if !options.dry_run {
+            netlink.delete_by_name(&unfinished)?;
+        }
+        say(format!("link {unfinished}"))?;
+    }
     // After the device: nothing takes a tunnel in any more.
     if overlay::remove(options.dry_run) {
         say(format!("nf_tables table inet {}", overlay::TABLE))?;

@@ -84,6 +84,6 @@ pub use crate::route::{Route, RouteScope};
 pub use crate::shape::{Discipline, Flows, RootQueue, Shape, ShapeState, shape_support};
 pub use crate::sysctl::{Family, Sysctl};
 pub use crate::tap::TapSpec;
-pub use crate::tunnel::VxlanSpec;
+pub use crate::tunnel::{VxlanSpec, unfinished};
 pub use crate::way::{Way, WayMonitor, has_ipsec_policies};
 pub use crate::xdp::XdpPrograms;

@@ -24,16 +24,28 @@ pub struct VxlanSpec {
     pub alias: String,
 }
 
+/// Names a device that is not complete yet, longer by one byte than the name it gets.
+pub fn unfinished(name: &str) -> String {
+    format!("{name}+")
+}
+
 impl Connection {
     /// Makes the device, down. It learns nothing, answers nothing, and takes tunnels of both families,
     /// those over IPv6 without a checksum too (RFC 6935). Its index.
+    ///
+    /// The kernel takes no `ifalias` with a new device, so the device gets its name last: one of this name
+    /// without its alias would be that of somebody else after a crash. What a crash left of an earlier
+    /// call is removed.
     ///
     /// # Errors
     /// [`Error::CreateVxlan`], [`Error::is_exists`] if the name is taken; nothing is left behind. A
     /// port that is in use is only noticed when the device is set up (`EADDRINUSE`).
     pub fn create_vxlan(&mut self, spec: &VxlanSpec) -> Result<u32, Error> {
-        check_name(&spec.name)?;
-        let answers = self.ask_all(vec![Request::new(create(spec), NLM_F_CREATE | NLM_F_EXCL)])?;
+        let unfinished = unfinished(&spec.name);
+        check_name(&unfinished)?;
+        self.delete_by_name(&unfinished)?;
+        let create = Request::new(create(spec, &unfinished), NLM_F_CREATE | NLM_F_EXCL);
+        let answers = self.ask_all(vec![create])?;
         if let Some(Err(source)) = answers.into_iter().next() {
             return Err(Error::CreateVxlan {
                 name: spec.name.clone(),
@@ -41,16 +53,21 @@ impl Connection {
             });
         }
         let Link { ifindex, .. } =
-            self.by_name(&spec.name)?
+            self.by_name(&unfinished)?
                 .ok_or_else(|| Error::LinkVanished {
-                    link: spec.name.as_str().into(),
+                    link: unfinished.as_str().into(),
                 })?;
         let change = LinkChange {
             alias: Some(spec.alias.clone()),
             addr_gen_mode: Some(AddrGenMode::None),
             ..LinkChange::default()
         };
-        if let Err(error) = self.reconfigure(ifindex, &change) {
+        let name = LinkChange {
+            name: Some(spec.name.clone()),
+            ..LinkChange::default()
+        };
+        let finished = self.reconfigure(ifindex, &change);
+        if let Err(error) = finished.and_then(|()| self.reconfigure(ifindex, &name)) {
             // The first error is the one to tell.
             let _ = self.delete(ifindex);
             return Err(error);
@@ -59,10 +76,10 @@ impl Connection {
     }
 }
 
-fn create(spec: &VxlanSpec) -> RouteNetlinkMessage {
+fn create(spec: &VxlanSpec, name: &str) -> RouteNetlinkMessage {
     let mut message = LinkMessage::default();
     message.attributes = vec![
-        LinkAttribute::IfName(spec.name.clone()),
+        LinkAttribute::IfName(name.to_owned()),
         LinkAttribute::Mtu(spec.mtu),
         LinkAttribute::LinkInfo(vec![
             LinkInfo::Kind(InfoKind::Vxlan),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use netdev::{Discipline, LinkChange, LinkEvent, LinkMonitor, Netlink, Shape, VethSpec};
+use netdev::{Discipline, LinkChange, LinkEvent, LinkMonitor, Netlink, Shape, VethSpec, VxlanSpec};
 
 use crate::{Scene, pair};
 
@@ -57,6 +57,37 @@ async fn the_monitor_sees_links_come_change_and_go() {
         *event == removed(pair.host_ifindex, "host0")
     })
     .await;
+}
+
+/// Killed at any moment, an agent leaves no device that it takes for that of somebody else.
+#[tokio::test]
+async fn a_tunnel_device_never_has_its_name_without_its_alias() {
+    let Some(scene) = Scene::set() else { return };
+    let node = Netlink::in_netns(&scene.node).expect("a handle");
+    let mut connection = scene.node();
+    // What a crash may leave.
+    connection
+        .create_veth(&VethSpec::new("tunnels0+", "peer0"))
+        .expect("a link");
+    let mut monitor = node.monitor().expect("a monitor");
+    let spec = VxlanSpec {
+        name: "tunnels0".to_owned(),
+        port: 4789,
+        mtu: 1400,
+        alias: "ours".to_owned(),
+    };
+    let ifindex = connection.create_vxlan(&spec).expect("a device");
+    connection.set_up(ifindex).expect("up");
+    let up =
+        |event: &LinkEvent| matches!(event, LinkEvent::Changed(l) if l.ifindex == ifindex && l.up);
+    for event in watch(&mut monitor, up).await {
+        if let LinkEvent::Changed(link) = event
+            && link.name == spec.name
+        {
+            assert_eq!(link.alias.as_deref(), Some("ours"), "{link:?}");
+        }
+    }
+    assert!(connection.by_name("tunnels0+").expect("links").is_none());
 }
 
 #[tokio::test]
