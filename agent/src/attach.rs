@@ -7,15 +7,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::InterfaceKind;
+use cluster::access::Used;
 use cni_spec::AttachmentKey;
 use netdev::{
     Address, Connection, LinkEvent, LinkLocal, LinkMonitor, Netns, PodEnd, Route, Sysctl,
 };
 use store::Pending;
+use telemetry::failpoint::reached;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::access::Used;
+use self::links::{Links, MadeLinks};
 use crate::afxdp;
 use crate::error::AgentError;
 use crate::ledger::Wanted;
@@ -24,9 +26,6 @@ use crate::ports::{host_name, near_name};
 use crate::record::{Attachment, HostEnd, PodIdentity, State};
 use crate::sockets;
 use crate::switch::{self, is_switched};
-use telemetry::failpoint::reached;
-
-use self::links::{Links, MadeLinks};
 
 mod check;
 mod links;

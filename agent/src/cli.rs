@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 
 use api::Prefix;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use cluster::access::AccessControl;
+use controller::ControllerOptions;
 use delegate::process;
 use uswitch::Memory;
+use webhook::WebhookOptions;
 use world::lists::ListOptions;
 
-use crate::access::AccessControl;
-use crate::controller::ControllerOptions;
 use crate::early::EarlyOptions;
 use crate::multi::InvalidAnnotation;
 use crate::reconcile::StormOptions;
 use crate::switch::SwitchUser;
-use crate::webhook::WebhookOptions;
 
 /// Gives pods more than one network, from an eBPF datapath.
 #[derive(Debug, Parser)]

@@ -16,8 +16,6 @@
 
 mod access;
 mod addresses;
-mod client;
-pub(crate) mod copied;
 pub mod events;
 mod holdings;
 pub mod lookup;
@@ -26,23 +24,21 @@ mod objects;
 pub mod report;
 mod slices;
 pub mod status;
-pub(crate) mod watch;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster::access::{AccessControl, Used};
+use cluster::{ConnectError, Source, Work};
 use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, select_all};
-use telemetry::chain;
+use futures_util::future::select_all;
 use world::{Current, World};
 
 use self::access::Access;
 pub use self::access::AccessError;
 pub use self::addresses::AddressError;
 use self::addresses::Addresses;
-pub(crate) use self::addresses::LENGTH;
-pub use self::client::{ConnectError, Source};
 use self::events::EventWriter;
 use self::holdings::Blocks;
 use self::lookup::Pods;
@@ -51,7 +47,6 @@ use self::nodes::Nodes;
 use self::objects::Objects;
 use self::slices::{Followed, Slices};
 use self::status::StatusWriter;
-use crate::access::{AccessControl, Used};
 use crate::error::AgentError;
 use crate::ledger::Wanted;
 use crate::metrics::Metrics;
@@ -83,9 +78,6 @@ pub struct Cluster {
     /// What has to be done all the time, until [`Cluster::run`] does it.
     work: std::sync::Mutex<Vec<Work>>,
 }
-
-/// Work that never ends.
-pub(crate) type Work = BoxFuture<'static, ()>;
 
 /// How a node deals with its cluster.
 #[derive(Debug, Clone, Copy)]
@@ -295,13 +287,5 @@ impl std::fmt::Debug for Cluster {
         out.debug_struct("Cluster")
             .field("pods", &self.pods)
             .finish_non_exhaustive()
-    }
-}
-
-/// An error of the client in one line: the API server's own words where it answered.
-pub(crate) fn brief(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => format!("{} ({})", status.message, status.code),
-        other => chain(other),
     }
 }

@@ -32,7 +32,6 @@
 //! [`run`] puts it together; [`admin`], [`metrics`] and [`commands`] show it.
 //! [`controller`] decides what is decided once for a cluster; it is another process.
 
-pub mod access;
 pub mod admin;
 pub mod afxdp;
 pub mod attach;
@@ -40,7 +39,6 @@ pub mod bandwidth;
 pub mod cli;
 pub mod cni;
 pub mod commands;
-pub mod controller;
 pub mod devices;
 mod digest;
 mod durable;
@@ -75,5 +73,4 @@ pub mod switch;
 pub mod uplinks;
 pub mod views;
 pub mod ways;
-pub mod webhook;
 pub mod wires;

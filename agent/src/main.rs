@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use agent::cli::{Cli, Command};
-use agent::{commands, controller, run, webhook};
+use agent::{commands, run};
 use clap::Parser as _;
 use delegate::stage;
 

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_common::drop::DropReason;
+use cluster::access::AccessControl;
+use cluster::{ConnectError, Source};
 use datapath::{Datapath, DatapathError, Events, Options, PinDir, Sample, bpffs};
 use delegate::process::Runner;
 use netdev::{Discipline, LinkMonitor, Netlink};
@@ -22,7 +24,6 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use world::{self, Current, World};
 
-use crate::access::AccessControl;
 use crate::bandwidth::FLOWS;
 use crate::cli::RunOptions;
 use crate::cni::{socket, tombstone};
@@ -30,7 +31,7 @@ use crate::devices::{self, Devices};
 use crate::egress;
 use crate::error::AgentError;
 use crate::install::{Install, InstallError};
-use crate::kube::{self, Cluster, ConnectError};
+use crate::kube::{self, Cluster};
 use crate::members::{self, SpanningError, files};
 use crate::metrics::Metrics;
 use crate::multi::Rules;
@@ -261,7 +262,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         let world = world.on_node(!remotes.vteps().is_empty());
         (world, None)
     } else {
-        let source = kube::Source::new(options.kubeconfig.as_deref());
+        let source = Source::new(options.kubeconfig.as_deref());
         let settings = kube::Settings {
             keep_blocks: Duration::from_secs(options.keep_blocks),
             access_control: options.access_control,

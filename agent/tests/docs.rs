@@ -7,7 +7,6 @@ use std::path::PathBuf;
 
 use agent::cni::error::{CODES, Code, SPEC_CODES};
 use agent::metrics::METRICS;
-use agent::{controller, webhook};
 use agent_common::drop::DropReason;
 
 /// Name, type, labels and meaning.

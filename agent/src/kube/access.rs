@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use cluster::access::{MIRROR, Used, of_account, user_name};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::Pod as ApiPod;
 use kube::api::PostParams;
@@ -16,7 +17,6 @@ use kube::{Api, Client};
 use super::addresses::SOON;
 use super::addresses::answer;
 use super::lookup::{Pod, Pods};
-use crate::access::{MIRROR, Used, of_account, user_name};
 use crate::error::AgentError;
 use crate::node::Node;
 use crate::record::PodIdentity;

@@ -17,17 +17,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use api::{Holder, IpBlock, IpReservation, PodHolder, Prefix};
-use ipam::{BlockLength, Family, IpamError};
+use cluster::Work;
+use cluster::copied::{Copied, Copier, trim_all};
+use ipam::{Family, IpamError};
 use k8s_openapi::api::core::v1::Node as ApiNode;
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::Config;
 use kube::{Client, ResourceExt as _};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout_at;
+use world::blocks::LENGTH;
 
 use self::idle::{Idle, NetworkBlock};
-use super::Work;
-use super::copied::{Copied, Copier, trim_all};
 use super::holdings::of_reservations;
 use super::lookup::Pods;
 use super::slices::Slices;
@@ -50,12 +51,6 @@ pub(super) use blocks::answer;
 pub use error::AddressError;
 pub(super) use expected::{SOON, networks};
 pub(super) use reservations::granted_by;
-
-/// The largest blocks there are.
-pub(crate) const LENGTH: BlockLength = BlockLength {
-    v4: api::BLOCK_LEN_V4,
-    v6: api::BLOCK_LEN_V6,
-};
 
 /// How long an `ADD` waits for addresses in all.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster::{Work, brief};
 use futures_util::FutureExt as _;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
@@ -16,7 +17,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::{MANAGER, Work, brief};
+use super::MANAGER;
 use crate::metrics::Metrics;
 
 /// Events that wait for the API server.

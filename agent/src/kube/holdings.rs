@@ -5,13 +5,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::{IpBlock, IpReservation, Prefix};
+use cluster::copied::trim_all;
+use cluster::watch::{Kind, follow_into};
 use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::Notify;
 
 use super::addresses::granted_by;
-use super::copied::trim_all;
-use super::watch::{Kind, follow_into};
 use crate::members::spanning;
 use crate::node::Node;
 use crate::remotes::{Block, ByAddress, Remotes, Reservation};

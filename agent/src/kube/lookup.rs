@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster::watch::{Kind, follow};
+use cluster::{Work, brief};
 use futures_util::FutureExt as _;
 use k8s_openapi::api::core::v1::Pod as ApiPod;
 use k8s_openapi::jiff::Timestamp;
@@ -14,11 +16,8 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use tokio::sync::{Notify, watch};
-
-use super::watch::{Kind, follow};
-use super::{Work, brief};
 // The object that the API server has for a static pod; its UID is not the pod's own (NPWG-X6).
-use crate::access::MIRROR;
+use cluster::access::MIRROR;
 
 /// Annotations that somebody here reads begin like this.
 const PREFIXES: [&str; 4] = [

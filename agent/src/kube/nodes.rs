@@ -5,15 +5,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::{Prefix, VTEPS_ANNOTATION};
+use cluster::Work;
+use cluster::copied::{Copied, Copier, settled, trim as trim_meta};
+use cluster::watch::Progress;
 use k8s_openapi::api::core::v1::{Node as ApiNode, NodeStatus};
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::runtime::watcher::Config;
 use kube::{Client, ResourceExt as _};
 use tokio::sync::{Notify, watch};
 
-use super::Work;
-use super::copied::{Copied, Copier, settled, trim as trim_meta};
-use super::watch::Progress;
 use crate::node::Node;
 use crate::remotes::NodeFacts;
 use crate::routing::{Nodes as Known, Peer};

@@ -8,14 +8,13 @@ use api::{
     AttachmentParameters, IpamClaim, NetworkAttachmentDefinition, NetworkId, Object, Origin,
     PodNetwork, PodNetworkAttachment, PodNetworkParameters, Resource as ApiResource,
 };
+use cluster::Work;
+use cluster::copied::{self, Copier, Guarded, settled};
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Config;
 use kube::{Client, Resource};
 use tokio::sync::Notify;
 use world::{Claim, Definition, World};
-
-use super::Work;
-use super::copied::{self, Copier, Guarded, settled};
 
 /// Copies of all objects of the kinds that matter.
 #[derive(Debug)]

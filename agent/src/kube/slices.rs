@@ -9,15 +9,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use api::{NODE_LABEL, PodNetworkEndpointSlice, Prefix, label_value};
+use cluster::Work;
+use cluster::copied::{Copied, Copier, trim_all};
+use cluster::watch::Progress;
 use futures_util::{StreamExt as _, stream};
 use kube::runtime::watcher::Config;
 use kube::{Client, ResourceExt as _};
 use tokio::sync::{Notify, watch};
 
-use super::Work;
-use super::copied::{Copied, Copier, trim_all};
 use super::nodes::OwnNode;
-use super::watch::Progress;
 use crate::members::{self, Slices as Divided, divide, spec};
 use crate::node::Node;
 

@@ -9,6 +9,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use cluster::brief;
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod as ApiPod;
 use kube::api::{Patch, PatchParams};
@@ -20,7 +21,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::lookup::{LookupError, Pods};
-use super::{MANAGER, Pod, brief};
+use super::{MANAGER, Pod};
 use crate::metrics::Metrics;
 
 /// Writes under way at once.

@@ -1,7 +1,6 @@
 //! What is chosen for a new attachment: its allocator's pools, its MAC address.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 
 use agent_common::addr::MacAddr;
 use api::{Network, Subnet};
@@ -15,18 +14,10 @@ use crate::record::Decision;
 
 /// The subnets of a network, as addresses that can be given.
 pub(crate) fn pools(network: &Network) -> Result<Vec<Pool>, AgentError> {
-    network
-        .subnets
-        .iter()
-        .map(|subnet| {
-            let gateways: Vec<IpAddr> = subnet.gateway.into_iter().collect();
-            Pool::new(subnet.prefix, &gateways, &subnet.exclude)
-        })
-        .collect::<Result<_, _>>()
-        .map_err(|source| AgentError::Address {
-            network: network.name.clone(),
-            source,
-        })
+    world::blocks::pools(network).map_err(|source| AgentError::Address {
+        network: network.name.clone(),
+        source,
+    })
 }
 
 /// The allocator of a network; a new one when its subnets have changed.

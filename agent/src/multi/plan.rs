@@ -12,6 +12,7 @@ use api::selection::{
     SelectionErrors, SelectionRules, Source, Target, parse_pod_networks,
 };
 use api::{RawJson, RawObject, ResolveError};
+use cluster::access::Used;
 use cni_spec::{AttachmentKey, CAP_POD_ANNOTATIONS, CniRequest, IfName, Invocation, NetConf};
 use delegate::Delegation;
 use delegate::error::DelegateError;
@@ -25,7 +26,6 @@ use world::WorldError;
 
 use super::InvalidAnnotation;
 use super::native::Native;
-use crate::access::Used;
 use crate::error::AgentError;
 use crate::ledger::Wanted;
 use crate::node::Node;

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use agent::cni::error::{CODES, SPEC_CODES};
 use agent::metrics::METRICS;
-use agent::{controller, webhook};
 use agent_common::drop::DropReason;
 use serde_json::Value;
 

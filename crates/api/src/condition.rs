@@ -2,6 +2,8 @@
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
+/// Scheduling gate that holds a pod until its networks are ready (KEP-POD-10 to 12).
+pub const GATE: &str = "podnet.dev/pod-networks";
 /// Condition: new pods can attach (KEP-3698 "Ready").
 pub const READY: &str = "Ready";
 /// Condition: every object in `parametersRefs` is there and valid (KEP-3698 "ParamsReady").

@@ -57,12 +57,10 @@ pub mod selection;
 pub mod status;
 mod validate;
 
-pub use ipnet::IpNet as Prefix;
-
 pub use attachment::{PodNetworkAttachment, PodNetworkAttachmentSpec, PodNetworkAttachmentStatus};
 pub use block::{BLOCK_LEN_V4, BLOCK_LEN_V6, IpBlock, IpBlockSpec, IpBlockStatus};
 pub use claim::{IpamClaim, IpamClaimSpec, IpamClaimStatus};
-pub use condition::{GRANTED, PARAMS_READY, READY};
+pub use condition::{GATE, GRANTED, PARAMS_READY, READY};
 pub use crd::{own_definitions, standard_definitions};
 pub use endpoint_slice::{
     ENDPOINT_IPS_MAX, ENDPOINTS_MAX, NETWORK_LABEL, NODE_LABEL, PodNetworkEndpointSlice,
@@ -70,6 +68,7 @@ pub use endpoint_slice::{
 };
 pub use gateway::GatewaySpec;
 pub use interface::{Interface, InterfaceKind, InterfaceSpec, QUEUES_MAX};
+pub use ipnet::IpNet as Prefix;
 pub use json::{RawJson, RawObject};
 pub use listed::{Listed, PROBLEM_BYTES, PROBLEMS_MAX, Shortened};
 pub use mac::{MacAddr, ParseMacError};

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 pub use self::default_network::{DefaultNetwork, NoDefaultNetwork};
 pub use self::error::{Unread, WorldError};
 
+pub mod blocks;
 mod default_network;
 mod error;
 pub mod lists;

@@ -6,7 +6,7 @@ use serde_json::Value;
 const ANY: &[&str] = &["*"];
 
 /// Each package with the workspace packages it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 21] = [
+const LAYERS: [(&str, &[&str]); 24] = [
     // What every process needs, and knows no type of ours.
     ("telemetry", &[]),
     ("listen", &[]),
@@ -25,7 +25,17 @@ const LAYERS: [(&str, &[&str]); 21] = [
     // memif is a part of it, and its own port of podnet's policy.
     ("uswitch", &["agent-common", "memif"]),
     // What users have written, as it was read.
-    ("world", &["api"]),
+    ("world", &["api", "ipam"]),
+    ("cluster", &["api", "telemetry"]),
+    // Programs of the cluster; neither knows the other or a node.
+    (
+        "controller",
+        &["api", "cluster", "ipam", "listen", "telemetry", "world"],
+    ),
+    (
+        "webhook",
+        &["api", "cluster", "listen", "telemetry", "world"],
+    ),
     // Plugins of others, which know none of our networks.
     ("delegate", &["api", "cni-spec", "telemetry"]),
     // The kernel's side.
@@ -36,7 +46,9 @@ const LAYERS: [(&str, &[&str]); 21] = [
         &[
             "agent-common",
             "api",
+            "cluster",
             "cni-spec",
+            "controller",
             "datapath",
             "delegate",
             "ipam",
@@ -47,6 +59,7 @@ const LAYERS: [(&str, &[&str]); 21] = [
             "store",
             "telemetry",
             "uswitch",
+            "webhook",
             "world",
             "xsk",
         ],
@@ -65,30 +78,40 @@ const FOR_TESTS: [(&str, &str); 1] = [("datapath", "netdev")];
 /// always may.
 const OWNED: [(&str, &[&str]); 28] = [
     ("anyhow", &["xtask"]),
-    ("axum", &["agent", "listen"]),
+    ("axum", &["agent", "controller", "listen", "webhook"]),
     ("aya", &["datapath"]),
     ("aya-ebpf", &["agent-ebpf"]),
     ("aya-log*", &["datapath", "agent-ebpf"]),
     ("aya-obj", &["datapath"]),
-    ("clap", &["agent", "world", "xtask"]),
+    (
+        "clap",
+        &[
+            "agent",
+            "cluster",
+            "controller",
+            "webhook",
+            "world",
+            "xtask",
+        ],
+    ),
     ("hyper*", &["agent"]),
-    ("k8s-openapi", &["agent", "api"]),
-    ("kube", &["agent"]),
+    ("k8s-openapi", &["agent", "api", "cluster", "controller", "webhook"]),
+    ("kube", &["agent", "cluster", "controller", "webhook"]),
     ("kube-core", &["api"]),
     ("kube-derive", &["api"]),
     ("libc", &[]),
     ("netlink-*", &["netdev"]),
     ("nix", &["agent", "datapath", "netdev", "uswitch"]),
     ("notify", &["agent", "world"]),
-    ("prometheus", &["agent", "telemetry"]),
+    ("prometheus", &["agent", "controller", "telemetry", "webhook"]),
     ("prost*", &["kubelet"]),
-    ("rcgen", &["agent"]),
+    ("rcgen", &["webhook"]),
     ("redb", &["store"]),
     ("rtnetlink", &["netdev"]),
     ("schemars", &["api"]),
     ("sha2", &["xtask"]),
     ("tar", &["xtask"]),
-    ("tokio-rustls", &["agent"]),
+    ("tokio-rustls", &["webhook"]),
     ("tonic*", &["kubelet"]),
     ("tower*", &["kubelet"]),
     ("tracing-subscriber", &["telemetry"]),

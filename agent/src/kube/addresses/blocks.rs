@@ -5,17 +5,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::{IpBlock, IpReservation, Prefix};
+use cluster::brief;
 use ipam::{Family, Occupied, Pool, candidates, overlap};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
+use telemetry::chain;
 use tokio::time::timeout;
 
 use super::{ANSWER, Addresses, LENGTH, ROUND, View};
 use crate::digest::digest;
-use crate::kube::{MANAGER, brief};
+use crate::kube::MANAGER;
 use crate::node::Node;
-use telemetry::chain;
 
 /// Attempts at a block that others take at the same moment.
 const ATTEMPTS: usize = 32;

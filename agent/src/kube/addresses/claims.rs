@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use api::{ClaimHolder, Holder, IpamClaim};
+use cluster::brief;
 use ipam::Request;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
@@ -23,7 +24,7 @@ use super::blocks::{answer, no_answer};
 use super::reservations::uid_of;
 use super::{ANSWER, AddressError, Addresses};
 use crate::error::AgentError;
-use crate::kube::{MANAGER, brief};
+use crate::kube::MANAGER;
 use crate::ledger::Wanted;
 use crate::node::Node;
 use crate::record::{Decision, ObjectRef};

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use api::{
     GRANTED, Holder, IpBlock, IpReservation, IpReservationSpec, NODE_LABEL, PodHolder, Prefix,
 };
+use cluster::brief;
 use ipam::Occupied;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -19,7 +20,7 @@ use tokio::time::{timeout, timeout_at};
 use super::blocks::{answer as answered, cidr, no_answer, of_network};
 use super::{ANSWER, AddressError, Addresses, LENGTH, View};
 use crate::error::AgentError;
-use crate::kube::{MANAGER, brief};
+use crate::kube::MANAGER;
 use crate::ledger::pools;
 use crate::node::Node;
 use crate::record::Attachment;

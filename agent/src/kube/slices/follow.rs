@@ -9,21 +9,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use api::{NETWORK_LABEL, PodNetworkEndpointSlice, label_value};
+use cluster::Work;
+use cluster::copied::trim_all;
+use cluster::watch::{Kind, follow_into};
 use futures_util::FutureExt as _;
 use futures_util::future::select_all;
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client, ResourceExt as _};
+use telemetry::chain;
 use tokio::sync::Notify;
 
 use super::SETTLE;
-use crate::kube::Work;
-use crate::kube::copied::trim_all;
-use crate::kube::watch::{Kind, follow_into};
 use crate::members::spanning;
 use crate::node::Node;
 use crate::remotes::Remotes;
-use telemetry::chain;
 
 /// The most networks of a group: the selector is part of an address, which has a length.
 const GROUP_MAX: usize = 200;

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::PodNetworkEndpointSlice;
+use cluster::brief;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt as _};
 use tokio::time::timeout;
 
 use super::{Slices, Step, Unseen};
-use crate::kube::{MANAGER, brief};
+use crate::kube::MANAGER;
 
 /// How long the API server may take for one answer.
 const ANSWER: Duration = Duration::from_secs(3);

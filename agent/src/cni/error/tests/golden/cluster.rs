@@ -1,10 +1,10 @@
 //! What the cluster does not give, or does not say.
 
+use cluster::access::Used;
 use ipam::{Family, IpamError};
 use world::WorldError;
 
 use super::{Case, text};
-use crate::access::Used;
 use crate::error::AgentError;
 use crate::kube::{AccessError, AddressError, LookupError};
 

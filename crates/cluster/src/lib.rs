@@ -1,0 +1,25 @@
+//! Connect to the API server, follow kinds of objects, and ask who may use a network.
+//!
+//! Types of Kubernetes' client end in this crate and in those of its users that read and write objects:
+//! `agent::kube`, the controller and the webhook.
+
+pub mod access;
+mod client;
+pub mod copied;
+pub mod watch;
+
+use futures_util::future::BoxFuture;
+use telemetry::chain;
+
+pub use self::client::{ConnectError, Source};
+
+/// Work that never ends.
+pub type Work = BoxFuture<'static, ()>;
+
+/// Writes an error of the client as one line: the API server's own words where it answered.
+pub fn brief(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => format!("{} ({})", status.message, status.code),
+        other => chain(other),
+    }
+}

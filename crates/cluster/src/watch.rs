@@ -1,0 +1,198 @@
+//! A copy of all objects of a kind, as new as the API server lets it be.
+
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::StreamExt as _;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::watcher::{Config, Error, Event, watcher};
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+use telemetry::chain;
+use tokio::sync::Notify;
+
+use crate::brief;
+
+/// How far the copy of a kind is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress {
+    /// Never read yet; why not, once that is known.
+    Unread(Option<String>),
+    /// Read, and followed since.
+    Read,
+    /// The API server does not know the kind.
+    Absent,
+}
+
+/// One kind that is followed.
+#[derive(Debug)]
+pub struct Kind {
+    /// As in `kubectl get`.
+    pub name: &'static str,
+    /// A cluster may do without it.
+    pub optional: bool,
+    progress: Mutex<Progress>,
+    /// Told of each change of the copy or of the progress.
+    changed: Arc<Notify>,
+}
+
+impl Kind {
+    /// A kind of which nothing is read yet; `changed` is told of each change.
+    pub fn new(name: &'static str, optional: bool, changed: &Arc<Notify>) -> Arc<Self> {
+        Arc::new(Self {
+            name,
+            optional,
+            progress: Mutex::new(Progress::Unread(None)),
+            changed: Arc::clone(changed),
+        })
+    }
+
+    /// How far the copy is; the lock is not held across an await.
+    pub fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why nothing can be said about objects of this kind, if so.
+    pub fn unread(&self) -> Option<String> {
+        match &*self.progress() {
+            Progress::Read => None,
+            Progress::Absent if self.optional => None,
+            Progress::Absent => Some(format!(
+                "{} are not defined in the cluster: apply podnet's CustomResourceDefinitions",
+                self.name
+            )),
+            Progress::Unread(None) => Some(format!("{} are not read yet", self.name)),
+            Progress::Unread(Some(why)) => Some(format!("{}: {why}", self.name)),
+        }
+    }
+
+    fn set(&self, progress: Progress) {
+        *self.progress() = progress;
+        self.changed.notify_one();
+    }
+
+    /// The API server refused or broke off: the copy stays, and is as good as before.
+    fn note(&self, error: &Error) {
+        let why = why(error);
+        let mut progress = self.progress();
+        if matches!(&*progress, Progress::Unread(known) if known.as_ref() != Some(&why)) {
+            tracing::warn!(kind = self.name, error = why, "not readable, trying again");
+            *progress = Progress::Unread(Some(why));
+            self.changed.notify_one();
+        } else {
+            tracing::debug!(
+                kind = self.name,
+                error = why,
+                "watch interrupted, trying again"
+            );
+        }
+    }
+}
+
+/// Keeps a copy of the objects of `api` that `selection` selects, for ever. `trim` takes from an
+/// object what nobody here reads.
+pub async fn follow<K>(
+    kind: Arc<Kind>,
+    mut copy: Writer<K>,
+    api: Api<K>,
+    selection: Config,
+    trim: fn(&mut K),
+) where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+{
+    let apply = move |event: &Event<K>| copy.apply_watcher_event(event);
+    follow_into(kind, api, selection, trim, apply).await;
+}
+
+/// Tells `apply` of the objects of `api` that `selection` selects, as [`follow`] keeps a copy of them.
+pub async fn follow_into<K>(
+    kind: Arc<Kind>,
+    api: Api<K>,
+    selection: Config,
+    trim: fn(&mut K),
+    mut apply: impl FnMut(&Event<K>),
+) where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+{
+    // One request instead of pages of lists, and no more of them in memory at once than one.
+    let mut streaming = true;
+    loop {
+        let config = if streaming {
+            selection.clone().streaming_lists()
+        } else {
+            selection.clone()
+        };
+        let mut events = watcher(api.clone(), config).default_backoff().boxed();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(mut event) => {
+                    if let Event::Apply(object) | Event::InitApply(object) = &mut event {
+                        trim(object);
+                    }
+                    apply(&event);
+                    match &event {
+                        Event::InitDone => kind.set(Progress::Read),
+                        Event::Apply(_) | Event::Delete(_) => kind.changed.notify_one(),
+                        Event::Init | Event::InitApply(_) => {}
+                    }
+                }
+                Err(error) if streaming && refuses_streaming(&error) => {
+                    streaming = false;
+                    break;
+                }
+                Err(error) if is_absent(&error) => absent(&kind, &mut apply),
+                Err(error) => kind.note(&error),
+            }
+        }
+    }
+}
+
+/// The kind is not defined, or not any more. Objects of a kind that podnet cannot do without are
+/// kept: somebody is replacing definitions, and pods that start now should not suffer.
+fn absent<K>(kind: &Kind, apply: &mut impl FnMut(&Event<K>)) {
+    let known = kind.progress().clone();
+    match known {
+        Progress::Absent => {}
+        Progress::Read if !kind.optional => {
+            tracing::error!(
+                kind = kind.name,
+                "no longer defined in the cluster; going by what was read before"
+            );
+        }
+        Progress::Read | Progress::Unread(_) => {
+            tracing::info!(kind = kind.name, "not defined in the cluster");
+            apply(&Event::Init);
+            apply(&Event::InitDone);
+            kind.set(Progress::Absent);
+        }
+    }
+}
+
+fn api_code(error: &Error) -> Option<u16> {
+    match error {
+        Error::InitialListFailed(kube::Error::Api(status))
+        | Error::WatchStartFailed(kube::Error::Api(status)) => Some(status.code),
+        Error::WatchError(status) => Some(status.code),
+        _ => None,
+    }
+}
+
+fn is_absent(error: &Error) -> bool {
+    api_code(error) == Some(404)
+}
+
+/// A server without the feature `WatchList` finds the parameter invalid.
+fn refuses_streaming(error: &Error) -> bool {
+    matches!(error, Error::WatchStartFailed(_)) && matches!(api_code(error), Some(400 | 422))
+}
+
+fn why(error: &Error) -> String {
+    match error {
+        Error::InitialListFailed(source)
+        | Error::WatchStartFailed(source)
+        | Error::WatchFailed(source) => brief(source),
+        Error::WatchError(status) => format!("{} ({})", status.message, status.code),
+        Error::NoResourceVersion => chain(error),
+    }
+}

@@ -1,0 +1,455 @@
+//! Carries out a plan. Each write names the object it was worked out from, by UID and version, so
+//! what has changed since is left alone, and looked at again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::GATE;
+use api::{API_VERSION, DEFAULT_NETWORK, Listed, PodNetwork, PodNetworkAttachment, PodNetworkSpec};
+use cluster::brief;
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::ApiResource;
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+
+use super::bars::Bars;
+use super::events::{EventWriter, Note, beginning};
+use super::gate::as_scheduler;
+use super::lease::Fence;
+use super::metrics::Metrics;
+use super::plan::{ObjectStep, Plan, PodStep, Status};
+use super::pod::{NETWORKS_READY, Pod};
+use super::view::View;
+
+mod addresses;
+mod check;
+mod excess;
+
+/// Who writes, as the fields of objects name it.
+pub(super) const MANAGER: &str = "podnet-controller";
+/// How long the API server may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest message of a pod's condition, bytes: as many problems as [`Listed`] names, of any
+/// length.
+const MESSAGE_MAX: usize = 6144;
+/// Pods that are written at the same time.
+const AT_ONCE: usize = 8;
+
+/// What a write came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// It is written.
+    Written,
+    /// The object has changed since, or is gone: the copies will say so.
+    Stale(&'static str),
+    /// It has to be tried again.
+    Failed,
+    /// No longer the leader; nothing was written.
+    Deposed,
+}
+
+/// Carries out plans, while the fence holds.
+pub struct Executor {
+    client: Client,
+    fence: Arc<Fence>,
+    metrics: Arc<Metrics>,
+    events: Mutex<EventWriter>,
+    /// The controllers' own.
+    namespace: String,
+    bars: Mutex<Bars>,
+}
+
+impl std::fmt::Debug for Executor {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Executor")
+            .field("fence", &self.fence)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Executor {
+    /// One that writes with this client, and Events as `instance`; `namespace` is the controllers' own.
+    pub fn new(
+        client: Client,
+        instance: String,
+        namespace: String,
+        fence: Arc<Fence>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let events = Mutex::new(EventWriter::new(client.clone(), instance));
+        Self {
+            client,
+            fence,
+            metrics,
+            events,
+            namespace,
+            bars: Mutex::default(),
+        }
+    }
+
+    /// Does everything; true when all of it is done, or no longer to be done.
+    pub async fn carry_out(&self, plan: &Plan, view: &View) -> bool {
+        let mut done = true;
+        if plan.create_default {
+            done &= self.create_default().await;
+        }
+        done &= self.networks(&plan.networks, view).await;
+        let attachments = ApiResource::erase::<PodNetworkAttachment>(&());
+        for step in &plan.attachments {
+            done &= self.object(&attachments, step, view).await;
+        }
+        let nodes = view.nodes.len();
+        let pods = stream::iter(plan.pods.clone())
+            .map(|(pod, step)| async move { self.pod(&pod, &step, nodes).await })
+            .buffer_unordered(AT_ONCE);
+        done &= pods.fold(true, async |all, done| all & done).await;
+        for (block, step) in &plan.blocks {
+            done &= self.block(block, *step).await;
+        }
+        for reservation in &plan.reservations {
+            done &= self.reservation(reservation).await;
+        }
+        done &= self.excess(&plan.excess, view).await;
+        done &= self.slices(&plan.slices).await;
+        done
+    }
+
+    /// Makes a write, counts it and tells of it.
+    async fn write<T>(
+        &self,
+        kind: &'static str,
+        name: &str,
+        request: impl Future<Output = Result<T, kube::Error>>,
+    ) -> (Outcome, Option<T>) {
+        if !self.fence.holds() {
+            return (Outcome::Deposed, None);
+        }
+        let (outcome, why) = match tokio::time::timeout(PATIENCE, request).await {
+            Ok(Ok(answer)) => {
+                self.metrics.write(kind, "written");
+                return (Outcome::Written, Some(answer));
+            }
+            Ok(Err(kube::Error::Api(status))) if status.code == 409 => {
+                (Outcome::Stale("conflict"), status.message)
+            }
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
+                (Outcome::Stale("gone"), status.message)
+            }
+            Ok(Err(error)) => (Outcome::Failed, brief(&error)),
+            Err(_) => (Outcome::Failed, "no answer from the API server".to_owned()),
+        };
+        if let Outcome::Stale(label) = outcome {
+            self.metrics.write(kind, label);
+            tracing::debug!(kind, name, error = why, "changed meanwhile");
+        } else {
+            self.metrics.write(kind, "failed");
+            tracing::warn!(kind, name, error = why, "not written, trying again");
+        }
+        (outcome, None)
+    }
+
+    /// KEP-DEF-1: exactly a name and `enabled`.
+    async fn create_default(&self) -> bool {
+        let spec = PodNetworkSpec {
+            enabled: true,
+            provider: None,
+            parameters_refs: Vec::new(),
+        };
+        let network = PodNetwork::new(DEFAULT_NETWORK, spec);
+        let api: Api<PodNetwork> = Api::all(self.client.clone());
+        let params = PostParams {
+            field_manager: Some(MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        let request = api.create(&params, &network);
+        let (outcome, _) = self.write("PodNetwork", DEFAULT_NETWORK, request).await;
+        if outcome == Outcome::Written {
+            tracing::info!("PodNetwork default created");
+        }
+        outcome.is_done()
+    }
+
+    async fn networks(&self, steps: &[ObjectStep], view: &View) -> bool {
+        let resource = ApiResource::erase::<PodNetwork>(&());
+        let is_new = |step: &ObjectStep| step.status.as_ref().is_some_and(|it| it.is_new_number);
+        let mut holders = None;
+        let mut done = true;
+        for step in steps {
+            if is_new(step) {
+                if holders.is_none() {
+                    holders = self.number_holders().await;
+                }
+                let number = step.status.as_ref().and_then(|status| status.number);
+                let holder = holders
+                    .as_ref()
+                    .map(|holders| number.and_then(|number| holders.get(&number.get())));
+                match holder {
+                    None => {
+                        done = false;
+                        continue;
+                    }
+                    // It is about to give the number up, or the copy is old.
+                    Some(Some(holder)) if *holder != step.name => {
+                        tracing::debug!(network = step.name, holder, "number not free yet");
+                        done = false;
+                        continue;
+                    }
+                    Some(_) => {}
+                }
+            }
+            done &= self.object(&resource, step, view).await;
+        }
+        done
+    }
+
+    /// Who has each number, as the API server itself says: a leader before us may have given one
+    /// that no copy has yet.
+    async fn number_holders(&self) -> Option<BTreeMap<u32, String>> {
+        let networks = check::list::<PodNetwork>(&self.client).await;
+        let networks = networks
+            .inspect_err(|why| tracing::warn!(error = why, "networks not readable"))
+            .ok()?;
+        let holder = |network: &PodNetwork| {
+            let number = network.status.as_ref()?.network_id?;
+            Some((u32::try_from(number).ok()?, network.name_any()))
+        };
+        Some(networks.iter().filter_map(holder).collect())
+    }
+
+    /// Finalizers and status of a network or an attachment.
+    async fn object(&self, resource: &ApiResource, step: &ObjectStep, view: &View) -> bool {
+        if let Some(user) = &step.user {
+            self.say_in_use(resource, step, user).await;
+        }
+        let api: Api<DynamicObject> = match &step.namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, resource),
+            None => Api::all_with(self.client.clone(), resource),
+        };
+        let kind = kind_label(resource);
+        let mut version = step.version.clone();
+        if let Some(finalizers) = &step.finalizers {
+            if step.must_be_unused {
+                match check::is_unused(&self.client, step, view).await {
+                    Ok(true) => {}
+                    // The copies will say so.
+                    Ok(false) => return true,
+                    Err(error) => {
+                        tracing::warn!(kind, name = step.name, error, "use not known");
+                        return false;
+                    }
+                }
+            }
+            let metadata =
+                json!({"uid": step.uid, "resourceVersion": version, "finalizers": finalizers});
+            let patch = Patch::Merge(json!({ "metadata": metadata }));
+            let params = manager();
+            let request = api.patch(&step.name, &params, &patch);
+            let (outcome, object) = self.write(kind, &step.name, request).await;
+            let Some(object) = object else {
+                return outcome.is_done();
+            };
+            version = object.resource_version().unwrap_or_default();
+        }
+        let Some(status) = &step.status else {
+            return true;
+        };
+        let patch = Patch::Apply(status_patch(resource, step, &version, status));
+        let params = PatchParams::apply(MANAGER).force();
+        let request = api.patch_status(&step.name, &params, &patch);
+        let (outcome, _) = self.write(kind, &step.name, request).await;
+        if outcome == Outcome::Written {
+            tell(kind, step, status);
+        }
+        outcome.is_done()
+    }
+
+    async fn say_in_use(&self, resource: &ApiResource, step: &ObjectStep, user: &str) {
+        let note = Note {
+            about: ObjectReference {
+                api_version: Some(API_VERSION.to_owned()),
+                kind: Some(resource.kind.clone()),
+                namespace: step.namespace.clone(),
+                name: Some(step.name.clone()),
+                uid: Some(step.uid.clone()),
+                ..ObjectReference::default()
+            },
+            reason: "InUse",
+            action: "Delete",
+            is_warning: false,
+            varies: false,
+            text: format!("deleted as soon as nothing uses it: {user} does"),
+        };
+        self.say(&note).await;
+    }
+
+    /// Writes an Event; true when it was written, and not lately.
+    async fn say(&self, note: &Note) -> bool {
+        if !self.fence.holds() {
+            return false;
+        }
+        let mut events = self.events.lock().await;
+        let said = tokio::time::timeout(PATIENCE, events.say(note)).await;
+        let outcome = match said {
+            Ok(Ok(true)) => "written",
+            Ok(Ok(false)) => return false,
+            Ok(Err(error)) => {
+                tracing::debug!(error = brief(&error), "event dropped");
+                "failed"
+            }
+            Err(_) => "failed",
+        };
+        self.metrics.write("Event", outcome);
+        outcome == "written"
+    }
+
+    async fn pod(&self, pod: &Pod, step: &PodStep, nodes: usize) -> bool {
+        let (namespace, name) = (pod.namespace(), pod.name());
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        match step {
+            PodStep::Release => {
+                let gates = json!([{"$patch": "delete", "name": GATE}]);
+                let patch =
+                    json!({"metadata": {"uid": pod.uid()}, "spec": {"schedulingGates": gates}});
+                let (params, patch) = (manager(), Patch::Strategic(patch));
+                let request = api.patch(name, &params, &patch);
+                let (outcome, _) = self.write("Pod", name, request).await;
+                if outcome == Outcome::Written {
+                    tracing::info!(namespace, pod = name, "pod let go");
+                }
+                outcome.is_done()
+            }
+            PodStep::Wait(obstacles) => {
+                let message = Listed::new(obstacles).to_string();
+                let message = beginning(&message, MESSAGE_MAX);
+                self.say(&waiting_note(pod, as_scheduler(obstacles, nodes)))
+                    .await;
+                let written = pod.networks_ready();
+                if written.is_some_and(|it| {
+                    it.status == "False" && it.message.as_deref() == Some(message)
+                }) {
+                    return true;
+                }
+                let is_known = written.is_some_and(|it| it.status == "False");
+                let condition = condition("False", "NetworksNotReady", message, is_known);
+                self.pod_condition(&api, pod, condition).await
+            }
+            PodStep::MarkReady => {
+                let condition = condition("True", "NetworksReady", "", false);
+                self.pod_condition(&api, pod, condition).await
+            }
+            PodStep::Unmark => {
+                let condition = json!({"$patch": "delete", "type": NETWORKS_READY});
+                self.pod_condition(&api, pod, condition).await
+            }
+        }
+    }
+
+    async fn pod_condition(&self, api: &Api<Pod>, pod: &Pod, condition: Value) -> bool {
+        let patch = json!({"metadata": {"uid": pod.uid()}, "status": {"conditions": [condition]}});
+        let (params, patch) = (manager(), Patch::Strategic(patch));
+        let request = api.patch_status(pod.name(), &params, &patch);
+        let (outcome, _) = self.write("Pod", pod.name(), request).await;
+        outcome.is_done()
+    }
+}
+
+impl Outcome {
+    /// True when nothing is left to be done before something changes.
+    fn is_done(self) -> bool {
+        matches!(self, Self::Written | Self::Stale(_))
+    }
+}
+
+fn manager() -> PatchParams {
+    PatchParams {
+        field_manager: Some(MANAGER.to_owned()),
+        ..PatchParams::default()
+    }
+}
+
+fn kind_label(resource: &ApiResource) -> &'static str {
+    if resource.kind == PodNetwork::kind(&()) {
+        "PodNetwork"
+    } else {
+        "PodNetworkAttachment"
+    }
+}
+
+fn status_patch(
+    resource: &ApiResource,
+    step: &ObjectStep,
+    version: &str,
+    status: &Status,
+) -> Value {
+    let mut fields = json!({ "conditions": status.conditions });
+    if let Some(number) = status.number {
+        fields["networkID"] = number.get().into();
+    }
+    json!({
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {
+            "name": step.name,
+            "namespace": step.namespace,
+            "uid": step.uid,
+            "resourceVersion": version,
+        },
+        "status": fields,
+    })
+}
+
+fn tell(kind: &str, step: &ObjectStep, status: &Status) {
+    let number = status.number.map(api::NetworkId::get);
+    let conditions: BTreeSet<String> = status
+        .conditions
+        .iter()
+        .map(|it| format!("{}={} ({})", it.type_, it.status, it.reason))
+        .collect();
+    tracing::info!(
+        kind,
+        namespace = step.namespace,
+        name = step.name,
+        number,
+        ?conditions,
+        "status"
+    );
+}
+
+/// The condition of a pod; one that is there already keeps the time of its last change.
+fn condition(status: &str, reason: &str, message: &str, is_known: bool) -> Value {
+    let mut condition = json!({
+        "type": NETWORKS_READY,
+        "status": status,
+        "reason": reason,
+        "message": message,
+    });
+    if !is_known {
+        condition["lastTransitionTime"] = Timestamp::now().to_string().into();
+    }
+    condition
+}
+
+/// As the scheduler tells of a pod that fits nowhere (KEP-POD-10).
+fn waiting_note(pod: &Pod, text: String) -> Note {
+    Note {
+        about: ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            namespace: pod.metadata.namespace.clone(),
+            name: pod.metadata.name.clone(),
+            uid: pod.metadata.uid.clone(),
+            ..ObjectReference::default()
+        },
+        reason: "FailedScheduling",
+        action: "Scheduling",
+        is_warning: true,
+        varies: false,
+        text,
+    }
+}

@@ -1,0 +1,195 @@
+//! Questions to the API server itself, before something is done that cannot be undone. A copy may be
+//! a moment behind.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use api::{IpamClaim, PodNetworkAttachment};
+use cluster::brief;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::ListParams;
+use kube::core::DeserializeGuard;
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+
+use super::PATIENCE;
+use crate::plan::ObjectStep;
+use crate::pod::Pod;
+use crate::usage::Usage;
+use crate::view::View;
+
+/// Objects in one answer.
+const PAGE: u32 = 500;
+
+/// All objects of a kind that can be read, as they are now.
+///
+/// # Errors
+/// Why they cannot be listed.
+pub(super) async fn list<K>(client: &Client) -> Result<Vec<K>, String>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
+{
+    let api: Api<DeserializeGuard<K>> = Api::all(client.clone());
+    let mut found = Vec::new();
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let page = in_time(api.list(&params)).await?;
+        found.extend(page.items.into_iter().filter_map(|object| object.0.ok()));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(found),
+        }
+    }
+}
+
+/// Names of all nodes, as they are now.
+///
+/// # Errors
+/// Why they cannot be listed.
+pub(super) async fn nodes(client: &Client) -> Result<Vec<String>, String> {
+    let api: Api<Node> = Api::all(client.clone());
+    let mut found = Vec::new();
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let page = in_time(api.list_metadata(&params)).await?;
+        found.extend(page.items.iter().map(kube::ResourceExt::name_any));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(found),
+        }
+    }
+}
+
+/// True when nothing uses the object of a step, now. Definitions are taken from the copies: what a
+/// pod is attached to through one stays known from its status.
+///
+/// # Errors
+/// Why that is not known.
+pub(super) async fn is_unused(
+    client: &Client,
+    step: &ObjectStep,
+    view: &View,
+) -> Result<bool, String> {
+    let pods = list::<Pod>(client).await?.into_iter();
+    let attachments = list::<PodNetworkAttachment>(client).await?.into_iter();
+    let now = View {
+        definitions: view.definitions.clone(),
+        rules: view.rules.clone(),
+        attachments: attachments
+            .map(|it| {
+                (
+                    (it.namespace().unwrap_or_default(), it.name_any()),
+                    Arc::new(it),
+                )
+            })
+            .collect(),
+        pods: pods
+            .map(|it| {
+                (
+                    (it.namespace().to_owned(), it.name().to_owned()),
+                    Arc::new(it),
+                )
+            })
+            .collect(),
+        ..View::default()
+    };
+    let usage = Usage::of(&now);
+    Ok(match &step.namespace {
+        None => usage.network_user(&step.name).is_none(),
+        Some(namespace) => !usage
+            .attachments
+            .contains_key(&(namespace.clone(), step.name.clone())),
+    })
+}
+
+/// True when there is no such node any more, and no pod on one of its name.
+///
+/// # Errors
+/// Why that is not known.
+pub(super) async fn node_is_gone(client: &Client, name: &str, uid: &str) -> Result<bool, String> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let node = in_time(nodes.get_metadata_opt(name)).await?;
+    if node.is_some_and(|node| node.uid().as_deref() == Some(uid)) {
+        return Ok(false);
+    }
+    let pods: Api<Pod> = Api::all(client.clone());
+    let params = ListParams::default()
+        .fields(&format!("spec.nodeName={name}"))
+        .limit(1);
+    Ok(in_time(pods.list(&params)).await?.items.is_empty())
+}
+
+/// What the copies say, but for nodes and their pods.
+pub(super) fn without_nodes(view: &View) -> View {
+    View {
+        networks: view.networks.clone(),
+        attachments: view.attachments.clone(),
+        network_parameters: view.network_parameters.clone(),
+        attachment_parameters: view.attachment_parameters.clone(),
+        definitions: view.definitions.clone(),
+        blocks: view.blocks.clone(),
+        rules: view.rules.clone(),
+        ..View::default()
+    }
+}
+
+/// Adds a node, if it is there, and its pods, as they are now.
+///
+/// # Errors
+/// Why they cannot be read.
+pub(super) async fn read_node(client: &Client, name: &str, view: &mut View) -> Result<(), String> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let Some(node) = in_time(nodes.get_metadata_opt(name)).await? else {
+        return Ok(());
+    };
+    let pods: Api<Pod> = Api::all(client.clone());
+    let params = ListParams::default().fields(&format!("spec.nodeName={name}"));
+    for pod in in_time(pods.list(&params)).await?.items {
+        let key = (pod.namespace().to_owned(), pod.name().to_owned());
+        view.pods.insert(key, Arc::new(pod));
+    }
+    let uid = node.uid().unwrap_or_default();
+    view.nodes.insert(name.to_owned(), uid);
+    Ok(())
+}
+
+/// True when there is no such pod any more.
+///
+/// # Errors
+/// Why that is not known.
+pub(super) async fn pod_is_gone(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    uid: &str,
+) -> Result<bool, String> {
+    is_gone::<Pod>(Api::namespaced(client.clone(), namespace), name, uid).await
+}
+
+/// True when there is no such claim any more.
+///
+/// # Errors
+/// Why that is not known.
+pub(super) async fn claim_is_gone(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    uid: &str,
+) -> Result<bool, String> {
+    is_gone::<IpamClaim>(Api::namespaced(client.clone(), namespace), name, uid).await
+}
+
+async fn is_gone<K>(api: Api<K>, name: &str, uid: &str) -> Result<bool, String>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
+{
+    let object = in_time(api.get_metadata_opt(name)).await?;
+    Ok(object.is_none_or(|object| object.uid().as_deref() != Some(uid)))
+}
+
+async fn in_time<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, String> {
+    match tokio::time::timeout(PATIENCE, request).await {
+        Ok(answer) => answer.map_err(|error| brief(&error)),
+        Err(_) => Err("no answer from the API server".to_owned()),
+    }
+}

@@ -1,0 +1,141 @@
+//! Copies of everything the controller decides by.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use api::{
+    AttachmentParameters, IpBlock, IpReservation, IpamClaim, NetworkAttachmentDefinition,
+    PodNetwork, PodNetworkAttachment, PodNetworkEndpointSlice, PodNetworkParameters,
+};
+use cluster::Work;
+use cluster::copied::{self, Copied, Copier, Guarded, Key, settled, trim_all};
+use cluster::watch::Progress;
+use k8s_openapi::api::core::v1::Node;
+use kube::core::PartialObjectMeta;
+use kube::runtime::watcher::Config;
+use kube::{Client, Resource, ResourceExt as _};
+use tokio::sync::Notify;
+
+use super::pod::Pod;
+use super::view::{self, View};
+
+/// The copies.
+#[derive(Debug)]
+pub struct Copies {
+    networks: Guarded<PodNetwork>,
+    attachments: Guarded<PodNetworkAttachment>,
+    network_parameters: Guarded<PodNetworkParameters>,
+    attachment_parameters: Guarded<AttachmentParameters>,
+    definitions: Guarded<NetworkAttachmentDefinition>,
+    claims: Guarded<IpamClaim>,
+    blocks: Guarded<IpBlock>,
+    reservations: Guarded<IpReservation>,
+    slices: Copied<PartialObjectMeta<PodNetworkEndpointSlice>>,
+    pods: Copied<Pod>,
+    nodes: Copied<PartialObjectMeta<Node>>,
+    changed: Arc<Notify>,
+}
+
+impl Copies {
+    /// The copies, and the work that fills them.
+    pub fn new(client: &Client) -> (Self, Vec<Work>) {
+        let changed = Arc::new(Notify::new());
+        let mut make = Copier::new(client, &changed);
+        let this = Self {
+            networks: make.needed("podnetworks"),
+            attachments: make.needed("podnetworkattachments"),
+            network_parameters: make.needed("podnetworkparameters"),
+            attachment_parameters: make.needed("attachmentparameters"),
+            definitions: make.optional("network-attachment-definitions"),
+            claims: make.optional("ipamclaims"),
+            blocks: make.needed("ipblocks"),
+            reservations: make.needed("ipreservations"),
+            // Most of a slice are members, and nobody here reads them.
+            slices: make.copy("podnetworkendpointslices", true, Config::default(), labels),
+            pods: make.needed("pods"),
+            nodes: make.copy("nodes", false, Config::default(), trim_all),
+            changed,
+        };
+        (this, make.work())
+    }
+
+    /// Waits for a change, and until what belongs to it has come too.
+    pub async fn changed(&self) {
+        settled(&self.changed).await;
+    }
+
+    /// What was never read, and why not; half of the copies say nothing.
+    pub fn unread(&self) -> Vec<String> {
+        let kinds = [
+            &self.networks.kind,
+            &self.attachments.kind,
+            &self.network_parameters.kind,
+            &self.attachment_parameters.kind,
+            &self.definitions.kind,
+            &self.claims.kind,
+            &self.blocks.kind,
+            &self.reservations.kind,
+            &self.slices.kind,
+            &self.pods.kind,
+            &self.nodes.kind,
+        ];
+        copied::unread(kinds)
+    }
+
+    /// What the copies say.
+    pub fn view(&self) -> View {
+        let mut unreadable = Vec::new();
+        let mut view = View {
+            attachments: by_key(&self.attachments, &mut unreadable),
+            network_parameters: list(&self.network_parameters, &mut unreadable),
+            attachment_parameters: list(&self.attachment_parameters, &mut unreadable),
+            blocks: list(&self.blocks, &mut unreadable),
+            reservations: list(&self.reservations, &mut unreadable),
+            slices: self.slices.store.state(),
+            ..View::default()
+        };
+        let networks = by_key(&self.networks, &mut unreadable).into_iter();
+        view.networks = networks.map(|((_, name), it)| (name, it)).collect();
+        let definitions = by_key(&self.definitions, &mut unreadable).into_iter();
+        view.definitions = definitions
+            .map(|(key, it)| (key, view::meaning(&it)))
+            .collect();
+        let pods = self.pods.store.state().into_iter();
+        let key = |pod: &Pod| (pod.namespace().to_owned(), pod.name().to_owned());
+        view.pods = pods.map(|pod| (key(&pod), pod)).collect();
+        let nodes = self.nodes.store.state().into_iter();
+        view.nodes = nodes
+            .map(|node| (node.name_any(), node.uid().unwrap_or_default()))
+            .collect();
+        if *self.claims.kind.progress() == Progress::Read {
+            // One that cannot be read is there all the same.
+            let claims = self.claims.store.state().into_iter();
+            let uids: BTreeSet<String> = claims.filter_map(|claim| claim.uid()).collect();
+            view.claims = Some(uids);
+        }
+        view.unreadable = unreadable;
+        view
+    }
+}
+
+/// Leaves the labels, which name the node.
+fn labels(slice: &mut PartialObjectMeta<PodNetworkEndpointSlice>) {
+    let labels = slice.metadata.labels.take();
+    trim_all(slice);
+    slice.metadata.labels = labels;
+}
+
+fn by_key<K>(copied: &Guarded<K>, unreadable: &mut Vec<String>) -> BTreeMap<Key, Arc<K>>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + 'static,
+{
+    copied.map(unreadable, |object| Arc::new(object.clone()))
+}
+
+fn list<K>(copied: &Guarded<K>, unreadable: &mut Vec<String>) -> Vec<Arc<K>>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + 'static,
+{
+    by_key(copied, unreadable).into_values().collect()
+}

@@ -1,0 +1,460 @@
+//! How many blocks of a network a node takes: no more than its pods can need, and some to spare.
+//!
+//! A policy of admission binds a block to the node that takes it, and cannot count. So each block is
+//! judged once, a moment after it was taken, by the pods of its node. An agent takes one only while
+//! its blocks have fewer free addresses than pods wait for, and a few; a block beyond that, and
+//! beyond what is to spare, no agent of ours has taken for its pods, and it is taken back.
+//!
+//! A block that was within the limit stays its node's, however many pods go: one of them may be
+//! left in it. What is not needed for long the node gives back by itself. So a node has at no time
+//! more than its pods have needed at some time.
+//!
+//! What counts for a node is what its own credentials cannot write: which pods are bound to it and
+//! what they list. Addresses of pods that list nothing, as the kubelet says them, count too: a plugin
+//! may have named the network.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::nad::{Meaning, NetworkRef, PLUGIN_TYPE};
+use api::selection::Target;
+use api::{IpBlock, Prefix, Resolved};
+use ipam::{Family, LOW_WATER, Pool};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt as _;
+use world::blocks::LENGTH;
+use world::blocks::pools;
+
+use super::pod::Pod;
+use super::usage::selection;
+use super::view::View;
+
+/// A block is judged when it was heard of so long ago: what it was taken for has been heard of too.
+const SETTLED: SignedDuration = SignedDuration::from_secs(2);
+/// A controller that begins to lead judges the blocks that were taken so short a time before. While
+/// the Lease went from one to another they were judged by neither.
+const RECENT: SignedDuration = SignedDuration::from_secs(60);
+
+/// What is known of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// It was heard of at this time, and not judged.
+    New(Timestamp),
+    /// Its node may have it. With `whole` it counts as a whole one, however little can be given of it:
+    /// it is a part of what others could have taken.
+    Kept { whole: bool },
+}
+
+/// What was decided about blocks, by UID.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Judged {
+    has_begun: bool,
+    blocks: HashMap<String, Standing>,
+}
+
+/// Blocks of one family of one network that a node has taken beyond its limit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Excess {
+    /// Name of the node.
+    pub node: String,
+    /// Name of the network.
+    pub network: String,
+    /// The family.
+    pub family: Family,
+    /// How many blocks it keeps.
+    pub kept: usize,
+    /// How many addresses its pods can need.
+    pub needed: u64,
+    /// The blocks, oldest first.
+    pub blocks: Vec<Arc<IpBlock>>,
+}
+
+/// What nodes have taken too much, as the copies say it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Suspects {
+    /// By node, network and family.
+    pub found: Vec<Excess>,
+    /// When to look again though nothing has changed.
+    pub again: Option<Timestamp>,
+    judged: Judged,
+    spare: u32,
+    now: Timestamp,
+}
+
+impl Suspects {
+    /// What of it is too much also by this view, which has the nodes and their pods as they are now.
+    pub fn confirmed(&self, view: &View) -> Vec<Excess> {
+        let mut judged = self.judged.clone();
+        let suspected: HashSet<String> = uids(&self.found).collect();
+        let mut confirmed = judged.judge(view, self.spare, self.now).found;
+        for excess in &mut confirmed {
+            excess
+                .blocks
+                .retain(|block| block.uid().is_some_and(|uid| suspected.contains(&uid)));
+        }
+        confirmed.retain(|excess| !excess.blocks.is_empty());
+        confirmed
+    }
+}
+
+fn uids(all: &[Excess]) -> impl Iterator<Item = String> {
+    let blocks = all.iter().flat_map(|excess| &excess.blocks);
+    blocks.filter_map(|block| block.uid())
+}
+
+/// Node, network and family.
+type Key<'a> = (&'a str, &'a str, Family);
+
+/// The blocks of a node of one family of a network.
+#[derive(Debug, Default)]
+struct Group<'a> {
+    kept: Vec<(&'a IpBlock, bool)>,
+    new: Vec<&'a Arc<IpBlock>>,
+    /// Pods that do not list the network and have an address of these blocks.
+    inside: u64,
+}
+
+impl Judged {
+    /// Judges what is new; each node may have `spare` blocks more than its pods can need.
+    pub fn judge(&mut self, view: &View, spare: u32, now: Timestamp) -> Suspects {
+        let mut suspects = Suspects {
+            spare,
+            now,
+            again: self.note(view, now),
+            ..Suspects::default()
+        };
+        let mut groups = self.groups(view, now);
+        if groups.is_empty() {
+            return suspects;
+        }
+        let resolved = view.resolve();
+        let needs = needs(view, &resolved, &mut groups);
+        for ((node, network, family), mut group) in groups {
+            // What a node that is gone has left is taken back in time, and of a network that is not
+            // known nobody gets addresses.
+            let (Some(uid), Some(pools)) = (view.nodes.get(node), pools_of(&resolved, network))
+            else {
+                continue;
+            };
+            let pools: Vec<Pool> = pools
+                .into_iter()
+                .filter(|it| it.family() == family)
+                .collect();
+            let none = Need::default();
+            let need = needs.get(node).unwrap_or(&none);
+            let limit = Limit::of(need, network, group.inside, &pools, spare);
+            let of_this = |block: &IpBlock| block.spec.node_uid == *uid;
+            let (mut kept, mut held) = (0, 0_u64);
+            for (block, whole) in group.kept.iter().filter(|(block, _)| of_this(block)) {
+                kept += 1;
+                held = held.saturating_add(limit.cost(&pools, block, *whole));
+            }
+            group
+                .new
+                .sort_by_key(|block| (block.creation_timestamp(), block.name_any()));
+            let mut excess = Vec::new();
+            for block in group.new {
+                // An earlier or later node of this name is another one.
+                if held >= limit.room || !of_this(block) {
+                    excess.push(Arc::clone(block));
+                    continue;
+                }
+                let whole = room(&pools, block) == 0 || is_part(&pools, block);
+                held = held.saturating_add(limit.cost(&pools, block, whole));
+                kept += 1;
+                if let Some(uid) = block.uid() {
+                    self.blocks.insert(uid, Standing::Kept { whole });
+                }
+            }
+            if !excess.is_empty() {
+                suspects.found.push(Excess {
+                    node: node.to_owned(),
+                    network: network.to_owned(),
+                    family,
+                    kept,
+                    needed: limit.needed,
+                    blocks: excess,
+                });
+            }
+        }
+        if !suspects.found.is_empty() {
+            suspects.judged = self.clone();
+        }
+        suspects
+    }
+
+    /// Takes note of all blocks; when the next one is to be judged.
+    fn note(&mut self, view: &View, now: Timestamp) -> Option<Timestamp> {
+        let uids: HashSet<&str> = view
+            .blocks
+            .iter()
+            .filter_map(|block| block.metadata.uid.as_deref())
+            .collect();
+        self.blocks.retain(|uid, _| uids.contains(uid.as_str()));
+        let begins = !std::mem::replace(&mut self.has_begun, true);
+        let mut again: Option<Timestamp> = None;
+        for block in &view.blocks {
+            let Some(uid) = block.metadata.uid.as_deref() else {
+                continue;
+            };
+            let standing = self.blocks.get(uid).copied().unwrap_or_else(|| {
+                let taken = block.creation_timestamp().map(|time| time.0);
+                let is_recent = taken.is_some_and(|taken| after(taken, RECENT) > now);
+                let standing = if begins && !is_recent {
+                    Standing::Kept { whole: false }
+                } else {
+                    Standing::New(now)
+                };
+                self.blocks.insert(uid.to_owned(), standing);
+                standing
+            });
+            if let Standing::New(heard) = standing {
+                let due = after(heard, SETTLED);
+                if due > now {
+                    again = Some(again.map_or(due, |earliest| earliest.min(due)));
+                }
+            }
+        }
+        again
+    }
+
+    /// The blocks that are to be judged now, with those that their nodes keep.
+    fn groups<'a>(&self, view: &'a View, now: Timestamp) -> BTreeMap<Key<'a>, Group<'a>> {
+        let mut groups: BTreeMap<Key<'a>, Group<'a>> = BTreeMap::new();
+        let known = |block: &'a Arc<IpBlock>| {
+            let standing = *self.blocks.get(block.metadata.uid.as_deref()?)?;
+            let family = Family::of(cidr(block)?.addr());
+            let spec = &block.spec;
+            let is_going = block.metadata.deletion_timestamp.is_some();
+            let key = (spec.node.as_str(), spec.network.as_str(), family);
+            (!is_going).then_some((key, standing, block))
+        };
+        let all = || view.blocks.iter().filter_map(known);
+        for (key, standing, block) in all() {
+            if matches!(standing, Standing::New(heard) if after(heard, SETTLED) <= now) {
+                groups.entry(key).or_default().new.push(block);
+            }
+        }
+        if groups.is_empty() {
+            return groups;
+        }
+        for (key, standing, block) in all() {
+            if let (Standing::Kept { whole }, Some(group)) = (standing, groups.get_mut(&key)) {
+                group.kept.push((block, whole));
+            }
+        }
+        groups
+    }
+}
+
+/// What a node may have of a network.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    /// As long as its blocks have fewer addresses, it may take one more.
+    room: u64,
+    /// Addresses of a block.
+    size: u64,
+    /// Addresses that its pods can need.
+    needed: u64,
+}
+
+impl Limit {
+    fn of(need: &Need, network: &str, inside: u64, pools: &[Pool], spare: u32) -> Self {
+        let size = pools
+            .iter()
+            .map(|pool| LENGTH.size(pool))
+            .max()
+            .unwrap_or(1);
+        let listed = need.listed.get(network).copied().unwrap_or_default();
+        let silent = need.silent.saturating_sub(listed.silent);
+        let needed = [listed.count, need.any, silent, inside];
+        let needed = needed.into_iter().fold(0, u64::saturating_add);
+        // An address by name may be in a block of its own.
+        let blocks = listed.named.saturating_add(spare.into());
+        let ahead = LOW_WATER
+            .min(size)
+            .saturating_add(blocks.saturating_mul(size));
+        Self {
+            room: needed.saturating_add(ahead),
+            size,
+            needed,
+        }
+    }
+
+    /// How many addresses a block counts for.
+    fn cost(&self, pools: &[Pool], block: &IpBlock, whole: bool) -> u64 {
+        if whole { self.size } else { room(pools, block) }
+    }
+}
+
+/// How many addresses of a block can be given.
+fn room(pools: &[Pool], block: &IpBlock) -> u64 {
+    let Some(cidr) = cidr(block) else { return 0 };
+    let room: u128 = pools.iter().map(|pool| pool.capacity_in(&cidr)).sum();
+    u64::try_from(room).unwrap_or(u64::MAX)
+}
+
+/// True for a part of what a node would take.
+fn is_part(pools: &[Pool], block: &IpBlock) -> bool {
+    let Some(cidr) = cidr(block) else { return true };
+    let mut of = pools
+        .iter()
+        .filter(|pool| pool.prefix().contains(&cidr.addr()));
+    of.any(|pool| cidr.prefix_len() > LENGTH.of(pool))
+}
+
+/// What the pods of a node want of networks.
+#[derive(Debug, Default)]
+struct Need {
+    listed: HashMap<String, Listed>,
+    /// Attachments of which it is not known to which network they are.
+    any: u64,
+    /// Pods that may be about to get addresses of networks that they do not list.
+    silent: u64,
+}
+
+/// What pods list of one network.
+#[derive(Clone, Copy, Debug, Default)]
+struct Listed {
+    /// Attachments.
+    count: u64,
+    /// Addresses by name.
+    named: u64,
+    /// Pods without an address yet.
+    silent: u64,
+}
+
+/// What the pods of all nodes in `groups` want, by node; counts in these the pods inside of blocks.
+fn needs<'a>(
+    view: &'a View,
+    resolved: &Resolved,
+    groups: &mut BTreeMap<Key<'a>, Group<'a>>,
+) -> HashMap<&'a str, Need> {
+    let mut needs: HashMap<&str, Need> = HashMap::new();
+    let mut networks: HashMap<(&str, Prefix), BTreeSet<&str>> = HashMap::new();
+    for ((node, network, _), group) in groups.iter() {
+        needs.entry(*node).or_default();
+        let kept = group.kept.iter().map(|(block, _)| *block);
+        let new = group.new.iter().map(|block| &***block);
+        for cidr in kept.chain(new).filter_map(cidr) {
+            networks.entry((*node, cidr)).or_default().insert(*network);
+        }
+    }
+    for pod in view.pods.values().filter(|pod| !pod.spec.host_network) {
+        let Some(node) = pod.spec.node_name.as_deref() else {
+            continue;
+        };
+        let Some(need) = needs.get_mut(node) else {
+            continue;
+        };
+        let wishes = wishes(pod, view, resolved);
+        let addresses = pod.status.pod_ips.iter();
+        let addresses: Vec<IpAddr> = addresses.filter_map(|it| it.ip.parse().ok()).collect();
+        let is_silent = addresses.is_empty() && !pod.has_ended();
+        need.any = need.any.saturating_add(wishes.any);
+        need.silent = need.silent.saturating_add(is_silent.into());
+        for ip in addresses {
+            let around = lengths(ip).filter_map(|len| {
+                let cidr = Prefix::new(ip, len).ok()?.trunc();
+                networks.get(&(node, cidr))
+            });
+            let unlisted = around.flatten();
+            for network in unlisted.filter(|network| !wishes.networks.contains_key(**network)) {
+                if let Some(group) = groups.get_mut(&(node, *network, Family::of(ip))) {
+                    group.inside = group.inside.saturating_add(1);
+                }
+            }
+        }
+        for (network, wish) in wishes.networks {
+            let listed = need.listed.entry(network).or_default();
+            listed.count = listed.count.saturating_add(wish.count);
+            listed.named = listed.named.saturating_add(wish.named);
+            listed.silent = listed.silent.saturating_add(is_silent.into());
+        }
+    }
+    needs
+}
+
+/// Lengths that a block with this address can have.
+fn lengths(ip: IpAddr) -> std::ops::RangeInclusive<u8> {
+    match ip {
+        IpAddr::V4(_) => LENGTH.v4..=32,
+        IpAddr::V6(_) => LENGTH.v6..=128,
+    }
+}
+
+/// What one pod lists.
+#[derive(Debug, Default)]
+struct Wishes {
+    networks: BTreeMap<String, Listed>,
+    any: u64,
+}
+
+/// What a pod lists. What cannot be read or followed could when the pod was attached.
+fn wishes(pod: &Pod, view: &View, resolved: &Resolved) -> Wishes {
+    let mut wishes = Wishes::default();
+    let Ok(selection) = selection(pod, view) else {
+        wishes.any = 1;
+        return wishes;
+    };
+    let attachment = |namespace: &str, name: &str| {
+        let known = resolved.attachment(namespace, name);
+        if let Ok(known) = known {
+            return Some((known.network.clone(), known.request.ips.len()));
+        }
+        let key = (namespace.to_owned(), name.to_owned());
+        let object = view.attachments.get(&key)?;
+        Some((object.spec.pod_network_name.clone(), 0))
+    };
+    for selected in selection.attachments {
+        let found = match selected.target {
+            Target::PodNetwork(name) => Some((name, 0)),
+            Target::Attachment { namespace, name } => attachment(&namespace, &name),
+            Target::Definition { namespace, name } => {
+                match view.definitions.get(&(namespace, name)) {
+                    Some(Ok(Meaning::ByName(network))) => Some((network.clone(), 0)),
+                    Some(Ok(Meaning::Own(own))) => {
+                        let network = match &own.network {
+                            NetworkRef::PodNetwork(network) => Some((network.clone(), 0)),
+                            NetworkRef::Attachment { namespace, name } => {
+                                attachment(namespace, name)
+                            }
+                        };
+                        network.map(|(network, ips)| (network, ips + own.request.ips.len()))
+                    }
+                    Some(Ok(Meaning::Delegate(chain))) if !chain.leads_to(PLUGIN_TYPE) => continue,
+                    Some(Ok(Meaning::Delegate(_)) | Err(_)) | None => None,
+                }
+            }
+        };
+        let Some((network, of_object)) = found else {
+            wishes.any += 1;
+            continue;
+        };
+        let options = &selected.options;
+        let by_claim = usize::from(options.ipam_claim_reference.is_some());
+        let named = of_object + options.ips.len().max(by_claim);
+        let wish = wishes.networks.entry(network).or_default();
+        wish.count += 1;
+        wish.named = wish
+            .named
+            .saturating_add(u64::try_from(named).unwrap_or(u64::MAX));
+    }
+    wishes
+}
+
+fn pools_of(resolved: &Resolved, network: &str) -> Option<Vec<Pool>> {
+    pools(resolved.definition(network)?).ok()
+}
+
+fn cidr(block: &IpBlock) -> Option<Prefix> {
+    block.spec.cidr.parse().ok()
+}
+
+fn after(time: Timestamp, duration: SignedDuration) -> Timestamp {
+    time.saturating_add(duration).unwrap_or(time)
+}
+
+#[cfg(test)]
+mod tests;

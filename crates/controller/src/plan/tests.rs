@@ -1,0 +1,233 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::samples::{at, attachment, gated, network, ours, parameters, pod, view};
+
+const CHOICES: Choices = Choices {
+    multi_network: true,
+    create_default: true,
+    reclaim_delay: SignedDuration::from_secs(300),
+    spare_blocks: 2,
+};
+
+fn planned(objects: &[Value]) -> Plan {
+    plan(&view(objects), &CHOICES, &mut Orphans::default(), at(0))
+}
+
+fn deleted(mut object: Value) -> Value {
+    object["metadata"]["deletionTimestamp"] = "2026-11-20T10:00:00Z".into();
+    object["metadata"]["finalizers"] = json!(["acme.io/x", FINALIZER]);
+    object
+}
+
+fn step<'a>(steps: &'a [ObjectStep], name: &str) -> Option<&'a ObjectStep> {
+    steps.iter().find(|step| step.name == name)
+}
+
+/// KEP-DEF-1, KEP-DEF-4
+#[test]
+fn the_default_network_is_made_where_it_is_missing_and_wanted() {
+    assert!(planned(&[]).create_default);
+    let default = ours(
+        "PodNetwork",
+        json!({"name": "default"}),
+        json!({"enabled": true}),
+    );
+    assert!(!planned(std::slice::from_ref(&default)).create_default);
+    let choices = Choices {
+        create_default: false,
+        ..CHOICES
+    };
+    assert!(!plan(&view(&[]), &choices, &mut Orphans::default(), at(0)).create_default);
+}
+
+/// KEP-PN-U1, KEP-DEF-2
+#[test]
+fn every_network_but_the_default_gets_the_finalizer() {
+    let default = ours(
+        "PodNetwork",
+        json!({"name": "default"}),
+        json!({"enabled": true}),
+    );
+    let mut kept = network("red");
+    kept["metadata"]["finalizers"] = json!(["acme.io/x"]);
+    let plan = planned(&[
+        default,
+        network("blue"),
+        kept,
+        attachment("shop", "fast", "blue"),
+    ]);
+    let finalizers =
+        |steps: &[ObjectStep], name: &str| step(steps, name).unwrap().finalizers.clone();
+    assert_eq!(finalizers(&plan.networks, "default"), None);
+    assert_eq!(
+        finalizers(&plan.networks, "blue"),
+        Some(vec![FINALIZER.to_owned()])
+    );
+    let both = vec!["acme.io/x".to_owned(), FINALIZER.to_owned()];
+    assert_eq!(finalizers(&plan.networks, "red"), Some(both));
+    assert_eq!(
+        finalizers(&plan.attachments, "fast"),
+        Some(vec![FINALIZER.to_owned()])
+    );
+}
+
+/// KEP-PN-U1, KEP-PNA-05
+#[test]
+fn what_is_being_deleted_stays_while_it_is_in_use() {
+    let free = planned(&[deleted(network("blue"))]);
+    let free = step(&free.networks, "blue").unwrap();
+    assert_eq!(free.finalizers, Some(vec!["acme.io/x".to_owned()]));
+    assert!(free.must_be_unused);
+
+    let user = pod("web", &json!([{"name": "blue"}]), "");
+    let used = planned(&[deleted(network("blue")), user]);
+    let used = step(&used.networks, "blue").unwrap();
+    assert_eq!(
+        (&used.finalizers, used.user.as_deref()),
+        (&None, Some("pod shop/web"))
+    );
+
+    let pna = deleted(attachment("shop", "fast", "blue"));
+    let plan = planned(&[deleted(network("blue")), pna]);
+    assert!(step(&plan.networks, "blue").unwrap().finalizers.is_none());
+    assert!(
+        step(&plan.attachments, "fast")
+            .unwrap()
+            .finalizers
+            .is_some()
+    );
+}
+
+#[test]
+fn an_attachment_nobody_can_read_may_use_any_network() {
+    let mut view = view(&[deleted(network("blue"))]);
+    view.unreadable = vec!["PodNetworkAttachment shop/x: unknown field".to_owned()];
+    let plan = plan(&view, &CHOICES, &mut Orphans::default(), at(0));
+    assert!(step(&plan.networks, "blue").unwrap().finalizers.is_none());
+}
+
+/// KEP-PN-06
+#[test]
+fn networks_of_others_are_left_alone_and_their_word_is_taken() {
+    let mut foreign = ours(
+        "PodNetwork",
+        json!({"name": "theirs"}),
+        json!({"provider": "acme.io/x"}),
+    );
+    let web = gated(pod("web", &json!([{"name": "theirs"}]), ""));
+    let plan = planned(&[foreign.clone(), web.clone()]);
+    assert_eq!(plan.networks, []);
+    assert!(matches!(&plan.pods[0].1, PodStep::Wait(why) if why[0].contains("its provider")));
+    foreign["status"] = json!({"conditions": [{
+        "type": "Ready", "status": "True", "reason": "Ready", "message": "",
+        "lastTransitionTime": "2026-11-20T10:00:00Z",
+    }]});
+    assert_eq!(planned(&[foreign, web]).pods[0].1, PodStep::Release);
+}
+
+/// What a plan writes is what the next one finds.
+#[test]
+fn a_status_is_written_once() {
+    let objects = [network("blue"), parameters("blue", None)];
+    let first = planned(&objects);
+    let status = step(&first.networks, "blue")
+        .unwrap()
+        .status
+        .clone()
+        .unwrap();
+    assert!(status.is_new_number);
+    let number = status.number.expect("a number").get();
+    let mut written = network("blue");
+    written["metadata"]["finalizers"] = json!([FINALIZER]);
+    written["status"] = json!({"conditions": status.conditions, "networkID": number});
+    let [_, parameters] = objects;
+    assert_eq!(planned(&[written.clone(), parameters]).networks, []);
+
+    // Without its parameters it is not ready, and keeps its number.
+    let later = planned(&[written]);
+    let later = step(&later.networks, "blue")
+        .unwrap()
+        .status
+        .clone()
+        .unwrap();
+    assert_eq!(later.number.map(NetworkId::get), Some(number));
+    assert!(!later.is_new_number);
+    assert_eq!(later.conditions[0].status, "False");
+}
+
+/// KEP-POD-10, KEP-POD-11
+#[test]
+fn a_pod_is_released_in_the_pass_that_finds_its_networks_ready() {
+    let web = gated(pod("web", &json!([{"name": "blue"}]), ""));
+    let waits = planned(&[network("blue"), web.clone()]);
+    assert!(matches!(waits.pods[0].1, PodStep::Wait(_)));
+    let goes = planned(&[network("blue"), parameters("blue", None), web]);
+    assert_eq!(goes.pods[0].1, PodStep::Release);
+}
+
+#[test]
+fn a_pod_that_went_on_is_said_to_be_ready() {
+    let mut pod = pod("web", &json!([{"name": "blue"}]), "");
+    pod["status"]["conditions"] = json!([{"type": "podnet.dev/NetworksReady", "status": "False"}]);
+    assert_eq!(
+        planned(std::slice::from_ref(&pod)).pods[0].1,
+        PodStep::MarkReady
+    );
+    pod["status"]["conditions"][0]["status"] = "True".into();
+    assert_eq!(planned(&[pod]).pods, []);
+}
+
+/// KEP-CTL-4
+#[test]
+fn without_the_feature_nothing_waits_and_nothing_is_written() {
+    let choices = Choices {
+        multi_network: false,
+        ..CHOICES
+    };
+    let web = gated(pod("web", &json!([{"name": "blue"}]), ""));
+    let user = pod("other", &json!([{"name": "red"}]), "");
+    let objects = [network("blue"), deleted(network("red")), user, web];
+    let plan = plan(&view(&objects), &choices, &mut Orphans::default(), at(0));
+    assert!(!plan.create_default);
+    assert_eq!(plan.pods.len(), 1);
+    assert_eq!(plan.pods[0].1, PodStep::Release);
+    let [red] = plan.networks.as_slice() else {
+        unreachable!("{:?}", plan.networks)
+    };
+    assert_eq!(red.finalizers, Some(vec!["acme.io/x".to_owned()]));
+    assert!(!red.must_be_unused && red.status.is_none());
+}
+
+/// ATT-04b: a world in which work that grows with the square of anything would not end.
+#[test]
+fn a_large_cluster_with_lists_of_any_length_is_planned() {
+    const NETWORKS: usize = 1500;
+    const PODS: usize = 1500;
+    let mut objects = Vec::new();
+    for number in 0..NETWORKS {
+        let name = format!("n{number}");
+        objects.push(network(&name));
+        let asked = u32::try_from(number + 1).ok();
+        objects.push(parameters(&name, asked));
+    }
+    for number in 0..PODS {
+        let kep = json!([{"name": format!("n{number}")}]);
+        let is_hostile = number % 100 == 0;
+        let names = (0..if is_hostile { 43_000 } else { 0 }).map(|name| format!("{name:x}"));
+        let npwg = names.collect::<Vec<_>>().join(",");
+        objects.push(gated(pod(&format!("p{number}"), &kep, &npwg)));
+    }
+    let plan = planned(&objects);
+    let waiting = plan.pods.iter().filter_map(|(_, step)| match step {
+        PodStep::Wait(obstacles) => Some(obstacles),
+        _ => None,
+    });
+    let (count, words) = waiting.fold((0, 0), |(count, words), obstacles| {
+        let length: usize = obstacles.iter().map(String::len).sum();
+        (count + 1, words.max(length))
+    });
+    assert_eq!((count, plan.pods.len()), (PODS / 100, PODS));
+    assert!(words < 1000, "{words}");
+    assert_eq!(plan.ready, [0, NETWORKS]);
+}

@@ -1,0 +1,145 @@
+//! The webhook's metrics.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use prometheus::{
+    HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry,
+};
+use telemetry::exposition::{MetricsError, described, exposition};
+
+/// Buckets from half a millisecond, a review without a question, to the three seconds one may take.
+const SECONDS: [f64; 8] = [0.0005, 0.001, 0.002, 0.005, 0.02, 0.1, 0.5, 3.0];
+
+const REVIEWS: &str = "podnet_webhook_reviews_total";
+const DURATION: &str = "podnet_webhook_duration_seconds";
+const QUESTIONS: &str = "podnet_webhook_questions_total";
+const EXPIRY: &str = "podnet_webhook_certificate_expiry_seconds";
+
+/// Name, type, labels and meaning of every metric of `podnet-agent webhook`.
+pub const METRICS: &[(&str, &str, &str, &str)] = &[
+    (
+        REVIEWS,
+        "counter",
+        "hook, outcome",
+        "Reviews of pods: validate-pods ends as allowed, invalid, being_deleted, forbidden or not_checked, mutate-pods as gated, changed, unchanged, invalid, not_checked or failed",
+    ),
+    (DURATION, "histogram", "hook", "Time a review takes"),
+    (
+        QUESTIONS,
+        "counter",
+        "",
+        "Questions to the API server about what pods list, and about who may use it",
+    ),
+    (
+        EXPIRY,
+        "gauge",
+        "certificate",
+        "When the authority that signs and the serving certificate end, seconds since 1970",
+    ),
+];
+
+/// What can be called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hook {
+    /// `/validate-pods`.
+    ValidatePods,
+    /// `/mutate-pods`.
+    MutatePods,
+}
+
+impl Hook {
+    const fn label(self) -> &'static str {
+        match self {
+            Self::ValidatePods => "validate-pods",
+            Self::MutatePods => "mutate-pods",
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Metrics {
+    registry: Registry,
+    reviews: IntCounterVec,
+    durations: HistogramVec,
+    /// Questions of reviews.
+    pub(super) questions: IntCounter,
+    expiry: IntGaugeVec,
+}
+
+/// A review that is being done.
+#[derive(Debug)]
+pub(super) struct Timer {
+    metrics: Arc<Metrics>,
+    hook: Hook,
+    begin: Instant,
+}
+
+impl Metrics {
+    /// # Errors
+    /// Never with the names in this file.
+    pub(super) fn new() -> Result<Self, MetricsError> {
+        let reviews = IntCounterVec::new(opts(REVIEWS), &["hook", "outcome"])?;
+        let buckets = HistogramOpts::from(opts(DURATION)).buckets(SECONDS.to_vec());
+        let durations = HistogramVec::new(buckets, &["hook"])?;
+        let questions = IntCounter::with_opts(opts(QUESTIONS))?;
+        let expiry = IntGaugeVec::new(opts(EXPIRY), &["certificate"])?;
+        let registry = Registry::new();
+        registry.register(Box::new(reviews.clone()))?;
+        registry.register(Box::new(durations.clone()))?;
+        registry.register(Box::new(questions.clone()))?;
+        registry.register(Box::new(expiry.clone()))?;
+        Ok(Self {
+            registry,
+            reviews,
+            durations,
+            questions,
+            expiry,
+        })
+    }
+
+    /// A review begins.
+    pub(super) fn start(self: &Arc<Self>, hook: Hook) -> Timer {
+        Timer {
+            metrics: Arc::clone(self),
+            hook,
+            begin: Instant::now(),
+        }
+    }
+
+    /// The certificates in use end then.
+    pub(super) fn expiry(&self, authority: u64, serving: u64) {
+        for (certificate, at) in [("authority", authority), ("serving", serving)] {
+            let at = i64::try_from(at).unwrap_or(i64::MAX);
+            self.expiry.with_label_values(&[certificate]).set(at);
+        }
+    }
+
+    /// The exposition, in Prometheus text format 0.0.4.
+    ///
+    /// # Errors
+    /// When a metric cannot be encoded.
+    pub(super) fn render(&self) -> Result<String, MetricsError> {
+        exposition(&self.registry.gather())
+    }
+}
+
+impl Timer {
+    /// It is done.
+    pub(super) fn end(self, outcome: &str) {
+        let hook = self.hook.label();
+        let elapsed = self.begin.elapsed().as_secs_f64();
+        self.metrics
+            .durations
+            .with_label_values(&[hook])
+            .observe(elapsed);
+        self.metrics
+            .reviews
+            .with_label_values(&[hook, outcome])
+            .inc();
+    }
+}
+
+fn opts(name: &str) -> Opts {
+    described(METRICS, name)
+}
