@@ -95,7 +95,10 @@ const OWNED: [(&str, &[&str]); 28] = [
         ],
     ),
     ("hyper*", &["agent"]),
-    ("k8s-openapi", &["agent", "api", "cluster", "controller", "webhook"]),
+    (
+        "k8s-openapi",
+        &["agent", "api", "cluster", "controller", "webhook"],
+    ),
     ("kube", &["agent", "cluster", "controller", "webhook"]),
     ("kube-core", &["api"]),
     ("kube-derive", &["api"]),
@@ -103,7 +106,10 @@ const OWNED: [(&str, &[&str]); 28] = [
     ("netlink-*", &["netdev"]),
     ("nix", &["agent", "datapath", "netdev", "uswitch"]),
     ("notify", &["agent", "world"]),
-    ("prometheus", &["agent", "controller", "telemetry", "webhook"]),
+    (
+        "prometheus",
+        &["agent", "controller", "telemetry", "webhook"],
+    ),
     ("prost*", &["kubelet"]),
     ("rcgen", &["webhook"]),
     ("redb", &["store"]),
