@@ -68,7 +68,7 @@ impl Sparing {
 
 /// The log filter does not parse.
 #[derive(Debug, thiserror::Error)]
-#[error("--log {filter} is not a filter; write for example info,agent=debug,controller=debug")]
+#[error("--log {filter} is not a filter; write for example info,agent=debug")]
 pub struct FilterError {
     filter: String,
     source: tracing_subscriber::filter::ParseError,
