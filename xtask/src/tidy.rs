@@ -1,7 +1,9 @@
 //! `cargo xtask tidy`: rules of this repository that rustc and clippy cannot check.
 
+mod arrows;
 mod generated;
 mod layers;
+mod rooms;
 mod tokens;
 
 use std::fs;
@@ -63,6 +65,7 @@ pub(crate) fn check() -> Result<()> {
     let root = workspace::root();
     let mut findings = Vec::new();
     let mut files = Vec::new();
+    let mut texts = Vec::new();
     rust_files(&root, &mut files)?;
     for file in &files {
         let text =
@@ -71,7 +74,9 @@ pub(crate) fn check() -> Result<()> {
         if let Some(warning) = inspect(&name, &text, &mut findings) {
             say(format!("tidy: warning: {warning}"));
         }
+        texts.push((name.into_owned(), text));
     }
+    findings.extend(rooms::check(&texts));
     findings.extend(layers::check(&workspace::packages()?));
     findings.extend(generated::check()?);
     findings.extend(crdgen::check()?);

@@ -1,0 +1,215 @@
+//! Read which modules of a crate use which others.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::tokens;
+
+/// One file of a crate.
+#[derive(Debug)]
+pub(crate) struct Module {
+    /// Its path in the repository.
+    pub(crate) file: String,
+    /// Its path in the crate; empty for the root.
+    pub(crate) path: Vec<String>,
+    /// What its code names of its own crate: whole paths, items included.
+    pub(crate) uses: BTreeSet<Vec<String>>,
+}
+
+impl Module {
+    /// The name of the module below the root that the file belongs to.
+    pub(crate) fn room(&self) -> Option<&str> {
+        self.path.first().map(String::as_str)
+    }
+
+    /// True for a file that takes an item from a module.
+    pub(crate) fn names(&self, item: &str, of: &str) -> bool {
+        self.uses.contains(&vec![of.to_owned(), item.to_owned()])
+    }
+}
+
+/// The modules of a crate below `root`, tests left out.
+pub(crate) fn modules(files: &[(String, String)], root: &str) -> Vec<Module> {
+    let is_test = |name: &str| name.ends_with("/tests.rs") || name.contains("/tests/");
+    files
+        .iter()
+        .filter_map(|(name, text)| {
+            let inner = name.strip_prefix(root)?.strip_suffix(".rs")?;
+            if is_test(name) || inner == "samples" {
+                return None;
+            }
+            let path: Vec<String> = match inner {
+                "lib" | "main" => Vec::new(),
+                inner => inner.split('/').map(str::to_owned).collect(),
+            };
+            let code = text.split("#[cfg(test)]\nmod tests").next();
+            let code = tokens::code_only(code.unwrap_or_default());
+            let uses = paths(&code, &path);
+            let file = name.clone();
+            Some(Module { file, path, uses })
+        })
+        .collect()
+}
+
+/// All paths that begin in the crate, from its root.
+fn paths(code: &str, of: &[String]) -> BTreeSet<Vec<String>> {
+    let mut found = BTreeSet::new();
+    for start in ["crate", "super", "self"] {
+        for (at, _) in code.match_indices(start) {
+            let (before, after) = (&code[..at], &code[at + start.len()..]);
+            let is_word = |c: char| c == '_' || c == ':' || c.is_alphanumeric();
+            if before.ends_with(is_word) || !after.starts_with("::") {
+                continue;
+            }
+            let base = match start {
+                "crate" => Vec::new(),
+                "super" => of
+                    .split_last()
+                    .map_or_else(Vec::new, |(_, rest)| rest.to_vec()),
+                _ => of.to_vec(),
+            };
+            tree(&mut after.trim_start_matches("::"), base, &mut found);
+        }
+    }
+    found
+}
+
+/// Reads a path, or a tree of them in braces, behind `base`.
+fn tree(rest: &mut &str, mut base: Vec<String>, found: &mut BTreeSet<Vec<String>>) {
+    loop {
+        *rest = rest.trim_start();
+        if let Some(inner) = rest.strip_prefix('{') {
+            *rest = inner;
+            loop {
+                *rest = rest.trim_start_matches([' ', '\n', ',']);
+                if rest.is_empty() || rest.starts_with('}') {
+                    *rest = rest.get(1..).unwrap_or_default();
+                    return;
+                }
+                let before = rest.len();
+                tree(rest, base.clone(), found);
+                // `as NAME`, and whatever else is no path.
+                if !rest.starts_with([',', '}']) {
+                    let end = rest.find([',', '}']).unwrap_or(rest.len());
+                    *rest = &rest[end..];
+                }
+                if rest.len() == before {
+                    return;
+                }
+            }
+        }
+        let end = rest.find(|c: char| c != '_' && !c.is_alphanumeric());
+        let (segment, behind) = rest.split_at(end.unwrap_or(rest.len()));
+        *rest = behind;
+        match segment {
+            "super" => {
+                base.pop();
+            }
+            "" | "self" => {}
+            segment => base.push(segment.to_owned()),
+        }
+        match rest.strip_prefix("::") {
+            Some(behind) => *rest = behind,
+            None => break,
+        }
+    }
+    found.insert(base);
+}
+
+/// Sets of files that use each other in a circle, largest first.
+pub(crate) fn circles(modules: &[Module]) -> Vec<Vec<String>> {
+    let index: BTreeMap<&[String], usize> = modules
+        .iter()
+        .enumerate()
+        .filter(|(_, module)| !module.path.is_empty())
+        .map(|(at, module)| (module.path.as_slice(), at))
+        .collect();
+    let targets: Vec<BTreeSet<usize>> = modules
+        .iter()
+        .enumerate()
+        .map(|(at, module)| {
+            let of = |path: &Vec<String>| {
+                let known = (1..=path.len()).rev();
+                let mut known = known.filter_map(|length| index.get(&path[..length]));
+                known.next().copied()
+            };
+            let mut targets: BTreeSet<usize> = module.uses.iter().filter_map(of).collect();
+            targets.remove(&at);
+            targets
+        })
+        .collect();
+    let reached: Vec<BTreeSet<usize>> = (0..modules.len())
+        .map(|from| reachable(from, &targets))
+        .collect();
+    let mut found: BTreeSet<Vec<usize>> = BTreeSet::new();
+    for at in 0..modules.len() {
+        let circle: Vec<usize> = reached[at]
+            .iter()
+            .copied()
+            .filter(|other| reached[*other].contains(&at))
+            .collect();
+        if circle.len() > 1 {
+            found.insert(circle);
+        }
+    }
+    let mut found: Vec<Vec<String>> = found
+        .into_iter()
+        .map(|circle| circle.iter().map(|at| modules[*at].file.clone()).collect())
+        .collect();
+    found.sort_by_key(|circle| std::cmp::Reverse(circle.len()));
+    found
+}
+
+fn reachable(from: usize, targets: &[BTreeSet<usize>]) -> BTreeSet<usize> {
+    let mut seen = BTreeSet::new();
+    let mut open = vec![from];
+    while let Some(at) = open.pop() {
+        for next in &targets[at] {
+            if seen.insert(*next) {
+                open.push(*next);
+            }
+        }
+    }
+    seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(files: &[(&str, &str)]) -> Vec<Module> {
+        let files: Vec<(String, String)> = files
+            .iter()
+            .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
+            .collect();
+        modules(&files, "src/")
+    }
+
+    #[test]
+    fn trees_of_paths_are_read_from_the_root() {
+        let text = "use crate::a::{self, b::C, d::{E as F, G}};\nuse super::h;\n\
+                    fn f() -> self::i::J<crate::k::L> {}\n";
+        let modules = read(&[("src/x/y.rs", text)]);
+        let paths: Vec<String> = modules[0].uses.iter().map(|path| path.join("::")).collect();
+        let expected = [
+            "a",
+            "a::b::C",
+            "a::d::E",
+            "a::d::G",
+            "k::L",
+            "x::h",
+            "x::y::i::J",
+        ];
+        assert_eq!(paths, expected);
+    }
+
+    #[test]
+    fn files_in_a_circle_are_found() {
+        let modules = read(&[
+            ("src/a.rs", "use crate::b::X;"),
+            ("src/b.rs", "use crate::c::inner::Y;"),
+            ("src/c.rs", "use crate::a;"),
+            ("src/d.rs", "use crate::a;"),
+        ]);
+        assert_eq!(circles(&modules), [["src/a.rs", "src/b.rs", "src/c.rs"]]);
+    }
+}
