@@ -62,14 +62,14 @@ async fn metrics(State(node): State<Arc<Node>>) -> Response {
 
 /// A store that fails for long is the one thing that a new start may mend and this process has not.
 async fn livez(State(node): State<Arc<Node>>) -> Response {
-    match node.lasting_failure() {
+    match node.book.lasting_failure() {
         Some(error) => (StatusCode::SERVICE_UNAVAILABLE, chain(&error)).into_response(),
         None => "ok\n".into_response(),
     }
 }
 
 async fn readyz(State(node): State<Arc<Node>>) -> Response {
-    if let Some(failure) = node.store.failure() {
+    if let Some(failure) = node.book.failure() {
         (StatusCode::SERVICE_UNAVAILABLE, chain(&failure.error)).into_response()
     } else if node.is_ready() {
         match node.world.get().check_read() {

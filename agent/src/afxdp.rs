@@ -368,7 +368,7 @@ impl Node {
     pub(crate) fn remove_stray_ports(&self) -> Result<(), AgentError> {
         let mut known: Vec<String> = Vec::new();
         let mut shared: Vec<PathBuf> = Vec::new();
-        for entry in self.ledger().entries() {
+        for entry in self.book.ledger().entries() {
             if is_afxdp(&entry.record) {
                 known.push(entry.record.host.name.clone());
                 shared.extend(self.devices.of_map(&entry.record));

@@ -66,7 +66,7 @@ impl Node {
             Box::pin(self.check_access(wanted.pod.as_ref(), [used])).await?;
         }
         // Nothing is begun that could not be recorded.
-        self.require_store()?;
+        self.book.require_store()?;
         if !wanted.limits.is_unlimited() {
             self.discipline(&wanted.limits)?;
         }
@@ -92,10 +92,10 @@ impl Node {
                 self.book_by_node(wanted, network, host)?
             }
             Some(cluster) => {
-                self.ledger().forget_own(&network.name);
+                self.book.ledger().forget_own(&network.name);
                 cluster.book(self, wanted, network, host).await?
             }
-            None => self.ledger().reserve(wanted, network, host)?,
+            None => self.book.ledger().reserve(wanted, network, host)?,
         };
         reached("add.reserved");
         if network.wire.is_some()
@@ -154,7 +154,7 @@ impl Node {
 
     /// The record of the same request, if it was served already.
     fn same(&self, wanted: &Wanted) -> Result<Option<Attachment>, AgentError> {
-        let ledger = self.ledger();
+        let ledger = self.book.ledger();
         let Some(entry) = ledger.get(&wanted.key) else {
             return Ok(None);
         };
@@ -176,7 +176,7 @@ impl Node {
             State::Added => Ok(Some(record.clone())),
             State::Adding | State::Deleting => {
                 // It goes by itself when that can be recorded.
-                self.require_store()?;
+                self.book.require_store()?;
                 refuse("state: it is being removed")
             }
         }
@@ -193,7 +193,7 @@ impl Node {
         self.tables.reset_port_counters(record.port_id)?;
         let links = Links::of(self, record, netns)?;
         // The disk and the kernel at once.
-        let recorded = self.submit(record)?;
+        let recorded = self.book.submit(record)?;
         Box::pin(self.open_control(record, netns)).await?;
         let (node, made) = (Arc::clone(self), record.clone());
         let (watched, watching) = oneshot::channel();
@@ -245,7 +245,7 @@ impl Node {
             // A start knows an attachment that is whole when it sees it: nobody waits for the disk.
             tokio::spawn(note_saved(saved, record.key.clone()));
         }
-        self.ledger().set_added(&record.key);
+        self.book.ledger().set_added(&record.key);
         reached("add.committed");
         self.promotions.add(added.host.clone());
         Ok(added)
@@ -267,10 +267,10 @@ impl Node {
             shaper: links.shaper,
             ..record
         };
-        self.ledger().set_live(&added);
+        self.book.ledger().set_live(&added);
         self.reconcile(added.network.id)?;
         reached("add.live");
-        let saved = self.submit(&added)?;
+        let saved = self.book.submit(&added)?;
         Ok((added, saved))
     }
 
@@ -289,15 +289,21 @@ impl Node {
     /// When something of it is left; calling again goes on.
     pub async fn detach(&self, key: &AttachmentKey) -> Result<(), AgentError> {
         let _busy = self.promotions.busy();
-        let Some(record) = self.ledger().get(key).map(|entry| entry.record.clone()) else {
+        let Some(record) = self
+            .book
+            .ledger()
+            .get(key)
+            .map(|entry| entry.record.clone())
+        else {
             return Ok(());
         };
         if record.state != State::Deleting {
-            self.save(&Attachment {
-                state: State::Deleting,
-                ..record
-            })
-            .await?;
+            self.book
+                .save(&Attachment {
+                    state: State::Deleting,
+                    ..record
+                })
+                .await?;
         }
         reached("del.recorded");
         self.take_apart(key).await
@@ -307,7 +313,7 @@ impl Node {
     /// when nothing is left of it. Every step succeeds when its work is done already.
     async fn take_apart(&self, key: &AttachmentKey) -> Result<(), AgentError> {
         let record = {
-            let mut ledger = self.ledger();
+            let mut ledger = self.book.ledger();
             ledger.set_state(key, State::Deleting, false);
             match ledger.get(key) {
                 Some(entry) => entry.record.clone(),
@@ -333,8 +339,8 @@ impl Node {
         self.hook.forget(record.host.ifindex)?;
         self.close_port(&record)?;
         reached("del.torn-down");
-        self.erase(key).await?;
-        self.ledger().release(key);
+        self.book.erase(key).await?;
+        self.book.ledger().release(key);
         Box::pin(self.close_way_out(&record.network)).await;
         if let Some(cluster) = &self.cluster {
             cluster.released();
@@ -359,8 +365,9 @@ impl Node {
         keep: impl Fn(&Attachment) -> bool,
     ) -> Result<usize, AgentError> {
         // Of these the runtime knows nothing; they go and stay with their pods (CNI-GC-03).
-        let owned = self.pods.owned();
+        let owned = self.book.pods().owned();
         let stale: Vec<AttachmentKey> = self
+            .book
             .ledger()
             .entries()
             .filter(|entry| !owned.contains(&entry.record.key))
@@ -370,9 +377,10 @@ impl Node {
             .collect();
         let (mut removed, mut errors) = (0, Vec::new());
         for key in stale {
-            let _guard = self.lock(&key.container).await;
+            let _guard = self.book.turn(&key.container).await;
             // While this waited, the attachment may have been removed and made again.
             let still = self
+                .book
                 .ledger()
                 .get(&key)
                 .is_some_and(|entry| entry.since < before);

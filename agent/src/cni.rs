@@ -132,13 +132,13 @@ async fn dispatch(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>) 
         Call::Add { key, netns: path } => {
             let netns = require(netns, path)?;
             node.world.until_read(START_PATIENCE).await?;
-            let _guard = node.lock(&key.container).await;
+            let _guard = node.book.turn(&key.container).await;
             tombstone::serve_key(node, key).await?;
             if conf.network == Some(NetworkRef::FromPod) {
                 // Plugins of others make its future large.
                 return Box::pin(add_pod(node, request, &invocation, &conf, &netns)).await;
             }
-            let repeated = node.ledger().get(key).is_some();
+            let repeated = node.book.ledger().get(key).is_some();
             let (mut wanted, network) = wanted(node, request, &invocation, &conf, &netns)?;
             let raw = serde_json::from_str(request.config.get()).unwrap_or_default();
             Box::pin(devices::choose(node, &mut wanted, &network.name, &raw)).await?;
@@ -153,19 +153,19 @@ async fn dispatch(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>) 
                     return Err(error.into());
                 }
             };
-            let made = node.ledger().answer(key);
+            let made = node.book.ledger().answer(key);
             Ok((value, made))
         }
         Call::Del { key, .. } => {
-            let _guard = node.lock(&key.container).await;
+            let _guard = node.book.turn(&key.container).await;
             node.remove(key).await?;
             Ok((Value::Null, None))
         }
         Call::Check { key, netns: path } => {
             let netns = require(netns, path)?;
             let previous = conf.required_prev_result(Command::Check)?;
-            let _guard = node.lock(&key.container).await;
-            match node.pods.get(key) {
+            let _guard = node.book.turn(&key.container).await;
+            match node.book.pods().get(key) {
                 Some(pod) => node.check_pod(&pod, &netns, &previous, &invocation).await?,
                 None => node.check(key, &netns, &previous).await?,
             }
@@ -209,7 +209,7 @@ async fn add_pod(
             what: "ADD without a container",
         });
     };
-    let repeated = node.pods.get(key).is_some();
+    let repeated = node.book.pods().get(key).is_some();
     let asked = Asked {
         request,
         invocation,
@@ -230,7 +230,7 @@ async fn add_pod(
             return Err(error);
         }
     };
-    let made = node.pods.answer(key).map(|generation| Made {
+    let made = node.book.pods().answer(key).map(|generation| Made {
         key: key.clone(),
         generation,
         is_pod: true,
@@ -460,7 +460,7 @@ async fn collect(node: &Arc<Node>, conf: &NetConf) -> Served {
 }
 
 async fn status(node: &Node, request: &CniRequest, conf: &NetConf) -> Served {
-    node.require_store()?;
+    node.book.require_store()?;
     let ports = node.impaired.load(Ordering::Relaxed);
     if ports > 0 {
         return Err(AgentError::Impaired { ports });
@@ -484,7 +484,7 @@ async fn status(node: &Node, request: &CniRequest, conf: &NetConf) -> Served {
         | None => None,
     };
     if let Some(network) = network
-        && let Some(family) = node.ledger().exhausted(network)
+        && let Some(family) = node.book.ledger().exhausted(network)
     {
         return Err(AgentError::PoolEmpty {
             network: network.name.clone(),

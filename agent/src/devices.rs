@@ -119,7 +119,7 @@ pub async fn choose(
         Some(named)
     } else {
         let is_taken = |device: &String| {
-            let ledger = node.ledger();
+            let ledger = node.book.ledger();
             ledger.entries().any(|entry| {
                 let held = entry.record.device.as_ref();
                 entry.record.key != wanted.key

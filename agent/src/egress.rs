@@ -217,7 +217,7 @@ impl Node {
 
     /// What attachments of any state need, by the numbers of their networks.
     fn planned_ways_out(&self) -> BTreeMap<u32, Plan> {
-        self.planned(&self.ledger())
+        self.planned(&self.book.ledger())
     }
 
     fn planned(&self, ledger: &Ledger) -> BTreeMap<u32, Plan> {
@@ -334,7 +334,7 @@ impl Node {
     async fn remove_ways_out(&self) -> Result<(), AgentError> {
         let kept: BTreeSet<u32> = {
             // Who is in the book by now finds its way open; who comes later does not.
-            let ledger = self.ledger();
+            let ledger = self.book.ledger();
             let mut open = self.egress.open();
             let kept: BTreeSet<u32> = self.planned(&ledger).into_keys().collect();
             open.retain(|network, _| kept.contains(network));

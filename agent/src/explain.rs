@@ -219,7 +219,7 @@ impl Scene<'_> {
 
     /// Notes what is not as the record of an attachment says.
     async fn faults(&self, record: &Attachment, story: &mut Story) -> Result<(), AgentError> {
-        let entry = self.node.ledger().get(&record.key).map(|it| it.live);
+        let entry = self.node.book.ledger().get(&record.key).map(|it| it.live);
         if entry != Some(true) {
             let state = record.state;
             story.disagree(format!(

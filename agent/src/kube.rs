@@ -159,7 +159,7 @@ impl Cluster {
     /// # Errors
     /// When another does that already.
     pub async fn run(self: Arc<Self>, node: Arc<Node>) -> Result<(), FollowedAlready> {
-        let changes = node.pods.follow()?;
+        let changes = node.book.pods().follow()?;
         let mut work: Vec<Work> = self
             .work
             .lock()

@@ -6,10 +6,10 @@
 //! - [`cni`] takes the request from the socket and answers it; every CNI code is chosen there.
 //! - [`world`] knows which networks exist and what they are; [`kube`] tells it, in a cluster.
 //! - [`multi`] finds out from a pod's own lists what it is attached to, and does it one by one;
-//!   [`pods`] remembers them, [`delegate`] calls the plugins of others.
+//!   [`delegate`] calls the plugins of others.
 //! - [`world::lists`] is what is said in a cluster about the lists of pods.
-//! - [`ledger`] chooses addresses and remembers attachments; [`attach`] makes and unmakes them,
-//!   record before effect.
+//! - [`book`] chooses addresses and remembers attachments and pods, in memory and on the disk; [`attach`]
+//!   makes and unmakes them, record before effect.
 //! - [`routing`] is what the node's own stack needs for the network that it routes for.
 //! - [`bandwidth`] says which rates an attachment has; [`shaping`] makes them real.
 //! - [`overlay`] carries networks to other nodes: the tunnel device.
@@ -23,8 +23,7 @@
 //! - [`explain`] follows a packet through the live tables, and says what would happen to it.
 //! - [`devices`] has ports as devices that Kubernetes counts and gives to pods.
 //! - [`install`] puts the plugin where the runtime finds it.
-//! - [`recover`] runs the same path at start and on a timer, whatever happened in between; `durable`
-//!   is what goes on while no record can be written.
+//! - [`recover`] runs the same path at start and on a timer, whatever happened in between.
 //!
 //! [`webhook`] is another program of the same binary: what the API server asks before it takes a
 //! pod.
@@ -35,30 +34,26 @@
 pub mod admin;
 pub mod afxdp;
 pub mod attach;
-pub mod bandwidth;
+pub mod book;
 pub mod cli;
 pub mod cni;
 pub mod commands;
 pub mod devices;
 mod digest;
-mod durable;
 pub mod early;
 pub mod egress;
 pub mod error;
 pub mod explain;
 pub mod install;
 pub mod kube;
-pub mod ledger;
 pub mod locks;
 pub mod members;
 pub mod metrics;
 pub mod multi;
 pub mod node;
 pub mod overlay;
-pub mod pods;
 pub mod ports;
 pub mod reconcile;
-pub mod record;
 pub mod recover;
 pub mod remotes;
 pub mod routing;
@@ -66,7 +61,6 @@ pub mod rulesets;
 pub mod run;
 #[cfg(test)]
 mod samples;
-mod sandbox;
 pub mod shaping;
 pub mod sockets;
 pub mod switch;
@@ -74,3 +68,5 @@ pub mod uplinks;
 pub mod views;
 pub mod ways;
 pub mod wires;
+
+pub use book::{bandwidth, ledger, pods, record};

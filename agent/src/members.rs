@@ -114,12 +114,12 @@ pub fn spanning(ledger: &Ledger) -> BTreeSet<String> {
 
 /// Says which networks this node serves, whenever that changes; for ever.
 pub async fn serve(node: &Node) {
-    let mut changes = node.ledger().changes();
+    let mut changes = node.book.ledger().changes();
     let mut networks = node.world.changes();
     loop {
         changes.mark_unchanged();
         networks.mark_unchanged();
-        let served = served(&node.ledger(), &node.world.get());
+        let served = served(&node.book.ledger(), &node.world.get());
         node.remotes.serve(served);
         tokio::select! {
             // Both senders live as long as the node.

@@ -2,37 +2,30 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use cni_spec::{AttachmentKey, ContainerId};
 use datapath::{Hook, Room};
 use delegate::process::Runner;
 use netdev::{Discipline, Netlink};
-use store::{Batch, Pending, Store, Table};
 use telemetry::chain;
 use telemetry::failpoint::{passed, pause};
 use tokio::sync::watch;
 use world::Current;
 
 use crate::afxdp::AfXdp;
+use crate::book::Book;
 use crate::devices::Devices;
 use crate::early::EarlyOptions;
 use crate::egress::{Connections, Egress};
 use crate::error::AgentError;
 use crate::kube::Cluster;
-use crate::ledger::Ledger;
-use crate::locks::{Guard, Rank, Ranked};
 use crate::metrics::Metrics;
 use crate::multi::Rules;
 use crate::overlay::Overlay;
-use crate::pods::Pods;
-use crate::pods::record::PodRecord;
 use crate::ports::Promotions;
 use crate::reconcile::Reconciler;
-use crate::record::{Attachment, State};
-use crate::recover::aside::SetAside;
 use crate::remotes::Remotes;
 use crate::routing::NodeRouting;
 use crate::switch::Switch;
@@ -50,14 +43,8 @@ pub struct Node {
     pub name: String,
     /// What the user wants.
     pub world: Arc<Current>,
-    /// Who holds what.
-    ledger: Ranked<Ledger>,
-    /// What survives.
-    pub store: Store,
-    /// Records that cannot be used.
-    set_aside: Ranked<Vec<SetAside>>,
-    /// How long it may fail until the agent says that it cannot go on.
-    pub store_patience: Duration,
+    /// Attachments, addresses, numbers and pods.
+    pub book: Arc<Book>,
     /// The node's own network namespace.
     pub netlink: Netlink,
     /// Host ends that wait for a TCX link.
@@ -68,8 +55,6 @@ pub struct Node {
     pub tables: Reconciler,
     /// How this kernel limits rates; none if it cannot.
     pub shaping: Option<Discipline>,
-    /// Pods that say themselves what they are attached to.
-    pub pods: Pods,
     /// What the node's own stack does for the network that it routes for.
     pub routing: NodeRouting,
     /// Who is where on other nodes.
@@ -108,14 +93,6 @@ pub struct Node {
     ready: watch::Sender<bool>,
     /// The last audit found this many live ports damaged.
     pub impaired: AtomicUsize,
-    /// One lock a container: requests of one wait for each other, those of others do not.
-    locks: Mutex<HashMap<ContainerId, Arc<tokio::sync::Mutex<()>>>>,
-}
-
-/// Holds a container's lock.
-#[derive(Debug)]
-pub struct ContainerGuard {
-    _guard: tokio::sync::OwnedMutexGuard<()>,
 }
 
 /// The parts of a node.
@@ -125,14 +102,8 @@ pub struct Parts {
     pub name: String,
     /// See [`Node::world`].
     pub world: Arc<Current>,
-    /// Filled from the store.
-    pub ledger: Ledger,
-    /// See [`Node::store`].
-    pub store: Store,
-    /// See [`Node::set_aside`].
-    pub set_aside: Vec<SetAside>,
-    /// See [`Node::store_patience`].
-    pub store_patience: Duration,
+    /// See [`Node::book`].
+    pub book: Book,
     /// See [`Node::netlink`].
     pub netlink: Netlink,
     /// See [`Node::promotions`].
@@ -143,8 +114,6 @@ pub struct Parts {
     pub tables: Reconciler,
     /// See [`Node::shaping`].
     pub shaping: Option<Discipline>,
-    /// Filled from the store.
-    pub pods: Pods,
     /// See [`Node::delegates`].
     pub delegates: Runner,
     /// See [`Node::devices`].
@@ -179,24 +148,20 @@ pub struct Parts {
 
 impl Node {
     /// Puts the parts together.
-    pub fn new(mut parts: Parts) -> Arc<Self> {
+    pub fn new(parts: Parts) -> Arc<Self> {
         if parts.cluster.is_some() {
             // Nothing is given before it is known what is this node's to give.
-            parts.ledger.set_shares(HashMap::new());
+            parts.book.ledger().set_shares(HashMap::new());
         }
         Arc::new(Self {
             name: parts.name,
             world: parts.world,
-            ledger: Ranked::new(Rank::Book, parts.ledger),
-            store: parts.store,
-            set_aside: Ranked::new(Rank::Feature, parts.set_aside),
-            store_patience: parts.store_patience,
+            book: Arc::new(parts.book),
             netlink: parts.netlink,
             promotions: parts.promotions,
             hook: parts.hook,
             tables: parts.tables,
             shaping: parts.shaping,
-            pods: parts.pods,
             routing: NodeRouting::new(parts.cluster.is_some()),
             remotes: parts.remotes,
             overlay: Overlay::new(parts.vxlan_port),
@@ -216,31 +181,7 @@ impl Node {
             requests: AtomicU64::new(0),
             ready: watch::Sender::new(false),
             impaired: AtomicUsize::new(0),
-            locks: Mutex::default(),
         })
-    }
-
-    /// The book; the lock is never held across an await.
-    pub fn ledger(&self) -> Guard<'_, Ledger> {
-        self.ledger.lock()
-    }
-
-    /// Records that cannot be used; the lock is never held across an await.
-    pub fn set_aside(&self) -> Guard<'_, Vec<SetAside>> {
-        self.set_aside.lock()
-    }
-
-    /// Waits until no other request works on this container.
-    pub async fn lock(&self, container: &ContainerId) -> ContainerGuard {
-        let lock = {
-            let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-            // Nobody holds or waits for a lock that only this map refers to.
-            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
-            Arc::clone(locks.entry(container.clone()).or_default())
-        };
-        ContainerGuard {
-            _guard: lock.lock_owned().await,
-        }
     }
 
     /// True when requests can be served.
@@ -290,7 +231,7 @@ impl Node {
         let mut tables = self.tables.write();
         let others = self.beyond(network);
         pause("tables.read");
-        let ledger = self.ledger();
+        let ledger = self.book.ledger();
         tables.network(network, ledger.live_on(network), &others)?;
         passed("tables.written");
         Ok(())
@@ -303,10 +244,10 @@ impl Node {
     pub fn reconcile_everything(&self) -> Result<(), AgentError> {
         let mut tables = self.tables.write();
         let mut networks = tables.read_anew()?;
-        networks.extend(self.ledger().live_networks());
+        networks.extend(self.book.ledger().live_networks());
         for network in networks {
             let others = self.beyond(network);
-            let ledger = self.ledger();
+            let ledger = self.book.ledger();
             tables.network(network, ledger.live_on(network), &others)?;
         }
         Ok(())
@@ -330,67 +271,4 @@ impl Node {
         };
         tokio::task::spawn_blocking(work).await.unwrap_or(networks)
     }
-
-    /// Writes a record, and the number of its network, so that they survive.
-    ///
-    /// # Errors
-    /// When they do not.
-    pub async fn save(&self, record: &Attachment) -> Result<(), AgentError> {
-        Ok(self.submit(record)?.await?)
-    }
-
-    /// Hands a record to the store; it survives when the promise says so.
-    ///
-    /// # Errors
-    /// When it cannot be written down.
-    pub fn submit(&self, record: &Attachment) -> Result<Pending, AgentError> {
-        let value = encode(record)?;
-        let key = record.key.to_string();
-        let mut batch = Batch::new().put(Table::Attachments, key.as_bytes(), &value);
-        if record.state == State::Adding {
-            // The number stays the network's own, also when this attachment is gone.
-            let (name, id) = (record.network.name.as_bytes(), record.network.id);
-            batch = batch.put(Table::Networks, name, &id.to_le_bytes());
-        }
-        Ok(self.store.submit(batch))
-    }
-
-    /// Writes a pod's record so that it survives.
-    ///
-    /// # Errors
-    /// When it does not.
-    pub async fn save_pod(&self, record: &PodRecord) -> Result<(), AgentError> {
-        let key = record.key.to_string();
-        let value = serde_json::to_vec(record).map_err(|source| AgentError::Record {
-            key: key.clone(),
-            source,
-        })?;
-        let batch = Batch::new().put(Table::Pods, key.as_bytes(), &value);
-        Ok(self.store.submit(batch).await?)
-    }
-
-    /// Removes a pod's record.
-    ///
-    /// # Errors
-    /// When it may still be there.
-    pub async fn erase_pod(&self, key: &AttachmentKey) -> Result<(), AgentError> {
-        let batch = Batch::new().delete(Table::Pods, key.to_string().as_bytes());
-        Ok(self.store.submit(batch).await?)
-    }
-
-    /// Removes a record.
-    ///
-    /// # Errors
-    /// When it may still be there.
-    pub async fn erase(&self, key: &AttachmentKey) -> Result<(), AgentError> {
-        let batch = Batch::new().delete(Table::Attachments, key.to_string().as_bytes());
-        Ok(self.store.submit(batch).await?)
-    }
-}
-
-fn encode(record: &Attachment) -> Result<Vec<u8>, AgentError> {
-    serde_json::to_vec(record).map_err(|source| AgentError::Record {
-        key: record.key.to_string(),
-        source,
-    })
 }

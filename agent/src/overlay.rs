@@ -205,7 +205,7 @@ impl Node {
     /// When the kernel refuses.
     pub async fn audit_tunnel(&self) -> Result<(), AgentError> {
         let needed = {
-            let ledger = self.ledger();
+            let ledger = self.book.ledger();
             let mut entries = ledger.entries();
             entries.any(|entry| entry.live && spans_nodes(&entry.record.network))
         };
@@ -234,7 +234,7 @@ impl Node {
 
     fn reconcile_tunnelled(&self) -> Result<(), AgentError> {
         let networks: BTreeSet<u32> = {
-            let ledger = self.ledger();
+            let ledger = self.book.ledger();
             let entries = ledger.entries();
             let facts = entries.map(|entry| &entry.record.network);
             facts.filter(|it| spans_nodes(it)).map(|it| it.id).collect()

@@ -18,17 +18,8 @@ use crate::record::{Attachment, HostEnd, State};
 use crate::switch::is_switched;
 use telemetry::chain;
 
-pub mod aside;
-mod boot;
-mod read;
-
-pub use boot::BOOT_FILE;
-pub use read::{Found, read};
-
 /// How often the audit runs.
 pub const AUDIT_INTERVAL: Duration = Duration::from_secs(30);
-/// The store in the state directory.
-pub const DATABASE: &str = "attachments.redb";
 
 /// What the links of the node say about the book.
 #[derive(Debug, Default)]
@@ -70,7 +61,7 @@ impl Node {
         self.finish(&survey).await?;
         let mut known = BTreeSet::new();
         let (mut remove, mut broken) = (Vec::new(), Vec::new());
-        for entry in self.ledger().entries() {
+        for entry in self.book.ledger().entries() {
             let record = &entry.record;
             known.insert(record.host.name.clone());
             if record.shaper.is_some() || record.limits.egress.is_some() {
@@ -83,7 +74,7 @@ impl Node {
             }
         }
         let records: Vec<Attachment> = {
-            let mut ledger = self.ledger();
+            let mut ledger = self.book.ledger();
             for key in &remove {
                 ledger.set_state(key, State::Deleting, false);
             }
@@ -149,17 +140,18 @@ impl Node {
     /// did not get to the disk.
     async fn finish(&self, survey: &Survey) -> Result<(), AgentError> {
         let whole: Vec<Attachment> = self
+            .book
             .ledger()
             .entries()
             .filter_map(|entry| whole(&entry.record, survey))
             .collect();
         for record in whole {
             tracing::info!(attachment = %record.key, "found made");
-            if let Err(error) = self.save(&record).await {
+            if let Err(error) = self.book.save(&record).await {
                 // The book has it, and the store will.
                 tracing::error!(attachment = %record.key, error = %chain(&error), "not recorded as made");
             }
-            let mut ledger = self.ledger();
+            let mut ledger = self.book.ledger();
             ledger.set_live(&record);
             ledger.set_added(&record.key);
         }
@@ -174,7 +166,7 @@ impl Node {
             if let Err(error) = self.limit(record, record.limits).await {
                 tracing::error!(attachment = %record.key, %error, "limits not restored yet");
             }
-            if let Some(entry) = self.ledger().get(&record.key) {
+            if let Some(entry) = self.book.ledger().get(&record.key) {
                 record.clone_from(&entry.record);
             }
         }
@@ -255,10 +247,11 @@ impl Node {
     /// When the kernel does not tell.
     pub async fn audit(self: &Arc<Self>) -> Result<(), AgentError> {
         // Without records nothing is removed, and what is left of it would only be said again.
-        let can_remove = self.mend_store().await;
+        let can_remove = self.book.mend().await;
         tombstone::serve_all(self).await;
         // The book first: what it names now and the survey does not see is gone.
         let entries: Vec<Attachment> = self
+            .book
             .ledger()
             .entries()
             .map(|entry| entry.record.clone())
@@ -295,8 +288,9 @@ impl Node {
         survey: &Survey,
         can_remove: bool,
     ) -> Result<bool, AgentError> {
-        let _guard = self.lock(&record.key.container).await;
+        let _guard = self.book.turn(&record.key.container).await;
         let same = self
+            .book
             .ledger()
             .get(&record.key)
             .is_some_and(|entry| entry.record == *record);
@@ -334,6 +328,7 @@ impl Node {
         self.repair(record, survey).await?;
         self.limit(record, self.limits_now(record)).await?;
         let now = self
+            .book
             .ledger()
             .get(&record.key)
             .map(|entry| entry.record.clone());
@@ -415,12 +410,16 @@ impl Node {
         if self.egress.has_port(ifindex) {
             return self.mend_ways_out().await;
         }
-        let Some(key) = self.ledger().on_link(ifindex) else {
+        let Some(key) = self.book.ledger().on_link(ifindex) else {
             return;
         };
-        let guard = self.lock(&key.container).await;
+        let guard = self.book.turn(&key.container).await;
         // A request that was under way may have removed it.
-        let record = self.ledger().get(&key).map(|entry| entry.record.clone());
+        let record = self
+            .book
+            .ledger()
+            .get(&key)
+            .map(|entry| entry.record.clone());
         let Some(record) = record.filter(|record| record.host.ifindex == ifindex) else {
             drop(guard);
             return self.queue_changed(ifindex).await;
@@ -440,7 +439,7 @@ impl Node {
 
     fn link_removed(&self, ifindex: u32) {
         self.promotions.forget(ifindex);
-        let Some(record) = self.ledger().lose_link(ifindex) else {
+        let Some(record) = self.book.ledger().lose_link(ifindex) else {
             return;
         };
         tracing::info!(attachment = %record.key, interface = %record.host.name, "link is gone");
@@ -477,6 +476,3 @@ fn is_linked(record: &Attachment, survey: &Survey) -> bool {
     let link = survey.ours.get(&record.host.name);
     link.is_some_and(|link| link.ifindex == record.host.ifindex)
 }
-
-#[cfg(test)]
-mod tests;

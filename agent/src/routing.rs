@@ -216,7 +216,7 @@ impl Node {
                 });
             }
         }
-        let mut ledger = self.ledger();
+        let mut ledger = self.book.ledger();
         ledger.set_own(&network.name, own.iter().flat_map(plan::inner).collect());
         ledger.reserve(wanted, network, host)
     }
@@ -271,6 +271,7 @@ impl Node {
     /// The last pod of such a network is gone, and so is the network.
     async fn stop_routing(&self) {
         let in_use = self
+            .book
             .ledger()
             .entries()
             .any(|entry| entry.record.network.by_node);

@@ -25,6 +25,7 @@ use tokio::task::JoinHandle;
 use world::{self, Current, World};
 
 use crate::bandwidth::FLOWS;
+use crate::book::{self, Book};
 use crate::cli::RunOptions;
 use crate::cni::{socket, tombstone};
 use crate::devices::{self, Devices};
@@ -38,7 +39,6 @@ use crate::multi::Rules;
 use crate::node::{Node, Parts};
 use crate::ports::Promotions;
 use crate::reconcile::Reconciler;
-use crate::recover::Found;
 use crate::remotes::Remotes;
 use crate::switch::Switch;
 use crate::{admin, afxdp, recover};
@@ -150,7 +150,7 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
     let install = Install::new(&options.install, &options.cni, &options.places.socket)?;
     let (node, pins, events) = build(&options).await?;
     // First: what other nodes say counts for these.
-    let served = members::served(&node.ledger(), &node.world.get());
+    let served = members::served(&node.book.ledger(), &node.world.get());
     node.remotes.serve(served);
     // At once: what the cluster's networks are is to be known when the first request comes.
     let networks = tokio::spawn(networks(
@@ -178,7 +178,7 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
     tombstone::serve_all(&node).await;
     node.set_ready(true);
     tracing::info!(
-        node = node.name, attachments = node.ledger().len(),
+        node = node.name, attachments = node.book.ledger().len(),
         socket = %options.places.socket.display(), admin = %options.admin, "ready",
     );
 
@@ -244,7 +244,7 @@ async fn networks(
 async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunError> {
     let state_dir = &options.places.state_dir;
     std::fs::create_dir_all(state_dir).map_err(file("create", state_dir))?;
-    let database = state_dir.join(recover::DATABASE);
+    let database = state_dir.join(book::DATABASE);
     let store = Store::open(&database).map_err(AgentError::from)?;
     if store.was_repaired() {
         tracing::warn!(database = %database.display(), "the records were damaged and have been mended; the newest may be missing, and what belongs to them on the node is removed");
@@ -279,11 +279,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
              which runs as root: set --delegates-allowed where tenants may create them"
         );
     }
-    let Found {
-        pods,
-        ledger,
-        set_aside,
-    } = recover::read(&store, state_dir, options.max_ports).await?;
+    let found = book::read(&store, state_dir, options.max_ports).await?;
     let bpffs = bpffs::find(&options.places.bpffs)?;
     let pins = PinDir::new(bpffs.clone());
     let mut datapath = Datapath::open(&Options {
@@ -301,16 +297,12 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
     let node = Node::new(Parts {
         name,
         world: current,
-        ledger,
-        store,
-        set_aside,
-        store_patience: Duration::from_secs(options.store_patience),
+        book: Book::new(found, store, Duration::from_secs(options.store_patience)),
         promotions: Promotions::new(hook.clone(), Duration::from_secs(options.tcx_after)),
         netlink,
         hook,
         tables: Reconciler::new(datapath, options.vxlan_port, options.storms),
         shaping: shaping().await,
-        pods,
         delegates: Runner::new(
             options.pods.host_root.clone(),
             Duration::from_secs(options.pods.delegate_timeout),
@@ -483,6 +475,7 @@ fn log_samples(node: Arc<Node>, mut events: Events) -> io::Result<()> {
 fn log_sample(node: &Node, sample: &Sample) {
     let reason = DropReason::from_number(sample.reason).map_or("unknown", DropReason::label);
     let network = node
+        .book
         .ledger()
         .name_of(sample.network)
         .unwrap_or_default()

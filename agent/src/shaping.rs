@@ -49,7 +49,7 @@ struct Change<'a> {
 impl Change<'_> {
     fn write(&mut self) -> Result<(), AgentError> {
         if self.next != self.written {
-            self.node.ledger().set_shaping(&self.next);
+            self.node.book.ledger().set_shaping(&self.next);
             self.node.reconcile(self.next.network.id)?;
             self.written = self.next.clone();
         }
@@ -106,13 +106,14 @@ impl Node {
     /// Failures are logged; the audit comes back to them.
     pub async fn follow_limits(&self) {
         let keys: Vec<_> = self
+            .book
             .ledger()
             .entries()
             .map(|entry| entry.record.key.clone())
             .collect();
         for key in keys {
-            let _guard = self.lock(&key.container).await;
-            let record = match self.ledger().get(&key) {
+            let _guard = self.book.turn(&key.container).await;
+            let record = match self.book.ledger().get(&key) {
                 Some(entry) if entry.live && entry.record.state == State::Added => {
                     entry.record.clone()
                 }
@@ -162,7 +163,7 @@ impl Node {
                 limits,
                 ..record.clone()
             };
-            self.save(&recorded).await?;
+            self.book.save(&recorded).await?;
             reached("limit.recorded");
         }
         let seen = self.seen(record).await?;
@@ -190,14 +191,14 @@ impl Node {
                 tracing::info!(attachment = %record.key, direction, rate, "limit changed");
             }
         }
-        self.save(&change.written).await?;
+        self.book.save(&change.written).await?;
         Ok(change.written)
     }
 
     /// Something happened to the queue at this interface, or to a shaper: somebody removed ours, or
     /// a plugin that is chained behind podnet put one there, which packets must not go past.
     pub async fn queue_changed(&self, ifindex: u32) {
-        let Some(key) = self.ledger().on_link(ifindex) else {
+        let Some(key) = self.book.ledger().on_link(ifindex) else {
             return;
         };
         match self.look_again(&key).await {
@@ -213,9 +214,9 @@ impl Node {
     /// # Errors
     /// As [`Node::limit`].
     pub async fn look_again(&self, key: &AttachmentKey) -> Result<(), AgentError> {
-        let _guard = self.lock(&key.container).await;
+        let _guard = self.book.turn(&key.container).await;
         // A request that was under way may have changed or removed it.
-        let record = match self.ledger().get(key) {
+        let record = match self.book.ledger().get(key) {
             Some(entry) if entry.live && entry.record.state == State::Added => entry.record.clone(),
             Some(_) | None => return Ok(()),
         };

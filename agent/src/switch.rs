@@ -329,6 +329,7 @@ impl Node {
     /// When it does not answer.
     pub async fn switched_ports(&self) -> Result<BTreeMap<String, PortStatus>, AgentError> {
         if !self
+            .book
             .ledger()
             .entries()
             .any(|entry| is_switched(&entry.record))
@@ -398,7 +399,7 @@ impl Node {
         let ports = self.switched_ports().await?;
         for key in ports.into_keys() {
             let is_owned = || {
-                let ledger = self.ledger();
+                let ledger = self.book.ledger();
                 ledger
                     .entries()
                     .any(|entry| entry.record.key.to_string() == key)
@@ -416,7 +417,7 @@ impl Node {
 
     /// Those that are still being made too: who waits for their containers finds them made.
     fn switched(&self) -> Vec<Attachment> {
-        let ledger = self.ledger();
+        let ledger = self.book.ledger();
         ledger
             .entries()
             .filter(|entry| entry.live && is_switched(&entry.record))
@@ -425,9 +426,9 @@ impl Node {
     }
 
     async fn plug_in_again(&self, record: &Attachment) {
-        let _guard = self.lock(&record.key.container).await;
+        let _guard = self.book.turn(&record.key.container).await;
         // A request that was under way may have changed or removed it.
-        let now = match self.ledger().get(&record.key) {
+        let now = match self.book.ledger().get(&record.key) {
             Some(entry) if entry.live && entry.record.state == State::Added => entry.record.clone(),
             Some(_) | None => return,
         };

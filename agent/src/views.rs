@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use uswitch::PortStatus;
 
 use crate::bandwidth::{Direction, mechanism};
+use crate::book::aside::SetAside;
 use crate::error::AgentError;
 use crate::kube::report;
 use crate::ledger::Ledger;
@@ -18,7 +19,6 @@ use crate::metrics::{MemifPort, Shaped, Snapshot};
 use crate::node::Node;
 use crate::pods::PodNetworks;
 use crate::record::{Attachment, Decision};
-use crate::recover::aside::SetAside;
 use crate::remotes::Refusal;
 use telemetry::chain;
 
@@ -42,7 +42,7 @@ async fn networks(node: &Node) -> Result<Value, AgentError> {
     let tracked = node.tracked_connections().await?;
     let most = node.egress.connections.of_network();
     let world = node.world.get();
-    let ledger = node.ledger();
+    let ledger = node.book.ledger();
     let mut rows: Vec<Value> = world
         .resolved
         .statuses()
@@ -99,6 +99,7 @@ fn capacity(network: &api::Network) -> String {
 
 async fn attachments(node: &Node) -> Result<Value, AgentError> {
     let records: Vec<(Attachment, bool)> = node
+        .book
         .ledger()
         .entries()
         .map(|entry| (entry.record.clone(), entry.live))
@@ -146,7 +147,7 @@ async fn attachments(node: &Node) -> Result<Value, AgentError> {
         })
         .collect::<Result<_, AgentError>>()?;
     rows.extend(delegated::attachments(node));
-    rows.extend(node.set_aside().iter().map(SetAside::row));
+    rows.extend(node.book.set_aside().iter().map(SetAside::row));
     Ok(Value::Array(rows))
 }
 
@@ -171,7 +172,7 @@ fn count(count: Count) -> Value {
 }
 
 fn endpoints(node: &Node) -> Value {
-    let ledger = node.ledger();
+    let ledger = node.book.ledger();
     let mut rows = Vec::new();
     let mut gateways = std::collections::BTreeSet::new();
     for entry in ledger.entries().filter(|entry| entry.live) {
@@ -266,7 +267,7 @@ fn untaken(node: &Node) -> BTreeMap<&'static str, usize> {
 
 fn drops(node: &Node) -> Result<Value, AgentError> {
     let counted = node.tables.drops()?;
-    let ledger = node.ledger();
+    let ledger = node.book.ledger();
     Ok(counted
         .into_iter()
         .map(|drop| {
@@ -362,7 +363,7 @@ fn network_name(name: Option<&str>, id: u32) -> String {
 /// # Errors
 /// When there is none.
 pub fn explain(node: &Node, request: &ExplainRequest) -> Result<Value, AgentError> {
-    let ledger = node.ledger();
+    let ledger = node.book.ledger();
     let mut rows: Vec<Value> = ledger
         .entries()
         .filter(|entry| entry.record.key.container == request.container)
@@ -447,6 +448,7 @@ fn explain_limits(record: &Attachment) -> Vec<Decision> {
 /// When the kernel does not tell.
 pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
     let records: Vec<Attachment> = node
+        .book
         .ledger()
         .entries()
         .map(|entry| entry.record.clone())
@@ -469,9 +471,9 @@ pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
     let stopped = node.stopped_packets().await;
     let receivers = node.tables.receivers()?;
     let receivers_max = node.tables.receivers_max();
-    let set_aside = node.set_aside().len();
+    let set_aside = node.book.set_aside().len();
     let pods = node.pod_networks();
-    let ledger = node.ledger();
+    let ledger = node.book.ledger();
     let mut networks = BTreeMap::new();
     for entry in ledger.entries() {
         networks.insert(entry.record.network.name.clone(), entry.record.network.id);
@@ -524,8 +526,8 @@ pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
         untaken: untaken(node),
         waiting: node.promotions.waiting(),
         impaired: node.impaired.load(Ordering::Relaxed),
-        store_failed: node.store.failure().is_some(),
-        store_failures: node.store.failures(),
+        store_failed: node.book.failure().is_some(),
+        store_failures: node.book.failures(),
         set_aside,
     })
 }
@@ -542,8 +544,8 @@ pub async fn state(node: &Node) -> Result<Value, AgentError> {
         "ready": node.is_ready(),
         "portsWaitingForTcx": node.promotions.waiting(),
         "impairedPorts": node.impaired.load(Ordering::Relaxed),
-        "storeFailure": node.store.failure().map(|failure| chain(&failure.error)),
-        "setAside": *node.set_aside(),
+        "storeFailure": node.book.failure().map(|failure| chain(&failure.error)),
+        "setAside": *node.book.set_aside(),
         "shaping": node.shaping.map(mechanism),
         "tables": node.tables.sizes()?,
         "networks": networks(node).await?,

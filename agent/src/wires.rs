@@ -150,7 +150,7 @@ impl Node {
     /// What the tables need of a network beyond this node.
     pub fn beyond(&self, network: u32) -> Others {
         let facts = {
-            let ledger = self.ledger();
+            let ledger = self.book.ledger();
             ledger
                 .entries_on(network)
                 .next()
@@ -396,7 +396,7 @@ impl Node {
 
     /// One for each network that has an uplink and attachments, in whatever state.
     fn networks_on_wires(&self) -> Vec<NetworkFacts> {
-        let ledger = self.ledger();
+        let ledger = self.book.ledger();
         let mut networks: BTreeMap<u32, &NetworkFacts> = BTreeMap::new();
         for entry in ledger.entries() {
             let facts = &entry.record.network;

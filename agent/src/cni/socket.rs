@@ -164,11 +164,11 @@ async fn converse(node: &Arc<Node>, stream: &mut UnixStream) -> Result<(), Inter
 /// Undoes an attachment whose runtime did not get the answer, unless a repeated `ADD` has told it
 /// since or is about to, or the key is another attachment's by now.
 async fn roll_back(node: &Arc<Node>, made: &Made) {
-    let _guard = node.lock(&made.key.container).await;
+    let _guard = node.book.turn(&made.key.container).await;
     let unheard = if made.is_pod {
-        node.pods.unheard(&made.key, made.generation)
+        node.book.pods().unheard(&made.key, made.generation)
     } else {
-        node.ledger().unheard(made)
+        node.book.ledger().unheard(made)
     };
     if unheard {
         tracing::warn!(attachment = %made.key, "nobody heard the answer, rolling back");
@@ -178,9 +178,9 @@ async fn roll_back(node: &Arc<Node>, made: &Made) {
 
 fn note_heard(node: &Node, made: &Made) {
     if made.is_pod {
-        node.pods.heard(&made.key, made.generation);
+        node.book.pods().heard(&made.key, made.generation);
     } else {
-        node.ledger().heard(made);
+        node.book.ledger().heard(made);
     }
 }
 

@@ -52,12 +52,12 @@ pub async fn follow(node: &Arc<Node>) -> Result<(), notify::Error> {
 /// Serves every tombstone there is. One that cannot be served stays for the next time, which is the next
 /// audit at the latest.
 pub async fn serve_all(node: &Arc<Node>) {
-    if node.store.failure().is_some() {
+    if node.book.failure().is_some() {
         // Each of them would fail, and say so.
         return;
     }
     for (path, key) in list(&node.tombstones) {
-        let _guard = node.lock(&key.container).await;
+        let _guard = node.book.turn(&key.container).await;
         if let Err(error) = serve(node, &path, &key).await {
             tracing::warn!(attachment = %key, error = %chain(&error), "kept for the next time");
         }

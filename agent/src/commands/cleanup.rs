@@ -15,7 +15,7 @@ use crate::cni::tombstone;
 use crate::devices::directory::{self, Directories};
 use crate::install::conf;
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX};
-use crate::{afxdp, egress, overlay, recover, routing, switch, uplinks};
+use crate::{afxdp, book, egress, overlay, routing, switch, uplinks};
 
 /// The name of the directory that podnet has for itself below `/run`.
 const OWN_DIRECTORY: &str = "podnet";
@@ -176,8 +176,8 @@ fn cni_files(places: &Places, cni: &CniPlaces) -> Vec<PathBuf> {
 fn own_files(places: &Places) -> Vec<PathBuf> {
     let state = &places.state_dir;
     let mut files = vec![
-        state.join(recover::DATABASE),
-        state.join(recover::BOOT_FILE),
+        state.join(book::DATABASE),
+        state.join(book::BOOT_FILE),
         tombstone::directory(&places.socket),
         switch::directory(&places.socket),
         switch::own_directory(&places.socket),

@@ -88,7 +88,7 @@ impl Directory {
     /// What the node knows.
     pub(super) fn of(node: &Node) -> Self {
         let (here, networks) = {
-            let ledger = node.ledger();
+            let ledger = node.book.ledger();
             let entries = ledger.entries().map(|entry| entry.record.clone());
             let here: Vec<Attachment> = entries.collect();
             let world = node.world.get();

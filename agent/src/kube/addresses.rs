@@ -261,7 +261,7 @@ impl Addresses {
             // In one order at all times: what is used up first is what is kept.
             share.blocks.sort();
         }
-        node.ledger().set_shares(shares);
+        node.book.ledger().set_shares(shares);
         view
     }
 
@@ -316,7 +316,7 @@ impl Addresses {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         if network.subnets.is_empty() {
             // Nothing that a claim could keep (NPWG-8-T5).
-            return node.ledger().reserve(wanted, network, host);
+            return node.book.ledger().reserve(wanted, network, host);
         }
         check_requests(&wanted, network)?;
         if let Some(claim) = wanted.claim.clone() {
@@ -327,7 +327,9 @@ impl Addresses {
                 .await?;
         }
         let booked = self.until_room(&network.name, deadline, || {
-            node.ledger().reserve(wanted.clone(), network, host.clone())
+            node.book
+                .ledger()
+                .reserve(wanted.clone(), network, host.clone())
         });
         let booked = booked.await?;
         // From now on the ledger says that its reservations are needed.
@@ -407,7 +409,7 @@ impl Addresses {
         wanted.holder = self.pod_holder(wanted).await?;
         for ip in ips {
             let is_ours = {
-                let ledger = node.ledger();
+                let ledger = node.book.ledger();
                 let share = ledger.share_of(&network.name);
                 share.is_some_and(|share| share.has(ip) && !share.reserved.contains_key(&ip))
             };

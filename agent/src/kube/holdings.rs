@@ -33,10 +33,10 @@ impl Blocks {
 
     /// Follows them for ever, from when the node has the first attachment of a network that spans nodes.
     pub(super) async fn work(&self, node: &Node) {
-        let mut changes = node.ledger().changes();
+        let mut changes = node.book.ledger().changes();
         loop {
             changes.mark_unchanged();
-            if !spanning(&node.ledger()).is_empty() {
+            if !spanning(&node.book.ledger()).is_empty() {
                 break;
             }
             // The sender lives as long as the node.

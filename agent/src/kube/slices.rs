@@ -145,7 +145,7 @@ impl Slices {
     pub(super) async fn work(&self, node: &Node) {
         // What runs here is not known before, and what was said of it still holds.
         node.until_recovered().await;
-        let mut members = node.ledger().changes();
+        let mut members = node.book.ledger().changes();
         let mut vteps = node.remotes.vtep_changes();
         let mut object = self.object.clone();
         let mut failures = 0;
@@ -238,7 +238,7 @@ impl Slices {
                 None => steps.push(Step::Delete(slice)),
             }
         }
-        let members = members::of(&node.ledger());
+        let members = members::of(&node.book.ledger());
         let vteps = node.remotes.vteps();
         if vteps.is_empty() && !members.is_empty() {
             // The networks are refused for it, and what runs cannot be reached anew.

@@ -35,7 +35,7 @@ pub async fn publish(node: &Arc<Node>, directory: &Path) {
     node.until_recovered().await;
     let own = own_file(directory, &node.name);
     let (mut slices, mut written) = read_own(&own);
-    let mut changes = node.ledger().changes();
+    let mut changes = node.book.ledger().changes();
     let mut vteps = node.remotes.vtep_changes();
     loop {
         changes.mark_unchanged();
@@ -63,7 +63,7 @@ pub async fn publish(node: &Arc<Node>, directory: &Path) {
 
 /// The text of the file; empty when there is nothing to say.
 fn describe(node: &Node, slices: &mut Published) -> String {
-    let members = of(&node.ledger());
+    let members = of(&node.book.ledger());
     let vteps = node.remotes.vteps();
     slices.retain(|network, _| members.contains_key(network));
     let mut text = String::new();

@@ -35,7 +35,7 @@ impl Node {
         let made = Box::pin(self.make_pod(key, asked, pod.clone())).await;
         match (&made, pod) {
             (Ok(record), _) => self.tell_attached(record, true),
-            (Err(error), Some(pod)) => self.pods.tell(PodChange::Refused {
+            (Err(error), Some(pod)) => self.book.pods().tell(PodChange::Refused {
                 pod,
                 reason: chain(error),
                 missing: is_missing(error),
@@ -51,7 +51,7 @@ impl Node {
         key: &AttachmentKey,
         asked: Asked<'_>,
     ) -> Result<Option<PodRecord>, AgentError> {
-        let Some(record) = self.pods.get(key) else {
+        let Some(record) = self.book.pods().get(key) else {
             return Ok(None);
         };
         let what = if !record.sandbox.is(asked.netns) {
@@ -60,7 +60,7 @@ impl Node {
             "configuration"
         } else if record.state != State::Added {
             // It goes by itself when that can be recorded.
-            self.require_store()?;
+            self.book.require_store()?;
             "state: it is being removed"
         } else {
             return Ok(Some(record));
@@ -78,7 +78,7 @@ impl Node {
         pod: Option<PodIdentity>,
     ) -> Result<PodRecord, AgentError> {
         // Nothing is begun that could not be recorded.
-        self.require_store()?;
+        self.book.require_store()?;
         let planned = self.plan(asked).await?;
         let (members, natives): (Vec<_>, Vec<_>) = planned
             .into_iter()
@@ -95,7 +95,7 @@ impl Node {
             host_ports: None,
             attempts: 0,
         };
-        self.pods.insert(record.clone());
+        self.book.pods().insert(record.clone());
         let mut begun = 0;
         let done = self.make_members(&mut record, natives, asked, &mut begun);
         let Err(error) = done.await else {
@@ -122,7 +122,7 @@ impl Node {
         begun: &mut usize,
     ) -> Result<(), AgentError> {
         // All of them are in it: from here on, whatever was begun is undone by the next start.
-        self.save_pod(record).await?;
+        self.book.save_pod(record).await?;
         reached("pod.recorded");
         for (index, native) in natives.into_iter().enumerate() {
             let made = match native {
@@ -147,8 +147,8 @@ impl Node {
         // A rare guest, and a large future.
         Box::pin(self.map_ports(record, asked)).await?;
         record.state = State::Added;
-        self.save_pod(record).await?;
-        self.pods.update(record);
+        self.book.save_pod(record).await?;
+        self.book.pods().update(record);
         reached("pod.committed");
         Ok(())
     }
@@ -186,7 +186,7 @@ impl Node {
         delegation.result = added.map_err(|failure| failure.error)?;
         let file = delegation.device_info_file.as_deref();
         delegation.device_info = file.and_then(|file| device_info::read(&self.delegates, file));
-        self.pods.update(record);
+        self.book.pods().update(record);
         reached("pod.delegated");
         self.settle_defaults(record, index, asked.netns).await
     }

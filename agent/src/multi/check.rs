@@ -64,7 +64,7 @@ impl Node {
     }
 
     fn own_result(&self, key: &AttachmentKey) -> Result<CniResult, AgentError> {
-        let ledger = self.ledger();
+        let ledger = self.book.ledger();
         let entry = ledger.get(key);
         let entry = entry.ok_or_else(|| AgentError::NotAttached { key: key.clone() })?;
         Ok(entry.record.result()?)
@@ -81,7 +81,7 @@ impl Node {
             DefaultNetwork::None => Ok(()),
             DefaultNetwork::PodNetwork(name) => {
                 let network = world.network(name)?;
-                match self.ledger().exhausted(network) {
+                match self.book.ledger().exhausted(network) {
                     None => Ok(()),
                     Some(family) => Err(AgentError::PoolEmpty {
                         network: network.name.clone(),

@@ -69,7 +69,7 @@ impl Node {
                 }
             }
         }
-        self.pods.update(record);
+        self.book.pods().update(record);
         Ok(())
     }
 
@@ -79,11 +79,16 @@ impl Node {
         key: &cni_spec::AttachmentKey,
         v4: bool,
     ) -> Result<(), AgentError> {
-        let known = self.ledger().get(key).map(|entry| entry.record.clone());
+        let known = self
+            .book
+            .ledger()
+            .get(key)
+            .map(|entry| entry.record.clone());
         if let Some(mut record) = known {
             *record.default_gateway.of_mut(v4) = None;
-            self.save(&record).await?;
-            self.ledger()
+            self.book.save(&record).await?;
+            self.book
+                .ledger()
                 .set_default_gateway(key, record.default_gateway);
         }
         Ok(())

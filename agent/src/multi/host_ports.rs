@@ -60,8 +60,8 @@ impl Node {
             device_info: None,
             result: None,
         });
-        self.save_pod(record).await?;
-        self.pods.update(record);
+        self.book.save_pod(record).await?;
+        self.book.pods().update(record);
         reached("pod.ports-recorded");
         let Some(delegation) = &mut record.host_ports else {
             return Ok(());
@@ -77,7 +77,7 @@ impl Node {
                 Ok(())
             }
             Err(failure) => {
-                self.pods.update(record);
+                self.book.pods().update(record);
                 Err(AgentError::HostPorts {
                     source: failure.error,
                 })

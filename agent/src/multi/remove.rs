@@ -33,11 +33,11 @@ impl Node {
     /// # Errors
     /// When something of it is left; calling again goes on.
     pub async fn remove(&self, key: &AttachmentKey) -> Result<(), AgentError> {
-        match self.pods.get(key) {
+        match self.book.pods().get(key) {
             Some(record) => self.take_pod_apart(&record).await,
             None => {
                 self.detach(key).await?;
-                self.forget_set_aside(key).await
+                self.book.forget_set_aside(key).await
             }
         }
     }
@@ -68,10 +68,10 @@ impl Node {
             let was = std::mem::replace(&mut record.state, State::Deleting);
             if was == State::Adding {
                 // A start undoes it either way, and the audit does if this cannot be written.
-                self.pods.update(&record);
+                self.book.pods().update(&record);
             }
-            self.save_pod(&record).await?;
-            self.pods.update(&record);
+            self.book.save_pod(&record).await?;
+            self.book.pods().update(&record);
         }
         reached("pod.deleting");
         let netns = living(&record.sandbox).to_owned();
@@ -95,16 +95,16 @@ impl Node {
             }
             if record != before {
                 // Who is done is not asked again, by no attempt and by no later agent.
-                self.save_pod(&record).await?;
-                self.pods.update(&record);
+                self.book.save_pod(&record).await?;
+                self.book.pods().update(&record);
             }
             return Err(last);
         }
-        self.erase_pod(&record.key).await?;
-        self.pods.remove(&record.key);
+        self.book.erase_pod(&record.key).await?;
+        self.book.pods().remove(&record.key);
         reached("pod.forgotten");
         if let Some(pod) = record.pod {
-            self.pods.tell(PodChange::Detached {
+            self.book.pods().tell(PodChange::Detached {
                 key: record.key,
                 pod,
             });
@@ -126,7 +126,7 @@ impl Node {
         let gone = match record.members.get_mut(index).map(|it| &mut it.maker) {
             None => Ok(()),
             Some(Maker::Podnet) => match self.detach(&key).await {
-                Ok(()) => self.forget_set_aside(&key).await,
+                Ok(()) => self.book.forget_set_aside(&key).await,
                 failed => failed,
             },
             Some(Maker::Plugins(delegation)) => {
@@ -150,7 +150,7 @@ impl Node {
     /// An attachment that is left is the pod's business: it stays until a removal succeeds.
     fn tell_left(&self, record: &PodRecord, error: &AgentError) {
         if let Some(pod) = &record.pod {
-            self.pods.tell(PodChange::Left {
+            self.book.pods().tell(PodChange::Left {
                 pod: pod.clone(),
                 reason: chain(error),
             });
@@ -180,7 +180,7 @@ impl Node {
         before: Instant,
         keep: impl Fn(&AttachmentKey) -> bool,
     ) -> Result<usize, AgentError> {
-        let known: Vec<PodRecord> = self.pods.records();
+        let known: Vec<PodRecord> = self.book.pods().records();
         let known = known
             .into_iter()
             .filter(|record| record.cni_network == cni_network);
@@ -192,12 +192,12 @@ impl Node {
             for delegation in delegations {
                 chains.insert(delegation.network.clone(), delegation.clone());
             }
-            if keep(key) || !self.pods.is_older(key, before) {
+            if keep(key) || !self.book.pods().is_older(key, before) {
                 continue;
             }
-            let _guard = self.lock(&key.container).await;
+            let _guard = self.book.turn(&key.container).await;
             // While this waited, it may have been removed and made again.
-            if !self.pods.is_older(key, before) {
+            if !self.book.pods().is_older(key, before) {
                 continue;
             }
             tracing::info!(pod = %key, "removing a stale pod");
@@ -220,7 +220,7 @@ impl Node {
     }
 
     async fn collect_delegated(&self, delegation: &Delegation) -> Result<(), AgentError> {
-        let records = self.pods.records();
+        let records = self.book.pods().records();
         let valid: Vec<AttachmentKey> = records
             .iter()
             .flat_map(|record| {
@@ -238,7 +238,7 @@ impl Node {
     /// namespace is gone.
     pub async fn recover_pods(self: &Arc<Self>) {
         let mut work = JoinSet::new();
-        for record in self.pods.records() {
+        for record in self.book.pods().records() {
             if record.state == State::Added && !record.sandbox.is_gone() {
                 continue;
             }
@@ -258,13 +258,13 @@ impl Node {
     /// # Errors
     /// All failures together.
     pub(crate) async fn audit_pods(&self) -> Result<(), AgentError> {
-        let mut over = self.pods.records();
+        let mut over = self.book.pods().records();
         over.retain(|record| match record.state {
             State::Adding => false,
             State::Added => record.sandbox.is_gone(),
             State::Deleting => true,
         });
-        over.retain(|record| self.pods.is_due(&record.key));
+        over.retain(|record| self.book.pods().is_due(&record.key));
         // One whose plugins hang must not keep the others waiting.
         let done = join_all(over.iter().map(|record| self.try_remove_pod(record))).await;
         let errors: Vec<AgentError> = done.into_iter().filter_map(Result::err).collect();
@@ -283,9 +283,9 @@ impl Node {
     }
 
     async fn try_remove_pod(&self, record: &PodRecord) -> Result<(), AgentError> {
-        let _guard = self.lock(&record.key.container).await;
+        let _guard = self.book.turn(&record.key.container).await;
         // A request that was under way has changed it.
-        if self.pods.get(&record.key).as_ref() != Some(record) {
+        if self.book.pods().get(&record.key).as_ref() != Some(record) {
             return Ok(());
         }
         tracing::info!(pod = %record.key, "removing what was unfinished or lost its pod");

@@ -15,7 +15,7 @@ use delegate::Delegation;
 impl Node {
     /// Every pod of a runtime of Kubernetes that is attached now, with what it has.
     pub fn pod_networks(&self) -> Vec<PodNetworks> {
-        let records = self.pods.records().into_iter();
+        let records = self.book.pods().records().into_iter();
         records
             .filter(|record| record.state == State::Added)
             .filter_map(|record| self.networks_of(&record))
@@ -34,7 +34,7 @@ impl Node {
         let member = record.primary().ok_or_else(missing)?;
         match &member.maker {
             Maker::Podnet => {
-                let ledger = self.ledger();
+                let ledger = self.book.ledger();
                 let entry = ledger.get(&record.key).ok_or_else(missing)?;
                 Ok(entry.record.result()?)
             }
@@ -44,7 +44,7 @@ impl Node {
 
     pub(super) fn tell_attached(&self, record: &PodRecord, new: bool) {
         if let Some(networks) = self.networks_of(record) {
-            self.pods.tell(PodChange::Attached { networks, new });
+            self.book.pods().tell(PodChange::Attached { networks, new });
         }
     }
 
@@ -66,7 +66,7 @@ impl Node {
 
     fn made_by_us(&self, pod: &PodRecord, member: &Member) -> Option<AttachedNetwork> {
         let key = pod.key_of(member);
-        let record = self.ledger().get(&key)?.record.clone();
+        let record = self.book.ledger().get(&key)?.record.clone();
         let result = record.result().ok()?;
         let network = record.network.name.clone();
         Some(AttachedNetwork {

@@ -61,7 +61,7 @@ pub(super) fn explanations(
 /// Every member of which plugins may have something. What was never made, or is removed, is in no table.
 fn each(node: &Node, row: impl Fn(&PodRecord, &Member, &Delegation) -> Value) -> Vec<Value> {
     let mut rows = Vec::new();
-    for pod in node.pods.records() {
+    for pod in node.book.pods().records() {
         for member in &pod.members {
             let delegation = match &member.maker {
                 Maker::Plugins(delegation) => Some(delegation),
@@ -81,7 +81,7 @@ fn each(node: &Node, row: impl Fn(&PodRecord, &Member, &Delegation) -> Value) ->
 
 /// True while the pod's first interface is made by us.
 fn holds(node: &Node, pod: &PodRecord) -> bool {
-    node.ledger().get(&pod.key).is_some()
+    node.book.ledger().get(&pod.key).is_some()
 }
 
 /// Plugins that are still to succeed in `DEL`, of a pod that is being removed.

@@ -126,7 +126,7 @@ impl Addresses {
             if self.slices.claim(&taken.network, &taken.cidr) {
                 continue;
             }
-            if node.ledger().given_of(&taken.network, &taken.cidr) == 0 {
+            if node.book.ledger().given_of(&taken.network, &taken.cidr) == 0 {
                 self.state().leaving.insert(taken.uid);
             }
         }
@@ -279,7 +279,7 @@ impl Addresses {
         self.state().leaving.insert(uid.clone());
         // The ledger gives no more of it; what it gave since the plan was made keeps the block.
         self.publish(node);
-        if node.ledger().given_of(network, &block) > 0 {
+        if node.book.ledger().given_of(network, &block) > 0 {
             self.state().leaving.remove(&uid);
             self.publish(node);
             return;
@@ -339,7 +339,7 @@ impl Addresses {
             let (Some(uid), Ok(cidr)) = (block.uid(), block.spec.cidr.parse::<Prefix>()) else {
                 continue;
             };
-            let used = node.ledger().given_of(&block.spec.network, &cidr);
+            let used = node.book.ledger().given_of(&block.spec.network, &cidr);
             let said = block.status.as_ref().and_then(|status| status.used);
             if said == i64::try_from(used).ok() || !view.serving.contains(&uid) {
                 continue;

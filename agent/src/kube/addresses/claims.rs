@@ -142,7 +142,7 @@ impl Addresses {
                 break;
             }
         }
-        node.ledger().unpick(&network.name, &picked);
+        node.book.ledger().unpick(&network.name, &picked);
         reserved.map(|()| ips)
     }
 
@@ -155,7 +155,7 @@ impl Addresses {
         deadline: Instant,
     ) -> Result<Vec<IpAddr>, AgentError> {
         self.until_room(&network.name, deadline, || {
-            node.ledger().pick(network, holder)
+            node.book.ledger().pick(network, holder)
         })
         .await
     }

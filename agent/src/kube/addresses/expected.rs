@@ -23,13 +23,13 @@ impl Addresses {
     /// How many attachments are expected, by network.
     pub(super) fn expected(&self, node: &Node, world: &World) -> BTreeMap<String, u64> {
         let mut done = Done::default();
-        for record in node.pods.records() {
+        for record in node.book.pods().records() {
             // What is being attached needs what it has not got yet.
             if let (Some(pod), State::Added | State::Deleting) = (record.pod, record.state) {
                 done.pods.insert((pod.namespace, pod.name));
             }
         }
-        for entry in node.ledger().entries() {
+        for entry in node.book.ledger().entries() {
             if let Some(pod) = &entry.record.pod {
                 let key = (pod.namespace.clone(), pod.name.clone());
                 let networks = done.attachments.entry(key).or_default();

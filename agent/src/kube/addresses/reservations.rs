@@ -128,7 +128,7 @@ impl Addresses {
 
     /// The ledger knows that an address is granted to this holder.
     fn is_usable(&self, node: &Node, network: &str, ip: IpAddr, holder: &Holder) -> bool {
-        let ledger = node.ledger();
+        let ledger = node.book.ledger();
         let share = ledger.share_of(network);
         let reserved = share.and_then(|share| share.reserved.get(&ip));
         reserved.is_some_and(|it| it.granted && uid_of(&it.holder) == uid_of(holder))
@@ -265,7 +265,7 @@ impl Addresses {
                 continue;
             };
             let answer = {
-                let ledger = node.ledger();
+                let ledger = node.book.ledger();
                 let share = ledger.share_of(&spec.network);
                 if !share.is_some_and(|share| share.has(ip)) {
                     continue;
@@ -328,7 +328,7 @@ impl Addresses {
             }
             let key = (spec.network.clone(), ip, pod.uid.clone());
             let held = || {
-                let ledger = node.ledger();
+                let ledger = node.book.ledger();
                 let record = ledger.holder_of(&spec.network, ip);
                 record.is_some_and(|record| is_of(record, pod))
             };

@@ -32,7 +32,7 @@ impl Addresses {
         }
         let expected = self.expected(node, &world);
         let mut networks: BTreeSet<String> = {
-            let ledger = node.ledger();
+            let ledger = node.book.ledger();
             ledger.networks_in_use().map(str::to_owned).collect()
         };
         networks.extend(expected.keys().cloned());
@@ -170,7 +170,7 @@ impl Addresses {
 
 /// The blocks of a network from which this node gives, or will in a moment.
 fn held(node: &Node, view: &View, (network, pools): (&str, &[Pool]), family: Family) -> Vec<Held> {
-    let ledger = node.ledger();
+    let ledger = node.book.ledger();
     let serving = view.blocks.iter().filter(|it| {
         let uid = it.uid();
         it.spec.network == network && uid.is_some_and(|uid| view.serving.contains(&uid))

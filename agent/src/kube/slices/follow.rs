@@ -64,10 +64,10 @@ impl Followed {
     pub(in crate::kube) async fn work(&self, node: &Node) {
         let progress = Arc::new(Notify::new());
         let mut groups: Vec<Group> = Vec::new();
-        let mut changes = node.ledger().changes();
+        let mut changes = node.book.ledger().changes();
         loop {
             changes.mark_unchanged();
-            let wanted = spanning(&node.ledger());
+            let wanted = spanning(&node.book.ledger());
             self.regroup(&mut groups, &wanted, &node.remotes, &progress);
             if groups.iter().all(|group| group.kind.unread().is_none()) {
                 node.remotes.set_complete();

@@ -33,8 +33,8 @@ impl Node {
         key: &AttachmentKey,
         error: AgentError,
     ) -> Result<(), AgentError> {
-        self.pods.postpone(key);
-        let Some(mut record) = self.pods.get(key) else {
+        self.book.pods().postpone(key);
+        let Some(mut record) = self.book.pods().get(key) else {
             return Err(error);
         };
         // With the namespace there, the runtime is still to say `DEL`.
@@ -45,16 +45,16 @@ impl Node {
         if record.attempts >= ATTEMPTS {
             return self.give_up(&record, &chain(&error)).await;
         }
-        self.save_pod(&record).await?;
-        self.pods.update(&record);
+        self.book.save_pod(&record).await?;
+        self.book.pods().update(&record);
         Err(error)
     }
 
     /// Gives up pods beyond [`LEFT_MAX`], of the namespace that has the most of them.
     pub(super) async fn give_up_surplus(&self) {
-        for key in surplus(&self.pods.records(), LEFT_MAX) {
-            let _guard = self.lock(&key.container).await;
-            let Some(record) = self.pods.get(&key) else {
+        for key in surplus(&self.book.pods().records(), LEFT_MAX) {
+            let _guard = self.book.turn(&key.container).await;
+            let Some(record) = self.book.pods().get(&key) else {
                 continue;
             };
             // It may have been removed and made anew since.
@@ -70,8 +70,8 @@ impl Node {
 
     /// Forgets a pod of which only plugins of others may have something left, and says how to remove it.
     async fn give_up(&self, record: &PodRecord, why: &str) -> Result<(), AgentError> {
-        self.erase_pod(&record.key).await?;
-        self.pods.remove(&record.key);
+        self.book.erase_pod(&record.key).await?;
+        self.book.pods().remove(&record.key);
         for left in left(record) {
             tracing::error!(
                 pod = %record.key,
@@ -85,7 +85,7 @@ impl Node {
             );
         }
         if let Some(pod) = &record.pod {
-            self.pods.tell(PodChange::Detached {
+            self.book.pods().tell(PodChange::Detached {
                 key: record.key.clone(),
                 pod: pod.clone(),
             });
@@ -95,7 +95,7 @@ impl Node {
 
     /// True while something of our own is left, which is never given up.
     fn has_own_members(&self, record: &PodRecord) -> bool {
-        let ledger = self.ledger();
+        let ledger = self.book.ledger();
         record.members.iter().any(|member| {
             member.delegation().is_none() && ledger.get(&record.key_of(member)).is_some()
         })

@@ -2,7 +2,7 @@
 //!
 //! Here the CNI path and whoever tells Kubernetes meet, and neither knows the other:
 //! [`Pods::follow`] says which pod has which attachments now, in order, with what they came to, at
-//! every change; [`crate::node::Node::pod_networks`] says it of all pods there are.
+//! every change; `Node::pod_networks` says it of all pods there are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -124,7 +124,7 @@ pub struct PodEntry {
 const PAUSE_MAX: u32 = 16;
 
 #[derive(Debug, Default)]
-struct Book {
+struct Known {
     entries: BTreeMap<AttachmentKey, PodEntry>,
     generations: u64,
 }
@@ -132,17 +132,17 @@ struct Book {
 /// The book of pods, and the channel to who follows it.
 #[derive(Debug, Default)]
 pub struct Pods {
-    book: Mutex<Book>,
+    known: Mutex<Known>,
     changes: OnceLock<mpsc::UnboundedSender<PodChange>>,
 }
 
 impl Pods {
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Every change from now on; for one follower, who asks once. What is there already comes from
-    /// [`crate::node::Node::pod_networks`]: ask for it afterwards, and nothing is missed.
+    /// `Node::pod_networks`: ask for it afterwards, and nothing is missed.
     ///
     /// # Errors
     /// Somebody follows already.
@@ -162,10 +162,10 @@ impl Pods {
 
     /// Takes a record into the book, over any other with its key.
     pub fn insert(&self, record: PodRecord) {
-        let mut book = self.book();
-        book.generations += 1;
+        let mut known = self.known();
+        known.generations += 1;
         let entry = PodEntry {
-            generation: book.generations,
+            generation: known.generations,
             // One that is complete when it comes into the book comes from the store.
             acknowledged: record.state == State::Added,
             answers: 0,
@@ -174,34 +174,36 @@ impl Pods {
             pause: 0,
             record,
         };
-        book.entries.insert(entry.record.key.clone(), entry);
+        known.entries.insert(entry.record.key.clone(), entry);
     }
 
     /// Replaces the record of a pod that is in the book.
     pub fn update(&self, record: &PodRecord) {
-        if let Some(entry) = self.book().entries.get_mut(&record.key) {
+        if let Some(entry) = self.known().entries.get_mut(&record.key) {
             entry.record.clone_from(record);
         }
     }
 
     /// The pod with this key.
     pub fn get(&self, key: &AttachmentKey) -> Option<PodRecord> {
-        let book = self.book();
-        book.entries.get(key).map(|entry| entry.record.clone())
+        let known = self.known();
+        known.entries.get(key).map(|entry| entry.record.clone())
     }
 
     /// True when it was in the book before this moment and is there still.
     pub fn is_older(&self, key: &AttachmentKey, than: Instant) -> bool {
-        let book = self.book();
-        book.entries
+        let known = self.known();
+        known
+            .entries
             .get(key)
             .is_some_and(|entry| entry.since < than)
     }
 
     /// Every pod, in order of container and interface.
     pub fn records(&self) -> Vec<PodRecord> {
-        let book = self.book();
-        book.entries
+        let known = self.known();
+        known
+            .entries
             .values()
             .map(|entry| entry.record.clone())
             .collect()
@@ -209,7 +211,7 @@ impl Pods {
 
     /// Notes that an attempt to remove a pod has failed: the next pause is twice as long.
     pub fn postpone(&self, key: &AttachmentKey) {
-        if let Some(entry) = self.book().entries.get_mut(key) {
+        if let Some(entry) = self.known().entries.get_mut(key) {
             entry.pause = 1_u32
                 .checked_shl(entry.failures)
                 .map_or(PAUSE_MAX, |pause| pause.min(PAUSE_MAX));
@@ -219,8 +221,8 @@ impl Pods {
 
     /// True when the audit shall try again to remove a pod; false as often as its pause is long.
     pub fn is_due(&self, key: &AttachmentKey) -> bool {
-        let mut book = self.book();
-        let Some(entry) = book.entries.get_mut(key) else {
+        let mut known = self.known();
+        let Some(entry) = known.entries.get_mut(key) else {
             return false;
         };
         let is_due = entry.pause == 0;
@@ -230,13 +232,13 @@ impl Pods {
 
     /// Forgets a pod.
     pub fn remove(&self, key: &AttachmentKey) {
-        self.book().entries.remove(key);
+        self.known().entries.remove(key);
     }
 
     /// Attachments of ours that belong to pods in the book.
     pub fn owned(&self) -> BTreeSet<AttachmentKey> {
-        let book = self.book();
-        let records = book.entries.values().map(|entry| &entry.record);
+        let known = self.known();
+        let records = known.entries.values().map(|entry| &entry.record);
         records
             .flat_map(|record| {
                 let own = record.members.iter().filter(|m| m.delegation().is_none());
@@ -248,8 +250,8 @@ impl Pods {
     /// An answer with this pod's result goes out; [`Self::heard`] or [`Self::unheard`] ends it.
     /// Which of the pods with this key it is about.
     pub fn answer(&self, key: &AttachmentKey) -> Option<u64> {
-        let mut book = self.book();
-        let entry = book.entries.get_mut(key)?;
+        let mut known = self.known();
+        let entry = known.entries.get_mut(key)?;
         entry.answers += 1;
         Some(entry.generation)
     }
@@ -273,8 +275,8 @@ impl Pods {
         generation: u64,
         then: impl FnOnce(&mut PodEntry) -> T,
     ) -> Option<T> {
-        let mut book = self.book();
-        let entry = book.entries.get_mut(key)?;
+        let mut known = self.known();
+        let entry = known.entries.get_mut(key)?;
         if entry.generation != generation {
             return None;
         }

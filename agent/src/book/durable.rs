@@ -8,36 +8,36 @@ use std::time::Duration;
 
 use serde::Serialize;
 use store::{Batch, Contents, StoreError, Table};
-
-use crate::error::AgentError;
-use crate::node::Node;
 use telemetry::chain;
 
-impl Node {
+use super::Book;
+use crate::error::AgentError;
+
+impl Book {
     /// Refuses what would need a record while none can be written.
     ///
     /// # Errors
     /// [`AgentError::Store`] with the file, its disk and the system's answer.
-    pub(crate) fn require_store(&self) -> Result<(), AgentError> {
+    pub fn require_store(&self) -> Result<(), AgentError> {
         match self.store.failure() {
             Some(failure) => Err(failure.error.into()),
             None => Ok(()),
         }
     }
 
-    /// The failure of the store once it has lasted longer than [`Node::store_patience`], for `/livez`.
-    pub(crate) fn lasting_failure(&self) -> Option<StoreError> {
+    /// The failure of the store once it has lasted too long, for `/livez`.
+    pub fn lasting_failure(&self) -> Option<StoreError> {
         let failure = self.store.failure()?;
-        lasts(failure.since.elapsed(), self.store_patience).then_some(failure.error)
+        lasts(failure.since.elapsed(), self.patience).then_some(failure.error)
     }
 
     /// Opens the store again if it has failed; true when records can be written.
-    pub(crate) async fn mend_store(self: &Arc<Self>) -> bool {
+    pub async fn mend(self: &Arc<Self>) -> bool {
         if self.store.failure().is_none() {
             return true;
         }
-        let node = Arc::clone(self);
-        let mend = move || node.store.reopen(|contents| node.unwritten(contents));
+        let book = Arc::clone(self);
+        let mend = move || book.store.reopen(|contents| book.unwritten(contents));
         match tokio::task::spawn_blocking(mend).await {
             Ok(Ok(_)) => {
                 tracing::info!("the store is open again, with every record there is");

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use store::{Batch, KEY_MAX, Row, Table};
 
 use crate::error::AgentError;
-use crate::node::Node;
 
 /// The most records that one start sets aside. More are not damage: they are of another agent.
 const A_START_MAX: usize = 16;
@@ -147,27 +146,16 @@ pub(super) fn moved(bad: &[SetAside], rows: &[Row], all: &mut Vec<SetAside>) -> 
     batch
 }
 
-impl Node {
-    /// Forgets what was set aside under a key, whose pod is gone.
-    ///
-    /// # Errors
-    /// When it cannot be erased.
-    pub(crate) async fn forget_set_aside(&self, key: &AttachmentKey) -> Result<(), AgentError> {
-        let of_key: Vec<SetAside> = {
-            let all = self.set_aside();
-            let of_key = all
-                .iter()
-                .filter(|it| it.attachment().as_ref() == Some(key));
-            of_key.cloned().collect()
-        };
-        if of_key.is_empty() {
-            return Ok(());
-        }
-        let erase = |batch: Batch, it: &SetAside| batch.delete(Table::SetAside, &it.row_key());
-        self.store
-            .submit(of_key.iter().fold(Batch::new(), erase))
-            .await?;
-        self.set_aside().retain(|it| !of_key.contains(it));
-        Ok(())
-    }
+/// The records that were set aside under a key.
+pub(super) fn of_key(all: &[SetAside], key: &AttachmentKey) -> Vec<SetAside> {
+    let of_key = all
+        .iter()
+        .filter(|it| it.attachment().as_ref() == Some(key));
+    of_key.cloned().collect()
+}
+
+/// The change that removes them from the store.
+pub(super) fn erased(all: &[SetAside]) -> Batch {
+    let erase = |batch: Batch, it: &SetAside| batch.delete(Table::SetAside, &it.row_key());
+    all.iter().fold(Batch::new(), erase)
 }
