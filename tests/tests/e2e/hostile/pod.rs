@@ -8,11 +8,12 @@ use std::thread;
 use std::time::Duration;
 
 use agent_common::addr::MacAddr;
-use netdev::Netns;
+use netdev::{Netns, VethSpec};
 use tests::Tap;
 use tests::frame::{Arp, ethernet, router_advertisement, udp4};
+use tests::host::connection;
 
-use super::idle;
+use super::{Aim, idle};
 use crate::e2e::corner::Corner;
 use crate::e2e::objects::until;
 
@@ -50,9 +51,14 @@ impl Hostile {
         }
     }
 
-    /// Spoofs, floods and forges tunnels until told to stop.
-    pub(super) fn attack(&self, victims: &[String], stop: &AtomicBool) {
-        let tap = Tap::on(&self.netns, "net1");
+    /// Spoofs, floods and forges tunnels until told to stop. Aimed at nothing, the same frames end at a link
+    /// within the pod.
+    pub(super) fn attack(&self, victims: &[String], aim: Aim, stop: &AtomicBool) {
+        let ifname = match aim {
+            Aim::Podnet => "net1",
+            Aim::Nothing => self.aside(),
+        };
+        let tap = Tap::on(&self.netns, ifname);
         let frames = self.frames(victims);
         let mut all = frames.iter().cycle();
         while !stop.load(Ordering::Relaxed) {
@@ -63,6 +69,19 @@ impl Hostile {
             tap.drain();
             thread::sleep(PAUSE);
         }
+    }
+
+    /// A link of the pod that leads nowhere else.
+    fn aside(&self) -> &'static str {
+        let (name, other) = ("aside0", "aside1");
+        let mut there = connection(&self.netns);
+        let pair = there
+            .create_veth(&VethSpec::new(name, other))
+            .expect("a link within the pod");
+        for ifindex in [pair.host_ifindex, pair.peer_ifindex] {
+            there.set_up(ifindex).expect("up");
+        }
+        name
     }
 
     fn frames(&self, victims: &[String]) -> Vec<Vec<u8>> {

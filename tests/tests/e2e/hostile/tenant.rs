@@ -4,16 +4,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 
+use super::Aim;
 use crate::e2e::corner::{KEP, NPWG, pod_fields};
 use crate::e2e::objects::{DEFINITION, NAMESPACE, Objects, POD};
 
 const NAME: &str = "e2e-hostile-tenant";
+/// An annotation as long as the others that means nothing to anything.
+const MEANINGLESS: &str = "example.com/networks";
 /// As many names as the annotations of a pod have room for (256 KiB).
 const NAMES: usize = 36_000;
 
 /// Lists that are too long, that name a network again and again, that cannot be read, and plugins that
 /// are not there; made and deleted until told to stop. How many objects were made.
-pub(super) fn attack(network: &str, stop: &AtomicBool) -> usize {
+pub(super) fn attack(network: &str, aim: Aim, stop: &AtomicBool) -> usize {
     let objects = Objects::connect();
     objects.make(NAMESPACE, ("", NAME), json!({}));
     let config = json!({"cniVersion": "1.0.0", "name": "nowhere", "type": "no-such-plugin"});
@@ -37,12 +40,20 @@ pub(super) fn attack(network: &str, stop: &AtomicBool) -> usize {
             let name = format!("bad-{index}");
             for node in ["n1", "n2"] {
                 let place = (NAME, &*format!("{name}-{node}"));
+                let key = match aim {
+                    Aim::Podnet => key,
+                    Aim::Nothing => MEANINGLESS,
+                };
                 // Refused or not: what matters is what it does to others.
                 let done = objects.create(POD, place, pod_fields(node, &[(key, list.clone())]));
                 made += usize::from(done.is_ok());
                 // NPWG's list may be changed after the webhook has seen the pod.
                 if done.is_ok() {
-                    let patch = json!({"metadata": {"annotations": {NPWG: lists[0].1.clone()}}});
+                    let later = match aim {
+                        Aim::Podnet => NPWG,
+                        Aim::Nothing => MEANINGLESS,
+                    };
+                    let patch = json!({"metadata": {"annotations": {later: lists[0].1.clone()}}});
                     let _ = objects.patch(POD, place, &patch);
                 }
             }
