@@ -11,19 +11,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use api::InterfaceKind;
 use datapath::Hook;
 use netdev::{Netlink, Netns, Offloads};
+use telemetry::chain;
 use tokio::sync::Semaphore;
 use xsk::control::Address;
 
-use crate::devices::Devices;
-use crate::devices::directory::ensure_map;
+use crate::directories::{Directories, ensure_map};
 use crate::error::AgentError;
 use crate::node::Node;
 use crate::record::Attachment;
 use crate::sockets::{self, PlaceError};
-use telemetry::chain;
 
 mod control;
 mod decide;
@@ -166,13 +164,13 @@ pub(crate) struct FitPort {
 
 impl FitPort {
     /// That of a record; none of one that is no AF_XDP port.
-    pub(crate) fn of(record: &Attachment, netns: &Netns, devices: &Devices) -> Option<Self> {
-        is_afxdp(record).then(|| Self {
+    pub(crate) fn of(record: &Attachment, netns: &Netns, devices: &Directories) -> Option<Self> {
+        record.is_afxdp().then(|| Self {
             host: record.host.name.clone(),
             ifname: record.key.ifname.to_string(),
             queues: record.interface.queues,
             netns: netns.clone(),
-            shared: devices.of_map(record),
+            shared: devices.of_map_of(record),
         })
     }
 
@@ -204,11 +202,6 @@ fn share(hook: &Hook, port: &FitPort) -> Result<(), AgentError> {
     Ok(())
 }
 
-/// Whether a record's port is one of AF_XDP.
-pub(crate) fn is_afxdp(record: &Attachment) -> bool {
-    record.interface.kind == InterfaceKind::AfXdp
-}
-
 /// Refuses a network of which no port can be one of AF_XDP.
 pub(crate) fn check_mtu(network: &api::Network) -> Result<(), AfXdpError> {
     if network.mtu > MTU_MAX {
@@ -228,7 +221,7 @@ impl Node {
         netns: &Netns,
     ) -> Result<(), AgentError> {
         let host = &record.host.name;
-        if !is_afxdp(record) || self.afxdp.has(record) {
+        if !record.is_afxdp() || self.afxdp.has(record) {
             return Ok(());
         }
         // The directory stays: containers may have it mounted.
@@ -279,9 +272,9 @@ impl Node {
 
     /// Removes what an AF_XDP port has beside its link.
     pub(crate) fn close_port(&self, record: &Attachment) -> Result<(), AgentError> {
-        if is_afxdp(record) {
+        if record.is_afxdp() {
             self.afxdp.close(record);
-            if let Some(shared) = self.devices.of_map(record) {
+            if let Some(shared) = self.devices.directories().of_map_of(record) {
                 self.hook.unshare_xsk(&shared)?;
             }
             self.hook.forget_xsk(&record.host.name)?;
@@ -292,7 +285,7 @@ impl Node {
     /// What is missing of an AF_XDP port at the node.
     pub(crate) fn port_faults(&self, record: &Attachment) -> Result<Vec<String>, AgentError> {
         let mut faults = Vec::new();
-        if !is_afxdp(record) {
+        if !record.is_afxdp() {
             return Ok(faults);
         }
         let host = &record.host.name;
@@ -308,7 +301,7 @@ impl Node {
                 record.key.ifname
             ));
         }
-        let shared = self.devices.of_map(record);
+        let shared = self.devices.directories().of_map_of(record);
         if shared.is_some_and(|it| !Hook::has_shared_xsk(&it)) {
             faults.push(format!(
                 "the map of {} is not pinned for its container",
@@ -332,7 +325,7 @@ impl Node {
         };
         Box::pin(self.open_control(record, &netns)).await?;
         let host_ifindex = record.host.ifindex;
-        let Some(port) = FitPort::of(record, &netns, &self.devices) else {
+        let Some(port) = FitPort::of(record, &netns, self.devices.directories()) else {
             return Ok(());
         };
         let ours = self.hook.xsk_id(&port.host)?;
@@ -369,9 +362,9 @@ impl Node {
         let mut known: Vec<String> = Vec::new();
         let mut shared: Vec<PathBuf> = Vec::new();
         for entry in self.book.ledger().entries() {
-            if is_afxdp(&entry.record) {
+            if entry.record.is_afxdp() {
                 known.push(entry.record.host.name.clone());
-                shared.extend(self.devices.of_map(&entry.record));
+                shared.extend(self.devices.directories().of_map_of(&entry.record));
             }
         }
         let is_known = |name: &str| known.iter().any(|it| it == name);

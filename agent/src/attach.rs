@@ -25,7 +25,7 @@ use crate::node::Node;
 use crate::ports::{host_name, near_name};
 use crate::record::{Attachment, HostEnd, PodIdentity, State};
 use crate::sockets;
-use crate::switch::{self, is_switched};
+use crate::switch;
 
 mod check;
 mod links;
@@ -208,7 +208,7 @@ impl Node {
             })?;
             node.go_live(made, &links?)
         };
-        let switched = is_switched(record);
+        let switched = record.is_switched();
         let make = async {
             if switched {
                 self.netlink.with(here).await
@@ -321,7 +321,7 @@ impl Node {
             }
         };
         self.reconcile(record.network.id)?;
-        if is_switched(&record) {
+        if record.is_switched() {
             self.unplug(&record).await?;
         }
         self.close_queues(&record).await;

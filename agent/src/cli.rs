@@ -1,7 +1,7 @@
 //! What can be typed.
 
-use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use api::Prefix;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -12,10 +12,14 @@ use uswitch::Memory;
 use webhook::WebhookOptions;
 use world::lists::ListOptions;
 
+use crate::devices::DeviceOptions;
 use crate::early::EarlyOptions;
+use crate::install::InstallOptions;
+use crate::members::SpanningOptions;
 use crate::multi::InvalidAnnotation;
+use crate::places::{CniPlaces, Places};
 use crate::reconcile::StormOptions;
-use crate::switch::SwitchUser;
+use crate::switch::{SwitchOptions, SwitchUser};
 
 /// Gives pods more than one network, from an eBPF datapath.
 #[derive(Debug, Parser)]
@@ -48,52 +52,6 @@ pub enum Command {
     Switch(ServeOptions),
 }
 
-/// Where the agent keeps things.
-#[derive(Debug, Clone, Args)]
-pub struct Places {
-    /// Socket the CNI plugin and the commands talk to
-    #[arg(long, env = "PODNET_SOCKET", default_value = "/run/podnet/agent.sock")]
-    pub socket: PathBuf,
-    /// Directory of the records that survive a restart
-    #[arg(long, env = "PODNET_STATE_DIR", default_value = "/var/lib/podnet")]
-    pub state_dir: PathBuf,
-    /// Directory of the pinned programs and maps, on a BPF file system
-    #[arg(long, env = "PODNET_BPFFS", default_value = "/sys/fs/bpf/podnet")]
-    pub bpffs: PathBuf,
-}
-
-/// Where the runtime keeps CNI's plugins and configurations.
-#[derive(Debug, Clone, Args)]
-pub struct CniPlaces {
-    /// Directory of the runtime's CNI plugins, /opt/cni/bin when not given. When it is given, plugins of
-    /// others are looked for there alone, whatever CNI_PATH a request names
-    #[arg(long, value_name = "DIR", env = "PODNET_CNI_BIN_DIR")]
-    pub cni_bin_dir: Option<PathBuf>,
-    /// Directory of the runtime's CNI configurations
-    #[arg(long, env = "PODNET_CNI_CONF_DIR", default_value = "/etc/cni/net.d")]
-    pub cni_conf_dir: PathBuf,
-}
-
-impl CniPlaces {
-    /// Directory of the runtime's CNI plugins.
-    pub fn bin_dir(&self) -> &Path {
-        let given = self.cni_bin_dir.as_deref();
-        given.unwrap_or(Path::new("/opt/cni/bin"))
-    }
-}
-
-/// Whether the agent puts its plugin there.
-#[derive(Debug, Clone, Args)]
-pub struct InstallOptions {
-    /// Put the CNI plugin and, once pods can be served, its configuration in their places, and keep
-    /// them there
-    #[arg(long, env = "PODNET_INSTALL_CNI")]
-    pub install_cni: bool,
-    /// The plugin to install; `podnet` beside this executable when not given
-    #[arg(long, value_name = "FILE", env = "PODNET_CNI_BINARY")]
-    pub cni_binary: Option<PathBuf>,
-}
-
 /// Options of `run`.
 #[derive(Debug, Clone, Args)]
 pub struct RunOptions {
@@ -110,6 +68,9 @@ pub struct RunOptions {
     /// Who is where on the other nodes.
     #[command(flatten)]
     pub spanning: SpanningOptions,
+    /// What XDP is used for.
+    #[command(flatten)]
+    pub early: EarlyOptions,
     /// How to reach the cluster's API server; the service account of this pod when not given
     #[arg(long, value_name = "FILE", env = "PODNET_KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
@@ -351,78 +312,6 @@ fn prefix(text: &str) -> Result<Prefix, String> {
             prefix.trunc()
         ))
     }
-}
-
-/// What networks that span nodes need.
-#[derive(Debug, Clone, Args)]
-pub struct SpanningOptions {
-    /// Address of this node that the tunnels of VXLAN networks end at; once for each of IPv4 and IPv6.
-    /// In a cluster, the InternalIPs of the Node when not given; others go by an address that the Node does
-    /// not have when its annotation podnet.dev/vteps names it
-    #[arg(
-        long = "vtep",
-        value_name = "ADDRESS",
-        env = "PODNET_VTEP",
-        value_delimiter = ','
-    )]
-    pub vteps: Vec<IpAddr>,
-    /// Directory that the nodes share, without a cluster: this one writes there who is on its VXLAN
-    /// networks, as NODE.yaml, and follows the files of the others. They are believed: who can write there
-    /// can draw the packets of any member to another place
-    #[arg(
-        long,
-        value_name = "DIR",
-        env = "PODNET_ENDPOINTS",
-        requires = "standalone"
-    )]
-    pub endpoints: Option<PathBuf>,
-    /// What XDP is used for
-    #[command(flatten)]
-    pub early: EarlyOptions,
-}
-
-/// Who serves ports that are memif sockets.
-#[derive(Debug, Clone, Args)]
-pub struct SwitchOptions {
-    /// Socket of the switch that serves ports of type Memif; switch/switch.sock beside --socket when not
-    /// given, in a directory that the agent makes for the user of the switch
-    #[arg(long, value_name = "FILE", env = "PODNET_SWITCH_SOCKET")]
-    pub switch_socket: Option<PathBuf>,
-    /// Whether the agent starts that switch when none answers; false where something else does
-    #[arg(
-        long,
-        env = "PODNET_START_SWITCH",
-        default_value_t = true,
-        action = clap::ArgAction::Set
-    )]
-    pub start_switch: bool,
-    /// User and group that the switch has
-    #[arg(
-        long,
-        value_name = "UID:GID",
-        env = "PODNET_SWITCH_USER",
-        default_value_t
-    )]
-    pub switch_user: SwitchUser,
-}
-
-/// Ports that are sockets, as devices of Kubernetes.
-#[derive(Debug, Clone, Args)]
-pub struct DeviceOptions {
-    /// Directory of the kubelet. With it, networks whose ports are sockets are resources that pods ask
-    /// for and that the scheduler counts, and the devices that the kubelet gives to a pod are its
-    /// attachments'
-    #[arg(long, value_name = "DIR", env = "PODNET_KUBELET_DIR")]
-    pub kubelet_dir: Option<PathBuf>,
-    /// Devices of each such resource on this node
-    #[arg(
-        long,
-        value_name = "NUMBER",
-        env = "PODNET_DEVICES_PER_NETWORK",
-        default_value_t = 64,
-        value_parser = clap::value_parser!(u16).range(1..=4096)
-    )]
-    pub devices_per_network: u16,
 }
 
 /// What the node says about pods that list their networks themselves (`fromPod`).

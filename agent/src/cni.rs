@@ -4,31 +4,23 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use agent_common::addr::MacAddr;
 use api::Shortened;
 use cni_spec::{
-    AttachmentKey, Call, CniArgs, CniRequest, CniResult, CniVersion, Command, ConfHead, GcList,
-    Invocation, NetConf, NetworkRef, Reply, SpecError,
+    Call, CniArgs, CniRequest, CniResult, CniVersion, Command, ConfHead, GcList, Invocation,
+    NetConf, NetworkRef, Reply, SpecError,
 };
-use ipam::Request;
 use netdev::Netns;
 use serde_json::Value;
 use telemetry::{LOG_BYTES, Sparing};
-use world::World;
 
-use crate::bandwidth::Limits;
 use crate::devices;
-use crate::digest::digest;
 use crate::error::AgentError;
-use crate::ledger::Wanted;
-use crate::multi::Asked;
+use crate::ledger::Made;
 use crate::node::{Node, START_PATIENCE};
-use crate::record::{Decision, ObjectRef, Sandbox};
+use crate::request::{self, Asked, Native};
+use crate::tombstone;
 
 pub mod error;
-mod peer;
-pub mod socket;
-pub mod tombstone;
 
 /// The namespace a PodNetworkAttachment is looked up in when neither the configuration nor the
 /// runtime names one.
@@ -44,18 +36,6 @@ pub struct Answer {
     pub reply: Reply,
     /// The attachment an `ADD` answers with.
     pub attachment: Option<Made>,
-}
-
-/// An attachment as it was at a certain time: the same key can be another attachment later.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Made {
-    /// Container and interface.
-    pub key: AttachmentKey,
-    /// Which of the attachments with this key; see [`crate::ledger::Entry::generation`].
-    pub generation: u64,
-    /// A whole pod, of which the key is the first interface's; the number is then that of
-    /// [`crate::pods::PodEntry::generation`].
-    pub is_pod: bool,
 }
 
 /// Serves one CNI request.
@@ -139,7 +119,15 @@ async fn dispatch(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>) 
                 return Box::pin(add_pod(node, request, &invocation, &conf, &netns)).await;
             }
             let repeated = node.book.ledger().get(key).is_some();
-            let (mut wanted, network) = wanted(node, request, &invocation, &conf, &netns)?;
+            let asked = Asked {
+                request,
+                invocation: &invocation,
+                conf: &conf,
+                netns: &netns,
+                digest: &request::digest_of(request),
+            };
+            let native = named(node, asked)?;
+            let (mut wanted, network) = (native.wanted_alone(asked)?, native.network);
             let raw = serde_json::from_str(request.config.get()).unwrap_or_default();
             Box::pin(devices::choose(node, &mut wanted, &network.name, &raw)).await?;
             let record = Box::pin(node.attach(wanted, &network, &netns)).await?;
@@ -215,7 +203,7 @@ async fn add_pod(
         invocation,
         conf,
         netns,
-        digest: &request_digest(request),
+        digest: &request::digest_of(request),
     };
     let record = Box::pin(node.add_pod(key, asked)).await?;
     let told = node
@@ -256,184 +244,21 @@ fn answer(ours: CniResult, conf: &NetConf) -> Result<Value, SpecError> {
     result.to_version(conf.head.cni_version)
 }
 
-/// What `ADD` asks for, from all the places where it can be asked.
-fn wanted(
-    node: &Node,
-    request: &CniRequest,
-    invocation: &Invocation,
-    conf: &NetConf,
-    netns: &Netns,
-) -> Result<(Wanted, api::Network), AgentError> {
-    let world = node.world.get();
-    let pod = invocation.args.pod();
+/// The network that the configuration names, which the pod's namespace may have to be allowed to name.
+fn named(node: &Node, asked: Asked<'_>) -> Result<Native, AgentError> {
+    let pod = asked.invocation.args.pod();
     let namespace = pod
         .as_ref()
         .map_or(DEFAULT_NAMESPACE, |pod| pod.namespace.as_str());
-    let mut decisions = Vec::new();
     if let Some(NetworkRef::Attachment {
         namespace: Some(other),
         ..
-    }) = &conf.network
+    }) = &asked.conf.network
     {
         let rules = node.rules.lists.rules();
         rules.check_namespace(namespace, other)?;
     }
-    let (network, asked, object) = resolve(&world, conf, namespace, &mut decisions)?;
-    refuse_unsupported(conf, false)?;
-    let by_runtime = Limits::asked(conf.runtime.bandwidth.as_ref());
-    let limits = by_runtime.or(&asked.bandwidth, &network.bandwidth);
-    if conf.is_default_gateway
-        && network.mode == api::Mode::L2
-        && network
-            .subnets
-            .iter()
-            .all(|subnet| subnet.gateway.is_none())
-    {
-        return Err(AgentError::NoGateway {
-            network: network.name.clone(),
-        });
-    }
-    let ips = conf.requested_ips(&invocation.args)?;
-    let ips = if ips.is_empty() {
-        let of_object = asked.ips.iter();
-        let of_object = of_object
-            .map(|ip| Request {
-                address: ip.address,
-                prefix_len: ip.prefix_len,
-            })
-            .collect();
-        (of_object, "spec.ipRequests of the AttachmentParameters")
-    } else {
-        let of_runtime = ips
-            .iter()
-            .map(|ip| Request {
-                address: ip.addr,
-                prefix_len: ip.prefix,
-            })
-            .collect();
-        (of_runtime, "requested by the runtime (ips)")
-    };
-    let mac = match conf.requested_mac(&invocation.args)? {
-        Some(mac) => Some((MacAddr(mac.0), "requested by the runtime (mac)")),
-        None => asked.mac.map(|mac| {
-            (
-                MacAddr(mac.octets()),
-                "spec.macRequest of the AttachmentParameters",
-            )
-        }),
-    };
-    let Some(key) = invocation.call.key().cloned() else {
-        return Err(AgentError::Internal {
-            what: "ADD without a container",
-        });
-    };
-    let wanted = Wanted {
-        key,
-        cni_network: conf.head.name.clone(),
-        request_digest: request_digest(request),
-        pod: pod.map(Into::into),
-        sandbox: Sandbox::of(&request.netns, netns),
-        ips,
-        claim: None,
-        holder: None,
-        mac,
-        default_gateway: conf.is_default_gateway.into(),
-        nameservers: conf.dns.nameservers.clone(),
-        object,
-        asked: by_runtime,
-        limits,
-        interface: asked.interface.unwrap_or(network.interface),
-        device: None,
-        socket_path: None,
-        decisions,
-    };
-    Ok((wanted, network))
-}
-
-/// Configuration and arguments, whatever order a runtime wrote its maps in.
-fn request_digest(request: &CniRequest) -> String {
-    // Parsing sorts the keys of objects.
-    let config: Value = serde_json::from_str(request.config.get()).unwrap_or_default();
-    let mut args: Vec<&str> = request.args.split(';').collect();
-    args.sort_unstable();
-    format!("{:016x}", digest(format!("{config}{args:?}").as_bytes()))
-}
-
-fn resolve(
-    world: &World,
-    conf: &NetConf,
-    pod_namespace: &str,
-    decisions: &mut Vec<Decision>,
-) -> Result<(api::Network, api::AttachmentRequest, Option<ObjectRef>), AgentError> {
-    match &conf.network {
-        Some(NetworkRef::PodNetwork(name)) => {
-            decisions.push(Decision::new(
-                "network",
-                name,
-                "podNetwork of the CNI configuration",
-            ));
-            let network = world.network(name)?.clone();
-            Ok((network, api::AttachmentRequest::default(), None))
-        }
-        Some(NetworkRef::Attachment { namespace, name }) => {
-            let namespace = namespace.as_deref().unwrap_or(pod_namespace);
-            let attachment = world.attachment(namespace, name)?;
-            let because =
-                format!("PodNetworkAttachment {namespace}/{name} of the CNI configuration");
-            decisions.push(Decision::new("network", &attachment.network, &because));
-            let network = world.network(&attachment.network)?.clone();
-            let network = with_routes(network, &attachment.request)?;
-            let object = ObjectRef {
-                namespace: namespace.to_owned(),
-                name: name.clone(),
-            };
-            Ok((network, attachment.request.clone(), Some(object)))
-        }
-        Some(NetworkRef::FromPod) | None => Err(SpecError::NoNetwork.into()),
-    }
-}
-
-/// The network as an attachment has it that asks for routes of its own.
-pub(crate) fn with_routes(
-    network: api::Network,
-    request: &api::AttachmentRequest,
-) -> Result<api::Network, AgentError> {
-    let name = network.name.clone();
-    let routed = network.with_routes(&request.routes);
-    routed.map_err(|errors| AgentError::Routes {
-        network: name,
-        errors,
-    })
-}
-
-/// What podnet does not do it refuses, rather than do half of what was asked.
-/// Host ports are mapped for pods whose first network the node routes for, `with_ports`.
-pub(crate) fn refuse_unsupported(conf: &NetConf, with_ports: bool) -> Result<(), AgentError> {
-    let refuse = |key: &str, value: String, why| {
-        Err(AgentError::Unsupported {
-            key: key.to_owned(),
-            value,
-            why,
-        })
-    };
-    if let Some(mapping) = conf.runtime.port_mappings.first().filter(|_| !with_ports) {
-        return refuse(
-            "runtimeConfig.portMappings",
-            format!(
-                "host port {} to {}",
-                mapping.host_port, mapping.container_port
-            ),
-            "host ports are mapped for pods whose first network has routing Node: use one, or remove the mapping",
-        );
-    }
-    if !conf.runtime.ip_ranges.is_empty() {
-        return refuse(
-            "runtimeConfig.ipRanges",
-            format!("{} ranges", conf.runtime.ip_ranges.len()),
-            "addresses come from spec.subnets of the network: remove the ranges",
-        );
-    }
-    Ok(())
+    Native::configured(&node.world.get(), asked.conf, namespace)
 }
 
 async fn collect(node: &Arc<Node>, conf: &NetConf) -> Served {

@@ -2,13 +2,12 @@
 //! directories in which their sockets are.
 //!
 //! - [`world::resource`] says which extended resources there are, and which one a network is counted by.
-//! - [`directory`] has a directory of the node for each device.
+//! - [`crate::directories`] has a directory of the node for each device.
 //! - `plugin` answers the kubelet about the devices of a resource; [`kubelet`] keeps the kubelet told of
 //!   all resources, whatever becomes of the kubelet or of networks.
 //! - [`assigned`] asks the kubelet which devices a pod has, for its attachments to take.
 
 pub mod assigned;
-pub mod directory;
 pub mod kubelet;
 mod plugin;
 
@@ -16,18 +15,37 @@ use std::path::{Path, PathBuf};
 
 use ::kubelet::{PodResourcesClient, device_plugin, pod_resources};
 use api::RawObject;
+use clap::Args;
 use datapath::PinDir;
 use tokio::sync::watch;
 use world::resource;
 
 use self::assigned::{Assigned, AssignedError};
-use self::directory::Directories;
 use self::kubelet::Place;
-use crate::cli::DeviceOptions;
+use crate::directories::Directories;
 use crate::error::AgentError;
 use crate::ledger::Wanted;
 use crate::node::Node;
-use crate::record::{Attachment, Device};
+use crate::record::Device;
+
+/// Ports that are sockets, as devices of Kubernetes.
+#[derive(Debug, Clone, Args)]
+pub struct DeviceOptions {
+    /// Directory of the kubelet. With it, networks whose ports are sockets are resources that pods ask
+    /// for and that the scheduler counts, and the devices that the kubelet gives to a pod are its
+    /// attachments'
+    #[arg(long, value_name = "DIR", env = "PODNET_KUBELET_DIR")]
+    pub kubelet_dir: Option<PathBuf>,
+    /// Devices of each such resource on this node
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        env = "PODNET_DEVICES_PER_NETWORK",
+        default_value_t = 64,
+        value_parser = clap::value_parser!(u16).range(1..=4096)
+    )]
+    pub devices_per_network: u16,
+}
 
 /// The devices of a node; nothing of it is done without a kubelet.
 #[derive(Debug)]
@@ -60,12 +78,6 @@ impl Devices {
     /// The directories of devices.
     pub const fn directories(&self) -> &Directories {
         &self.directories
-    }
-
-    /// The directory for the map of a port that is a device; none of one that is not.
-    pub(crate) fn of_map(&self, record: &Attachment) -> Option<PathBuf> {
-        let Device { resource, id } = record.device.as_ref()?;
-        Some(self.directories.of_map(resource, id))
     }
 
     /// True where a kubelet gives devices to pods.

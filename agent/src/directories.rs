@@ -18,6 +18,8 @@ use datapath::PinDir;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use world::resource;
 
+use crate::record::{Attachment, Device};
+
 /// Nobody but the agent gets to the devices of others.
 const AROUND: u32 = 0o700;
 /// Everybody in the container may write, and nobody may remove what is another's.
@@ -74,6 +76,12 @@ impl Directories {
     /// Where the file system of a device is.
     fn around(&self, resource: &str, device: &str) -> PathBuf {
         self.sockets.join(resource::short(resource)).join(device)
+    }
+
+    /// The directory for the map of a port that is a device; none of one that is not.
+    pub(crate) fn of_map_of(&self, record: &Attachment) -> Option<PathBuf> {
+        let Device { resource, id } = record.device.as_ref()?;
+        Some(self.of_map(resource, id))
     }
 
     /// The directory in which the map of a device is pinned.

@@ -1,4 +1,4 @@
-//! The socket: one connection, one request, one reply; root only.
+//! Serve the agent's socket: one connection, one request, one reply; root of the node only.
 
 use std::fs;
 use std::io::{self, IoSliceMut};
@@ -20,13 +20,17 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::cni::Made;
-use crate::cni::peer::{self, Stranger};
+use self::peer::Stranger;
+use crate::ledger::Made;
+
+mod peer;
+
+use listen::Door;
+use telemetry::failpoint::reached;
+
 use crate::error::AgentError;
 use crate::node::Node;
 use crate::{cni, explain, views};
-use listen::Door;
-use telemetry::failpoint::reached;
 
 /// Room for the descriptors of one message: one, and a few that are closed again.
 const DESCRIPTORS: usize = 4;

@@ -9,14 +9,27 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Args;
 use cni_spec::{CniRequest, Command, Reply};
 use notify::{RecursiveMode, Watcher as _};
+use telemetry::chain;
 use tokio::sync::mpsc;
 
-use crate::cli::{CniPlaces, InstallOptions};
 use crate::cni;
 use crate::node::Node;
-use telemetry::chain;
+use crate::places::CniPlaces;
+
+/// Whether the agent puts its plugin there.
+#[derive(Debug, Clone, Args)]
+pub struct InstallOptions {
+    /// Put the CNI plugin and, once pods can be served, its configuration in their places, and keep
+    /// them there
+    #[arg(long, env = "PODNET_INSTALL_CNI")]
+    pub install_cni: bool,
+    /// The plugin to install; `podnet` beside this executable when not given
+    #[arg(long, value_name = "FILE", env = "PODNET_CNI_BINARY")]
+    pub cni_binary: Option<PathBuf>,
+}
 
 pub mod conf;
 pub mod place;

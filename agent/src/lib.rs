@@ -3,7 +3,8 @@
 //! A tour, in the order of a CNI `ADD`:
 //!
 //! - [`listen`] takes connections, within limits; each of them ends.
-//! - [`cni`] takes the request from the socket and answers it; every CNI code is chosen there.
+//! - [`door`] serves the socket: it takes the request and sends the answer, and undoes what nobody heard of.
+//! - [`cni`] answers the request; every CNI code is chosen there. [`tombstone`]s are removals that waited.
 //! - [`world`] knows which networks exist and what they are; [`kube`] tells it, in a cluster.
 //! - [`multi`] finds out from a pod's own lists what it is attached to, and does it one by one;
 //!   [`delegate`] calls the plugins of others.
@@ -40,6 +41,8 @@ pub mod cni;
 pub mod commands;
 pub mod devices;
 mod digest;
+pub mod directories;
+pub mod door;
 pub mod early;
 pub mod egress;
 pub mod error;
@@ -52,10 +55,12 @@ pub mod metrics;
 pub mod multi;
 pub mod node;
 pub mod overlay;
+pub mod places;
 pub mod ports;
 pub mod reconcile;
 pub mod recover;
 pub mod remotes;
+mod request;
 pub mod routing;
 pub mod rulesets;
 pub mod run;
@@ -64,6 +69,7 @@ mod samples;
 pub mod shaping;
 pub mod sockets;
 pub mod switch;
+pub mod tombstone;
 pub mod uplinks;
 pub mod views;
 pub mod ways;

@@ -24,7 +24,7 @@ mod options;
 #[cfg(test)]
 mod tests;
 
-pub use options::{SpanningError, check};
+pub use options::{SpanningError, SpanningOptions, check};
 
 /// Members of one network, by MAC address, and their addresses.
 pub type Members = BTreeMap<MacAddr, Vec<IpAddr>>;

@@ -18,12 +18,10 @@ mod conf_dir;
 mod defaults;
 mod devices;
 mod host_ports;
-mod native;
 mod plan;
 mod remove;
 mod status;
 
-pub(crate) use plan::Asked;
 pub(crate) use remove::ATTEMPTS;
 
 /// What the node says about the lists of its pods.

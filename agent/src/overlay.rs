@@ -10,14 +10,13 @@ use agent_common::vtep::{ADDED_V4, ADDED_V6};
 use datapath::{Dispatcher, Hook};
 use netdev::{Connection, Link, VxlanSpec};
 use rustix::io::Errno;
+use telemetry::chain;
 
 use crate::error::AgentError;
 use crate::node::Node;
 use crate::ports::ALIAS_PREFIX;
 use crate::reconcile::{Others, Reach};
-use crate::record::NetworkFacts;
 use crate::remotes::Peer;
-use telemetry::chain;
 
 mod fence;
 
@@ -207,7 +206,7 @@ impl Node {
         let needed = {
             let ledger = self.book.ledger();
             let mut entries = ledger.entries();
-            entries.any(|entry| entry.live && spans_nodes(&entry.record.network))
+            entries.any(|entry| entry.live && entry.record.network.spans_nodes())
         };
         if !needed {
             return Ok(());
@@ -237,7 +236,10 @@ impl Node {
             let ledger = self.book.ledger();
             let entries = ledger.entries();
             let facts = entries.map(|entry| &entry.record.network);
-            facts.filter(|it| spans_nodes(it)).map(|it| it.id).collect()
+            facts
+                .filter(|it| it.spans_nodes())
+                .map(|it| it.id)
+                .collect()
         };
         for network in networks {
             self.reconcile(network)?;
@@ -256,11 +258,6 @@ pub(crate) fn added(address: IpAddr) -> u32 {
         ADDED_V6
     };
     u32::try_from(bytes).unwrap_or(u32::MAX)
-}
-
-/// True for networks with members on other nodes that tunnels lead to.
-pub fn spans_nodes(facts: &NetworkFacts) -> bool {
-    facts.transport == api::Transport::Vxlan
 }
 
 /// The address of a node in the first family of ours that it has too.

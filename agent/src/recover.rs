@@ -7,16 +7,15 @@ use std::time::Duration;
 
 use datapath::{HookKind, PinDir};
 use netdev::{Connection, Link, LinkEvent, LinkFilter, LinkMonitor};
+use telemetry::chain;
 
-use crate::cni::tombstone;
 use crate::egress;
 use crate::error::AgentError;
 use crate::node::Node;
-use crate::overlay::{self, spans_nodes};
+use crate::overlay;
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX, attach_dispatcher, near_name};
 use crate::record::{Attachment, HostEnd, State};
-use crate::switch::is_switched;
-use telemetry::chain;
+use crate::tombstone;
 
 /// How often the audit runs.
 pub const AUDIT_INTERVAL: Duration = Duration::from_secs(30);
@@ -89,7 +88,7 @@ impl Node {
                 .collect()
         };
         let records = self.recover_limits(records).await;
-        if records.iter().any(|it| spans_nodes(&it.network)) {
+        if records.iter().any(|it| it.network.spans_nodes()) {
             // Everything else is served; the audit comes back to it.
             if let Err(error) = self.tunnel().await {
                 tracing::error!(error = %chain(&error), "no tunnels to other nodes yet");
@@ -468,7 +467,7 @@ fn whole(record: &Attachment, survey: &Survey) -> Option<Attachment> {
 /// attachment. With the namespace there, the runtime is still to say `DEL`.
 fn is_dead(record: &Attachment, survey: &Survey) -> bool {
     // A device without an end in the pod stays when the pod goes.
-    let may_be = is_switched(record) || !is_linked(record, survey);
+    let may_be = record.is_switched() || !is_linked(record, survey);
     may_be && record.sandbox.is_gone()
 }
 

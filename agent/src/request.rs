@@ -1,33 +1,70 @@
-//! A network of ours in a pod's list, and what is asked of the attachment to it, from all the
-//! places where it can be asked.
+//! Build what an attachment to a network of podnet asks for, from all the places where it can be asked.
+//!
+//! A configuration that names one network and a pod's list of networks lead here alike: the first is a pod
+//! with one element that says nothing of its own. What is nearer to the pod wins whole:
+//!
+//! | | addresses, MAC | rates | kind of interface |
+//! |---|---|---|---|
+//! | 1 | element of the pod's list | element | NetworkAttachmentDefinition |
+//! | 2 | runtime, for its own interface | runtime, for its own interface | AttachmentParameters |
+//! | 3 | NetworkAttachmentDefinition | NetworkAttachmentDefinition | network |
+//! | 4 | AttachmentParameters | AttachmentParameters | |
+//! | 5 | | network | |
 
 use std::net::IpAddr;
 
 use agent_common::addr::MacAddr;
 use api::selection::{AttachmentOptions, SelectedAttachment};
 use api::{AttachmentRequest, Interface, IpRequest, Mode, Network, Routing};
-use cni_spec::{AttachmentKey, IfName};
+use cni_spec::{AttachmentKey, CniRequest, IfName, Invocation, NetConf, NetworkRef, SpecError};
 use ipam::Request;
+use netdev::Netns;
+use serde_json::Value;
 use world::World;
 
-use super::plan::Asked;
 use crate::bandwidth::{Limits, Source};
-use crate::cni::{refuse_unsupported, with_routes};
+use crate::digest::digest;
 use crate::error::AgentError;
 use crate::ledger::Wanted;
 use crate::record::{Decision, DefaultRoutes, ObjectRef, PodIdentity, Sandbox};
 
+/// Where a network was named that is no element of a list.
+const CONFIGURATION: &str = "the CNI configuration";
 const LIST: &str = "the element in the pod's list";
 const DEFINITION: &str = "podnet.dev/config of the NetworkAttachmentDefinition";
 const PARAMETERS: &str = "AttachmentParameters of the PodNetworkAttachment";
 const RUNTIME: &str = "requested by the runtime";
 
+/// One request of a runtime, taken apart.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub(crate) request: &'a CniRequest,
+    pub(crate) invocation: &'a Invocation,
+    pub(crate) conf: &'a NetConf,
+    pub(crate) netns: &'a Netns,
+    /// Digest of all of it.
+    pub(crate) digest: &'a str,
+}
+
+/// Where in a request an attachment stands.
+struct Place<'a> {
+    /// Of the element; nothing where there is no list.
+    options: &'a AttachmentOptions,
+    ifname: &'a IfName,
+    default_gateway: DefaultRoutes,
+    /// The default routes are asked for, and must be possible.
+    explicit: bool,
+    /// Host ports of the runtime are mapped for it.
+    with_ports: bool,
+    digest: String,
+}
+
 /// A network of ours, and what objects say about attachments to it.
 #[derive(Debug, Clone)]
-pub(super) struct Native {
-    pub(super) network: Network,
+pub(crate) struct Native {
+    pub(crate) network: Network,
     /// The definition wants the pod's default routes to go through it.
-    pub(super) is_default_gateway: bool,
+    pub(crate) is_default_gateway: bool,
     /// What the PodNetworkAttachment asks for.
     asked: AttachmentRequest,
     /// What the NetworkAttachmentDefinition asks for.
@@ -38,7 +75,7 @@ pub(super) struct Native {
 
 impl Native {
     /// A PodNetwork.
-    pub(super) fn network(world: &World, name: &str, because: &str) -> Result<Self, AgentError> {
+    pub(crate) fn network(world: &World, name: &str, because: &str) -> Result<Self, AgentError> {
         Ok(Self {
             network: world.network(name)?.clone(),
             is_default_gateway: false,
@@ -50,7 +87,7 @@ impl Native {
     }
 
     /// A PodNetworkAttachment.
-    pub(super) fn attachment(
+    pub(crate) fn attachment(
         world: &World,
         object: ObjectRef,
         because: &str,
@@ -64,8 +101,35 @@ impl Native {
         Ok(native)
     }
 
+    /// The network that a configuration names, for a pod of a namespace.
+    ///
+    /// # Errors
+    /// It names none, or one that cannot be used.
+    pub(crate) fn configured(
+        world: &World,
+        conf: &NetConf,
+        namespace: &str,
+    ) -> Result<Self, AgentError> {
+        match &conf.network {
+            Some(NetworkRef::PodNetwork(name)) => {
+                Self::network(world, name, &format!("podNetwork of {CONFIGURATION}"))
+            }
+            Some(NetworkRef::Attachment {
+                namespace: other,
+                name,
+            }) => {
+                let object = ObjectRef {
+                    namespace: other.as_deref().unwrap_or(namespace).to_owned(),
+                    name: name.clone(),
+                };
+                Self::attachment(world, object, CONFIGURATION)
+            }
+            Some(NetworkRef::FromPod) | None => Err(SpecError::NoNetwork.into()),
+        }
+    }
+
     /// With what a NetworkAttachmentDefinition says beside.
-    pub(super) fn defined(
+    pub(crate) fn defined(
         self,
         request: AttachmentRequest,
         is_default_gateway: bool,
@@ -79,14 +143,28 @@ impl Native {
     }
 
     /// True when an attachment has a next hop for default routes of a family.
-    pub(super) fn supplies_default(&self, v4: bool) -> bool {
+    pub(crate) fn supplies_default(&self, v4: bool) -> bool {
         let of_family = |subnet: &&api::Subnet| subnet.prefix.addr().is_ipv4() == v4;
         let mut subnets = self.network.subnets.iter().filter(of_family);
         subnets.any(|subnet| self.network.mode == Mode::L3 || subnet.gateway.is_some())
     }
 
-    /// What the attachment shall be; `explicit` when the pod wants its default routes here.
-    pub(super) fn wanted(
+    /// What the attachment of a configuration that names one network shall be.
+    pub(crate) fn wanted_alone(&self, asked: Asked<'_>) -> Result<Wanted, AgentError> {
+        let is_default_gateway = asked.conf.is_default_gateway;
+        let place = Place {
+            options: &AttachmentOptions::default(),
+            ifname: &key_of(asked)?.ifname,
+            default_gateway: is_default_gateway.into(),
+            explicit: is_default_gateway,
+            with_ports: false,
+            digest: asked.digest.to_owned(),
+        };
+        self.wanted_at(asked, place)
+    }
+
+    /// What the attachment of an element shall be; `explicit` when the pod wants its default routes here.
+    pub(crate) fn wanted(
         &self,
         asked: Asked<'_>,
         selected: &SelectedAttachment,
@@ -94,11 +172,34 @@ impl Native {
         default_gateway: DefaultRoutes,
         explicit: bool,
     ) -> Result<Wanted, AgentError> {
-        let options = &selected.options;
+        let place = Place {
+            options: &selected.options,
+            ifname,
+            default_gateway,
+            explicit,
+            with_ports: self.network.routing == Routing::Node,
+            digest: format!("{}/{ifname}", asked.digest),
+        };
+        self.wanted_at(asked, place)
+    }
+
+    fn wanted_at(&self, asked: Asked<'_>, place: Place<'_>) -> Result<Wanted, AgentError> {
+        let Place {
+            options,
+            ifname,
+            default_gateway,
+            explicit,
+            with_ports,
+            digest: request_digest,
+        } = place;
+        let key = AttachmentKey {
+            container: key_of(asked)?.container.clone(),
+            ifname: ifname.clone(),
+        };
         let is_primary = ifname.as_str() == asked.request.ifname;
         refuse_options(options)?;
         if is_primary {
-            refuse_unsupported(asked.conf, self.network.routing == Routing::Node)?;
+            refuse_unsupported(asked.conf, with_ports)?;
         }
         if explicit && !self.supplies_default(true) && !self.supplies_default(false) {
             return Err(AgentError::NoGateway {
@@ -120,12 +221,9 @@ impl Native {
             name: name.clone(),
         });
         Ok(Wanted {
-            key: AttachmentKey {
-                container: asked_container(asked)?,
-                ifname: ifname.clone(),
-            },
+            key,
             cni_network: asked.conf.head.name.clone(),
-            request_digest: format!("{}/{ifname}", asked.digest),
+            request_digest,
             pod,
             sandbox: Sandbox::of(&asked.request.netns, asked.netns),
             ips: self.ips(asked, options, is_primary)?,
@@ -288,10 +386,60 @@ fn refuse_options(options: &AttachmentOptions) -> Result<(), AgentError> {
     Ok(())
 }
 
-fn asked_container(asked: Asked<'_>) -> Result<cni_spec::ContainerId, AgentError> {
-    let key = asked.invocation.call.key();
-    key.map(|key| key.container.clone())
-        .ok_or(AgentError::Internal {
-            what: "a request without a container",
-        })
+fn key_of(asked: Asked<'_>) -> Result<&AttachmentKey, AgentError> {
+    asked.invocation.call.key().ok_or(AgentError::Internal {
+        what: "a request without a container",
+    })
 }
+
+/// Configuration and arguments, whatever order a runtime wrote its maps in.
+pub(crate) fn digest_of(request: &CniRequest) -> String {
+    // Parsing sorts the keys of objects.
+    let config: Value = serde_json::from_str(request.config.get()).unwrap_or_default();
+    let mut args: Vec<&str> = request.args.split(';').collect();
+    args.sort_unstable();
+    format!("{:016x}", digest(format!("{config}{args:?}").as_bytes()))
+}
+
+/// The network as an attachment has it that asks for routes of its own.
+fn with_routes(network: Network, request: &AttachmentRequest) -> Result<Network, AgentError> {
+    let name = network.name.clone();
+    let routed = network.with_routes(&request.routes);
+    routed.map_err(|errors| AgentError::Routes {
+        network: name,
+        errors,
+    })
+}
+
+/// What podnet does not do it refuses, rather than do half of what was asked.
+/// Host ports are mapped for pods whose first network the node routes for, `with_ports`.
+fn refuse_unsupported(conf: &NetConf, with_ports: bool) -> Result<(), AgentError> {
+    let refuse = |key: &str, value: String, why| {
+        Err(AgentError::Unsupported {
+            key: key.to_owned(),
+            value,
+            why,
+        })
+    };
+    if let Some(mapping) = conf.runtime.port_mappings.first().filter(|_| !with_ports) {
+        return refuse(
+            "runtimeConfig.portMappings",
+            format!(
+                "host port {} to {}",
+                mapping.host_port, mapping.container_port
+            ),
+            "host ports are mapped for pods whose first network has routing Node: use one, or remove the mapping",
+        );
+    }
+    if !conf.runtime.ip_ranges.is_empty() {
+        return refuse(
+            "runtimeConfig.ipRanges",
+            format!("{} ranges", conf.runtime.ip_ranges.len()),
+            "addresses come from spec.subnets of the network: remove the ranges",
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -27,7 +27,6 @@ use world::{self, Current, World};
 use crate::bandwidth::FLOWS;
 use crate::book::{self, Book};
 use crate::cli::RunOptions;
-use crate::cni::{socket, tombstone};
 use crate::devices::{self, Devices};
 use crate::egress;
 use crate::error::AgentError;
@@ -42,6 +41,7 @@ use crate::reconcile::Reconciler;
 use crate::remotes::Remotes;
 use crate::switch::Switch;
 use crate::{admin, afxdp, recover};
+use crate::{door, tombstone};
 
 /// Time to the next attempt at tables that the kernel refused.
 const RETRY: Duration = Duration::from_secs(1);
@@ -159,8 +159,8 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
         options.spanning.endpoints.clone(),
     ));
 
-    let listener = socket::listen(&options.places.socket)
-        .map_err(file("listen on", &options.places.socket))?;
+    let listener =
+        door::listen(&options.places.socket).map_err(file("listen on", &options.places.socket))?;
     let http = admin::listen(options.admin)
         .await
         .map_err(|source| RunError::Admin {
@@ -168,7 +168,7 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
             source,
         })?;
     // From here on requests are answered, at first with "starting".
-    let requests = tokio::spawn(socket::serve(Arc::clone(&node), listener, stopping.clone()));
+    let requests = tokio::spawn(door::serve(Arc::clone(&node), listener, stopping.clone()));
     let pages = tokio::spawn(admin::serve(Arc::clone(&node), http, stopping));
     log_samples(Arc::clone(&node), events).map_err(|source| RunError::Runtime { source })?;
     // Opened first: what happens to a link from now on is not missed.
@@ -322,7 +322,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
             options.egress.connections_per_network,
             options.egress.connections_per_pod,
         ),
-        early: options.spanning.early,
+        early: options.early,
         room,
         cluster,
         metrics,

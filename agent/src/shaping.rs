@@ -9,14 +9,13 @@ use std::time::Duration;
 
 use cni_spec::AttachmentKey;
 use netdev::{Connection, Discipline, Link, LinkChange, RootQueue, Shape};
+use telemetry::failpoint::reached;
 
 use crate::bandwidth::{Direction, Limit, Limits};
 use crate::error::AgentError;
 use crate::node::Node;
 use crate::ports::{far_name, near_name};
 use crate::record::{Attachment, HostEnd, Shaper, State};
-use crate::switch::is_switched;
-use telemetry::failpoint::reached;
 
 mod look;
 mod pair;
@@ -141,7 +140,7 @@ impl Node {
     /// # Errors
     /// When the kernel or the store refuses; calling again goes on.
     pub async fn limit(&self, record: &Attachment, limits: Limits) -> Result<(), AgentError> {
-        if !is_switched(record) {
+        if !record.is_switched() {
             return self.make_limits(record, limits).await.map(|_| ());
         }
         // From the first moment what the switch carries goes by the queues.

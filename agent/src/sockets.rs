@@ -10,8 +10,7 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 pub(crate) use self::description::path as path_in_pod;
-
-use crate::devices::directory::Directories;
+use crate::directories::Directories;
 use crate::record::{Attachment, Device};
 
 /// The directory of all ports is root's: a pod gets that of its own port mounted.

@@ -12,23 +12,24 @@ use api::{InterfaceKind, RawJson};
 use cni_spec::IfName;
 use netdev::{Connection, Netns};
 use serde_json::json;
+use telemetry::chain;
 use tokio::net::UnixStream;
 use tokio::sync::Notify;
 use uswitch::control::Client;
 use uswitch::{PortConfig, PortStatus};
 
-use crate::cli::SwitchOptions;
 use crate::error::AgentError;
 use crate::node::Node;
 use crate::reconcile::port_of;
 use crate::record::{Attachment, State};
 use crate::sockets;
-use telemetry::chain;
 
 mod listen;
+mod options;
 mod process;
 mod user;
 
+pub use self::options::SwitchOptions;
 pub use self::user::SwitchUser;
 
 /// Between two attempts to reach the switch again.
@@ -267,7 +268,7 @@ fn config(record: &Attachment) -> PortConfig {
 /// path is as they see it, and without a device the name without a file, as libmemif writes it; the role
 /// is that of the pod.
 pub fn device_info(record: &Attachment) -> Option<RawJson> {
-    is_switched(record).then_some(())?;
+    record.is_switched().then_some(())?;
     let by_name = || format!("@{}", name_in_pod(&record.key.ifname));
     let info = json!({
         "type": "memif",
@@ -280,11 +281,6 @@ pub fn device_info(record: &Attachment) -> Option<RawJson> {
     });
     // It is JSON by its type.
     RawJson::parse(&info.to_string()).ok()
-}
-
-/// True for an attachment that the switch serves.
-pub fn is_switched(record: &Attachment) -> bool {
-    record.interface.kind == InterfaceKind::Memif
 }
 
 impl Node {
@@ -332,7 +328,7 @@ impl Node {
             .book
             .ledger()
             .entries()
-            .any(|entry| is_switched(&entry.record))
+            .any(|entry| entry.record.is_switched())
         {
             return Ok(BTreeMap::new());
         }
@@ -420,7 +416,7 @@ impl Node {
         let ledger = self.book.ledger();
         ledger
             .entries()
-            .filter(|entry| entry.live && is_switched(&entry.record))
+            .filter(|entry| entry.live && entry.record.is_switched())
             .map(|entry| entry.record.clone())
             .collect()
     }

@@ -9,11 +9,11 @@ use std::time::{Duration, SystemTime};
 
 use cni_spec::{AttachmentKey, Call, PENDING_DEL, Request};
 use notify::{RecursiveMode, Watcher as _};
+use telemetry::chain;
 use tokio::sync::mpsc;
 
 use crate::error::AgentError;
 use crate::node::Node;
-use telemetry::chain;
 
 /// A draft this old was left by a plugin that died.
 const DRAFT_AGE: Duration = Duration::from_secs(600);

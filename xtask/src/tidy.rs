@@ -5,6 +5,7 @@ mod generated;
 mod layers;
 mod rooms;
 mod tokens;
+mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,6 +45,9 @@ pub(crate) struct Options {
     /// Write the generated files anew instead of comparing them
     #[arg(long)]
     bless: bool,
+    /// List the first lines of documentation that begin with a pronoun or are too long
+    #[arg(long)]
+    words: bool,
 }
 
 /// Checks everything, or with `--bless` first writes the generated files anew.
@@ -54,7 +58,25 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         manifests::run(&manifests::Options {})?;
         conformance::run(&conformance::Options {})?;
     }
+    if options.words {
+        let (_, words) = read(&workspace::root())?;
+        words.places().for_each(|place| println!("{place}"));
+    }
     check()
+}
+
+/// Names and texts of all Rust files, and what is wrong with the first lines of their documentation.
+fn read(root: &Path) -> Result<(Vec<(String, String)>, words::Count)> {
+    let (mut files, mut texts, mut words) = (Vec::new(), Vec::new(), words::Count::default());
+    rust_files(root, &mut files)?;
+    for file in &files {
+        let text =
+            fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+        let name = file.strip_prefix(root).unwrap_or(file).to_string_lossy();
+        words.add(&name, &text);
+        texts.push((name.into_owned(), text));
+    }
+    Ok((texts, words))
 }
 
 /// Checks everything and prints every finding, not only the first.
@@ -64,19 +86,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 pub(crate) fn check() -> Result<()> {
     let root = workspace::root();
     let mut findings = Vec::new();
-    let mut files = Vec::new();
-    let mut texts = Vec::new();
-    rust_files(&root, &mut files)?;
-    for file in &files {
-        let text =
-            fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
-        let name = file.strip_prefix(&root).unwrap_or(file).to_string_lossy();
-        if let Some(warning) = inspect(&name, &text, &mut findings) {
+    let (files, words) = read(&root)?;
+    for (name, text) in &files {
+        if let Some(warning) = inspect(name, text, &mut findings) {
             say(format!("tidy: warning: {warning}"));
         }
-        texts.push((name.into_owned(), text));
     }
-    findings.extend(rooms::check(&texts));
+    say(format!("tidy: {}", words.summary()));
+    findings.extend(words.findings());
+    findings.extend(rooms::check(&files));
     findings.extend(layers::check(&workspace::packages()?));
     findings.extend(generated::check()?);
     findings.extend(crdgen::check()?);

@@ -10,7 +10,6 @@ use netdev::{Link, Netlink, Netns};
 use crate::error::AgentError;
 use crate::node::Node;
 use crate::record::{Attachment, HostEnd, State};
-use crate::switch::is_switched;
 
 /// What is in the pod.
 struct Seen {
@@ -47,7 +46,7 @@ impl Node {
         let mut faults = against_result(&record, previous);
         if !record.sandbox.is(netns) {
             faults.push("CNI_NETNS is another namespace than at ADD".to_owned());
-        } else if is_switched(&record) {
+        } else if record.is_switched() {
             faults.extend(self.switch_faults(&record).await?);
         } else {
             match look(netns, record.key.ifname.as_str()).await? {

@@ -10,7 +10,6 @@ use crate::ports::{ALIAS_PREFIX, attach_dispatcher};
 use crate::record::{Attachment, Shaper};
 use crate::routing::{Ear, PROTOCOL, listen};
 use crate::shaping::{Pair, silence};
-use crate::switch::is_switched;
 
 /// The link, with the dispatcher at its host end and the other end in the pod under its final name,
 /// and the shaper, if what the pod sends is limited. The pod's end is made there: moving one takes
@@ -38,7 +37,7 @@ impl Made {
     fn of(record: &Attachment, netns: &Netns, queues: u32) -> Self {
         let alias = format!("{ALIAS_PREFIX}{}", record.key);
         let mtu = u32::from(record.network.mtu);
-        if is_switched(record) {
+        if record.is_switched() {
             return Self::Tap(TapSpec {
                 name: record.host.name.clone(),
                 mtu,
@@ -90,7 +89,7 @@ impl Links {
     /// # Errors
     /// When it has limits that the kernel cannot keep.
     pub(super) fn of(node: &Node, record: &Attachment, netns: &Netns) -> Result<Self, AgentError> {
-        let port = FitPort::of(record, netns, &node.devices);
+        let port = FitPort::of(record, netns, node.devices.directories());
         let queues = port.as_ref().map_or(1, FitPort::queues);
         let limits = record.limits;
         let (mut into, mut out_of) = (None, None);

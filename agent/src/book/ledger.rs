@@ -12,7 +12,6 @@ use cni_spec::AttachmentKey;
 use ipam::{Allocator, Family};
 use tokio::sync::watch;
 
-use crate::cni::Made;
 use crate::error::AgentError;
 use crate::record::{Attachment, Decision, DefaultRoutes, HostEnd, Lease, NetworkFacts, State};
 use crate::wires::refuse_taken;
@@ -30,6 +29,18 @@ pub use wanted::Wanted;
 /// Numbers below this are for people to choose; ours come from here on.
 const FIRST_OWN_ID: u32 = 0x0080_0000;
 const LAST_ID: u32 = 0x00ff_ffff;
+
+/// An attachment as it was at a certain time: the same key can be another attachment later.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Made {
+    /// Container and interface.
+    pub key: AttachmentKey,
+    /// Which of the attachments with this key; see [`Entry::generation`].
+    pub generation: u64,
+    /// A whole pod, of which the key is the first interface's; the number is then that of
+    /// [`crate::pods::PodEntry::generation`].
+    pub is_pod: bool,
+}
 
 /// An attachment and what is not worth writing down.
 #[derive(Debug, Clone)]

@@ -4,13 +4,12 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use agent_common::addr::{GATEWAY_V4, GATEWAY_V6, MacAddr};
-use api::{Mode, Prefix, Routing};
+use api::{InterfaceKind, Mode, Prefix, Routing};
 use cni_spec::{
     AttachmentKey, CniResult, Dns, Interface, IpConfig, IpPrefix, PodRef, Route, SpecError,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::afxdp::is_afxdp;
 use crate::bandwidth::Limits;
 
 /// What a restart has to do about an attachment.
@@ -78,6 +77,11 @@ pub struct SubnetFacts {
 }
 
 impl NetworkFacts {
+    /// True for a network with members on other nodes that tunnels lead to.
+    pub fn spans_nodes(&self) -> bool {
+        self.transport == api::Transport::Vxlan
+    }
+
     /// The facts about a network, which has this number.
     pub fn of(network: &api::Network, id: u32) -> Self {
         Self {
@@ -380,6 +384,16 @@ pub struct Attachment {
 }
 
 impl Attachment {
+    /// True when the port is a socket of AF_XDP.
+    pub fn is_afxdp(&self) -> bool {
+        self.interface.kind == InterfaceKind::AfXdp
+    }
+
+    /// True when the switch serves the port, as a socket of memif.
+    pub fn is_switched(&self) -> bool {
+        self.interface.kind == InterfaceKind::Memif
+    }
+
     /// True when packets to the pod go through the queue of its host end, not straight to the
     /// pod's end: what its rate holds back, what a whole network gets a copy of, what the node routes,
     /// and what an XDP program shall see.
@@ -387,7 +401,7 @@ impl Attachment {
         self.limits.ingress.is_some()
             || !self.network.routed
             || self.network.by_node
-            || is_afxdp(self)
+            || self.is_afxdp()
     }
 
     /// Prefix length of an address on the pod's interface: its own on a routed network, the

@@ -10,11 +10,12 @@ use netdev::{Connection, LinkFilter};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Failure, print};
-use crate::cli::{CleanupOptions, CniPlaces, Places};
-use crate::cni::tombstone;
-use crate::devices::directory::{self, Directories};
+use crate::cli::CleanupOptions;
+use crate::directories::{self, Directories};
 use crate::install::conf;
+use crate::places::{CniPlaces, Places};
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX};
+use crate::tombstone;
 use crate::{afxdp, book, egress, overlay, routing, switch, uplinks};
 
 /// The name of the directory that podnet has for itself below `/run`.
@@ -106,7 +107,7 @@ pub fn cleanup(options: &CleanupOptions) -> Result<(), Failure> {
     }
     if !options.dry_run {
         // What something is mounted on cannot be removed.
-        directory::detach_all(&Directories::beside(&places.socket))?;
+        directories::detach_all(&Directories::beside(&places.socket))?;
     }
     for path in cni_files(places, &options.cni)
         .into_iter()

@@ -21,9 +21,9 @@ use tokio::sync::{mpsc, watch};
 use world::is_read;
 use world::resource::{self, Offer};
 
-use super::directory::Directories;
 use super::plugin::{Plugin, devices};
 use crate::digest::digest;
+use crate::directories::Directories;
 
 /// Time to the next attempt at what did not work.
 const RETRY: Duration = Duration::from_secs(1);

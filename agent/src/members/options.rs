@@ -1,10 +1,35 @@
 //! Whether what was typed can be true of a node among others.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use api::NameError;
+use clap::Args;
 
-use crate::cli::SpanningOptions;
+/// What networks that span nodes need.
+#[derive(Debug, Clone, Args)]
+pub struct SpanningOptions {
+    /// Address of this node that the tunnels of VXLAN networks end at; once for each of IPv4 and IPv6.
+    /// In a cluster, the InternalIPs of the Node when not given; others go by an address that the Node does
+    /// not have when its annotation podnet.dev/vteps names it
+    #[arg(
+        long = "vtep",
+        value_name = "ADDRESS",
+        env = "PODNET_VTEP",
+        value_delimiter = ','
+    )]
+    pub vteps: Vec<IpAddr>,
+    /// Directory that the nodes share, without a cluster: this one writes there who is on its VXLAN
+    /// networks, as NODE.yaml, and follows the files of the others. They are believed: who can write there
+    /// can draw the packets of any member to another place
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "PODNET_ENDPOINTS",
+        requires = "standalone"
+    )]
+    pub endpoints: Option<PathBuf>,
+}
 
 /// An option of networks across nodes does not fit.
 #[derive(Debug, thiserror::Error)]
@@ -52,14 +77,14 @@ pub fn check(options: &SpanningOptions, name: &str) -> Result<(), SpanningError>
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use telemetry::chain;
+
+    use super::*;
 
     fn refusal(vteps: &[&str], directory: Option<&str>, name: &str) -> Option<String> {
         let options = SpanningOptions {
             vteps: vteps.iter().map(|it| it.parse().unwrap()).collect(),
             endpoints: directory.map(Into::into),
-            early: crate::early::EarlyOptions::default(),
         };
         check(&options, name).err().map(|error| chain(&error))
     }

@@ -9,13 +9,14 @@ use telemetry::chain;
 use telemetry::failpoint::reached;
 use world::WorldError;
 
-use super::plan::{Asked, Planned};
+use super::plan::Planned;
 use crate::error::AgentError;
 use crate::ledger::Wanted;
 use crate::node::Node;
 use crate::pods::PodChange;
 use crate::pods::record::{Maker, PodRecord};
 use crate::record::{PodIdentity, Sandbox, State};
+use crate::request::Asked;
 
 impl Node {
     /// Makes every attachment of a pod, in order; the caller holds the container's lock. A repeated

@@ -7,12 +7,13 @@ use delegate::device_info;
 use world::World;
 use world::resource;
 
-use super::plan::{Asked, Meant};
+use super::plan::Meant;
 use crate::devices::assigned::Assigned;
 use crate::error::AgentError;
 use crate::ledger::Wanted;
 use crate::node::Node;
 use crate::record::{Decision, Device};
+use crate::request::Asked;
 
 /// The device of an attachment that is counted by a resource, if the pod has one for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

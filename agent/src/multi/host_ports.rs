@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use api::RawJson;
 use cni_spec::{CniVersion, NetConf, TraceContext};
-use serde_json::{Value, json};
-
-use super::plan::Asked;
-use crate::error::AgentError;
-use crate::node::Node;
-use crate::pods::record::PodRecord;
 use delegate::error::DelegateError;
 use delegate::{self, Attachment};
 use delegate::{Delegation, PluginConf};
+use serde_json::{Value, json};
 use telemetry::failpoint::reached;
+
+use crate::error::AgentError;
+use crate::node::Node;
+use crate::pods::record::PodRecord;
+use crate::request::Asked;
 
 /// `type` of the plugin and name of its executable.
 const PLUGIN: &str = "portmap";

@@ -13,24 +13,23 @@ use api::selection::{
 };
 use api::{RawJson, RawObject, ResolveError};
 use cluster::access::Used;
-use cni_spec::{AttachmentKey, CAP_POD_ANNOTATIONS, CniRequest, IfName, Invocation, NetConf};
+use cni_spec::{AttachmentKey, CAP_POD_ANNOTATIONS, CniRequest, IfName};
 use delegate::Delegation;
 use delegate::error::DelegateError;
 use delegate::prepare::{Wishes, prepare};
 use delegate::{self, device_info};
-use netdev::Netns;
 use telemetry::Sparing;
 use world::DefaultNetwork;
 use world::World;
 use world::WorldError;
 
 use super::InvalidAnnotation;
-use super::native::Native;
 use crate::error::AgentError;
 use crate::ledger::Wanted;
 use crate::node::Node;
 use crate::pods::record::{Maker, Member};
 use crate::record::{DefaultRoutes, ObjectRef, PodIdentity};
+use crate::request::{Asked, Native};
 
 /// Where objects of a request without a pod are looked up.
 const DEFAULT_NAMESPACE: &str = "default";
@@ -44,17 +43,6 @@ const HANDED_ON_MAX: usize = 1 << 20;
 
 /// Time between two lines about the same errors of the same pod.
 const IGNORED_EVERY: Duration = Duration::from_secs(10);
-
-/// One request of a runtime, taken apart.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked<'a> {
-    pub(crate) request: &'a CniRequest,
-    pub(crate) invocation: &'a Invocation,
-    pub(crate) conf: &'a NetConf,
-    pub(crate) netns: &'a Netns,
-    /// Digest of all of it.
-    pub(crate) digest: &'a str,
-}
 
 /// A member, and what this agent needs to make it, when it does.
 #[derive(Debug)]

@@ -32,7 +32,7 @@ fn a_repeated_request_is_known_in_whatever_order_its_maps_come() {
         r#"{ "runtimeConfig": {"ips":["10.0.0.1"], "mac":"02:00:00:00:00:01"},
              "podNetwork": "blue", "name": "n", "cniVersion": "1.1.0" }"#,
     );
-    assert_eq!(request_digest(&first), request_digest(&again));
+    assert_eq!(digest_of(&first), digest_of(&again));
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn another_request_has_another_digest() {
         ("", r#"{"cniVersion":"1.1.0","name":"n","podNetwork":"blue","runtimeConfig":{"ips":["10.0.0.1","10.0.0.2"]}}"#),
         ("", r#"{"cniVersion":"1.1.0","name":"n","podNetwork":"blue","runtimeConfig":{"ips":["10.0.0.2","10.0.0.1"]}}"#),
     ]
-    .map(|(args, config)| request_digest(&request(args, config)));
+    .map(|(args, config)| digest_of(&request(args, config)));
     let unique: std::collections::BTreeSet<_> = digests.iter().collect();
     assert_eq!(unique.len(), digests.len());
 }
@@ -94,52 +94,156 @@ fn conf(keys: &str) -> NetConf {
     NetConf::parse(&text, Command::Add).unwrap()
 }
 
-type Resolution = Result<(api::Network, api::AttachmentRequest, Option<ObjectRef>), AgentError>;
-
-fn resolved(keys: &str, namespace: &str) -> (Resolution, Vec<Decision>) {
-    let mut decisions = Vec::new();
-    let found = resolve(&world(), &conf(keys), namespace, &mut decisions);
-    (found, decisions)
+fn resolved(keys: &str, namespace: &str) -> Result<Native, AgentError> {
+    Native::configured(&world(), &conf(keys), namespace)
 }
 
 #[test]
 fn a_network_can_be_named_directly() {
-    let (found, decisions) = resolved(r#""podNetwork":"blue""#, "default");
-    let (network, asked, object) = found.unwrap();
-    assert_eq!(object, None);
-    assert_eq!(
-        (network.name.as_str(), asked.mac, asked.ips.len()),
-        ("blue", None, 0)
-    );
-    assert_eq!(decisions[0].because, "podNetwork of the CNI configuration");
+    let found = resolved(r#""podNetwork":"blue""#, "default").unwrap();
+    assert_eq!(found.object, None);
+    assert_eq!(found.network.name, "blue");
+    assert_eq!((found.asked.mac, found.asked.ips.len()), (None, 0));
+    let because = found.decision.because;
+    assert_eq!(because, "podNetwork of the CNI configuration");
 }
 
 #[test]
 fn an_attachment_is_looked_up_in_the_pods_namespace_unless_another_is_named() {
-    let (found, decisions) = resolved(r#""podNetworkAttachment":"fixed""#, "shop");
-    let (network, asked, object) = found.unwrap();
+    let found = resolved(r#""podNetworkAttachment":"fixed""#, "shop").unwrap();
     // Whose rates it follows from then on.
-    assert_eq!(object.unwrap().to_string(), "shop/fixed");
-    assert_eq!((network.name.as_str(), asked.ips.len()), ("blue", 1));
-    assert!(decisions[0].because.contains("shop/fixed"), "{decisions:?}");
-    assert!(
-        resolved(r#""podNetworkAttachment":"fixed""#, "default")
-            .0
-            .is_err()
-    );
-    assert!(
-        resolved(r#""podNetworkAttachment":"shop/fixed""#, "default")
-            .0
-            .is_ok()
-    );
+    assert_eq!(found.object.unwrap().to_string(), "shop/fixed");
+    let network = found.network.name.as_str();
+    assert_eq!((network, found.asked.ips.len()), ("blue", 1));
+    assert!(found.decision.because.contains("shop/fixed"));
+    assert!(resolved(r#""podNetworkAttachment":"fixed""#, "default").is_err());
+    assert!(resolved(r#""podNetworkAttachment":"shop/fixed""#, "default").is_ok());
 }
 
 #[test]
 fn a_network_that_is_missing_is_refused_with_the_manifests_that_could_not_be_read() {
-    let error = resolved(r#""podNetwork":"red""#, "default").0.unwrap_err();
+    let error = resolved(r#""podNetwork":"red""#, "default").unwrap_err();
     let text = error.to_string();
     assert!(text.contains("PodNetwork red does not exist"), "{text}");
     assert!(text.contains("other.yaml:3: a tab"), "{text}");
+}
+
+/// What one source asks for; each source has addresses and rates of its own.
+fn asks(octet: u8) -> AttachmentRequest {
+    AttachmentRequest {
+        ips: vec![IpRequest {
+            address: IpAddr::from([10, 10, 0, octet]),
+            prefix_len: None,
+        }],
+        mac: Some(format!("02:00:00:00:00:{octet:02x}").parse().unwrap()),
+        bandwidth: rate(octet),
+        ..AttachmentRequest::default()
+    }
+}
+
+fn rate(octet: u8) -> api::Bandwidth {
+    let limit = api::Limit {
+        rate: Some(u64::from(octet) * 1_000_000),
+        ..api::Limit::default()
+    };
+    api::Bandwidth {
+        ingress: limit,
+        egress: limit,
+    }
+}
+
+/// The table of this module's documentation: what is nearer to the pod wins, for each kind of wish.
+#[test]
+fn the_nearest_source_wins_for_addresses_macs_and_rates_alike() {
+    const RUNTIME: &str = r#""podNetwork":"blue","runtimeConfig":{"ips":["10.10.0.2"],
+        "mac":"02:00:00:00:00:02","bandwidth":{"ingressRate":2000000,"ingressBurst":100000,
+        "egressRate":2000000,"egressBurst":100000}}"#;
+    let request = request("", r#"{"cniVersion":"1.1.0","name":"n","type":"podnet"}"#);
+    let invocation = request.invocation().unwrap();
+    let netns = Netns::open(std::path::Path::new("/proc/thread-self/ns/net")).unwrap();
+    // Element, runtime, definition, parameters: from the nearest on, one after the other is silent.
+    for silent in 0..=4_u8 {
+        let speaks = |source: u8| source > silent;
+        let conf = conf(if speaks(2) {
+            RUNTIME
+        } else {
+            r#""podNetwork":"blue""#
+        });
+        let mut native = resolved(r#""podNetwork":"blue""#, "default").unwrap();
+        native.network.bandwidth = rate(5);
+        if speaks(3) {
+            native.defined = asks(3);
+        }
+        if speaks(4) {
+            native.asked = asks(4);
+        }
+        let options = if speaks(1) {
+            let element = asks(1);
+            AttachmentOptions {
+                ips: element.ips,
+                mac: element.mac,
+                bandwidth: Some(element.bandwidth),
+                ..AttachmentOptions::default()
+            }
+        } else {
+            AttachmentOptions::default()
+        };
+        let asked = Asked {
+            request: &request,
+            invocation: &invocation,
+            conf: &conf,
+            netns: &netns,
+            digest: "digest",
+        };
+        let place = Place {
+            options: &options,
+            ifname: &IfName::new("net1").unwrap(),
+            default_gateway: DefaultRoutes::default(),
+            explicit: false,
+            with_ports: false,
+            digest: asked.digest.to_owned(),
+        };
+        let wanted = native.wanted_at(asked, place).unwrap();
+        let nearest = silent + 1;
+        let expected: Vec<IpAddr> = (nearest < 5)
+            .then(|| IpAddr::from([10, 10, 0, nearest]))
+            .into_iter()
+            .collect();
+        let ips: Vec<IpAddr> = wanted.ips.0.iter().map(|ip| ip.address).collect();
+        assert_eq!(ips, expected, "without {silent}");
+        let mac = wanted.mac.map(|(mac, _)| mac.0[5]);
+        assert_eq!(mac, (nearest < 5).then_some(nearest), "without {silent}");
+        let egress = wanted.limits.egress.map(|limit| limit.rate);
+        assert_eq!(
+            egress,
+            Some(u64::from(nearest) * 1_000_000),
+            "without {silent}"
+        );
+    }
+}
+
+/// A pod with a list of one element and a configuration that names the network ask for the same.
+#[test]
+fn a_network_that_is_named_alone_asks_for_what_an_element_without_wishes_asks_for() {
+    let request = request("", r#"{"cniVersion":"1.1.0","name":"n","type":"podnet"}"#);
+    let invocation = request.invocation().unwrap();
+    let netns = Netns::open(std::path::Path::new("/proc/thread-self/ns/net")).unwrap();
+    let conf = conf(r#""podNetworkAttachment":"shop/fixed""#);
+    let asked = Asked {
+        request: &request,
+        invocation: &invocation,
+        conf: &conf,
+        netns: &netns,
+        digest: "digest",
+    };
+    let native = Native::configured(&world(), &conf, "default").unwrap();
+    let alone = native.wanted_alone(asked).unwrap();
+    assert_eq!(alone.request_digest, "digest");
+    assert_eq!(alone.ips.1, PARAMETERS);
+    assert_eq!(
+        alone.mac,
+        Some((MacAddr([2, 0, 0, 0, 0, 0x2a]), PARAMETERS))
+    );
 }
 
 fn refusal(keys: &str) -> Option<String> {
@@ -177,24 +281,6 @@ fn what_podnet_does_not_do_is_refused_by_its_key() {
     ] {
         assert_eq!(refusal(keys), None, "{keys}");
     }
-}
-
-#[test]
-fn an_add_without_a_namespace_names_the_path_that_failed() {
-    let error = require(None, "/run/netns/gone").unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "CNI_NETNS /run/netns/gone could not be opened by the plugin"
-    );
-}
-
-#[test]
-fn the_nodes_own_namespace_is_refused_whatever_its_path() {
-    let own = Netns::open(std::path::Path::new("/proc/thread-self/ns/net")).unwrap();
-    assert!(matches!(
-        require(Some(own), "/x"),
-        Err(AgentError::HostNetns { .. })
-    ));
 }
 
 /// CNI-CAP-05: the nearer source wins whole.
