@@ -4,8 +4,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Ports per chunk.
 pub const FLOOD_CHUNK: usize = 127;
-/// Chunks per network: one tail call each. The kernel allows 33 in a row, of which one is the
-/// dispatcher's and four are for other nodes.
+/// Chunks per network. How many tail calls they take is in [`tail_call`](crate::tail_call).
 pub const FLOOD_CHUNKS: u32 = 28;
 
 /// Key of `FLOOD`.

@@ -38,6 +38,7 @@ pub mod segments;
 pub mod shape;
 pub mod skb;
 pub mod storm;
+pub mod tail_call;
 pub mod told;
 pub mod uplink;
 pub mod vtep;

@@ -9,8 +9,7 @@ use crate::wire::{AF_INET, AF_INET6, NextHop};
 
 /// Nodes per chunk of `FLOOD_VTEPS`.
 pub const VTEP_CHUNK: usize = 126;
-/// Chunks per network: a tail call each, of which [`FLOOD_CHUNKS`](crate::flood::FLOOD_CHUNKS)
-/// leaves four.
+/// Chunks per network. How many tail calls they take is in [`tail_call`](crate::tail_call).
 pub const VTEP_CHUNKS: u32 = 4;
 
 /// Another node.

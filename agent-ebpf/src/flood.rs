@@ -2,6 +2,7 @@
 
 use agent_common::flood::FLOOD_CHUNKS;
 use agent_common::map::JUMP_FLOOD;
+use agent_common::tail_call::FLOOD_CHUNKS_A_CALL;
 
 use crate::maps;
 use crate::skb::Skb;
@@ -9,11 +10,11 @@ use crate::storm;
 use crate::verdict::Verdict;
 use crate::wire;
 
-/// Copies to the ports of one chunk and calls itself for the next. The cursor is the chunk, the
+/// Copies to the ports of a few chunks and calls itself for the next. The cursor is the first of them, the
 /// network and whether the frame is paid for, and the sender's own interface, 0 when it is on another node, or [`wire::FROM_WIRE`].
 #[inline(always)]
 pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
-    let [chunk, marked, sender] = skb.cursor();
+    let [first, marked, sender] = skb.cursor();
     let (network, is_paid) = storm::network_of(marked);
     if !is_paid && let Err(verdict) = storm::pay(skb, network, sender, 0) {
         return if sender == wire::FROM_WIRE {
@@ -22,21 +23,24 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
             verdict
         };
     }
-    let Some(ports) = maps::flood_ports(network, chunk) else {
-        return end(skb, sender);
-    };
-    let count = ports.count as usize;
-    for (index, to) in ports.ifindexes.iter().enumerate() {
-        if index >= count {
+    let next = first + FLOOD_CHUNKS_A_CALL;
+    for chunk in first..next {
+        let Some(ports) = maps::flood_ports(network, chunk) else {
             return end(skb, sender);
-        }
-        if *to != sender && *to != 0 {
-            // A port that is going away takes its copy with it.
-            let _ = skb.copy_to(*to);
+        };
+        let count = ports.count as usize;
+        for (index, to) in ports.ifindexes.iter().enumerate() {
+            if index >= count {
+                return end(skb, sender);
+            }
+            if *to != sender && *to != 0 {
+                // A port that is going away takes its copy with it.
+                let _ = skb.copy_to(*to);
+            }
         }
     }
-    if chunk + 1 < FLOOD_CHUNKS {
-        skb.set_cursor([chunk + 1, storm::paid(network), sender]);
+    if next < FLOOD_CHUNKS {
+        skb.set_cursor([next, storm::paid(network), sender]);
         maps::jump(skb, JUMP_FLOOD);
     }
     end(skb, sender)

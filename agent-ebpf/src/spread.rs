@@ -2,6 +2,7 @@
 
 use agent_common::map::{JUMP_FLOOD, JUMP_SPREAD};
 use agent_common::network::NETWORK_WIRE;
+use agent_common::tail_call::VTEP_CHUNKS_A_CALL;
 use agent_common::vtep::VTEP_CHUNKS;
 
 use crate::maps;
@@ -10,11 +11,11 @@ use crate::storm;
 use crate::verdict::{self, Verdict};
 use crate::wire;
 
-/// Copies to the nodes of one chunk, calls itself for the next, and then `flood` for this node. The
+/// Copies to the nodes of a few chunks, calls itself for the next, and then `flood` for this node. The
 /// cursor is that of `flood`.
 #[inline(always)]
 pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
-    let [chunk, marked, sender] = skb.cursor();
+    let [first, marked, sender] = skb.cursor();
     let (network, is_paid) = storm::network_of(marked);
     // Beyond the uplink others copy.
     let uplink = maps::network(network).filter(|facts| facts.flags & NETWORK_WIRE != 0);
@@ -38,18 +39,21 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
         wire::copy(skb, facts);
         return here(skb, network, sender);
     }
-    let Some(vteps) = maps::flood_vteps(network, chunk) else {
-        return here(skb, network, sender);
-    };
-    let count = vteps.count as usize;
-    for (index, number) in vteps.vteps.iter().enumerate() {
-        if index >= count {
+    let next = first + VTEP_CHUNKS_A_CALL;
+    for chunk in first..next {
+        let Some(vteps) = maps::flood_vteps(network, chunk) else {
             return here(skb, network, sender);
+        };
+        let count = vteps.count as usize;
+        for (index, number) in vteps.vteps.iter().enumerate() {
+            if index >= count {
+                return here(skb, network, sender);
+            }
+            copy_to(skb, network, *number);
         }
-        copy_to(skb, network, *number);
     }
-    if chunk + 1 < VTEP_CHUNKS {
-        skb.set_cursor([chunk + 1, storm::paid(network), sender]);
+    if next < VTEP_CHUNKS {
+        skb.set_cursor([next, storm::paid(network), sender]);
         maps::jump(skb, JUMP_SPREAD);
     }
     here(skb, network, sender)
