@@ -52,10 +52,10 @@ pub const ROOT_XDP_SLOTS: u32 = 4;
 pub const JUMP_FLOOD: u32 = 0;
 /// `JUMP[JUMP_ANSWER]` turns a question into its answer.
 pub const JUMP_ANSWER: u32 = 1;
-/// `JUMP[JUMP_SPREAD]` replicates a frame to other nodes.
-pub const JUMP_SPREAD: u32 = 2;
-/// `JUMP[JUMP_TOLD]` turns a packet into the ICMP error about it.
-pub const JUMP_TOLD: u32 = 3;
+/// `JUMP[JUMP_REPLICATE]` replicates a frame to other nodes.
+pub const JUMP_REPLICATE: u32 = 2;
+/// `JUMP[JUMP_ICMP_ERROR]` turns a packet into the ICMP error about it.
+pub const JUMP_ICMP_ERROR: u32 = 3;
 /// `JUMP[JUMP_WIRE]` takes what an uplink brings for networks that it belongs to.
 pub const JUMP_WIRE: u32 = 4;
 /// `JUMP[JUMP_TO_WIRE]` sends a frame of a pod out of its network's uplink.

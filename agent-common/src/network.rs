@@ -19,7 +19,7 @@ pub const NETWORK_SUBNETS: usize = 16;
 /// A network with members on other nodes. A network that is not here has none, whatever a tunnel says.
 ///
 /// *Written by* the reconciler. *Read by* `from_overlay`, `from_uplink`,
-/// `from_wire`, `from_pod` and `spread`. *Lifetime*: as long as the network has ports
+/// `from_wire`, `from_pod` and `replicate`. *Lifetime*: as long as the network has ports
 /// on this node.
 /// *Key*: the network's number, which is its VNI, `u32`.
 #[repr(C)]

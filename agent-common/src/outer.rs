@@ -2,9 +2,9 @@
 
 use crate::addr::Ip16;
 use crate::checksum;
-use crate::packet::{ETH_HLEN, IPPROTO_UDP, IPV4_HLEN, IPV6_HLEN, L3, v4_addresses};
+use crate::packet::{ETH_HLEN, IPPROTO_UDP, IPV4_HLEN, IPV6_HLEN, L3, UDP_HLEN, v4_addresses};
 use crate::uplink::Uplink;
-use crate::vtep::{ADDED_V4, ADDED_V6, UDP_HLEN, VXLAN_FLAGS};
+use crate::vtep::{ADDED_V4, ADDED_V6, VXLAN_FLAGS};
 
 /// What they say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -25,6 +25,8 @@ pub const L3: usize = ETH_HLEN;
 /// Length of an Ethernet ARP packet for IPv4, headers included (RFC 826).
 pub const ARP_FRAME: usize = ETH_HLEN + 28;
 
+/// Length of a UDP header (RFC 768).
+pub const UDP_HLEN: usize = 8;
 /// Length of the header of an echo request, ICMP and ICMPv6.
 pub const ICMP_HLEN: usize = 8;
 

@@ -6,9 +6,8 @@
 
 use crate::packet::{
     ETH_HLEN, ETH_P_ARP, ETH_P_IP, ETH_P_IPV6, Frame, IPPROTO_TCP, IPPROTO_UDP, IPV4_HLEN,
-    IPV6_HLEN, L3, Start, ipv6_payload,
+    IPV6_HLEN, L3, Start, UDP_HLEN, ipv6_payload,
 };
-use crate::vtep::UDP_HLEN;
 
 /// SCTP, RFC 9260.
 const IPPROTO_SCTP: u8 = 132;

@@ -13,7 +13,7 @@ pub const PORT_MORE_IPS: u32 = 1 << 2;
 /// The node's own network stack routes for this port, which is one of a routed network.
 pub const PORT_NODE: u32 = 1 << 3;
 /// The network has members on other nodes: what is for all goes there too.
-pub const PORT_SPREAD: u32 = 1 << 4;
+pub const PORT_REPLICATE: u32 = 1 << 4;
 /// What nobody on the network has, and is no address of the network's node, goes to its way out.
 pub const PORT_EGRESS: u32 = 1 << 8;
 /// The way out itself: it speaks for everybody outside of the network, and for nobody on it.

@@ -31,7 +31,7 @@ const SHARE_NS: u64 = 60 * SECOND_NS;
 
 /// What copies cost.
 ///
-/// *Written by* the agent. *Read by* `flood` and `spread`. *Key*: 0.
+/// *Written by* the agent. *Read by* `flood` and `replicate`. *Key*: 0.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct StormLimits {
@@ -107,7 +107,7 @@ const fn nonzero(value: u32, other: u32) -> u32 {
 
 /// A bucket, as the virtual time at which it was last full.
 ///
-/// *Written by* `flood` and `spread`, without a lock: two CPUs that race let a few more frames pass, no
+/// *Written by* `flood` and `replicate`, without a lock: two CPUs that race let a few more frames pass, no
 /// more. *Key*: port id, network, or 0 for the node.
 #[repr(C)]
 #[derive(

@@ -13,13 +13,13 @@ pub const FREE: u32 = 10;
 
 /// Chunks of `FLOOD` that one call of `flood` copies to.
 pub const FLOOD_CHUNKS_A_CALL: u32 = 2;
-/// Chunks of `FLOOD_VTEPS` that one call of `spread` copies to.
+/// Chunks of `FLOOD_VTEPS` that one call of `replicate` copies to.
 pub const VTEP_CHUNKS_A_CALL: u32 = 2;
 
 /// Calls of `flood` for one frame, at most.
 pub const FLOOD_CALLS: u32 = FLOOD_CHUNKS.div_ceil(FLOOD_CHUNKS_A_CALL);
-/// Calls of `spread` for one frame, at most.
-pub const SPREAD_CALLS: u32 = VTEP_CHUNKS.div_ceil(VTEP_CHUNKS_A_CALL);
+/// Calls of `replicate` for one frame, at most.
+pub const REPLICATE_CALLS: u32 = VTEP_CHUNKS.div_ceil(VTEP_CHUNKS_A_CALL);
 
 /// A program, and how often it is called in a row at most.
 pub type Calls = (&'static str, u32);
@@ -31,13 +31,13 @@ pub const WAYS: [(&str, &[Calls]); 9] = [
         "d_pod",
         &[
             ("from_pod", 1),
-            ("spread", SPREAD_CALLS),
+            ("replicate", REPLICATE_CALLS),
             ("flood", FLOOD_CALLS),
         ],
     ),
     ("d_pod", &[("from_pod", 1), ("flood", FLOOD_CALLS)]),
     ("d_pod", &[("from_pod", 1), ("answer", 1)]),
-    ("d_pod", &[("from_pod", 1), ("told", 1)]),
+    ("d_pod", &[("from_pod", 1), ("icmp_error", 1)]),
     ("d_pod", &[("from_pod", 1), ("to_wire", 1)]),
     ("d_overlay", &[("from_overlay", 1), ("flood", FLOOD_CALLS)]),
     ("d_gateway", &[("from_gateway", 1)]),

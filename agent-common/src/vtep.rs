@@ -4,7 +4,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::addr::Ip16;
 use crate::checksum;
-use crate::packet::{ETH_HLEN, ETH_P_IP, ETH_P_IPV6, IPPROTO_UDP, IPV4_HLEN, IPV6_HLEN, L3};
+use crate::packet::{
+    ETH_HLEN, ETH_P_IP, ETH_P_IPV6, IPPROTO_UDP, IPV4_HLEN, IPV6_HLEN, L3, UDP_HLEN,
+};
 use crate::wire::{AF_INET, AF_INET6, NextHop};
 
 /// Nodes per chunk of `FLOOD_VTEPS`.
@@ -14,7 +16,7 @@ pub const VTEP_CHUNKS: u32 = 4;
 
 /// Another node.
 ///
-/// *Written by* the agent, before the first endpoint that is there. *Read by* `from_pod` and `spread`.
+/// *Written by* the agent, before the first endpoint that is there. *Read by* `from_pod` and `replicate`.
 /// *Lifetime*: as long as an endpoint or a network's members are there.
 /// *Key*: a number of this node's choice, 1 and up, `u32`; 0 is nobody.
 #[repr(C)]
@@ -50,8 +52,6 @@ pub const HEAD_WORDS: usize = 9;
 pub const ADDED_V4: usize = ETH_HLEN + IPV4_HLEN + UDP_HLEN + VXLAN_HLEN;
 /// The same over IPv6.
 pub const ADDED_V6: usize = ETH_HLEN + IPV6_HLEN + UDP_HLEN + VXLAN_HLEN;
-/// Length of a UDP header (RFC 768).
-pub const UDP_HLEN: usize = 8;
 /// Length of a VXLAN header.
 pub const VXLAN_HLEN: usize = 8;
 /// The first byte of a VXLAN header: it has a VNI, and nothing else.
@@ -334,7 +334,7 @@ fn tail(head: &mut [u8], at: usize, port: u16) {
 /// The other nodes with members of an L2 network, for broadcast and multicast. The key is a
 /// [`FloodKey`](crate::flood::FloodKey).
 ///
-/// *Written by* the reconciler. *Read by* `spread`. *Lifetime*: as long as the network has ports here
+/// *Written by* the reconciler. *Read by* `replicate`. *Lifetime*: as long as the network has ports here
 /// and members elsewhere.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -41,7 +41,7 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
     }
     if next < FLOOD_CHUNKS {
         skb.set_cursor([next, storm::paid(network), sender]);
-        maps::jump(skb, JUMP_FLOOD);
+        maps::jump(skb.ctx, JUMP_FLOOD);
     }
     end(skb, sender)
 }

@@ -3,7 +3,7 @@
 use agent_common::drop::DropReason;
 use agent_common::map::JUMP_FLOOD;
 
-use crate::from_pod::deliver;
+use crate::deliver::deliver;
 use crate::maps;
 use crate::skb::Skb;
 use crate::tunnel::{self, NO_PORT, Refused};
@@ -27,7 +27,7 @@ fn receive(skb: &Skb<'_>) -> Result<Verdict, Refused> {
     let Some(endpoint) = receiver else {
         skb.sort_by_flow();
         skb.set_cursor([0, number, 0]);
-        maps::jump(skb, JUMP_FLOOD);
+        maps::jump(skb.ctx, JUMP_FLOOD);
         return Err((Some(number), DropReason::NoProgram));
     };
     if deliver(skb, &endpoint) {

@@ -4,26 +4,19 @@ use agent_common::addr::GATEWAY_MAC;
 use agent_common::checksum;
 use agent_common::drop::DropReason;
 use agent_common::endpoint::{ENDPOINT_NO_PEER, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, Endpoint};
-use agent_common::map::{JUMP_ANSWER, JUMP_FLOOD, JUMP_SPREAD, JUMP_TOLD};
-use agent_common::packet::{Frame as _, L3};
+use agent_common::icmp_error::IcmpError;
+use agent_common::map::{JUMP_ANSWER, JUMP_FLOOD, JUMP_ICMP_ERROR, JUMP_REPLICATE};
+use agent_common::packet::Frame as _;
 use agent_common::policy::{self, Decision, Family};
-use agent_common::port::{PORT_SPREAD, Port};
-use agent_common::told::Told;
+use agent_common::port::{PORT_REPLICATE, Port};
 
 use crate::answer::Answer;
+use crate::deliver::{Refusal, deliver, one_hop_less};
 use crate::maps::{self, NodeTables, PortCounter};
 use crate::skb::Skb;
 use crate::tunnel;
 use crate::verdict::{self, Verdict};
 use crate::wire;
-
-/// Where the TTL, the protocol and the checksum of an IPv4 header are.
-const TTL: usize = L3 + 8;
-const IPV4_CHECKSUM: usize = L3 + 10;
-const HOP_LIMIT: usize = L3 + 7;
-
-/// Why the packet ends here, and whose it was.
-pub(crate) type Refusal = (Option<(u32, u16)>, DropReason);
 
 #[inline(always)]
 pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
@@ -31,19 +24,19 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
     forward(skb).unwrap_or_else(|(port, reason)| {
         let verdict = verdict::drop(skb, port, reason);
         if reason == DropReason::Ttl {
-            prepare(skb, Told::HopsSpent);
+            prepare(skb, IcmpError::HopsSpent);
         }
         if matches!(reason, DropReason::Ttl | DropReason::PathMtu) {
-            maps::jump(skb, JUMP_TOLD);
+            maps::jump(skb.ctx, JUMP_ICMP_ERROR);
         }
         verdict
     })
 }
 
-/// Says what the sender of a packet that is dropped shall be told.
+/// Names the ICMP error for the sender of a packet that is dropped.
 #[inline(always)]
-fn prepare(skb: &Skb<'_>, told: Told) {
-    let [kind, mtu] = told.pack();
+fn prepare(skb: &Skb<'_>, error: IcmpError) {
+    let [kind, mtu] = error.pack();
     skb.set_cursor([kind, mtu, 0]);
 }
 
@@ -99,10 +92,10 @@ fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
             // Copies for limited ports wait there in their flow's queue.
             skb.sort_by_flow();
             skb.set_cursor([0, port.network, port.home]);
-            if port.flags & PORT_SPREAD != 0 {
-                maps::jump(skb, JUMP_SPREAD);
+            if port.flags & PORT_REPLICATE != 0 {
+                maps::jump(skb.ctx, JUMP_REPLICATE);
             }
-            maps::jump(skb, JUMP_FLOOD);
+            maps::jump(skb.ctx, JUMP_FLOOD);
             return refuse(DropReason::NoProgram);
         }
         Decision::Switch(endpoint) => send(skb, port, &endpoint, None)?,
@@ -142,7 +135,7 @@ fn count(skb: &Skb<'_>, port: &Port) {
 #[inline(always)]
 fn answer(skb: &Skb<'_>, answer: Answer) -> DropReason {
     skb.set_cursor(answer.pack());
-    maps::jump(skb, JUMP_ANSWER);
+    maps::jump(skb.ctx, JUMP_ANSWER);
     DropReason::NoProgram
 }
 
@@ -165,8 +158,8 @@ fn send(skb: &Skb<'_>, port: &Port, to: &Endpoint, hop: Option<Family>) -> Resul
         let vtep = maps::vtep(to.ifindex).filter(|vtep| vtep.device != 0);
         let vtep = vtep.ok_or(refusal(DropReason::NoTunnel))?;
         if vtep.mtu != 0 && skb.largest_packet() > vtep.mtu as usize {
-            // Before it is changed: the sender is told with its own headers.
-            prepare(skb, Told::TooBig(vtep.mtu));
+            // Before it is changed: the error quotes its own headers.
+            prepare(skb, IcmpError::TooBig(vtep.mtu));
             return Err(refusal(DropReason::PathMtu));
         }
         Some(vtep)
@@ -188,56 +181,7 @@ fn send(skb: &Skb<'_>, port: &Port, to: &Endpoint, hop: Option<Family>) -> Resul
     Ok(sent)
 }
 
-/// Into a pod of this node.
-#[inline(always)]
-pub(crate) fn deliver(skb: &Skb<'_>, to: &Endpoint) -> bool {
-    let sent = if to.flags & ENDPOINT_NO_PEER != 0 {
-        skb.sort_by_flow();
-        skb.send(to.ifindex)
-    } else {
-        skb.send_to_peer(to.ifindex)
-    };
-    if sent {
-        maps::count_port(
-            to.port_id,
-            PortCounter::ToPod,
-            skb.segments(),
-            skb.length() as u32,
-        );
-    }
-    sent
-}
-
 #[inline(always)]
 fn route(skb: &Skb<'_>, to: &Endpoint, family: Family) -> bool {
     skb.swap_in_macs(to.mac, GATEWAY_MAC) && one_hop_less(skb, family)
-}
-
-#[inline(always)]
-pub(crate) fn one_hop_less(skb: &Skb<'_>, family: Family) -> bool {
-    match family {
-        Family::V4 => one_hop_less_v4(skb),
-        Family::V6 => one_hop_less_v6(skb),
-    }
-}
-
-#[inline(always)]
-fn one_hop_less_v4(skb: &Skb<'_>) -> bool {
-    let Some([ttl, protocol]) = skb.load::<2>(TTL) else {
-        return false;
-    };
-    let old = u16::from_ne_bytes([ttl, protocol]);
-    let new = u16::from_ne_bytes([ttl - 1, protocol]);
-    skb.ctx
-        .l3_csum_replace(IPV4_CHECKSUM, u64::from(old), u64::from(new), 2)
-        .is_ok()
-        && skb.store(TTL, &[ttl - 1])
-}
-
-#[inline(always)]
-fn one_hop_less_v6(skb: &Skb<'_>) -> bool {
-    let Some([hops]) = skb.load::<1>(HOP_LIMIT) else {
-        return false;
-    };
-    skb.store(HOP_LIMIT, &[hops - 1])
 }

@@ -20,7 +20,7 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
         tunnel::receive(skb, uplink)
     };
     if uplink.flags & UPLINK_WIRES != 0 && matches!(verdict, Verdict::Pass) {
-        maps::jump(skb, JUMP_WIRE);
+        maps::jump(skb.ctx, JUMP_WIRE);
     }
     verdict
 }

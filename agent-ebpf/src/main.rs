@@ -29,17 +29,18 @@
 // The macro makes an entry point that calls the function: inlined, or its frame is one of those that
 // share 512 bytes of stack, 32 of them at least.
 mod answer;
+mod deliver;
 mod flood;
 mod from_gateway;
 mod from_overlay;
 mod from_pod;
 mod from_uplink;
+mod icmp_error;
 mod maps;
+mod replicate;
 mod skb;
-mod spread;
 mod storm;
 mod tag;
-mod told;
 mod tunnel;
 mod verdict;
 mod wire;
@@ -60,8 +61,7 @@ use crate::xdp::Xdp;
 #[classifier]
 #[inline(always)]
 pub fn d_pod(ctx: TcContext) -> i32 {
-    let skb = Skb::new(&ctx);
-    maps::root(&skb, ROOT_FROM_POD);
+    maps::root(&ctx, ROOT_FROM_POD);
     verdict::no_program().code()
 }
 
@@ -69,8 +69,7 @@ pub fn d_pod(ctx: TcContext) -> i32 {
 #[classifier]
 #[inline(always)]
 pub fn d_overlay(ctx: TcContext) -> i32 {
-    let skb = Skb::new(&ctx);
-    maps::root(&skb, ROOT_FROM_OVERLAY);
+    maps::root(&ctx, ROOT_FROM_OVERLAY);
     verdict::no_program().code()
 }
 
@@ -78,8 +77,7 @@ pub fn d_overlay(ctx: TcContext) -> i32 {
 #[classifier]
 #[inline(always)]
 pub fn d_gateway(ctx: TcContext) -> i32 {
-    let skb = Skb::new(&ctx);
-    maps::root(&skb, ROOT_FROM_GATEWAY);
+    maps::root(&ctx, ROOT_FROM_GATEWAY);
     verdict::no_program().code()
 }
 
@@ -87,8 +85,7 @@ pub fn d_gateway(ctx: TcContext) -> i32 {
 #[classifier]
 #[inline(always)]
 pub fn d_uplink(ctx: TcContext) -> i32 {
-    let skb = Skb::new(&ctx);
-    maps::root(&skb, ROOT_FROM_UPLINK);
+    maps::root(&ctx, ROOT_FROM_UPLINK);
     Verdict::Pass.code()
 }
 
@@ -96,7 +93,7 @@ pub fn d_uplink(ctx: TcContext) -> i32 {
 #[xdp]
 #[inline(always)]
 pub fn x_uplink(ctx: XdpContext) -> u32 {
-    maps::root_xdp(&Xdp::new(&ctx), ROOT_XDP_UPLINK);
+    maps::root_xdp(&ctx, ROOT_XDP_UPLINK);
     Early::Pass.code()
 }
 
@@ -170,18 +167,18 @@ pub fn flood(ctx: TcContext) -> i32 {
     flood::run(&Skb::new(&ctx)).code()
 }
 
-/// Tells a pod that its packet could not go on.
+/// Sends a pod the ICMP error about its packet.
 #[classifier]
 #[inline(always)]
-pub fn told(ctx: TcContext) -> i32 {
-    told::run(&Skb::new(&ctx)).code()
+pub fn icmp_error(ctx: TcContext) -> i32 {
+    icmp_error::run(&Skb::new(&ctx)).code()
 }
 
-/// Copies a frame to the other nodes of its network, and has it copied on this one.
+/// Replicates a frame to the other nodes of its network, and then to the ports of this one.
 #[classifier]
 #[inline(always)]
-pub fn spread(ctx: TcContext) -> i32 {
-    spread::run(&Skb::new(&ctx)).code()
+pub fn replicate(ctx: TcContext) -> i32 {
+    replicate::run(&Skb::new(&ctx)).code()
 }
 
 /// The kernel's helpers we call (`bpf_redirect_peer` is not, `bpf_ktime_get_ns` is) ask for a

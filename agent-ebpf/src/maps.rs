@@ -23,9 +23,7 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::{
     Array, HashMap, LruHashMap, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf,
 };
-
-use crate::skb::Skb;
-use crate::xdp::Xdp;
+use aya_ebpf::programs::{TcContext, XdpContext};
 
 /// `BPF_F_NO_PREALLOC`: entries take memory when they exist.
 const NO_PREALLOC: u32 = 1;
@@ -90,23 +88,23 @@ static EVENTS: RingBuf = RingBuf::pinned(size::EVENTS_BYTES, 0);
 
 /// Calls the program in `ROOT`; returns only when there is none.
 #[inline(always)]
-pub(crate) fn root(skb: &Skb<'_>, slot: u32) {
+pub(crate) fn root(ctx: &TcContext, slot: u32) {
     // SAFETY: the context is the one this program was called with.
-    unsafe { ROOT.tail_call(skb.ctx, slot) }
+    unsafe { ROOT.tail_call(ctx, slot) }
 }
 
 /// Calls the program in `ROOT_XDP`; returns only when there is none.
 #[inline(always)]
-pub(crate) fn root_xdp(xdp: &Xdp<'_>, slot: u32) {
+pub(crate) fn root_xdp(ctx: &XdpContext, slot: u32) {
     // SAFETY: the context is the one this program was called with.
-    unsafe { ROOT_XDP.tail_call(xdp.ctx, slot) }
+    unsafe { ROOT_XDP.tail_call(ctx, slot) }
 }
 
 /// Calls the program in `JUMP`; returns only when there is none.
 #[inline(always)]
-pub(crate) fn jump(skb: &Skb<'_>, slot: u32) {
+pub(crate) fn jump(ctx: &TcContext, slot: u32) {
     // SAFETY: the context is the one this program was called with.
-    unsafe { JUMP.tail_call(skb.ctx, slot) }
+    unsafe { JUMP.tail_call(ctx, slot) }
 }
 
 #[inline(always)]

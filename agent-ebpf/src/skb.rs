@@ -10,13 +10,13 @@ use agent_common::addr::{Ip16, MacAddr};
 use agent_common::event::EVENT_HEAD;
 use agent_common::packet::{
     ARP_FRAME, ETH_HLEN, ETH_P_IP, Frame, IPPROTO_TCP, IPV4_HLEN, IPV6_HLEN, L3, START_LENGTHS,
-    Start, first_protocol,
+    Start, UDP_HLEN, first_protocol,
 };
 use agent_common::partial::Partial;
 use agent_common::segments;
 use agent_common::shape::flow_priority;
 use agent_common::skb::{CHECKSUM_PARTIAL, SKB_WINDOW, SkbLayout};
-use agent_common::vtep::{UDP_HLEN, Vtep};
+use agent_common::vtep::Vtep;
 use agent_common::wire::{AF_INET, AF_INET6};
 use aya_ebpf::bindings::bpf_adj_room_mode::BPF_ADJ_ROOM_MAC;
 use aya_ebpf::bindings::{

@@ -10,7 +10,7 @@ use crate::tunnel::NO_PORT;
 use crate::verdict::{self, Verdict};
 use crate::wire;
 
-/// Beside the network in the cursor of `flood` and `spread`: the frame is paid for.
+/// Beside the network in the cursor of `flood` and `replicate`: the frame is paid for.
 const PAID: u32 = 1 << 31;
 
 /// The network of a cursor, and whether its frame is paid for.

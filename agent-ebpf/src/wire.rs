@@ -12,7 +12,7 @@ use agent_common::segments::repeat_too_much;
 use agent_common::wire::{self, AF_INET6, Incoming, NextHop};
 
 use crate::answer::{Answer, FromWire};
-use crate::from_pod::{Refusal, deliver, one_hop_less};
+use crate::deliver::{Refusal, deliver, one_hop_less};
 use crate::maps::{self, NodeTables, PortCounter};
 use crate::skb::Skb;
 use crate::tunnel::NO_PORT;
@@ -47,7 +47,7 @@ pub(crate) fn to(skb: &Skb<'_>, member: Option<(&Endpoint, Family)>) -> DropReas
         }
     };
     skb.set_cursor(cursor);
-    maps::jump(skb, JUMP_TO_WIRE);
+    maps::jump(skb.ctx, JUMP_TO_WIRE);
     DropReason::NoProgram
 }
 
@@ -248,7 +248,7 @@ pub(crate) fn receive(skb: &Skb<'_>) -> Verdict {
             // Copies for limited ports wait there in their flow's queue.
             skb.sort_by_flow();
             skb.set_cursor([0, number, FROM_WIRE]);
-            maps::jump(skb, JUMP_FLOOD);
+            maps::jump(skb.ctx, JUMP_FLOOD);
             return hand_back(skb);
         }
     };
@@ -281,7 +281,7 @@ fn answer(
         port_id: holder.port_id,
     };
     skb.set_cursor(asked.pack(by(mac)));
-    maps::jump(skb, JUMP_ANSWER);
+    maps::jump(skb.ctx, JUMP_ANSWER);
     DropReason::NoProgram
 }
 

@@ -11,7 +11,7 @@ use agent_common::flood::FloodKey;
 use agent_common::network::{NETWORK_L3, Network};
 use agent_common::packet::ETH_HLEN;
 use agent_common::policy::Decision;
-use agent_common::port::{PORT_L3, PORT_SPREAD, PORT_WIRE, Port};
+use agent_common::port::{PORT_L3, PORT_REPLICATE, PORT_WIRE, Port};
 use agent_common::vtep::{VTEP_CHUNKS, Vtep};
 use agent_common::wire::forges_tunnel;
 use serde_json::json;
@@ -371,7 +371,7 @@ impl Departure<'_> {
             return Ok(self.drop(reason));
         }
         self.story.step(what, "room", "within storm control");
-        let nodes = if port.flags & PORT_SPREAD != 0 {
+        let nodes = if port.flags & PORT_REPLICATE != 0 {
             self.spread(port.network)?
         } else {
             Vec::new()

@@ -11,7 +11,7 @@ use agent_common::endpoint::{
 use agent_common::flood::{FLOOD_CHUNK, FloodKey, FloodPorts};
 use agent_common::network::{NETWORK_ANY_IP, NETWORK_L3, NETWORK_TRUNK, Network};
 use agent_common::port::{
-    PORT_ANY_IP, PORT_EGRESS, PORT_L3, PORT_MORE_IPS, PORT_NODE, PORT_OUTSIDE, PORT_SPREAD,
+    PORT_ANY_IP, PORT_EGRESS, PORT_L3, PORT_MORE_IPS, PORT_NODE, PORT_OUTSIDE, PORT_REPLICATE,
     PORT_TRUNK, PORT_WIRE, Port, PortAddressKey,
 };
 use agent_common::vtep::{FloodVteps, VTEP_CHUNK, VTEP_CHUNKS};
@@ -248,7 +248,7 @@ pub fn port_of(attachment: &Attachment) -> Port {
         port.flags |= PORT_EGRESS;
     }
     if !attachment.network.transport.is_local() && !attachment.network.routed {
-        port.flags |= PORT_SPREAD;
+        port.flags |= PORT_REPLICATE;
     }
     if let Some(wire) = &attachment.network.wire
         && !attachment.network.routed

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use agent_common::ABI_VERSION;
 use agent_common::map::{
-    JUMP_ANSWER, JUMP_FLOOD, JUMP_SPREAD, JUMP_TO_WIRE, JUMP_TOLD, JUMP_WIRE, MAX_PORTS,
+    JUMP_ANSWER, JUMP_FLOOD, JUMP_ICMP_ERROR, JUMP_REPLICATE, JUMP_TO_WIRE, JUMP_WIRE, MAX_PORTS,
     ROOT_FROM_GATEWAY, ROOT_FROM_OVERLAY, ROOT_FROM_POD, ROOT_FROM_UPLINK, ROOT_XDP_UPLINK,
 };
 use aya::maps::{Map, MapData, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf};
@@ -43,9 +43,9 @@ pub(crate) const XDP_UPLINK: &str = "xdp_uplink";
 /// Only ever run by [`Datapath::try_room`].
 pub(crate) const TRY_ROOM: &str = "try_room";
 const FLOOD: &str = "flood";
-const SPREAD: &str = "spread";
+const REPLICATE: &str = "replicate";
 const ANSWER: &str = "answer";
-const TOLD: &str = "told";
+const ICMP_ERROR: &str = "icmp_error";
 const FROM_WIRE: &str = "from_wire";
 const TO_WIRE: &str = "to_wire";
 
@@ -251,8 +251,8 @@ impl Datapath {
         for (slot, name) in [
             (JUMP_FLOOD, FLOOD),
             (JUMP_ANSWER, ANSWER),
-            (JUMP_SPREAD, SPREAD),
-            (JUMP_TOLD, TOLD),
+            (JUMP_REPLICATE, REPLICATE),
+            (JUMP_ICMP_ERROR, ICMP_ERROR),
             (JUMP_WIRE, FROM_WIRE),
             (JUMP_TO_WIRE, TO_WIRE),
         ] {
@@ -398,9 +398,9 @@ fn load(
         FROM_WIRE,
         TO_WIRE,
         FLOOD,
-        SPREAD,
+        REPLICATE,
         ANSWER,
-        TOLD,
+        ICMP_ERROR,
         TRY_ROOM,
     ] {
         load_program(&mut programs, name)?;

@@ -5,7 +5,7 @@ use std::fmt;
 
 use agent_common::drop::DropReason;
 use agent_common::flood::FloodKey;
-use agent_common::port::{PORT_SPREAD, PORT_WIRE, Port};
+use agent_common::port::{PORT_REPLICATE, PORT_WIRE, Port};
 use agent_common::storm::{self, Buckets, Flood, StormBucket, StormLimits};
 use aya::maps::{Array, HashMap, Map, MapData};
 use rustix::time::{ClockId, clock_gettime};
@@ -101,9 +101,9 @@ impl Tables {
         };
         let ports = self.flood.get(&first)?;
         let ports = ports.map_or(0, |ports| u32::from(ports.total));
-        let nodes = match port.flags & (PORT_SPREAD | PORT_WIRE) {
+        let nodes = match port.flags & (PORT_REPLICATE | PORT_WIRE) {
             0 => 0,
-            PORT_SPREAD => {
+            PORT_REPLICATE => {
                 let nodes = self.flood_vteps.get(&first)?;
                 nodes.map_or(0, |nodes| u32::from(nodes.total))
             }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::addr::{GATEWAY_V6, MacAddr};
 use crate::endpoint::{ENDPOINT_NO_PEER, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, ENDPOINT_WIRE};
 use crate::port::{
-    PORT_ANY_IP, PORT_EGRESS, PORT_L3, PORT_MORE_IPS, PORT_NODE, PORT_OUTSIDE, PORT_SPREAD,
+    PORT_ANY_IP, PORT_EGRESS, PORT_L3, PORT_MORE_IPS, PORT_NODE, PORT_OUTSIDE, PORT_REPLICATE,
     PORT_TRUNK, PORT_WIRE,
 };
 
@@ -307,7 +307,7 @@ pub static TEAL_A: Pod = Pod {
     network: TEAL,
     ifindex: 71,
     port_id: 71,
-    flags: PORT_WIRE | PORT_SPREAD,
+    flags: PORT_WIRE | PORT_REPLICATE,
     mac: MacAddr([2, 0, 0, 0, 0x10, 0x0a]),
     ip4: Ipv4Addr::new(10, 50, 0, 11),
     ip6: vlan_v6(0x11),
@@ -319,7 +319,7 @@ pub static TEAL_B: Pod = Pod {
     network: TEAL,
     ifindex: 72,
     port_id: 72,
-    flags: PORT_WIRE | PORT_SPREAD,
+    flags: PORT_WIRE | PORT_REPLICATE,
     mac: MacAddr([2, 0, 0, 0, 0x10, 0x0b]),
     ip4: Ipv4Addr::new(10, 50, 0, 12),
     ip6: vlan_v6(0x12),
@@ -331,7 +331,7 @@ pub static STEEL_A: Pod = Pod {
     network: STEEL,
     ifindex: 81,
     port_id: 81,
-    flags: PORT_WIRE | PORT_TRUNK | PORT_ANY_IP | PORT_SPREAD,
+    flags: PORT_WIRE | PORT_TRUNK | PORT_ANY_IP | PORT_REPLICATE,
     mac: MacAddr([2, 0, 0, 0, 0x11, 0x0a]),
     ..NOBODY
 };
@@ -341,7 +341,7 @@ pub static STEEL_B: Pod = Pod {
     network: STEEL,
     ifindex: 82,
     port_id: 82,
-    flags: PORT_WIRE | PORT_TRUNK | PORT_ANY_IP | PORT_SPREAD,
+    flags: PORT_WIRE | PORT_TRUNK | PORT_ANY_IP | PORT_REPLICATE,
     mac: MacAddr([2, 0, 0, 0, 0x11, 0x0b]),
     ..NOBODY
 };

@@ -65,7 +65,7 @@ fn a_member_elsewhere_is_found_as_one_here_is_by_the_number_of_its_node() {
     let here = of(&all);
     let facts = Network::new(0, 1430);
     assert_eq!(here.networks.get(&NETWORK), Some(&facts));
-    assert_eq!(here.ports[&10].flags & PORT_SPREAD, PORT_SPREAD);
+    assert_eq!(here.ports[&10].flags & PORT_REPLICATE, PORT_REPLICATE);
     let nodes = entries.flood_vteps[&FloodKey {
         network: NETWORK,
         chunk: 0,
@@ -84,7 +84,7 @@ fn a_routed_network_finds_members_elsewhere_by_address_and_spreads_nothing() {
     assert!(entries.fdb.is_empty() && entries.flood_vteps.is_empty());
     let here = of(&all);
     assert_eq!(here.networks[&NETWORK].flags, NETWORK_L3);
-    assert_eq!(here.ports[&10].flags & PORT_SPREAD, 0);
+    assert_eq!(here.ports[&10].flags & PORT_REPLICATE, 0);
 }
 
 #[test]

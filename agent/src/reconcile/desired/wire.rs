@@ -84,8 +84,8 @@ fn a_vlan_is_the_networks_at_its_uplink_and_nobody_is_entered_beyond() {
     assert_eq!(keys, [WireKey::segment(UPLINK, 100)]);
     let flags = entries.ports[&10].flags;
     assert_eq!(
-        flags & (PORT_WIRE | PORT_TRUNK | PORT_SPREAD),
-        PORT_WIRE | PORT_SPREAD
+        flags & (PORT_WIRE | PORT_TRUNK | PORT_REPLICATE),
+        PORT_WIRE | PORT_REPLICATE
     );
     assert!(entries.flood_vteps.is_empty() && entries.next_hops.is_empty());
 }

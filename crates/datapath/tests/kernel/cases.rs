@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use agent_common::cases::{self, Case, PODS, Pod, World};
 use agent_common::counter::{Count, PortCounters};
 use agent_common::drop::DropReason;
+use agent_common::icmp_error::{ICMP_ERROR_V4, ICMP_ERROR_V6};
 use agent_common::policy::Decision;
-use agent_common::told::{TOLD_V4, TOLD_V6};
 use datapath::Datapath;
 
 use super::scratch::{LOOPBACK, fill, scene, try_run, verdict_of};
@@ -61,8 +61,8 @@ impl Counted {
                         .or_default(),
                     length,
                 );
-                if let Some(told) = told(case) {
-                    port(sender, |port| &mut port.to_pod, told);
+                if let Some(error_length) = error_length(case) {
+                    port(sender, |port| &mut port.to_pod, error_length);
                 }
             }
             Decision::Ignore | Decision::Node | Decision::Wire | Decision::WireRoute(..) => {
@@ -88,10 +88,10 @@ impl Counted {
 }
 
 /// Length of the ICMP error that the sender of a packet without hops gets.
-pub(crate) fn told(case: &Case) -> Option<usize> {
+pub(crate) fn error_length(case: &Case) -> Option<usize> {
     let v4 = case.frame.get(12) == Some(&0x08);
-    let told = case.decision == Decision::Drop(DropReason::Ttl);
-    told.then_some(if v4 { TOLD_V4 } else { TOLD_V6 })
+    let error_length = case.decision == Decision::Drop(DropReason::Ttl);
+    error_length.then_some(if v4 { ICMP_ERROR_V4 } else { ICMP_ERROR_V6 })
 }
 
 fn add(count: &mut Count, bytes: usize) {
@@ -115,17 +115,21 @@ fn compare(datapath: &mut Datapath, case: &Case) -> Result<Vec<String>, &'static
     };
     let after = Counted::read(datapath);
     let mut wrong = Vec::new();
-    let told = told(case);
+    let error_length = error_length(case);
     let verdict = verdict_of(case.decision);
     if result.verdict != verdict {
         wrong.push(format!("verdict {}, not {verdict}", result.verdict));
     }
     let frame = case.output.as_ref().unwrap_or(&case.frame);
-    if let Some(length) = told {
+    if let Some(length) = error_length {
         // What it says is looked at where a pod hears it, in the isolation tests.
         let start = [&case.frame[6..12], &case.frame[..6], &case.frame[12..14]].concat();
         if result.frame.len() != length || !result.frame.starts_with(&start) {
-            wrong.push(format!("told\n    {:02x?}", result.frame));
+            wrong.push(format!(
+                "ICMP error
+    {:02x?}",
+                result.frame
+            ));
         }
     } else if result.frame != *frame {
         wrong.push(format!(

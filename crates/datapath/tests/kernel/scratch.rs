@@ -150,7 +150,7 @@ pub(crate) fn fill(datapath: &mut Datapath, world: &World) {
 /// What the program returns when it carries this decision out.
 pub(crate) const fn verdict_of(decision: Decision) -> u32 {
     match decision {
-        // Its sender is told.
+        // Its sender gets an ICMP error.
         Decision::Drop(DropReason::Ttl) => REDIRECT,
         Decision::Drop(_) | Decision::Ignore | Decision::Flood => SHOT,
         Decision::Node => OK,

@@ -1,4 +1,4 @@
-//! What a sender is told of a packet that could not go on: ICMP errors (RFC 792, RFC 4443).
+//! ICMP errors: the answer to the sender of a packet that could not go on (RFC 792, RFC 4443).
 
 use crate::addr::Ip16;
 use crate::checksum::{field, sum, sum_of};
@@ -7,27 +7,27 @@ use crate::packet::{ETH_HLEN, ICMP_HLEN, IPPROTO_ICMP, IPPROTO_ICMPV6, IPV4_HLEN
 /// As much of the packet's payload as every error has: 8 bytes (RFC 792), by which the sender finds
 /// whose it was.
 pub const QUOTED: usize = 8;
-/// Length of a frame that tells about an IPv4 packet.
-pub const TOLD_V4: usize = ETH_HLEN + IPV4_HLEN + ICMP_HLEN + IPV4_HLEN + QUOTED;
+/// Length of a frame with an error about an IPv4 packet, bytes.
+pub const ICMP_ERROR_V4: usize = ETH_HLEN + IPV4_HLEN + ICMP_HLEN + IPV4_HLEN + QUOTED;
 /// The same for IPv6.
-pub const TOLD_V6: usize = ETH_HLEN + IPV6_HLEN + ICMP_HLEN + IPV6_HLEN + QUOTED;
+pub const ICMP_ERROR_V6: usize = ETH_HLEN + IPV6_HLEN + ICMP_HLEN + IPV6_HLEN + QUOTED;
 /// What the headers say of it: without Ethernet's, and for IPv6 without the IP header either.
 const LENGTH_V4: u8 = 56;
 const LENGTH_V6: u8 = 56;
-const _: () = assert!(LENGTH_V4 as usize == TOLD_V4 - ETH_HLEN);
-const _: () = assert!(LENGTH_V6 as usize == TOLD_V6 - ETH_HLEN - IPV6_HLEN);
+const _: () = assert!(LENGTH_V4 as usize == ICMP_ERROR_V4 - ETH_HLEN);
+const _: () = assert!(LENGTH_V6 as usize == ICMP_ERROR_V6 - ETH_HLEN - IPV6_HLEN);
 const HOPS: u8 = 64;
 
-/// What was wrong.
+/// The fault of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
+pub enum IcmpError {
     /// No hop was left.
     HopsSpent,
     /// What lies ahead carries packets of this many bytes at most.
     TooBig(u32),
 }
 
-impl Told {
+impl IcmpError {
     /// As two words.
     #[inline(always)]
     pub const fn pack(self) -> [u32; 2] {
@@ -61,10 +61,10 @@ impl Told {
     }
 }
 
-/// Whether anybody may be told about an IPv4 packet (RFC 1122 section 3.2.2): not one to a group, a
+/// Whether an error about an IPv4 packet may be sent (RFC 1122 section 3.2.2): not one to a group, a
 /// later fragment or an ICMP message that is no echo. Nor one with options, which would not fit.
 #[inline(always)]
-pub fn may_tell_v4(header: &[u8; IPV4_HLEN], data: &[u8; QUOTED]) -> bool {
+pub fn may_answer_v4(header: &[u8; IPV4_HLEN], data: &[u8; QUOTED]) -> bool {
     let [kind, ..] = *data;
     let is_error = header[9] == IPPROTO_ICMP && !matches!(kind, 0 | 8);
     let is_plain = header[0] == 0x45 && (header[6] & 0x1f) | header[7] == 0;
@@ -72,9 +72,9 @@ pub fn may_tell_v4(header: &[u8; IPV4_HLEN], data: &[u8; QUOTED]) -> bool {
 }
 
 /// The same of an IPv6 packet (RFC 4443 section 2.4), extension headers and all: those of an error stand
-/// before the 8 bytes that are looked at, and such packets are not told about.
+/// before the 8 bytes that are looked at, and such packets have no error sent.
 #[inline(always)]
-pub fn may_tell_v6(header: &[u8; IPV6_HLEN], data: &[u8; QUOTED]) -> bool {
+pub fn may_answer_v6(header: &[u8; IPV6_HLEN], data: &[u8; QUOTED]) -> bool {
     let (next, group) = (header[6], header[24]);
     let [kind, ..] = *data;
     // TCP, UDP, or an informational message of ICMPv6.
@@ -85,7 +85,7 @@ pub fn may_tell_v6(header: &[u8; IPV6_HLEN], data: &[u8; QUOTED]) -> bool {
 /// An IPv4 header and the ICMP header of an error about a packet with this header and start of payload.
 #[inline(always)]
 pub fn v4(
-    told: Told,
+    error: IcmpError,
     from: [u8; 4],
     header: &[u8; IPV4_HLEN],
     data: &[u8; QUOTED],
@@ -115,7 +115,7 @@ pub fn v4(
         s3,
     ];
     [ip[10], ip[11]] = field(sum(&ip));
-    let mut icmp = told.start(true);
+    let mut icmp = error.start(true);
     [icmp[2], icmp[3]] = field(sum(&icmp) + sum(header) + sum(data));
     (ip, icmp)
 }
@@ -124,14 +124,14 @@ pub fn v4(
 /// ICMPv6 header of an error about a packet.
 #[inline(always)]
 pub fn v6(
-    told: Told,
+    error: IcmpError,
     from: &Ip16,
     to: &Ip16,
     header: &[u8; IPV6_HLEN],
     data: &[u8; QUOTED],
 ) -> ([u8; 8], [u8; ICMP_HLEN]) {
     let ip = [0x60, 0, 0, 0, 0, LENGTH_V6, IPPROTO_ICMPV6, HOPS];
-    let mut icmp = told.start(false);
+    let mut icmp = error.start(false);
     // The pseudo header of RFC 8200 section 8.1.
     let pseudo = sum(&[0, LENGTH_V6, 0, IPPROTO_ICMPV6]) + sum_of(from) + sum_of(to);
     [icmp[2], icmp[3]] = field(pseudo + sum(&icmp) + sum(header) + sum(data));

@@ -1,6 +1,6 @@
-//! Copying a frame to every other node that has ports of its network (head-end replication).
+//! Replicates a frame to every other node that has ports of its network (head-end replication).
 
-use agent_common::map::{JUMP_FLOOD, JUMP_SPREAD};
+use agent_common::map::{JUMP_FLOOD, JUMP_REPLICATE};
 use agent_common::network::NETWORK_WIRE;
 use agent_common::tail_call::VTEP_CHUNKS_A_CALL;
 use agent_common::vtep::VTEP_CHUNKS;
@@ -54,7 +54,7 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
     }
     if next < VTEP_CHUNKS {
         skb.set_cursor([next, storm::paid(network), sender]);
-        maps::jump(skb, JUMP_SPREAD);
+        maps::jump(skb.ctx, JUMP_REPLICATE);
     }
     here(skb, network, sender)
 }
@@ -73,6 +73,6 @@ fn copy_to(skb: &Skb<'_>, network: u32, number: u16) {
 #[inline(always)]
 fn here(skb: &Skb<'_>, network: u32, sender: u32) -> Verdict {
     skb.set_cursor([0, storm::paid(network), sender]);
-    maps::jump(skb, JUMP_FLOOD);
+    maps::jump(skb.ctx, JUMP_FLOOD);
     Verdict::Consumed
 }

@@ -1,28 +1,28 @@
-//! Tells a pod that its packet could not go on. The packet was counted as dropped.
+//! Sends a pod the ICMP error about its packet. The packet was counted as dropped.
 
 use agent_common::addr::{GATEWAY_V4, GATEWAY_V6, Ip16, MacAddr};
+use agent_common::icmp_error::{self as message, ICMP_ERROR_V4, ICMP_ERROR_V6, IcmpError, QUOTED};
 use agent_common::packet::{
     ETH_HLEN, ETH_P_IP, ETH_P_IPV6, Frame as _, ICMP_HLEN, IPV4_HLEN, IPV6_HLEN, L3,
 };
 use agent_common::port::{PORT_L3, Port};
-use agent_common::told::{self, QUOTED, TOLD_V4, TOLD_V6, Told};
 
 use crate::maps::{self, PortCounter};
 use crate::skb::Skb;
 use crate::verdict::Verdict;
 
-/// Turns the packet into what is told. The cursor has that, packed.
+/// Turns the packet into the error about it. The cursor has its kind, packed.
 #[inline(always)]
 pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
     let [kind, mtu, _] = skb.cursor();
-    let told = Told::unpack([kind, mtu]);
-    // A pod is told no more often than it may shout.
+    let error = IcmpError::unpack([kind, mtu]);
+    // A pod gets errors no more often than it may flood.
     let Some(port) = maps::port(skb.ifindex()).filter(|port| maps::may_tell(port.port_id)) else {
         return Verdict::Consumed;
     };
     let written = match skb.protocol() {
-        ETH_P_IP => v4(skb, port, told),
-        ETH_P_IPV6 => v6(skb, port, told),
+        ETH_P_IP => v4(skb, port, error),
+        ETH_P_IPV6 => v6(skb, port, error),
         _ => false,
     };
     skb.clear_mark();
@@ -47,7 +47,7 @@ fn turn(skb: &Skb<'_>) -> bool {
 }
 
 #[inline(always)]
-fn v4(skb: &Skb<'_>, port: &Port, told: Told) -> bool {
+fn v4(skb: &Skb<'_>, port: &Port, error: IcmpError) -> bool {
     let Some(header) = skb.load::<IPV4_HLEN>(L3) else {
         return false;
     };
@@ -61,10 +61,10 @@ fn v4(skb: &Skb<'_>, port: &Port, told: Told) -> bool {
     } else {
         [d0, d1, d2, d3]
     };
-    let (ip, icmp) = told::v4(told, from, &header, &data);
+    let (ip, icmp) = message::v4(error, from, &header, &data);
     const MESSAGE: usize = ETH_HLEN + IPV4_HLEN;
-    told::may_tell_v4(&header, &data)
-        && skb.resize(TOLD_V4 as u32)
+    message::may_answer_v4(&header, &data)
+        && skb.resize(ICMP_ERROR_V4 as u32)
         && skb.store(L3, &ip)
         && skb.store(MESSAGE, &icmp)
         && skb.store(MESSAGE + ICMP_HLEN, &header)
@@ -72,7 +72,7 @@ fn v4(skb: &Skb<'_>, port: &Port, told: Told) -> bool {
 }
 
 #[inline(always)]
-fn v6(skb: &Skb<'_>, port: &Port, told: Told) -> bool {
+fn v6(skb: &Skb<'_>, port: &Port, error: IcmpError) -> bool {
     let Some(header) = skb.load::<IPV6_HLEN>(L3) else {
         return false;
     };
@@ -86,10 +86,10 @@ fn v6(skb: &Skb<'_>, port: &Port, told: Told) -> bool {
     } else {
         destination
     };
-    let (ip, icmp) = told::v6(told, &from, &source, &header, &data);
+    let (ip, icmp) = message::v6(error, &from, &source, &header, &data);
     const MESSAGE: usize = ETH_HLEN + IPV6_HLEN;
-    told::may_tell_v6(&header, &data)
-        && skb.resize(TOLD_V6 as u32)
+    message::may_answer_v6(&header, &data)
+        && skb.resize(ICMP_ERROR_V6 as u32)
         && skb.store(L3, &ip)
         && skb.store(L3 + 8, &from.0)
         && skb.store(L3 + 24, &source.0)
