@@ -81,6 +81,8 @@ fn cargo_bpf(subcommand: &str, rustc: &Rustc) -> Result<Command> {
         .env("PATH", install::path_with(&workspace::tools().join("bin"))?)
         // The workspace's release profile is made for the agent's binary.
         .env("CARGO_PROFILE_RELEASE_LTO", "fat")
+        // Incremental builds inline less, and functions that are called take stack.
+        .env("CARGO_INCREMENTAL", "0")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
         .env("CARGO_PROFILE_RELEASE_STRIP", "none")
         .env("CARGO_PROFILE_RELEASE_PANIC", "abort");

@@ -16,6 +16,7 @@
 
 pub mod bpffs;
 mod btf;
+mod cost;
 mod counters;
 mod error;
 mod event;
@@ -30,6 +31,7 @@ mod trial;
 mod xdp;
 mod xsk;
 
+pub use cost::ProgramCost;
 pub use counters::{Counters, DropCount};
 pub use error::{DatapathError, Misfit};
 pub use event::{Events, Sample};

@@ -234,6 +234,10 @@ impl Datapath {
             .map_err(DatapathError::program("use", name))
     }
 
+    pub(crate) const fn programs(&self) -> &Ebpf {
+        &self.programs
+    }
+
     pub(crate) fn xdp(&self) -> Result<&Xdp, DatapathError> {
         let name = XDP_UPLINK;
         let program = self

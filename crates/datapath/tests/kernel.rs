@@ -5,8 +5,12 @@
 mod answers;
 #[path = "kernel/cases.rs"]
 mod cases;
+#[path = "kernel/cost.rs"]
+mod cost;
 #[path = "kernel/early.rs"]
 mod early;
+#[path = "kernel/flood.rs"]
+mod flood;
 #[path = "kernel/generations.rs"]
 mod generations;
 #[path = "kernel/hooks.rs"]

@@ -1,0 +1,129 @@
+//! Compares what frames cost in two eBPF objects, alternating, by `BPF_PROG_TEST_RUN`. Needs root, and a machine
+//! that does nothing else.
+//!
+//! ```sh
+//! cargo run --release -p datapath --example frame_cost -- before.o after.o
+//! ```
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::{env, process};
+
+use agent_common::cases::{self, Case, World};
+use datapath::{Datapath, Entries, Options, PinDir, Trial, bpffs};
+use netdev::Netns;
+
+/// Frames on the way from pod to pod of one node.
+const NAMES: [&str; 4] = [
+    "UDP",
+    "UDP, L3",
+    "UDP over IPv6, L3",
+    "who has a neighbour's address",
+];
+/// The interface that a test run's frames come in by.
+const LOOPBACK: u32 = 1;
+const ROUNDS: usize = 41;
+const REPEAT: u32 = 100_000;
+
+/// An object that is loaded, and its pins, which end with it.
+struct Loaded {
+    datapath: Datapath,
+    pins: PinDir,
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        if let Err(error) = self.pins.remove() {
+            println!("pins are left: {error}");
+        }
+    }
+}
+
+impl Loaded {
+    fn open(object: PathBuf, number: usize) -> Result<Self, Box<dyn Error>> {
+        let name = format!("/sys/fs/bpf/podnet-frame-cost-{}-{number}", process::id());
+        let path = bpffs::find(&PathBuf::from(name))?;
+        let pins = PinDir::new(path.clone());
+        let options = Options {
+            object: Some(object),
+            ..Options::new(path)
+        };
+        let datapath = Datapath::open(&options)?;
+        Ok(Self { datapath, pins })
+    }
+
+    fn fill(&mut self, case: &Case) -> Result<(), Box<dyn Error>> {
+        let world = World::with_pod_at(case.sender, LOOPBACK);
+        let wanted = Entries {
+            ports: world.ports,
+            port_addresses: world.port_addresses,
+            fdb: world.fdb,
+            endpoints: world.endpoints,
+            ..Entries::default()
+        };
+        let tables = self.datapath.tables();
+        let old = tables.dump()?;
+        Ok(tables.apply(&old, &wanted)?)
+    }
+
+    /// Nanoseconds for one frame.
+    fn run(&self, frame: &[u8]) -> Result<f64, Box<dyn Error>> {
+        let repeat = REPEAT;
+        let result = self.datapath.try_frame(&Trial { frame, repeat })?;
+        Ok(result.duration.as_secs_f64() * 1e9)
+    }
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn compare(sets: &mut [Loaded]) -> Result<(), Box<dyn Error>> {
+    println!(
+        "{:<32}{:>10}{:>10}{:>8}",
+        "frame", "before", "after", "ratio"
+    );
+    for case in cases::all() {
+        if !NAMES.contains(&case.name) {
+            continue;
+        }
+        for set in sets.iter_mut() {
+            set.fill(&case)?;
+        }
+        let (mut before, mut after, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+        for round in 0..ROUNDS {
+            let (first, second) = (round % 2, 1 - round % 2);
+            let mut times = [0.0; 2];
+            for turn in [first, second] {
+                times[turn] = sets[turn].run(&case.frame)?;
+            }
+            before.push(times[0]);
+            after.push(times[1]);
+            // Speed: above 1 the second object is faster.
+            ratios.push(times[0] / times[1]);
+        }
+        println!(
+            "{:<32}{:>7.1} ns{:>7.1} ns{:>8.3}",
+            case.name,
+            median(&mut before),
+            median(&mut after),
+            median(&mut ratios)
+        );
+    }
+    Ok(())
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let objects: Vec<PathBuf> = env::args_os().skip(1).map(PathBuf::from).collect();
+    if objects.len() != 2 {
+        return Err("two eBPF objects are compared: frame_cost BEFORE AFTER".into());
+    }
+    let mut sets = Vec::new();
+    for (number, object) in objects.into_iter().enumerate() {
+        sets.push(Loaded::open(object, number)?);
+    }
+    let netns = Netns::create()?;
+    netns.run_in(|| compare(&mut sets).map_err(|error| error.to_string()))??;
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! Counting what the kernel made of each program.
+
+use aya::programs::ProgramError;
+
+use crate::error::DatapathError;
+use crate::open::Datapath;
+
+/// Bytes of an instruction.
+const INSTRUCTION: u32 = 8;
+
+/// What one loaded program cost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramCost {
+    /// Its name in the object.
+    pub name: String,
+    /// Instructions that were left when the kernel had removed and rewritten some; 0 where it does not say.
+    pub translated: u32,
+    /// Instructions that the verifier walked, as often as it did (Linux 5.16).
+    pub verified: Option<u32>,
+}
+
+impl Datapath {
+    /// Counts the programs that are loaded, by name.
+    ///
+    /// # Errors
+    /// When the kernel does not tell about one.
+    pub fn costs(&self) -> Result<Vec<ProgramCost>, DatapathError> {
+        let mut costs = Vec::new();
+        for (name, program) in self.programs().programs() {
+            let info = match program.info() {
+                Ok(info) => info,
+                // A dispatcher that was pinned before.
+                Err(ProgramError::NotLoaded) => continue,
+                Err(error) => return Err(DatapathError::program("look at", "a program")(error)),
+            };
+            costs.push(ProgramCost {
+                name: name.to_owned(),
+                translated: info.size_translated().unwrap_or(0) / INSTRUCTION,
+                verified: info.verified_instruction_count(),
+            });
+        }
+        costs.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(costs)
+    }
+}
