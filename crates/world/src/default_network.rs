@@ -1,4 +1,4 @@
-//! Name the first network of pods that do not list all of theirs (NPWG v1.3 section 6).
+//! Name the first network of pods whose lists leave it out (NPWG v1.3 section 6).
 
 use std::str::FromStr;
 

@@ -21,12 +21,12 @@ pub enum WorldError {
         Listed::new(unread)
     )]
     NotSynced {
-        /// What is missing, with the reason.
+        /// The missing object, with the reason.
         unread: Vec<String>,
     },
 }
 
-/// Writes, behind the error about a missing object, which manifests could not be read.
+/// Writes which manifests are unreadable, after the error about a missing object.
 #[derive(Debug, Clone, Copy)]
 pub struct Unread<'a>(pub &'a [String]);
 

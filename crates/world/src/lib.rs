@@ -1,5 +1,6 @@
-//! What the user wants: objects of the API server, or the manifests of a directory, read anew when
-//! they change.
+//! Read the wanted networks from the API server or from a directory of manifests.
+//!
+//! The objects are read again when they change.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -34,7 +35,9 @@ pub struct World {
     pub claims: BTreeMap<(String, String), Claim>,
     /// One line for each document, file or object that could not be read.
     pub broken: Vec<String>,
-    /// What was never read yet; while there is anything, nothing can be said about any network.
+    /// Sources that were never read yet.
+    ///
+    /// While there are any, nothing can be said about any network.
     pub unread: Vec<String>,
 }
 
@@ -75,7 +78,7 @@ pub struct Claim {
 }
 
 impl World {
-    /// Reads every `*.yaml`, `*.yml` and `*.json` file of a directory, in the order of their names.
+    /// Reads every `*.yaml`, `*.yml` and `*.json` file of a directory, ordered by name.
     ///
     /// # Errors
     /// When the directory cannot be listed; a broken file is reported in [`World::broken`].
@@ -123,8 +126,9 @@ impl World {
         })
     }
 
-    /// Refuses networks that span nodes where this node cannot be among them: without an address for
-    /// tunnels, and without a number that all nodes know.
+    /// Refuses networks that span nodes where this node cannot be a member of them.
+    ///
+    /// That is so without an address for tunnels, and without a number that all nodes know.
     #[must_use]
     pub fn on_node(mut self, has_tunnels: bool) -> Self {
         if !has_tunnels {
@@ -272,7 +276,9 @@ pub async fn follow(
     Ok(())
 }
 
-/// True when a file was only read: that is an event too, and must not lead to reading it again.
+/// Returns true for the event of a file that was only read.
+///
+/// Such an event must not lead to reading the file again.
 pub fn is_read(event: &notify::Event) -> bool {
     use notify::event::{AccessKind, AccessMode, EventKind};
     let is_close_write = matches!(

@@ -1,5 +1,6 @@
-//! How pods' lists of networks are read: what the agent, the controller and the webhook of a cluster
-//! are told alike.
+//! Read pods' lists of networks by the options that a whole cluster shares.
+//!
+//! The agent, the controller and the webhook are given the same values.
 
 use std::collections::BTreeSet;
 
@@ -103,7 +104,9 @@ fn set(typed: &[String]) -> BTreeSet<String> {
 }
 
 impl FeatureGates {
-    /// Whether a feature is on. `MultiNetwork` is unless it is switched off; the last word counts.
+    /// Returns whether a feature is on; the last value given for it counts.
+    ///
+    /// `MultiNetwork` is on unless it is switched off.
     pub fn has(&self, feature: Feature) -> bool {
         let mut said = self.feature_gates.iter().rev();
         said.find(|(named, _)| *named == feature)
@@ -170,7 +173,7 @@ mod tests {
         }
     }
 
-    /// ATT-07b: everything is allowed until it is limited, and an empty list allows nothing.
+    /// ATT-07b: all plugins are allowed without a limit, and an empty list allows none.
     #[test]
     fn plugins_and_namespaces_are_limited_by_options() {
         let rules = |arguments: &[&str]| parse(arguments).unwrap().lists.rules();

@@ -53,8 +53,9 @@ pub fn in_container(resource: &str, device: &str) -> String {
     format!("{IN_CONTAINER}/{}/{device}", short(resource))
 }
 
-/// The directory in which the map of a device is pinned, in its container: beside the other, where no
-/// pod can put anything in its place.
+/// Returns the path in a container below which the map of a device is pinned.
+///
+/// It is next to the device's own directory, where no pod can put anything in its place.
 pub fn map_in_container(resource: &str, device: &str) -> String {
     format!("{}.map", in_container(resource, device))
 }
@@ -66,17 +67,17 @@ pub fn variable(resource: &str) -> String {
     format!("PODNET_DEVICE_{name}")
 }
 
-/// What an object that a pod can name is counted by.
+/// The resource and kind of port behind an object that a pod can name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Counted {
     /// None: no network of ours.
     network: Option<String>,
     resource: String,
-    /// What the port is.
+    /// The kind of the port.
     kind: InterfaceKind,
 }
 
-/// What the devices of a resource are for.
+/// Networks and maps that the devices of a resource serve.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Uses {
     /// The networks they lead to.
@@ -85,7 +86,7 @@ pub struct Uses {
     pub has_maps: bool,
 }
 
-/// What a resource is to the kubelet.
+/// Health and maps of a resource's devices, as the kubelet is told of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offer {
     /// Its devices can be used.
@@ -94,8 +95,10 @@ pub struct Offer {
     pub has_maps: bool,
 }
 
-/// The resource that an attachment to this is counted by. None for an interface of the kernel that no
-/// resource is named for, and for what cannot be attached to anyway.
+/// Returns the name of the resource by which an attachment to `target` is counted.
+///
+/// `None` for an interface of the kernel that no resource is named for, and for targets that cannot be
+/// attached to.
 pub fn of_target(world: &World, target: &Target) -> Option<String> {
     let counted = match target {
         Target::PodNetwork(network) => of_port(world, network, None),
@@ -190,8 +193,9 @@ fn of_definition(world: &World, namespace: &str, name: &str) -> Option<Counted> 
     }
 }
 
-/// The resources, and whether their devices can be used: the node serves, and all networks of the
-/// resource take attachments.
+/// Returns all resources, with whether their devices can be used.
+///
+/// They can while the node serves and all networks of the resource take attachments.
 pub fn offers(world: &World, is_ready: bool) -> Option<BTreeMap<String, Offer>> {
     let resources = all(world)?.into_iter();
     let offer = |uses: Uses| Offer {

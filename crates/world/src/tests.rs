@@ -75,7 +75,7 @@ fn a_broken_file_and_a_broken_document_keep_the_others() {
     assert!(world.network("blue").is_ok() && world.network("red").is_ok());
 }
 
-/// The missing object may be in the file that cannot be read, so the refusal names that.
+/// A refusal names the unreadable files, as one may define the missing object.
 #[test]
 fn a_refusal_names_the_files_that_could_not_be_read() {
     let directory = directory(&[("a.yaml", "\t: no yaml")]);
