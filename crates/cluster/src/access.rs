@@ -1,12 +1,13 @@
-//! Who may use which network (KEP-P2-1): the verb `use` on `podnetworks.podnet.dev`, which RBAC or
-//! any other authorizer grants. A `NetworkAttachmentDefinition` of another namespace that leads to
-//! plugins of others is asked about in the same way, in its own namespace: the pod's namespace decides
-//! about its own definitions only.
+//! Check the right to use a network (KEP-P2-1).
+//!
+//! The right is the verb `use` on `podnetworks.podnet.dev`. RBAC or any other authorizer grants it. A
+//! `NetworkAttachmentDefinition` of another namespace that leads to plugins of others is asked about in
+//! the same way, in its own namespace: the pod's namespace decides about its own definitions only.
 //!
 //! The question is asked for the pod's namespace, so that a `RoleBinding` grants a network to one
 //! namespace and a `ClusterRoleBinding` to all. The webhook asks it when a pod is made, and the agent
-//! again when the pod is attached: a webhook that is away stops nobody. What the agent cannot know is
-//! who made the pod, so it asks about service accounts only.
+//! again when the pod is attached: an absent webhook does not open the networks. The agent cannot know
+//! the author of the pod, so it asks about service accounts only.
 
 use api::selection::Target;
 use clap::ValueEnum;
@@ -18,8 +19,9 @@ use kube::Resource as _;
 /// The verb of KEP-3698's access control.
 const VERB: &str = "use";
 
-/// What the kubelet gives the objects of the pods it takes from files. It never runs one of the API
-/// server that has this.
+/// Annotation by which the kubelet marks the mirror objects of static pods.
+///
+/// The kubelet never runs a pod of the API server that has it.
 pub const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Who is asked about.
@@ -52,8 +54,9 @@ pub enum Used {
 }
 
 impl Used {
-    /// The object by which a pod of `pod_namespace` uses plugins of others, when that is not the
-    /// business of its own namespace.
+    /// Returns the definition by which a pod of `pod_namespace` uses plugins of others.
+    ///
+    /// `None` when the definition is in the pod's own namespace.
     pub fn chain(target: &Target, pod_namespace: &str) -> Option<Self> {
         match target {
             Target::Definition { namespace, name } if namespace != pod_namespace => {
@@ -66,7 +69,7 @@ impl Used {
         }
     }
 
-    /// Returns the namespace in which the question is asked and a RoleBinding grants it.
+    /// Returns the namespace of the question, in which a RoleBinding grants the use.
     pub fn asked_in<'a>(&'a self, pod_namespace: &'a str) -> &'a str {
         match self {
             Self::Network(_) => pod_namespace,
@@ -74,7 +77,7 @@ impl Used {
         }
     }
 
-    /// What is asked about the object, for a pod of `pod_namespace`.
+    /// Returns the attributes of the access review, for a pod of `pod_namespace`.
     pub fn attributes(&self, pod_namespace: &str) -> ResourceAttributes {
         let (group, resource, name) = match self {
             Self::Network(name) => (
@@ -148,8 +151,9 @@ pub fn of_account(user: String, used: &Used, namespace: &str) -> SubjectAccessRe
 mod tests {
     use super::*;
 
-    /// ATT-07a: a definition of another namespace is that namespace's to grant, and one of the pod's
-    /// own namespace is not asked about.
+    /// ATT-07a: a definition of another namespace is granted in that namespace.
+    ///
+    /// A definition of the pod's own namespace is not asked about.
     #[test]
     fn a_definition_of_another_namespace_is_asked_about_in_that_namespace() {
         let target = Target::Definition {

@@ -15,7 +15,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// What the options say.
+    /// Chooses the credentials: those of the file, or those of the pod itself.
     pub fn new(kubeconfig: Option<&Path>) -> Self {
         kubeconfig.map_or(Self::InCluster, |path| Self::Kubeconfig(path.to_owned()))
     }

@@ -34,7 +34,7 @@ pub struct Copied<K: Resource<DynamicType = ()> + 'static> {
     pub store: Store<K>,
 }
 
-/// All objects of one kind. One that this version cannot read is kept as the reason why.
+/// All objects of one kind; the reason takes the place of an unreadable one.
 pub type Guarded<K> = Copied<DeserializeGuard<K>>;
 
 /// Makes copies, and the work that fills them.
@@ -63,7 +63,7 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// A copy of the objects that `selection` selects, less what `trim` takes from them.
+    /// Adds a copy of the objects that `selection` selects, reduced by `trim`.
     pub fn copy<K>(
         &mut self,
         name: &'static str,
@@ -83,7 +83,7 @@ impl<'a> Copier<'a> {
         Copied { kind, store }
     }
 
-    /// A copy of all objects of a kind, of which `heard` is told too, as soon as something comes.
+    /// Adds a copy of all objects of a kind; `heard` gets each event as it comes.
     pub fn told<K>(
         &mut self,
         name: &'static str,
@@ -122,7 +122,7 @@ impl<'a> Copier<'a> {
         self.copy(name, true, Config::default(), trim)
     }
 
-    /// What has to be done all the time for them.
+    /// Returns the tasks that keep the copies up to date, to be polled all the time.
     pub fn work(self) -> Vec<Work> {
         self.work
     }
@@ -132,7 +132,7 @@ impl<K> Guarded<K>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + 'static,
 {
-    /// What `f` makes of every object that can be read; of the others, why they cannot.
+    /// Returns `f` of every readable object; the reasons of others go to `unreadable`.
     pub fn map<T>(&self, unreadable: &mut Vec<String>, f: impl Fn(&K) -> T) -> BTreeMap<Key, T> {
         let mut found = BTreeMap::new();
         for object in self.store.state() {
@@ -152,7 +152,7 @@ where
     }
 }
 
-/// What was never read of these kinds, and why not.
+/// Returns the kinds that were never read, each with the reason.
 pub fn unread<'a>(kinds: impl IntoIterator<Item = &'a Arc<Kind>>) -> Vec<String> {
     let kinds = kinds.into_iter();
     kinds.filter_map(|kind| kind.unread()).collect()
@@ -164,7 +164,9 @@ pub async fn settled(changed: &Notify) {
     tokio::time::sleep(SETTLE).await;
 }
 
-/// Who wrote which field is most of a small object.
+/// Removes the metadata that is not read here.
+///
+/// The managed fields are most of a small object.
 pub fn trim<K: Resource>(object: &mut K) {
     let meta = object.meta_mut();
     meta.managed_fields = None;

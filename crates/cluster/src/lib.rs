@@ -1,4 +1,4 @@
-//! Connect to the API server, follow kinds of objects, and ask who may use a network.
+//! Connect to the API server, follow kinds of objects, and ask about access.
 //!
 //! Types of Kubernetes' client end in this crate and in those of its users that read and write objects:
 //! `agent::kube`, the controller and the webhook.
@@ -16,7 +16,7 @@ pub use self::client::{ConnectError, Source};
 /// Work that never ends.
 pub type Work = BoxFuture<'static, ()>;
 
-/// Writes an error of the client as one line: the API server's own words where it answered.
+/// Writes an error of the client as one line, in the API server's words if any.
 pub fn brief(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => format!("{} ({})", status.message, status.code),

@@ -90,8 +90,9 @@ impl Kind {
     }
 }
 
-/// Keeps a copy of the objects of `api` that `selection` selects, for ever. `trim` takes from an
-/// object what nobody here reads.
+/// Keeps a copy of the objects of `api` that `selection` selects, for ever.
+///
+/// `trim` removes the fields that are not read here.
 pub async fn follow<K>(
     kind: Arc<Kind>,
     mut copy: Writer<K>,
@@ -105,7 +106,9 @@ pub async fn follow<K>(
     follow_into(kind, api, selection, trim, apply).await;
 }
 
-/// Tells `apply` of the objects of `api` that `selection` selects, as [`follow`] keeps a copy of them.
+/// Passes events of the objects of `api` that `selection` selects to `apply`.
+///
+/// [`follow`] keeps a copy of them in the same way.
 pub async fn follow_into<K>(
     kind: Arc<Kind>,
     api: Api<K>,
@@ -148,8 +151,10 @@ pub async fn follow_into<K>(
     }
 }
 
-/// The kind is not defined, or not any more. Objects of a kind that podnet cannot do without are
-/// kept: somebody is replacing definitions, and pods that start now should not suffer.
+/// Handles a kind that is not defined, or not any more.
+///
+/// Objects of a kind that podnet cannot do without are kept: somebody is replacing definitions, and
+/// pods that start now should not suffer.
 fn absent<K>(kind: &Kind, apply: &mut impl FnMut(&Event<K>)) {
     let known = kind.progress().clone();
     match known {
