@@ -1,8 +1,8 @@
-//! Connections that others open: how many there are, for how long, and what is done while the kernel has
-//! no descriptor for the next one.
+//! Limit the connections that others open: their number and their duration.
 //!
-//! Every listening socket of the agent is served by [`Door::next`]. [`Limited`] adds what HTTP needs, where
-//! a peer can connect and say nothing.
+//! While the kernel has no descriptor for the next connection, a listener waits. Every listening socket
+//! of the agent is served by [`Door::next`]. [`Limited`] adds the limits of HTTP, where a peer can
+//! connect and say nothing.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -21,7 +21,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-/// Between two attempts while the kernel gives no connection: what it lacks, somebody else must give back.
+/// Time between two attempts while the kernel gives no connection.
+///
+/// The missing resource has to be given back by another connection or process.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Between two lines of the log about that.
 const LINE: Duration = Duration::from_secs(1);
@@ -29,14 +31,15 @@ const LINE: Duration = Duration::from_secs(1);
 const GUESTS_MAX: usize = 1 << 16;
 /// HTTP connections at a time, for each address.
 const CONNECTIONS: usize = 32;
-/// What an HTTP connection gets.
+/// Time limits of an HTTP connection.
 const PATIENCE: Patience = Patience {
     idle: Duration::from_secs(10),
     life: Duration::from_secs(60),
 };
 
-/// Counts the connections that pods may have with this process, all of them together: a quarter of the
-/// descriptors that it may open. The rest is for what the node asks of it.
+/// Returns the most connections that all pods together may have with this process.
+///
+/// That is a quarter of the descriptors that it may open. The rest is for the node's own requests.
 pub fn guests() -> usize {
     let limit = getrlimit(Resource::Nofile).current;
     let quarter = limit.unwrap_or(u64::MAX) / 4;
@@ -45,7 +48,7 @@ pub fn guests() -> usize {
 
 /// A socket that listens.
 pub trait Accept: Send + Sync {
-    /// What a connection is.
+    /// Type of an accepted connection.
     type Stream: Send;
 
     /// The next connection.
@@ -146,8 +149,9 @@ struct Patience {
     life: Duration,
 }
 
-/// A TCP listener for an HTTP server: [`CONNECTIONS`] at a time, of which a new one displaces the oldest,
-/// so that idle ones keep nobody out.
+/// A TCP listener for an HTTP server, with [`CONNECTIONS`] connections at a time.
+///
+/// A new connection displaces the oldest, so that idle ones keep nobody out.
 #[derive(Debug)]
 pub struct Limited {
     listener: TcpListener,
@@ -193,7 +197,7 @@ impl Listener for Limited {
     }
 }
 
-/// A connection that ends when it is idle for too long, is too old, or is displaced.
+/// A connection that ends when it is idle too long, too old, or displaced.
 #[derive(Debug)]
 pub struct Guarded<S> {
     stream: S,
