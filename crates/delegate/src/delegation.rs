@@ -7,7 +7,9 @@ use cni_spec::{CniResult, CniVersion, SpecError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What other plugins are told, and what they said. Enough to call them again in every way.
+/// Inputs of the other plugins of an attachment, and the results they gave.
+///
+/// It has enough to call them again in every way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Delegation {
@@ -28,10 +30,10 @@ pub struct Delegation {
     /// The file in which they may describe a device, for plugins that take one.
     #[serde(default)]
     pub device_info_file: Option<PathBuf>,
-    /// What a device plugin wrote about the device, for that file to begin with.
+    /// File in which a device plugin described the device; the copy starts with it.
     #[serde(default)]
     pub device_plugin_file: Option<PathBuf>,
-    /// What they wrote there.
+    /// Description of the device that the plugins left in the file.
     #[serde(default)]
     pub device_info: Option<RawJson>,
     /// The last result of `ADD`, in their version; absent until they have succeeded.
@@ -63,10 +65,12 @@ impl Delegation {
         self.unsettled().next().is_none()
     }
 
-    /// The result of `ADD`; an attachment without one has neither interfaces nor addresses.
+    /// Returns the result of `ADD`, empty for an attachment without one.
+    ///
+    /// Such an attachment has neither interfaces nor addresses.
     ///
     /// # Errors
-    /// When it is not a result; what is stored was one.
+    /// When it is not a result; the stored one was checked.
     pub fn result(&self) -> Result<CniResult, SpecError> {
         let Some(result) = &self.result else {
             return Ok(CniResult::default());
@@ -83,10 +87,12 @@ impl Delegation {
 pub struct PluginConf {
     /// `type`: the name of its binary.
     pub plugin: String,
-    /// What it reads on stdin, values as they were written.
+    /// Configuration that the plugin reads on stdin, values as they were written.
     pub config: RawJson,
-    /// True when nothing is left of it: it was never executed, or has succeeded in `DEL`. In the
-    /// record before any plugin is called it is false, so that a crash leaves no plugin untold.
+    /// True when nothing of the plugin is left: it never ran, or `DEL` has succeeded.
+    ///
+    /// In the record before any plugin is called it is false, so that a crash leaves no plugin without
+    /// its `DEL`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub settled: bool,
 }

@@ -1,8 +1,10 @@
-//! Files in which plugins describe the devices they make (device-info-spec 1.1.0, NPWG §5.3.7).
+//! Prepare and read the files in which plugins describe the devices they make.
 //!
-//! A plugin that declares the capability is given the path of a file. The file is a copy of what a
-//! device plugin has written about the device, where it has; otherwise it is not there yet. What it
-//! says after `ADD` goes into the pod's status; the file goes with the attachment.
+//! The format is device-info-spec 1.1.0 (NPWG §5.3.7).
+//!
+//! A plugin that declares the capability is given the path of a file. The file is a copy of the device
+//! plugin's description of the device, where there is one; otherwise it does not exist yet. Its content
+//! after `ADD` goes into the pod's status; the file goes with the attachment.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -26,7 +28,7 @@ const OF_DEVICE_PLUGINS: &str = "/var/run/k8s.cni.cncf.io/devinfo/dp";
 pub const DEVICE_KEYS: [&str; 2] = ["deviceID", "pciBusID"];
 /// The capability of plugins that take the device from `runtimeConfig` (NPWG-X2).
 pub const DEVICE_CAPABILITY: &str = "deviceID";
-/// What a description of each type must have, in an object named as the type (§3.1 to §3.4).
+/// Required fields of each type, in an object named as the type (§3.1 to §3.4).
 const REQUIRED: [(&str, &[&str]); 4] = [
     ("pci", &["pci-address"]),
     ("vdpa", &["parent-device", "driver", "path"]),
@@ -44,8 +46,10 @@ pub fn path(network: &str, key: &AttachmentKey) -> PathBuf {
     Path::new(DIRECTORY).join(format!("{network}-{}_{}", key.container, key.ifname))
 }
 
-/// What a device plugin has written, or will, about the device of a network: the resource is the one
-/// that the definition names, the device the one in the configuration.
+/// Returns the path of a device plugin's description of the device of a network.
+///
+/// The resource is the one that the definition names, the device the one in the configuration. The file
+/// need not exist yet.
 pub fn of_device_plugin(chain: &PluginChain) -> Option<PathBuf> {
     let resource = chain.resource_name.as_deref()?;
     let device = device(chain)?;
@@ -63,8 +67,9 @@ fn device_of(plugin: &Plugin) -> Option<String> {
     values.find_map(|value| value.read().ok().filter(|id: &String| !id.is_empty()))
 }
 
-/// Makes way for a new file: the client library that plugins use refuses to write over one. Where a
-/// device plugin has described the device, its description is there to begin with.
+/// Removes the old file, and copies the device plugin's description where it is.
+///
+/// The client library that plugins use refuses to write over a file.
 ///
 /// # Errors
 /// When the directory cannot be made, or the old file not be replaced.
@@ -86,8 +91,9 @@ pub fn prepare(runner: &Runner, path: &Path, from: Option<&Path>) -> io::Result<
     }
 }
 
-/// What the file says after `ADD`; nothing when there is none, or no description that its readers
-/// could use.
+/// Returns the description in the file after `ADD`.
+///
+/// `None` when there is no file, or no description that its readers could use.
 pub fn read(runner: &Runner, path: &Path) -> Option<RawJson> {
     let file = runner.seen(path);
     let size = fs::metadata(&file).ok()?.len();
@@ -106,7 +112,9 @@ pub fn read(runner: &Runner, path: &Path) -> Option<RawJson> {
     }
 }
 
-/// A description with what its type requires; types that are not known yet are passed on.
+/// Checks that a description has the fields that its type requires.
+///
+/// Types that are not known yet are passed on.
 fn understood(text: &str) -> Result<RawJson, String> {
     let raw = RawJson::parse(text).map_err(|error| error.to_string())?;
     let value: Value = raw.read().map_err(|error| error.to_string())?;
@@ -228,7 +236,7 @@ mod tests {
         );
     }
 
-    /// NPWG-DI-2: each known type with what it requires, and types that are yet to come.
+    /// NPWG-DI-2: each known type has its required fields; unknown types are passed on.
     #[test]
     fn a_description_without_what_its_type_requires_is_not_told() {
         let with = |kind: &str, fields: &str| {

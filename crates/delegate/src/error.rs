@@ -1,11 +1,11 @@
-//! What can go wrong with other plugins.
+//! Errors of calls of other plugins.
 
 use std::io;
 use std::path::PathBuf;
 
 use cni_spec::{CniError, Command, SpecError};
 
-/// What was tried when the program of a plugin did not start.
+/// Name of the attempt to start the program of a plugin.
 pub(super) const START: &str = "start";
 
 /// Another plugin could not be called, or did not do what it was asked for.
@@ -31,7 +31,7 @@ pub enum DelegateError {
     /// It could not be started, or not be spoken with.
     #[error("cannot {what} plugin {plugin}")]
     Process {
-        /// What was tried.
+        /// The attempt that failed.
         what: &'static str,
         /// `type` of its configuration.
         plugin: String,
@@ -43,7 +43,7 @@ pub enum DelegateError {
     TimedOut {
         /// `type` of its configuration.
         plugin: String,
-        /// What it was asked to do.
+        /// The command that the plugin was called with.
         command: Command,
         /// How long it had.
         seconds: u64,
@@ -53,9 +53,9 @@ pub enum DelegateError {
     Failed {
         /// `type` of its configuration.
         plugin: String,
-        /// What it was asked to do.
+        /// The command that the plugin was called with.
         command: Command,
-        /// What it said.
+        /// The error that the plugin printed.
         error: CniError,
     },
     /// It failed, and did not say so in CNI's form.
@@ -63,7 +63,7 @@ pub enum DelegateError {
     Crashed {
         /// `type` of its configuration.
         plugin: String,
-        /// What it was asked to do.
+        /// The command that the plugin was called with.
         command: Command,
         /// How it ended.
         status: String,
@@ -75,7 +75,7 @@ pub enum DelegateError {
     Result {
         /// `type` of its configuration.
         plugin: String,
-        /// What is wrong with it.
+        /// The reason for which the result is not one.
         source: SpecError,
     },
     /// The configuration is of no version that is spoken here.
@@ -89,7 +89,7 @@ pub enum DelegateError {
         /// `cniVersion`.
         found: String,
     },
-    /// Something was asked for that no plugin of the chain declares (NPWG §4.1.2.1.3.2).
+    /// A demanded capability that no plugin declares (NPWG §4.1.2.1.3.2).
     #[error(
         "{key} is asked for and no plugin of network {network} has the capability {capability}: \
          remove it from the pod's list, or declare the capability"
@@ -116,7 +116,7 @@ pub enum DelegateError {
     Conf {
         /// `type` of the plugin.
         plugin: String,
-        /// What is wrong.
+        /// The error of the JSON parser.
         source: serde_json::Error,
     },
 }

@@ -1,8 +1,8 @@
-//! Other plugins, called as a runtime calls them (CNI SPEC §3, §4; libcni where the spec is silent).
+//! Call other plugins as a runtime does (CNI SPEC §3, §4; libcni beyond the spec).
 //!
-//! One call is [`process`]; what is read on stdin is [`prepare`]; here is the order: `ADD` and
-//! `CHECK` first to last with the result handed on, `DEL` last to first, and `DEL` after a failed
-//! `ADD` for everything that was attempted (CNI-DLG-05).
+//! One call is [`process`]; the configuration on stdin is [`prepare`]; here is the order: `ADD` and
+//! `CHECK` first to last with the result handed on, `DEL` last to first, and `DEL` after a failed `ADD`
+//! for every plugin that was attempted (CNI-DLG-05).
 
 use api::{RawJson, RawObject};
 use cni_spec::{AttachmentKey, CniResult, CniVersion, Command, SpecError, TraceContext};
@@ -50,7 +50,7 @@ impl Attachment<'_> {
 pub struct AddFailure {
     /// Of the first plugin that failed.
     pub error: DelegateError,
-    /// Every plugin that was called has been told `DEL` and has done it: nothing is left.
+    /// True when every plugin that was called has done its `DEL`: nothing is left.
     pub clean: bool,
 }
 
@@ -69,9 +69,11 @@ pub fn check_installed(runner: &Runner, delegation: &Delegation) -> Result<(), D
     Ok(())
 }
 
-/// `ADD`, first to last. The last plugin's result in the version of the configuration; absent when
-/// it has none, as plugins for devices without addresses do (CNI-RES-04). After a failure the plugins
-/// of which nothing is left are noted.
+/// Calls `ADD`, first plugin to last, and returns the last one's result.
+///
+/// The result has the version of the configuration. It is absent when the last plugin has none, as
+/// plugins for devices without addresses do (CNI-RES-04). After a failure the plugins of which nothing
+/// is left are noted.
 ///
 /// # Errors
 /// Of the first plugin that fails; it and those before it were told `DEL` by then.
@@ -112,7 +114,7 @@ async fn step(
     result(plugin, delegation.version, &printed)
 }
 
-/// What a plugin printed, checked, and in the version of the configuration.
+/// Checks the printed result, and converts it to the configuration's version.
 fn result(
     plugin: &PluginConf,
     version: CniVersion,
@@ -140,8 +142,9 @@ fn result(
     RawJson::parse(text.trim()).map(Some).map_err(syntax)
 }
 
-/// `DEL`, last to first, whatever happens; of plugins of which something may be left, and those that
-/// succeed are noted.
+/// Calls `DEL`, last plugin to first, past failures, and notes those that succeed.
+///
+/// Only plugins of which something may be left are called.
 ///
 /// # Errors
 /// The last failure there was.
@@ -187,7 +190,9 @@ async fn remove(
     outcome
 }
 
-/// `CHECK`, first to last; nothing for configurations that do not have it or do not want it.
+/// Calls `CHECK`, first plugin to last.
+///
+/// Does nothing for configurations that do not have the command or do not want it.
 ///
 /// # Errors
 /// Of the first plugin that is not content.
@@ -230,8 +235,9 @@ pub async fn status(runner: &Runner, delegation: &Delegation) -> Result<(), Dele
     Ok(())
 }
 
-/// `GC`: these attachments are valid, all others of the network are stale. Nothing for
-/// configurations that do not have it or do not want it.
+/// Calls `GC` with the valid attachments; all others of the network are stale.
+///
+/// Does nothing for configurations that do not have the command or do not want it.
 ///
 /// # Errors
 /// The last failure there was; every plugin is told.

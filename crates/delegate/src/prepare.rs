@@ -1,4 +1,4 @@
-//! What plugins read on stdin: their configuration, completed for one attachment. Pure.
+//! Complete the configurations that plugins read on stdin for one attachment. Pure.
 //!
 //! Values that are not touched keep their bytes (CNI-CONF-07). Keys of the reserved objects are
 //! matched without regard to case, as Go does it (CNI-CONF-08).
@@ -15,11 +15,12 @@ use serde_json::json;
 use super::error::DelegateError;
 use crate::{Delegation, PluginConf};
 
-/// What an attachment wants of the plugins that make it.
+/// Values that an attachment offers to and demands of its plugins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wishes {
-    /// Asked for by the pod: without a plugin that takes it the attachment must fail. Place in the
-    /// pod's list, capability and value.
+    /// Values the pod demands: place in its list, capability and value.
+    ///
+    /// Without a plugin that takes each of them the attachment must fail.
     pub demanded: Vec<(&'static str, &'static str, RawJson)>,
     /// Known of the pod: for the plugins that declare it.
     pub offered: BTreeMap<String, RawJson>,
@@ -28,7 +29,7 @@ pub struct Wishes {
 }
 
 impl Wishes {
-    /// What the element of a pod's list asks for (NPWG §4.1.2.1).
+    /// Returns the wishes of an element of a pod's list (NPWG §4.1.2.1).
     pub fn of(options: &AttachmentOptions) -> Self {
         let mut wishes = Self {
             cni_args: options.cni_args.clone(),
@@ -67,11 +68,12 @@ impl Wishes {
     }
 }
 
-/// Completes a chain for one attachment: `cniVersion`, `name`, `runtimeConfig`, `args`. What is
-/// left to be added is `prevResult`.
+/// Completes the configurations of a chain for one attachment.
+///
+/// That sets `cniVersion`, `name`, `runtimeConfig` and `args`. Only `prevResult` is left to be added.
 ///
 /// # Errors
-/// A version nobody here speaks, or a demand that no plugin takes.
+/// A version that is not spoken here, or a demand that no plugin takes.
 pub fn prepare(chain: &PluginChain, wishes: &Wishes) -> Result<Delegation, DelegateError> {
     let version = version(chain)?;
     for (key, capability, _) in &wishes.demanded {
@@ -116,8 +118,9 @@ pub fn prepare(chain: &PluginChain, wishes: &Wishes) -> Result<Delegation, Deleg
     })
 }
 
-/// The newest version that is spoken here; newer ones in `cniVersions` are passed over
-/// (CNI-CONF-03).
+/// Returns the newest version that is spoken here (CNI-CONF-03).
+///
+/// Newer ones in `cniVersions` are passed over.
 fn version(chain: &PluginChain) -> Result<CniVersion, DelegateError> {
     let single = chain.cni_version.as_deref();
     let listed = chain.cni_versions.iter().map(String::as_str);

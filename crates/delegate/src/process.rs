@@ -1,4 +1,4 @@
-//! One call of one plugin: a process with CNI's environment, bounded in time, output and number.
+//! Run one call of a plugin as a process, bounded in time, output and number.
 
 use std::borrow::Cow;
 use std::io;
@@ -18,14 +18,16 @@ use tokio::time::{sleep, timeout};
 use super::error::{DelegateError, START};
 use telemetry::LOG_BYTES;
 
-/// The subcommand of the agent's own binary that goes to another root and becomes the plugin.
+/// Subcommand of the agent's binary that enters a root and becomes the plugin.
 pub const STAGE: &str = "exec-plugin";
 
-/// What plugins find programs by, as `iptables`; the agent's own value is about its own root.
+/// Path by which plugins find programs such as `iptables`.
+///
+/// The agent's own value is about its own root.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Where plugins are when the runtime does not say.
 const PLUGINS: &str = "/opt/cni/bin";
-/// Attempts to start a program that is just being written, as libcni has them (CNI-DLG-06).
+/// Attempts to start a program that is being written, as in libcni (CNI-DLG-06).
 pub(super) const BUSY_ATTEMPTS: u32 = 6;
 /// Between two of them.
 pub(super) const BUSY_PAUSE: Duration = Duration::from_secs(1);
@@ -35,12 +37,14 @@ const OUTPUT_MAX: u64 = 1 << 20;
 const LINES_MAX: usize = 20;
 /// The part of an output that an error shows, characters.
 const SHOWN: usize = 500;
-/// How long the ends of the pipes are waited for when the plugin is gone: a child that it left
-/// behind may hold them.
+/// Time for the ends of the pipes to close when the plugin is gone.
+///
+/// A child that it left behind may hold them.
 const PIPES: Duration = Duration::from_secs(1);
 
-/// What a plugin is told through its environment (CNI-DLG-01). For the commands that are about no
-/// container the values are empty, as libcni has it (CNI-ENV-06).
+/// Environment of a plugin (CNI-DLG-01).
+///
+/// For the commands that are about no container the values are empty, as libcni has it (CNI-ENV-06).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PluginEnv {
     /// `CNI_CONTAINERID`.
@@ -97,8 +101,10 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// Plugins see `host_root` as their root, end within `patience`, and not more than `most` run at
-    /// once: each is a process of its own, and pods come in bursts (PAIN-MEM-1).
+    /// Makes a runner of plugins with `host_root` as root and `patience` as time limit.
+    ///
+    /// Not more than `most` run at once: each is a process of its own, and pods come in bursts
+    /// (PAIN-MEM-1).
     pub fn new(host_root: PathBuf, patience: Duration, most: usize) -> Self {
         Self {
             host_root,
@@ -108,15 +114,17 @@ impl Runner {
         }
     }
 
-    /// The same, with plugins of this directory alone. It is not the caller of the agent's socket then that
-    /// says which programs are executed as root of the node.
+    /// Limits the plugins to those of this directory.
+    ///
+    /// The caller of the agent's socket then does not choose the programs that are executed as root of
+    /// the node.
     #[must_use]
     pub fn with_plugins(mut self, directory: Option<&Path>) -> Self {
         self.plugins = directory.map(|directory| directory.display().to_string());
         self
     }
 
-    /// What plugins take for the root of all paths.
+    /// Root of all paths, as the plugins see them.
     pub fn host_root(&self) -> &Path {
         &self.host_root
     }
@@ -183,7 +191,7 @@ impl Runner {
         Err(refusal(plugin, command, status, &stdout, &stderr))
     }
 
-    /// The first regular file of this name in the directories of `CNI_PATH` (CNI-CONF-10).
+    /// Finds the first regular file of this name in `CNI_PATH` (CNI-CONF-10).
     pub(super) fn find(&self, plugin: &str, path: &str) -> Result<PathBuf, DelegateError> {
         let mut parts = Path::new(plugin).components();
         let one_name = matches!(
@@ -257,7 +265,9 @@ impl Drop for Reaper {
     }
 }
 
-/// Logs the first lines that a plugin has printed; a configuration may have it print any number.
+/// Logs the first lines that a plugin has printed, at most `LINES_MAX`.
+///
+/// A configuration may have it print any number.
 fn log_lines(plugin: &str, command: Command, printed: &str) {
     let mut lines = printed.lines().filter(|line| !line.trim().is_empty());
     for line in lines.by_ref().take(LINES_MAX) {

@@ -1,5 +1,7 @@
-//! The hidden subcommand that goes to the host's root and becomes a plugin: the agent's own root is
-//! that of its container, and plugins look for the files and programs of the node.
+//! Enter the host's root and become a plugin, in a hidden subcommand.
+//!
+//! The agent's own root is that of its container, and plugins look for the files and programs of the
+//! node.
 
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -10,11 +12,12 @@ use cni_spec::{CniError, CniVersion, ErrorCode};
 
 use super::process::{BUSY_ATTEMPTS, BUSY_PAUSE};
 
-/// Becomes `program` below `host_root`; comes back only when that fails, and says so on stdout as
-/// a plugin would.
+/// Becomes `program` below `host_root`; returns only when that fails.
+///
+/// The failure is printed on stdout as a plugin would print it.
 ///
 /// # Errors
-/// Always: what it returns is why the plugin does not run.
+/// Always: the returned error is why the plugin does not run.
 pub fn exec(host_root: &Path, program: &Path) -> io::Error {
     let error = match enter(host_root) {
         Ok(()) => become_plugin(program),

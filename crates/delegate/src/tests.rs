@@ -1,5 +1,6 @@
-//! With real processes: a shell script in place of each plugin, which writes down what it was told
-//! and answers what it was told to.
+//! Call shell scripts as plugins, in real processes.
+//!
+//! Each script writes down its input and gives the answer it was prepared with.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -55,7 +56,7 @@ impl Scene {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// What the script of a plugin does for a command.
+    /// Sets the script that a plugin runs for a command.
     fn on(&self, plugin: &str, command: &str, run: &str) {
         fs::write(self.log(&format!("{plugin}.{command}.run")), run).unwrap();
     }
@@ -175,8 +176,9 @@ async fn a_plugin_gets_the_environment_of_cni_and_nothing_else() {
     );
 }
 
-/// CNI SPEC §3: each plugin gets the result of the one before; the last one's is the chain's, and
-/// what is in it stays as it was printed.
+/// CNI SPEC §3: each plugin gets the previous result; the last is the chain's.
+///
+/// The fields of a result stay as they were printed.
 #[tokio::test]
 async fn results_are_handed_on_and_the_last_one_counts() {
     let scene = Scene::new(&["a", "b", "c"]);
@@ -196,7 +198,7 @@ async fn results_are_handed_on_and_the_last_one_counts() {
     assert_eq!(result["ips"][0]["address"], "10.0.0.2/24");
 }
 
-/// NPWG-7.1, CNI-RES-03: a result of another version becomes one of the configuration's.
+/// NPWG-7.1, CNI-RES-03: a result of another version becomes one of the config's.
 #[tokio::test]
 async fn a_result_of_another_version_is_converted() {
     let scene = Scene::new(&["a", "b"]);
@@ -276,7 +278,9 @@ async fn what_a_plugin_says_without_an_error_object_is_kept() {
     assert!(matches!(error, DelegateError::Result { .. }), "{error}");
 }
 
-/// CNI-DEL-06, CNI-DEL-08, NPWG-7.2b: last to first, past failures and plugins that are gone.
+/// CNI-DEL-06, CNI-DEL-08, NPWG-7.2b: `DEL` runs last to first, past every failure.
+///
+/// A plugin that is gone is a failure too.
 #[tokio::test]
 async fn del_goes_on_and_reports_the_last_error() {
     let scene = Scene::new(&["a", "b", "d"]);
@@ -298,7 +302,7 @@ async fn del_goes_on_and_reports_the_last_error() {
     assert_eq!(scene.stdin("a", "DEL").get("prevResult"), None);
 }
 
-/// ATT-17: a plugin that was not executed is not told `DEL`, and one that has done it is not told again.
+/// ATT-17: `DEL` is for plugins that were executed and have not completed it.
 #[tokio::test]
 async fn only_plugins_with_something_left_are_told_del() {
     let scene = Scene::new(&["a", "b", "c"]);
@@ -337,8 +341,9 @@ async fn only_plugins_with_something_left_are_told_del() {
     assert_eq!(scene.order().len(), 5, "{:?}", scene.order());
 }
 
-/// CNI-ERR-08, CNI-GC-05, CNI-GC-07, CNI-ST-02: commands that a version does not have, or that the
-/// configuration does not want, are not given.
+/// CNI-ERR-08, CNI-GC-05, CNI-GC-07, CNI-ST-02: commands follow version and config.
+///
+/// A command that a version does not have, or that the configuration does not want, is not given.
 #[tokio::test]
 async fn commands_need_a_version_that_has_them() {
     for (version, wanted) in [
@@ -419,7 +424,7 @@ async fn a_plugin_is_the_first_program_of_its_name_in_cni_path() {
     assert!(error.to_string().contains("other"), "{error}");
 }
 
-/// ATT-08: with a directory of the agent's own, the caller of its socket chooses no program.
+/// ATT-08: with a plugin directory of the agent, a request chooses no program.
 #[tokio::test]
 async fn cni_path_of_a_request_is_ignored_where_the_agent_has_a_directory() {
     let mut scene = Scene::new(&["a"]);
@@ -507,7 +512,7 @@ async fn no_more_plugins_run_at_once_than_allowed() {
     }
 }
 
-/// What a child of the plugin keeps open is not waited for.
+/// A plugin has ended although a child of it keeps its pipes open.
 #[tokio::test]
 async fn a_plugin_that_leaves_a_child_behind_has_ended() {
     let scene = Scene::new(&["a"]);

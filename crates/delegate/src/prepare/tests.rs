@@ -83,7 +83,7 @@ fn numbers_of_unknown_keys_keep_their_digits() {
     );
 }
 
-/// CNI-CAP-01, CNI-CAP-02: what is declared is given, and the declaration itself is not.
+/// CNI-CAP-01, CNI-CAP-02: plugins get declared capabilities, not the declaration.
 #[test]
 fn runtime_config_has_declared_capabilities_only() {
     let list = r#"{"cniVersion":"1.0.0","plugins":[
@@ -100,7 +100,7 @@ fn runtime_config_has_declared_capabilities_only() {
     );
 }
 
-/// CNI-CONF-08: a configuration that has a `runtimeConfig` already, in Go's spelling or another.
+/// CNI-CONF-08: values merge over a stored `runtimeConfig`, however it is spelled.
 #[test]
 fn a_stored_runtime_config_is_merged_over() {
     let conf = r#"{"cniVersion":"1.0.0","type":"a","capabilities":{"bandwidth":true},
@@ -117,7 +117,7 @@ fn a_stored_runtime_config_is_merged_over() {
     assert_eq!(plugin.get("prevResult"), None);
 }
 
-/// NPWG-4.1.2.1.3.2 and its siblings: values arrive under the names of the capabilities.
+/// NPWG-4.1.2.1.3.2 and its siblings: values have the names of their capabilities.
 #[test]
 fn what_an_element_asks_for_arrives_in_runtime_config() {
     let conf = r#"{"cniVersion":"1.0.0","type":"a","capabilities":
@@ -135,7 +135,9 @@ fn what_an_element_asks_for_arrives_in_runtime_config() {
     assert_eq!(prepared(conf, &wishes)[0]["runtimeConfig"], wanted);
 }
 
-/// NPWG-4.1.2.1.3.2, PAIN-SIL-2: what no plugin takes fails the attachment, by its name.
+/// NPWG-4.1.2.1.3.2, PAIN-SIL-2: a demand no plugin takes fails the attachment.
+///
+/// The error names the demand.
 #[test]
 fn a_demand_that_no_plugin_takes_is_refused_by_its_name() {
     let demands = [
