@@ -1,5 +1,6 @@
-//! Carries out a plan. Each write names the object it was worked out from, by UID and version, so
-//! what has changed since is left alone, and looked at again.
+//! Carry out a plan, with writes that name the UID and version of their object.
+//!
+//! An object that has changed since the plan was made is left alone, and looked at again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,17 +32,18 @@ mod addresses;
 mod check;
 mod excess;
 
-/// Who writes, as the fields of objects name it.
+/// Field manager of the controller's writes.
 pub(super) const MANAGER: &str = "podnet-controller";
 /// How long the API server may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest message of a pod's condition, bytes: as many problems as [`Listed`] names, of any
-/// length.
+/// Longest message of a pod's condition, bytes.
+///
+/// It has room for as many problems as [`Listed`] names, of any length.
 const MESSAGE_MAX: usize = 6144;
 /// Pods that are written at the same time.
 const AT_ONCE: usize = 8;
 
-/// What a write came to.
+/// Result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     /// It is written.
@@ -74,7 +76,9 @@ impl std::fmt::Debug for Executor {
 }
 
 impl Executor {
-    /// One that writes with this client, and Events as `instance`; `namespace` is the controllers' own.
+    /// Makes an executor that writes with this client, and Events as `instance`.
+    ///
+    /// `namespace` is the controllers' own.
     pub fn new(
         client: Client,
         instance: String,
@@ -208,8 +212,9 @@ impl Executor {
         done
     }
 
-    /// Who has each number, as the API server itself says: a leader before us may have given one
-    /// that no copy has yet.
+    /// Returns the network that holds each number, read from the API server.
+    ///
+    /// A leader before this one may have assigned a number that no copy has yet.
     async fn number_holders(&self) -> Option<BTreeMap<u32, String>> {
         let networks = check::list::<PodNetwork>(&self.client).await;
         let networks = networks
@@ -421,7 +426,7 @@ fn tell(kind: &str, step: &ObjectStep, status: &Status) {
     );
 }
 
-/// The condition of a pod; one that is there already keeps the time of its last change.
+/// Returns a pod's condition; a known one keeps the time of its last change.
 fn condition(status: &str, reason: &str, message: &str, is_known: bool) -> Value {
     let mut condition = json!({
         "type": NETWORKS_READY,

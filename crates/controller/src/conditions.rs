@@ -1,4 +1,4 @@
-//! `Ready` and `ParamsReady` of networks and attachments (KEP-PN-R1 to R8, KEP-PNA-02 to 06).
+//! Decide `Ready` and `ParamsReady` of objects (KEP-PN-R1 to R8, KEP-PNA-02 to 06).
 
 use api::{PARAMS_READY, PodNetwork, PodNetworkAttachment, READY, ResolveError};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -39,8 +39,10 @@ impl Finding {
     }
 }
 
-/// What is so of a network of ours. `parameters` is what following its references gave;
-/// `conflict`, why it has not the number it asks for.
+/// Returns the state and the conditions of a network of podnet's class.
+///
+/// `parameters` is the result of following its references; `conflict` is the reason for which it does
+/// not have the number that it asks for.
 pub fn of_network(
     network: &PodNetwork,
     parameters: Result<(), &ResolveError>,
@@ -70,8 +72,9 @@ pub fn of_network(
     (ready, findings)
 }
 
-/// What is so of an attachment. `network` is whether its network is ready: `None` when there is no
-/// such network.
+/// Returns the state and the conditions of an attachment.
+///
+/// `network` is whether its network is ready: `None` when there is no such network.
 pub fn of_attachment(
     attachment: &PodNetworkAttachment,
     parameters: Result<(), &ResolveError>,
@@ -95,8 +98,9 @@ pub fn of_attachment(
     (ready, findings)
 }
 
-/// The conditions to be written: those of `findings`, with the time of their last change.
-/// Conditions of other types are other people's, and not among them.
+/// Returns the conditions of `findings` with the time of their last change.
+///
+/// Conditions of other types belong to other writers, and are not among them.
 pub fn with_history(
     findings: &[Finding],
     now: Timestamp,

@@ -65,7 +65,9 @@ impl Copies {
         settled(&self.changed).await;
     }
 
-    /// What was never read, and why not; half of the copies say nothing.
+    /// Returns the kinds that were never read, each with the reason.
+    ///
+    /// Nothing can be decided by a part of the copies.
     pub fn unread(&self) -> Vec<String> {
         let kinds = [
             &self.networks.kind,
@@ -83,7 +85,7 @@ impl Copies {
         copied::unread(kinds)
     }
 
-    /// What the copies say.
+    /// Reads the copies into a view of the cluster.
     pub fn view(&self) -> View {
         let mut unreadable = Vec::new();
         let mut view = View {

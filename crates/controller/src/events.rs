@@ -1,5 +1,6 @@
-//! What the controller says to people: Events of pods that wait and of objects that stay
-//! (`events.k8s.io/v1`). Best effort.
+//! Write Events for pods that wait and objects that stay (`events.k8s.io/v1`).
+//!
+//! They are best effort.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,13 +13,17 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::time::Instant;
 
-/// Who says it.
+/// Name of the reporting controller in Events.
 const CONTROLLER: &str = "podnet.dev/controller";
-/// The same is said again after this time: an API server forgets Events after an hour.
+/// Time after which an unchanged Event is written again.
+///
+/// An API server forgets Events after an hour.
 const AGAIN: Duration = Duration::from_secs(600);
 /// The longest `note` of an Event, bytes.
 const NOTE_MAX: usize = 1024;
-/// The longest object's name in an Event's name: what follows is a time in hexadecimal.
+/// Longest name of an object in an Event's name, bytes.
+///
+/// A time in hexadecimal follows it.
 const NAME_MAX: usize = 230;
 /// The longest `reportingInstance` of an Event, bytes.
 const INSTANCE_MAX: usize = 128;
@@ -30,11 +35,13 @@ pub struct Note {
     pub about: ObjectReference,
     /// One word.
     pub reason: &'static str,
-    /// What was tried.
+    /// Action that the controller tried, one word.
     pub action: &'static str,
     /// Something is wrong.
     pub is_warning: bool,
-    /// Its text is another one each time: it is written once in ten minutes, whatever it says.
+    /// True when the text differs each time.
+    ///
+    /// Such an Event is written once in ten minutes, whatever its text.
     pub varies: bool,
     /// A sentence.
     pub text: String,

@@ -1,5 +1,6 @@
-//! Which pods may be scheduled: those whose networks are there, ready, and asked for once
-//! (KEP-POD-10 to 12).
+//! Decide whether a pod's networks let it be scheduled (KEP-POD-10 to 12).
+//!
+//! They do when each is there, ready, and asked for once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +30,7 @@ pub struct States {
     pub attachments: BTreeMap<Key, State>,
 }
 
-/// What keeps a pod from being scheduled; nothing, when nothing does.
+/// Returns the obstacles to scheduling a pod, empty if there are none.
 pub fn obstacles(pod: &Pod, view: &View, states: &States) -> Vec<String> {
     let selection = match selection(pod, view) {
         Ok(selection) => selection,
@@ -59,7 +60,7 @@ pub fn obstacles(pod: &Pod, view: &View, states: &States) -> Vec<String> {
     found
 }
 
-/// What the scheduler would say of a pod that fits nowhere, for these reasons.
+/// Writes obstacles as the scheduler writes that a pod fits on no node.
 pub fn as_scheduler(obstacles: &[String], nodes: usize) -> String {
     format!(
         "0/{nodes} nodes are available: {}.",

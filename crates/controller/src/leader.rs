@@ -1,5 +1,4 @@
-//! What the controller that leads does: it looks at the cluster whenever that changes, and does what
-//! has to be done.
+//! Lead: plan and carry out what the cluster needs, whenever it changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +21,7 @@ use super::view::View;
 
 /// The longest time between two looks at the cluster.
 const RESYNC: Duration = Duration::from_secs(300);
-/// Time to the next attempt after a write failed; doubled with each, up to [`RETRY_MAX`].
+/// Time to the next attempt after a failed write, doubled up to [`RETRY_MAX`].
 const RETRY: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(30);
 /// After a pass there is a pause of so many times its length, however much happens.
@@ -37,17 +36,17 @@ const UNREADABLE_LINES: usize = 10;
 pub struct Leader {
     /// The cluster.
     pub copies: Arc<Copies>,
-    /// Who writes.
+    /// Executor of the plans.
     pub executor: Executor,
     /// The metrics.
     pub metrics: Arc<Metrics>,
-    /// What the user chose.
+    /// Choices of the user.
     pub choices: Choices,
     /// How pods' lists are read.
     pub rules: SelectionRules,
 }
 
-/// What is remembered from pass to pass.
+/// State that is kept from pass to pass.
 #[derive(Debug, Default)]
 struct Memory {
     orphans: Orphans,
@@ -76,7 +75,9 @@ impl Leader {
         }
     }
 
-    /// Does what has to be done now; the time after which to look again though nothing changes.
+    /// Plans and carries out one pass; returns the time until the next one.
+    ///
+    /// The next pass comes after that time though nothing changes.
     async fn pass(&self, memory: &mut Memory) -> Duration {
         let timer = self.metrics.pass.start_timer();
         let now = Timestamp::now();
@@ -120,8 +121,9 @@ struct Thought {
 }
 
 impl Leader {
-    /// Works out what has to be done, on a thread where nothing else waits: the larger the cluster,
-    /// the longer it takes. `None`, when that died.
+    /// Plans one pass on a thread of its own; `None` when that thread has panicked.
+    ///
+    /// The larger the cluster, the longer it takes, and nothing else waits on that thread.
     async fn think(&self, memory: &mut Memory, now: Timestamp) -> Option<Thought> {
         let (copies, choices) = (Arc::clone(&self.copies), self.choices);
         let rules = self.rules.clone();

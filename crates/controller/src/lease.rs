@@ -38,7 +38,7 @@ impl Fence {
     }
 }
 
-/// What to do about a Lease that somebody holds or held.
+/// Next move about a Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Move {
     /// It is ours: renew it.
@@ -49,7 +49,7 @@ enum Move {
     Wait,
 }
 
-/// What to do about a Lease that has looked the same for so long.
+/// Decides the move about a Lease that has been `unchanged` for this long.
 fn decide(spec: &LeaseSpec, identity: &str, unchanged: Duration) -> Move {
     let holder = spec.holder_identity.as_deref().unwrap_or_default();
     let seconds = spec.lease_duration_seconds.unwrap_or_default();
@@ -63,7 +63,7 @@ fn decide(spec: &LeaseSpec, identity: &str, unchanged: Duration) -> Move {
     }
 }
 
-/// What an attempt came to.
+/// Result of an attempt to get or renew the Lease.
 #[derive(Debug, PartialEq, Eq)]
 enum Attempt {
     /// The Lease is ours.
@@ -203,7 +203,7 @@ impl Candidate {
         Ok(Attempt::Held)
     }
 
-    /// What the Lease says when it is ours.
+    /// Returns the Lease's spec with this controller as its holder.
     fn mine(&self, before: &LeaseSpec, action: Move) -> LeaseSpec {
         let now = Some(MicroTime(Timestamp::now()));
         let taken = action == Move::Take;

@@ -63,7 +63,7 @@ pub enum ControllerError {
     /// The options of leader election are wrong.
     #[error(transparent)]
     LeaseTimes(#[from] LeaseTimesError),
-    /// Nobody can be asked.
+    /// Connection to the API server.
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// Metrics could not be made.
@@ -83,7 +83,7 @@ pub enum ControllerError {
     /// Another one leads now.
     #[error("no longer the leader: {why}")]
     Deposed {
-        /// What happened to the Lease.
+        /// The change of the Lease that ended the leadership.
         why: String,
     },
     /// A task that never ends has ended.
@@ -211,8 +211,10 @@ enum Ended {
     Other(&'static str),
 }
 
-/// Gets the Lease, says so by `lead`, and renews it. The reason for which this one leads no more;
-/// `None` when it was told to stop, and has given the Lease away.
+/// Gets the Lease, reports it by `lead`, and renews it until it is lost or stopped.
+///
+/// Returns the reason for which this controller does not lead any more; `None` when it was told to
+/// stop, and has given the Lease away.
 async fn elect(
     mut candidate: Candidate,
     enabled: bool,
@@ -247,8 +249,9 @@ fn choices(options: &ControllerOptions) -> Choices {
     }
 }
 
-/// A name that no other controller has: the pod's or the host's, and when and as what this process
-/// began.
+/// Makes a name that no other controller has.
+///
+/// It has the pod's or the host's name, and the process's number and start time.
 fn identity(pod: Option<&str>) -> String {
     let host = rustix::system::uname();
     format!(

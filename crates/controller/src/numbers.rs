@@ -55,7 +55,7 @@ pub enum NumberConflict {
     Taken {
         /// The number.
         asked: NetworkId,
-        /// Who has it.
+        /// The network that has it.
         holder: String,
     },
     /// Pods use the network under another number.
@@ -99,7 +99,7 @@ pub fn assign(networks: &[Numbered]) -> BTreeMap<String, Assigned> {
     assigned.collect()
 }
 
-/// Who keeps each number that statuses name.
+/// Returns the network that keeps each number, of those whose statuses name it.
 fn owners(networks: &[Numbered]) -> BTreeMap<NetworkId, &Numbered> {
     let mut owners: BTreeMap<NetworkId, &Numbered> = BTreeMap::new();
     for network in networks {
@@ -127,7 +127,9 @@ fn claim(network: &Numbered, number: NetworkId) -> impl Ord {
     )
 }
 
-/// Who has which number, found by either in a time that does not grow with the cluster.
+/// Index of numbers by network and of networks by number.
+///
+/// A look-up in either takes a time that does not grow with the cluster.
 struct Book<'a> {
     owners: BTreeMap<NetworkId, &'a Numbered>,
     held: BTreeMap<&'a str, NetworkId>,

@@ -1,4 +1,4 @@
-//! What can be chosen on the command line of `controller`.
+//! Define the command line of `controller`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,4 +1,6 @@
-//! What the controller reads of a pod. Most of a pod is of no use here, and there are many.
+//! Read the fields of a pod that the controller needs.
+//!
+//! There are many pods, and most of a pod is of no use here.
 
 use std::borrow::Cow;
 
@@ -16,10 +18,10 @@ pub const NETWORKS_READY: &str = "podnet.dev/NetworksReady";
 pub struct Pod {
     /// Name, namespace, UID, annotations.
     pub metadata: ObjectMeta,
-    /// What it asks for.
+    /// Desired state, as far as it is read.
     #[serde(default)]
     pub spec: PodSpec,
-    /// What became of it.
+    /// Observed state, as far as it is read.
     #[serde(default)]
     pub status: PodStatus,
 }
@@ -32,7 +34,7 @@ pub struct PodSpec {
     pub node_name: Option<String>,
     /// It is in its node's network.
     pub host_network: bool,
-    /// What the scheduler waits for.
+    /// Gates that hold back the scheduler.
     pub scheduling_gates: Vec<SchedulingGate>,
 }
 
@@ -67,7 +69,7 @@ pub struct PodIp {
 /// The part of a condition that is read.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct PodCondition {
-    /// What it is about.
+    /// Type of the condition.
     #[serde(rename = "type")]
     pub type_: String,
     /// `True`, `False` or `Unknown`.

@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 use super::pod::Pod;
 use super::view::{self, Key, View};
 
-/// A cluster with these objects. What an API server adds is added: a UID `<name>-uid`, a version, a
-/// generation.
+/// Builds a view of a cluster with these objects.
+///
+/// The fields that an API server adds are added: a UID `<name>-uid`, a version, a generation.
 pub(crate) fn view(objects: &[Value]) -> View {
     let mut view = View {
         claims: Some(std::collections::BTreeSet::new()),
@@ -125,7 +126,9 @@ pub(crate) fn definition(namespace: &str, name: &str, config: &str) -> Value {
     })
 }
 
-/// A pod in namespace `shop` with a list of KEP-3698 and a list of NPWG, each maybe empty.
+/// Returns a pod in namespace `shop` with a list of KEP-3698 and one of NPWG.
+///
+/// Each may be empty.
 pub(crate) fn pod(name: &str, kep: &Value, npwg: &str) -> Value {
     let mut annotations = json!({});
     if !kep.is_null() {

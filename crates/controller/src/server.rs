@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use super::copies::Copies;
 use super::metrics::Metrics;
 
-/// What there is to show.
+/// Sources of the answers about health and metrics.
 #[derive(Clone, Debug)]
 pub struct State {
     /// Ready when everything was read once.

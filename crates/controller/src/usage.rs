@@ -1,4 +1,6 @@
-//! Who uses what: a network or an attachment in use is not deleted (KEP-PN-U1 to U3, KEP-PNA-05).
+//! Find the users of networks and attachments (KEP-PN-U1 to U3, KEP-PNA-05).
+//!
+//! An object in use is not deleted.
 //!
 //! A pod uses what its lists name, whether it has started or not, until it has `Succeeded` or
 //! `Failed`; one that is being deleted is still there. It also uses what its status says that it is
@@ -15,7 +17,7 @@ use api::status::{POD_NETWORK_STATUS_ANNOTATION, PodNetworkStatusEntry};
 use super::pod::Pod;
 use super::view::{Key, View};
 
-/// What one pod refers to.
+/// Networks, attachments and claims that one pod refers to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct References {
     /// Networks, directly, by a definition, or attached to already.
@@ -40,7 +42,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// What all pods and attachments refer to.
+    /// Collects the references of all pods and attachments.
     pub fn of(view: &View) -> Self {
         let mut usage = Self::default();
         for ((namespace, name), attachment) in &view.attachments {
@@ -72,7 +74,7 @@ impl Usage {
         usage
     }
 
-    /// Who keeps a network from being deleted, if anybody does.
+    /// Returns the pod or attachment that keeps a network from being deleted, if any.
     pub fn network_user(&self, name: &str) -> Option<&str> {
         let user = self.by_pods.get(name);
         user.or_else(|| self.by_attachments.get(name))
@@ -80,7 +82,9 @@ impl Usage {
     }
 }
 
-/// What a pod refers to. Lists that cannot be read refer to nothing: no pod starts with them.
+/// Returns the references of a pod, by its lists and its status.
+///
+/// Lists that cannot be read refer to nothing: no pod starts with them.
 pub fn references(pod: &Pod, view: &View) -> References {
     let mut found = References::default();
     for target in selection(pod, view).unwrap_or_default().attachments {
@@ -131,7 +135,9 @@ pub fn selection(pod: &Pod, view: &View) -> Result<PodSelection, api::selection:
     PodSelection::read(&annotations, &view.rules)
 }
 
-/// The networks a pod's status names. The status is ours; one that cannot be read is somebody's.
+/// Returns the networks that a pod's status names.
+///
+/// The agents write the status. One that cannot be read was written by somebody else.
 fn attached(pod: &Pod) -> impl Iterator<Item = String> {
     let annotations = pod.metadata.annotations.as_ref();
     let text = annotations.and_then(|all| all.get(POD_NETWORK_STATUS_ANNOTATION));

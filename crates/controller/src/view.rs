@@ -28,7 +28,7 @@ pub struct View {
     pub network_parameters: Vec<Arc<PodNetworkParameters>>,
     /// Parameters of attachments.
     pub attachment_parameters: Vec<Arc<AttachmentParameters>>,
-    /// What each `NetworkAttachmentDefinition` means.
+    /// Meaning of each `NetworkAttachmentDefinition`.
     pub definitions: BTreeMap<Key, Result<Meaning, DefinitionError>>,
     /// Pods of all namespaces and nodes.
     pub pods: BTreeMap<Key, Arc<Pod>>,
@@ -38,20 +38,22 @@ pub struct View {
     pub blocks: Vec<Arc<IpBlock>>,
     /// Reserved addresses.
     pub reservations: Vec<Arc<IpReservation>>,
-    /// What nodes say of their members of networks, of which the metadata says which node.
+    /// Metadata of the slices of members; it has the name of the node.
     pub slices: Vec<Arc<PartialObjectMeta<PodNetworkEndpointSlice>>>,
     /// UIDs of `IPAMClaim`s; `None` when their kind is not there.
     pub claims: Option<BTreeSet<String>>,
-    /// Objects of ours that this version cannot read, as `PodNetwork blue: why`. They may refer to
-    /// anything.
+    /// Objects of podnet that this version cannot read, as `PodNetwork blue: why`.
+    ///
+    /// They may refer to anything.
     pub unreadable: Vec<String>,
     /// How pods' lists are read.
     pub rules: SelectionRules,
 }
 
 impl View {
-    /// All references followed, by the code the agents use. Disabled networks count as enabled, so
-    /// that what is wrong with them beside that is known, too.
+    /// Follows all references, by the code that the agents use.
+    ///
+    /// Disabled networks count as enabled, so that their other problems are known, too.
     pub fn resolve(&self) -> Resolved {
         let networks = self.networks.values().map(|network| {
             let mut resource = Resource::from(&**network);
@@ -76,7 +78,7 @@ impl View {
     }
 }
 
-/// What a definition means to its pods.
+/// Reads a definition as its pods would.
 ///
 /// # Errors
 /// It cannot be understood.

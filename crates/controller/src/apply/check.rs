@@ -1,5 +1,6 @@
-//! Questions to the API server itself, before something is done that cannot be undone. A copy may be
-//! a moment behind.
+//! Ask the API server itself before a write that cannot be undone.
+//!
+//! A copy may be a moment behind.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -60,11 +61,13 @@ pub(super) async fn nodes(client: &Client) -> Result<Vec<String>, String> {
     }
 }
 
-/// True when nothing uses the object of a step, now. Definitions are taken from the copies: what a
-/// pod is attached to through one stays known from its status.
+/// Returns true when nothing uses the object of a step, by the API server's answer.
+///
+/// Definitions are taken from the copies: an attachment through one stays known from the status of its
+/// pod.
 ///
 /// # Errors
-/// Why that is not known.
+/// The reason for which that is not known.
 pub(super) async fn is_unused(
     client: &Client,
     step: &ObjectStep,
@@ -119,7 +122,7 @@ pub(super) async fn node_is_gone(client: &Client, name: &str, uid: &str) -> Resu
     Ok(in_time(pods.list(&params)).await?.items.is_empty())
 }
 
-/// What the copies say, but for nodes and their pods.
+/// Copies a view without its nodes and their pods.
 pub(super) fn without_nodes(view: &View) -> View {
     View {
         networks: view.networks.clone(),

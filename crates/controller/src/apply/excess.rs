@@ -23,8 +23,9 @@ const NODES_A_PASS: usize = 16;
 const BLOCKS_A_PASS: usize = 256;
 
 impl Executor {
-    /// Takes back what is too much by what the API server itself says of the nodes and their pods; true
-    /// when nothing is left to be done.
+    /// Takes back excess blocks that the API server's nodes and pods confirm.
+    ///
+    /// Returns true when nothing is left to be done.
     pub(super) async fn excess(&self, suspects: &Suspects, view: &View) -> bool {
         if suspects.found.is_empty() {
             return self.bar(&[]).await;

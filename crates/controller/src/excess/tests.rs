@@ -51,7 +51,7 @@ fn cluster(subnet: &str, more: &[Vec<Value>]) -> View {
     view(&all)
 }
 
-/// What a controller finds that has begun in an empty cluster and heard of everything at 100.
+/// Judges a view that a controller came to know whole, at 100, after it had begun.
 fn found(view: &View) -> (Judged, Suspects) {
     let mut judged = Judged::default();
     judged.judge(&View::default(), 2, at(0));
@@ -133,7 +133,7 @@ fn a_controller_that_begins_judges_what_was_taken_while_nobody_led() {
     assert_eq!((found[0].kept, found[0].blocks.len()), (10, 10));
 }
 
-/// ATT-06e: names of nodes, networks and parts of blocks are no way around the limit.
+/// ATT-06e: names of nodes, networks and parts of blocks do not evade the limit.
 #[test]
 fn parts_of_blocks_and_other_uids_of_the_node_count_too() {
     let parts: Vec<Value> = (0..50)
@@ -158,8 +158,9 @@ fn parts_of_blocks_and_other_uids_of_the_node_count_too() {
     assert_eq!(counts(&cluster("10.0.0.0/16", &[two])), (4, 0));
 }
 
-/// ATT-06e: an address by name may be in a block of its own, and blocks of one address are needed one
-/// by one.
+/// ATT-06e: blocks for addresses by name and blocks of one address are granted.
+///
+/// An address by name may be in a block of its own, and blocks of one address are needed one by one.
 #[test]
 fn addresses_by_name_and_small_blocks_are_granted_what_agents_take_for_them() {
     let named = |index: u8| {

@@ -3,7 +3,10 @@ use serde_json::{Value, json};
 use super::*;
 use crate::samples::{attachment, definition, find, gated, network, pod, view};
 
-/// `blue`, `red` ready; `off` not; `old` being deleted; and attachments `of-<network>` to all.
+/// Returns a pod's obstacles among ready, unready and deleted networks.
+///
+/// `blue` and `red` are ready, `off` is not, `old` is being deleted; `of-<network>` are attachments to
+/// them.
 fn found(pod: Value) -> Vec<String> {
     found_with(pod, Vec::new())
 }
@@ -151,8 +154,10 @@ fn definitions_are_waited_for_and_may_be_used_twice() {
     }
 }
 
-/// KEP-DEF-3, KEP-DEF-4: nodes have a default network before there is an object for it, and one that
-/// is there has to be ready.
+/// KEP-DEF-3, KEP-DEF-4: pods wait for a default network only if its object exists.
+///
+/// Nodes have a default network before there is an object for it; an object that exists has to be
+/// ready.
 #[test]
 fn a_pod_without_a_list_waits_for_the_default_network_only_where_there_is_one() {
     let pod = || gated(pod("web", &Value::Null, ""));
@@ -167,7 +172,9 @@ fn a_pod_without_a_list_waits_for_the_default_network_only_where_there_is_one() 
     assert_eq!(obstacles(find(&view, "web"), &view, &states).len(), 1);
 }
 
-/// KEP-POD-01: the webhook refuses such pods; without it they must not look as if all were well.
+/// KEP-POD-01: a pod with an unreadable list waits where there is no webhook.
+///
+/// The webhook refuses such pods; without it they must not look as if all were well.
 #[test]
 fn a_pod_with_a_list_nobody_can_read_waits_and_says_why() {
     let found = found(pod("web", &json!([{"nam": "blue"}]), ""));
@@ -187,7 +194,7 @@ fn obstacles_are_told_as_the_scheduler_tells_its_own() {
     );
 }
 
-/// ATT-04a, ATT-04b: the list is refused by its length; no network in it is looked for.
+/// ATT-04a, ATT-04b: a list is refused by its length, its networks are not read.
 #[test]
 fn a_list_of_43000_networks_is_one_obstacle() {
     let found = found(pod("web", &Value::Null, &vec!["n"; 43_000].join(",")));

@@ -180,7 +180,7 @@ fn numbered() -> impl Strategy<Value = Vec<Numbered>> {
 }
 
 proptest! {
-    /// Whatever the statuses say: every number is one network's, and what is assigned once stays.
+    /// Each number is one network's for all statuses, and an assigned one stays.
     #[test]
     fn no_two_networks_have_one_number(networks in numbered()) {
         let assigned = assign(&networks);

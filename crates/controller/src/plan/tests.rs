@@ -126,7 +126,7 @@ fn networks_of_others_are_left_alone_and_their_word_is_taken() {
     assert_eq!(planned(&[foreign, web]).pods[0].1, PodStep::Release);
 }
 
-/// What a plan writes is what the next one finds.
+/// The next plan finds the status that a plan has written, and writes none.
 #[test]
 fn a_status_is_written_once() {
     let objects = [network("blue"), parameters("blue", None)];
@@ -199,7 +199,7 @@ fn without_the_feature_nothing_waits_and_nothing_is_written() {
     assert!(!red.must_be_unused && red.status.is_none());
 }
 
-/// ATT-04b: a world in which work that grows with the square of anything would not end.
+/// ATT-04b: a large cluster is planned without work that grows with a square.
 #[test]
 fn a_large_cluster_with_lists_of_any_length_is_planned() {
     const NETWORKS: usize = 1500;
