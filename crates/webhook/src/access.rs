@@ -1,5 +1,6 @@
-//! Who may use which network (KEP-P2-1), asked when a pod is made: see [`cluster::access`]. The default
-//! network is everybody's: a pod that says nothing has it.
+//! Check the right to use the networks of a new pod (KEP-P2-1).
+//!
+//! See [`cluster::access`]. The default network needs no right: a pod that lists nothing has it.
 
 #[cfg(test)]
 mod tests;
@@ -20,7 +21,7 @@ use super::review::{Denial, named, namespace};
 /// A subject of the question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Who {
-    /// Who makes the pod.
+    /// The user that makes the pod.
     User,
     /// The pod's service account.
     ServiceAccount,

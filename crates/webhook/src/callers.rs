@@ -1,5 +1,6 @@
-//! Who may call: the API server, where it has a certificate to show. Without an authority for that
-//! anybody who reaches the port may ask for reviews.
+//! Check the callers of the webhook, where the API server has a client certificate.
+//!
+//! Without an authority for that certificate, anybody who reaches the port may ask for reviews.
 
 use std::fmt;
 use std::fs;
@@ -67,7 +68,7 @@ pub enum CallersError {
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason for which it has none.
         why: String,
     },
 }
@@ -77,7 +78,7 @@ pub(super) struct Callers {
     identity: Arc<dyn ResolvesServerCert>,
     options: ClientOptions,
     acceptor: TlsAcceptor,
-    /// What the file had in it, and when it was read.
+    /// Content of the file when it was last read, and the time of that.
     read: Vec<u8>,
     looked: Instant,
 }
@@ -102,8 +103,9 @@ impl Callers {
         })
     }
 
-    /// Accepts the next connection, by what the file says now. One that cannot be used any more
-    /// changes nothing.
+    /// Accepts the next connection, by the current content of the file.
+    ///
+    /// A file that cannot be used any more changes nothing.
     pub(super) fn acceptor(&mut self) -> TlsAcceptor {
         if let Some(path) = &self.options.client_ca_file
             && self.looked.elapsed() >= LOOK

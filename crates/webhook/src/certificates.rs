@@ -18,7 +18,7 @@ use rcgen::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Clocks of a cluster differ: certificates are valid from this long before they are made, seconds.
+/// Age that a new certificate claims, seconds: clocks of a cluster differ.
 const SKEW: u64 = 60 * 60;
 
 /// Certificates could not be made, or their lifetimes do not fit together.
@@ -65,8 +65,10 @@ impl Lifetimes {
         if eighth < 3600 { eighth } else { 3600 }
     }
 
-    /// How often to look: often enough that every replica has the new serving certificate long before
-    /// the old one ends, and that a `caBundle` somebody has taken away is back soon.
+    /// Returns the time between two looks at the certificates.
+    ///
+    /// It is short enough that every replica has the new serving certificate long before the old one
+    /// ends, and that a `caBundle` somebody has taken away is back soon.
     pub fn look_every(self) -> Duration {
         Duration::from_secs(self.serving)
             .div_f64(12.0)
@@ -118,7 +120,7 @@ struct Retired {
     expires: u64,
 }
 
-/// What the webhook shows to the API server.
+/// Certificate and key that the webhook shows to the API server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Serving {
     /// PEM.
@@ -140,7 +142,7 @@ pub struct Certificates {
     serving: Serving,
 }
 
-/// What is due.
+/// Next step of a rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Nothing of it can be used any more.
@@ -153,7 +155,7 @@ pub enum Step {
     Promote,
     /// The serving certificate is nearly over, or lacks a name.
     Renew,
-    /// What a retired authority signed is not valid any more.
+    /// Certificates signed by a retired authority have ended: remove it.
     Forget,
 }
 
@@ -173,7 +175,9 @@ impl Certificates {
         })
     }
 
-    /// What is due now. `published`: every webhook configuration has [`Certificates::bundle`].
+    /// Returns the step that is due now, if any.
+    ///
+    /// `published`: every webhook configuration has [`Certificates::bundle`].
     pub fn due(
         &self,
         now: u64,
@@ -253,7 +257,7 @@ impl Certificates {
         Ok(after)
     }
 
-    /// Whom the API server is to trust, PEM.
+    /// Returns the authorities that the API server is to trust, PEM.
     pub fn bundle(&self) -> String {
         let next = self.next.iter().map(|heir| &heir.authority.certificate);
         let retired = self.retired.iter().map(|retired| &retired.certificate);
@@ -264,7 +268,7 @@ impl Certificates {
             .collect()
     }
 
-    /// What to show.
+    /// Returns the serving certificate and its key.
     pub fn serving(&self) -> &Serving {
         &self.serving
     }
@@ -274,6 +278,8 @@ impl Certificates {
         self.current.expires
     }
 
+    /// Issues a serving certificate, with the old one's names and these.
+    ///
     /// Replicas of two versions may want different names: the certificate has all of them.
     fn issue(
         &self,

@@ -1,4 +1,4 @@
-//! A client's connection: it takes a place, and gives it back when it says nothing or not enough.
+//! Limit a client's connection in time: an idle or slow one gives its place back.
 
 use std::io;
 use std::pin::Pin;
@@ -9,9 +9,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// How long a connection may be without a request; the API server opens another when it needs one.
+/// Longest time of a connection without a request.
+///
+/// The API server opens another when it needs one.
 const IDLE: Duration = Duration::from_secs(60);
-/// How long a request may take from its first byte to its answer: head, body, turn and review.
+/// Longest time of a request from its first byte to its answer.
+///
+/// It has the head, the body, the turn and the review.
 const REQUEST: Duration = Duration::from_secs(15);
 
 /// The times of a connection.

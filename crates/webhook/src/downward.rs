@@ -1,4 +1,6 @@
-//! The file in which a container reads its own networks (KEP-P2-2), for pods that ask for it.
+//! Add the file in which a container reads its own networks (KEP-P2-2).
+//!
+//! A pod asks for it by an annotation, or the cluster adds it to all pods.
 //!
 //! It is a volume of the downward API, so the kubelet writes it and keeps it up to date. Places and
 //! names are those that programs know from other webhooks (NRI-08): beside what podnet says of networks
@@ -24,9 +26,11 @@ const CONTAINER: &str = "CONTAINER_NAME";
 /// Kinds of huge pages: as resources have it, and as files do.
 const HUGE_PAGES: [(&str, &str); 2] = [("hugepages-1Gi", "1G"), ("hugepages-2Mi", "2M")];
 
-/// The JSON patch (RFC 6902) that gives every container of a new pod [`DIRECTORY`]. `None` for pods
-/// that do not ask where not all have it, or that have a volume of the name already: this may be the
-/// second time the pod comes by. A container with a place of its own at the directory keeps that.
+/// Returns the JSON patch (RFC 6902) that mounts [`DIRECTORY`] in all containers.
+///
+/// `None` for pods that do not ask where not all have it, or that have a volume of the name already:
+/// this may be the second time the pod comes by. A container with a mount of its own at the directory
+/// keeps that.
 pub fn volume(request: &AdmissionRequest<Pod>, is_for_all: bool) -> Option<Value> {
     if request.operation != Operation::Create {
         return None;
@@ -217,7 +221,7 @@ mod tests {
         );
     }
 
-    /// NRI-08: for all, where the cluster wants it; `false` is a pod that does not want it.
+    /// NRI-08: all pods but those with `false` get the file where the cluster wants it.
     #[test]
     fn all_pods_get_the_file_where_the_cluster_says_so() {
         let says = |annotations: &Value| volume(&create(&pod(annotations, &plain())), true);

@@ -1,5 +1,6 @@
-//! What the cluster has of the objects a pod names, read for one review. Nothing is kept between
-//! reviews, so nothing is out of date.
+//! Collect the objects that a pod names, as the cluster has them, for one review.
+//!
+//! Nothing is kept between reviews, so nothing is out of date.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +19,7 @@ pub enum Reached {
     Network(String),
     /// To plugins of others.
     Others,
-    /// Nobody knows, and why.
+    /// The reason for which it cannot be known.
     Unknown(String),
 }
 
@@ -27,7 +28,7 @@ pub enum Reached {
 pub struct Way {
     /// Where it leads.
     pub reached: Reached,
-    /// What on the way there is being deleted.
+    /// Object on the way that is being deleted.
     pub deleted: Option<Target>,
     /// The plugins of others that it leads to.
     pub chain: Option<PluginChain>,
@@ -35,7 +36,7 @@ pub struct Way {
     pub attachment_in: Option<String>,
 }
 
-/// What is known of a pod's networks.
+/// Ways of a pod's references, by the object that each names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts(BTreeMap<Target, Way>);
 
@@ -54,7 +55,7 @@ impl Facts {
             .map_or_else(unknown, |way| way.reached.clone())
     }
 
-    /// What is being deleted of the object and the network it leads to.
+    /// Returns the object that is being deleted, of the target and its network.
     pub fn being_deleted(&self, target: &Target) -> Option<Target> {
         self.0.get(target)?.deleted.clone()
     }
@@ -105,8 +106,9 @@ impl Way {
         }
     }
 
-    /// A way to plugins of others. One that comes back to podnet by one of them leads nowhere that
-    /// anybody could be asked about.
+    /// Makes a way to plugins of others.
+    ///
+    /// One that comes back to podnet by one of them leads nowhere that could be asked about.
     pub fn to_others(chain: PluginChain) -> Self {
         if chain.leads_to(PLUGIN_TYPE) {
             return Self::unknown("has podnet among other plugins");

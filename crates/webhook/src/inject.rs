@@ -1,4 +1,4 @@
-//! What is added to a new pod for its networks: devices, a choice of nodes, a context.
+//! Add devices, node affinity and a context to a new pod for its networks.
 
 use std::collections::BTreeMap;
 use std::{fs, io};
@@ -15,7 +15,7 @@ use super::wants::{NODE_SELECTOR_ANNOTATION, Wants};
 #[cfg(test)]
 mod tests;
 
-/// The annotation that other device plugins of the same design go by (S003-06). podnet does not read it.
+/// Annotation of other device plugins of this design (S003-06), not read by podnet.
 pub const CONTEXT_ANNOTATION: &str = "k8s.v1.cni.cncf.io/contextUID";
 /// Where the kernel gives out identifiers.
 const UUID: &str = "/proc/sys/kernel/random/uuid";
@@ -33,9 +33,11 @@ pub enum Injection {
     ContextUid,
 }
 
-/// The operations (RFC 6902) that ask for a device for each attachment that is counted by a resource, in
-/// the first container. A resource that a container of the pod asks for already is the user's own
-/// business, and this may be the second time the pod comes by.
+/// Returns the operations (RFC 6902) that ask for the devices of the attachments.
+///
+/// There is a device for each attachment that is counted by a resource, in the first container. A
+/// resource that a container of the pod asks for already is the user's own business, and this may be
+/// the second time the pod comes by.
 pub fn resources(pod: &Pod, selection: &PodSelection, wants: &Wants) -> Vec<Value> {
     let Some(spec) = &pod.spec else {
         return Vec::new();
@@ -143,8 +145,10 @@ fn label(text: &str) -> Result<(&str, &str), String> {
     Ok((key, value))
 }
 
-/// The operation that gives a pod an identifier of its own, whatever its author wrote there. The second
-/// time a pod comes by it gets another one: nobody can have used the first.
+/// Returns the operation that gives a pod an identifier of its own.
+///
+/// It replaces the author's value. The second time a pod comes by it gets another one: nobody can have
+/// used the first.
 ///
 /// # Errors
 /// When the kernel gives none.

@@ -1,7 +1,7 @@
-//! How reviews come in: so many at a time, of so many bytes, and of so much as is made of them.
+//! Limit the reviews at a time by their number, their bytes and their weight.
 //!
-//! Whoever reaches the port can send anything, and a tenant can have the API server send a pod that it
-//! will refuse a moment later.
+//! Every peer that reaches the port can send anything, and a tenant can have the API server send a pod
+//! that it will refuse a moment later.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,19 +15,23 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::core::admission::AdmissionReview;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The longest review, bytes. It has the new pod, of which the API server takes 3 MiB from a client,
-/// and the old one, of at most 1.5 MiB in etcd and not more than twice that as JSON; and 1 MiB around.
+/// Longest review, bytes.
+///
+/// It has the new pod, of which the API server takes 3 MiB from a client, and the old one, of at most
+/// 1.5 MiB in etcd and not more than twice that as JSON; and 1 MiB around.
 pub(super) const BODY_MAX: usize = 7 << 20;
-/// Bytes of all reviews that are read or being done: two of the longest, and hundreds of usual ones.
+/// Bytes of all reviews at a time: two of the longest, or hundreds of usual ones.
 const BYTES_MAX: usize = 16 << 20;
 /// Reviews that are done at a time.
 const REVIEWS_MAX: usize = 16;
-/// What is made of reviews, in units of an object: `{}` is three bytes of a list, and becomes a
-/// container of more than a kibibyte. All reviews together have as many as one may have.
+/// Most memory that reviews take when they are parsed, in units of an object.
+///
+/// `{}` is three bytes of a list, and becomes a container of more than a kibibyte. All reviews together
+/// have as many as one may have.
 const OBJECTS_MAX: usize = 32_000;
 /// Values that weigh as much as an object: each has some 60 bytes.
 const VALUES_PER_OBJECT: usize = 16;
-/// How long a review waits for others; the API server waits a little longer for its answer.
+/// Time that a review waits for others; the API server waits a little longer.
 const TURN: Duration = Duration::from_secs(2);
 /// Bytes for which one permit is taken.
 const GRAIN: usize = 1024;
@@ -123,7 +127,7 @@ async fn acquire(
     acquired.map_err(|_| refuse(StatusCode::SERVICE_UNAVAILABLE, "stopping".to_owned()))
 }
 
-/// How much memory the JSON in this text takes when it is read, in units of an object.
+/// Estimates the memory of parsed JSON, in units of an object.
 fn weight(text: &[u8]) -> usize {
     let (mut objects, mut values) = (0_usize, 0_usize);
     let mut quoted = false;

@@ -1,7 +1,7 @@
-//! Keeps the certificates: in a Secret that all replicas share, and in the webhook configurations.
+//! Keep the certificates in a shared Secret and in the webhook configurations.
 //!
-//! There is no leader. Whoever sees that a step is due takes it, and writes the Secret only when it is
-//! still what was read; who comes second reads again.
+//! There is no leader. Each replica that finds a step due takes it, and writes the Secret only when it
+//! is still the version that was read; a replica that comes second reads again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use super::certificates::{CertificateError, Certificates, Lifetimes, Names};
 use super::metrics::Metrics;
 use super::tls::Identity;
 
-/// Who writes, in the fields of objects.
+/// Field manager of the webhook's writes.
 const MANAGER: &str = "podnet-webhook";
 /// The one key of the Secret.
 const KEY: &str = "certificates.json";
@@ -188,7 +188,9 @@ impl Keeper {
         }))
     }
 
-    /// Writes the Secret if it is still at `version`, or is still not there; false if it is not.
+    /// Writes the Secret if it is still at `version`, or still absent.
+    ///
+    /// Returns false if it is not.
     async fn write(
         &self,
         certificates: &Certificates,

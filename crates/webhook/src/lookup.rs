@@ -1,4 +1,4 @@
-//! What one review asks the API server: each object once, so many objects, and few at a time.
+//! Ask the API server for the objects of one review: each once, within limits.
 //!
 //! The author of a pod decides how many objects it names, and how many of those lead to the same.
 
@@ -19,10 +19,11 @@ use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 /// Questions of one review that are open at a time.
 const AT_ONCE: usize = 8;
-/// Questions of all reviews that are open at a time; each has a connection or a stream.
+/// Open questions of all reviews together; each has a connection or a stream.
 pub(super) const OPEN_MAX: usize = 32;
-/// Questions for each attachment that a pod may have: a definition, an attachment, a network and
-/// some parameters, and who may use it.
+/// Most questions for each attachment that a pod may have.
+///
+/// They are about a definition, an attachment, a network, some parameters, and the right to use it.
 const QUESTIONS_EACH: usize = 16;
 
 /// A question that was not answered.
@@ -114,8 +115,9 @@ macro_rules! reads {
 }
 
 impl Lookup {
-    /// The questions of a review of a pod that may have so many attachments. `open` has the places
-    /// of the process, `questions` counts them.
+    /// Makes the look-up of one review, of a pod with at most `max_attachments`.
+    ///
+    /// `open` has the places of the process, `questions` counts the questions.
     pub fn new(
         client: Client,
         open: Arc<Semaphore>,
@@ -190,7 +192,7 @@ impl Lookup {
     }
 }
 
-/// Does all of this, [`AT_ONCE`] at a time; the results are in the order of the work.
+/// Does all of this, [`AT_ONCE`] at a time; returns the results in order.
 ///
 /// # Errors
 /// The first that fails; the others are dropped.
@@ -198,7 +200,9 @@ pub(super) async fn all<T, F: Future<Output = Asked<T>>>(work: Vec<F>) -> Asked<
     stream::iter(work).buffered(AT_ONCE).try_collect().await
 }
 
-/// An object that is there and cannot be understood is no failure of the API server.
+/// Splits an answer into the API server's failure and an unreadable object.
+///
+/// An object that exists and cannot be understood is no failure of the API server.
 fn readable<T>(answer: kube::Result<T>) -> kube::Result<Result<T, String>> {
     match answer {
         Ok(object) => Ok(Ok(object)),

@@ -8,7 +8,10 @@ use prometheus::{
 };
 use telemetry::exposition::{MetricsError, described, exposition};
 
-/// Buckets from half a millisecond, a review without a question, to the three seconds one may take.
+/// Bounds of the buckets, seconds.
+///
+/// They go from half a millisecond, a review without a question, to the three seconds that one may
+/// take.
 const SECONDS: [f64; 8] = [0.0005, 0.001, 0.002, 0.005, 0.02, 0.1, 0.5, 3.0];
 
 const REVIEWS: &str = "podnet_webhook_reviews_total";
@@ -39,7 +42,7 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
     ),
 ];
 
-/// What can be called.
+/// Paths that the API server calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hook {
     /// `/validate-pods`.

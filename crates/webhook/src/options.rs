@@ -1,4 +1,4 @@
-//! What can be typed after `webhook`.
+//! Define the command line of `webhook`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What is said to a pod's lists of networks, from the request and what is known of the cluster.
+//! Judge a pod's lists of networks, by the request and the objects of the cluster.
 
 #[cfg(test)]
 mod tests;
@@ -53,15 +53,15 @@ pub enum Denial {
         /// The pod's namespace.
         namespace: String,
     },
-    /// It cannot be said which network an object leads to, so nobody can be asked about it.
+    /// An object that leads to no known network, so that no right can be checked.
     #[error("{target}: {why}; the cluster controls access to networks, so it must be there first")]
     Unknown {
         /// The object.
         target: Target,
-        /// What is wrong with it.
+        /// The reason for which its network is unknown.
         why: String,
     },
-    /// A definition leads to a plugin, or into a namespace, that definitions may not name.
+    /// A definition leads to a plugin or a namespace that definitions may not name.
     #[error("{target}: {problem}")]
     Definition {
         /// The definition.
@@ -74,7 +74,7 @@ pub enum Denial {
     NodeSelector {
         /// The network, or the object that names it.
         object: Target,
-        /// What is wrong with its wish.
+        /// The fault of its wish.
         problem: String,
     },
     /// A network is to be there before its pods (NRI-04).
@@ -83,7 +83,7 @@ pub enum Denial {
         /// The object.
         target: Target,
     },
-    /// What a pod needs for its networks is not known.
+    /// The needs of a pod's networks are not known.
     #[error("what the pod's networks want of it could not be read: {why}; try again")]
     NotRead {
         /// Why not.
@@ -148,11 +148,12 @@ fn cause(error: &api::selection::SelectionError) -> StatusCause {
     }
 }
 
-/// Reads the lists of a pod that is made, or of one whose lists change. `None`: there is nothing to
-/// look at.
+/// Reads the lists of a new pod, or of one whose lists change.
+///
+/// `None` when there is nothing to look at.
 ///
 /// # Errors
-/// Everything that is wrong with the lists, each with its place.
+/// All faults of the lists, each with its place.
 pub fn read(
     request: &AdmissionRequest<Pod>,
     rules: &SelectionRules,
@@ -181,7 +182,7 @@ pub fn read(
     select(pod, namespace(request), rules).map(Some)
 }
 
-/// The attachments a pod names itself: not the default network of a pod that says nothing of it.
+/// Returns the attachments that a pod names itself, without an implied default.
 pub fn named(selection: &PodSelection) -> impl Iterator<Item = &SelectedAttachment> {
     let is_implied = |attachment: &SelectedAttachment| {
         attachment.source == api::selection::Source::Default
@@ -202,7 +203,9 @@ pub fn check_deletion(selection: &PodSelection, facts: &Facts) -> Result<(), Den
     found.map_or(Ok(()), |target| Err(Denial::BeingDeleted { target }))
 }
 
-/// Refuses references to definitions that lead to plugins, or into namespaces, that they may not name.
+/// Refuses references to definitions that lead where they may not.
+///
+/// A definition may be limited in the plugins and in the namespaces that it names.
 ///
 /// # Errors
 /// The first such definition.
@@ -239,14 +242,15 @@ fn check_attachment(
     checked.map_err(|isolated| Box::new(isolated).into())
 }
 
-/// What a pod is told about its lists although it is taken.
+/// Returns the warnings about the lists of a pod that is admitted.
 pub fn warnings(selection: &PodSelection) -> Vec<String> {
     selection.notes.iter().map(ToString::to_string).collect()
 }
 
-/// The JSON patch (RFC 6902) that makes a new pod wait until its networks are ready. `None` for pods
-/// that name none or wait already, for those that have a node, which cannot wait, and for those whose
-/// lists are wrong, which the validation refuses.
+/// Returns the JSON patch (RFC 6902) that makes a new pod wait for its networks.
+///
+/// `None` for pods that name none or wait already, for those that have a node, which cannot wait, and
+/// for those whose lists are wrong, which the validation refuses.
 pub fn gate(request: &AdmissionRequest<Pod>, rules: &SelectionRules) -> Option<Value> {
     if request.operation != Operation::Create {
         return None;

@@ -4,12 +4,12 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::core::admission::{AdmissionRequest, AdmissionReview};
 use serde_json::{Value, json};
 
-/// What the API server sends when `alice` makes this pod in namespace `shop`.
+/// Returns the API server's request when `alice` makes a pod in namespace `shop`.
 pub(super) fn create(pod: &Value) -> AdmissionRequest<Pod> {
     request("CREATE", pod, &Value::Null)
 }
 
-/// What the API server sends when `alice` changes a pod.
+/// Returns the API server's request when `alice` changes a pod.
 pub(super) fn update(old: &Value, new: &Value) -> AdmissionRequest<Pod> {
     request("UPDATE", new, old)
 }

@@ -53,7 +53,7 @@ pub(super) struct Reviewer {
     open: Arc<Semaphore>,
 }
 
-/// What is added to pods.
+/// Additions to new pods, as the options choose them.
 #[derive(Debug, Clone)]
 pub(super) struct Injections {
     all: Vec<Injection>,
@@ -62,7 +62,7 @@ pub(super) struct Injections {
 }
 
 impl Injections {
-    /// What the options say.
+    /// Reads the options.
     pub(super) fn of(options: &WebhookOptions) -> Self {
         Self {
             all: options.inject.clone(),
@@ -75,7 +75,7 @@ impl Injections {
     }
 }
 
-/// What becomes of a new pod.
+/// Patch and warnings for a new pod.
 #[derive(Debug, Default)]
 struct Mutation {
     operations: Vec<Value>,
@@ -153,7 +153,7 @@ impl Reviewer {
 }
 
 impl Reviewer {
-    /// What the networks of a new pod want of it.
+    /// Adds what the networks of a new pod need, by the objects of the cluster.
     async fn inject(&self, request: &AdmissionRequest<Pod>) -> Result<Mutation, Denial> {
         let mut mutation = Mutation::default();
         let Some((rules, pod)) = self.rules.as_ref().zip(request.object.as_ref()) else {
@@ -314,8 +314,10 @@ async fn mutate_pods(State(reviewer): State<Reviewer>, request: Request) -> Resp
     Json(response.into_review()).into_response()
 }
 
-/// Logs why a pod is refused. A controller that makes a wrong pod makes it again and again, each with
-/// another name: the same reason in the same namespace is a line every [`LINES_EVERY`].
+/// Logs the reason for which a pod is refused.
+///
+/// A controller that makes a wrong pod makes it again and again, each with another name: the same
+/// reason in the same namespace is a line every [`LINES_EVERY`].
 fn note_refusal(request: &AdmissionRequest<Pod>, denial: &Denial) {
     static REFUSALS: Sparing = Sparing::new(LINES_EVERY);
     let namespace = review::namespace(request);
@@ -329,7 +331,7 @@ fn note_refusal(request: &AdmissionRequest<Pod>, denial: &Denial) {
     }
 }
 
-/// What a JSON patch does, one thing after the other.
+/// Returns the operations of a JSON patch, in order.
 fn operations(patch: Value) -> Vec<Value> {
     match patch {
         Value::Array(operations) => operations,

@@ -28,7 +28,7 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Clients that are served or say hello at once; others wait for a place.
 const CONNECTIONS: usize = 256;
 
-/// Who the webhook says it is.
+/// Certificate of the webhook, as it was last set.
 #[derive(Debug, Default)]
 pub(super) struct Identity {
     shown: Mutex<Option<Shown>>,
@@ -79,7 +79,9 @@ impl ResolvesServerCert for Identity {
     }
 }
 
-/// Connections whose handshake is done. A client that is slow with it holds nobody up.
+/// A listener for connections whose TLS handshake is done.
+///
+/// A client that is slow with it holds up no other.
 pub(super) struct TlsListener {
     tcp: TcpListener,
     tls: Callers,

@@ -1,4 +1,4 @@
-//! What the networks of a new pod want of it: read from the objects that it names, for one review.
+//! Read the needs of a new pod's networks, from the objects that it names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,24 +17,24 @@ pub const NODE_SELECTOR_ANNOTATION: &str = "k8s.v1.cni.cncf.io/nodeSelector";
 /// A wish of a network for the nodes of its pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeWish {
-    /// Who has it.
+    /// The object that has it.
     pub object: Target,
     /// [`NODE_SELECTOR_ANNOTATION`].
     pub text: String,
 }
 
-/// What is known of the networks of a pod.
+/// Objects, nodes and missing references of a pod's networks.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Wants {
     /// The objects, as the agents will see them.
     pub world: World,
     /// On which nodes they are; each object once.
     pub nodes: Vec<NodeWish>,
-    /// What does not exist.
+    /// Referenced objects that do not exist.
     pub absent: BTreeSet<Target>,
 }
 
-/// What one reference leads to.
+/// Objects that one reference leads to.
 #[derive(Debug, Default)]
 struct Found {
     resources: Vec<Resource>,
@@ -44,7 +44,7 @@ struct Found {
 }
 
 impl Wants {
-    /// Asks the API server for all objects a pod names, and for those they name, each once.
+    /// Asks the API server for all objects a pod names, and those they name, each once.
     ///
     /// # Errors
     /// When it does not answer, or too much would have to be asked.

@@ -51,8 +51,9 @@ fn the_subjects_are_those_of_the_option() {
     }
 }
 
-/// KEP-P2-1: what is asked about is the network, by whichever object the pod names it, once; the
-/// default network and the plugins of others are nobody's to grant.
+/// KEP-P2-1: each network is asked about once, whatever object names it.
+///
+/// The default network and the plugins of others in the pod's own namespace need no right.
 #[test]
 fn every_network_is_asked_about_once() {
     let pod = pod(
@@ -107,7 +108,9 @@ fn an_unknown_object_is_refused_where_access_is_controlled() {
     assert_eq!(denial, Denial::Unknown { target: fast, why });
 }
 
-/// Kubernetes static pods: they run whatever the API server says, and have no service account.
+/// Kubernetes static pods: no question is asked about their mirror pods.
+///
+/// They run whatever the API server says, and have no service account.
 #[test]
 fn nobody_is_asked_about_a_mirror_pod() {
     let annotations = json!({
@@ -197,8 +200,7 @@ fn the_question_is_about_a_verb_on_one_network_in_the_namespace_of_the_pod() {
     }
 }
 
-/// ATT-07a: plugins of others are asked about when the definition is of another namespace, by the
-/// definition and in its namespace.
+/// ATT-07a: a definition of another namespace is asked about, in its namespace.
 #[test]
 fn a_definition_of_another_namespace_is_asked_about() {
     let annotations = json!({ "k8s.v1.cni.cncf.io/networks": "ops/lan,lan" });

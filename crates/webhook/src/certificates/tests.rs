@@ -34,7 +34,7 @@ fn after(certificates: &Certificates, step: Step, now: u64) -> Certificates {
     after.expect("certificates can be made")
 }
 
-/// What a TLS client that trusts `bundle` says to a server that shows `serving`.
+/// Verifies `serving` as a TLS client that trusts `bundle` does.
 fn verify(bundle: &str, serving: &Serving, name: &str, now: u64) -> Result<(), String> {
     let mut roots = RootCertStore::empty();
     for authority in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
@@ -52,7 +52,9 @@ fn verify(bundle: &str, serving: &Serving, name: &str, now: u64) -> Result<(), S
     verdict.map(|_| ()).map_err(|error| error.to_string())
 }
 
-/// Kubernetes admission webhooks, "Contacting the webhook": the name is `<service>.<namespace>.svc`.
+/// Kubernetes webhooks, "Contacting the webhook": `<service>.<namespace>.svc`.
+///
+/// That is the name in the certificate.
 #[test]
 fn the_first_certificate_is_trusted_for_the_names_of_the_service_and_the_further_ones() {
     let names = names(&["127.0.0.1"]);
@@ -75,8 +77,10 @@ fn the_first_certificate_is_trusted_for_the_names_of_the_service_and_the_further
     verify(&others.bundle(), made.serving(), NAME, BEGIN).unwrap_err();
 }
 
-/// No request may fail in a rotation: neither when a replica shows the certificate of the last look,
-/// nor when the API server trusts what it was told half a settling time ago.
+/// A rotation fails no request of a client and a replica that lag behind.
+///
+/// That is so when a replica shows the certificate of its last look, and when the API server trusts the
+/// bundle of half a settling time ago.
 #[test]
 fn a_client_and_a_replica_that_lag_behind_trust_each_other_through_every_rotation() {
     let lag = usize::try_from(lifetimes().settle() / 15 / 2).expect("a small number");
@@ -146,7 +150,7 @@ fn a_serving_certificate_is_renewed_when_a_third_is_left() {
     assert_eq!(due(&renewed, BEGIN + 600, true), None);
 }
 
-/// Two versions side by side, as in a rolling update, must not take each other's names away.
+/// Two versions side by side, as in a rolling update, keep each other's names.
 #[test]
 fn a_certificate_keeps_the_names_of_others() {
     let made = first();

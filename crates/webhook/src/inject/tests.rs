@@ -4,7 +4,7 @@ use super::super::review;
 use super::super::samples::{create, npwg, plain, pod};
 use super::*;
 
-/// Two networks of sockets, one of interfaces, and definitions with and without a resource.
+/// Two memif networks, a veth network, definitions with and without a resource.
 const OBJECTS: &str = r#"
 apiVersion: podnet.dev/v1alpha1
 kind: PodNetworkParameters

@@ -17,7 +17,7 @@ fn selection(pod: &Value) -> PodSelection {
         .expect("something to look at")
 }
 
-/// KEP-POD-01..06, NPWG-4.1: what is refused, where it is wrong and what to write instead.
+/// KEP-POD-01..06, NPWG-4.1: a wrong list is refused with its place and the remedy.
 #[test]
 fn a_wrong_list_is_refused_with_its_place_and_what_to_write() {
     let host = |list: &str| {
@@ -107,7 +107,7 @@ fn every_error_of_a_list_is_told_at_once() {
     );
 }
 
-/// KEP-P1-01, KEP-POD-06: an empty list and a pod without one are as they were before podnet.
+/// KEP-P1-01, KEP-POD-06: empty lists and pods without one are admitted unchanged.
 #[test]
 fn pods_without_lists_are_taken_as_they_are() {
     let host = json!({ "hostNetwork": true, "containers": [{ "name": "c", "image": "i" }] });
@@ -131,7 +131,7 @@ fn pods_without_lists_are_taken_as_they_are() {
     }
 }
 
-/// NPWG-4.1: a list that changes is looked at again, one that stays is not, right or wrong.
+/// NPWG-4.1: an update is checked when a list changes, and not when none does.
 #[test]
 fn an_update_is_looked_at_when_a_list_changes() {
     let (good, bad, none) = (npwg("a"), npwg("a,,b"), pod(&Value::Null, &plain()));
@@ -164,8 +164,9 @@ fn a_pod_that_lists_networks_gets_the_gate() {
     assert_eq!(gate(&create(&pod), &rules()), Some(beside));
 }
 
-/// KEP-POD-10..12, Kubernetes "Pod scheduling readiness": a gate comes at creation, to pods without
-/// a node, once.
+/// KEP-POD-10..12, Kubernetes "Pod scheduling readiness": a gate comes at creation.
+///
+/// It comes once, to pods without a node.
 #[test]
 fn no_gate_for_pods_that_cannot_wait_or_wait_already() {
     let mut bound = npwg("a");
@@ -180,8 +181,9 @@ fn no_gate_for_pods_that_cannot_wait_or_wait_already() {
     assert_eq!(gate(&later, &rules()), None);
 }
 
-/// ATT-07b: a pod that names a definition of a plugin that is not allowed is refused when it is made, and
-/// so is one that names a definition of an isolated namespace.
+/// ATT-07b: new pods that name forbidden plugins or namespaces are refused.
+///
+/// A definition of a plugin that is not allowed is one, a definition of an isolated namespace another.
 #[test]
 fn plugins_and_namespaces_that_are_not_allowed_are_refused() {
     let lan = Target::Definition {
@@ -250,7 +252,9 @@ fn a_definition_that_leads_into_another_namespace_is_refused_where_namespaces_ar
     assert_eq!(denial.respond(&create(&npwg("lan"))).result.code, 403);
 }
 
-/// KEP-PN-U3: no new references to what is on its way out, also through another object.
+/// KEP-PN-U3: a network that is being deleted gets no new references.
+///
+/// That is so through other objects too.
 #[test]
 fn a_network_that_is_being_deleted_takes_no_new_pods() {
     let blue = Target::PodNetwork("blue".to_owned());
