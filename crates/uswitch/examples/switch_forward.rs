@@ -1,4 +1,6 @@
-//! A switch with two ports of one network, for measuring, with two DPDK clients as the load.
+//! Run a switch with two ports of one network, loaded by two DPDK clients.
+//!
+//! It is an example to measure with.
 //!
 //! ```sh
 //! cargo run --release --package uswitch --example switch_forward -- /tmp/memif

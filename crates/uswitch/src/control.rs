@@ -1,7 +1,9 @@
-//! How the agent speaks to the switch: one `SOCK_SEQPACKET` socket, messages in JSON, descriptors
-//! beside them. Each request has one reply, in order.
+//! Define the protocol of the agent and the switch.
 //!
-//! Only root, and the user that the switch runs as, are listened to.
+//! It runs over one `SOCK_SEQPACKET` socket, with messages in JSON and descriptors attached to them.
+//! Each request has one reply, in order.
+//!
+//! Only root, and the user that the switch runs as, are served.
 
 mod client;
 mod datagram;
@@ -17,8 +19,9 @@ pub(crate) use self::datagram::{Received, receive, send};
 use crate::handover::HandedPort;
 use crate::port::{PortConfig, PortStatus};
 
-/// The version of this protocol. It changes when a message would be misunderstood; fields that are
-/// new are ignored by those who do not know them.
+/// Version of this protocol, changed when a message would be misunderstood.
+///
+/// New fields are ignored by a peer that does not know them.
 pub const VERSION: u32 = 1;
 /// The oldest version that is understood.
 pub const OLDEST: u32 = 1;
@@ -26,11 +29,12 @@ pub const OLDEST: u32 = 1;
 pub const MESSAGE_MAX: usize = 64 << 10;
 /// Descriptors that come with a message at most.
 pub const DESCRIPTORS_MAX: usize = 64;
-/// Bytes of ports in an answer to [`Request::List`] behind which the next one begins. A port has less
-/// than a quarter of a message.
+/// Bytes of ports in a reply to [`Request::List`] after which the next page begins.
+///
+/// A port has less than a quarter of a message.
 pub(crate) const PAGE: usize = MESSAGE_MAX / 2;
 
-/// What is asked of the switch.
+/// Request to the switch.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum Request {
@@ -39,18 +43,20 @@ pub enum Request {
         /// The version that the asker speaks.
         version: u32,
     },
-    /// A port is to be there. Descriptors: its device, then one or two listening sockets; or none, if
-    /// the switch has them already.
+    /// Adds or updates a port.
+    ///
+    /// Descriptors: its device, then one or two listening sockets; or none, if the switch has them
+    /// already.
     AddPort {
-        /// What it is.
+        /// The port's configuration.
         port: PortConfig,
     },
     /// A port is to be no more. That it is not there is success.
     RemovePort {
-        /// Whose it was.
+        /// Key of the port.
         key: String,
     },
-    /// What ports are there, in the order of their keys.
+    /// Lists the ports, in the order of their keys.
     List {
         /// Only those behind this key.
         #[serde(default)]
@@ -64,7 +70,7 @@ pub enum Request {
     HaveAll,
 }
 
-/// What the switch says.
+/// Reply of the switch.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "snake_case")]
 pub enum Reply {
@@ -88,14 +94,15 @@ pub enum Reply {
         ports: Vec<PortStatus>,
         /// There are more behind the last.
         more: bool,
-        /// What the workers have done, in their order.
+        /// Counters of the workers, in their order.
         #[serde(default)]
         workers: Vec<WorkerStatus>,
     },
     /// It cannot be.
     Refused(Refusal),
-    /// To [`Request::HandOver`], with the listening socket of this protocol. Then come the ports, one
-    /// in each message.
+    /// Reply to [`Request::HandOver`], with the listening socket of this protocol.
+    ///
+    /// The ports follow, one in each message.
     HandingOver {
         /// How many.
         ports: usize,
@@ -121,7 +128,7 @@ impl Reply {
     }
 }
 
-/// What a worker has done.
+/// Counters of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerStatus {
     /// Looks at all of its ports.

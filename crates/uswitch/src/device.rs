@@ -1,4 +1,6 @@
-//! A port's device: a file that gives and takes one frame at a time. The kernel program is behind it.
+//! Read and write a port's device, a file with one frame at a time.
+//!
+//! The kernel program is attached to it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -8,7 +10,7 @@ use rustix::io::{Errno, ioctl_fionbio, read, write};
 #[derive(Debug)]
 pub(crate) struct Device(OwnedFd);
 
-/// What became of a frame for the device.
+/// Result of a write of a frame to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     Yes,
@@ -18,7 +20,7 @@ pub(crate) enum Written {
     Down,
 }
 
-/// What came from the device.
+/// Result of a read from the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
     /// A frame of this length.

@@ -1,4 +1,4 @@
-//! What the switch, and who speaks to it, cannot do.
+//! Errors of the switch and of its clients.
 
 use std::io;
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ pub enum Error {
     /// A system call failed.
     #[error("{operation}: {}", io::Error::from(*errno))]
     System {
-        /// What was tried.
+        /// Name of the system call.
         operation: &'static str,
         /// The kernel's reason.
         errno: Errno,
@@ -46,7 +46,7 @@ pub enum Error {
     /// The other side did not answer in time.
     #[error("the switch did not answer in time")]
     Timeout,
-    /// What came is no answer to what was asked.
+    /// A reply of another kind than the request has.
     #[error("the switch answered {0} instead of what was asked for")]
     Unexpected(String),
     /// A message that cannot be written or read.
@@ -78,7 +78,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Nobody listens at the socket: no switch runs there.
+    /// Returns true when the socket has no listener: no switch runs there.
     pub fn is_nobody_there(&self) -> bool {
         match self {
             Self::Address(memif::Error::Socket { source, .. }) => matches!(

@@ -1,10 +1,12 @@
-//! A table for few entries that are asked for often: places in a row, from where the key's hash says on
-//! until one is empty. Half of the places or more are.
+//! Store few entries for many look-ups, by open addressing.
 //!
-//! The agent chose the keys, and what senders write is only looked up, so nobody outside can make a
-//! run of full places long.
+//! An entry is at its key's hash, or in the first empty place after it. Half of the places or more are
+//! empty.
+//!
+//! The agent chose the keys, and addresses that senders write are only looked up, so no sender can make
+//! a run of full places long.
 
-/// What entries are found by. Its default is the key of no entry.
+/// Key of an entry; its default is the key of no entry.
 pub(crate) trait Key: Copy + Default + Eq {
     /// A number in which every bit depends on all of the key.
     fn hash(self) -> u64;
@@ -47,7 +49,7 @@ impl<K, V> Default for Flat<K, V> {
 }
 
 impl<K: Key, V: Copy + Default> Flat<K, V> {
-    /// What is there under a key.
+    /// Returns the entry of a key.
     #[inline(always)]
     pub(crate) fn get(&self, key: K) -> Option<&V> {
         let mask = self.places.len().wrapping_sub(1);

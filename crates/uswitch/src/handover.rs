@@ -1,6 +1,7 @@
-//! What one switch tells the next of a port. Descriptors are beside it, in this order: the device,
-//! the listeners, and with a connection its socket, the regions, the eventfds of the rings from the
-//! client and of those to it.
+//! Encode a port for its hand-over from one switch to the next.
+//!
+//! Descriptors are attached, in this order: the device, the listeners, and with a connection its
+//! socket, the regions, the eventfds of the rings from the client and of those to it.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
@@ -12,11 +13,11 @@ use crate::port::{PortConfig, PortCounters};
 /// A port that is handed over.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HandedPort {
-    /// What it is.
+    /// Configuration of the port.
     pub config: PortConfig,
     /// Listening sockets.
     pub listeners: usize,
-    /// What went through.
+    /// Counters of the port.
     #[serde(default)]
     pub counters: PortCounters,
     /// Its client, if it has one.
@@ -76,7 +77,7 @@ impl HandedPlace {
 }
 
 impl HandedConnection {
-    /// What is said of a connection, with its descriptors.
+    /// Returns the description of a connection, with its descriptors.
     pub(crate) fn describe(handover: &Handover) -> (Self, Vec<BorrowedFd<'_>>) {
         let mut descriptors = vec![handover.socket.as_fd()];
         let regions = handover.regions.iter().map(|(file, _)| file.as_fd());
@@ -102,7 +103,9 @@ impl HandedConnection {
         (described, descriptors)
     }
 
-    /// The connection, of what was said of it and its descriptors. Nothing if they do not fit.
+    /// Restores a connection from its description and descriptors.
+    ///
+    /// `None` if they do not fit.
     pub(crate) fn restore(&self, descriptors: Vec<OwnedFd>) -> Option<Handover> {
         let mut descriptors = descriptors.into_iter();
         let socket = descriptors.next()?;

@@ -1,4 +1,6 @@
-//! The start of a frame, copied out of the client's memory: what is decided about is what is sent.
+//! Copy the start of a frame out of the client's memory, to judge and to send it.
+//!
+//! The bytes that were judged are those that are sent.
 
 use agent_common::addr::{GATEWAY_MAC, MacAddr};
 use agent_common::packet::{
@@ -8,7 +10,7 @@ use agent_common::packet::{
 use agent_common::policy::Family;
 use memif::Packet;
 
-/// Bytes that are copied at most. A header that goes on behind them is for the kernel program.
+/// Most bytes that are copied; a longer header is for the kernel program.
 const HELD: usize = 128;
 /// Bytes that are copied at first: all that the policy reads of most packets.
 const SHORT: usize = 64;
@@ -78,7 +80,7 @@ impl Header {
         self.held > held
     }
 
-    /// What is sent instead of the frame's first bytes.
+    /// Returns the bytes that replace the start of the frame.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.held).unwrap_or_default()
@@ -90,8 +92,9 @@ impl Header {
         self.len
     }
 
-    /// What the virtual gateway does to a packet that it routes. The policy has read these bytes, and
-    /// there is a hop left.
+    /// Rewrites a packet as the virtual gateway that routes it.
+    ///
+    /// The policy has read these bytes, and there is a hop left.
     #[inline]
     pub(crate) fn route(&mut self, to: MacAddr, family: Family) {
         let [start @ .., _, _] = &mut self.bytes;
@@ -122,11 +125,12 @@ impl Header {
     }
 }
 
-/// All that the policy reads of a frame with TCP or UDP behind an IP header without options or
-/// extensions: frames for which this is the same have the same way.
+/// Fields of a TCP or UDP frame that the policy reads, as the key of its decision.
 ///
-/// Left out is what differs between packets of a connection: identification and checksum of IPv4, the
-/// source port, and all behind the ports. The tests hold the policy to that.
+/// It has an IP header without options or extensions. Frames with the same flow have the same way.
+///
+/// Fields that differ between packets of a connection are left out: identification and checksum of
+/// IPv4, the source port, and all after the ports. The tests hold the policy to that.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flow {
     len: usize,
@@ -173,7 +177,9 @@ impl Header {
         })
     }
 
-    /// Whether the frame is of this flow. What makes a frame one of a flow is among what is compared.
+    /// Returns whether the frame is of this flow.
+    ///
+    /// The fields that make it a TCP or UDP frame are compared too.
     #[inline]
     pub(crate) fn is_of(&self, flow: &Flow) -> bool {
         let both = self.words().zip(flow.words).zip(flow.kept);

@@ -1,4 +1,4 @@
-//! Who is where on a network, of the ports of this switch, and what becomes of a frame.
+//! Decide the way of a frame, by the stations of a network on this switch.
 
 use std::cell::Cell;
 
@@ -15,7 +15,7 @@ use crate::port::PortConfig;
 /// A port's place among those of its worker.
 pub(crate) type Slot = u32;
 
-/// Who a port is, as the policy wants to know it.
+/// Port and addresses of a sender, as the policy reads them.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     pub(crate) port: Port,
@@ -63,8 +63,9 @@ impl Identity {
     }
 }
 
-/// The ports of one network that are reached without the kernel. Lookups never leave it, so neither
-/// do frames.
+/// Ports of one network that are reached without the kernel.
+///
+/// Lookups never leave it, so neither do frames.
 #[derive(Debug, Default)]
 pub(crate) struct Network {
     stations: Flat<u64, Option<Endpoint>>,
@@ -88,7 +89,7 @@ impl Network {
         }
     }
 
-    /// Nobody is in this slot any more.
+    /// Removes the entries of a slot.
     pub(crate) fn remove(&mut self, slot: Slot) {
         let is_other =
             |found: &Option<Endpoint>| found.is_some_and(|endpoint| endpoint.ifindex != slot);
@@ -96,11 +97,13 @@ impl Network {
         self.addresses.retain(is_other);
     }
 
-    /// Where a frame of a port goes without the kernel; nothing if the kernel program has to judge it.
+    /// Returns the way of a frame without the kernel.
     ///
-    /// The tables here are a part of the kernel's. What was found there is found in the kernel's as
-    /// well, but what was not may be there all the same: so a decision for which anything was asked in
-    /// vain is not ours. And of the others only those are ours that deliver to a port of this switch.
+    /// `None` if the kernel program has to judge it.
+    ///
+    /// The tables here are a part of the kernel's. An entry found there is found in the kernel's as
+    /// well, but a missing one may be there all the same: so a decision after any missed look-up is
+    /// left to the kernel. Of the others the switch takes only those that deliver to one of its ports.
     pub(crate) fn judge(&self, header: &Header, sender: &Identity) -> Option<Way> {
         // The kernel program drops and counts it.
         if !checksum::of_ipv4_is_right(header) {
@@ -157,8 +160,10 @@ impl Way {
     }
 }
 
-/// The last frame of a sender, and its way. Packets come in trains, and what the policy reads is the
-/// same in all of one. Worth something only while neither tables nor sender can change.
+/// Last flow of a sender, and its way.
+///
+/// Packets come in trains, and the fields that the policy reads are the same in all of one. It is valid
+/// only while neither tables nor sender can change.
 #[derive(Debug, Default)]
 pub(crate) struct Last(Option<(Flow, Way)>);
 

@@ -20,15 +20,15 @@ const SECRET_MAX: usize = 23;
 /// Addresses of a port.
 const IPS_MAX: usize = 256;
 
-/// What the agent says of a port.
+/// Configuration of a port, as the agent sends it.
 ///
-/// `network` to `mtu` are what the kernel program has in `PORTS`; see
+/// `network` to `mtu` are the fields of the kernel program's `PORTS`; see
 /// [`Port`](agent_common::port::Port).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortConfig {
-    /// Whose it is, in the agent's words; unique on the node. What is before the last slash is the pod.
+    /// Unique key of the port, chosen by the agent: the pod is before the last slash.
     pub key: String,
-    /// What clients are told, at most 31 bytes: the interface in the pod.
+    /// Name of the interface in the pod, at most 31 bytes, as clients are told it.
     pub name: String,
     /// The network's number. It cannot change.
     pub network: u32,
@@ -44,12 +44,13 @@ pub struct PortConfig {
     pub ips: Vec<IpAddr>,
     /// Largest L3 packet in bytes.
     pub mtu: u16,
-    /// Frames to other ports of the switch need not pass the device. False for a port with rates:
-    /// their queues are there.
+    /// True if frames to other ports of the switch may bypass the device.
+    ///
+    /// False for a port with rates: their queues are there.
     pub fast: bool,
     /// Rings that a client may have in each direction.
     pub queues: u16,
-    /// What a client must know.
+    /// Secret that a client must know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
 }
@@ -62,7 +63,7 @@ pub struct ConfigError {
     pub field: &'static str,
     /// Its value.
     pub value: String,
-    /// What to write instead.
+    /// The remedy.
     pub fix: &'static str,
 }
 
@@ -141,7 +142,7 @@ impl Count {
     }
 }
 
-/// What went through a port since the switch knows it, hand-overs included. Counters wrap.
+/// Packets and bytes of a port, hand-overs included. Counters wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortCounters {
     /// From the client straight to the client of another port.
@@ -156,13 +157,14 @@ pub struct PortCounters {
     /// To the client from the device.
     #[serde(default)]
     pub device_to: Count,
-    /// What came to nothing.
+    /// Dropped packets.
     #[serde(default)]
     pub drops: PortDrops,
 }
 
-/// Packets that the switch dropped, by reason. What the policy refuses is not among them: the
-/// kernel program drops that.
+/// Packets that the switch dropped, by reason.
+///
+/// Packets that the policy refuses are not among them: the kernel program drops those.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortDrops {
     /// To the client, which had posted no buffer.
@@ -188,10 +190,10 @@ pub struct PortDrops {
     pub device_down: u64,
 }
 
-/// What the switch says of a port.
+/// State of a port, as the switch reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortStatus {
-    /// What it is, as the agent said. Without the secret.
+    /// Configuration from the agent, without the secret.
     pub config: PortConfig,
     /// The client has its rings.
     pub connected: bool,
@@ -201,7 +203,7 @@ pub struct PortStatus {
     /// Why the last client is no more, or was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_closed: Option<String>,
-    /// What went through.
+    /// Counters of the port.
     #[serde(default)]
     pub counters: PortCounters,
 }

@@ -1,9 +1,11 @@
-//! Which of a client's rings a frame goes to, so that those of a flow stay in order.
+//! Choose a ring of a client by the frame's flow, so that its frames stay in order.
 
 use agent_common::packet::{ETH_P_IP, ETH_P_IPV6, IPPROTO_TCP, IPPROTO_UDP};
 
-/// A number that is the same for all frames of a flow: made of what is between two addresses, and
-/// their ports where every packet has them.
+/// Returns a hash that is the same for all frames of a flow.
+///
+/// It is over the fields that are constant between two addresses, and their ports where every packet
+/// has them.
 pub(crate) fn of(frame: &[u8]) -> usize {
     let kind = u16::from_be_bytes(part(frame, 12));
     let mut hash = 0_u32;
@@ -41,7 +43,7 @@ pub(crate) fn of(frame: &[u8]) -> usize {
     usize::try_from(hash).unwrap_or(0)
 }
 
-/// The place of one of this many rings for such a number, or for the ring that a frame came by.
+/// Returns the ring for a hash, or for the number of the ring that a frame came by.
 #[inline]
 pub(crate) fn ring(number: usize, rings: usize) -> usize {
     if number < rings {

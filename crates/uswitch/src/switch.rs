@@ -1,4 +1,4 @@
-//! The control thread: sockets, handshakes and clocks; what the agent wants; and hand-overs.
+//! Run the control thread: sockets, handshakes, requests, clocks and hand-overs.
 
 mod clients;
 mod files;
@@ -34,7 +34,7 @@ use crate::worker::{self, Command, Handle, Manner, Report, Reports};
 /// Between two looks at clients that may block their doorbells.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What the process is told when it starts.
+/// Options of the process.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where it is spoken to.
@@ -45,7 +45,7 @@ pub struct Options {
     pub workers: usize,
     /// Never sleep: for nodes with a core to spare for each worker.
     pub busy_poll: bool,
-    /// Processors that workers stay on, one for each, again from the first if there are fewer.
+    /// Processors of the workers, one each, again from the first if there are fewer.
     pub cpus: Vec<usize>,
     /// Limits of the memory that clients lend.
     pub memory: Memory,
@@ -74,8 +74,9 @@ pub enum Ended {
     Replaced,
 }
 
-/// A client that is no more. Its place and its memory are free when this is dropped, which is when no
-/// worker has its rings any more.
+/// A client that is gone, until no worker has its rings any more.
+///
+/// Its place and its memory are free when this is dropped.
 #[derive(Debug)]
 struct Departing {
     /// Its port, which may be gone too.
@@ -88,7 +89,7 @@ struct Departing {
 pub struct Switch {
     listener: OwnedFd,
     listener_token: u64,
-    /// Nobody is let in there before, for want of descriptors.
+    /// Time before which no connection is accepted, for lack of descriptors.
     listener_shut_until: Option<Instant>,
     files: Files,
     askers: HashMap<u64, Asker>,
@@ -97,9 +98,9 @@ pub struct Switch {
     departing: HashMap<u64, Departing>,
     workers: Vec<Handle>,
     memory: Memory,
-    /// What the memory of all clients counts against.
+    /// Memory of all clients.
     budget: Arc<Budget>,
-    /// What workers are to do, but not yet.
+    /// Commands that are held back from the workers while ports are put together.
     held: Option<Vec<(usize, Command)>>,
     reports: Receiver<Report>,
     report_bell: Arc<OwnedFd>,
@@ -107,14 +108,15 @@ pub struct Switch {
     serial: u64,
     /// When clients are looked at, whatever happens.
     next_tick: Instant,
-    /// Somebody wants to be the switch: when handshakes that go on have ended, or at this time.
+    /// The next switch that waits to take over, and the latest time of that.
+    ///
+    /// Handshakes that have begun may end first.
     replacing: Option<(u64, Instant)>,
     ended: Option<Ended>,
 }
 
 impl Switch {
-    /// Becomes the switch: takes all over from the one at the socket, or begins with nothing if
-    /// there is none.
+    /// Becomes the switch: takes over from the one at the socket, or starts empty.
     ///
     /// # Errors
     /// The one before refuses, or goes on because this one failed; the socket cannot be bound; or the
@@ -208,7 +210,7 @@ impl Switch {
         }
     }
 
-    /// Takes back the rings that workers still have, so that the memory of clients is given back.
+    /// Takes back the rings that workers still have, which frees the clients' memory.
     fn finish(mut self, ended: Ended) -> Ended {
         self.workers.clear();
         self.hear_reports();
@@ -253,7 +255,7 @@ impl Switch {
         }
     }
 
-    /// What time does: handshakes that take too long, and clients that block their doorbells.
+    /// Ends handshakes that take too long, and clients that block their doorbells.
     fn tick(&mut self, now: Instant) {
         self.open_doors(now);
         self.open_listener(now);
@@ -276,7 +278,7 @@ impl Switch {
     }
 }
 
-/// Lets go of root for good, before anything of a client is read and before there are other threads.
+/// Drops root for good, before client data is read and other threads exist.
 fn become_user(user: Option<(u32, u32)>) -> Result<(), Error> {
     let Some((uid, gid)) = user.filter(|(uid, _)| *uid != 0 && geteuid().is_root()) else {
         return Ok(());
@@ -293,6 +295,8 @@ fn become_user(user: Option<(u32, u32)>) -> Result<(), Error> {
         .map_err(|source| Error::User { uid, gid, source })
 }
 
+/// Raises the limit of descriptors to its maximum.
+///
 /// A connection has ten descriptors, of which most systems give a process 1024 unless it asks.
 fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);

@@ -1,5 +1,6 @@
-//! A thread that moves packets of its ports. All ports of a network have the same worker, so workers
-//! share nothing.
+//! Move the packets of some ports on a thread of their own.
+//!
+//! All ports of a network have the same worker, so workers share nothing.
 //!
 //! While packets come it polls. A while after the last it asks clients for doorbells and sleeps.
 
@@ -38,9 +39,13 @@ use crate::network::{Network, Slot};
 
 /// Time without a packet after which the worker sleeps.
 const SPIN: Duration = Duration::from_micros(100);
-/// The first sleep's limit: a client that looked at our wish for doorbells too early is heard then.
+/// Limit of the first sleep.
+///
+/// A client that read the wish for doorbells too early is served then.
 const FIRST_SLEEP: Duration = Duration::from_millis(1);
-/// The longest sleep. By then no client can have missed the wish; this is for what nobody thought of.
+/// Limit of all later sleeps, in case a doorbell is missed in an unforeseen way.
+///
+/// By then no client can have missed the wish for doorbells.
 const LONGEST_SLEEP: Duration = Duration::from_millis(128);
 /// Rounds with packets between two looks at devices and commands.
 const ROUNDS: u32 = 16;
@@ -48,7 +53,7 @@ const ROUNDS: u32 = 16;
 pub(crate) const FRAME_MAX: usize = 65536;
 /// Files that an epoll tells of at once.
 const EVENTS: usize = 64;
-/// What belongs to no port: the worker's own doorbell.
+/// Token of the worker's own doorbell, which belongs to no port.
 const DOORBELL: u64 = u64::MAX;
 /// Of a port's files the device; rings follow.
 const DEVICE: u64 = 0;
@@ -158,8 +163,9 @@ impl Worker {
         }
     }
 
-    /// Each port has as many turns as its share of the time allows. Returns whether there was anything to
-    /// do, or will be.
+    /// Serves each port as many turns as its share of the time allows.
+    ///
+    /// Returns whether there was anything to do, or will be.
     fn round(&mut self) -> bool {
         self.rounds = self.rounds.wrapping_add(1);
         let mut moved = false;
@@ -210,8 +216,10 @@ impl Worker {
         moved
     }
 
-    /// Waits for files, for as long as it may take. Returns whether there were commands: a client may
-    /// be new, and not have seen what is wished.
+    /// Polls the files of the ports, for at most the limit.
+    ///
+    /// Returns whether there were commands: a client may be new, and not have seen the wish for
+    /// doorbells.
     fn look(&mut self, events: &mut Vec<epoll::Event>, limit: Option<Duration>) -> bool {
         let limit = limit.map(|limit| Timespec {
             tv_sec: 0,
@@ -297,8 +305,9 @@ impl Worker {
         self.give_back(at, Some(violation));
     }
 
-    /// Gives a client's rings to the control thread. Unmapping them takes time that others' packets have
-    /// not.
+    /// Returns a client's rings to the control thread, which unmaps them.
+    ///
+    /// Unmapping takes time that the packets of other ports do not have.
     fn give_back(&mut self, at: usize, violation: Option<Violation>) {
         let Some(Some(input)) = self.inputs.get(at) else {
             return;

@@ -1,5 +1,6 @@
-//! A switch in threads of this process, with clients of memif, and sockets in the place of devices:
-//! like a device such a socket gives and takes a frame at a time.
+//! Run a switch in threads of this process, with clients of memif.
+//!
+//! Sockets stand in for devices: like a device such a socket gives and takes a frame at a time.
 
 #[cfg(test)]
 mod switch {

@@ -1,4 +1,4 @@
-//! Who asks the switch for something: the agent, or the switch that comes next.
+//! Send requests to the switch, from the agent or from the next switch.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::{RefusalCode, Reply, Request, VERSION, WorkerStatus};
 use crate::error::Error;
 use crate::port::{PortConfig, PortStatus};
 
-/// How long the switch may take for an answer. It does nothing that waits for others.
+/// Longest time to a reply of the switch, which waits for no peer itself.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Ports, whether there are more, and what workers have done.
@@ -58,8 +58,10 @@ impl Client {
         }
     }
 
-    /// The connection itself. When nothing is asked on it, it only ever becomes readable by ending:
-    /// the switch has gone, or has given all to another.
+    /// Returns the connection itself, to be polled for its end.
+    ///
+    /// When nothing is asked on it, it only ever becomes readable by ending: the switch has gone, or
+    /// has handed all over to another.
     pub fn into_socket(self) -> OwnedFd {
         self.socket
     }
@@ -74,10 +76,11 @@ impl Client {
         self.workers
     }
 
-    /// Makes sure that a port is there and as it is said to be. The device is the file of a TAP
-    /// device without packet information; the listeners are one or two `SOCK_SEQPACKET` sockets that
-    /// listen. If the port is there already, the new descriptors take the place of those it has, and
-    /// its client stays.
+    /// Adds a port, or updates it with the new descriptors.
+    ///
+    /// The device is the file of a TAP device without packet information; the listeners are one or two
+    /// `SOCK_SEQPACKET` sockets that listen. If the port exists already, the new descriptors take the
+    /// place of those it has, and its client stays.
     ///
     /// # Errors
     /// [`Error::Refused`], or the switch does not answer.
@@ -93,8 +96,9 @@ impl Client {
         self.done(&request, &descriptors).map(|_| ())
     }
 
-    /// Makes sure that a port is as it is said to be, with the descriptors that the switch has of it.
-    /// Returns whether it is there; if it is not, [`Self::add`] it.
+    /// Updates a port, with the descriptors that the switch has of it.
+    ///
+    /// Returns whether the port exists; if it does not, [`Self::add`] it.
     ///
     /// # Errors
     /// As [`Self::add`].
@@ -109,7 +113,7 @@ impl Client {
         }
     }
 
-    /// Makes sure that a port is no more. Its client is told. Returns whether it was there.
+    /// Removes a port and tells its client; returns whether it existed.
     ///
     /// # Errors
     /// The switch does not answer.
@@ -135,7 +139,7 @@ impl Client {
         }
     }
 
-    /// What each worker has done.
+    /// Returns the counters of each worker.
     ///
     /// # Errors
     /// As [`Self::list`].

@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::{DESCRIPTORS_MAX, MESSAGE_MAX};
 use crate::error::Error;
 
-/// What was received.
+/// Result of a receive.
 #[derive(Debug)]
 pub(crate) enum Received {
     /// A message, not yet read.

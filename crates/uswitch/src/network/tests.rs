@@ -1,5 +1,4 @@
-//! The engine against the table of packets that all engines are held to, and the policy with all
-//! tables.
+//! Compare the engine with the shared table of packets and with the whole policy.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -85,8 +84,9 @@ fn a_port_is_to_the_switch_what_it_is_to_the_kernel() {
     }
 }
 
-/// All of the table, with every port in the switch: what is delivered is carried, and nothing else,
-/// and arrives as the table has it.
+/// All deliveries of the table are carried with every port here, and no others.
+///
+/// The frames arrive as the table has them.
 #[test]
 fn what_the_table_of_packets_delivers_is_carried_and_nothing_else() {
     let mut delivered = 0;
@@ -105,7 +105,7 @@ fn what_the_table_of_packets_delivers_is_carried_and_nothing_else() {
     assert!(delivered > 20, "{delivered} cases deliver to a pod");
 }
 
-/// With any port missing here, and known to the kernel only, no decision becomes another one.
+/// A port that only the kernel knows changes no decision.
 #[test]
 fn what_the_switch_does_not_know_is_left_to_the_kernel() {
     let mut left = 0;
@@ -178,8 +178,9 @@ fn any_frame() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
-    /// Whatever is carried is what the policy says with all tables of the node, and stays on the
-    /// sender's network.
+    /// A carried frame is one that the policy delivers on the sender's network.
+    ///
+    /// The policy has all tables of the node here.
     #[test]
     fn no_frame_is_carried_that_the_policy_would_not_deliver(
         sender in any_pod(),

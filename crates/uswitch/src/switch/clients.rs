@@ -69,8 +69,9 @@ impl Switch {
         }
     }
 
-    /// The oldest client without rings makes room for a newer one: those first that have not even asked
-    /// for the interface.
+    /// Disconnects the oldest client without rings, to make room for a newer one.
+    ///
+    /// Clients that have not even asked for the interface go first.
     fn displace_handshake(&mut self, key: &str) {
         let Some(port) = self.ports.get_mut(key) else {
             return;
@@ -272,7 +273,9 @@ impl Switch {
         self.set_doors(key);
     }
 
-    /// A worker has given rings back, of a client that is gone or that it has found out.
+    /// Handles rings that a worker has given back.
+    ///
+    /// Their client is gone, or the worker has found a violation.
     pub(super) fn given_back(&mut self, report: Report) {
         let Report {
             serial,

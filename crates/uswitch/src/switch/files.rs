@@ -15,7 +15,7 @@ use crate::error::Error;
 /// Files that are told of at once.
 const EVENTS: usize = 64;
 
-/// Whose a file is.
+/// Owner of a polled file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum File {
     /// A worker has something to say.
@@ -65,7 +65,9 @@ impl Files {
         self.by_token.insert(token, file);
     }
 
-    /// No more. Before the file is closed: others may have it too, and then it would stay.
+    /// Removes a file, before it is closed.
+    ///
+    /// Another process may have the file too, and then it would stay in the epoll set.
     pub(super) fn remove(&mut self, fd: BorrowedFd<'_>, token: u64) {
         // It was added.
         let _ = epoll::delete(&self.epoll, fd);

@@ -1,5 +1,6 @@
-//! Memory that clients may have the switch use: for a port what its queues need, and sums for each pod and
-//! for all.
+//! Limit the memory that clients lend, for each port, each pod and in all.
+//!
+//! A port may lend as much as its queues need.
 
 use std::sync::Arc;
 
@@ -8,22 +9,24 @@ use memif::Budget;
 use super::Switch;
 use crate::port::PortConfig;
 
-/// Bytes of a buffer, unless frames are longer: what clients have if nothing else is said.
+/// Bytes of a buffer, unless frames are longer: the clients' default.
 const BUFFER: u64 = 2048;
 /// Bytes of a descriptor.
 const DESCRIPTOR: u64 = 16;
 /// Bytes of a frame beside its packet: Ethernet header and tag.
 const AROUND: u64 = 18;
-/// What each region is rounded up to when it is counted.
+/// Granularity in which a region is counted, bytes.
 const REGION: u64 = 64 << 10;
 /// Regions that a client may have.
 pub(super) const REGIONS: u16 = 4;
 
-/// Limits of the memory that clients lend, in bytes. What a client lends is charged to the switch if that
-/// touches it first, so the sum has to be below the memory limit of the process.
+/// Limits of the memory that clients lend, in bytes.
+///
+/// Lent memory is charged to the switch if that touches it first, so the sum has to be below the memory
+/// limit of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// Slots of a ring that a port's limit is made of. Larger rings can have smaller buffers.
+    /// Slots of a ring in a port's limit. Larger rings can have smaller buffers.
     pub ring_slots: u16,
     /// For all ports of a pod.
     pub pod: u64,
@@ -46,7 +49,9 @@ impl Default for Memory {
     }
 }
 
-/// Bytes that the queues of a port can use: rings, and a buffer for each slot, in both directions.
+/// Returns the bytes that the queues of a port can use.
+///
+/// They are rings, and a buffer for each slot, in both directions.
 pub(super) fn of_port(config: &PortConfig, ring_slots: u16) -> u64 {
     let frame = u64::from(config.mtu).saturating_add(AROUND);
     let buffer = frame.max(1).next_multiple_of(BUFFER);
@@ -60,7 +65,7 @@ pub(super) fn of_port(config: &PortConfig, ring_slots: u16) -> u64 {
 }
 
 impl Switch {
-    /// What a port of this pod counts against.
+    /// Returns the budget of the port's pod, shared with the pod's other ports.
     pub(super) fn budget_of(&self, config: &PortConfig) -> Arc<Budget> {
         let mut ports = self.ports.values();
         let same = ports.find(|port| port.config.pod() == config.pod());
@@ -77,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    /// ATT-03a: the limit of a port is what its queues can use, and no client of usual rings is refused.
+    /// ATT-03a: a port's limit is the use of its queues, and usual rings are accepted.
     #[test]
     fn a_port_may_have_what_its_queues_can_use() {
         for (mtu, buffer) in [(68, 2048), (1500, 2048), (9000, 9216), (9000, 10240)] {

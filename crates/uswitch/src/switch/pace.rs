@@ -1,4 +1,4 @@
-//! Limits what a port's clients can make the control thread do and say by coming and going.
+//! Limit the work and log lines that a port's clients cause by coming and going.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ const BURST: u32 = 32;
 /// Time after which it may have one more.
 const REFILL: Duration = Duration::from_millis(125);
 
-/// What is said of clients of a port, each cause at its own pace.
+/// Cause of a log line about a port's client; each has a pace of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     Connected,
@@ -29,7 +29,7 @@ pub(super) enum Cause {
 pub(super) struct Lines([Option<(Instant, u64)>; 6]);
 
 impl Lines {
-    /// Whether a line may be written now. If so, returns how many were not since the last one.
+    /// Returns the number of unwritten lines since the last one, if one may be written.
     pub(super) fn admit(&mut self, cause: Cause, now: Instant) -> Option<u64> {
         let nth = match cause {
             Cause::Connected => 0,
@@ -100,7 +100,7 @@ impl Accepts {
 mod tests {
     use super::*;
 
-    /// ATT-13: one line a second for each cause, and none is lost without being counted.
+    /// ATT-13: each cause has one line a second, and the lines left out are counted.
     #[test]
     fn lines_of_one_cause_are_a_second_apart_and_the_others_are_counted() {
         let start = Instant::now();

@@ -17,8 +17,9 @@ use crate::network::Slot;
 use crate::port::{PortConfig, PortCounters};
 use crate::worker::{Command, FRAME_MAX};
 
-/// Frames may be this much longer than a port's largest packet: what is too long is dropped by the
-/// kernel program, which counts it.
+/// Bytes that a frame may be longer than a port's largest packet.
+///
+/// A frame that is too long is dropped and counted by the kernel program.
 const ROOM: u32 = 1024;
 /// Where frames end, whatever the port.
 const FRAME_MIN: u32 = 9216;
@@ -39,7 +40,7 @@ pub(super) struct Port {
     pub(super) tokens: BTreeMap<HandshakeId, u64>,
     pub(super) client: Option<Connected>,
     pub(super) last_closed: Option<String>,
-    /// What the memory of the pod counts against.
+    /// Memory of the pod's clients.
     pub(super) budget: Arc<Budget>,
     /// The last client's memory is still mapped: the next has to wait.
     pub(super) departing: bool,
@@ -60,7 +61,7 @@ pub(super) struct Connected {
     pub(super) peer: String,
 }
 
-/// What a port is made of.
+/// Configuration and descriptors of a new port.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) config: PortConfig,
@@ -87,7 +88,7 @@ impl Port {
     }
 }
 
-/// What clients of a port are told, and may have.
+/// Builds the memif server of a port, with the names and limits of its clients.
 fn server_config(
     config: &PortConfig,
     door: &Arc<Door>,
@@ -179,7 +180,7 @@ impl Switch {
         }
     }
 
-    /// Has a worker do something soon; while ports are put together, all of them at once.
+    /// Sends a command to a worker, or holds it back while ports are put together.
     pub(super) fn tell(&mut self, worker: usize, command: Command) {
         if let Some(held) = &mut self.held {
             held.push((worker, command));
@@ -188,7 +189,7 @@ impl Switch {
         }
     }
 
-    /// Has workers do what was held back. None of them moves a packet before it has all ports.
+    /// Sends the held commands, so that a worker moves packets only with all its ports.
     pub(super) fn release(&mut self) {
         let mut each: Vec<Vec<Command>> = self.workers.iter().map(|_| Vec::new()).collect();
         for (worker, command) in self.held.take().unwrap_or_default() {
@@ -333,7 +334,7 @@ impl Switch {
         Ok(watched)
     }
 
-    /// The worker of a network, or the one with the fewest ports; and a free slot there.
+    /// Chooses the network's worker, or the one with the fewest ports, and a free slot.
     fn place(&self, network: u32) -> (usize, Slot) {
         let mut ports = self.ports.values();
         let same = ports.find(|port| port.config.network == network);

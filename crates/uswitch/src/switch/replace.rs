@@ -38,7 +38,7 @@ use crate::worker::Command;
 /// How long the next may take for each step, before this one goes on.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What moves with a port.
+/// Counters and connection of a port that is handed over.
 struct Given {
     counters: PortCounters,
     handover: Option<Handover>,

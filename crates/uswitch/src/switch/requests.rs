@@ -1,4 +1,4 @@
-//! What the agent, or the next switch, asks for.
+//! Serve the requests of the agent and of the next switch.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
@@ -19,9 +19,9 @@ use crate::error::Error;
 use crate::port::{PortConfig, PortCounters, PortStatus};
 use crate::worker::{Command, Counted};
 
-/// Who may ask at a time.
+/// Control connections at a time.
 const ASKERS_MAX: usize = 64;
-/// What handshakes that go on may delay a hand-over. DPDK's clients do not try again.
+/// Longest delay of a hand-over by open handshakes, as DPDK's clients do not retry.
 const HANDSHAKES: Duration = Duration::from_secs(1);
 
 /// Somebody who asks.

@@ -1,9 +1,11 @@
-//! What turns cost.
+//! Measure the cost of turns.
 
 use std::time::Instant;
 
-/// The time that turns take. A turn that follows another one begins when that ended, so the clock is read
-/// once for each while packets come.
+/// Clock of turns.
+///
+/// A turn that follows another one begins when that ended, so the clock is read once for each while
+/// packets come.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     /// The last reading; none if time was spent on something else since.
@@ -28,8 +30,9 @@ impl Clock {
         self.last.take().unwrap_or_else(Instant::now)
     }
 
-    /// A turn ends, in which so many frames were moved, and so many of them to the device. Returns its
-    /// cost in nanoseconds.
+    /// Ends a turn with its numbers of frames, in all and to the device.
+    ///
+    /// Returns its cost in nanoseconds.
     #[inline]
     pub(super) fn end(&mut self, begun: Instant, _frames: u16, _to_device: u16) -> i64 {
         #[cfg(test)]

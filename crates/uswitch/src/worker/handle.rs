@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::network::Slot;
 use crate::port::{PortConfig, PortCounters};
 
-/// What the control thread wants.
+/// Command of the control thread.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// A port is in this slot, which is empty.
@@ -42,7 +42,7 @@ pub(crate) enum Command {
     Disconnect { slot: Slot },
     /// A port is no more.
     Remove { slot: Slot },
-    /// What went through.
+    /// Reports the counters.
     Count(Sender<Counted>),
     /// Everything is given back. The worker is empty after this.
     Yield(Sender<Vec<Yielded>>),
@@ -52,7 +52,7 @@ pub(crate) enum Command {
     Stop,
 }
 
-/// What went through a worker.
+/// Counters of a worker and of its ports.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
     pub(crate) ports: Vec<(Slot, PortCounters)>,

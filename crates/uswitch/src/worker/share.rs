@@ -5,22 +5,27 @@
 //! for the first time is a fault. So turns are paid for by the time they took, whatever became of their
 //! frames. Each pod earns the same in a round; one whose last turn cost more waits until it has earned that.
 
-/// The least that a pod earns in a round, in nanoseconds: about what a turn of short frames costs.
+/// Least earnings of a pod in a round, in nanoseconds.
+///
+/// That is about the cost of a turn of short frames.
 const QUANTUM_MIN: i64 = 4_000;
 /// The most. In a round each pod may keep the others waiting for this long.
 const QUANTUM_MAX: i64 = 32_000;
-/// The most that a turn is charged, in nanoseconds. A longer one was the kernel's doing, which ran another
-/// thread meanwhile.
+/// Highest charge of a turn, in nanoseconds.
+///
+/// A longer one was interrupted by the kernel, which ran another thread meanwhile.
 const COST_MAX: i64 = 10_000_000;
 
-/// The origin of a turn's frames. Each has an account of its own: frames from the device were sent by others.
+/// Origin of a turn's frames; each has an account of its own.
+///
+/// Frames from the device were sent by others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Client,
     Device,
 }
 
-/// What a port has earned and not spent on each side, in nanoseconds; debt below zero.
+/// Unspent earnings of a port on each side, in nanoseconds; debt below zero.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Credit {
     client: i64,
@@ -65,7 +70,7 @@ impl Pod {
 #[derive(Debug)]
 pub(super) struct Shares {
     pods: Vec<Pod>,
-    /// What each pod earns in this round.
+    /// Earnings of each pod in this round, in nanoseconds.
     quantum: i64,
     /// Rounds that this one stands for: those before it would have been empty.
     rounds: i64,
@@ -144,8 +149,9 @@ impl Shares {
         false
     }
 
-    /// Charges a turn that moved something, in nanoseconds. Returns whether the port may have another one
-    /// in this round.
+    /// Charges a turn that moved something, in nanoseconds.
+    ///
+    /// Returns whether the port may have another one in this round.
     #[inline]
     pub(super) fn charge(&mut self, credit: &mut Credit, side: Side, cost: i64) -> bool {
         let cost = cost.clamp(1, COST_MAX);
@@ -187,8 +193,7 @@ impl Shares {
         waits
     }
 
-    /// Frames that a turn of this cost should have had, to cost no more than a pod may keep others waiting
-    /// for.
+    /// Returns the most frames of a turn whose cost a pod may keep others waiting for.
     pub(super) fn bearable(frames: u16, cost: i64) -> u16 {
         if cost <= QUANTUM_MAX {
             return u16::MAX;
@@ -256,7 +261,10 @@ mod tests {
         own as f64 / sum(&mut ports.iter()) as f64
     }
 
-    /// ATT-03b: 16 frames that the kernel program drops cost five turns of 64 that are carried over.
+    /// ATT-03b: a flood of expensive frames gets an equal share of time, and no more.
+    ///
+    /// In the first case 16 frames that the kernel program drops cost five turns of 64 that are carried
+    /// over.
     #[test]
     fn a_flood_of_dear_frames_gets_an_equal_share_of_time() {
         for flood in [25_000, 60_000, 5_000_000] {
@@ -290,7 +298,7 @@ mod tests {
         }
     }
 
-    /// Ports with turns of the same cost are served as if nothing was counted: one turn each in a round.
+    /// Ports with turns of equal cost have one turn each in a round.
     #[test]
     fn equal_ports_have_one_turn_each_in_a_round() {
         let mut ports = vec![
@@ -321,7 +329,7 @@ mod tests {
     }
 
     proptest! {
-        /// ATT-03b: whatever turns cost, a pod that always has frames gets at least 0.8 of an equal share.
+        /// ATT-03b: at any cost of turns, a busy pod gets at least 0.8 of an equal share.
         #[test]
         fn no_mixture_of_costs_takes_more_than_its_share(
             costs in prop::collection::vec(prop::collection::vec(500_i64..300_000, 1..5), 2..8),

@@ -1,4 +1,4 @@
-//! What a worker has of a port: where frames come from, and where they go to.
+//! Hold a worker's input and output of a port.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub(super) struct Input {
     /// The place of its pod among those that share the worker's time.
     pub(super) pod: usize,
     pub(super) credit: Credit,
-    /// Its part of the counters: all but what the rings count, and what goes to the client.
+    /// Counters of this part; the rings and the output count the rest.
     pub(super) counted: PortCounters,
 }
 
@@ -81,7 +81,7 @@ impl Input {
         Some((std::mem::take(&mut self.rx), names))
     }
 
-    /// What went through, without what the output has counted.
+    /// Returns the counters, without those of the output.
     pub(super) fn counters(&self) -> PortCounters {
         let mut counters = self.counted;
         for ring in &self.rx {
@@ -110,8 +110,9 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Sends packets of another port by one of the rings, with these headers, and counts them. Returns
-    /// what they were.
+    /// Sends packets of another port, with these headers, by one of the rings.
+    ///
+    /// Returns the packets and bytes, which it also counts.
     #[inline]
     pub(super) fn forward(
         &mut self,

@@ -1,4 +1,4 @@
-//! A worker round by round, on the thread of the test: real rings, counted frames, and no clock.
+//! Drive a worker round by round, with real rings, counted frames and no clock.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
@@ -21,8 +21,9 @@ use super::*;
 use crate::device::Device;
 use crate::port::{PortConfig, PortCounters};
 
-/// As on the machine of the review: a frame that the kernel program drops costs sixteen that are carried
-/// over.
+/// Weights by which a frame to the device costs as much as 16 to another port.
+///
+/// That is the ratio on the machine of the review, for frames that the kernel program drops.
 const WEIGHTS: Weights = Weights {
     frame: 80,
     to_device: 16 * 80,
@@ -155,7 +156,9 @@ impl Pod {
         all.find(|(slot, _)| *slot == self.slot).unwrap().1
     }
 
-    /// Frames from its client: those to other clients, and those to the device, whatever became of them.
+    /// Returns the frames of its client to other clients, and to the device.
+    ///
+    /// Those that the device had no room for count too.
     fn sent(&self, worker: &Worker) -> (i64, i64) {
         let counters = self.counters(worker);
         let device = counters.device_from.packets + counters.drops.device_full;
@@ -172,8 +175,9 @@ impl Pod {
     }
 }
 
-/// ATT-03b: one pod floods frames that the kernel program drops, by one port and by five. A pair of another
-/// network has at least 0.8 of what an equal share of the worker's time carries.
+/// ATT-03b: a flood of dropped frames leaves a good pair 0.8 of its equal share.
+///
+/// One pod floods by one port and by five; the pair is of another network.
 #[test]
 fn a_flood_of_dropped_frames_leaves_a_good_pair_its_share() {
     for ports in [1, 5] {
@@ -209,7 +213,7 @@ fn a_flood_of_dropped_frames_leaves_a_good_pair_its_share() {
     }
 }
 
-/// ATT-03b: frames of the kernel for one pod's ports take no more than a share either.
+/// ATT-03b: a flood from the kernel to one pod leaves a good pair its share.
 #[test]
 fn a_flood_from_the_kernel_leaves_a_good_pair_its_share() {
     let mut worker = worker();
@@ -247,7 +251,7 @@ fn a_flood_from_the_kernel_leaves_a_good_pair_its_share() {
     );
 }
 
-/// A worker with nothing but a debtor serves it in the next round but one, and then has nothing to do.
+/// A worker with one debtor serves it in the next round but one, and then sleeps.
 #[test]
 fn a_port_that_is_alone_is_served_all_the_time() {
     let mut worker = worker();

@@ -17,7 +17,9 @@ use crate::spread;
 /// Frames of a device in a turn.
 const FRAMES: u16 = 32;
 
-/// Nanoseconds of a slot in which no packet begins, or a bad one: about what the look at it takes.
+/// Nanoseconds of a slot in which no packet begins, or a bad one.
+///
+/// That is about the time of the look at it.
 const SLOT_COST: i64 = 50;
 
 /// A turn in which something was moved, or was found to be wrong.
@@ -161,7 +163,9 @@ impl Worker {
         }
     }
 
-    /// Asks all clients for doorbells. Returns whether the worker may sleep: no ring has anything.
+    /// Asks all clients for doorbells; returns whether all rings are empty.
+    ///
+    /// The worker may sleep then.
     pub(super) fn arm(&mut self) -> bool {
         let mut empty = true;
         for at in 0..self.inputs.len() {
@@ -199,8 +203,10 @@ struct Turn<'w> {
 }
 
 impl Turn<'_> {
-    /// A group of packets. All headers are copied, then all are judged, then all are sent: each of the
-    /// three waits for memory that the peers' processors have, and so does so once and not for each.
+    /// Forwards a group of packets: copies all headers, judges all, sends all.
+    ///
+    /// Each of the three waits for memory that the peers' processors have, and so does so once and not
+    /// for each packet.
     #[inline]
     fn take(&mut self, ring: usize, packets: &[Packet<'_>]) {
         if self.begun.is_none() {
@@ -240,7 +246,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Straight to another port's client: packets whose headers are in a row from `begin` on.
+    /// Sends packets to another port's client, with the headers from `begin` on.
     #[inline]
     fn forward(&mut self, slot: Slot, ring: usize, begin: usize, packets: &[Packet<'_>]) {
         let at = super::index(slot);

@@ -1,4 +1,4 @@
-//! What a tenant's clients can take of the switch: memory, and places of handshakes.
+//! Limit a tenant's clients in the switch's memory and places of handshakes.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
@@ -15,7 +15,7 @@ fn port(scene: &Scene, pod: &str, host: u8) -> Pod {
     })
 }
 
-/// Tries to connect with 1024 buffers of this size in each direction. Returns why it was refused.
+/// Connects with 1024 buffers of this size in each direction; returns the refusal.
 fn refused(pod: &mut Pod, buffer_size: u32) -> Option<String> {
     pod.begin_with(&pod.address.clone(), |config| {
         config.log2_ring_size = 10;
@@ -29,8 +29,9 @@ fn refused(pod: &mut Pod, buffer_size: u32) -> Option<String> {
     why
 }
 
-/// ATT-03a: nine ports do not add up to more than a pod may have, nor pods to more than the switch may, and
-/// each refusal names the limit.
+/// ATT-03a: clients lend no more than the limits of port, pod and switch.
+///
+/// Each refusal names the limit.
 #[test]
 fn clients_lend_no_more_than_port_pod_and_switch_may_have() {
     let scene = Scene::with(|options| {
@@ -81,8 +82,7 @@ fn memory_counts_after_the_switch_was_replaced() {
     });
 }
 
-/// ATT-03a: a client that connects again and again with new memory, and keeps the old open, has none of it
-/// charged to the switch.
+/// ATT-03a: memory of ended connections is not charged, though clients keep it.
 #[test]
 fn what_a_client_leaves_is_given_back_whatever_it_keeps_open() {
     let scene = Scene::new();
@@ -114,8 +114,9 @@ fn what_a_client_leaves_is_given_back_whatever_it_keeps_open() {
     });
 }
 
-/// ATT-03c: whatever state others' handshakes have stalled in, the next client is connected at its first
-/// attempt.
+/// ATT-03c: handshakes stalled in any state do not delay the next client.
+///
+/// It is connected at its first attempt.
 #[test]
 fn half_open_handshakes_keep_nobody_out() {
     let scene = Scene::new();

@@ -1,4 +1,4 @@
-//! What the agent says to the switch.
+//! Send requests of the agent to a switch.
 
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -178,7 +178,9 @@ fn nobody_there_is_told_from_other_errors_and_an_old_socket_is_no_hindrance() {
     running.join().unwrap().unwrap();
 }
 
-/// Root may be mistaken too. Whoever asks for what there is not is told, and others are served.
+/// A request for a missing object is refused, and other connections are served.
+///
+/// Root may be mistaken too.
 #[test]
 fn messages_that_are_none_are_refused_and_the_switch_goes_on() {
     let scene = Scene::new();

@@ -295,7 +295,7 @@ fn a_client_that_lies_is_cut_off_alone_and_the_agent_sees_why() {
     }
 }
 
-/// What it posts for frames that others send it is checked when they do.
+/// Bad buffers for received frames cut a client off when a neighbour sends to it.
 #[test]
 fn a_client_that_posts_bad_buffers_is_cut_off_and_its_neighbour_is_not() {
     let scene = Scene::new();

@@ -6,10 +6,10 @@ use std::thread;
 use super::by_hand::ByHand;
 use super::scene::{Pod, Scene, number, until};
 
-/// Frames that may be on their way: as many as a ring has room for, and half of that.
+/// Frames in flight at most: half as many again as a ring has room for.
 const ON_THE_WAY: u32 = 100;
 
-/// Two clients that send each other frames with numbers, and one that does with the kernel.
+/// Two clients that exchange numbered frames, and one that does so with the kernel.
 struct Traffic {
     one: Pod,
     other: Pod,
@@ -29,7 +29,9 @@ impl Traffic {
         }
     }
 
-    /// Sends what may be sent and takes what has come. Nothing may be lost, doubled or overtaken.
+    /// Sends the frames that may be sent, and checks those that have come.
+    ///
+    /// None may be lost, doubled or overtaken.
     fn turn(&mut self) {
         let Self {
             one,

@@ -168,7 +168,7 @@ pub(crate) struct Pod {
     pub(crate) config: PortConfig,
     /// The kernel's end of the device, until the switch has it.
     pub(crate) theirs: OwnedFd,
-    /// What the kernel program would have.
+    /// The kernel program's end of the device.
     pub(crate) kernel: OwnedFd,
     pub(crate) listener: OwnedFd,
     pub(crate) address: Address,
