@@ -26,11 +26,11 @@ pub mod peers;
 pub mod plugin;
 pub mod probe;
 pub mod progress;
-pub mod report;
 pub mod run;
 pub mod sandbox;
-pub mod series;
 pub mod traffic;
 
+pub use bench_report as report;
+pub use bench_report::series;
 pub use plugin::Plugin;
 pub use sandbox::{Sandbox, Side};

@@ -1,96 +1,54 @@
 //! Where a measurement was made.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use serde::{Deserialize, Serialize};
+use bench_report::machine::Machine;
 
-/// Kernel, processor and versions, as far as they can be found out.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
-    /// `uname -r`.
-    pub kernel: String,
-    /// The processor's name.
-    pub cpu: String,
-    /// How many of them.
-    pub cpus: usize,
-    /// Memory in MiB.
-    pub memory: u64,
-    /// Congestion control of every TCP stream.
-    pub congestion: String,
-    /// Programs and their versions.
-    pub versions: BTreeMap<String, String>,
-}
-
-impl Machine {
-    /// This one; `agent` is the binary under test.
-    pub fn describe(agent: &Path) -> Self {
-        let cpuinfo = read("/proc/cpuinfo");
-        let processors = || cpuinfo.lines().filter(|line| line.starts_with("processor"));
-        let field = |text: &str, key: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(key));
-            line.map(|rest| rest.trim_start_matches([' ', '\t', ':']).trim().to_owned())
-                .unwrap_or_default()
-        };
-        let memory = field(&read("/proc/meminfo"), "MemTotal");
-        let kib: u64 = memory
-            .trim_end_matches(" kB")
-            .trim()
-            .parse()
-            .unwrap_or_default();
-        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let versions = [
-            ("podnet", said(Command::new(agent).arg("--version"))),
-            (
-                "podnet commit",
-                said(
-                    Command::new("git")
-                        .arg("-C")
-                        .arg(here)
-                        .args(["describe", "--always", "--dirty"]),
-                ),
+/// Describes this machine; `agent` is the binary under test.
+pub fn describe(agent: &Path) -> Machine {
+    let cpuinfo = read("/proc/cpuinfo");
+    let processors = || cpuinfo.lines().filter(|line| line.starts_with("processor"));
+    let field = |text: &str, key: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(key));
+        line.map(|rest| rest.trim_start_matches([' ', '\t', ':']).trim().to_owned())
+            .unwrap_or_default()
+    };
+    let memory = field(&read("/proc/meminfo"), "MemTotal");
+    let kib: u64 = memory
+        .trim_end_matches(" kB")
+        .trim()
+        .parse()
+        .unwrap_or_default();
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let versions = [
+        ("podnet", said(Command::new(agent).arg("--version"))),
+        (
+            "podnet commit",
+            said(
+                Command::new("git")
+                    .arg("-C")
+                    .arg(here)
+                    .args(["describe", "--always", "--dirty"]),
             ),
-            ("iperf3", said(Command::new("iperf3").arg("--version"))),
-            ("reference plugins", reference()),
-            ("Open vSwitch", crate::peers::open_vswitch_version()),
-            ("Multus", multus()),
-        ];
-        let versions = versions
-            .into_iter()
-            .filter_map(|(name, version)| Some((name.to_owned(), version?)))
-            .collect();
-        Self {
-            kernel: read("/proc/sys/kernel/osrelease"),
-            cpu: field(&cpuinfo, "model name"),
-            cpus: processors().count(),
-            memory: kib / 1024,
-            congestion: crate::traffic::congestion().to_owned(),
-            versions,
-        }
-    }
-
-    /// One line.
-    pub fn line(&self) -> String {
-        let mut line = format!(
-            "Linux {}, {} x {}, {} GiB, TCP {}",
-            self.kernel,
-            self.cpus,
-            self.cpu,
-            self.memory.div_ceil(1024),
-            self.congestion
-        );
-        for (name, version) in &self.versions {
-            line.push_str("; ");
-            // Most say their own name.
-            if !version.starts_with(name) {
-                line.push_str(name);
-                line.push(' ');
-            }
-            line.push_str(version);
-        }
-        line
+        ),
+        ("iperf3", said(Command::new("iperf3").arg("--version"))),
+        ("reference plugins", reference()),
+        ("Open vSwitch", crate::peers::open_vswitch_version()),
+        ("Multus", multus()),
+    ];
+    let versions = versions
+        .into_iter()
+        .filter_map(|(name, version)| Some((name.to_owned(), version?)))
+        .collect();
+    Machine {
+        kernel: read("/proc/sys/kernel/osrelease"),
+        cpu: field(&cpuinfo, "model name"),
+        cpus: processors().count(),
+        memory: kib / 1024,
+        congestion: crate::traffic::congestion().to_owned(),
+        versions,
     }
 }
 

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use bench::apps::Application;
-use bench::report::readme;
 use bench::run::{self, Options};
 use bench::{interrupt, probe};
 use clap::{Parser, Subcommand};
@@ -21,11 +20,6 @@ struct Cli {
 enum Verb {
     /// Measure and report
     Run(Options),
-    /// Print README.md with the table of the named run, or of the one it has
-    Readme {
-        /// A run in bench/results
-        name: Option<String>,
-    },
     /// Send what an order says (used by `run`)
     #[command(hide = true)]
     Probe {
@@ -40,7 +34,6 @@ enum Verb {
 fn main() -> ExitCode {
     let done = match Cli::parse().verb {
         Verb::Run(options) => run::run(&options),
-        Verb::Readme { name } => readme::print(name.as_deref()).map(|()| true),
         Verb::Probe { order } => answer(&order).map(|()| true),
         Verb::App(application) => application.run().map(|()| true),
     };

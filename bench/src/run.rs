@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::cases::{Bench, CASES, Known, Run};
 use crate::interrupt;
-use crate::machine::{self, Machine};
+use crate::machine;
 use crate::peers::{Peer, Stage};
 use crate::progress::Progress;
 use crate::report::{Case, FORMAT, Report, html, store, text};
@@ -34,8 +34,7 @@ pub struct Options {
     /// Write the report as a page to this file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Keep the run as bench/results/NAME.json and NAME.html; with --case only these cases of it
-    /// are replaced
+    /// Keep the run as bench/results/NAME.json; with --case only these cases of it are replaced
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
     /// Say which cases there are, and end
@@ -67,7 +66,7 @@ pub fn run(options: &Options) -> Result<bool> {
     interrupt::listen()?;
     let dir = tempfile::Builder::new().prefix("podnet-bench-").tempdir()?;
     let started = Instant::now();
-    let machine = Machine::describe(&tests::node::Binaries::find().agent);
+    let machine = machine::describe(&tests::node::Binaries::find().agent);
     eprintln!("bench: {}", machine.line());
     let mut report = Report {
         format: FORMAT,
@@ -184,29 +183,23 @@ fn words(panic: &(dyn Any + Send)) -> String {
 }
 
 fn publish(options: &Options, report: &Report) -> Result<()> {
-    let mut files = vec![(options.json.clone(), options.html.clone())];
-    match &options.name {
-        Some(name) => {
-            let place = store::results();
-            let file = |kind: &str| Some(place.join(format!("{name}.{kind}")));
-            files.push((file("json"), file("html")));
-        }
-        None if options.json.is_none() && options.html.is_none() => {
-            let place = std::env::current_exe()?;
-            let place = place.with_file_name("podnet-bench-last.json");
-            files.push((Some(place.clone()), Some(place.with_extension("html"))));
-        }
-        None => {}
+    let mut files: Vec<PathBuf> = options.json.iter().cloned().collect();
+    if let Some(name) = &options.name {
+        files.push(store::results().join(format!("{name}.json")));
     }
-    for (json, page) in files {
-        if let Some(path) = json {
-            store::write(report, &path)?;
-            println!("values: {}", path.display());
-        }
-        if let Some(path) = page {
-            store::put(&path, &html::page(report))?;
-            println!("page: {}", path.display());
-        }
+    if files.is_empty() && options.html.is_none() {
+        files.push(std::env::current_exe()?.with_file_name("podnet-bench-last.json"));
+    }
+    for path in files {
+        store::write(report, &path)?;
+        println!(
+            "values: {0}\npage: cargo xtask bench report {0}",
+            path.display()
+        );
+    }
+    if let Some(path) = &options.html {
+        store::put(path, &html::page(report))?;
+        println!("page: {}", path.display());
     }
     Ok(())
 }

@@ -3,7 +3,6 @@
 mod peers;
 
 use std::ffi::OsString;
-use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -15,16 +14,14 @@ use signal_hook::flag;
 
 pub(crate) use self::peers::multus;
 use crate::build::Built;
-use crate::step::{capture, execute, is_root, say, show};
+use crate::step::{execute, is_root, say, show};
 use crate::{Done, demo, workspace};
 
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Options {
-    /// Put the tables of this run of bench/results into README.md, and do nothing else
-    #[arg(long, value_name = "NAME")]
-    readme: Option<String>,
-    /// What is measured and where the report goes: `cargo xtask bench -- --help` shows all
+    /// What is measured and where the report goes: `cargo xtask bench -- --help` shows all;
+    /// `report [RUN.json]` makes a page of a run, `tables` writes docs/performance.md and README.md
     #[arg(
         trailing_var_arg = true,
         allow_hyphen_values = true,
@@ -35,8 +32,13 @@ pub(crate) struct Options {
 
 /// Builds, installs what is missing, measures.
 pub(crate) fn run(options: &Options) -> Done {
-    if let Some(name) = &options.readme {
-        return readme(name).map(|()| ExitCode::SUCCESS);
+    match options.rest.split_first() {
+        Some((verb, rest)) if verb == "report" => return report(rest),
+        Some((verb, [])) if verb == "tables" => {
+            execute(&mut documents(["tables"]))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        _ => {}
     }
     let only_tells = ["--help", "-h", "--list"];
     let tells = |word: &OsString| only_tells.iter().any(|one| word == one);
@@ -126,10 +128,16 @@ enum Kind {
     Function,
 }
 
-fn readme(name: &str) -> Result<()> {
-    let text = capture(Command::new(harness(Kind::Function)?).args(["readme", name]))?;
-    let file = workspace::root().join("README.md");
-    fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
-    say(format!("README.md has the figures of {name}"));
-    Ok(())
+/// A page with the charts of a run: the named file's, or that of the current version.
+fn report(rest: &[OsString]) -> Done {
+    let page = workspace::target().join("podnet-bench.html");
+    let mut command = documents(["report", "--out"]);
+    execute(command.arg(page).args(rest))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Starts `podnet-report`, which links nothing of podnet.
+fn documents(arguments: impl IntoIterator<Item = &'static str>) -> Command {
+    let run = ["run", "--quiet", "--package", "bench-report", "--"];
+    workspace::cargo(run.into_iter().chain(arguments))
 }

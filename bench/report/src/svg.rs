@@ -101,6 +101,18 @@ impl Svg {
         );
     }
 
+    /// A document of its own, with a style sheet, for pages that show it as a picture.
+    pub fn document(self, name: &str, style: &str) -> String {
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0} {1:.0}\" width=\"{0:.0}\" height=\"{1:.0}\" \
+             role=\"img\" aria-label=\"{2}\">\n<style>\n{style}</style>\n{3}\n</svg>\n",
+            self.width,
+            self.height,
+            escape(name),
+            self.body.replace("><", ">\n<").replace(">\n</", "></")
+        )
+    }
+
     /// The element, with a name for those who do not see it.
     pub fn end(self, name: &str) -> String {
         format!(

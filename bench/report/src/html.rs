@@ -270,7 +270,7 @@ fn rows(out: &mut String, head: &[String], lines: &[Vec<String>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::tests::sample;
+    use crate::tests::sample;
 
     #[test]
     fn a_page_needs_nothing_from_elsewhere() {

@@ -239,7 +239,7 @@ fn align(out: &mut String, cells: &[Vec<String>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::tests::sample;
+    use crate::tests::sample;
 
     #[test]
     fn figures_have_three_digits_or_more() {

@@ -9,7 +9,7 @@ use super::{FORMAT, Report};
 
 /// Where named runs are kept.
 pub fn results() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("results")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../results")
 }
 
 /// A name that is a file's name and nothing else.
@@ -102,7 +102,7 @@ fn compact(pretty: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::tests::sample;
+    use crate::tests::sample;
 
     #[test]
     fn a_report_is_read_as_it_was_written() {

@@ -305,7 +305,7 @@ fn x_marks(axis: Axis, last: f64) -> Vec<(f64, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::tests::sample;
+    use crate::tests::sample;
 
     #[test]
     fn every_bar_has_its_name_its_figure_and_its_whisker() {

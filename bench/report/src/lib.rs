@@ -1,10 +1,19 @@
-//! What a run found out: the same for the table, the JSON file, the HTML page and the README.
+//! Results of a run of `podnet-bench`: one model for the terminal, the JSON file, the page, the
+//! tables of docs/performance.md, and the table and picture of the README.
+//!
+//! It knows figures and how to draw them. It refuses to know how they are measured: it links nothing
+//! of podnet, so that the documents can be checked without building it.
 
 pub mod chart;
+pub mod generated;
+pub mod highlights;
 pub mod html;
-pub mod readme;
+pub mod machine;
+pub mod picture;
+pub mod series;
 pub mod store;
 pub mod svg;
+pub mod tables;
 pub mod text;
 
 use serde::{Deserialize, Serialize};

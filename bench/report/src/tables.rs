@@ -1,82 +1,42 @@
-//! The README's performance section, made from a run that is kept.
+//! The tables of docs/performance.md, made from a run.
 
 use std::fmt::Write;
-use std::fs;
-use std::path::Path;
-
-use anyhow::{Context, Result, bail};
 
 use super::text::number;
-use super::{Case, Measure, Report, store};
+use super::{Case, Measure, Report};
+use crate::highlights;
 use crate::series::Summary;
 
-const BEGIN: &str = "<!-- bench:begin -->";
-const END: &str = "<!-- bench:end -->";
-/// What names the run within the section.
-const FROM: &str = "<!-- made by `cargo xtask bench --readme ";
-
-/// Prints README.md as it should be: with the tables of the named run, or of the one it names.
-///
-/// # Errors
-/// README.md has no markers or names no run, or the run cannot be read.
-pub fn print(name: Option<&str>) -> Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let path = root.join("README.md");
-    let readme =
-        fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    let name = match name {
-        Some(name) => name.to_owned(),
-        None => named(&readme)?,
-    };
-    store::check_name(&name)?;
-    let report = store::read(&store::results().join(format!("{name}.json")))?;
-    print!("{}", fill(&readme, &name, &report)?);
-    Ok(())
-}
-
-/// The run whose figures a README has.
-fn named(readme: &str) -> Result<String> {
-    let rest = readme.split_once(FROM).map(|(_, rest)| rest);
-    let name = rest.and_then(|rest| rest.split_once('`'));
-    let (name, _) = name.with_context(|| {
-        format!("README.md names no run: `cargo xtask bench --readme NAME` puts one between {BEGIN} and {END}")
-    })?;
-    Ok(name.to_owned())
-}
-
-fn fill(readme: &str, name: &str, report: &Report) -> Result<String> {
-    let parts = readme
-        .split_once(BEGIN)
-        .and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
-    let Some((before, after)) = parts else {
-        bail!("README.md has no section between {BEGIN} and {END}");
-    };
-    let section = section(name, report);
-    Ok(format!("{before}{BEGIN}\n{section}{END}{after}"))
-}
-
-fn section(name: &str, report: &Report) -> String {
+/// Every table of a run, in Markdown.
+pub fn markdown(report: &Report) -> String {
     let machine = &report.machine;
+    let name = &report.name;
     // Writing to a string cannot fail, here and below.
-    let mut out = format!("{FROM}{name}` -->\n\n");
+    let mut out = format!(
+        "\n{} x {}, Linux {}, ",
+        machine.cpus, machine.cpu, machine.kernel
+    );
     let _ = writeln!(
         out,
-        "{} x {}, Linux {}, everything in network namespaces of one machine, in alternating rounds.\n\
-         Medians, with half the distance of the quartiles; ratios are podnet's over the other's, paired\n\
-         by round. Above 1.00 is better for rates, below for times. More in\n\
-         [bench/results/{name}.json](bench/results/{name}.json) and the page beside it.\n",
-        machine.cpus, machine.cpu, machine.kernel
+        "everything in network namespaces of one machine,\n\
+         in alternating rounds. Medians, with half the distance of the quartiles; ratios are podnet's over\n\
+         the other's, paired by round. Above 1.00 is better for rates, below for times. Every single value is in\n\
+         [bench/results/{name}.json](../bench/results/{name}.json); `cargo xtask bench report` makes a page with\n\
+         charts of it.\n"
     );
     if report.quick {
         out.push_str("A quick run, for function rather than for figures.\n\n");
     }
+    heading(&mut out, "Pods of one node");
     let traffic = ["tcp", "udp", "latency", "connect"];
     for subject in ["podnet L2", "podnet L3"] {
         versus(&mut out, report, &traffic, "pod to pod", subject);
     }
+    heading(&mut out, "Pods of two nodes");
     for subject in ["podnet L2", "podnet L3"] {
         versus(&mut out, report, &["across"], "pods of two nodes", subject);
     }
+    heading(&mut out, "memif and AF_XDP ports");
     for subject in ["podnet memif", "podnet AF_XDP"] {
         let heading = "a port that is a socket, and a pod of the kernel";
         versus(&mut out, report, &["sockets"], heading, subject);
@@ -84,16 +44,21 @@ fn section(name: &str, report: &Report) -> String {
     for subject in ["podnet cross-connect", "podnet switch"] {
         versus(&mut out, report, &["memif"], "memif to memif", subject);
     }
+    heading(&mut out, "CNI calls");
     let calls = ["cni", "parallel", "burst", "agent"];
     versus(&mut out, report, &calls, "CNI, exec to exit", "podnet");
     if let Some(case) = find(report, "shaping") {
+        heading(&mut out, "Rates");
         limits(&mut out, case);
     }
     if let Some(case) = find(report, "scale") {
+        heading(&mut out, "Scale");
         scale(&mut out, case);
     }
+    heading(&mut out, "The agent");
     let lines = ["agent", "restart", "sockets"].map(|name| find(report, name));
     alone(&mut out, lines.into_iter().flatten());
+    highlights::behind(&mut out, report);
     let mut gaps: Vec<String> = Vec::new();
     for case in &report.cases {
         for absent in &case.absent {
@@ -107,12 +72,17 @@ fn section(name: &str, report: &Report) -> String {
         }
     }
     if !gaps.is_empty() {
-        let _ = writeln!(out, "Not measured:\n\n{}", gaps.concat());
+        heading(&mut out, "Not measured");
+        let _ = writeln!(out, "{}", gaps.concat());
     }
     out
 }
 
-fn find<'a>(report: &'a Report, name: &str) -> Option<&'a Case> {
+fn heading(out: &mut String, text: &str) {
+    let _ = writeln!(out, "## {text}\n");
+}
+
+pub(crate) fn find<'a>(report: &'a Report, name: &str) -> Option<&'a Case> {
     report.cases.iter().find(|case| case.name == name)
 }
 
@@ -268,34 +238,12 @@ fn scale(out: &mut String, case: &Case) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Better;
-    use crate::report::tests::sample;
-
-    const README: &str = "# podnet\n\n<!-- bench:begin -->\nold\n<!-- bench:end -->\n\nMore.\n";
-
-    #[test]
-    fn only_what_is_between_the_markers_is_replaced() {
-        let text = fill(README, "full", &sample()).unwrap();
-        assert!(
-            text.starts_with("# podnet\n\n<!-- bench:begin -->\n"),
-            "{text}"
-        );
-        assert!(text.ends_with("<!-- bench:end -->\n\nMore.\n"), "{text}");
-        assert!(!text.contains("old"), "{text}");
-    }
-
-    #[test]
-    fn the_run_is_named_and_found_again() {
-        let text = fill(README, "full", &sample()).unwrap();
-        assert_eq!(named(&text).unwrap(), "full");
-        assert_eq!(fill(&text, "full", &sample()).unwrap(), text, "stable");
-        let error = named(README).unwrap_err().to_string();
-        assert!(error.contains("cargo xtask bench --readme NAME"), "{error}");
-    }
+    use crate::Better;
+    use crate::tests::sample;
 
     #[test]
     fn a_table_has_podnets_figure_the_ratios_and_the_gaps() {
-        let text = section("full", &sample());
+        let text = markdown(&sample());
         let line = "| TCP, 1 stream | 11.0 Gbit/s | 1.22 ±1 % | 0.92 ±5 % |";
         assert!(text.contains(line), "{text}");
         let head = "| pod to pod | podnet L2 | / bridge <1> | / bare veth pair |";
@@ -316,7 +264,7 @@ mod tests {
             .put("podnet memif", 0, 0.03);
         case.seal();
         report.cases.push(case);
-        let text = section("full", &report);
+        let text = markdown(&report);
         let line = "| UDP 64 B, to a kernel pod | 500 kpps | 2.00 |";
         assert!(text.contains(line), "{text}");
         let line = "| CPU of the switch, idle | 0.030 % of a core |";
@@ -338,7 +286,7 @@ mod tests {
         }
         case.seal();
         report.cases.push(case);
-        let text = section("full", &report);
+        let text = markdown(&report);
         let line = "| 10 Mbit/s, both, 1 stream | 99.0 | 98.0 | 100.5 | 106 | 1.50 | 12.0 |";
         assert!(text.contains(line), "{text}");
         assert!(text.contains("p99 ms: podnet | ping"), "{text}");
@@ -352,14 +300,8 @@ mod tests {
             .put("podnet L2", 0, 0.0);
         case.seal();
         report.cases.push(case);
-        let text = section("full", &report);
+        let text = markdown(&report);
         let line = "| Datagrams lost, kill -9 | 0 of 10,000 |";
         assert!(text.contains(line), "{text}");
-    }
-
-    #[test]
-    fn a_readme_without_markers_is_an_error() {
-        let error = fill("# podnet\n", "full", &sample()).unwrap_err();
-        assert!(error.to_string().contains(BEGIN), "{error}");
     }
 }
