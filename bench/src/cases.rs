@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use tempfile::TempDir;
-use tests::Node;
+use testbed::Node;
 
 use crate::interrupt;
 use crate::peers::{Peer, Stage, TrafficPath};
@@ -140,7 +140,7 @@ pub(crate) fn rounds(
 /// # Errors
 /// They do not get them.
 pub(crate) fn wait_promoted(node: &Node) -> Result<()> {
-    if tests::skip::without_tcx("waiting for TCX links") {
+    if testbed::skip::without_tcx("waiting for TCX links") {
         return Ok(());
     }
     let end = Instant::now() + Duration::from_secs(300);

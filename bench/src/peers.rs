@@ -15,8 +15,8 @@ use clap::ValueEnum;
 use netdev::VethSpec;
 use serde_json::json;
 use tempfile::TempDir;
-use tests::host::{Host, connection};
-use tests::{Network, Node, Setup};
+use testbed::host::{Host, connection};
+use testbed::{Network, Node, Setup};
 
 pub(crate) use self::across::meet;
 pub(crate) use self::ovs::version as open_vswitch_version;

@@ -66,7 +66,7 @@ pub fn run(options: &Options) -> Result<bool> {
     interrupt::listen()?;
     let dir = tempfile::Builder::new().prefix("podnet-bench-").tempdir()?;
     let started = Instant::now();
-    let machine = machine::describe(&tests::node::Binaries::find().agent);
+    let machine = machine::describe(&testbed::node::Binaries::find().agent);
     eprintln!("bench: {}", machine.line());
     let mut report = Report {
         format: FORMAT,

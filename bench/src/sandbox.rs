@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use netdev::{LinkChange, NamedNetns, Netns};
 use serde_json::Value;
 use tempfile::TempDir;
-use tests::Port;
-use tests::host::connection;
+use testbed::Port;
+use testbed::host::connection;
 
 /// A directory of namespaces; all go when it is dropped.
 #[derive(Debug)]

@@ -15,14 +15,14 @@ mod bandwidth {
 #[macro_export]
 macro_rules! limiting_node {
     () => {
-        $crate::limiting_node!(tests::Setup::default())
+        $crate::limiting_node!(testbed::Setup::default())
     };
     ($setup:expr) => {{
-        if tests::skip::without_root(tests::test_name!())
-            || tests::skip::without_shaping(tests::test_name!())
+        if testbed::skip::without_root(testbed::test_name!())
+            || testbed::skip::without_shaping(testbed::test_name!())
         {
             return;
         }
-        tests::Node::start($setup)
+        testbed::Node::start($setup)
     }};
 }

@@ -3,7 +3,7 @@
 
 mod crash {
     use serde_json::{Value, json};
-    use tests::{Network, Node, Pod, Setup, limit, traffic, wait};
+    use testbed::{Network, Node, Pod, Setup, limit, traffic, wait};
 
     /// Whether the attachment that is made or removed has limits.
     #[derive(Clone, Copy, PartialEq, Eq)]
@@ -68,7 +68,7 @@ mod crash {
     }
 
     fn crash_in_add(point: &str, rate: Rate) {
-        let node = tests::node!(setup());
+        let node = testbed::node!(setup());
         let pod = node.pod("a");
         node.terminate();
         node.start_agent_to_crash_at(point);
@@ -94,7 +94,7 @@ mod crash {
 
     /// The runtime gives up after the crash and calls ADD again without a DEL between.
     fn crash_in_add_then_add(point: &str, rate: Rate) {
-        let node = tests::node!(setup());
+        let node = testbed::node!(setup());
         let pod = node.pod("a");
         node.terminate();
         node.start_agent_to_crash_at(point);
@@ -112,7 +112,7 @@ mod crash {
     }
 
     fn crash_in_del(point: &str, rate: Rate) {
-        let node = tests::node!(setup());
+        let node = testbed::node!(setup());
         let (pod, other) = (node.pod("a"), node.pod("b"));
         let port = other.attach("tiny", "net1");
         pod.attach_conf(&conf(&node, rate), "net1");
@@ -144,11 +144,11 @@ mod crash {
             #[test]
             fn $test() {
                 // The name the skip is reported under is this test's.
-                if tests::skip::without_root(tests::test_name!()) {
+                if testbed::skip::without_root(testbed::test_name!()) {
                     return;
                 }
                 $run($point, Free);
-                if !tests::skip::without_shaping(tests::test_name!()) {
+                if !testbed::skip::without_shaping(testbed::test_name!()) {
                     $run($point, Limited);
                 }
             }
@@ -194,7 +194,7 @@ mod crash {
 
     /// A rate that the manifests give to, or take from, an attachment while it is used.
     fn crash_in_change(point: &str, from: &str, to: &str) {
-        let node = tests::node!(setup().file("tiny.yaml", &(tiny().yaml() + from)));
+        let node = testbed::node!(setup().file("tiny.yaml", &(tiny().yaml() + from)));
         let (a, b) = (node.pod("a"), node.pod("b"));
         let (pa, pb) = (a.attach("tiny", "net1"), b.attach("tiny", "net1"));
         let limited = |rates: &str| {
@@ -237,8 +237,8 @@ mod crash {
     /// Recorded, made, not yet used; recorded, empty, not yet removed.
     #[test]
     fn changing_limits_dies_half_way() {
-        if tests::skip::without_root(tests::test_name!())
-            || tests::skip::without_shaping(tests::test_name!())
+        if testbed::skip::without_root(testbed::test_name!())
+            || testbed::skip::without_shaping(testbed::test_name!())
         {
             return;
         }
@@ -257,7 +257,7 @@ mod crash {
     /// GC dies after the first of several.
     #[test]
     fn gc_dies_after_the_first_of_several() {
-        let node = tests::node!();
+        let node = testbed::node!();
         let pods: Vec<_> = (0..4).map(|n| node.pod(&format!("p{n}"))).collect();
         for pod in &pods {
             pod.attach("blue", "net1");
@@ -280,7 +280,7 @@ mod crash {
     /// `kill -9` at moments nobody chose, while several ADDs and DELs are under way.
     #[test]
     fn kill_9_at_any_moment_leaves_nothing_half_done() {
-        let node = tests::node!();
+        let node = testbed::node!();
         for round in 0..4 {
             let pods: Vec<_> = (0..4).map(|n| node.pod(&format!("p{round}-{n}"))).collect();
             std::thread::scope(|scope| {

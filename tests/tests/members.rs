@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tests::{Fabric, Network, Node, Pod, Setup, skip, wait};
+use testbed::{Fabric, Network, Node, Pod, Setup, skip, wait};
 
 /// Two nodes, numbered from 1, dropped before what connects them.
 struct Scene {
@@ -105,7 +105,7 @@ fn attach(pod: &Pod<'_>) -> Value {
 /// Issue 5: nodes know who is where, and know no more of who has gone.
 #[test]
 fn members_are_known_on_the_other_node_for_as_long_as_they_are_attached() {
-    let Some(s) = Scene::start(tests::test_name!()) else {
+    let Some(s) = Scene::start(testbed::test_name!()) else {
         return;
     };
     let (a, b, c) = (s.one.pod("a"), s.two.pod("b"), s.two.pod("c"));
@@ -160,7 +160,7 @@ fn members_are_known_on_the_other_node_for_as_long_as_they_are_attached() {
 /// A restart is no move: what goes on is claimed since when it was, so no other claim loses to it.
 #[test]
 fn an_agent_that_is_killed_and_started_again_says_the_same_as_before() {
-    let Some(s) = Scene::start(tests::test_name!()) else {
+    let Some(s) = Scene::start(testbed::test_name!()) else {
         return;
     };
     let (a, b) = (s.one.pod("a"), s.two.pod("b"));
@@ -185,7 +185,7 @@ fn an_agent_that_is_killed_and_started_again_says_the_same_as_before() {
 /// Issue 5: standalone, a static peers file. A person writes it, and may write something wrong.
 #[test]
 fn a_file_that_a_person_writes_counts_and_a_wrong_one_hides_no_other() {
-    let Some(s) = Scene::start(tests::test_name!()) else {
+    let Some(s) = Scene::start(testbed::test_name!()) else {
         return;
     };
     let (a, b) = (s.one.pod("a"), s.two.pod("b"));
@@ -233,7 +233,7 @@ fn a_file_that_a_person_writes_counts_and_a_wrong_one_hides_no_other() {
 /// Two nodes that chose numbers by themselves would not understand each other.
 #[test]
 fn a_network_across_nodes_needs_its_number_where_nobody_gives_one_to_all() {
-    let test = tests::test_name!();
+    let test = testbed::test_name!();
     if skip::without_root(test) {
         return;
     }

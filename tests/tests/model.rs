@@ -9,7 +9,7 @@ mod model {
     use std::thread;
 
     use serde_json::Value;
-    use tests::{Network, Node, Pod, Setup};
+    use testbed::{Network, Node, Pod, Setup};
 
     const THREADS: u64 = 4;
     const CALLS: usize = 125;
@@ -189,7 +189,7 @@ mod model {
     fn five_hundred_random_calls_agree_with_the_model() {
         // Small enough to run out now and then.
         let small = Network::l2("small", &["10.3.0.0/29"]);
-        let node = tests::node!(Setup::default().network(&small));
+        let node = testbed::node!(Setup::default().network(&small));
         let seed = seed();
         println!("PODNET_SEED={seed}");
         let known = Known::default();

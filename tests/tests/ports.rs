@@ -13,19 +13,20 @@ mod ports {
 }
 
 /// The standard networks, and attachments to them that are memif: `memif-blue` and so on.
-pub fn setup() -> tests::Setup {
-    let networks = tests::Network::standard();
-    let with_attachment = |setup: tests::Setup, network: &tests::Network| {
+pub fn setup() -> testbed::Setup {
+    let networks = testbed::Network::standard();
+    let with_attachment = |setup: testbed::Setup, network: &testbed::Network| {
         let name = format!("memif-{}", network.name);
-        let text = tests::manifest::attachment(&name, &network.name, "{interface: {type: Memif}}");
+        let text =
+            testbed::manifest::attachment(&name, &network.name, "{interface: {type: Memif}}");
         setup.file(&format!("{name}.yaml"), &text)
     };
     networks
         .iter()
-        .fold(tests::Setup::default(), with_attachment)
+        .fold(testbed::Setup::default(), with_attachment)
 }
 
 /// The configuration of an attachment to a network by memif.
-pub fn conf(node: &tests::Node, network: &str) -> serde_json::Value {
+pub fn conf(node: &testbed::Node, network: &str) -> serde_json::Value {
     node.attachment_conf(network, &format!("default/memif-{network}"))
 }

@@ -3,8 +3,8 @@
 mod upgrade {
     use std::fs;
 
-    use tests::stream::Stream;
-    use tests::{Node, Port, traffic};
+    use testbed::stream::Stream;
+    use testbed::{Node, Port, traffic};
 
     /// Layouts that are pinned: one, once an upgrade has settled.
     fn generations(node: &Node) -> Vec<String> {
@@ -27,7 +27,7 @@ mod upgrade {
     /// datagram is lost, and the old layout goes.
     #[test]
     fn another_map_layout_loses_nothing() {
-        let node = tests::node!();
+        let node = testbed::node!();
         let (a, b) = (node.pod("a"), node.pod("b"));
         let (pa, pb) = (a.attach("blue", "net1"), b.attach("blue", "net1"));
         let running = streams(&pa, &pb);
@@ -39,7 +39,7 @@ mod upgrade {
             for stream in &running {
                 stream.progress();
             }
-            tests::wait::until_true("the old layout to go", || generations(&node).len() == 1);
+            testbed::wait::until_true("the old layout to go", || generations(&node).len() == 1);
             let now = generations(&node);
             assert_ne!(now, layouts, "another size is another layout");
             layouts = now;
@@ -60,12 +60,12 @@ mod upgrade {
     /// The same agent again keeps the layout, and its programs do not pile up.
     #[test]
     fn the_same_layout_is_kept() {
-        let node = tests::node!();
+        let node = testbed::node!();
         let layouts = generations(&node);
         for _ in 0..3 {
             node.restart();
         }
-        tests::wait::until_true("old programs to go", || {
+        testbed::wait::until_true("old programs to go", || {
             let dir = layouts.first().map(|name| node.bpffs().join(name));
             let entries = fs::read_dir(dir.expect("a layout")).expect("the pins are there");
             let names = entries.flatten().map(|entry| entry.file_name());
@@ -78,7 +78,7 @@ mod upgrade {
     /// An agent that dies in the middle of an upgrade leaves something the next one can use.
     #[test]
     fn a_killed_upgrade_is_finished_by_the_next() {
-        let node = tests::node!();
+        let node = testbed::node!();
         let (a, b) = (node.pod("a"), node.pod("b"));
         let (pa, pb) = (a.attach("blue", "net1"), b.attach("blue", "net1"));
         let running = streams(&pa, &pb);
@@ -95,7 +95,7 @@ mod upgrade {
         for stream in running {
             stream.assert_nothing_lost();
         }
-        tests::wait::until_true("old layouts to go", || generations(&node).len() == 1);
+        testbed::wait::until_true("old layouts to go", || generations(&node).len() == 1);
         a.detach("blue", "net1");
         b.detach("blue", "net1");
         node.assert_empty();
@@ -105,7 +105,7 @@ mod upgrade {
     /// with half of them; the old size still works.
     #[test]
     fn a_layout_too_small_for_what_is_there_is_refused() {
-        let node = tests::node!();
+        let node = testbed::node!();
         let pods: Vec<_> = (0..3).map(|n| node.pod(&format!("p{n}"))).collect();
         let ports: Vec<_> = pods.iter().map(|pod| pod.attach("blue", "net1")).collect();
         node.kill_9();

@@ -5,17 +5,13 @@ mod peers;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::flag;
 
-pub(crate) use self::peers::multus;
-use crate::build::Built;
-use crate::step::{execute, is_root, say, show};
-use crate::{Done, demo, workspace};
+pub use self::peers::multus;
+use crate::build::{self, Built};
+use crate::step::{execute, is_root, leave_signals_to_children, say, show};
+use crate::{Done, workspace};
 
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
@@ -52,7 +48,7 @@ pub(crate) fn run(options: &Options) -> Done {
     }
     measure(
         Kind::Figures,
-        &demo::binaries()?,
+        &build::named_or_built()?,
         &options.rest,
         peers::install,
     )
@@ -85,10 +81,7 @@ fn measure(
     built.describe_to(&mut command);
     peers(&mut command)?;
     // The harness gets Ctrl-C, too, and takes down what it has put up: this process waits for it.
-    let ignored = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        flag::register(signal, Arc::clone(&ignored)).context("taking over Ctrl-C")?;
-    }
+    leave_signals_to_children()?;
     let status = command
         .status()
         .with_context(|| format!("cannot start `{}`", show(&command)))?;
@@ -107,14 +100,7 @@ fn harness(kind: Kind) -> Result<PathBuf> {
         Kind::Figures => (&["--release"][..], "release"),
         Kind::Function => (&[][..], "debug"),
     };
-    let build = [
-        "build",
-        "--quiet",
-        "--package",
-        "bench",
-        "--bin",
-        "podnet-bench",
-    ];
+    let build = ["build", "--package", "bench", "--bin", "podnet-bench"];
     execute(workspace::cargo(build).args(profile))?;
     Ok(workspace::target().join(place).join("podnet-bench"))
 }

@@ -1,8 +1,11 @@
 //! `cargo xtask build`: the agent with its eBPF object inside, and the static CNI binary.
 
+use std::env;
 use std::fs;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 use anyhow::{Context, Result, bail};
 
@@ -38,9 +41,62 @@ impl Built {
     }
 }
 
+/// How everything is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// For development.
+    Debug,
+    /// For a first look: less optimised, and sooner there.
+    Demo,
+    /// As it is shipped.
+    Release,
+}
+
+impl Profile {
+    /// Arguments of cargo.
+    pub(crate) fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Debug => &[],
+            Self::Demo => &["--profile", "demo"],
+            Self::Release => &["--release"],
+        }
+    }
+
+    /// The directory of its binaries.
+    pub(crate) fn directory(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Demo => "demo",
+            Self::Release => "release",
+        }
+    }
+
+    /// A binary that it has built.
+    pub(crate) fn binary(self, name: &str) -> PathBuf {
+        workspace::target().join(self.directory()).join(name)
+    }
+}
+
 /// Builds everything.
 pub(crate) fn run(options: &Options) -> Result<Built> {
     everything(options.release)
+}
+
+/// The binaries that `PODNET_AGENT` and `PODNET_CNI` name, as for the tests.
+pub(crate) fn named() -> Option<Built> {
+    let named = |variable| env::var_os(variable).map(PathBuf::from);
+    let (agent, cni) = (named("PODNET_AGENT")?, named("PODNET_CNI")?);
+    say(format!("using {} and {}", agent.display(), cni.display()));
+    Some(Built {
+        agent,
+        cni,
+        object: workspace::ebpf_object(),
+    })
+}
+
+/// As [`named`], else a fresh release.
+pub(crate) fn named_or_built() -> Result<Built> {
+    named().map_or_else(|| everything(true), Ok)
 }
 
 /// The plugin lives for a few milliseconds, of which loading and relocating it would be a tenth.
@@ -53,49 +109,97 @@ const SMALL: [&str; 4] = [
 
 /// Builds everything, for `run` and for the verbs that test the result.
 pub(crate) fn everything(release: bool) -> Result<Built> {
+    let profile = if release {
+        Profile::Release
+    } else {
+        Profile::Debug
+    };
     let object = workspace::ebpf_object();
     build_ebpf::object(&object)?;
-    let profile: &[&str] = if release { &["--release"] } else { &[] };
-    say("building podnet-agent");
-    execute(
-        workspace::cargo(["build", "--package", "agent", "--bin", "podnet-agent"])
-            .args(profile)
-            .env("PODNET_EBPF_OBJECT", &object),
+    products(profile, object)
+}
+
+/// Builds everything for the demo, and the demo itself: what needs no eBPF object is built while that
+/// is made.
+pub(crate) fn with_demo() -> Result<Built> {
+    let object = workspace::ebpf_object();
+    in_parallel(
+        || demo(Profile::Demo).map(|_| ()),
+        || build_ebpf::object(&object),
     )?;
-    let kind = if release { "release" } else { "debug" };
-    let built = Built {
-        agent: workspace::target().join(kind).join("podnet-agent"),
-        cni: plugin(profile, kind)?,
-        object,
-    };
-    say(format!(
-        "built {} and {}",
-        built.agent.display(),
-        built.cni.display()
-    ));
-    Ok(built)
+    products(Profile::Demo, object)
+}
+
+/// Builds `podnet-demo`.
+pub(crate) fn demo(profile: Profile) -> Result<PathBuf> {
+    say("building podnet-demo");
+    let build = ["build", "--package", "demo", "--bin", "podnet-demo"];
+    execute(workspace::cargo(build).args(profile.arguments()))?;
+    Ok(profile.binary("podnet-demo"))
+}
+
+/// Builds the agent around an object, and the plugin.
+fn products(profile: Profile, object: PathBuf) -> Result<Built> {
+    // Before both: rustup has one lock.
+    let target = format!("{}-unknown-linux-musl", Rustc::query()?.arch);
+    install::rust_std(&target)?;
+    say("building podnet-agent, and podnet (static)");
+    let mut agent = workspace::cargo(["build", "--package", "agent", "--bin", "podnet-agent"]);
+    agent
+        .args(profile.arguments())
+        .env("PODNET_EBPF_OBJECT", &object);
+    let (agent, cni) = in_parallel(|| execute(&mut agent), || plugin(profile, &target))
+        .map(|((), cni)| (profile.binary("podnet-agent"), cni))?;
+    say(format!("built {} and {}", agent.display(), cni.display()));
+    Ok(Built { agent, cni, object })
+}
+
+/// Runs two steps at a time, the second one on a thread of its own.
+fn in_parallel<T, U: Send>(
+    one: impl FnOnce() -> Result<T>,
+    other: impl FnOnce() -> Result<U> + Send,
+) -> Result<(T, U)> {
+    thread::scope(|scope| {
+        let other = scope.spawn(other);
+        let one = one();
+        let other = other.join().unwrap_or_else(|panic| resume_unwind(panic));
+        Ok((one?, other?))
+    })
 }
 
 /// The plugin, with the C library of [musl](https://musl.libc.org): glibc's start asks the processor
 /// some forty times what it can do, and in a virtual machine each answer is the hypervisor's and
 /// takes microseconds. That was half of the time from exec to exit.
-fn plugin(profile: &[&str], kind: &str) -> Result<PathBuf> {
-    let target = format!("{}-unknown-linux-musl", Rustc::query()?.arch);
-    install::rust_std(&target)?;
-    say("building podnet (static)");
+fn plugin(profile: Profile, target: &str) -> Result<PathBuf> {
+    // Of its own: one cargo builds in a directory at a time.
+    let directory = workspace::target().join("plugin");
+    let mut command = workspace::cargo(["rustc", "--package", "cni", "--bin", "podnet"]);
+    command
+        .args(["--target", target])
+        .arg("--target-dir")
+        .arg(&directory)
+        .args(profile.arguments())
+        .env("CARGO_TERM_PROGRESS_WHEN", "never");
+    if profile == Profile::Release {
+        command.args(SMALL.iter().flat_map(|setting| ["--config", setting]));
+    }
     execute(
-        workspace::cargo(["rustc", "--package", "cni", "--bin", "podnet"])
-            .args(["--target", &target])
-            .args(profile)
-            .args(SMALL.iter().flat_map(|setting| ["--config", setting]))
+        command
             .args(["--", "-C", "target-feature=+crt-static"])
             .args(["-C", "relocation-model=static"]),
     )?;
-    let built = workspace::target().join(target).join(kind).join("podnet");
+    let built = directory
+        .join(target)
+        .join(profile.directory())
+        .join("podnet");
     require_static(&built)?;
     // Cargo puts a build for the machine itself under the name that people know.
-    let known = workspace::target().join(kind).join("podnet");
+    let known = profile.binary("podnet");
     let draft = known.with_extension("new");
+    if let Some(parent) = known.parent() {
+        fs::create_dir_all(parent)
+            .with_context(|| format!("{} cannot be made", parent.display()))?;
+    }
     fs::copy(&built, &draft)
         .and_then(|_| fs::rename(&draft, &known))
         .with_context(|| format!("{} cannot be written", known.display()))?;

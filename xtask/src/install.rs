@@ -16,16 +16,16 @@ const BPF_LINKER: &str = "0.13.0";
 
 /// What `rustc -vV` says about itself.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Rustc {
+pub struct Rustc {
     /// LLVM's major version: bpf-linker must read the bitcode this rustc writes.
-    pub(crate) llvm: u32,
+    pub llvm: u32,
     /// The machine's architecture, as in `x86_64-unknown-linux-gnu`.
-    pub(crate) arch: String,
+    pub arch: String,
 }
 
 impl Rustc {
     /// Asks the rustc that cargo would use here.
-    pub(crate) fn query() -> Result<Self> {
+    pub fn query() -> Result<Self> {
         Self::parse(&capture(
             Command::new("rustc")
                 .arg("-vV")
@@ -52,13 +52,13 @@ impl Rustc {
 }
 
 /// Everything `build-ebpf` needs: the core library's source and bpf-linker.
-pub(crate) fn bpf_toolchain(rustc: &Rustc) -> Result<()> {
+pub fn bpf_toolchain(rustc: &Rustc) -> Result<()> {
     rust_src()?;
     bpf_linker(rustc)
 }
 
 /// `PATH` with the installed build tools first.
-pub(crate) fn path_with(first: &Path) -> Result<OsString> {
+pub fn path_with(first: &Path) -> Result<OsString> {
     let rest = env::var_os("PATH").unwrap_or_default();
     let all = std::iter::once(first.to_path_buf()).chain(env::split_paths(&rest));
     env::join_paths(all).context("PATH with the tools directory")
@@ -77,7 +77,7 @@ fn rust_src() -> Result<()> {
 }
 
 /// Rust's standard library for a target.
-pub(crate) fn rust_std(target: &str) -> Result<()> {
+pub fn rust_std(target: &str) -> Result<()> {
     let library = sysroot()?.join("lib/rustlib").join(target).join("lib");
     if library.is_dir() {
         return Ok(());
@@ -166,7 +166,7 @@ fn bpf_linker(rustc: &Rustc) -> Result<()> {
 ///
 /// # Errors
 /// Not root, not a Debian-like system, or apt refuses; the message has the command to type.
-pub(crate) fn apt(packages: &[String]) -> Result<()> {
+pub fn apt(packages: &[String]) -> Result<()> {
     let missing: Vec<&String> = packages
         .iter()
         .filter(|package| !is_installed(package))

@@ -28,7 +28,7 @@ enum Entry {
 
 /// An image in the making.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Image {
+pub struct Image {
     /// By path, without the leading slash: parents come before their children.
     entries: BTreeMap<String, Entry>,
     entrypoint: Vec<String>,
@@ -37,17 +37,17 @@ pub(crate) struct Image {
 
 impl Image {
     /// Without files.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self::default()
     }
 
     /// A directory with these permissions; parents of what else is added have 0755.
-    pub(crate) fn directory(&mut self, path: &str, mode: u32) -> &mut Self {
+    pub fn directory(&mut self, path: &str, mode: u32) -> &mut Self {
         self.add(path, Entry::Directory(mode))
     }
 
     /// A file with these permissions.
-    pub(crate) fn file(&mut self, path: &str, mode: u32, content: impl Into<Vec<u8>>) -> &mut Self {
+    pub fn file(&mut self, path: &str, mode: u32, content: impl Into<Vec<u8>>) -> &mut Self {
         self.add(path, Entry::File(mode, content.into()))
     }
 
@@ -55,7 +55,7 @@ impl Image {
     ///
     /// # Errors
     /// A file cannot be read, or a library is missing.
-    pub(crate) fn program(&mut self, path: &str, from: &Path) -> Result<&mut Self> {
+    pub fn program(&mut self, path: &str, from: &Path) -> Result<&mut Self> {
         self.copy(path, from)?;
         for library in shared_libraries(from)? {
             self.copy(&library.to_string_lossy(), &library)?;
@@ -70,25 +70,25 @@ impl Image {
     }
 
     /// A symbolic link.
-    pub(crate) fn link(&mut self, path: &str, target: &str) -> &mut Self {
+    pub fn link(&mut self, path: &str, target: &str) -> &mut Self {
         self.add(path, Entry::Link(target.to_owned()))
     }
 
     /// What runs, whatever arguments a container gives.
-    pub(crate) fn entrypoint(&mut self, words: &[&str]) -> &mut Self {
+    pub fn entrypoint(&mut self, words: &[&str]) -> &mut Self {
         self.entrypoint = words.iter().map(|word| (*word).to_owned()).collect();
         self
     }
 
     /// What runs if a container gives no arguments, or the arguments of the entrypoint.
-    pub(crate) fn command(&mut self, words: &[&str]) -> &mut Self {
+    pub fn command(&mut self, words: &[&str]) -> &mut Self {
         self.command = words.iter().map(|word| (*word).to_owned()).collect();
         self
     }
 
     /// Whether there is something at this path.
     #[cfg(test)]
-    pub(crate) fn has(&self, path: &str) -> bool {
+    pub fn has(&self, path: &str) -> bool {
         self.entries.contains_key(path.trim_matches('/'))
     }
 
@@ -106,7 +106,7 @@ impl Image {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(crate) fn write(&self, name: &str, path: &Path) -> Result<()> {
+    pub fn write(&self, name: &str, path: &Path) -> Result<()> {
         let archive = self.archive(name).context("packing an image")?;
         // Nobody sees half of it.
         let part = path.with_extension("part");

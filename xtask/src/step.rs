@@ -3,16 +3,20 @@
 use std::fmt::Display;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 
 /// Prints one progress line.
-pub(crate) fn say(line: impl Display) {
+pub fn say(line: impl Display) {
     println!("podnet: {line}");
 }
 
 /// Whether this process may install packages and create network namespaces.
-pub(crate) fn is_root() -> bool {
+pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
@@ -20,7 +24,7 @@ pub(crate) fn is_root() -> bool {
 ///
 /// # Errors
 /// The program cannot be started, or exits with anything but 0.
-pub(crate) fn execute(command: &mut Command) -> Result<()> {
+pub fn execute(command: &mut Command) -> Result<()> {
     let status = command
         .stdin(Stdio::null())
         .status()
@@ -32,7 +36,7 @@ pub(crate) fn execute(command: &mut Command) -> Result<()> {
 ///
 /// # Errors
 /// As [`execute`], and when the output is not UTF-8.
-pub(crate) fn capture(command: &mut Command) -> Result<String> {
+pub fn capture(command: &mut Command) -> Result<String> {
     let output = command
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
@@ -47,7 +51,7 @@ pub(crate) fn capture(command: &mut Command) -> Result<String> {
 ///
 /// # Errors
 /// The program cannot be started or waited for. An exit code other than 0 is the caller's to judge.
-pub(crate) fn stream(command: &mut Command, mut on_line: impl FnMut(&str)) -> Result<ExitStatus> {
+pub fn stream(command: &mut Command, mut on_line: impl FnMut(&str)) -> Result<ExitStatus> {
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -66,7 +70,7 @@ pub(crate) fn stream(command: &mut Command, mut on_line: impl FnMut(&str)) -> Re
 }
 
 /// Whether the program runs and exits with 0; nothing is printed.
-pub(crate) fn succeeds(command: &mut Command) -> bool {
+pub fn succeeds(command: &mut Command) -> bool {
     command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -76,10 +80,22 @@ pub(crate) fn succeeds(command: &mut Command) -> bool {
 }
 
 /// The command as a person would type it (without its environment).
-pub(crate) fn show(command: &Command) -> String {
+pub fn show(command: &Command) -> String {
     let mut words = vec![command.get_program().to_string_lossy()];
     words.extend(command.get_args().map(|word| word.to_string_lossy()));
     words.join(" ")
+}
+
+/// Lets programs that this one has started take Ctrl-C, while it waits for them to clean up.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn leave_signals_to_children() -> Result<()> {
+    let ignored = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        flag::register(signal, Arc::clone(&ignored)).context("taking over Ctrl-C")?;
+    }
+    Ok(())
 }
 
 fn check(command: &Command, status: ExitStatus) -> Result<()> {

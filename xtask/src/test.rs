@@ -15,10 +15,11 @@ use anyhow::{Context, Result, bail};
 
 pub(crate) use self::report::Report;
 pub(crate) use self::skips::Place;
-pub(crate) use self::summary::{Reader, Rest, Tally};
+pub(crate) use self::summary::Rest;
+pub use self::summary::{Reader, Tally};
 use crate::build::{self, Built};
 use crate::step::{execute, is_root, say, show};
-use crate::{bench, build_ebpf, cluster, interop, tidy, vm, workspace};
+use crate::{bench, build_ebpf, cluster, demo, interop, kubernetes, tidy, vm, workspace};
 
 /// Packages whose tests need root and the eBPF object.
 pub(crate) const PRIVILEGED: [&str; 2] = ["tests", "datapath"];
@@ -145,9 +146,7 @@ pub(crate) fn run(options: &Options) -> crate::Done {
             if filter.is_empty()
                 && let Some(built) = &built
             {
-                report.stage("demo", &host, |_| {
-                    execute(&mut workspace::cargo(["xtask", "demo"]))
-                });
+                report.stage("demo", &host, |_| demo::with(built));
                 // For function: no figure fails it.
                 report.stage("bench --quick", &host, |_| bench::quick(built));
             }
@@ -156,11 +155,11 @@ pub(crate) fn run(options: &Options) -> crate::Done {
             options.tests_api(started.elapsed()),
             options.prepares_cluster(started.elapsed()),
         );
-        let nodes = nodes.then(|| cluster::check().and_then(|()| cluster::packages()));
+        let nodes = nodes.then(|| cluster::check().and_then(|()| kubernetes::packages()));
         // While machines run, which keep one processor busy, the others can build the programs.
         let build = match &nodes {
-            Some(Ok(())) => Some(cluster::for_cluster as fn() -> _),
-            _ => api.then_some(cluster::for_tests as fn() -> _),
+            Some(Ok(())) => Some(kubernetes::for_cluster as fn() -> _),
+            _ => api.then_some(kubernetes::for_tests as fn() -> _),
         };
         let programs = build.map(thread::spawn);
         if options.tier.includes(Tier::Vm) {
@@ -178,7 +177,7 @@ pub(crate) fn run(options: &Options) -> crate::Done {
             say("tier kubernetes: tests with a real API server");
             report.stage("API tests", &host, |tally| {
                 let built = built.as_ref().context("there is nothing to test")?;
-                kubernetes(built, programs, filter, tally)
+                api_server(built, programs, filter, tally)
             });
         }
         let can = match (&nodes, &programs) {
@@ -244,10 +243,12 @@ fn virtual_machines(
 }
 
 fn unit(filter: &[String], tally: &mut Tally) -> Result<()> {
-    // What the bench makes of figures needs no root; the rest of that package is not for `cargo test`.
+    // Of these packages no more than what needs no root.
     let bench = ["--package", "bench", "--lib"];
+    let programs = ["--package", "demo", "--package", "test-cluster"];
+    let fixtures = ["--package", "testbed", "--lib"];
     let mut first = Ok(());
-    for which in [&[][..], &bench[..]] {
+    for which in [&[][..], &bench, &programs, &fixtures] {
         let mut command = workspace::cargo(["test", "--no-fail-fast"]);
         let done = cargo_test(command.args(which), &[], filter, tally);
         first = first.and(done);
@@ -280,7 +281,7 @@ fn privileged(built: &Built, filter: &[String], tally: &mut Tally) -> Result<()>
     )
 }
 
-fn kubernetes(
+fn api_server(
     built: &Built,
     programs: &Result<PathBuf>,
     filter: &[String],
@@ -318,7 +319,7 @@ fn nodes_and_pods(
 
 /// `cargo test --release` as the privileged tests are built, here and for the VMs: without the
 /// link-time optimisation the shipped binaries get, which costs minutes and finds nothing.
-pub(crate) fn release_tests() -> Command {
+pub fn release_tests() -> Command {
     let mut command = workspace::cargo(["test", "--release"]);
     command
         .env("CARGO_PROFILE_RELEASE_LTO", "off")

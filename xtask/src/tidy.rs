@@ -94,7 +94,6 @@ pub(crate) fn check() -> Result<()> {
     findings.extend(words.findings());
     findings.extend(rooms::check(&files));
     findings.extend(layers::check(&workspace::packages()?));
-    findings.extend(crdgen::check()?);
     findings.extend(manifests::check()?);
     findings.extend(conformance::check()?);
     for finding in &findings {

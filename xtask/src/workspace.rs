@@ -10,18 +10,20 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 /// The repository's root directory.
-pub(crate) fn root() -> PathBuf {
-    // Cargo sets the variable for `cargo run`; the compile-time value serves a binary run by hand.
+pub fn root() -> PathBuf {
+    // Cargo sets the variable for `cargo run`, of any package; the compile-time value serves a binary run
+    // by hand.
     let manifest = env::var_os("CARGO_MANIFEST_DIR")
         .unwrap_or_else(|| OsString::from(env!("CARGO_MANIFEST_DIR")));
     let manifest = PathBuf::from(manifest);
-    manifest
-        .parent()
-        .map_or_else(|| manifest.clone(), Path::to_path_buf)
+    let root = manifest
+        .ancestors()
+        .find(|dir| dir.join("Cargo.lock").is_file());
+    root.map_or_else(|| manifest.clone(), Path::to_path_buf)
 }
 
 /// Cargo's target directory; `CARGO_TARGET_DIR` is honoured.
-pub(crate) fn target() -> PathBuf {
+pub fn target() -> PathBuf {
     match env::var_os("CARGO_TARGET_DIR") {
         Some(dir) => root().join(dir),
         None => root().join("target"),
@@ -35,7 +37,7 @@ pub(crate) fn target() -> PathBuf {
 ///
 /// # Errors
 /// There is no such file any more.
-pub(crate) fn own_program() -> Result<PathBuf> {
+pub fn own_program() -> Result<PathBuf> {
     still_there(env::current_exe().context("the path of this program")?)
 }
 
@@ -58,17 +60,17 @@ fn still_there(path: PathBuf) -> Result<PathBuf> {
 }
 
 /// Where xtask installs build tools: never outside the target directory.
-pub(crate) fn tools() -> PathBuf {
+pub fn tools() -> PathBuf {
     target().join("tools")
 }
 
 /// The eBPF object that `crates/datapath` embeds when `PODNET_EBPF_OBJECT` names it.
-pub(crate) fn ebpf_object() -> PathBuf {
+pub fn ebpf_object() -> PathBuf {
     target().join("podnet-ebpf.o")
 }
 
 /// A `cargo` command in the repository's root.
-pub(crate) fn cargo(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
+pub fn cargo(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root());
     command
@@ -76,7 +78,7 @@ pub(crate) fn cargo(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> C
 
 /// The packages of the workspace as `cargo metadata` describes them (no dependency resolution,
 /// so no network).
-pub(crate) fn packages() -> Result<Vec<Value>> {
+pub fn packages() -> Result<Vec<Value>> {
     let text = crate::step::capture(&mut cargo([
         "metadata",
         "--no-deps",

@@ -282,8 +282,8 @@ fn add(tally: &mut Tally, rings: &Port) {
 mod unit {
     use agent_common::addr::MacAddr;
     use memif::{Door, Listener, Name, ServerConfig, ServerConnection};
-    use tests::frame::{ethernet, reflect, udp4};
-    use tests::wait;
+    use testbed::frame::{ethernet, reflect, udp4};
+    use testbed::wait;
 
     use super::*;
 

@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg, sendmmsg};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::set_socket_recv_buffer_size;
-use tests::Tap;
+use testbed::Tap;
 
 use super::verbs::PORTS;
 use super::{BURST, Fate, Place, Tally, Wire};
@@ -177,7 +177,7 @@ impl Wire for Socket {
 #[cfg(test)]
 mod unit {
     use agent_common::addr::MacAddr;
-    use tests::frame::{Ipv4, ethernet, icmp_echo, udp4};
+    use testbed::frame::{Ipv4, ethernet, icmp_echo, udp4};
 
     use super::*;
 

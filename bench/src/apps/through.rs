@@ -8,7 +8,7 @@ use agent_common::addr::MacAddr;
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use tests::frame::{ethernet, udp4};
+use testbed::frame::{ethernet, udp4};
 
 use super::verbs::PORTS;
 use super::{BURST, Fate, Memif, Place as _, Wire as _};

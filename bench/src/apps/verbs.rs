@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use agent_common::addr::MacAddr;
 use anyhow::Result;
 use clap::Args;
-use tests::frame::{ethernet, reflect, udp4};
+use testbed::frame::{ethernet, reflect, udp4};
 
 use super::{BURST, Fate, Place, Tally, Trips, Wire};
 use crate::interrupt;

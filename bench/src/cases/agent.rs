@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use tests::{Network, Node};
+use testbed::{Network, Node};
 
 use super::scale::agent_of;
 use super::{Bench, Known, Run, names, wait_promoted};

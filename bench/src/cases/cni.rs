@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use netdev::VethSpec;
 use tempfile::TempDir;
-use tests::host::{Host, connection};
-use tests::{Network, Node};
+use testbed::host::{Host, connection};
+use testbed::{Network, Node};
 
 use super::latency::Curves;
 use super::{Bench, Known, Run, millis, names, pause, wait_promoted};

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use tests::Network;
+use testbed::Network;
 
 use super::{Bench, Known, Run, millis, names, pause};
 use crate::interrupt;

@@ -6,7 +6,7 @@ mod moves;
 
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
-use tests::{Fabric, Network, Node, Setup};
+use testbed::{Fabric, Network, Node, Setup};
 
 use self::crowd::Crowd;
 use super::packets::{self, Way};

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use tempfile::TempDir;
-use tests::{Network, Node};
+use testbed::{Network, Node};
 
 use super::{Bench, Known, Run, millis, names, wait_promoted};
 use crate::peers::{L2, L3, podnet, podnet_plugin};

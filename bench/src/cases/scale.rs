@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use datapath::{Datapath, Entries, Options as DatapathOptions, PinDir, Trial};
 use netdev::Netns;
-use tests::{Network, Node};
+use testbed::{Network, Node};
 
 use self::world::world;
 use super::packets::{self, Way};

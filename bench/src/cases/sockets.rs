@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use tests::{Network, Node, Setup, manifest};
+use testbed::{Network, Node, Setup, manifest};
 
 use super::{Bench, Known, Run, names, wait_promoted};
 use crate::cpu;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use netdev::{Netns, Offloads};
 use tempfile::TempDir;
-use tests::host::{UPLINK, connection};
-use tests::{Fabric, Network, Node, Setup};
+use testbed::host::{UPLINK, connection};
+use testbed::{Fabric, Network, Node, Setup};
 
 use super::sockets::{NETWORK, alternate, ask, to_application, with_sockets};
 use super::{Bench, Known, Run, names, wait_promoted};

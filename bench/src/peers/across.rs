@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use netdev::Netns;
 use tempfile::TempDir;
-use tests::host::{Host, connection};
-use tests::{Fabric, Network, Node, Setup};
+use testbed::host::{Host, connection};
+use testbed::{Fabric, Network, Node, Setup};
 
 use super::podnet_plugin;
 use super::stage::{L2, L3, Path, Stage, switch_nf_call};

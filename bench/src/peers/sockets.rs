@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use agent_common::addr::MacAddr;
 use anyhow::{Context, Result, bail};
 use netdev::{Address, LinkChange, Neighbour, Netns, VethSpec};
-use tests::Port;
-use tests::host::connection;
+use testbed::Port;
+use testbed::host::connection;
 
 use super::{Peer, Testpmd};
 use crate::apps::{PORTS, Tally};

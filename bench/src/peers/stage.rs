@@ -7,8 +7,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use netdev::{Address, Netns, VethSpec};
 use tempfile::TempDir;
-use tests::host::{Host, connection};
-use tests::{Network, Node};
+use testbed::host::{Host, connection};
+use testbed::{Network, Node};
 
 use super::across::Ground;
 use super::ovs::Ovs;

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use ::tests::testpmd;
 use anyhow::{Context, Result};
 use netdev::Netns;
 use tempfile::TempDir;
+use testbed::testpmd;
 
 use super::provided;
 use crate::traffic::process::Process;

@@ -6,10 +6,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use agent_common::addr::{GATEWAY_V4, MacAddr};
 use agent_common::drop::DropReason;
 use netdev::{Netns, Route};
-use tests::frame::{Arp, ethernet, marker, neighbour_solicitation, tagged, udp4};
-use tests::host::{UPLINK, connection};
-use tests::netlink::make_vlan;
-use tests::{Network, Node, Port, Tap, wait};
+use testbed::frame::{Arp, ethernet, marker, neighbour_solicitation, tagged, udp4};
+use testbed::host::{UPLINK, connection};
+use testbed::netlink::make_vlan;
+use testbed::{Network, Node, Port, Tap, wait};
 
 use super::scene::assert_meet;
 use super::segment::{Judge, Segment, as_port, assert_carries, give, l2, l3};
@@ -92,13 +92,13 @@ fn counted(node: &Node, container: &str) -> [u64; 2] {
 
 #[test]
 fn a_host_of_a_vlan_finds_pods_of_a_routed_network_by_asking() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let all = Segment::start(2, on_vlans);
     let (netns, uplink) = all.stranger(9);
     if !make_vlan(&netns, uplink, "vlan", GREEN) {
-        tests::skip::skip(tests::test_name!(), "needs 8021q");
+        testbed::skip::skip(testbed::test_name!(), "needs 8021q");
         return;
     }
     let ips: [(IpAddr, u8); 2] = [
@@ -125,7 +125,7 @@ fn a_host_of_a_vlan_finds_pods_of_a_routed_network_by_asking() {
 /// network's or the virtual gateway's.
 #[test]
 fn the_node_of_a_pod_answers_for_it_on_its_vlan_and_nobody_else_does() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let all = Segment::start(2, on_vlans);
@@ -163,7 +163,7 @@ fn the_node_of_a_pod_answers_for_it_on_its_vlan_and_nobody_else_does() {
 
 #[test]
 fn a_question_from_the_wire_is_counted_and_told_and_a_lie_is_dropped() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let all = Segment::start(1, on_vlans);
@@ -223,7 +223,7 @@ fn a_question_from_the_wire_is_counted_and_told_and_a_lie_is_dropped() {
 /// A router with a route to the subnet on the link, as it has for hosts there.
 #[test]
 fn nodes_of_a_routed_segment_answer_for_pods_with_their_own_mac_address() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let all = Segment::start(2, untagged);
@@ -246,13 +246,13 @@ fn nodes_of_a_routed_segment_answer_for_pods_with_their_own_mac_address() {
         let route = Route::new(prefix, length, None, link.ifindex);
         there.add_route(&route).expect("a route");
     }
-    let ips = tests::Fabric::on_segment(9);
+    let ips = testbed::Fabric::on_segment(9);
     let host = as_port(&outside, UPLINK, &ips.map(|ip| (ip, 24)));
     for port in [&a, &b] {
         let tap = port.tap();
-        for (from, to) in tests::traffic::pairs(&host, port) {
+        for (from, to) in testbed::traffic::pairs(&host, port) {
             let word = marker();
-            tests::traffic::shout(&host, from, (to, 9).into(), &word).expect("sent");
+            testbed::traffic::shout(&host, from, (to, 9).into(), &word).expect("sent");
             tap.wait_marker("a packet of the router", &word);
         }
     }

@@ -11,10 +11,10 @@ use std::time::Duration;
 use agent_common::addr::{GATEWAY_MAC, MacAddr};
 use agent_common::drop::DropReason;
 use netdev::{Netns, XdpPrograms};
-use tests::frame::{ethernet, marker, udp4};
-use tests::host::{UPLINK, connection};
-use tests::wait::{self, PATIENCE};
-use tests::{Fabric, Node, Tap, talk, traffic};
+use testbed::frame::{ethernet, marker, udp4};
+use testbed::host::{UPLINK, connection};
+use testbed::wait::{self, PATIENCE};
+use testbed::{Fabric, Node, Tap, talk, traffic};
 
 use super::forged::{BLUE, GREEN, Judge, forge, inner};
 use super::scene::{L2, L3, Nodes, Pair, Underlay, assert_meet};
@@ -174,7 +174,7 @@ fn forged_ends(underlay: Underlay, (option, mode): (&str, &str)) {
 
 #[test]
 fn forged_tunnels_end_at_the_uplink_in_every_mode_and_legal_ones_pass() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     for mode in MODES {
@@ -184,7 +184,7 @@ fn forged_tunnels_end_at_the_uplink_in_every_mode_and_legal_ones_pass() {
 
 #[test]
 fn forged_tunnels_over_ipv6_end_at_the_uplink_in_every_mode_and_legal_ones_pass() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     for mode in MODES {
@@ -264,7 +264,7 @@ fn assert_tcp(here: &Netns, there: &Netns, to: SocketAddr) {
 /// Issue 5: it never touches the node's own traffic.
 #[test]
 fn the_nodes_own_traffic_is_not_touched() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     for option in ["native", "generic"] {
@@ -327,7 +327,7 @@ fn forge_until(stop: &AtomicBool, sent: &AtomicU64, fabric: &Netns, frame: &[u8]
 
 #[test]
 fn restarts_and_upgrades_leave_no_gap() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let nodes = Nodes::start_with(2, Underlay::V4, &["--xdp", "native"]);
@@ -384,7 +384,7 @@ fn restarts_and_upgrades_leave_no_gap() {
 /// Another mode takes the place of the one before, and a pin that somebody removed is made again.
 #[test]
 fn the_mode_follows_the_option() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let nodes = Nodes::start(2, Underlay::V4);
@@ -426,7 +426,7 @@ fn the_mode_follows_the_option() {
 /// Pins that this agent does not know are somebody else's, and so is what they hold.
 #[test]
 fn a_program_of_somebody_else_stays_and_the_filter_drops_instead() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     // No link in front of the filters of pods: that would stay with its pin, too.

@@ -2,8 +2,8 @@
 
 use agent_common::drop::DropReason;
 use netdev::LinkChange;
-use tests::host::connection;
-use tests::{Fabric, traffic};
+use testbed::host::connection;
+use testbed::{Fabric, traffic};
 
 use super::scene::{L2, L3, Nodes, Pair, Underlay};
 
@@ -11,7 +11,7 @@ use super::scene::{L2, L3, Nodes, Pair, Underlay};
 /// what they send arrives (RFC 1191, RFC 8201).
 #[test]
 fn pods_learn_what_a_router_between_nodes_carries() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     for underlay in [Underlay::V4, Underlay::V6] {

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use agent_common::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use agent_common::drop::DropReason;
 use serde_json::json;
-use tests::frame::{ethernet, marker, udp4};
-use tests::{Fabric, Node, Port, pins, traffic, wait};
+use testbed::frame::{ethernet, marker, udp4};
+use testbed::{Fabric, Node, Port, pins, traffic, wait};
 
 use super::scene::{L2, L3, Nodes, Pair, Underlay};
 
@@ -67,7 +67,7 @@ fn from_here_to_there(nodes: &Nodes, network: &str, vteps: [IpAddr; 2]) {
 
 #[test]
 fn what_is_told_to_go_to_another_node_arrives_there_as_told() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     for (underlay, of) in [
@@ -84,7 +84,7 @@ fn what_is_told_to_go_to_another_node_arrives_there_as_told() {
 /// A broadcast: who gets a copy on either side.
 #[test]
 fn a_broadcast_is_told_with_the_nodes_and_on_each_with_its_ports() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let nodes = Nodes::start(2, Underlay::V4);
@@ -128,7 +128,7 @@ fn assert_dropped(node: &Node, network: &str, reason: DropReason, send: impl FnO
 /// What a node that lies would reach is told, and so it is.
 #[test]
 fn what_a_node_may_not_send_is_told_with_the_reason_it_is_dropped_for() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let nodes = Nodes::start(2, Underlay::V4);
@@ -169,7 +169,7 @@ fn what_a_node_may_not_send_is_told_with_the_reason_it_is_dropped_for() {
 /// The maps of the node that receives are what is followed: without the entry the node is a stranger.
 #[test]
 fn a_node_that_somebody_removed_from_the_maps_is_told_to_be_unknown() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let nodes = Nodes::start(2, Underlay::V4);

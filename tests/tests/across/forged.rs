@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use agent_common::addr::MacAddr;
 use agent_common::drop::DropReason;
 use netdev::Netns;
-use tests::frame::{Marker, ethernet, marker, tagged, udp4};
-use tests::{Fabric, Network, Node, Port, wait};
+use testbed::frame::{Marker, ethernet, marker, tagged, udp4};
+use testbed::{Fabric, Network, Node, Port, wait};
 
 use super::scene::{L2, L3, Nodes, Pair, Underlay, introduce};
 
@@ -66,7 +66,7 @@ impl<'a> Judge<'a> {
     }
 
     #[track_caller]
-    pub(super) fn assert_dropped(&self, ports: &[&tests::Tap], word: &Marker) {
+    pub(super) fn assert_dropped(&self, ports: &[&testbed::Tap], word: &Marker) {
         wait::until_true(&format!("a drop for {}", self.reason), || {
             self.node.drops().of(self.network, self.reason) > self.before
         });
@@ -78,7 +78,7 @@ impl<'a> Judge<'a> {
 
 #[test]
 fn a_frame_from_no_node_is_dropped_on_either_underlay() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     for (underlay, target) in [(Underlay::V4, Fabric::v4(2)), (Underlay::V6, Fabric::v6(2))] {
@@ -100,7 +100,7 @@ fn a_frame_from_no_node_is_dropped_on_either_underlay() {
 
 #[test]
 fn a_node_that_lies_reaches_nobody() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let nodes = Nodes::start(3, Underlay::V4);
@@ -216,7 +216,7 @@ fn a_node_that_lies_reaches_nobody() {
 
 #[test]
 fn a_node_that_lies_about_addresses_of_a_routed_network_reaches_nobody() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let nodes = Nodes::start(2, Underlay::V4);
@@ -240,7 +240,7 @@ fn a_node_that_lies_about_addresses_of_a_routed_network_reaches_nobody() {
 /// What a pod puts on its network is a frame of that network, whatever is inside.
 #[test]
 fn a_pod_makes_no_tunnels() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let nodes = Nodes::start(2, Underlay::V4);
@@ -248,7 +248,7 @@ fn a_pod_makes_no_tunnels() {
     let (a, b) = (&pair.a, &pair.b);
     let (tap, fabric) = (
         a.tap(),
-        tests::Tap::on(nodes.fabric.netns(), &Fabric::link(1)),
+        testbed::Tap::on(nodes.fabric.netns(), &Fabric::link(1)),
     );
     let word = marker();
     let payload = [

@@ -1,7 +1,7 @@
 //! Pods come, go and move; nodes do.
 
 use serde_json::json;
-use tests::{Node, wait};
+use testbed::{Node, wait};
 
 use super::scene::{L2, Nodes, Underlay, introduce};
 
@@ -15,7 +15,7 @@ fn far(node: &Node, network: &str) -> usize {
 /// The same MAC and IP addresses on another node: others find it there, and nowhere else.
 #[test]
 fn a_pod_that_moves_is_found_where_it_is() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let nodes = Nodes::start(3, Underlay::V4);
@@ -43,7 +43,7 @@ fn a_pod_that_moves_is_found_where_it_is() {
 
 #[test]
 fn what_is_gone_elsewhere_is_forgotten_here() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let nodes = Nodes::start(2, Underlay::V4);

@@ -4,11 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 
 use agent_common::addr::{GATEWAY_MAC, MacAddr};
 use agent_common::drop::DropReason;
-use tests::frame::{ethernet, marker, udp4};
-use tests::host::UPLINK;
-use tests::stream::Stream;
-use tests::tap::contains;
-use tests::{Fabric, Network, Node, Port, Setup, Tap, traffic};
+use testbed::frame::{ethernet, marker, udp4};
+use testbed::host::UPLINK;
+use testbed::stream::Stream;
+use testbed::tap::contains;
+use testbed::{Fabric, Network, Node, Port, Setup, Tap, traffic};
 
 use super::scene::{assert_meet, introduce};
 use super::segment::{
@@ -40,7 +40,7 @@ fn own(node: &Node, number: u8) -> Port {
     as_port(node.netns(), UPLINK, &ips)
 }
 
-fn spread<'a>(nodes: &'a [Node], network: &str) -> Vec<(tests::Pod<'a>, Port)> {
+fn spread<'a>(nodes: &'a [Node], network: &str) -> Vec<(testbed::Pod<'a>, Port)> {
     let attach = |node: &'a Node| {
         let pod = node.pod(&format!("{network}-{}", node.name()));
         let port = pod.attach(network, "net1");
@@ -68,7 +68,7 @@ fn mesh(nodes: &[Node], network: &str) {
 
 #[test]
 fn nodes_and_hosts_of_a_segment_are_one_network_kep_p1_13() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let all = Segment::start(3, segments);
@@ -101,7 +101,7 @@ fn nodes_and_hosts_of_a_segment_are_one_network_kep_p1_13() {
 /// What is for all is for pods and node, and a tag is not for this network.
 #[test]
 fn a_segment_brings_each_its_own() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let all = Segment::start(1, segments);
@@ -114,11 +114,11 @@ fn a_segment_brings_each_its_own() {
         let packet = udp4([10, 10, 0, 9].into(), a.v4(), (9, 9), word);
         ethernet(to, NOBODY, IP, &packet)
     };
-    tests::tap::assert_each_gets_one(&taps, |word| {
+    testbed::tap::assert_each_gets_one(&taps, |word| {
         wire.send(&of(MacAddr::BROADCAST, word));
     });
     let (other, last) = (marker(), marker());
-    wire.send(&tests::frame::tagged(&of(a.mac, &other), 0x8100, 100));
+    wire.send(&testbed::frame::tagged(&of(a.mac, &other), 0x8100, 100));
     wire.send(&of(a.mac, &last));
     taps[0].wait("a later frame", |frame| {
         assert!(!contains(frame, &other), "a frame of a VLAN");
@@ -136,7 +136,7 @@ fn a_segment_brings_each_its_own() {
 
 #[test]
 fn nodes_on_one_link_route_to_each_other() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let all = Segment::start(3, routed);
@@ -182,7 +182,7 @@ fn nodes_on_one_link_route_to_each_other() {
 /// Routers between the nodes lead each node's part of the subnets to it.
 #[test]
 fn routers_between_nodes_carry_a_network() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let shared = tempfile::tempdir().expect("a directory for the nodes");

@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 
-use tests::frame::{Arp, marker};
-use tests::{Port, traffic};
+use testbed::frame::{Arp, marker};
+use testbed::{Port, traffic};
 
 use super::scene::{L2, L3, Nodes, Underlay, assert_meet, introduce, wait_uplinks};
 
 /// One pod on each node, all on `network`.
-fn spread<'a>(nodes: &'a Nodes, network: &str) -> Vec<(tests::Pod<'a>, Port)> {
+fn spread<'a>(nodes: &'a Nodes, network: &str) -> Vec<(testbed::Pod<'a>, Port)> {
     let mut pods = Vec::new();
     for node in &nodes.nodes {
         let pod = node.pod(&format!("{network}-{}", node.name()));
@@ -39,7 +39,7 @@ fn mesh(underlay: Underlay) {
 
 #[test]
 fn three_nodes_are_one_network_kep_p1_13() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     mesh(Underlay::V4);
@@ -47,7 +47,7 @@ fn three_nodes_are_one_network_kep_p1_13() {
 
 #[test]
 fn three_nodes_are_one_network_over_ipv6() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     mesh(Underlay::V6);
@@ -56,7 +56,7 @@ fn three_nodes_are_one_network_over_ipv6() {
 /// TCP is not held up by what the tunnel adds: whole megabytes, in segments as large as the MTU lets.
 #[test]
 fn large_transfers_pass_tunnels_whole() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     for underlay in [Underlay::V4, Underlay::V6] {
@@ -80,7 +80,7 @@ fn large_transfers_pass_tunnels_whole() {
 /// The same subnets on another network are other pods, on every node.
 #[test]
 fn networks_with_the_same_addresses_do_not_meet_on_other_nodes() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let nodes = Nodes::start(2, Underlay::V4);
@@ -109,7 +109,7 @@ fn networks_with_the_same_addresses_do_not_meet_on_other_nodes() {
 /// Broadcast and multicast reach the members on all nodes once, and come back to none.
 #[test]
 fn what_is_for_all_reaches_members_on_every_node_once() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let nodes = Nodes::start(3, Underlay::V4);
@@ -128,7 +128,7 @@ fn what_is_for_all_reaches_members_on_every_node_once() {
         .collect();
     for group in [[255, 255, 255, 255], [10, 10, 0, 255]] {
         let to = SocketAddr::new(group.into(), 9);
-        let word = tests::tap::assert_each_gets_one(&taps, |payload| {
+        let word = testbed::tap::assert_each_gets_one(&taps, |payload| {
             traffic::shout(sender, sender.v4().into(), to, payload).expect("sent");
         });
         assert_eq!(own.count(&word), 0, "its own came back");
@@ -142,7 +142,7 @@ fn what_is_for_all_reaches_members_on_every_node_once() {
 /// Questions about pods elsewhere are answered where they are asked.
 #[test]
 fn arp_for_a_pod_elsewhere_is_answered_on_the_spot() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let nodes = Nodes::start(2, Underlay::V4);
@@ -155,7 +155,7 @@ fn arp_for_a_pod_elsewhere_is_answered_on_the_spot() {
     let broadcast = agent_common::addr::MacAddr::BROADCAST;
     asking.send(&question.frame(broadcast, a.mac, &word));
     let answer = asking.wait("an answer", |frame| {
-        tests::frame::is_arp_reply_for(frame, b.v4())
+        testbed::frame::is_arp_reply_for(frame, b.v4())
     });
     assert_eq!(answer[6..12], b.mac.0, "the pod's own address");
     assert_eq!(other.count(&word), 0, "the question stays here");

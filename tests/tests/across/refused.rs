@@ -1,8 +1,8 @@
 //! What cannot work is refused with the reason.
 
 use netdev::{Netns, VxlanSpec};
-use tests::host::connection;
-use tests::{Fabric, Network, Node, Setup, traffic};
+use testbed::host::connection;
+use testbed::{Fabric, Network, Node, Setup, traffic};
 
 use super::scene::{Nodes, Underlay, assert_meet, wait_uplinks};
 
@@ -16,7 +16,7 @@ fn on(fabric: &Fabric, setup: Setup) -> Node {
 
 #[test]
 fn a_network_across_nodes_needs_an_address_for_tunnels() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let fabric = Fabric::create();
@@ -29,7 +29,7 @@ fn a_network_across_nodes_needs_an_address_for_tunnels() {
 
 #[test]
 fn an_address_that_is_not_the_nodes_is_refused() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let fabric = Fabric::create();
@@ -45,7 +45,7 @@ fn an_address_that_is_not_the_nodes_is_refused() {
 
 #[test]
 fn an_mtu_that_the_underlay_does_not_carry_is_refused_with_one_that_it_does() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let fabric = Fabric::create();
@@ -84,7 +84,7 @@ fn foreign(netns: &Netns) -> u32 {
 
 #[test]
 fn a_port_that_is_in_use_is_named() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let nodes = Nodes::start(1, Underlay::V4);
@@ -102,7 +102,7 @@ fn a_port_that_is_in_use_is_named() {
 /// An agent that cannot have its tunnels serves everything else.
 #[test]
 fn without_tunnels_a_start_serves_what_stays_on_the_node() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let nodes = Nodes::start(2, Underlay::V4);
@@ -133,7 +133,7 @@ fn without_tunnels_a_start_serves_what_stays_on_the_node() {
 /// A device of the name that podnet did not make is not podnet's to touch.
 #[test]
 fn a_device_of_somebody_else_with_the_name_stays_as_it_is() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let nodes = Nodes::start(1, Underlay::V4);

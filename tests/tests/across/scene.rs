@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tests::stream::Stream;
-use tests::{Fabric, Network, Node, Pod, Port, Setup, traffic, wait};
+use testbed::stream::Stream;
+use testbed::{Fabric, Network, Node, Pod, Port, Setup, traffic, wait};
 
 /// An L2 network and an L3 network, and one of each with the same subnets.
 pub(crate) const L2: [&str; 2] = ["blue", "red"];

@@ -7,8 +7,8 @@ use agent_common::addr::MacAddr;
 use agent_common::drop::DropReason;
 use netdev::{Address, Netns};
 use tempfile::TempDir;
-use tests::host::{UPLINK, connection};
-use tests::{Fabric, Network, Node, Port, Setup, Tap, talk, traffic, wait};
+use testbed::host::{UPLINK, connection};
+use testbed::{Fabric, Network, Node, Port, Setup, Tap, talk, traffic, wait};
 
 /// What networks are made of: a name, and how many there are of it.
 pub(crate) type Networks = fn(u8) -> Vec<Network>;

@@ -4,13 +4,13 @@
 use agent_common::addr::MacAddr;
 use agent_common::drop::DropReason;
 use netdev::Offloads;
-use tests::afxdp::{Echo, open};
-use tests::frame::{ethernet, marker, tagged, udp4};
-use tests::host::{UPLINK, connection};
-use tests::manifest::attachment;
-use tests::stream::Stream;
-use tests::tap::contains;
-use tests::{Fabric, MemifApp, Node, Pod, Port, Tap, limit, traffic, wait};
+use testbed::afxdp::{Echo, open};
+use testbed::frame::{ethernet, marker, tagged, udp4};
+use testbed::host::{UPLINK, connection};
+use testbed::manifest::attachment;
+use testbed::stream::Stream;
+use testbed::tap::contains;
+use testbed::{Fabric, MemifApp, Node, Pod, Port, Tap, limit, traffic, wait};
 use xsk::Verdict;
 
 use super::forged::{BLUE, Judge, RED, forge, inner};
@@ -112,7 +112,7 @@ const LENGTHS: [usize; 4] = [12, 100, 999, 1400];
 
 #[test]
 fn frames_for_an_af_xdp_port_go_past_the_nodes_stack() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     for underlay in [Underlay::V4, Underlay::V6] {
@@ -140,8 +140,8 @@ fn frames_for_an_af_xdp_port_go_past_the_nodes_stack() {
 /// Ports that are not sockets, and ports with a rate, whose queue has to see the packets, are as ever.
 #[test]
 fn ports_with_a_rate_and_kernel_ports_are_not_steered_to() {
-    if tests::skip::without_root(tests::test_name!())
-        || tests::skip::without_shaping(tests::test_name!())
+    if testbed::skip::without_root(testbed::test_name!())
+        || testbed::skip::without_shaping(testbed::test_name!())
     {
         return;
     }
@@ -163,7 +163,7 @@ fn ports_with_a_rate_and_kernel_ports_are_not_steered_to() {
 /// TCP too, whose checksums the program's stack checks. And agents come and go meanwhile.
 #[test]
 fn frames_for_a_memif_port_go_past_the_nodes_stack_and_restarts_lose_none() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let nodes = nodes(Underlay::V4, &STEERED);
@@ -199,7 +199,7 @@ fn frames_for_a_memif_port_go_past_the_nodes_stack_and_restarts_lose_none() {
 /// The same judgement as behind it: what is forged reaches no socket, and is counted with its reason.
 #[test]
 fn nothing_forged_is_steered() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let nodes = nodes(Underlay::V4, &STEERED);
@@ -278,7 +278,7 @@ fn nothing_forged_is_steered() {
 /// On a veth not by itself, and where it is not, all is as ever.
 #[test]
 fn where_frames_may_be_unfinished_none_is_steered_unless_somebody_says_so() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     for (args, because) in [

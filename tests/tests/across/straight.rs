@@ -4,9 +4,9 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use netdev::{Connection, Netns, Route, VethSpec};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_XFRM};
-use tests::host::{UPLINK, connection, remove_clsact};
-use tests::stream::Stream;
-use tests::{Fabric, Node, talk, traffic, wait};
+use testbed::host::{UPLINK, connection, remove_clsact};
+use testbed::stream::Stream;
+use testbed::{Fabric, Node, talk, traffic, wait};
 
 use super::scene::{L2, L3, Nodes, Pair, Underlay, assert_meet};
 
@@ -33,7 +33,7 @@ fn wait_for(nodes: &Nodes, pair: &Pair<'_>, device: bool) {
 
 #[test]
 fn packets_between_nodes_pass_without_the_device() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     for underlay in [Underlay::V4, Underlay::V6] {
@@ -67,11 +67,11 @@ fn packets_between_nodes_pass_without_the_device() {
 /// What goes past the node's stack meets no policy of IPsec: as long as there is any, nothing does.
 #[test]
 fn with_ipsec_policies_all_goes_by_the_device() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     if Socket::new(NETLINK_XFRM).is_err() {
-        tests::skip::skip(tests::test_name!(), "needs xfrm_user");
+        testbed::skip::skip(testbed::test_name!(), "needs xfrm_user");
         return;
     }
     let nodes = Nodes::start(2, Underlay::V4);
@@ -96,7 +96,7 @@ fn with_ipsec_policies_all_goes_by_the_device() {
 /// kernel without TCX stops a link for a moment when it gets its clsact qdisc.
 #[test]
 fn ways_follow_the_routes_of_the_node() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let nodes = Nodes::start(2, Underlay::V4);
@@ -134,7 +134,7 @@ fn ways_follow_the_routes_of_the_node() {
 /// Where the program is a filter, which others can take away.
 #[test]
 fn a_program_that_somebody_took_off_an_uplink_is_put_back() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let nodes = Nodes::start(2, Underlay::V4);
@@ -158,7 +158,7 @@ fn a_program_that_somebody_took_off_an_uplink_is_put_back() {
 /// Uninstalled, podnet leaves the node's interfaces as they were.
 #[test]
 fn cleanup_takes_the_program_off_the_uplink() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let nodes = Nodes::start(2, Underlay::V4);
@@ -184,7 +184,7 @@ fn cleanup_takes_the_program_off_the_uplink() {
 /// The audit sees it too, while the agent runs.
 #[test]
 fn a_tunnel_device_that_is_removed_is_made_again() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let nodes = Nodes::start(2, Underlay::V4);

@@ -1,8 +1,8 @@
 //! Tunnels outlive agents.
 
-use tests::host::connection;
-use tests::stream::Stream;
-use tests::{traffic, wait};
+use testbed::host::connection;
+use testbed::stream::Stream;
+use testbed::{traffic, wait};
 
 use super::scene::{L2, L3, Nodes, Pair, Underlay, assert_meet, assert_restarts_lose_nothing};
 
@@ -11,7 +11,7 @@ const DEVICE: &str = "podnet-vxlan";
 
 #[test]
 fn restarts_under_traffic_between_nodes_lose_nothing() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let nodes = Nodes::start(2, Underlay::V4);
@@ -26,7 +26,7 @@ fn restarts_under_traffic_between_nodes_lose_nothing() {
 /// What the tables say of other nodes stays until these have been heard again.
 #[test]
 fn what_is_known_of_other_nodes_outlives_a_start() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let nodes = Nodes::start(2, Underlay::V4);
@@ -43,7 +43,7 @@ fn what_is_known_of_other_nodes_outlives_a_start() {
 /// A start sees that somebody has removed the device.
 #[test]
 fn a_device_that_somebody_removed_is_made_again() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let nodes = Nodes::start(2, Underlay::V4);

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use agent_common::addr::MacAddr;
 use agent_common::drop::DropReason;
 use serde_json::json;
-use tests::frame::{Marker, ethernet, marker, tagged, udp4};
-use tests::host::{UPLINK, connection};
-use tests::netlink::make_vlan;
-use tests::{Network, Port, Tap, limit, wait};
+use testbed::frame::{Marker, ethernet, marker, tagged, udp4};
+use testbed::host::{UPLINK, connection};
+use testbed::netlink::make_vlan;
+use testbed::{Network, Port, Tap, limit, wait};
 
 use super::scene::assert_meet;
 use super::segment::{Judge, Segment, as_port, assert_carries, assert_untouched, give, l2};
@@ -49,7 +49,7 @@ fn frame(to: MacAddr, from: MacAddr, word: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_trunk_has_exactly_its_vlans_with_their_tags() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let all = Segment::start(2, networks);
@@ -96,10 +96,10 @@ fn a_trunk_has_exactly_its_vlans_with_their_tags() {
             taps[0].send(&ethernet(a.mac, far[0].1.mac, IP, &packet));
             at_a.wait("a later frame", |frame| {
                 assert!(
-                    !tests::tap::contains(frame, &word),
+                    !testbed::tap::contains(frame, &word),
                     "a VLAN beyond the trunk"
                 );
-                tests::tap::contains(frame, &last)
+                testbed::tap::contains(frame, &last)
             });
         }
     }
@@ -145,8 +145,8 @@ fn a_trunk_has_exactly_its_vlans_with_their_tags() {
 /// Through the queues of both directions, frames as long as the MTU too.
 #[test]
 fn a_trunk_with_rates_has_its_vlans_and_no_others() {
-    if tests::skip::without_root(tests::test_name!())
-        || tests::skip::without_shaping(tests::test_name!())
+    if testbed::skip::without_root(testbed::test_name!())
+        || testbed::skip::without_shaping(testbed::test_name!())
     {
         return;
     }
@@ -208,7 +208,7 @@ fn a_trunk_with_rates_has_its_vlans_and_no_others() {
 /// Pods with interfaces of the kernel's own on the trunk, and a host beyond it.
 #[test]
 fn pods_have_interfaces_of_their_own_on_a_trunk() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let all = Segment::start(2, networks);
@@ -236,7 +236,7 @@ fn pods_have_interfaces_of_their_own_on_a_trunk() {
         for (id, third) in [(100, 1), (200, 2)] {
             let name = format!("vlan{id}");
             if !make_vlan(netns, parent, &name, id) {
-                tests::skip::skip(tests::test_name!(), "needs 8021q");
+                testbed::skip::skip(testbed::test_name!(), "needs 8021q");
                 return;
             }
             let ips: [(IpAddr, u8); 1] = [([10, 50, third, number].into(), 24)];

@@ -1,8 +1,8 @@
 //! What a network cannot have of an uplink is refused with the reason, and nothing is left of what it
 //! had.
 
-use tests::host::{UPLINK, connection};
-use tests::{Fabric, Network, Node, Setup, wait};
+use testbed::host::{UPLINK, connection};
+use testbed::{Fabric, Network, Node, Setup, wait};
 
 use super::segment::assert_untouched;
 
@@ -26,7 +26,7 @@ fn over(network: Network, transport: &str) -> Network {
 
 #[test]
 fn an_uplink_that_a_network_cannot_have_is_refused_with_the_reason() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let net = |name: &str, id| Network::l2(name, &["10.10.0.0/24"]).id(id);
@@ -72,7 +72,7 @@ fn an_uplink_that_a_network_cannot_have_is_refused_with_the_reason() {
 /// The one that is in use keeps what it has, whatever is written afterwards.
 #[test]
 fn a_vlan_in_use_is_nobody_elses() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let fabric = Fabric::segment();
@@ -107,7 +107,7 @@ fn a_vlan_in_use_is_nobody_elses() {
 /// else has set stays.
 #[test]
 fn an_uplink_is_left_as_it_was_found() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let fabric = Fabric::segment();

@@ -4,11 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 
 use agent_common::addr::{GATEWAY_MAC, MacAddr};
 use agent_common::drop::DropReason;
-use tests::frame::{Arp, ethernet, marker, neighbour_advertisement, tagged, udp4};
-use tests::host::{UPLINK, connection};
-use tests::netlink::make_vlan;
-use tests::tap::contains;
-use tests::{Network, Port, Tap, traffic, wait};
+use testbed::frame::{Arp, ethernet, marker, neighbour_advertisement, tagged, udp4};
+use testbed::host::{UPLINK, connection};
+use testbed::netlink::make_vlan;
+use testbed::tap::contains;
+use testbed::{Network, Port, Tap, traffic, wait};
 
 use super::scene::{assert_meet, assert_restarts_lose_nothing, introduce};
 use super::segment::{Judge, Segment, as_port, assert_carries, assert_untouched, give, l2, l3};
@@ -35,8 +35,8 @@ fn others(number: u8) -> Vec<Network> {
     vec![l2("theirs", 10, number).id(77).vlan(BLUE)]
 }
 
-fn spread<'a>(all: &'a Segment, network: &str) -> Vec<(tests::Pod<'a>, Port)> {
-    let attach = |node: &'a tests::Node| {
+fn spread<'a>(all: &'a Segment, network: &str) -> Vec<(testbed::Pod<'a>, Port)> {
+    let attach = |node: &'a testbed::Node| {
         let pod = node.pod(&format!("{network}-{}", node.name()));
         let port = pod.attach(network, "net1");
         (pod, port)
@@ -44,7 +44,7 @@ fn spread<'a>(all: &'a Segment, network: &str) -> Vec<(tests::Pod<'a>, Port)> {
     all.nodes.iter().map(attach).collect()
 }
 
-fn detach(pods: &[(tests::Pod<'_>, Port)]) {
+fn detach(pods: &[(testbed::Pod<'_>, Port)]) {
     for (pod, port) in pods {
         pod.detach(&port.network, "net1");
     }
@@ -52,7 +52,7 @@ fn detach(pods: &[(tests::Pod<'_>, Port)]) {
 
 #[test]
 fn three_nodes_on_a_vlan_are_one_network_kep_p1_13() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let all = Segment::start(3, networks);
@@ -76,7 +76,7 @@ fn three_nodes_on_a_vlan_are_one_network_kep_p1_13() {
 
 #[test]
 fn large_transfers_pass_a_vlan_whole() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let all = Segment::start(2, networks);
@@ -91,7 +91,7 @@ fn large_transfers_pass_a_vlan_whole() {
 /// Nodes that podnet knows nothing of have pods on the same VLAN.
 #[test]
 fn whom_podnet_does_not_know_is_reached_on_the_vlan() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let all = Segment::start(1, networks);
@@ -114,14 +114,14 @@ fn whom_podnet_does_not_know_is_reached_on_the_vlan() {
 /// A host with an interface of the kernel's own, and a node that has one of that VLAN too.
 #[test]
 fn hosts_and_nodes_with_interfaces_of_the_vlan_go_on_as_ever() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let all = Segment::start(1, networks);
     let node = &all.nodes[0];
     let (host, uplink) = all.stranger(9);
     if !make_vlan(&host, uplink, "vlan", BLUE) {
-        tests::skip::skip(tests::test_name!(), "needs 8021q");
+        testbed::skip::skip(testbed::test_name!(), "needs 8021q");
         return;
     }
     let index = |netns, name: &str| {
@@ -165,7 +165,7 @@ fn hosts_and_nodes_with_interfaces_of_the_vlan_go_on_as_ever() {
 /// What is for all reaches each member once, here and there, and the node's own stack.
 #[test]
 fn what_is_for_all_is_on_the_vlan_once() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let all = Segment::start(2, networks);
@@ -179,7 +179,7 @@ fn what_is_for_all_is_on_the_vlan_once() {
     let taps = [b.tap(), neighbour.tap(), stack, all.tap(1)];
     let own = a.tap();
     let to = SocketAddr::new([10, 10, 0, 255].into(), 9);
-    let word = tests::tap::assert_each_gets_one(&taps, |payload| {
+    let word = testbed::tap::assert_each_gets_one(&taps, |payload| {
         traffic::shout(a, a.v4().into(), to, payload).expect("sent");
     });
     assert_eq!(own.count(&word), 0, "its own came back");
@@ -190,7 +190,7 @@ fn what_is_for_all_is_on_the_vlan_once() {
 /// Frames of a host outside, who puts into them what he likes.
 #[test]
 fn a_wire_that_lies_reaches_no_pod() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let all = Segment::start(1, networks);
@@ -280,7 +280,7 @@ fn a_wire_that_lies_reaches_no_pod() {
 /// Other VLANs, and what has no tag, are none of the pods' business, and stay the node's.
 #[test]
 fn other_vlans_are_seen_by_no_pod_and_stay_the_nodes() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let all = Segment::start(1, networks);
@@ -319,7 +319,7 @@ fn other_vlans_are_seen_by_no_pod_and_stay_the_nodes() {
 /// VLAN hopping: what a pod tags itself does not leave it.
 #[test]
 fn a_pod_reaches_no_vlan_by_tags_of_its_own() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let all = Segment::start(2, networks);
@@ -351,7 +351,7 @@ fn a_pod_reaches_no_vlan_by_tags_of_its_own() {
 /// it.
 #[test]
 fn a_routed_network_has_the_pods_own_mac_addresses_on_the_wire() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let all = Segment::start(2, networks);
@@ -386,7 +386,7 @@ fn a_routed_network_has_the_pods_own_mac_addresses_on_the_wire() {
 
 #[test]
 fn restarts_under_traffic_on_a_vlan_lose_nothing() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let all = Segment::start(2, networks);
@@ -402,7 +402,7 @@ fn restarts_under_traffic_on_a_vlan_lose_nothing() {
 /// An interface that goes away and comes back is another one to the kernel.
 #[test]
 fn an_uplink_that_comes_back_is_found_again() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let all = Segment::start(2, networks);

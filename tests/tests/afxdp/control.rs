@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 use rustix::net::{AddressFamily, SocketType, socket};
-use tests::wait;
+use testbed::wait;
 use xsk::control::{Address, Request, abstract_name};
 use xsk::{Config, Control, Error, Port};
 
@@ -14,7 +14,7 @@ use super::scene::{assert_answers, attach, in_pod, open_by, setup, socket_path};
 /// application that is started anew does it.
 #[test]
 fn a_program_gets_its_sockets_by_file_and_by_name_as_often_as_it_asks() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let (fast, plain) = (node.pod("fast"), node.pod("plain"));
     let (pf, pp) = (
         attach(&node, &fast, "blue", "fast-blue"),
@@ -42,7 +42,7 @@ fn a_program_gets_its_sockets_by_file_and_by_name_as_often_as_it_asks() {
 /// A pod that is shown another's file, and a program of the node: the socket itself says who they are.
 #[test]
 fn nobody_but_the_pod_is_listened_to() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let (fast, other) = (node.pod("fast"), node.pod("other"));
     let (pf, po) = (
         attach(&node, &fast, "blue", "fast-blue"),
@@ -81,7 +81,7 @@ fn nobody_but_the_pod_is_listened_to() {
 /// served. What DPDK sends gets what DPDK expects.
 #[test]
 fn what_is_not_understood_is_refused_and_the_conversation_goes_on() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let fast = node.pod("fast");
     let pf = attach(&node, &fast, "blue", "fast-blue");
     let udp: OwnedFd = socket(AddressFamily::INET, SocketType::DGRAM, None).expect("a socket");
@@ -171,7 +171,7 @@ impl Talk {
 /// Busy polling takes a privilege, which the agent has (Linux 5.11).
 #[test]
 fn the_agent_has_a_socket_polled_where_the_kernel_can() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let fast = node.pod("fast");
     let pf = attach(&node, &fast, "blue", "fast-blue");
     let port = super::scene::open(&pf, 0);

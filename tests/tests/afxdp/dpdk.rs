@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use tests::kubelet::Kubelet;
-use tests::{Network, traffic, wait};
+use testbed::kubelet::Kubelet;
+use testbed::{Network, traffic, wait};
 
 use super::scene::{attach, setup, socket_path};
 
@@ -42,7 +42,7 @@ const UNSHARE: [&str; 6] = [
 ];
 
 impl Testpmd {
-    fn start(root: &Path, port: &tests::Port, way: Way<'_>, directory: &Path) -> Self {
+    fn start(root: &Path, port: &testbed::Port, way: Way<'_>, directory: &Path) -> Self {
         let libraries = directory_of(root, "librte_eal.so.");
         let drivers = DRIVERS.map(|name| find(root, name).display().to_string());
         // Others than root cannot get to where the node of a test keeps it; pods have it mounted.
@@ -155,7 +155,7 @@ fn directory_of(root: &Path, name: &str) -> PathBuf {
 
 /// Has testpmd send back what a kernel pod sends to the port, as it was. Then once more: applications are started
 /// again. One queue, for DPDK 24.11 believes that a veth has no more.
-fn assert_echo(root: &Path, fast: &tests::Port, way: Way<'_>, plain: &tests::Port) {
+fn assert_echo(root: &Path, fast: &testbed::Port, way: Way<'_>, plain: &testbed::Port) {
     let mut buffer = [0; 2048];
     for _ in 0..2 {
         let directory = tempfile::tempdir().expect("a directory");
@@ -185,15 +185,15 @@ fn assert_echo(root: &Path, fast: &tests::Port, way: Way<'_>, plain: &tests::Por
 fn testpmd(test: &str) -> Option<PathBuf> {
     let root = std::env::var_os("PODNET_DPDK_AFXDP").map(PathBuf::from);
     if root.is_none() {
-        tests::skip::skip(test, "needs testpmd with use_cni");
+        testbed::skip::skip(test, "needs testpmd with use_cni");
     }
     root
 }
 
 #[test]
 fn testpmd_gets_its_socket_in_and_sends_back_what_comes() {
-    let node = tests::node!(setup());
-    let Some(root) = testpmd(tests::test_name!()) else {
+    let node = testbed::node!(setup());
+    let Some(root) = testpmd(testbed::test_name!()) else {
         return;
     };
     let (fast, plain) = (node.pod("fast"), node.pod("plain"));
@@ -213,7 +213,7 @@ fn the_map_of_a_port_is_where_the_container_of_its_device_has_it_mounted() {
     let kubelet = Kubelet::new();
     let dir = kubelet.dir().to_str().expect("a path in UTF-8");
     let network = Network::l2("fast", &["10.10.0.0/24"]).interface("AFXDP");
-    let node = tests::node!(setup().network(&network).args(&["--kubelet-dir", dir]));
+    let node = testbed::node!(setup().network(&network).args(&["--kubelet-dir", dir]));
     let plugins: Vec<_> = (0..2).map(|_| kubelet.registered()).collect();
     let plugin = plugins.iter().find(|it| it.0 == "podnet.dev/fast");
     let given = kubelet.allocate(plugin.expect("a resource"), "fast", &["3", "4"]);
@@ -242,7 +242,7 @@ fn the_map_of_a_port_is_where_the_container_of_its_device_has_it_mounted() {
     fs::remove_file(&map).expect("removed");
     node.restart();
     wait::until_true("the map to be back", || map.exists());
-    if let Some(root) = testpmd(tests::test_name!()) {
+    if let Some(root) = testpmd(testbed::test_name!()) {
         let client = plain.attach("fast", "net1");
         assert_echo(&root, &fast, Way::Map(&mounted("3")), &client);
         plain.detach("fast", "net1");

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use tests::{traffic, wait};
+use testbed::{traffic, wait};
 use xsk::control::abstract_name;
 use xsk::{Config, Control, Port};
 
@@ -12,7 +12,7 @@ use super::scene::{Echo, assert_answers, attach, conf, in_pod, open, setup, sock
 /// sends goes nowhere, and the next port of that name is another one.
 #[test]
 fn what_a_program_holds_after_del_leads_nowhere() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let (fast, plain) = (node.pod("fast"), node.pod("plain"));
     let (pf, pp) = (
         attach(&node, &fast, "blue", "fast-blue"),
@@ -33,7 +33,7 @@ fn what_a_program_holds_after_del_leads_nowhere() {
     assert_answers(open(&again, 0), &again, &pp);
     let mut heard = false;
     held.receive(64, |bytes| {
-        heard |= tests::tap::contains(bytes, b"hello");
+        heard |= testbed::tap::contains(bytes, b"hello");
         xsk::Verdict::Done
     });
     assert!(!heard, "it is of another port");
@@ -51,7 +51,7 @@ fn is_empty(path: &std::path::Path) -> bool {
 /// packets, and nobody else any.
 #[test]
 fn a_socket_of_another_queue_costs_the_program_its_own_packets_only() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let (wide, fast, plain) = (node.pod("wide"), node.pod("fast"), node.pod("plain"));
     let pw = attach(&node, &wide, "blue", "wide-blue");
     let pf = attach(&node, &fast, "blue", "fast-blue");
@@ -90,7 +90,7 @@ fn a_socket_of_another_queue_costs_the_program_its_own_packets_only() {
 /// others, nor this pod's `DEL`.
 #[test]
 fn a_pod_that_floods_its_control_socket_keeps_nobody_waiting() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let (fast, other) = (node.pod("fast"), node.pod("other"));
     let pf = attach(&node, &fast, "blue", "fast-blue");
     let path = xsk::control::Address::Path(socket_path(&pf));

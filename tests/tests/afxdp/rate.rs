@@ -1,7 +1,7 @@
 //! Rates of AF_XDP ports: what a socket gets and sends waits in the same queues as a kernel port's.
 
-use tests::Node;
-use tests::limit::{self, Interfaces};
+use testbed::Node;
+use testbed::limit::{self, Interfaces};
 
 use super::scene::{Echo, open, setup};
 
@@ -14,8 +14,8 @@ const PORT: u16 = 4242;
 
 #[test]
 fn a_socket_of_a_port_with_a_rate_is_limited_and_stays_when_the_rate_changes() {
-    if tests::skip::without_root(tests::test_name!())
-        || tests::skip::without_shaping(tests::test_name!())
+    if testbed::skip::without_root(testbed::test_name!())
+        || testbed::skip::without_shaping(testbed::test_name!())
     {
         return;
     }

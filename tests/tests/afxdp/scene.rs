@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use serde_json::Value;
-use tests::manifest::attachment;
-use tests::{Node, Pod, Setup, traffic};
+use testbed::manifest::attachment;
+use testbed::{Node, Pod, Setup, traffic};
 
-pub(crate) use tests::afxdp::{Echo, in_pod, open, open_by};
+pub(crate) use testbed::afxdp::{Echo, in_pod, open, open_by};
 
 /// The standard networks, and attachments to them whose ports are of AF_XDP: `fast-blue` with one queue,
 /// `wide-blue` with four.
@@ -28,12 +28,12 @@ pub(crate) fn conf(node: &Node, network: &str, object: &str) -> Value {
 }
 
 /// A pod with a port of AF_XDP on a network.
-pub(crate) fn attach(node: &Node, pod: &Pod<'_>, network: &str, object: &str) -> tests::Port {
+pub(crate) fn attach(node: &Node, pod: &Pod<'_>, network: &str, object: &str) -> testbed::Port {
     pod.attach_conf(&conf(node, network, object), "net1")
 }
 
 /// The file of a port's control socket, as `ADD` said.
-pub(crate) fn socket_path(port: &tests::Port) -> PathBuf {
+pub(crate) fn socket_path(port: &testbed::Port) -> PathBuf {
     let interfaces = port.result["interfaces"].as_array().expect("interfaces");
     let path = interfaces.iter().find_map(|it| it["socketPath"].as_str());
     path.expect("the result names the socket").into()
@@ -41,7 +41,7 @@ pub(crate) fn socket_path(port: &tests::Port) -> PathBuf {
 
 /// A program that has just opened the only queue of a port sends back what a kernel pod sends, once.
 #[track_caller]
-pub(crate) fn assert_answers(open: xsk::Port, port: &tests::Port, client: &tests::Port) {
+pub(crate) fn assert_answers(open: xsk::Port, port: &testbed::Port, client: &testbed::Port) {
     let echo = Echo::start(vec![open]);
     let socket = traffic::udp(client, client.v4().into());
     socket.send_to(b"hello", (port.v4(), 4242)).expect("sent");

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tests::{traffic, wait};
+use testbed::{traffic, wait};
 
 use super::scene::{Echo, assert_answers, attach, conf, open, setup, socket_path};
 
@@ -13,7 +13,7 @@ use super::scene::{Echo, assert_answers, attach, conf, open, setup, socket_path}
 /// upgraded to another layout of maps. The control socket is back with the agent.
 #[test]
 fn the_agent_goes_and_comes_and_a_program_loses_nothing() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let (fast, plain) = (node.pod("fast"), node.pod("plain"));
     let (pf, pp) = (
         attach(&node, &fast, "blue", "fast-blue"),
@@ -72,7 +72,7 @@ fn the_agent_goes_and_comes_and_a_program_loses_nothing() {
 /// Somebody takes the pins away: the next start finds that, and the port is whole again.
 #[test]
 fn a_port_whose_program_was_taken_away_is_mended_at_start() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let (fast, plain) = (node.pod("fast"), node.pod("plain"));
     let (pf, pp) = (
         attach(&node, &fast, "blue", "fast-blue"),
@@ -101,7 +101,7 @@ fn a_port_that_was_begun_is_undone_or_kept_whole() {
         "add.live",
         "add.saved",
     ] {
-        let node = tests::node!(setup());
+        let node = testbed::node!(setup());
         let fast = node.pod("fast");
         node.forget_agent();
         node.start_agent_to_crash_at(point);
@@ -123,7 +123,7 @@ fn a_port_that_was_begun_is_undone_or_kept_whole() {
 /// A stray of a port, of which no record knows, goes at start.
 #[test]
 fn what_no_record_knows_goes_at_start() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let fast = node.pod("fast");
     let pf = attach(&node, &fast, "blue", "fast-blue");
     let directory = socket_path(&pf);

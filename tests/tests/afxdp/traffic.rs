@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use agent_common::drop::DropReason;
-use tests::frame::{ethernet, marker, udp4};
-use tests::manifest::Network;
-use tests::{Setup, traffic, wait};
+use testbed::frame::{ethernet, marker, udp4};
+use testbed::manifest::Network;
+use testbed::{Setup, traffic, wait};
 
 use super::scene::{Echo, attach, conf, open, setup};
 
@@ -19,7 +19,7 @@ const PORT: u16 = 4242;
 #[test]
 fn an_unprivileged_program_and_a_kernel_pod_exchange_datagrams() {
     for (network, object) in [("blue", "fast-blue"), ("green", "fast-green")] {
-        let node = tests::node!(setup());
+        let node = testbed::node!(setup());
         let (fast, plain) = (node.pod("fast"), node.pod("plain"));
         let (pf, pp) = (
             attach(&node, &fast, network, object),
@@ -61,7 +61,7 @@ fn an_unprivileged_program_and_a_kernel_pod_exchange_datagrams() {
 /// Sockets on all queues together get everything that comes, whichever flow it is of.
 #[test]
 fn a_port_with_queues_has_a_socket_for_each() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let (wide, plain) = (node.pod("wide"), node.pod("plain"));
     let (pw, pp) = (
         attach(&node, &wide, "blue", "wide-blue"),
@@ -84,7 +84,7 @@ fn a_port_with_queues_has_a_socket_for_each() {
 /// Two programs, no stack of a kernel between them: both ways, over the datapath of the node.
 #[test]
 fn two_programs_reach_each_other() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let (a, b) = (node.pod("a"), node.pod("b"));
     let (pa, pb) = (
         attach(&node, &a, "blue", "fast-blue"),
@@ -118,7 +118,7 @@ fn two_programs_reach_each_other() {
 /// neither on its own network, nor on another one with the same addresses.
 #[test]
 fn what_a_program_may_not_send_is_dropped_and_counted() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let (fast, plain, other) = (node.pod("fast"), node.pod("plain"), node.pod("other"));
     let pf = attach(&node, &fast, "blue", "fast-blue");
     let (pp, po) = (plain.attach("blue", "net1"), other.attach("red", "net1"));
@@ -168,7 +168,7 @@ fn what_a_program_may_not_send_is_dropped_and_counted() {
 /// A broadcast on one network reaches the program there and none on the other.
 #[test]
 fn a_program_sees_its_own_network_only() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let pods = ["ab", "ar", "plain"].map(|name| node.pod(name));
     let blue = attach(&node, &pods[0], "blue", "fast-blue");
     let red = attach(&node, &pods[1], "red", "fast-red");
@@ -184,7 +184,7 @@ fn a_program_sees_its_own_network_only() {
     let sees = |port: &mut xsk::Port| {
         let mut seen = false;
         port.receive(64, |bytes| {
-            seen |= tests::tap::contains(bytes, &mark);
+            seen |= testbed::tap::contains(bytes, &mark);
             xsk::Verdict::Done
         });
         seen
@@ -201,7 +201,7 @@ fn a_program_sees_its_own_network_only() {
 /// What programs send and receive is in the counters of their port.
 #[test]
 fn ports_of_programs_are_counted_as_all_are() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let (fast, plain) = (node.pod("fast"), node.pod("plain"));
     let (pf, pp) = (
         attach(&node, &fast, "blue", "fast-blue"),
@@ -236,8 +236,8 @@ fn ports_of_programs_are_counted_as_all_are() {
 #[test]
 fn a_network_whose_packets_do_not_fit_is_refused_with_the_largest_mtu() {
     let jumbo = Network::l2("jumbo", &["10.44.0.0/24"]).mtu(9000);
-    let fast = tests::manifest::attachment("fast-jumbo", "jumbo", "{interface: {type: AFXDP}}");
-    let node = tests::node!(
+    let fast = testbed::manifest::attachment("fast-jumbo", "jumbo", "{interface: {type: AFXDP}}");
+    let node = testbed::node!(
         Setup::default()
             .network(&jumbo)
             .file("fast-jumbo.yaml", &fast)

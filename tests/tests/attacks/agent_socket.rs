@@ -5,7 +5,7 @@ use std::thread;
 
 use nix::sched::{CloneFlags, unshare};
 use rustix::thread::{CapabilitySet, remove_capability_from_bounding_set};
-use tests::Node;
+use testbed::Node;
 
 /// Asks the agent by its own command, from a process that has become something else first.
 fn ask_as(node: &Node, become_it: fn()) -> Output {
@@ -32,7 +32,7 @@ fn without(rights: CapabilitySet) {
 
 #[test]
 fn root_of_a_container_cannot_call_the_agent() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let output = ask_as(&node, || {});
     assert!(output.status.success(), "{output:?}");
     let callers: [(&str, fn()); 3] = [

@@ -8,8 +8,8 @@ mod watch;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use agent_common::addr::MacAddr;
-use tests::frame::{Arp, Ipv4, Ipv6, Marker, ethernet, icmp6, marker, udp4};
-use tests::{VirtioHeader, traffic};
+use testbed::frame::{Arp, Ipv4, Ipv6, Marker, ethernet, icmp6, marker, udp4};
+use testbed::{VirtioHeader, traffic};
 
 use self::scene::{IP, IPV6, NETWORKS, Scene, setup};
 
@@ -57,7 +57,7 @@ fn from_another(own: Ipv4Addr, other: Ipv4Addr, to: Ipv4Addr, word: &Marker) -> 
 /// changed behind the decision, wherever the frame goes.
 #[test]
 fn a_checksum_written_later_changes_no_address_and_no_type() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     for network in NETWORKS {
         let scene = Scene::set(&node, network);
         let (own, bob) = (&scene.mallory, &scene.bob);
@@ -97,7 +97,7 @@ fn a_checksum_written_later_changes_no_address_and_no_type() {
 /// packet inside of a tunnel that a pod makes.
 #[test]
 fn a_transport_checksum_may_be_written_later() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     for network in NETWORKS {
         let scene = Scene::set(&node, network);
         let (own, bob) = (&scene.mallory, &scene.bob);
@@ -145,7 +145,7 @@ fn a_transport_checksum_may_be_written_later() {
 /// a socket.
 #[test]
 fn an_uplink_brings_no_frame_whose_sender_changes_later() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let scene = Scene::set(&node, "plain");
     let (bob, stranger) = (&scene.bob, MacAddr([2, 0, 0, 0, 0, 0x77]));
     let free = Ipv4Addr::new(10, 10, 0, 99);
@@ -171,7 +171,7 @@ fn tcp_with(word: &Marker) -> Vec<u8> {
 /// ATT-02b: no kernel looks at the header of an IPv4 packet again that leaves by an uplink or goes to a socket.
 #[test]
 fn a_wrong_ipv4_header_checksum_goes_nowhere_unchecked() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     for network in NETWORKS {
         let scene = Scene::set(&node, network);
         let own = &scene.mallory;

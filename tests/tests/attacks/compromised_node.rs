@@ -7,11 +7,11 @@ use agent_common::addr::MacAddr;
 use agent_common::drop::DropReason;
 use netdev::Netns;
 use tempfile::TempDir;
-use tests::frame::{
+use testbed::frame::{
     Arp, Ipv6, Marker, ethernet, icmp6, marker, nd_option, neighbour_advertisement,
     neighbour_solicitation, redirect, router_advertisement, udp4, udp6,
 };
-use tests::{Fabric, Network, Node, Port, Setup, Tap, traffic, wait};
+use testbed::{Fabric, Network, Node, Port, Setup, Tap, traffic, wait};
 
 const VXLAN: u16 = 4789;
 const IP: u16 = 0x0800;
@@ -291,7 +291,7 @@ fn lies<'a>(a: &'a Port, b: &'a Port, c: &'a Port) -> Vec<(&'static str, DropRea
 /// ATT-06c.
 #[test]
 fn a_node_speaks_on_l2_for_its_own_members_only() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     for xdp in ["off", "native"] {
@@ -345,7 +345,7 @@ fn a_node_speaks_on_l2_for_its_own_members_only() {
 /// ATT-06c.
 #[test]
 fn a_node_speaks_on_l2_without_addresses_by_its_members_mac_addresses_only() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let nodes = Nodes::start("off");

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use netdev::Netns;
 use serde_json::Value;
-use tests::beyond::{BEYOND, attached, call, ip, settle_world};
-use tests::{Network, Node, Port, Setup, traffic, wait};
+use testbed::beyond::{BEYOND, attached, call, ip, settle_world};
+use testbed::{Network, Node, Port, Setup, traffic, wait};
 
 /// Limits of these tests, of each family.
 const POD: u64 = 256;
@@ -64,14 +64,14 @@ fn can_count(node: &Node) -> bool {
 #[test]
 fn a_pod_and_a_network_have_a_share_of_the_nodes_connections_and_no_more() {
     for is_v4 in [true, false] {
-        let node = tests::node!(setup());
+        let node = testbed::node!(setup());
         settle_world(&node);
         let (pa, a) = attached(&node, "a", "amber");
         let (pb, b) = attached(&node, "b", "amber");
         let (pc, c) = attached(&node, "c", "ochre");
         if shown(&node, "amber", "connectionsMost").is_null() && !can_count(&node) {
             let why = "needs nft_connlimit and nft_hash";
-            tests::skip::skip(tests::test_name!(), why);
+            testbed::skip::skip(testbed::test_name!(), why);
             return;
         }
         let world = ip(BEYOND[usize::from(!is_v4)]);

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
-use tests::{Node, Setup, wait};
+use testbed::{Node, Setup, wait};
 
 /// The agent's admin address.
 const ADMIN: &str = "127.0.0.1:9464";
@@ -59,7 +59,7 @@ fn wait_until_all_is_open(node: &Node) {
 /// ATT-12: idle connections to the admin address take neither descriptors nor places from others.
 #[test]
 fn idle_connections_leave_room_for_cni_and_probes() {
-    let node = tests::node!();
+    let node = testbed::node!();
     limit(&node, LIMIT);
     let before = lines(&node);
     let idle: Vec<TcpStream> = (0..650)
@@ -87,7 +87,7 @@ fn idle_connections_leave_room_for_cni_and_probes() {
 /// serves it as soon as there is one.
 #[test]
 fn a_failed_accept_does_not_fill_the_log() {
-    let node = tests::node!();
+    let node = testbed::node!();
     wait_until_all_is_open(&node);
     let before = lines(&node);
     // Fewer than it has: the next one is refused.
@@ -114,7 +114,7 @@ fn a_failed_accept_does_not_fill_the_log() {
 /// its interfaces while it ran.
 #[test]
 fn an_audit_without_descriptors_removes_no_pod() {
-    let node = tests::node!(Setup::default().args(&["--default-network", "podnetwork:blue"]));
+    let node = testbed::node!(Setup::default().args(&["--default-network", "podnetwork:blue"]));
     let pod = node.pod("a");
     let conf = node.pod_conf(&serde_json::json!({}));
     let ask = |command: &str| {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde_json::{Value, json};
-use tests::{Node, Outcome, Pod, Setup};
+use testbed::{Node, Outcome, Pod, Setup};
 
 /// A small file system in the place of the agent's state directory.
 struct Disk {
@@ -54,7 +54,7 @@ impl Drop for Disk {
 /// A node whose records are on a disk of their own; how many seconds it may fail until `/livez` does.
 macro_rules! node_with_disk {
     ($patience:expr) => {{
-        let node = tests::node!(
+        let node = testbed::node!(
             Setup::default()
                 .env("PODNET_STORE_PATIENCE", $patience)
                 .stopped()

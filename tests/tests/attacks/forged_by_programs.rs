@@ -3,10 +3,10 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use agent_common::drop::DropReason;
-use tests::beyond::{BEYOND, attached, ip, settle_world};
-use tests::frame::marker;
-use tests::host::WORLD;
-use tests::{Network, Node, Port, Setup, Tap, wait};
+use testbed::beyond::{BEYOND, attached, ip, settle_world};
+use testbed::frame::marker;
+use testbed::host::WORLD;
+use testbed::{Network, Node, Port, Setup, Tap, wait};
 
 /// The port of tunnels (RFC 7348 section 8.1), as the agent has it without a word, and another one.
 const VXLAN: u16 = 4789;
@@ -47,7 +47,7 @@ fn dropped(node: &Node, network: &str) -> u64 {
 /// ATT-01a: the programs drop it, with a reason of its own, whatever the node's tables say.
 #[test]
 fn no_pod_sends_to_the_tunnel_port_of_anybody_outside_of_its_network() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     for network in NETWORKS {
         let (pod, port) = attached(&node, "mallory", network);

@@ -6,10 +6,10 @@ use agent_common::addr::MacAddr;
 use agent_common::drop::DropReason;
 use agent_common::packet::ETH_HLEN;
 use netdev::{LinkChange, Offloads};
-use tests::frame::{Ipv6, ethernet, extension, marker};
-use tests::host::{UPLINK, WORLD, connection};
-use tests::tap::contains;
-use tests::{Network, Setup, Tap, VirtioHeader, wait};
+use testbed::frame::{Ipv6, ethernet, extension, marker};
+use testbed::host::{UPLINK, WORLD, connection};
+use testbed::tap::contains;
+use testbed::{Network, Setup, Tap, VirtioHeader, wait};
 
 const IPV6: u16 = 0x86dd;
 /// What nobody has goes out of the uplink.
@@ -23,7 +23,7 @@ const SEGMENT: u16 = 1400;
 #[test]
 fn segments_behind_long_headers_do_not_leave_above_the_mtu() {
     let network = Network::l2("plain", &["fd10:10::/64"]).id(2002).native();
-    let node = tests::node!(Setup::empty().network(&network));
+    let node = testbed::node!(Setup::empty().network(&network));
     let uplink = connection(node.netns()).by_name(UPLINK).expect("links");
     let uplink = uplink.expect("the uplink").ifindex;
     let offloads = node.netns().run_in(Offloads::open).expect("entered");

@@ -4,11 +4,11 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use agent_common::addr::MacAddr;
 use agent_common::drop::DropReason;
-use tests::frame::{
+use testbed::frame::{
     Ipv4, Ipv6, Marker, ethernet, extension, icmp6, marker, nd_option, neighbour_advertisement,
 };
-use tests::host::WORLD;
-use tests::{Network, Node, Port, Setup, Tap, wait};
+use testbed::host::WORLD;
+use testbed::{Network, Node, Port, Setup, Tap, wait};
 
 const IP: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
@@ -45,7 +45,7 @@ fn refused(
 /// ATT-14a.
 #[test]
 fn a_pod_solicits_routers_by_its_own_mac_address_only() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (alice, mallory) = (node.pod("alice"), node.pod("mallory"));
     let (a, m) = (alice.attach("blue", "net1"), mallory.attach("blue", "net1"));
     let (tap, seen) = (m.tap(), a.tap());
@@ -76,7 +76,7 @@ fn a_pod_solicits_routers_by_its_own_mac_address_only() {
 /// ATT-14a.
 #[test]
 fn control_messages_of_routers_do_not_pass() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (alice, mallory) = (node.pod("alice"), node.pod("mallory"));
     let (a, m) = (alice.attach("blue", "net1"), mallory.attach("blue", "net1"));
     let (tap, seen) = (m.tap(), a.tap());
@@ -148,7 +148,7 @@ fn an_advertisement_without_addresses_names_the_ports_own_mac_address() {
 /// ATT-14b.
 #[test]
 fn link_protocols_do_not_leave_by_an_uplink() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let subnets = ["10.10.0.0/24"];
@@ -199,7 +199,7 @@ fn link_protocols_do_not_leave_by_an_uplink() {
     // From the uplink to a pod likewise.
     let arriving = |vlan: u16, to: &Port, kind: u16, word: &Marker| {
         let frame = ethernet(to.mac, NOBODY, kind, word);
-        world.send(&tests::frame::tagged(&frame, 0x8100, vlan));
+        world.send(&testbed::frame::tagged(&frame, 0x8100, vlan));
     };
     let before = node.drops().of("blue", DropReason::EtherType);
     let word = marker();

@@ -1,7 +1,7 @@
 //! Annotations without end: how many attachments they make, and how many words.
 
 use serde_json::{Value, json};
-use tests::{Node, Outcome, Setup};
+use testbed::{Node, Outcome, Setup};
 
 const NPWG: &str = "k8s.v1.cni.cncf.io/networks";
 const KEP: &str = "podnet.dev/networks";
@@ -38,7 +38,7 @@ fn a_pod_takes_no_more_ports_than_its_limit() {
         "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
         "metadata": {"name": "red", "namespace": "default"}, "spec": {"config": ""},
     });
-    let node = tests::node!(setup().file("red-nad.json", &definition.to_string()));
+    let node = testbed::node!(setup().file("red-nad.json", &definition.to_string()));
     let list = vec!["red"; 32].join(",");
     let refused = add(&node, "many", &json!({ NPWG: list }));
     refused.fails_with(7).names(&[
@@ -56,7 +56,7 @@ fn a_pod_takes_no_more_ports_than_its_limit() {
 /// answer, and each attempt logged 10 MB.
 #[test]
 fn an_annotation_with_60000_errors_is_answered_and_logged_in_a_few_lines() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let wrong = vec!["!!"; 60_000].join(",");
     let keys: Vec<String> = (0..20_000).map(|key| format!("\"k{key}\":1")).collect();
     let unknown = format!("[{{\"name\":\"a\",{}}}]", keys.join(","));
@@ -106,7 +106,7 @@ fn a_definition_of_thousands_of_plugins_takes_no_memory_of_the_agent() {
     let setup = setup()
         .file("many-nad.json", &many)
         .file("wide-nad.json", &wide);
-    let node = tests::node!(setup);
+    let node = testbed::node!(setup);
     let refused = add(&node, "many", &json!({ NPWG: "many" }));
     refused
         .fails_with(7)

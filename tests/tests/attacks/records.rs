@@ -1,7 +1,7 @@
 //! Records that an agent cannot use: damaged, or written by another one.
 
 use store::{Batch, Store, Table};
-use tests::{Node, Setup, traffic};
+use testbed::{Node, Setup, traffic};
 
 /// Replaces what the store has under a key, while no agent runs.
 fn damage(node: &Node, table: Table, key: &str, change: impl FnOnce(String) -> String) {
@@ -19,7 +19,7 @@ fn damage(node: &Node, table: Table, key: &str, change: impl FnOnce(String) -> S
 /// set aside nothing is left that could send with an address which is another's by then.
 #[test]
 fn one_damaged_record_does_not_stop_the_node() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (a, b, c) = (node.pod("a"), node.pod("b"), node.pod("c"));
     let mut conf = node.conf("blue");
     conf["runtimeConfig"] =
@@ -73,7 +73,7 @@ fn one_damaged_record_does_not_stop_the_node() {
 /// ATT-15b: what was set aside of a pod that lists its networks ends with the pod's `DEL`.
 #[test]
 fn a_pod_of_many_networks_leaves_nothing_set_aside() {
-    let node = tests::node!(Setup::default().args(&["--default-network", "podnetwork:blue"]));
+    let node = testbed::node!(Setup::default().args(&["--default-network", "podnetwork:blue"]));
     let a = node.pod("a");
     let conf = node.pod_conf(&serde_json::json!({}));
     let ask = |command: &str| {
@@ -100,7 +100,7 @@ fn a_pod_of_many_networks_leaves_nothing_set_aside() {
 /// ATT-15b: an agent with fewer ports than the one before serves all that find room.
 #[test]
 fn fewer_ports_do_not_stop_the_node() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pods: Vec<_> = (0..4).map(|n| node.pod(&format!("p{n}"))).collect();
     let ports: Vec<_> = pods.iter().map(|pod| pod.attach("blue", "net1")).collect();
     pods[0].detach("blue", "net1");

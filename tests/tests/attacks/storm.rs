@@ -10,8 +10,8 @@ use agent_common::segments::SMALL_SEGMENTS_MAX;
 use agent_common::storm::{NETWORK_COPIES, STORM_BURST, STORM_RATE};
 use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::json;
-use tests::frame::marker;
-use tests::{Node, Port, Setup, limit, traffic, wait};
+use testbed::frame::marker;
+use testbed::{Node, Port, Setup, limit, traffic, wait};
 
 const ALL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 10, 0, 255)), 9);
 /// Segments of the packets that are made of many.
@@ -37,7 +37,7 @@ fn shout(socket: &UdpSocket, size: usize, count: u64) -> u64 {
 /// ATT-11a.
 #[test]
 fn a_packet_of_many_segments_is_replicated_as_seldom_as_they_are() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (alice, mallory) = (node.pod("alice"), node.pod("mallory"));
     let (_alice, m) = (alice.attach("blue", "net1"), mallory.attach("blue", "net1"));
     let socket = shouting(&m);
@@ -65,7 +65,7 @@ fn a_packet_of_many_segments_is_replicated_as_seldom_as_they_are() {
 /// ATT-11a.
 #[test]
 fn pods_together_have_no_more_copies_made_than_their_network_may() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let names: Vec<_> = (0..60)
         .map(|index| node.pod(&format!("p{index}")))
         .collect();
@@ -110,7 +110,7 @@ fn pods_together_have_no_more_copies_made_than_their_network_may() {
 #[test]
 fn a_network_that_others_flood_still_carries_a_pods_question() {
     let setup = Setup::default().args(&["--storm-network", "1000"]);
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let node = Node::start(setup);
@@ -171,8 +171,8 @@ fn stream(a: &Port, b: &Port, segment: u32, bytes: usize) {
 /// ATT-11b.
 #[test]
 fn many_small_segments_do_not_reach_a_queue_that_cuts_them() {
-    let node = tests::node!();
-    if tests::skip::without_shaping(tests::test_name!()) {
+    let node = testbed::node!();
+    if testbed::skip::without_shaping(testbed::test_name!()) {
         return;
     }
     let names = ["a", "free", "slow"].map(|name| node.pod(name));

@@ -5,8 +5,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::time::Instant;
 
 use memif::{Address, Client, ClientConfig, Event, Text};
-use tests::traffic::assert_reaches;
-use tests::{MemifApp, Network, Node, Port, Setup, wait};
+use testbed::traffic::assert_reaches;
+use testbed::{MemifApp, Network, Node, Port, Setup, wait};
 
 /// The standard networks, and attachments to blue that are memif. A pod may lend 10 MiB.
 fn setup() -> Setup {
@@ -14,13 +14,13 @@ fn setup() -> Setup {
     let blue = networks
         .find(|network| network.name == "blue")
         .expect("a standard network");
-    let text = tests::manifest::attachment("memif", &blue.name, "{interface: {type: Memif}}");
+    let text = testbed::manifest::attachment("memif", &blue.name, "{interface: {type: Memif}}");
     Setup::default()
         .file("memif.yaml", &text)
         .env("PODNET_SWITCH_POD_MEMORY", "10")
 }
 
-fn attach(node: &Node, pod: &tests::Pod<'_>, ifname: &str) -> Port {
+fn attach(node: &Node, pod: &testbed::Pod<'_>, ifname: &str) -> Port {
     pod.attach_conf(&node.attachment_conf("blue", "default/memif"), ifname)
 }
 
@@ -53,7 +53,7 @@ fn lend(port: &Port, buffer_size: u32) -> Result<(Client, memif::Port), String> 
 /// served all the time.
 #[test]
 fn a_pod_with_many_memif_ports_lends_no_more_than_a_pod_may() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let pods = ["greedy", "good1", "good2"].map(|name| node.pod(name));
     let ports: Vec<Port> = (0..9)
         .map(|nth| attach(&node, &pods[0], &format!("net{nth}")))
@@ -90,7 +90,7 @@ fn a_pod_with_many_memif_ports_lends_no_more_than_a_pod_may() {
 /// directory of its own.
 #[test]
 fn the_switch_is_not_root_and_serves() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let pods = ["good1", "good2"].map(|name| node.pod(name));
     let good = [
         attach(&node, &pods[0], "net1"),
@@ -141,7 +141,7 @@ fn the_switch_is_not_root_and_serves() {
 /// ATT-03c: a client that connects and says nothing more keeps the pod's own client out at no moment.
 #[test]
 fn a_half_open_handshake_in_a_pod_locks_nobody_out() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let pod = node.pod("p");
     let port = attach(&node, &pod, "net1");
     let idle: Vec<_> = (0..20)
@@ -165,7 +165,7 @@ fn a_half_open_handshake_in_a_pod_locks_nobody_out() {
 #[test]
 fn a_memif_client_that_reconnects_fills_no_log() {
     const CONNECTIONS: usize = 60;
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let pods = ["churn", "good1", "good2"].map(|name| node.pod(name));
     let port = attach(&node, &pods[0], "net1");
     let good = [

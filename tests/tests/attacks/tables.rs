@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::{fs, thread};
 
-use tests::{Fabric, Network, Node, Setup, skip, wait};
+use testbed::{Fabric, Network, Node, Setup, skip, wait};
 
 /// A directory in which the agent finds where to wait, and says where it has been.
 struct Schedule(PathBuf);
@@ -68,7 +68,7 @@ fn becomes(node: &Node, last: u8) -> String {
 /// come. Whatever the two threads do then, the tables end with what is known last.
 #[test]
 fn what_was_read_earlier_is_not_written_over_what_was_read_later() {
-    if skip::without_root(tests::test_name!()) {
+    if skip::without_root(testbed::test_name!()) {
         return;
     }
     let (shared, held) = (tempfile::tempdir(), tempfile::tempdir());

@@ -7,11 +7,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use agent_common::addr::MacAddr;
 use netdev::{AddrGenMode, Address, LinkChange, Netfilter, Netns, Route, VethSpec};
 use tempfile::TempDir;
-use tests::frame::{
+use testbed::frame::{
     IPV4_MF, Ipv4, Ipv6, Marker, ethernet, extension, fragment_header, marker, udp4, udp6,
 };
-use tests::host::connection;
-use tests::{Fabric, Network, Node, Port, Setup, Tap, nat, traffic, wait};
+use testbed::host::connection;
+use testbed::{Fabric, Network, Node, Port, Setup, Tap, nat, traffic, wait};
 
 const VXLAN: u16 = 4789;
 const BLUE: u32 = 2001;
@@ -238,7 +238,7 @@ fn assert_honest_arrives(nodes: &[Node], a: &Port, b: &Port, tap: &Tap, target: 
 /// of a pod has looked at it.
 #[test]
 fn what_leaves_by_egress_for_the_tunnel_port_of_another_node_ends_at_the_first() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let Nodes { nodes, .. } = &Nodes::start(true);
@@ -263,7 +263,7 @@ fn what_leaves_by_egress_for_the_tunnel_port_of_another_node_ends_at_the_first()
 /// no program can tell from any other; the node translates it, and sends it with its own address.
 #[test]
 fn a_service_that_stands_for_the_tunnel_port_of_a_node_ends_at_the_first() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let Nodes { nodes, .. } = &Nodes::start(true);
@@ -285,7 +285,7 @@ fn a_service_that_stands_for_the_tunnel_port_of_a_node_ends_at_the_first() {
 /// receives: whole, in fragments, and by a Service that stands for that node's own tunnel port.
 #[test]
 fn a_pod_of_another_plugin_tunnels_into_no_network_of_its_node() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let Nodes { nodes, .. } = &Nodes::start(true);
@@ -331,7 +331,7 @@ fn a_pod_of_another_plugin_tunnels_into_no_network_of_its_node() {
 /// that leaves no room for it there (RFC 7112).
 #[test]
 fn a_pod_of_another_plugin_tunnels_into_no_network_of_its_node_by_ipv6() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let Nodes { nodes, .. } = &Nodes::start(false);

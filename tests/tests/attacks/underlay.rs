@@ -6,11 +6,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use agent_common::addr::MacAddr;
 use agent_common::drop::DropReason;
 use tempfile::TempDir;
-use tests::frame::{
+use testbed::frame::{
     IPV4_MF, Ipv4, Ipv6, Marker, ethernet, extension, fragment_header, marker, udp4, udp6,
 };
-use tests::host::{UPLINK, connection};
-use tests::{Fabric, Network, Node, Port, Setup, Tap, wait};
+use testbed::host::{UPLINK, connection};
+use testbed::{Fabric, Network, Node, Port, Setup, Tap, wait};
 
 const VXLAN: u16 = 4789;
 const BLUE: u32 = 2001;
@@ -83,7 +83,7 @@ fn tunnelled(from: &Port, to: &Port, word: &Marker) -> Vec<u8> {
 /// sends to no tunnel port: by the node's MAC address or to all, plain, behind IPv6 headers, in fragments.
 #[test]
 fn a_pod_on_the_segment_of_the_underlay_sends_no_tunnel() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let Nodes { nodes, .. } = &Nodes::start();

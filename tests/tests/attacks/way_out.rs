@@ -4,10 +4,10 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use netdev::{Address, Netfilter, Netns};
-use tests::beyond::{BEYOND, NODE, attached, ip, settle_world};
-use tests::frame::marker;
-use tests::host::connection;
-use tests::{Network, Node, Port, Setup, nat, traffic, wait};
+use testbed::beyond::{BEYOND, NODE, attached, ip, settle_world};
+use testbed::frame::marker;
+use testbed::host::connection;
+use testbed::{Network, Node, Port, Setup, nat, traffic, wait};
 
 const OUTSIDE: &str = "podnet-egress";
 const INSIDE: &str = "podnet";
@@ -99,7 +99,7 @@ fn wait_restored(node: &Node, table: &str, times: usize) {
 /// hears of it from the kernel, and writes each again without waiting for an audit.
 #[test]
 fn tables_that_another_program_flushes_are_written_again_at_once() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     let (pod, port) = attached(&node, "a", "amber");
     let (white, _) = attached(&node, "w", "white");
@@ -125,7 +125,7 @@ fn tables_that_another_program_flushes_are_written_again_at_once() {
 /// loopback's services, and no pod that the node routes to.
 #[test]
 fn without_tables_and_without_an_agent_a_way_out_leads_to_nothing_of_the_node() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     let (pod, port) = attached(&node, "a", "amber");
     let (white, served) = attached(&node, "w", "white");
@@ -165,7 +165,7 @@ fn pods_and_services_of_the_cluster_are_not_outside_whatever_way_leads_there() {
         "2001:db8:7::7",
         "2001:db8:9::9",
     ];
-    let node = tests::node!(
+    let node = testbed::node!(
         setup()
             .env("PODNET_CLUSTER_CIDR", "198.51.100.0/24,2001:db8:7::/48")
             .env("PODNET_SERVICE_CIDR", "203.0.113.0/24,2001:db8:9::/112")

@@ -3,10 +3,10 @@
 use netdev::{Discipline, RootQueue};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use serde_json::{Value, json};
-use tests::limit::{self, Interfaces};
-use tests::manifest::attachment;
-use tests::stream::Stream;
-use tests::{Network, Node, Port, traffic, wait};
+use testbed::limit::{self, Interfaces};
+use testbed::manifest::attachment;
+use testbed::stream::Stream;
+use testbed::{Network, Node, Port, traffic, wait};
 
 use crate::limiting_node;
 

@@ -2,8 +2,8 @@
 
 use netdev::{LinkChange, RootQueue};
 use serde_json::{Value, json};
-use tests::limit::{self, Interfaces};
-use tests::{Node, Pod, Port, traffic, wait};
+use testbed::limit::{self, Interfaces};
+use testbed::{Node, Pod, Port, traffic, wait};
 
 use crate::limiting_node;
 
@@ -28,7 +28,7 @@ fn a_limit_that_somebody_removed_or_changed_is_put_back_at_once() {
     let names = Interfaces::of(&node, &pa);
     let discipline = limit::discipline().expect("asked before");
     let faster = netdev::Shape::new(1_000_000_000, None, 1500);
-    let mut netlink = tests::host::connection(node.netns());
+    let mut netlink = testbed::host::connection(node.netns());
     for name in [&names.host, &names.near] {
         let ifindex = limit::ifindex(&node, name).expect("it is there");
         let intact = limit::limit(&node, name).shape;
@@ -101,7 +101,7 @@ fn a_shaper_that_somebody_deleted_is_made_anew() {
     for name in [&names.near, &names.far] {
         let before = limit::ifindex(&node, &names.near);
         let ifindex = limit::ifindex(&node, name).expect("it is there");
-        let mut netlink = tests::host::connection(node.netns());
+        let mut netlink = testbed::host::connection(node.netns());
         assert!(netlink.delete(ifindex).expect("links can be removed"));
         wait::until_true("another shaper", || {
             let now = limit::ifindex(&node, &names.near);
@@ -122,7 +122,7 @@ fn a_shaper_that_somebody_broke_is_mended() {
     let (a, b) = (node.pod("a"), node.pod("b"));
     let (pa, pb) = (attach(&node, &a), b.attach("blue", "net1"));
     let names = Interfaces::of(&node, &pa);
-    let mut netlink = tests::host::connection(node.netns());
+    let mut netlink = testbed::host::connection(node.netns());
     for name in [&names.near, &names.far] {
         let ifindex = limit::ifindex(&node, name).expect("it is there");
         let down = LinkChange::updown(false);
@@ -134,7 +134,7 @@ fn a_shaper_that_somebody_broke_is_mended() {
         traffic::assert_reaches(&pa, &pb);
     }
     let far = limit::ifindex(&node, &names.far).expect("it is there");
-    tests::host::remove_clsact(node.netns(), far);
+    testbed::host::remove_clsact(node.netns(), far);
     wait::until_true("the program to be attached again", || {
         a.check("blue", "net1", &pa.result).success
     });
@@ -194,7 +194,7 @@ fn a_shaper_that_cannot_be_made_fails_the_add_and_leaves_nothing() {
     let port = attach(&node, &pod);
     let names = Interfaces::of(&node, &port);
     pod.detach("blue", "net1");
-    let mut netlink = tests::host::connection(node.netns());
+    let mut netlink = testbed::host::connection(node.netns());
     let stranger = netdev::VethSpec::new("stranger", &names.far);
     let pair = netlink.create_veth(&stranger).expect("somebody's link");
     let links = node.links().len();

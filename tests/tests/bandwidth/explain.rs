@@ -1,9 +1,9 @@
 //! `explain` follows packets through the queues of rates.
 
 use serde_json::json;
-use tests::frame::marker;
-use tests::limit::{self, Interfaces};
-use tests::traffic;
+use testbed::frame::marker;
+use testbed::limit::{self, Interfaces};
+use testbed::traffic;
 
 use crate::limiting_node;
 

@@ -6,9 +6,9 @@ use std::thread;
 
 use netdev::{LinkChange, Shape};
 use serde_json::{Value, json};
-use tests::frame::{ethernet, udp4};
-use tests::limit::{self, Interfaces};
-use tests::{Node, Pod, Port, traffic};
+use testbed::frame::{ethernet, udp4};
+use testbed::limit::{self, Interfaces};
+use testbed::{Node, Pod, Port, traffic};
 
 use crate::limiting_node;
 
@@ -184,7 +184,7 @@ fn broadcast_goes_through_the_limits_and_comes_back_to_nobody() {
     for (from, to, through) in [(&slow, &free, &names.near), (&free, &slow, &names.host)] {
         let (own, tap) = (from.tap(), to.tap());
         let before = limit::limit(&node, through).sent_packets;
-        let marker = tests::frame::marker();
+        let marker = testbed::frame::marker();
         let to_all = (IpAddr::from([10, 10, 0, 255]), 9).into();
         traffic::shout(from, from.v4().into(), to_all, &marker).expect("it is sent");
         tap.wait_marker("the broadcast", &marker);

@@ -1,9 +1,9 @@
 //! Limits belong to the kernel: agents come and go.
 
 use serde_json::json;
-use tests::limit::{self, Interfaces};
-use tests::stream::Stream;
-use tests::{Node, Pod, Port, traffic};
+use testbed::limit::{self, Interfaces};
+use testbed::stream::Stream;
+use testbed::{Node, Pod, Port, traffic};
 
 use crate::limiting_node;
 
@@ -70,7 +70,7 @@ fn a_restart_mends_limits() {
     limit::remove_queue(node.netns(), pa.host_ifindex());
     let near = limit::ifindex(&node, &names.near).expect("it is there");
     limit::remove_queue(node.netns(), near);
-    let mut netlink = tests::host::connection(node.netns());
+    let mut netlink = testbed::host::connection(node.netns());
     let gone = limit::ifindex(&node, &other.near).expect("it is there");
     netlink.delete(gone).expect("links can be removed");
     node.start_agent();
@@ -105,7 +105,7 @@ fn nothing_of_a_limit_is_left_when_its_pod_is_gone() {
     node.terminate();
     pods[1].del("blue", "net1").silent();
     node.start_agent();
-    tests::wait::until_true("the tombstone to be served", || {
+    testbed::wait::until_true("the tombstone to be served", || {
         node.links().len() == before
     });
     node.assert_empty();
@@ -123,7 +123,7 @@ fn nothing_of_a_limit_is_left_when_its_pod_is_gone() {
 fn a_stray_shaper_is_removed_at_start() {
     let node = limiting_node!();
     node.terminate();
-    let mut netlink = tests::host::connection(node.netns());
+    let mut netlink = testbed::host::connection(node.netns());
     let mut spec = netdev::VethSpec::new("ps0123456789ab", "pt0123456789ab");
     spec.alias = Some("podnet: gone/net1".to_owned());
     netlink.create_veth(&spec).expect("a leftover");

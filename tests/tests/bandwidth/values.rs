@@ -1,9 +1,9 @@
 //! Which values are taken, from where, and which are refused.
 
 use serde_json::{Value, json};
-use tests::limit::{self, Interfaces};
-use tests::manifest::attachment;
-use tests::{Network, Setup, traffic};
+use testbed::limit::{self, Interfaces};
+use testbed::manifest::attachment;
+use testbed::{Network, Setup, traffic};
 
 use crate::limiting_node;
 

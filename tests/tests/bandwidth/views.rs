@@ -1,8 +1,8 @@
 //! What people and monitoring get to see of limits.
 
 use serde_json::{Value, json};
-use tests::limit::{self, Interfaces};
-use tests::{Node, wait};
+use testbed::limit::{self, Interfaces};
+use testbed::{Node, wait};
 
 use crate::limiting_node;
 

@@ -1,13 +1,13 @@
 //! CNI CONVENTIONS: runtimeConfig, args and what is refused (CNI-CAP-…).
 
 use serde_json::json;
-use tests::manifest::attachment;
-use tests::{Setup, traffic};
+use testbed::manifest::attachment;
+use testbed::{Setup, traffic};
 
 /// CNI-CAP-03: containerd writes the keys of Go structs.
 #[test]
 fn add_caps_uppercase_keys() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let mut conf = node.conf("blue");
     conf["runtimeConfig"] = json!({"IPs": ["10.10.0.42/24"], "MAC": "02:00:00:00:00:2A"});
@@ -24,7 +24,7 @@ fn add_caps_uppercase_keys() {
         "bandwidth": {"IngressRate": 1000000, "IngressBurst": 4294967295_u64,
                       "EgressRate": 0, "EgressBurst": 0},
     });
-    if !tests::skip::without_shaping(tests::test_name!()) {
+    if !testbed::skip::without_shaping(testbed::test_name!()) {
         pod.attach_conf(&conf, "net1");
         let limits = node.get("attachments").remove(0)["bandwidth"].clone();
         assert_eq!(limits["ingress"]["rate"], 1_000_000);
@@ -38,7 +38,7 @@ fn add_caps_uppercase_keys() {
 /// brings no value, and the key alone means nothing.
 #[test]
 fn add_caps_false_not_honoured() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let mut conf = node.conf("blue");
     conf["capabilities"] = json!({"ips": true, "mac": false, "portMappings": false});
@@ -50,7 +50,7 @@ fn add_caps_false_not_honoured() {
 /// CNI-CAP-01: static addresses of both families and a MAC.
 #[test]
 fn ips_and_mac_are_given_as_asked() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (pod, peer) = (node.pod("a"), node.pod("b"));
     let mut conf = node.conf("blue");
     conf["runtimeConfig"] = json!({
@@ -70,7 +70,7 @@ fn ips_and_mac_are_given_as_asked() {
 /// CNI-CAP-05, CNI-ENV-09: the older ways to ask, and who wins.
 #[test]
 fn older_ways_to_ask_for_an_address_work() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let conf = node.conf("blue");
     let call = pod.call("ADD", "net1").conf(&conf);
@@ -94,7 +94,7 @@ fn older_ways_to_ask_for_an_address_work() {
 /// MEAS-01: zero is unlimited, so there is nothing to refuse.
 #[test]
 fn a_bandwidth_of_zero_is_no_limit() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let mut conf = node.conf("blue");
     conf["runtimeConfig"] = json!({
@@ -109,7 +109,7 @@ fn a_bandwidth_of_zero_is_no_limit() {
 /// CNI-CAP-07: port mappings are refused, and nothing is left.
 #[test]
 fn port_mappings_are_refused_with_a_clear_error() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let mut conf = node.conf("blue");
     conf["runtimeConfig"] = json!({"portMappings": []});
@@ -126,7 +126,7 @@ fn port_mappings_are_refused_with_a_clear_error() {
 /// A MAC that no interface may have, or that is held, is refused.
 #[test]
 fn a_mac_that_cannot_be_had_is_refused() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (pod, other) = (node.pod("a"), node.pod("b"));
     let mut conf = node.conf("blue");
     for mac in [
@@ -157,7 +157,7 @@ fn a_parameterised_attachment_gets_what_it_asks_for() {
     let fixed = attachment("fixed", "blue", spec);
     let address = attachment("address", "blue", "{ipRequests: [10.10.0.43]}");
     let setup = Setup::default().file("fixed.yaml", &fixed);
-    let node = tests::node!(setup.file("address.yaml", &address));
+    let node = testbed::node!(setup.file("address.yaml", &address));
     let (pod, other) = (node.pod("a"), node.pod("b"));
     let port = pod.attach_conf(&node.attachment_conf("fixed", "fixed"), "net1");
     assert_eq!(port.v4().to_string(), "10.10.0.43");

@@ -6,8 +6,8 @@ use std::thread;
 
 use agent_common::addr::{GATEWAY_MAC, MacAddr};
 use agent_common::drop::DropReason;
-use tests::frame::{Ipv4, ethernet, icmp_echo, marker, udp4};
-use tests::{Node, Port, pins, traffic, wait};
+use testbed::frame::{Ipv4, ethernet, icmp_echo, marker, udp4};
+use testbed::{Node, Port, pins, traffic, wait};
 
 const IP: u16 = 0x0800;
 /// Ports of the datagrams.
@@ -36,7 +36,7 @@ fn wait_drop(node: &Node, network: &str, reason: DropReason, before: u64) {
 
 #[test]
 fn what_is_told_to_be_delivered_is_delivered_as_told() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (pa, pb) = (node.pod("a"), node.pod("b"));
     for network in ["blue", "green"] {
         let (a, b) = (pa.attach(network, "net1"), pb.attach(network, "net1"));
@@ -104,7 +104,7 @@ fn told_alike(node: &Node, a: &Port, b: &Port, network: &str) {
 
 #[test]
 fn what_is_told_to_be_dropped_is_dropped_for_that_reason() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (pa, pb) = (node.pod("a"), node.pod("b"));
     let (a, b) = (pa.attach("blue", "net1"), pb.attach("blue", "net1"));
     let (tap, seen) = (a.tap(), b.tap());
@@ -161,7 +161,7 @@ fn what_is_told_to_be_dropped_is_dropped_for_that_reason() {
 
 #[test]
 fn the_gateway_answers_what_it_is_told_to_answer() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let port = pod.attach("green", "net1");
     let gateway: IpAddr = [10, 20, 0, 1].into();
@@ -189,7 +189,7 @@ fn the_gateway_answers_what_it_is_told_to_answer() {
 /// Two networks with the same addresses: whoever is meant on the other one is not reached.
 #[test]
 fn networks_never_meet_and_explain_says_so() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pods = ["a", "b", "c"].map(|name| node.pod(name));
     let a = pods[0].attach("blue", "net1");
     let [_, c] = [1, 2].map(|n: usize| pods[n].attach("red", "net1"));
@@ -212,7 +212,7 @@ fn networks_never_meet_and_explain_says_so() {
 
 #[test]
 fn a_broadcast_is_told_with_everybody_who_gets_a_copy() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pods = ["a", "b", "c", "other"].map(|name| node.pod(name));
     let networks = ["blue", "blue", "blue", "red"];
     let ports: Vec<Port> = pods
@@ -264,7 +264,7 @@ fn a_broadcast_is_told_with_everybody_who_gets_a_copy() {
 /// as it is for packets, and what the records say stands beside it.
 #[test]
 fn what_somebody_removed_from_the_maps_is_told() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (pa, pb) = (node.pod("a"), node.pod("b"));
     let (a, b) = (pa.attach("blue", "net1"), pb.attach("blue", "net1"));
     let to = b.v4().to_string();
@@ -323,7 +323,7 @@ fn what_somebody_removed_from_the_maps_is_told() {
 
 #[test]
 fn what_cannot_be_followed_is_refused_with_the_option_and_what_to_write() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     pod.attach("blue", "net1");
     pod.attach("green", "net2");

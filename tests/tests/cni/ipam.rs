@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
-use tests::{Network, Node, Setup, traffic};
+use testbed::{Network, Node, Setup, traffic};
 
 fn asking(node: &Node, network: &str, ips: &[&str]) -> Value {
     let mut conf = node.conf(network);
@@ -15,7 +15,7 @@ fn asking(node: &Node, network: &str, ips: &[&str]) -> Value {
 /// One address of each family, on the subnets of the network.
 #[test]
 fn a_dual_stack_network_gives_one_address_of_each_family() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     for network in ["blue", "green"] {
         let port = pod.attach(network, "net1");
@@ -30,7 +30,7 @@ fn a_dual_stack_network_gives_one_address_of_each_family() {
 /// Exhaustion has a code of its own, takes nothing, and ends with the next release.
 #[test]
 fn exhaustion_is_code_100_and_a_release_ends_it() {
-    let node = tests::node!(Setup::empty().network(&Network::l2("tiny", &["10.3.0.0/29"])));
+    let node = testbed::node!(Setup::empty().network(&Network::l2("tiny", &["10.3.0.0/29"])));
     let pods: Vec<_> = (0..7).map(|n| node.pod(&format!("p{n}"))).collect();
     let (last, first) = pods.split_last().expect("seven pods");
     let mut given = BTreeSet::new();
@@ -53,7 +53,7 @@ fn exhaustion_is_code_100_and_a_release_ends_it() {
 #[test]
 fn one_exhausted_family_is_exhaustion() {
     let half = Network::l2("half", &["10.3.0.0/30", "fd10:3::/64"]);
-    let node = tests::node!(Setup::empty().network(&half));
+    let node = testbed::node!(Setup::empty().network(&half));
     let pods: Vec<_> = (0..3).map(|n| node.pod(&format!("p{n}"))).collect();
     pods[0].attach("half", "net1");
     pods[1].attach("half", "net1");
@@ -66,7 +66,7 @@ fn one_exhausted_family_is_exhaustion() {
 /// A static address has one holder.
 #[test]
 fn a_held_address_is_code_101() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (a, b) = (node.pod("a"), node.pod("b"));
     let conf = asking(&node, "blue", &["10.10.0.42", "fd10:10::42"]);
     a.attach_conf(&conf, "net1");
@@ -90,7 +90,7 @@ fn a_held_address_is_code_101() {
 fn an_address_that_cannot_be_had_is_code_102() {
     let net = Network::l2("net", &["10.8.0.0/24"]).gateway("First");
     let net = net.exclude(&["10.8.0.200/29"]);
-    let node = tests::node!(Setup::empty().network(&net));
+    let node = testbed::node!(Setup::empty().network(&net));
     let pod = node.pod("a");
     let table: [&[&str]; 7] = [
         &["10.9.0.1"],
@@ -116,7 +116,7 @@ fn an_address_that_cannot_be_had_is_code_102() {
 fn gateway_and_excluded_addresses_are_given_to_nobody() {
     let net = Network::l2("net", &["10.8.0.0/28"]).gateway("First");
     let net = net.exclude(&["10.8.0.4/30", "10.8.0.9"]);
-    let node = tests::node!(Setup::empty().network(&net));
+    let node = testbed::node!(Setup::empty().network(&net));
     let mut given = BTreeSet::new();
     let mut pods = Vec::new();
     loop {
@@ -144,7 +144,7 @@ fn gateway_and_excluded_addresses_are_given_to_nobody() {
 /// Two networks with the same subnets hold their addresses apart.
 #[test]
 fn overlapping_networks_do_not_know_of_each_other() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (a, b) = (node.pod("a"), node.pod("b"));
     for (one, two) in [("blue", "red"), ("green", "lime")] {
         let (pa, pb) = (a.attach(one, "net1"), b.attach(two, "net1"));
@@ -158,7 +158,7 @@ fn overlapping_networks_do_not_know_of_each_other() {
 /// An address is not given again at once: neighbours may still remember its last owner.
 #[test]
 fn addresses_are_unique_over_many_attachments() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let mut held: BTreeSet<IpAddr> = BTreeSet::new();
     let pods: Vec<_> = (0..12).map(|n| node.pod(&format!("p{n}"))).collect();
     for pod in &pods {
@@ -175,7 +175,7 @@ fn addresses_are_unique_over_many_attachments() {
 /// Several addresses of one family: each is the pod's own.
 #[test]
 fn several_addresses_of_a_family_all_work() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (a, b) = (node.pod("a"), node.pod("b"));
     let ips = ["10.10.0.42", "10.10.0.43", "fd10:10::42", "fd10:10::43"];
     let port = a.attach_conf(&asking(&node, "blue", &ips), "net1");
@@ -200,7 +200,7 @@ fn several_addresses_of_a_family_all_work() {
 /// Leases are durable: a restart forgets none and invents none.
 #[test]
 fn leases_survive_a_restart() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (a, b) = (node.pod("a"), node.pod("b"));
     let conf = asking(&node, "blue", &["10.10.0.42"]);
     a.attach_conf(&conf, "net1");

@@ -8,7 +8,7 @@ use std::thread;
 /// CNI-ADD-08: containerd runs the networks of one container in parallel.
 #[test]
 fn add_parallel_same_container() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let names = ["net1", "net2", "net3", "net4"];
     let networks = ["blue", "blue", "red", "green"];
@@ -37,7 +37,7 @@ fn add_parallel_same_container() {
 /// CNI-ADD-04, CNI-ADD-08: the very same ADD at the same moment makes one attachment.
 #[test]
 fn the_same_add_at_the_same_moment_makes_one_attachment() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let barrier = Barrier::new(4);
     let results: BTreeSet<String> = thread::scope(|scope| {
@@ -62,7 +62,7 @@ fn the_same_add_at_the_same_moment_makes_one_attachment() {
 /// CNI-ADD-08: different containers at once; every address and every MAC has one owner.
 #[test]
 fn add_parallel_100_containers() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pods: Vec<_> = (0..100).map(|n| node.pod(&format!("p{n}"))).collect();
     let owned: Vec<(Vec<IpAddr>, String)> = thread::scope(|scope| {
         let threads: Vec<_> = pods
@@ -102,7 +102,7 @@ fn add_parallel_100_containers() {
 /// ADD and DEL of one attachment at once: whoever comes last, nothing is half done.
 #[test]
 fn add_and_del_at_the_same_moment_leave_no_half() {
-    let node = tests::node!();
+    let node = testbed::node!();
     for round in 0..8 {
         let pod = node.pod(&format!("p{round}"));
         let barrier = Barrier::new(2);

@@ -1,7 +1,7 @@
 //! CNI SPEC section 5: the shape of a result in each version (CNI-RES-01).
 
 use serde_json::{Value, json};
-use tests::{Network, Node, Setup};
+use testbed::{Network, Node, Setup};
 
 /// One address of each family, a gateway, a MAC: everything in the result is chosen here.
 fn result_in(node: &Node, version: Option<&str>) -> (Value, String) {
@@ -90,7 +90,7 @@ macro_rules! golden {
         /// CNI-ADD-02, CNI-RES-01, CNI-RES-05: exactly this, in exactly this version.
         #[test]
         fn $test() {
-            let node = tests::node!(setup());
+            let node = testbed::node!(setup());
             let (result, sandbox) = result_in(&node, Some($version));
             let expected: fn(&str, &str) -> Value = $expected;
             assert_eq!(without_host_interfaces(result), expected($version, &sandbox));
@@ -112,7 +112,7 @@ golden! {
 /// CNI-CONF-01: no `cniVersion` is 0.1.0.
 #[test]
 fn a_configuration_without_a_version_is_0_1_0() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let (result, _) = result_in(&node, None);
     assert_eq!(result, old("0.1.0"));
 }
@@ -120,7 +120,7 @@ fn a_configuration_without_a_version_is_0_1_0() {
 /// CNI-RES-06: the interface of the sandbox comes first.
 #[test]
 fn the_interface_of_the_sandbox_comes_first() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let port = pod.attach("blue", "net1");
     assert_eq!(port.result["interfaces"][0]["name"], "net1");
@@ -132,7 +132,7 @@ fn the_interface_of_the_sandbox_comes_first() {
 #[test]
 fn a_network_without_subnets_attaches_without_addresses() {
     let bare = Network::new("bare", "L2");
-    let node = tests::node!(Setup::empty().network(&bare));
+    let node = testbed::node!(Setup::empty().network(&bare));
     let pod = node.pod("a");
     let port = pod.attach("bare", "net1");
     assert!(port.ips.is_empty());
@@ -145,7 +145,7 @@ fn a_network_without_subnets_attaches_without_addresses() {
 /// Without `isDefaultGateway` a secondary network takes no default route.
 #[test]
 fn there_is_no_default_route_unless_asked_for() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     for network in ["blue", "green"] {
         let port = pod.attach(network, "net1");

@@ -1,7 +1,7 @@
 //! CNI SPEC section 2: parameters.
 
 use serde_json::json;
-use tests::{Node, Outcome};
+use testbed::{Node, Outcome};
 
 fn add_with(node: &Node, changes: &[(&str, Option<&str>)]) -> Outcome {
     let pod = node.pod("env");
@@ -20,7 +20,7 @@ fn add_with(node: &Node, changes: &[(&str, Option<&str>)]) -> Outcome {
 /// CNI-ENV-01: all of them at once, code 4.
 #[test]
 fn add_missing_env_lists_all() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let outcome = add_with(
         &node,
         &[
@@ -37,7 +37,7 @@ fn add_missing_env_lists_all() {
 /// CNI-ENV-06: an empty variable is an unset one.
 #[test]
 fn an_empty_variable_is_missing() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let outcome = add_with(&node, &[("CNI_NETNS", Some("")), ("CNI_IFNAME", Some(""))]);
     let failure = outcome.fails_with(4);
     failure.names(&["CNI_NETNS", "CNI_IFNAME"]);
@@ -47,7 +47,7 @@ fn an_empty_variable_is_missing() {
 /// CNI-ENV-02.
 #[test]
 fn add_bad_containerid() {
-    let node = tests::node!();
+    let node = testbed::node!();
     for bad in ["-a", ".a", "a/b", "a b", "ä", "a:b"] {
         let outcome = add_with(&node, &[("CNI_CONTAINERID", Some(bad))]);
         outcome.fails_with(4).names(&["CNI_CONTAINERID"]);
@@ -60,7 +60,7 @@ macro_rules! bad_ifnames {
         $(#[$doc])*
         #[test]
         fn $test() {
-            let node = tests::node!();
+            let node = testbed::node!();
             let outcome = add_with(&node, &[("CNI_IFNAME", Some($name))]);
             outcome.fails_with(4).names(&["CNI_IFNAME"]);
             node.assert_empty();
@@ -88,7 +88,7 @@ bad_ifnames! {
 /// CNI-ENV-03: 15 bytes is what Linux has room for.
 #[test]
 fn an_ifname_of_15_bytes_is_taken() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     pod.attach("blue", "fifteen-bytes-x");
     assert_eq!(pod.links(), ["fifteen-bytes-x"]);
@@ -99,7 +99,7 @@ fn an_ifname_of_15_bytes_is_taken() {
 /// CNI-ENV-04: an unknown command is an error, in any spelling but the exact one.
 #[test]
 fn an_unknown_command_is_code_4() {
-    let node = tests::node!();
+    let node = testbed::node!();
     for bad in ["add", "UPDATE", "ADD "] {
         let outcome = add_with(&node, &[("CNI_COMMAND", Some(bad))]);
         outcome.fails_with(4).names(&["CNI_COMMAND"]);
@@ -109,7 +109,7 @@ fn an_unknown_command_is_code_4() {
 /// CNI-ENV-04: a person who runs the binary gets an explanation on stderr.
 #[test]
 fn about_text() {
-    let node = tests::node!(tests::Setup::empty().stopped());
+    let node = testbed::node!(testbed::Setup::empty().stopped());
     let outcome = node.cni("").without("CNI_COMMAND").run();
     outcome.silent();
     assert!(outcome.stderr.contains("podnet"), "{outcome}");
@@ -120,7 +120,7 @@ fn about_text() {
 /// CNI-ENV-05, CNI-ENV-11: nothing but what the specification requires is needed.
 #[test]
 fn cni_path_is_not_required() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let conf = node.conf("blue");
     let call = pod.call("ADD", "net1").conf(&conf).without("CNI_PATH");
@@ -133,7 +133,7 @@ fn cni_path_is_not_required() {
 /// CNI-ENV-09: unknown keys, `=` in values and any order are accepted.
 #[test]
 fn cni_args_are_read_as_kubernetes_sends_them() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let args = "K8S_POD_UID=1;K8S_POD_NAME=web;IgnoreUnknown=1;K8S_POD_NAMESPACE=default;\
                 K8S_POD_INFRA_CONTAINER_ID=a;X=a=b";
@@ -148,7 +148,7 @@ fn cni_args_are_read_as_kubernetes_sends_them() {
 /// CNI-ENV-10: trace context is never a reason to refuse.
 #[test]
 fn trace_context_is_accepted() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     for traceparent in [trace, "nonsense"] {
@@ -162,7 +162,7 @@ fn trace_context_is_accepted() {
 /// CNI-ENV-08: the node's own namespace is not a container's, by whatever path.
 #[test]
 fn add_host_netns_code8() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     for command in ["ADD", "DEL"] {
         let call = pod.call(command, "net1").conf(&node.conf("blue"));
@@ -177,7 +177,7 @@ fn add_host_netns_code8() {
 /// move an interface from the node into the node.
 #[test]
 fn the_netns_override_does_not_harm_the_node() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let call = pod.call("ADD", "net1").conf(&node.conf("blue"));
     let call = call.env("CNI_NETNS", "/proc/self/ns/net");

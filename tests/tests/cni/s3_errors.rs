@@ -1,7 +1,7 @@
 //! CNI SPEC section 5: errors, and configurations that deserve one.
 
 use serde_json::{Value, json};
-use tests::{Network, Node, Outcome, Setup};
+use testbed::{Network, Node, Outcome, Setup};
 
 fn add_stdin(node: &Node, stdin: &str) -> Outcome {
     let pod = node.pod("a");
@@ -19,7 +19,7 @@ fn add_changed(node: &Node, key: &str, value: Value) -> Outcome {
 /// CNI-ERR-09: stdin that is not JSON.
 #[test]
 fn add_stdin_garbage_code6() {
-    let node = tests::node!();
+    let node = testbed::node!();
     for garbage in ["", "{", "not json", "{\"name\":\"blue\"}}"] {
         add_stdin(&node, garbage).fails_with(6);
     }
@@ -29,7 +29,7 @@ fn add_stdin_garbage_code6() {
 /// CNI-ERR-09: `name` missing or outside its grammar.
 #[test]
 fn add_no_name_code7() {
-    let node = tests::node!();
+    let node = testbed::node!();
     for name in [json!(null), json!(""), json!("-a"), json!("a/b"), json!(7)] {
         add_changed(&node, "name", name)
             .fails_with(7)
@@ -41,7 +41,7 @@ fn add_no_name_code7() {
 /// CNI-ERR-07: both sides are named.
 #[test]
 fn add_version_unsupported_code1() {
-    let node = tests::node!();
+    let node = testbed::node!();
     for version in ["2.0.0", "0.0.9", "1.2.0", "x"] {
         let outcome = add_changed(&node, "cniVersion", json!(version));
         let failure = outcome.fails_with(1);
@@ -53,7 +53,7 @@ fn add_version_unsupported_code1() {
 /// CNI-ERR-02: the error is in the version of the configuration.
 #[test]
 fn an_error_has_the_version_of_the_configuration() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     for version in ["0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
         let mut conf = node.conf("nowhere");
@@ -73,7 +73,7 @@ fn a_network_that_cannot_be_used_is_code_7_or_11_and_says_why() {
     let setup = Setup::default()
         .network(&Network::l2("off", &["10.9.0.0/24"]).disabled())
         .network(&broken);
-    let node = tests::node!(setup);
+    let node = testbed::node!(setup);
     let pod = node.pod("a");
     for (name, code) in [("nowhere", 7), ("off", 11), ("broken", 7)] {
         pod.add(name, "net1").fails_with(code).names(&[name]);
@@ -85,7 +85,7 @@ fn a_network_that_cannot_be_used_is_code_7_or_11_and_says_why() {
 /// Neither, or both, of the keys that name a network.
 #[test]
 fn a_configuration_must_name_exactly_one_network() {
-    let node = tests::node!();
+    let node = testbed::node!();
     add_changed(&node, "podNetwork", json!(null)).fails_with(7);
     let both = add_changed(&node, "podNetworkAttachment", json!("fast"));
     both.fails_with(7)
@@ -96,7 +96,7 @@ fn a_configuration_must_name_exactly_one_network() {
 /// CNI-ERR-04: code 3 would let the runtime skip the DEL, so no ADD ends with it.
 #[test]
 fn no_failed_add_claims_that_the_container_is_unknown() {
-    let node = tests::node!(Setup::default().network(&Network::l2("tiny", &["10.3.0.0/30"])));
+    let node = testbed::node!(Setup::default().network(&Network::l2("tiny", &["10.3.0.0/30"])));
     let (a, b, c) = (node.pod("a"), node.pod("b"), node.pod("c"));
     a.attach("tiny", "net1");
     b.attach("tiny", "net1");
@@ -116,7 +116,7 @@ fn no_failed_add_claims_that_the_container_is_unknown() {
 /// CNI-ERR-05: code 11 with all a person needs in the text, since that is what reaches the event.
 #[test]
 fn add_agent_down_code11() {
-    let node = tests::node!();
+    let node = testbed::node!();
     node.terminate();
     let pod = node.pod("a");
     let failure = pod.add("blue", "net1").fails_with(11);
@@ -130,7 +130,7 @@ fn add_agent_down_code11() {
 /// CNI-ERR-06: a real failure of DEL must not use words that runtimes take for success.
 #[test]
 fn an_error_of_del_is_not_taken_for_success() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let call = pod.call("DEL", "net1").stdin("not json");
     let text = call.run().fails_with(6).text().to_lowercase();
@@ -141,7 +141,7 @@ fn an_error_of_del_is_not_taken_for_success() {
 /// A configuration may be as large as a pod's annotations make it.
 #[test]
 fn a_configuration_of_300_kilobytes_is_taken() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let mut conf = node.conf("blue");
     let key = "io.kubernetes.cri.pod-annotations";

@@ -4,12 +4,12 @@ use std::net::IpAddr;
 
 use netdev::VethSpec;
 use serde_json::{Value, json};
-use tests::traffic;
+use testbed::traffic;
 
 /// CNI-ADD-01, CNI-ADD-09: the interface is there, up, with what the result says.
 #[test]
 fn add_creates_iface() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let port = pod.attach("blue", "net1");
     let link = port.link().expect("the interface is there");
@@ -33,7 +33,7 @@ fn add_creates_iface() {
 /// CNI-CHK-03: nothing is tentative when ADD returns; an address can be used at once.
 #[test]
 fn addresses_are_usable_when_add_returns() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (a, b) = (node.pod("a"), node.pod("b"));
     let (pa, pb) = (a.attach("blue", "net1"), b.attach("blue", "net1"));
     for address in pa.addresses() {
@@ -47,7 +47,7 @@ fn addresses_are_usable_when_add_returns() {
 /// CNI-ADD-01: an interface of that name that is not ours is an error and stays as it is.
 #[test]
 fn add_iface_exists_err() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let mut pod_links = pod.netlink();
     let mine = VethSpec::new("net1", "other");
@@ -71,7 +71,7 @@ fn add_iface_exists_err() {
 /// CNI-ADD-04: the same call again is the same answer.
 #[test]
 fn the_same_add_again_answers_the_same() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let first = pod.add("blue", "net1").result();
     let second = pod.add("blue", "net1").result();
@@ -85,7 +85,7 @@ fn the_same_add_again_answers_the_same() {
 /// and what is there stays.
 #[test]
 fn another_add_for_the_same_name_is_refused() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (pod, other) = (node.pod("a"), node.pod("b"));
     let port = pod.attach("blue", "net1");
     pod.add("red", "net1").fails_with(105).names(&["net1"]);
@@ -101,7 +101,7 @@ fn another_add_for_the_same_name_is_refused() {
 /// CNI-ADD-04 after a restart of the agent: the answer does not depend on its memory.
 #[test]
 fn the_same_add_again_answers_the_same_after_a_restart() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let first = pod.add("blue", "net1").result();
     node.restart();
@@ -114,7 +114,7 @@ fn the_same_add_again_answers_the_same_after_a_restart() {
 /// at the interfaces they belong to.
 #[test]
 fn add_prevresult_passthrough() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let path = pod.path().to_str().expect("a path in UTF-8");
     let mut conf = node.conf("blue");
@@ -159,7 +159,7 @@ fn add_prevresult_passthrough() {
 /// repeats the path as it was given.
 #[test]
 fn a_netns_path_is_repeated_as_given() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let link = node.path("link");
     std::os::unix::fs::symlink(pod.path(), &link).expect("a symbolic link");
@@ -177,7 +177,7 @@ fn a_netns_path_is_repeated_as_given() {
 /// A path that is no network namespace is refused before anything is made.
 #[test]
 fn a_path_that_is_no_netns_is_refused() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let file = node.path("file");
     std::fs::write(&file, "").expect("a file");
@@ -202,7 +202,7 @@ fn a_path_that_is_no_netns_is_refused() {
 /// One pod on several networks at once.
 #[test]
 fn a_pod_can_be_on_several_networks() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (a, b) = (node.pod("a"), node.pod("b"));
     for (network, ifname) in [("blue", "net1"), ("green", "net2")] {
         let (pa, pb) = (a.attach(network, ifname), b.attach(network, ifname));
@@ -232,7 +232,7 @@ fn a_pod_can_be_on_one_l3_network_twice() {
 }
 
 fn on_one_network_twice(network: &str) {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (pod, peer) = (node.pod("a"), node.pod("b"));
     let (one, two) = (pod.attach(network, "net1"), pod.attach(network, "net2"));
     assert_ne!(one.ips, two.ips);
@@ -253,7 +253,7 @@ fn on_one_network_twice(network: &str) {
 /// says, and never the error of a name that is taken.
 #[test]
 fn a_second_default_route_is_kept_or_refused_clearly() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let mut conf = node.conf("green");
     conf["isDefaultGateway"] = true.into();
@@ -280,9 +280,9 @@ fn a_second_default_route_is_kept_or_refused_clearly() {
 /// The network's MTU is the interface's, at both ends.
 #[test]
 fn the_mtu_is_the_networks() {
-    let jumbo = tests::Network::l2("jumbo", &["10.5.0.0/24"]).mtu(9000);
-    let small = tests::Network::l2("small", &["10.6.0.0/24"]).mtu(1280);
-    let node = tests::node!(tests::Setup::empty().network(&jumbo).network(&small));
+    let jumbo = testbed::Network::l2("jumbo", &["10.5.0.0/24"]).mtu(9000);
+    let small = testbed::Network::l2("small", &["10.6.0.0/24"]).mtu(1280);
+    let node = testbed::node!(testbed::Setup::empty().network(&jumbo).network(&small));
     let pod = node.pod("a");
     for (network, mtu) in [("jumbo", 9000), ("small", 1280)] {
         let port = pod.attach(network, "net1");

@@ -4,8 +4,8 @@ use std::process::Stdio;
 
 use cni_spec::Reply;
 use serde_json::Value;
-use tests::wire::Exchange;
-use tests::{Node, Pod, wait};
+use testbed::wire::Exchange;
+use testbed::{Node, Pod, wait};
 
 fn begin(node: &Node, pod: &Pod<'_>, conf: &Value) -> Exchange {
     let path = pod.path().to_str().expect("a path in UTF-8");
@@ -28,7 +28,7 @@ fn wait_rolled_back(node: &Node, pod: &Pod<'_>) {
 /// CNI-ADD-06: the shim is killed before the agent has answered.
 #[test]
 fn add_timeout_rollback() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     drop(begin(&node, &pod, &node.conf("blue")));
     // It may not even have begun: an attachment of another pod is made after it.
@@ -43,7 +43,7 @@ fn add_timeout_rollback() {
 /// CNI-ADD-06: the shim has the answer and dies before its runtime has.
 #[test]
 fn an_answer_that_nobody_acknowledges_is_rolled_back() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let mut exchange = begin(&node, &pod, &node.conf("blue"));
     assert!(matches!(exchange.reply(), Reply::Ok(_)));
@@ -55,7 +55,7 @@ fn an_answer_that_nobody_acknowledges_is_rolled_back() {
 /// CNI-ADD-06: acknowledged is kept.
 #[test]
 fn an_answer_that_is_acknowledged_is_kept() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let mut exchange = begin(&node, &pod, &node.conf("blue"));
     assert!(matches!(exchange.reply(), Reply::Ok(_)));
@@ -70,7 +70,7 @@ fn an_answer_that_is_acknowledged_is_kept() {
 /// CNI-ADD-06: the runtime has closed the pipe it would read the result from.
 #[test]
 fn a_result_that_cannot_be_printed_is_rolled_back() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let call = pod.call("ADD", "net1").conf(&node.conf("blue"));
     let (reader, writer) = std::io::pipe().expect("a pipe");
@@ -85,7 +85,7 @@ fn a_result_that_cannot_be_printed_is_rolled_back() {
 /// ADD of the same name has made.
 #[test]
 fn an_abandoned_add_does_not_roll_back_its_successor() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let conf = node.conf("blue");
     let mut hanging = begin(&node, &pod, &conf);
@@ -107,7 +107,7 @@ fn an_abandoned_add_does_not_roll_back_its_successor() {
 /// counts.
 #[test]
 fn an_acknowledged_repeat_keeps_the_attachment() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let conf = node.conf("blue");
     let mut hanging = begin(&node, &pod, &conf);
@@ -129,8 +129,8 @@ fn an_acknowledged_repeat_keeps_the_attachment() {
 /// failed ADD leaves nothing.
 #[test]
 fn a_result_that_cannot_be_expressed_leaves_nothing() {
-    let bare = tests::Network::new("bare", "L2");
-    let node = tests::node!(tests::Setup::empty().network(&bare));
+    let bare = testbed::Network::new("bare", "L2");
+    let node = testbed::node!(testbed::Setup::empty().network(&bare));
     let pod = node.pod("a");
     let mut conf = node.conf("bare");
     conf["cniVersion"] = "0.2.0".into();

@@ -3,12 +3,12 @@
 use std::fs;
 
 use serde_json::json;
-use tests::traffic;
+use testbed::traffic;
 
 /// CNI-DEL-02.
 #[test]
 fn del_twice() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     pod.attach("blue", "net1");
     for _ in 0..3 {
@@ -21,7 +21,7 @@ fn del_twice() {
 /// CNI-DEL-02.
 #[test]
 fn del_before_add() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     pod.del("blue", "net1").silent();
     pod.attach("blue", "net1");
@@ -32,7 +32,7 @@ fn del_before_add() {
 /// CNI-DEL-01, MEAS-12: the namespace is gone, and with it the interface.
 #[test]
 fn del_no_netns() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let mut pod = node.pod("a");
     let ip = pod.attach("blue", "net1").v4();
     let path = pod.path().to_owned();
@@ -54,7 +54,7 @@ fn del_no_netns() {
 /// CNI-DEL-01, RT-CD-08, MEAS-04: the second DEL every pod sees.
 #[test]
 fn del_empty_netns() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let mut pod = node.pod("a");
     pod.attach("blue", "net1");
     pod.remove_netns();
@@ -66,7 +66,7 @@ fn del_empty_netns() {
 /// CNI-DEL-01: with an empty `CNI_NETNS` the interface goes even if the namespace is still there.
 #[test]
 fn del_empty_netns_of_a_live_pod() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     pod.attach("blue", "net1");
     let call = pod.call("DEL", "net1").conf(&node.conf("blue"));
@@ -78,7 +78,7 @@ fn del_empty_netns_of_a_live_pod() {
 /// CNI-DEL-01: prevResult absent, empty, null, or of another version.
 #[test]
 fn del_no_prevresult() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let old = json!({"cniVersion": "0.2.0", "ip4": {"ip": "10.10.0.9/24"}});
     for previous in [None, Some(json!({})), Some(json!(null)), Some(old)] {
@@ -96,7 +96,7 @@ fn del_no_prevresult() {
 /// CNI-DEL-01: the interface is gone already; the lease still goes.
 #[test]
 fn del_without_the_interface() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     pod.attach("blue", "net1");
     let removed = pod.netlink().delete_by_name("net1");
@@ -108,7 +108,7 @@ fn del_without_the_interface() {
 /// CNI-DEL-01, RT-CD-07: the configuration changed since ADD, or its network is gone.
 #[test]
 fn del_with_another_configuration() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     pod.attach("blue", "net1");
     let mut conf = node.conf("blue");
@@ -122,16 +122,16 @@ fn del_with_another_configuration() {
 /// CNI-DEL-01: the network's manifest is gone.
 #[test]
 fn del_after_the_network_was_removed() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     pod.attach("blue", "net1");
     node.remove_manifest("blue.yaml");
-    tests::wait::until_true("the agent to notice", || pod_refused(&node));
+    testbed::wait::until_true("the agent to notice", || pod_refused(&node));
     pod.detach("blue", "net1");
     node.assert_empty();
 }
 
-fn pod_refused(node: &tests::Node) -> bool {
+fn pod_refused(node: &testbed::Node) -> bool {
     let networks = node.get("networks");
     let blue = networks.iter().find(|network| network["name"] == "blue");
     blue.is_none_or(|blue| blue["ready"] == false)
@@ -140,7 +140,7 @@ fn pod_refused(node: &tests::Node) -> bool {
 /// CNI-DEL-01: the agent's whole state is gone; DEL succeeds, and a start cleans what it can see.
 #[test]
 fn del_missing_state() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     pod.attach("blue", "net1");
     node.kill_9();
@@ -154,7 +154,7 @@ fn del_missing_state() {
 /// CNI-DEL-04: DEL of one container, or of one of its interfaces, touches no other.
 #[test]
 fn del_other_container_same_pod() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("new");
     let port = pod.attach("blue", "net1");
     let second = pod.attach("blue", "net2");
@@ -177,7 +177,7 @@ fn del_other_container_same_pod() {
 /// CNI-DEL-02: after a failed ADD everything it took is free again.
 #[test]
 fn del_after_a_failed_add() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let mut conf = node.conf("blue");
     conf["runtimeConfig"] = json!({"ips": ["10.10.0.77/24"], "mac": "02:00:00:00:00:77"});
@@ -196,7 +196,7 @@ fn del_after_a_failed_add() {
 /// CNI-DEL-01: the agent was restarted since ADD.
 #[test]
 fn del_after_a_restart() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     pod.attach("blue", "net1");
     node.restart();

@@ -3,12 +3,12 @@
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 
-use tests::wait;
+use testbed::wait;
 
 /// CNI-DEL-05: kept beside the socket, carried out at the next start.
 #[test]
 fn del_agent_down_tombstone() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     pod.attach("blue", "net1");
     node.terminate();
@@ -27,7 +27,7 @@ fn del_agent_down_tombstone() {
 /// CNI-DEL-05: the address is free as soon as the agent says it is ready, or soon after.
 #[test]
 fn a_tombstone_releases_the_address() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (pod, next) = (node.pod("a"), node.pod("b"));
     let mut conf = node.conf("blue");
     conf["runtimeConfig"] = serde_json::json!({"ips": ["10.10.0.50/24"]});
@@ -45,7 +45,7 @@ fn a_tombstone_releases_the_address() {
 /// served like any other.
 #[test]
 fn tombstones_are_idempotent() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (pod, other) = (node.pod("a"), node.pod("never"));
     pod.attach("blue", "net1");
     node.terminate();
@@ -65,7 +65,7 @@ fn tombstones_are_idempotent() {
 /// CNI-DEL-05, CNI-DEL-04: two attachments whose names look alike have a tombstone each.
 #[test]
 fn tombstones_of_names_that_look_alike_are_two() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (one, two) = (node.pod("a"), node.pod("a-b"));
     one.attach("blue", "b-c");
     two.attach("blue", "c");
@@ -84,7 +84,7 @@ fn tombstones_of_names_that_look_alike_are_two() {
 /// CNI-DEL-05: a tombstone that cannot be written is no success.
 #[test]
 fn a_tombstone_that_cannot_be_written_is_code_11() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     pod.attach("blue", "net1");
     node.terminate();
@@ -100,7 +100,7 @@ fn a_tombstone_that_cannot_be_written_is_code_11() {
 /// "del_corrupt_cache": what cannot be read neither stops the agent nor the tombstones beside it.
 #[test]
 fn del_corrupt_cache() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     pod.attach("blue", "net1");
     node.terminate();
@@ -127,7 +127,7 @@ fn del_corrupt_cache() {
 /// tombstones there are to be served first.
 #[test]
 fn a_tombstone_does_not_hit_a_later_attachment() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (crowd, pod): (Vec<_>, _) = (
         (0..20).map(|n| node.pod(&format!("p{n}"))).collect(),
         node.pod("z"),

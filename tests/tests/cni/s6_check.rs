@@ -4,12 +4,12 @@ use std::fs;
 
 use netdev::LinkChange;
 use serde_json::json;
-use tests::{Network, Setup, traffic};
+use testbed::{Network, Setup, traffic};
 
 /// CNI-CHK-03: CRI-O calls CHECK right after each ADD.
 #[test]
 fn check_ok_immediately() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     for (network, ifname) in [("blue", "net1"), ("green", "net2")] {
         let result = pod.add(network, ifname).result();
@@ -25,7 +25,7 @@ fn check_ok_immediately() {
 /// CNI-CHK-01 in every version that has CHECK.
 #[test]
 fn check_takes_the_result_of_each_version() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     for version in ["0.4.0", "1.0.0", "1.1.0"] {
         let mut conf = node.conf("blue");
@@ -40,7 +40,7 @@ fn check_takes_the_result_of_each_version() {
 /// CNI-CHK-01: later plugins of the chain may have added their own.
 #[test]
 fn check_tolerates_what_others_added() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let port = pod.attach("blue", "net1");
     let ifindex = port.link().expect("the interface is there").ifindex;
@@ -61,7 +61,7 @@ fn check_tolerates_what_others_added() {
 /// CNI-CHK-01.
 #[test]
 fn check_missing_iface() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let port = pod.attach("blue", "net1");
     let removed = pod.netlink().delete_by_name("net1");
@@ -75,7 +75,7 @@ fn check_missing_iface() {
 /// CNI-CHK-01: IPv6 addresses go when an interface goes down.
 #[test]
 fn check_missing_ip() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let port = pod.attach("blue", "net1");
     bounce(&pod, &port);
@@ -88,7 +88,7 @@ fn check_missing_ip() {
 #[test]
 fn check_missing_route() {
     let net = Network::l3("v4", &["10.4.0.0/24"]);
-    let node = tests::node!(Setup::empty().network(&net));
+    let node = testbed::node!(Setup::empty().network(&net));
     let pod = node.pod("a");
     let port = pod.attach("v4", "net1");
     bounce(&pod, &port);
@@ -105,7 +105,7 @@ fn check_missing_route() {
 /// CNI-CHK-01: an interface that is down carries nothing.
 #[test]
 fn check_interface_down() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let port = pod.attach("blue", "net1");
     let ifindex = port.link().expect("the interface is there").ifindex;
@@ -120,10 +120,10 @@ fn check_interface_down() {
 /// answer, and traffic flows, or the answer says so.
 #[test]
 fn check_missing_bpf() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (pod, peer) = (node.pod("a"), node.pod("b"));
     let (port, other) = (pod.attach("blue", "net1"), peer.attach("blue", "net1"));
-    if tests::skip::without_tcx(tests::test_name!()) {
+    if testbed::skip::without_tcx(testbed::test_name!()) {
         pod.detach("blue", "net1");
         peer.detach("blue", "net1");
         return;
@@ -144,7 +144,7 @@ fn check_missing_bpf() {
 /// CNI-CHK-01: without prevResult there is nothing to compare with.
 #[test]
 fn check_no_prevresult() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     pod.attach("blue", "net1");
     let call = pod.call("CHECK", "net1").conf(&node.conf("blue"));
@@ -155,7 +155,7 @@ fn check_no_prevresult() {
 /// CNI-ERR-08.
 #[test]
 fn check_lt_040_code1() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let port = pod.attach("blue", "net1");
     for version in ["0.1.0", "0.2.0", "0.3.0", "0.3.1"] {
@@ -170,7 +170,7 @@ fn check_lt_040_code1() {
 /// A container nobody knows is code 3.
 #[test]
 fn check_of_an_unknown_container_is_code_3() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (pod, other) = (node.pod("a"), node.pod("b"));
     let port = pod.attach("blue", "net1");
     other.check("blue", "net1", &port.result).fails_with(3);
@@ -181,7 +181,7 @@ fn check_of_an_unknown_container_is_code_3() {
 /// CNI-CHK-01: the runtime remembers other addresses than the interface has.
 #[test]
 fn check_against_a_foreign_result() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (pod, other) = (node.pod("a"), node.pod("b"));
     pod.attach("blue", "net1");
     let foreign = other.attach("blue", "net1");
@@ -193,18 +193,18 @@ fn check_against_a_foreign_result() {
 /// CNI-CHK-02: the host end vanished behind the agent's back.
 #[test]
 fn check_missing_host_end() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let port = pod.attach("blue", "net1");
     let host = port.host_ifindex();
-    let mut netlink = tests::host::connection(node.netns());
+    let mut netlink = testbed::host::connection(node.netns());
     assert!(netlink.delete(host).expect("links can be removed"));
     pod.check("blue", "net1", &port.result).fails_with(150);
     pod.del("blue", "net1").silent();
     node.assert_empty();
 }
 
-fn bounce(pod: &tests::Pod<'_>, port: &tests::Port) {
+fn bounce(pod: &testbed::Pod<'_>, port: &testbed::Port) {
     let ifindex = port.link().expect("the interface is there").ifindex;
     let mut netlink = pod.netlink();
     for up in [false, true] {

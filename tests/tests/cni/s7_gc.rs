@@ -1,7 +1,7 @@
 //! CNI SPEC section 4, GC.
 
 use serde_json::json;
-use tests::{Node, Pod, wait};
+use testbed::{Node, Pod, wait};
 
 fn pods<'a>(node: &'a Node, names: &[&str]) -> Vec<Pod<'a>> {
     let pods = names.iter().map(|name| {
@@ -21,7 +21,7 @@ fn held(node: &Node) -> Vec<String> {
 /// CNI-GC-01: what is not in the list goes, what is in it stays.
 #[test]
 fn gc_removes_what_the_runtime_does_not_know() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pods = pods(&node, &["a", "b", "c"]);
     node.gc("blue", &[("b", "net1"), ("stranger", "net1")])
         .silent();
@@ -35,7 +35,7 @@ fn gc_removes_what_the_runtime_does_not_know() {
 /// CNI-GC-02: `[]` says that nothing is valid.
 #[test]
 fn gc_empty() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pods = pods(&node, &["a", "b"]);
     node.gc("blue", &[]).silent();
     assert!(pods.iter().all(|pod| pod.links().is_empty()));
@@ -45,7 +45,7 @@ fn gc_empty() {
 /// CNI-GC-02: `null` is how Go writes an empty list.
 #[test]
 fn gc_null() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pods = pods(&node, &["a"]);
     let mut conf = node.conf("blue");
     conf["cni.dev/valid-attachments"] = json!(null);
@@ -57,7 +57,7 @@ fn gc_null() {
 /// CNI-GC-02: an absent list is no information, not "remove all"; what has lost its pod goes.
 #[test]
 fn gc_absent() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let mut pods = pods(&node, &["alive", "dead"]);
     let mut dead = pods.pop().expect("two pods");
     dead.remove_netns();
@@ -73,7 +73,7 @@ fn gc_absent() {
 /// CNI-GC-01: the legacy key counts when the other is absent, and only then.
 #[test]
 fn gc_legacy_key() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pods = pods(&node, &["a", "b"]);
     let entry = |id: &str| json!([{"containerID": id, "ifname": "net1"}]);
     let mut conf = node.conf("blue");
@@ -95,7 +95,7 @@ fn gc_legacy_key() {
 /// CNI-GC-03: the scope is the `name` of the configuration.
 #[test]
 fn gc_other_network_untouched() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     pod.attach("blue", "net1");
     pod.attach("red", "net2");
@@ -109,7 +109,7 @@ fn gc_other_network_untouched() {
 /// CNI-GC-03: two configurations over one PodNetwork are two CNI networks.
 #[test]
 fn gc_other_configuration_of_the_same_podnetwork_untouched() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     pod.attach("blue", "net1");
     let mut conf = node.conf("blue");
@@ -124,7 +124,7 @@ fn gc_other_configuration_of_the_same_podnetwork_untouched() {
 /// CNI-GC-03: interfaces of one container are separate attachments.
 #[test]
 fn gc_live_secondary_untouched() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     pod.attach("blue", "net1");
     pod.attach("blue", "net2");
@@ -138,7 +138,7 @@ fn gc_live_secondary_untouched() {
 /// CNI-GC-04, CNI-GC-07: attachments in every state of decay do not keep it from the others.
 #[test]
 fn gc_continue_on_error() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let mut pods = pods(&node, &["a", "b", "c", "d"]);
     let host = node.links().iter().filter(|link| link.name != "lo").count();
     assert!(host >= 4);
@@ -155,7 +155,7 @@ fn gc_continue_on_error() {
 /// CNI-ERR-08.
 #[test]
 fn gc_lt_110_code1() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pods = pods(&node, &["a"]);
     for version in ["0.4.0", "1.0.0"] {
         let mut conf = node.conf("blue");
@@ -170,7 +170,7 @@ fn gc_lt_110_code1() {
 /// A list that cannot be read must not be taken for an empty one.
 #[test]
 fn gc_with_a_list_that_cannot_be_read_removes_nothing() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pods = pods(&node, &["a"]);
     for list in [
         json!("a"),
@@ -190,7 +190,7 @@ fn gc_with_a_list_that_cannot_be_read_removes_nothing() {
 /// meets it, and what it does not name goes.
 #[test]
 fn gc_racing_add() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let stale = node.pod("stale");
     stale.attach("blue", "net1");
     let name = |thread: usize, round: usize| format!("p{thread}-{round}");

@@ -3,19 +3,19 @@
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tests::{Network, Setup, wait};
+use testbed::{Network, Setup, wait};
 
 /// CNI-ST-01: silent success when an ADD would be served.
 #[test]
 fn status_ready() {
-    let node = tests::node!();
+    let node = testbed::node!();
     node.cni("STATUS").conf(&node.conf("blue")).run().silent();
 }
 
 /// CNI-ST-03, CNI-ENV-06: as libcni calls it, with empty variables.
 #[test]
 fn status_no_containerid() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let call = node.cni("STATUS").conf(&node.conf("blue"));
     let call = call.env("CNI_CONTAINERID", "").env("CNI_NETNS", "");
     call.env("CNI_IFNAME", "").run().silent();
@@ -24,7 +24,7 @@ fn status_no_containerid() {
 /// CNI-ST-01.
 #[test]
 fn status_50_agent_down() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let conf = node.conf("blue");
     node.terminate();
     let failure = node.cni("STATUS").conf(&conf).run().fails_with(50);
@@ -37,7 +37,7 @@ fn status_50_agent_down() {
 #[test]
 fn status_50_pool_empty() {
     let tiny = Network::l2("tiny", &["10.3.0.0/30"]);
-    let node = tests::node!(Setup::default().network(&tiny));
+    let node = testbed::node!(Setup::default().network(&tiny));
     let conf = node.conf("tiny");
     let (a, b) = (node.pod("a"), node.pod("b"));
     a.attach("tiny", "net1");
@@ -59,7 +59,7 @@ fn status_50_pool_empty() {
 #[test]
 fn status_50_network_missing() {
     let off = Network::l2("off", &["10.9.0.0/24"]).disabled();
-    let node = tests::node!(Setup::default().network(&off));
+    let node = testbed::node!(Setup::default().network(&off));
     for name in ["nowhere", "off"] {
         let call = node.cni("STATUS").conf(&node.conf(name));
         call.run().fails_with(50).names(&[name]);
@@ -70,11 +70,11 @@ fn status_50_network_missing() {
 /// and a GC without a list is what asks for one.
 #[test]
 fn status_51_dataplane_down() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let port = pod.attach("blue", "net1");
     let host = port.host_ifindex();
-    let mut netlink = tests::host::connection(node.netns());
+    let mut netlink = testbed::host::connection(node.netns());
     let down = netdev::LinkChange::updown(false);
     netlink
         .reconfigure(host, &down)
@@ -93,7 +93,7 @@ fn status_51_dataplane_down() {
 /// CNI-ERR-08.
 #[test]
 fn status_lt_110_code1() {
-    let node = tests::node!();
+    let node = testbed::node!();
     for version in ["0.4.0", "1.0.0"] {
         let mut conf = node.conf("blue");
         conf["cniVersion"] = version.into();
@@ -104,7 +104,7 @@ fn status_lt_110_code1() {
 /// CNI-ST-06: ADD, CHECK and DEL work while STATUS fails.
 #[test]
 fn add_and_del_work_while_status_fails() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let conf = node.conf("nowhere");
     node.cni("STATUS").conf(&conf).run().fails_with(50);
     let pod = node.pod("a");
@@ -117,7 +117,7 @@ fn add_and_del_work_while_status_fails() {
 /// made, and does not wait for them.
 #[test]
 fn status_is_answered_while_adds_run() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let conf = node.conf("blue");
     let answers = AtomicU32::new(0);
     std::thread::scope(|scope| {
@@ -142,7 +142,7 @@ fn status_is_answered_while_adds_run() {
 /// The admin address agrees with STATUS, and forgets nothing it is asked for.
 #[test]
 fn the_admin_address_answers() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     pod.attach("blue", "net1");
     for path in ["/livez", "/readyz", "/metrics", "/debug/state"] {
@@ -163,7 +163,7 @@ fn the_admin_address_answers() {
 /// A second agent on the same socket does not disturb the first.
 #[test]
 fn a_second_agent_is_refused() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let manifests = node.path("manifests");
     let (socket, state) = (node.socket(), node.path("state"));
     let text = |path: &std::path::Path| path.to_str().expect("UTF-8").to_owned();

@@ -1,7 +1,7 @@
 //! CNI SPEC section 4, VERSION.
 
 use serde_json::{Value, json};
-use tests::{Node, Setup};
+use testbed::{Node, Setup};
 
 const ALL: [&str; 7] = [
     "0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0",
@@ -14,7 +14,7 @@ fn version(node: &Node, stdin: &str) -> Value {
 /// CNI-VER-01, CNI-VER-02: the probe libcni sends, with no agent anywhere.
 #[test]
 fn version_probe_libcni() {
-    let node = tests::node!(Setup::empty().stopped());
+    let node = testbed::node!(Setup::empty().stopped());
     let call = node.cni("VERSION").stdin("{\"cniVersion\":\"1.1.0\"}");
     let call = call.env("CNI_CONTAINERID", "").env("CNI_NETNS", "dummy");
     let call = call.env("CNI_IFNAME", "dummy").env("CNI_PATH", "dummy");
@@ -28,7 +28,7 @@ fn version_probe_libcni() {
 /// CNI-VER-01: stdin may hold nothing.
 #[test]
 fn version_stdin_empty() {
-    let node = tests::node!(Setup::empty().stopped());
+    let node = testbed::node!(Setup::empty().stopped());
     for stdin in ["", "not json", "{}"] {
         let answer = version(&node, stdin);
         assert_eq!(answer["supportedVersions"], json!(ALL), "{stdin}");
@@ -40,7 +40,7 @@ fn version_stdin_empty() {
 /// CNI-VER-01: the version asked in is the version answered in.
 #[test]
 fn version_echoes_the_version_of_the_request() {
-    let node = tests::node!(Setup::empty().stopped());
+    let node = testbed::node!(Setup::empty().stopped());
     for asked in ALL {
         let answer = version(&node, &json!({"cniVersion": asked}).to_string());
         assert_eq!(answer["cniVersion"], asked);

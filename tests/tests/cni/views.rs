@@ -9,7 +9,7 @@ use serde_json::Value;
 /// Every table has a form for people and one for programs.
 #[test]
 fn every_table_can_be_had_both_ways() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let port = pod.attach("blue", "net1");
     let socket = node.socket();
@@ -33,7 +33,7 @@ fn every_table_can_be_had_both_ways() {
 /// `explain` names the decisions, and fails for what is not there.
 #[test]
 fn explain_tells_why_an_attachment_is_as_it_is() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     let port = pod.attach("blue", "net1");
     let socket = node.socket();
@@ -65,7 +65,7 @@ fn explain_tells_why_an_attachment_is_as_it_is() {
 /// Without an agent the commands say so instead of hanging.
 #[test]
 fn commands_without_an_agent_say_so() {
-    let node = tests::node!();
+    let node = testbed::node!();
     node.terminate();
     let socket = node.socket();
     let socket = socket.to_str().expect("UTF-8");
@@ -80,7 +80,7 @@ fn commands_without_an_agent_say_so() {
 /// attachments removes all of it.
 #[test]
 fn cleanup_removes_everything_and_a_dry_run_nothing() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     pod.attach("blue", "net1");
     node.terminate();
@@ -93,13 +93,13 @@ fn cleanup_removes_everything_and_a_dry_run_nothing() {
     let output = node.cleanup(&[]);
     assert!(output.status.success(), "{output:?}");
     assert!(pod.links().is_empty());
-    tests::residue::assert_none(&node);
+    testbed::residue::assert_none(&node);
 }
 
 /// PAIN-BOOT-3: as the pod of a DaemonSet it stays when the node is clean, until it is told to end.
 #[test]
 fn cleanup_can_stay_until_it_is_told_to_end() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
     pod.attach("blue", "net1");
     node.terminate();
@@ -129,12 +129,12 @@ fn cleanup_can_stay_until_it_is_told_to_end() {
 /// Manifests are read again when they change, and a broken one does not hide the others.
 #[test]
 fn manifests_are_read_again_when_they_change() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pod = node.pod("a");
-    let later = tests::Network::l2("later", &["10.30.0.0/24"]);
+    let later = testbed::Network::l2("later", &["10.30.0.0/24"]);
     node.write_manifest("broken.yaml", "kind: PodNetwork\nmetadata: {name: [}\n");
     node.write_manifest("later.yaml", &later.yaml());
-    tests::wait::until_true("the new network", || pod.add("later", "net1").success);
+    testbed::wait::until_true("the new network", || pod.add("later", "net1").success);
     pod.detach("later", "net1");
     pod.attach("blue", "net1");
     pod.detach("blue", "net1");

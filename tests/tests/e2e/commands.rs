@@ -48,8 +48,8 @@ pub(crate) fn in_pod((namespace, pod): (&str, &str), program: &[&str]) -> Result
 /// If it fails.
 #[track_caller]
 pub(crate) fn on_node(node: &str, script: &str) -> String {
-    let mut command = Command::new(variable("PODNET_XTASK"));
-    command.args(["cluster", "exec", node, "--", "sh", "-c", script]);
+    let mut command = Command::new(variable("PODNET_CLUSTER"));
+    command.args(["exec", node, "--", "sh", "-c", script]);
     match outcome(command) {
         Ok(text) => text,
         Err(why) => unreachable!("`{script}` on {node}: {why}"),

@@ -17,7 +17,7 @@ const PORTS: [u16; 2] = [8080, 18080];
 fn without(objects: &Objects, test: &str) -> bool {
     let missing = !is_native(objects);
     if missing {
-        tests::skip::skip(test, "needs podnet as default network");
+        testbed::skip::skip(test, "needs podnet as default network");
     }
     missing
 }
@@ -63,7 +63,7 @@ fn texts(list: &Value) -> Vec<String> {
 #[test]
 fn pods_nodes_services_and_host_ports_reach_each_other_where_podnet_is_the_default_network() {
     let corner = Corner::new("native");
-    if without(&corner.objects, tests::test_name!()) {
+    if without(&corner.objects, testbed::test_name!()) {
         return;
     }
     let labels = json!({"app": "web"});
@@ -126,7 +126,7 @@ fn pods_nodes_services_and_host_ports_reach_each_other_where_podnet_is_the_defau
 #[test]
 fn each_node_gives_addresses_of_its_own_part_and_has_routes_to_the_others_part() {
     let objects = Objects::connect();
-    if without(&objects, tests::test_name!()) {
+    if without(&objects, testbed::test_name!()) {
         return;
     }
     let part = |node: &str| {

@@ -2,17 +2,17 @@
 
 use agent_common::addr::GATEWAY_MAC;
 use netdev::Route;
-use tests::Watch;
-use tests::frame::{Ipv4, Ipv6, ethernet, marker};
-use tests::host::UPLINK;
-use tests::tap::contains;
+use testbed::Watch;
+use testbed::frame::{Ipv4, Ipv6, ethernet, marker};
+use testbed::host::UPLINK;
+use testbed::tap::contains;
 
 use super::scene::{BEYOND, NODE, assert_gets_out, attached, call, ip, settle_world, setup};
 
 /// What traceroute lives on: the gateway, and the node behind it.
 #[test]
 fn a_packet_with_too_few_hops_is_told_of_by_who_has_dropped_it() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     let (_pod, port) = attached(&node, "a", "amber");
     let tap = port.tap();
@@ -57,10 +57,10 @@ fn a_packet_with_too_few_hops_is_told_of_by_who_has_dropped_it() {
 
 #[test]
 fn a_smaller_path_on_the_way_is_learned_and_large_transfers_go_on() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     let (_pod, port) = attached(&node, "a", "amber");
-    let mut here = tests::host::connection(node.netns());
+    let mut here = testbed::host::connection(node.netns());
     let uplink = here.by_name(UPLINK).expect("a look").expect("the uplink");
     // By a route, not at the link: what comes from the world may be as large as before.
     for (beyond, length) in BEYOND.into_iter().zip([32, 128]) {
@@ -78,7 +78,7 @@ fn a_smaller_path_on_the_way_is_learned_and_large_transfers_go_on() {
 #[test]
 fn a_network_with_larger_packets_than_the_uplink_gets_out() {
     let jumbo = super::scene::amber().mtu(9000);
-    let node = tests::node!(tests::Setup::empty().network(&jumbo));
+    let node = testbed::node!(testbed::Setup::empty().network(&jumbo));
     settle_world(&node);
     let (_pod, port) = attached(&node, "a", "amber");
     for (beyond, own) in BEYOND.map(ip).into_iter().zip(NODE.map(ip)) {
@@ -89,7 +89,7 @@ fn a_network_with_larger_packets_than_the_uplink_gets_out() {
 /// What connection tracking makes nothing of has no address of the node to leave with.
 #[test]
 fn a_packet_that_cannot_be_translated_does_not_leave() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     let (_pod, port) = attached(&node, "a", "amber");
     let watch = Watch::over(&node, &[]);

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use agent_common::addr::GATEWAY_MAC;
 use agent_common::drop::DropReason;
 use netdev::{Netns, Route};
-use tests::frame::{ethernet, marker, udp4};
-use tests::{Node, Port, Tap, Watch, nat, talk, traffic, wait};
+use testbed::frame::{ethernet, marker, udp4};
+use testbed::{Node, Port, Tap, Watch, nat, talk, traffic, wait};
 
 use super::scene::{BEYOND, NODE, assert_gets_out, attached, ip, settle_world, setup};
 
@@ -46,7 +46,7 @@ fn assert_silent(heard: &UdpSocket, what: &str) {
 
 #[test]
 fn a_pod_reaches_no_address_of_its_node_by_its_way_out() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     let (_white, served) = attached(&node, "w", "white");
     let (pod, port) = attached(&node, "a", "amber");
@@ -70,7 +70,7 @@ fn a_pod_reaches_no_address_of_its_node_by_its_way_out() {
 
 /// The node's addresses towards the gateways.
 fn transit(node: &Node) -> Vec<IpAddr> {
-    let mut here = tests::host::connection(node.netns());
+    let mut here = testbed::host::connection(node.netns());
     let mut found = Vec::new();
     for link in node.links() {
         if link.name.starts_with("podnet-e") {
@@ -83,7 +83,7 @@ fn transit(node: &Node) -> Vec<IpAddr> {
 
 #[test]
 fn a_service_of_the_node_is_not_reached_by_a_way_out() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     let (_pod, port) = attached(&node, "a", "amber");
     let beyond = ip(BEYOND[0]);
@@ -97,7 +97,7 @@ fn a_service_of_the_node_is_not_reached_by_a_way_out() {
 
 #[test]
 fn a_pod_reaches_no_pod_of_another_network_by_its_way_out() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     let ((_pa, a), (_pb, b)) = (attached(&node, "a", "amber"), attached(&node, "b", "ochre"));
     let (_pc, c) = attached(&node, "c", "ochre");
@@ -125,7 +125,7 @@ fn a_pod_reaches_no_pod_of_another_network_by_its_way_out() {
 
 #[test]
 fn the_world_reaches_neither_pods_nor_gateways_whatever_routes_it_has() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     let (_pod, port) = attached(&node, "a", "amber");
     assert_gets_out(&node, &port);
@@ -168,7 +168,7 @@ fn the_world_reaches_neither_pods_nor_gateways_whatever_routes_it_has() {
 /// Strangers that answer for a connection of nobody.
 #[test]
 fn only_answers_to_what_a_pod_has_asked_come_in() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     let (_pod, port) = attached(&node, "a", "amber");
     let client = traffic::udp(&port, port.v4().into());
@@ -191,7 +191,7 @@ fn only_answers_to_what_a_pod_has_asked_come_in() {
 
 #[test]
 fn a_pod_leaves_with_no_address_but_its_own_and_not_to_link_local_ones() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     let ((_pa, a), (_pb, b)) = (attached(&node, "a", "amber"), attached(&node, "b", "amber"));
     let watch = Watch::over(&node, &[&b]);
@@ -214,7 +214,7 @@ fn a_pod_leaves_with_no_address_but_its_own_and_not_to_link_local_ones() {
 
 #[test]
 fn a_pod_of_a_network_without_egress_gets_nowhere_beside_one_that_has_it() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     let ((_pa, a), (_pd, d)) = (
         attached(&node, "a", "amber"),
@@ -232,10 +232,10 @@ fn a_pod_of_a_network_without_egress_gets_nowhere_beside_one_that_has_it() {
 /// By which the node does not reach the world either.
 #[test]
 fn without_a_default_route_on_the_node_nobody_gets_out_and_nobody_else_is_reached() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
-    let mut here = tests::host::connection(node.netns());
-    let uplink = here.by_name(tests::host::UPLINK).expect("a look");
+    let mut here = testbed::host::connection(node.netns());
+    let uplink = here.by_name(testbed::host::UPLINK).expect("a look");
     let uplink = uplink.expect("the uplink").ifindex;
     for v4 in [true, false] {
         here.remove_default_routes(uplink, v4).expect("removed");

@@ -1,8 +1,8 @@
 //! The world, from pods.
 
 use serde_json::json;
-use tests::limit::{self, Interfaces};
-use tests::{Fabric, Network, Node, Setup, skip, traffic};
+use testbed::limit::{self, Interfaces};
+use testbed::{Fabric, Network, Node, Setup, skip, traffic};
 
 use super::scene::{
     BEYOND, NODE, SUBNETS, amber, assert_closed, assert_gets_out, attached, call, gateways, ip,
@@ -11,7 +11,7 @@ use super::scene::{
 
 #[test]
 fn two_networks_with_one_subnet_reach_the_world_which_sees_the_node() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     let ((pa, a), (pb, b)) = (attached(&node, "a", "amber"), attached(&node, "b", "ochre"));
     assert_eq!(a.ips, b.ips, "the same addresses on both networks");
@@ -36,7 +36,7 @@ fn two_networks_with_one_subnet_reach_the_world_which_sees_the_node() {
 
 #[test]
 fn pods_of_one_network_share_its_way_out_and_reach_each_other_as_before() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     let ((pa, a), (pb, b)) = (attached(&node, "a", "amber"), attached(&node, "b", "amber"));
     traffic::assert_reaches(&a, &b);
@@ -52,7 +52,7 @@ fn pods_of_one_network_share_its_way_out_and_reach_each_other_as_before() {
 #[test]
 fn a_network_of_one_family_gets_out_by_that_one() {
     let only = Network::l3("amber", &SUBNETS[..1]).gateway("None").egress();
-    let node = tests::node!(Setup::empty().network(&only));
+    let node = testbed::node!(Setup::empty().network(&only));
     settle_world(&node);
     let (pod, port) = attached(&node, "a", "amber");
     let seen = call(&port.netns, node.host().outside(), ip(BEYOND[0]), 8080);
@@ -63,10 +63,10 @@ fn a_network_of_one_family_gets_out_by_that_one() {
 
 #[test]
 fn what_a_limited_pod_sends_to_the_world_goes_through_its_rate() {
-    if skip::without_shaping(tests::test_name!()) {
+    if skip::without_shaping(testbed::test_name!()) {
         return;
     }
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     let pod = node.pod("slow");
     let rates = json!({"egressRate": 50_000_000, "ingressRate": 50_000_000});
@@ -87,7 +87,7 @@ fn what_a_limited_pod_sends_to_the_world_goes_through_its_rate() {
 
 #[test]
 fn networks_show_whether_they_have_egress() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let shown: Vec<_> = node
         .get("networks")
         .iter()
@@ -101,7 +101,7 @@ fn networks_show_whether_they_have_egress() {
 /// Also when the network spans nodes: the other one's way out is nobody's business.
 #[test]
 fn pods_of_a_network_that_spans_nodes_leave_by_their_own_node() {
-    if skip::without_root(tests::test_name!()) {
+    if skip::without_root(testbed::test_name!()) {
         return;
     }
     let fabric = Fabric::create();

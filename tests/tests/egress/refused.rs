@@ -1,12 +1,12 @@
 //! What a manifest may not say.
 
-use tests::{Network, Setup};
+use testbed::{Network, Setup};
 
 use super::scene::SUBNETS;
 
 #[test]
 fn egress_on_a_network_that_cannot_have_it_is_refused_by_its_field() {
-    let node = tests::node!(
+    let node = testbed::node!(
         Setup::empty()
             .network(&Network::l2("flat", &SUBNETS).egress())
             .network(&Network::l3("white", &SUBNETS).by_node().egress())
@@ -22,7 +22,7 @@ fn egress_on_a_network_that_cannot_have_it_is_refused_by_its_field() {
 #[test]
 fn a_route_without_a_gateway_is_refused_by_its_field() {
     let network = Network::l2("flat", &SUBNETS).route("192.0.2.0/24", None);
-    let node = tests::node!(Setup::empty().network(&network));
+    let node = testbed::node!(Setup::empty().network(&network));
     let failure = node.pod("a").add("flat", "eth0").error();
     failure.names(&["spec.routes[0].gw", "spec.gateway"]);
     node.assert_empty();

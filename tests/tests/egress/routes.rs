@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use netdev::Route;
 use serde_json::{Value, json};
-use tests::manifest::attachment;
-use tests::{Network, Port, Setup};
+use testbed::manifest::attachment;
+use testbed::{Network, Port, Setup};
 
 use super::scene::ip;
 
@@ -42,7 +42,7 @@ fn listed(port: &Port) -> Vec<Value> {
 
 #[test]
 fn pods_get_the_routes_of_their_network_and_the_result_lists_them() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     for (network, expected) in [
         (
             "flat",
@@ -75,7 +75,7 @@ fn pods_get_the_routes_of_their_network_and_the_result_lists_them() {
 #[test]
 fn an_attachment_has_routes_of_its_own_before_those_of_its_network() {
     let spec = "{routes: [{dst: 192.0.2.0/24, gw: 10.50.0.7}, {dst: 198.51.100.0/24}]}";
-    let node = tests::node!(setup().file("own.yaml", &attachment("own", "flat", spec)));
+    let node = testbed::node!(setup().file("own.yaml", &attachment("own", "flat", spec)));
     let conf = node.attachment_conf("flat", "default/own");
     let pod = node.pod("own");
     let port = pod.attach_conf(&conf, "net1");
@@ -91,7 +91,7 @@ fn an_attachment_has_routes_of_its_own_before_those_of_its_network() {
 
 #[test]
 fn check_misses_a_route_that_somebody_removed() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     for (network, dst) in [("flat", "192.0.2.0"), ("routed", "2001:db8::")] {
         let pod = node.pod(network);
         let port = pod.attach(network, "net1");
@@ -113,7 +113,7 @@ fn check_misses_a_route_that_somebody_removed() {
 fn a_next_hop_in_another_subnet_than_the_pods_is_reached() {
     let network = Network::l2("flat", &["10.50.0.0/24", "10.51.0.0/24"])
         .route("192.0.2.0/24", Some("10.51.0.9"));
-    let node = tests::node!(Setup::empty().network(&network));
+    let node = testbed::node!(Setup::empty().network(&network));
     let pod = node.pod("a");
     let port = pod.attach("flat", "net1");
     assert!(

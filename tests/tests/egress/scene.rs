@@ -1,8 +1,8 @@
 //! A node with two networks that have egress and the same subnets, others without, and a world.
 
 use netdev::{Netfilter, Netns, NetnsId};
-pub(crate) use tests::beyond::{BEYOND, NODE, attached, call, conf, ip, settle_world};
-use tests::{Network, Node, Port, Setup};
+pub(crate) use testbed::beyond::{BEYOND, NODE, attached, call, conf, ip, settle_world};
+use testbed::{Network, Node, Port, Setup};
 
 /// Of all networks here.
 pub(crate) const SUBNETS: [&str; 2] = ["10.40.0.0/24", "fd40:40::/64"];

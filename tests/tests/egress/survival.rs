@@ -3,8 +3,8 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use tests::host::connection;
-use tests::{Network, Node, Port, wait};
+use testbed::host::connection;
+use testbed::{Network, Node, Port, wait};
 
 use super::scene::{
     BEYOND, TABLE, assert_closed, assert_gets_out, attached, conf, gateway_links, gateways, ip,
@@ -18,7 +18,7 @@ fn unbroken(node: &Node, port: &Port, during: impl FnOnce(&dyn Fn())) {
     let bind = || UdpSocket::bind(beyond);
     let server = node.host().outside().run_in(bind).expect("entered");
     let server = server.expect("a socket");
-    let client = tests::traffic::udp(port, port.v4().into());
+    let client = testbed::traffic::udp(port, port.v4().into());
     client.connect(beyond).expect("connected");
     let stop = AtomicBool::new(false);
     let answered = AtomicU64::new(0);
@@ -61,7 +61,7 @@ fn unbroken(node: &Node, port: &Port, during: impl FnOnce(&dyn Fn())) {
 
 #[test]
 fn an_agent_that_is_killed_and_started_again_breaks_no_conversation() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     let (pod, port) = attached(&node, "a", "amber");
     let before = gateways(&node);
@@ -82,7 +82,7 @@ fn an_agent_that_is_killed_and_started_again_breaks_no_conversation() {
 
 #[test]
 fn other_pods_come_and_go_beside_a_conversation() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     let (pod, port) = attached(&node, "a", "amber");
     unbroken(&node, &port, |progress| {
@@ -100,7 +100,7 @@ fn other_pods_come_and_go_beside_a_conversation() {
 /// A link of the way out is gone: the agent hears of it.
 #[test]
 fn what_somebody_removed_is_made_again() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     let (pod, port) = attached(&node, "a", "amber");
     assert_gets_out(&node, &port);
@@ -121,7 +121,7 @@ fn what_somebody_removed_is_made_again() {
         wait::until_true("the tables to lead there", || {
             let probe = BEYOND[0].parse().expect("an address");
             let at = SocketAddr::new(probe, 9);
-            tests::talk::tcp(&port.netns, at, node.host().outside(), at).is_ok()
+            testbed::talk::tcp(&port.netns, at, node.host().outside(), at).is_ok()
         });
         assert_gets_out(&node, &port);
     }
@@ -131,7 +131,7 @@ fn what_somebody_removed_is_made_again() {
 
 #[test]
 fn what_somebody_removed_while_no_agent_was_there_is_made_at_start() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     let (pod, port) = attached(&node, "a", "amber");
     node.kill_9();
@@ -150,7 +150,7 @@ fn what_somebody_removed_while_no_agent_was_there_is_made_at_start() {
 #[test]
 fn an_add_that_dies_with_a_part_of_a_way_out_leaves_nothing_after_the_next_start() {
     for point in ["egress.namespace", "egress.port", "egress.made"] {
-        let node = tests::node!(setup().stopped());
+        let node = testbed::node!(setup().stopped());
         node.start_agent_to_crash_at(point);
         let pod = node.pod("a");
         let outcome = pod.add_conf(&conf(&node, "amber"), "eth0");
@@ -169,7 +169,7 @@ fn an_add_that_dies_with_a_part_of_a_way_out_leaves_nothing_after_the_next_start
 
 #[test]
 fn a_way_out_of_pods_that_are_gone_is_removed_at_start() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let (pod, _port) = attached(&node, "a", "amber");
     node.kill_9();
     // The runtime's DEL waits for the agent.
@@ -184,7 +184,7 @@ fn a_way_out_of_pods_that_are_gone_is_removed_at_start() {
 
 #[test]
 fn an_add_whose_way_out_cannot_be_made_fails_and_leaves_nothing() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     // In the place of the directory of namespaces.
     let place = node.path("run").join("egress");
     std::fs::write(&place, "").expect("a file");
@@ -209,7 +209,7 @@ fn an_add_whose_way_out_cannot_be_made_fails_and_leaves_nothing() {
 
 #[test]
 fn who_is_attached_keeps_the_way_out_when_the_network_loses_it_and_newcomers_have_none() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     let (pod, port) = attached(&node, "a", "amber");
     let without = Network {
@@ -232,7 +232,7 @@ fn who_is_attached_keeps_the_way_out_when_the_network_loses_it_and_newcomers_hav
 
 #[test]
 fn cleanup_takes_ways_out_away_and_says_so() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let (pod, _port) = attached(&node, "a", "amber");
     node.terminate();
     let said = |output: std::process::Output| String::from_utf8(output.stdout).expect("text");

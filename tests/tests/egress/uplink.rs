@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use agent_common::addr::{GATEWAY_MAC, MacAddr};
 use agent_common::drop::DropReason;
 use netdev::Route;
-use tests::frame::{Ipv4, ethernet, marker, udp4, udp6};
-use tests::host::{UPLINK, WORLD, connection};
-use tests::stream::Stream;
-use tests::{Network, Node, Port, Setup, Tap, traffic, wait};
+use testbed::frame::{Ipv4, ethernet, marker, udp4, udp6};
+use testbed::host::{UPLINK, WORLD, connection};
+use testbed::stream::Stream;
+use testbed::{Network, Node, Port, Setup, Tap, traffic, wait};
 
 use super::scene::{BEYOND, NODE, SUBNETS, attached, call, ip, settle_world};
 
@@ -60,7 +60,7 @@ fn world(node: &Node) -> Port {
 
 #[test]
 fn the_world_sees_a_pods_own_address_and_reaches_it() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle(&node);
     let ((pa, a), (pb, b)) = (attached(&node, "a", "open"), attached(&node, "b", "open"));
     let world = world(&node);
@@ -92,7 +92,7 @@ fn the_world_sees_a_pods_own_address_and_reaches_it() {
 /// What is not for the outside, and whom the outside is not for.
 #[test]
 fn what_is_not_for_the_outside_does_not_leave() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle(&node);
     let ((pa, a), (pc, c)) = (attached(&node, "a", "open"), attached(&node, "c", "closed"));
     let outside = Tap::on(node.host().outside(), WORLD);
@@ -176,7 +176,7 @@ fn what_is_not_for_the_outside_does_not_leave() {
 /// The way is that of the node's default routes, and follows them.
 #[test]
 fn a_default_route_that_goes_or_comes_is_followed() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle(&node);
     let (pod, a) = attached(&node, "a", "open");
     let mut here = connection(node.netns());
@@ -210,7 +210,7 @@ fn a_default_route_that_goes_or_comes_is_followed() {
 
 #[test]
 fn restarts_under_traffic_to_the_outside_lose_nothing() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle(&node);
     let (pod, a) = attached(&node, "a", "open");
     let world = world(&node);
@@ -227,7 +227,7 @@ fn restarts_under_traffic_to_the_outside_lose_nothing() {
 fn pods_of_networks_with_an_uplink_get_out_as_the_node_where_that_is_asked_for() {
     let vlan = Network::l3("vlan", &SUBNETS).id(2001).vlan(100).egress();
     let native = Network::l3("native", &CLOSED).id(2002).native().egress();
-    let node = tests::node!(
+    let node = testbed::node!(
         Setup::empty()
             .args(&["--vtep", NODE[0], "--vtep", NODE[1]])
             .network(&vlan)
@@ -246,7 +246,7 @@ fn pods_of_networks_with_an_uplink_get_out_as_the_node_where_that_is_asked_for()
 #[test]
 fn egress_by_an_uplink_that_leads_no_packets_back_is_refused_by_its_field() {
     let over = |name| Network::l3(name, &SUBNETS).egress_by_uplink();
-    let node = tests::node!(
+    let node = testbed::node!(
         Setup::empty()
             .args(&["--vtep", NODE[0]])
             .network(&over("local").id(2001))

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 
 use agent_common::drop::DropReason;
 use serde_json::{Value, json};
-use tests::frame::{ethernet, marker, udp4};
-use tests::{Node, Pod, Port, Watch, limit, traffic, wait};
+use testbed::frame::{ethernet, marker, udp4};
+use testbed::{Node, Pod, Port, Watch, limit, traffic, wait};
 
 use super::libcni::{Libcni, Tools};
 
@@ -100,10 +100,10 @@ fn to_pod() -> Value {
 /// The plugin wants the ingress hook of the host end; podnet's program has it.
 #[test]
 fn a_limit_for_what_the_pod_sends_is_a_clear_error() {
-    let Some(tools) = Tools::find(tests::test_name!(), &["bandwidth"]) else {
+    let Some(tools) = Tools::find(testbed::test_name!(), &["bandwidth"]) else {
         return;
     };
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, &tools);
     scene.chain(&from_pod());
     let ended = scene.libcni.run("add", "blue", scene.pod(), "net1");
@@ -114,13 +114,13 @@ fn a_limit_for_what_the_pod_sends_is_a_clear_error() {
 /// Also when podnet's program has moved to a TCX link.
 #[test]
 fn a_limit_for_what_the_pod_sends_is_a_clear_error_on_tcx() {
-    let Some(tools) = Tools::find(tests::test_name!(), &["bandwidth"]) else {
+    let Some(tools) = Tools::find(testbed::test_name!(), &["bandwidth"]) else {
         return;
     };
-    if tests::skip::without_tcx(tests::test_name!()) {
+    if testbed::skip::without_tcx(testbed::test_name!()) {
         return;
     }
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, &tools);
     scene.libcni.chain("blue", &[scene.libcni.podnet("blue")]);
     let port = scene.libcni.attach("blue", scene.pod(), "net1");
@@ -136,10 +136,10 @@ fn a_limit_for_what_the_pod_sends_is_a_clear_error_on_tcx() {
 /// The plugin's queue at the host end limits, though it comes after podnet has answered.
 #[test]
 fn a_limit_for_what_the_pod_receives_is_kept_and_the_pod_guarded() {
-    let Some(tools) = Tools::find(tests::test_name!(), &["bandwidth"]) else {
+    let Some(tools) = Tools::find(testbed::test_name!(), &["bandwidth"]) else {
         return;
     };
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, &tools);
     scene.chain(&to_pod());
     let port = scene.libcni.attach("blue", scene.pod(), "net1");

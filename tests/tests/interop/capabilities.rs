@@ -1,17 +1,17 @@
 //! What libcni makes of `capabilities` in the list (CNI-CAP-01) reaches podnet.
 
 use serde_json::json;
-use tests::{limit, traffic};
+use testbed::{limit, traffic};
 
 use super::libcni::Tools;
 
 /// Declared, it is given to the plugin and done.
 #[test]
 fn declared_capabilities_are_honoured() {
-    let Some(tools) = Tools::find(tests::test_name!(), &[]) else {
+    let Some(tools) = Tools::find(testbed::test_name!(), &[]) else {
         return;
     };
-    let node = tests::node!();
+    let node = testbed::node!();
     let libcni = tools.on(&node);
     let mut podnet = libcni.podnet("blue");
     podnet["capabilities"] = json!({"ips": true, "mac": true});
@@ -36,10 +36,10 @@ fn declared_capabilities_are_honoured() {
 /// Not declared, libcni keeps it to itself.
 #[test]
 fn undeclared_capabilities_do_not_arrive() {
-    let Some(tools) = Tools::find(tests::test_name!(), &[]) else {
+    let Some(tools) = Tools::find(testbed::test_name!(), &[]) else {
         return;
     };
-    let node = tests::node!();
+    let node = testbed::node!();
     let libcni = tools.on(&node);
     libcni.alone("blue");
     let pod = node.pod("a");
@@ -56,13 +56,13 @@ fn undeclared_capabilities_do_not_arrive() {
 /// The rates that libcni passes for the capability are kept.
 #[test]
 fn a_declared_bandwidth_is_a_limit() {
-    let Some(tools) = Tools::find(tests::test_name!(), &[]) else {
+    let Some(tools) = Tools::find(testbed::test_name!(), &[]) else {
         return;
     };
-    if tests::skip::without_shaping(tests::test_name!()) {
+    if testbed::skip::without_shaping(testbed::test_name!()) {
         return;
     }
-    let node = tests::node!();
+    let node = testbed::node!();
     let libcni = tools.on(&node);
     let mut podnet = libcni.podnet("blue");
     podnet["capabilities"] = json!({"bandwidth": true});
@@ -84,10 +84,10 @@ fn a_declared_bandwidth_is_a_limit() {
 /// Declared but not done by podnet: refused with the key's name, and nothing is left.
 #[test]
 fn a_declared_capability_that_is_not_done_is_refused() {
-    let Some(tools) = Tools::find(tests::test_name!(), &[]) else {
+    let Some(tools) = Tools::find(testbed::test_name!(), &[]) else {
         return;
     };
-    let node = tests::node!();
+    let node = testbed::node!();
     let libcni = tools.on(&node);
     let mut podnet = libcni.podnet("blue");
     podnet["capabilities"] = json!({"portMappings": true});
@@ -105,10 +105,10 @@ fn a_declared_capability_that_is_not_done_is_refused() {
 /// CNI-ENV-09: Kubernetes' arguments in `CNI_ARGS` are taken, whatever else is there.
 #[test]
 fn cni_args_arrive() {
-    let Some(tools) = Tools::find(tests::test_name!(), &[]) else {
+    let Some(tools) = Tools::find(testbed::test_name!(), &[]) else {
         return;
     };
-    let node = tests::node!();
+    let node = testbed::node!();
     let libcni = tools.on(&node);
     libcni.alone("blue");
     let pod = node.pod("a");

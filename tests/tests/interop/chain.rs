@@ -3,7 +3,7 @@
 
 use agent_common::drop::DropReason;
 use serde_json::{Value, json};
-use tests::{Network, Node, Pod, Port, Setup, traffic, wait};
+use testbed::{Network, Node, Pod, Port, Setup, traffic, wait};
 
 use super::libcni::{Libcni, Tools};
 
@@ -66,10 +66,10 @@ fn tuning(settings: &Value) -> Value {
 /// `tuning` finds the interface and changes what it was told to.
 #[test]
 fn tuning_behind_podnet_changes_sysctls_and_flags() {
-    let Some(tools) = Tools::find(tests::test_name!(), &["tuning"]) else {
+    let Some(tools) = Tools::find(testbed::test_name!(), &["tuning"]) else {
         return;
     };
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let conf = tuning(&json!({
@@ -86,10 +86,10 @@ fn tuning_behind_podnet_changes_sysctls_and_flags() {
 /// A smaller MTU is the pod's business, and `CHECK` leaves it to who changed it.
 #[test]
 fn tuning_behind_podnet_can_make_the_mtu_smaller() {
-    let Some(tools) = Tools::find(tests::test_name!(), &["tuning"]) else {
+    let Some(tools) = Tools::find(testbed::test_name!(), &["tuning"]) else {
         return;
     };
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let conf = tuning(&json!({"mtu": 1300}));
@@ -102,10 +102,10 @@ fn tuning_behind_podnet_can_make_the_mtu_smaller() {
 #[test]
 fn three_neighbours_behind_podnet_work_together() {
     let wanted = ["tuning", "portmap", "sbr"];
-    let Some(tools) = Tools::find(tests::test_name!(), &wanted) else {
+    let Some(tools) = Tools::find(testbed::test_name!(), &wanted) else {
         return;
     };
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let others = [
@@ -122,10 +122,10 @@ fn three_neighbours_behind_podnet_work_together() {
 /// on routed networks these are all routes.
 #[test]
 fn two_neighbours_behind_podnet_work_on_a_routed_network() {
-    let Some(tools) = Tools::find(tests::test_name!(), &["tuning", "portmap"]) else {
+    let Some(tools) = Tools::find(testbed::test_name!(), &["tuning", "portmap"]) else {
         return;
     };
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let others = [
@@ -139,11 +139,11 @@ fn two_neighbours_behind_podnet_work_on_a_routed_network() {
 /// away, and `CHECK` says which.
 #[test]
 fn a_route_taken_away_by_sbr_is_named() {
-    let Some(tools) = Tools::find(tests::test_name!(), &["sbr"]) else {
+    let Some(tools) = Tools::find(testbed::test_name!(), &["sbr"]) else {
         return;
     };
     let lane = Network::l3("lane", &["10.30.0.0/24"]);
-    let node = tests::node!(Setup::empty().network(&lane));
+    let node = testbed::node!(Setup::empty().network(&lane));
     let libcni = tools.on(&node);
     libcni.chain("lane", &[libcni.podnet("lane"), json!({"type": "sbr"})]);
     let (pod, other) = (node.pod("a"), node.pod("b"));
@@ -162,18 +162,18 @@ fn a_route_taken_away_by_sbr_is_named() {
 /// through, `CHECK` says why, and podnet's own `mac` capability is the way to choose one.
 #[test]
 fn a_mac_changed_by_tuning_is_cut_off_and_named() {
-    let Some(tools) = Tools::find(tests::test_name!(), &["tuning"]) else {
+    let Some(tools) = Tools::find(testbed::test_name!(), &["tuning"]) else {
         return;
     };
-    let node = tests::node!();
+    let node = testbed::node!();
     let libcni = tools.on(&node);
     let conf = tuning(&json!({"mac": "02:00:00:00:be:ef"}));
     libcni.chain("blue", &[libcni.podnet("blue"), conf]);
     let (pod, other) = (node.pod("a"), node.pod("b"));
     let port = libcni.attach("blue", &pod, "net1");
     let peer = other.attach("blue", "net1");
-    let watch = tests::Watch::over(&node, &[&peer]);
-    let marker = tests::frame::marker();
+    let watch = testbed::Watch::over(&node, &[&peer]);
+    let marker = testbed::frame::marker();
     let before = node.drops().of("blue", DropReason::SpoofedMac);
     let to = std::net::SocketAddr::from((peer.v4(), 9));
     traffic::shout(&port, port.v4().into(), to, &marker).expect("it is sent");
@@ -192,10 +192,10 @@ fn a_mac_changed_by_tuning_is_cut_off_and_named() {
 /// A neighbour that fails leaves it to the runtime to delete; then nothing of podnet is left.
 #[test]
 fn a_neighbour_that_fails_leaves_nothing_after_del() {
-    let Some(tools) = Tools::find(tests::test_name!(), &["tuning"]) else {
+    let Some(tools) = Tools::find(testbed::test_name!(), &["tuning"]) else {
         return;
     };
-    let node = tests::node!();
+    let node = testbed::node!();
     let libcni = tools.on(&node);
     let conf = tuning(&json!({"sysctl": {"net.ipv4.conf.net1.no_such_thing": "1"}}));
     libcni.chain("blue", &[libcni.podnet("blue"), conf]);

@@ -1,16 +1,16 @@
 //! Every command through libcni 1.3.0, which writes what runtimes write.
 
-use tests::{traffic, wait};
+use testbed::{traffic, wait};
 
 use super::libcni::Tools;
 
 /// ADD, CHECK, STATUS, DEL and DEL again; the pod talks to one that another runtime attached.
 #[test]
 fn a_pod_of_libcni_talks_to_its_network() {
-    let Some(tools) = Tools::find(tests::test_name!(), &[]) else {
+    let Some(tools) = Tools::find(testbed::test_name!(), &[]) else {
         return;
     };
-    let node = tests::node!();
+    let node = testbed::node!();
     let libcni = tools.on(&node);
     for network in ["blue", "green"] {
         libcni.alone(network);
@@ -32,10 +32,10 @@ fn a_pod_of_libcni_talks_to_its_network() {
 /// One pod on two networks, and the interface nobody named.
 #[test]
 fn a_pod_of_libcni_can_be_on_several_networks() {
-    let Some(tools) = Tools::find(tests::test_name!(), &[]) else {
+    let Some(tools) = Tools::find(testbed::test_name!(), &[]) else {
         return;
     };
-    let node = tests::node!();
+    let node = testbed::node!();
     let libcni = tools.on(&node);
     libcni.alone("blue");
     libcni.alone("red");
@@ -53,10 +53,10 @@ fn a_pod_of_libcni_can_be_on_several_networks() {
 /// CNI-ADD-04 through libcni: a second add is the same attachment.
 #[test]
 fn a_second_add_gives_the_same_addresses() {
-    let Some(tools) = Tools::find(tests::test_name!(), &[]) else {
+    let Some(tools) = Tools::find(testbed::test_name!(), &[]) else {
         return;
     };
-    let node = tests::node!();
+    let node = testbed::node!();
     let libcni = tools.on(&node);
     libcni.alone("blue");
     let pod = node.pod("a");
@@ -70,10 +70,10 @@ fn a_second_add_gives_the_same_addresses() {
 /// CNI-CHK-02: what is broken is said in words that libcni passes on.
 #[test]
 fn check_names_what_is_wrong() {
-    let Some(tools) = Tools::find(tests::test_name!(), &[]) else {
+    let Some(tools) = Tools::find(testbed::test_name!(), &[]) else {
         return;
     };
-    let node = tests::node!();
+    let node = testbed::node!();
     let libcni = tools.on(&node);
     libcni.alone("blue");
     let pod = node.pod("a");
@@ -92,10 +92,10 @@ fn check_names_what_is_wrong() {
 /// what has lost its pod. Neither touches another network, nor another runtime's living pod.
 #[test]
 fn gc_removes_stale_attachments_of_its_network_only() {
-    let Some(tools) = Tools::find(tests::test_name!(), &[]) else {
+    let Some(tools) = Tools::find(testbed::test_name!(), &[]) else {
         return;
     };
-    let node = tests::node!();
+    let node = testbed::node!();
     let libcni = tools.on(&node);
     libcni.alone("blue");
     libcni.alone("red");
@@ -128,10 +128,10 @@ fn gc_removes_stale_attachments_of_its_network_only() {
 /// A runtime that crashed and lost its pod's namespace can still delete what it remembers.
 #[test]
 fn del_works_after_the_namespace_is_gone() {
-    let Some(tools) = Tools::find(tests::test_name!(), &[]) else {
+    let Some(tools) = Tools::find(testbed::test_name!(), &[]) else {
         return;
     };
-    let node = tests::node!();
+    let node = testbed::node!();
     let libcni = tools.on(&node);
     libcni.alone("blue");
     let mut pod = node.pod("a");
@@ -146,10 +146,10 @@ fn del_works_after_the_namespace_is_gone() {
 /// CNI-ERR-05, CNI-DEL-05: without an agent `add` and `status` say so, `del` leaves a note.
 #[test]
 fn without_an_agent_libcni_is_told_so() {
-    let Some(tools) = Tools::find(tests::test_name!(), &[]) else {
+    let Some(tools) = Tools::find(testbed::test_name!(), &[]) else {
         return;
     };
-    let node = tests::node!();
+    let node = testbed::node!();
     let libcni = tools.on(&node);
     libcni.alone("blue");
     let (pod, late) = (node.pod("a"), node.pod("late"));
@@ -174,10 +174,10 @@ fn without_an_agent_libcni_is_told_so() {
 /// CNI-STATUS: a network that does not exist is not ready.
 #[test]
 fn status_of_an_unknown_network_fails() {
-    let Some(tools) = Tools::find(tests::test_name!(), &[]) else {
+    let Some(tools) = Tools::find(testbed::test_name!(), &[]) else {
         return;
     };
-    let node = tests::node!();
+    let node = testbed::node!();
     let libcni = tools.on(&node);
     libcni.alone("nosuch");
     let pod = node.pod("a");

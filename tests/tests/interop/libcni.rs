@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-use tests::{Node, Pod, Port, skip};
+use testbed::{Node, Pod, Port, skip};
 
 /// Where Debian's package has the reference plugins, and where everybody else has them.
 const PLUGINS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];

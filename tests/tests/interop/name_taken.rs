@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tests::{Node, Pod};
+use testbed::{Node, Pod};
 
 use super::libcni::{Libcni, Tools};
 
@@ -46,10 +46,10 @@ fn stays(kind: &str, test: &str) {
     let Some(tools) = Tools::find(test, &[kind, "host-local"]) else {
         return;
     };
-    if tests::skip::without_root(test) {
+    if testbed::skip::without_root(test) {
         return;
     }
-    let node = Node::start(tests::Setup::default());
+    let node = Node::start(testbed::Setup::default());
     let libcni = tools.on(&node);
     let first = main_plugin(kind, &node);
     let pod = node.pod("a");
@@ -85,29 +85,29 @@ fn stays(kind: &str, test: &str) {
         assert_eq!(pod.links(), Vec::<String>::new());
     }
     // The reference plugin leaves its bridge.
-    let mut here = tests::host::connection(node.netns());
+    let mut here = testbed::host::connection(node.netns());
     here.delete_by_name("others").expect("links can be deleted");
 }
 
 /// CNI-ADD-01 behind `ptp`.
 #[test]
 fn the_interface_of_ptp_stays() {
-    stays("ptp", tests::test_name!());
+    stays("ptp", testbed::test_name!());
 }
 
 /// CNI-ADD-01 behind `bridge`.
 #[test]
 fn the_interface_of_bridge_stays() {
-    stays("bridge", tests::test_name!());
+    stays("bridge", testbed::test_name!());
 }
 
 /// A second interface beside another plugin's is what podnet is for.
 #[test]
 fn podnet_adds_an_interface_beside_the_one_of_ptp() {
-    let Some(tools) = Tools::find(tests::test_name!(), &["ptp", "host-local"]) else {
+    let Some(tools) = Tools::find(testbed::test_name!(), &["ptp", "host-local"]) else {
         return;
     };
-    let node = tests::node!();
+    let node = testbed::node!();
     let libcni = tools.on(&node);
     libcni.chain("others", &[main_plugin("ptp", &node)]);
     libcni.alone("blue");
@@ -115,7 +115,7 @@ fn podnet_adds_an_interface_beside_the_one_of_ptp() {
     libcni.run("add", "others", &pod, "eth0").result();
     let port = libcni.attach("blue", &pod, "net1");
     let peer = other.attach("blue", "net1");
-    tests::traffic::assert_reaches(&port, &peer);
+    testbed::traffic::assert_reaches(&port, &peer);
     libcni.run("check", "others", &pod, "eth0").succeeds();
     libcni.run("check", "blue", &pod, "net1").silent();
     libcni.run("del", "blue", &pod, "net1").silent();

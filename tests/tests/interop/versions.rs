@@ -7,10 +7,10 @@ use super::libcni::Tools;
 /// The highest version that libcni knows of `cniVersion` and `cniVersions` is the result's.
 #[test]
 fn the_highest_common_version_is_used() {
-    let Some(tools) = Tools::find(tests::test_name!(), &[]) else {
+    let Some(tools) = Tools::find(testbed::test_name!(), &[]) else {
         return;
     };
-    let node = tests::node!();
+    let node = testbed::node!();
     let libcni = tools.on(&node);
     let pod = node.pod("a");
     for (one, several, spoken) in [
@@ -38,10 +38,10 @@ fn the_highest_common_version_is_used() {
 /// libcni decodes each version with code of its own and refuses what does not fit.
 #[test]
 fn every_version_is_understood() {
-    let Some(tools) = Tools::find(tests::test_name!(), &[]) else {
+    let Some(tools) = Tools::find(testbed::test_name!(), &[]) else {
         return;
     };
-    let node = tests::node!();
+    let node = testbed::node!();
     let libcni = tools.on(&node);
     let pod = node.pod("a");
     let podnet = || [libcni.podnet("blue")];

@@ -1,14 +1,14 @@
 //! Somebody else's addresses, as source and as destination.
 
 use agent_common::drop::DropReason;
-use tests::frame::{ethernet, marker, udp4, udp6};
+use testbed::frame::{ethernet, marker, udp4, udp6};
 
 use super::scene::{IP, IPV6, NOBODY, Scene};
 
 /// Frames with another source MAC address: a neighbour's, nobody's, a group's, the gateway's.
 #[test]
 fn a_spoofed_source_mac_is_dropped() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     let table = [
         ("a neighbour's MAC", scene.bob.mac),
@@ -33,7 +33,7 @@ fn a_spoofed_source_mac_is_dropped() {
 /// Source addresses that are not the attacker's, in both families and both modes.
 #[test]
 fn a_spoofed_source_ip_is_dropped() {
-    let node = tests::node!();
+    let node = testbed::node!();
     for (network, beside) in [("blue", "red"), ("green", "lime")] {
         let scene = Scene::set(&node, network, beside);
         let gateway = agent_common::addr::GATEWAY_MAC;
@@ -99,7 +99,7 @@ fn a_spoofed_source_ip_is_dropped() {
 /// unknown: no oracle tells whether they exist elsewhere.
 #[test]
 fn a_foreign_destination_mac_is_dropped() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     let mut table = vec![
         ("the other network's pod".to_owned(), scene.other.mac),
@@ -127,7 +127,7 @@ fn a_foreign_destination_mac_is_dropped() {
 /// A frame to oneself goes nowhere.
 #[test]
 fn a_frame_to_its_own_sender_is_dropped() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     let mark = marker();
     let packet = scene.udp4_from(scene.mallory.v4(), &mark);
@@ -140,9 +140,9 @@ fn a_frame_to_its_own_sender_is_dropped() {
 /// neighbour gets them, since it is an Ethernet, and the node never does.
 #[test]
 fn packets_to_the_node_and_the_world_stay_on_the_network() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
-    let outside = tests::Watch::over(&node, &[&scene.other, &scene.bob]);
+    let outside = testbed::Watch::over(&node, &[&scene.other, &scene.bob]);
     let alice = scene.alice.tap();
     for to in ["192.0.2.1", "192.0.2.2", "127.0.0.1", "8.8.8.8"] {
         let mark = marker();

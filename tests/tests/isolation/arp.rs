@@ -2,14 +2,14 @@
 
 use agent_common::addr::MacAddr;
 use agent_common::drop::DropReason;
-use tests::frame::{Arp, marker};
+use testbed::frame::{Arp, marker};
 
 use super::scene::{NOBODY, Scene};
 
 /// Replies and requests that speak for somebody else.
 #[test]
 fn a_spoofed_arp_sender_is_dropped() {
-    let node = tests::node!();
+    let node = testbed::node!();
     for (network, beside) in [("blue", "red"), ("green", "lime")] {
         let scene = Scene::set(&node, network, beside);
         let (me, bob, alice) = (&scene.mallory, &scene.bob, &scene.alice);
@@ -60,7 +60,7 @@ fn a_spoofed_arp_sender_is_dropped() {
 /// Operations and formats nobody needs.
 #[test]
 fn malformed_arp_is_dropped() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     let me = (scene.mallory.mac, scene.mallory.v4());
     for operation in [0, 3, 4, 8, 9, 0x101] {
@@ -86,7 +86,7 @@ fn malformed_arp_is_dropped() {
 /// An ARP packet that ends early.
 #[test]
 fn truncated_arp_is_dropped() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     let me = (scene.mallory.mac, scene.mallory.v4());
     let mark = marker();
@@ -100,7 +100,7 @@ fn truncated_arp_is_dropped() {
 /// Questions about addresses nobody has are not repeated to everybody.
 #[test]
 fn arp_for_an_unknown_address_is_not_flooded() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     let me = (scene.mallory.mac, scene.mallory.v4());
     for target in ["10.10.0.222", "192.0.2.1", "127.0.0.1"] {
@@ -116,7 +116,7 @@ fn arp_for_an_unknown_address_is_not_flooded() {
 /// conflicts are noticed without asking anybody (RFC 5227).
 #[test]
 fn an_arp_probe_for_a_neighbours_address_is_answered() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     let tap = scene.mallory.tap();
     let none = "0.0.0.0".parse().expect("an address");
@@ -125,7 +125,7 @@ fn an_arp_probe_for_a_neighbours_address_is_answered() {
     let frame = probe.frame(MacAddr::BROADCAST, scene.mallory.mac, &mark);
     scene.ignored("a probe", &mark, &frame);
     let reply = tap.wait("the answer", |frame| {
-        tests::frame::is_arp_reply_for(frame, scene.alice.v4())
+        testbed::frame::is_arp_reply_for(frame, scene.alice.v4())
     });
     assert_eq!(reply.get(22..28), Some(scene.alice.mac.0.as_slice()));
     scene.close();

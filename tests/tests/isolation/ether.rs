@@ -2,14 +2,14 @@
 
 use agent_common::addr::MacAddr;
 use agent_common::drop::DropReason;
-use tests::frame::{ethernet, marker, tagged, udp4};
+use testbed::frame::{ethernet, marker, tagged, udp4};
 
 use super::scene::{IP, Scene};
 
 /// 802.1Q, 802.1ad and the older private tags, with and without a VLAN number, one and two deep.
 #[test]
 fn a_vlan_tag_is_dropped() {
-    let node = tests::node!();
+    let node = testbed::node!();
     for (network, beside) in [("blue", "red"), ("green", "lime")] {
         let scene = Scene::set(&node, network, beside);
         for tag in [0x8100, 0x88a8, 0x9100, 0x9200, 0x9300] {
@@ -30,7 +30,7 @@ fn a_vlan_tag_is_dropped() {
 /// A tag that hides a spoofed address is still a tag.
 #[test]
 fn a_tagged_broadcast_reaches_nobody() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     for tag in [0x8100, 0x88a8] {
         let mark = marker();
@@ -45,7 +45,7 @@ fn a_tagged_broadcast_reaches_nobody() {
 /// STP, pause frames, LACP, LLDP: no bridge forwards them (IEEE 802.1D, table 7-10).
 #[test]
 fn link_control_groups_are_dropped() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     for last in [0x00, 0x01, 0x02, 0x03, 0x0e, 0x0f] {
         let to = MacAddr([0x01, 0x80, 0xc2, 0, 0, last]);
@@ -61,7 +61,7 @@ fn link_control_groups_are_dropped() {
 /// Frames with a length in place of an EtherType (802.3, LLC) are no protocol of ours.
 #[test]
 fn llc_frames_are_dropped() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     for length in [12, 46, 1500, 0x05ff] {
         let mark = marker();
@@ -74,7 +74,7 @@ fn llc_frames_are_dropped() {
 /// An L3 network carries IP and nothing else.
 #[test]
 fn other_ether_types_are_dropped_on_l3() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "green", "lime");
     let gateway = agent_common::addr::GATEWAY_MAC;
     for ether_type in [0x88b5, 0x8847, 0x8863, 0x22f0, 0x05dc] {
@@ -90,7 +90,7 @@ fn other_ether_types_are_dropped_on_l3() {
 /// The pod can raise its own MTU; what it then sends is too big for the network.
 #[test]
 fn huge_frames_are_dropped() {
-    let node = tests::node!();
+    let node = testbed::node!();
     for (network, beside) in [("blue", "red"), ("green", "lime")] {
         let scene = Scene::set(&node, network, beside);
         let ifindex = scene
@@ -98,7 +98,7 @@ fn huge_frames_are_dropped() {
             .link()
             .expect("the interface is there")
             .ifindex;
-        let mut netlink = tests::host::connection(&scene.mallory.netns);
+        let mut netlink = testbed::host::connection(&scene.mallory.netns);
         let change = netdev::LinkChange {
             mtu: Some(60_000),
             ..netdev::LinkChange::default()

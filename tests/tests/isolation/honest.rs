@@ -3,16 +3,16 @@
 use std::cell::Cell;
 
 use agent_common::addr::MacAddr;
-use tests::frame::{Arp, ethernet, is_arp_reply_for, marker, udp4, udp6};
-use tests::tap::contains;
-use tests::{Port, Tap, Watch, traffic};
+use testbed::frame::{Arp, ethernet, is_arp_reply_for, marker, udp4, udp6};
+use testbed::tap::contains;
+use testbed::{Port, Tap, Watch, traffic};
 
 use super::scene::{IP, IPV6, Scene};
 
 /// UDP and TCP, both families, both modes.
 #[test]
 fn pods_of_one_network_reach_each_other() {
-    let node = tests::node!();
+    let node = testbed::node!();
     for (network, beside) in [("blue", "red"), ("green", "lime")] {
         let scene = Scene::set(&node, network, beside);
         traffic::assert_reaches(&scene.bob, &scene.mallory);
@@ -23,7 +23,7 @@ fn pods_of_one_network_reach_each_other() {
 /// A large transfer, as segments offloaded to the veth: GSO packets are not "too big".
 #[test]
 fn tcp_moves_megabytes() {
-    let node = tests::node!();
+    let node = testbed::node!();
     for (network, beside) in [("blue", "red"), ("green", "lime")] {
         let scene = Scene::set(&node, network, beside);
         for (_, to) in traffic::pairs(&scene.bob, &scene.alice) {
@@ -37,7 +37,7 @@ fn tcp_moves_megabytes() {
 /// KEP-PN-05: two networks with the same addresses carry the same traffic at once, each its own.
 #[test]
 fn overlapping_networks_work_side_by_side() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pods: Vec<_> = ["a", "b", "c", "d"].map(|name| node.pod(name)).into();
     for (one, two) in [("blue", "red"), ("green", "lime")] {
         let ports: Vec<_> = pods
@@ -65,7 +65,7 @@ fn overlapping_networks_work_side_by_side() {
 /// Broadcast and multicast reach every member of the network, once, and nobody else.
 #[test]
 fn broadcast_and_multicast_reach_exactly_the_members() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     let outside = Watch::over(&node, &[&scene.other]);
     let (alice, bob) = (scene.alice.tap(), scene.bob.tap());
@@ -121,7 +121,7 @@ fn copies_before(tap: &Tap, mark: &[u8], fence: &[u8]) -> usize {
 /// The sender does not get its own broadcast back.
 #[test]
 fn a_broadcast_does_not_return_to_its_sender() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     let (own, bob) = (scene.mallory.tap(), scene.bob.tap());
     let mark = marker();
@@ -140,7 +140,7 @@ fn a_broadcast_does_not_return_to_its_sender() {
 /// asking it.
 #[test]
 fn arp_for_a_neighbour_is_answered() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     let alice = scene.alice.tap();
     let tap = scene.mallory.tap();
@@ -157,7 +157,7 @@ fn arp_for_a_neighbour_is_answered() {
 /// Any EtherType is carried on an L2 network: it is Ethernet.
 #[test]
 fn an_l2_network_carries_any_ether_type() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     let alice = scene.alice.tap();
     for ether_type in [0x88b5, 0x8847, 0x22f0] {
@@ -171,7 +171,7 @@ fn an_l2_network_carries_any_ether_type() {
 /// Fragments of honest packets pass, in both families.
 #[test]
 fn honest_fragments_pass() {
-    let node = tests::node!();
+    let node = testbed::node!();
     for (network, beside) in [("blue", "red"), ("green", "lime")] {
         let scene = Scene::set(&node, network, beside);
         for (from, to) in traffic::pairs(&scene.bob, &scene.alice) {

@@ -2,15 +2,15 @@
 
 use agent_common::addr::MacAddr;
 use agent_common::drop::DropReason;
-use tests::frame::{IPV4_DF, IPV4_MF, Ipv4, marker, udp4};
-use tests::{Watch, tap};
+use testbed::frame::{IPV4_DF, IPV4_MF, Ipv4, marker, udp4};
+use testbed::{Watch, tap};
 
 use super::scene::{IP, Scene};
 
 /// Frames that end inside a header.
 #[test]
 fn truncated_headers_are_dropped() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     let mark = marker();
     let frame = scene.to_alice(IP, &mark);
@@ -27,7 +27,7 @@ fn truncated_headers_are_dropped() {
 /// Versions, header lengths and total lengths that contradict the frame.
 #[test]
 fn malformed_headers_are_dropped() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     for (what, offset, bytes) in [
         ("version 5", 0, vec![0x55]),
@@ -50,7 +50,7 @@ fn malformed_headers_are_dropped() {
 /// Fragments are judged by their addresses like everything else.
 #[test]
 fn spoofed_fragments_are_dropped() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     for (what, fragment) in [
         ("the first", IPV4_MF),
@@ -73,7 +73,7 @@ fn spoofed_fragments_are_dropped() {
 /// Options change nothing about whose packet it is, and none of them makes the node do anything.
 #[test]
 fn ip_options_do_not_help() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     let node_address = [192, 0, 2, 1];
     let route = |kind: u8| [&[kind, 7, 4], node_address.as_slice(), &[0]].concat();
@@ -111,7 +111,7 @@ fn ip_options_do_not_help() {
 /// broadcast or to one neighbour (RFC 2131).
 #[test]
 fn dhcp_is_dropped() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     let (none, all) = ("0.0.0.0", "255.255.255.255");
     let me = scene.mallory.v4().to_string();
@@ -142,7 +142,7 @@ fn dhcp_is_dropped() {
 /// stack, which forwards, is not one of them.
 #[test]
 fn routing_protocols_do_not_reach_the_node() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     let outside = Watch::over(&node, &[&scene.other]);
     let alice = scene.alice.tap();

@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 
 use agent_common::addr::MacAddr;
 use agent_common::drop::DropReason;
-use tests::frame::{Ipv6, extension, fragment_header, icmp6, marker, udp6};
+use testbed::frame::{Ipv6, extension, fragment_header, icmp6, marker, udp6};
 
 use super::scene::{IPV6, Scene};
 
@@ -18,14 +18,14 @@ const ICMPV6: u8 = 58;
 
 fn router_advertisement_body(marker: &[u8]) -> Vec<u8> {
     let mut body = vec![64, 0, 0x07, 0x08, 0, 0, 0, 0, 0, 0, 0, 0];
-    body.extend(tests::frame::nd_option(253, marker));
+    body.extend(testbed::frame::nd_option(253, marker));
     body
 }
 
 /// Frames that end inside the fixed header, or claim more than there is.
 #[test]
 fn truncated_and_malformed_headers_are_dropped() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     let mark = marker();
     let short = [&[0x60, 0, 0, 0, 0, 8, 17, 64], mark.as_slice()].concat();
@@ -47,7 +47,7 @@ fn truncated_and_malformed_headers_are_dropped() {
 /// Chains that are too deep to follow are not forwarded unread.
 #[test]
 fn deep_extension_chains_are_dropped() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     for depth in [9, 12, 40] {
         let mark = marker();
@@ -67,7 +67,7 @@ fn deep_extension_chains_are_dropped() {
 /// A chain that leaves the frame, or stops before the first fragment's payload does (RFC 7112).
 #[test]
 fn incomplete_chains_are_dropped() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     let (from, to) = (scene.mallory.v6(), scene.alice.v6());
     let mark = marker();
@@ -115,7 +115,7 @@ fn incomplete_chains_are_dropped() {
 /// Spoofed sources behind extension headers and in fragments.
 #[test]
 fn a_spoofed_source_behind_extension_headers_is_dropped() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     let udp = |mark: &[u8]| [&[0x13, 0x88, 0, 9, 0, 20, 0, 0], mark].concat();
     let padding = [1, 4, 0, 0, 0, 0];
@@ -152,7 +152,7 @@ fn a_spoofed_source_behind_extension_headers_is_dropped() {
 /// (RFC 6105, RFC 7113, RFC 6980).
 #[test]
 fn router_advertisements_and_redirects_are_dropped() {
-    let node = tests::node!();
+    let node = testbed::node!();
     for (network, beside) in [("blue", "red"), ("green", "lime")] {
         let scene = Scene::set(&node, network, beside);
         let me = scene.mallory.mac.link_local();
@@ -161,13 +161,13 @@ fn router_advertisements_and_redirects_are_dropped() {
         for (to, to_mac) in [(all, all_mac), (scene.alice.v6(), scene.alice.mac)] {
             let reason = DropReason::RouterAdvertisement;
             let mark = marker();
-            let option = tests::frame::nd_option(253, &mark);
-            let packet = tests::frame::router_advertisement(me, to, &option);
+            let option = testbed::frame::nd_option(253, &mark);
+            let packet = testbed::frame::router_advertisement(me, to, &option);
             scene.dropped("an RA", reason, &mark, &scene.to(to_mac, IPV6, &packet));
             let mark = marker();
-            let option = tests::frame::nd_option(253, &mark);
+            let option = testbed::frame::nd_option(253, &mark);
             let target = scene.mallory.v6();
-            let packet = tests::frame::redirect(me, to, target, scene.bob.v6(), &option);
+            let packet = testbed::frame::redirect(me, to, target, scene.bob.v6(), &option);
             scene.dropped(
                 "a redirect",
                 reason,
@@ -195,7 +195,7 @@ fn router_advertisements_and_redirects_are_dropped() {
 /// DHCPv6, as client and as server (RFC 8415).
 #[test]
 fn dhcpv6_is_dropped() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     let me = scene.mallory.mac.link_local();
     let servers: Ipv6Addr = "ff02::1:2".parse().expect("an address");

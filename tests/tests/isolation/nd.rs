@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 
 use agent_common::addr::MacAddr;
 use agent_common::drop::DropReason;
-use tests::frame::{
+use testbed::frame::{
     Ipv6, extension, fragment_header, icmp6, marker, nd_option, neighbour_advertisement,
     neighbour_solicitation,
 };
@@ -17,7 +17,7 @@ const ALL_MAC: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
 /// Advertisements of an address that is somebody else's, or of one's own at another MAC.
 #[test]
 fn a_spoofed_advertisement_is_dropped() {
-    let node = tests::node!();
+    let node = testbed::node!();
     for (network, beside) in [("blue", "red"), ("green", "lime")] {
         let scene = Scene::set(&node, network, beside);
         let (me, bob) = (&scene.mallory, &scene.bob);
@@ -47,7 +47,7 @@ fn a_spoofed_advertisement_is_dropped() {
 /// A solicitation teaches its receiver the sender's MAC address by an option.
 #[test]
 fn a_spoofed_solicitation_is_dropped() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     let (me, alice) = (&scene.mallory, &scene.alice);
     for (to, to_mac) in [(ALL, ALL_MAC), (alice.v6(), alice.mac)] {
@@ -75,7 +75,7 @@ fn a_spoofed_solicitation_is_dropped() {
 /// Options of length zero, and more options than anybody sends.
 #[test]
 fn malformed_options_are_dropped() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     let (me, alice) = (&scene.mallory, &scene.alice);
     for (what, options) in [
@@ -94,7 +94,7 @@ fn malformed_options_are_dropped() {
 /// RFC 4861 section 7.1: a hop limit below 255 came from elsewhere.
 #[test]
 fn discovery_with_another_hop_limit_is_dropped() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     let me = scene.mallory.v6();
     for kind in [135, 136] {
@@ -114,7 +114,7 @@ fn discovery_with_another_hop_limit_is_dropped() {
 /// RFC 6980: neighbour discovery is never fragmented, and has no reason for extension headers.
 #[test]
 fn discovery_in_fragments_or_behind_headers_is_dropped() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     let me = scene.mallory.v6();
     for kind in [135, 136] {
@@ -144,7 +144,7 @@ fn discovery_in_fragments_or_behind_headers_is_dropped() {
 /// Questions about addresses nobody has are not repeated to everybody.
 #[test]
 fn a_solicitation_for_an_unknown_address_is_not_flooded() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     let me = &scene.mallory;
     for target in ["fd10:10::dead", "2001:db8::1", "fe80::dead"] {
@@ -162,7 +162,7 @@ fn a_solicitation_for_an_unknown_address_is_not_flooded() {
 /// and the neighbour is not asked.
 #[test]
 fn a_solicitation_for_a_neighbour_is_answered() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     let (me, alice) = (&scene.mallory, &scene.alice);
     let tap = me.tap();

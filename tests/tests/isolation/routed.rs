@@ -4,10 +4,10 @@ use std::net::Ipv6Addr;
 
 use agent_common::addr::{GATEWAY_MAC, GATEWAY_V4, GATEWAY_V6, MacAddr};
 use agent_common::drop::DropReason;
-use tests::frame::{
+use testbed::frame::{
     Arp, Ipv4, checksum, echo6, ethernet, icmp_echo, is_arp_reply_for, marker, udp4, udp6,
 };
-use tests::{Node, traffic};
+use testbed::{Node, traffic};
 
 use super::scene::{IP, IPV6, NOBODY, Scene};
 
@@ -18,7 +18,7 @@ fn scene(node: &Node) -> Scene<'_> {
 /// A hop less, the gateway's MAC address as source, and nothing else changed.
 #[test]
 fn a_routed_packet_has_a_hop_less() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = scene(&node);
     let alice = scene.alice.tap();
     let mark = marker();
@@ -41,7 +41,7 @@ fn a_routed_packet_has_a_hop_less() {
 /// traceroute sees the gateway.
 #[test]
 fn a_packet_without_hops_is_dropped_and_its_sender_told() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = scene(&node);
     for ttl in [0, 1] {
         let mark = marker();
@@ -76,7 +76,7 @@ fn a_packet_without_hops_is_dropped_and_its_sender_told() {
 /// that the network is there.
 #[test]
 fn the_gateway_can_be_pinged() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = scene(&node);
     let tap = scene.mallory.tap();
     let gateway4 = "10.20.0.1".parse().expect("an address");
@@ -89,7 +89,7 @@ fn the_gateway_can_be_pinged() {
     let packet = Ipv4::new(scene.mallory.v4(), gateway4, 1).packet(&icmp_echo(&mark));
     tap.send(&scene.to(GATEWAY_MAC, IP, &packet));
     let reply = tap.wait("an echo reply", |frame| {
-        frame.get(34) == Some(&0) && tests::tap::contains(frame, &mark)
+        frame.get(34) == Some(&0) && testbed::tap::contains(frame, &mark)
     });
     assert_eq!(reply.get(26..30), Some(gateway4.octets().as_slice()));
     for part in [14..34, 34..reply.len()] {
@@ -100,7 +100,7 @@ fn the_gateway_can_be_pinged() {
     let packet = echo6(scene.mallory.v6(), gateway6, &mark);
     tap.send(&scene.to(GATEWAY_MAC, IPV6, &packet));
     let reply = tap.wait("an echo reply", |frame| {
-        frame.get(54) == Some(&129) && tests::tap::contains(frame, &mark)
+        frame.get(54) == Some(&129) && testbed::tap::contains(frame, &mark)
     });
     assert_eq!(reply.get(22..38), Some(gateway6.octets().as_slice()));
     scene.close();
@@ -109,7 +109,7 @@ fn the_gateway_can_be_pinged() {
 /// It answers nothing else: it is not the node.
 #[test]
 fn the_gateway_is_no_host() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = scene(&node);
     let gateway = "10.20.0.1".parse().expect("an address");
     let from = scene.mallory.v4();
@@ -135,7 +135,7 @@ fn the_gateway_is_no_host() {
     scene.dropped("another message", DropReason::Gateway, &mark, &frame);
     let mark = marker();
     let mut header = Ipv4::new(from, gateway, 1);
-    header.fragment = tests::frame::IPV4_MF;
+    header.fragment = testbed::frame::IPV4_MF;
     let frame = scene.to(GATEWAY_MAC, IP, &header.packet(&icmp_echo(&mark)));
     scene.dropped("a fragment", DropReason::Gateway, &mark, &frame);
     scene.close();
@@ -144,7 +144,7 @@ fn the_gateway_is_no_host() {
 /// No broadcast and no multicast, whatever is inside.
 #[test]
 fn there_is_no_broadcast() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = scene(&node);
     let from = scene.mallory.v4();
     for (to, ip) in [
@@ -177,7 +177,7 @@ fn there_is_no_broadcast() {
 /// Only the gateway's MAC address is a way: neighbours' are nobody's here.
 #[test]
 fn frames_to_a_neighbours_mac_are_dropped() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = scene(&node);
     for to in [scene.alice.mac, scene.other.mac, NOBODY] {
         let mark = marker();
@@ -192,7 +192,7 @@ fn frames_to_a_neighbours_mac_are_dropped() {
 /// gateway's MAC address.
 #[test]
 fn there_is_no_way_out() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = scene(&node);
     for to in [
         "192.0.2.1",
@@ -224,7 +224,7 @@ fn there_is_no_way_out() {
 /// Link-local addresses do not leave their link.
 #[test]
 fn link_local_addresses_are_not_routed() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = scene(&node);
     let mark = marker();
     let from = scene.mallory.mac.link_local();
@@ -237,7 +237,7 @@ fn link_local_addresses_are_not_routed() {
 /// A packet to oneself goes nowhere.
 #[test]
 fn a_packet_to_its_own_sender_is_dropped() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = scene(&node);
     let mark = marker();
     let packet = udp4(scene.mallory.v4(), scene.mallory.v4(), (5000, 9), &mark);
@@ -249,19 +249,19 @@ fn a_packet_to_its_own_sender_is_dropped() {
 /// A routed pod with a default route through the gateway still reaches only its network.
 #[test]
 fn a_default_route_leads_to_the_network_only() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (a, b) = (node.pod("a"), node.pod("b"));
     let mut conf = node.conf("green");
     conf["isDefaultGateway"] = true.into();
     let (pa, pb) = (a.attach_conf(&conf, "net1"), b.attach_conf(&conf, "net1"));
     assert!(pa.routes().iter().any(|route| route.prefix_len == 0));
     traffic::assert_reaches(&pa, &pb);
-    let world = tests::Watch::over(&node, &[&pb]);
+    let world = testbed::Watch::over(&node, &[&pb]);
     let before = node.drops().of("green", DropReason::NoEndpoint);
     let mark = marker();
     let to = ([192, 0, 2, 2], 9).into();
     traffic::shout(&pa, pa.v4().into(), to, &mark).expect("there is a route");
-    tests::wait::until_true("the packet to be dropped", || {
+    testbed::wait::until_true("the packet to be dropped", || {
         node.drops().of("green", DropReason::NoEndpoint) > before
     });
     world.assert_unseen("a packet to the world", &mark);

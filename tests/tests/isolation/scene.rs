@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 
 use agent_common::addr::MacAddr;
 use agent_common::drop::DropReason;
-use tests::frame::{Marker, ethernet, marker, udp4};
-use tests::{Node, Pod, Port, Tap, Watch, traffic, wait};
+use testbed::frame::{Marker, ethernet, marker, udp4};
+use testbed::{Node, Pod, Port, Tap, Watch, traffic, wait};
 
 /// EtherType of IPv4.
 pub(crate) const IP: u16 = 0x0800;

@@ -2,8 +2,8 @@
 
 use agent_common::addr::MacAddr;
 use agent_common::drop::DropReason;
-use tests::Node;
-use tests::frame::{marker, udp4};
+use testbed::Node;
+use testbed::frame::{marker, udp4};
 
 use super::scene::{IP, Scene};
 
@@ -24,7 +24,7 @@ fn storm(node: &Node, scene: &Scene<'_>, frame: &[u8]) -> u64 {
 /// More broadcasts than storm control allows are dropped and counted; unicast is not concerned.
 #[test]
 fn a_broadcast_storm_is_cut_off() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     let all = "255.255.255.255".parse().expect("an address");
     let mark = marker();
@@ -39,7 +39,7 @@ fn a_broadcast_storm_is_cut_off() {
 /// Bob may broadcast while Mallory's bucket is empty.
 #[test]
 fn a_storm_of_one_port_does_not_silence_another() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     let all = "255.255.255.255".parse().expect("an address");
     let packet = udp4(scene.mallory.v4(), all, (5000, 9), b"storm");
@@ -48,7 +48,7 @@ fn a_storm_of_one_port_does_not_silence_another() {
     let (bob, alice) = (scene.bob.tap(), scene.alice.tap());
     let mark = marker();
     let packet = udp4(scene.bob.v4(), all, (5000, 9), &mark);
-    bob.send(&tests::frame::ethernet(
+    bob.send(&testbed::frame::ethernet(
         MacAddr::BROADCAST,
         scene.bob.mac,
         IP,

@@ -5,19 +5,19 @@ use std::net::IpAddr;
 use agent_common::addr::{GATEWAY_MAC, MacAddr};
 use agent_common::drop::DropReason;
 use netdev::{Address, LinkChange};
-use tests::frame::marker;
-use tests::{Pod, Port, traffic, wait};
+use testbed::frame::marker;
+use testbed::{Pod, Port, traffic, wait};
 
 use super::scene::{NOBODY, Scene};
 
 /// Another MAC address on the pod's own interface: everything it sends is spoofed now.
 #[test]
 fn a_changed_mac_silences_the_pod() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
     let mine = scene.mallory.mac;
     for (mac, reason) in [(NOBODY, Some(DropReason::SpoofedMac)), (mine, None)] {
-        let mut netlink = tests::host::connection(&scene.mallory.netns);
+        let mut netlink = testbed::host::connection(&scene.mallory.netns);
         let ifindex = scene
             .mallory
             .link()
@@ -47,10 +47,10 @@ fn a_changed_mac_silences_the_pod() {
 /// An address of somebody else's on the pod's own interface.
 #[test]
 fn a_stolen_address_does_not_work() {
-    let node = tests::node!();
+    let node = testbed::node!();
     for (network, beside) in [("blue", "red"), ("green", "lime")] {
         let scene = Scene::set(&node, network, beside);
-        let mut netlink = tests::host::connection(&scene.mallory.netns);
+        let mut netlink = testbed::host::connection(&scene.mallory.netns);
         let ifindex = scene
             .mallory
             .link()
@@ -107,7 +107,7 @@ fn removed(pod: &Pod<'_>, port: &Port) {
 /// go to whatever gets the freed index next.
 #[test]
 fn a_deleted_interface_leaves_the_network() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (a, b, c) = (node.pod("a"), node.pod("b"), node.pod("c"));
     let ports = [a.attach("blue", "net1"), b.attach("blue", "net1")];
     removed(&b, &ports[1]);
@@ -120,14 +120,14 @@ fn a_deleted_interface_leaves_the_network() {
     let tap = ports[0].tap();
     let before = node.drops().of("blue", DropReason::NoEndpoint);
     let mark = marker();
-    let packet = tests::frame::udp4(ports[0].v4(), ports[1].v4(), (5000, 9), &mark);
-    let to_b = tests::frame::ethernet(ports[1].mac, ports[0].mac, 0x0800, &packet);
+    let packet = testbed::frame::udp4(ports[0].v4(), ports[1].v4(), (5000, 9), &mark);
+    let to_b = testbed::frame::ethernet(ports[1].mac, ports[0].mac, 0x0800, &packet);
     tap.send(&to_b);
     wait::until_true("the drop to be counted", || {
         node.drops().of("blue", DropReason::NoEndpoint) > before
     });
     let newcomer = c.attach("red", "net1");
-    let watch = tests::Watch::over(&node, &[&newcomer]);
+    let watch = testbed::Watch::over(&node, &[&newcomer]);
     let before = node.drops().of("blue", DropReason::NoEndpoint);
     tap.send(&to_b);
     wait::until_true("the drop to be counted", || {
@@ -144,10 +144,10 @@ fn a_deleted_interface_leaves_the_network() {
 /// from the moment the link comes up.
 #[test]
 fn the_node_says_nothing_into_a_pod() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (a, b) = (node.pod("a"), node.pod("b"));
     for (network, routed) in [("blue", false), ("green", true)] {
-        let ear = tests::Tap::everything(a.netns());
+        let ear = testbed::Tap::everything(a.netns());
         let (pa, pb) = (a.attach(network, "net1"), b.attach(network, "net1"));
         traffic::assert_reaches(&pa, &pb);
         // Loopback frames have no address at all.
@@ -158,7 +158,7 @@ fn the_node_says_nothing_into_a_pod() {
             assert!(fine, "{network}: from {from:02x?}: {frame:02x?}");
         }
         let host = pa.host_ifindex();
-        let mut netlink = tests::host::connection(node.netns());
+        let mut netlink = testbed::host::connection(node.netns());
         let addresses = netlink.addresses(host).expect("addresses can be read");
         assert!(addresses.is_empty(), "{addresses:?}");
         let name = netlink.by_index(host).expect("links can be read");
@@ -181,15 +181,15 @@ fn the_node_says_nothing_into_a_pod() {
 /// After DEL nothing of the network goes to the pod's old place, and its address is nobody's.
 #[test]
 fn a_detached_pod_hears_nothing_more() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (a, b) = (node.pod("a"), node.pod("b"));
     let (pa, pb) = (a.attach("blue", "net1"), b.attach("blue", "net1"));
     traffic::assert_reaches(&pa, &pb);
     b.detach("blue", "net1");
     let tap = pa.tap();
     let before = node.drops().of("blue", DropReason::NoEndpoint);
-    let packet = tests::frame::udp4(pa.v4(), pb.v4(), (5000, 9), b"anybody?");
-    tap.send(&tests::frame::ethernet(pb.mac, pa.mac, 0x0800, &packet));
+    let packet = testbed::frame::udp4(pa.v4(), pb.v4(), (5000, 9), b"anybody?");
+    tap.send(&testbed::frame::ethernet(pb.mac, pa.mac, 0x0800, &packet));
     wait::until_true("the drop to be counted", || {
         node.drops().of("blue", DropReason::NoEndpoint) > before
     });

@@ -1,8 +1,8 @@
 //! The agent of a node and the networks of the cluster.
 
 use serde_json::json;
-use tests::apiserver::{self, ApiServer};
-use tests::{skip, wait};
+use testbed::apiserver::{self, ApiServer};
+use testbed::{skip, wait};
 
 use super::agent_scene::{self, AgentScene};
 use super::scene::Scene;
@@ -10,7 +10,7 @@ use super::scene::Scene;
 /// Purpose of the watches: what is made is known, and what is changed as well.
 #[test]
 fn a_network_that_appears_in_the_api_server_takes_pods() {
-    let Some(s) = AgentScene::start(tests::test_name!(), "agent-appears") else {
+    let Some(s) = AgentScene::start(testbed::test_name!(), "agent-appears") else {
         return;
     };
     let uid = s.make_pod_of("web", "blue");
@@ -29,7 +29,7 @@ fn a_network_that_appears_in_the_api_server_takes_pods() {
 /// KEP-POD-13, KEP-PN-L5: the gate is gone and the network flips before `ADD`.
 #[test]
 fn a_disabled_network_takes_no_new_pods_until_it_is_enabled() {
-    let Some(s) = AgentScene::start(tests::test_name!(), "agent-disabled") else {
+    let Some(s) = AgentScene::start(testbed::test_name!(), "agent-disabled") else {
         return;
     };
     s.apply_network("blue", &["10.1.0.0/24"], true);
@@ -57,7 +57,7 @@ fn a_disabled_network_takes_no_new_pods_until_it_is_enabled() {
 /// NPWG-3: a definition made in the API server, and one of them that names a network of podnet.
 #[test]
 fn a_network_attachment_definition_of_the_cluster_is_attached_to() {
-    let Some(s) = AgentScene::start(tests::test_name!(), "agent-definition") else {
+    let Some(s) = AgentScene::start(testbed::test_name!(), "agent-definition") else {
         return;
     };
     s.apply_network("blue", &["10.1.0.0/24"], true);
@@ -88,7 +88,7 @@ fn a_network_attachment_definition_of_the_cluster_is_attached_to() {
 /// PAIN-LAT-1, PAIN-SIL-1: what is known stays known, and what was never known is no success.
 #[test]
 fn pods_are_attached_while_the_api_server_is_away() {
-    let Some(mut s) = AgentScene::start(tests::test_name!(), "agent-away") else {
+    let Some(mut s) = AgentScene::start(testbed::test_name!(), "agent-away") else {
         return;
     };
     s.apply_network("blue", &["10.1.0.0/24"], true);
@@ -125,7 +125,7 @@ fn pods_are_attached_while_the_api_server_is_away() {
 /// CNI-ST-01, NPWG-6.1: an `ADD` cannot succeed before the networks are known.
 #[test]
 fn status_is_50_until_the_networks_are_known() {
-    let Some(mut s) = AgentScene::prepare(tests::test_name!(), "agent-status50", &[]) else {
+    let Some(mut s) = AgentScene::prepare(testbed::test_name!(), "agent-status50", &[]) else {
         return;
     };
     s.door.close();
@@ -144,7 +144,7 @@ fn status_is_50_until_the_networks_are_known() {
 /// cannot do without podnet's.
 #[test]
 fn kinds_that_are_defined_later_are_picked_up() {
-    let test = tests::test_name!();
+    let test = testbed::test_name!();
     // The shared server has them all; asked for its words when there is none.
     if skip::without_root(test) || Scene::set(test).is_none() {
         return;

@@ -2,8 +2,8 @@
 //! attached, for a webhook that is away stops nobody.
 
 use serde_json::{Value, json};
-use tests::plugins::Plugins;
-use tests::{Call, Pod, wait};
+use testbed::plugins::Plugins;
+use testbed::{Call, Pod, wait};
 
 use super::agent_scene::AgentScene;
 
@@ -27,7 +27,7 @@ fn grant(s: &AgentScene, network: &str) {
 /// KEP-P2-1
 #[test]
 fn a_pod_without_a_grant_is_not_attached_and_with_one_it_is() {
-    let Some(s) = AgentScene::prepare(tests::test_name!(), "access-grant", CONTROLLED) else {
+    let Some(s) = AgentScene::prepare(testbed::test_name!(), "access-grant", CONTROLLED) else {
         return;
     };
     s.node.start_agent();
@@ -55,7 +55,7 @@ fn a_pod_without_a_grant_is_not_attached_and_with_one_it_is() {
 /// KEP-P2-1; purpose: what is known needs no API server, and what is not known is refused.
 #[test]
 fn a_known_grant_serves_while_the_api_server_is_away_and_nothing_else_does() {
-    let Some(mut s) = AgentScene::prepare(tests::test_name!(), "access-away", CONTROLLED) else {
+    let Some(mut s) = AgentScene::prepare(testbed::test_name!(), "access-away", CONTROLLED) else {
         return;
     };
     s.node.start_agent();
@@ -111,7 +111,8 @@ fn call<'a>(sandbox: &Pod<'a>, command: &str, conf: &Value, args: &str) -> Call<
 /// when the attachment is made.
 #[test]
 fn att_07a_a_direct_configuration_is_asked_about() {
-    let Some(mut s) = AgentScene::prepare(tests::test_name!(), "access-direct", CONTROLLED) else {
+    let Some(mut s) = AgentScene::prepare(testbed::test_name!(), "access-direct", CONTROLLED)
+    else {
         return;
     };
     s.node.start_agent();
@@ -178,7 +179,7 @@ fn att_07a_a_direct_configuration_is_asked_about() {
 /// any of them runs; one of the pod's own namespace is not.
 #[test]
 fn att_07a_a_definition_of_another_namespace_is_asked_about() {
-    let Some(s) = AgentScene::prepare(tests::test_name!(), "access-chain", CONTROLLED) else {
+    let Some(s) = AgentScene::prepare(testbed::test_name!(), "access-chain", CONTROLLED) else {
         return;
     };
     let plugins = Plugins::new(&["alpha"]);

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use serde_json::Value;
-use tests::wait;
+use testbed::wait;
 
 use super::agent_scene::AgentScene;
 
@@ -59,7 +59,7 @@ fn plugin_and_configuration_are_put_in_their_places_and_stay_there() {
     let runtime = Runtime::new();
     let [bin, conf] = runtime.args();
     let args = ["--install-cni", bin.as_str(), conf.as_str()];
-    let Some(mut s) = AgentScene::prepare(tests::test_name!(), "agent-install", &args) else {
+    let Some(mut s) = AgentScene::prepare(testbed::test_name!(), "agent-install", &args) else {
         return;
     };
     s.door.close();
@@ -121,7 +121,7 @@ fn plugin_and_configuration_are_put_in_their_places_and_stay_there() {
 fn cleanup_leaves_the_plugin_of_another_agent() {
     let runtime = Runtime::new();
     let [bin, conf] = runtime.args();
-    let Some(s) = AgentScene::start(tests::test_name!(), "agent-leaves") else {
+    let Some(s) = AgentScene::start(testbed::test_name!(), "agent-leaves") else {
         return;
     };
     fs::write(runtime.plugin(), "").expect("a plugin");

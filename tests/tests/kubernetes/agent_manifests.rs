@@ -21,7 +21,7 @@ fn files(folder: &str, kind: &str) -> Vec<String> {
 /// `kubectl apply -f deploy/install.yaml`, and in the end `deploy/uninstall.yaml`
 #[test]
 fn every_object_of_the_installation_is_taken() {
-    let Some(s) = AgentScene::prepare(tests::test_name!(), "agent-manifests", &[]) else {
+    let Some(s) = AgentScene::prepare(testbed::test_name!(), "agent-manifests", &[]) else {
         return;
     };
     let all = files(".", "yaml");
@@ -47,7 +47,7 @@ fn every_object_of_the_installation_is_taken() {
 /// KEP-3698, user stories
 #[test]
 fn the_networks_of_every_example_are_taken() {
-    let Some(s) = AgentScene::start(tests::test_name!(), "agent-examples") else {
+    let Some(s) = AgentScene::start(testbed::test_name!(), "agent-examples") else {
         return;
     };
     let examples = files("examples", "yaml");
@@ -67,7 +67,7 @@ fn the_networks_of_every_example_are_taken() {
         s.number(network, number);
     }
     let known = || s.node.get("networks");
-    tests::wait::until_true("the networks of the examples", || {
+    testbed::wait::until_true("the networks of the examples", || {
         let known = known();
         networks.iter().all(|name| {
             known

@@ -1,6 +1,6 @@
 //! The number of a network is the cluster's: `status.networkID`.
 
-use tests::{Network, wait};
+use testbed::{Network, wait};
 
 use super::agent_scene::AgentScene;
 
@@ -25,7 +25,7 @@ fn running(s: &AgentScene) -> Vec<(String, u64)> {
 /// Purpose: a network has one number on all nodes, so no node makes one up.
 #[test]
 fn a_network_without_a_number_is_waited_for() {
-    let Some(s) = AgentScene::start(tests::test_name!(), "number-wait") else {
+    let Some(s) = AgentScene::start(testbed::test_name!(), "number-wait") else {
         return;
     };
     let network = s.network("blue");
@@ -53,7 +53,7 @@ fn a_network_without_a_number_is_waited_for() {
 /// Purpose: who writes a number has one without the controller.
 #[test]
 fn a_number_that_a_network_asks_for_needs_no_controller() {
-    let Some(s) = AgentScene::start(tests::test_name!(), "number-asked") else {
+    let Some(s) = AgentScene::start(testbed::test_name!(), "number-asked") else {
         return;
     };
     let network = s.network("blue");
@@ -68,7 +68,7 @@ fn a_number_that_a_network_asks_for_needs_no_controller() {
 /// Purpose: a number never changes under a running attachment, whatever is written meanwhile.
 #[test]
 fn attachments_keep_their_number_and_their_network_gets_another_after_the_last() {
-    let Some(s) = AgentScene::start(tests::test_name!(), "number-kept") else {
+    let Some(s) = AgentScene::start(testbed::test_name!(), "number-kept") else {
         return;
     };
     s.apply_network("blue", &["10.62.0.0/24"], true);

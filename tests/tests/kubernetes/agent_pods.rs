@@ -1,14 +1,14 @@
 //! Which pod a request is for.
 
 use serde_json::json;
-use tests::wait;
+use testbed::wait;
 
 use super::agent_scene::AgentScene;
 
 /// NPWG-X6: a pod of that name that is another one by now.
 #[test]
 fn a_request_for_a_pod_that_is_gone_is_refused() {
-    let Some(s) = AgentScene::start(tests::test_name!(), "agent-another") else {
+    let Some(s) = AgentScene::start(testbed::test_name!(), "agent-another") else {
         return;
     };
     s.apply_network("blue", &["10.1.0.0/24"], true);
@@ -28,7 +28,7 @@ fn a_request_for_a_pod_that_is_gone_is_refused() {
 /// NPWG-X6, PAIN-SIL-1: not found is no success.
 #[test]
 fn a_pod_that_the_api_server_does_not_have_is_no_success() {
-    let Some(s) = AgentScene::start(tests::test_name!(), "agent-unknown") else {
+    let Some(s) = AgentScene::start(testbed::test_name!(), "agent-unknown") else {
         return;
     };
     let sandbox = s.node.pod("c1");
@@ -44,7 +44,7 @@ fn a_pod_that_the_api_server_does_not_have_is_no_success() {
 /// NPWG-X6: the kubelet's UID of a static pod is not that of the object the API server has.
 #[test]
 fn a_static_pod_is_attached_and_described_by_its_mirror() {
-    let Some(s) = AgentScene::start(tests::test_name!(), "agent-static") else {
+    let Some(s) = AgentScene::start(testbed::test_name!(), "agent-static") else {
         return;
     };
     s.apply_network("blue", &["10.1.0.0/24"], true);
@@ -71,7 +71,7 @@ fn a_static_pod_is_attached_and_described_by_its_mirror() {
 /// who knows the UID of a pod deletes it, and puts another one in its place.
 #[test]
 fn att_15c_a_pod_that_claims_to_be_static_is_compared_by_its_uid() {
-    let Some(s) = AgentScene::start(tests::test_name!(), "agent-claims") else {
+    let Some(s) = AgentScene::start(testbed::test_name!(), "agent-claims") else {
         return;
     };
     s.apply_network("blue", &["10.1.0.0/24"], true);
@@ -100,7 +100,7 @@ fn att_15c_a_pod_that_claims_to_be_static_is_compared_by_its_uid() {
 /// KEP-STS-01 and the metric by which network-metrics-daemon names networks.
 #[test]
 fn interfaces_are_named_in_the_metrics_while_they_are_there() {
-    let Some(s) = AgentScene::start(tests::test_name!(), "agent-metric") else {
+    let Some(s) = AgentScene::start(testbed::test_name!(), "agent-metric") else {
         return;
     };
     s.apply_network("blue", &["10.1.0.0/24"], true);

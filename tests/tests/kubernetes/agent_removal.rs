@@ -1,8 +1,8 @@
 //! What the agent says of attachments that it cannot remove.
 
 use serde_json::json;
-use tests::plugins::Plugins;
-use tests::{Outcome, Pod, wait};
+use testbed::plugins::Plugins;
+use testbed::{Outcome, Pod, wait};
 
 use super::agent_scene::AgentScene;
 
@@ -21,7 +21,7 @@ fn call(s: &AgentScene, plugins: &Plugins, sandbox: &Pod<'_>, command: &str) -> 
 /// as the runtime tries.
 #[test]
 fn an_attachment_that_cannot_be_removed_has_an_event() {
-    let Some(s) = AgentScene::start(tests::test_name!(), "agent-left") else {
+    let Some(s) = AgentScene::start(testbed::test_name!(), "agent-left") else {
         return;
     };
     let plugins = Plugins::new(&["alpha"]);

@@ -5,8 +5,8 @@ use api::IpBlock;
 use k8s_openapi::api::core::v1::Node as ApiNode;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use tests::host::connection;
-use tests::{Network, wait};
+use testbed::host::connection;
+use testbed::{Network, wait};
 
 use super::agent_scene::{AgentScene, object};
 
@@ -61,7 +61,7 @@ impl AgentScene {
 /// routes to that part and to no single pod; routes follow the nodes.
 #[test]
 fn a_node_gives_addresses_of_its_pod_cidr_and_has_routes_to_those_of_the_other_nodes() {
-    let Some(s) = AgentScene::start(tests::test_name!(), "routes") else {
+    let Some(s) = AgentScene::start(testbed::test_name!(), "routes") else {
         return;
     };
     let network = Network::l3(&s.network("white"), &["10.50.0.0/16"]).by_node();

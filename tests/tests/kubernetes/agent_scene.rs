@@ -12,8 +12,8 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
-use tests::apiserver::{ApiServer, Door};
-use tests::{Network, Node, Outcome, Pod, Setup, skip, wait};
+use testbed::apiserver::{ApiServer, Door};
+use testbed::{Network, Node, Outcome, Pod, Setup, skip, wait};
 
 use super::objects::{self, kubectl};
 use super::scene::{self, Scene};

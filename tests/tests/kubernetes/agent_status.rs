@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Pod as ApiPod;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
-use tests::wait;
+use testbed::wait;
 
 use super::agent_scene::AgentScene;
 
@@ -13,7 +13,7 @@ const KEP: &str = "podnet.dev/network-status";
 /// NPWG-5.0, NPWG-5-W1, NPWG-X4, KEP-STS-01
 #[test]
 fn a_pod_says_where_it_is_attached_and_keeps_what_else_it_says() {
-    let Some(s) = AgentScene::start(tests::test_name!(), "agent-says") else {
+    let Some(s) = AgentScene::start(testbed::test_name!(), "agent-says") else {
         return;
     };
     s.apply_network("blue", &["10.1.0.0/24", "fd10:1::/64"], true);
@@ -76,7 +76,7 @@ fn a_pod_says_where_it_is_attached_and_keeps_what_else_it_says() {
 /// NPWG-X4, PAIN-SIL-1: why a pod does not start is said at the pod, once and counted.
 #[test]
 fn a_refused_pod_has_an_event_that_says_why() {
-    let Some(s) = AgentScene::start(tests::test_name!(), "agent-refused") else {
+    let Some(s) = AgentScene::start(testbed::test_name!(), "agent-refused") else {
         return;
     };
     s.apply_network("off", &["10.1.0.0/24"], false);
@@ -108,7 +108,7 @@ fn a_refused_pod_has_an_event_that_says_why() {
 /// NPWG-5-W1, PAIN-STS-1: whatever was missed is made good.
 #[test]
 fn annotations_that_are_lost_come_back() {
-    let Some(mut s) = AgentScene::start(tests::test_name!(), "agent-back") else {
+    let Some(mut s) = AgentScene::start(testbed::test_name!(), "agent-back") else {
         return;
     };
     s.apply_network("blue", &["10.1.0.0/24"], true);
@@ -152,7 +152,7 @@ fn annotations_that_are_lost_come_back() {
 /// alone.
 #[test]
 fn another_pod_of_the_same_name_is_not_written_about() {
-    let Some(mut s) = AgentScene::start(tests::test_name!(), "agent-other-pod") else {
+    let Some(mut s) = AgentScene::start(testbed::test_name!(), "agent-other-pod") else {
         return;
     };
     s.apply_network("blue", &["10.1.0.0/24"], true);
@@ -188,7 +188,7 @@ fn another_pod_of_the_same_name_is_not_written_about() {
 /// of its node, and nothing else.
 #[test]
 fn an_agent_can_write_nothing_but_its_annotations_of_its_own_pods() {
-    let Some(s) = AgentScene::start(tests::test_name!(), "agent-limits") else {
+    let Some(s) = AgentScene::start(testbed::test_name!(), "agent-limits") else {
         return;
     };
     s.make_pod("own", &[("example.com/note", "mine")]);

@@ -24,9 +24,9 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use serde_json::{Value, json};
-use tests::apiserver::{self, ApiServer, Guarded};
-use tests::node::Binaries;
-use tests::wait;
+use testbed::apiserver::{self, ApiServer, Guarded};
+use testbed::node::Binaries;
+use testbed::wait;
 
 use super::objects::{install, kubectl};
 use super::scene::Scene;

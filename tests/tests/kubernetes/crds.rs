@@ -15,7 +15,7 @@ fn reference(name: &str) -> Value {
 /// `pn_enabled_default_true`: KEP-PN-01. `pn_default_autocreate_exact` needs the same: KEP-DEF-1.
 #[test]
 fn a_network_is_enabled_unless_it_says_false() {
-    let Some(scene) = objects::set(tests::test_name!()) else {
+    let Some(scene) = objects::set(testbed::test_name!()) else {
         return;
     };
     scene.run(|client| async move {
@@ -36,7 +36,7 @@ fn a_network_is_enabled_unless_it_says_false() {
 /// `pn_provider_pattern_ok`, `pn_provider_pattern_bad`: KEP-PN-03, KEP-PN-M2.
 #[test]
 fn the_provider_is_a_domain_and_a_path() {
-    let Some(scene) = objects::set(tests::test_name!()) else {
+    let Some(scene) = objects::set(testbed::test_name!()) else {
         return;
     };
     let provider = |text: &str| json!({ "provider": text });
@@ -69,7 +69,7 @@ fn the_provider_is_a_domain_and_a_path() {
 /// KEP-PN-02, KEP-PN-M2
 #[test]
 fn references_name_group_kind_and_object() {
-    let Some(scene) = objects::set(tests::test_name!()) else {
+    let Some(scene) = objects::set(testbed::test_name!()) else {
         return;
     };
     let with = |key: &str, value: Value| {
@@ -123,7 +123,7 @@ fn references_name_group_kind_and_object() {
 /// `pn_spec_immutable_provider_change`, `_add`, `_remove`, `_refs_change`, `_refs_reorder`: KEP-PN-M1.
 #[test]
 fn the_spec_of_a_network_never_changes() {
-    let Some(scene) = objects::set(tests::test_name!()) else {
+    let Some(scene) = objects::set(testbed::test_name!()) else {
         return;
     };
     let refs = |names: &[&str]| json!(names.iter().map(|name| reference(name)).collect::<Vec<_>>());
@@ -168,7 +168,7 @@ fn the_spec_of_a_network_never_changes() {
 /// `pn_enabled_mutable`: KEP-PN-M1.
 #[test]
 fn a_network_can_be_disabled_and_labelled() {
-    let Some(scene) = objects::set(tests::test_name!()) else {
+    let Some(scene) = objects::set(testbed::test_name!()) else {
         return;
     };
     scene.run(|client| async move {
@@ -194,7 +194,7 @@ fn a_network_can_be_disabled_and_labelled() {
 /// KEP-PN-M1: an empty list and none are the same wish, and a typed client writes none.
 #[test]
 fn a_typed_client_can_write_back_what_it_read() {
-    let Some(scene) = objects::set(tests::test_name!()) else {
+    let Some(scene) = objects::set(testbed::test_name!()) else {
         return;
     };
     scene.run(|client| async move {
@@ -215,7 +215,7 @@ fn a_typed_client_can_write_back_what_it_read() {
 /// `pn_conditions_max5`: KEP-PN-04.
 #[test]
 fn a_network_has_at_most_five_conditions_one_of_a_type() {
-    let Some(scene) = objects::set(tests::test_name!()) else {
+    let Some(scene) = objects::set(testbed::test_name!()) else {
         return;
     };
     let condition = |kind: &str| {
@@ -254,7 +254,7 @@ fn a_network_has_at_most_five_conditions_one_of_a_type() {
 /// a category of that name.
 #[test]
 fn a_network_is_found_by_every_name_of_its_kind() {
-    let Some(scene) = objects::set(tests::test_name!()) else {
+    let Some(scene) = objects::set(testbed::test_name!()) else {
         return;
     };
     scene.run(|client| async move {
@@ -288,7 +288,7 @@ fn a_network_is_found_by_every_name_of_its_kind() {
 /// The names of `IPBlock` objects have to be shorter than 254 bytes, and begin with the network's.
 #[test]
 fn a_network_has_a_name_that_leaves_room_for_an_address() {
-    let Some(scene) = objects::set(tests::test_name!()) else {
+    let Some(scene) = objects::set(testbed::test_name!()) else {
         return;
     };
     scene.run(|client| async move {
@@ -306,7 +306,7 @@ fn a_network_has_a_name_that_leaves_room_for_an_address() {
 /// `pna_spec_immutable`: KEP-PNA-01, KEP-PNA-04.
 #[test]
 fn the_spec_of_an_attachment_never_changes() {
-    let Some(scene) = objects::set(tests::test_name!()) else {
+    let Some(scene) = objects::set(testbed::test_name!()) else {
         return;
     };
     scene.run(|client| async move {

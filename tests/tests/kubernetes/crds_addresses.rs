@@ -23,7 +23,7 @@ fn claim(uid: &str) -> Holder {
 /// KEP-P1-13: addresses are unique in the cluster.
 #[test]
 fn of_two_nodes_that_want_a_block_one_gets_it() {
-    let Some(scene) = objects::set(tests::test_name!()) else {
+    let Some(scene) = objects::set(testbed::test_name!()) else {
         return;
     };
     scene.run(|client| async move {
@@ -58,7 +58,7 @@ fn of_two_nodes_that_want_a_block_one_gets_it() {
 /// A block has one name, or it could be taken twice.
 #[test]
 fn an_object_that_is_not_named_after_its_addresses_is_refused() {
-    let Some(scene) = objects::set(tests::test_name!()) else {
+    let Some(scene) = objects::set(testbed::test_name!()) else {
         return;
     };
     scene.run(|client| async move {
@@ -100,7 +100,7 @@ fn an_object_that_is_not_named_after_its_addresses_is_refused() {
 
 #[test]
 fn the_longest_names_there_are_can_be_taken() {
-    let Some(scene) = objects::set(tests::test_name!()) else {
+    let Some(scene) = objects::set(testbed::test_name!()) else {
         return;
     };
     scene.run(|client| async move {
@@ -122,7 +122,7 @@ fn the_longest_names_there_are_can_be_taken() {
 
 #[test]
 fn a_node_finds_its_own_blocks_and_those_of_a_network() {
-    let Some(scene) = objects::set(tests::test_name!()) else {
+    let Some(scene) = objects::set(testbed::test_name!()) else {
         return;
     };
     scene.run(|client| async move {
@@ -145,7 +145,7 @@ fn a_node_finds_its_own_blocks_and_those_of_a_network() {
 
 #[test]
 fn a_block_keeps_its_holder_and_its_status_is_separate() {
-    let Some(scene) = objects::set(tests::test_name!()) else {
+    let Some(scene) = objects::set(testbed::test_name!()) else {
         return;
     };
     scene.run(|client| async move {
@@ -172,7 +172,7 @@ fn a_block_keeps_its_holder_and_its_status_is_separate() {
 /// NPWG-8.0: an address is the claim's, or one pod's.
 #[test]
 fn an_address_is_reserved_once_for_a_pod_or_a_claim() {
-    let Some(scene) = objects::set(tests::test_name!()) else {
+    let Some(scene) = objects::set(testbed::test_name!()) else {
         return;
     };
     scene.run(|client| async move {

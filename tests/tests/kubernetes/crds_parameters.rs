@@ -356,7 +356,7 @@ fn attachments() -> Table {
 /// KEP-PN-R4: fewer parameters have to be called invalid later.
 #[test]
 fn the_server_refuses_network_parameters_that_podnet_would() {
-    let Some(scene) = objects::set(tests::test_name!()) else {
+    let Some(scene) = objects::set(testbed::test_name!()) else {
         return;
     };
     let table = networks();
@@ -376,7 +376,7 @@ fn the_server_refuses_network_parameters_that_podnet_would() {
 /// KEP-PN-R4
 #[test]
 fn the_server_refuses_attachment_parameters_that_podnet_would() {
-    let Some(scene) = objects::set(tests::test_name!()) else {
+    let Some(scene) = objects::set(testbed::test_name!()) else {
         return;
     };
     let table = attachments();
@@ -397,7 +397,7 @@ fn the_server_refuses_attachment_parameters_that_podnet_would() {
 /// What the server keeps is what was written: a field it would drop, podnet would never see.
 #[test]
 fn nothing_that_was_written_is_dropped() {
-    let Some(scene) = objects::set(tests::test_name!()) else {
+    let Some(scene) = objects::set(testbed::test_name!()) else {
         return;
     };
     scene.run(|client| async move {

@@ -34,7 +34,7 @@ fn many(count: u32) -> Value {
 
 #[test]
 fn a_slice_has_bounds_and_each_endpoint_once() {
-    let Some(scene) = objects::set(tests::test_name!()) else {
+    let Some(scene) = objects::set(testbed::test_name!()) else {
         return;
     };
     scene.run(|client| async move {
@@ -114,7 +114,7 @@ fn a_slice_has_bounds_and_each_endpoint_once() {
 
 #[test]
 fn a_slice_stays_that_of_its_network_and_node() {
-    let Some(scene) = objects::set(tests::test_name!()) else {
+    let Some(scene) = objects::set(testbed::test_name!()) else {
         return;
     };
     scene.run(|client| async move {
@@ -138,7 +138,7 @@ fn a_slice_stays_that_of_its_network_and_node() {
 
 #[test]
 fn a_transport_is_chosen_once_and_not_for_a_network_that_nodes_route_for() {
-    let Some(scene) = objects::set(tests::test_name!()) else {
+    let Some(scene) = objects::set(testbed::test_name!()) else {
         return;
     };
     scene.run(|client| async move {

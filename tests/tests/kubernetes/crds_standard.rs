@@ -10,7 +10,7 @@ use super::scene;
 /// NPWG-3.1, NPWG-3.2a, NPWG-3.2.1 to 3.2.4
 #[test]
 fn every_form_of_the_standard_is_taken_and_read() {
-    let Some(scene) = objects::set(tests::test_name!()) else {
+    let Some(scene) = objects::set(testbed::test_name!()) else {
         return;
     };
     scene.run(|client| async move {
@@ -48,7 +48,7 @@ fn every_form_of_the_standard_is_taken_and_read() {
 /// NPWG-8.1, NPWG-8.2: spec and status are written by different people.
 #[test]
 fn a_claim_has_a_status_of_its_own() {
-    let Some(scene) = objects::set(tests::test_name!()) else {
+    let Some(scene) = objects::set(testbed::test_name!()) else {
         return;
     };
     scene.run(|client| async move {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::thread;
 
 use serde_json::json;
-use tests::{Pod, wait};
+use testbed::{Pod, wait};
 
 use super::agent_scene::AgentScene;
 use super::ipam_scene::{Nodes, addresses};
@@ -35,7 +35,7 @@ pub(super) fn add_all(scene: &AgentScene, sandboxes: &[Pod<'_>], network: &str) 
 /// KEP-P1-13, PAIN-IP-2: two nodes, and pods on both at the same moment.
 #[test]
 fn nodes_that_attach_pods_at_the_same_moment_never_give_one_address_twice() {
-    let Some(s) = Nodes::start(tests::test_name!(), "ipam-parallel") else {
+    let Some(s) = Nodes::start(testbed::test_name!(), "ipam-parallel") else {
         return;
     };
     let network = s.network("blue", &["10.30.0.0/25", "fd30::/64"]);
@@ -69,7 +69,7 @@ fn nodes_that_attach_pods_at_the_same_moment_never_give_one_address_twice() {
 /// Purpose: a pod that starts waits for no answer of the API server.
 #[test]
 fn blocks_are_taken_for_pods_that_were_bound_to_the_node_and_not_attached_yet() {
-    let Some(s) = AgentScene::start(tests::test_name!(), "ipam-ahead") else {
+    let Some(s) = AgentScene::start(testbed::test_name!(), "ipam-ahead") else {
         return;
     };
     s.apply_network("blue", &["10.31.0.0/24"], true);
@@ -94,7 +94,7 @@ fn blocks_are_taken_for_pods_that_were_bound_to_the_node_and_not_attached_yet() 
 /// node has addresses; when it has none left, the runtime is told to try again.
 #[test]
 fn what_a_node_holds_it_gives_while_the_api_server_is_away() {
-    let Some(mut s) = Nodes::start(tests::test_name!(), "ipam-away") else {
+    let Some(mut s) = Nodes::start(testbed::test_name!(), "ipam-away") else {
         return;
     };
     let network = s.network("blue", &["10.32.0.0/24"]);
@@ -136,7 +136,7 @@ fn what_a_node_holds_it_gives_while_the_api_server_is_away() {
 /// Purpose: a node that gets nothing says who has it all.
 #[test]
 fn a_subnet_that_another_node_has_taken_is_refused_with_its_name() {
-    let Some(s) = Nodes::start(tests::test_name!(), "ipam-full") else {
+    let Some(s) = Nodes::start(testbed::test_name!(), "ipam-full") else {
         return;
     };
     // Two addresses for pods.
@@ -162,7 +162,7 @@ fn a_subnet_that_another_node_has_taken_is_refused_with_its_name() {
 /// KEP-P1-13, NPWG-4.1.2.1.5: an address by name has one holder in the cluster, however it got it.
 #[test]
 fn an_address_by_name_has_one_holder_in_the_cluster_and_a_refusal_names_it() {
-    let Some(s) = Nodes::start(tests::test_name!(), "ipam-static") else {
+    let Some(s) = Nodes::start(testbed::test_name!(), "ipam-static") else {
         return;
     };
     let network = s.network("blue", &["10.34.0.0/24"]);
@@ -226,7 +226,7 @@ fn an_address_by_name_has_one_holder_in_the_cluster_and_a_refusal_names_it() {
 /// Purpose: where nobody holds the block, the node that needs the address takes it.
 #[test]
 fn an_address_by_name_of_a_block_that_nobody_holds_is_had_at_once() {
-    let Some(s) = Nodes::start(tests::test_name!(), "ipam-nobody") else {
+    let Some(s) = Nodes::start(testbed::test_name!(), "ipam-nobody") else {
         return;
     };
     let network = s.network("blue", &["10.35.0.0/24", "fd35::/64"]);

@@ -3,7 +3,7 @@
 use api::{IpBlock, IpReservation};
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
-use tests::wait;
+use testbed::wait;
 
 use super::agent_scene::AgentScene;
 use super::ipam_scene::Nodes;
@@ -12,11 +12,11 @@ use super::ipam_scene::Nodes;
 /// that does not hold the block: the address may be in use where that is.
 #[test]
 fn a_grant_of_a_node_that_does_not_hold_the_block_gives_no_address() {
-    let Some(s) = Nodes::start(tests::test_name!(), "ipam-forged") else {
+    let Some(s) = Nodes::start(testbed::test_name!(), "ipam-forged") else {
         return;
     };
     let name = "ipam-forged-3";
-    let Some(attacker) = AgentScene::prepare(tests::test_name!(), name, &[]) else {
+    let Some(attacker) = AgentScene::prepare(testbed::test_name!(), name, &[]) else {
         return;
     };
     let network = s.network("blue", &["10.46.0.0/24"]);

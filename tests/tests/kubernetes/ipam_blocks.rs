@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use api::{IpBlock, Prefix};
 use kube::api::{Api, DeleteParams, PostParams};
-use tests::{Pod, wait};
+use testbed::{Pod, wait};
 
 use super::agent_scene::AgentScene;
 use super::ipam::add_all;
@@ -42,7 +42,7 @@ fn after_a_round(scene: &AgentScene, short: &str) {
 /// just attaching its first, keeps the block.
 #[test]
 fn a_block_is_taken_once_while_pods_come_and_go() {
-    let Some(s) = AgentScene::start(tests::test_name!(), "blocks-stay") else {
+    let Some(s) = AgentScene::start(testbed::test_name!(), "blocks-stay") else {
         return;
     };
     s.apply_network("blue", &["10.50.0.0/24"], true);
@@ -61,7 +61,7 @@ fn a_block_is_taken_once_while_pods_come_and_go() {
 /// Purpose: a block is there before the pod is, and its `ADD` asks nobody.
 #[test]
 fn the_first_pod_of_a_network_is_attached_without_the_api_server() {
-    let Some(mut s) = AgentScene::start(tests::test_name!(), "blocks-first") else {
+    let Some(mut s) = AgentScene::start(testbed::test_name!(), "blocks-first") else {
         return;
     };
     s.apply_network("blue", &["10.51.0.0/24"], true);
@@ -80,7 +80,7 @@ fn the_first_pod_of_a_network_is_attached_without_the_api_server() {
 /// Purpose: what one node keeps for its next pod is no reason to refuse the pod of another.
 #[test]
 fn a_node_leaves_what_it_does_not_need_to_one_that_finds_nothing() {
-    let test = tests::test_name!();
+    let test = testbed::test_name!();
     let start = |name| {
         let scene = AgentScene::prepare(test, name, &["--keep-blocks=40"])?;
         scene.node.start_agent();
@@ -107,7 +107,7 @@ fn a_node_leaves_what_it_does_not_need_to_one_that_finds_nothing() {
 /// Purpose: a small subnet is no single node's.
 #[test]
 fn two_nodes_attach_pods_to_a_subnet_of_sixteen_addresses() {
-    let Some(s) = Nodes::start(tests::test_name!(), "blocks-small") else {
+    let Some(s) = Nodes::start(testbed::test_name!(), "blocks-small") else {
         return;
     };
     let network = s.network("blue", &["10.53.0.0/28", "fd53::/124"]);
@@ -130,7 +130,7 @@ fn two_nodes_attach_pods_to_a_subnet_of_sixteen_addresses() {
 /// Purpose: blocks of another length are there from before the subnets were changed. KEP-P1-13
 #[test]
 fn a_subnet_that_grows_and_shrinks_gives_no_address_twice() {
-    let Some(s) = Nodes::start(tests::test_name!(), "blocks-grow") else {
+    let Some(s) = Nodes::start(testbed::test_name!(), "blocks-grow") else {
         return;
     };
     let network = s.network("blue", &["10.54.0.0/28"]);
@@ -171,7 +171,7 @@ fn a_subnet_that_grows_and_shrinks_gives_no_address_twice() {
 /// Purpose: of two blocks with a common address the one that was there first counts.
 #[test]
 fn a_block_with_a_part_of_anothers_is_not_given_from_and_goes() {
-    let Some(s) = AgentScene::start(tests::test_name!(), "blocks-part") else {
+    let Some(s) = AgentScene::start(testbed::test_name!(), "blocks-part") else {
         return;
     };
     s.apply_network("blue", &["10.55.0.0/28"], true);

@@ -1,7 +1,7 @@
 //! `IPAMClaim`s: addresses that outlive pods (NPWG v1.3 section 8).
 
 use serde_json::json;
-use tests::wait;
+use testbed::wait;
 
 use super::ipam_scene::Nodes;
 
@@ -12,7 +12,7 @@ fn of_claim(name: &str) -> serde_json::Value {
 /// NPWG-8-T1, NPWG-8-T2, NPWG-8.0
 #[test]
 fn a_claim_gets_addresses_once_and_keeps_them_from_pod_to_pod_and_node_to_node() {
-    let Some(s) = Nodes::start(tests::test_name!(), "claim-moves") else {
+    let Some(s) = Nodes::start(testbed::test_name!(), "claim-moves") else {
         return;
     };
     let network = s.network("blue", &["10.40.0.0/24", "fd40::/64"]);
@@ -52,7 +52,7 @@ fn a_claim_gets_addresses_once_and_keeps_them_from_pod_to_pod_and_node_to_node()
 /// NPWG-8-T2, NPWG-4.1.2.1.11
 #[test]
 fn addresses_that_a_claim_has_already_are_used_exactly_or_not_at_all() {
-    let Some(s) = Nodes::start(tests::test_name!(), "claim-preset") else {
+    let Some(s) = Nodes::start(testbed::test_name!(), "claim-preset") else {
         return;
     };
     let network = s.network("blue", &["10.41.0.0/24"]);
@@ -88,7 +88,7 @@ fn addresses_that_a_claim_has_already_are_used_exactly_or_not_at_all() {
 /// NPWG-8-T3; facts 4.1.2.1.11: a claim that is not there yet is waited for.
 #[test]
 fn a_claim_of_another_network_is_refused_and_a_missing_one_waited_for() {
-    let Some(s) = Nodes::start(tests::test_name!(), "claim-wrong") else {
+    let Some(s) = Nodes::start(testbed::test_name!(), "claim-wrong") else {
         return;
     };
     let (blue, red) = (
@@ -122,7 +122,7 @@ fn a_claim_of_another_network_is_refused_and_a_missing_one_waited_for() {
 /// NPWG-8-T5: on a network without addresses a claim means nothing, and stays as it is.
 #[test]
 fn a_claim_on_a_network_without_addresses_is_left_alone() {
-    let Some(s) = Nodes::start(tests::test_name!(), "claim-none") else {
+    let Some(s) = Nodes::start(testbed::test_name!(), "claim-none") else {
         return;
     };
     let bare = s.network("bare", &[]);

@@ -43,7 +43,7 @@ where
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     };
-    let refused = tokio::time::timeout(tests::wait::PATIENCE, refused).await;
+    let refused = tokio::time::timeout(testbed::wait::PATIENCE, refused).await;
     refused.expect("the policy is in force");
 }
 
@@ -54,13 +54,13 @@ async fn until_refused<T>(probe: impl AsyncFn() -> Result<T, kube::Error>) {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     };
-    let refused = tokio::time::timeout(tests::wait::PATIENCE, refused).await;
+    let refused = tokio::time::timeout(testbed::wait::PATIENCE, refused).await;
     refused.expect("the policy is in force");
 }
 
 #[test]
 fn an_agent_takes_and_gives_back_blocks_of_its_own_node_only() {
-    let Some(s) = AgentScene::prepare(tests::test_name!(), "policy-blocks", &[]) else {
+    let Some(s) = AgentScene::prepare(testbed::test_name!(), "policy-blocks", &[]) else {
         return;
     };
     s.run(|admin| async {
@@ -92,7 +92,7 @@ fn an_agent_takes_and_gives_back_blocks_of_its_own_node_only() {
 
 #[test]
 fn an_agent_reserves_for_pods_of_its_own_node_and_answers_once_in_its_own_name() {
-    let Some(s) = AgentScene::prepare(tests::test_name!(), "policy-reserve", &[]) else {
+    let Some(s) = AgentScene::prepare(testbed::test_name!(), "policy-reserve", &[]) else {
         return;
     };
     s.run(|admin| async {
@@ -158,7 +158,7 @@ fn an_agent_reserves_for_pods_of_its_own_node_and_answers_once_in_its_own_name()
 /// node's, and not every node's.
 #[test]
 fn an_agent_whose_token_names_no_node_writes_nothing() {
-    let Some(s) = AgentScene::prepare(tests::test_name!(), "policy-nameless", &[]) else {
+    let Some(s) = AgentScene::prepare(testbed::test_name!(), "policy-nameless", &[]) else {
         return;
     };
     s.make_pod_on(&s.name, "web", &[]);
@@ -215,7 +215,7 @@ fn an_agent_whose_token_names_no_node_writes_nothing() {
 /// away by the node that made it, or by any one once it was refused.
 #[test]
 fn an_agent_deletes_reservations_of_claims_that_it_made_and_refused_ones_only() {
-    let Some(s) = AgentScene::prepare(tests::test_name!(), "policy-claimed", &[]) else {
+    let Some(s) = AgentScene::prepare(testbed::test_name!(), "policy-claimed", &[]) else {
         return;
     };
     s.run(|admin| async {
@@ -272,7 +272,7 @@ fn an_agent_deletes_reservations_of_claims_that_it_made_and_refused_ones_only() 
 /// ATT-06d: addresses of a claim are written once, and nobody who has an agent's rights changes them.
 #[test]
 fn an_agent_gives_addresses_to_a_claim_that_has_none_and_changes_none() {
-    let Some(s) = AgentScene::prepare(tests::test_name!(), "policy-claims", &[]) else {
+    let Some(s) = AgentScene::prepare(testbed::test_name!(), "policy-claims", &[]) else {
         return;
     };
     s.run(|admin| async {

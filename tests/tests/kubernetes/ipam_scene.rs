@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use api::{IpBlock, IpReservation, IpamClaim};
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use tests::{Outcome, Pod, wait};
+use testbed::{Outcome, Pod, wait};
 
 use super::agent_scene::AgentScene;
 
@@ -110,7 +110,7 @@ impl Nodes {
         sandbox: &Pod<'_>,
         (pod, uid): (&str, &str),
         code: u64,
-    ) -> tests::cni::Failure {
+    ) -> testbed::cni::Failure {
         wait::until("an ADD that fails as it should", || {
             let outcome = self.call(node, "ADD", sandbox, pod, uid);
             assert!(!outcome.success, "{outcome}");

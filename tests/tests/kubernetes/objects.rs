@@ -8,7 +8,7 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, Resource};
 use kube::{Client, Error};
 use serde_json::{Value, json};
-use tests::apiserver::{self, ApiServer};
+use testbed::apiserver::{self, ApiServer};
 
 use super::scene::Scene;
 

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use tests::apiserver::{self, ApiServer};
+use testbed::apiserver::{self, ApiServer};
 
 /// The server, a client of an administrator, and a runtime to run it.
 #[derive(Debug)]

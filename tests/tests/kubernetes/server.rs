@@ -9,7 +9,7 @@ use super::scene::{self, Scene};
 /// Kubernetes API, `/version`.
 #[test]
 fn the_server_is_a_kubernetes_that_podnet_supports() {
-    let Some(scene) = Scene::set(tests::test_name!()) else {
+    let Some(scene) = Scene::set(testbed::test_name!()) else {
         return;
     };
     let version = scene
@@ -26,7 +26,7 @@ fn the_server_is_a_kubernetes_that_podnet_supports() {
 /// Kubernetes API, namespaces: what one test makes, others do not see.
 #[test]
 fn a_namespace_can_be_made_and_has_objects_of_its_own() {
-    let Some(scene) = Scene::set(tests::test_name!()) else {
+    let Some(scene) = Scene::set(testbed::test_name!()) else {
         return;
     };
     scene.run(|client| async move {
@@ -59,7 +59,7 @@ fn a_namespace_can_be_made_and_has_objects_of_its_own() {
 /// Kubernetes RBAC: the certificates stand for users, and not every user may do everything.
 #[test]
 fn a_user_who_is_no_administrator_is_refused() {
-    let Some(scene) = Scene::set(tests::test_name!()) else {
+    let Some(scene) = Scene::set(testbed::test_name!()) else {
         return;
     };
     let refused = scene.run(|_| async {

@@ -7,8 +7,8 @@ use api::{IpBlock, PodNetworkEndpointSlice};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use netdev::Address;
 use serde_json::{Value, json};
-use tests::host::{UPLINK, connection};
-use tests::{Network, wait};
+use testbed::host::{UPLINK, connection};
+use testbed::{Network, wait};
 
 use super::agent_scene::AgentScene;
 use super::ipam_scene::Nodes;
@@ -112,7 +112,7 @@ pub(super) fn plain(addresses: &[String]) -> &str {
 /// Issue 5: endpoints published per node, watched by the nodes that serve the network.
 #[test]
 fn nodes_hear_of_each_others_members_and_of_those_who_left() {
-    let Some(s) = start(tests::test_name!(), "slices", 1) else {
+    let Some(s) = start(testbed::test_name!(), "slices", 1) else {
         return;
     };
     let blue = vxlan(&s.one, "blue", "10.80.0.0/24", 0x00a1_0001);
@@ -160,7 +160,7 @@ fn nodes_hear_of_each_others_members_and_of_those_who_left() {
 /// What an agent says is what is there, whoever else writes, and whenever it is started anew.
 #[test]
 fn what_somebody_else_did_to_the_slices_of_a_node_is_put_right() {
-    let Some(s) = start(tests::test_name!(), "slices-mend", 2) else {
+    let Some(s) = start(testbed::test_name!(), "slices-mend", 2) else {
         return;
     };
     let blue = vxlan(&s.one, "blue", "10.82.0.0/24", 0x00a2_0001);
@@ -228,7 +228,7 @@ impl Nodes {
 /// removed, so its address is not free for other nodes; an address of another network is, meanwhile.
 #[test]
 fn a_block_is_given_back_after_its_addresses_were_withdrawn() {
-    let Some(s) = start(tests::test_name!(), "slices-order", 3) else {
+    let Some(s) = start(testbed::test_name!(), "slices-order", 3) else {
         return;
     };
     let held = vxlan(&s.one, "held", "10.83.0.0/28", 0x00a3_0001);
@@ -274,7 +274,7 @@ fn blocks(scene: &AgentScene, network: &str) -> Vec<IpBlock> {
 /// Where the `Node` says how it is reached, nobody has to.
 #[test]
 fn tunnels_reach_a_node_by_its_internal_addresses_and_without_any_the_network_is_refused() {
-    let Some(s) = AgentScene::start(tests::test_name!(), "slices-node") else {
+    let Some(s) = AgentScene::start(testbed::test_name!(), "slices-node") else {
         return;
     };
     let blue = vxlan(&s, "blue", "10.85.0.0/24", 0x00a4_0001);
@@ -299,7 +299,7 @@ fn tunnels_reach_a_node_by_its_internal_addresses_and_without_any_the_network_is
 /// node, and hides nothing that one says.
 #[test]
 fn an_agent_writes_slices_of_its_own_node_only() {
-    let Some(s) = AgentScene::prepare(tests::test_name!(), "policy-slices", &[]) else {
+    let Some(s) = AgentScene::prepare(testbed::test_name!(), "policy-slices", &[]) else {
         return;
     };
     let make = |node: &str| {

@@ -4,7 +4,7 @@
 use api::{Holder, IpBlock, IpReservation, PodHolder, PodNetworkEndpointSlice};
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use tests::wait;
+use testbed::wait;
 
 use super::agent_scene::AgentScene;
 use super::slices::{plain, remote, start, vxlan, wait_remote};
@@ -124,10 +124,10 @@ fn refused(scene: &AgentScene, node: &str) -> Vec<(String, u64)> {
 /// node knows stays as it is.
 #[test]
 fn a_node_that_was_taken_over_draws_no_address_of_another_node() {
-    let Some(s) = start(tests::test_name!(), "slices-attack", 4) else {
+    let Some(s) = start(testbed::test_name!(), "slices-attack", 4) else {
         return;
     };
-    let Some(scene) = AgentScene::prepare(tests::test_name!(), "slices-attack-3", &[]) else {
+    let Some(scene) = AgentScene::prepare(testbed::test_name!(), "slices-attack-3", &[]) else {
         return;
     };
     scene.be_reached_by(&["198.18.4.66"]);

@@ -39,7 +39,7 @@ async fn annotate(
 /// `pod_dup_ifname`, `pod_bad_ifname`, `pod_hostnetwork_denied`.
 #[test]
 fn a_pod_with_a_wrong_list_is_refused_and_the_place_is_named() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     let mut host = listing("host", r#"[{"name": "a"}]"#);
@@ -117,7 +117,7 @@ fn a_pod_with_a_wrong_list_is_refused_and_the_place_is_named() {
 /// KEP-POD-10..12: who lists networks waits for them.
 #[test]
 fn a_pod_that_lists_networks_waits_behind_the_gate() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     let server = scene.server;
@@ -147,7 +147,7 @@ fn a_pod_that_lists_networks_waits_behind_the_gate() {
 /// KEP-P1-01: pods that say nothing of networks are none of podnet's business.
 #[test]
 fn a_pod_without_a_list_is_as_it_was_written_and_nobody_is_asked() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     let server = scene.server;
@@ -180,7 +180,7 @@ fn a_pod_without_a_list_is_as_it_was_written_and_nobody_is_asked() {
 /// NPWG-4.1: also by way of `pods/status`, which changes annotations as well.
 #[test]
 fn a_change_of_npwgs_list_is_looked_at() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     let server = scene.server;
@@ -212,7 +212,7 @@ fn a_change_of_npwgs_list_is_looked_at() {
 /// KEP-PN-U3: what is being deleted takes no new references.
 #[test]
 fn a_network_that_is_being_deleted_takes_no_new_pods() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     let server = scene.server;
@@ -264,7 +264,7 @@ fn a_network_that_is_being_deleted_takes_no_new_pods() {
 /// KEP-P1-01, `failurePolicy`: no pod waits for a webhook that is not there.
 #[test]
 fn pods_are_made_while_no_webhook_answers() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     let server = scene.server;
@@ -291,7 +291,7 @@ fn pods_are_made_while_no_webhook_answers() {
 /// KEP-CTL-4: without the feature the lists mean nothing, and nobody waits.
 #[test]
 fn with_the_feature_off_every_pod_is_taken_as_it_is() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     let server = scene.server;

@@ -4,7 +4,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, RoleBinding, RoleRef, 
 use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
 use serde_json::{Value, json};
-use tests::apiserver::ApiServer;
+use testbed::apiserver::ApiServer;
 
 use super::objects::Objects;
 use super::webhook_scene::{Webhook, act_as, listing, npwg, set};
@@ -100,7 +100,7 @@ fn run_by(account: &str, mut pod: Value) -> Value {
 /// KEP-P2-1, `pn_access_denied_user`.
 #[test]
 fn a_user_lists_only_networks_that_were_granted() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     let server = scene.server;
@@ -137,7 +137,7 @@ fn a_user_lists_only_networks_that_were_granted() {
 /// KEP-P2-1, `pn_access_denied_sa`.
 #[test]
 fn a_service_account_lists_only_networks_that_were_granted() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     let server = scene.server;
@@ -167,7 +167,7 @@ fn a_service_account_lists_only_networks_that_were_granted() {
 /// KEP-P2-1: one of both is enough, as it was for pod security policies.
 #[test]
 fn either_of_both_may_have_the_grant() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     let server = scene.server;
@@ -185,7 +185,7 @@ fn either_of_both_may_have_the_grant() {
 /// KEP-P2-1: what a pod names may be an attachment or a definition; the network behind it counts.
 #[test]
 fn no_object_leads_around_the_check() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     let server = scene.server;

@@ -12,7 +12,7 @@ use super::webhook_scene::{Webhook, create_in, deployed, listing, npwg, refusal_
 
 /// Waits until something is the case, which is asked again and again.
 async fn until<F: Future<Output = bool>>(what: &str, probe: impl Fn() -> F) {
-    let end = std::time::Instant::now() + 4 * tests::wait::PATIENCE;
+    let end = std::time::Instant::now() + 4 * testbed::wait::PATIENCE;
     while !probe().await {
         assert!(std::time::Instant::now() < end, "waited in vain for {what}");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
@@ -31,7 +31,7 @@ async fn says_no(webhook: &Webhook, client: &Client) {
 /// Issue of a rotation: the API server trusts what it is shown at every moment of it.
 #[test]
 fn no_call_fails_while_authorities_and_certificates_are_rotated() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     let server = scene.server;
@@ -60,7 +60,7 @@ fn decoded(bundle: &str) -> String {
 
 #[test]
 fn replicas_share_one_authority() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     let server = scene.server;
@@ -87,7 +87,7 @@ fn replicas_share_one_authority() {
 /// Manifests applied anew may take the bundle away.
 #[test]
 fn a_bundle_that_was_taken_away_comes_back() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     let server = scene.server;
@@ -110,7 +110,7 @@ fn a_bundle_that_was_taken_away_comes_back() {
 /// A Service leads to ready pods only, so a missing configuration is seen where people look.
 #[test]
 fn a_webhook_without_its_configurations_is_not_ready_and_says_why() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     let server = scene.server;
@@ -121,7 +121,7 @@ fn a_webhook_without_its_configurations_is_not_ready_and_says_why() {
         let lifetimes = ["--certificate-lifetime=12"];
         webhook.spawn(&server.kubeconfig(), &lifetimes);
         let why = "WebhookConfiguration webhook-unready; apply podnet's manifests";
-        tests::wait::until_true("the reason", || {
+        testbed::wait::until_true("the reason", || {
             let page = webhook.page("/readyz");
             page.is_some_and(|(status, text)| status == 503 && text.contains(why))
         });
@@ -135,7 +135,7 @@ fn a_webhook_without_its_configurations_is_not_ready_and_says_why() {
 /// RBAC as deployed: no more than the webhook needs, and no less.
 #[test]
 fn the_deployed_role_is_enough() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     let server = scene.server;

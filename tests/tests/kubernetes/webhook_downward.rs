@@ -25,7 +25,7 @@ fn mounted(pod: &Pod) -> Vec<Vec<&str>> {
 /// KEP-P2-2: the volume is one that the API server takes, and none comes to who does not ask.
 #[test]
 fn a_pod_that_asks_gets_the_volume_with_its_networks() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     let server = scene.server;

@@ -62,7 +62,7 @@ fn context(pod: &Pod) -> Option<&String> {
 /// S003-05 to 07, NRI-06 to 08: what is added is what the API server takes.
 #[test]
 fn a_pod_asks_for_its_devices_and_goes_to_the_nodes_that_have_them() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     let server = scene.server;
@@ -113,7 +113,7 @@ fn a_pod_asks_for_its_devices_and_goes_to_the_nodes_that_have_them() {
 /// NRI-04, S003-04: without the option a pod waits, as KEP-POD-10 wants it.
 #[test]
 fn a_pod_that_names_what_does_not_exist_is_refused_only_where_that_is_wanted() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     let server = scene.server;

@@ -15,8 +15,8 @@ use rcgen::{
     KeyUsagePurpose,
 };
 use serde_json::{Value, json};
-use tests::apiserver::{self, ApiServer};
-use tests::wait::PATIENCE;
+use testbed::apiserver::{self, ApiServer};
+use testbed::wait::PATIENCE;
 
 use super::objects::install;
 use super::scene::Scene;
@@ -45,7 +45,7 @@ async fn definitions(client: &Client, namespace: &str, count: usize) {
 /// ATT-04c: ten definitions of one network, each listed three times.
 #[test]
 fn a_review_asks_about_each_object_once() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     let server = scene.server;
@@ -76,7 +76,7 @@ fn a_review_asks_about_each_object_once() {
 /// ATT-04a, ATT-04c: as many names as an annotation has room for are refused without a question.
 #[test]
 fn a_list_of_43000_networks_is_refused_without_a_question() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     let server = scene.server;
@@ -173,7 +173,7 @@ async fn call(kubeconfig: &Path) -> Result<(), String> {
 /// ATT-04c: an API server that shows a certificate is served, and nobody else is.
 #[test]
 fn only_the_api_server_is_served_where_its_authority_is_known() {
-    let Some(programs) = apiserver::programs_for(tests::test_name!()) else {
+    let Some(programs) = apiserver::programs_for(testbed::test_name!()) else {
         return;
     };
     static SERVER: OnceLock<(ApiServer, Callers)> = OnceLock::new();
@@ -238,7 +238,7 @@ fn only_the_api_server_is_served_where_its_authority_is_known() {
 /// ATT-04c: with access control a webhook that does not answer lets no pod pass.
 #[test]
 fn the_component_for_access_control_fails_closed() {
-    let Some(programs) = apiserver::programs_for(tests::test_name!()) else {
+    let Some(programs) = apiserver::programs_for(testbed::test_name!()) else {
         return;
     };
     let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");

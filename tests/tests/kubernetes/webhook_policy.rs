@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use serde_json::{Value, json};
-use tests::apiserver::{self, ApiServer};
+use testbed::apiserver::{self, ApiServer};
 
 use super::objects::kubectl;
 use super::scene;
@@ -71,7 +71,7 @@ async fn in_force(client: &Client) {
         dry_run: true,
         ..PostParams::default()
     };
-    let end = std::time::Instant::now() + tests::wait::PATIENCE;
+    let end = std::time::Instant::now() + testbed::wait::PATIENCE;
     while !matches!(networks.create(&params, &held).await, Err(kube::Error::Api(refused)) if refused.code == 422)
     {
         assert!(
@@ -92,7 +92,7 @@ fn network(metadata: &Value) -> PodNetwork {
 /// KEP-DEF-2: `pn_default_delete_denied`, `pn_default_never_terminating`.
 #[test]
 fn the_network_default_stays_and_is_never_seen_terminating() {
-    let Some(server) = server(tests::test_name!()) else {
+    let Some(server) = server(testbed::test_name!()) else {
         return;
     };
     run(server, |client| async move {
@@ -177,7 +177,7 @@ fn the_network_default_stays_and_is_never_seen_terminating() {
 /// KEP-POD-07: the list is a part of the pod's spec, which does not change.
 #[test]
 fn the_list_of_a_pod_cannot_change() {
-    let Some(server) = server(tests::test_name!()) else {
+    let Some(server) = server(testbed::test_name!()) else {
         return;
     };
     run(server, |client| async move {
@@ -232,7 +232,7 @@ fn the_list_of_a_pod_cannot_change() {
 /// KEP-POD-07: the scheduler's binding is one more way to write annotations.
 #[test]
 fn a_binding_brings_no_list() {
-    let Some(server) = server(tests::test_name!()) else {
+    let Some(server) = server(testbed::test_name!()) else {
         return;
     };
     run(server, |client| async move {
@@ -286,7 +286,7 @@ fn a_binding_brings_no_list() {
 /// Kubernetes namespaces end by deleting what is in them, whatever the policies say of pods.
 #[test]
 fn a_namespace_with_pods_of_podnet_can_be_deleted() {
-    let Some(server) = server(tests::test_name!()) else {
+    let Some(server) = server(testbed::test_name!()) else {
         return;
     };
     run(server, |client| async move {

@@ -12,9 +12,9 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
-use tests::apiserver::ApiServer;
-use tests::node::Binaries;
-use tests::wait;
+use testbed::apiserver::ApiServer;
+use testbed::node::Binaries;
+use testbed::wait;
 
 use super::objects::{self, kubectl};
 use super::scene::{self, Scene};

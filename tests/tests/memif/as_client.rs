@@ -14,7 +14,7 @@ const LENS: [usize; 7] = [60, 61, 64, 127, 512, 1500, 1514];
 /// A client is served over a path, and over an abstract socket in its namespace.
 #[test]
 fn frames_come_back_as_they_were_sent() {
-    let Some(place) = Place::find(tests::test_name!()) else {
+    let Some(place) = Place::find(testbed::test_name!()) else {
         return;
     };
     let path = place.dir.path().join("memif.sock");
@@ -43,7 +43,7 @@ fn frames_come_back_as_they_were_sent() {
 /// Every size of ring a client may ask for, and buffers of other sizes than usual.
 #[test]
 fn rings_and_buffers_of_any_size_work() {
-    let Some(place) = Place::find(tests::test_name!()) else {
+    let Some(place) = Place::find(testbed::test_name!()) else {
         return;
     };
     let address = Place::abstract_address("podnet/test");
@@ -67,7 +67,7 @@ fn rings_and_buffers_of_any_size_work() {
 /// a single burst, because a DPDK that fills the ring with chains writes one slot too far.
 #[test]
 fn chains_are_put_together() {
-    let Some(place) = Place::find(tests::test_name!()) else {
+    let Some(place) = Place::find(testbed::test_name!()) else {
         return;
     };
     let address = Place::abstract_address("podnet/test");
@@ -77,7 +77,7 @@ fn chains_are_put_together() {
     let mut testpmd = place.start(device, &options);
     let (_connection, mut port) = serve(&listener, &mut testpmd);
     let (mut frames, mut slots) = (0, 0);
-    tests::wait::until_true("a burst of testpmd's own frames", || {
+    testbed::wait::until_true("a burst of testpmd's own frames", || {
         testpmd.assert_running();
         let taken = port.rx[0].burst(64, |packet| {
             let mut bytes = vec![0; packet.len() as usize];
@@ -99,7 +99,7 @@ fn chains_are_put_together() {
 /// Several rings for each direction: what goes in by one comes out by the same.
 #[test]
 fn several_queues_are_several_rings() {
-    let Some(place) = Place::find(tests::test_name!()) else {
+    let Some(place) = Place::find(testbed::test_name!()) else {
         return;
     };
     let address = Place::abstract_address("podnet/test");
@@ -116,7 +116,7 @@ fn several_queues_are_several_rings() {
 /// A secret, right and wrong; and a number of an interface that is not there.
 #[test]
 fn who_does_not_know_the_secret_is_told_so() {
-    let Some(place) = Place::find(tests::test_name!()) else {
+    let Some(place) = Place::find(testbed::test_name!()) else {
         return;
     };
     let address = Place::abstract_address("podnet/test");
@@ -134,7 +134,7 @@ fn who_does_not_know_the_secret_is_told_so() {
         let why = refuse(&listener, &mut testpmd);
         assert!(matches!(why, Closed::Violation(_)), "{why}");
         assert!(why.to_string().ends_with(text), "{why}");
-        tests::wait::until_true("testpmd to say what it was told", || {
+        testbed::wait::until_true("testpmd to say what it was told", || {
             testpmd.log().contains(text)
         });
     }
@@ -147,7 +147,7 @@ fn who_does_not_know_the_secret_is_told_so() {
 /// Zero-copy gives us the application's memory, which it has not sealed.
 #[test]
 fn a_client_with_memory_that_is_not_sealed_is_told_so() {
-    let Some(place) = Place::find(tests::test_name!()) else {
+    let Some(place) = Place::find(testbed::test_name!()) else {
         return;
     };
     let address = Place::abstract_address("podnet/test");
@@ -168,7 +168,7 @@ fn a_client_with_memory_that_is_not_sealed_is_told_so() {
 /// A client goes, and another one comes.
 #[test]
 fn the_interface_is_free_when_its_client_has_gone() {
-    let Some(place) = Place::find(tests::test_name!()) else {
+    let Some(place) = Place::find(testbed::test_name!()) else {
         return;
     };
     let address = Place::abstract_address("podnet/test");
@@ -182,7 +182,7 @@ fn the_interface_is_free_when_its_client_has_gone() {
         } else {
             drop(testpmd);
         }
-        let why = tests::wait::until("the end of the connection", || {
+        let why = testbed::wait::until("the end of the connection", || {
             let event = connection.ready(Instant::now());
             match event.expect("no trouble") {
                 memif::Event::Closed(why) => Some(why),
@@ -198,7 +198,7 @@ fn the_interface_is_free_when_its_client_has_gone() {
 /// A DPDK client rings our bell when we sleep.
 #[test]
 fn who_sleeps_is_woken() {
-    let Some(place) = Place::find(tests::test_name!()) else {
+    let Some(place) = Place::find(testbed::test_name!()) else {
         return;
     };
     let address = Place::abstract_address("podnet/test");
@@ -211,7 +211,7 @@ fn who_sleeps_is_woken() {
 /// DPDK never connects again: a server that is replaced hands its connection over.
 #[test]
 fn a_client_does_not_notice_that_its_server_is_replaced() {
-    let Some(place) = Place::find(tests::test_name!()) else {
+    let Some(place) = Place::find(testbed::test_name!()) else {
         return;
     };
     let address = Place::abstract_address("podnet/test");

@@ -12,7 +12,7 @@ const LENS: [usize; 7] = [60, 61, 64, 127, 512, 1500, 1514];
 fn config() -> ClientConfig {
     ClientConfig {
         name: name("podnet/0"),
-        patience: tests::wait::PATIENCE,
+        patience: testbed::wait::PATIENCE,
         ..ClientConfig::new(name("podnet"))
     }
 }
@@ -20,7 +20,7 @@ fn config() -> ClientConfig {
 /// Over a path, and over an abstract socket in the namespace. The client waits for its server.
 #[test]
 fn frames_come_back_as_they_were_sent() {
-    let Some(place) = Place::find(tests::test_name!()) else {
+    let Some(place) = Place::find(testbed::test_name!()) else {
         return;
     };
     let path = place.dir.path().join("memif.sock");
@@ -47,7 +47,7 @@ fn frames_come_back_as_they_were_sent() {
 /// Rings and buffers of any size are the client's to choose.
 #[test]
 fn rings_and_buffers_of_any_size_work() {
-    let Some(place) = Place::find(tests::test_name!()) else {
+    let Some(place) = Place::find(testbed::test_name!()) else {
         return;
     };
     let address = Place::abstract_address("podnet/test");
@@ -70,7 +70,7 @@ fn rings_and_buffers_of_any_size_work() {
 /// Several rings and a secret.
 #[test]
 fn several_rings_and_a_secret_work() {
-    let Some(place) = Place::find(tests::test_name!()) else {
+    let Some(place) = Place::find(testbed::test_name!()) else {
         return;
     };
     let address = Place::abstract_address("podnet/test");
@@ -96,7 +96,7 @@ fn several_rings_and_a_secret_work() {
 /// The server is killed, and is back: so is the client, with new memory.
 #[test]
 fn the_client_comes_back_when_its_server_does() {
-    let Some(place) = Place::find(tests::test_name!()) else {
+    let Some(place) = Place::find(testbed::test_name!()) else {
         return;
     };
     let address = Place::abstract_address("podnet/test");
@@ -106,7 +106,7 @@ fn the_client_comes_back_when_its_server_does() {
         let mut port = connect(&mut client, &mut testpmd);
         exchange(&mut port.tx[0], &mut port.rx[0], &LENS, 500, &mut testpmd);
         drop(testpmd);
-        tests::wait::until_true("the client to see it", || {
+        testbed::wait::until_true("the client to see it", || {
             matches!(client.poll(Instant::now()), Ok(Event::Closed(_)))
         });
     }
@@ -115,7 +115,7 @@ fn the_client_comes_back_when_its_server_does() {
 /// A DPDK server rings our bell when we sleep.
 #[test]
 fn who_sleeps_is_woken() {
-    let Some(place) = Place::find(tests::test_name!()) else {
+    let Some(place) = Place::find(testbed::test_name!()) else {
         return;
     };
     let address = Place::abstract_address("podnet/test");

@@ -8,7 +8,7 @@ use std::thread;
 use agent_common::addr::MacAddr;
 use memif::{Address, ClientConfig, Sent};
 use netdev::{Connection, TapSpec};
-use tests::{Tap, wait};
+use testbed::{Tap, wait};
 use uswitch::control::Client;
 use uswitch::{Ended, Options, PortConfig, PortStatus, Switch};
 
@@ -81,7 +81,7 @@ fn start(options: &Options) -> Running {
 /// byte, by the switch alone and by the kernel.
 #[test]
 fn testpmd_is_reached_through_the_switch_and_does_not_see_that_it_is_replaced() {
-    let Some(place) = Place::find(tests::test_name!()) else {
+    let Some(place) = Place::find(testbed::test_name!()) else {
         return;
     };
     let options = Options::new(place.dir.path().join("switch.sock"));
@@ -150,7 +150,7 @@ fn testpmd_is_reached_through_the_switch_and_does_not_see_that_it_is_replaced() 
 #[test]
 fn two_testpmds_have_a_network_of_their_own_and_every_packet_is_accounted_for() {
     const ENOUGH: u64 = 200_000;
-    let Some(place) = Place::find(tests::test_name!()) else {
+    let Some(place) = Place::find(testbed::test_name!()) else {
         return;
     };
     let options = Options::new(place.dir.path().join("switch.sock"));

@@ -15,7 +15,7 @@ use memif::{Closed, Event, Listener, Secret, Violation};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tempfile::TempDir;
-use tests::wait;
+use testbed::wait;
 
 use super::testpmd::{Place, name, server_config};
 
@@ -157,12 +157,12 @@ fn attributes(node: u32, mode: u32) -> Vec<u8> {
 /// is to wait for the client.
 #[test]
 fn attack_file_that_never_closes() {
-    let test = tests::test_name!();
-    if tests::skip::without_root(test) {
+    let test = testbed::test_name!();
+    if testbed::skip::without_root(test) {
         return;
     }
     if !Path::new("/dev/fuse").exists() {
-        tests::skip::skip(test, "needs FUSE");
+        testbed::skip::skip(test, "needs FUSE");
         return;
     }
     let fuse = Fuse::mount();

@@ -8,9 +8,9 @@ use agent_common::addr::MacAddr;
 use memif::{Address, Client, ClientConfig, Event, Listener, Port, Rx, Sent, Tx};
 use netdev::Netns;
 use rustix::event::{Timespec, epoll};
-use tests::frame::{Arp, Ipv4, ethernet, icmp_echo, is_arp_reply_for, marker};
-use tests::libmemif::{LENS, Responder, Role, program};
-use tests::wait;
+use testbed::frame::{Arp, Ipv4, ethernet, icmp_echo, is_arp_reply_for, marker};
+use testbed::libmemif::{LENS, Responder, Role, program};
+use testbed::wait;
 
 use super::testpmd::{name, server_config};
 
@@ -156,10 +156,10 @@ fn assert_woken(tx: &mut Tx, rx: &mut Rx, responder: &mut Responder) {
 
 #[test]
 fn our_server_serves_libmemif_byte_by_byte() {
-    let Some(program) = program(tests::test_name!()) else {
+    let Some(program) = program(testbed::test_name!()) else {
         return;
     };
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let netns = Netns::create().expect("a network namespace");
@@ -187,10 +187,10 @@ fn our_server_serves_libmemif_byte_by_byte() {
 
 #[test]
 fn our_client_is_served_by_libmemif_byte_by_byte() {
-    let Some(program) = program(tests::test_name!()) else {
+    let Some(program) = program(testbed::test_name!()) else {
         return;
     };
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let netns = Netns::create().expect("a network namespace");

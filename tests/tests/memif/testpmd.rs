@@ -17,7 +17,7 @@ use memif::{
 use netdev::Netns;
 use rustix::event::{Timespec, epoll};
 use tempfile::TempDir;
-use tests::{testpmd, wait};
+use testbed::{testpmd, wait};
 
 /// One at a time: each keeps a core busy, and has half a gigabyte.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -37,11 +37,11 @@ pub(crate) struct Place {
 impl Place {
     /// Says so when testpmd is not there, or the caller is not root.
     pub(crate) fn find(test: &str) -> Option<Self> {
-        if tests::skip::without_root(test) {
+        if testbed::skip::without_root(test) {
             return None;
         }
         let Some(root) = env::var_os("PODNET_DPDK") else {
-            tests::skip::skip(test, "needs testpmd");
+            testbed::skip::skip(test, "needs testpmd");
             return None;
         };
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -3,8 +3,8 @@
 use std::fs;
 
 use serde_json::{Value, json};
-use tests::Setup;
-use tests::plugins::Plugins;
+use testbed::Setup;
+use testbed::plugins::Plugins;
 
 use super::scene::{K8sPod, definition};
 
@@ -59,7 +59,7 @@ fn cni_conf_05_plugins_of_the_networks_directory_are_called_after_those_of_the_l
     write(&plugins, "disk/a.conf", &json!({"type": "second"}));
     plugins.answer("first", "ADD", &result("eth0"));
     plugins.on("second", "ADD", "echo '{}'");
-    let node = tests::node!(delegated(&plugins));
+    let node = testbed::node!(delegated(&plugins));
     let pod = K8sPod::new(&node, "a")
         .path(&plugins.path())
         .npwg(&json!("disk"));
@@ -114,7 +114,7 @@ fn cni_dlg_03_what_plugins_print_on_standard_error_is_in_the_agents_log() {
         &format!("echo 'the bridge is old' >&2; echo '{}'", result("eth0")),
     );
     plugins.on("first", "DEL", "echo 'no such bridge' >&2; exit 3");
-    let node = tests::node!(delegated(&plugins));
+    let node = testbed::node!(delegated(&plugins));
     let pod = K8sPod::new(&node, "a").path(&plugins.path());
     pod.attach();
     let log = node.log();

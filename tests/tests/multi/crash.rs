@@ -2,8 +2,8 @@
 //! kernel and the plugins of others agree: the pod has everything or nothing.
 
 use serde_json::{Value, json};
-use tests::plugins::Plugins;
-use tests::{Node, Setup, wait};
+use testbed::plugins::Plugins;
+use testbed::{Node, Setup, wait};
 
 use super::scene::{K8sPod, definition, held, setup};
 
@@ -24,7 +24,7 @@ const ALL: [&str; 4] = ["a/eth0 blue", "a/net1 red", "a/net2 lan", "a/net3 red"]
 /// NPWG-7.2, PAIN-IP-1: what was half made is gone after the next start, and can be made then.
 #[test]
 fn an_add_that_died_half_way_leaves_nothing() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     // The plugin was told ADD, and so is told DEL; before that, DEL does no harm.
@@ -66,7 +66,7 @@ fn an_add_that_died_half_way_leaves_nothing() {
 /// CNI-ADD-06: committed but not told: the runtime's next call gets what it must.
 #[test]
 fn an_add_that_died_before_its_answer_is_answered_again_or_removed() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     for point in ["pod.committed", "add.replied"] {
@@ -96,7 +96,7 @@ fn an_add_that_died_before_its_answer_is_answered_again_or_removed() {
 /// CNI-DEL-02: a removal that was begun is finished.
 #[test]
 fn a_del_that_died_half_way_is_finished() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     for point in [
@@ -131,7 +131,7 @@ fn a_del_that_died_half_way_is_finished() {
 #[test]
 fn cni_add_06_an_answer_nobody_hears_is_taken_back() {
     let plugins = Plugins::new(&["alpha"]);
-    let node = tests::node!(scene());
+    let node = testbed::node!(scene());
     let go = plugins.dir().join("go");
     let run = format!("while ! [ -e {} ]; do sleep 0.05; done", go.display());
     plugins.on("alpha", "ADD", &run);

@@ -3,8 +3,8 @@
 use std::fs;
 
 use serde_json::{Value, json};
-use tests::plugins::Plugins;
-use tests::{Node, Setup};
+use testbed::plugins::Plugins;
+use testbed::{Node, Setup};
 
 use super::scene::{K8sPod, definition, held, interfaces, ips, setup};
 
@@ -33,7 +33,7 @@ fn result(ip: &str) -> Value {
         "routes": [{"dst": "0.0.0.0/0", "gw": "10.9.0.1"}]})
 }
 
-fn status(node: &Node, plugins: &Plugins) -> tests::Outcome {
+fn status(node: &Node, plugins: &Plugins) -> testbed::Outcome {
     node.cni("STATUS")
         .env("CNI_PATH", &plugins.path())
         .conf(&node.disk_conf())
@@ -45,7 +45,7 @@ fn status(node: &Node, plugins: &Plugins) -> tests::Outcome {
 #[test]
 fn npwg_6_1_status_waits_for_the_default_network_and_passes_its_own_on() {
     let plugins = Plugins::new(&["first", "second"]);
-    let node = tests::node!(delegated(&plugins));
+    let node = testbed::node!(delegated(&plugins));
     // Ours is first by name, and is not taken.
     write(
         &plugins,
@@ -80,7 +80,7 @@ fn npwg_6_1_status_waits_for_the_default_network_and_passes_its_own_on() {
 #[test]
 fn npwg_6_2_the_default_network_is_first_and_gets_what_the_runtime_asks_for() {
     let plugins = Plugins::new(&["first", "second"]);
-    let node = tests::node!(delegated(&plugins));
+    let node = testbed::node!(delegated(&plugins));
     write(&plugins, "10-lan.conflist", &lan());
     plugins.answer("first", "ADD", &result("10.9.0.5/24"));
     let mapping = json!([{"HostPort": 8080, "ContainerPort": 80, "Protocol": "tcp", "HostIP": ""}]);
@@ -117,7 +117,7 @@ fn npwg_6_2_the_default_network_is_first_and_gets_what_the_runtime_asks_for() {
 #[test]
 fn npwg_6_1_a_broken_first_configuration_is_not_passed_over() {
     let plugins = Plugins::new(&["first"]);
-    let node = tests::node!(delegated(&plugins));
+    let node = testbed::node!(delegated(&plugins));
     fs::write(plugins.conf_dir().join("00-bad.conf"), "{").expect("a configuration");
     write(
         &plugins,
@@ -135,7 +135,7 @@ fn npwg_6_1_a_broken_first_configuration_is_not_passed_over() {
 #[test]
 fn cni_st_04_a_plugin_that_does_not_answer_status_is_not_waited_for() {
     let plugins = Plugins::new(&["first"]);
-    let node = tests::node!(delegated(&plugins));
+    let node = testbed::node!(delegated(&plugins));
     write(
         &plugins,
         "10-lan.conf",
@@ -150,7 +150,7 @@ fn cni_st_04_a_plugin_that_does_not_answer_status_is_not_waited_for() {
 fn npwg_6_x_a_pod_chooses_another_default_network_where_that_is_allowed() {
     const KEY: &str = "v1.multus-cni.io/default-network";
     let nad = definition("red", &Value::Null);
-    let node = tests::node!(setup().file("red-nad.json", &nad));
+    let node = testbed::node!(setup().file("red-nad.json", &nad));
     let pod = K8sPod::new(&node, "a").annotated(KEY, &json!("red"));
     pod.add().fails_with(7).names(&[KEY]);
     node.terminate();
@@ -166,7 +166,7 @@ fn npwg_6_x_a_pod_chooses_another_default_network_where_that_is_allowed() {
 fn kep_p1_10_without_a_default_network_pods_must_list_their_first() {
     let nad = definition("red", &Value::Null);
     let setup = Setup::default().args(&["--default-network", "none"]);
-    let node = tests::node!(setup.file("red-nad.json", &nad));
+    let node = testbed::node!(setup.file("red-nad.json", &nad));
     node.cni("STATUS").conf(&node.disk_conf()).run().silent();
     for pod in [
         K8sPod::new(&node, "a"),
@@ -188,8 +188,8 @@ fn kep_p1_10_without_a_default_network_pods_must_list_their_first() {
 /// CNI-ST-01: STATUS is about the default network, with ours too.
 #[test]
 fn cni_st_01_status_names_a_default_network_that_is_not_there_or_full() {
-    let tiny = tests::Network::l2("tiny", &["10.3.0.0/31"]);
-    let node = tests::node!(
+    let tiny = testbed::Network::l2("tiny", &["10.3.0.0/31"]);
+    let node = testbed::node!(
         Setup::default()
             .network(&tiny)
             .args(&["--default-network", "podnetwork:tiny"])
@@ -202,7 +202,7 @@ fn cni_st_01_status_names_a_default_network_that_is_not_there_or_full() {
     pods.iter().for_each(K8sPod::detach);
     ask().silent();
     node.remove_manifest("tiny.yaml");
-    tests::wait::until_true("the network to go", || !ask().success);
+    testbed::wait::until_true("the network to go", || !ask().success);
     ask()
         .fails_with(50)
         .names(&["PodNetwork tiny does not exist"]);

@@ -1,7 +1,7 @@
 //! Who has the default routes of a pod with several networks (NPWG §4.1.2.1.9, KEP-POD-20).
 
 use serde_json::{Value, json};
-use tests::{Network, Setup};
+use testbed::{Network, Setup};
 
 use super::scene::{K8sPod, definition};
 
@@ -22,7 +22,7 @@ fn networks() -> Setup {
 /// PAIN-DGW-1: the default network has them when nobody asks.
 #[test]
 fn pain_dgw_1_the_default_network_has_the_default_routes() {
-    let node = tests::node!(networks());
+    let node = testbed::node!(networks());
     let pod = K8sPod::new(&node, "a").npwg(&json!("gate,lime"));
     let result = pod.attach();
     assert_eq!(pod.default_routes(true), ["eth0 10.20.0.1"]);
@@ -36,7 +36,7 @@ fn pain_dgw_1_the_default_network_has_the_default_routes() {
 /// is not asked for stays.
 #[test]
 fn npwg_4_1_2_1_9_default_routes_go_by_the_gateways_in_the_list() {
-    let node = tests::node!(networks());
+    let node = testbed::node!(networks());
     let pod = K8sPod::new(&node, "a").npwg(&json!([
         {"name": "gate", "default-route": ["10.30.0.9", "10.30.0.1"]},
     ]));
@@ -63,7 +63,7 @@ fn npwg_4_1_2_1_9_default_routes_go_by_the_gateways_in_the_list() {
 /// it has nothing for stays where it is, and so does everything for a network without a gateway.
 #[test]
 fn npwg_4_1_2_1_9_an_empty_list_takes_what_the_network_has_to_give() {
-    let node = tests::node!(networks());
+    let node = testbed::node!(networks());
     for (name, v4, v6) in [
         ("gate", "net1 10.30.0.1", "net1 fd10:30::1"),
         ("four", "net1 10.40.0.1", "eth0 fe80::1"),
@@ -82,7 +82,7 @@ fn npwg_4_1_2_1_9_an_empty_list_takes_what_the_network_has_to_give() {
 /// NPWG-4.1.2.1.9: a gateway that is no neighbour could never be used.
 #[test]
 fn npwg_4_1_2_1_9_a_gateway_outside_the_network_fails_the_pod() {
-    let node = tests::node!(networks());
+    let node = testbed::node!(networks());
     let list = json!([{"name": "gate", "default-route": ["10.31.0.1"]}]);
     let pod = K8sPod::new(&node, "a").npwg(&list);
     pod.add()
@@ -95,7 +95,7 @@ fn npwg_4_1_2_1_9_a_gateway_outside_the_network_fails_the_pod() {
 /// KEP-POD-20, KEP-POD-21
 #[test]
 fn kep_pod_20_is_default_gw_moves_the_default_routes_and_needs_a_gateway() {
-    let node = tests::node!(networks());
+    let node = testbed::node!(networks());
     let list = |gateway: &str| {
         let element = |name: &str| json!({"name": name, "isDefaultGW": name == gateway});
         json!(["flat", "gate", "lime"].map(element))

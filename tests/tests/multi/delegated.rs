@@ -1,8 +1,8 @@
 //! Networks that other plugins make: what they are told, and when (CNI SPEC §3, §4; NPWG §4, §7).
 
 use serde_json::{Value, json};
-use tests::plugins::Plugins;
-use tests::{Node, Setup};
+use testbed::plugins::Plugins;
+use testbed::{Node, Setup};
 
 use super::scene::{K8sPod, definition, gc, held, setup};
 
@@ -31,7 +31,7 @@ fn cni_dlg_01_a_plugin_gets_its_own_configuration_and_the_pods_environment() {
     let plugins = Plugins::new(&["alpha"]);
     let conf = json!({"cniVersion": "0.4.0", "type": "alpha", "big": 12_345_678_901_234_567_890_u64,
         "capabilities": {"portMappings": true, "cgroupPath": true}});
-    let node = tests::node!(with(&conf));
+    let node = testbed::node!(with(&conf));
     let pod = pod(&node, "a", &plugins)
         .npwg(&json!("lan@data0"))
         .runtime("portMappings", &json!([]))
@@ -79,7 +79,7 @@ fn npwg_4_1_2_1_3_2_wishes_reach_a_plugin_that_takes_them_or_fail_the_pod() {
             json!({"type": "beta", "capabilities": {"ips": true, "mac": true}}),
         ],
     );
-    let node = tests::node!(with(&lan));
+    let node = testbed::node!(with(&lan));
     let element = json!({"name": "lan", "ips": ["10.0.0.7/24"], "mac": "02:00:00:00:00:07",
         "cni-args": {"y": 2}});
     let attached = pod(&node, "a", &plugins).npwg(&json!([element]));
@@ -112,7 +112,7 @@ fn npwg_7_2a_a_failing_plugin_takes_the_whole_pod_back() {
         "1.0.0",
         &[json!({"type": "alpha"}), json!({"type": "beta"})],
     );
-    let node = tests::node!(with(&lan));
+    let node = testbed::node!(with(&lan));
     plugins.on(
         "beta",
         "ADD",
@@ -152,7 +152,7 @@ fn npwg_7_2b_del_goes_on_past_failures_and_reports_the_last() {
         "1.0.0",
         &[json!({"type": "alpha"}), json!({"type": "beta"})],
     );
-    let node = tests::node!(with(&lan));
+    let node = testbed::node!(with(&lan));
     let pod = pod(&node, "a", &plugins).npwg(&json!("lan,lan"));
     plugins.answer("beta", "ADD", &result("10.0.0.7/24"));
     pod.attach();
@@ -181,7 +181,7 @@ fn npwg_7_2b_del_goes_on_past_failures_and_reports_the_last() {
 #[test]
 fn cni_gc_03_gc_spares_live_secondary_networks() {
     let plugins = Plugins::new(&["alpha"]);
-    let node = tests::node!(with(
+    let node = testbed::node!(with(
         &json!({"cniVersion": "1.1.0", "name": "lan", "type": "alpha"})
     ));
     let pods = ["a", "b"].map(|name| pod(&node, name, &plugins).npwg(&json!("lan,lan")));
@@ -210,7 +210,7 @@ fn cni_gc_03_gc_spares_live_secondary_networks() {
 #[test]
 fn cni_gc_04_gc_goes_on_past_plugins_that_fail() {
     let plugins = Plugins::new(&["alpha"]);
-    let node = tests::node!(with(
+    let node = testbed::node!(with(
         &json!({"cniVersion": "1.1.0", "name": "lan", "type": "alpha"})
     ));
     let pods = ["a", "b"].map(|name| pod(&node, name, &plugins));
@@ -234,7 +234,7 @@ fn cni_gc_04_gc_goes_on_past_plugins_that_fail() {
 #[test]
 fn cni_chk_06_check_reaches_every_attachment() {
     let plugins = Plugins::new(&["alpha"]);
-    let node = tests::node!(with(
+    let node = testbed::node!(with(
         &json!({"cniVersion": "1.0.0", "name": "lan", "type": "alpha"})
     ));
     plugins.answer(
@@ -259,7 +259,7 @@ fn cni_chk_06_check_reaches_every_attachment() {
 fn cni_dlg_07_a_plugin_that_hangs_is_killed() {
     let plugins = Plugins::new(&["alpha"]);
     let lan = json!({"cniVersion": "1.0.0", "name": "lan", "type": "alpha"});
-    let node = tests::node!(with(&lan).args(&["--delegate-timeout", "1"]));
+    let node = testbed::node!(with(&lan).args(&["--delegate-timeout", "1"]));
     plugins.on("alpha", "ADD", "sleep 1000");
     let pod = pod(&node, "a", &plugins);
     pod.add().fails_with(130).names(&["alpha", "killed"]);
@@ -275,7 +275,7 @@ fn delegated_attachments_are_shown_and_explained() {
         "1.1.0",
         &[json!({"type": "alpha"}), json!({"type": "beta"})],
     );
-    let node = tests::node!(with(&lan));
+    let node = testbed::node!(with(&lan));
     plugins.answer("beta", "ADD", &result("10.0.0.7/24"));
     let pod = pod(&node, "a", &plugins);
     pod.attach();
@@ -315,7 +315,7 @@ fn delegated_attachments_are_shown_and_explained() {
 pub(super) fn host_root(test: &str) -> Option<tempfile::TempDir> {
     let busybox = ["/usr/bin/busybox", "/bin/busybox"].map(std::path::Path::new);
     let Some(busybox) = busybox.into_iter().find(|path| path.is_file()) else {
-        tests::skip::skip(test, "needs busybox");
+        testbed::skip::skip(test, "needs busybox");
         return None;
     };
     let root = tempfile::tempdir().expect("a directory");
@@ -337,7 +337,7 @@ pub(super) fn install(root: &tempfile::TempDir, script: &str) {
 /// with the attachment, and with a failed one.
 #[test]
 fn npwg_di_3_a_plugin_describes_its_device_in_a_file_of_its_own() {
-    let Some(root) = host_root(tests::test_name!()) else {
+    let Some(root) = host_root(testbed::test_name!()) else {
         return;
     };
     // The path is the last text of the configuration with slashes in it.
@@ -354,7 +354,7 @@ fn npwg_di_3_a_plugin_describes_its_device_in_a_file_of_its_own() {
     let lan = json!({"cniVersion": "1.0.0", "name": "lan", "type": "alpha",
         "capabilities": {"CNIDeviceInfoFile": true}});
     let path = root.path().to_str().expect("a path in UTF-8");
-    let node = tests::node!(with(&lan).args(&["--host-root", path]));
+    let node = testbed::node!(with(&lan).args(&["--host-root", path]));
     let directory = root.path().join("var/run/k8s.cni.cncf.io/devinfo/cni");
     let files = || -> Vec<String> {
         let entries = std::fs::read_dir(&directory).expect("the directory is there");
@@ -382,7 +382,7 @@ fn npwg_di_3_a_plugin_describes_its_device_in_a_file_of_its_own() {
 /// directory with nothing but a shell, in which no path of this machine is right.
 #[test]
 fn plugins_run_below_the_host_root() {
-    let Some(root) = host_root(tests::test_name!()) else {
+    let Some(root) = host_root(testbed::test_name!()) else {
         return;
     };
     let at = |name: &str| root.path().join(name);
@@ -391,7 +391,7 @@ fn plugins_run_below_the_host_root() {
     install(&root, script);
     let lan = json!({"cniVersion": "1.0.0", "name": "lan", "type": "alpha"});
     let path = root.path().to_str().expect("a path in UTF-8");
-    let node = tests::node!(with(&lan).args(&["--host-root", path]));
+    let node = testbed::node!(with(&lan).args(&["--host-root", path]));
     let pod = K8sPod::new(&node, "a").path("/plugins").npwg(&json!("lan"));
     pod.attach();
     std::fs::write(at("log/fail"), "").expect("a file");

@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde_json::json;
-use tests::Setup;
+use testbed::Setup;
 
 use super::delegated::{host_root, install};
 use super::scene::{K8sPod, setup};
@@ -25,7 +25,7 @@ fn with_resource() -> Setup {
 /// description in the file it is given; the file goes, and the device plugin's stays.
 #[test]
 fn npwg_di_3_a_plugin_finds_what_the_device_plugin_has_written() {
-    let Some(root) = host_root(tests::test_name!()) else {
+    let Some(root) = host_root(testbed::test_name!()) else {
         return;
     };
     let script = r#"#!/bin/sh
@@ -40,7 +40,7 @@ fn npwg_di_3_a_plugin_finds_what_the_device_plugin_has_written() {
     let text = r#"{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:04:00.5"}}"#;
     fs::write(&described, format!("{text}\n")).expect("a description");
     let path = root.path().to_str().expect("a path in UTF-8");
-    let node = tests::node!(with_resource().args(&["--host-root", path]));
+    let node = testbed::node!(with_resource().args(&["--host-root", path]));
     let pod = K8sPod::new(&node, "a")
         .path("/plugins")
         .npwg(&json!("fast"));

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use memif::Address;
 use serde_json::json;
-use tests::kubelet::Kubelet;
-use tests::{MemifApp, Network, Node, Setup, manifest, traffic};
+use testbed::kubelet::Kubelet;
+use testbed::{MemifApp, Network, Node, Setup, manifest, traffic};
 
 use super::delegated::{host_root, install};
 use super::scene::{K8sPod, definition, setup};
@@ -44,7 +44,7 @@ fn sockets(node: &Node, container: &str) -> Vec<(String, PathBuf)> {
 #[test]
 fn s003_09_each_attachment_has_the_directory_of_its_own_device() {
     let kubelet = Kubelet::new();
-    let node = tests::node!(with(&kubelet));
+    let node = testbed::node!(with(&kubelet));
     let plugin = kubelet.registered();
     assert_eq!(plugin.0, "podnet.dev/fast");
     let given = kubelet.allocate(&plugin, "a", &["10", "2"]);
@@ -89,7 +89,7 @@ fn s003_09_each_attachment_has_the_directory_of_its_own_device() {
 #[test]
 fn a_container_fills_the_directory_of_its_own_device_only() {
     let kubelet = Kubelet::new();
-    let node = tests::node!(with(&kubelet));
+    let node = testbed::node!(with(&kubelet));
     let plugin = kubelet.registered();
     let first = kubelet.allocate(&plugin, "a", &["0"]);
     let directory = PathBuf::from(&first.mounts[0].host_path);
@@ -123,7 +123,7 @@ fn a_container_fills_the_directory_of_its_own_device_only() {
 #[test]
 fn s003_09_a_device_that_is_named_counts_if_it_is_the_pods() {
     let kubelet = Kubelet::new();
-    let node = tests::node!(with(&kubelet));
+    let node = testbed::node!(with(&kubelet));
     let plugin = kubelet.registered();
     kubelet.allocate(&plugin, "a", &["3", "4", "5"]);
     kubelet.allocate(&plugin, "b", &["6"]);
@@ -178,7 +178,7 @@ fn s003_09_a_device_that_is_named_counts_if_it_is_the_pods() {
 /// NPWG-DI-5, NPWG-X2: plugins of others are told what Kubernetes has given to the pod.
 #[test]
 fn npwg_di_5_a_plugin_is_told_the_device_of_its_network() {
-    let Some(root) = host_root(tests::test_name!()) else {
+    let Some(root) = host_root(testbed::test_name!()) else {
         return;
     };
     let script = r#"#!/bin/sh
@@ -200,7 +200,7 @@ fn npwg_di_5_a_plugin_is_told_the_device_of_its_network() {
     let dir = kubelet.dir().to_str().expect("a path in UTF-8");
     let path = root.path().to_str().expect("a path in UTF-8");
     let setup = setup().file("vf.json", &object.to_string());
-    let node = tests::node!(setup.args(&["--kubelet-dir", dir, "--host-root", path]));
+    let node = testbed::node!(setup.args(&["--kubelet-dir", dir, "--host-root", path]));
     let pod = K8sPod::new(&node, "a")
         .path("/plugins")
         .npwg(&json!("vf, vf"));
@@ -226,7 +226,7 @@ fn s003_09_a_control_socket_comes_back_into_the_directory_of_its_device() {
         .network(&Network::l2("xdp", &["10.10.0.0/24"]).interface("AFXDP"))
         .file("xdp.json", &definition("xdp", &json!(null)))
         .args(&["--kubelet-dir", dir]);
-    let node = tests::node!(setup);
+    let node = testbed::node!(setup);
     let given = kubelet.allocate(&kubelet.registered(), "a", &["7"]);
     let mounted = PathBuf::from(&given.mounts[0].host_path);
     let held = File::open(&mounted).expect("the directory");

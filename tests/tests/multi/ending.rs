@@ -2,8 +2,8 @@
 //! user of a namespace may write names the plugins.
 
 use serde_json::{Value, json};
-use tests::plugins::Plugins;
-use tests::{Node, Outcome, Setup};
+use testbed::plugins::Plugins;
+use testbed::{Node, Outcome, Setup};
 
 use super::scene::{K8sPod, definition, held, setup};
 
@@ -45,7 +45,7 @@ fn explained(node: &Node, container: &str) -> String {
 /// whichever place of its chain it is.
 #[test]
 fn att_17_a_plugin_that_does_not_exist_leaves_no_record() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     for chain in [
@@ -78,7 +78,7 @@ fn att_17_a_plugin_that_does_not_exist_leaves_no_record() {
 #[test]
 fn att_17_a_plugin_that_was_not_executed_is_not_told_del() {
     let plugins = Plugins::new(&["alpha", "beta", "gamma"]);
-    let node = tests::node!(with(&["alpha", "beta", "gamma"]));
+    let node = testbed::node!(with(&["alpha", "beta", "gamma"]));
     let path = plugins.dir().join("bin/beta");
     plugins.on("alpha", "ADD", &format!("rm {}", path.display()));
     let pod = pod(&node, "a", &plugins).npwg(&json!("lan,lan"));
@@ -96,7 +96,7 @@ fn att_17_a_plugin_that_was_not_executed_is_not_told_del() {
 #[test]
 fn att_17_a_removal_that_never_succeeds_ends() {
     let plugins = Plugins::new(&["alpha", "beta"]);
-    let node = tests::node!(with(&["alpha", "beta"]));
+    let node = testbed::node!(with(&["alpha", "beta"]));
     plugins.fail("beta", "ADD", 7, "no such thing");
     plugins.fail("beta", "DEL", 7, "no such thing either");
     let mut pod = pod(&node, "a", &plugins);
@@ -157,7 +157,7 @@ fn att_17_a_removal_that_never_succeeds_ends() {
 #[test]
 fn att_17_a_removal_has_no_end_while_the_namespace_is_there() {
     let plugins = Plugins::new(&["alpha"]);
-    let node = tests::node!(with(&["alpha"]));
+    let node = testbed::node!(with(&["alpha"]));
     let pod = pod(&node, "a", &plugins);
     pod.attach();
     plugins.fail("alpha", "DEL", 7, "not now");

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use netdev::Netns;
 use serde_json::{Value, json};
-use tests::plugins::Plugins;
-use tests::wait::PATIENCE;
-use tests::{Network, Node, Setup};
+use testbed::plugins::Plugins;
+use testbed::wait::PATIENCE;
+use testbed::{Network, Node, Setup};
 
 use super::scene::{K8sPod, held};
 
@@ -26,7 +26,7 @@ fn mapped(port: u16) -> Value {
 #[test]
 fn a_pod_with_a_host_port_is_told_to_portmap_as_the_plugin_before_it_would_and_taken_back() {
     let plugins = Plugins::new(&["portmap"]);
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let pod = K8sPod::new(&node, "a")
         .path(&plugins.path())
         .runtime("portMappings", &mapped(8080));
@@ -60,7 +60,7 @@ fn a_pod_with_a_host_port_is_told_to_portmap_as_the_plugin_before_it_would_and_t
 #[test]
 fn a_pod_without_a_host_port_needs_no_portmap() {
     let plugins = Plugins::new(&["portmap"]);
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let pod = K8sPod::new(&node, "a")
         .path(&plugins.path())
         .runtime("portMappings", &json!([]));
@@ -73,7 +73,7 @@ fn a_pod_without_a_host_port_needs_no_portmap() {
 #[test]
 fn without_portmap_on_the_node_a_host_port_fails_the_pod_and_names_plugin_and_directory() {
     let plugins = Plugins::new(&[]);
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let nowhere = plugins.dir().join("bin");
     let nowhere = nowhere.to_str().expect("a path in UTF-8");
     let pod = K8sPod::new(&node, "a")
@@ -90,7 +90,7 @@ fn without_portmap_on_the_node_a_host_port_fails_the_pod_and_names_plugin_and_di
 #[test]
 fn a_portmap_that_fails_takes_the_whole_pod_with_it() {
     let plugins = Plugins::new(&["portmap"]);
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     plugins.fail("portmap", "ADD", 100, "port is taken");
     let pod = K8sPod::new(&node, "a")
         .path(&plugins.path())
@@ -108,7 +108,7 @@ fn a_portmap_that_fails_takes_the_whole_pod_with_it() {
 #[test]
 fn an_agent_that_dies_with_the_ports_mapped_and_nobody_told_undoes_them_at_its_next_start() {
     let plugins = Plugins::new(&["portmap"]);
-    let node = tests::node!(setup().stopped());
+    let node = testbed::node!(setup().stopped());
     node.start_agent_to_crash_at("pod.ports-mapped");
     let pod = K8sPod::new(&node, "a")
         .path(&plugins.path())
@@ -126,7 +126,7 @@ fn an_agent_that_dies_with_the_ports_mapped_and_nobody_told_undoes_them_at_its_n
 #[test]
 fn a_host_port_of_an_isolated_network_is_refused() {
     let plugins = Plugins::new(&["portmap"]);
-    let node = tests::node!(super::scene::setup());
+    let node = testbed::node!(super::scene::setup());
     let pod = K8sPod::new(&node, "a")
         .path(&plugins.path())
         .runtime("portMappings", &mapped(8080));
@@ -158,10 +158,10 @@ fn the_world_and_the_node_reach_a_pod_by_a_host_port_of_the_reference_plugin() {
     let tools = ["/usr/sbin/iptables", "/sbin/iptables"];
     let is_there = |places: &[&str]| places.iter().any(|path| Path::new(path).is_file());
     if !is_there(&places) || !is_there(&tools) {
-        tests::skip::skip(tests::test_name!(), "needs the reference plugins portmap");
+        testbed::skip::skip(testbed::test_name!(), "needs the reference plugins portmap");
         return;
     }
-    let node: Node = tests::node!(setup());
+    let node: Node = testbed::node!(setup());
     let (mut world, link) = node.host().world();
     let address = netdev::Address::new([192, 0, 2, 2].into(), 24);
     world.add_address(link, address).expect("an address");

@@ -2,8 +2,8 @@
 //! nodes of its pods.
 
 use serde_json::{Value, json};
-use tests::plugins::Plugins;
-use tests::{Node, Setup};
+use testbed::plugins::Plugins;
+use testbed::{Node, Setup};
 
 use super::scene::{K8sPod, definition, held, setup};
 
@@ -31,7 +31,7 @@ fn chain(plugins: &Value) -> Value {
 /// and none of the chain before it. Without the option every plugin runs.
 #[test]
 fn att_07b_only_listed_plugins_run() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let beta = json!({"type": "beta"});
@@ -99,7 +99,7 @@ fn att_07b_only_listed_plugins_run() {
 /// definition nor a configuration names an attachment of one.
 #[test]
 fn att_07b_namespaces_are_isolated() {
-    if tests::skip::without_root(tests::test_name!()) {
+    if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
     let plugins = Plugins::new(&["alpha"]);

@@ -1,14 +1,14 @@
 //! What a pod's lists say is what the pod gets, in order.
 
 use serde_json::{Value, json};
-use tests::manifest::attachment;
+use testbed::manifest::attachment;
 
 use super::scene::{K8sPod, definition, held, interfaces, ips, setup};
 
 /// NPWG-6, KEP-P1-11: a pod that says nothing has the default network, and nothing else.
 #[test]
 fn npwg_6_a_pod_without_lists_has_the_default_network_only() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     for annotation in [None, Some(""), Some("[]")] {
         let mut pod = K8sPod::new(&node, "a");
         if let Some(text) = annotation {
@@ -33,7 +33,7 @@ fn npwg_4_1_networks_come_after_the_default_one_and_the_result_is_the_first() {
         json!([{"name": "red"}, {"name": "lime", "namespace": "default", "interface": "mgmt0"},
             {"name": "red"}]),
     ];
-    let node = tests::node!(
+    let node = testbed::node!(
         setup()
             .file("red.json", &definition("red", &Value::Null))
             .file("lime.json", &definition("lime", &Value::Null))
@@ -61,7 +61,7 @@ fn kep_p1_10_a_complete_list_leaves_the_default_network_out() {
     let setup = setup()
         .file("fast.yaml", &fast)
         .file("lime-nad.json", &definition("lime", &Value::Null));
-    let node = tests::node!(setup);
+    let node = testbed::node!(setup);
     let pod = K8sPod::new(&node, "a")
         .kep(&json!([{"name": "red"}, {"attachmentName": "fast", "interfaceName": "data0"}]))
         .npwg(&json!("lime"));
@@ -92,7 +92,7 @@ fn kep_p1_10_a_complete_list_leaves_the_default_network_out() {
 /// KEP-POD-12: attachments of a network count as the network.
 #[test]
 fn kep_pod_12_a_network_is_in_the_list_once_counting_its_attachments() {
-    let node = tests::node!(setup().file("fast.yaml", &attachment("fast", "green", "{}")));
+    let node = testbed::node!(setup().file("fast.yaml", &attachment("fast", "green", "{}")));
     let pod = K8sPod::new(&node, "a").kep(&json!([{"name": "green"}, {"attachmentName": "fast"}]));
     pod.add()
         .fails_with(7)
@@ -103,7 +103,7 @@ fn kep_pod_12_a_network_is_in_the_list_once_counting_its_attachments() {
 /// NPWG-7.2a: the first failure ends it, with the element's name, and nothing is left.
 #[test]
 fn npwg_7_2a_the_first_failure_takes_everything_back() {
-    let node = tests::node!(setup().file("red-nad.json", &definition("red", &Value::Null)));
+    let node = testbed::node!(setup().file("red-nad.json", &definition("red", &Value::Null)));
     let pod = K8sPod::new(&node, "a").npwg(&json!([
         {"name": "red"},
         {"name": "red", "ips": ["192.0.2.9"]},
@@ -119,7 +119,7 @@ fn npwg_7_2a_the_first_failure_takes_everything_back() {
 /// NPWG-7.2a: an interface that is there already is not ours to remove (PAIN-DEL-2).
 #[test]
 fn npwg_4_1_2_1_5_an_interface_that_is_there_already_fails_and_stays() {
-    let node = tests::node!(setup().file("red-nad.json", &definition("red", &Value::Null)));
+    let node = testbed::node!(setup().file("red-nad.json", &definition("red", &Value::Null)));
     let pod = K8sPod::new(&node, "a").npwg(&json!("red@old0"));
     let spec = netdev::VethSpec::new("old0", "old1");
     pod.pod
@@ -134,7 +134,7 @@ fn npwg_4_1_2_1_5_an_interface_that_is_there_already_fails_and_stays() {
 /// What does not exist is named with its kind (PAIN-SIL-1).
 #[test]
 fn npwg_3_2a_a_network_that_does_not_exist_fails_the_pod() {
-    let node = tests::node!(setup().file("void-nad.json", &definition("void", &Value::Null)));
+    let node = testbed::node!(setup().file("void-nad.json", &definition("void", &Value::Null)));
     for (list, named) in [
         (
             "nothing",
@@ -162,7 +162,7 @@ fn npwg_3_2b_a_definition_can_name_one_of_our_networks() {
         "metadata": {"name": "annotated", "annotations": {
             "podnet.dev/config": "{\"podNetwork\": \"green\", \"ipRequests\": [\"10.20.0.88\"]}"}},
     });
-    let node = tests::node!(
+    let node = testbed::node!(
         setup()
             .file("typed.json", &by_type)
             .file("annotated.json", &by_annotation.to_string())
@@ -185,7 +185,7 @@ fn npwg_3_2b_a_definition_can_name_one_of_our_networks() {
 fn pain_conf_1_podnet_among_other_plugins_is_refused() {
     let chain = json!({"cniVersion": "1.0.0", "plugins": [
         {"type": "podnet", "podNetwork": "red"}, {"type": "tuning"}]});
-    let node = tests::node!(setup().file("loop.json", &definition("loop", &chain)));
+    let node = testbed::node!(setup().file("loop.json", &definition("loop", &chain)));
     let pod = K8sPod::new(&node, "a").npwg(&json!("loop"));
     pod.add()
         .fails_with(7)
@@ -196,7 +196,7 @@ fn pain_conf_1_podnet_among_other_plugins_is_refused() {
 /// NPWG-G1: by default a list that cannot be understood fails the pod, with the place.
 #[test]
 fn npwg_g1_an_invalid_annotation_fails_the_pod() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let pod = K8sPod::new(&node, "a").npwg(&json!([{"name": "red"}, {"name": "red", "mac": "x"}]));
     pod.add()
         .fails_with(7)
@@ -208,7 +208,7 @@ fn npwg_g1_an_invalid_annotation_fails_the_pod() {
 /// NPWG-G1: the letter of the specification, where the operator wants it.
 #[test]
 fn npwg_g1_an_invalid_annotation_can_be_ignored() {
-    let node = tests::node!(setup().args(&["--invalid-annotation", "ignore"]));
+    let node = testbed::node!(setup().args(&["--invalid-annotation", "ignore"]));
     let pod = K8sPod::new(&node, "a").npwg(&json!([{"name": "red", "mac": "x"}]));
     pod.attach();
     assert_eq!(held(&node), ["a/eth0 blue"]);
@@ -219,7 +219,7 @@ fn npwg_g1_an_invalid_annotation_can_be_ignored() {
 /// CNI-CAP-04, PAIN-SIL-1: a pod whose annotations nobody tells does not start without its networks.
 #[test]
 fn cni_cap_04_without_annotations_a_pod_of_kubernetes_waits() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let pod = K8sPod::new(&node, "a");
     let failure = pod.call("ADD", &node.disk_conf()).run().fails_with(11);
     failure.names(&["default/a", "io.kubernetes.cri.pod-annotations"]);
@@ -234,7 +234,7 @@ fn cni_cap_04_without_annotations_a_pod_of_kubernetes_waits() {
 /// CNI-CONF-06: a configuration either names a network or leaves it to the pod.
 #[test]
 fn from_pod_beside_a_network_is_refused() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let pod = K8sPod::new(&node, "a");
     let mut conf = pod.conf();
     conf["podNetwork"] = "blue".into();

@@ -2,15 +2,15 @@
 //! name.
 
 use serde_json::{Value, json};
-use tests::{limit, traffic};
+use testbed::{limit, traffic};
 
 use super::scene::{K8sPod, definition, held, ips, setup};
 
-fn red() -> tests::Setup {
+fn red() -> testbed::Setup {
     setup().file("red-nad.json", &definition("red", &Value::Null))
 }
 
-fn row(node: &tests::Node, ifname: &str) -> Value {
+fn row(node: &testbed::Node, ifname: &str) -> Value {
     let rows = node.get("attachments");
     let found = rows.iter().find(|row| row["ifname"] == ifname).cloned();
     found.expect("the attachment is there")
@@ -19,7 +19,7 @@ fn row(node: &tests::Node, ifname: &str) -> Value {
 /// NPWG-4.1.2.1.3, NPWG-4.1.2.1.4
 #[test]
 fn npwg_4_1_2_1_3_addresses_and_mac_are_those_asked_for() {
-    let node = tests::node!(red());
+    let node = testbed::node!(red());
     let pod = K8sPod::new(&node, "a").npwg(&json!([{
         "name": "red", "ips": ["10.10.0.42/24", "fd10:10::42"], "mac": "02:00:00:00:00:2A",
     }]));
@@ -44,7 +44,7 @@ fn npwg_4_1_2_1_3_addresses_and_mac_are_those_asked_for() {
 /// NPWG-7.5: what the runtime asks for is for its own interface.
 #[test]
 fn npwg_7_5_requests_of_the_runtime_are_for_the_first_interface() {
-    let node = tests::node!(red());
+    let node = testbed::node!(red());
     let pod = K8sPod::new(&node, "a")
         .npwg(&json!("red"))
         .args("IP=10.10.0.99;MAC=02:00:00:00:00:63");
@@ -61,10 +61,10 @@ fn npwg_7_5_requests_of_the_runtime_are_for_the_first_interface() {
 /// NPWG-4.1.2.1.8
 #[test]
 fn npwg_4_1_2_1_8_bandwidth_is_kept_and_is_not_that_of_the_runtime() {
-    if tests::skip::without_shaping(tests::test_name!()) {
+    if testbed::skip::without_shaping(testbed::test_name!()) {
         return;
     }
-    let node = tests::node!(red());
+    let node = testbed::node!(red());
     let pod = K8sPod::new(&node, "a")
         .npwg(&json!([{"name": "red", "bandwidth": {"ingressRate": 10_000_000}}]))
         .runtime(
@@ -87,7 +87,7 @@ fn npwg_4_1_2_1_8_bandwidth_is_kept_and_is_not_that_of_the_runtime() {
 /// NPWG-4.1.2.1.7, NPWG-4.1.2.1.10: what podnet does not do fails the attachment.
 #[test]
 fn npwg_4_1_2_1_7_what_podnet_does_not_do_is_refused_by_its_key() {
-    let node = tests::node!(red());
+    let node = testbed::node!(red());
     for (options, key) in [
         (
             json!({"portMappings": [{"hostPort": 8080, "containerPort": 80}]}),
@@ -110,7 +110,7 @@ fn npwg_4_1_2_1_7_what_podnet_does_not_do_is_refused_by_its_key() {
 /// Two pods on their second networks reach each other, with the rest of the machinery as ever.
 #[test]
 fn secondary_networks_carry_traffic() {
-    let node = tests::node!(red());
+    let node = testbed::node!(red());
     let pods = ["a", "b"].map(|name| K8sPod::new(&node, name).npwg(&json!("red")));
     let results = pods.each_ref().map(K8sPod::attach);
     let ports = pods.each_ref().map(|pod| {

@@ -1,8 +1,8 @@
 //! `DEL`, `CHECK` and `GC` work from what was recorded at `ADD` (NPWG §4.2.1), also by another agent.
 
 use serde_json::{Value, json};
-use tests::plugins::Plugins;
-use tests::wait;
+use testbed::plugins::Plugins;
+use testbed::wait;
 
 use super::scene::{K8sPod, definition, gc, held, setup};
 
@@ -17,7 +17,7 @@ fn lan(version: &str) -> String {
 #[test]
 fn npwg_4_2_1_del_uses_what_was_recorded_at_add() {
     let plugins = Plugins::new(&["alpha"]);
-    let node = tests::node!(
+    let node = testbed::node!(
         setup()
             .file("lan.json", &lan("0.4.0"))
             .file("red-nad.json", &definition("red", &Value::Null))
@@ -57,7 +57,7 @@ fn npwg_4_2_1_del_uses_what_was_recorded_at_add() {
 #[test]
 fn cni_add_04_a_repeated_add_gets_the_same_answer() {
     let plugins = Plugins::new(&["alpha"]);
-    let node = tests::node!(setup().file("lan.json", &lan("1.0.0")));
+    let node = testbed::node!(setup().file("lan.json", &lan("1.0.0")));
     let pod = K8sPod::new(&node, "a")
         .path(&plugins.path())
         .npwg(&json!("lan"));
@@ -81,7 +81,7 @@ fn cni_add_04_a_repeated_add_gets_the_same_answer() {
 #[test]
 fn rt_cd_08_del_without_a_namespace_reaches_the_plugins() {
     let plugins = Plugins::new(&["alpha"]);
-    let node = tests::node!(setup().file("lan.json", &lan("1.0.0")));
+    let node = testbed::node!(setup().file("lan.json", &lan("1.0.0")));
     let mut pod = K8sPod::new(&node, "a")
         .path(&plugins.path())
         .npwg(&json!("lan"));
@@ -102,7 +102,7 @@ fn rt_cd_08_del_without_a_namespace_reaches_the_plugins() {
 #[test]
 fn pain_ip_1_pods_that_are_gone_are_cleaned_up_by_themselves() {
     let plugins = Plugins::new(&["alpha"]);
-    let node = tests::node!(setup().file("lan.json", &lan("1.0.0")));
+    let node = testbed::node!(setup().file("lan.json", &lan("1.0.0")));
     let mut pod = K8sPod::new(&node, "a")
         .path(&plugins.path())
         .npwg(&json!("lan"));
@@ -119,7 +119,7 @@ fn pain_ip_1_pods_that_are_gone_are_cleaned_up_by_themselves() {
 #[test]
 fn cni_del_05_a_del_that_waited_removes_the_whole_pod() {
     let plugins = Plugins::new(&["alpha"]);
-    let node = tests::node!(setup().file("lan.json", &lan("1.0.0")));
+    let node = testbed::node!(setup().file("lan.json", &lan("1.0.0")));
     let pod = K8sPod::new(&node, "a")
         .path(&plugins.path())
         .npwg(&json!("lan"));
@@ -139,7 +139,7 @@ fn cni_del_05_a_del_that_waited_removes_the_whole_pod() {
 #[test]
 fn cni_del_04_a_del_of_an_old_sandbox_spares_the_new_one() {
     let plugins = Plugins::new(&["alpha"]);
-    let node = tests::node!(setup().file("lan.json", &lan("1.0.0")));
+    let node = testbed::node!(setup().file("lan.json", &lan("1.0.0")));
     let pods = ["old", "new"].map(|name| {
         let pod = K8sPod::new(&node, name).path(&plugins.path());
         pod.npwg(&json!("lan"))
@@ -155,7 +155,7 @@ fn cni_del_04_a_del_of_an_old_sandbox_spares_the_new_one() {
 #[test]
 fn cni_gc_07_gc_releases_pods_without_a_namespace() {
     let plugins = Plugins::new(&["alpha"]);
-    let node = tests::node!(setup().file("lan.json", &lan("1.0.0")));
+    let node = testbed::node!(setup().file("lan.json", &lan("1.0.0")));
     let mut pod = K8sPod::new(&node, "a")
         .path(&plugins.path())
         .npwg(&json!("lan"));

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use tests::host::connection;
-use tests::plugins::Plugins;
-use tests::{Node, Setup};
+use testbed::host::connection;
+use testbed::plugins::Plugins;
+use testbed::{Node, Setup};
 
 use super::scene::{K8sPod, definition, held, interfaces, ips, setup};
 
@@ -23,12 +23,12 @@ fn without(test: &str, wanted: &[&str]) -> bool {
     };
     let missing = !PLUGINS.into_iter().any(has);
     if missing {
-        tests::skip::skip(
+        testbed::skip::skip(
             test,
             &format!("needs the reference plugins {}", wanted.join(", ")),
         );
     }
-    missing || tests::skip::without_root(test)
+    missing || testbed::skip::without_root(test)
 }
 
 /// A bridge whose plugin keeps its leases below `dir`.
@@ -77,7 +77,7 @@ fn data(plugins: &Plugins) -> PathBuf {
 /// NPWG-4.1.2.1.3, NPWG-4.1.2.1.4, NPWG-4.2: twice on one bridge, once with an address of its own.
 #[test]
 fn npwg_4_2_bridge_and_host_local_are_attached_twice_and_released() {
-    if without(tests::test_name!(), &["bridge", "host-local"]) {
+    if without(testbed::test_name!(), &["bridge", "host-local"]) {
         return;
     }
     let plugins = Plugins::new(&[]);
@@ -123,7 +123,7 @@ fn npwg_4_2_bridge_and_host_local_are_attached_twice_and_released() {
 /// NPWG-7.2a: a failure later in the list gives the lease back, and the interface too.
 #[test]
 fn npwg_7_2a_a_failure_after_a_bridge_leaves_no_lease() {
-    if without(tests::test_name!(), &["bridge", "host-local"]) {
+    if without(testbed::test_name!(), &["bridge", "host-local"]) {
         return;
     }
     let plugins = Plugins::new(&[]);
@@ -146,15 +146,15 @@ fn npwg_7_2a_a_failure_after_a_bridge_leaves_no_lease() {
 /// to whom the pod wants to have it, and to nobody else.
 #[test]
 fn npwg_4_1_2_1_9_a_delegated_default_network_gives_its_default_route_up() {
-    if without(tests::test_name!(), &["bridge", "host-local"]) {
+    if without(testbed::test_name!(), &["bridge", "host-local"]) {
         return;
     }
     let plugins = Plugins::new(&[]);
     let conf = bridge(&data(&plugins), &json!({"isDefaultGateway": true}));
     let file = plugins.conf_dir().join("10-others.conf");
     fs::write(file, conf.to_string()).expect("a configuration");
-    let gate = tests::Network::l2("gate", &["10.30.0.0/24"]).gateway("First");
-    let flat = tests::Network::l2("flat", &["10.50.0.0/24"]);
+    let gate = testbed::Network::l2("gate", &["10.30.0.0/24"]).gateway("First");
+    let flat = testbed::Network::l2("flat", &["10.50.0.0/24"]);
     let dir = plugins.conf_dir();
     let node = Node::start(
         Setup::empty()
@@ -200,7 +200,7 @@ fn npwg_4_1_2_1_9_a_delegated_default_network_gives_its_default_route_up() {
 /// NPWG-4.1.2.1.9: the other way round: a secondary network of another plugin.
 #[test]
 fn npwg_4_1_2_1_9_a_delegated_secondary_network_takes_the_default_route() {
-    if without(tests::test_name!(), &["bridge", "host-local"]) {
+    if without(testbed::test_name!(), &["bridge", "host-local"]) {
         return;
     }
     let plugins = Plugins::new(&[]);
@@ -248,7 +248,7 @@ fn npwg_4_1_2_1_9_a_delegated_secondary_network_takes_the_default_route() {
 /// CNI SPEC §3: a chain, each plugin with the result of the one before.
 #[test]
 fn cni_3_a_chain_of_bridge_and_tuning_is_made_and_unmade() {
-    if without(tests::test_name!(), &["bridge", "host-local", "tuning"]) {
+    if without(testbed::test_name!(), &["bridge", "host-local", "tuning"]) {
         return;
     }
     let plugins = Plugins::new(&[]);
@@ -276,7 +276,7 @@ fn cni_3_a_chain_of_bridge_and_tuning_is_made_and_unmade() {
 /// NPWG-4.1.2.1.7: host ports on a network whose plugins do not map them.
 #[test]
 fn npwg_4_1_2_1_7_host_ports_need_a_plugin_that_maps_them() {
-    if without(tests::test_name!(), &["bridge", "host-local"]) {
+    if without(testbed::test_name!(), &["bridge", "host-local"]) {
         return;
     }
     let plugins = Plugins::new(&[]);

@@ -1,7 +1,7 @@
 //! A runtime of Kubernetes, a pod with annotations, and definitions for it.
 
 use serde_json::{Map, Value, json};
-use tests::{Call, Node, Outcome, Pod, Setup};
+use testbed::{Call, Node, Outcome, Pod, Setup};
 
 /// The annotation of NPWG.
 pub(crate) const NPWG: &str = "k8s.v1.cni.cncf.io/networks";

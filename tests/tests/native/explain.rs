@@ -1,14 +1,14 @@
 //! `explain` on the network that the node routes for.
 
 use agent_common::drop::DropReason;
-use tests::frame::{ethernet, marker, udp4};
-use tests::{traffic, wait};
+use testbed::frame::{ethernet, marker, udp4};
+use testbed::{traffic, wait};
 
 use super::scene::{BEYOND, attached, call, close, ip, settle_world, setup};
 
 #[test]
 fn what_the_node_routes_is_told_with_the_nodes_own_route() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     let ((pa, a), (pb, b)) = (attached(&node, "a", "white"), attached(&node, "b", "white"));
     for beyond in BEYOND.map(ip) {

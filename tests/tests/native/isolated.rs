@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use agent_common::addr::GATEWAY_MAC;
 use agent_common::drop::DropReason;
-use tests::frame::{Ipv4, Marker, ethernet, icmp_echo, marker, udp4, udp6};
-use tests::{Node, Port, Watch, wait};
+use testbed::frame::{Ipv4, Marker, ethernet, icmp_echo, marker, udp4, udp6};
+use testbed::{Node, Port, Watch, wait};
 
 use super::scene::{BEYOND, NODE, attached, call, close, ip, settle_world, setup};
 
@@ -34,7 +34,7 @@ fn to_gateway(from: &Port, ether_type: u16, packet: &[u8]) -> Vec<u8> {
 /// The subnets of both are the same, and the node has routes into them.
 #[test]
 fn a_pod_of_an_isolated_network_reaches_neither_pods_of_the_node_nor_the_node_nor_the_world() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     // In this order the addresses of both networks meet: one address for both first pods.
     let ((pa, a), (pb, b)) = (attached(&node, "a", "white"), attached(&node, "b", "white"));
@@ -66,9 +66,9 @@ fn a_pod_of_an_isolated_network_reaches_neither_pods_of_the_node_nor_the_node_no
 
 #[test]
 fn the_link_of_an_isolated_network_has_no_route_and_no_ipv6_of_the_nodes_own() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let (island, port) = attached(&node, "a", "island");
-    let routes = tests::host::connection(node.netns()).routes(port.host_ifindex());
+    let routes = testbed::host::connection(node.netns()).routes(port.host_ifindex());
     assert_eq!(routes.expect("a list"), []);
     let host = node
         .links()
@@ -86,7 +86,7 @@ fn the_link_of_an_isolated_network_has_no_route_and_no_ipv6_of_the_nodes_own() {
 /// Pods that the node routes for are as suspect as others.
 #[test]
 fn a_pod_that_the_node_routes_for_cannot_speak_as_another_or_to_the_nodes_loopback() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     let ((pa, mallory), (pb, bob)) = (attached(&node, "a", "white"), attached(&node, "b", "white"));
     call(&mallory.netns, &bob.netns, bob.v4().into(), 8080);
@@ -150,7 +150,7 @@ fn ip6(text: &str) -> std::net::Ipv6Addr {
 /// What traceroute lives on: the node says that the way ended at it.
 #[test]
 fn the_node_answers_when_the_hops_of_a_pods_packet_have_run_out() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let (pod, port) = attached(&node, "a", "white");
     let tap = port.tap();
     let mark = marker();

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use netdev::{Netfilter, Netns, Route};
-use tests::host::connection;
-use tests::wait;
+use testbed::host::connection;
+use testbed::wait;
 
 use super::scene::{BEYOND, NODE, attached, call, close, ip, settle_world, setup, tcp, white};
 
@@ -15,7 +15,7 @@ fn netfilter(netns: &Netns) -> Netfilter {
 
 #[test]
 fn the_world_sees_the_node_where_a_pod_speaks_and_answers_reach_the_pod() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     let (pod, port) = attached(&node, "a", "white");
     for (beyond, own) in BEYOND.map(ip).into_iter().zip(NODE.map(ip)) {
@@ -28,7 +28,7 @@ fn the_world_sees_the_node_where_a_pod_speaks_and_answers_reach_the_pod() {
 /// Routers that know the way to pods need no masquerading.
 #[test]
 fn without_masquerade_the_world_sees_the_pod() {
-    let node = tests::node!(setup().network(&white().masquerade(false)));
+    let node = testbed::node!(setup().network(&white().masquerade(false)));
     settle_world(&node);
     let (pod, port) = attached(&node, "a", "white");
     let (mut world, link) = node.host().world();
@@ -50,7 +50,7 @@ fn without_masquerade_the_world_sees_the_pod() {
 /// Who comes from outside to a pod's address keeps its own: nothing that enters is masqueraded.
 #[test]
 fn a_pod_sees_who_comes_from_outside() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     let (pod, port) = attached(&node, "a", "white");
     let (mut world, link) = node.host().world();
@@ -64,7 +64,7 @@ fn a_pod_sees_who_comes_from_outside() {
 
 #[test]
 fn a_table_that_somebody_removed_or_changed_is_written_again() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     let (pod, port) = attached(&node, "a", "white");
     let mut table = netfilter(node.netns());
@@ -72,7 +72,7 @@ fn a_table_that_somebody_removed_or_changed_is_written_again() {
     // A change of the networks makes the agent look; so does time.
     node.write_manifest(
         "red.yaml",
-        &tests::Network::l2("red", &["10.1.0.0/24"]).yaml(),
+        &testbed::Network::l2("red", &["10.1.0.0/24"]).yaml(),
     );
     wait::until_true("the table to be written again", || {
         table.is_there().expect("a look")
@@ -84,7 +84,7 @@ fn a_table_that_somebody_removed_or_changed_is_written_again() {
 
 #[test]
 fn masquerading_ends_with_the_network_and_not_before_its_last_pod() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     let (pod, port) = attached(&node, "a", "white");
     let mut table = netfilter(node.netns());
@@ -95,7 +95,7 @@ fn masquerading_ends_with_the_network_and_not_before_its_last_pod() {
     pod.detach("white", "eth0");
     node.write_manifest(
         "red.yaml",
-        &tests::Network::l2("red", &["10.1.0.0/24"]).yaml(),
+        &testbed::Network::l2("red", &["10.1.0.0/24"]).yaml(),
     );
     wait::until_true("the table to go", || !table.is_there().expect("a look"));
     node.assert_empty();
@@ -103,7 +103,7 @@ fn masquerading_ends_with_the_network_and_not_before_its_last_pod() {
 
 #[test]
 fn cleanup_takes_the_table_and_the_routes_away_and_says_so() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let (pod, _) = attached(&node, "a", "white");
     let mut table = netfilter(node.netns());
     assert!(table.is_there().expect("a look"));

@@ -1,8 +1,8 @@
 //! Rates of pods that the node routes for: both directions wait outside of the pod.
 
 use serde_json::json;
-use tests::limit::{self, Interfaces};
-use tests::{skip, traffic};
+use testbed::limit::{self, Interfaces};
+use testbed::{skip, traffic};
 
 use super::scene::{NODE, attached, call, close, ip, setup};
 
@@ -13,10 +13,10 @@ const BYTES: usize = 200_000;
 
 #[test]
 fn what_a_pod_sends_and_receives_by_the_node_is_limited_in_both_families() {
-    if skip::without_shaping(tests::test_name!()) {
+    if skip::without_shaping(testbed::test_name!()) {
         return;
     }
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     // Strict reverse paths: what comes out of a shaper is not answered by it.
     node.netns()
         .write_sysctls("all", &[netdev::Sysctl::v4("rp_filter", "1")])
@@ -51,10 +51,10 @@ fn what_a_pod_sends_and_receives_by_the_node_is_limited_in_both_families() {
 
 #[test]
 fn a_rate_comes_and_goes_on_a_live_pod_that_the_node_routes_for() {
-    if skip::without_shaping(tests::test_name!()) {
+    if skip::without_shaping(testbed::test_name!()) {
         return;
     }
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let (pod, port) = attached(&node, "a", "white");
     let names = Interfaces::of(&node, &port);
     for rate in [Some(RATE), None] {
@@ -63,7 +63,7 @@ fn a_rate_comes_and_goes_on_a_live_pod_that_the_node_routes_for() {
             yaml.push_str(&format!("  egressRate: {rate}\n  ingressRate: {rate}\n"));
         }
         node.write_manifest("white.yaml", &yaml);
-        tests::wait::until_true("the rate to be there, or not", || {
+        testbed::wait::until_true("the rate to be there, or not", || {
             limit::ifindex(&node, &names.near).is_some() == rate.is_some()
         });
         for (address, _) in &port.ips {

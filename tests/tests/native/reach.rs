@@ -1,15 +1,15 @@
 //! Node to pod, pod to node, pod to pod.
 
 use agent_common::addr::GATEWAY_MAC;
-use tests::frame::{ethernet, marker, udp4};
-use tests::{Node, traffic, wait};
+use testbed::frame::{ethernet, marker, udp4};
+use testbed::{Node, traffic, wait};
 
 use super::scene::{self, NODE, PROTOCOL, attached, call, close, ip, setup};
 
 /// Kubelet's probes, and a pod that asks its node.
 #[test]
 fn node_and_pod_reach_each_other_in_both_families() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let (pod, port) = attached(&node, "a", "white");
     for (address, _) in &port.ips {
         let seen = call(node.netns(), &port.netns, *address, 8080);
@@ -24,7 +24,7 @@ fn node_and_pod_reach_each_other_in_both_families() {
 
 #[test]
 fn pods_reach_each_other_by_the_nodes_stack_as_themselves() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let ((pa, a), (pb, b)) = (attached(&node, "a", "white"), attached(&node, "b", "white"));
     traffic::assert_reaches(&a, &b);
     for (here, there) in traffic::pairs(&a, &b) {
@@ -49,7 +49,7 @@ fn pods_reach_each_other_by_the_nodes_stack_as_themselves() {
 /// Each connection of a young pod counts: a lost SYN costs a second.
 #[test]
 fn the_first_packets_to_a_pod_arrive() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let (old, peer) = attached(&node, "old", "white");
     for round in 0..10 {
         let (pod, port) = attached(&node, &format!("p{round}"), "white");
@@ -62,9 +62,9 @@ fn the_first_packets_to_a_pod_arrive() {
 
 #[test]
 fn a_port_is_one_route_and_one_neighbour_for_each_address_and_check_misses_them() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let (pod, port) = attached(&node, "a", "white");
-    let mut here = tests::host::connection(node.netns());
+    let mut here = testbed::host::connection(node.netns());
     let routes = here.routes_by(PROTOCOL).expect("a list");
     let found: Vec<_> = routes
         .iter()
@@ -99,9 +99,9 @@ fn a_port_is_one_route_and_one_neighbour_for_each_address_and_check_misses_them(
 /// An address that the node has for itself, or routes elsewhere, is no pod's.
 #[test]
 fn an_address_with_a_route_of_the_nodes_own_is_refused_with_a_word_and_nothing_is_left() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let uplink = scene::uplink(&node);
-    let mut here = tests::host::connection(node.netns());
+    let mut here = testbed::host::connection(node.netns());
     let taken = netdev::Route::new(ip("10.30.0.2"), 32, None, uplink);
     here.add_route(&taken).expect("a route");
     let pod = node.pod("a");
@@ -118,8 +118,8 @@ fn an_address_with_a_route_of_the_nodes_own_is_refused_with_a_word_and_nothing_i
 /// The node has one table of routes.
 #[test]
 fn a_second_network_of_the_node_is_refused_and_names_the_first() {
-    let node = tests::node!(setup());
-    let second = tests::Network::l3("yellow", &["10.31.0.0/24"]).by_node();
+    let node = testbed::node!(setup());
+    let second = testbed::Network::l3("yellow", &["10.31.0.0/24"]).by_node();
     node.write_manifest("yellow.yaml", &second.yaml());
     let pod = node.pod("a");
     let failed = wait::until("the second network to be known", || {

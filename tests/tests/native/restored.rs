@@ -1,14 +1,14 @@
 //! Agents that die, tables that somebody tidied.
 
-use tests::stream::Stream;
-use tests::{host, traffic, wait};
+use testbed::stream::Stream;
+use testbed::{host, traffic, wait};
 
 use super::scene::{BEYOND, NODE, PROTOCOL, attached, call, close, ip, settle_world, setup};
 
 /// `kill -9`, some time without an agent, and a new one; twice.
 #[test]
 fn kill_9_and_restart_lose_nothing_of_what_the_node_routes() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     settle_world(&node);
     let ((pa, a), (pb, b)) = (attached(&node, "a", "white"), attached(&node, "b", "white"));
     let streams: Vec<Stream> = traffic::pairs(&a, &b)
@@ -32,7 +32,7 @@ fn kill_9_and_restart_lose_nothing_of_what_the_node_routes() {
 /// Down and up again, a link has lost its routes and its neighbours.
 #[test]
 fn routes_and_neighbours_that_a_link_lost_are_made_again_by_the_next_audit() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let (pod, port) = attached(&node, "a", "white");
     let mut here = host::connection(node.netns());
     let link = port.host_ifindex();

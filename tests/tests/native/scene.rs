@@ -1,9 +1,9 @@
 //! A node with such a network, an isolated one with the same subnets, and a world beyond.
 
-pub(crate) use tests::beyond::{BEYOND, NODE, attached, call, conf, ip, settle_world, uplink};
-use tests::host::connection;
-pub(crate) use tests::talk::tcp;
-use tests::{Network, Node, Pod, Setup};
+pub(crate) use testbed::beyond::{BEYOND, NODE, attached, call, conf, ip, settle_world, uplink};
+use testbed::host::connection;
+pub(crate) use testbed::talk::tcp;
+use testbed::{Network, Node, Pod, Setup};
 
 /// Our number among those who make routes.
 pub(crate) const PROTOCOL: u8 = 112;

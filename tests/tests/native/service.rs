@@ -3,20 +3,20 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use tests::{nat, traffic};
+use testbed::{nat, traffic};
 
 use super::scene::{NODE, attached, close, ip, setup, tcp};
 
 const SERVICES: [&str; 2] = ["10.96.0.10", "fd96::10"];
 
-fn both(port: &tests::Port) -> Vec<(IpAddr, IpAddr)> {
+fn both(port: &testbed::Port) -> Vec<(IpAddr, IpAddr)> {
     let services = SERVICES.map(ip).into_iter();
     services.zip(port.ips.iter().map(|(ip, _)| *ip)).collect()
 }
 
 #[test]
 fn a_pod_reaches_another_pod_of_the_node_by_the_address_of_a_service() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let ((pa, client), (pb, server)) =
         (attached(&node, "a", "white"), attached(&node, "b", "white"));
     for (service, backend) in both(&server) {
@@ -35,7 +35,7 @@ fn a_pod_reaches_another_pod_of_the_node_by_the_address_of_a_service() {
 
 #[test]
 fn a_pod_reaches_itself_by_the_address_of_a_service() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let (pod, port) = attached(&node, "a", "white");
     for ((service, backend), own) in both(&port).into_iter().zip(NODE.map(ip)) {
         let at = SocketAddr::new(backend, 8080);
@@ -53,7 +53,7 @@ fn a_pod_reaches_itself_by_the_address_of_a_service() {
 
 #[test]
 fn the_node_reaches_a_pod_by_the_address_of_a_service() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let (pod, port) = attached(&node, "a", "white");
     for (service, backend) in both(&port) {
         let at = SocketAddr::new(backend, 8080);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use memif::Address;
-use tests::{MemifApp, Network, Pod, manifest, traffic};
+use testbed::{MemifApp, Network, Pod, manifest, traffic};
 
 use crate::{conf, setup};
 
@@ -15,7 +15,7 @@ fn socket(result: &serde_json::Value) -> PathBuf {
 /// CNI SPEC 1.1 section 5, `socketPath`.
 #[test]
 fn the_result_names_the_socket_and_clients_are_let_in_there() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let (fast, plain) = (node.pod("fast"), node.pod("plain"));
     let port = fast.attach_conf(&conf(&node, "blue"), "net1");
     assert_eq!(fast.links(), [""; 0], "no interface in the pod");
@@ -39,13 +39,13 @@ fn the_result_names_the_socket_and_clients_are_let_in_there() {
 
 #[test]
 fn a_network_may_have_memif_ports_by_itself_and_attachments_that_are_not() {
-    let setup = tests::Setup::empty()
+    let setup = testbed::Setup::empty()
         .network(&Network::l2("fast", &["10.10.0.0/24"]).interface("Memif"))
         .file(
             "plain.yaml",
             &manifest::attachment("plain", "fast", "{interface: {type: Veth}}"),
         );
-    let node = tests::node!(setup);
+    let node = testbed::node!(setup);
     let (fast, plain) = (node.pod("fast"), node.pod("plain"));
     let port = fast.attach("fast", "net1");
     assert!(socket(&port.result).exists());
@@ -66,7 +66,7 @@ fn a_trunk_has_no_memif_ports() {
         .trunk("100,200")
         .id(7)
         .interface("Memif");
-    let node = tests::node!(tests::Setup::empty().network(&trunk));
+    let node = testbed::node!(testbed::Setup::empty().network(&trunk));
     let pod: Pod<'_> = node.pod("fast");
     pod.add("trunk", "net1").error().names(&["Memif", "trunk"]);
     assert!(node.get("attachments").is_empty());
@@ -75,7 +75,7 @@ fn a_trunk_has_no_memif_ports() {
 /// A pod's own program may have the name already: nothing is half made then.
 #[test]
 fn an_add_that_cannot_have_its_socket_leaves_nothing() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let pod = node.pod("fast");
     let taken = pod
         .netns()

@@ -1,7 +1,7 @@
 //! libmemif in a pod, as its authors have it.
 
-use tests::libmemif::{LENS, Responder, program};
-use tests::{MemifApp, Node, Port, wait};
+use testbed::libmemif::{LENS, Responder, program};
+use testbed::{MemifApp, Node, Port, wait};
 
 use super::switch::{start, switch};
 use crate::{conf, setup};
@@ -20,10 +20,10 @@ fn peer(node: &Node, port: &Port) -> Option<String> {
 
 #[test]
 fn kernel_ports_and_memif_ports_reach_libmemif_and_are_answered_byte_by_byte() {
-    let Some(program) = program(tests::test_name!()) else {
+    let Some(program) = program(testbed::test_name!()) else {
         return;
     };
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     for network in ["blue", "green"] {
         let pods = ["theirs", "ours", "plain"].map(|name| node.pod(&format!("{name}-{network}")));
         let theirs = pods[0].attach_conf(&conf(&node, network), "net1");
@@ -47,10 +47,10 @@ fn kernel_ports_and_memif_ports_reach_libmemif_and_are_answered_byte_by_byte() {
 /// The example ends when it is disconnected, and its container is started again.
 #[test]
 fn libmemif_connects_again_when_the_switch_has_died() {
-    let Some(program) = program(tests::test_name!()) else {
+    let Some(program) = program(testbed::test_name!()) else {
         return;
     };
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let pods = ["theirs", "plain"].map(|name| node.pod(name));
     let theirs = pods[0].attach_conf(&conf(&node, "blue"), "net1");
     let plain = pods[1].attach("blue", "net1");
@@ -65,10 +65,10 @@ fn libmemif_connects_again_when_the_switch_has_died() {
 
 #[test]
 fn libmemif_does_not_notice_that_the_switch_is_replaced() {
-    let Some(program) = program(tests::test_name!()) else {
+    let Some(program) = program(testbed::test_name!()) else {
         return;
     };
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let pods = ["theirs", "ours", "plain"].map(|name| node.pod(name));
     let theirs = pods[0].attach_conf(&conf(&node, "blue"), "net1");
     let ours = pods[1].attach_conf(&conf(&node, "blue"), "net1");

@@ -2,14 +2,14 @@
 
 use std::net::IpAddr;
 
-use tests::{MemifApp, Port, wait};
+use testbed::{MemifApp, Port, wait};
 
 use crate::{conf, setup};
 
 /// The page for Prometheus has what the switch carries, whom it has, and what it could not deliver.
 #[test]
 fn metrics_show_what_goes_past_the_kernel() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let pods = ["fast1", "fast2"].map(|name| node.pod(name));
     let [a, b] = [0, 1].map(|nth: usize| pods[nth].attach_conf(&conf(&node, "blue"), "net1"));
     let sample = |port: &Port, metric: &str, label: &str| -> Option<u64> {
@@ -25,7 +25,7 @@ fn metrics_show_what_goes_past_the_kernel() {
     };
     assert_eq!(sample(&a, "connected", ""), Some(0));
     let apps = [MemifApp::start(&a), MemifApp::start(&b)];
-    tests::traffic::assert_reaches(&a, &b);
+    testbed::traffic::assert_reaches(&a, &b);
     for port in [&a, &b] {
         assert_eq!(sample(port, "connected", ""), Some(1));
         for direction in ["ingress", "egress"] {
@@ -45,7 +45,7 @@ fn metrics_show_what_goes_past_the_kernel() {
     });
     let lost = || sample(&b, "drops_total", "reason=\"not_connected\"");
     let before = lost();
-    tests::traffic::shout(&a, IpAddr::from(a.v4()), (b.v4(), 4242).into(), b"nobody")
+    testbed::traffic::shout(&a, IpAddr::from(a.v4()), (b.v4(), 4242).into(), b"nobody")
         .expect("sent");
     wait::until_true("the loss to be counted", || lost() > before);
     drop(app);

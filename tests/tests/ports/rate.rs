@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use tests::limit::{self, Interfaces};
-use tests::{MemifApp, Node, Port};
+use testbed::limit::{self, Interfaces};
+use testbed::{MemifApp, Node, Port};
 use uswitch::PortCounters;
 
 use crate::{conf, setup};
@@ -30,8 +30,8 @@ fn counters(node: &Node, port: &Port) -> PortCounters {
 /// Between two memif ports packets would go past the queues of the kernel.
 #[test]
 fn a_memif_port_with_a_rate_is_limited_in_both_directions_and_against_its_like() {
-    if tests::skip::without_root(tests::test_name!())
-        || tests::skip::without_shaping(tests::test_name!())
+    if testbed::skip::without_root(testbed::test_name!())
+        || testbed::skip::without_shaping(testbed::test_name!())
     {
         return;
     }

@@ -2,14 +2,14 @@
 
 use std::net::IpAddr;
 
-use tests::traffic::{assert_reaches, shout};
-use tests::{MemifApp, Tap, frame};
+use testbed::traffic::{assert_reaches, shout};
+use testbed::{MemifApp, Tap, frame};
 
 use crate::{conf, setup};
 
 #[test]
 fn a_memif_port_and_a_kernel_port_of_a_switched_network_reach_each_other() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let (fast, plain) = (node.pod("fast"), node.pod("plain"));
     let fast = fast.attach_conf(&conf(&node, "blue"), "net1");
     let plain = plain.attach("blue", "net1");
@@ -20,7 +20,7 @@ fn a_memif_port_and_a_kernel_port_of_a_switched_network_reach_each_other() {
 
 #[test]
 fn a_memif_port_and_a_kernel_port_of_a_routed_network_reach_each_other() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let (fast, plain) = (node.pod("fast"), node.pod("plain"));
     let fast = fast.attach_conf(&conf(&node, "green"), "net1");
     let plain = plain.attach("green", "net1");
@@ -32,7 +32,7 @@ fn a_memif_port_and_a_kernel_port_of_a_routed_network_reach_each_other() {
 /// From socket to socket, without a way through the kernel.
 #[test]
 fn memif_ports_of_a_network_reach_each_other() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     for network in ["blue", "green"] {
         let pods = [format!("{network}1"), format!("{network}2")].map(|name| node.pod(&name));
         let [a, b] = [0, 1].map(|nth: usize| pods[nth].attach_conf(&conf(&node, network), "net1"));
@@ -64,7 +64,7 @@ fn memif_ports_of_a_network_reach_each_other() {
 /// The other network has the same addresses.
 #[test]
 fn networks_of_memif_ports_are_isolated() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let pods = ["blue1", "blue2", "red1", "red2"].map(|name| node.pod(name));
     let networks = ["blue", "blue", "red", "red"];
     let ports: Vec<_> = pods

@@ -2,19 +2,19 @@
 
 use agent_common::addr::MacAddr;
 use agent_common::drop::DropReason;
-use tests::{MemifApp, frame, wait};
+use testbed::{MemifApp, frame, wait};
 
 use crate::{conf, setup};
 
 #[test]
 fn what_a_memif_client_forges_reaches_neither_memif_nor_kernel_ports() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let pods = ["evil", "fast", "plain"].map(|name| node.pod(name));
     let evil = pods[0].attach_conf(&conf(&node, "blue"), "net1");
     let fast = pods[1].attach_conf(&conf(&node, "blue"), "net1");
     let plain = pods[2].attach("blue", "net1");
     let _apps = [MemifApp::start(&evil), MemifApp::start(&fast)];
-    tests::traffic::assert_reaches(&evil, &fast);
+    testbed::traffic::assert_reaches(&evil, &fast);
     let sees = [fast.tap(), plain.tap()];
     // Raw frames of the pod go as they are to its TAP device, and from there into the ring.
     let raw = evil.tap();

@@ -2,9 +2,9 @@
 
 use std::os::fd::AsFd as _;
 
-use tests::stream::Stream;
-use tests::traffic::{assert_reaches, tcp_round_trip};
-use tests::{MemifApp, Node, wait};
+use testbed::stream::Stream;
+use testbed::traffic::{assert_reaches, tcp_round_trip};
+use testbed::{MemifApp, Node, wait};
 
 use crate::{conf, setup};
 
@@ -40,7 +40,7 @@ pub(crate) fn start(node: &Node) -> std::process::Child {
 
 #[test]
 fn restarts_of_the_agent_lose_nothing_at_memif_ports() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let pods = ["fast1", "fast2", "plain"].map(|name| node.pod(name));
     let a = pods[0].attach_conf(&conf(&node, "blue"), "net1");
     let b = pods[1].attach_conf(&conf(&node, "blue"), "net1");
@@ -79,7 +79,7 @@ fn restarts_of_the_agent_lose_nothing_at_memif_ports() {
 /// Clients that connect again find their ports.
 #[test]
 fn a_switch_that_dies_is_started_again_and_gets_its_ports_back() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let pods = ["fast", "plain"].map(|name| node.pod(name));
     let fast = pods[0].attach_conf(&conf(&node, "green"), "net1");
     let plain = pods[1].attach("green", "net1");
@@ -103,7 +103,7 @@ fn a_switch_that_dies_is_started_again_and_gets_its_ports_back() {
 /// A new version takes over: clients of DPDK would not come back.
 #[test]
 fn a_switch_is_replaced_under_traffic_and_its_clients_know_nothing() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let pods = ["fast1", "fast2", "plain"].map(|name| node.pod(name));
     let a = pods[0].attach_conf(&conf(&node, "blue"), "net1");
     let b = pods[1].attach_conf(&conf(&node, "blue"), "net1");
@@ -143,7 +143,7 @@ fn a_switch_is_replaced_under_traffic_and_its_clients_know_nothing() {
 /// A state directory that was lost, a store that was mended: the switch knows more than the agent.
 #[test]
 fn ports_of_the_switch_that_no_record_names_go_when_the_agent_starts() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let pods = ["fast1", "fast2"].map(|name| node.pod(name));
     let a = pods[0].attach_conf(&conf(&node, "blue"), "net1");
     let socket = node.socket().with_file_name("switch").join("switch.sock");
@@ -172,7 +172,7 @@ fn ports_of_the_switch_that_no_record_names_go_when_the_agent_starts() {
 /// Where somebody else sees to the switch.
 #[test]
 fn without_a_switch_an_add_says_so_and_a_del_needs_none() {
-    let node = tests::node!(setup().args(&["--start-switch=false"]));
+    let node = testbed::node!(setup().args(&["--start-switch=false"]));
     let (pod, conf) = (node.pod("fast"), conf(&node, "blue"));
     pod.add_conf(&conf, "net1")
         .error()

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use netdev::LinkChange;
-use tests::{Node, Setup, traffic, wait};
+use testbed::{Node, Setup, traffic, wait};
 
 /// What must be the same before and after: everything but counters.
 fn view(node: &Node) -> BTreeMap<(String, String), Vec<String>> {
@@ -28,7 +28,7 @@ fn view(node: &Node) -> BTreeMap<(String, String), Vec<String>> {
 /// Attachments, links, programs: adopted as they are, not made again.
 #[test]
 fn a_restart_adopts_everything() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let pods: Vec<_> = (0..4).map(|n| node.pod(&format!("p{n}"))).collect();
     let networks = ["blue", "blue", "green", "red"];
     let ports: Vec<_> = pods
@@ -37,7 +37,7 @@ fn a_restart_adopts_everything() {
         .map(|(pod, network)| pod.attach(network, "net1"))
         .collect();
     let before = view(&node);
-    let hosts: Vec<_> = ports.iter().map(tests::Port::host_ifindex).collect();
+    let hosts: Vec<_> = ports.iter().map(testbed::Port::host_ifindex).collect();
     for graceful in [false, true] {
         if graceful {
             node.terminate();
@@ -46,7 +46,7 @@ fn a_restart_adopts_everything() {
         }
         node.start_agent();
         assert_eq!(view(&node), before);
-        let now: Vec<_> = ports.iter().map(tests::Port::host_ifindex).collect();
+        let now: Vec<_> = ports.iter().map(testbed::Port::host_ifindex).collect();
         assert_eq!(now, hosts);
         for ((pod, network), port) in pods.iter().zip(networks).zip(&ports) {
             pod.check(network, "net1", &port.result).silent();
@@ -62,7 +62,7 @@ fn a_restart_adopts_everything() {
 /// New pods and old pods of a network meet, whichever agent attached them.
 #[test]
 fn pods_of_before_and_after_a_restart_reach_each_other() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (old, new) = (node.pod("old"), node.pod("new"));
     for (network, ifname) in [("blue", "net1"), ("green", "net2")] {
         let before = old.attach(network, ifname);
@@ -82,9 +82,9 @@ fn pods_of_before_and_after_a_restart_reach_each_other() {
 #[test]
 fn allocated_network_numbers_are_stable() {
     let setup = Setup::empty()
-        .network(&tests::Network::l2("one", &["10.1.0.0/24"]))
-        .network(&tests::Network::l2("two", &["10.1.0.0/24"]));
-    let node = tests::node!(setup);
+        .network(&testbed::Network::l2("one", &["10.1.0.0/24"]))
+        .network(&testbed::Network::l2("two", &["10.1.0.0/24"]));
+    let node = testbed::node!(setup);
     let (a, b) = (node.pod("a"), node.pod("b"));
     a.attach("two", "net1");
     b.attach("one", "net1");
@@ -107,7 +107,7 @@ fn allocated_network_numbers_are_stable() {
 /// The warm pool of prepared links is adopted: restarts do not pile them up.
 #[test]
 fn restarts_do_not_pile_up_links() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let settled = |node: &Node| {
         // The pool is refilled in the background: wait until it stands still.
         let last = std::cell::Cell::new((usize::MAX, 0));
@@ -130,12 +130,12 @@ fn restarts_do_not_pile_up_links() {
 /// DEL; the others stay.
 #[test]
 fn a_host_end_deleted_while_the_agent_was_away_is_noticed() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (a, b, c) = (node.pod("a"), node.pod("b"), node.pod("c"));
     let pa = a.attach("blue", "net1");
     let (pb, pc) = (b.attach("blue", "net1"), c.attach("blue", "net1"));
     node.kill_9();
-    let mut netlink = tests::host::connection(node.netns());
+    let mut netlink = testbed::host::connection(node.netns());
     let deleted = netlink.delete(pa.host_ifindex());
     assert!(deleted.expect("links can be removed"));
     node.start_agent();
@@ -151,10 +151,10 @@ fn a_host_end_deleted_while_the_agent_was_away_is_noticed() {
 /// back when it is up again.
 #[test]
 fn a_host_end_set_down_is_damage() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (a, b) = (node.pod("a"), node.pod("b"));
     let (pa, pb) = (a.attach("blue", "net1"), b.attach("blue", "net1"));
-    let mut netlink = tests::host::connection(node.netns());
+    let mut netlink = testbed::host::connection(node.netns());
     let down = LinkChange::updown(false);
     netlink.reconfigure(pa.host_ifindex(), &down).expect("down");
     let outcome = a.check("blue", "net1", &pa.result);
@@ -172,14 +172,14 @@ fn a_host_end_set_down_is_damage() {
 /// to the node, so it is put back when the kernel tells, not when the audit comes round.
 #[test]
 fn a_filter_that_somebody_removed_is_put_back_at_once() {
-    let node = tests::node!(Setup::default().args(&["--tcx-after", "3600"]));
+    let node = testbed::node!(Setup::default().args(&["--tcx-after", "3600"]));
     let (a, b) = (node.pod("a"), node.pod("b"));
     let (pa, pb) = (a.attach("blue", "net1"), b.attach("blue", "net1"));
     for port in [&pa, &pb] {
-        tests::host::remove_clsact(node.netns(), port.host_ifindex());
+        testbed::host::remove_clsact(node.netns(), port.host_ifindex());
     }
     wait::until_true("both ports have their filter again", || {
-        let mut netlink = tests::host::connection(node.netns());
+        let mut netlink = testbed::host::connection(node.netns());
         [&pa, &pb].iter().all(|port| {
             let filters = netlink.ingress_filters(port.host_ifindex());
             !filters.expect("filters").is_empty()
@@ -202,8 +202,8 @@ fn a_filter_that_somebody_removed_is_put_back_at_once() {
 /// A link of somebody else's that looks a little like ours is left alone.
 #[test]
 fn foreign_links_are_left_alone() {
-    let node = tests::node!();
-    let mut netlink = tests::host::connection(node.netns());
+    let node = testbed::node!();
+    let mut netlink = testbed::host::connection(node.netns());
     for (name, peer, alias) in [
         ("veth-foreign", "veth-foreign-p", None),
         ("pnforeign", "pnforeignp", None),

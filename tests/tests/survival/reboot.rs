@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde_json::json;
-use tests::{Network, Node, Pod, Setup, residue};
+use testbed::{Network, Node, Pod, Setup, residue};
 
 /// Takes away what a reboot takes away. The boot's id lies beside the store, so that the agent
 /// notices; the kernel's own cannot be changed.
@@ -12,9 +12,9 @@ fn reboot(node: &Node, pods: &mut [Pod<'_>]) {
     for pod in pods {
         pod.remove_netns();
     }
-    let mut netlink = tests::host::connection(node.netns());
+    let mut netlink = testbed::host::connection(node.netns());
     for link in node.links() {
-        if link.name != "lo" && link.name != tests::host::UPLINK {
+        if link.name != "lo" && link.name != testbed::host::UPLINK {
             // Its other end may have taken it along already.
             netlink.delete(link.ifindex).expect("links can be removed");
         }
@@ -32,7 +32,7 @@ fn reboot(node: &Node, pods: &mut [Pod<'_>]) {
 #[test]
 fn a_reboot_leaks_nothing() {
     let tiny = Network::l2("tiny", &["10.3.0.0/30"]);
-    let node = tests::node!(Setup::default().network(&tiny));
+    let node = testbed::node!(Setup::default().network(&tiny));
     let mut pods: Vec<_> = (0..4).map(|n| node.pod(&format!("p{n}"))).collect();
     let networks = ["tiny", "tiny", "blue", "green"];
     for (pod, network) in pods.iter().zip(networks) {
@@ -58,7 +58,7 @@ fn a_reboot_leaks_nothing() {
 /// Static addresses can be had again at once.
 #[test]
 fn a_static_address_is_free_after_a_reboot() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let mut pods = vec![node.pod("a")];
     let mut conf = node.conf("blue");
     conf["runtimeConfig"] = json!({"ips": ["10.10.0.42"], "mac": "02:00:00:00:00:2a"});
@@ -75,14 +75,14 @@ fn a_static_address_is_free_after_a_reboot() {
 /// ever use it again.
 #[test]
 fn a_pod_that_vanished_while_the_agent_was_away_leaks_nothing() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let mut pod = node.pod("a");
     let kept = node.pod("b");
     pod.attach("blue", "net1");
     let port = kept.attach("blue", "net1");
     node.kill_9();
     pod.remove_netns();
-    tests::wait::until_true("the kernel to remove the link", || {
+    testbed::wait::until_true("the kernel to remove the link", || {
         let endpoint = port.host_ifindex();
         let aliases = node.links().into_iter().filter_map(|link| {
             let alias = link.alias.filter(|alias| alias.contains("a/net1"));
@@ -91,7 +91,7 @@ fn a_pod_that_vanished_while_the_agent_was_away_leaks_nothing() {
         aliases.count() == 0
     });
     node.start_agent();
-    tests::wait::until_true("the lost attachment to be removed", || {
+    testbed::wait::until_true("the lost attachment to be removed", || {
         node.attachments() == [("b".to_owned(), "net1".to_owned())]
     });
     kept.detach("blue", "net1");
@@ -102,13 +102,13 @@ fn a_pod_that_vanished_while_the_agent_was_away_leaks_nothing() {
 /// everything works again.
 #[test]
 fn lost_pins_are_repaired_by_a_restart() {
-    let node = tests::node!();
+    let node = testbed::node!();
     let (a, b) = (node.pod("a"), node.pod("b"));
     let (pa, pb) = (a.attach("blue", "net1"), b.attach("blue", "net1"));
     node.kill_9();
     fs::remove_dir_all(node.bpffs()).expect("pins can be removed");
     node.start_agent();
-    tests::traffic::assert_reaches(&pa, &pb);
+    testbed::traffic::assert_reaches(&pa, &pb);
     a.check("blue", "net1", &pa.result).silent();
     a.detach("blue", "net1");
     b.detach("blue", "net1");

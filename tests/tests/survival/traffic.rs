@@ -3,8 +3,8 @@
 
 use std::net::IpAddr;
 
-use tests::stream::Stream;
-use tests::{Node, Pod, Port, traffic};
+use testbed::stream::Stream;
+use testbed::{Node, Pod, Port, traffic};
 
 /// Streams over both families and both modes, then something happens, then they are counted.
 fn nothing_is_lost_while(node: &Node, happening: impl FnOnce(&[Stream])) {
@@ -48,7 +48,7 @@ fn progress(streams: &[Stream]) {
 /// `kill -9`, some time without an agent, and a new one; twice.
 #[test]
 fn kill_9_and_restart_lose_nothing() {
-    let node = tests::node!();
+    let node = testbed::node!();
     nothing_is_lost_while(&node, |streams| {
         for _ in 0..2 {
             node.kill_9();
@@ -62,7 +62,7 @@ fn kill_9_and_restart_lose_nothing() {
 /// SIGTERM drains and leaves the datapath forwarding.
 #[test]
 fn sigterm_leaves_the_datapath_forwarding() {
-    let node = tests::node!();
+    let node = testbed::node!();
     nothing_is_lost_while(&node, |streams| {
         let status = node.terminate();
         assert!(status.success(), "{status:?}");
@@ -75,8 +75,8 @@ fn sigterm_leaves_the_datapath_forwarding() {
 /// change takes place under traffic.
 #[test]
 fn the_change_from_clsact_to_tcx_loses_nothing() {
-    let node = tests::node!();
-    if tests::skip::without_tcx(tests::test_name!()) {
+    let node = testbed::node!();
+    if testbed::skip::without_tcx(testbed::test_name!()) {
         return;
     }
     let (a, b) = (node.pod("a"), node.pod("b"));
@@ -102,7 +102,7 @@ fn the_change_from_clsact_to_tcx_loses_nothing() {
 /// Attachments of other pods come and go.
 #[test]
 fn attachments_beside_a_stream_lose_nothing() {
-    let node = tests::node!();
+    let node = testbed::node!();
     nothing_is_lost_while(&node, |_| {
         for round in 0..10 {
             let pod = node.pod(&format!("p{round}"));
@@ -115,7 +115,7 @@ fn attachments_beside_a_stream_lose_nothing() {
 /// GC of everything stale, with the streams' attachments in its list.
 #[test]
 fn gc_beside_a_stream_loses_nothing() {
-    let node = tests::node!();
+    let node = testbed::node!();
     nothing_is_lost_while(&node, |streams| {
         node.gc("blue", &[("a", "net1"), ("b", "net1")]).silent();
         node.gc("green", &[("a", "net2"), ("b", "net2")]).silent();
@@ -126,12 +126,12 @@ fn gc_beside_a_stream_loses_nothing() {
 /// The manifests change under running pods: other networks come and go.
 #[test]
 fn changed_manifests_lose_nothing() {
-    let node = tests::node!();
+    let node = testbed::node!();
     nothing_is_lost_while(&node, |streams| {
-        let later = tests::Network::l2("later", &["10.30.0.0/24"]);
+        let later = testbed::Network::l2("later", &["10.30.0.0/24"]);
         node.write_manifest("later.yaml", &later.yaml());
         node.remove_manifest("lime.yaml");
-        tests::wait::until_true("the agent to notice", || {
+        testbed::wait::until_true("the agent to notice", || {
             node.get("networks")
                 .iter()
                 .any(|row| row["name"] == "later")

@@ -135,7 +135,7 @@ fn is_known(package: &str) -> bool {
 ///
 /// # Errors
 /// No Go, no module proxy, or the compiler refuses.
-pub(crate) fn multus() -> Result<PathBuf> {
+pub fn multus() -> Result<PathBuf> {
     let binary = workspace::tools().join("bin/multus");
     if binary.is_file() {
         return Ok(binary);

@@ -9,20 +9,22 @@ use crate::step::stream;
 
 /// Passed, failed and skipped tests of one or more test binaries.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct Tally {
-    pub(crate) passed: u64,
-    pub(crate) failed: u64,
+pub struct Tally {
+    /// Tests that passed.
+    pub passed: u64,
+    /// Tests that failed.
+    pub failed: u64,
     /// Test name to the reason it gave.
-    pub(crate) skipped: BTreeMap<String, String>,
+    pub skipped: BTreeMap<String, String>,
     /// Names of tests that passed, and did not say that they were skipped.
-    pub(crate) ran: BTreeSet<String>,
+    pub ran: BTreeSet<String>,
     /// Names of tests that failed, and what each printed.
-    pub(crate) failures: BTreeMap<String, Vec<String>>,
+    pub failures: BTreeMap<String, Vec<String>>,
 }
 
 impl Tally {
     /// Adds another tally to this one.
-    pub(crate) fn add(&mut self, other: Tally) {
+    pub fn add(&mut self, other: Tally) {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped.extend(other.skipped);
@@ -34,7 +36,7 @@ impl Tally {
 /// Reads a test run line by line. Run the tests with `--show-output`, or the skips of tests
 /// that print them are lost in libtest's capture.
 #[derive(Debug, Default)]
-pub(crate) struct Reader {
+pub struct Reader {
     tally: Tally,
     /// Skips of the tests that libtest counts as passed.
     hidden: BTreeMap<String, String>,
@@ -50,11 +52,11 @@ pub(crate) struct Reader {
 
 /// Of a test program that was cut short.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Rest {
+pub struct Rest {
     /// Tests that have not ended, where the program had said how many it has.
-    pub(crate) tests: Option<u64>,
+    pub tests: Option<u64>,
     /// The one that ran.
-    pub(crate) running: Option<String>,
+    pub running: Option<String>,
 }
 
 /// Of what libtest prints of one binary.
@@ -71,7 +73,7 @@ enum Section {
 
 impl Reader {
     /// Takes one line; the answer is whether a person wants to see it.
-    pub(crate) fn line(&mut self, line: &str) -> bool {
+    pub fn line(&mut self, line: &str) -> bool {
         let line = line.trim_end();
         if let Some((name, reason)) = skip_line(line) {
             let name = if name.is_empty() { &self.current } else { name };
@@ -115,7 +117,7 @@ impl Reader {
     ///
     /// # Errors
     /// As [`stream`].
-    pub(crate) fn follow(&mut self, command: &mut Command) -> Result<ExitStatus> {
+    pub fn follow(&mut self, command: &mut Command) -> Result<ExitStatus> {
         stream(command, |line| {
             if self.line(line) {
                 println!("{line}");
@@ -124,13 +126,13 @@ impl Reader {
     }
 
     /// How many `test result:` lines were seen so far.
-    pub(crate) fn results(&self) -> u64 {
+    pub fn results(&self) -> u64 {
         self.results
     }
 
     /// The tally of a program that was ended before it gave its result, by its line for each test; and what
     /// is left of it.
-    pub(crate) fn cut(mut self) -> (Tally, Rest) {
+    pub fn cut(mut self) -> (Tally, Rest) {
         let tests = if self.results == 0 {
             let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
             // The one that ran may have said so already.
@@ -150,7 +152,7 @@ impl Reader {
     }
 
     /// The tally: a skipped test is not a passed one.
-    pub(crate) fn finish(mut self) -> Tally {
+    pub fn finish(mut self) -> Tally {
         let hidden = u64::try_from(self.hidden.len()).unwrap_or(u64::MAX);
         self.tally.passed = self.tally.passed.saturating_sub(hidden);
         self.tally

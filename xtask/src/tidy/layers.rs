@@ -66,9 +66,13 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     // Edges.
     ("cni", &["cni-spec"]),
-    ("xtask", &["agent-common", "api", "netdev", "tests"]),
+    // Verbs only: it is built before it prints a word.
+    ("xtask", &[]),
     // Links nothing of podnet: documents are checked without building it.
     ("bench-report", &[]),
+    ("testbed", ANY),
+    ("demo", ANY),
+    ("test-cluster", ANY),
     ("bench", ANY),
     ("tests", ANY),
 ];
@@ -76,8 +80,18 @@ const LAYERS: &[(&str, &[&str])] = &[
 /// What the tests of a package may use beside that: a datapath is tested on real links.
 const FOR_TESTS: [(&str, &str); 1] = [("datapath", "netdev")];
 
-/// Outside crates (`*` ends a prefix) and the only packages that may use them; bench and tests
-/// always may.
+/// What tests, shows and measures may use what it likes.
+const FOR_TESTING: [&str; 6] = [
+    "bench",
+    "bench-report",
+    "demo",
+    "test-cluster",
+    "testbed",
+    "tests",
+];
+
+/// Outside crates (`*` ends a prefix) and the only packages that may use them; those for tests and the
+/// bench always may.
 const OWNED: &[(&str, &[&str])] = &[
     ("anyhow", &["xtask"]),
     ("axum", &["agent", "controller", "listen", "webhook"]),
@@ -186,7 +200,7 @@ fn external(name: &str, on: &str, is_dev: bool) -> Option<String> {
         };
         is_it.then_some(*owners)
     })?;
-    if owners.contains(&name) || matches!(name, "bench" | "bench-report" | "tests") {
+    if owners.contains(&name) || FOR_TESTING.contains(&name) {
         return None;
     }
     let list = if owners.is_empty() {

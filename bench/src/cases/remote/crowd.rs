@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use agent_common::addr::MacAddr;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
-use tests::Node;
+use testbed::Node;
 
 use super::Size;
 use crate::interrupt;

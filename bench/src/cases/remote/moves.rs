@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use agent_common::addr::MacAddr;
 use anyhow::{Context, Result};
 use netdev::Address;
-use tests::host::{UPLINK, connection};
-use tests::{Fabric, Node};
+use testbed::host::{UPLINK, connection};
+use testbed::{Fabric, Node};
 
 use super::crowd::{self, Crowd, Member};
 use super::{Bench, Size, setup};

@@ -8,7 +8,7 @@ use agent_common::flood::{FLOOD_CHUNK, FloodKey, FloodPorts};
 use agent_common::port::Port;
 use anyhow::Result;
 use datapath::Entries;
-use tests::frame::{ethernet, udp4};
+use testbed::frame::{ethernet, udp4};
 use zerocopy::FromZeros;
 
 /// A test run's frames arrive by this interface.

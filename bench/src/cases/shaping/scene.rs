@@ -4,8 +4,8 @@ use anyhow::{Context, Result};
 use netdev::{Address, VethSpec};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
-use tests::host::connection;
-use tests::{Network, Node};
+use testbed::host::connection;
+use testbed::{Network, Node};
 
 use crate::cases::{Bench, wait_promoted};
 use crate::interrupt;

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use agent_common::addr::MacAddr;
 use agent_common::packet::{ETH_P_ARP, ETH_P_IP, ETH_P_IPV6, Frame as _, ipv6_payload};
-use tests::frame::{Arp, Ipv4, Ipv6, Marker, ethernet, icmp6, marker, udp4, udp6};
-use tests::{Node, Port, VirtioHeader};
+use testbed::frame::{Arp, Ipv4, Ipv6, Marker, ethernet, icmp6, marker, udp4, udp6};
+use testbed::{Node, Port, VirtioHeader};
 
 use super::scene::{IP, IPV6, NETWORKS, Scene, UPLINK_NAME, setup};
 use super::watch::Watch;
@@ -260,7 +260,7 @@ fn run(node: &Node, network: &'static str, random: &mut Random, frames: u64) {
 /// ATT-02a: whatever a pod writes into a frame and the header before it, what arrives says what the pod may say.
 #[test]
 fn random_frames_with_random_headers_say_nothing_in_anothers_name() {
-    let node = tests::node!(setup());
+    let node = testbed::node!(setup());
     let seed = number(SEED_BY, u64::from(std::process::id()));
     let frames = number(FRAMES_BY, FRAMES);
     println!("{SEED_BY}={seed} {FRAMES_BY}={frames}");

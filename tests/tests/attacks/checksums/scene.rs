@@ -3,9 +3,9 @@
 use agent_common::addr::MacAddr;
 use agent_common::drop::DropReason;
 use netdev::Offloads;
-use tests::host::{UPLINK, WORLD, connection};
-use tests::manifest::attachment;
-use tests::{MemifApp, Network, Node, Pod, Port, Setup, Tap, VirtioHeader, traffic, wait};
+use testbed::host::{UPLINK, WORLD, connection};
+use testbed::manifest::attachment;
+use testbed::{MemifApp, Network, Node, Pod, Port, Setup, Tap, VirtioHeader, traffic, wait};
 
 pub(super) const IP: u16 = 0x0800;
 pub(super) const IPV6: u16 = 0x86dd;

@@ -2,9 +2,9 @@
 
 use agent_common::addr::{GATEWAY_MAC, MacAddr};
 use netdev::LinkFilter;
-use tests::frame::Marker;
-use tests::tap::contains;
-use tests::{Node, afxdp, wait};
+use testbed::frame::Marker;
+use testbed::tap::contains;
+use testbed::{Node, afxdp, wait};
 use xsk::{Port as Socket, Verdict};
 
 use super::random::lie;

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use agent_common::addr::MacAddr;
 use netdev::{Netns, VethSpec};
-use tests::Tap;
-use tests::frame::{Arp, ethernet, router_advertisement, udp4};
-use tests::host::connection;
+use testbed::Tap;
+use testbed::frame::{Arp, ethernet, router_advertisement, udp4};
+use testbed::host::connection;
 
 use super::{Aim, idle};
 use crate::e2e::corner::Corner;

@@ -32,7 +32,7 @@ async fn after_a_pass(cluster: &Cluster, name: &str) {
 
 #[test]
 fn the_blocks_of_a_node_that_is_gone_are_taken_back() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
@@ -48,7 +48,7 @@ fn the_blocks_of_a_node_that_is_gone_are_taken_back() {
 
 #[test]
 fn a_pod_on_a_node_that_is_gone_keeps_its_blocks() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
@@ -74,7 +74,7 @@ fn a_pod_on_a_node_that_is_gone_keeps_its_blocks() {
 
 #[test]
 fn a_node_that_comes_back_under_its_uid_keeps_its_blocks() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
@@ -92,7 +92,7 @@ fn a_node_that_comes_back_under_its_uid_keeps_its_blocks() {
 
 #[test]
 fn the_reservation_of_a_pod_goes_with_the_pod() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
@@ -122,7 +122,7 @@ fn the_reservation_of_a_pod_goes_with_the_pod() {
 /// NPWG-8.3, NPWG-8-T4
 #[test]
 fn the_reservation_of_a_claim_goes_with_the_claim_and_its_pods() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {

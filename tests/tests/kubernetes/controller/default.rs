@@ -10,7 +10,7 @@ const DEFAULT: (&str, &str, &str) = ("PodNetwork", "", "default");
 /// KEP-DEF-1, KEP-DEF-2: it has no finalizer, so a deletion never shows on it.
 #[test]
 fn pn_default_autocreate_exact() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
@@ -36,7 +36,7 @@ fn pn_default_autocreate_exact() {
 /// KEP-DEF-2
 #[test]
 fn pn_default_recreated() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
@@ -55,7 +55,7 @@ fn pn_default_recreated() {
 /// KEP-PN-R1, KEP-PN-R5: without references nothing is said about parameters.
 #[test]
 fn pn_ready_no_refs() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {

@@ -13,7 +13,7 @@ use super::set;
 
 /// A node of the cluster that the controller watches, with the rights of `deploy`.
 fn node(test: &str, name: &str) -> Option<AgentScene> {
-    if tests::skip::without_root(test) {
+    if testbed::skip::without_root(test) {
         return None;
     }
     let scene = set(test)?;
@@ -36,7 +36,7 @@ async fn blocks(client: &Client, network: &str, node: &str) -> Vec<(String, Stri
 /// blocks stay.
 #[test]
 fn a_node_keeps_no_more_blocks_of_a_network_than_its_pods_can_need() {
-    let test = tests::test_name!();
+    let test = testbed::test_name!();
     let (Some(honest), Some(attacker)) = (node(test, "excess-honest"), node(test, "excess-taker"))
     else {
         return;

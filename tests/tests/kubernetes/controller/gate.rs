@@ -21,7 +21,7 @@ async fn wait_waiting(cluster: &Cluster, namespace: &str, name: &str, why: &str)
 /// KEP-POD-10
 #[test]
 fn pod_pending_missing_pn_heals() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
@@ -47,7 +47,7 @@ fn pod_pending_missing_pn_heals() {
 /// KEP-POD-11
 #[test]
 fn pod_pending_notready_pn_heals() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
@@ -72,7 +72,7 @@ fn pod_pending_notready_pn_heals() {
 /// KEP-POD-12
 #[test]
 fn pod_pending_pn_dup_via_pna() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
@@ -96,7 +96,7 @@ fn pod_pending_pn_dup_via_pna() {
 /// KEP-POD-10: the Event is the scheduler's, and `PodScheduled` says that the pod is gated.
 #[test]
 fn pod_event_and_condition() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
@@ -131,7 +131,7 @@ fn pod_event_and_condition() {
 /// KEP-PN-U3
 #[test]
 fn a_pod_waits_for_a_network_that_is_being_deleted() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
@@ -157,7 +157,7 @@ fn a_pod_waits_for_a_network_that_is_being_deleted() {
 /// KEP-DEF-4, KEP-P1-11
 #[test]
 fn a_gated_pod_without_a_list_goes_on_at_once() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {

@@ -38,7 +38,7 @@ async fn assert_held(cluster: &Cluster, name: (&str, &str, &str), user: &str) {
 /// KEP-PN-U1
 #[test]
 fn pn_inuse_pod_blocks_delete() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
@@ -64,7 +64,7 @@ fn pn_inuse_pod_blocks_delete() {
 /// KEP-PN-U1: an attachment counts by itself, without any pod.
 #[test]
 fn pn_inuse_pna_blocks_delete() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
@@ -85,7 +85,7 @@ fn pn_inuse_pna_blocks_delete() {
 /// KEP-PN-U1
 #[test]
 fn pn_succeeded_pod_does_not_block() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
@@ -113,7 +113,7 @@ fn pn_succeeded_pod_does_not_block() {
 /// KEP-PN-U2
 #[test]
 fn pn_terminating_pod_blocks() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
@@ -137,7 +137,7 @@ fn pn_terminating_pod_blocks() {
 /// KEP-PN-U1: by the pods that name it, a definition counts, too.
 #[test]
 fn pn_inuse_through_a_definition() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
@@ -166,7 +166,7 @@ fn pn_inuse_through_a_definition() {
 /// KEP-PNA-05, KEP-PN-U2
 #[test]
 fn pna_inuse() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {

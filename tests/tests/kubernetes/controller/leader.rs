@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 
 use serde_json::{Value, json};
-use tests::apiserver::{self, ApiServer};
-use tests::wait;
+use testbed::apiserver::{self, ApiServer};
+use testbed::wait;
 
 use super::super::objects::kubectl;
 use super::super::scene::Scene;
@@ -54,7 +54,7 @@ async fn holder(cluster: &Cluster, lease: &str) -> String {
 /// When the first is killed the second takes over, and keeps what the first has decided.
 #[test]
 fn one_controller_leads_and_another_takes_over() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     let first = start(&scene, "first", "takeover", &SHORT);
@@ -87,7 +87,7 @@ fn one_controller_leads_and_another_takes_over() {
 /// It stops at once instead of writing beside another.
 #[test]
 fn a_controller_that_loses_the_lease_ends() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     let mut controller = start(&scene, "robbed", "robbed", &LONG);
@@ -111,7 +111,7 @@ fn a_controller_that_loses_the_lease_ends() {
 /// Whether another leads cannot be known then, so it has to be assumed.
 #[test]
 fn a_controller_that_cannot_renew_the_lease_ends() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     let mut controller = Controller::start(scene.server, "refused", &SHORT);
@@ -135,7 +135,7 @@ fn a_controller_that_cannot_renew_the_lease_ends() {
 /// The next one leads long before the time of the Lease is over.
 #[test]
 fn a_controller_that_is_told_to_stop_gives_the_lease_away() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     let first = start(&scene, "leaves", "given-away", &LONG);

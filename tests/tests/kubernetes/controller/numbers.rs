@@ -18,7 +18,7 @@ async fn number(cluster: &Cluster, name: &str) -> u64 {
 
 #[test]
 fn networks_made_at_once_get_different_numbers() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
@@ -42,7 +42,7 @@ fn networks_made_at_once_get_different_numbers() {
 
 #[test]
 fn a_number_comes_with_ready_and_a_status_that_is_lost_comes_back() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
@@ -61,7 +61,7 @@ fn a_number_comes_with_ready_and_a_status_that_is_lost_comes_back() {
 
 #[test]
 fn the_number_a_user_asks_for_is_the_networks() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
@@ -76,7 +76,7 @@ fn the_number_a_user_asks_for_is_the_networks() {
 
 #[test]
 fn a_number_that_pods_use_is_refused_and_an_idle_one_is_handed_over() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
@@ -119,7 +119,7 @@ fn a_number_that_pods_use_is_refused_and_an_idle_one_is_handed_over() {
 
 #[test]
 fn two_networks_that_ask_for_one_number_are_both_refused() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {

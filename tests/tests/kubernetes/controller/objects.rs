@@ -6,7 +6,7 @@ use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams
 use kube::core::ApiResource;
 use kube::{Client, Error};
 use serde_json::{Value, json};
-use tests::wait::PATIENCE;
+use testbed::wait::PATIENCE;
 
 const STEP: Duration = Duration::from_millis(20);
 

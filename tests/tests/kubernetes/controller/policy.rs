@@ -49,7 +49,7 @@ async fn pods(scene: &Scene, cluster: &Cluster, space: &str) -> Api<Pod> {
 /// ATT-15a: everything of a pod that the API server lets change at all.
 #[test]
 fn a_controller_that_was_taken_over_changes_nothing_else_of_a_pod() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
@@ -114,7 +114,7 @@ fn a_controller_that_was_taken_over_changes_nothing_else_of_a_pod() {
 /// ATT-15a: and what it is there for works with the policy in force.
 #[test]
 fn a_controller_removes_its_gate_and_writes_its_condition() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {

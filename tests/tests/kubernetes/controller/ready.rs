@@ -9,7 +9,7 @@ use super::set;
 /// KEP-PN-R2, KEP-PN-R4
 #[test]
 fn pn_ready_params_missing() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
@@ -36,7 +36,7 @@ fn pn_ready_params_missing() {
 /// KEP-PN-R3
 #[test]
 fn pn_ready_disabled() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
@@ -66,7 +66,7 @@ fn pn_ready_disabled() {
 /// KEP-PN-R6, KEP-PNA-06
 #[test]
 fn pn_ready_flip_back() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
@@ -118,7 +118,7 @@ fn pn_ready_flip_back() {
 /// KEP-PNA-02, KEP-PNA-03
 #[test]
 fn pna_ready_pn_missing() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
@@ -145,7 +145,7 @@ fn pna_ready_pn_missing() {
 /// KEP-PNA-03, KEP-PNA-06
 #[test]
 fn pna_ready_pn_notready() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
@@ -170,7 +170,7 @@ fn pna_ready_pn_notready() {
 /// KEP-PNA-03, KEP-PNA-09
 #[test]
 fn pna_ready_params() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
@@ -213,7 +213,7 @@ fn pna_ready_params() {
 /// KEP-PN-06: conditions and finalizers of others' networks are theirs.
 #[test]
 fn networks_of_other_providers_are_left_alone() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {

@@ -29,7 +29,7 @@ fn id(name: &str) -> (&'static str, &'static str, &str) {
 /// Issue 5: node loss.
 #[test]
 fn what_a_node_said_is_removed_when_the_node_is_gone_and_what_others_said_stays() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
@@ -61,7 +61,7 @@ fn what_a_node_said_is_removed_when_the_node_is_gone_and_what_others_said_stays(
 /// A node may be forgotten by mistake while its pods run, as with its addresses.
 #[test]
 fn what_a_node_said_stays_while_pods_are_said_to_run_there() {
-    let Some(scene) = set(tests::test_name!()) else {
+    let Some(scene) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {

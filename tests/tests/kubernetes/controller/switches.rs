@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use serde_json::json;
-use tests::apiserver::{self, ApiServer};
+use testbed::apiserver::{self, ApiServer};
 
 use super::super::scene::{Scene, namespace};
 use super::objects::{Cluster, condition, until};
@@ -31,7 +31,7 @@ fn start(scene: &Scene, name: &str, options: &[&str]) -> Controller {
 /// KEP-CTL-4, KEP-PN-U4: no pod is stuck, and what is being deleted goes.
 #[test]
 fn gate_removed_when_feature_off() {
-    let Some((scene, _turn)) = set(tests::test_name!()) else {
+    let Some((scene, _turn)) = set(testbed::test_name!()) else {
         return;
     };
     let on = start(&scene, "on", &[]);
@@ -73,7 +73,7 @@ fn gate_removed_when_feature_off() {
 /// KEP-DEF-4: the operator makes it, and only pods that name it wait.
 #[test]
 fn the_default_network_is_not_made_when_the_operator_wants_to() {
-    let Some((scene, _turn)) = set(tests::test_name!()) else {
+    let Some((scene, _turn)) = set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {

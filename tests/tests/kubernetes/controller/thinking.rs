@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde_json::{Value, json};
-use tests::wait;
+use testbed::wait;
 
 use super::super::scene::namespace;
 use super::objects::{Cluster, until};
@@ -19,7 +19,7 @@ const TIMES: [&str; 3] = [
 /// ATT-04b: however long the plan of a large cluster takes, its leader stays the leader and alive.
 #[test]
 fn a_plan_that_does_not_end_keeps_neither_the_lease_nor_livez_waiting() {
-    let Some(scene) = leader::set(tests::test_name!()) else {
+    let Some(scene) = leader::set(testbed::test_name!()) else {
         return;
     };
     let hold = scene.server.kubeconfig().with_file_name("thinking.hold");
@@ -70,7 +70,7 @@ fn a_plan_that_does_not_end_keeps_neither_the_lease_nor_livez_waiting() {
 /// ATT-04b, ATT-04d: lists of 43,000 networks of several pods, as they broke a leader once.
 #[test]
 fn pods_with_lists_of_43000_networks_wait_with_one_short_sentence() {
-    let Some(scene) = super::set(tests::test_name!()) else {
+    let Some(scene) = super::set(testbed::test_name!()) else {
         return;
     };
     scene.run(async |client| {
