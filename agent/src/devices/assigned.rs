@@ -130,8 +130,10 @@ mod tests {
                 .map(|(resource, ids)| ContainerDevices {
                     resource_name: (*resource).to_owned(),
                     device_ids: ids.iter().map(ToString::to_string).collect(),
+                    topology: None,
                 })
                 .collect(),
+            ..ContainerResources::default()
         }
     }
 

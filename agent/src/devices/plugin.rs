@@ -21,6 +21,7 @@ pub(super) fn devices(number: u16, is_healthy: bool) -> Vec<Device> {
     let device = |id: u16| Device {
         id: id.to_string(),
         health: health.to_owned(),
+        topology: None,
     };
     (0..number).map(device).collect()
 }
@@ -76,13 +77,13 @@ impl DevicePlugin for Plugin {
     /// The lowest numbers, so that what a pod gets can be foreseen.
     fn preferred(&self, request: &ContainerPreferredAllocationRequest) -> Vec<String> {
         let mut free: Vec<&String> = request
-            .available
+            .available_device_ids
             .iter()
-            .filter(|id| !request.must_include.contains(id))
+            .filter(|id| !request.must_include_device_ids.contains(id))
             .collect();
         free.sort_unstable_by(|one, other| in_order(one, other));
         let number = usize::try_from(request.allocation_size).unwrap_or(0);
-        let all = request.must_include.iter().chain(free);
+        let all = request.must_include_device_ids.iter().chain(free);
         all.take(number).cloned().collect()
     }
 
@@ -101,6 +102,7 @@ impl DevicePlugin for Plugin {
         Ok(ContainerAllocateResponse {
             envs: HashMap::from([(resource::variable(&self.resource), devices.join(","))]),
             mounts: mounts.into_iter().flatten().collect(),
+            ..ContainerAllocateResponse::default()
         })
     }
 }

@@ -136,11 +136,13 @@ mod tests {
         let devices = ContainerDevices {
             resource_name: resource.to_owned(),
             device_ids: ids.iter().map(ToString::to_string).collect(),
+            topology: None,
         };
         Assigned::new(&PodResources {
             containers: vec![ContainerResources {
                 name: "c".to_owned(),
                 devices: vec![devices],
+                ..ContainerResources::default()
             }],
             ..PodResources::default()
         })

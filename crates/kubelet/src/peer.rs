@@ -11,9 +11,9 @@ use tokio::task::JoinHandle;
 use tonic::{Status, Streaming};
 
 use crate::device_plugin::{
-    ALLOCATE, AllocateRequest, AllocateResponse, DevicePluginOptions, Empty, LIST_AND_WATCH,
-    ListAndWatchResponse, OPTIONS, PREFERRED, PreferredAllocationRequest,
-    PreferredAllocationResponse, REGISTER, RegisterRequest,
+    ALLOCATE, AllocateRequest, AllocateResponse, DevicePluginOptions, Empty,
+    GET_DEVICE_PLUGIN_OPTIONS, GET_PREFERRED_ALLOCATION, LIST_AND_WATCH, ListAndWatchResponse,
+    PreferredAllocationRequest, PreferredAllocationResponse, REGISTER, RegisterRequest,
 };
 use crate::dial::{CallError, call, follow};
 use crate::pod_resources::{
@@ -126,7 +126,7 @@ pub fn pod_resources(socket: &Path, pods: Arc<Pods>) -> io::Result<Socket> {
 /// # Errors
 /// When it does not answer.
 pub async fn options(socket: &Path) -> Result<DevicePluginOptions, CallError> {
-    call(socket, OPTIONS, Empty {}).await
+    call(socket, GET_DEVICE_PLUGIN_OPTIONS, Empty {}).await
 }
 
 /// Follows the devices of the device plugin at `socket`.
@@ -145,7 +145,7 @@ pub async fn preferred(
     socket: &Path,
     request: PreferredAllocationRequest,
 ) -> Result<PreferredAllocationResponse, CallError> {
-    call(socket, PREFERRED, request).await
+    call(socket, GET_PREFERRED_ALLOCATION, request).await
 }
 
 /// Gives devices of the device plugin at `socket` to containers.

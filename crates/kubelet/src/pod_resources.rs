@@ -2,82 +2,11 @@
 
 use std::path::PathBuf;
 
-use prost::Message;
-
 use crate::dial::{CallError, call};
+pub use crate::messages::v1::*;
 
 /// The kubelet's socket, in its directory.
 pub const SOCKET: &str = "pod-resources/kubelet.sock";
-
-pub(crate) const LIST: &str = "/v1.PodResourcesLister/List";
-pub(crate) const GET: &str = "/v1.PodResourcesLister/Get";
-
-/// All pods.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct ListPodResourcesRequest {}
-
-/// The answer to [`ListPodResourcesRequest`].
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct ListPodResourcesResponse {
-    /// The pods.
-    #[prost(message, repeated, tag = "1")]
-    pub pod_resources: Vec<PodResources>,
-}
-
-/// One pod.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct GetPodResourcesRequest {
-    /// Its name.
-    #[prost(string, tag = "1")]
-    pub pod_name: String,
-    /// Its namespace.
-    #[prost(string, tag = "2")]
-    pub pod_namespace: String,
-}
-
-/// The answer to [`GetPodResourcesRequest`].
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct GetPodResourcesResponse {
-    /// The pod.
-    #[prost(message, optional, tag = "1")]
-    pub pod_resources: Option<PodResources>,
-}
-
-/// What a pod has.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct PodResources {
-    /// Its name.
-    #[prost(string, tag = "1")]
-    pub name: String,
-    /// Its namespace.
-    #[prost(string, tag = "2")]
-    pub namespace: String,
-    /// Its containers in the order of its specification, those that start first and stay included.
-    #[prost(message, repeated, tag = "3")]
-    pub containers: Vec<ContainerResources>,
-}
-
-/// What a container has.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct ContainerResources {
-    /// Its name.
-    #[prost(string, tag = "1")]
-    pub name: String,
-    /// Its devices; a resource can be there more than once, as devices of one NUMA node are together.
-    #[prost(message, repeated, tag = "2")]
-    pub devices: Vec<ContainerDevices>,
-}
-
-/// Devices of a resource that a container has.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct ContainerDevices {
-    /// The resource.
-    #[prost(string, tag = "1")]
-    pub resource_name: String,
-    /// The devices, in no order.
-    #[prost(string, repeated, tag = "2")]
-    pub device_ids: Vec<String>,
-}
 
 /// Asks the kubelet what pods have.
 #[derive(Debug, Clone)]
@@ -119,6 +48,8 @@ impl PodResourcesClient {
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use prost::Message as _;
+
     use super::*;
     use crate::device_plugin as v1beta1;
     use crate::peer;
@@ -132,7 +63,9 @@ mod tests {
                 devices: vec![ContainerDevices {
                     resource_name: "podnet.dev/blue".to_owned(),
                     device_ids: vec![id.to_owned()],
+                    topology: None,
                 }],
+                ..ContainerResources::default()
             }],
         }
     }
@@ -196,6 +129,7 @@ mod tests {
             devices: vec![v1beta1::Device {
                 id: "0".to_owned(),
                 health: v1beta1::HEALTHY.to_owned(),
+                topology: None,
             }],
         };
         assert_eq!(
@@ -210,6 +144,7 @@ mod tests {
                     host_path: "/out".to_owned(),
                     read_only: true,
                 }],
+                ..v1beta1::ContainerAllocateResponse::default()
             }],
         };
         let environment = inner(1, &[text(1, "A"), text(2, "0")]);

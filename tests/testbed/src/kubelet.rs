@@ -91,9 +91,9 @@ impl Kubelet {
         ids: &[&str],
     ) -> ContainerAllocateResponse {
         self.has(pod, resource, ids);
-        let device_ids = ids.iter().map(ToString::to_string).collect();
+        let devices_ids = ids.iter().map(ToString::to_string).collect();
         let request = AllocateRequest {
-            container_requests: vec![ContainerAllocateRequest { device_ids }],
+            container_requests: vec![ContainerAllocateRequest { devices_ids }],
         };
         let answer = self.runtime.block_on(peer::allocate(plugin, request));
         let mut answers = answer.expect("devices").container_responses;
@@ -105,6 +105,7 @@ impl Kubelet {
         let devices = ContainerDevices {
             resource_name: resource.to_owned(),
             device_ids: ids.iter().map(ToString::to_string).collect(),
+            topology: None,
         };
         let mut pods = self
             .pods
@@ -117,6 +118,7 @@ impl Kubelet {
             containers: vec![ContainerResources {
                 name: "c".to_owned(),
                 devices: vec![devices],
+                ..ContainerResources::default()
             }],
         });
     }

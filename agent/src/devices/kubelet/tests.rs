@@ -143,8 +143,8 @@ async fn a_container_gets_the_directories_and_names_of_its_devices() {
     let socket = scene.of(&registered(&mut heard).await.endpoint);
     let ids = |ids: &[&str]| -> Vec<String> { ids.iter().map(ToString::to_string).collect() };
     let asked = ContainerPreferredAllocationRequest {
-        available: ids(&["10", "7", "2", "9"]),
-        must_include: ids(&["9"]),
+        available_device_ids: ids(&["10", "7", "2", "9"]),
+        must_include_device_ids: ids(&["9"]),
         allocation_size: 3,
     };
     let request = PreferredAllocationRequest {
@@ -163,7 +163,7 @@ async fn a_container_gets_the_directories_and_names_of_its_devices() {
         container_requests: devices
             .iter()
             .map(|one| ContainerAllocateRequest {
-                device_ids: ids(one),
+                devices_ids: ids(one),
             })
             .collect(),
     };
@@ -235,7 +235,7 @@ async fn a_container_with_ports_of_af_xdp_gets_the_directory_of_their_map() {
     fs::write(left.join("xsks_map"), "of the pod before").unwrap();
     let request = AllocateRequest {
         container_requests: vec![ContainerAllocateRequest {
-            device_ids: vec!["4".to_owned()],
+            devices_ids: vec!["4".to_owned()],
         }],
     };
     let given = peer::allocate(&socket, request).await.unwrap();
