@@ -3,8 +3,7 @@
 use api::selection::{Family, Target};
 use api::status::{
     AttachmentStatus, NETWORK_STATUS_ANNOTATION, POD_NETWORK_STATUS_ANNOTATION,
-    PodNetworkAddresses, StatusAddress, StatusDns, StatusFormat, write_network_status,
-    write_pod_network_status,
+    PodNetworkAddresses, StatusAddress, StatusDns, write_network_status, write_pod_network_status,
 };
 use tokio::sync::mpsc;
 
@@ -114,10 +113,7 @@ fn annotations(attachments: &[AttachedNetwork]) -> Result<Annotations, api::stat
     let statuses: Vec<AttachmentStatus> = attachments.iter().map(status).collect();
     let addresses: Vec<PodNetworkAddresses> = attachments.iter().filter_map(pod_network).collect();
     Ok(Annotations::from([
-        (
-            NETWORK_STATUS_ANNOTATION,
-            write_network_status(&statuses, StatusFormat::Common)?,
-        ),
+        (NETWORK_STATUS_ANNOTATION, write_network_status(&statuses)?),
         (
             POD_NETWORK_STATUS_ANNOTATION,
             write_pod_network_status(&addresses)?,

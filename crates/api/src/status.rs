@@ -2,13 +2,13 @@
 //! `k8s.v1.cni.cncf.io/network-status`, and KEP-3698's list as `podnet.dev/network-status`.
 //!
 //! ```
-//! use api::status::{AttachmentStatus, StatusFormat, write_network_status};
+//! use api::status::{AttachmentStatus, write_network_status};
 //!
 //! let mut blue = AttachmentStatus::minimal("shop/blue");
 //! blue.interface = Some("net1".to_owned());
 //! blue.ips = vec!["10.10.0.7/24".parse()?];
 //! assert_eq!(
-//!     write_network_status(&[blue], StatusFormat::Common)?,
+//!     write_network_status(&[blue])?,
 //!     r#"[{"name":"shop/blue","interface":"net1","ips":["10.10.0.7"],"default":false,"dns":{},"dev.podnet.ips":["10.10.0.7/24"]}]"#
 //! );
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -32,7 +32,7 @@ pub use pod_network::{
 };
 pub use read::parse_network_status;
 pub use result::{AttachmentResult, ResultAddress, ResultInterface};
-pub use write::{StatusFormat, write_network_status};
+pub use write::write_network_status;
 
 use crate::{json::RawJson, mac::MacAddr};
 

@@ -1,27 +1,11 @@
 //! The inputs that fuzzing kept, run again.
 
-use std::fs;
-use std::path::Path;
+use corpus::replay;
 
 #[path = "../fuzz/src/input.rs"]
 mod input;
 
-fn replay(target: &str, run: fn(&[u8])) {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("fuzz/corpus")
-        .join(target);
-    let mut seen = 0;
-    for entry in fs::read_dir(&dir).expect("the corpus is in the repository") {
-        let path = entry.expect("an input").path();
-        // Shown for the one that fails.
-        println!("{}", path.display());
-        run(&fs::read(&path).expect("an input"));
-        seen += 1;
-    }
-    assert!(seen > 0, "{} is empty", dir.display());
-}
-
 #[test]
 fn input_of_runtimes_and_peers_is_read_or_refused_within_limits() {
-    replay("input", input::run);
+    replay(env!("CARGO_MANIFEST_DIR"), "input", input::run);
 }

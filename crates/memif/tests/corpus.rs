@@ -1,34 +1,18 @@
 //! The inputs that fuzzing kept, run again.
 
-use std::fs;
-use std::path::Path;
+use corpus::replay;
 
 #[path = "../fuzz/src/control.rs"]
 mod control;
 #[path = "../fuzz/src/descriptors.rs"]
 mod descriptors;
 
-fn replay(target: &str, run: fn(&[u8])) {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("fuzz/corpus")
-        .join(target);
-    let mut seen = 0;
-    for entry in fs::read_dir(&dir).expect("the corpus is in the repository") {
-        let path = entry.expect("an input").path();
-        // Shown for the one that fails.
-        println!("{}", path.display());
-        run(&fs::read(&path).expect("an input"));
-        seen += 1;
-    }
-    assert!(seen > 0, "{} is empty", dir.display());
-}
-
 #[test]
 fn no_message_breaks_the_control_channel() {
-    replay("control", control::run);
+    replay(env!("CARGO_MANIFEST_DIR"), "control", control::run);
 }
 
 #[test]
 fn no_descriptor_leads_out_of_the_regions() {
-    replay("descriptors", descriptors::run);
+    replay(env!("CARGO_MANIFEST_DIR"), "descriptors", descriptors::run);
 }

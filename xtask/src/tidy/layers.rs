@@ -70,6 +70,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("xtask", &[]),
     // Links nothing of podnet: documents are checked without building it.
     ("bench-report", &[]),
+    ("corpus", &[]),
     ("testbed", ANY),
     ("demo", ANY),
     ("test-cluster", ANY),
@@ -77,8 +78,15 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("tests", ANY),
 ];
 
-/// What the tests of a package may use beside that: a datapath is tested on real links.
-const FOR_TESTS: [(&str, &str); 1] = [("datapath", "netdev")];
+/// What the tests of a package may use beside that: a datapath is tested on real links, and inputs that
+/// fuzzing kept are run again.
+const FOR_TESTS: &[(&str, &str)] = &[
+    ("agent-common", "corpus"),
+    ("api", "corpus"),
+    ("cni-spec", "corpus"),
+    ("datapath", "netdev"),
+    ("memif", "corpus"),
+];
 
 /// What tests, shows and measures may use what it likes.
 const FOR_TESTING: [&str; 6] = [

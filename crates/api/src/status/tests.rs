@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::selection::Family;
 
-fn written(entry: &AttachmentStatus, format: StatusFormat) -> String {
-    write_network_status(std::slice::from_ref(entry), format).unwrap()
+fn written(entry: &AttachmentStatus) -> String {
+    write_network_status(std::slice::from_ref(entry)).unwrap()
 }
 
 fn ips(texts: &[&str]) -> Vec<StatusAddress> {
@@ -35,11 +35,11 @@ fn full() -> AttachmentStatus {
     }
 }
 
-/// NPWG-G2, NPWG-5.3.6: what clients in use read.
+/// NPWG-G2, NPWG-5.3, NPWG-5.3.3, NPWG-5.3.6: what clients in use read.
 #[test]
-fn the_common_format_is_what_clients_read() {
+fn a_status_is_what_clients_read() {
     assert_eq!(
-        written(&full(), StatusFormat::Common),
+        written(&full()),
         concat!(
             r#"[{"name":"shop/blue","interface":"net1","ips":["192.0.2.2","2001:db8::2234"],"#,
             r#""mac":"02:11:22:33:44:55","mtu":1500,"default":true,"#,
@@ -51,30 +51,13 @@ fn the_common_format_is_what_clients_read() {
     );
 }
 
-/// NPWG-G2, NPWG-5.3.3, NPWG-5.3: the letter has prefixes and no keys of clients.
-#[test]
-fn the_strict_format_is_the_letter() {
-    let text = written(&full(), StatusFormat::Strict);
-    assert!(
-        text.contains(r#""ips":["192.0.2.2/24","2001:db8::2234/32"]"#),
-        "{text}"
-    );
-    for key in ["gateway", PREFIXES_KEY] {
-        assert!(!text.contains(&format!("\"{key}\"")), "{text}");
-    }
-}
-
 /// NPWG-5.1.1, NPWG-5.3.5: `default` is required; `dns` is always there for clients.
 #[test]
 fn a_minimal_entry_has_a_name_and_default() {
     let entry = AttachmentStatus::minimal("shop/blue");
     assert_eq!(
-        written(&entry, StatusFormat::Common),
+        written(&entry),
         r#"[{"name":"shop/blue","default":false,"dns":{}}]"#
-    );
-    assert_eq!(
-        written(&entry, StatusFormat::Strict),
-        r#"[{"name":"shop/blue","default":false}]"#
     );
 }
 
@@ -85,7 +68,7 @@ fn two_default_networks_are_refused() {
         default: true,
         ..AttachmentStatus::minimal(name)
     };
-    let error = write_network_status(&[default("a"), default("b")], StatusFormat::Common);
+    let error = write_network_status(&[default("a"), default("b")]);
     assert!(error.unwrap_err().to_string().contains("\"a\" and \"b\""));
 }
 
@@ -96,7 +79,7 @@ fn a_mac_needs_an_interface() {
         interface: None,
         ..full()
     };
-    let error = write_network_status(&[entry], StatusFormat::Common).unwrap_err();
+    let error = write_network_status(&[entry]).unwrap_err();
     assert!(matches!(error, StatusError::MacWithoutInterface { name } if name == "shop/blue"));
 }
 
@@ -357,11 +340,8 @@ proptest! {
     /// NPWG-G2: what is written reads back, prefixes included.
     #[test]
     fn a_written_status_reads_back(entry in entries()) {
-        let text = written(&entry, StatusFormat::Common);
-        prop_assert_eq!(parse_network_status(&text).unwrap(), vec![entry.clone()], "{}", text);
-        let strict = written(&entry, StatusFormat::Strict);
-        let without_gateway = AttachmentStatus { gateway: Vec::new(), ..entry };
-        prop_assert_eq!(parse_network_status(&strict).unwrap(), vec![without_gateway], "{}", strict);
+        let text = written(&entry);
+        prop_assert_eq!(parse_network_status(&text).unwrap(), vec![entry], "{}", text);
     }
 
     /// KEP-STS-02: what is written reads back.

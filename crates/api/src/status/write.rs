@@ -5,25 +5,14 @@ use serde::Serialize;
 use super::{AttachmentStatus, PREFIXES_KEY, StatusAddress, StatusDns, StatusError};
 use crate::json::{RawJson, RawObject};
 
-/// How entries are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StatusFormat {
-    /// As the clients in use read it: `ips` without prefix lengths (they are in
-    /// [`PREFIXES_KEY`]), `gateway`, and `dns` even when it is empty.
-    #[default]
-    Common,
-    /// The letter of NPWG §5.3: `ips` with prefix lengths, and no keys of clients.
-    Strict,
-}
-
-/// The value of [`super::NETWORK_STATUS_ANNOTATION`]; entries keep their order.
+/// Writes the value of [`super::NETWORK_STATUS_ANNOTATION`]; entries keep their order.
+///
+/// As the clients in use read it: `ips` without prefix lengths, which are in [`PREFIXES_KEY`],
+/// `gateway`, and `dns` even when it is empty.
 ///
 /// # Errors
 /// Two default networks, or a MAC address without an interface.
-pub fn write_network_status(
-    entries: &[AttachmentStatus],
-    format: StatusFormat,
-) -> Result<String, StatusError> {
+pub fn write_network_status(entries: &[AttachmentStatus]) -> Result<String, StatusError> {
     let mut defaults = entries.iter().filter(|entry| entry.default);
     if let (Some(first), Some(second)) = (defaults.next(), defaults.next()) {
         return Err(StatusError::TwoDefaults {
@@ -36,7 +25,7 @@ pub fn write_network_status(
         let name = entry.name.clone();
         return Err(StatusError::MacWithoutInterface { name });
     }
-    let written: Result<Vec<_>, _> = entries.iter().map(|entry| object(entry, format)).collect();
+    let written: Result<Vec<_>, _> = entries.iter().map(object).collect();
     Ok(serde_json::to_string(&written?)?)
 }
 
@@ -54,8 +43,7 @@ struct Known<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     mtu: Option<u32>,
     default: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    dns: Option<&'a StatusDns>,
+    dns: &'a StatusDns,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     gateway: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -66,39 +54,29 @@ struct Known<'a> {
     infiniband_guid: Option<&'a str>,
 }
 
-fn object(entry: &AttachmentStatus, format: StatusFormat) -> Result<RawObject, StatusError> {
-    let common = format == StatusFormat::Common;
+fn object(entry: &AttachmentStatus) -> Result<RawObject, StatusError> {
     let bare = |ip: &StatusAddress| ip.address.to_string();
     let list = |write: &dyn Fn(&StatusAddress) -> String| entry.ips.iter().map(write).collect();
     let known = Known {
         name: &entry.name,
         interface: entry.interface.as_deref(),
-        ips: if common {
-            list(&bare)
-        } else {
-            list(&ToString::to_string)
-        },
+        ips: list(&bare),
         mac: entry.mac.map(|mac| mac.to_string()),
         mtu: entry.mtu,
         default: entry.default,
-        dns: Some(&entry.dns).filter(|dns| common || !dns.is_empty()),
-        gateway: entry
-            .gateway
-            .iter()
-            .filter(|_| common)
-            .map(ToString::to_string)
-            .collect(),
+        dns: &entry.dns,
+        gateway: entry.gateway.iter().map(ToString::to_string).collect(),
         default_route: entry
             .default_route
             .iter()
             .map(ToString::to_string)
             .collect(),
         device_info: entry.device_info.as_ref(),
-        infiniband_guid: entry.infiniband_guid.as_deref().filter(|_| common),
+        infiniband_guid: entry.infiniband_guid.as_deref(),
     };
     let text = serde_json::to_string(&known)?;
     let mut object: RawObject = serde_json::from_str(&text)?;
-    if common && entry.ips.iter().any(|ip| ip.prefix_len.is_some()) {
+    if entry.ips.iter().any(|ip| ip.prefix_len.is_some()) {
         let prefixes: Vec<String> = list(&ToString::to_string);
         object.set(PREFIXES_KEY, &prefixes)?;
     }
