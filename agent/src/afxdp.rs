@@ -18,8 +18,8 @@ use tokio::sync::Semaphore;
 use xsk::control::Address;
 
 use crate::directories::{Directories, ensure_map};
-use crate::error::AgentError;
 use crate::node::Node;
+use crate::ports::PortError;
 use crate::record::Attachment;
 use crate::sockets::{self, PlaceError};
 
@@ -145,7 +145,7 @@ pub(crate) fn fit_link(
     port: &FitPort,
     host_ifindex: u32,
     peer_ifindex: u32,
-) -> Result<(), AgentError> {
+) -> Result<(), PortError> {
     Offloads::open()?.finish_packets(host_ifindex)?;
     hook.forget_xsk(&port.host)?;
     attach(hook, port, peer_ifindex)
@@ -180,7 +180,7 @@ impl FitPort {
     }
 }
 
-fn attach(hook: &Hook, port: &FitPort, peer_ifindex: u32) -> Result<(), AgentError> {
+fn attach(hook: &Hook, port: &FitPort, peer_ifindex: u32) -> Result<(), PortError> {
     let (host, queues) = (&port.host, port.queues());
     let inside = || hook.attach_xsk(host, peer_ifindex, queues);
     match port.netns.run_in(inside)?? {
@@ -194,9 +194,9 @@ fn attach(hook: &Hook, port: &FitPort, peer_ifindex: u32) -> Result<(), AgentErr
 }
 
 /// Pins the map where the container of its device sees it.
-fn share(hook: &Hook, port: &FitPort) -> Result<(), AgentError> {
+fn share(hook: &Hook, port: &FitPort) -> Result<(), PortError> {
     if let Some(directory) = &port.shared {
-        ensure_map(directory).map_err(PlaceError::of("make", directory))?;
+        ensure_map(directory).map_err(PlaceError::make(directory))?;
         hook.share_xsk(&port.host, directory)?;
     }
     Ok(())
@@ -219,7 +219,7 @@ impl Node {
         &self,
         record: &Attachment,
         netns: &Netns,
-    ) -> Result<(), AgentError> {
+    ) -> Result<(), PortError> {
         let host = &record.host.name;
         if !record.is_afxdp() || self.afxdp.has(record) {
             return Ok(());
@@ -239,7 +239,7 @@ impl Node {
         };
         let by_file = sockets::publish(path, sockets::SOCKET_MODE, |path| {
             let listening = xsk::control::listen(&Address::Path(path.to_owned()));
-            listening.map_err(|source| AgentError::from(failed(&ifname)(source)))
+            listening.map_err(|source| PortError::from(failed(&ifname)(source)))
         })?;
         let name = ifname.clone();
         let by_name = netns
@@ -271,7 +271,7 @@ impl Node {
     }
 
     /// Removes what an AF_XDP port has beside its link.
-    pub(crate) fn close_port(&self, record: &Attachment) -> Result<(), AgentError> {
+    pub(crate) fn close_port(&self, record: &Attachment) -> Result<(), PortError> {
         if record.is_afxdp() {
             self.afxdp.close(record);
             if let Some(shared) = self.devices.directories().of_map_of(record) {
@@ -283,7 +283,7 @@ impl Node {
     }
 
     /// What is missing of an AF_XDP port at the node.
-    pub(crate) fn port_faults(&self, record: &Attachment) -> Result<Vec<String>, AgentError> {
+    pub(crate) fn port_faults(&self, record: &Attachment) -> Result<Vec<String>, PortError> {
         let mut faults = Vec::new();
         if !record.is_afxdp() {
             return Ok(faults);
@@ -315,7 +315,7 @@ impl Node {
     }
 
     /// Makes anew what is missing of an AF_XDP port.
-    pub(crate) async fn mend_port(self: &Arc<Self>, record: &Attachment) -> Result<(), AgentError> {
+    pub(crate) async fn mend_port(self: &Arc<Self>, record: &Attachment) -> Result<(), PortError> {
         if self.port_faults(record)?.is_empty() {
             return Ok(());
         }
@@ -350,15 +350,13 @@ impl Node {
             attach(&hook, &port, peer_ifindex)
         };
         let done = tokio::task::spawn_blocking(mend).await;
-        done.unwrap_or(Err(AgentError::Internal {
-            what: "mending an AF_XDP port",
-        }))?;
+        done.unwrap_or(Err(PortError::MendingDied))?;
         tracing::info!(attachment = %record.key, "AF_XDP port mended");
         Ok(())
     }
 
     /// What a crash has left of AF_XDP ports that no record has.
-    pub(crate) fn remove_stray_ports(&self) -> Result<(), AgentError> {
+    pub(crate) fn remove_stray_ports(&self) -> Result<(), PortError> {
         let mut known: Vec<String> = Vec::new();
         let mut shared: Vec<PathBuf> = Vec::new();
         for entry in self.book.ledger().entries() {

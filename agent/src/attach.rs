@@ -159,25 +159,20 @@ impl Node {
             return Ok(None);
         };
         let record = &entry.record;
-        let refuse = |what| {
-            Err(AgentError::AlreadyAttached {
-                key: wanted.key.clone(),
-                what,
-            })
-        };
+        let key = || wanted.key.clone();
         if (record.sandbox.dev, record.sandbox.ino) != (wanted.sandbox.dev, wanted.sandbox.ino) {
-            return refuse("network namespace");
+            return Err(AgentError::OtherNamespace { key: key() });
         }
         if record.request_digest != wanted.request_digest {
-            return refuse("configuration");
+            return Err(AgentError::OtherConfiguration { key: key() });
         }
         match record.state {
-            State::Added if !entry.live => refuse("link: that one is gone"),
+            State::Added if !entry.live => Err(AgentError::LinkGone { key: key() }),
             State::Added => Ok(Some(record.clone())),
             State::Adding | State::Deleting => {
                 // It goes by itself when that can be recorded.
                 self.book.require_store()?;
-                refuse("state: it is being removed")
+                Err(AgentError::BeingRemoved { key: key() })
             }
         }
     }
@@ -203,9 +198,9 @@ impl Node {
             recorded.wait()?;
             reached("add.recorded");
             // Without an answer there will be nobody to tell.
-            watching.blocking_recv().map_err(|_| AgentError::Internal {
-                what: "watching the links",
-            })?;
+            watching
+                .blocking_recv()
+                .map_err(|_| AgentError::LinksUnwatched)?;
             node.go_live(made, &links?)
         };
         let switched = record.is_switched();

@@ -13,27 +13,30 @@ use std::time::Duration;
 use cni_spec::{AttachmentKey, ContainerId};
 use store::{Batch, Failure, Pending, Store, Table};
 
-use crate::error::AgentError;
 use crate::locks::{Guard, Rank, Ranked};
 
 pub mod aside;
 pub mod bandwidth;
 mod boot;
 mod durable;
+pub mod error;
 pub mod ledger;
 pub mod pods;
 mod read;
 pub mod record;
+mod refusal;
 mod sandbox;
 mod turns;
 
 use aside::SetAside;
 pub use boot::BOOT_FILE;
+pub use error::BookError;
 use ledger::Ledger;
 use pods::Pods;
 use pods::record::PodRecord;
 pub use read::{Found, read};
 use record::{Attachment, State};
+pub use refusal::AddressError;
 pub use turns::Turn;
 use turns::Turns;
 
@@ -100,7 +103,7 @@ impl Book {
     ///
     /// # Errors
     /// When they do not.
-    pub async fn save(&self, record: &Attachment) -> Result<(), AgentError> {
+    pub async fn save(&self, record: &Attachment) -> Result<(), BookError> {
         Ok(self.submit(record)?.await?)
     }
 
@@ -108,7 +111,7 @@ impl Book {
     ///
     /// # Errors
     /// When it cannot be written down.
-    pub fn submit(&self, record: &Attachment) -> Result<Pending, AgentError> {
+    pub fn submit(&self, record: &Attachment) -> Result<Pending, BookError> {
         let value = encode(record)?;
         let key = record.key.to_string();
         let mut batch = Batch::new().put(Table::Attachments, key.as_bytes(), &value);
@@ -124,9 +127,9 @@ impl Book {
     ///
     /// # Errors
     /// When it does not.
-    pub async fn save_pod(&self, record: &PodRecord) -> Result<(), AgentError> {
+    pub async fn save_pod(&self, record: &PodRecord) -> Result<(), BookError> {
         let key = record.key.to_string();
-        let value = serde_json::to_vec(record).map_err(|source| AgentError::Record {
+        let value = serde_json::to_vec(record).map_err(|source| BookError::Record {
             key: key.clone(),
             source,
         })?;
@@ -138,7 +141,7 @@ impl Book {
     ///
     /// # Errors
     /// When it may still be there.
-    pub async fn erase_pod(&self, key: &AttachmentKey) -> Result<(), AgentError> {
+    pub async fn erase_pod(&self, key: &AttachmentKey) -> Result<(), BookError> {
         let batch = Batch::new().delete(Table::Pods, key.to_string().as_bytes());
         Ok(self.store.submit(batch).await?)
     }
@@ -147,7 +150,7 @@ impl Book {
     ///
     /// # Errors
     /// When it may still be there.
-    pub async fn erase(&self, key: &AttachmentKey) -> Result<(), AgentError> {
+    pub async fn erase(&self, key: &AttachmentKey) -> Result<(), BookError> {
         let batch = Batch::new().delete(Table::Attachments, key.to_string().as_bytes());
         Ok(self.store.submit(batch).await?)
     }
@@ -156,7 +159,7 @@ impl Book {
     ///
     /// # Errors
     /// When they cannot be erased.
-    pub async fn forget_set_aside(&self, key: &AttachmentKey) -> Result<(), AgentError> {
+    pub async fn forget_set_aside(&self, key: &AttachmentKey) -> Result<(), BookError> {
         let of_key = aside::of_key(&self.set_aside(), key);
         if of_key.is_empty() {
             return Ok(());
@@ -167,8 +170,8 @@ impl Book {
     }
 }
 
-fn encode(record: &Attachment) -> Result<Vec<u8>, AgentError> {
-    serde_json::to_vec(record).map_err(|source| AgentError::Record {
+fn encode(record: &Attachment) -> Result<Vec<u8>, BookError> {
+    serde_json::to_vec(record).map_err(|source| BookError::Record {
         key: record.key.to_string(),
         source,
     })

@@ -106,7 +106,7 @@ async fn dispatch(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>) 
     if command_waits(request.command) {
         node.until_ready().await?;
     } else if !node.is_ready() {
-        return Err(AgentError::NotReady { what: "starting" });
+        return Err(AgentError::Starting);
     }
     match &invocation.call {
         Call::Add { key, netns: path } => {
@@ -193,9 +193,7 @@ async fn add_pod(
     netns: &Netns,
 ) -> Served {
     let Some(key) = invocation.call.key() else {
-        return Err(AgentError::Internal {
-            what: "ADD without a container",
-        });
+        return Err(AgentError::AddWithoutContainer);
     };
     let repeated = node.book.pods().get(key).is_some();
     let asked = Asked {

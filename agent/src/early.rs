@@ -17,8 +17,8 @@ use netdev::{Connection, Link, Offloads};
 use rustix::io::Errno;
 use serde::Serialize;
 
-use crate::error::AgentError;
 use crate::node::Node;
+use crate::reach::ReachError;
 use crate::uplinks::Wanted;
 use telemetry::chain;
 
@@ -161,7 +161,7 @@ fn settle(
     xdp: Xdp,
     link: &Link,
     bus: Option<&str>,
-) -> Result<Result<(XdpMode, &'static str), Reason>, AgentError> {
+) -> Result<Result<(XdpMode, &'static str), Reason>, ReachError> {
     let ifindex = link.ifindex;
     let chosen = choose(xdp, link.kind.as_deref(), bus);
     let ours = hook.xdp_id()?;
@@ -200,7 +200,7 @@ fn settle(
 }
 
 /// Takes our program off an interface, and waits until the kernel has.
-fn take_off(connection: &mut Connection, hook: &Hook, ifindex: u32) -> Result<(), AgentError> {
+fn take_off(connection: &mut Connection, hook: &Hook, ifindex: u32) -> Result<(), ReachError> {
     hook.forget_xdp(ifindex)?;
     let ours = hook.xdp_id()?;
     let patience = Instant::now() + PATIENCE;
@@ -268,7 +268,7 @@ fn place(
     options: EarlyOptions,
     ifindex: u32,
     uplink: &Uplink,
-) -> Result<Option<Place>, AgentError> {
+) -> Result<Option<Place>, ReachError> {
     let Some(link) = connection.by_index(ifindex)? else {
         return Ok(None);
     };

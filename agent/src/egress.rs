@@ -17,10 +17,10 @@ use agent_common::addr::MacAddr;
 use api::Prefix;
 use netdev::{Connection, Family, Netfilter, Ruleset};
 
-use crate::error::AgentError;
 use crate::ledger::Ledger;
 use crate::locks::{Guard, Rank, Ranked};
 use crate::node::Node;
+use crate::reach::ReachError;
 use crate::record::NetworkFacts;
 use crate::routing::forward;
 use telemetry::chain;
@@ -133,7 +133,7 @@ impl Node {
     ///
     /// # Errors
     /// When the kernel refuses; nothing of a way that was not there is left then.
-    pub(crate) async fn open_way_out(&self, facts: &NetworkFacts) -> Result<(), AgentError> {
+    pub(crate) async fn open_way_out(&self, facts: &NetworkFacts) -> Result<(), ReachError> {
         if !facts.egress {
             return Ok(());
         }
@@ -193,7 +193,7 @@ impl Node {
     ///
     /// # Errors
     /// The last that failed; all others are looked after.
-    pub async fn audit_ways_out(&self) -> Result<(), AgentError> {
+    pub async fn audit_ways_out(&self) -> Result<(), ReachError> {
         let _turn = self.egress.turn.lock().await;
         let planned = self.planned_ways_out();
         let mut failed = None;
@@ -206,7 +206,7 @@ impl Node {
             let network = plan.network;
             let made = match self.make_way_out(plan).await {
                 Ok(false) => Ok(()),
-                Ok(true) => self.reconcile(network),
+                Ok(true) => self.reconcile(network).map_err(ReachError::from),
                 Err(error) => Err(error),
             };
             failed = made.err().or(failed);
@@ -236,7 +236,7 @@ impl Node {
 
     /// What the node itself must have before anything leaves by it: forwarding of these families, and
     /// the guards of its own addresses.
-    async fn fence(&self, v4: bool, v6: bool) -> Result<bool, AgentError> {
+    async fn fence(&self, v4: bool, v6: bool) -> Result<bool, ReachError> {
         let inside = self.inside();
         let uplinks = self.netlink.with(|connection: &mut Connection| {
             let mut links = Vec::new();
@@ -302,7 +302,7 @@ impl Node {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub(crate) async fn restore_fence_of_egress(&self) -> Result<bool, AgentError> {
+    pub(crate) async fn restore_fence_of_egress(&self) -> Result<bool, ReachError> {
         let _turn = self.egress.turn.lock().await;
         let planned = self.planned_ways_out();
         if planned.is_empty() {
@@ -313,7 +313,7 @@ impl Node {
     }
 
     /// True when it was not there, or not at the same place.
-    async fn make_way_out(&self, plan: Plan) -> Result<bool, AgentError> {
+    async fn make_way_out(&self, plan: Plan) -> Result<bool, ReachError> {
         let (hook, directory) = (self.hook.clone(), self.egress.directory.clone());
         let wanted = plan.clone();
         let make = move |connection: &mut Connection| {
@@ -331,7 +331,7 @@ impl Node {
 
     /// Removes the gateways that no attachment needs, and with the last one what the node has for
     /// them.
-    async fn remove_ways_out(&self) -> Result<(), AgentError> {
+    async fn remove_ways_out(&self) -> Result<(), ReachError> {
         let kept: BTreeSet<u32> = {
             // Who is in the book by now finds its way open; who comes later does not.
             let ledger = self.book.ledger();

@@ -1,30 +1,27 @@
-//! What can go wrong with a request, by what a person has to do about it.
+//! Failures of requests, by what a person has to do about them.
+//!
+//! Each room has an error of its own; [`AgentError`] wraps them, and has those of the engine and of the
+//! front ends. No room below the engine returns it.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use agent_common::addr::MacAddr;
 use api::nad::{BrokenFile, DefinitionError};
 use api::selection::{NamespaceIsolated, SelectionErrors};
-use api::{FieldErrors, Listed};
+use api::{FieldErrors, InterfaceKind, Listed};
 use cni_spec::{AttachmentKey, IfName, SpecError};
 use datapath::DatapathError;
 use delegate::error::DelegateError;
-use ipam::IpamError;
 use store::StoreError;
 use world::{Unread, WorldError};
 
-use crate::afxdp::AfXdpError;
-use crate::bandwidth::Bits;
+use crate::book::{AddressError, BookError};
 use crate::devices::assigned::AssignedError;
-use crate::egress::EgressError;
 use crate::explain::ExplainError;
-use crate::kube::{AccessError, AddressError, LookupError};
-use crate::overlay::OverlayError;
-use crate::routing::NotRouting;
-use crate::sockets::PlaceError;
-use crate::switch::SwitchError;
-use crate::wires::WireError;
+use crate::host::HostError;
+use crate::kube::{AccessError, ClusterError, LookupError};
+use crate::ports::PortError;
+use crate::reach::ReachError;
 
 /// A request could not be served.
 #[derive(Debug, thiserror::Error)]
@@ -32,39 +29,73 @@ pub enum AgentError {
     /// The request itself is wrong.
     #[error(transparent)]
     Request(#[from] SpecError),
-    /// The network or the attachment object cannot be used, or is not known yet.
+    /// The objects that users write do not say what is asked of them.
     #[error(transparent)]
     World(#[from] WorldError),
-    /// A feature that was asked for is not there.
-    #[error("unsupported {key}: {value}: {why}")]
-    Unsupported {
-        /// The key in the configuration.
-        key: String,
-        /// Its value.
-        value: String,
-        /// What to do instead.
-        why: &'static str,
-    },
-    /// A rate, on a kernel that cannot limit one.
+    /// The attachment cannot be booked or recorded.
+    #[error(transparent)]
+    Book(#[from] BookError),
+    /// The cluster does not give, or does not say, what is needed.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// The port cannot be made, mended or removed.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// The network cannot leave this node.
+    #[error(transparent)]
+    Reach(#[from] ReachError),
+    /// The kernel refused.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// Host ports are asked of a network that the node does not route for.
     #[error(
-        "{key} is {}/s and this kernel cannot limit rates: load its module sch_tbf and restart the \
-         agent, or remove the rate", Bits(*rate)
+        "unsupported runtimeConfig.portMappings: host port {host} to {container}: host ports are mapped \
+         for pods whose first network has routing Node: use one, or remove the mapping"
     )]
-    NoShaping {
-        /// Where the rate is written.
-        key: &'static str,
-        /// bit/s.
-        rate: u64,
+    HostPortOfRuntime {
+        /// Port of the node.
+        host: u16,
+        /// Port of the pod.
+        container: u16,
     },
-    /// The network spans nodes and this one cannot take part.
-    #[error(transparent)]
-    Overlay(#[from] OverlayError),
-    /// The network has egress and no way out here.
-    #[error(transparent)]
-    Egress(#[from] EgressError),
-    /// A port that is a socket cannot have its file.
-    #[error(transparent)]
-    Place(#[from] PlaceError),
+    /// Ranges of addresses are asked for.
+    #[error(
+        "unsupported runtimeConfig.ipRanges: {count} ranges: addresses come from spec.subnets of the \
+         network: remove the ranges"
+    )]
+    Ranges {
+        /// Number of them.
+        count: usize,
+    },
+    /// Host ports are asked for in the pod's list.
+    #[error(
+        "unsupported portMappings: host port {host} to {container}: podnet maps no host ports on such a \
+         network: remove the mapping from the pod's list"
+    )]
+    HostPortOfList {
+        /// Port of the node.
+        host: u16,
+        /// Port of the pod.
+        container: u16,
+    },
+    /// An InfiniBand GUID is asked for.
+    #[error(
+        "unsupported infiniband-guid: {guid}: podnet's networks are Ethernet: remove it from the pod's \
+         list"
+    )]
+    InfiniBand {
+        /// The GUID.
+        guid: String,
+    },
+    /// A port that is a socket is asked of the network that the node routes for.
+    #[error(
+        "unsupported interface.type: {kind}: the node reaches pods of this network by their interfaces: \
+         write Veth, or name a network with routing Isolated"
+    )]
+    InterfaceOfNodeNetwork {
+        /// The type.
+        kind: InterfaceKind,
+    },
     /// The kubelet does not say which devices are the pod's.
     #[error(transparent)]
     Devices(#[from] AssignedError),
@@ -79,19 +110,6 @@ pub enum AgentError {
         /// The device.
         device: String,
     },
-    /// A port of type Memif, and no switch that serves it.
-    #[error("{source}")]
-    Switch {
-        /// Why not.
-        #[from]
-        source: SwitchError,
-    },
-    /// The port cannot be one of AF_XDP.
-    #[error(transparent)]
-    AfXdp(#[from] AfXdpError),
-    /// The network cannot have its uplink.
-    #[error(transparent)]
-    Wire(#[from] WireError),
     /// `isDefaultGateway` on a network without a gateway.
     #[error(
         "isDefaultGateway is true and network {network} has no gateway: set spec.gateway of its PodNetworkParameters"
@@ -99,64 +117,6 @@ pub enum AgentError {
     NoGateway {
         /// The network.
         network: String,
-    },
-    /// The network's definition changed while it is in use.
-    #[error(
-        "network {network} is in use with another {what}: remove its attachments first, or undo the change"
-    )]
-    NetworkChanged {
-        /// The network.
-        network: String,
-        /// What changed.
-        what: &'static str,
-    },
-    /// Two networks with one number.
-    #[error(
-        "networkID {id} of network {network} belongs to network {owner} already: choose another"
-    )]
-    NetworkIdTaken {
-        /// The number.
-        id: u32,
-        /// The network that asks.
-        network: String,
-        /// The network that has it.
-        owner: String,
-    },
-    /// No numbers left.
-    #[error("no network number is free: set spec.networkID of network {network}")]
-    NoNetworkId {
-        /// The network.
-        network: String,
-    },
-    /// No address, or not this one.
-    #[error("network {network}: {source}")]
-    Address {
-        /// The network.
-        network: String,
-        /// Why not.
-        source: IpamError,
-    },
-    /// The requested MAC address is in use on the network.
-    #[error("network {network}: {mac} is held by another attachment; request another MAC address")]
-    MacHeld {
-        /// The network.
-        network: String,
-        /// The address.
-        mac: MacAddr,
-    },
-    /// The node's tables are full.
-    #[error("this node has all the {max} ports it can have: raise --max-ports")]
-    NoPort {
-        /// How many.
-        max: u16,
-    },
-    /// The attachment exists and is not what this request asks for.
-    #[error("{key} is attached already, with another {what}: DEL it first")]
-    AlreadyAttached {
-        /// The attachment.
-        key: AttachmentKey,
-        /// What differs.
-        what: &'static str,
     },
     /// Nothing is known of the attachment.
     #[error("{key} is not attached")]
@@ -184,43 +144,6 @@ pub enum AgentError {
         /// The path.
         path: String,
     },
-    /// Netlink refused.
-    #[error("{source}")]
-    Netdev {
-        /// Why.
-        #[from]
-        source: netdev::Error,
-    },
-    /// The datapath refused.
-    #[error("{source}")]
-    Datapath {
-        /// Why.
-        #[from]
-        source: DatapathError,
-    },
-    /// Of the records in the store too many cannot be used.
-    #[error(
-        "{bad} of {all} records cannot be used, the first is {key}: {reason}; start the agent that wrote \
-         them, or move the store away: the agent then detaches all pods of this node"
-    )]
-    Unreadable {
-        /// How many.
-        bad: usize,
-        /// Of how many.
-        all: usize,
-        /// The first.
-        key: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// Which boot the records are of cannot be written down.
-    #[error("cannot write {}, which says of which boot the records are: make room there", path.display())]
-    Boot {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
     /// The file of a `DEL` that was carried out stays.
     #[error("cannot remove {}", path.display())]
     Tombstone {
@@ -237,50 +160,9 @@ pub enum AgentError {
         /// What keeps it.
         why: String,
     },
-    /// The record could not be written.
-    #[error("the attachment record could not be written: {source}")]
-    Store {
-        /// Why.
-        #[from]
-        source: StoreError,
-    },
-    /// The agent is starting or stopping.
-    #[error("podnet-agent is {what}; try again later")]
-    NotReady {
-        /// What it does.
-        what: &'static str,
-    },
-    /// The pod could not be looked up.
-    #[error("{source}")]
-    Pod {
-        /// Why not.
-        #[from]
-        source: LookupError,
-    },
-    /// No address, or not this one, in a cluster.
-    #[error("{source}")]
-    Addresses {
-        /// Why not.
-        #[from]
-        source: AddressError,
-    },
     /// What was written does not describe a packet to follow.
     #[error(transparent)]
     Explain(#[from] ExplainError),
-    /// The node does not route for the network, or not yet.
-    #[error("{source}")]
-    NotRouting {
-        /// Why not.
-        #[from]
-        source: NotRouting,
-    },
-    /// The pod may not use a network, or nobody says that it may.
-    #[error("{source}")]
-    Access {
-        /// Why not.
-        #[from]
-        source: AccessError,
-    },
     /// Programs are missing on live ports.
     #[error("the datapath of {ports} live ports is damaged")]
     Impaired {
@@ -300,22 +182,6 @@ pub enum AgentError {
     Collect {
         /// Each failure.
         errors: Vec<AgentError>,
-    },
-    /// A record cannot be read or written as JSON.
-    #[error("the record of {key} is not readable: {source}")]
-    Record {
-        /// The key.
-        key: String,
-        /// Why.
-        source: serde_json::Error,
-    },
-    /// An address of the network outside every subnet; a record of ours never has one.
-    #[error("address {ip} has no subnet on network {network}")]
-    Orphan {
-        /// The address.
-        ip: IpAddr,
-        /// The network.
-        network: String,
     },
     /// The runtime sent no annotations of the pod, and there is nobody else to ask.
     #[error(
@@ -465,10 +331,72 @@ pub enum AgentError {
         /// Why it failed.
         source: Box<AgentError>,
     },
-    /// A task died.
-    #[error("an internal task failed: {what}")]
-    Internal {
-        /// Which.
-        what: &'static str,
+    /// The attachment exists in another network namespace.
+    #[error("{key} is attached already, with another network namespace: DEL it first")]
+    OtherNamespace {
+        /// The attachment.
+        key: AttachmentKey,
     },
+    /// The attachment exists with another configuration.
+    #[error("{key} is attached already, with another configuration: DEL it first")]
+    OtherConfiguration {
+        /// The attachment.
+        key: AttachmentKey,
+    },
+    /// The attachment exists, and has lost its link.
+    #[error("{key} is attached already, with another link: that one is gone: DEL it first")]
+    LinkGone {
+        /// The attachment.
+        key: AttachmentKey,
+    },
+    /// The attachment exists, and is going away.
+    #[error("{key} is attached already, with another state: it is being removed: DEL it first")]
+    BeingRemoved {
+        /// The attachment.
+        key: AttachmentKey,
+    },
+    /// The agent is starting.
+    #[error("podnet-agent is starting; try again later")]
+    Starting,
+    /// The plugins of the default network have not said that they are ready.
+    #[error(
+        "podnet-agent is waiting for the default network's plugins to say that they are ready; try again \
+         later"
+    )]
+    DefaultNetworkWaits,
+    /// An `ADD` has no container.
+    #[error("an internal task failed: ADD without a container")]
+    AddWithoutContainer,
+    /// A request for a pod has no container.
+    #[error("an internal task failed: a request without a container")]
+    NoContainer,
+    /// The thread that watches new links is gone.
+    #[error("an internal task failed: watching the links")]
+    LinksUnwatched,
+    /// The device cannot be written into the configuration of a plugin.
+    #[error("an internal task failed: the device in a configuration")]
+    DeviceUntold,
+    /// The interface of a request is none of a pod.
+    #[error("an internal task failed: CNI_IFNAME")]
+    InterfaceName,
 }
+
+/// Errors of rooms by way of the room.
+macro_rules! through {
+    ($($error:ty => $room:ty),* $(,)?) => {
+        $(impl From<$error> for AgentError {
+            fn from(error: $error) -> Self {
+                <$room>::from(error).into()
+            }
+        })*
+    };
+}
+
+through!(
+    netdev::Error => HostError,
+    DatapathError => HostError,
+    StoreError => BookError,
+    AddressError => BookError,
+    LookupError => ClusterError,
+    AccessError => ClusterError,
+);

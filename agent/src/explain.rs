@@ -29,6 +29,7 @@ use self::directory::{Directory, Member, name_of};
 use self::question::{Address, Question};
 use self::report::Story;
 use self::tables::{Hit, Lookup};
+use crate::book::BookError;
 use crate::error::AgentError;
 use crate::node::Node;
 use crate::record::Attachment;
@@ -128,10 +129,12 @@ pub async fn follow(node: &Node, request: &FollowRequest) -> Result<Value, Agent
         (_, Some(network)) if elsewhere => arrive::follow(&scene, &from, &to, *network).await?,
         _ => return Err(scene.nobody().into()),
     };
-    serde_json::to_value(report).map_err(|source| AgentError::Record {
-        key: "the report".to_owned(),
-        source,
-    })
+    serde_json::to_value(report)
+        .map_err(|source| BookError::Record {
+            key: "the report".to_owned(),
+            source,
+        })
+        .map_err(AgentError::from)
 }
 
 impl Scene<'_> {

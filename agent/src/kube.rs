@@ -16,6 +16,7 @@
 
 mod access;
 mod addresses;
+pub mod error;
 pub mod events;
 mod holdings;
 pub mod lookup;
@@ -37,8 +38,8 @@ use world::{Current, World};
 
 use self::access::Access;
 pub use self::access::AccessError;
-pub use self::addresses::AddressError;
 use self::addresses::Addresses;
+pub use self::error::ClusterError;
 use self::events::EventWriter;
 use self::holdings::Blocks;
 use self::lookup::Pods;
@@ -47,7 +48,6 @@ use self::nodes::Nodes;
 use self::objects::Objects;
 use self::slices::{Followed, Slices};
 use self::status::StatusWriter;
-use crate::error::AgentError;
 use crate::ledger::Wanted;
 use crate::metrics::Metrics;
 use crate::node::Node;
@@ -238,7 +238,7 @@ impl Cluster {
         wanted: Wanted,
         network: &api::Network,
         host: HostEnd,
-    ) -> Result<Attachment, AgentError> {
+    ) -> Result<Attachment, ClusterError> {
         self.addresses.book(node, wanted, network, host).await
     }
 
@@ -256,7 +256,7 @@ impl Cluster {
         &self,
         pod: Option<&PodIdentity>,
         used: &BTreeSet<Used>,
-    ) -> Result<(), AgentError> {
+    ) -> Result<(), ClusterError> {
         match &self.access {
             None => Ok(()),
             Some(access) => access.check(pod, used).await,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
 
-use datapath::{Hook, Room};
+use datapath::{DatapathError, Hook, Room};
 use delegate::process::Runner;
 use netdev::{Discipline, Netlink};
 use telemetry::chain;
@@ -210,13 +210,13 @@ impl Node {
     /// try again waits much longer.
     ///
     /// # Errors
-    /// [`AgentError::NotReady`] after [`START_PATIENCE`].
+    /// [`AgentError::Starting`] after [`START_PATIENCE`].
     pub async fn until_ready(&self) -> Result<(), AgentError> {
         let mut ready = self.ready.subscribe();
         let waited = tokio::time::timeout(START_PATIENCE, ready.wait_for(|ready| *ready)).await;
         match waited {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(AgentError::NotReady { what: "starting" }),
+            Ok(Err(_)) | Err(_) => Err(AgentError::Starting),
         }
     }
 
@@ -224,7 +224,7 @@ impl Node {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn reconcile(&self, network: u32) -> Result<(), AgentError> {
+    pub fn reconcile(&self, network: u32) -> Result<(), DatapathError> {
         // What takes long of it is done before, so that others do not wait for it.
         self.remotes.resolved(network);
         // First: what is read from here on is what is written, and nothing older comes after it.
@@ -241,7 +241,7 @@ impl Node {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn reconcile_everything(&self) -> Result<(), AgentError> {
+    pub fn reconcile_everything(&self) -> Result<(), DatapathError> {
         let mut tables = self.tables.write();
         let mut networks = tables.read_anew()?;
         networks.extend(self.book.ledger().live_networks());

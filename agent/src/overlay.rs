@@ -12,9 +12,9 @@ use netdev::{Connection, Link, VxlanSpec};
 use rustix::io::Errno;
 use telemetry::chain;
 
-use crate::error::AgentError;
 use crate::node::Node;
 use crate::ports::ALIAS_PREFIX;
+use crate::reach::ReachError;
 use crate::reconcile::{Others, Reach};
 use crate::remotes::Peer;
 
@@ -126,7 +126,7 @@ impl Node {
     ///
     /// # Errors
     /// When it has no address for that, packets would not fit, or the kernel refuses.
-    pub async fn carry(&self, network: &str, mtu: u16) -> Result<(), AgentError> {
+    pub async fn carry(&self, network: &str, mtu: u16) -> Result<(), ReachError> {
         let own = self.remotes.vteps();
         let Some(address) = own.first().copied() else {
             let network = network.to_owned();
@@ -157,7 +157,7 @@ impl Node {
     ///
     /// # Errors
     /// When the port is taken, or the kernel refuses.
-    pub async fn tunnel(&self) -> Result<(), AgentError> {
+    pub async fn tunnel(&self) -> Result<(), ReachError> {
         let _alone = self.overlay.making.lock().await;
         let (hook, port) = (self.hook.clone(), self.overlay.port);
         if self.overlay.device() == 0 {
@@ -202,7 +202,7 @@ impl Node {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub async fn audit_tunnel(&self) -> Result<(), AgentError> {
+    pub async fn audit_tunnel(&self) -> Result<(), ReachError> {
         let needed = {
             let ledger = self.book.ledger();
             let mut entries = ledger.entries();
@@ -231,7 +231,7 @@ impl Node {
         }
     }
 
-    fn reconcile_tunnelled(&self) -> Result<(), AgentError> {
+    fn reconcile_tunnelled(&self) -> Result<(), ReachError> {
         let networks: BTreeSet<u32> = {
             let ledger = self.book.ledger();
             let entries = ledger.entries();
@@ -275,7 +275,7 @@ fn alias(port: u16) -> String {
 }
 
 /// Removes a device of another port; the index of the one that is as it should be.
-fn remove_other(connection: &mut Connection, port: u16) -> Result<Option<u32>, AgentError> {
+fn remove_other(connection: &mut Connection, port: u16) -> Result<Option<u32>, ReachError> {
     let is = |link: &Link, alias: &str| {
         link.alias
             .as_deref()
@@ -293,7 +293,7 @@ fn remove_other(connection: &mut Connection, port: u16) -> Result<Option<u32>, A
 }
 
 /// Its index, once it is up and nothing passes it but through the program.
-fn ready(connection: &mut Connection, hook: &Hook, port: u16) -> Result<u32, AgentError> {
+fn ready(connection: &mut Connection, hook: &Hook, port: u16) -> Result<u32, ReachError> {
     let ifindex = match remove_other(connection, port)? {
         Some(ifindex) => ifindex,
         None => {

@@ -14,8 +14,12 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::digest::digest;
-use crate::error::AgentError;
+use crate::host::HostError;
 use crate::record::HostEnd;
+
+pub mod error;
+
+pub use error::PortError;
 
 /// Host ends start with this; the kernel's names have at most 15 bytes.
 pub const HOST_PREFIX: &str = "pn";
@@ -61,7 +65,7 @@ pub fn attach_dispatcher(
     connection: &mut Connection,
     hook: &Hook,
     ifindex: u32,
-) -> Result<(), AgentError> {
+) -> Result<(), HostError> {
     let program = hook.program(Dispatcher::Pod)?;
     Ok(connection.set_ingress_program(ifindex, program.as_fd(), Dispatcher::Pod.name())?)
 }

@@ -11,6 +11,7 @@ use telemetry::chain;
 
 use crate::egress;
 use crate::error::AgentError;
+use crate::host::HostError;
 use crate::node::Node;
 use crate::overlay;
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX, attach_dispatcher, near_name};
@@ -232,7 +233,7 @@ impl Node {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub async fn attach_again(&self, ifindex: u32) -> Result<(), AgentError> {
+    pub async fn attach_again(&self, ifindex: u32) -> Result<(), HostError> {
         let hook = self.hook.clone();
         let attach =
             move |connection: &mut Connection| attach_dispatcher(connection, &hook, ifindex);

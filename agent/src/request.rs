@@ -267,11 +267,8 @@ impl Native {
         let asked = self.defined.interface.or(self.asked.interface);
         let interface = asked.unwrap_or(self.network.interface);
         if self.network.routing == Routing::Node && !interface.is_veth() {
-            return Err(AgentError::Unsupported {
-                key: "interface.type".to_owned(),
-                value: interface.kind.to_string(),
-                why: "the node reaches pods of this network by their interfaces: write Veth, or name \
-                      a network with routing Isolated",
+            return Err(AgentError::InterfaceOfNodeNetwork {
+                kind: interface.kind,
             });
         }
         Ok(interface)
@@ -359,37 +356,22 @@ impl Native {
 
 /// What podnet does not do it refuses, rather than do half of what was asked.
 fn refuse_options(options: &AttachmentOptions) -> Result<(), AgentError> {
-    let refuse = |key: &str, value: String, why| {
-        Err(AgentError::Unsupported {
-            key: key.to_owned(),
-            value,
-            why,
-        })
-    };
     if let Some(mapping) = options.port_mappings.first() {
-        return refuse(
-            "portMappings",
-            format!(
-                "host port {} to {}",
-                mapping.host_port, mapping.container_port
-            ),
-            "podnet maps no host ports on such a network: remove the mapping from the pod's list",
-        );
+        return Err(AgentError::HostPortOfList {
+            host: mapping.host_port,
+            container: mapping.container_port,
+        });
     }
     if let Some(guid) = options.infiniband_guid {
-        return refuse(
-            "infiniband-guid",
-            guid.to_string(),
-            "podnet's networks are Ethernet: remove it from the pod's list",
-        );
+        return Err(AgentError::InfiniBand {
+            guid: guid.to_string(),
+        });
     }
     Ok(())
 }
 
 fn key_of(asked: Asked<'_>) -> Result<&AttachmentKey, AgentError> {
-    asked.invocation.call.key().ok_or(AgentError::Internal {
-        what: "a request without a container",
-    })
+    asked.invocation.call.key().ok_or(AgentError::NoContainer)
 }
 
 /// Configuration and arguments, whatever order a runtime wrote its maps in.
@@ -414,29 +396,16 @@ fn with_routes(network: Network, request: &AttachmentRequest) -> Result<Network,
 /// What podnet does not do it refuses, rather than do half of what was asked.
 /// Host ports are mapped for pods whose first network the node routes for, `with_ports`.
 fn refuse_unsupported(conf: &NetConf, with_ports: bool) -> Result<(), AgentError> {
-    let refuse = |key: &str, value: String, why| {
-        Err(AgentError::Unsupported {
-            key: key.to_owned(),
-            value,
-            why,
-        })
-    };
     if let Some(mapping) = conf.runtime.port_mappings.first().filter(|_| !with_ports) {
-        return refuse(
-            "runtimeConfig.portMappings",
-            format!(
-                "host port {} to {}",
-                mapping.host_port, mapping.container_port
-            ),
-            "host ports are mapped for pods whose first network has routing Node: use one, or remove the mapping",
-        );
+        return Err(AgentError::HostPortOfRuntime {
+            host: mapping.host_port,
+            container: mapping.container_port,
+        });
     }
     if !conf.runtime.ip_ranges.is_empty() {
-        return refuse(
-            "runtimeConfig.ipRanges",
-            format!("{} ranges", conf.runtime.ip_ranges.len()),
-            "addresses come from spec.subnets of the network: remove the ranges",
-        );
+        return Err(AgentError::Ranges {
+            count: conf.runtime.ip_ranges.len(),
+        });
     }
     Ok(())
 }

@@ -15,10 +15,10 @@ use ipam::IpamError;
 use netdev::{Family, Masquerade, Netfilter, Sysctl, sysctl};
 use tokio::sync::watch;
 
-use crate::error::AgentError;
-use crate::kube::AddressError;
+use crate::book::{AddressError, BookError};
 use crate::ledger::Wanted;
 use crate::node::Node;
+use crate::reach::ReachError;
 use crate::record::{Attachment, HostEnd};
 use telemetry::chain;
 
@@ -172,7 +172,7 @@ impl Node {
     ///
     /// # Errors
     /// When it cannot.
-    pub(crate) async fn route_for(&self, network: &Network) -> Result<(), AgentError> {
+    pub(crate) async fn route_for(&self, network: &Network) -> Result<(), ReachError> {
         let wanted = self.routing.plan(network);
         let is_made = |state: &State| state.trouble.is_none() && state.plan == wanted.clone().ok();
         if wanted.is_err() || !is_made(&self.routing.state()) {
@@ -194,23 +194,18 @@ impl Node {
         wanted: Wanted,
         network: &Network,
         host: HostEnd,
-    ) -> Result<Attachment, AgentError> {
+    ) -> Result<Attachment, BookError> {
         if let Some(claim) = &wanted.claim {
-            return Err(AddressError::Claim {
-                namespace: claim.namespace.clone(),
-                name: claim.name.clone(),
-                why: format!(
-                    "addresses of network {} are those of the node and cannot move: remove the \
-                     claim, or use a network without routing Node",
-                    network.name
-                ),
+            return Err(AddressError::ClaimOnNode {
+                claim: claim.clone(),
+                network: network.name.clone(),
             }
             .into());
         }
         let own = self.routing.own_prefixes(network);
         for ip in wanted.ips.0.iter().map(|request| request.address) {
             if !own.iter().any(|prefix| prefix.contains(&ip)) {
-                return Err(AgentError::Address {
+                return Err(BookError::Address {
                     network: network.name.clone(),
                     source: IpamError::OutOfSubnets { ip, subnets: own },
                 });
@@ -319,7 +314,7 @@ impl Node {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub(crate) async fn restore_masquerade(&self) -> Result<bool, AgentError> {
+    pub(crate) async fn restore_masquerade(&self) -> Result<bool, ReachError> {
         let _turn = self.routing.turn.lock().await;
         let wanted = {
             let state = self.routing.state();

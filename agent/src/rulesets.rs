@@ -8,9 +8,9 @@ use netdev::{Netfilter, RulesetMonitor, WayMonitor};
 use tokio::time::Instant;
 
 use crate::egress::OUTSIDE;
-use crate::error::AgentError;
 use crate::node::Node;
 use crate::overlay;
+use crate::reach::ReachError;
 use crate::routing;
 use telemetry::chain;
 
@@ -164,7 +164,7 @@ impl Node {
     fn note_restored(
         &self,
         table: &'static str,
-        outcome: &Result<bool, AgentError>,
+        outcome: &Result<bool, ReachError>,
         by_others: bool,
     ) -> bool {
         match outcome {

@@ -279,7 +279,9 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
              which runs as root: set --delegates-allowed where tenants may create them"
         );
     }
-    let found = book::read(&store, state_dir, options.max_ports).await?;
+    let found = book::read(&store, state_dir, options.max_ports)
+        .await
+        .map_err(AgentError::from)?;
     let bpffs = bpffs::find(&options.places.bpffs)?;
     let pins = PinDir::new(bpffs.clone());
     let mut datapath = Datapath::open(&Options {

@@ -12,9 +12,9 @@ use netdev::{Connection, Discipline, Link, LinkChange, RootQueue, Shape};
 use telemetry::failpoint::reached;
 
 use crate::bandwidth::{Direction, Limit, Limits};
-use crate::error::AgentError;
+use crate::host::HostError;
 use crate::node::Node;
-use crate::ports::{far_name, near_name};
+use crate::ports::{PortError, far_name, near_name};
 use crate::record::{Attachment, HostEnd, Shaper, State};
 
 mod look;
@@ -46,7 +46,7 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
-    fn write(&mut self) -> Result<(), AgentError> {
+    fn write(&mut self) -> Result<(), PortError> {
         if self.next != self.written {
             self.node.book.ledger().set_shaping(&self.next);
             self.node.reconcile(self.next.network.id)?;
@@ -60,8 +60,8 @@ impl Node {
     /// How this kernel limits rates.
     ///
     /// # Errors
-    /// [`AgentError::NoShaping`] naming the first rate of `limits`, if it cannot.
-    pub fn discipline(&self, limits: &Limits) -> Result<Discipline, AgentError> {
+    /// [`PortError::NoShaping`] naming the first rate of `limits`, if it cannot.
+    pub fn discipline(&self, limits: &Limits) -> Result<Discipline, PortError> {
         let missing = || {
             let mut limited = Direction::ALL.into_iter();
             let first = limited.find_map(|direction| Some((direction, limits.of(direction)?)));
@@ -69,7 +69,7 @@ impl Node {
                 Some((direction, limit)) => (limit.source.key(direction), limit.rate),
                 None => ("bandwidth", 0),
             };
-            AgentError::NoShaping { key, rate }
+            PortError::NoShaping { key, rate }
         };
         self.shaping.ok_or_else(missing)
     }
@@ -139,7 +139,7 @@ impl Node {
     ///
     /// # Errors
     /// When the kernel or the store refuses; calling again goes on.
-    pub async fn limit(&self, record: &Attachment, limits: Limits) -> Result<(), AgentError> {
+    pub async fn limit(&self, record: &Attachment, limits: Limits) -> Result<(), PortError> {
         if !record.is_switched() {
             return self.make_limits(record, limits).await.map(|_| ());
         }
@@ -156,7 +156,7 @@ impl Node {
         &self,
         record: &Attachment,
         limits: Limits,
-    ) -> Result<Attachment, AgentError> {
+    ) -> Result<Attachment, PortError> {
         if limits != record.limits {
             let recorded = Attachment {
                 limits,
@@ -203,7 +203,7 @@ impl Node {
         match self.look_again(&key).await {
             Ok(()) => {}
             // The link is gone with its queue, and will be said to be.
-            Err(AgentError::Netdev { source }) if source.is_gone() => {}
+            Err(PortError::Host(HostError::Netdev(error))) if error.is_gone() => {}
             Err(error) => tracing::error!(attachment = %key, %error, "limits not mended"),
         }
     }
@@ -212,7 +212,7 @@ impl Node {
     ///
     /// # Errors
     /// As [`Node::limit`].
-    pub async fn look_again(&self, key: &AttachmentKey) -> Result<(), AgentError> {
+    pub async fn look_again(&self, key: &AttachmentKey) -> Result<(), PortError> {
         let _guard = self.book.turn(&key.container).await;
         // A request that was under way may have changed or removed it.
         let record = match self.book.ledger().get(key) {
@@ -222,7 +222,7 @@ impl Node {
         self.limit(&record, record.limits).await
     }
 
-    async fn seen(&self, record: &Attachment) -> Result<Seen, AgentError> {
+    async fn seen(&self, record: &Attachment) -> Result<Seen, PortError> {
         let host = record.host.ifindex;
         let (near, far) = (near_name(&record.host.name), far_name(&record.host.name));
         let look = move |connection: &mut Connection| -> Result<_, netdev::Error> {
@@ -247,7 +247,7 @@ impl Node {
 }
 
 impl Change<'_> {
-    async fn limit_ingress(&mut self, limit: Limit, seen: &RootQueue) -> Result<(), AgentError> {
+    async fn limit_ingress(&mut self, limit: Limit, seen: &RootQueue) -> Result<(), PortError> {
         let shape = limit.shape(self.next.network.mtu);
         let discipline = self.node.discipline(&only(Direction::Ingress, limit))?;
         if !is(seen, &shape, discipline) {
@@ -260,7 +260,7 @@ impl Change<'_> {
         self.write()
     }
 
-    async fn unlimit_ingress(&mut self, seen: &RootQueue) -> Result<(), AgentError> {
+    async fn unlimit_ingress(&mut self, seen: &RootQueue) -> Result<(), PortError> {
         if let (false, RootQueue::Foreign { kind }) = (self.next.queued, seen) {
             tracing::warn!(
                 attachment = %self.next.key, interface = self.next.host.name, kind,
@@ -282,7 +282,7 @@ impl Change<'_> {
         &mut self,
         limit: Limit,
         seen: Option<(Link, Link, RootQueue)>,
-    ) -> Result<(), AgentError> {
+    ) -> Result<(), PortError> {
         let pair = Pair::of(
             &self.next,
             limit,
@@ -332,7 +332,7 @@ impl Change<'_> {
     }
 
     /// `stray`: the near end is there, whether it is recorded or not.
-    async fn unlimit_egress(&mut self, stray: bool) -> Result<(), AgentError> {
+    async fn unlimit_egress(&mut self, stray: bool) -> Result<(), PortError> {
         self.next.limits.egress = None;
         if let Some(shaper) = self.next.shaper {
             // The far end still forwards what comes out.
@@ -356,7 +356,7 @@ impl Change<'_> {
     }
 
     /// Sets the ends of a shaper up and attaches the dispatcher, where somebody undid that.
-    async fn mend(&self, near: &Link, far: &Link) -> Result<(), AgentError> {
+    async fn mend(&self, near: &Link, far: &Link) -> Result<(), PortError> {
         let end = HostEnd {
             name: far.name.clone(),
             ifindex: far.ifindex,

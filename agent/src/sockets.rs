@@ -22,26 +22,40 @@ pub(crate) const SOCKET_MODE: u32 = 0o666;
 /// What it is told it only reads.
 const TOLD_MODE: u32 = 0o444;
 
-/// A file that a pod connects to, or what tells it how, cannot be made.
+/// A file that a pod connects to, or that tells it how, cannot be made.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {operation} {}, for a pod to connect to", path.display())]
-pub struct PlaceError {
-    /// What was tried.
-    operation: &'static str,
-    /// The file or directory.
-    path: PathBuf,
-    /// Why not.
-    source: io::Error,
+pub enum PlaceError {
+    /// The file or its directory cannot be made.
+    #[error("cannot make {}, for a pod to connect to", path.display())]
+    Make {
+        /// The file or directory.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A file that an earlier attempt has left cannot be removed.
+    #[error("cannot remove {}, for a pod to connect to", path.display())]
+    Remove {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The file that describes the port cannot be written.
+    #[error("cannot write {}, for a pod to connect to", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
 }
 
 impl PlaceError {
-    pub(crate) fn of(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    /// [`Self::Make`] of this path.
+    pub(crate) fn make(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
-        move |source| Self {
-            operation,
-            path,
-            source,
-        }
+        move |source| Self::Make { path, source }
     }
 }
 
@@ -60,7 +74,7 @@ pub(crate) fn place(
         Some(device) => {
             let path = devices.path(&device.resource, &device.id);
             let made = devices.ensure(&device.resource, &device.id);
-            made.map_err(PlaceError::of("make", &path))?
+            made.map_err(PlaceError::make(&path))?
         }
         None => all.join(host),
     };
@@ -77,12 +91,12 @@ pub(crate) fn publish<T, E: From<PlaceError>>(
     make: impl FnOnce(&Path) -> Result<T, E>,
 ) -> Result<T, E> {
     let one = path.parent().unwrap_or(Path::new("/"));
-    directory(one).map_err(PlaceError::of("make", one))?;
+    directory(one).map_err(PlaceError::make(one))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let new = one.with_extension(format!("new-{name}"));
     match fs::remove_file(&new) {
         Err(source) if source.kind() != io::ErrorKind::NotFound => {
-            return Err(PlaceError::of("remove", &new)(source).into());
+            return Err(PlaceError::Remove { path: new, source }.into());
         }
         _ => {}
     }
@@ -92,7 +106,7 @@ pub(crate) fn publish<T, E: From<PlaceError>>(
         .map_err(|source| {
             // What is left is no socket that anybody knows of.
             let _ = fs::remove_file(&new);
-            PlaceError::of("make", path)(source)
+            PlaceError::make(path)(source)
         })?;
     Ok(made)
 }
@@ -117,7 +131,10 @@ pub(crate) fn tell(record: &Attachment) -> Result<(), PlaceError> {
     };
     let text = format!("{:#}\n", description::describe(record));
     publish(&one.join(description::file(record)), TOLD_MODE, |path| {
-        fs::write(path, &text).map_err(PlaceError::of("write", path))
+        fs::write(path, &text).map_err(|source| PlaceError::Write {
+            path: path.to_owned(),
+            source,
+        })
     })
 }
 
@@ -162,7 +179,7 @@ mod tests {
     use crate::samples;
 
     fn listen(path: &Path) -> Result<UnixListener, PlaceError> {
-        UnixListener::bind(path).map_err(PlaceError::of("bind", path))
+        UnixListener::bind(path).map_err(PlaceError::make(path))
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use api::{InterfaceKind, RawJson};
+use api::RawJson;
 use cni_spec::IfName;
 use netdev::{Connection, Netns};
 use serde_json::json;
@@ -18,8 +18,8 @@ use tokio::sync::Notify;
 use uswitch::control::Client;
 use uswitch::{PortConfig, PortStatus};
 
-use crate::error::AgentError;
 use crate::node::Node;
+use crate::ports::PortError;
 use crate::reconcile::port_of;
 use crate::record::{Attachment, State};
 use crate::sockets;
@@ -132,7 +132,7 @@ impl Switch {
     fn ask<T>(
         &self,
         question: impl FnMut(&mut Client) -> Result<T, uswitch::Error>,
-    ) -> Result<T, AgentError> {
+    ) -> Result<T, PortError> {
         Ok(self.answer(question, || self.connect())?)
     }
 
@@ -140,7 +140,7 @@ impl Switch {
     fn ask_if_there<T>(
         &self,
         question: impl FnMut(&mut Client) -> Result<T, uswitch::Error>,
-    ) -> Result<Option<T>, AgentError> {
+    ) -> Result<Option<T>, PortError> {
         match self.answer(question, || self.find()) {
             Err(error) if error.is_nobody_there() => Ok(None),
             other => Ok(Some(other?)),
@@ -187,7 +187,7 @@ impl Switch {
         record: &Attachment,
         netns: &Netns,
         connection: &mut Connection,
-    ) -> Result<(), AgentError> {
+    ) -> Result<(), PortError> {
         let config = config(record);
         if self.ask(|client| client.update(&config))? {
             return Ok(());
@@ -200,7 +200,7 @@ impl Switch {
     }
 
     /// Makes sure that it serves a port no more. Blocks.
-    fn unplug(&self, record: &Attachment) -> Result<(), AgentError> {
+    fn unplug(&self, record: &Attachment) -> Result<(), PortError> {
         let key = record.key.to_string();
         self.ask_if_there(|client| client.remove(&key))?;
         sockets::remove(record);
@@ -208,20 +208,18 @@ impl Switch {
     }
 
     /// What the switch has of its ports; none when it is not there.
-    fn ports(&self) -> Result<Vec<PortStatus>, AgentError> {
+    fn ports(&self) -> Result<Vec<PortStatus>, PortError> {
         Ok(self.ask_if_there(Client::list)?.unwrap_or_default())
     }
 
     /// Something that becomes readable when the switch goes, or gives its ports to another.
-    fn watch(&self) -> Result<UnixStream, AgentError> {
+    fn watch(&self) -> Result<UnixStream, PortError> {
         let socket = std::os::unix::net::UnixStream::from(self.connect()?.into_socket());
         socket
             .set_nonblocking(true)
             // Of packets, really; nobody will read.
             .and_then(|()| UnixStream::from_std(socket))
-            .map_err(|_| AgentError::Internal {
-                what: "watching the switch",
-            })
+            .map_err(|_| PortError::SwitchUnwatched)
     }
 }
 
@@ -234,13 +232,9 @@ fn find(socket: &Path) -> Result<Client, SwitchError> {
 }
 
 /// Refuses a network of which no port can be one of memif.
-pub(crate) fn check_trunk(network: &api::Network) -> Result<(), AgentError> {
+pub(crate) fn check_trunk(network: &api::Network) -> Result<(), PortError> {
     if network.wire.as_ref().is_some_and(api::Wire::is_trunk) {
-        return Err(AgentError::Unsupported {
-            key: "interface.type".to_owned(),
-            value: InterfaceKind::Memif.to_string(),
-            why: "the switch carries no VLAN tags, which pods of a trunk send: write Veth",
-        });
+        return Err(PortError::MemifOnTrunk);
     }
     Ok(())
 }
@@ -288,7 +282,7 @@ impl Node {
     ///
     /// # Errors
     /// When the switch or the kernel refuses; what was made goes with the attachment.
-    pub async fn plug_in(&self, record: &Attachment, netns: &Netns) -> Result<(), AgentError> {
+    pub async fn plug_in(&self, record: &Attachment, netns: &Netns) -> Result<(), PortError> {
         let (switch, record, netns) = (Arc::clone(&self.switch), record.clone(), netns.clone());
         let plug = move |connection: &mut Connection| switch.plug_in(&record, &netns, connection);
         self.netlink.with(plug).await?;
@@ -300,7 +294,7 @@ impl Node {
     ///
     /// # Errors
     /// When the switch does not answer.
-    pub async fn unplug(&self, record: &Attachment) -> Result<(), AgentError> {
+    pub async fn unplug(&self, record: &Attachment) -> Result<(), PortError> {
         let (switch, record) = (Arc::clone(&self.switch), record.clone());
         let unplug = move |_: &mut Connection| switch.unplug(&record);
         self.netlink.with(unplug).await
@@ -310,7 +304,7 @@ impl Node {
     ///
     /// # Errors
     /// When the switch refuses.
-    pub async fn tell_switch(&self, record: &Attachment) -> Result<(), AgentError> {
+    pub async fn tell_switch(&self, record: &Attachment) -> Result<(), PortError> {
         let (switch, config) = (Arc::clone(&self.switch), config(record));
         let tell = move |_: &mut Connection| {
             let update = |client: &mut Client| client.update(&config);
@@ -323,7 +317,7 @@ impl Node {
     ///
     /// # Errors
     /// When it does not answer.
-    pub async fn switched_ports(&self) -> Result<BTreeMap<String, PortStatus>, AgentError> {
+    pub async fn switched_ports(&self) -> Result<BTreeMap<String, PortStatus>, PortError> {
         if !self
             .book
             .ledger()
@@ -344,7 +338,7 @@ impl Node {
     ///
     /// # Errors
     /// When the switch does not answer.
-    pub async fn switch_faults(&self, record: &Attachment) -> Result<Vec<String>, AgentError> {
+    pub async fn switch_faults(&self, record: &Attachment) -> Result<Vec<String>, PortError> {
         let config = config(record);
         let ports = self.switched_ports().await?;
         Ok(match ports.get(&config.key) {
@@ -391,7 +385,7 @@ impl Node {
     }
 
     /// Ports that the switch has and no record names are leftovers.
-    async fn unplug_strays(&self) -> Result<(), AgentError> {
+    async fn unplug_strays(&self) -> Result<(), PortError> {
         let ports = self.switched_ports().await?;
         for key in ports.into_keys() {
             let is_owned = || {
@@ -464,7 +458,7 @@ pub fn own_directory(agent: &Path) -> PathBuf {
 ///
 /// # Errors
 /// When it does not end.
-pub fn stop(agent: &Path, dry_run: bool) -> Result<Option<String>, AgentError> {
+pub fn stop(agent: &Path, dry_run: bool) -> Result<Option<String>, PortError> {
     let socket = control_socket(agent);
     let mut client = match find(&socket) {
         Err(error) if error.is_nobody_there() => return Ok(None),

@@ -14,8 +14,8 @@ use datapath::{Dispatcher, Hook};
 use netdev::{Connection, LinkChange};
 
 use crate::early::{EarlyOptions, Place};
-use crate::error::AgentError;
 use crate::node::Node;
+use crate::reach::ReachError;
 use telemetry::chain;
 
 /// What is taken from interfaces, by index.
@@ -125,7 +125,7 @@ impl Node {
     ///
     /// # Errors
     /// When the kernel refuses for an interface; all others are as they should be.
-    pub async fn take_from(&self, user: User, wanted: Wanted) -> Result<(), AgentError> {
+    pub async fn take_from(&self, user: User, wanted: Wanted) -> Result<(), ReachError> {
         self.uplinks.lock().insert(user, wanted);
         self.mend_uplinks().await
     }
@@ -134,7 +134,7 @@ impl Node {
     ///
     /// # Errors
     /// As for [`Self::take_from`].
-    pub async fn mend_uplinks(&self) -> Result<(), AgentError> {
+    pub async fn mend_uplinks(&self) -> Result<(), ReachError> {
         let _alone = self.uplinks.turn.lock().await;
         let known = self.tables.uplinks()?;
         let mut wanted = self.uplinks.all(&known);
@@ -213,7 +213,7 @@ impl Node {
         if errors.is_empty() {
             Ok(())
         } else {
-            Err(AgentError::Collect { errors })
+            Err(ReachError::Uplinks { errors })
         }
     }
 }
@@ -221,7 +221,7 @@ impl Node {
 impl Node {
     /// Frames for MAC addresses of pods come in only where the interface does not sort by its own. What
     /// podnet has set it resets, and what others have set it leaves.
-    async fn open_up(&self, ifindex: u32, uplink: Uplink) -> Result<(), AgentError> {
+    async fn open_up(&self, ifindex: u32, uplink: Uplink) -> Result<(), ReachError> {
         let wanted = uplink.flags & UPLINK_EVERY_FRAME != 0;
         let ours = uplink.flags & UPLINK_PROMISCUOUS != 0;
         if !wanted && !ours {
@@ -277,7 +277,7 @@ fn macs(
 /// False when it is there already. By a TCX link where the kernel has these: a clsact qdisc that comes
 /// or goes stops the interface's queues for a moment, and what the node sends then is dropped
 /// (`qdisc_graft`).
-fn attach(connection: &mut Connection, hook: &Hook, ifindex: u32) -> Result<bool, AgentError> {
+fn attach(connection: &mut Connection, hook: &Hook, ifindex: u32) -> Result<bool, ReachError> {
     let id = hook.dispatcher_id(Dispatcher::Uplink)?;
     let Some(link) = connection.by_index(ifindex)? else {
         return Ok(false);
@@ -297,7 +297,7 @@ fn attach(connection: &mut Connection, hook: &Hook, ifindex: u32) -> Result<bool
     Ok(connection.add_ingress_program(ifindex, (program.as_fd(), id), name)?)
 }
 
-fn detach(connection: &mut Connection, hook: &Hook, ifindex: u32) -> Result<(), AgentError> {
+fn detach(connection: &mut Connection, hook: &Hook, ifindex: u32) -> Result<(), ReachError> {
     let id = hook.dispatcher_id(Dispatcher::Uplink)?;
     let filters = connection.ingress_filters(ifindex)?;
     for filter in filters.iter().filter(|it| it.program == Some(id)) {

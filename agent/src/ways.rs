@@ -14,10 +14,10 @@ use datapath::Room;
 use netdev::{Connection, Link};
 use tokio::sync::Notify;
 
-use crate::error::AgentError;
 use crate::locks::{Rank, Ranked};
 use crate::node::Node;
 use crate::overlay::{self, added, way_to};
+use crate::reach::ReachError;
 use crate::uplinks::{User, Wanted};
 use telemetry::chain;
 
@@ -114,7 +114,7 @@ impl Node {
     ///
     /// # Errors
     /// When the kernel refuses; packets then go by the device, or as before.
-    pub async fn find_ways(&self) -> Result<(), AgentError> {
+    pub async fn find_ways(&self) -> Result<(), ReachError> {
         let port = self.overlay.port();
         let own = self.remotes.vteps();
         let mut fenced = Ok(());
@@ -161,7 +161,7 @@ impl Node {
     }
 
     /// The addresses of other nodes that tunnels lead to or come from.
-    pub(crate) fn other_nodes(&self, own: &[IpAddr]) -> Result<BTreeSet<IpAddr>, AgentError> {
+    pub(crate) fn other_nodes(&self, own: &[IpAddr]) -> Result<BTreeSet<IpAddr>, ReachError> {
         let peers = self.remotes.all_peers();
         // Those in the tables too: after a restart not all have been heard yet.
         let mut nodes: BTreeSet<IpAddr> = self.tables.nodes()?;
@@ -176,11 +176,11 @@ fn look(
     own: &[IpAddr],
     room: Room,
     port: u16,
-) -> Result<Found, AgentError> {
+) -> Result<Found, ReachError> {
     let mut links: BTreeMap<u32, Option<Link>> = BTreeMap::new();
     let mut link = |connection: &mut Connection, ifindex: u32| {
         if let Some(link) = links.get(&ifindex) {
-            return Ok::<_, AgentError>(link.clone());
+            return Ok::<_, ReachError>(link.clone());
         }
         let link = connection.by_index(ifindex)?;
         links.insert(ifindex, link.clone());

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use agent_common::uplink::{UPLINK_EVERY_FRAME, UPLINK_WIRES, Uplink};
 use netdev::{Connection, Link, RouteKind};
 
-use crate::error::AgentError;
 use crate::locks::{Guard, Rank, Ranked};
 use crate::node::Node;
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX};
+use crate::reach::ReachError;
 use crate::reconcile::{Others, Reach};
 use crate::record::NetworkFacts;
 use crate::uplinks::{User, Wanted};
@@ -30,17 +30,25 @@ pub enum WireError {
         /// The interface.
         uplink: String,
     },
-    /// Not one that Ethernet frames of others could leave by.
+    /// The interface is one of podnet.
     #[error(
-        "network {network} has uplink {uplink}, which {what}: choose another for spec.transport.uplink of its PodNetworkParameters"
+        "network {network} has uplink {uplink}, which is podnet's own: choose another for spec.transport.uplink of its PodNetworkParameters"
     )]
-    Unfit {
+    Own {
         /// The network.
         network: String,
         /// The interface.
         uplink: String,
-        /// What is wrong with it.
-        what: &'static str,
+    },
+    /// Ethernet frames cannot leave by the interface.
+    #[error(
+        "network {network} has uplink {uplink}, which is no Ethernet interface: choose another for spec.transport.uplink of its PodNetworkParameters"
+    )]
+    NoEthernet {
+        /// The network.
+        network: String,
+        /// The interface.
+        uplink: String,
     },
     /// Packets of the network would not fit.
     #[error(
@@ -55,20 +63,6 @@ pub enum WireError {
         uplink: String,
         /// Its MTU, bytes.
         underlay: u32,
-    },
-    /// Another network that is in use has it.
-    #[error(
-        "network {network} wants {what} on uplink {uplink}, and network {owner}, which is in use, has that: give each its own"
-    )]
-    Taken {
-        /// The network.
-        network: String,
-        /// The network that has it.
-        owner: String,
-        /// The interface.
-        uplink: String,
-        /// What both want.
-        what: api::Clash,
     },
     /// Packets for the node would be taken for a pod's.
     #[error(
@@ -195,7 +189,7 @@ impl Node {
     ///
     /// # Errors
     /// [`WireError`], or when the kernel does not tell.
-    pub async fn fit_wire(&self, network: &api::Network) -> Result<(), AgentError> {
+    pub async fn fit_wire(&self, network: &api::Network) -> Result<(), ReachError> {
         let Some(wire) = network.wire.clone() else {
             return Ok(());
         };
@@ -219,13 +213,22 @@ impl Node {
             }
             .into());
         };
-        if let Some(what) = unfit(&link) {
-            return Err(WireError::Unfit {
-                network: name,
-                uplink,
-                what,
+        match fitness(&link) {
+            Fitness::Fit => {}
+            Fitness::Own => {
+                return Err(WireError::Own {
+                    network: name,
+                    uplink,
+                }
+                .into());
             }
-            .into());
+            Fitness::NoEthernet => {
+                return Err(WireError::NoEthernet {
+                    network: name,
+                    uplink,
+                }
+                .into());
+            }
         }
         // The tag of a VLAN is beyond the MTU: devices have room for it.
         if u32::from(network.mtu) > link.mtu {
@@ -256,7 +259,7 @@ impl Node {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub async fn plug(&self) -> Result<(), AgentError> {
+    pub async fn plug(&self) -> Result<(), ReachError> {
         let hops = self.find_hops().await;
         let plugged = self.plug_uplinks(matches!(hops, Ok(true))).await;
         hops?;
@@ -264,7 +267,7 @@ impl Node {
     }
 
     /// Its part about uplinks; networks that are routed are brought up to date too, if they have to be.
-    async fn plug_uplinks(&self, routed: bool) -> Result<(), AgentError> {
+    async fn plug_uplinks(&self, routed: bool) -> Result<(), ReachError> {
         let plugged = self.find_uplinks().await;
         let (moved, plugged) = match plugged {
             Ok(moved) => (moved, Ok(())),
@@ -289,7 +292,7 @@ impl Node {
     }
 
     /// The same without the tables of networks: uplinks that are others now than they were.
-    pub async fn find_uplinks(&self) -> Result<BTreeSet<String>, (BTreeSet<String>, AgentError)> {
+    pub async fn find_uplinks(&self) -> Result<BTreeSet<String>, (BTreeSet<String>, ReachError)> {
         let _alone = self.wires.turn.lock().await;
         let mut needed: BTreeMap<String, u32> = BTreeMap::new();
         for facts in self.networks_on_wires() {
@@ -306,7 +309,10 @@ impl Node {
         };
         let links = self.netlink.with(look).await;
         let links = links.map_err(|error| (BTreeSet::new(), error.into()))?;
-        let usable = links.into_iter().flatten().filter(|it| unfit(it).is_none());
+        let usable = links
+            .into_iter()
+            .flatten()
+            .filter(|it| fitness(it) == Fitness::Fit);
         let found: BTreeMap<String, u32> = usable.map(|it| (it.name, it.ifindex)).collect();
         let mut wanted = Wanted::new();
         for (name, ifindex) in &found {
@@ -341,7 +347,7 @@ impl Node {
     ///
     /// # Errors
     /// When the kernel does not tell.
-    pub async fn find_hops(&self) -> Result<bool, AgentError> {
+    pub async fn find_hops(&self) -> Result<bool, ReachError> {
         let _alone = self.wires.turn.lock().await;
         let (mut nodes, mut uplinks) = (BTreeSet::new(), BTreeSet::new());
         for facts in self.networks_on_wires() {
@@ -431,32 +437,6 @@ fn routers_on(connection: &mut Connection, name: &str) -> Result<Routers, netdev
     }))
 }
 
-/// What of an uplink is one network's is no other's of those `in_use`.
-///
-/// # Errors
-/// [`WireError::Taken`].
-pub fn refuse_taken<'a>(
-    facts: &NetworkFacts,
-    in_use: impl Iterator<Item = &'a NetworkFacts>,
-) -> Result<(), WireError> {
-    let Some(wire) = &facts.wire else {
-        return Ok(());
-    };
-    for other in in_use.filter(|other| other.id != facts.id) {
-        let theirs = other.wire.as_ref();
-        let clash = theirs.and_then(|it| wire.clash(&facts.prefixes(), it, &other.prefixes()));
-        if let Some(what) = clash {
-            return Err(WireError::Taken {
-                network: facts.name.clone(),
-                owner: other.name.clone(),
-                uplink: wire.uplink.clone(),
-                what,
-            });
-        }
-    }
-    Ok(())
-}
-
 const fn uplink(flags: u32) -> Uplink {
     Uplink {
         flags,
@@ -464,17 +444,24 @@ const fn uplink(flags: u32) -> Uplink {
     }
 }
 
-/// Why frames of pods cannot leave by it.
-fn unfit(link: &Link) -> Option<&'static str> {
+/// Fitness of an interface as the uplink of networks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fitness {
+    Fit,
+    Own,
+    NoEthernet,
+}
+
+fn fitness(link: &Link) -> Fitness {
     let ours = link
         .alias
         .as_deref()
         .is_some_and(|it| it.starts_with(ALIAS_PREFIX));
     if ours || link.name.starts_with(HOST_PREFIX) {
-        return Some("is podnet's own");
+        return Fitness::Own;
     }
     match link.mac {
-        None | Some([0, 0, 0, 0, 0, 0]) => Some("is no Ethernet interface"),
-        Some(_) => None,
+        None | Some([0, 0, 0, 0, 0, 0]) => Fitness::NoEthernet,
+        Some(_) => Fitness::Fit,
     }
 }

@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use xsk::control::{self, Answer, Datagram, Received, Request};
 
 use super::decide::{Facts, Step, decide};
-use crate::error::AgentError;
+use crate::ports::PortError;
 use crate::record::Attachment;
 use listen::Door;
 use telemetry::chain;
@@ -148,7 +148,7 @@ impl Desk {
         &self,
         step: Step,
         socket: Option<OwnedFd>,
-    ) -> Result<(Answer, Option<OwnedFd>), AgentError> {
+    ) -> Result<(Answer, Option<OwnedFd>), PortError> {
         match step {
             Step::Say(answer) => Ok((answer, None)),
             Step::Map => Ok((Answer::FdAck, Some(self.hook.xsk_map(&self.host)?))),

@@ -8,6 +8,7 @@ use datapath::Dispatcher;
 use netdev::{Link, Netlink, Netns};
 
 use crate::error::AgentError;
+use crate::host::HostError;
 use crate::node::Node;
 use crate::record::{Attachment, HostEnd, State};
 
@@ -69,7 +70,7 @@ impl Node {
     ///
     /// # Errors
     /// When the kernel does not tell.
-    pub async fn is_attached(&self, host: &HostEnd) -> Result<bool, AgentError> {
+    pub async fn is_attached(&self, host: &HostEnd) -> Result<bool, HostError> {
         let dispatcher = self.hook.dispatcher_id(Dispatcher::Pod)?;
         if self.hook.tcx_programs(&host.name)?.contains(&dispatcher) {
             return Ok(true);

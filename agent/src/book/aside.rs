@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::{Batch, KEY_MAX, Row, Table};
 
-use crate::error::AgentError;
+use super::BookError;
 
 /// The most records that one start sets aside. More are not damage: they are of another agent.
 const A_START_MAX: usize = 16;
@@ -112,14 +112,14 @@ pub(super) fn earlier(rows: &[Row]) -> Vec<SetAside> {
 
 /// Refuses a store of which too little can be used: it is of an agent that writes other records, and to
 /// go on would take their interfaces from its pods.
-pub(super) fn check(bad: &[SetAside], all: usize) -> Result<(), AgentError> {
+pub(super) fn check(bad: &[SetAside], all: usize) -> Result<(), BookError> {
     let Some(first) = bad.first() else {
         return Ok(());
     };
     if bad.len() <= A_START_MAX && (bad.len() == 1 || bad.len() * 2 <= all) {
         return Ok(());
     }
-    Err(AgentError::Unreadable {
+    Err(BookError::Unreadable {
         bad: bad.len(),
         all,
         key: first.key.clone(),

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use crate::error::AgentError;
+use super::BookError;
 
 /// Changes with every boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -34,7 +34,7 @@ pub(super) fn is_another(state_dir: &Path) -> bool {
 ///
 /// # Errors
 /// When it cannot be written.
-pub(super) fn remember(state_dir: &Path) -> Result<(), AgentError> {
+pub(super) fn remember(state_dir: &Path) -> Result<(), BookError> {
     let Some(id) = boot_id() else {
         tracing::warn!("the kernel does not tell its boot id; a reboot will not be noticed");
         return Ok(());
@@ -43,7 +43,7 @@ pub(super) fn remember(state_dir: &Path) -> Result<(), AgentError> {
         return Ok(());
     }
     let path = state_dir.join(BOOT_FILE);
-    write(state_dir, &path, &id).map_err(|source| AgentError::Boot { path, source })
+    write(state_dir, &path, &id).map_err(|source| BookError::Boot { path, source })
 }
 
 fn write(state_dir: &Path, path: &Path, id: &str) -> io::Result<()> {

@@ -10,15 +10,14 @@ use serde::Serialize;
 use store::{Batch, Contents, StoreError, Table};
 use telemetry::chain;
 
-use super::Book;
-use crate::error::AgentError;
+use super::{Book, BookError};
 
 impl Book {
     /// Refuses what would need a record while none can be written.
     ///
     /// # Errors
-    /// [`AgentError::Store`] with the file, its disk and the system's answer.
-    pub fn require_store(&self) -> Result<(), AgentError> {
+    /// [`BookError::Store`] with the file, its disk and the system's answer.
+    pub fn require_store(&self) -> Result<(), BookError> {
         match self.store.failure() {
             Some(failure) => Err(failure.error.into()),
             None => Ok(()),

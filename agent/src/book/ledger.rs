@@ -12,13 +12,13 @@ use cni_spec::AttachmentKey;
 use ipam::{Allocator, Family};
 use tokio::sync::watch;
 
-use crate::error::AgentError;
+use crate::book::BookError;
 use crate::record::{Attachment, Decision, DefaultRoutes, HostEnd, Lease, NetworkFacts, State};
-use crate::wires::refuse_taken;
 
 mod choose;
 mod restored;
 mod share;
+mod taken;
 mod wanted;
 
 pub(crate) use choose::pools;
@@ -227,7 +227,7 @@ impl Ledger {
         wanted: Wanted,
         network: &Network,
         host: HostEnd,
-    ) -> Result<Attachment, AgentError> {
+    ) -> Result<Attachment, BookError> {
         let id = self.network_id(network)?;
         let facts = NetworkFacts::of(network, id);
         self.refuse_changed(&facts)?;
@@ -250,7 +250,7 @@ impl Ledger {
             &network.name,
             &mut decisions,
         )?;
-        let port_id = free_port.ok_or(AgentError::NoPort {
+        let port_id = free_port.ok_or(BookError::NoPort {
             max: self.max_ports,
         })?;
         let allocator = allocator(&mut self.allocators, network)?;
@@ -263,7 +263,7 @@ impl Ledger {
         scope.check(requests, wanted.holder.as_ref())?;
         let leases = scope
             .allocate(allocator, requests, &usage.ips)
-            .map_err(|source| AgentError::Address {
+            .map_err(|source| BookError::Address {
                 network: network.name.clone(),
                 source,
             })?;
@@ -483,7 +483,7 @@ impl Ledger {
         self.ids.insert(network, id);
     }
 
-    fn network_id(&self, network: &Network) -> Result<u32, AgentError> {
+    fn network_id(&self, network: &Network) -> Result<u32, BookError> {
         let known = self.ids.get(&network.name).copied();
         if let Some(id) = network.id.map(api::NetworkId::get) {
             // What the cluster says meanwhile does not change what runs. With the last attachment of
@@ -503,7 +503,7 @@ impl Ledger {
                 .iter()
                 .find(|(name, other)| **other == id && **name != network.name)
             {
-                Some((owner, _)) if self.usage_of(id).0 > 0 => Err(AgentError::NetworkIdTaken {
+                Some((owner, _)) if self.usage_of(id).0 > 0 => Err(BookError::IdTaken {
                     id,
                     network: network.name.clone(),
                     owner: owner.clone(),
@@ -517,49 +517,9 @@ impl Ledger {
         let taken: BTreeSet<u32> = self.ids.values().copied().collect();
         (FIRST_OWN_ID..=LAST_ID)
             .find(|id| !taken.contains(id))
-            .ok_or_else(|| AgentError::NoNetworkId {
+            .ok_or_else(|| BookError::NoId {
                 network: network.name.clone(),
             })
-    }
-
-    /// All ports of a network have to agree on what it is.
-    fn refuse_changed(&self, facts: &NetworkFacts) -> Result<(), AgentError> {
-        let in_use = self.entries.values().map(|entry| &entry.record.network);
-        let refuse = |what| {
-            Err(AgentError::NetworkChanged {
-                network: facts.name.clone(),
-                what,
-            })
-        };
-        for other in in_use.filter(|other| other.name == facts.name || other.id == facts.id) {
-            if other.name != facts.name {
-                return Err(AgentError::NetworkIdTaken {
-                    id: facts.id,
-                    network: facts.name.clone(),
-                    owner: other.name.clone(),
-                });
-            }
-            if other.id != facts.id {
-                return refuse("networkID");
-            }
-            if other.routed != facts.routed {
-                return refuse("mode");
-            }
-            if other.by_node != facts.by_node {
-                return refuse("routing");
-            }
-            if other.transport != facts.transport {
-                return refuse("transport");
-            }
-            if other.wire != facts.wire {
-                return refuse("transport");
-            }
-            if other.addressless() != facts.addressless() {
-                return refuse("choice of having subnets or none");
-            }
-        }
-        let in_use = self.entries.values().map(|entry| &entry.record.network);
-        Ok(refuse_taken(facts, in_use)?)
     }
 }
 

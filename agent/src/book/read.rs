@@ -5,8 +5,7 @@ use std::path::Path;
 use store::{Batch, Row, Store, Table};
 
 use super::aside::{self, Kind, SetAside};
-use super::boot;
-use crate::error::AgentError;
+use super::{BookError, boot};
 use crate::ledger::Ledger;
 use crate::pods::Pods;
 use crate::pods::record::PodRecord;
@@ -36,7 +35,7 @@ pub struct Found {
 /// # Errors
 /// When the store cannot be read, or not be written where that is needed; when too many records cannot be
 /// used; and when there are more attachments than ports.
-pub async fn read(store: &Store, state_dir: &Path, max_ports: u16) -> Result<Found, AgentError> {
+pub async fn read(store: &Store, state_dir: &Path, max_ports: u16) -> Result<Found, BookError> {
     let rebooted = boot::is_another(state_dir);
     let mut reading = Reading::default();
     let pods = read_pods(store, rebooted, &mut reading)?;
@@ -86,7 +85,7 @@ impl Reading {
     }
 }
 
-fn read_pods(store: &Store, rebooted: bool, reading: &mut Reading) -> Result<Pods, AgentError> {
+fn read_pods(store: &Store, rebooted: bool, reading: &mut Reading) -> Result<Pods, BookError> {
     let pods = Pods::default();
     for row in store.rows(Table::Pods)? {
         reading.all += 1;
@@ -106,7 +105,7 @@ fn read_pods(store: &Store, rebooted: bool, reading: &mut Reading) -> Result<Pod
                 continue;
             }
             record.state = State::Deleting;
-            let value = serde_json::to_vec(&record).map_err(|source| AgentError::Record {
+            let value = serde_json::to_vec(&record).map_err(|source| BookError::Record {
                 key: record.key.to_string(),
                 source,
             })?;
@@ -122,7 +121,7 @@ fn read_ledger(
     rebooted: bool,
     max_ports: u16,
     reading: &mut Reading,
-) -> Result<Ledger, AgentError> {
+) -> Result<Ledger, BookError> {
     let mut ledger = Ledger::new(max_ports);
     for (name, id) in store.rows(Table::Networks)? {
         if let (Ok(name), Ok(id)) = (String::from_utf8(name), <[u8; 4]>::try_from(id.as_slice())) {
@@ -149,14 +148,14 @@ fn read_ledger(
         // Attachments that are there are not given up for a number that somebody has written.
         let port = ledger
             .free_port()
-            .ok_or(AgentError::NoPort { max: max_ports })?;
+            .ok_or(BookError::NoPort { max: max_ports })?;
         if let Err(reason) = ledger.admits(&record) {
             reading.set_aside(Kind::Attachment, row, reason);
             continue;
         }
         tracing::warn!(attachment = %record.key, before = record.port_id, now = port, "its port has another number now, for --max-ports is smaller");
         record.port_id = port;
-        let value = serde_json::to_vec(&record).map_err(|source| AgentError::Record {
+        let value = serde_json::to_vec(&record).map_err(|source| BookError::Record {
             key: record.key.to_string(),
             source,
         })?;

@@ -41,11 +41,11 @@ impl Left {
         Store::open(self.directory.path().join(DATABASE)).unwrap()
     }
 
-    fn read(&self, max_ports: u16) -> Result<Ledger, AgentError> {
+    fn read(&self, max_ports: u16) -> Result<Ledger, BookError> {
         self.found(max_ports).map(|found| found.ledger)
     }
 
-    fn found(&self, max_ports: u16) -> Result<Found, AgentError> {
+    fn found(&self, max_ports: u16) -> Result<Found, BookError> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap();
@@ -241,7 +241,7 @@ fn a_store_of_which_most_cannot_be_read_stops_the_start_and_keeps_everything() {
         .unwrap();
     let error = left.found(16).unwrap_err();
     assert!(
-        matches!(error, AgentError::Unreadable { bad: 2, all: 3, .. }),
+        matches!(error, BookError::Unreadable { bad: 2, all: 3, .. }),
         "{error}"
     );
     assert!(error.to_string().contains("x0/net1"), "{error}");
@@ -254,7 +254,7 @@ fn a_store_of_which_most_cannot_be_read_stops_the_start_and_keeps_everything() {
         .unwrap();
     assert!(matches!(
         left.found(64),
-        Err(AgentError::Unreadable { bad: 17, .. })
+        Err(BookError::Unreadable { bad: 17, .. })
     ));
 }
 
@@ -281,7 +281,7 @@ fn the_oldest_of_what_was_set_aside_make_room() {
 fn ports_beyond_fewer_ports_get_other_numbers_and_more_than_fit_are_refused() {
     let left = Left::with(&[another("c1", 0), another("c2", 8), another("c3", 9)]);
     assert_eq!(left.read(10).unwrap().len(), 3);
-    assert!(matches!(left.read(2), Err(AgentError::NoPort { max: 2 })));
+    assert!(matches!(left.read(2), Err(BookError::NoPort { max: 2 })));
     // What has got another number stays as it is then.
     for _ in 0..2 {
         let found = left.found(3).unwrap();

@@ -9,8 +9,12 @@ use telemetry::chain;
 use world::WorldError;
 
 use crate::afxdp::AfXdpError;
+use crate::book::{AddressError, BookError};
 use crate::error::AgentError;
-use crate::kube::{AccessError, AddressError, LookupError};
+use crate::host::HostError;
+use crate::kube::{AccessError, ClusterError, LookupError};
+use crate::ports::PortError;
+use crate::reach::ReachError;
 
 /// A code, what it means, and what a person can do about it.
 pub type Code = (u32, &'static str, &'static str);
@@ -147,21 +151,13 @@ pub const CODES: &[Code] = &[
 pub fn code(error: &AgentError, command: Command) -> ErrorCode {
     match error {
         AgentError::Request(error) => error.code(),
-        AgentError::World(WorldError::Resolve { source, .. })
-            if matches!(
-                **source,
-                ResolveError::Disabled { .. } | ResolveError::NotNumbered { .. }
-            ) && command != Command::Status =>
-        {
-            ErrorCode::TRY_AGAIN_LATER
-        }
-        AgentError::World(WorldError::Resolve { .. })
-        | AgentError::NoGateway { .. }
-        | AgentError::Overlay(_)
-        | AgentError::Wire(_)
-        | AgentError::NetworkChanged { .. }
-        | AgentError::NetworkIdTaken { .. }
-        | AgentError::NoNetworkId { .. }
+        AgentError::World(error) => world_code(error, command),
+        AgentError::Book(error) => book_code(error, command),
+        AgentError::Cluster(error) => cluster_code(error, command),
+        AgentError::Port(error) => port_code(error, command),
+        AgentError::Reach(error) => reach_code(error, command),
+        AgentError::Host(error) => host_code(error),
+        AgentError::NoGateway { .. }
         | AgentError::Isolated { .. }
         | AgentError::Selection { .. }
         | AgentError::NoPrimary { .. }
@@ -171,62 +167,29 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
         | AgentError::NoDefinition { .. }
         | AgentError::Definition { .. }
         | AgentError::OnDisk { .. }
-        | AgentError::OwnPluginInChain { .. } => {
-            if command == Command::Status {
-                ErrorCode::NOT_AVAILABLE
-            } else {
-                ErrorCode::INVALID_CONFIG
-            }
-        }
-        AgentError::Unsupported { .. } | AgentError::NoShaping { .. } => {
-            ErrorCode::UNSUPPORTED_FIELD
-        }
-        AgentError::Address { source, .. } => ErrorCode(address_code(source)),
-        AgentError::MacHeld { .. } => ErrorCode(103),
-        AgentError::NoPort { .. } => ErrorCode(104),
-        AgentError::AlreadyAttached { .. } => ErrorCode(105),
+        | AgentError::OwnPluginInChain { .. } => unless_status(ErrorCode::INVALID_CONFIG, command),
+        AgentError::HostPortOfRuntime { .. }
+        | AgentError::Ranges { .. }
+        | AgentError::HostPortOfList { .. }
+        | AgentError::InfiniBand { .. }
+        | AgentError::InterfaceOfNodeNetwork { .. } => ErrorCode::UNSUPPORTED_FIELD,
+        AgentError::OtherNamespace { .. }
+        | AgentError::OtherConfiguration { .. }
+        | AgentError::LinkGone { .. }
+        | AgentError::BeingRemoved { .. } => ErrorCode(105),
         AgentError::NotAttached { .. } => ErrorCode::UNKNOWN_CONTAINER,
         AgentError::Damaged { .. } => ErrorCode(150),
         // No CNI command asks this; what is wrong is a parameter.
         AgentError::NoNetns { .. } | AgentError::Explain(_) => ErrorCode::INVALID_ENV,
         AgentError::HostNetns { .. } => ErrorCode::INVALID_NETNS,
-        AgentError::Netdev { source } if source.is_exists() => ErrorCode(111),
         AgentError::NameTaken { .. } => ErrorCode(111),
-        AgentError::AfXdp(AfXdpError::Mtu { .. }) => ErrorCode::UNSUPPORTED_FIELD,
-        AgentError::Netdev { .. }
-        | AgentError::Egress(_)
-        | AgentError::AfXdp(_)
-        | AgentError::Place(_)
-        | AgentError::Switch { .. } => ErrorCode(110),
-        AgentError::Datapath { .. } => ErrorCode(120),
-        // Of one batch, not of the store.
-        AgentError::Store { source } if source.is_refusal() => ErrorCode(199),
-        // The plugin keeps the request, and tells its runtime that it is done (CNI-DEL-05).
-        AgentError::Store { .. } if command == Command::Del => ErrorCode::NOT_RECORDED,
-        AgentError::Store { .. } if command == Command::Status => ErrorCode::NOT_AVAILABLE,
-        AgentError::Store { .. }
-        | AgentError::Waiting { .. }
-        | AgentError::Tombstone { .. }
-        | AgentError::Boot { .. } => ErrorCode::TRY_AGAIN_LATER,
-        AgentError::Pod {
-            source: LookupError::Another { .. },
-        } => ErrorCode::INVALID_ENV,
-        AgentError::NotReady { .. }
+        AgentError::Waiting { .. } | AgentError::Tombstone { .. } => ErrorCode::TRY_AGAIN_LATER,
+        AgentError::Starting
+        | AgentError::DefaultNetworkWaits
         | AgentError::Devices(_)
-        | AgentError::World(WorldError::NotSynced { .. })
-        | AgentError::NotRouting { .. }
-        | AgentError::Pod { .. }
         | AgentError::NoAnnotations { .. }
         | AgentError::NoDefaultNetwork { .. }
-        | AgentError::ConfDir { .. } => {
-            if command == Command::Status {
-                ErrorCode::NOT_AVAILABLE
-            } else {
-                ErrorCode::TRY_AGAIN_LATER
-            }
-        }
-        AgentError::Addresses { source } => cluster_code(source),
-        AgentError::Access { source } => access_code(source),
+        | AgentError::ConfDir { .. } => unless_status(ErrorCode::TRY_AGAIN_LATER, command),
         AgentError::Delegate { source } | AgentError::HostPorts { source } => {
             delegate_code(source, command)
         }
@@ -238,10 +201,107 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
         AgentError::Collect { errors } => errors
             .first()
             .map_or(ErrorCode(199), |first| code(first, command)),
-        AgentError::Record { .. }
-        | AgentError::Unreadable { .. }
-        | AgentError::Orphan { .. }
-        | AgentError::Internal { .. } => ErrorCode(199),
+        AgentError::AddWithoutContainer
+        | AgentError::NoContainer
+        | AgentError::LinksUnwatched
+        | AgentError::DeviceUntold
+        | AgentError::InterfaceName => ErrorCode(199),
+    }
+}
+
+/// `STATUS` has one code for all that keeps an `ADD` from being served.
+fn unless_status(code: ErrorCode, command: Command) -> ErrorCode {
+    if command == Command::Status {
+        ErrorCode::NOT_AVAILABLE
+    } else {
+        code
+    }
+}
+
+fn world_code(error: &WorldError, command: Command) -> ErrorCode {
+    let code = match error {
+        WorldError::Resolve { source, .. } => match **source {
+            ResolveError::Disabled { .. } | ResolveError::NotNumbered { .. } => {
+                ErrorCode::TRY_AGAIN_LATER
+            }
+            _ => ErrorCode::INVALID_CONFIG,
+        },
+        WorldError::NotSynced { .. } => ErrorCode::TRY_AGAIN_LATER,
+    };
+    unless_status(code, command)
+}
+
+fn book_code(error: &BookError, command: Command) -> ErrorCode {
+    match error {
+        BookError::IdChanged { .. }
+        | BookError::ModeChanged { .. }
+        | BookError::RoutingChanged { .. }
+        | BookError::TransportChanged { .. }
+        | BookError::SubnetsChanged { .. }
+        | BookError::UplinkTaken { .. }
+        | BookError::IdTaken { .. }
+        | BookError::NoId { .. } => unless_status(ErrorCode::INVALID_CONFIG, command),
+        BookError::Address { source, .. } => ErrorCode(address_code(source)),
+        BookError::Refused(error) => refusal_code(error),
+        BookError::MacHeld { .. } => ErrorCode(103),
+        BookError::NoPort { .. } => ErrorCode(104),
+        // Of one batch, not of the store.
+        BookError::Store { source } if source.is_refusal() => ErrorCode(199),
+        // The plugin keeps the request, and tells its runtime that it is done (CNI-DEL-05).
+        BookError::Store { .. } if command == Command::Del => ErrorCode::NOT_RECORDED,
+        BookError::Store { .. } => unless_status(ErrorCode::TRY_AGAIN_LATER, command),
+        BookError::Boot { .. } => ErrorCode::TRY_AGAIN_LATER,
+        BookError::Record { .. }
+        | BookError::Unreadable { .. }
+        | BookError::Orphan { .. }
+        | BookError::NoAllocator => ErrorCode(199),
+    }
+}
+
+fn cluster_code(error: &ClusterError, command: Command) -> ErrorCode {
+    match error {
+        ClusterError::Book(error) => book_code(error, command),
+        ClusterError::Pod(LookupError::Another { .. }) => ErrorCode::INVALID_ENV,
+        ClusterError::Pod(LookupError::NotFound { .. } | LookupError::Unknown { .. }) => {
+            unless_status(ErrorCode::TRY_AGAIN_LATER, command)
+        }
+        ClusterError::Access(error) => access_code(error),
+    }
+}
+
+fn port_code(error: &PortError, command: Command) -> ErrorCode {
+    match error {
+        PortError::NoShaping { .. }
+        | PortError::MemifOnTrunk
+        | PortError::AfXdp(AfXdpError::Mtu { .. }) => ErrorCode::UNSUPPORTED_FIELD,
+        PortError::AfXdp(AfXdpError::Program { .. } | AfXdpError::Control { .. })
+        | PortError::Place(_)
+        | PortError::Switch(_) => ErrorCode(110),
+        PortError::Book(error) => book_code(error, command),
+        PortError::Host(error) => host_code(error),
+        PortError::MendingDied | PortError::SwitchUnwatched => ErrorCode(199),
+    }
+}
+
+fn reach_code(error: &ReachError, command: Command) -> ErrorCode {
+    match error {
+        ReachError::Overlay(_) | ReachError::Wire(_) => {
+            unless_status(ErrorCode::INVALID_CONFIG, command)
+        }
+        ReachError::Egress(_) => ErrorCode(110),
+        ReachError::Routing(_) => unless_status(ErrorCode::TRY_AGAIN_LATER, command),
+        ReachError::Uplinks { errors } => errors
+            .first()
+            .map_or(ErrorCode(199), |first| reach_code(first, command)),
+        ReachError::Host(error) => host_code(error),
+    }
+}
+
+fn host_code(error: &HostError) -> ErrorCode {
+    match error {
+        HostError::Netdev(error) if error.is_exists() => ErrorCode(111),
+        HostError::Netdev(_) => ErrorCode(110),
+        HostError::Datapath(_) => ErrorCode(120),
     }
 }
 
@@ -257,17 +317,12 @@ fn delegate_code(error: &DelegateError, command: Command) -> ErrorCode {
         | DelegateError::Conf { .. } => ErrorCode::INVALID_CONFIG,
         DelegateError::Failed { error, .. } if passed_on(error.code, command) => error.code,
         DelegateError::Absent { .. }
-        | DelegateError::Process { .. }
+        | DelegateError::Start { .. }
+        | DelegateError::Speak { .. }
         | DelegateError::TimedOut { .. }
         | DelegateError::Failed { .. }
         | DelegateError::Crashed { .. }
-        | DelegateError::Result { .. } => {
-            if command == Command::Status {
-                ErrorCode::NOT_AVAILABLE
-            } else {
-                ErrorCode(130)
-            }
-        }
+        | DelegateError::Result { .. } => unless_status(ErrorCode(130), command),
     }
 }
 
@@ -290,15 +345,24 @@ const fn access_code(error: &AccessError) -> ErrorCode {
     }
 }
 
-const fn cluster_code(error: &AddressError) -> ErrorCode {
+const fn refusal_code(error: &AddressError) -> ErrorCode {
     match error {
         AddressError::Reserved { .. } | AddressError::InUse { .. } => ErrorCode(101),
         AddressError::NotGranted { .. }
         | AddressError::NoBlock { .. }
-        | AddressError::ApiServer { .. }
-        | AddressError::NoClaim { .. } => ErrorCode::TRY_AGAIN_LATER,
+        | AddressError::GrantUnknown { .. }
+        | AddressError::NotReserved { .. }
+        | AddressError::NodeUnknown { .. }
+        | AddressError::ClaimContended { .. }
+        | AddressError::ClaimUnread { .. }
+        | AddressError::ClaimUnwritten { .. }
+        | AddressError::ClaimAbsent { .. }
+        | AddressError::ClaimDeleted { .. } => ErrorCode::TRY_AGAIN_LATER,
         AddressError::NoPod { .. } => ErrorCode::INVALID_ENV,
-        AddressError::Claim { .. } => ErrorCode::INVALID_CONFIG,
+        AddressError::ClaimOfAnother { .. }
+        | AddressError::ClaimUnparsed { .. }
+        | AddressError::ClaimDiffers { .. }
+        | AddressError::ClaimOnNode { .. } => ErrorCode::INVALID_CONFIG,
     }
 }
 

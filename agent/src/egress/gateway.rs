@@ -13,8 +13,8 @@ use super::plan::{
     self, LINK_PREFIX, NODE_MAC, PLACES, PODS, PODS_MAC, PORT_PREFIX, Plan, UPLINK, UPLINK_MAC,
 };
 use super::{EgressError, WayOut};
-use crate::error::AgentError;
 use crate::ports::{ALIAS_PREFIX, attach_dispatcher};
+use crate::reach::ReachError;
 use crate::shaping::silence;
 use telemetry::failpoint::reached;
 
@@ -48,7 +48,7 @@ pub(super) fn ready(
     hook: &Hook,
     directory: &Path,
     plan: &Plan,
-) -> Result<WayOut, AgentError> {
+) -> Result<WayOut, ReachError> {
     let refused = |source| EgressError::Refused {
         network: plan.network,
         source,
@@ -149,7 +149,7 @@ fn find(
 }
 
 /// Makes namespace and links; all of them are down.
-fn make(connection: &mut Connection, path: &Path, plan: &Plan) -> Result<Found, AgentError> {
+fn make(connection: &mut Connection, path: &Path, plan: &Plan) -> Result<Found, ReachError> {
     let refused = |source| EgressError::Refused {
         network: plan.network,
         source,
@@ -208,7 +208,7 @@ fn settle(
     hook: &Hook,
     plan: &Plan,
     found: &Found,
-) -> Result<(), AgentError> {
+) -> Result<(), ReachError> {
     let refused = |source| EgressError::Refused {
         network: plan.network,
         source,

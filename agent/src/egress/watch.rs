@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::{INSIDE, WayOut, plan};
-use crate::error::AgentError;
 use crate::node::Node;
+use crate::reach::ReachError;
 use telemetry::chain;
 
 /// Who watches which gateway.
@@ -95,7 +95,7 @@ impl super::Egress {
 impl Node {
     /// Looks at the gateways whose tables were changed; which networks they are of, and whether something
     /// had to be written again.
-    pub(crate) async fn mend_changed_gateways(&self) -> Vec<(u32, Result<bool, AgentError>)> {
+    pub(crate) async fn mend_changed_gateways(&self) -> Vec<(u32, Result<bool, ReachError>)> {
         let changed = std::mem::take(&mut *self.egress.watches.changed.networks());
         let _turn = self.egress.turn.lock().await;
         let mut planned = self.planned_ways_out();
@@ -109,7 +109,7 @@ impl Node {
     }
 
     /// Writes the table of a gateway again; true when it was not as it should be.
-    async fn restore_gateway(&self, plan: plan::Plan) -> Result<bool, AgentError> {
+    async fn restore_gateway(&self, plan: plan::Plan) -> Result<bool, ReachError> {
         let path = self.egress.directory.join(plan.file());
         let write = move |_: &mut netdev::Connection| -> Result<bool, netdev::Error> {
             let netns = Netns::open(&path)?;

@@ -16,8 +16,8 @@ use kube::{Api, Client};
 
 use super::addresses::SOON;
 use super::addresses::answer;
+use super::error::ClusterError;
 use super::lookup::{Pod, Pods};
-use crate::error::AgentError;
 use crate::node::Node;
 use crate::record::PodIdentity;
 
@@ -123,7 +123,7 @@ impl Access {
         &self,
         pod: Option<&PodIdentity>,
         all: &BTreeSet<Used>,
-    ) -> Result<(), AgentError> {
+    ) -> Result<(), ClusterError> {
         if all.is_empty() {
             return Ok(());
         }

@@ -29,10 +29,11 @@ use tokio::time::timeout_at;
 use world::blocks::LENGTH;
 
 use self::idle::{Idle, NetworkBlock};
+use super::error::ClusterError;
 use super::holdings::of_reservations;
 use super::lookup::Pods;
 use super::slices::Slices;
-use crate::error::AgentError;
+use crate::book::{AddressError, BookError};
 use crate::ledger::{Reserved, Share, Wanted, pools};
 use crate::metrics::Metrics;
 use crate::node::Node;
@@ -41,14 +42,12 @@ use crate::remotes::Remotes;
 
 mod blocks;
 mod claims;
-mod error;
 mod expected;
 mod idle;
 mod reservations;
 mod stock;
 
 pub(super) use blocks::answer;
-pub use error::AddressError;
 pub(super) use expected::{SOON, networks};
 pub(super) use reservations::granted_by;
 
@@ -312,11 +311,11 @@ impl Addresses {
         mut wanted: Wanted,
         network: &api::Network,
         host: HostEnd,
-    ) -> Result<Attachment, AgentError> {
+    ) -> Result<Attachment, ClusterError> {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         if network.subnets.is_empty() {
             // Nothing that a claim could keep (NPWG-8-T5).
-            return node.book.ledger().reserve(wanted, network, host);
+            return Ok(node.book.ledger().reserve(wanted, network, host)?);
         }
         check_requests(&wanted, network)?;
         if let Some(claim) = wanted.claim.clone() {
@@ -347,8 +346,8 @@ impl Addresses {
         &self,
         network: &str,
         deadline: tokio::time::Instant,
-        mut choose: impl FnMut() -> Result<T, AgentError>,
-    ) -> Result<T, AgentError> {
+        mut choose: impl FnMut() -> Result<T, BookError>,
+    ) -> Result<T, BookError> {
         let mut rounds = self.rounds.subscribe();
         let mut waiting = None;
         loop {
@@ -359,7 +358,7 @@ impl Addresses {
                 self.look_again();
             }
             let source = match chosen {
-                Err(AgentError::Address {
+                Err(BookError::Address {
                     source: source @ IpamError::NoRoom { .. },
                     ..
                 }) => source,
@@ -404,7 +403,7 @@ impl Addresses {
         wanted: &mut Wanted,
         network: &api::Network,
         deadline: tokio::time::Instant,
-    ) -> Result<(), AgentError> {
+    ) -> Result<(), ClusterError> {
         let ips: Vec<IpAddr> = wanted.ips.0.iter().map(|it| it.address).collect();
         wanted.holder = self.pod_holder(wanted).await?;
         for ip in ips {
@@ -425,7 +424,7 @@ impl Addresses {
     }
 
     /// The pod of an attachment, to reserve addresses for.
-    async fn pod_holder(&self, wanted: &Wanted) -> Result<Option<Holder>, AgentError> {
+    async fn pod_holder(&self, wanted: &Wanted) -> Result<Option<Holder>, ClusterError> {
         let Some(pod) = &wanted.pod else {
             return Ok(None);
         };
@@ -464,8 +463,8 @@ impl std::fmt::Debug for Addresses {
 }
 
 /// An address that nobody can have is refused before anybody is asked for it.
-fn check_requests(wanted: &Wanted, network: &api::Network) -> Result<(), AgentError> {
-    let fail = |source| AgentError::Address {
+fn check_requests(wanted: &Wanted, network: &api::Network) -> Result<(), BookError> {
+    let fail = |source| BookError::Address {
         network: network.name.clone(),
         source,
     };

@@ -55,21 +55,18 @@ impl Node {
         let Some(record) = self.book.pods().get(key) else {
             return Ok(None);
         };
-        let what = if !record.sandbox.is(asked.netns) {
-            "network namespace"
-        } else if record.request_digest != asked.digest {
-            "configuration"
-        } else if record.state != State::Added {
+        if !record.sandbox.is(asked.netns) {
+            return Err(AgentError::OtherNamespace { key: key.clone() });
+        }
+        if record.request_digest != asked.digest {
+            return Err(AgentError::OtherConfiguration { key: key.clone() });
+        }
+        if record.state != State::Added {
             // It goes by itself when that can be recorded.
             self.book.require_store()?;
-            "state: it is being removed"
-        } else {
-            return Ok(Some(record));
-        };
-        Err(AgentError::AlreadyAttached {
-            key: key.clone(),
-            what,
-        })
+            return Err(AgentError::BeingRemoved { key: key.clone() });
+        }
+        Ok(Some(record))
     }
 
     async fn make_pod(

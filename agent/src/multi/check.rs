@@ -96,9 +96,7 @@ impl Node {
                 let asked = delegate::status(&self.delegates, &delegation);
                 match tokio::time::timeout(STATUS_PATIENCE, asked).await {
                     Ok(answered) => Ok(answered?),
-                    Err(_) => Err(AgentError::NotReady {
-                        what: "waiting for the default network's plugins to say that they are ready",
-                    }),
+                    Err(_) => Err(AgentError::DefaultNetworkWaits),
                 }
             }
         }

@@ -48,8 +48,7 @@ impl Node {
         let shares = share(assigned, resources.into_iter().zip(named));
         for (meant, share) in meanings.iter_mut().zip(&shares) {
             if let (Meant::Chain(chain), Some(device)) = (meant, &share.device) {
-                let what = "the device in a configuration";
-                tell(chain, device).map_err(|_| AgentError::Internal { what })?;
+                tell(chain, device).map_err(|_| AgentError::DeviceUntold)?;
             }
         }
         Ok(shares)

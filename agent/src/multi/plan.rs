@@ -147,9 +147,7 @@ impl Node {
             .map_or(DEFAULT_NAMESPACE, |pod| pod.namespace.as_str());
         let primary = asked.request.ifname.clone();
         let rules = SelectionRules {
-            primary_interface: primary
-                .try_into()
-                .map_err(|_| AgentError::Internal { what: "CNI_IFNAME" })?,
+            primary_interface: primary.try_into().map_err(|_| AgentError::InterfaceName)?,
             ..self.rules.lists.rules()
         };
         let pod = PodAnnotations {

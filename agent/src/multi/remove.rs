@@ -37,7 +37,7 @@ impl Node {
             Some(record) => self.take_pod_apart(&record).await,
             None => {
                 self.detach(key).await?;
-                self.book.forget_set_aside(key).await
+                Ok(self.book.forget_set_aside(key).await?)
             }
         }
     }
@@ -126,7 +126,10 @@ impl Node {
         let gone = match record.members.get_mut(index).map(|it| &mut it.maker) {
             None => Ok(()),
             Some(Maker::Podnet) => match self.detach(&key).await {
-                Ok(()) => self.book.forget_set_aside(&key).await,
+                Ok(()) => {
+                    let forgotten = self.book.forget_set_aside(&key).await;
+                    forgotten.map_err(AgentError::from)
+                }
                 failed => failed,
             },
             Some(Maker::Plugins(delegation)) => {

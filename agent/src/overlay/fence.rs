@@ -13,8 +13,8 @@ use netdev::{Bound, Connection, Guard, Link, LinkName, Netfilter, Packets, Rules
 use rustix::io::Errno;
 
 use super::{DEVICE, OverlayError};
-use crate::error::AgentError;
 use crate::node::Node;
+use crate::reach::ReachError;
 use telemetry::chain;
 
 /// Name of the table, of family `inet`, in the node's namespace.
@@ -97,7 +97,7 @@ impl Node {
     ///
     /// # Errors
     /// [`OverlayError::NoFence`], and when links and routes cannot be read.
-    pub(crate) async fn fence_tunnels(&self) -> Result<bool, AgentError> {
+    pub(crate) async fn fence_tunnels(&self) -> Result<bool, ReachError> {
         let own = self.remotes.vteps();
         let nodes = self.other_nodes(&own)?;
         let look = move |connection: &mut Connection| entrances(connection, &own, &nodes);
@@ -112,7 +112,7 @@ impl Node {
     pub(crate) async fn fence_tunnels_from(
         &self,
         entrances: BTreeSet<String>,
-    ) -> Result<bool, AgentError> {
+    ) -> Result<bool, ReachError> {
         let overlay = &self.overlay;
         let port = overlay.port;
         // Where this node's tunnels end is not known yet, after a start: what an agent before this one has
@@ -161,7 +161,7 @@ impl Node {
     ///
     /// # Errors
     /// As for [`Self::fence_tunnels`].
-    pub(crate) async fn restore_fence_of_tunnels(&self) -> Result<bool, AgentError> {
+    pub(crate) async fn restore_fence_of_tunnels(&self) -> Result<bool, ReachError> {
         if self.overlay.device() == 0 && self.netlink.by_name(DEVICE).await?.is_none() {
             return Ok(false);
         }

@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use netdev::{Address, Connection, Family, Neighbour, Sysctl};
 
 use super::PROTOCOL;
-use crate::error::AgentError;
 use crate::node::Node;
 use crate::ports::far_name;
+use crate::reach::ReachError;
 use crate::record::Attachment;
 
 impl Attachment {
@@ -102,7 +102,7 @@ impl Node {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub(crate) async fn mend_reach(&self, record: &Attachment) -> Result<(), AgentError> {
+    pub(crate) async fn mend_reach(&self, record: &Attachment) -> Result<(), ReachError> {
         let neighbours = record.neighbours();
         if neighbours.is_empty() {
             return Ok(());
@@ -136,7 +136,7 @@ impl Node {
     pub(crate) async fn reach_faults(
         &self,
         record: &Attachment,
-    ) -> Result<Vec<String>, AgentError> {
+    ) -> Result<Vec<String>, ReachError> {
         let neighbours = record.neighbours();
         if neighbours.is_empty() {
             return Ok(Vec::new());

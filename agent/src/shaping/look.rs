@@ -7,9 +7,8 @@ use serde_json::{Value, json};
 
 use super::is;
 use crate::bandwidth::{Direction, Shown};
-use crate::error::AgentError;
 use crate::node::Node;
-use crate::ports::{far_name, near_name};
+use crate::ports::{PortError, far_name, near_name};
 use crate::record::{Attachment, HostEnd};
 
 /// Our queues by the index of their interface.
@@ -55,7 +54,7 @@ impl Node {
     pub(crate) async fn queues<'a>(
         &self,
         records: impl IntoIterator<Item = &'a Attachment>,
-    ) -> Result<Queues, AgentError> {
+    ) -> Result<Queues, PortError> {
         let mut limited = Vec::new();
         for record in records {
             for direction in Direction::ALL {
@@ -110,7 +109,7 @@ impl Node {
     ///
     /// # Errors
     /// When the kernel does not tell.
-    pub async fn limit_faults(&self, record: &Attachment) -> Result<Vec<String>, AgentError> {
+    pub async fn limit_faults(&self, record: &Attachment) -> Result<Vec<String>, PortError> {
         let mut faults = Vec::new();
         if record.limits.is_unlimited() {
             return Ok(faults);

@@ -4,7 +4,7 @@ use datapath::Hook;
 use netdev::{AddrGenMode, Connection, Discipline, LinkChange, Shape, Sysctl, VethSpec};
 
 use crate::bandwidth::Limit;
-use crate::error::AgentError;
+use crate::ports::PortError;
 use crate::ports::{ALIAS_PREFIX, attach_dispatcher, far_name, near_name};
 use crate::record::{Attachment, Shaper};
 use crate::routing::{Ear, listen};
@@ -45,7 +45,7 @@ impl Pair {
     /// # Errors
     /// When the kernel refuses a link, a queue or the program. What was made by then is found by its
     /// name.
-    pub fn make(&self, connection: &mut Connection, hook: &Hook) -> Result<Shaper, AgentError> {
+    pub fn make(&self, connection: &mut Connection, hook: &Hook) -> Result<Shaper, PortError> {
         connection.delete_by_name(&self.near)?;
         let mut spec = VethSpec::new(&self.near, &self.far);
         spec.mtu = u32::from(self.mtu);

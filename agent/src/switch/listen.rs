@@ -8,16 +8,16 @@ use memif::Address;
 use netdev::Netns;
 
 use super::{SwitchError, name_in_pod};
-use crate::error::AgentError;
+use crate::ports::PortError;
 use crate::record::Attachment;
 use crate::sockets::{self, SOCKET_MODE};
 
 /// Makes both. They listen.
-pub(super) fn listen(record: &Attachment, netns: &Netns) -> Result<Vec<OwnedFd>, AgentError> {
+pub(super) fn listen(record: &Attachment, netns: &Netns) -> Result<Vec<OwnedFd>, PortError> {
     let name = Address::Abstract(name_in_pod(&record.key.ifname).into_bytes());
     let at = |address: &Address| {
         let listening = address.listen();
-        listening.map_err(|source| AgentError::from(SwitchError::Listen { source }))
+        listening.map_err(|source| PortError::from(SwitchError::Listen { source }))
     };
     let mut listeners = vec![netns.run_in(|| at(&name))??];
     if let Some(path) = &record.socket_path {

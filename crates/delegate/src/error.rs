@@ -5,9 +5,6 @@ use std::path::PathBuf;
 
 use cni_spec::{CniError, Command, SpecError};
 
-/// Name of the attempt to start the program of a plugin.
-pub(super) const START: &str = "start";
-
 /// Another plugin could not be called, or did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum DelegateError {
@@ -28,14 +25,20 @@ pub enum DelegateError {
         /// Where it was looked for.
         searched: Vec<PathBuf>,
     },
-    /// It could not be started, or not be spoken with.
-    #[error("cannot {what} plugin {plugin}")]
-    Process {
-        /// The attempt that failed.
-        what: &'static str,
+    /// The program could not be started.
+    #[error("cannot start plugin {plugin}")]
+    Start {
         /// `type` of its configuration.
         plugin: String,
-        /// Why not.
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The program was started, and its input or output broke.
+    #[error("cannot speak with plugin {plugin}")]
+    Speak {
+        /// `type` of its configuration.
+        plugin: String,
+        /// The system's answer.
         source: io::Error,
     },
     /// It did not end, and was killed with everything it had started.
@@ -125,14 +128,15 @@ impl DelegateError {
     /// True when the plugin was not executed, so that there is nothing to undo.
     pub(super) fn is_before_start(&self) -> bool {
         match self {
-            Self::Process { what, .. } => *what == START,
-            Self::Name { .. }
+            Self::Start { .. }
+            | Self::Name { .. }
             | Self::Absent { .. }
             | Self::Version { .. }
             | Self::Capability { .. }
             | Self::TooLong { .. }
             | Self::Conf { .. } => true,
-            Self::TimedOut { .. }
+            Self::Speak { .. }
+            | Self::TimedOut { .. }
             | Self::Failed { .. }
             | Self::Crashed { .. }
             | Self::Result { .. } => false,

@@ -15,8 +15,8 @@ use tokio::process::Child;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use super::error::{DelegateError, START};
 use telemetry::LOG_BYTES;
+use super::error::DelegateError;
 
 /// Subcommand of the agent's binary that enters a root and becomes the plugin.
 pub const STAGE: &str = "exec-plugin";
@@ -154,19 +154,15 @@ impl Runner {
         }
         let env = env.as_ref();
         let program = self.find(plugin, env.search_path())?;
-        let fail = |what| {
-            move |source| DelegateError::Process {
-                what,
-                plugin: plugin.to_owned(),
-                source,
-            }
-        };
         // Never closed.
         let _permit = self.permits.acquire().await;
-        let mut child = self
-            .start(&program, command, env)
-            .await
-            .map_err(fail(START))?;
+        let mut child =
+            self.start(&program, command, env)
+                .await
+                .map_err(|source| DelegateError::Start {
+                    plugin: plugin.to_owned(),
+                    source,
+                })?;
         let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let mut reaper = Reaper(group);
         let conversation = converse(&mut child, stdin);
@@ -181,7 +177,10 @@ impl Runner {
             status,
             stdout,
             stderr,
-        } = ended.map_err(fail("speak with"))?;
+        } = ended.map_err(|source| DelegateError::Speak {
+            plugin: plugin.to_owned(),
+            source,
+        })?;
         // Its number may be another's from now on.
         reaper.0 = None;
         log_lines(plugin, command, &stderr);

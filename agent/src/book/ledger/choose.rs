@@ -8,13 +8,13 @@ use cni_spec::AttachmentKey;
 use ipam::{Allocator, Pool};
 
 use super::Usage;
+use crate::book::BookError;
 use crate::digest::digest;
-use crate::error::AgentError;
 use crate::record::Decision;
 
 /// The subnets of a network, as addresses that can be given.
-pub(crate) fn pools(network: &Network) -> Result<Vec<Pool>, AgentError> {
-    world::blocks::pools(network).map_err(|source| AgentError::Address {
+pub(crate) fn pools(network: &Network) -> Result<Vec<Pool>, BookError> {
+    world::blocks::pools(network).map_err(|source| BookError::Address {
         network: network.name.clone(),
         source,
     })
@@ -24,12 +24,12 @@ pub(crate) fn pools(network: &Network) -> Result<Vec<Pool>, AgentError> {
 pub(super) fn allocator<'a>(
     allocators: &'a mut HashMap<String, (Vec<Subnet>, Allocator)>,
     network: &Network,
-) -> Result<&'a mut Allocator, AgentError> {
+) -> Result<&'a mut Allocator, BookError> {
     let stale = allocators
         .get(&network.name)
         .is_none_or(|(subnets, _)| *subnets != network.subnets);
     if stale {
-        let fresh = Allocator::new(pools(network)?).map_err(|source| AgentError::Address {
+        let fresh = Allocator::new(pools(network)?).map_err(|source| BookError::Address {
             network: network.name.clone(),
             source,
         })?;
@@ -38,7 +38,7 @@ pub(super) fn allocator<'a>(
     allocators
         .get_mut(&network.name)
         .map(|(_, allocator)| allocator)
-        .ok_or(AgentError::Internal { what: "allocator" })
+        .ok_or(BookError::NoAllocator)
 }
 
 /// The MAC address that is asked for, or one of its own.
@@ -49,10 +49,10 @@ pub(super) fn choose_mac(
     wanted: Option<(MacAddr, &'static str)>,
     name: &str,
     decisions: &mut Vec<Decision>,
-) -> Result<MacAddr, AgentError> {
+) -> Result<MacAddr, BookError> {
     if let Some((mac, source)) = wanted {
         if usage.macs.contains(&mac) || mac == agent_common::addr::GATEWAY_MAC {
-            return Err(AgentError::MacHeld {
+            return Err(BookError::MacHeld {
                 network: name.to_owned(),
                 mac,
             });

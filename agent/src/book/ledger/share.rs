@@ -28,8 +28,7 @@ use api::{Holder, Network, Prefix};
 use ipam::{Allocator, IpamError, Request};
 
 use super::{Ledger, choose};
-use crate::error::AgentError;
-use crate::kube::AddressError;
+use crate::book::{AddressError, BookError};
 use crate::record::Attachment;
 
 /// What of a network is this node's to give, and what of it is reserved.
@@ -103,7 +102,7 @@ impl<'a> Scope<'a> {
         &self,
         requests: &[Request],
         holder: Option<&Holder>,
-    ) -> Result<(), AgentError> {
+    ) -> Result<(), BookError> {
         let Some(share) = self.share else {
             return Ok(());
         };
@@ -219,7 +218,7 @@ impl Ledger {
     ///
     /// # Errors
     /// When there is none.
-    pub fn pick(&mut self, network: &Network, holder: &Holder) -> Result<Vec<IpAddr>, AgentError> {
+    pub fn pick(&mut self, network: &Network, holder: &Holder) -> Result<Vec<IpAddr>, BookError> {
         let none = HashSet::new();
         let given = self.id_of(&network.name).and_then(|id| self.usage.get(&id));
         let given = given.map_or(&none, |usage| &usage.ips);
@@ -230,7 +229,7 @@ impl Ledger {
             &network.name,
         );
         let leases = scope.allocate(allocator, &[], given);
-        let leases = leases.map_err(|source| AgentError::Address {
+        let leases = leases.map_err(|source| BookError::Address {
             network: network.name.clone(),
             source,
         })?;

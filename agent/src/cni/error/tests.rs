@@ -17,10 +17,10 @@ mod golden;
 mod pods;
 
 fn address(source: IpamError) -> AgentError {
-    AgentError::Address {
+    AgentError::from(BookError::Address {
         network: "blue".to_owned(),
         source,
-    }
+    })
 }
 
 /// At least one error for each arm of [`code`], and more where an arm chooses.
@@ -30,7 +30,7 @@ fn all() -> Vec<(AgentError, Command, u32)> {
     let network = || "blue".to_owned();
     let no_json = || serde_json::from_str::<u8>("x").unwrap_err();
     let resolve = || {
-        AgentError::World(WorldError::Resolve {
+        AgentError::from(WorldError::Resolve {
             source: Box::new(ResolveError::NetworkNotFound { name: network() }),
             broken: Vec::new(),
         })
@@ -76,38 +76,27 @@ fn all() -> Vec<(AgentError, Command, u32)> {
             Command::Check,
             4,
         ),
+        (BookError::ModeChanged { network: network() }.into(), add, 7),
         (
-            AgentError::NetworkChanged {
-                network: network(),
-                what: "mode",
-            },
-            add,
-            7,
-        ),
-        (
-            AgentError::NetworkIdTaken {
+            AgentError::from(BookError::IdTaken {
                 id: 1,
                 network: network(),
                 owner: network(),
-            },
+            }),
             add,
             7,
         ),
-        (AgentError::NoNetworkId { network: network() }, add, 7),
         (
-            AgentError::Unsupported {
-                key: "k".to_owned(),
-                value: "v".to_owned(),
-                why: "no",
-            },
+            AgentError::from(BookError::NoId { network: network() }),
             add,
-            2,
+            7,
         ),
+        (AgentError::Ranges { count: 1 }, add, 2),
         (
-            AgentError::NoShaping {
+            AgentError::from(PortError::NoShaping {
                 key: "k",
                 rate: 1000,
-            },
+            }),
             add,
             2,
         ),
@@ -149,18 +138,17 @@ fn all() -> Vec<(AgentError, Command, u32)> {
         (address(IpamError::RequestedTwice { ip }), add, 102),
         (address(IpamError::HostBits { prefix: subnet }), add, 199),
         (
-            AgentError::MacHeld {
+            AgentError::from(BookError::MacHeld {
                 network: network(),
                 mac: MacAddr::BROADCAST,
-            },
+            }),
             add,
             103,
         ),
-        (AgentError::NoPort { max: 1 }, add, 104),
+        (AgentError::from(BookError::NoPort { max: 1 }), add, 104),
         (
-            AgentError::AlreadyAttached {
+            AgentError::OtherConfiguration {
                 key: key("c1", "net1"),
-                what: "configuration",
             },
             add,
             105,
@@ -210,13 +198,9 @@ fn all() -> Vec<(AgentError, Command, u32)> {
             add,
             11,
         ),
-        (AgentError::NotReady { what: "starting" }, add, 11),
-        (AgentError::NotReady { what: "starting" }, Command::Del, 11),
-        (
-            AgentError::NotReady { what: "starting" },
-            Command::Status,
-            50,
-        ),
+        (AgentError::Starting, add, 11),
+        (AgentError::Starting, Command::Del, 11),
+        (AgentError::Starting, Command::Status, 50),
         (
             AgentError::PoolEmpty {
                 network: network(),
@@ -229,22 +213,22 @@ fn all() -> Vec<(AgentError, Command, u32)> {
         (collect, Command::Gc, 11),
         (AgentError::Collect { errors: Vec::new() }, Command::Gc, 199),
         (
-            AgentError::Record {
+            AgentError::from(BookError::Record {
                 key: "k".to_owned(),
                 source: no_json(),
-            },
+            }),
             add,
             199,
         ),
         (
-            AgentError::Orphan {
+            AgentError::from(BookError::Orphan {
                 ip,
                 network: network(),
-            },
+            }),
             add,
             199,
         ),
-        (AgentError::Internal { what: "x" }, add, 199),
+        (AgentError::NoContainer, add, 199),
     ]
 }
 

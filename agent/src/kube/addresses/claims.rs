@@ -23,7 +23,7 @@ use tokio::time::{Instant, timeout};
 use super::blocks::{answer, no_answer};
 use super::reservations::uid_of;
 use super::{ANSWER, AddressError, Addresses};
-use crate::error::AgentError;
+use crate::book::BookError;
 use crate::kube::MANAGER;
 use crate::ledger::Wanted;
 use crate::node::Node;
@@ -48,7 +48,7 @@ impl Addresses {
         claim: &ObjectRef,
         network: &api::Network,
         deadline: Instant,
-    ) -> Result<(), AgentError> {
+    ) -> Result<(), BookError> {
         for _ in 0..ATTEMPTS {
             let object = self.read_claim(claim).await?;
             fits(&object, claim, wanted, network)?;
@@ -85,8 +85,8 @@ impl Addresses {
             ));
             return Ok(());
         }
-        Err(AddressError::ApiServer {
-            what: format!("write the addresses of IPAMClaim {claim}"),
+        Err(AddressError::ClaimContended {
+            claim: claim.clone(),
             why: "others change it all the time".to_owned(),
         }
         .into())
@@ -95,20 +95,17 @@ impl Addresses {
     async fn read_claim(&self, claim: &ObjectRef) -> Result<IpamClaim, AddressError> {
         let api: Api<IpamClaim> = Api::namespaced(self.client.clone(), &claim.namespace);
         let found = answer(api.get_opt(&claim.name)).await;
-        let found = found.map_err(|why| AddressError::ApiServer {
-            what: format!("read IPAMClaim {claim}"),
+        let found = found.map_err(|why| AddressError::ClaimUnread {
+            claim: claim.clone(),
             why,
         })?;
-        let refuse = |what| AddressError::NoClaim {
-            namespace: claim.namespace.clone(),
-            name: claim.name.clone(),
-            what,
-        };
-        let found = found.ok_or_else(|| {
-            refuse("does not exist; create it, and the pod will start with its next attempt")
+        let found = found.ok_or_else(|| AddressError::ClaimAbsent {
+            claim: claim.clone(),
         })?;
         if found.metadata.deletion_timestamp.is_some() {
-            return Err(refuse("is being deleted; create it anew"));
+            return Err(AddressError::ClaimDeleted {
+                claim: claim.clone(),
+            });
         }
         Ok(found)
     }
@@ -121,7 +118,7 @@ impl Addresses {
         network: &api::Network,
         holder: &Holder,
         deadline: Instant,
-    ) -> Result<Vec<IpAddr>, AgentError> {
+    ) -> Result<Vec<IpAddr>, BookError> {
         let begun = self.reserved_for(network, holder);
         let asked: Vec<IpAddr> = wanted.ips.0.iter().map(|it| it.address).collect();
         // What an ADD that failed has reserved already.
@@ -143,7 +140,8 @@ impl Addresses {
             }
         }
         node.book.ledger().unpick(&network.name, &picked);
-        reserved.map(|()| ips)
+        reserved?;
+        Ok(ips)
     }
 
     /// Free addresses, one of each family, as soon as there are some.
@@ -153,7 +151,7 @@ impl Addresses {
         network: &api::Network,
         holder: &Holder,
         deadline: Instant,
-    ) -> Result<Vec<IpAddr>, AgentError> {
+    ) -> Result<Vec<IpAddr>, BookError> {
         self.until_room(&network.name, deadline, || {
             node.book.ledger().pick(network, holder)
         })
@@ -215,8 +213,8 @@ impl Addresses {
         };
         let patch = Patch::Merge(body);
         let patched = api.patch_status(&claim.name, &params, &patch);
-        let fail = |why| AddressError::ApiServer {
-            what: format!("write status.ips of IPAMClaim {claim}"),
+        let fail = |why| AddressError::ClaimUnwritten {
+            claim: claim.clone(),
             why,
         };
         match timeout(ANSWER, patched).await {
@@ -244,7 +242,9 @@ impl Addresses {
                 .into_iter()
                 .collect(),
             // It is gone, and so is the need.
-            Ok(_) | Err(AddressError::NoClaim { .. }) => BTreeSet::new(),
+            Ok(_) | Err(AddressError::ClaimAbsent { .. } | AddressError::ClaimDeleted { .. }) => {
+                BTreeSet::new()
+            }
             // The next attempt finds them.
             Err(_) => return,
         };
@@ -271,14 +271,10 @@ fn fits(
 ) -> Result<(), AddressError> {
     let spec = &object.spec;
     if spec.network != network.name && spec.network != wanted.cni_network {
-        return Err(AddressError::Claim {
-            namespace: claim.namespace.clone(),
-            name: claim.name.clone(),
-            why: format!(
-                "spec.network is {} and the attachment is to network {}; refer to a claim of that \
-                 network",
-                spec.network, network.name
-            ),
+        return Err(AddressError::ClaimOfAnother {
+            claim: claim.clone(),
+            found: spec.network.clone(),
+            network: network.name.clone(),
         });
     }
     if spec.interface != wanted.key.ifname.as_str() {
@@ -292,11 +288,11 @@ fn addresses_of(object: &IpamClaim, claim: &ObjectRef) -> Result<Vec<IpAddr>, Ad
     let ips = object.status.iter().flat_map(|status| &status.ips);
     let parse = |text: &String| {
         let address = text.split('/').next().unwrap_or(text);
-        address.parse::<IpAddr>().map_err(|_| AddressError::Claim {
-            namespace: claim.namespace.clone(),
-            name: claim.name.clone(),
-            why: format!("\"{text}\" in status.ips is no address; correct it, or remove all"),
-        })
+        let unparsed = |_| AddressError::ClaimUnparsed {
+            claim: claim.clone(),
+            text: text.clone(),
+        };
+        address.parse::<IpAddr>().map_err(unparsed)
     };
     ips.map(parse).collect()
 }
@@ -306,12 +302,9 @@ fn same_as_asked(known: &[IpAddr], wanted: &Wanted, claim: &ObjectRef) -> Result
     let mut asked = wanted.ips.0.iter().map(|request| request.address);
     match asked.find(|ip| !known.contains(ip)) {
         None => Ok(()),
-        Some(ip) => Err(AddressError::Claim {
-            namespace: claim.namespace.clone(),
-            name: claim.name.clone(),
-            why: format!(
-                "{ip} is asked for beside it, and the claim has other addresses; remove ips"
-            ),
+        Some(ip) => Err(AddressError::ClaimDiffers {
+            claim: claim.clone(),
+            ip,
         }),
     }
 }

@@ -19,7 +19,6 @@ use tokio::time::{timeout, timeout_at};
 
 use super::blocks::{answer as answered, cidr, no_answer, of_network};
 use super::{ANSWER, AddressError, Addresses, LENGTH, View};
-use crate::error::AgentError;
 use crate::kube::MANAGER;
 use crate::ledger::pools;
 use crate::node::Node;
@@ -75,7 +74,7 @@ impl Addresses {
         ip: IpAddr,
         holder: &Holder,
         deadline: tokio::time::Instant,
-    ) -> Result<(), AgentError> {
+    ) -> Result<(), AddressError> {
         let until = Instant::now() + ASKED;
         let asked = (network.to_owned(), ip, uid_of(holder).to_owned());
         self.state().asked.insert(asked, until);
@@ -95,7 +94,7 @@ impl Addresses {
                 match answer(now) {
                     // The ledger must know, not only this request.
                     Some((true, _)) if self.is_usable(node, network, ip, holder) => {
-                        return Ok(self.check_grant(now, network, ip).await?);
+                        return self.check_grant(now, network, ip).await;
                     }
                     Some((true, _)) => {}
                     Some((false, why)) => {
@@ -105,8 +104,7 @@ impl Addresses {
                             network: network.to_owned(),
                             ip,
                             message,
-                        }
-                        .into());
+                        });
                     }
                     None if block_holder.is_none() => {
                         block_holder = Some(self.block_holder(node, network, ip).await?);
@@ -120,8 +118,7 @@ impl Addresses {
                     network: network.to_owned(),
                     ip,
                     node: block_holder,
-                }
-                .into());
+                });
             }
         }
     }
@@ -149,8 +146,9 @@ impl Addresses {
         if by == self.node {
             return Ok(());
         }
-        let fail = |why| AddressError::ApiServer {
-            what: format!("have {ip} of network {network} granted"),
+        let fail = |why| AddressError::GrantUnknown {
+            ip,
+            network: network.to_owned(),
             why,
         };
         let api: Api<IpBlock> = Api::all(self.client.clone());
@@ -186,8 +184,9 @@ impl Addresses {
         ip: IpAddr,
         holder: &Holder,
     ) -> Result<IpReservation, AddressError> {
-        let fail = |why| AddressError::ApiServer {
-            what: format!("reserve {ip} on network {network}"),
+        let fail = |why| AddressError::NotReserved {
+            ip,
+            network: network.to_owned(),
             why,
         };
         let wanted = IpReservation::ask(network, ip, holder.clone());
@@ -226,8 +225,9 @@ impl Addresses {
         network: &str,
         ip: IpAddr,
     ) -> Result<String, AddressError> {
-        let fail = |why| AddressError::ApiServer {
-            what: format!("find out which node holds the block of {ip} on network {network}"),
+        let fail = |why| AddressError::NodeUnknown {
+            ip,
+            network: network.to_owned(),
             why,
         };
         let api: Api<IpBlock> = Api::all(self.client.clone());

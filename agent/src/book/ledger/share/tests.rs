@@ -50,7 +50,7 @@ fn share(blocks: &[&str], reserved: &[(&str, Holder, bool)]) -> HashMap<String, 
     HashMap::from([("blue".to_owned(), share)])
 }
 
-fn reserve(ledger: &mut Ledger, wanted: Wanted) -> Result<Attachment, AgentError> {
+fn reserve(ledger: &mut Ledger, wanted: Wanted) -> Result<Attachment, BookError> {
     let host = host(&wanted, 0);
     ledger.reserve(wanted, &blue(), host)
 }
@@ -61,7 +61,7 @@ fn add(
     container: &str,
     ips: &[&str],
     holder: Option<Holder>,
-) -> Result<Vec<String>, AgentError> {
+) -> Result<Vec<String>, BookError> {
     let requests = ips.iter().map(|address| Request::from(ip(address)));
     let wish = Wanted {
         ips: (requests.collect(), "the test"),
@@ -82,7 +82,7 @@ fn a_node_without_a_block_gives_nothing() {
     assert!(
         matches!(
             refused,
-            Err(AgentError::Address {
+            Err(BookError::Address {
                 source: IpamError::NoRoom { .. },
                 ..
             })
@@ -93,9 +93,7 @@ fn a_node_without_a_block_gives_nothing() {
     assert!(
         matches!(
             refused,
-            Err(AgentError::Addresses {
-                source: AddressError::NotGranted { .. }
-            })
+            Err(BookError::Refused(AddressError::NotGranted { .. }))
         ),
         "{refused:?}"
     );
@@ -173,7 +171,7 @@ fn a_granted_address_of_another_nodes_block_is_given() {
     let refused = add(&mut ledger, "c2", &["10.10.0.40"], Some(claim("k1")));
     assert!(matches!(
         refused,
-        Err(AgentError::Address {
+        Err(BookError::Address {
             source: IpamError::Held { .. },
             ..
         })

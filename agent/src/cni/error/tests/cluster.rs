@@ -28,7 +28,7 @@ fn what_the_api_server_may_tell_later_is_tried_again() {
         name: unknown,
         why: "no answer".to_owned(),
     });
-    let unread = AgentError::World(WorldError::NotSynced {
+    let unread = AgentError::from(WorldError::NotSynced {
         unread: vec!["podnetworks are not read yet".to_owned()],
     });
     assert_eq!(code(&not_found, Command::Add).0, 11);
@@ -41,7 +41,7 @@ fn what_the_api_server_may_tell_later_is_tried_again() {
 /// KEP-POD-13: the network flips between the pod's release and `ADD`.
 #[test]
 fn a_disabled_network_is_worth_another_attempt() {
-    let disabled = AgentError::World(WorldError::Resolve {
+    let disabled = AgentError::from(WorldError::Resolve {
         source: Box::new(ResolveError::Disabled {
             name: "blue".to_owned(),
         }),

@@ -15,11 +15,16 @@ use world::WorldError;
 
 use super::super::to_cni;
 use crate::afxdp::AfXdpError;
+use crate::book::{AddressError, BookError};
 use crate::egress::EgressError;
 use crate::error::AgentError;
 use crate::explain::ExplainError;
-use crate::kube::{AccessError, AddressError, LookupError};
+use crate::host::HostError;
+use crate::kube::{AccessError, ClusterError, LookupError};
 use crate::overlay::OverlayError;
+use crate::ports::PortError;
+use crate::reach::ReachError;
+use crate::sockets::PlaceError;
 use crate::switch::SwitchError;
 use crate::wires::WireError;
 
@@ -132,18 +137,27 @@ trait Variants {
     const ALL: &'static [&'static str];
 }
 
-variants!(agent, AgentError: Request World Unsupported NoShaping Overlay Egress Place Devices
-    NotItsDevice Switch AfXdp Wire NoGateway NetworkChanged NetworkIdTaken NoNetworkId Address MacHeld
-    NoPort AlreadyAttached NotAttached Damaged NoNetns HostNetns Netdev Datapath Unreadable Boot
-    Tombstone Waiting Store NotReady Pod Addresses Explain NotRouting Access Impaired
-    PoolEmpty Collect Record Orphan NoAnnotations Isolated Selection NoPrimary NetworkTwice NameTaken
-    GatewayOutside Routes NoDefinition Definition OnDisk ConfDir NoDefaultNetwork OwnPluginInChain
-    DeviceInfo Delegate HostPorts Member Internal);
+variants!(agent, AgentError: Request World Book Cluster Port Reach Host HostPortOfRuntime Ranges
+    HostPortOfList InfiniBand InterfaceOfNodeNetwork Devices NotItsDevice NoGateway NotAttached Damaged
+    NoNetns HostNetns Tombstone Waiting Explain Impaired PoolEmpty Collect NoAnnotations Isolated
+    Selection NoPrimary NetworkTwice NameTaken GatewayOutside Routes NoDefinition Definition OnDisk
+    ConfDir NoDefaultNetwork OwnPluginInChain DeviceInfo Delegate HostPorts Member OtherNamespace
+    OtherConfiguration LinkGone BeingRemoved Starting DefaultNetworkWaits AddWithoutContainer
+    NoContainer LinksUnwatched DeviceUntold InterfaceName);
+variants!(world, WorldError: Resolve NotSynced);
+variants!(book, BookError: IdChanged ModeChanged RoutingChanged TransportChanged SubnetsChanged
+    UplinkTaken IdTaken NoId Address Refused MacHeld NoPort Orphan NoAllocator Unreadable Boot Record
+    Store);
+variants!(cluster, ClusterError: Book Pod Access);
+variants!(port, PortError: NoShaping AfXdp Switch MemifOnTrunk Place Book Host MendingDied
+    SwitchUnwatched);
+variants!(place, PlaceError: Make Remove Write);
+variants!(reach, ReachError: Overlay Wire Egress Routing Uplinks Host);
+variants!(host, HostError: Netdev Datapath);
 variants!(spec, SpecError: NoCommand UnknownCommand EnvMissing ContainerId IfName IncompatibleVersion
     CommandNeedsVersion ConfigSyntax NetworkName FieldType FieldValue BurstWithoutRate FieldMissing
     NoNetwork TwoNetworks FromPodAndNetwork ObjectName SocketPath Address Mac NoPrevResult
     InterfaceIndex NoIpForVersion FrameTooLarge FrameCut FrameIo FrameJson FrameVersion FrameKind);
-variants!(world, WorldError: Resolve NotSynced);
 variants!(resolve, ResolveError: NetworkNotFound Disabled ForeignProvider ParametersMissing
     ParametersAmbiguous KindNotSupported NamespaceOnClusterScoped RefNotPermitted ParametersNotFound
     ParametersInvalid RequestInvalid ConflictingParameters NotNumbered NetworkIdConflict
@@ -152,17 +166,19 @@ variants!(ipam, IpamError: Exhausted NoRoom Held OutOfSubnets Reserved PrefixLen
     HostBits GatewayOutside ExcludeOutside PoolsOverlap);
 variants!(overlay, OverlayError: NoAddress NotHere TooBig NameTaken NoFence PortTaken);
 variants!(egress, EgressError: Refused Full);
-variants!(wire, WireError: NoInterface Unfit TooBig Taken NodeAddress);
+variants!(wire, WireError: NoInterface Own NoEthernet TooBig NodeAddress);
 variants!(afxdp, AfXdpError: Mtu Program Control);
 variants!(switch, SwitchError: Absent Start Silent Port Listen);
 variants!(lookup, LookupError: NotFound Another Unknown);
 variants!(access, AccessError: Refused Unknown NoPod);
-variants!(addresses, AddressError: Reserved InUse NotGranted NoBlock NoPod ApiServer NoClaim Claim);
+variants!(addresses, AddressError: Reserved InUse NotGranted NoBlock NoPod GrantUnknown NotReserved
+    NodeUnknown ClaimContended ClaimUnread ClaimUnwritten ClaimAbsent ClaimDeleted ClaimOfAnother
+    ClaimUnparsed ClaimDiffers ClaimOnNode);
 variants!(explain, ExplainError: Invalid Unknown Ambiguous);
-variants!(delegate, DelegateError: Name Absent Process TimedOut Failed Crashed Result Version
+variants!(delegate, DelegateError: Name Absent Start Speak TimedOut Failed Crashed Result Version
     Capability TooLong Conf);
 
-/// The variants of which an error consists.
+/// The variants of which an error consists, the errors of rooms in others among them.
 fn names(error: &AgentError) -> Vec<&'static str> {
     let mut names = vec![agent(error)];
     match error {
@@ -173,15 +189,31 @@ fn names(error: &AgentError) -> Vec<&'static str> {
                 names.push(resolve(source));
             }
         }
-        AgentError::Address { source, .. } => names.push(ipam(source)),
-        AgentError::Overlay(error) => names.push(overlay(error)),
-        AgentError::Egress(error) => names.push(egress(error)),
-        AgentError::Wire(error) => names.push(wire(error)),
-        AgentError::AfXdp(error) => names.push(afxdp(error)),
-        AgentError::Switch { source } => names.push(switch(source)),
-        AgentError::Pod { source } => names.push(lookup(source)),
-        AgentError::Access { source } => names.push(access(source)),
-        AgentError::Addresses { source } => names.push(addresses(source)),
+        AgentError::Book(error) => of_book(error, &mut names),
+        AgentError::Cluster(error) => {
+            names.push(cluster(error));
+            match error {
+                ClusterError::Book(error) => of_book(error, &mut names),
+                ClusterError::Pod(error) => names.push(lookup(error)),
+                ClusterError::Access(error) => names.push(access(error)),
+            }
+        }
+        AgentError::Port(error) => {
+            names.push(port(error));
+            match error {
+                PortError::AfXdp(error) => names.push(afxdp(error)),
+                PortError::Switch(error) => names.push(switch(error)),
+                PortError::Place(error) => names.push(place(error)),
+                PortError::Book(error) => of_book(error, &mut names),
+                PortError::Host(error) => names.push(host(error)),
+                PortError::NoShaping { .. }
+                | PortError::MemifOnTrunk
+                | PortError::MendingDied
+                | PortError::SwitchUnwatched => {}
+            }
+        }
+        AgentError::Reach(error) => of_reach(error, &mut names),
+        AgentError::Host(error) => names.push(host(error)),
         AgentError::Explain(error) => names.push(explain(error)),
         AgentError::Delegate { source } | AgentError::HostPorts { source } => {
             names.push(delegate(source));
@@ -189,6 +221,31 @@ fn names(error: &AgentError) -> Vec<&'static str> {
         _ => {}
     }
     names
+}
+
+fn of_book(error: &BookError, names: &mut Vec<&'static str>) {
+    names.push(book(error));
+    match error {
+        BookError::Address { source, .. } => names.push(ipam(source)),
+        BookError::Refused(error) => names.push(addresses(error)),
+        _ => {}
+    }
+}
+
+fn of_reach(error: &ReachError, names: &mut Vec<&'static str>) {
+    names.push(reach(error));
+    match error {
+        ReachError::Overlay(error) => names.push(overlay(error)),
+        ReachError::Egress(error) => names.push(egress(error)),
+        ReachError::Wire(error) => names.push(wire(error)),
+        ReachError::Host(error) => names.push(host(error)),
+        ReachError::Uplinks { errors } => {
+            for error in errors {
+                of_reach(error, names);
+            }
+        }
+        ReachError::Routing(_) => {}
+    }
 }
 
 fn listed<T: Variants>() -> impl Iterator<Item = &'static str> {
@@ -199,8 +256,14 @@ fn listed<T: Variants>() -> impl Iterator<Item = &'static str> {
 fn every_variant_is_in_the_golden_file() {
     let there: BTreeSet<&str> = all().iter().flat_map(|(_, error)| names(error)).collect();
     let missing: Vec<&str> = listed::<AgentError>()
-        .chain(listed::<SpecError>())
         .chain(listed::<WorldError>())
+        .chain(listed::<BookError>())
+        .chain(listed::<ClusterError>())
+        .chain(listed::<PortError>())
+        .chain(listed::<PlaceError>())
+        .chain(listed::<ReachError>())
+        .chain(listed::<HostError>())
+        .chain(listed::<SpecError>())
         .chain(listed::<ResolveError>())
         .chain(listed::<IpamError>())
         .chain(listed::<OverlayError>())

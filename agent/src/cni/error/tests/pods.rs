@@ -138,8 +138,7 @@ fn of_plugins() -> Vec<(AgentError, Command, u32)> {
             130,
         ),
         (
-            DelegateError::Process {
-                what: "start",
+            DelegateError::Start {
                 plugin: plugin(),
                 source: std::io::ErrorKind::PermissionDenied.into(),
             },

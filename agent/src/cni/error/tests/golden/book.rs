@@ -7,6 +7,7 @@ use ipam::{Family, IpamError};
 use store::StoreError;
 
 use super::{Case, absent, denied, no_json, text};
+use crate::book::BookError;
 use crate::error::AgentError;
 use crate::samples::key;
 
@@ -15,7 +16,10 @@ pub(super) fn all() -> Vec<Case> {
         .into_iter()
         .map(|(name, source)| {
             let network = text("blue");
-            (name, AgentError::Address { network, source })
+            (
+                name,
+                AgentError::from(BookError::Address { network, source }),
+            )
         })
         .collect();
     all.extend(networks());
@@ -101,39 +105,47 @@ fn ipam() -> Vec<(&'static str, IpamError)> {
 
 fn networks() -> Vec<Case> {
     let network = || text("blue");
-    let changed = |what| AgentError::NetworkChanged {
-        network: text("blue"),
-        what,
-    };
     vec![
-        ("network changed: networkID", changed("networkID")),
-        ("network changed: mode", changed("mode")),
-        ("network changed: routing", changed("routing")),
-        ("network changed: transport", changed("transport")),
+        (
+            "network changed: networkID",
+            BookError::IdChanged { network: network() }.into(),
+        ),
+        (
+            "network changed: mode",
+            BookError::ModeChanged { network: network() }.into(),
+        ),
+        (
+            "network changed: routing",
+            BookError::RoutingChanged { network: network() }.into(),
+        ),
+        (
+            "network changed: transport",
+            BookError::TransportChanged { network: network() }.into(),
+        ),
         (
             "network changed: subnets",
-            changed("choice of having subnets or none"),
+            BookError::SubnetsChanged { network: network() }.into(),
         ),
         (
             "network id taken",
-            AgentError::NetworkIdTaken {
+            AgentError::from(BookError::IdTaken {
                 id: 7,
                 network: network(),
                 owner: text("red"),
-            },
+            }),
         ),
         (
             "no network id",
-            AgentError::NoNetworkId { network: network() },
+            AgentError::from(BookError::NoId { network: network() }),
         ),
         (
             "MAC address held",
-            AgentError::MacHeld {
+            AgentError::from(BookError::MacHeld {
                 network: network(),
                 mac: MacAddr([2, 0, 0, 0, 0, 9]),
-            },
+            }),
         ),
-        ("no port", AgentError::NoPort { max: 1024 }),
+        ("no port", AgentError::from(BookError::NoPort { max: 1024 })),
         (
             "pool empty: IPv4",
             AgentError::PoolEmpty {
@@ -150,51 +162,46 @@ fn networks() -> Vec<Case> {
         ),
         (
             "orphan",
-            AgentError::Orphan {
+            AgentError::from(BookError::Orphan {
                 ip: "10.10.0.9".parse().unwrap(),
                 network: network(),
-            },
+            }),
         ),
-        (
-            "internal: allocator",
-            AgentError::Internal { what: "allocator" },
-        ),
+        ("internal: allocator", BookError::NoAllocator.into()),
     ]
 }
 
 fn attachments() -> Vec<Case> {
-    let attached = |what| AgentError::AlreadyAttached {
-        key: key("c1", "net1"),
-        what,
-    };
+    let key = || key("c1", "net1");
     vec![
         (
             "already attached: network namespace",
-            attached("network namespace"),
+            AgentError::OtherNamespace { key: key() },
         ),
-        ("already attached: configuration", attached("configuration")),
-        ("already attached: link", attached("link: that one is gone")),
+        (
+            "already attached: configuration",
+            AgentError::OtherConfiguration { key: key() },
+        ),
+        (
+            "already attached: link",
+            AgentError::LinkGone { key: key() },
+        ),
         (
             "already attached: state",
-            attached("state: it is being removed"),
+            AgentError::BeingRemoved { key: key() },
         ),
-        (
-            "not attached",
-            AgentError::NotAttached {
-                key: key("c1", "net1"),
-            },
-        ),
+        ("not attached", AgentError::NotAttached { key: key() }),
         (
             "damaged",
             AgentError::Damaged {
-                key: key("c1", "net1"),
+                key: key(),
                 faults: vec![text("it is being removed"), text("PORTS has no entry")],
             },
         ),
         (
             "waiting",
             AgentError::Waiting {
-                key: key("c1", "net1"),
+                key: key(),
                 why: text("the disk is full"),
             },
         ),
@@ -219,26 +226,26 @@ fn records() -> Vec<Case> {
     vec![
         (
             "record",
-            AgentError::Record {
+            AgentError::from(BookError::Record {
                 key: text("c1/net1"),
                 source: no_json(),
-            },
+            }),
         ),
         (
             "unreadable",
-            AgentError::Unreadable {
+            AgentError::from(BookError::Unreadable {
                 bad: 17,
                 all: 20,
                 key: text("c1/net1"),
                 reason: text("no JSON"),
-            },
+            }),
         ),
         (
             "boot",
-            AgentError::Boot {
+            AgentError::from(BookError::Boot {
                 path: PathBuf::from("/var/lib/podnet/boot-id"),
                 source: denied(),
-            },
+            }),
         ),
         (
             "tombstone",

@@ -5,12 +5,16 @@ use ipam::{Family, IpamError};
 use world::WorldError;
 
 use super::{Case, text};
+use crate::book::{AddressError, BookError};
 use crate::error::AgentError;
-use crate::kube::{AccessError, AddressError, LookupError};
+use crate::kube::{AccessError, ClusterError, LookupError};
+use crate::record::ObjectRef;
 
 pub(super) fn all() -> Vec<Case> {
     let mut all = pods();
     all.extend(addresses().into_iter().map(|(name, it)| (name, it.into())));
+    let booked = ClusterError::from(BookError::NoPort { max: 1024 });
+    all.push(("no port, in a cluster", booked.into()));
     all
 }
 
@@ -51,7 +55,7 @@ fn pods() -> Vec<Case> {
         ),
         (
             "networks not read",
-            AgentError::World(WorldError::NotSynced {
+            AgentError::from(WorldError::NotSynced {
                 unread: vec![text("podnetworks are not read yet")],
             }),
         ),
@@ -83,19 +87,10 @@ fn pods() -> Vec<Case> {
 fn addresses() -> Vec<(&'static str, AddressError)> {
     let ip = "10.10.0.9".parse().unwrap();
     let network = || text("blue");
-    let api = |what: &str| AddressError::ApiServer {
-        what: text(what),
-        why: text("no answer"),
-    };
-    let no_claim = |what| AddressError::NoClaim {
+    let why = || text("no answer");
+    let claim = || ObjectRef {
         namespace: text("shop"),
         name: text("web-0.blue"),
-        what,
-    };
-    let claim = |why: &str| AddressError::Claim {
-        namespace: text("shop"),
-        name: text("web-0.blue"),
-        why: text(why),
     };
     vec![
         (
@@ -144,57 +139,82 @@ fn addresses() -> Vec<(&'static str, AddressError)> {
         ("addresses: no pod", AddressError::NoPod { ip }),
         (
             "addresses: have it granted",
-            api("have 10.10.0.9 of network blue granted"),
+            AddressError::GrantUnknown {
+                ip,
+                network: network(),
+                why: why(),
+            },
         ),
         (
             "addresses: reserve",
-            api("reserve 10.10.0.9 on network blue"),
+            AddressError::NotReserved {
+                ip,
+                network: network(),
+                why: why(),
+            },
         ),
         (
             "addresses: find the node",
-            api("find out which node holds the block of 10.10.0.9 on network blue"),
+            AddressError::NodeUnknown {
+                ip,
+                network: network(),
+                why: why(),
+            },
         ),
         (
             "addresses: write a claim",
-            api("write the addresses of IPAMClaim shop/web-0.blue"),
+            AddressError::ClaimContended {
+                claim: claim(),
+                why: why(),
+            },
         ),
         (
             "addresses: read a claim",
-            api("read IPAMClaim shop/web-0.blue"),
+            AddressError::ClaimUnread {
+                claim: claim(),
+                why: why(),
+            },
         ),
         (
             "addresses: write the status of a claim",
-            api("write status.ips of IPAMClaim shop/web-0.blue"),
+            AddressError::ClaimUnwritten {
+                claim: claim(),
+                why: why(),
+            },
         ),
         (
             "claim: absent",
-            no_claim("does not exist; create it, and the pod will start with its next attempt"),
+            AddressError::ClaimAbsent { claim: claim() },
         ),
         (
             "claim: being deleted",
-            no_claim("is being deleted; create it anew"),
+            AddressError::ClaimDeleted { claim: claim() },
         ),
         (
             "claim: of another network",
-            claim(
-                "spec.network is red and the attachment is to network blue; refer to a claim of that network",
-            ),
+            AddressError::ClaimOfAnother {
+                claim: claim(),
+                found: text("red"),
+                network: network(),
+            },
         ),
         (
             "claim: no address",
-            claim("\"x\" in status.ips is no address; correct it, or remove all"),
+            AddressError::ClaimUnparsed {
+                claim: claim(),
+                text: text("x"),
+            },
         ),
         (
             "claim: other addresses",
-            claim(
-                "10.10.0.9 is asked for beside it, and the claim has other addresses; remove ips",
-            ),
+            AddressError::ClaimDiffers { claim: claim(), ip },
         ),
         (
             "claim: network of the node",
-            claim(
-                "addresses of network blue are those of the node and cannot move: remove the claim, or use a network without routing Node",
-            ),
+            AddressError::ClaimOnNode {
+                claim: claim(),
+                network: network(),
+            },
         ),
     ]
 }

@@ -152,18 +152,11 @@ fn others() -> Vec<Case> {
                 path: text("/proc/1/ns/net"),
             },
         ),
-        ("starting", AgentError::NotReady { what: "starting" }),
+        ("starting", AgentError::Starting),
         (
             "internal: ADD without a container",
-            AgentError::Internal {
-                what: "ADD without a container",
-            },
+            AgentError::AddWithoutContainer,
         ),
-        (
-            "internal: watching the links",
-            AgentError::Internal {
-                what: "watching the links",
-            },
-        ),
+        ("internal: watching the links", AgentError::LinksUnwatched),
     ]
 }

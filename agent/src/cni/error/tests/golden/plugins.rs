@@ -55,11 +55,6 @@ fn failed() -> Vec<(&'static str, DelegateError)> {
 
 fn errors() -> Vec<(&'static str, DelegateError)> {
     let plugin = || text("bridge");
-    let process = |what, source| DelegateError::Process {
-        what,
-        plugin: text("bridge"),
-        source,
-    };
     let crashed = |output: &str| DelegateError::Crashed {
         plugin: text("bridge"),
         command: Command::Del,
@@ -80,8 +75,20 @@ fn errors() -> Vec<(&'static str, DelegateError)> {
                 searched: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
             },
         ),
-        ("plugin: start", process("start", absent())),
-        ("plugin: speak", process("speak with", denied())),
+        (
+            "plugin: start",
+            DelegateError::Start {
+                plugin: plugin(),
+                source: absent(),
+            },
+        ),
+        (
+            "plugin: speak",
+            DelegateError::Speak {
+                plugin: plugin(),
+                source: denied(),
+            },
+        ),
         (
             "plugin: timed out",
             DelegateError::TimedOut {

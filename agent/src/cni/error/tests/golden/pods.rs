@@ -126,21 +126,15 @@ fn nodes() -> Vec<Case> {
             },
         ),
         ("device info", AgentError::DeviceInfo { source: denied() }),
+        ("default network waits", AgentError::DefaultNetworkWaits),
         (
             "internal: a request without a container",
-            AgentError::Internal {
-                what: "a request without a container",
-            },
+            AgentError::NoContainer,
         ),
         (
             "internal: device in a configuration",
-            AgentError::Internal {
-                what: "the device in a configuration",
-            },
+            AgentError::DeviceUntold,
         ),
-        (
-            "internal: CNI_IFNAME",
-            AgentError::Internal { what: "CNI_IFNAME" },
-        ),
+        ("internal: CNI_IFNAME", AgentError::InterfaceName),
     ]
 }

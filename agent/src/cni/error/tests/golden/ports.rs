@@ -1,54 +1,77 @@
 //! Ports that cannot be made.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+
+use store::StoreError;
 
 use super::{Case, absent, denied, text};
 use crate::afxdp::AfXdpError;
+use crate::book::BookError;
 use crate::error::AgentError;
+use crate::ports::PortError;
 use crate::sockets::PlaceError;
 use crate::switch::SwitchError;
 
+fn port(error: impl Into<PortError>) -> AgentError {
+    error.into().into()
+}
+
 pub(super) fn all() -> Vec<Case> {
-    let place = |operation| PlaceError::of(operation, Path::new("/run/podnet/d/x.sock"))(denied());
+    let path = || PathBuf::from("/run/podnet/d/x.sock");
+    let source = denied;
     let mut all: Vec<Case> = vec![
         (
             "no shaping",
-            AgentError::NoShaping {
+            AgentError::from(PortError::NoShaping {
                 key: "spec.egressRate of the PodNetworkParameters",
                 rate: 1_500_000,
-            },
+            }),
         ),
-        ("place: make", place("make").into()),
-        ("place: remove", place("remove").into()),
-        ("place: write", place("write").into()),
-        ("place: bind", place("bind").into()),
+        (
+            "place: make",
+            port(PlaceError::Make {
+                path: path(),
+                source: source(),
+            }),
+        ),
+        (
+            "place: remove",
+            port(PlaceError::Remove {
+                path: path(),
+                source: source(),
+            }),
+        ),
+        (
+            "place: write",
+            port(PlaceError::Write {
+                path: path(),
+                source: source(),
+            }),
+        ),
         (
             "AF_XDP: MTU",
-            AfXdpError::Mtu {
+            port(AfXdpError::Mtu {
                 network: text("blue"),
                 mtu: 9000,
-            }
-            .into(),
+            }),
         ),
         (
             "AF_XDP: program",
-            AfXdpError::Program {
+            port(AfXdpError::Program {
                 ifname: text("net1"),
                 source: denied(),
-            }
-            .into(),
+            }),
         ),
         (
             "AF_XDP: control",
-            AfXdpError::Control {
+            port(AfXdpError::Control {
                 ifname: text("net1"),
                 source: xsk::Error::Control {
                     operation: "wait on",
                     address: text("/run/podnet/x.sock"),
                     source: denied(),
                 },
-            }
-            .into(),
+            }),
         ),
         (
             "not its device",
@@ -57,20 +80,17 @@ pub(super) fn all() -> Vec<Case> {
                 device: text("blue-1"),
             },
         ),
-        (
-            "internal: AF_XDP port",
-            AgentError::Internal {
-                what: "mending an AF_XDP port",
-            },
-        ),
-        (
-            "internal: switch",
-            AgentError::Internal {
-                what: "watching the switch",
-            },
-        ),
+        ("internal: AF_XDP port", PortError::MendingDied.into()),
+        ("internal: switch", PortError::SwitchUnwatched.into()),
     ];
-    all.extend(switch().into_iter().map(|(name, it)| (name, it.into())));
+    let stopped = BookError::from(StoreError::Stopped);
+    all.push(("port: store stopped", port(stopped)));
+    let exists = netdev::Error::NameTaken {
+        name: text("net1"),
+        ifindex: 3,
+    };
+    all.push(("port: name taken", port(exists)));
+    all.extend(switch().into_iter().map(|(name, it)| (name, port(it))));
     all
 }
 

@@ -1,39 +1,57 @@
 //! Networks that cannot leave the node.
 
 use api::Clash;
+use datapath::DatapathError;
 
 use super::{Case, text};
+use crate::book::BookError;
 use crate::egress::EgressError;
+use crate::error::AgentError;
 use crate::overlay::OverlayError;
+use crate::reach::ReachError;
 use crate::routing::NotRouting;
 use crate::wires::WireError;
+
+fn reach(error: impl Into<ReachError>) -> AgentError {
+    error.into().into()
+}
 
 pub(super) fn all() -> Vec<Case> {
     let mut all: Vec<Case> = overlay()
         .into_iter()
-        .map(|(name, it)| (name, it.into()))
+        .map(|(name, it)| (name, reach(it)))
         .collect();
-    all.extend(wires().into_iter().map(|(name, it)| (name, it.into())));
+    all.extend(wires());
     all.extend([
         (
             "egress: refused",
-            EgressError::Refused {
+            reach(EgressError::Refused {
                 network: 7,
                 source: netdev::Error::ShuttingDown,
-            }
-            .into(),
+            }),
         ),
         (
             "egress: full",
-            EgressError::Full {
+            reach(EgressError::Full {
                 network: 7,
                 max: 4096,
-            }
-            .into(),
+            }),
         ),
         (
             "not routing",
-            NotRouting::new("blue", text("the nodes of the cluster were not read yet")).into(),
+            reach(NotRouting::new(
+                "blue",
+                text("the nodes of the cluster were not read yet"),
+            )),
+        ),
+        (
+            "uplinks",
+            AgentError::from(ReachError::Uplinks {
+                errors: vec![
+                    netdev::Error::ShuttingDown.into(),
+                    DatapathError::NoMap { name: "UPLINKS" }.into(),
+                ],
+            }),
         ),
     ]);
     all
@@ -77,37 +95,46 @@ fn overlay() -> Vec<(&'static str, OverlayError)> {
     ]
 }
 
-fn wires() -> Vec<(&'static str, WireError)> {
+fn wires() -> Vec<Case> {
     let (network, uplink) = (|| text("blue"), || text("eth1"));
-    let unfit = |what| WireError::Unfit {
-        network: text("blue"),
-        uplink: text("eth1"),
-        what,
-    };
-    let taken = |what| WireError::Taken {
-        network: text("blue"),
-        owner: text("red"),
-        uplink: text("eth1"),
-        what,
+    let taken = |clash| {
+        AgentError::from(BookError::UplinkTaken {
+            network: text("blue"),
+            owner: text("red"),
+            uplink: text("eth1"),
+            clash,
+        })
     };
     vec![
         (
             "uplink: no interface",
-            WireError::NoInterface {
+            reach(WireError::NoInterface {
                 network: network(),
                 uplink: uplink(),
-            },
+            }),
         ),
-        ("uplink: podnet's own", unfit("is podnet's own")),
-        ("uplink: no Ethernet", unfit("is no Ethernet interface")),
+        (
+            "uplink: podnet's own",
+            reach(WireError::Own {
+                network: network(),
+                uplink: uplink(),
+            }),
+        ),
+        (
+            "uplink: no Ethernet",
+            reach(WireError::NoEthernet {
+                network: network(),
+                uplink: uplink(),
+            }),
+        ),
         (
             "uplink: too big",
-            WireError::TooBig {
+            reach(WireError::TooBig {
                 network: network(),
                 mtu: 9000,
                 uplink: uplink(),
                 underlay: 1500,
-            },
+            }),
         ),
         ("uplink: VLAN taken", taken(Clash::Vlan(100))),
         ("uplink: untagged taken", taken(Clash::Untagged)),
@@ -120,11 +147,11 @@ fn wires() -> Vec<(&'static str, WireError)> {
         ),
         (
             "uplink: address of the node",
-            WireError::NodeAddress {
+            reach(WireError::NodeAddress {
                 network: network(),
                 prefix: "10.10.0.0/24".parse().unwrap(),
                 address: "10.10.0.1".parse().unwrap(),
-            },
+            }),
         ),
     ]
 }

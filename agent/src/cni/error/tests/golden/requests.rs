@@ -7,6 +7,7 @@ use world::WorldError;
 use super::{Case, denied, no_json, text};
 use crate::error::AgentError;
 use crate::explain::ExplainError;
+use crate::ports::PortError;
 
 pub(super) fn all() -> Vec<Case> {
     let mut all: Vec<Case> = spec()
@@ -26,7 +27,7 @@ pub(super) fn all() -> Vec<Case> {
 }
 
 fn of(source: ResolveError, broken: &[&str]) -> AgentError {
-    AgentError::World(WorldError::Resolve {
+    AgentError::from(WorldError::Resolve {
         source: Box::new(source),
         broken: broken.iter().map(|it| text(it)).collect(),
     })
@@ -365,59 +366,35 @@ fn conflicts() -> Vec<(&'static str, ResolveError)> {
 }
 
 fn others() -> Vec<Case> {
-    let unsupported = |key: &str, value: &str, why| AgentError::Unsupported {
-        key: text(key),
-        value: text(value),
-        why,
-    };
+    let (host, container) = (80, 8080);
     vec![
         (
             "unsupported: host ports of a single attachment",
-            unsupported(
-                "runtimeConfig.portMappings",
-                "host port 80 to 8080",
-                "host ports are mapped for pods whose first network has routing Node: use one, or remove the mapping",
-            ),
+            AgentError::HostPortOfRuntime { host, container },
         ),
         (
             "unsupported: ranges of addresses",
-            unsupported(
-                "runtimeConfig.ipRanges",
-                "2 ranges",
-                "addresses come from spec.subnets of the network: remove the ranges",
-            ),
+            AgentError::Ranges { count: 2 },
         ),
         (
             "unsupported: host ports in the pod's list",
-            unsupported(
-                "portMappings",
-                "host port 80 to 8080",
-                "podnet maps no host ports on such a network: remove the mapping from the pod's list",
-            ),
+            AgentError::HostPortOfList { host, container },
         ),
         (
             "unsupported: InfiniBand",
-            unsupported(
-                "infiniband-guid",
-                "c2:11:22:33:44:55:66:77",
-                "podnet's networks are Ethernet: remove it from the pod's list",
-            ),
+            AgentError::InfiniBand {
+                guid: text("c2:11:22:33:44:55:66:77"),
+            },
         ),
         (
             "unsupported: Memif on a trunk",
-            unsupported(
-                "interface.type",
-                "Memif",
-                "the switch carries no VLAN tags, which pods of a trunk send: write Veth",
-            ),
+            PortError::MemifOnTrunk.into(),
         ),
         (
             "unsupported: type of an interface of a network with routing Node",
-            unsupported(
-                "interface.type",
-                "AFXDP",
-                "the node reaches pods of this network by their interfaces: write Veth, or name a network with routing Isolated",
-            ),
+            AgentError::InterfaceOfNodeNetwork {
+                kind: api::InterfaceKind::AfXdp,
+            },
         ),
         (
             "explain: not valid",

@@ -1,0 +1,166 @@
+//! Failures of the book: what cannot be given, and what cannot be recorded.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use agent_common::addr::MacAddr;
+use ipam::IpamError;
+use store::StoreError;
+
+use super::refusal::AddressError;
+
+/// An attachment cannot be booked, or a record cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum BookError {
+    /// The network's number changed while it is in use.
+    #[error(
+        "network {network} is in use with another networkID: remove its attachments first, or undo \
+         the change"
+    )]
+    IdChanged {
+        /// The network.
+        network: String,
+    },
+    /// The network's mode changed while it is in use.
+    #[error(
+        "network {network} is in use with another mode: remove its attachments first, or undo the \
+         change"
+    )]
+    ModeChanged {
+        /// The network.
+        network: String,
+    },
+    /// The network's routing changed while it is in use.
+    #[error(
+        "network {network} is in use with another routing: remove its attachments first, or undo \
+         the change"
+    )]
+    RoutingChanged {
+        /// The network.
+        network: String,
+    },
+    /// The network's transport changed while it is in use.
+    #[error(
+        "network {network} is in use with another transport: remove its attachments first, or undo \
+         the change"
+    )]
+    TransportChanged {
+        /// The network.
+        network: String,
+    },
+    /// The network got its first subnet, or lost its last, while it is in use.
+    #[error(
+        "network {network} is in use with another choice of having subnets or none: remove its \
+         attachments first, or undo the change"
+    )]
+    SubnetsChanged {
+        /// The network.
+        network: String,
+    },
+    /// Another network that is in use has what this one wants of an uplink.
+    #[error(
+        "network {network} wants {clash} on uplink {uplink}, and network {owner}, which is in use, has that: give each its own"
+    )]
+    UplinkTaken {
+        /// The network.
+        network: String,
+        /// The network that has it.
+        owner: String,
+        /// The interface.
+        uplink: String,
+        /// The part that both want.
+        clash: api::Clash,
+    },
+    /// Two networks have one number.
+    #[error(
+        "networkID {id} of network {network} belongs to network {owner} already: choose another"
+    )]
+    IdTaken {
+        /// The number.
+        id: u32,
+        /// The network that asks.
+        network: String,
+        /// The network that has it.
+        owner: String,
+    },
+    /// No number is left.
+    #[error("no network number is free: set spec.networkID of network {network}")]
+    NoId {
+        /// The network.
+        network: String,
+    },
+    /// No address of the network can be given, or not the one that is asked for.
+    #[error("network {network}: {source}")]
+    Address {
+        /// The network.
+        network: String,
+        /// The reason.
+        source: IpamError,
+    },
+    /// The cluster gives no address, or not the one that is asked for.
+    #[error(transparent)]
+    Refused(#[from] AddressError),
+    /// The requested MAC address is in use on the network.
+    #[error("network {network}: {mac} is held by another attachment; request another MAC address")]
+    MacHeld {
+        /// The network.
+        network: String,
+        /// The address.
+        mac: MacAddr,
+    },
+    /// The node's tables are full.
+    #[error("this node has all the {max} ports it can have: raise --max-ports")]
+    NoPort {
+        /// Number of ports.
+        max: u16,
+    },
+    /// An address of the network is outside every subnet; a record of ours never has one.
+    #[error("address {ip} has no subnet on network {network}")]
+    Orphan {
+        /// The address.
+        ip: IpAddr,
+        /// The network.
+        network: String,
+    },
+    /// The allocator of a network is missing right after it was made.
+    #[error("an internal task failed: allocator")]
+    NoAllocator,
+    /// Too many of the records in the store cannot be used.
+    #[error(
+        "{bad} of {all} records cannot be used, the first is {key}: {reason}; start the agent that wrote \
+         them, or move the store away: the agent then detaches all pods of this node"
+    )]
+    Unreadable {
+        /// Number of those.
+        bad: usize,
+        /// Number of all.
+        all: usize,
+        /// Key of the first.
+        key: String,
+        /// Fault of the first.
+        reason: String,
+    },
+    /// The boot of the records cannot be written down.
+    #[error("cannot write {}, which says of which boot the records are: make room there", path.display())]
+    Boot {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// A record cannot be read or written as JSON.
+    #[error("the record of {key} is not readable: {source}")]
+    Record {
+        /// The key.
+        key: String,
+        /// The fault.
+        source: serde_json::Error,
+    },
+    /// A record could not be written.
+    #[error("the attachment record could not be written: {source}")]
+    Store {
+        /// The reason.
+        #[from]
+        source: StoreError,
+    },
+}

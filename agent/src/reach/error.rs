@@ -1,0 +1,49 @@
+//! Failures of what carries networks beyond this node.
+
+use datapath::DatapathError;
+
+use api::Listed;
+
+use crate::egress::EgressError;
+use crate::host::HostError;
+use crate::overlay::OverlayError;
+use crate::routing::NotRouting;
+use crate::wires::WireError;
+
+/// A network cannot leave this node.
+#[derive(Debug, thiserror::Error)]
+pub enum ReachError {
+    /// The network spans nodes, and this one cannot take part.
+    #[error(transparent)]
+    Overlay(#[from] OverlayError),
+    /// The network cannot have its uplink.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// The network has egress, and no way out here.
+    #[error(transparent)]
+    Egress(#[from] EgressError),
+    /// The node does not route for the network, or not yet.
+    #[error(transparent)]
+    Routing(#[from] NotRouting),
+    /// Several uplinks are not as they should be.
+    #[error("{} attachments could not be removed or mended: {}", errors.len(), Listed::new(errors))]
+    Uplinks {
+        /// Each failure.
+        errors: Vec<ReachError>,
+    },
+    /// The kernel refused.
+    #[error(transparent)]
+    Host(#[from] HostError),
+}
+
+impl From<netdev::Error> for ReachError {
+    fn from(error: netdev::Error) -> Self {
+        HostError::from(error).into()
+    }
+}
+
+impl From<DatapathError> for ReachError {
+    fn from(error: DatapathError) -> Self {
+        HostError::from(error).into()
+    }
+}
