@@ -22,7 +22,7 @@ use crate::afxdp;
 use crate::error::AgentError;
 use crate::ledger::Wanted;
 use crate::node::Node;
-use crate::ports::{host_name, near_name};
+use crate::ports::{PortError, host_name, near_name};
 use crate::record::{Attachment, HostEnd, PodIdentity, State};
 use crate::sockets;
 use crate::switch;
@@ -72,7 +72,8 @@ impl Node {
         }
         if let Some((all, file)) = self.socket_of(wanted.interface.kind, network)? {
             let (devices, host) = (self.devices.directories(), host_name(&wanted.key));
-            let place = sockets::place(wanted.device.as_ref(), devices, (all, &host), file)?;
+            let place = sockets::place(wanted.device.as_ref(), devices, (all, &host), file);
+            let place = place.map_err(PortError::from)?;
             wanted.socket_path = Some(place);
         }
         if network.routing == api::Routing::Node {
@@ -102,7 +103,7 @@ impl Node {
             && let Err(error) = Box::pin(self.plug()).await
         {
             self.undo(&record.key).await;
-            return Err(error);
+            return Err(error.into());
         }
         match Box::pin(self.make(&record, netns)).await {
             Ok(record) => Ok(record),
@@ -129,7 +130,7 @@ impl Node {
         };
         let default = Used::Network(self.rules.lists.default_network.name().to_owned());
         let used = used.into_iter().filter(|used| *used != default).collect();
-        cluster.check_access(pod, &used).await
+        Ok(cluster.check_access(pod, &used).await?)
     }
 
     /// Where ports of a type have their socket files, and what they are called; none for a type
@@ -142,7 +143,7 @@ impl Node {
         Ok(match kind {
             InterfaceKind::Veth => None,
             InterfaceKind::AfXdp => {
-                afxdp::check_mtu(network)?;
+                afxdp::check_mtu(network).map_err(PortError::from)?;
                 Some((self.afxdp.sockets(), afxdp::FILE))
             }
             InterfaceKind::Memif => {
@@ -224,7 +225,7 @@ impl Node {
             monitor
         });
         let (monitor, (added, saved)) = (monitor?, made?);
-        sockets::tell(&added)?;
+        sockets::tell(&added).map_err(PortError::from)?;
         if switched {
             Box::pin(self.plug_in(&added, netns)).await?;
             reached("add.plugged");

@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use agent_common::addr::MacAddr;
 use api::Prefix;
 use netdev::{Connection, Family, Netfilter, Ruleset};
 
@@ -21,6 +20,7 @@ use crate::ledger::Ledger;
 use crate::locks::{Guard, Rank, Ranked};
 use crate::node::Node;
 use crate::reach::ReachError;
+use crate::reconcile::surroundings::WayOut;
 use crate::record::NetworkFacts;
 use crate::routing::forward;
 use telemetry::chain;
@@ -62,15 +62,6 @@ pub enum EgressError {
         /// How many there can be.
         max: u16,
     },
-}
-
-/// Where the tables lead what nobody on a network has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WayOut {
-    /// The port of the gateway, in the node's namespace.
-    pub ifindex: u32,
-    /// MAC address of the gateway.
-    pub mac: MacAddr,
 }
 
 /// The gateways of this node.
@@ -326,6 +317,7 @@ impl Node {
             .watches
             .keep(network, way_out, &self.egress.directory);
         let before = self.egress.open().insert(network, (plan, way_out));
+        self.tables.surroundings().set_way_out(network, way_out);
         Ok(before.map(|(_, way_out)| way_out) != Some(way_out))
     }
 
@@ -339,6 +331,8 @@ impl Node {
             let kept: BTreeSet<u32> = self.planned(&ledger).into_keys().collect();
             open.retain(|network, _| kept.contains(network));
             self.egress.watches.end_all_but(&kept);
+            drop(open);
+            self.tables.surroundings().keep_ways_out(&kept);
             kept
         };
         let (directory, spare) = (self.egress.directory.clone(), kept.clone());

@@ -10,7 +10,6 @@ use datapath::{DatapathError, Hook, Room};
 use delegate::process::Runner;
 use netdev::{Discipline, Netlink};
 use telemetry::chain;
-use telemetry::failpoint::{passed, pause};
 use tokio::sync::watch;
 use world::Current;
 
@@ -225,32 +224,7 @@ impl Node {
     /// # Errors
     /// When the kernel refuses.
     pub fn reconcile(&self, network: u32) -> Result<(), DatapathError> {
-        // What takes long of it is done before, so that others do not wait for it.
-        self.remotes.resolved(network);
-        // First: what is read from here on is what is written, and nothing older comes after it.
-        let mut tables = self.tables.write();
-        let others = self.beyond(network);
-        pause("tables.read");
-        let ledger = self.book.ledger();
-        tables.network(network, ledger.live_on(network), &others)?;
-        passed("tables.written");
-        Ok(())
-    }
-
-    /// Makes the tables of all networks say what is known, and nothing else, whatever was in them.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn reconcile_everything(&self) -> Result<(), DatapathError> {
-        let mut tables = self.tables.write();
-        let mut networks = tables.read_anew()?;
-        networks.extend(self.book.ledger().live_networks());
-        for network in networks {
-            let others = self.beyond(network);
-            let ledger = self.book.ledger();
-            tables.network(network, ledger.live_on(network), &others)?;
-        }
-        Ok(())
+        self.tables.reconcile(network, &self.book)
     }
 
     /// Brings the tables of networks up to what is known, away from the threads that serve requests:

@@ -15,7 +15,6 @@ use telemetry::chain;
 use crate::node::Node;
 use crate::ports::ALIAS_PREFIX;
 use crate::reach::ReachError;
-use crate::reconcile::{Others, Reach};
 use crate::remotes::Peer;
 
 mod fence;
@@ -170,32 +169,11 @@ impl Node {
             .netlink
             .with(move |connection: &mut Connection| ready(connection, &hook, port))
             .await?;
+        self.tables.surroundings().set_tunnels(device);
         if self.overlay.device.swap(device, Ordering::AcqRel) != device {
             self.ways.wake();
         }
         Ok(())
-    }
-
-    /// What other nodes have of a network, as far as tunnels reach them.
-    pub fn others(&self, network: u32) -> Others {
-        let device = self.overlay.device();
-        let way_out = self.egress.way_out(network);
-        if device == 0 {
-            return Others {
-                way_out,
-                ..Others::default()
-            };
-        }
-        Others {
-            said: self.remotes.resolved(network),
-            reach: Reach::Tunnels {
-                device,
-                own: self.remotes.vteps(),
-            },
-            ways: self.ways.known(),
-            complete: self.remotes.is_complete(),
-            way_out,
-        }
     }
 
     /// Whether attachments on this network need the tunnel device, and have lost it.

@@ -9,14 +9,17 @@ use agent_common::counter::PortCounters;
 use agent_common::uplink::Uplink;
 use datapath::{Datapath, DatapathError, DropCount, Entries, Retired, Tables, Vteps};
 
+use crate::book::Book;
 use crate::locks::{Guard, Rank, Ranked};
 use crate::record::{Attachment, NetworkFacts};
-use crate::ways::Known;
+use crate::remotes::Remotes;
+use telemetry::failpoint::{passed, pause};
 
 mod beyond;
 mod desired;
 mod layers;
 mod storms;
+pub mod surroundings;
 mod vteps;
 mod wires;
 
@@ -26,12 +29,14 @@ pub use desired::port_of;
 use layers::{Layers, by_network};
 pub use storms::StormOptions;
 use storms::Storms;
+use surroundings::{Known, Surroundings};
 use vteps::Numbers;
 
 /// The tables, and what is known to be in them.
 #[derive(Debug)]
 pub struct Reconciler {
     inner: Ranked<Inner>,
+    surroundings: Surroundings,
 }
 
 #[derive(Debug)]
@@ -48,8 +53,16 @@ struct Inner {
 
 impl Reconciler {
     /// Takes the datapath over, with the UDP port of the node's tunnels and limits of what it replicates.
-    pub fn new(datapath: Datapath, tunnel_port: u16, storms: StormOptions) -> Self {
+    ///
+    /// Members on other nodes are those of `remotes`.
+    pub fn new(
+        datapath: Datapath,
+        tunnel_port: u16,
+        storms: StormOptions,
+        remotes: Arc<Remotes>,
+    ) -> Self {
         Self {
+            surroundings: Surroundings::new(remotes),
             inner: Ranked::new(
                 Rank::Tables,
                 Inner {
@@ -67,10 +80,53 @@ impl Reconciler {
         self.inner.lock()
     }
 
-    /// Begins to write; nobody else does until the end of it. What is written is to be read after this
-    /// call: what was read before may be older than what another thread has written meanwhile.
-    pub fn write(&self) -> Writing<'_> {
-        Writing { inner: self.lock() }
+    /// The inputs that are no records, for their owners to set.
+    pub const fn surroundings(&self) -> &Surroundings {
+        &self.surroundings
+    }
+
+    /// Brings the tables of a network up to the book and to the surroundings.
+    ///
+    /// Book and surroundings are read under the tables' lock: what was read before may be older than what
+    /// another thread has written meanwhile.
+    ///
+    /// # Errors
+    /// When the kernel refuses; the tables are then read anew by the next call.
+    pub fn reconcile(&self, network: u32, book: &Book) -> Result<(), DatapathError> {
+        // What takes long of it is done before, so that others do not wait for it.
+        self.surroundings.prepare(network);
+        let mut inner = self.lock();
+        let others = self.others(network, book);
+        pause("tables.read");
+        inner.update(network, book.ledger().live_on(network), &others)?;
+        passed("tables.written");
+        Ok(())
+    }
+
+    /// Makes the tables of all networks say what is known, and nothing else, whatever was in them.
+    ///
+    /// # Errors
+    /// As for [`Self::reconcile`].
+    pub fn reconcile_everything(&self, book: &Book) -> Result<(), DatapathError> {
+        let mut inner = self.lock();
+        inner.current = None;
+        let mut networks: BTreeSet<u32> = inner.current()?.keys().copied().collect();
+        networks.extend(book.ledger().live_networks());
+        for network in networks {
+            let others = self.others(network, book);
+            inner.update(network, book.ledger().live_on(network), &others)?;
+        }
+        Ok(())
+    }
+
+    /// What a network has beyond this node; the caller holds the tables' lock.
+    fn others(&self, network: u32, book: &Book) -> Others {
+        let facts = {
+            let ledger = book.ledger();
+            let mut records = ledger.entries_on(network);
+            records.next().map(|record| record.network.clone())
+        };
+        self.surroundings.of(network, facts.as_ref())
     }
 
     /// Forgets the numbers of nodes that no table mentions any more.
@@ -93,13 +149,13 @@ impl Reconciler {
             .with_numbers(|numbers, _| Ok(numbers.addresses()))
     }
 
-    /// Has the tables say these ways to the nodes in them, and no others; read once nobody else writes.
+    /// Sets the ways to other nodes, and writes those to the nodes in the tables.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn set_ways(&self, ways: impl FnOnce() -> Arc<Known>) -> Result<(), DatapathError> {
+    pub fn set_ways(&self, ways: Known) -> Result<(), DatapathError> {
         let mut inner = self.lock();
-        let ways = ways();
+        let ways = self.surroundings.set_underlay(ways);
         inner.with_numbers(|numbers, vteps| numbers.set_ways(&ways, vteps))
     }
 
@@ -250,36 +306,6 @@ impl Reconciler {
             ("WIRES", all.wires.len()),
             ("NEXT_HOPS", all.next_hops.len()),
         ]))
-    }
-}
-
-/// Writes the tables.
-#[derive(Debug)]
-pub struct Writing<'a> {
-    inner: Guard<'a, Inner>,
-}
-
-impl Writing<'_> {
-    /// Makes the tables of one network say what `attachments`, all that are live on it, need.
-    ///
-    /// # Errors
-    /// When the kernel refuses; the tables are then read anew by the next call.
-    pub fn network<'a>(
-        &mut self,
-        network: u32,
-        attachments: impl Iterator<Item = &'a Attachment>,
-        others: &Others,
-    ) -> Result<(), DatapathError> {
-        self.inner.update(network, attachments, others)
-    }
-
-    /// Reads from the maps what is in them, whatever was known; the networks they mention.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn read_anew(&mut self) -> Result<BTreeSet<u32>, DatapathError> {
-        self.inner.current = None;
-        Ok(self.inner.current()?.keys().copied().collect())
     }
 }
 

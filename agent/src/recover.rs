@@ -107,7 +107,7 @@ impl Node {
         if let Err(error) = Box::pin(self.find_hops()).await {
             tracing::error!(error = %chain(&error), "next hops to other nodes not known yet");
         }
-        self.reconcile_everything()?;
+        self.tables.reconcile_everything(&self.book)?;
         for record in &records {
             // One port must not keep the others from being served; the audit comes back to it.
             if let Err(error) = self.repair(record, &survey).await {

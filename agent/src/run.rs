@@ -303,7 +303,12 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         promotions: Promotions::new(hook.clone(), Duration::from_secs(options.tcx_after)),
         netlink,
         hook,
-        tables: Reconciler::new(datapath, options.vxlan_port, options.storms),
+        tables: Reconciler::new(
+            datapath,
+            options.vxlan_port,
+            options.storms,
+            Arc::clone(&remotes),
+        ),
         shaping: shaping().await,
         delegates: Runner::new(
             options.pods.host_root.clone(),

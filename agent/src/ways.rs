@@ -14,10 +14,10 @@ use datapath::Room;
 use netdev::{Connection, Link};
 use tokio::sync::Notify;
 
-use crate::locks::{Rank, Ranked};
 use crate::node::Node;
 use crate::overlay::{self, added, way_to};
 use crate::reach::ReachError;
+use crate::reconcile::surroundings::{Known, Way};
 use crate::uplinks::{User, Wanted};
 use telemetry::chain;
 
@@ -26,45 +26,14 @@ const SETTLE: Duration = Duration::from_millis(50);
 /// Everything is looked at again after this time: what a router says of its MTU comes without notice.
 const ROUND: Duration = Duration::from_secs(30);
 
-/// Ways by the address of the node.
-pub type Known = BTreeMap<IpAddr, Way>;
-
-/// A way to another node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Way {
-    /// What the programs need to take it themselves.
-    pub straight: Option<Straight>,
-    /// Largest L3 packet that a tunnel carries on it, bytes.
-    pub mtu: u32,
-}
-
-/// What is known of them.
-#[derive(Debug)]
+/// The search for ways.
+#[derive(Debug, Default)]
 pub struct Ways {
-    known: Ranked<Arc<Known>>,
     /// Something has changed here that no kernel tells.
     wake: Notify,
 }
 
-impl Default for Ways {
-    fn default() -> Self {
-        Self {
-            known: Ranked::new(Rank::Feature, Arc::default()),
-            wake: Notify::new(),
-        }
-    }
-}
-
 impl Ways {
-    /// Those that are known now.
-    pub fn known(&self) -> Arc<Known> {
-        Arc::clone(&self.known.lock())
-    }
-
-    fn set(&self, ways: Known) {
-        *self.known.lock() = Arc::new(ways);
-    }
-
     /// They are looked for again at once.
     pub fn wake(&self) {
         self.wake.notify_one();
@@ -154,8 +123,7 @@ impl Node {
             ..Uplink::NOTHING
         };
         let uplinks: Wanted = found.uplinks.into_iter().map(|it| (it, uplink)).collect();
-        self.ways.set(found.ways);
-        self.tables.set_ways(|| self.ways.known())?;
+        self.tables.set_ways(found.ways)?;
         self.take_from(User::Tunnels, uplinks).await?;
         fenced
     }

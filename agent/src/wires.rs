@@ -12,7 +12,7 @@ use crate::locks::{Guard, Rank, Ranked};
 use crate::node::Node;
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX};
 use crate::reach::ReachError;
-use crate::reconcile::{Others, Reach};
+use crate::reconcile::surroundings::{Hops, Routers};
 use crate::record::NetworkFacts;
 use crate::uplinks::{User, Wanted};
 use telemetry::chain;
@@ -81,12 +81,6 @@ pub enum WireError {
 /// Preference of an IPv6 route that says none (`IP6_RT_PRIO_USER` of `net/ip6_route.h`).
 const IPV6_METRIC: u32 = 1024;
 
-/// Next hops to other nodes: the interface, and the router or the node itself; `None` without a route.
-pub type Hops = BTreeMap<IpAddr, Option<(u32, IpAddr)>>;
-
-/// Who leads to the outside by IPv4 and by IPv6, on one link.
-pub type Routers = [Option<IpAddr>; 2];
-
 /// What is known of uplinks.
 #[derive(Debug)]
 pub struct Wires {
@@ -141,50 +135,6 @@ impl Wires {
 }
 
 impl Node {
-    /// What the tables need of a network beyond this node.
-    pub fn beyond(&self, network: u32) -> Others {
-        let facts = {
-            let ledger = self.book.ledger();
-            ledger
-                .entries_on(network)
-                .next()
-                .map(|it| it.network.clone())
-        };
-        match facts {
-            Some(facts) if facts.wire.is_some() => self.on_wire(&facts),
-            _ => self.others(network),
-        }
-    }
-
-    fn on_wire(&self, facts: &NetworkFacts) -> Others {
-        let Some(wire) = &facts.wire else {
-            return Others::default();
-        };
-        // On a segment everybody answers for himself.
-        let resolved = || self.remotes.resolved(facts.id);
-        let said = facts.routed.then(resolved).flatten();
-        let way_out = self.egress.way_out(facts.id);
-        let state = self.wires.lock();
-        let is_known = |vtep: &IpAddr| state.hops.contains_key(vtep);
-        let peers = said.iter().flat_map(|it| &it.peers);
-        let mut vteps = peers.flat_map(|it| &it.vteps);
-        // Whether it is known who leads to all of it.
-        let hops_known = !wire.is_routed() || vteps.all(is_known);
-        let routers = state.routers.get(&wire.uplink).copied();
-        let routers_known = !facts.leaves_by_uplink || routers.is_some();
-        Others {
-            said,
-            reach: Reach::Wire {
-                uplink: state.uplinks.get(&wire.uplink).copied().unwrap_or(0),
-                hops: Arc::clone(&state.hops),
-                routers: routers.unwrap_or_default(),
-            },
-            complete: hops_known && routers_known && self.remotes.is_complete(),
-            way_out,
-            ..Others::default()
-        }
-    }
-
     /// Makes sure that a network can have its uplink.
     ///
     /// # Errors
@@ -321,7 +271,7 @@ impl Node {
         }
         let moved = {
             let mut state = self.wires.lock();
-            let before = std::mem::replace(&mut state.uplinks, found);
+            let before = std::mem::replace(&mut state.uplinks, found.clone());
             let names = needed.keys().chain(before.keys());
             let moved: BTreeSet<String> = names
                 .filter(|name| before.get(*name) != state.uplinks.get(*name))
@@ -336,6 +286,7 @@ impl Node {
             state.needed = needed.into_keys().collect();
             moved
         };
+        self.tables.surroundings().set_uplinks(found);
         match self.take_from(User::Wires, wanted).await {
             Ok(()) => Ok(moved),
             Err(error) => Err((moved, error)),
@@ -376,12 +327,16 @@ impl Node {
             Ok((hops, routers))
         };
         let (hops, routers) = self.netlink.with(look).await?;
-        let mut state = self.wires.lock();
-        let is_news = *state.hops != hops || state.routers != routers;
-        if *state.hops != hops {
-            state.hops = Arc::new(hops);
-        }
-        state.routers = routers;
+        let (is_news, hops) = {
+            let mut state = self.wires.lock();
+            let is_news = *state.hops != hops || state.routers != routers;
+            if *state.hops != hops {
+                state.hops = Arc::new(hops);
+            }
+            state.routers.clone_from(&routers);
+            (is_news, Arc::clone(&state.hops))
+        };
+        self.tables.surroundings().set_hops(hops, routers);
         Ok(is_news)
     }
 

@@ -9,12 +9,13 @@ use std::path::Path;
 use datapath::{Dispatcher, Hook};
 use netdev::{Connection, Link, LinkFilter, NamedNetns, Netns, VethSpec};
 
+use super::EgressError;
 use super::plan::{
     self, LINK_PREFIX, NODE_MAC, PLACES, PODS, PODS_MAC, PORT_PREFIX, Plan, UPLINK, UPLINK_MAC,
 };
-use super::{EgressError, WayOut};
 use crate::ports::{ALIAS_PREFIX, attach_dispatcher};
 use crate::reach::ReachError;
+use crate::reconcile::surroundings::WayOut;
 use crate::shaping::silence;
 use telemetry::failpoint::reached;
 

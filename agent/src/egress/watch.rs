@@ -8,9 +8,10 @@ use netdev::{Netns, RulesetMonitor};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::{INSIDE, WayOut, plan};
+use super::{INSIDE, plan};
 use crate::node::Node;
 use crate::reach::ReachError;
+use crate::reconcile::surroundings::WayOut;
 use telemetry::chain;
 
 /// Who watches which gateway.

@@ -8,11 +8,9 @@ use std::sync::Arc;
 use agent_common::endpoint::{ENDPOINT_REMOTE, Endpoint};
 use datapath::Entries;
 
-use crate::egress::WayOut;
+use super::surroundings::{Hops, Known, Routers, WayOut};
 use crate::record::NetworkFacts;
 use crate::remotes::Resolved;
-use crate::ways::Known;
-use crate::wires::{Hops, Routers};
 
 /// What a network has beyond this node.
 #[derive(Debug, Default)]

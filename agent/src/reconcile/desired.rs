@@ -17,8 +17,8 @@ use agent_common::port::{
 use agent_common::vtep::{FloodVteps, VTEP_CHUNK, VTEP_CHUNKS};
 use datapath::Entries;
 
+use super::surroundings::WayOut;
 use super::{Others, mapped, wires};
-use crate::egress::WayOut;
 use crate::record::{Attachment, NetworkFacts};
 use crate::remotes::RemoteEndpoint;
 

@@ -10,9 +10,9 @@ use agent_common::vtep::Vtep;
 use datapath::{DatapathError, Vteps};
 
 use super::mapped;
+use super::surroundings::{Known, Way};
 use crate::overlay::way_to;
 use crate::remotes::Peer;
-use crate::ways::{Known, Way};
 
 /// Who has which number.
 #[derive(Debug, Default)]

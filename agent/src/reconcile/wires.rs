@@ -15,9 +15,9 @@ use agent_common::wire::{NextHop, WireKey, outside};
 use datapath::Entries;
 
 use super::mapped;
+use super::surroundings::{Hops, Routers};
 use crate::record::NetworkFacts;
 use crate::remotes::{Peer, RemoteEndpoint};
-use crate::wires::{Hops, Routers};
 
 /// Adds what a network has at its uplink to `entries`, which have this node's own pods. Without an uplink,
 /// 0, nothing comes in, and what goes out is dropped.

@@ -13,9 +13,9 @@ use super::super::Reach;
 use super::super::wires::beyond;
 use super::tests::{NETWORK, at, attached};
 use super::*;
+use crate::reconcile::surroundings::{Hops, Routers};
 use crate::remotes::Peer;
 use crate::samples::network;
-use crate::wires::{Hops, Routers};
 
 const FAR: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 const UPLINK: u32 = 5;
