@@ -99,7 +99,7 @@ pub enum BookError {
     },
     /// The cluster gives no address, or not the one that is asked for.
     #[error(transparent)]
-    Refused(#[from] AddressError),
+    Refused(Box<AddressError>),
     /// The requested MAC address is in use on the network.
     #[error("network {network}: {mac} is held by another attachment; request another MAC address")]
     MacHeld {
@@ -163,4 +163,10 @@ pub enum BookError {
         #[from]
         source: StoreError,
     },
+}
+
+impl From<AddressError> for BookError {
+    fn from(error: AddressError) -> Self {
+        Self::Refused(Box::new(error))
+    }
 }

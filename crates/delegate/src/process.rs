@@ -15,8 +15,8 @@ use tokio::process::Child;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use telemetry::LOG_BYTES;
 use super::error::DelegateError;
+use telemetry::LOG_BYTES;
 
 /// Subcommand of the agent's binary that enters a root and becomes the plugin.
 pub const STAGE: &str = "exec-plugin";

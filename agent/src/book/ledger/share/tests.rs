@@ -92,8 +92,8 @@ fn a_node_without_a_block_gives_nothing() {
     let refused = add(&mut ledger, "c1", &["10.10.0.9"], Some(pod("u1")));
     assert!(
         matches!(
-            refused,
-            Err(BookError::Refused(AddressError::NotGranted { .. }))
+            &refused,
+            Err(BookError::Refused(refused)) if matches!(**refused, AddressError::NotGranted { .. })
         ),
         "{refused:?}"
     );
