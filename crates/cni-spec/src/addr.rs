@@ -1,4 +1,4 @@
-//! Addresses as CNI writes them: `address/prefix`, an address somebody asked for, a MAC.
+//! Parse and write addresses of CNI: `address/prefix`, a requested address, a MAC.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -96,7 +96,7 @@ impl From<IpPrefix> for String {
     }
 }
 
-/// An address somebody asked for, with or without a prefix length (capability `ips`).
+/// A requested address, with or without a prefix length (capability `ips`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IpRequest {
     /// The address wanted.
@@ -158,7 +158,9 @@ impl FromStr for IpRequest {
 pub struct MacAddr(pub [u8; 6]);
 
 impl MacAddr {
-    /// Whether a single interface may own it: not a group address (IEEE 802, I/G bit), not zero.
+    /// Tells whether a single interface may own the address.
+    ///
+    /// It may not when it is a group address (IEEE 802, I/G bit) or zero.
     #[must_use]
     pub fn is_usable(self) -> bool {
         let [first, ..] = self.0;
@@ -176,7 +178,9 @@ impl fmt::Display for MacAddr {
 impl FromStr for MacAddr {
     type Err = SpecError;
 
-    /// Reads the three spellings Go's `net.ParseMAC` knows: `02:00:…`, `02-00-…`, `0200.0000.002a`.
+    /// Reads the three spellings of Go's `net.ParseMAC`.
+    ///
+    /// They are `02:00:…`, `02-00-…` and `0200.0000.002a`.
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let group_digits = if text.contains('.') { 4 } else { 2 };
         let separator = text.chars().find(|c| matches!(c, ':' | '-' | '.'));

@@ -1,4 +1,4 @@
-//! The network configuration of one podnet attachment, as it comes on stdin (CNI SPEC §1, §2).
+//! Parse the network configuration of an attachment, from stdin (CNI SPEC §1, §2).
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ use runtime::{RuntimeConfig, usable_mac};
 /// Where the agent listens when the configuration does not say.
 pub const DEFAULT_SOCKET: &str = "/run/podnet/agent.sock";
 
-/// Longest socket path in bytes: `sun_path` of unix(7) without the terminating zero.
+/// Longest socket path, bytes: `sun_path` of unix(7) without the terminating zero.
 const SOCKET_PATH_MAX: usize = 107;
 
 /// Longest name of a Kubernetes object (RFC 1123 subdomain).
@@ -50,8 +50,9 @@ impl ConfHead {
         Self::decode(&Fields::root(&value, EXPECTED)?, command)
     }
 
-    /// The version to answer in when the head cannot be read: the configuration's if it has a
-    /// known one, else the newest.
+    /// Chooses the version of the answer when the head cannot be read.
+    ///
+    /// It is the configuration's if it has a known one, else the newest.
     #[must_use]
     pub fn version_of(text: &str) -> CniVersion {
         let value = document(text).unwrap_or_default();
@@ -116,7 +117,9 @@ pub enum NetworkRef {
     FromPod,
 }
 
-/// What the runtime says is still attached (`cni.dev/valid-attachments`, CNI-GC-01, CNI-GC-02).
+/// Attachments still valid for the runtime (CNI-GC-01, CNI-GC-02).
+///
+/// The key is `cni.dev/valid-attachments`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum GcList {
     /// The key is absent: the runtime said nothing, which must not mean "remove all".
@@ -151,11 +154,13 @@ pub struct ConfigArgs {
 /// rest has its default value. Keys we do not know are tolerated.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NetConf {
-    /// What every command needs.
+    /// Fields that every command needs.
     pub head: ConfHead,
     /// `type`: the plugin's name.
     pub plugin_type: Option<String>,
-    /// `podNetwork`, `podNetworkAttachment` or `fromPod`; always there for `ADD` and `CHECK`.
+    /// Network to attach to; always there for `ADD` and `CHECK`.
+    ///
+    /// From `podNetwork`, `podNetworkAttachment` or `fromPod`.
     pub network: Option<NetworkRef>,
     /// `isDefaultGateway`: the container's default routes go through this network.
     pub is_default_gateway: bool,
@@ -211,8 +216,9 @@ impl NetConf {
         Ok(conf)
     }
 
-    /// The result of the plugins before us, or of our own `ADD` for `CHECK` and `DEL`; absent,
-    /// `null` and `{}` are none.
+    /// Parses `prevResult`: the result of earlier plugins, or of our own `ADD`.
+    ///
+    /// Our own is there for `CHECK` and `DEL`; absent, `null` and `{}` are none.
     ///
     /// # Errors
     /// Code 7 when it is not a result; a `DEL` does well not to ask.
@@ -233,8 +239,10 @@ impl NetConf {
             .ok_or(SpecError::NoPrevResult { command })
     }
 
-    /// The addresses asked for: `runtimeConfig.ips`, else `args.cni.ips`, else `IP` of `CNI_ARGS`
-    /// (one or more, separated by commas). The nearer source wins whole (CNI-CAP-05).
+    /// Returns the requested addresses, from the nearest source (CNI-CAP-05).
+    ///
+    /// `runtimeConfig.ips`, else `args.cni.ips`, else `IP` of `CNI_ARGS` (one or more, separated by
+    /// commas). The nearer source wins whole.
     ///
     /// # Errors
     /// [`SpecError::FieldValue`] (code 7) when `IP` is what counts and holds no address.
@@ -350,7 +358,9 @@ fn config_args(fields: &Fields<'_>) -> Result<ConfigArgs, SpecError> {
     })
 }
 
-/// Reads the list under its own key, else under the older one libcni also writes (CNI-GC-01).
+/// Reads the list of valid attachments, under its key or libcni's older one.
+///
+/// libcni writes both (CNI-GC-01).
 ///
 /// An entry that cannot be read is an error: leaving it out would remove a live attachment.
 fn gc_list(fields: &Fields<'_>) -> Result<GcList, SpecError> {

@@ -1,4 +1,4 @@
-//! What can be wrong with a request, and the error object a runtime reads.
+//! Name the faults of a request, and build the error object that a runtime reads.
 
 use std::fmt;
 
@@ -10,8 +10,10 @@ use crate::frame::MAX_FRAME;
 use crate::request::Command;
 use crate::version::CniVersion;
 
-/// Longest `msg` and longest `details` of an error, bytes. Runtimes put them into pod events and
-/// logs, and whoever writes a configuration or an annotation decides what they quote.
+/// Longest `msg` and longest `details` of an error, bytes.
+///
+/// Runtimes put them into pod events and logs, and the author of a configuration or an annotation
+/// decides what they quote.
 pub const ERROR_TEXT_MAX: usize = 8 << 10;
 
 /// The `code` of a CNI error (CNI SPEC "Error", CNI-ERR-03).
@@ -20,12 +22,13 @@ pub const ERROR_TEXT_MAX: usize = 8 << 10;
 pub struct ErrorCode(pub u32);
 
 impl ErrorCode {
-    /// The configuration's `cniVersion` is not one we speak, or too old for the command.
+    /// The configuration's `cniVersion` is unknown, or too old for the command.
     pub const INCOMPATIBLE_VERSION: Self = Self(1);
     /// A field we must not ignore; the message has key and value.
     pub const UNSUPPORTED_FIELD: Self = Self(2);
-    /// The container does not exist and nothing of it is left: a runtime may skip `DEL`, so never
-    /// use it for `ADD` (CNI-ERR-04).
+    /// The container does not exist and nothing of it is left.
+    ///
+    /// A runtime may skip `DEL` then, so never use it for `ADD` (CNI-ERR-04).
     pub const UNKNOWN_CONTAINER: Self = Self(3);
     /// A `CNI_*` variable is missing or wrong; the message names it.
     pub const INVALID_ENV: Self = Self(4);
@@ -35,7 +38,9 @@ impl ErrorCode {
     pub const DECODING_FAILURE: Self = Self(6);
     /// The network configuration is not valid.
     pub const INVALID_CONFIG: Self = Self(7);
-    /// `CNI_NETNS` is the plugin's own namespace. Known from libcni's skeleton, not from the spec.
+    /// `CNI_NETNS` is the plugin's own namespace.
+    ///
+    /// Known from libcni's skeleton, not from the spec.
     pub const INVALID_NETNS: Self = Self(8);
     /// A transient condition; the same request may succeed later.
     pub const TRY_AGAIN_LATER: Self = Self(11);
@@ -43,8 +48,9 @@ impl ErrorCode {
     pub const NOT_AVAILABLE: Self = Self(50);
     /// `STATUS`: as 50, and containers already attached may be impaired.
     pub const LIMITED_CONNECTIVITY: Self = Self(51);
-    /// `DEL`, from agent to plugin: no record can be written now. The plugin keeps the request
-    /// ([`crate::PENDING_DEL`]), and the agent carries it out when it can.
+    /// `DEL`, from agent to plugin: no record can be written now.
+    ///
+    /// The plugin keeps the request ([`crate::PENDING_DEL`]), and the agent carries it out when it can.
     pub const NOT_RECORDED: Self = Self(140);
     /// The first code that belongs to the plugin.
     pub const PLUGIN_FIRST: Self = Self(100);
@@ -64,11 +70,11 @@ pub struct CniError {
     /// The version of the request; the newest one when the request did not say.
     #[serde(default = "latest", deserialize_with = "known_or_latest")]
     pub cni_version: CniVersion,
-    /// What kind of failure.
+    /// Code of the failure, of CNI or of the agent.
     pub code: ErrorCode,
     /// One line for a person reading pod events.
     pub msg: String,
-    /// What the line leaves out; may be empty.
+    /// Details that the line leaves out; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub details: String,
 }
@@ -102,7 +108,9 @@ impl CniError {
         }
     }
 
-    /// The agent cannot be asked: code 50 for `STATUS`, 11 for everything else (CNI-ERR-05).
+    /// Builds the error of an agent that cannot be reached (CNI-ERR-05).
+    ///
+    /// Its code is 50 for `STATUS`, 11 for everything else.
     #[must_use]
     pub fn agent_unreachable(
         cni_version: CniVersion,
@@ -118,7 +126,9 @@ impl CniError {
         Self::new(cni_version, code, msg, details)
     }
 
-    /// The request was sent and no answer came back: code 50 for `STATUS`, 11 for everything else.
+    /// Builds the error of a request that was sent and had no answer.
+    ///
+    /// Its code is 50 for `STATUS`, 11 for everything else.
     #[must_use]
     pub fn outcome_unknown(
         cni_version: CniVersion,
@@ -184,7 +194,7 @@ pub enum SpecError {
     /// `CNI_COMMAND` is none of the spec's.
     #[error("unknown CNI_COMMAND: {value}")]
     UnknownCommand {
-        /// What it was.
+        /// The value given.
         value: String,
     },
     /// Required variables are unset or empty (CNI-ENV-01).
@@ -199,13 +209,13 @@ pub enum SpecError {
          with letters, digits, `_`, `.`, `-`"
     )]
     ContainerId {
-        /// What it was.
+        /// The value given.
         value: String,
     },
     /// An interface name Linux would refuse (CNI-ENV-03).
     #[error("CNI_IFNAME {value:?} is not valid: {rule}")]
     IfName {
-        /// What it was.
+        /// The value given.
         value: String,
         /// The rule it breaks.
         rule: &'static str,
@@ -240,7 +250,7 @@ pub enum SpecError {
         value.as_ref().map_or("is missing".to_owned(), |value| format!("{value:?} is not valid"))
     )]
     NetworkName {
-        /// What it was, if anything.
+        /// The value given, if any.
         value: Option<String>,
     },
     /// A value of the wrong type or out of range.
@@ -248,9 +258,9 @@ pub enum SpecError {
     FieldType {
         /// Where it stands.
         path: String,
-        /// What is allowed there.
+        /// The type or range allowed there.
         expected: &'static str,
-        /// What is there, shortened.
+        /// The value found, shortened.
         found: String,
     },
     /// A text that does not follow its grammar.
@@ -297,7 +307,7 @@ pub enum SpecError {
     /// A name Kubernetes would refuse.
     #[error("{value:?} is not the name of a Kubernetes object: {rule}")]
     ObjectName {
-        /// What it was.
+        /// The value given.
         value: String,
         /// The rule it breaks.
         rule: &'static str,
@@ -305,7 +315,7 @@ pub enum SpecError {
     /// A socket path that cannot be connected to.
     #[error("`socket` {value:?} is not valid: {rule}")]
     SocketPath {
-        /// What it was.
+        /// The value given.
         value: String,
         /// The rule it breaks.
         rule: &'static str,
@@ -313,7 +323,7 @@ pub enum SpecError {
     /// A text that is no IP address.
     #[error("{value:?} is not an address we can use: {rule}")]
     Address {
-        /// What it was.
+        /// The value given.
         value: String,
         /// The rule it breaks.
         rule: &'static str,
@@ -321,7 +331,7 @@ pub enum SpecError {
     /// A text that is no MAC address, or none an interface may have.
     #[error("{value:?} is not a MAC address we can use: {rule}")]
     Mac {
-        /// What it was.
+        /// The value given.
         value: String,
         /// The rule it breaks.
         rule: &'static str,
@@ -342,7 +352,7 @@ pub enum SpecError {
         /// How many interfaces there are.
         interfaces: usize,
     },
-    /// A result without any address, for a version whose results are nothing but addresses.
+    /// A result without addresses, for a version whose results are addresses alone.
     #[error(
         "cniVersion {version} cannot express a result without IP addresses: use 0.3.0 or newer"
     )]

@@ -1,17 +1,21 @@
-//! Frames on the agent's socket: a length of four bytes, little endian, then a body of JSON.
+//! Read and write frames: a length of 4 bytes, little endian, then a JSON body.
 
 use std::io::{ErrorKind, Read, Write};
 
 use crate::error::SpecError;
 
-/// Largest body in bytes. A configuration with every annotation of a pod (Kubernetes allows 256
-/// KiB) fits many times; a peer cannot make us hold more.
+/// Largest body, bytes.
+///
+/// A configuration with every annotation of a pod (Kubernetes allows 256 KiB) fits many times; a peer
+/// cannot make us hold more.
 pub const MAX_FRAME: usize = 4 << 20;
 
 /// Bytes in front of a body.
 pub const FRAME_HEADER: usize = 4;
 
-/// What the shim sends after it has written an `ADD` result to its stdout, whole: ASCII ACK.
+/// Byte by which the shim acknowledges an `ADD` result: ASCII ACK.
+///
+/// It is sent after the whole result is written to stdout.
 pub const ACK: u8 = 0x06;
 
 /// Puts the header in front of a body.
@@ -50,11 +54,11 @@ pub fn decode_header(header: [u8; FRAME_HEADER]) -> Result<usize, SpecError> {
 pub struct FirstFrame<'a> {
     /// The body of the frame.
     pub body: &'a [u8],
-    /// What follows it.
+    /// Bytes received after the frame.
     pub rest: &'a [u8],
 }
 
-/// Takes one frame from the front of what has been received, or nothing while it is not complete.
+/// Takes one frame from the front of the received bytes; none while incomplete.
 ///
 /// # Errors
 /// [`SpecError::FrameTooLarge`] above [`MAX_FRAME`].
@@ -77,10 +81,12 @@ pub fn read_frame(from: &mut impl Read) -> Result<Vec<u8>, SpecError> {
     read_exactly(from, decode_header(header)?)
 }
 
-/// What is allocated before it has come, bytes: most frames are smaller.
+/// Bytes allocated before any has been received: most frames are smaller.
 const EXPECTED: usize = 4096;
 
-/// Reads without allocating much more than has come: the length is the peer's claim.
+/// Reads `expected` bytes, allocating little more than has been received.
+///
+/// The length is the peer's claim.
 fn read_exactly(from: &mut impl Read, expected: usize) -> Result<Vec<u8>, SpecError> {
     let limit = u64::try_from(expected).unwrap_or(u64::MAX);
     let mut bytes = Vec::with_capacity(expected.min(EXPECTED));

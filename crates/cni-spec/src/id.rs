@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::SpecError;
 
-/// `CNI_CONTAINERID`: a letter or digit, then letters, digits, `_`, `.`, `-` (CNI-ENV-02).
+/// `CNI_CONTAINERID`: alphanumeric, then also `_`, `.`, `-` (CNI-ENV-02).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ContainerId(String);
@@ -33,7 +33,9 @@ impl ContainerId {
     }
 }
 
-/// `^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`, shared by container identifiers and network names.
+/// Matches `^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`.
+///
+/// The rule is that of container identifiers and of network names.
 pub(crate) fn is_cni_name(text: &str) -> bool {
     let mut bytes = text.bytes();
     bytes.next().is_some_and(|b| b.is_ascii_alphanumeric())
@@ -49,8 +51,9 @@ impl IfName {
     /// Longest name in bytes: `IFNAMSIZ` (linux/if.h) without the terminating zero.
     pub const MAX: usize = 15;
 
-    /// Checks what the kernel keeps as it is (`dev_valid_name`, `dev_prep_valid_name`), and CNI's
-    /// ban on `:`.
+    /// Checks an interface name by the kernel's rules and CNI's ban on `:`.
+    ///
+    /// The kernel keeps the name as it is (`dev_valid_name`, `dev_prep_valid_name`).
     ///
     /// # Errors
     /// [`SpecError::IfName`] (code 4) naming the broken rule.
@@ -120,7 +123,9 @@ macro_rules! string_conversions {
 
 string_conversions!(ContainerId, IfName);
 
-/// What makes an attachment itself: (`CNI_CONTAINERID`, `CNI_IFNAME`) (CNI SPEC "Lifecycle").
+/// Identity of an attachment: (`CNI_CONTAINERID`, `CNI_IFNAME`).
+///
+/// CNI SPEC "Lifecycle".
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct AttachmentKey {
     /// The container; spelled `containerID` in JSON, as GC lists spell it.

@@ -1,5 +1,7 @@
-//! The words of CNI: requests, network configurations, results, errors and versions, from 0.1.0
-//! to 1.1.0, and the frames that carry them between the `podnet` binary and the agent.
+//! Read and write CNI from 0.1.0 to 1.1.0, and the frames that carry it.
+//!
+//! CNI is requests, network configurations, results, errors and versions; frames carry them between the
+//! `podnet` binary and the agent.
 //!
 //! Pure. It refuses to know processes, sockets, files, namespaces and Kubernetes; the environment
 //! comes in as a lookup function, frames go through any `Read` or `Write`. Which code an agent

@@ -1,4 +1,4 @@
-//! What the frames say: requests to the agent and its replies.
+//! Define the messages in frames: requests to the agent and its replies.
 
 use std::fmt;
 
@@ -16,8 +16,9 @@ use crate::version::CniVersion;
 /// The version of the frame protocol, the key `v` of every message.
 pub const PROTOCOL_VERSION: u64 = 1;
 
-/// Where the shim leaves a `DEL` that the agent was not there to hear (CNI-DEL-05): a directory
-/// beside the agent's socket.
+/// Directory of `DEL` requests that wait for the agent (CNI-DEL-05).
+///
+/// It is next to the agent's socket; the shim leaves requests there when the agent is away.
 ///
 /// Each file is the body of one request ([`Request::from_body`]). The content says which
 /// attachment is meant, the file's name does not: it is `<containerID>-<ifname>`, and a number
@@ -25,7 +26,7 @@ pub const PROTOCOL_VERSION: u64 = 1;
 /// finished; one that stays was left by a shim that was killed.
 pub const PENDING_DEL: &str = "pending-del";
 
-/// What can be asked of the agent; the connection carries one request and one reply.
+/// A request to the agent; a connection carries one request and one reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// `cni`: a CNI command; the descriptor of the namespace travels beside it.
@@ -105,7 +106,7 @@ impl CniRequest {
     }
 }
 
-/// `config` may hold secrets of other plugins in annotations: only its length is shown.
+/// Shows only the length of `config`: it may hold secrets of other plugins.
 impl fmt::Debug for CniRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CniRequest")
@@ -148,7 +149,7 @@ pub enum GetWhat {
     Networks,
     /// The attachments it holds.
     Attachments,
-    /// Who is where on which network.
+    /// Endpoints of each network: addresses, and the nodes they are on.
     Endpoints,
     /// Dropped packets by reason and network.
     Drops,
@@ -170,11 +171,11 @@ pub struct ExplainRequest {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FollowRequest {
-    /// Who sends it.
+    /// Sender of the packet.
     pub from: String,
-    /// Who shall get it.
+    /// Receiver of the packet.
     pub to: String,
-    /// What it carries.
+    /// Protocol that the packet carries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proto: Option<String>,
     /// Bytes without the Ethernet header.
@@ -318,8 +319,9 @@ impl Reply {
             .map_err(|source| SpecError::FrameJson { source })
     }
 
-    /// The body of the frame, or an error in its place when it is larger than a frame: the caller
-    /// gets a reason, in `version`, and not a connection that ends.
+    /// Serializes the body, or an error in its place when it is larger than a frame.
+    ///
+    /// The caller gets a reason, in `version`, and not a connection that ends.
     ///
     /// # Errors
     /// [`SpecError::FrameJson`] when it cannot be written as JSON.

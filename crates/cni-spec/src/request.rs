@@ -1,4 +1,4 @@
-//! One invocation of a plugin: the command and the environment that came with it (CNI SPEC §2).
+//! Parse one invocation of a plugin: command and environment (CNI SPEC §2).
 
 use std::fmt;
 
@@ -134,7 +134,9 @@ impl Call {
         }
     }
 
-    /// Checks the raw parameters of a command (CNI-ENV-01 to -03, -06); empty means unset.
+    /// Checks the raw parameters of a command; empty means unset.
+    ///
+    /// CNI-ENV-01 to -03, -06.
     ///
     /// # Errors
     /// [`SpecError::EnvMissing`] with all missing names, [`SpecError::ContainerId`],
@@ -180,7 +182,9 @@ impl Call {
     }
 }
 
-/// W3C trace context, as libcni may pass it (CNI-ENV-10). Empty strings are absent values.
+/// W3C trace context, as libcni may pass it (CNI-ENV-10).
+///
+/// Empty strings are absent values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TraceContext {
@@ -209,7 +213,7 @@ pub struct Invocation {
 }
 
 impl Invocation {
-    /// Reads the environment through `get`; an empty value is an unset one (CNI-ENV-06).
+    /// Reads the environment through `get`; empty means unset (CNI-ENV-06).
     ///
     /// # Errors
     /// [`SpecError::NoCommand`], [`SpecError::UnknownCommand`], [`SpecError::EnvMissing`],
@@ -236,8 +240,9 @@ impl Invocation {
     }
 }
 
-/// Whether the caller allows the plugin's own namespace as the container's: `CNI_NETNS_OVERRIDE`
-/// is `1` or `true`, in any case (CNI-ENV-07).
+/// Tells whether the plugin's own namespace may be the container's (CNI-ENV-07).
+///
+/// It may when `CNI_NETNS_OVERRIDE` is `1` or `true`, in any case.
 #[must_use]
 pub fn netns_override(get: impl Fn(&str) -> Option<String>) -> bool {
     get("CNI_NETNS_OVERRIDE")

@@ -1,4 +1,6 @@
-//! Results: one internal form, the newest, read from and written for every version (CNI-RES-01).
+//! Convert results of every version from and to one internal form (CNI-RES-01).
+//!
+//! The internal form is that of the newest version.
 
 use std::net::IpAddr;
 
@@ -9,7 +11,7 @@ mod encode;
 #[cfg(test)]
 mod tests;
 
-/// What `ADD` answers and `prevResult` holds, in the terms of 1.1.0 (CNI SPEC §5).
+/// Result of `ADD`, also in `prevResult`, in the terms of 1.1.0 (CNI SPEC §5).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CniResult {
     /// Interfaces made; the one in the container first (CNI-RES-06).

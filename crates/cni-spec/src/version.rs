@@ -11,7 +11,7 @@ use crate::request::Command;
 /// A CNI protocol version this crate speaks, ordered by age (CNI SPEC "Version").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CniVersion {
-    /// 0.1.0: results with `ip4` and `ip6`; what a configuration without `cniVersion` means.
+    /// 0.1.0: results with `ip4` and `ip6`; the default without `cniVersion`.
     V0_1_0,
     /// 0.2.0: as 0.1.0, with the `VERSION` command.
     V0_2_0,
@@ -133,8 +133,10 @@ impl VersionInfo {
     /// Longest version text echoed, in bytes; a longer one is not a version.
     const LONGEST_ECHO: usize = 64;
 
-    /// Answers the given stdin. What is not a version object is answered as [`CniVersion::LATEST`],
-    /// because a probe must not fail for what it sent (CNI-VER-01).
+    /// Answers `VERSION` for the given stdin.
+    ///
+    /// Anything but a version object is answered as [`CniVersion::LATEST`], because a probe must not
+    /// fail because of its input (CNI-VER-01).
     #[must_use]
     pub fn answer(stdin: &str) -> Self {
         let echoed = serde_json::from_str::<Value>(stdin)

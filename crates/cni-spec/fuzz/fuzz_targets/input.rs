@@ -1,4 +1,4 @@
-//! What a runtime gives the plugin, and what comes over the agent's socket.
+//! Fuzz the input of the plugin by a runtime, and frames on the agent's socket.
 #![no_main]
 
 #[path = "../src/input.rs"]

@@ -1,4 +1,4 @@
-//! What a runtime gives the plugin, and what comes over the agent's socket.
+//! Fuzz the input of the plugin by a runtime, and frames on the agent's socket.
 //!
 //! Input: a byte of the command, a byte of what the rest is, then texts with a zero byte between them:
 //! the variables of CNI in their order, and what is on standard input; or the body of a frame.
@@ -89,7 +89,7 @@ fn plugin(command: Command, rest: &[u8]) {
     assert_eq!(request.invocation().expect("it was checked"), invocation);
 }
 
-/// What a peer may send.
+/// Decodes bytes as a frame, a request, a reply and a result of a peer.
 fn frames(rest: &[u8]) {
     let _ = decode_frame(rest);
     if let Err(error) = Request::from_body(rest) {

@@ -1,5 +1,4 @@
-//! `runtimeConfig`: what the runtime passes for the capabilities a configuration declares
-//! (CNI CONVENTIONS.md).
+//! Parse `runtimeConfig`: arguments of declared capabilities (CNI CONVENTIONS.md).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,16 +8,20 @@ use crate::addr::{IpRequest, MacAddr};
 use crate::error::SpecError;
 use crate::fields::{Fields, parse_at, refused};
 
-/// The capability that carries all annotations of the pod (containerd, CRI-O; CNI-CAP-04).
+/// Capability with all annotations of the pod (containerd, CRI-O; CNI-CAP-04).
 pub const CAP_POD_ANNOTATIONS: &str = "io.kubernetes.cri.pod-annotations";
 
-/// The smallest rate, bit/s; Kubernetes refuses smaller ones in its annotations too.
+/// The smallest rate, bit/s.
+///
+/// Kubernetes refuses smaller ones in its annotations too.
 pub const RATE_MIN: u64 = 1_000;
 /// The largest rate, bit/s; Kubernetes' as well.
 pub const RATE_MAX: u64 = 1_000_000_000_000_000;
 
-/// Capability arguments, matched without regard to case (CNI-CAP-03). Keys we do not know are
-/// ignored; keys we know and do not serve are kept, so that whoever serves can refuse them.
+/// Capability arguments, matched without regard to case (CNI-CAP-03).
+///
+/// Keys we do not know are ignored; keys we know and do not serve are kept, so that the agent can
+/// refuse them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuntimeConfig {
     /// `ips`: addresses wanted.
@@ -29,8 +32,9 @@ pub struct RuntimeConfig {
     pub bandwidth: Option<Bandwidth>,
     /// `portMappings`: host ports wanted.
     pub port_mappings: Vec<PortMapping>,
-    /// [`CAP_POD_ANNOTATIONS`]; empty for a pod without any, absent when the runtime says nothing
-    /// of them.
+    /// Annotations of the pod, from [`CAP_POD_ANNOTATIONS`].
+    ///
+    /// Empty for a pod without any, absent when the runtime says nothing of them.
     pub pod_annotations: Option<BTreeMap<String, String>>,
     /// `cgroupPath`: the pod's cgroup.
     pub cgroup_path: Option<String>,
@@ -44,9 +48,10 @@ pub struct RuntimeConfig {
     pub device_info_file: Option<String>,
 }
 
-/// `bandwidth`: rates in bit/s, bursts in bits, from the container's seat: ingress is what it
-/// receives. 0 means unlimited and is `None` here: runtimes written in Go send it for what nobody
-/// has asked for (MEAS-01). There is no burst without a rate.
+/// `bandwidth`: rates in bit/s and bursts in bits, as the container sees them.
+///
+/// Ingress is the traffic it receives. 0 means unlimited and is `None` here: runtimes written in Go
+/// send it for a rate that was not requested (MEAS-01). There is no burst without a rate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bandwidth {
     /// `ingressRate`, bit/s.

@@ -11,8 +11,10 @@ use crate::fields::{Fields, refused};
 use crate::version::CniVersion;
 
 impl CniResult {
-    /// Reads a result. Its own `cniVersion` says the form; without one `config`'s version does,
-    /// unless only the old keys are there. `null` and `{}` are the empty result.
+    /// Reads a result of any version.
+    ///
+    /// Its own `cniVersion` says the form; without one `config`'s version does, unless only the old
+    /// keys are there. `null` and `{}` are the empty result.
     ///
     /// # Errors
     /// [`SpecError::IncompatibleVersion`] (code 1) for a result of a version we do not know;

@@ -7,9 +7,11 @@ use crate::error::SpecError;
 use crate::version::CniVersion;
 
 impl CniResult {
-    /// Writes the result in exactly this version (CNI-ADD-02). What the version cannot express is
-    /// left out: before 1.1.0 `mtu`, `socketPath`, `pciID` and the route attributes, before 0.3.0
-    /// the interfaces and all addresses of a family but the first.
+    /// Writes the result in exactly this version (CNI-ADD-02).
+    ///
+    /// Fields that the version does not have are left out: before 1.1.0 `mtu`, `socketPath`, `pciID`
+    /// and the route attributes, before 0.3.0 the interfaces and all addresses of a family but the
+    /// first.
     ///
     /// # Errors
     /// [`SpecError::NoIpForVersion`] for a result without addresses before 0.3.0 (as Go's
@@ -43,7 +45,9 @@ impl CniResult {
         Ok(Value::Object(out))
     }
 
-    /// `ip4` or `ip6` of 0.1.0 and 0.2.0: the first address of the family and its routes.
+    /// Builds `ip4` or `ip6` of 0.1.0 and 0.2.0.
+    ///
+    /// It is the first address of the family and its routes.
     fn family(&self, ipv4: bool) -> Option<Value> {
         let first = self.ips.iter().find(|ip| ip.address.is_ipv4() == ipv4)?;
         let mut out = Map::new();

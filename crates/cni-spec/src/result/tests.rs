@@ -110,7 +110,7 @@ fn golden(version: CniVersion) -> Value {
     expected
 }
 
-/// What is left of a result that went through a version.
+/// Reduces a result to the fields that a version has.
 fn as_known_by(version: CniVersion, mut result: CniResult) -> CniResult {
     if version < CniVersion::V1_1_0 {
         for interface in &mut result.interfaces {
