@@ -1,4 +1,4 @@
-//! What is written together.
+//! Group changes of records that are written together.
 
 use redb::TableDefinition;
 
@@ -6,7 +6,7 @@ use crate::error::StoreError;
 
 /// The longest key, bytes: a container id and an interface name several times over.
 pub const KEY_MAX: usize = 1024;
-/// The largest value, bytes: far above any record, far below what would stall a commit.
+/// The largest value, bytes: above any record, below a value that stalls a commit.
 pub const VALUE_MAX: usize = 1 << 20;
 
 /// Where a record is kept. Keys of different tables do not meet.
@@ -46,7 +46,7 @@ impl Table {
     }
 }
 
-/// Puts and deletes that become durable together or not at all, in the order they were added.
+/// Puts and deletes that become durable together or not at all, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a batch does nothing until it is submitted"]
 pub struct Batch {

@@ -4,8 +4,9 @@ use std::{io, path::PathBuf, sync::Arc};
 
 use crate::batch::{KEY_MAX, VALUE_MAX};
 
-/// Why a record is not durable, or cannot be read. Cheap to clone: batches that shared a commit
-/// share its error.
+/// Why a record is not durable, or cannot be read.
+///
+/// Cheap to clone: batches that shared a commit share its error.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
     /// Another process, or another `Store` of this one, has the file.
@@ -23,7 +24,7 @@ pub enum StoreError {
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// What the database found.
+        /// The database's error.
         source: Arc<redb::Error>,
     },
     /// The file was written by an agent of another format.
@@ -41,7 +42,7 @@ pub enum StoreError {
     /// The file or its directory could not be used.
     #[error("cannot {operation} {}", path.display())]
     File {
-        /// What was tried.
+        /// The operation that failed.
         operation: &'static str,
         /// On which path.
         path: PathBuf,
@@ -53,11 +54,12 @@ pub enum StoreError {
     Open {
         /// The file.
         path: PathBuf,
-        /// What the database says.
+        /// The database's error.
         source: Arc<redb::Error>,
     },
-    /// A commit failed, so the batch may be there after a restart or not; nothing more is accepted
-    /// until the store was opened again.
+    /// A commit failed: the batch may be there after a restart or not.
+    ///
+    /// Nothing more is accepted until the store was opened again.
     #[error(
         "cannot write {}{disk}: {source}; nothing is recorded until there is room and the disk can be \
          written, which the agent tries at every audit",
@@ -68,13 +70,13 @@ pub enum StoreError {
         path: PathBuf,
         /// The disk it is on, after a comma; empty where that is not known.
         disk: String,
-        /// What the database says.
+        /// The database's error.
         source: Arc<redb::Error>,
     },
     /// A record could not be read.
     #[error("cannot read the store")]
     Read {
-        /// What the database says.
+        /// The database's error.
         source: Arc<redb::Error>,
     },
     /// The thread that writes could not be started.

@@ -32,9 +32,9 @@ pub struct Disk(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// What a crash cannot take.
+    /// Bytes that survive a crash.
     platter: Vec<u8>,
-    /// What reads see.
+    /// Bytes as reads see them, flushed or not.
     cache: Vec<u8>,
     /// Since the last flush.
     unflushed: Vec<Write>,
@@ -52,7 +52,7 @@ enum Write {
     Resize { len: usize },
 }
 
-/// What goes wrong, and when.
+/// Fault of the disk, and the step at which it happens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
     /// Nothing.
@@ -64,13 +64,15 @@ pub enum Fault {
     FailAt(u64),
     /// This step fails, and so does every one after it, as on a full or dying disk.
     FailFrom(u64),
-    /// Steps from the first to before the second fail, as on a disk that is full for a while.
+    /// Steps from the first to before the second fail: a disk full for a while.
     FailBetween(u64, u64),
-    /// From this step on there is no room: what is written where something was written before succeeds,
-    /// as on a file system that writes in place.
+    /// From this step on no new block can be written: the disk is full.
+    ///
+    /// Writes to blocks that have something in them succeed, as on a file system that writes in place.
     FullFrom(u64),
-    /// This step fails and the next ones succeed. What was not flushed is forgotten to be written:
-    /// it can be read, and is not on the platter whatever is flushed later (fsync(2), errors).
+    /// This step fails, the next ones succeed, and unflushed writes are forgotten.
+    ///
+    /// They can be read, and are not on the platter whatever is flushed later (fsync(2), errors).
     ForgetAt(u64),
 }
 
@@ -119,7 +121,9 @@ impl Disk {
         self.lock().steps
     }
 
-    /// The disk as the next boot finds it: what was flushed, and of the rest what `survivors` says.
+    /// Copies the disk as the next boot finds it.
+    ///
+    /// It has all that was flushed, and of the rest what `survivors` says.
     #[must_use]
     pub fn after_crash(&self, survivors: Survivors) -> Self {
         let state = self.lock();

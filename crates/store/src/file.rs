@@ -1,4 +1,6 @@
-//! The file: made whole or not at all, opened by one process, refused when it is not ours.
+//! Create and open the store's file: made whole or not at all, by one process.
+//!
+//! A file that is not ours is refused.
 
 use std::{
     fs::{self, File},
@@ -21,17 +23,19 @@ use crate::{
 /// The format of the tables, not of the records in them.
 pub(crate) const FORMAT: u64 = 1;
 
-/// What the store says of itself.
+/// Table of the store's own data, as its format.
 const META: TableDefinition<'static, &'static str, u64> = TableDefinition::new("meta");
 const FORMAT_KEY: &str = "format";
-/// What was written to find out whether something can be; empty but for that moment.
+/// Table of probes, written to find out whether there is room; empty otherwise.
 const PROBES: TableDefinition<'static, &'static str, &'static [u8]> =
     TableDefinition::new("probes");
 const PROBE_KEY: &str = "probe";
 /// Bytes of a probe: some ten records with all that a commit of them takes.
 const PROBE: usize = 64 << 10;
 
-/// Page cache, bytes. A node's records are a few hundred kilobytes; redb's own default is 1 GiB.
+/// Page cache, bytes.
+///
+/// A node's records are a few hundred kilobytes; redb's own default is 1 GiB.
 const CACHE: usize = 4 << 20;
 
 /// A database that passed every check.
@@ -81,9 +85,10 @@ fn open_existing(path: &Path) -> Result<Opened, StoreError> {
     })
 }
 
-/// Makes an empty store beside `path` and moves it there whole: redb writes its header in steps,
-/// and a machine that stops between two of them would leave a file nothing can open. None when
-/// `path` exists by now.
+/// Creates an empty store in a temporary file and moves it to `path` whole.
+///
+/// redb writes its header in steps, and a machine that stops between two of them would leave a file
+/// that cannot be opened. None when `path` exists by now.
 fn create(path: &Path) -> Result<Option<Opened>, StoreError> {
     let directory = directory(path);
     // Created with mode 0600.
@@ -134,7 +139,7 @@ pub(crate) fn initialise(database: &Database) -> Result<(), redb::Error> {
     Ok(transaction.commit()?)
 }
 
-/// Finds out whether there is room for records, by writing and removing [`PROBE`] bytes.
+/// Checks that there is room for records: writes and removes [`PROBE`] bytes.
 ///
 /// What was written is free room in the file then, which the next records can use.
 pub(crate) fn probe(database: &Database) -> Result<(), redb::Error> {
@@ -224,7 +229,9 @@ fn is_corruption(error: &DatabaseError) -> bool {
     }
 }
 
-/// Removes what creations that did not finish have left. Ours is the only process here now.
+/// Removes temporary files of creations that did not finish.
+///
+/// This is the only process here now.
 fn sweep(path: &Path) {
     let Ok(entries) = fs::read_dir(directory(path)) else {
         return;

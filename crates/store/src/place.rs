@@ -1,4 +1,4 @@
-//! Where a store is kept, so that it can be opened again after its file system failed.
+//! Name the file of a store, to open it again after its file system failed.
 
 use std::{
     fmt,
@@ -106,7 +106,7 @@ fn write_back(file: &fs::File) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Names the disk that a file is on, with a comma before it, as ", on /dev/sda1 mounted at /var".
+/// Names the disk of a file, as ", on /dev/sda1 mounted at /var".
 ///
 /// None where the kernel lists no mount of the file's device number, as for a subvolume of btrfs.
 fn disk_of(path: &Path) -> Option<String> {

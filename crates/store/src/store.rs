@@ -25,7 +25,9 @@ use crate::{
 /// A key and its value.
 pub type Row = (Vec<u8>, Vec<u8>);
 
-/// An open store. Dropping it waits until everything submitted is durable, and closes the file.
+/// An open store.
+///
+/// Dropping it waits until everything submitted is durable, and closes the file.
 #[derive(Debug)]
 pub struct Store {
     shared: Arc<Shared>,
@@ -35,7 +37,7 @@ pub struct Store {
     repaired: bool,
 }
 
-/// What the handle and the writer share.
+/// State that the handle and the writer share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     place: Box<dyn Place>,
@@ -50,11 +52,11 @@ pub(crate) struct Shared {
 pub struct Failure {
     /// The last error there was.
     pub error: StoreError,
-    /// When the first commit failed that was not followed by a successful [`Store::reopen`].
+    /// Time of the first failed commit since the last successful [`Store::reopen`].
     pub since: Instant,
 }
 
-/// What is in a store that was opened again, before anything is written to it.
+/// Rows of a store that was opened again, before anything is written to it.
 #[derive(Debug)]
 pub struct Contents<'a>(&'a Database);
 
@@ -69,7 +71,9 @@ impl Contents<'_> {
 }
 
 impl Store {
-    /// Opens the store in the file `path`, made new when there is none; its directory must exist.
+    /// Opens the store in the file `path`, and creates it if there is none.
+    ///
+    /// Its directory must exist.
     ///
     /// Every page's checksum is verified, and after a crash the last complete commit is found.
     ///
@@ -105,7 +109,9 @@ impl Store {
         })
     }
 
-    /// Queues a batch. Batches take effect in the order of submission, each whole or not at all.
+    /// Queues a batch.
+    ///
+    /// Batches take effect in the order of submission, each whole or not at all.
     pub fn submit(&self, batch: Batch) -> Pending {
         let (done, pending) = oneshot::channel();
         match (batch.check(), &self.submissions) {
@@ -117,7 +123,9 @@ impl Store {
         Pending(pending)
     }
 
-    /// Writes a batch and blocks until it is durable; async code awaits [`submit`](Self::submit).
+    /// Writes a batch and blocks until it is durable.
+    ///
+    /// Async code awaits [`submit`](Self::submit).
     ///
     /// # Errors
     /// The batch was refused or its commit failed.
@@ -200,14 +208,17 @@ impl Store {
         &self.shared
     }
 
-    /// True when opening found damage no crash explains and mended it: the newest commits may be
-    /// gone, so compare with the kernel before trusting the records.
+    /// True when opening repaired damage that no crash explains.
+    ///
+    /// The newest commits may be gone, so compare with the kernel before trusting the records.
     #[must_use]
     pub const fn was_repaired(&self) -> bool {
         self.repaired
     }
 
-    /// Why nothing is written at the moment, if that is so; [`Self::reopen`] may end it.
+    /// Returns why nothing is written at the moment, if so.
+    ///
+    /// [`Self::reopen`] may end it.
     #[must_use]
     pub fn failure(&self) -> Option<Failure> {
         self.shared.failure().clone()

@@ -183,8 +183,9 @@ fn after_a_failed_commit_nothing_more_is_accepted_until_it_was_opened_again() {
     assert_eq!(disk.open().unwrap().rows(Table::Attachments).unwrap(), all);
 }
 
-/// ATT-05: a disk that is still full is not taken for one with room, though opening the store needs no
-/// room, and what failed needs none any more.
+/// ATT-05: a disk that is still full is not taken for one with room.
+///
+/// Opening the store needs no room, and the changes that failed need none any more.
 #[test]
 fn a_store_is_not_opened_again_before_it_can_be_written() {
     let disk = Disk::with_store().unwrap();

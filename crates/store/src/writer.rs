@@ -16,7 +16,7 @@ use crate::{
     store::Shared,
 };
 
-/// The most batches in one commit: bounds how long the first of them waits for the last.
+/// The most batches in one commit: bounds how long the first waits for the last.
 const GROUP_MAX: usize = 1024;
 
 /// A batch on its way, with its submitter's end of the promise.
@@ -25,15 +25,17 @@ pub(crate) struct Submission {
     pub(crate) done: oneshot::Sender<Result<(), StoreError>>,
 }
 
-/// The promise that a batch is durable. Await it, or [`wait`](Self::wait) for it; dropping it
-/// does not take the batch back.
+/// The promise that a batch is durable: await it, or call [`wait`](Self::wait).
+///
+/// Dropping it does not take the batch back.
 #[derive(Debug)]
 #[must_use = "a batch is durable only once this says so"]
 pub struct Pending(pub(crate) oneshot::Receiver<Result<(), StoreError>>);
 
 impl Pending {
-    /// Blocks until the batch is durable. From async code await the `Pending` instead: tokio
-    /// does not let its worker threads block.
+    /// Blocks until the batch is durable.
+    ///
+    /// From async code await the `Pending` instead: tokio does not let its worker threads block.
     ///
     /// # Errors
     /// The batch was refused or its commit failed.

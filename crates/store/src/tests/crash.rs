@@ -1,4 +1,4 @@
-//! The machine stops at every single step, and every part of what was not flushed may be lost.
+//! Stop the machine at every step, and lose every part of the unflushed writes.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ enum Callers {
     Together,
 }
 
-/// Writes everything; how many batches were reported durable, none of them after a failed one.
+/// Writes all batches and counts the durable ones, none after a failed one.
 fn write(store: &Store, plans: &[Plan], callers: Callers) -> usize {
     let results: Vec<_> = match callers {
         Callers::OneByOne => plans
@@ -93,7 +93,7 @@ pub(super) fn rows(disk: &Disk) -> Vec<Row> {
     store.rows(Table::Attachments).expect("readable")
 }
 
-/// Runs the whole history with `fault`, and checks every way the disk may look afterwards.
+/// Runs the whole history with `fault`, and checks every state the disk may have.
 fn crash_once(empty: &Disk, plans: &[Plan], callers: Callers, fault: Fault, seed: u64) {
     let states = history(plans);
     let disk = copy(empty);

@@ -8,7 +8,7 @@ use crate::{
     fake::{Disk, Fault, Survivors},
 };
 
-/// What makes a store have these rows, and no others.
+/// Builds the batch after which a store has these rows, and no others.
 fn restore(contents: &Contents<'_>, wanted: &Model) -> Result<Batch, StoreError> {
     let found: Model = contents.rows(Table::Attachments)?.into_iter().collect();
     let mut batch = Batch::new();
@@ -27,8 +27,10 @@ fn listed(model: &Model) -> Vec<Row> {
     model.clone().into_iter().collect()
 }
 
-/// Writes everything, opening the store again wherever it has failed, as often as it takes. A batch that
-/// failed is not written again. What was acknowledged, and whether the fault was met.
+/// Writes every batch, opening the store again after each failure.
+///
+/// A batch that failed is not written again. Returns the acknowledged rows, and whether the fault was
+/// met.
 fn write(disk: &Disk, plans: &[Plan], fault: Fault, mended: bool) -> (Model, bool) {
     let store = disk.open().expect("the fault comes later");
     disk.set_fault(fault);
@@ -86,8 +88,9 @@ fn steps(empty: &Disk, plans: &[Plan]) -> std::ops::Range<u64> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2, ..ProptestConfig::default() })]
 
-    /// ATT-05: whenever a disk gets full, and whenever there is room again, what was acknowledged is there
-    /// in the end and nothing else, also when the machine stops right then.
+    /// ATT-05: a disk that fills up at any time ends with the acknowledged rows alone.
+    ///
+    /// So it does whenever there is room again, also when the machine stops right then.
     #[test]
     fn a_disk_that_was_full_for_a_while_holds_exactly_what_was_acknowledged(
         plans in proptest::collection::vec(plan(3), 2..4),
@@ -109,8 +112,9 @@ proptest! {
         }
     }
 
-    /// ATT-05: what the kernel has in its cache and has given up to write is written after all, or the
-    /// next crash would find a store that was built on it.
+    /// ATT-05: data that the kernel gave up to write back is written again.
+    ///
+    /// Otherwise the next crash would find a store that was built on it.
     #[test]
     fn a_flush_that_failed_takes_nothing_of_what_is_acknowledged_later(
         plans in proptest::collection::vec(plan(3), 2..4),

@@ -27,8 +27,10 @@ fn written() -> Disk {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4, ..ProptestConfig::default() })]
 
-    /// redb loads its free-page lists before it verifies them, and one in some hundred flips makes
-    /// it panic there: that counts as refused, for the process stops before it believes anything.
+    /// A flipped bit is harmless, or the store refuses to open.
+    ///
+    /// redb loads its free-page lists before it verifies them, and one in some hundred flips makes it
+    /// panic there: that counts as refused, because the process stops before it believes anything.
     #[test]
     fn a_flipped_bit_is_harmless_or_refused_and_never_believed(seed: u64) {
         let disk = written();
