@@ -5,9 +5,13 @@ use crate::error::Error;
 /// How large a socket's memory and rings are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Frames. All their memory is locked, which counts against `RLIMIT_MEMLOCK` of who binds.
+    /// Frames of the socket's memory.
+    ///
+    /// All of it is locked, which counts against `RLIMIT_MEMLOCK` of the process that binds.
     pub frames: u32,
-    /// Bytes of a frame: 2048 or 4096. The kernel keeps 256 of them for itself when it receives.
+    /// Bytes of a frame: 2048 or 4096.
+    ///
+    /// The kernel keeps 256 of them for itself when it receives.
     pub frame_size: u32,
     /// Slots of each of the four rings, a power of two.
     pub ring: u32,

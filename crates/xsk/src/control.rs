@@ -1,4 +1,4 @@
-//! The control socket: who wants an AF_XDP port asks here for what takes privileges.
+//! Speak the control protocol, by which a pod asks for the privileged steps.
 //!
 //! A Unix socket of type `SOCK_SEQPACKET`, one for each attachment. A request is a datagram of ASCII
 //! text, without an end mark, fields separated by commas; each is answered by one, before the next comes.

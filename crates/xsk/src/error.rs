@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Report faults of sockets, their rings and the control socket.
 
 use std::io;
 
@@ -12,15 +12,15 @@ pub enum Error {
     Config {
         /// The field.
         field: &'static str,
-        /// What it is.
+        /// The number given.
         value: u32,
-        /// What it must be instead.
+        /// The rule it breaks, as the message says it.
         must: &'static str,
     },
     /// The kernel refused.
     #[error("cannot {operation}{}", advice(*source))]
     Kernel {
-        /// What was tried.
+        /// The operation that failed.
         operation: &'static str,
         /// Why not.
         source: Errno,
@@ -37,7 +37,7 @@ pub enum Error {
     /// The control socket cannot be used.
     #[error("cannot {operation} the control socket {address}")]
     Control {
-        /// What was tried.
+        /// The operation that failed.
         operation: &'static str,
         /// Where it is.
         address: String,
@@ -60,7 +60,7 @@ impl Error {
     }
 }
 
-/// What is meant most often.
+/// Explains the usual cause of an errno, for the end of a message.
 fn advice(errno: Errno) -> &'static str {
     match errno {
         Errno::NOBUFS => {

@@ -1,4 +1,6 @@
-//! AF_XDP sockets in pure Rust, and the control socket through which a pod gets them.
+//! Open and use AF_XDP sockets in pure Rust, with or without privileges.
+//!
+//! A pod without privileges gets them through the control socket.
 //!
 //! A socket can be opened here, or be given: a pod that may not open one asks the agent
 //! ([`Control::new_socket`]), gives it memory, binds it ([`Port::bind`]) and has the agent put it into the

@@ -25,16 +25,18 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// What is to become of a frame that was received.
+/// Decision about a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Its memory is used again.
     Done,
-    /// It goes out where it came in, as it is now and as long as it was. Without a free slot it does not.
+    /// Sends it out of the same queue, as it is now and as long as it was.
+    ///
+    /// Without a free slot it is dropped.
     Send,
 }
 
-/// What came and went. All count frames.
+/// Frames counted since the socket was bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Received.
@@ -61,8 +63,10 @@ pub struct Port {
 }
 
 impl Port {
-    /// Gives a socket memory and rings, and binds it to a queue of an interface of its namespace. That
-    /// takes no capability; opening the socket does.
+    /// Gives a socket memory and rings, and binds it to a queue of an interface.
+    ///
+    /// The interface is one of the socket's namespace. Binding takes no capability; opening the socket
+    /// does.
     ///
     /// Nothing comes in before the socket is in the map of the interface's XDP program. A queue that another
     /// socket has just given up is waited for, a second at most.
@@ -135,8 +139,9 @@ impl Port {
         Ok(port)
     }
 
-    /// Waits for a queue that was just given up: the kernel is done with its socket a moment after that was
-    /// closed.
+    /// Binds, and waits while the queue's last socket is still being closed.
+    ///
+    /// The kernel is done with that socket a moment after it was closed.
     fn bind_patiently(&self, address: &SocketAddrXdp) -> Result<(), Errno> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -147,8 +152,9 @@ impl Port {
         }
     }
 
-    /// Visits up to `budget` frames that have come, and says how many there were. What the visits want
-    /// sent goes with the next [`Self::flush`].
+    /// Visits up to `budget` received frames and returns how many there were.
+    ///
+    /// Frames that the visits send go out with the next [`Self::flush`].
     pub fn receive(&mut self, budget: u32, mut visit: impl FnMut(&mut [u8]) -> Verdict) -> u32 {
         let mut count = 0;
         while count < budget
@@ -181,8 +187,9 @@ impl Port {
         count
     }
 
-    /// Copies a frame to where the next [`Self::flush`] sends it. False when there is no room now, or ever:
-    /// it is longer than a frame.
+    /// Copies a frame into the send ring; the next [`Self::flush`] sends it.
+    ///
+    /// False when there is no room now, or ever: it is longer than a frame.
     pub fn send(&mut self, bytes: &[u8]) -> bool {
         if self.umem.free() == 0 || self.tx.free(1) == 0 {
             self.collect();
@@ -216,7 +223,9 @@ impl Port {
         self.tx.push(address, len)
     }
 
-    /// Has the kernel send what waits. What it has no room for now waits for the next call.
+    /// Wakes the kernel to send the queued frames.
+    ///
+    /// Frames that it has no room for now wait for the next call.
     ///
     /// # Errors
     /// The interface is down or gone.
@@ -253,12 +262,12 @@ impl Port {
         }
     }
 
-    /// What came and went so far.
+    /// Returns the frames counted so far.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// What the kernel says of it: what was dropped, and why.
+    /// Reads the kernel's statistics of the socket: drops, by their reason.
     ///
     /// # Errors
     /// The kernel refuses.

@@ -1,4 +1,4 @@
-//! The arithmetic of rings: two indices of 32 bits that run freely, one moved by each side.
+//! Compute with ring indices: two free-running 32-bit counters, one for each side.
 //!
 //! Indices wrap: after 2^32 packets, an hour at a million a second. Only their difference counts.
 

@@ -1,4 +1,4 @@
-//! Memory that the kernel reads and writes too: frames, and the rings that name them.
+//! Map memory shared with the kernel: frames, and the rings that name them.
 //!
 //! Nothing here is handed out twice: frames are reached by their [`Frame`](crate::umem::Frame) only, and
 //! a ring by its one owner.
@@ -17,7 +17,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-/// A page, or a multiple of one: what the heap gives instead of a mapping is aligned as well.
+/// Alignment of heap memory that stands in for a mapping, bytes.
+///
+/// A page, or a multiple of one, as a mapping has.
 const HEAP_ALIGN: usize = 4096;
 /// `XDP_RING_NEED_WAKEUP`: the kernel sleeps and wants to be called.
 const NEED_WAKEUP: u32 = 1;
@@ -52,8 +54,9 @@ impl Memory {
         Self::mapped(base.cast(), len)
     }
 
-    /// A ring of a socket, which is at this offset of it. It is there from the start, not when it is
-    /// touched first.
+    /// Maps a ring of a socket, of `len` bytes at the mapping offset `offset`.
+    ///
+    /// Its pages are there from the start, not when they are touched first.
     pub(crate) fn ring(socket: BorrowedFd<'_>, len: usize, offset: u64) -> Result<Self, Errno> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
@@ -151,7 +154,7 @@ pub(crate) struct Parts {
     pub(crate) entries: usize,
 }
 
-/// What a slot holds, by the number of 64-bit words it has.
+/// Content of a slot, by the number of 64-bit words it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Width {
     /// An address: fill and completion ring.
@@ -179,8 +182,9 @@ pub(crate) struct RingMemory {
 }
 
 impl RingMemory {
-    /// A ring with this many slots, a power of two; none when it is not all inside the memory or not
-    /// aligned.
+    /// Builds a ring of `slots` slots, a power of two, in this memory.
+    ///
+    /// None when it is not all inside the memory or not aligned.
     pub(crate) fn new(memory: Memory, parts: Parts, slots: u32, width: Width) -> Option<Self> {
         let mask = slots.checked_sub(1).filter(|_| slots.is_power_of_two())?;
         let bytes = usize::try_from(slots).ok()?.checked_mul(width.bytes())?;

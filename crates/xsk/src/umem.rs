@@ -23,7 +23,7 @@ pub(crate) struct Umem {
     size: u32,
     /// Which the kernel has.
     lent: Vec<bool>,
-    /// Those that nobody uses.
+    /// Frames in use neither by the kernel nor by the socket's owner.
     free: Vec<Frame>,
 }
 
@@ -81,8 +81,9 @@ impl Umem {
         u64::from(frame.0).saturating_mul(self.size.into())
     }
 
-    /// Takes a frame back that the kernel names by an address in it. None when the kernel did not have it.
-    /// With it where in the frame the address is.
+    /// Takes back the frame of an address that the kernel names, with the offset in it.
+    ///
+    /// None when the kernel did not have it.
     pub(crate) fn reclaim(&mut self, address: u64) -> Option<(Frame, u32)> {
         let size = u64::from(self.size);
         let index = u32::try_from(address.checked_div(size)?).ok()?;

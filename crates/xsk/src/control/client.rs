@@ -31,7 +31,7 @@ impl Control {
         Ok(control)
     }
 
-    /// A socket that was opened in the pod's namespace: to be bound, then to be inserted.
+    /// Asks for a socket opened in the pod's namespace, to be bound and inserted.
     ///
     /// # Errors
     /// The agent refuses.

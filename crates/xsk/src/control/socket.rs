@@ -15,9 +15,11 @@ use rustix::net::{
 
 use crate::error::Error;
 
-/// Longest datagram that is read; the longest request is shorter, and a longer one is none.
+/// Longest datagram that is read, bytes.
+///
+/// The longest request is shorter, and a longer one is none.
 const ROOM: usize = 256;
-/// Who may wait to be accepted.
+/// Connections that may wait to be accepted.
 const BACKLOG: i32 = 16;
 
 /// Where a control socket is.
@@ -25,7 +27,9 @@ const BACKLOG: i32 = 16;
 pub enum Address {
     /// A file.
     Path(PathBuf),
-    /// A name in the network namespace of the thread that binds or connects, without a file.
+    /// A name without a file, in the network namespace of the thread that uses it.
+    ///
+    /// That is the thread that binds or connects.
     Abstract(String),
 }
 
@@ -38,7 +42,9 @@ impl fmt::Display for Address {
     }
 }
 
-/// The name in a pod's namespace by which the control socket of an interface is found without a mount.
+/// Builds the abstract name of an interface's control socket, in a pod's namespace.
+///
+/// By it a pod finds the socket without a mount.
 pub fn abstract_name(ifname: &str) -> Address {
     Address::Abstract(format!("podnet/afxdp/{ifname}"))
 }
@@ -103,7 +109,7 @@ pub fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// What was said, and the descriptor that came with it.
+/// A datagram of the control protocol, and the descriptor that came with it.
 #[derive(Debug)]
 pub struct Datagram {
     /// Its bytes; cut off at 256, which no request is long.
@@ -112,7 +118,7 @@ pub struct Datagram {
     pub descriptor: Option<OwnedFd>,
 }
 
-/// What there is to read.
+/// Outcome of one read from a connection.
 #[derive(Debug)]
 pub enum Received {
     /// A datagram.

@@ -6,7 +6,7 @@ use std::str;
 /// Version of the words.
 pub const VERSION: &str = "0.1";
 
-/// What somebody asks for.
+/// A request of the control protocol, from pod to agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
     /// Begins. The host name may be cut off, and is anything the pod likes.
@@ -88,7 +88,7 @@ impl fmt::Display for Request<'_> {
     }
 }
 
-/// What is answered.
+/// An answer of the control protocol, from agent to pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// To `/connect`.
