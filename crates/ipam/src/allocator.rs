@@ -34,8 +34,9 @@ impl fmt::Display for Lease {
 pub struct Request {
     /// The address.
     pub address: IpAddr,
-    /// The length of the subnet's prefix, checked when given; the length of a single address
-    /// (32 or 128) says nothing about the subnet and always passes.
+    /// The length of the subnet's prefix, checked when given.
+    ///
+    /// The length of a single address (32 or 128) says nothing about the subnet and always passes.
     pub prefix_len: Option<u8>,
 }
 
@@ -57,7 +58,9 @@ pub struct Allocator {
 }
 
 impl Allocator {
-    /// An allocator over the subnets of one network; none at all gives attachments no addresses.
+    /// Builds the allocator of one network over its subnets.
+    ///
+    /// Without any subnet it gives attachments no addresses.
     ///
     /// # Errors
     /// Two pools share addresses.
@@ -79,16 +82,19 @@ impl Allocator {
         &self.pools
     }
 
-    /// How many addresses of the family can be given, held ones included; `u128::MAX` if more.
+    /// Counts the addresses that a family can give, held ones included.
+    ///
+    /// `u128::MAX` if there are more.
     #[must_use]
     pub fn capacity(&self, family: Family) -> u128 {
         self.of_family(family)
             .fold(0, |sum, (_, pool)| sum.saturating_add(pool.capacity()))
     }
 
-    /// Addresses for one attachment: the requested ones, and for each family without a request
-    /// one free address from the first subnet of that family with room. Families come in the
-    /// order of the pools, requests of a family in their own order.
+    /// Chooses the addresses of one attachment: requested ones, else free ones.
+    ///
+    /// A family without a request gets one free address from its first subnet with room. Families come
+    /// in the order of the pools, requests of a family in their own order.
     ///
     /// Nothing is recorded: the caller makes the leases durable before it lets go of whatever
     /// keeps two calls apart, and `in_use` answers from that record.
@@ -104,8 +110,9 @@ impl Allocator {
         self.give(requests, in_use, None)
     }
 
-    /// As [`Self::allocate`], but for an address that is not requested only these blocks serve. A
-    /// request may be of any block: whether the caller may give it is for the caller to know.
+    /// Chooses addresses as [`Self::allocate`], the free ones from these blocks only.
+    ///
+    /// A request may be of any block: whether the caller may give it is for the caller to know.
     ///
     /// # Errors
     /// As [`Self::allocate`], and [`IpamError::NoRoom`] when the blocks have no free address of a

@@ -1,4 +1,4 @@
-//! Blocks: aligned parts of the address space, each for one node of a cluster to give from.
+//! Divide subnets into blocks: aligned prefixes, each for one node to give from.
 //!
 //! Blocks are aligned, so two of one length are the same or share no address, whatever became of the
 //! subnets between the moments they were taken in. Those of a small subnet are shorter, so that many
@@ -18,8 +18,9 @@ use crate::{
     pool::{Pool, Range, number},
 };
 
-/// A pool has 2 to the power of this many blocks, if it has as many addresses, and more where its
-/// blocks would be too large.
+/// Blocks of a pool, as a power of two, if it has as many addresses.
+///
+/// It has more where its blocks would be too large.
 const SHARES: u8 = 4;
 
 /// Lengths of the prefixes of the largest blocks.
@@ -50,8 +51,10 @@ impl BlockLength {
         1_u64.checked_shl(bits.into()).unwrap_or(u64::MAX)
     }
 
-    /// The block to take for an address that is in none of those that are taken: the pool's, or as
-    /// much of it as nobody has. None when the address is of no pool.
+    /// Finds the block to take for an address that is in no block of `taken`.
+    ///
+    /// It is the pool's block, or the largest part of that around the address that is free. None when
+    /// the address is of no pool.
     #[must_use]
     pub fn free_block_of(self, pools: &[Pool], address: IpAddr, taken: &Occupied) -> Option<IpNet> {
         let pool = pools.iter().find(|pool| pool.prefix().contains(&address))?;
@@ -93,8 +96,9 @@ impl Occupied {
         }
     }
 
-    /// True when an address of `block` is in one of them. A network can have thousands of blocks, and
-    /// as many places are looked at.
+    /// Tells whether a block of the network shares an address with `block`.
+    ///
+    /// A network can have thousands of blocks, and as many places are looked at.
     #[must_use]
     pub fn has_part_of(&self, block: &IpNet) -> bool {
         let largest = match block {
@@ -110,10 +114,11 @@ impl Occupied {
     }
 }
 
-/// Blocks of a family in the order in which a node should try to take them: those of the first pool
-/// before those of the next, each pool from a place that `seed` says, round at its end. Nodes with
-/// seeds of their own rarely want the same one. Blocks without an address to give are left out, and
-/// so are those that `taken` knows.
+/// Lists free blocks of a family in the order in which a node tries to take them.
+///
+/// Those of the first pool come before those of the next, each pool from a place that `seed` says,
+/// round at its end. Nodes with seeds of their own rarely want the same one. Blocks without an address
+/// to give are left out, and so are those that `taken` knows.
 ///
 /// The place is among the first 4096 blocks of a pool: addresses of a large IPv6 subnet stay short.
 pub fn candidates<'a>(
@@ -165,7 +170,7 @@ fn start(pool: &Pool, length: BlockLength, seed: u64) -> u128 {
     (first.first + index * size).max(all.first)
 }
 
-/// The blocks in which something of a range can be given, from the first to the last.
+/// Iterator over the blocks of a range that have an address to give, in order.
 struct Blocks<'a> {
     pool: &'a Pool,
     length: BlockLength,
@@ -205,7 +210,7 @@ impl Held {
     }
 }
 
-/// What a node should do about its blocks of one family on one network.
+/// Step of a node about its blocks of one family on one network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
     /// Nothing.
@@ -216,15 +221,18 @@ pub enum Plan {
     GiveBack(IpNet),
 }
 
-/// Free addresses that a node keeps ahead of what it knows to need, or as many as a block has.
+/// Free addresses that a node keeps beyond its known need, at most a block's.
 pub const LOW_WATER: u64 = 4;
-/// Free addresses beyond that which have to be left when a block is given back, or as many as a block
-/// has: the pod that comes next must not be the reason to take it again.
+/// Free addresses left beyond the low-water mark after a block is given back.
+///
+/// At most as many as a block has. The pod that comes next must not be the reason to take the block
+/// again.
 pub const SLACK: u64 = 8;
 
-/// What to do, for pods that will soon need `coming` addresses; none where no pod of the node uses
-/// the network. A further block would have `size` addresses. Only an empty block is given back, the
-/// first there is.
+/// Decides whether a node takes a block of `size` addresses, or gives one back.
+///
+/// `coming` are the addresses that pods need soon, none where no pod of the node uses the network. Only
+/// an empty block is given back, the first there is.
 #[must_use]
 pub fn plan(held: &[Held], coming: Option<u64>, size: u64) -> Plan {
     let free = held

@@ -106,7 +106,7 @@ pub enum IpamError {
     Reserved {
         /// The address.
         ip: IpAddr,
-        /// What it is reserved for.
+        /// Purpose that the address is reserved for.
         why: Reserved,
     },
     /// A requested address has the length of another prefix.

@@ -1,4 +1,4 @@
-//! Which address next: arithmetic over prefixes, and never an address with a holder.
+//! Choose addresses: arithmetic over prefixes that never gives a held address.
 //!
 //! The job: from a network's subnets and a question "is this one held?", choose the addresses of
 //! an attachment, or say exactly why there are none.

@@ -1,4 +1,4 @@
-//! One subnet: which of its addresses can be given at all, and the next free one of those.
+//! Search one subnet for its next free address, past the reserved ones.
 
 #[cfg(test)]
 mod tests;
@@ -50,9 +50,10 @@ pub(crate) fn number(address: IpAddr) -> u128 {
 }
 
 impl Pool {
-    /// The pool of `prefix`, less its gateways and excludes and the addresses no host may have:
-    /// network and broadcast of IPv4 up to /30 (a /31 has none, RFC 3021), the subnet-router
-    /// anycast address of IPv6 up to /126 (a /127 has none, RFC 6164 §5).
+    /// Builds the pool of `prefix`, less gateways, excludes and reserved addresses.
+    ///
+    /// Reserved are network and broadcast of IPv4 up to /30 (a /31 has none, RFC 3021), and the
+    /// subnet-router anycast address of IPv6 up to /126 (a /127 has none, RFC 6164 §5).
     ///
     /// # Errors
     /// Host bits in `prefix`, or a gateway or exclude outside it.
@@ -109,7 +110,9 @@ impl Pool {
         &self.gateways
     }
 
-    /// How many addresses can be given, held ones included; `u128::MAX` when it has more.
+    /// Counts the addresses that can be given, held ones included.
+    ///
+    /// `u128::MAX` when there are more.
     #[must_use]
     pub fn capacity(&self) -> u128 {
         let all = Range::of(&self.prefix);
@@ -145,8 +148,10 @@ impl Pool {
             .then_some(Reserved::Excluded)
     }
 
-    /// The first free address after `after`, going round at the end; from the beginning when
-    /// `after` is none or not of this subnet. None when all are held.
+    /// Finds the first free address after `after`, going round at the end.
+    ///
+    /// The search starts from the beginning when `after` is none or not of this subnet. None when all
+    /// are held.
     ///
     /// Going round keeps an address that was just released from being given again at once, while
     /// a peer may still have its old owner in a cache. Asks `in_use` at most once more than there
@@ -244,7 +249,7 @@ impl Pool {
         }
     }
 
-    /// What of a block is in the subnet.
+    /// Intersects a block with the subnet; none without a common address.
     fn part(&self, block: &IpNet) -> Option<Range> {
         if Family::of(block.addr()) != self.family() {
             return None;

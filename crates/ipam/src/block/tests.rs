@@ -268,7 +268,7 @@ fn of_small_blocks_no_more_is_kept_ahead_than_one_has() {
     assert_eq!(plan(&four, Some(0), 1), Plan::GiveBack(net("10.0.0.3/32")));
 }
 
-/// What the API server does for nodes: of all who create an object of one name, one succeeds.
+/// The API server's part: of all nodes that create one object, one succeeds.
 #[derive(Default)]
 struct Registry(BTreeMap<IpNet, usize>);
 
@@ -364,7 +364,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// KEP-P1-13, PAIN-IP-2: nodes look at the registry when they like and act on what they saw.
+    /// KEP-P1-13, PAIN-IP-2: nodes read the registry at any time and act on it later.
     #[test]
     fn no_two_nodes_give_one_address_and_none_gives_a_reserved_one(
         seeds in any::<[u64; 3]>(),

@@ -236,7 +236,7 @@ fn a_pool_of_nonsense_is_refused() {
     }
 }
 
-/// A prefix of at most 256 addresses with some of them excluded, one perhaps the gateway.
+/// Generates pools of at most 256 addresses, with excludes, perhaps a gateway.
 fn small_pool() -> impl Strategy<Value = Pool> {
     let excludes = proptest::collection::vec((any::<u8>(), 24_u8..=32), 0..5);
     (
@@ -275,7 +275,7 @@ fn small_pool() -> impl Strategy<Value = Pool> {
 }
 
 proptest! {
-    /// The pool gives exactly the addresses that a walk over all of them, one by one, allows.
+    /// The pool gives the same addresses as a walk over all of them, one by one.
     #[test]
     fn what_is_given_is_exactly_what_is_not_reserved(pool in small_pool()) {
         let all = Range::of(&pool.prefix());
