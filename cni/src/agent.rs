@@ -23,7 +23,7 @@ const RETRY: Duration = Duration::from_millis(20);
 /// How the exchange with the agent failed.
 #[derive(Debug)]
 pub(crate) enum TransportError {
-    /// Nobody listens: the request was never sent.
+    /// The agent's socket refuses connections: the request was not sent.
     Connect { source: io::Error },
     /// The request may have been sent in part.
     Send { source: io::Error },
@@ -87,7 +87,7 @@ impl Connection {
         Ok(socket.into())
     }
 
-    /// Sends the frame, with the descriptor beside its first bytes (SCM_RIGHTS, unix(7)).
+    /// Sends the frame; the descriptor goes with its first bytes (SCM_RIGHTS, unix(7)).
     pub(crate) fn send(
         &mut self,
         frame: &[u8],

@@ -1,5 +1,6 @@
-//! `podnet`, the CNI plugin binary: environment and stdin to the agent's socket, its answer to
-//! stdout.
+//! Run the CNI plugin `podnet`: pass one request to the agent, print its answer.
+//!
+//! The request is environment and stdin; the answer goes to stdout.
 //!
 //! It knows the protocol of CNI and the way to the agent. It refuses to know networks, addresses
 //! and links: every decision is the agent's, except those that must work without one (`VERSION`,

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use cni_spec::{Call, CniError, CniVersion, ErrorCode};
 use rustix::fs::{CWD, FsWord, Mode, OFlags, fstat, fstatfs, openat, stat};
 
-/// `f_type` of the filesystem that namespaces live in (linux/magic.h, `NSFS_MAGIC`).
+/// `f_type` of the filesystem of namespaces, nsfs (linux/magic.h, `NSFS_MAGIC`).
 const NSFS_MAGIC: FsWord = 0x6e73_6673;
 
 const OWN: &str = "/proc/self/ns/net";

@@ -27,7 +27,7 @@ const SAFETY_LIMIT: Duration = Duration::from_secs(120);
 pub(crate) enum Failure {
     /// The runtime is told on stdout.
     Cni(CniError),
-    /// Nobody can be told on stdout.
+    /// Writing to stdout failed: the runtime gets the exit code alone.
     Stdout(io::Error),
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn run(env: impl Fn(&str) -> Option<String>) -> Result<(), Failure> {
     }
 }
 
-/// What a person sees who runs the binary by hand (CNI-ENV-04).
+/// Text for a person who runs the binary by hand (CNI-ENV-04).
 fn about() -> String {
     format!(
         "podnet {}: CNI plugin for pod networks, run by a container runtime.\n\
@@ -147,8 +147,9 @@ fn forward(invocation: &Invocation, netns_override: bool) -> Result<(), Failure>
     }
 }
 
-/// Prints the result of `ADD` and tells the agent that the runtime has it; until then the agent
-/// is ready to roll back (CNI-ADD-06).
+/// Prints the result of `ADD` and acknowledges it to the agent (CNI-ADD-06).
+///
+/// Until the acknowledgement the agent is ready to roll back.
 fn hand_over(agent: Connection, result: &RawValue, version: CniVersion) -> Result<(), Failure> {
     if !result.get().starts_with('{') {
         let details = format!("it answered {}", result.get());
@@ -164,8 +165,9 @@ fn hand_over(agent: Connection, result: &RawValue, version: CniVersion) -> Resul
     Ok(())
 }
 
-/// The agent has said no. A `DEL` that it cannot record now is remembered for it: a runtime that is told
-/// of a failure keeps the pod, and a node with a full disk could not be emptied.
+/// Answers an error of the agent; keeps a `DEL` that it cannot record now.
+///
+/// A runtime that is told of a failure keeps the pod, and a node with a full disk could not be emptied.
 fn refused(call: &Call, socket: &Path, body: &[u8], error: CniError) -> Result<(), Failure> {
     match call {
         Call::Del { key, .. } if error.code == ErrorCode::NOT_RECORDED => {
@@ -188,7 +190,9 @@ fn keep(socket: &Path, key: &AttachmentKey, body: &[u8], why: &str) -> io::Resul
     Ok(())
 }
 
-/// The agent was not there, or went away: `DEL` is remembered, everything else fails.
+/// Answers without an agent: keeps a `DEL` as a tombstone, fails anything else.
+///
+/// The agent did not listen, or closed the connection before its answer.
 fn without_agent(
     call: &Call,
     version: CniVersion,

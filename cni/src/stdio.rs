@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 /// Longest `VERSION` request read, in bytes; the rest says nothing we need.
 const PEEK_MAX: usize = 64 << 10;
 
-/// How long a `VERSION` request may take to arrive; without one the newest version is answered.
+/// Longest wait for a `VERSION` request; after it the newest version is answered.
 const PEEK_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Reads the whole of stdin.
@@ -38,8 +38,9 @@ pub(crate) fn read_stdin() -> Result<String, CniError> {
     })
 }
 
-/// Reads the first JSON value of stdin if it comes soon. A caller may keep stdin open, or send
-/// nothing (CNI-VER-01).
+/// Reads the first JSON value of stdin within [`PEEK_PATIENCE`] (CNI-VER-01).
+///
+/// A caller may keep stdin open, or send nothing.
 pub(crate) fn peek_stdin() -> String {
     let stdin = io::stdin();
     let end = Instant::now() + PEEK_PATIENCE;
@@ -85,8 +86,10 @@ pub(crate) fn write_stdout(bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether stdout was closed when we were started. Rust's runtime then opens `/dev/null` in its
-/// place, for reading and writing; a shell's `>/dev/null` opens it for writing only.
+/// Tells whether stdout was closed when the process was started.
+///
+/// Rust's runtime then opens `/dev/null` in its place, for reading and writing; a shell's `>/dev/null`
+/// opens it for writing only.
 fn was_closed(fd: impl AsFd + Copy) -> io::Result<bool> {
     let stat = fstat(fd)?;
     let null = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice

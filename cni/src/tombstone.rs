@@ -1,5 +1,7 @@
-//! A `DEL` that the agent was not there to hear (CNI-DEL-05): the request, kept as a file in
-//! `pending-del` beside the agent's socket. The agent carries it out when it is back.
+//! Keep a `DEL` as a file while the agent is away: a tombstone (CNI-DEL-05).
+//!
+//! The directory is `pending-del`, next to the agent's socket. The agent carries the request out when
+//! it is back.
 //!
 //! The content is what counts. The file is called `<containerID>-<ifname>`, but both may contain a
 //! dash: when the name is taken by another attachment a number is appended. Files that begin with
@@ -19,7 +21,9 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::{geteuid, getpid};
 
-/// Names tried before giving up; two attachments that share one are an accident already.
+/// Names tried before giving up.
+///
+/// Two attachments that share one are an accident already.
 const ATTEMPTS: usize = 16;
 
 /// Where the tombstones of an agent are.
@@ -27,7 +31,9 @@ pub(crate) fn directory(socket: &Path) -> PathBuf {
     socket.parent().unwrap_or(Path::new("/")).join(PENDING_DEL)
 }
 
-/// Keeps the request on disk and returns where. Leaving it twice is leaving it once.
+/// Writes the request to the tombstone directory and returns its path.
+///
+/// Leaving it twice is leaving it once.
 pub(crate) fn leave(socket: &Path, key: &AttachmentKey, request: &[u8]) -> io::Result<PathBuf> {
     let path = directory(socket);
     let dir = open_directory(&path)?;
@@ -46,7 +52,9 @@ pub(crate) fn leave(socket: &Path, key: &AttachmentKey, request: &[u8]) -> io::R
     }
 }
 
-/// Only a directory that nobody else can write to is trusted with what the agent will do.
+/// Opens the tombstone directory, if no other user can write to it.
+///
+/// The agent carries out the requests that it finds there.
 fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -106,7 +114,7 @@ fn publish(dir: impl AsFd, draft: &str, key: &AttachmentKey) -> io::Result<Strin
     Err(Errno::EXIST.into())
 }
 
-/// Whose tombstone it is; one that cannot be read is nobody's.
+/// Reads the attachment that a tombstone removes; none for an unreadable file.
 fn holder(dir: impl AsFd, name: &str) -> io::Result<Option<AttachmentKey>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(openat(dir, name, flags, Mode::empty())?);
