@@ -1,5 +1,7 @@
-//! Small applications for ports that are sockets, to be run in their pods: an echo, a counter, a generator
-//! and a ping. What they do is the same for every kind of port; a kind only says how it is opened.
+//! Run small applications on ports that are sockets, in the pods of the ports.
+//!
+//! They are an echo, a counter, a generator and a ping, the same for every kind of port; a kind only
+//! defines how it is opened.
 
 mod afxdp;
 mod memif;
@@ -40,8 +42,10 @@ pub trait Place: Args {
 
 /// A port as an application sees it.
 pub trait Wire {
-    /// Visits up to `budget` frames that have come, and says how many there were. A frame that a visit
-    /// wants sent back goes as it is then with the next [`Self::flush`].
+    /// Visits up to `budget` received frames, and returns their number.
+    ///
+    /// A frame whose visit returns [`Fate::Returned`] is sent with the next [`Self::flush`], as the
+    /// visit left it.
     ///
     /// # Errors
     /// The port is gone.
@@ -65,14 +69,14 @@ pub trait Wire {
     /// The port is gone.
     fn wait(&mut self, limit: Duration) -> Result<()>;
 
-    /// What came and went.
+    /// Returns the port's counters of frames.
     ///
     /// # Errors
     /// The kernel does not tell.
     fn tally(&self) -> Result<Tally>;
 }
 
-/// What is to become of a frame that was visited.
+/// Fate of a frame that was visited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// It goes back where it came from.
@@ -152,7 +156,9 @@ pub enum Application {
 }
 
 impl Application {
-    /// Does it; prints `ready` when the port is open, and at the end what came and went.
+    /// Runs the application.
+    ///
+    /// It prints `ready` when the port is open, and its tally at the end.
     ///
     /// # Errors
     /// The port cannot be opened, or went away.

@@ -1,4 +1,4 @@
-//! What is measured.
+//! List the cases that are measured.
 
 mod across;
 mod agent;
@@ -30,12 +30,12 @@ use crate::peers::{Peer, Stage, TrafficPath};
 use crate::progress::Progress;
 use crate::report::Case;
 
-/// What a case is given.
+/// Inputs of a case.
 #[derive(Debug)]
 pub struct Bench<'a> {
     /// Short, for function rather than for figures.
     pub quick: bool,
-    /// Who is compared.
+    /// Peers that are compared.
     pub peers: &'a [Peer],
     /// Files of this run.
     pub dir: &'a TempDir,
@@ -57,7 +57,7 @@ impl Bench<'_> {
     }
 }
 
-/// What a case does.
+/// Function of a case.
 #[derive(Debug, Clone, Copy)]
 pub enum Run {
     /// Sends traffic through everybody's pods.
@@ -75,7 +75,7 @@ pub struct Known {
     pub title: &'static str,
     /// How it is measured and how to read it.
     pub about: &'static str,
-    /// What it does.
+    /// Function that measures it.
     pub run: Run,
 }
 
@@ -99,8 +99,9 @@ pub const CASES: [Known; 16] = [
     restart::CASE,
 ];
 
-/// Measures all paths round by round, each round beginning with another one. Who fails is dropped,
-/// with the reason.
+/// Measures all paths round by round, each round starting with another path.
+///
+/// A path that fails is left out from then on, with the reason.
 ///
 /// # Errors
 /// The run is interrupted.
@@ -135,7 +136,9 @@ pub(crate) fn rounds(
     Ok(())
 }
 
-/// Ports get their TCX links when the node is quiet; that is how they are most of their lives.
+/// Waits until the ports have their TCX links, as they have most of their lives.
+///
+/// They get them when the node is quiet.
 ///
 /// # Errors
 /// They do not get them.
@@ -163,7 +166,7 @@ pub(crate) fn wait_promoted(node: &Node) -> Result<()> {
     }
 }
 
-/// Lets the kernel finish what it puts off: the next call must not pay for the last one.
+/// Waits for work that the kernel has put off, so that the next call does not pay.
 pub(crate) fn pause() {
     thread::sleep(Duration::from_millis(50));
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// What the machine's processors have done since it started, in ticks (proc_stat(5)). The kernel
-/// samples it at each timer interrupt unless it was built to account precisely: good for seconds
-/// of work, not for milliseconds.
+/// Time of the machine's processors since it started, in ticks (proc_stat(5)).
+///
+/// The kernel samples it at each timer interrupt unless it was built to account precisely: good for
+/// seconds of work, not for milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Machine {
     program: u64,
@@ -79,8 +80,9 @@ fn seconds(ticks: u64) -> f64 {
     ticks as f64 / rustix::param::clock_ticks_per_second() as f64
 }
 
-/// Processor time a process has had (proc_pid_stat(5)): its sum is exact to a tick, whatever the
-/// kernel samples.
+/// Returns the processor time of a process (proc_pid_stat(5)).
+///
+/// Its sum is exact to a tick, whatever the kernel samples.
 ///
 /// # Errors
 /// It is gone.
@@ -100,8 +102,9 @@ fn process_ticks(text: &str) -> Option<u64> {
     Some(user + system)
 }
 
-/// Processor time that all threads of a process have had, by the scheduler's own clock, which is exact
-/// where [`of_process`] counts ticks. Threads that have ended do not count.
+/// Returns the processor time of a process's threads, by the scheduler's clock.
+///
+/// It is exact where [`of_process`] counts ticks. Threads that have ended do not count.
 ///
 /// # Errors
 /// It is gone, or the kernel does not keep these statistics.
@@ -110,8 +113,9 @@ pub fn run_time_of(pid: u32) -> Result<Duration> {
     Ok(threads.iter().map(|(ran, _)| *ran).sum())
 }
 
-/// What part of a processor the busiest thread of a process has had of what it wanted, since it
-/// started: it ran, or waited for a processor.
+/// Returns the share of a processor that a process's busiest thread has had.
+///
+/// The whole is the time since it started in which it ran, or waited for a processor.
 ///
 /// # Errors
 /// As of [`run_time_of`].
@@ -122,7 +126,9 @@ pub fn share_of(pid: u32) -> Result<f64> {
     Ok(ran.as_secs_f64() / (*ran + *waited).as_secs_f64())
 }
 
-/// How long each thread ran, and waited for a processor (`/proc/PID/task/TID/schedstat`).
+/// Reads the run time and waiting time of each thread of a process.
+///
+/// They are in `/proc/PID/task/TID/schedstat`.
 fn schedule_of(pid: u32) -> Result<Vec<(Duration, Duration)>> {
     let tasks = format!("/proc/{pid}/task");
     let mut threads = Vec::new();
@@ -157,8 +163,9 @@ pub fn memory_of(pid: u32) -> Result<f64> {
     Ok(kib / 1024.0)
 }
 
-/// What the kernel says of the memory of the BPF maps that a process has open, in MiB; nothing where
-/// it does not tell.
+/// Returns the memory of the BPF maps that a process has open, in MiB.
+///
+/// `None` where the kernel does not tell.
 ///
 /// # Errors
 /// It is gone.

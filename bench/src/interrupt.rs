@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: a measurement stops between two values and takes its nodes down.
+//! Handle Ctrl-C and SIGTERM: stop between two values and take the nodes down.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};

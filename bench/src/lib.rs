@@ -1,8 +1,10 @@
-//! Measurements: podnet beside a bare veth pair, the reference CNI plugins and others, on this
-//! machine, in alternating rounds, so that whatever else the machine does hits all of them.
+//! Measure podnet next to a bare veth pair, the reference CNI plugins and others.
 //!
-//! It knows command lines, namespaces and clocks. It refuses to judge: it prints figures, and how
-//! much they spread, whoever wins.
+//! All run on this machine, in alternating rounds, so that any other load of the machine hits all of
+//! them.
+//!
+//! It knows command lines, namespaces and clocks. It does not judge: it prints figures, and how much
+//! they spread, whatever the outcome.
 //!
 //! ```no_run
 //! use bench::report::{Better, Case};

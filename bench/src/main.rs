@@ -1,5 +1,6 @@
-//! `podnet-bench`: measures podnet beside its peers. `cargo xtask bench` builds what it needs and
-//! starts it.
+//! Run `podnet-bench`, which measures podnet next to its peers.
+//!
+//! `cargo xtask bench` builds what it needs and starts it.
 
 use std::process::ExitCode;
 

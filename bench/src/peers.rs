@@ -1,5 +1,6 @@
-//! Those podnet is compared with, set up for real: each on a node of its own, so that nobody's
-//! interfaces are in anybody's way.
+//! Set up podnet's peers, each on a node of its own.
+//!
+//! So the interfaces of one are not in the way of another.
 
 mod across;
 mod ovs;
@@ -127,7 +128,9 @@ impl Bed {
     }
 }
 
-/// What `cargo xtask bench` has installed; `PODNET_NO_X` beside `PODNET_X` says why it has not.
+/// Returns the path of an installed peer, from `PODNET_X`.
+///
+/// `cargo xtask bench` sets it. `PODNET_NO_X` has the reason for which a peer is not installed.
 pub(crate) fn provided(variable: &str) -> Result<PathBuf> {
     if let Some(path) = env::var_os(variable) {
         return Ok(path.into());

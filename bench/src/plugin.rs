@@ -56,11 +56,12 @@ impl Plugin {
         }
     }
 
-    /// A reference plugin with `host-local` for these subnets, its leases under `dir`; `more` is
-    /// put into its configuration.
+    /// Sets up a reference plugin with `host-local` for these subnets.
+    ///
+    /// Its leases are under `dir`; `more` is put into its configuration.
     ///
     /// # Errors
-    /// They are not installed.
+    /// The plugins are not installed.
     pub fn reference(
         (label, kind): (&str, &str),
         node: &Netns,
@@ -121,8 +122,9 @@ impl Plugin {
         first.map(|(_, conf)| conf.clone()).unwrap_or_default()
     }
 
-    /// Runs the plugins for `net1` of a pod; returns the time from the first one's start to the
-    /// last one's end, and the last one's result.
+    /// Runs the plugins for `net1` of a pod; returns the time and the last result.
+    ///
+    /// The time is from the first one's start to the last one's end.
     ///
     /// # Errors
     /// One fails.
@@ -198,7 +200,7 @@ impl Plugin {
     }
 }
 
-/// What a plugin says about its failure (CNI, section 5 "Error").
+/// Returns the error that a plugin printed (CNI, section 5 "Error").
 fn refusal(text: &str, status: std::process::ExitStatus) -> String {
     let error: Value = serde_json::from_str(text).unwrap_or_default();
     match error["msg"].as_str() {

@@ -1,5 +1,7 @@
-//! The process that sends: small datagrams as fast as they go, round trips, connections, and
-//! datagrams at a steady pace. It prints what it found as JSON.
+//! Run the process that sends datagrams and connections, and prints its figures.
+//!
+//! It sends small datagrams as fast as they go, round trips, connections, and datagrams at a steady
+//! pace. The figures are JSON.
 
 mod alone;
 mod connect;
@@ -19,10 +21,11 @@ use nix::unistd::Pid;
 use crate::series::percentile;
 use crate::traffic::order::{Answer, End, Mode, Order};
 
-/// Bytes of a small datagram: 60 bytes of Ethernet frame, 64 with its check sequence, the smallest
-/// there is.
+/// Bytes of a small datagram: a 60-byte Ethernet frame, 64 with its check sequence.
+///
+/// There is no smaller frame.
 pub const PAYLOAD: usize = 18;
-/// What a time is told at, in thousandths of a percent: more of them where a tail begins.
+/// Percentiles of times, in thousandths of a percent, denser where a tail begins.
 const PERCENTILES: [u32; 24] = [
     0, 1_000, 5_000, 10_000, 20_000, 30_000, 40_000, 50_000, 60_000, 70_000, 75_000, 80_000,
     85_000, 90_000, 92_500, 95_000, 97_000, 98_000, 99_000, 99_500, 99_800, 99_900, 99_950, 99_990,

@@ -1,5 +1,6 @@
-//! How far a case is: a bar on a terminal, lines elsewhere. All of it on stderr: stdout has the
-//! figures.
+//! Show the progress of a case: a bar on a terminal, lines elsewhere.
+//!
+//! All of it is on stderr: stdout has the figures.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -41,12 +42,12 @@ impl Progress {
             .set_length(self.bar.length().unwrap_or(0) + steps as u64);
     }
 
-    /// What is being done now.
+    /// Shows the current step on the bar.
     pub fn say(&self, what: &str) {
         self.bar.set_message(what.to_owned());
     }
 
-    /// What is being done now, also where there is no bar.
+    /// Shows the current step on the bar, or as a line where there is none.
     pub fn stage(&self, what: &str) {
         self.say(what);
         if self.plain {

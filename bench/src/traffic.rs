@@ -1,5 +1,6 @@
-//! Loading a path: `iperf3` for streams, the probe of this package for small datagrams, for round
-//! trips and for connections.
+//! Load a path, with `iperf3` for streams and the probe for small datagrams.
+//!
+//! The probe of this package also makes round trips and connections.
 
 pub mod iperf;
 pub mod order;
@@ -19,8 +20,9 @@ pub fn cpus() -> [usize; 2] {
     [0, usize::from(count > 1)]
 }
 
-/// The congestion control of all TCP streams: cubic, as most systems have it, where the kernel has
-/// that.
+/// Returns the congestion control of all TCP streams: cubic, if the kernel has it.
+///
+/// Most systems use it.
 pub fn congestion() -> &'static str {
     let path = "/proc/sys/net/ipv4/tcp_available_congestion_control";
     let known = fs::read_to_string(path).unwrap_or_default();

@@ -13,7 +13,7 @@ const NAMES: f64 = 190.0;
 /// Room for figures on the right.
 const FIGURES: f64 = 90.0;
 
-/// Class of somebody's colour: subjects have colours of their own, the others one each in turn.
+/// Returns the class of a colour: a subject's own, or one of the others' in turn.
 pub fn colour(who: &str, subjects: &[String], others: &[&str]) -> String {
     if let Some(place) = subjects.iter().position(|subject| subject == who) {
         return format!("s{}", place % 2);
@@ -139,7 +139,7 @@ fn whisker(svg: &mut Svg, from: f64, to: f64, y: f64) {
 /// A ratio that is drawn beside others.
 #[derive(Debug, Clone)]
 pub struct Versus {
-    /// What was measured, and over whom.
+    /// Measure, and the peer that the ratio is over.
     pub name: String,
     /// The ratio.
     pub summary: Summary,
@@ -147,7 +147,7 @@ pub struct Versus {
     pub better: Better,
 }
 
-/// Ratios around one, by factors: what is better goes to the right, whatever the unit.
+/// Draws ratios around one, by factors; the better ones are to the right.
 pub fn ratios(list: &[Versus], name: &str) -> String {
     let gain = |value: f64, better: Better| match better {
         Better::More => value.log2(),

@@ -81,7 +81,7 @@ fn date(seconds: u64) -> String {
     )
 }
 
-/// Every ratio of podnet, or of its first network, that is not one of many lines of a group.
+/// Draws all ratios of the first subject, but for groups of many lines.
 fn overview(out: &mut String, report: &Report) {
     let (mut first, mut rest) = (Vec::new(), Vec::new());
     for case in &report.cases {

@@ -43,7 +43,7 @@ pub struct Report {
     pub started: u64,
     /// How long it took, seconds.
     pub seconds: f64,
-    /// What was measured, in order.
+    /// Measured cases, in order.
     pub cases: Vec<Case>,
 }
 
@@ -64,15 +64,17 @@ pub struct Case {
     pub commit: String,
     /// How long it took, seconds.
     pub seconds: f64,
-    /// Who is compared with the others.
+    /// Subjects, which are compared with the others.
     pub subjects: Vec<String>,
     /// The figures.
     pub measures: Vec<Measure>,
     /// Curves.
     pub plots: Vec<Plot>,
-    /// Who could not be measured, and why.
+    /// Peers that could not be measured, with the reasons.
     pub absent: Vec<Absent>,
-    /// Nothing could be measured for want of somebody else's program: that is no failure.
+    /// True when it was not measured because a program of others is missing.
+    ///
+    /// That is no failure.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub skipped: bool,
 }
@@ -92,7 +94,7 @@ pub enum Better {
 pub struct Measure {
     /// Measures of the same group are the lines of one table; empty if it has its own.
     pub group: String,
-    /// What it is; a line's name within a group.
+    /// Name of the measure; its line within a group.
     pub name: String,
     /// Its unit.
     pub unit: String,
@@ -108,11 +110,11 @@ pub struct Measure {
 /// The figures of one of those compared.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// Whose.
+    /// Subject or peer of the figures.
     pub who: String,
     /// Of each round.
     pub values: Series,
-    /// What is said about them.
+    /// Summary of the values.
     #[serde(default)]
     pub summary: Option<Summary>,
 }
@@ -128,16 +130,16 @@ pub struct Ratio {
     pub summary: Summary,
 }
 
-/// Who could not be measured.
+/// A peer that could not be measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Absent {
-    /// Who.
+    /// Name of the peer.
     pub who: String,
     /// Why.
     pub reason: String,
 }
 
-/// What a plot's x axis is.
+/// Quantity on a plot's x axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Axis {
@@ -152,11 +154,11 @@ pub enum Axis {
 /// Lines over a common x axis.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plot {
-    /// What it shows.
+    /// Title of the plot.
     pub title: String,
     /// The x axis.
     pub axis: Axis,
-    /// What the x axis counts.
+    /// Unit of the x axis.
     pub x: String,
     /// Unit of the y axis.
     pub y: String,
@@ -169,19 +171,20 @@ pub struct Plot {
 /// One line of a plot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Line {
-    /// Whose.
+    /// Subject or peer of the line.
     pub who: String,
     /// x and y.
     pub points: Vec<[f64; 2]>,
 }
 
 impl Report {
-    /// Takes over the cases of an earlier run that this one has not measured, in this order of
-    /// names.
+    /// Takes over the cases of an earlier run that this one has not measured.
+    ///
+    /// They are put in this order of names.
     ///
     /// # Errors
-    /// It was made elsewhere, or one of the two is a quick run: their figures do not belong
-    /// together.
+    /// The earlier run was made elsewhere, or one of the two is a quick run: their figures do not
+    /// belong together.
     pub fn keep_from(&mut self, earlier: Self, order: &[&str]) -> anyhow::Result<()> {
         let same = |report: &Self| {
             let machine = &report.machine;

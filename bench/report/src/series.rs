@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A percentile in thousandths of a percent: exact where a fraction of floats would not be.
+/// A percentile in thousandths of a percent, exact unlike a fraction of floats.
 pub type Percentile = u32;
 /// The middle.
 pub const MEDIAN: Percentile = 50_000;
@@ -10,14 +10,14 @@ pub const MEDIAN: Percentile = 50_000;
 pub const P99: Percentile = 99_000;
 const ALL: Percentile = 100_000;
 
-/// What was measured in each round, in order; nothing where a round failed.
+/// Values of the rounds, in order; `None` where a round failed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Series {
     values: Vec<Option<f64>>,
 }
 
-/// What is said about a series in a table; units are those of the series.
+/// Figures of a series in a table, in the units of the series.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// How many values.
@@ -69,8 +69,9 @@ impl Series {
         self.values.iter().flatten().copied()
     }
 
-    /// Each value divided by the other series' value of the same round: what both suffered from in
-    /// a round cancels out.
+    /// Divides each value by the other series' value of the same round.
+    ///
+    /// Influences that both had in a round cancel out.
     #[must_use]
     pub fn over(&self, other: &Self) -> Self {
         let pairs = self.values.iter().zip(&other.values);
@@ -116,8 +117,9 @@ impl FromIterator<f64> for Series {
     }
 }
 
-/// The value below which a part of the sorted others are, between the two nearest ranks; NaN
-/// without values.
+/// Returns the value below which a part of the sorted values are, interpolated.
+///
+/// It is between the two nearest ranks; NaN without values.
 pub fn percentile(sorted: &[f64], part: Percentile) -> f64 {
     let last = sorted.len().saturating_sub(1);
     let place = last as u64 * u64::from(part.min(ALL));

@@ -65,7 +65,7 @@ fn parse(text: &str) -> Result<Report> {
     Ok(report)
 }
 
-/// Puts lists of numbers onto one line: a line for each of thousands of values helps nobody.
+/// Joins lists of numbers on one line each, as they have thousands of values.
 fn compact(pretty: &str) -> String {
     let mut out = String::with_capacity(pretty.len());
     let mut lines = pretty.lines().peekable();

@@ -86,8 +86,9 @@ pub(crate) fn find<'a>(report: &'a Report, name: &str) -> Option<&'a Case> {
     report.cases.iter().find(|case| case.name == name)
 }
 
-/// One line for each measure that stands alone: the subject's figure, and its ratio to each of the
-/// others.
+/// Writes one line for each measure without a group: the figure and its ratios.
+///
+/// The ratios are to each of the others.
 fn versus(out: &mut String, report: &Report, cases: &[&str], heading: &str, subject: &str) {
     let lines: Vec<&Measure> = cases
         .iter()
@@ -135,7 +136,7 @@ fn with_spread(summary: &Summary) -> String {
     )
 }
 
-/// What a limit does, everybody beside each other.
+/// Writes the figures of a limit, all peers in one table.
 fn limits(out: &mut String, case: &Case) {
     const GROUPS: [(&str, &str); 3] = [
         ("Goodput", "goodput, % of what the rate allows"),

@@ -91,8 +91,9 @@ pub fn columns<'a>(table: &[&'a Measure]) -> Vec<&'a str> {
 /// More ratios than these make a line unreadable; the figures say it all the same.
 const PAIRS: usize = 4;
 
-/// Pairs of a subject and another that have ratios in these measures; none if there are too many
-/// to show.
+/// Returns the pairs of subject and peer that have ratios in these measures.
+///
+/// It is empty if there are too many to show.
 pub fn pairs<'a>(table: &[&'a Measure]) -> Vec<(&'a str, &'a str)> {
     let mut pairs: Vec<(&str, &str)> = Vec::new();
     for ratio in table.iter().flat_map(|measure| &measure.ratios) {

@@ -17,7 +17,7 @@ use super::{Fate, Place, Tally, Wire};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(20);
-/// The first sleep: a server may have looked at our wish for a doorbell just before it was there.
+/// First sleep, short as a server may just have missed the wish for a doorbell.
 const NAP: Duration = Duration::from_millis(1);
 /// Between two looks at the socket while packets come.
 const LOOK: Duration = Duration::from_secs(1);
@@ -136,7 +136,7 @@ impl Connection {
         }
     }
 
-    /// The same now and then. A connection that was lost is made again, whatever it was lost for.
+    /// Polls the connection from time to time, and makes a lost one again.
     fn look_sometimes(&mut self) {
         self.calls = self.calls.wrapping_add(1);
         let due = match self.rings {

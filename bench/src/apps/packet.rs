@@ -1,5 +1,7 @@
-//! Interfaces of the kernel by AF_PACKET (packet(7)): what an application has to do where a pod has
-//! nothing better. It needs `CAP_NET_RAW`, which the others do not.
+//! Open an interface of the kernel by AF_PACKET (packet(7)), as the baseline.
+//!
+//! An application has to do that where a pod has nothing better. It needs `CAP_NET_RAW`, which the
+//! others do not.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, UdpSocket};
@@ -34,8 +36,9 @@ pub struct Packet {
 #[derive(Debug)]
 pub struct Socket {
     tap: Tap,
-    /// Takes what the pod's own stack gets of the same packets, and forgets it: it would answer that
-    /// nobody is there.
+    /// Socket that takes the pod's own copies of the packets, and is never read.
+    ///
+    /// Without it the pod's stack would answer that the port is unreachable.
     _sink: UdpSocket,
     incoming: Vec<[u8; FRAME]>,
     outgoing: Vec<([u8; FRAME], usize)>,
@@ -65,8 +68,9 @@ impl Place for Packet {
     }
 }
 
-/// A veth brings datagrams whose checksum somebody else was to finish. What is sent back has none, as
-/// RFC 768 allows.
+/// Clears the UDP checksum of a frame over IPv4, as RFC 768 allows.
+///
+/// A veth brings datagrams whose checksum was still to be computed.
 fn forget_checksum(frame: &mut [u8]) {
     const UDP: u8 = 17;
     if frame.get(12..15) == Some(&[8, 0, 0x45])
@@ -129,7 +133,7 @@ impl Wire for Socket {
         Ok(true)
     }
 
-    /// What the kernel has no room for is not sent.
+    /// Sends the waiting frames; the kernel drops those that it has no room for.
     fn flush(&mut self) -> Result<()> {
         let mut from = 0;
         while from < self.waiting {

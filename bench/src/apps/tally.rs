@@ -1,4 +1,4 @@
-//! What an application has to say at its end.
+//! Print the figures of an application at its end.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ pub struct Tally {
     pub sent: u64,
     /// Times that there was no room for a frame.
     pub full: u64,
-    /// Frames lost on their way to us because we were too slow, as far as the port tells.
+    /// Frames lost because the application was too slow, as far as the port counts.
     pub dropped: u64,
     /// How long it ran.
     pub seconds: f64,
@@ -27,7 +27,7 @@ pub struct Tally {
 pub struct Trips {
     /// Datagrams that were answered.
     pub answered: u64,
-    /// Those that were not, in time.
+    /// Datagrams that were not answered in time.
     pub lost: u64,
     /// The middle.
     pub p50: f64,

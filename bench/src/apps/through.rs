@@ -1,5 +1,6 @@
-//! Packets at a steady pace through whatever connects two memif ports, in both directions, and how many
-//! of them arrive.
+//! Pace packets between two memif ports, and count those that arrive.
+//!
+//! They go in both directions.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -15,9 +16,9 @@ use super::{BURST, Fate, Memif, Place as _, Wire as _};
 use crate::cpu;
 use crate::probe::stay_on;
 
-/// Who testpmd says it is, and whom it sends to.
+/// Addresses of testpmd's packets, source and destination.
 const IPS: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 18, 0, 2)];
-/// Packets that are taken at once: all that a ring has, for what has no room there is lost.
+/// Packets taken at once: a whole ring, as a full ring loses packets.
 const ROOM: u16 = 1024;
 /// How long the last ones may be on their way.
 const LATE: Duration = Duration::from_millis(200);
@@ -50,7 +51,7 @@ pub struct Through {
     cpu: usize,
 }
 
-/// What became of them.
+/// Counters of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Passed {
     /// Sent.
@@ -59,7 +60,7 @@ pub struct Passed {
     pub received: u64,
     /// How long they were sent.
     pub seconds: f64,
-    /// What part of its processor this program has had.
+    /// Part of its processor that this program has had.
     pub share: f64,
 }
 

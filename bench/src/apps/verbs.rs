@@ -1,4 +1,4 @@
-//! What the applications do, whatever their port is.
+//! Implement the applications for every kind of port.
 
 use std::net::Ipv4Addr;
 use std::thread;

@@ -1,5 +1,6 @@
-//! `podnet-afxdp`: small applications for an AF_XDP port, to be run in its pod by anybody: an echo, a
-//! counter, a generator and a ping.
+//! Run `podnet-afxdp`: small applications for an AF_XDP port, in its pod.
+//!
+//! They need no privilege: an echo, a counter, a generator and a ping.
 //!
 //! ```sh
 //! podnet-afxdp generate --interface net1 --mac OURS THEIRS --ip OURS THEIRS

@@ -1,5 +1,6 @@
-//! `podnet-memif`: small applications for a memif port, to be run in its pod by anybody: an echo, a
-//! counter, a generator and a ping.
+//! Run `podnet-memif`: small applications for a memif port, in its pod.
+//!
+//! They need no privilege: an echo, a counter, a generator and a ping.
 //!
 //! ```sh
 //! podnet-memif echo --interface net1

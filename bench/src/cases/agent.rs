@@ -1,4 +1,4 @@
-//! What the agent itself takes: memory and processor, at rest and with pods coming and going.
+//! Measure the memory and processor time of the agent, at rest and under churn.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,5 +1,6 @@
-//! How long CNI calls take from exec to exit: podnet's binary with its agent beside others', in
-//! alternating rounds, each pod in a fresh namespace.
+//! Measure the time of CNI calls from exec to exit, for podnet and other plugins.
+//!
+//! The calls are in alternating rounds, each pod in a fresh namespace.
 
 use std::time::{Duration, Instant};
 
@@ -37,8 +38,9 @@ const V6: &str = "fd10:10::/64";
 const KERNEL: &str = "kernel alone";
 const PODNET: &str = "podnet";
 
-/// Pods of each that are attached at once: enough that waiting for TCX links takes no longer than
-/// all the rest.
+/// Pods of each plugin that are attached at once.
+///
+/// They are enough that waiting for TCX links takes no longer than all the rest.
 const BATCH: usize = 10;
 
 /// A way of attaching with one or both families.
@@ -50,7 +52,7 @@ struct Way {
     every: usize,
 }
 
-/// ptp and macvlan wait one to two seconds for their IPv6 addresses: few rounds have to do.
+/// Rounds of ptp and macvlan, which wait one to two seconds for IPv6 addresses.
 const SELDOM: usize = 10;
 
 fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
@@ -174,7 +176,7 @@ pub(super) fn draw(case: &mut Case, name: &str) {
     curves.draw(case, name, "ms");
 }
 
-/// Calls each plugin once, in another order in each round; who fails is left out from then on.
+/// Calls each plugin once, in another order each round; leaves out those that fail.
 fn timed(
     command: &str,
     ways: &[Way],
@@ -259,7 +261,7 @@ fn alone(
     Ok(())
 }
 
-/// What of ADD and DEL is the kernel's own: the same link made in a pod and removed, nothing else.
+/// Measures the kernel's part of ADD and DEL: making and removing the same link.
 fn kernel_alone(host: &Host, dir: &TempDir, round: usize, case: &mut Case) -> Result<()> {
     let pod = Sandbox::create(dir, &format!("bare-{round}"))?;
     let mut netlink = connection(host.netns());
@@ -284,7 +286,7 @@ fn kernel_alone(host: &Host, dir: &TempDir, round: usize, case: &mut Case) -> Re
     Ok(())
 }
 
-/// What the agent's log says about its own part.
+/// Takes the agent's own part of the calls from its log.
 fn served(node: &Node, case: &mut Case) -> Result<()> {
     let log = std::fs::read_to_string(node.path("agent.log")).context("the agent's log")?;
     for (command, time) in log.lines().filter_map(served_line) {

@@ -41,7 +41,7 @@ const ALL: [&str; 3] = [LIBRARY, SWITCH, IO];
 const SIZES: [usize; 2] = [64, 1500];
 /// Of the ports, in order; the switch knows who is who.
 const MACS: [&str; 2] = ["02:00:00:00:00:10", "02:00:00:00:00:11"];
-/// What each poller must have had of its processor.
+/// Part of its processor that each poller must have had.
 const SHARE: f64 = 0.9;
 /// Times that a run is repeated when somebody had less.
 const TRIES: usize = 3;
@@ -141,7 +141,9 @@ impl Place {
         Ok(None)
     }
 
-    /// Packets per second in a closed loop, and what the pollers had of their processors at least.
+    /// Returns packets per second in a closed loop, and the least share of a poller.
+    ///
+    /// The share is of the poller's processor.
     fn circulate(&self, who: &str, size: usize, time: Duration) -> Result<(f64, f64)> {
         let between = self.between(who)?;
         let device = |number: usize| {
@@ -222,8 +224,10 @@ impl Place {
         })
     }
 
-    /// What is lost at half of the pace, when everybody has had its processor. The pace is measured anew:
-    /// a virtual machine whose processors are moved apart has another one for minutes.
+    /// Measures the loss at half of the pace, when each poller has had its processor.
+    ///
+    /// The pace is measured again first: a virtual machine whose processors are moved apart has another
+    /// one for minutes.
     fn lose(&self, who: &str, size: usize, time: Duration, case: &mut Case) -> Result<()> {
         let mut least = 0.0;
         for _ in 0..TRIES {

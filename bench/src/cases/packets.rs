@@ -1,4 +1,4 @@
-//! What a packet costs from one pod to another, on nodes that differ in how much there is on them.
+//! Measure the cost of a packet between pods, on nodes with more and less on them.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(super) struct Way<'a> {
     pub(super) b: &'a Side,
 }
 
-/// Measures all ways in alternating rounds; `suffix` tells these figures from those of other cases.
+/// Measures all ways in alternating rounds; `suffix` is appended to the names.
 ///
 /// # Errors
 /// Nothing arrives, or the run is interrupted.

@@ -1,5 +1,6 @@
-//! Does a packet to another node cost more, an attachment take longer, or the agent more memory, when
-//! there are many members on other nodes? And how soon is one found where it has gone?
+//! Measure packets, attachments and memory with many members on other nodes.
+//!
+//! A further figure is the time until a member is found where it has gone.
 
 mod crowd;
 mod moves;
@@ -32,7 +33,7 @@ pub(super) const CASE: Known = Known {
     run: Run::Alone(run),
 };
 
-/// Interfaces in one namespace: a pod with that many is cheaper than that many pods.
+/// Interfaces in one namespace, which is cheaper than as many pods.
 const PER_POD: usize = 100;
 
 /// How much there is.
@@ -176,7 +177,9 @@ impl Bed {
     }
 }
 
-/// An agent with these networks; of the addresses it gives those that nobody else has.
+/// Returns the setup of an agent with these networks.
+///
+/// Of their addresses it gives out those that are not reserved for other nodes.
 fn setup(size: Size, number: u8, files: &TempDir) -> Result<Setup> {
     let shared = files.path().to_str().context("a path in UTF-8")?;
     let vtep = Fabric::v4_of_pair(number).to_string();

@@ -28,7 +28,7 @@ const RATE: u32 = 2000;
 /// How long datagrams flow before and, at least, after.
 const CALM: Duration = Duration::from_millis(500);
 
-/// Whose, from where, to where.
+/// Subject, sender and receiver.
 type Way = (&'static str, Side, Side);
 
 #[derive(Clone, Copy, PartialEq, Eq)]

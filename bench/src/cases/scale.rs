@@ -1,4 +1,4 @@
-//! Does a packet cost more, and the agent take more memory, when there is more on the node?
+//! Measure packets and the agent's memory with more and more on the node.
 
 mod world;
 
@@ -30,9 +30,11 @@ pub(super) const CASE: Known = Known {
 
 /// `TC_ACT_REDIRECT` of `linux/pkt_cls.h`.
 const REDIRECT: u32 = 7;
-/// Frames of one test run: a few hundredths of a second, in which little else gets in between.
+/// Frames of a test run, which takes a few hundredths of a second.
+///
+/// Little else gets in between in that time.
 const REPEAT: u32 = 200_000;
-/// Interfaces in one namespace: a pod with that many is cheaper than that many pods.
+/// Interfaces in one namespace, which is cheaper than as many pods.
 const PER_POD: usize = 100;
 const TRIAL: &str = "Programs alone";
 

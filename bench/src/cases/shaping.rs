@@ -33,7 +33,7 @@ pub(super) const CASE: Known = Known {
     run: Run::Alone(run),
 };
 
-/// Payload of what a full frame is on the wire: TCP with timestamps over IPv4, MTU 1500.
+/// Share of the payload in a full frame: TCP with timestamps, IPv4, MTU 1500.
 const PAYLOAD: f64 = 1448.0 / 1514.0;
 /// Datagrams a second.
 const PING: u32 = 50;
@@ -158,7 +158,7 @@ fn keep_curve(curves: &mut Vec<(String, Curves)>, name: &str, who: &str, found: 
     curves[place].1.add(who, &points);
 }
 
-/// What the machine carries without a limit, bits of payload a second in each direction.
+/// Payload that the machine carries without a limit, bits/s in each direction.
 struct Reach(Vec<((bool, u32), f64)>);
 
 impl Reach {
@@ -197,7 +197,7 @@ impl Reach {
     }
 }
 
-/// What comes through a bare link in a second, of two directions the slower one.
+/// Measures a bare link for a second; returns the rate of the slower direction.
 fn carried(pair: &scene::Bare, both: bool, streams: u32) -> Result<f64> {
     let mut there = Bulk::new(&pair.a, &pair.b, Duration::from_secs(1));
     there.streams = streams;
@@ -217,7 +217,7 @@ fn of(streams: u32) -> String {
     format!("{streams} stream{s}")
 }
 
-/// What is measured at once.
+/// Streams and a limit that are measured at once.
 struct One<'a> {
     limited: &'a Side,
     other: &'a Side,
@@ -227,7 +227,7 @@ struct One<'a> {
     seconds: u64,
 }
 
-/// What was found.
+/// Results of one measurement.
 struct Found {
     /// Payload in each tenth of a second, bits per second, of all directions.
     course: Vec<[f64; 2]>,

@@ -37,7 +37,7 @@ const AF_PACKET: &str = "podnet veth, AF_PACKET";
 pub(super) const NETWORK: &str = "blue";
 /// For tables, and bytes of payload.
 const SIZES: [(&str, usize); 2] = [("64 B", 18), ("1500 B", 1500 - 28)];
-/// Attempts: the kernel starts the queue of an interface that is new a moment after it is up.
+/// Attempts: the kernel starts a new interface's queue a moment after it is up.
 const TRIES: usize = 3;
 /// Ports that nothing happens at.
 const IDLE_PORTS: usize = 20;
@@ -72,7 +72,7 @@ fn conf(node: &Node, kind: &str) -> serde_json::Value {
     node.attachment_conf(NETWORK, &format!("default/{kind}"))
 }
 
-/// What the switch takes when there are ports, clients are connected, and nothing is to be done.
+/// Measures the switch with ports and connected clients, but without traffic.
 fn idle(bench: &Bench<'_>, case: &mut Case, node: &Node) -> Result<()> {
     bench.progress.stage("an idle switch");
     let pods: Vec<_> = (0..IDLE_PORTS)
@@ -158,8 +158,9 @@ fn traffic(bench: &Bench<'_>, case: &mut Case, node: &Node) -> Result<()> {
     })
 }
 
-/// Measures all of them round by round, each round beginning with another one. Who fails is dropped, with
-/// the reason.
+/// Measures all spots round by round, each round starting with another spot.
+///
+/// A spot that fails is left out from then on, with the reason.
 ///
 /// # Errors
 /// The run is interrupted.

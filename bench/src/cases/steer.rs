@@ -1,4 +1,4 @@
-//! From a pod on another node to ports that are sockets, with and without XDP on the uplink.
+//! Measure traffic of another node to socket ports, with and without XDP steering.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::peers::{Spot, meet};
 use crate::report::Case;
 use crate::sandbox::Side;
 
-/// What the way past the node's stack is worth.
+/// The gain of the way past the node's stack.
 pub(super) const CASE: Known = Known {
     name: "steer",
     title: "From another node to ports that are sockets",
@@ -30,7 +30,7 @@ pub(super) const CASE: Known = Known {
 const MTU: u16 = 1450;
 /// For tables, and bytes of payload.
 const SIZES: [(&str, usize); 2] = [("64 B", 18), ("1450 B", 1450 - 28)];
-/// What each is called, and its agents' options.
+/// Names of the ways, with the options of their agents.
 const WAYS: [(&str, [&str; 4]); 3] = [
     ("steered", ["--xdp", "native", "--xdp-steer", "always"]),
     (

@@ -1,5 +1,7 @@
-//! Pods on two nodes with a link between them: podnet's tunnels, and a bridge with the kernel's VXLAN
-//! device on either node, whose forwarding table is filled by hand.
+//! Set up pods on two nodes with a link, with podnet's tunnels or kernel VXLAN.
+//!
+//! The other is a bridge with the kernel's VXLAN device on either node, whose forwarding table is
+//! filled by hand.
 
 use std::net::{IpAddr, UdpSocket};
 use std::process::Command;
@@ -21,12 +23,12 @@ use crate::sandbox::{Sandbox, Side};
 
 /// A bridge with a VXLAN device.
 pub(super) const KERNEL: &str = "bridge + kernel VXLAN";
-/// What fits into 1500 bytes with a tunnel over IPv4.
+/// Largest packet that fits into 1500 bytes with a tunnel over IPv4.
 const MTU: u16 = 1450;
 /// How long nodes may take to hear of each other's pods.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What the paths between nodes stand on; pods go before it.
+/// Nodes, hosts and files of the paths between nodes; pods are dropped before them.
 #[derive(Debug, Default)]
 pub(super) struct Ground {
     nodes: Vec<Node>,

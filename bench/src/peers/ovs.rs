@@ -1,5 +1,6 @@
-//! Open vSwitch with its userspace datapath, in a directory and a namespace of its own: the one of
-//! its datapaths that needs no kernel module.
+//! Run Open vSwitch with its userspace datapath, in a namespace of its own.
+//!
+//! Its files are in a directory of its own. It is the one of its datapaths that needs no kernel module.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,7 +19,7 @@ const SWITCH: &str = "usr/lib/openvswitch-switch/ovs-vswitchd";
 /// How long its programs may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A program of an unpacked package, with the libraries that were unpacked beside it.
+/// Returns the command of an unpacked program, with the libraries of the package.
 fn of(root: &Path, program: &str) -> Command {
     let mut command = Command::new(root.join(program));
     let libraries = format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH);
@@ -26,7 +27,7 @@ fn of(root: &Path, program: &str) -> Command {
     command
 }
 
-/// What it says about itself.
+/// Returns the version that the switch prints.
 pub(crate) fn version() -> Option<String> {
     let root = provided("PODNET_OVS").ok()?;
     let line = said(of(&root, SWITCH).arg("--version"))?;

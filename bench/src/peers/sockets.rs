@@ -1,4 +1,4 @@
-//! Pods whose programs move packets themselves, each with a pod of the kernel beside it.
+//! Set up pods whose programs move packets themselves, each with a kernel's pod.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
@@ -22,12 +22,14 @@ const IPS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 30, 0, 1), Ipv4Addr::new(10, 30, 0
 const BEHIND: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x10]);
 /// That device.
 const TAP: &str = "dtap0";
-/// Who routes to an application behind an interface that has no addresses (rtnetlink(7): static).
+/// Protocol of the route to an application (rtnetlink(7): static).
+///
+/// The interface in front of it has no addresses.
 const STATIC: u8 = 4;
 /// How long an application may take to be ready.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What an application does.
+/// Role of an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Sends datagrams of this size.
@@ -231,8 +233,9 @@ fn side(pod: &Sandbox, ip: Ipv4Addr) -> Side {
     }
 }
 
-/// Gives the kernel's interface its address, and tells it where the application's is. Returns its MAC
-/// address.
+/// Gives the kernel's interface its address and the application's as a neighbour.
+///
+/// Returns the interface's MAC address.
 fn number(netns: &Netns, ifname: &str, mac: MacAddr) -> Result<MacAddr> {
     let mut netlink = connection(netns);
     let link = netlink.by_name(ifname)?.context("the interface is gone")?;
@@ -246,7 +249,7 @@ fn number(netns: &Netns, ifname: &str, mac: MacAddr) -> Result<MacAddr> {
     Ok(MacAddr(link.mac.context("an Ethernet device")?))
 }
 
-/// What is measured beside podnet, as far as it can be had.
+/// Sets up the peers that are measured with podnet, as far as they are available.
 pub(crate) fn others(peers: &[Peer], dir: &tempfile::TempDir) -> Vec<(String, Result<Spot>)> {
     let (bare, tap) = ("bare veth pair, AF_PACKET", "testpmd, TAP");
     let mut others = Vec::new();

@@ -73,7 +73,7 @@ pub(super) fn switch_nf_call(node: &Netns, on: bool) -> Result<()> {
 pub struct Stage {
     /// Everybody's.
     pub paths: Vec<Path>,
-    /// Who has none, and why.
+    /// Peers without a path, with the reasons.
     pub absent: Vec<Absent>,
     pub(super) pods: Vec<Sandbox>,
     ovs: Option<Ovs>,

@@ -1,4 +1,4 @@
-//! DPDK's testpmd: the load of memif, the forwarder that it is compared with, and what is behind a TAP.
+//! Run DPDK's testpmd: memif's load, the compared forwarder, and a TAP's program.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -14,7 +14,7 @@ use crate::traffic::process::Process;
 
 /// How long it may take until it forwards.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What it says then.
+/// Heading that it prints when it forwards.
 const BEGUN: &str = "Port statistics";
 
 /// testpmd on this machine.
@@ -41,8 +41,9 @@ impl Testpmd {
         self.dir.path().join(name)
     }
 
-    /// Its command line on a processor: devices, and options of testpmd. Each second it prints what
-    /// its ports have moved.
+    /// Returns its command line on a processor, with devices and options of testpmd.
+    ///
+    /// Each second it prints the counters of its ports.
     pub(crate) fn command(
         &self,
         (name, cpu): (&str, usize),
@@ -84,10 +85,10 @@ impl Testpmd {
     }
 }
 
-/// What all its ports have moved, as it says at its end.
+/// Returns the total of a counter over all its ports, printed at its end.
 ///
 /// # Errors
-/// It says no such thing.
+/// It prints no such total.
 pub(crate) fn total(text: &str, counter: &str) -> Result<u64> {
     let (_, end) = text
         .split_once("Accumulated forward statistics for all ports")
@@ -97,8 +98,9 @@ pub(crate) fn total(text: &str, counter: &str) -> Result<u64> {
     Ok(number.parse()?)
 }
 
-/// Packets per second of all its ports together, second by second, without the first, in which it
-/// began. `counter` is `Rx-pps:` or `Tx-pps:`.
+/// Returns the packets per second of all its ports together, second by second.
+///
+/// The first second, in which it began, is left out. `counter` is `Rx-pps:` or `Tx-pps:`.
 pub(crate) fn rates(text: &str, counter: &str) -> Vec<f64> {
     let mut seconds = Vec::new();
     for block in text.split(BEGUN).skip(1) {

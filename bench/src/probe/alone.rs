@@ -1,4 +1,4 @@
-//! The kernel's side of a measurement whose other side is an application with a port of its own.
+//! Run the kernel's side of a measurement against an application with its own port.
 
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ pub(super) fn receive(
     })
 }
 
-/// Sends to the application as fast as it goes: thousands of datagrams a second that were sent.
+/// Sends to the application as fast as it goes; returns thousands of datagrams/s.
 pub(super) fn flood(
     here: &Place,
     there: std::net::IpAddr,

@@ -1,4 +1,4 @@
-//! Datagrams at a steady pace, numbered: how long each takes, and which do not arrive.
+//! Send numbered datagrams at a steady pace; find the time and the loss of each.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,8 +15,9 @@ use crate::traffic::order::Answer;
 const SIZE: usize = 64;
 /// How long one may be on its way when sending has ended.
 const LATE: Duration = Duration::from_secs(1);
-/// Room for what arrives while the receiver waits for its turn: its own socket must not be what
-/// loses datagrams.
+/// Receive buffer for the time in which the receiver waits for its processor.
+///
+/// Its own socket must not be what loses datagrams.
 const BUFFER: usize = 8 << 20;
 
 /// Datagrams that come back; each one's time, lost ones left out but counted.
@@ -111,7 +112,9 @@ fn send(socket: &UdpSocket, rate: u32, count: u64, begin: Instant) -> Result<Vec
     Ok(sent)
 }
 
-/// The number and the moment of each datagram, each number once, until all are there, or `end`.
+/// Receives the numbered datagrams with their moments, until all came or `end`.
+///
+/// Each number counts once.
 fn collect(socket: &UdpSocket, count: u64, end: Instant, done: &AtomicBool) -> Vec<(u64, Instant)> {
     let mut seen = vec![false; usize::try_from(count).unwrap_or_default()];
     let mut arrivals = Vec::new();

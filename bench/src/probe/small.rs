@@ -16,7 +16,7 @@ use crate::traffic::order::Answer;
 /// Datagrams for one system call.
 const BATCH: usize = 32;
 
-/// Sends on one processor, receives on another: thousands of datagrams received per second.
+/// Sends on one processor, receives on another; returns thousands of datagrams/s.
 pub(super) fn two_cpus(
     (source, sink): &(UdpSocket, UdpSocket),
     cpus: [usize; 2],

@@ -13,7 +13,7 @@ use crate::traffic::order::Answer;
 /// Ends the other side's thread.
 const LAST: u8 = 0xff;
 
-/// Both sides by one thread: the way through the network and nothing else, as nobody is woken.
+/// Runs both sides on one thread: the network's time, without any wake-up.
 pub(super) fn udp(
     (source, sink): &(UdpSocket, UdpSocket),
     cpu: usize,

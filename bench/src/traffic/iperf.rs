@@ -18,9 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// TCP streams from one pod to another.
 #[derive(Debug, Clone)]
 pub struct Bulk<'a> {
-    /// Who sends.
+    /// The sender.
     pub from: &'a Side,
-    /// Who receives.
+    /// The receiver.
     pub to: &'a Side,
     /// How many streams.
     pub streams: u32,
@@ -30,7 +30,7 @@ pub struct Bulk<'a> {
     pub cpus: [usize; 2],
     /// The receiver's port: two at a time need two.
     pub port: u16,
-    /// Bytes of a write and of a read; `iperf3` counts what was read when all of it is there.
+    /// Bytes of a write and of a read; `iperf3` counts a read only when it is whole.
     pub chunk: u32,
 }
 
@@ -42,7 +42,7 @@ pub struct Running {
     patience: Duration,
 }
 
-/// What came through.
+/// Result of a transfer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Carried {
     /// Payload received, bits per second.
@@ -51,7 +51,7 @@ pub struct Carried {
     pub bytes: f64,
     /// Segments sent again.
     pub retransmits: f64,
-    /// End of each tenth of a second since the start, and the bytes received until then.
+    /// End of each tenth of a second since the start, with the bytes received by then.
     pub course: Vec<(f64, f64)>,
 }
 

@@ -1,5 +1,7 @@
-//! What the probe is told to do, and what it answers. It is this program once more, as a process of
-//! its own, so that it can have processors of its own.
+//! Define the orders to the probe and its answers.
+//!
+//! The probe is this program once more, as a process of its own, so that it can have processors of its
+//! own.
 
 use std::net::IpAddr;
 use std::process::Command;
@@ -16,13 +18,14 @@ use crate::sandbox::Side;
 /// How much longer than its time a probe may take.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// What to send.
+/// Mode of sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
     /// Small datagrams, sender and receiver on a processor each: how many are received.
     UdpTwoCpus,
-    /// Small datagrams, both in turn on one processor: nanoseconds for each, from the one's
-    /// `sendmmsg` to the other's `recvmmsg`.
+    /// Small datagrams, both in turn on one processor: nanoseconds for each.
+    ///
+    /// The time is from the one's `sendmmsg` to the other's `recvmmsg`.
     UdpOneCpu,
     /// One datagram there, one back, by one thread: microseconds for both.
     UdpTrip,
@@ -32,19 +35,19 @@ pub enum Mode {
     TcpTrip,
     /// The same with the other side on another processor.
     TcpTripTwoCpus,
-    /// TCP connections with a byte each way, opened and closed by one thread: how many a second.
+    /// TCP connections per second, with a byte each way, by one thread.
     Connect,
     /// A datagram and its echo at a steady pace: microseconds for each.
     Paced {
         /// Datagrams a second.
         rate: u32,
     },
-    /// Numbered datagrams at a steady pace: how many do not arrive, and the longest gap.
+    /// Numbered datagrams at a steady pace: how many are lost, and the longest gap.
     Stream {
         /// Datagrams a second.
         rate: u32,
     },
-    /// What an application sends to us: how many datagrams are received.
+    /// Datagrams of an application: how many are received.
     FromApplication,
     /// Datagrams to an application: how many are sent.
     ToApplication {
@@ -67,14 +70,14 @@ pub struct End {
     pub ip: IpAddr,
 }
 
-/// What the probe is told.
+/// Order to the probe.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Order {
-    /// What to send.
+    /// Mode of sending.
     pub mode: Mode,
-    /// Who begins.
+    /// The end that starts.
     pub from: End,
-    /// Who answers.
+    /// The end that answers.
     pub to: End,
     /// For how long.
     pub millis: u64,
@@ -82,7 +85,7 @@ pub struct Order {
     pub cpus: [usize; 2],
 }
 
-/// What the probe found.
+/// Figures that the probe found.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
     /// The figure, where the mode has one.

@@ -1,5 +1,4 @@
-//! A program at work in a namespace: it ends when it is done, when it takes too long, when the run
-//! is interrupted, or when nobody wants it any more.
+//! Run a program in a namespace until it is done, late, interrupted or dropped.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -162,7 +161,7 @@ impl Process {
         Ok(self.child.try_wait()?.is_none())
     }
 
-    /// What it said about its troubles.
+    /// Returns its output to stderr.
     pub fn complaint(&self) -> String {
         read_back(&self.stderr).unwrap_or_default()
     }
@@ -176,7 +175,7 @@ impl Drop for Process {
     }
 }
 
-/// Where the program goes on writing stays as it is: the file's position is its own, too.
+/// Reads a file from its start, without moving its position.
 fn read_back(file: &File) -> Result<String> {
     let length = file.metadata().context("reading its output")?.len();
     let mut bytes = vec![0; usize::try_from(length)?];

@@ -16,7 +16,7 @@ use crate::interrupt;
 
 /// Of every network.
 pub(super) const SUBNET: &str = "10.10.0.0/16";
-/// What the members have of it.
+/// Part of it that the members have.
 pub(super) const RESERVED: &str = "10.10.128.0/17";
 /// The nodes that they are on.
 const NODES: usize = 100;
@@ -38,7 +38,7 @@ pub(super) struct Member {
     pub(super) ip: Ipv4Addr,
 }
 
-/// Who is where: by node and network.
+/// Members by node and network.
 #[derive(Debug, Default)]
 pub(super) struct Crowd {
     nodes: BTreeMap<usize, BTreeMap<usize, Vec<Member>>>,

@@ -27,7 +27,7 @@ const MOVER: Member = Member {
     mac: MacAddr([2, 7, 7, 7, 7, 7]),
     ip: Ipv4Addr::new(10, 10, 255, 77),
 };
-/// The nodes have another member each, which stays: a node that has none left is forgotten.
+/// Further members that stay, because a node without any is forgotten.
 const STAYS: [Member; 2] = [
     Member {
         mac: MacAddr([2, 7, 7, 7, 7, 1]),
@@ -128,7 +128,7 @@ fn follow(
     Ok(())
 }
 
-/// What waits there of an earlier round is not the first packet of this one.
+/// Reads off the packets of an earlier round, which do not count in this one.
 fn empty(socket: &UdpSocket) -> Result<()> {
     socket.set_nonblocking(true)?;
     while socket.recv(&mut [0; 256]).is_ok() {}

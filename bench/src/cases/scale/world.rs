@@ -14,7 +14,9 @@ use zerocopy::FromZeros;
 /// A test run's frames arrive by this interface.
 const LOOPBACK: u32 = 1;
 
-/// L2 networks with the same subnet and as many ports each; the sender is on the last network.
+/// Builds L2 networks with the same subnet and as many ports each, and a frame.
+///
+/// The sender of the frame is on the last network.
 pub(super) fn world(networks: usize, ports: usize) -> Result<(Entries, Vec<u8>)> {
     let mut entries = Entries::default();
     let each = ports / networks;

@@ -60,8 +60,9 @@ impl Direction {
     }
 }
 
-/// Everybody's pods: one limited pod for each rate and direction. What has interfaces goes before
-/// the node they are on.
+/// Pods of one peer: one limited pod for each rate and direction.
+///
+/// Fields with interfaces are dropped before the node that they are on.
 pub(super) struct Scene {
     pub(super) who: &'static str,
     limited: Vec<(u64, Direction, Side)>,
