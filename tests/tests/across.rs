@@ -1,5 +1,6 @@
-//! Networks across nodes: several scratch nodes on one underlay, each with an agent of its own, who
-//! tell each other by files.
+//! Test networks across nodes: scratch nodes on one underlay, an agent on each.
+//!
+//! The agents tell each other by files.
 
 mod across {
     mod asked;

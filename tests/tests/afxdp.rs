@@ -1,4 +1,4 @@
-//! Ports of type AF_XDP: what programs of a pod that may nothing get through them, and what they do not.
+//! Test ports of type AF_XDP, from unprivileged programs of a pod.
 //!
 //! A program of a pod is a thread in its namespace that has given up every privilege.
 

@@ -1,5 +1,7 @@
-//! Attacks that once broke a promise of SECURITY.md, one file a number of the section "Attacks" of
-//! docs/conformance.md. Each fails without what was built against it.
+//! Repeat the attacks that once broke a promise of SECURITY.md.
+//!
+//! There is one file for each number of the section "Attacks" of docs/conformance.md. Each test fails
+//! without the defence against its attack.
 
 mod attacks {
     mod agent_socket;

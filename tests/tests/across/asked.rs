@@ -1,4 +1,6 @@
-//! L3 networks with an uplink: who is out there asks by ARP and neighbour discovery, and finds pods.
+//! Test the answers of L3 networks with an uplink to ARP and neighbour discovery.
+//!
+//! Hosts beyond the uplink ask, and find pods.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -22,7 +24,7 @@ const HOST: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x66]);
 const HOST4: Ipv4Addr = Ipv4Addr::new(10, 20, 0, 9);
 /// More than a pod sends by itself while they are asked.
 const ASKED: u64 = 20;
-/// What the answer to an ARP question begins with, behind the Ethernet header.
+/// Start of an ARP reply, after the Ethernet header.
 const ARP_REPLY: [u8; 8] = [0, 1, 8, 0, 6, 4, 0, 2];
 
 fn on_vlans(number: u8) -> Vec<Network> {
@@ -58,8 +60,9 @@ fn introduce_host(all: &Segment, host: &Port) {
     fs::rename(new, there).expect("renamed");
 }
 
-/// Who answers a question for an IPv4 address, one after the other until `last` is answered: the
-/// addresses and the MAC addresses in the answers.
+/// Collects the answers to questions for IPv4 addresses, until `last` is answered.
+///
+/// Returns the addresses, and the MAC addresses in the answers.
 fn answers(tap: &Tap, last: Ipv4Addr) -> Vec<(Ipv4Addr, MacAddr)> {
     let found = std::cell::RefCell::new(Vec::new());
     tap.wait("an answer to the last question", |frame| {
@@ -81,7 +84,7 @@ fn question(target: Ipv4Addr) -> Vec<u8> {
     Arp::request((HOST, HOST4), target).frame(MacAddr::BROADCAST, HOST, &[0; 18])
 }
 
-/// Packets that the only attachment of a node has sent and received, as its node counts them.
+/// Returns the packets that a node counts for its only attachment: sent, received.
 fn counted(node: &Node, container: &str) -> [u64; 2] {
     let rows = node.get("attachments");
     let mut rows = rows.iter();
@@ -121,8 +124,10 @@ fn a_host_of_a_vlan_finds_pods_of_a_routed_network_by_asking() {
     }
 }
 
-/// Each of two nodes answers for its own pod, and none for what is not there, on another VLAN, another
-/// network's or the virtual gateway's.
+/// Each of two nodes answers for its own pod only.
+///
+/// Neither answers for missing addresses, on another VLAN, for another network's address or for the
+/// virtual gateway's.
 #[test]
 fn the_node_of_a_pod_answers_for_it_on_its_vlan_and_nobody_else_does() {
     if testbed::skip::without_root(testbed::test_name!()) {

@@ -1,5 +1,6 @@
-//! XDP on the uplink: what no network of the node wants ends before the node's stack, and everything
-//! else passes as if there were nothing.
+//! Test XDP on the uplink: unwanted tunnel packets are dropped before the stack.
+//!
+//! Everything else passes as if there were no program.
 
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -35,7 +36,7 @@ fn programs(node: &Node) -> XdpPrograms {
     there.xdp_programs(ifindex).expect("programs can be read")
 }
 
-/// What the node says of its uplink: where it drops, and why there.
+/// Returns where the node's uplink drops packets, and the reason for that place.
 fn said(node: &Node) -> (String, String) {
     let rows = node.get("uplinks");
     let [row] = &rows[..] else {
@@ -55,7 +56,7 @@ fn wait_mode(node: &Node, mode: &str) {
     });
 }
 
-/// What a node has dropped of what tunnels brought.
+/// Returns the packets from tunnels that a node has dropped.
 fn unwanted(node: &Node) -> u64 {
     let drops = node.drops();
     let reasons = [
@@ -381,7 +382,7 @@ fn restarts_and_upgrades_leave_no_gap() {
     pair.detach();
 }
 
-/// Another mode takes the place of the one before, and a pin that somebody removed is made again.
+/// Another mode replaces the one before, and a removed pin is made again.
 #[test]
 fn the_mode_follows_the_option() {
     if testbed::skip::without_root(testbed::test_name!()) {
@@ -423,7 +424,7 @@ fn the_mode_follows_the_option() {
     pair.detach();
 }
 
-/// Pins that this agent does not know are somebody else's, and so is what they hold.
+/// Pins that this agent does not know belong to others, and so do their programs.
 #[test]
 fn a_program_of_somebody_else_stays_and_the_filter_drops_instead() {
     if testbed::skip::without_root(testbed::test_name!()) {

@@ -1,4 +1,4 @@
-//! What pods are told of packets that cannot go on.
+//! Test the errors that pods get for packets that cannot be forwarded.
 
 use agent_common::drop::DropReason;
 use netdev::LinkChange;
@@ -7,8 +7,9 @@ use testbed::{Fabric, traffic};
 
 use super::scene::{L2, L3, Nodes, Pair, Underlay};
 
-/// A router between the nodes carries less than their links do. Pods learn it as from any router, and
-/// what they send arrives (RFC 1191, RFC 8201).
+/// Pods learn the smaller MTU of a router between nodes (RFC 1191, RFC 8201).
+///
+/// They learn it as from any router, and their packets arrive.
 #[test]
 fn pods_learn_what_a_router_between_nodes_carries() {
     if testbed::skip::without_root(testbed::test_name!()) {

@@ -20,7 +20,7 @@ fn received(node: &Node) -> u64 {
     row["toPod"]["packets"].as_u64().expect("a number")
 }
 
-/// What becomes of a packet from one node to the other, as both tell it, and then of a real one.
+/// Compares both nodes' explanation of a packet between them with a real packet.
 fn from_here_to_there(nodes: &Nodes, network: &str, vteps: [IpAddr; 2]) {
     let pair = Pair::attach(nodes, network);
     let (here, there) = (&nodes.nodes[0], &nodes.nodes[1]);
@@ -125,7 +125,7 @@ fn assert_dropped(node: &Node, network: &str, reason: DropReason, send: impl FnO
     });
 }
 
-/// What a node that lies would reach is told, and so it is.
+/// A forged packet of a node is explained with the reason of its drop.
 #[test]
 fn what_a_node_may_not_send_is_told_with_the_reason_it_is_dropped_for() {
     if testbed::skip::without_root(testbed::test_name!()) {
@@ -166,7 +166,7 @@ fn what_a_node_may_not_send_is_told_with_the_reason_it_is_dropped_for() {
     pair.detach();
 }
 
-/// The maps of the node that receives are what is followed: without the entry the node is a stranger.
+/// The explanation reads the receiver's maps: without an entry a node is unknown.
 #[test]
 fn a_node_that_somebody_removed_from_the_maps_is_told_to_be_unknown() {
     if testbed::skip::without_root(testbed::test_name!()) {

@@ -45,8 +45,9 @@ pub(super) fn inner(
     ethernet(to, from, IP, &packet)
 }
 
-/// Waits until node 2 has dropped one packet more for this reason than it had, and says that nobody
-/// saw the word.
+/// Checks that node 2 drops a packet for a reason, and that it reaches no pod.
+///
+/// It waits until the node has dropped one packet more for the reason than before.
 pub(super) struct Judge<'a> {
     node: &'a Node,
     network: &'a str,
@@ -237,7 +238,7 @@ fn a_node_that_lies_about_addresses_of_a_routed_network_reaches_nobody() {
     lie(a.v4(), DropReason::SpoofedMac, a.mac);
 }
 
-/// What a pod puts on its network is a frame of that network, whatever is inside.
+/// A tunnel packet that a pod sends stays a frame of the pod's network.
 #[test]
 fn a_pod_makes_no_tunnels() {
     if testbed::skip::without_root(testbed::test_name!()) {

@@ -12,7 +12,7 @@ fn far(node: &Node, network: &str) -> usize {
         .count()
 }
 
-/// The same MAC and IP addresses on another node: others find it there, and nowhere else.
+/// A pod that moves with its MAC and IP addresses is found on its new node only.
 #[test]
 fn a_pod_that_moves_is_found_where_it_is() {
     if testbed::skip::without_root(testbed::test_name!()) {

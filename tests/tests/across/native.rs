@@ -98,7 +98,7 @@ fn nodes_and_hosts_of_a_segment_are_one_network_kep_p1_13() {
     }
 }
 
-/// What is for all is for pods and node, and a tag is not for this network.
+/// Broadcast reaches pods and node, and tagged frames do not enter this network.
 #[test]
 fn a_segment_brings_each_its_own() {
     if testbed::skip::without_root(testbed::test_name!()) {

@@ -53,7 +53,7 @@ fn three_nodes_are_one_network_over_ipv6() {
     mesh(Underlay::V6);
 }
 
-/// TCP is not held up by what the tunnel adds: whole megabytes, in segments as large as the MTU lets.
+/// TCP moves megabytes through a tunnel, in segments as large as the MTU allows.
 #[test]
 fn large_transfers_pass_tunnels_whole() {
     if testbed::skip::without_root(testbed::test_name!()) {
@@ -106,7 +106,7 @@ fn networks_with_the_same_addresses_do_not_meet_on_other_nodes() {
     }
 }
 
-/// Broadcast and multicast reach the members on all nodes once, and come back to none.
+/// Broadcast and multicast reach the members on all nodes once, but not the sender.
 #[test]
 fn what_is_for_all_reaches_members_on_every_node_once() {
     if testbed::skip::without_root(testbed::test_name!()) {

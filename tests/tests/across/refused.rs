@@ -1,4 +1,4 @@
-//! What cannot work is refused with the reason.
+//! Test that impossible configurations are refused with the reason.
 
 use netdev::{Netns, VxlanSpec};
 use testbed::host::connection;

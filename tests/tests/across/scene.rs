@@ -62,7 +62,7 @@ impl Nodes {
         all
     }
 
-    /// What node `number` starts with: the networks of all, with addresses of its own.
+    /// Returns the setup of node `number`: all networks, with addresses of its own.
     pub(crate) fn setup(&self, number: u8) -> Setup {
         let vtep = match self.underlay {
             Underlay::V4 => Fabric::v4(number),
@@ -87,7 +87,7 @@ impl Nodes {
     }
 }
 
-/// The networks as node `number` has them: it gives other addresses than the other nodes do.
+/// Returns the networks of node `number`, each with a range that only it gives out.
 pub(crate) fn networks(number: u8) -> Vec<Network> {
     let mut all = Vec::new();
     let numbered = L2.into_iter().chain(L3).zip(2001..);
@@ -143,8 +143,10 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// Waits until nodes that have a pod have their program on an uplink. A kernel without TCX stops a link for a
-/// moment when it gets its clsact qdisc, and a datagram that is sent just then is lost.
+/// Waits until nodes with a pod have their program on an uplink.
+///
+/// A kernel without TCX stops a link for a moment when it gets its clsact qdisc, and a datagram that is
+/// sent just then is lost.
 pub(crate) fn wait_uplinks(nodes: &[Node]) {
     for node in nodes {
         wait::until_true("the program on the uplink", || {
@@ -183,8 +185,9 @@ pub(crate) fn assert_meet(a: &Port, b: &Port) {
     traffic::assert_reaches(a, b);
 }
 
-/// Fails the test if a datagram between two pods is lost while each of the agents is killed, stopped and
-/// started.
+/// Asserts that restarts of the agents lose no datagram between two pods.
+///
+/// Each of the agents is killed, stopped and started.
 #[track_caller]
 pub(crate) fn assert_restarts_lose_nothing(nodes: &[Node], a: &Port, b: &Port) {
     for (here, there) in traffic::pairs(a, b) {

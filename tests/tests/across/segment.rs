@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use testbed::host::{UPLINK, connection};
 use testbed::{Fabric, Network, Node, Port, Setup, Tap, talk, traffic, wait};
 
-/// What networks are made of: a name, and how many there are of it.
+/// Networks of a node, by the node's number.
 pub(crate) type Networks = fn(u8) -> Vec<Network>;
 
 /// Some nodes, numbered from 1. Dropped before what connects them.
@@ -23,7 +23,7 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Starts them with these networks, whose addresses depend on the number of the node.
+    /// Starts nodes with these networks, whose addresses depend on the node's number.
     pub(crate) fn start(count: u8, networks: Networks) -> Self {
         let shared = tempfile::Builder::new()
             .prefix("podnet-test-shared-")
@@ -148,8 +148,7 @@ pub(crate) fn assert_untouched(node: &Node) {
     assert!(!link.promiscuous, "still promiscuous");
 }
 
-/// Waits until a node has dropped one more packet for this reason, and sees that none of the ports got
-/// any of it.
+/// Checks that a node drops a packet for a reason, and that it reaches no port.
 pub(crate) struct Judge<'a> {
     node: &'a Node,
     network: &'a str,

@@ -1,5 +1,7 @@
-//! Frames for ports that are sockets, which XDP on the uplink takes out of their tunnel and gives to the
-//! port's link. The fabric's ends give finished frames, as a wire does.
+//! Test XDP on the uplink that steers tunnelled frames to ports that are sockets.
+//!
+//! The program takes them out of their tunnel and gives them to the port's link. The fabric's ends give
+//! finished frames, as a wire does.
 
 use agent_common::addr::MacAddr;
 use agent_common::drop::DropReason;
@@ -86,7 +88,7 @@ fn wait_steers(node: &Node, steers: bool) {
     });
 }
 
-/// Sends datagrams of all sizes to a program that sends them back; how many the node's stack saw come in.
+/// Sends datagrams of all sizes to an echo; returns those seen by the node's stack.
 #[track_caller]
 fn seen_of_echoed(nodes: &Nodes, from: &Port, fast: &Port) -> usize {
     let uplink = Tap::on(nodes.nodes[1].netns(), UPLINK);
@@ -137,7 +139,9 @@ fn frames_for_an_af_xdp_port_go_past_the_nodes_stack() {
     }
 }
 
-/// Ports that are not sockets, and ports with a rate, whose queue has to see the packets, are as ever.
+/// Kernel ports and ports with a rate are not steered to, and work as before.
+///
+/// The queue of a rate has to see the packets.
 #[test]
 fn ports_with_a_rate_and_kernel_ports_are_not_steered_to() {
     if testbed::skip::without_root(testbed::test_name!())
@@ -160,7 +164,9 @@ fn ports_with_a_rate_and_kernel_ports_are_not_steered_to() {
     }
 }
 
-/// TCP too, whose checksums the program's stack checks. And agents come and go meanwhile.
+/// Frames and TCP for a memif port bypass the node's stack; restarts lose none.
+///
+/// The program's stack checks the checksums of TCP. Agents stop and start meanwhile.
 #[test]
 fn frames_for_a_memif_port_go_past_the_nodes_stack_and_restarts_lose_none() {
     if testbed::skip::without_root(testbed::test_name!()) {
@@ -196,7 +202,7 @@ fn frames_for_a_memif_port_go_past_the_nodes_stack_and_restarts_lose_none() {
     }
 }
 
-/// The same judgement as behind it: what is forged reaches no socket, and is counted with its reason.
+/// Forged frames reach no socket, and are counted with the same reason as without.
 #[test]
 fn nothing_forged_is_steered() {
     if testbed::skip::without_root(testbed::test_name!()) {

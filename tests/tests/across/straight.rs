@@ -1,4 +1,4 @@
-//! Tunnels that programs put on and take off themselves, and the device that does where they cannot.
+//! Test tunnels that programs encapsulate themselves, and the device as a fallback.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -12,8 +12,10 @@ use super::scene::{L2, L3, Nodes, Pair, Underlay, assert_meet};
 
 const DEVICE: &str = "podnet-vxlan";
 
-/// Packets that the tunnel device of a node has sent. Those that it receives say less: 5.10 has no flag
-/// for taking a header of one family off a packet of the other, and leaves these to the device.
+/// Returns the packets that the tunnel device of a node has sent.
+///
+/// Received ones say less: 5.10 has no flag to decapsulate a packet of one family from a header of the
+/// other, and leaves these to the device.
 fn by_device(node: &Node) -> u64 {
     sent_by(node, DEVICE)
 }
@@ -64,7 +66,9 @@ fn packets_between_nodes_pass_without_the_device() {
     }
 }
 
-/// What goes past the node's stack meets no policy of IPsec: as long as there is any, nothing does.
+/// While the node has an IPsec policy, all tunnel packets go by the device.
+///
+/// A packet that bypasses the node's stack would meet no policy.
 #[test]
 fn with_ipsec_policies_all_goes_by_the_device() {
     if testbed::skip::without_root(testbed::test_name!()) {
@@ -92,8 +96,10 @@ fn with_ipsec_policies_all_goes_by_the_device() {
     pair.detach();
 }
 
-/// A route that another daemon changes. The first time nothing is sent before the link has its program: a
-/// kernel without TCX stops a link for a moment when it gets its clsact qdisc.
+/// Programs follow the routes of the node when another daemon changes them.
+///
+/// The first time nothing is sent before the link has its program: a kernel without TCX stops a link
+/// for a moment when it gets its clsact qdisc.
 #[test]
 fn ways_follow_the_routes_of_the_node() {
     if testbed::skip::without_root(testbed::test_name!()) {
@@ -200,7 +206,7 @@ fn a_tunnel_device_that_is_removed_is_made_again() {
     pair.detach();
 }
 
-/// Whether podnet takes in what an interface of a node receives: by a TCX link, or by a filter.
+/// Returns whether podnet's program is on an interface, by a TCX link or a filter.
 fn has_program(node: &Node, there: &mut Connection, ifindex: u32) -> bool {
     let filters = there.ingress_filters(ifindex).expect("filters");
     node.link_pin(ifindex).exists() || !filters.is_empty()
@@ -246,7 +252,9 @@ fn sent_by(node: &Node, name: &str) -> u64 {
 const XFRM_MSG_NEWPOLICY: u16 = 0x13;
 const XFRM_MSG_DELPOLICY: u16 = 0x14;
 
-/// Adds or removes a policy that lets packets to 203.0.113.0/24 (RFC 5737), which nobody sends, pass.
+/// Adds or removes an IPsec policy that allows packets to 203.0.113.0/24.
+///
+/// No packet is sent to that network (RFC 5737).
 fn policy(netns: &Netns, kind: u16) {
     // struct xfrm_selector, which both messages begin with.
     let mut body = vec![0; 56];

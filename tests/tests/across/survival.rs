@@ -23,7 +23,7 @@ fn restarts_under_traffic_between_nodes_lose_nothing() {
     }
 }
 
-/// What the tables say of other nodes stays until these have been heard again.
+/// Entries about other nodes stay over a start until these have been heard again.
 #[test]
 fn what_is_known_of_other_nodes_outlives_a_start() {
     if testbed::skip::without_root(testbed::test_name!()) {

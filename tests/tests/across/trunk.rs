@@ -22,7 +22,7 @@ type Copied = fn(&[u8]) -> Vec<u8>;
 const RATE: u64 = 50_000_000;
 const BURST: u64 = 1_000_000;
 const FAST: u64 = 1_000_000_000;
-/// What makes the packet of a marker as long as the MTU.
+/// Padding that makes the packet of a marker as long as the MTU.
 const FULL: usize = 1500 - 28 - size_of::<Marker>();
 const NOBODY: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x66]);
 

@@ -1,5 +1,4 @@
-//! What a network cannot have of an uplink is refused with the reason, and nothing is left of what it
-//! had.
+//! Test that an impossible use of an uplink is refused and leaves nothing behind.
 
 use testbed::host::{UPLINK, connection};
 use testbed::{Fabric, Network, Node, Setup, wait};
@@ -103,8 +102,9 @@ fn a_vlan_in_use_is_nobody_elses() {
     node.assert_empty();
 }
 
-/// Two networks at one uplink: the first to go takes nothing from the other, and a mode that somebody
-/// else has set stays.
+/// Of two networks on one uplink, the first to go takes nothing from the other.
+///
+/// A mode that another program has set stays.
 #[test]
 fn an_uplink_is_left_as_it_was_found() {
     if testbed::skip::without_root(testbed::test_name!()) {

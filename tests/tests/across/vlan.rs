@@ -111,7 +111,7 @@ fn whom_podnet_does_not_know_is_reached_on_the_vlan() {
     assert_eq!(unseen.count(&word), 0, "another VLAN");
 }
 
-/// A host with an interface of the kernel's own, and a node that has one of that VLAN too.
+/// A host's interface and a node's interface of the same VLAN work as before.
 #[test]
 fn hosts_and_nodes_with_interfaces_of_the_vlan_go_on_as_ever() {
     if testbed::skip::without_root(testbed::test_name!()) {
@@ -162,7 +162,7 @@ fn hosts_and_nodes_with_interfaces_of_the_vlan_go_on_as_ever() {
     connection(&own.netns).delete(vlan).expect("removed");
 }
 
-/// What is for all reaches each member once, here and there, and the node's own stack.
+/// Broadcast reaches each member of a VLAN once on all nodes, and the node's stack.
 #[test]
 fn what_is_for_all_is_on_the_vlan_once() {
     if testbed::skip::without_root(testbed::test_name!()) {
@@ -277,7 +277,7 @@ fn a_wire_that_lies_reaches_no_pod() {
     }
 }
 
-/// Other VLANs, and what has no tag, are none of the pods' business, and stay the node's.
+/// Frames of other VLANs and without a tag reach no pod, and stay the node's.
 #[test]
 fn other_vlans_are_seen_by_no_pod_and_stay_the_nodes() {
     if testbed::skip::without_root(testbed::test_name!()) {
@@ -347,8 +347,9 @@ fn a_pod_reaches_no_vlan_by_tags_of_its_own() {
     }
 }
 
-/// An address of a routed network is on the wire with the pods' own MAC addresses, and only they have
-/// it.
+/// Packets of a routed network are on the wire with the pods' own MAC addresses.
+///
+/// Only the pods have these.
 #[test]
 fn a_routed_network_has_the_pods_own_mac_addresses_on_the_wire() {
     if testbed::skip::without_root(testbed::test_name!()) {

@@ -10,8 +10,10 @@ use xsk::{Config, Control, Error, Port};
 
 use super::scene::{assert_answers, attach, in_pod, open_by, setup, socket_path};
 
-/// By file, mounted where DPDK looks for it, and by name without any mount; again and again, as an
-/// application that is started anew does it.
+/// A program gets its sockets by file and by name, as often as it asks.
+///
+/// The file is mounted where DPDK looks for it; the name needs no mount. An application that is
+/// restarted asks again.
 #[test]
 fn a_program_gets_its_sockets_by_file_and_by_name_as_often_as_it_asks() {
     let node = testbed::node!(setup());
@@ -39,7 +41,9 @@ fn a_program_gets_its_sockets_by_file_and_by_name_as_often_as_it_asks() {
     node.assert_empty();
 }
 
-/// A pod that is shown another's file, and a program of the node: the socket itself says who they are.
+/// Requests of another pod, shown the file, and of the node's programs are refused.
+///
+/// The socket itself tells the caller's namespace.
 #[test]
 fn nobody_but_the_pod_is_listened_to() {
     let node = testbed::node!(setup());
@@ -77,8 +81,10 @@ fn nobody_but_the_pod_is_listened_to() {
     node.assert_empty();
 }
 
-/// Wrong words, wrong interfaces, wrong queues, wrong descriptors: each is answered, and the next request is
-/// served. What DPDK sends gets what DPDK expects.
+/// Each wrong request is answered, and the next one is served.
+///
+/// Words, interfaces, queues and descriptors can be wrong. Requests of DPDK get the answers that DPDK
+/// expects.
 #[test]
 fn what_is_not_understood_is_refused_and_the_conversation_goes_on() {
     let node = testbed::node!(setup());

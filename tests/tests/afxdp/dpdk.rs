@@ -1,5 +1,7 @@
-//! DPDK's testpmd as the program of a pod, by `use_cni` and by `use_pinned_map`: as somebody else's code expects
-//! the control socket and the map, run as nobody with what DPDK cannot do without.
+//! Run DPDK's testpmd in a pod, by `use_cni` and by `use_pinned_map`.
+//!
+//! It checks the control socket and the map by code of others, which runs as an unprivileged user with
+//! the capabilities that DPDK cannot do without.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,12 +13,12 @@ use testbed::{Network, traffic, wait};
 
 use super::scene::{attach, setup, socket_path};
 
-/// What it takes: it opens its sockets itself, and locks more memory than anybody may.
+/// Capabilities of testpmd, which opens its own sockets and locks much memory.
 const CAPABILITIES: &str = "-all,+net_raw,+ipc_lock";
 /// Loaded before it, for it looks for drivers where it was built.
 const DRIVERS: [&str; 2] = ["librte_net_af_xdp.so.", "librte_mempool_ring.so."];
 
-/// A running testpmd that swaps both addresses, and so is an echo; ended when this is dropped.
+/// A running testpmd that echoes by swapping both addresses; ended when dropped.
 struct Testpmd {
     child: Child,
     log: PathBuf,
@@ -31,7 +33,9 @@ enum Way<'a> {
     Map(&'a Path),
 }
 
-/// Arguments to mount a directory at another one where nobody else sees it, and to go on as what follows.
+/// Arguments of unshare that mount a directory over another one, for one command.
+///
+/// The mount is in a namespace of the command.
 const UNSHARE: [&str; 6] = [
     "--mount",
     "--propagation=private",
@@ -129,7 +133,7 @@ impl Drop for Testpmd {
     }
 }
 
-/// The file below a directory whose name begins so: a link by its short name, not the file by its long one.
+/// Finds the file below a directory whose name starts so, by its shortest name.
 fn find(below: &Path, name: &str) -> PathBuf {
     let mut directories = vec![below.to_path_buf()];
     let mut found = Vec::new();
@@ -153,8 +157,9 @@ fn directory_of(root: &Path, name: &str) -> PathBuf {
         .to_path_buf()
 }
 
-/// Has testpmd send back what a kernel pod sends to the port, as it was. Then once more: applications are started
-/// again. One queue, for DPDK 24.11 believes that a veth has no more.
+/// Asserts that testpmd echoes a kernel pod's datagrams, and again when restarted.
+///
+/// It has one queue, because DPDK 24.11 believes that a veth has no more.
 fn assert_echo(root: &Path, fast: &testbed::Port, way: Way<'_>, plain: &testbed::Port) {
     let mut buffer = [0; 2048];
     for _ in 0..2 {
@@ -207,7 +212,9 @@ fn testpmd_gets_its_socket_in_and_sends_back_what_comes() {
     node.assert_empty();
 }
 
-/// A container that has a device has its map, and nobody else; it stays with the port and goes with it.
+/// A container with a device has its map, and no other container has it.
+///
+/// The map stays with the port and goes with it.
 #[test]
 fn the_map_of_a_port_is_where_the_container_of_its_device_has_it_mounted() {
     let kubelet = Kubelet::new();

@@ -8,8 +8,10 @@ use xsk::{Config, Control, Port};
 
 use super::scene::{Echo, assert_answers, attach, conf, in_pod, open, setup, socket_path};
 
-/// The map and a bound socket are held when the pod's attachment goes. Nothing of it stays, what the socket
-/// sends goes nowhere, and the next port of that name is another one.
+/// A map and a socket that a program holds after DEL lead nowhere.
+///
+/// Nothing of the attachment stays, packets of the socket are dropped, and the next port of that name
+/// is another one.
 #[test]
 fn what_a_program_holds_after_del_leads_nowhere() {
     let node = testbed::node!(setup());
@@ -47,8 +49,9 @@ fn is_empty(path: &std::path::Path) -> bool {
     std::fs::read_dir(path).is_ok_and(|mut it| it.next().is_none())
 }
 
-/// With the map in hand a program can empty slots and put any socket of its own there: that costs it its own
-/// packets, and nobody else any.
+/// A program that changes the map loses its own packets only.
+///
+/// It can empty slots and put any socket of its own there.
 #[test]
 fn a_socket_of_another_queue_costs_the_program_its_own_packets_only() {
     let node = testbed::node!(setup());
@@ -86,8 +89,9 @@ fn a_socket_of_another_queue_costs_the_program_its_own_packets_only() {
     node.assert_empty();
 }
 
-/// As many conversations as it can open, none of which says anything, do not keep the agent from serving
-/// others, nor this pod's `DEL`.
+/// A pod that floods its control socket delays neither others nor its own `DEL`.
+///
+/// It opens as many connections as it can, and sends nothing on them.
 #[test]
 fn a_pod_that_floods_its_control_socket_keeps_nobody_waiting() {
     let node = testbed::node!(setup());

@@ -1,4 +1,4 @@
-//! Rates of AF_XDP ports: what a socket gets and sends waits in the same queues as a kernel port's.
+//! Test rates of AF_XDP ports: a socket's packets wait in a kernel port's queues.
 
 use testbed::Node;
 use testbed::limit::{self, Interfaces};

@@ -8,8 +8,9 @@ use testbed::{Node, Pod, Setup, traffic};
 
 pub(crate) use testbed::afxdp::{Echo, in_pod, open, open_by};
 
-/// The standard networks, and attachments to them whose ports are of AF_XDP: `fast-blue` with one queue,
-/// `wide-blue` with four.
+/// Returns the standard networks, with attachments whose ports are of AF_XDP.
+///
+/// `fast-blue` has one queue, `wide-blue` has four.
 pub(crate) fn setup() -> Setup {
     let object = |name: &str, network: &str, queues: u16| {
         let spec = format!("{{interface: {{type: AFXDP, queues: {queues}}}}}");
@@ -39,7 +40,7 @@ pub(crate) fn socket_path(port: &testbed::Port) -> PathBuf {
     path.expect("the result names the socket").into()
 }
 
-/// A program that has just opened the only queue of a port sends back what a kernel pod sends, once.
+/// Asserts that a program on a port's only queue echoes a kernel pod's datagram.
 #[track_caller]
 pub(crate) fn assert_answers(open: xsk::Port, port: &testbed::Port, client: &testbed::Port) {
     let echo = Echo::start(vec![open]);

@@ -1,4 +1,4 @@
-//! What becomes of programs while the agent is away, and when another one comes.
+//! Test programs while the agent is away, and when another one starts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,8 +9,9 @@ use testbed::{traffic, wait};
 
 use super::scene::{Echo, assert_answers, attach, conf, open, setup, socket_path};
 
-/// Not one datagram is lost on its way to a program and back while the agent is killed, restarted, and
-/// upgraded to another layout of maps. The control socket is back with the agent.
+/// A program loses no datagram while the agent is killed, restarted and upgraded.
+///
+/// The upgrade has another layout of maps. The control socket is back with the agent.
 #[test]
 fn the_agent_goes_and_comes_and_a_program_loses_nothing() {
     let node = testbed::node!(setup());
@@ -69,7 +70,7 @@ fn the_agent_goes_and_comes_and_a_program_loses_nothing() {
     node.assert_empty();
 }
 
-/// Somebody takes the pins away: the next start finds that, and the port is whole again.
+/// A port whose pins were removed is repaired at the next start.
 #[test]
 fn a_port_whose_program_was_taken_away_is_mended_at_start() {
     let node = testbed::node!(setup());
@@ -91,7 +92,7 @@ fn a_port_whose_program_was_taken_away_is_mended_at_start() {
     node.assert_empty();
 }
 
-/// An agent that dies anywhere in an `ADD` leaves nothing behind that the next one does not find.
+/// An agent that dies anywhere in `ADD` leaves no port unknown to the next agent.
 #[test]
 fn a_port_that_was_begun_is_undone_or_kept_whole() {
     for point in [

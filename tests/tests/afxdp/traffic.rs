@@ -1,4 +1,4 @@
-//! What goes through.
+//! Test traffic of AF_XDP ports.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,8 +14,10 @@ const IP: u16 = 0x0800;
 /// No socket of the kernel is there.
 const PORT: u16 = 4242;
 
-/// A kernel pod's datagrams of all sizes come whole and with finished checksums, and so do the answers. Before
-/// and after the program the pod's own stack has the interface.
+/// An unprivileged program and a kernel pod exchange datagrams of all sizes.
+///
+/// They come whole and with finished checksums. Before and after the program the pod's own stack has
+/// the interface.
 #[test]
 fn an_unprivileged_program_and_a_kernel_pod_exchange_datagrams() {
     for (network, object) in [("blue", "fast-blue"), ("green", "fast-green")] {
@@ -58,7 +60,7 @@ fn an_unprivileged_program_and_a_kernel_pod_exchange_datagrams() {
     }
 }
 
-/// Sockets on all queues together get everything that comes, whichever flow it is of.
+/// Sockets on all queues together get every packet, of whatever flow.
 #[test]
 fn a_port_with_queues_has_a_socket_for_each() {
     let node = testbed::node!(setup());
@@ -81,7 +83,7 @@ fn a_port_with_queues_has_a_socket_for_each() {
     node.assert_empty();
 }
 
-/// Two programs, no stack of a kernel between them: both ways, over the datapath of the node.
+/// Two programs reach each other over the node's datapath, without a kernel stack.
 #[test]
 fn two_programs_reach_each_other() {
     let node = testbed::node!(setup());
@@ -114,8 +116,10 @@ fn two_programs_reach_each_other() {
     node.assert_empty();
 }
 
-/// What a program sends has met no stack. It is dropped and counted as from every pod, and nobody sees it:
-/// neither on its own network, nor on another one with the same addresses.
+/// A program's forbidden packets are dropped and counted as from any pod.
+///
+/// They have met no stack. No pod gets them, neither on the program's network nor on another one with
+/// the same addresses.
 #[test]
 fn what_a_program_may_not_send_is_dropped_and_counted() {
     let node = testbed::node!(setup());
@@ -198,7 +202,7 @@ fn a_program_sees_its_own_network_only() {
     node.assert_empty();
 }
 
-/// What programs send and receive is in the counters of their port.
+/// Packets that programs send and receive are in the counters of their port.
 #[test]
 fn ports_of_programs_are_counted_as_all_are() {
     let node = testbed::node!(setup());
@@ -232,7 +236,7 @@ fn ports_of_programs_are_counted_as_all_are() {
     node.assert_empty();
 }
 
-/// A packet that XDP cannot have in one page: said when the pod is attached, with the way out.
+/// A network with packets beyond one page of XDP is refused with the largest MTU.
 #[test]
 fn a_network_whose_packets_do_not_fit_is_refused_with_the_largest_mtu() {
     let jumbo = Network::l2("jumbo", &["10.44.0.0/24"]).mtu(9000);

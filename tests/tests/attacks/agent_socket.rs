@@ -1,4 +1,4 @@
-//! ATT-08: the agent's socket, and processes that are user 0 and not root of the node.
+//! ATT-08: the agent's socket refuses user 0 that is not root of the node.
 
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -7,7 +7,7 @@ use nix::sched::{CloneFlags, unshare};
 use rustix::thread::{CapabilitySet, remove_capability_from_bounding_set};
 use testbed::Node;
 
-/// Asks the agent by its own command, from a process that has become something else first.
+/// Asks the agent by its own command, from a process that `become_it` has changed.
 fn ask_as(node: &Node, become_it: fn()) -> Output {
     let mut command = Command::new(&node.binaries().agent);
     command

@@ -1,4 +1,6 @@
-//! Checksums that are written after a frame was checked, and IPv4 headers with a wrong one.
+//! Attack with checksums that are written after a frame was checked, or are wrong.
+//!
+//! The wrong ones are in IPv4 headers.
 
 mod scene;
 
@@ -19,7 +21,7 @@ const ARP_SENDER: usize = 30;
 const ICMPV6_TYPE: usize = 54;
 const ROUTER_ADVERTISEMENT: [u8; 2] = [134, 0];
 
-/// Changes the last two bytes of a frame so that a sum from `start` on, which goes to `at`, is `wanted`.
+/// Changes a frame's end so that the sum from `start` on, put at `at`, is `wanted`.
 fn finishing(frame: &[u8], start: usize, at: usize, wanted: [u8; 2]) -> (VirtioHeader, Vec<u8>) {
     let mut frame = frame.to_vec();
     if (frame.len() - start) % 2 == 1 {
@@ -45,16 +47,18 @@ fn finishing(frame: &[u8], start: usize, at: usize, wanted: [u8; 2]) -> (VirtioH
     )
 }
 
-/// An IPv4 packet that will be from somebody else with the same first two bytes of address: its header has
-/// the checksum that will be right then.
+/// Returns an IPv4 packet whose header checksum fits another source address.
+///
+/// The two addresses have the same first two bytes.
 fn from_another(own: Ipv4Addr, other: Ipv4Addr, to: Ipv4Addr, word: &Marker) -> Vec<u8> {
     let mut packet = udp4(other, to, (9, 9), word);
     packet[12..16].copy_from_slice(&own.octets());
     packet
 }
 
-/// ATT-02a: the source of an IPv4 packet, the sender of an ARP packet and the type of an ICMPv6 message cannot be
-/// changed behind the decision, wherever the frame goes.
+/// ATT-02a: a checksum written later changes no source, ARP sender or ICMPv6 type.
+///
+/// That is so wherever the frame goes.
 #[test]
 fn a_checksum_written_later_changes_no_address_and_no_type() {
     let node = testbed::node!(setup());
@@ -93,8 +97,9 @@ fn a_checksum_written_later_changes_no_address_and_no_type() {
     node.assert_empty();
 }
 
-/// ATT-02a: what a kernel leaves unfinished passes, and arrives finished where nothing offloads: TCP, UDP, and the
-/// packet inside of a tunnel that a pod makes.
+/// ATT-02a: an unfinished transport checksum passes, and arrives finished.
+///
+/// It does so where nothing offloads, for TCP, UDP, and the packet inside of a tunnel that a pod makes.
 #[test]
 fn a_transport_checksum_may_be_written_later() {
     let node = testbed::node!(setup());
@@ -141,8 +146,9 @@ fn a_transport_checksum_may_be_written_later() {
     node.assert_empty();
 }
 
-/// ATT-02a: a neighbour on the uplink's segment cannot take a pod's address by a checksum that this node writes for
-/// a socket.
+/// ATT-02a: a neighbour on the uplink's segment takes no address by a checksum.
+///
+/// The checksum would be written by this node, for a socket.
 #[test]
 fn an_uplink_brings_no_frame_whose_sender_changes_later() {
     let node = testbed::node!(setup());
@@ -168,7 +174,9 @@ fn tcp_with(word: &Marker) -> Vec<u8> {
     tcp
 }
 
-/// ATT-02b: no kernel looks at the header of an IPv4 packet again that leaves by an uplink or goes to a socket.
+/// ATT-02b: a wrong IPv4 header checksum reaches neither an uplink nor a socket.
+///
+/// No kernel looks at the header again there.
 #[test]
 fn a_wrong_ipv4_header_checksum_goes_nowhere_unchecked() {
     let node = testbed::node!(setup());

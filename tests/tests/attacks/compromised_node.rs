@@ -1,4 +1,6 @@
-//! A node that lies in its tunnels: what it says must be what its own members could say.
+//! Attack as a node that lies in its tunnels about its members.
+//!
+//! Its packets have to be such as its own members could send.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -96,10 +98,12 @@ fn introduce(a: &Port, b: &Port) {
     }
 }
 
-/// What the node says, in a frame to this address, with a word in it that nobody may see.
+/// Builds a frame of the node to this address, with a marker that no pod may get.
 type Said<'a> = Box<dyn Fn(MacAddr, &Marker) -> Vec<u8> + 'a>;
 
-/// Sends each to one pod and to all, and sees that the node drops it for its reason and no pod gets it.
+/// Sends each frame to one pod and to all, and asserts that it is dropped.
+///
+/// The drop is counted for its reason, and no pod gets the frame.
 #[track_caller]
 fn assert_refused(
     nodes: &Nodes,
@@ -286,7 +290,9 @@ fn lies<'a>(a: &'a Port, b: &'a Port, c: &'a Port) -> Vec<(&'static str, DropRea
     ]
 }
 
-/// On an L2 network with subnets, by the kernel's device, by the program on the uplink, and by XDP.
+/// A node sends on an L2 network with subnets for its own members only.
+///
+/// It does so by the kernel's device, by the program on the uplink, and by XDP.
 ///
 /// ATT-06c.
 #[test]
@@ -340,7 +346,9 @@ fn a_node_speaks_on_l2_for_its_own_members_only() {
     }
 }
 
-/// Where podnet knows no addresses, MAC addresses are checked all the same, and no node is a router.
+/// Without addresses, a node sends on L2 by its members' MAC addresses only.
+///
+/// No node is a router there.
 ///
 /// ATT-06c.
 #[test]

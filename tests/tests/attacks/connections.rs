@@ -1,4 +1,6 @@
-//! Connections that a pod has tracked through its network's way out: the node's table of them is one for all.
+//! Attack the node's table of tracked connections, which all pods share.
+//!
+//! Pods fill it through their network's way out.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -44,7 +46,7 @@ fn tracked(netns: &Netns) -> u64 {
     count.trim().parse().expect("a number")
 }
 
-/// What `get networks` says of a network.
+/// Returns a field of `get networks` for a network.
 fn shown(node: &Node, network: &str, key: &str) -> Value {
     let networks = node.get("networks");
     let of_network = networks.iter().find(|it| it["name"] == network);
@@ -58,9 +60,11 @@ fn can_count(node: &Node) -> bool {
         .contains("connections through ways out are not limited")
 }
 
-/// ATT-10a: one pod begins thousands of connections to the world, then another of the same network. The
-/// pod gets its own share, both together no more than their network's, and a third on another network gets
-/// out all the while.
+/// ATT-10a: a pod and its network have a share of the node's connections.
+///
+/// One pod begins thousands of connections to the world, then another of the same network. The pod gets
+/// its own share, both together no more than their network's, and a third on another network gets out
+/// all the while.
 #[test]
 fn a_pod_and_a_network_have_a_share_of_the_nodes_connections_and_no_more() {
     for is_v4 in [true, false] {

@@ -1,4 +1,4 @@
-//! Connections that say nothing, and a process that has no descriptor left for the next one.
+//! Attack with idle connections, and with a process that has no descriptor left.
 
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -29,7 +29,7 @@ fn lines(node: &Node) -> usize {
         .count()
 }
 
-/// Waits until the agent has opened all that it keeps open: what fails then is a connection.
+/// Waits until the agent has opened all files it keeps: only connections fail then.
 fn wait_until_all_is_open(node: &Node) {
     let process = format!("/proc/{}", node.agent_pid().as_raw_nonzero());
     let watches = || {
@@ -56,7 +56,7 @@ fn wait_until_all_is_open(node: &Node) {
     });
 }
 
-/// ATT-12: idle connections to the admin address take neither descriptors nor places from others.
+/// ATT-12: idle connections to the admin address leave room for other connections.
 #[test]
 fn idle_connections_leave_room_for_cni_and_probes() {
     let node = testbed::node!();
@@ -83,8 +83,9 @@ fn idle_connections_leave_room_for_cni_and_probes() {
     node.assert_empty();
 }
 
-/// ATT-12: while the kernel has no descriptor for a connection, the agent waits, says so now and then, and
-/// serves it as soon as there is one.
+/// ATT-12: without a descriptor the agent waits, logs it rarely, and serves later.
+///
+/// It serves the connection as soon as there is a descriptor.
 #[test]
 fn a_failed_accept_does_not_fill_the_log() {
     let node = testbed::node!();
@@ -110,8 +111,9 @@ fn a_failed_accept_does_not_fill_the_log() {
     node.assert_empty();
 }
 
-/// ATT-12: an audit that had no descriptor left took each pod that lists its networks for gone, and removed
-/// its interfaces while it ran.
+/// ATT-12: an audit without descriptors removes no pod.
+///
+/// It took each pod that lists its networks for gone, and removed its interfaces while it ran.
 #[test]
 fn an_audit_without_descriptors_removes_no_pod() {
     let node = testbed::node!(Setup::default().args(&["--default-network", "podnetwork:blue"]));

@@ -1,5 +1,6 @@
-//! The disk of the node's records is full for a while: a pod that writes faster than it is evicted, or a
-//! log, is enough for that.
+//! Fill the disk of the node's records for a while.
+//!
+//! A pod that writes faster than it is evicted, or a log, is enough for that.
 
 use std::fs;
 use std::io::Write as _;
@@ -51,7 +52,9 @@ impl Drop for Disk {
     }
 }
 
-/// A node whose records are on a disk of their own; how many seconds it may fail until `/livez` does.
+/// Starts a node with a disk of its own for its records.
+///
+/// The argument is the number of seconds that the disk may fail until `/livez` does.
 macro_rules! node_with_disk {
     ($patience:expr) => {{
         let node = testbed::node!(
@@ -65,7 +68,7 @@ macro_rules! node_with_disk {
     }};
 }
 
-/// Asks for an audit, as `GC` without a list does, so that nobody has to wait for the next one.
+/// Asks for an audit at once, by a `GC` without a list.
 fn audit(node: &Node) {
     node.cni("GC").conf(&node.conf("blue")).run().silent();
 }
@@ -94,8 +97,10 @@ fn metric(node: &Node, name: &str) -> String {
     line.unwrap_or_default().trim().to_owned()
 }
 
-/// ATT-05: an `ADD` says which disk is full, a `DEL` succeeds and hits nothing that comes later, and when
-/// there is room the next audit goes on, without a new start, with exactly what was acknowledged.
+/// ATT-05: a full disk stops the node only until there is room.
+///
+/// An `ADD` says which disk is full, and a `DEL` succeeds and hits nothing that comes later. When there
+/// is room the next audit goes on, without a new start, with exactly the acknowledged state.
 #[test]
 fn a_full_disk_stops_the_node_only_until_there_is_room() {
     let (node, disk) = node_with_disk!("60");
@@ -172,8 +177,10 @@ fn conf_of_lists(node: &Node) -> Value {
     node.pod_conf(&json!({"podnet.dev/networks": list}))
 }
 
-/// ATT-05: the same for pods with several attachments. What was begun when the disk got full goes with
-/// the audit, though its runtime has been told that its `DEL` is done.
+/// ATT-05: pods with lists are whole or gone after a full disk.
+///
+/// An attachment that was begun when the disk got full goes with the audit, though its runtime has been
+/// told that its `DEL` is done.
 #[test]
 fn pods_with_lists_are_whole_or_gone_after_a_full_disk() {
     let (node, disk) = node_with_disk!("60");
@@ -225,7 +232,7 @@ fn pods_with_lists_are_whole_or_gone_after_a_full_disk() {
     node.assert_empty();
 }
 
-/// ATT-05: an agent that cannot write its records for too long says so where its supervisor looks.
+/// ATT-05: `/livez` fails when the records cannot be written for too long.
 #[test]
 fn livez_fails_when_the_store_does_for_too_long() {
     let (node, disk) = node_with_disk!("0");
@@ -243,7 +250,7 @@ fn livez_fails_when_the_store_does_for_too_long() {
     node.assert_empty();
 }
 
-/// ATT-05: an agent that is started anew on a full disk knows what it had, and keeps it.
+/// ATT-05: an agent that starts on a full disk keeps its attachments.
 #[test]
 fn an_agent_that_starts_on_a_full_disk_keeps_what_it_had() {
     let (node, disk) = node_with_disk!("60");

@@ -8,11 +8,11 @@ use testbed::frame::marker;
 use testbed::host::WORLD;
 use testbed::{Network, Node, Port, Setup, Tap, wait};
 
-/// The port of tunnels (RFC 7348 section 8.1), as the agent has it without a word, and another one.
+/// Default port of the agent's tunnels (RFC 7348 section 8.1), and another one.
 const VXLAN: u16 = 4789;
 const OTHER: u16 = 4790;
 
-/// Networks whose pods reach the world with the node's address: by a gateway, and by the node's own stack.
+/// Networks with the node's address outside: by a gateway, and by the node's stack.
 const NETWORKS: [&str; 2] = ["amber", "white"];
 
 fn setup() -> Setup {
@@ -44,7 +44,9 @@ fn dropped(node: &Node, network: &str) -> u64 {
     node.drops().of(network, DropReason::TunnelPort)
 }
 
-/// ATT-01a: the programs drop it, with a reason of its own, whatever the node's tables say.
+/// ATT-01a: programs drop packets to the tunnel port, with a reason of their own.
+///
+/// The node's tables do not matter for that.
 #[test]
 fn no_pod_sends_to_the_tunnel_port_of_anybody_outside_of_its_network() {
     let node = testbed::node!(setup());

@@ -12,14 +12,16 @@ use testbed::tap::contains;
 use testbed::{Network, Setup, Tap, VirtioHeader, wait};
 
 const IPV6: u16 = 0x86dd;
-/// What nobody has goes out of the uplink.
+/// An address without an owner, whose frames leave by the uplink.
 const NOBODY: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x99]);
 const MTU: usize = 1500;
 /// Payload of a segment.
 const SEGMENT: u16 = 1400;
 
-/// ATT-11c: headers that each segment repeats count for its length, wherever the kernel cuts the packet: a network
-/// card that is given more than its MTU may stop for all.
+/// ATT-11c: headers that each segment repeats count for its length.
+///
+/// That is so wherever the kernel cuts the packet: a network card that is given more than its MTU may
+/// stop for all.
 #[test]
 fn segments_behind_long_headers_do_not_leave_above_the_mtu() {
     let network = Network::l2("plain", &["fd10:10::/64"]).id(2002).native();

@@ -1,4 +1,4 @@
-//! Messages by which routers and switches are found or told what to do, sent by a pod.
+//! Attack with messages that find or control routers and switches, from a pod.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -17,7 +17,7 @@ const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 const NOBODY: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x66]);
 const EXPERIMENT: u16 = 0x88b5;
 
-/// Sends a frame that must be dropped for `reason` on the network of `from`, and that nobody sees.
+/// Asserts that a sent frame is dropped for `reason` and reaches no port.
 #[track_caller]
 fn refused(
     node: &Node,
@@ -70,8 +70,10 @@ fn a_pod_solicits_routers_by_its_own_mac_address_only() {
     seen.wait_marker("an honest solicitation", &word);
 }
 
-/// Queries make a pod the one that decides about groups; inverse discovery and node information tell who
-/// has which address.
+/// Control messages of routers do not pass.
+///
+/// Queries make a pod the one that decides about groups; inverse discovery and node information tell
+/// who has which address.
 ///
 /// ATT-14a.
 #[test]
@@ -119,7 +121,7 @@ fn control_messages_of_routers_do_not_pass() {
     });
 }
 
-/// Where podnet knows no addresses, advertisements still name the port's own MAC address.
+/// An advertisement without known addresses names the port's own MAC address.
 ///
 /// ATT-14a.
 #[test]
@@ -142,8 +144,10 @@ fn an_advertisement_without_addresses_names_the_ports_own_mac_address() {
     seen.wait_marker("an honest advertisement", &word);
 }
 
-/// Switches out there take these from whoever sends them: on a network with an uplink only what is listed
-/// passes, to the uplink, to pods of the node, and from the uplink to pods.
+/// Link protocols do not leave by an uplink.
+///
+/// Switches beyond it take these from any sender: on a network with an uplink only listed ones pass, to
+/// the uplink, to pods of the node, and from the uplink to pods.
 ///
 /// ATT-14b.
 #[test]

@@ -6,7 +6,7 @@ use testbed::{Node, Outcome, Setup};
 const NPWG: &str = "k8s.v1.cni.cncf.io/networks";
 const KEP: &str = "podnet.dev/networks";
 
-/// The longest answer to a wrong annotation, bytes: ten problems of 512 bytes, and what is around.
+/// Longest answer to a wrong annotation, bytes: ten problems of 512, and the frame.
 const ANSWER_MAX: usize = 8 << 10;
 /// How often a runtime tries each pod.
 const ATTEMPTS: usize = 5;
@@ -31,7 +31,9 @@ fn add(node: &Node, container: &str, annotations: &Value) -> Outcome {
         .run()
 }
 
-/// ATT-04a: 16 KiB of annotation were all ports of a node, and as many addresses of its network.
+/// ATT-04a: a pod takes no more ports than its limit.
+///
+/// 16 KiB of annotation were all ports of a node, and as many addresses of its network.
 #[test]
 fn a_pod_takes_no_more_ports_than_its_limit() {
     let definition = json!({
@@ -52,8 +54,10 @@ fn a_pod_takes_no_more_ports_than_its_limit() {
     assert_eq!(node.get("attachments").len(), 32);
 }
 
-/// ATT-13: the answer was larger than a frame, so that the runtime was told of an agent that does not
-/// answer, and each attempt logged 10 MB.
+/// ATT-13: an annotation with 60,000 errors is answered and logged in a few lines.
+///
+/// The answer was larger than a frame, so that the runtime was told of an agent that does not answer,
+/// and each attempt logged 10 MB.
 #[test]
 fn an_annotation_with_60000_errors_is_answered_and_logged_in_a_few_lines() {
     let node = testbed::node!(setup());
@@ -85,8 +89,10 @@ fn an_annotation_with_60000_errors_is_answered_and_logged_in_a_few_lines() {
     );
 }
 
-/// ATT-04a: every plugin of a definition was given the network's name and the pod's arguments: 20,000 of
-/// them, in 1 MB that any user of a namespace may write, were more memory than the agent has.
+/// ATT-04a: a definition of thousands of plugins takes no memory of the agent.
+///
+/// Every plugin of a definition was given the network's name and the pod's arguments: 20,000 of them,
+/// in 1 MB that any user of a namespace may write, were more memory than the agent has.
 #[test]
 fn a_definition_of_thousands_of_plugins_takes_no_memory_of_the_agent() {
     let plugins = vec![json!({"type": "bridge"}); 20_000];

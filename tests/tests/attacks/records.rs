@@ -15,8 +15,10 @@ fn damage(node: &Node, table: Table, key: &str, change: impl FnOnce(String) -> S
     store.commit(batch).expect("the store can be written");
 }
 
-/// ATT-15b: the agent starts, the others are served as before, and of the attachment whose record was
-/// set aside nothing is left that could send with an address which is another's by then.
+/// ATT-15b: an agent with a damaged record starts, and serves other attachments.
+///
+/// Nothing is left of the attachment whose record was set aside that could send with an address of
+/// another pod.
 #[test]
 fn one_damaged_record_does_not_stop_the_node() {
     let node = testbed::node!();
@@ -70,7 +72,7 @@ fn one_damaged_record_does_not_stop_the_node() {
     node.assert_empty();
 }
 
-/// ATT-15b: what was set aside of a pod that lists its networks ends with the pod's `DEL`.
+/// ATT-15b: set-aside records of a pod that lists its networks end with its `DEL`.
 #[test]
 fn a_pod_of_many_networks_leaves_nothing_set_aside() {
     let node = testbed::node!(Setup::default().args(&["--default-network", "podnetwork:blue"]));
@@ -97,7 +99,7 @@ fn a_pod_of_many_networks_leaves_nothing_set_aside() {
     assert!(rows.is_empty(), "{rows:?}");
 }
 
-/// ATT-15b: an agent with fewer ports than the one before serves all that find room.
+/// ATT-15b: an agent with fewer ports than before serves all that find room.
 #[test]
 fn fewer_ports_do_not_stop_the_node() {
     let node = testbed::node!();

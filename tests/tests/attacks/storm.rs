@@ -1,4 +1,4 @@
-//! Broadcast that costs the node more than its sender, and packets that are cut into many.
+//! Attack with broadcast that costs the node much, and packets of many segments.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -32,7 +32,7 @@ fn shout(socket: &UdpSocket, size: usize, count: u64) -> u64 {
         .count() as u64
 }
 
-/// Storm control counts what is on the wire: forty datagrams in one packet are forty.
+/// Storm control counts segments: forty datagrams in one packet count as forty.
 ///
 /// ATT-11a.
 #[test]
@@ -60,7 +60,9 @@ fn a_packet_of_many_segments_is_replicated_as_seldom_as_they_are() {
     );
 }
 
-/// Four pods within their limits, on a network of sixty: copies are what counts, and the network has a limit.
+/// A network has a limit of copies, for all of its pods together.
+///
+/// Four pods are within their own limits, on a network of sixty.
 ///
 /// ATT-11a.
 #[test]
@@ -104,7 +106,9 @@ fn pods_together_have_no_more_copies_made_than_their_network_may() {
     );
 }
 
-/// Others have spent what the network may: a pod that asks everybody now and then is heard.
+/// A flooded network still carries the rare broadcasts of another pod.
+///
+/// Other pods have spent the network's limit.
 ///
 /// ATT-11a.
 #[test]
@@ -134,7 +138,7 @@ fn a_network_that_others_flood_still_carries_a_pods_question() {
     tap.wait_marker("a pod's question", &word);
 }
 
-/// What is dropped of the segments that a stream is made of, with so many bytes in each.
+/// Sends a stream of so many bytes, in segments of this size, and reads it.
 fn stream(a: &Port, b: &Port, segment: u32, bytes: usize) {
     let to = b.v4();
     let listener = b.netns.run_in(|| TcpListener::bind((to, 0)));

@@ -8,7 +8,7 @@ use memif::{Address, Client, ClientConfig, Event, Text};
 use testbed::traffic::assert_reaches;
 use testbed::{MemifApp, Network, Node, Port, Setup, wait};
 
-/// The standard networks, and attachments to blue that are memif. A pod may lend 10 MiB.
+/// Returns the standard networks, with memif attachments to blue and 10 MiB a pod.
 fn setup() -> Setup {
     let mut networks = Network::standard().into_iter();
     let blue = networks
@@ -24,7 +24,7 @@ fn attach(node: &Node, pod: &testbed::Pod<'_>, ifname: &str) -> Port {
     pod.attach_conf(&node.attachment_conf("blue", "default/memif"), ifname)
 }
 
-/// A client of a port, with 1024 buffers of this size in each direction; or why it was refused.
+/// Connects a client with 1024 buffers of this size each way; returns the refusal.
 fn lend(port: &Port, buffer_size: u32) -> Result<(Client, memif::Port), String> {
     let name = Address::Abstract(format!("podnet/{}", port.ifname).into_bytes());
     let netns = port.netns.clone();
@@ -49,8 +49,9 @@ fn lend(port: &Port, buffer_size: u32) -> Result<(Client, memif::Port), String> 
         .map(|rings| (client, rings))
 }
 
-/// ATT-03a: a pod with several ports lends no more than it may, is told which limit it was, and others are
-/// served all the time.
+/// ATT-03a: a pod with many memif ports lends no more than its limit.
+///
+/// The refusal names the limit, and other pods are served all the time.
 #[test]
 fn a_pod_with_many_memif_ports_lends_no_more_than_a_pod_may() {
     let node = testbed::node!(setup());
@@ -86,8 +87,9 @@ fn a_pod_with_many_memif_ports_lends_no_more_than_a_pod_may() {
     assert_reaches(&good[0], &good[1]);
 }
 
-/// ATT-08: the switch is a user of its own without any right, also where the agent starts it, and has a
-/// directory of its own.
+/// ATT-08: the switch runs as an unprivileged user, with a directory of its own.
+///
+/// That is so also where the agent starts it.
 #[test]
 fn the_switch_is_not_root_and_serves() {
     let node = testbed::node!(setup());
@@ -138,7 +140,7 @@ fn the_switch_is_not_root_and_serves() {
     }
 }
 
-/// ATT-03c: a client that connects and says nothing more keeps the pod's own client out at no moment.
+/// ATT-03c: a half-open handshake never keeps the pod's own client out.
 #[test]
 fn a_half_open_handshake_in_a_pod_locks_nobody_out() {
     let node = testbed::node!(setup());
@@ -160,8 +162,9 @@ fn a_half_open_handshake_in_a_pod_locks_nobody_out() {
     assert_eq!(client.err(), None, "with {} idle ones", idle.len());
 }
 
-/// ATT-13: a client that comes and goes is logged a few times a second, whatever it does, and the rest is
-/// counted.
+/// ATT-13: a client that reconnects is logged a few times a second.
+///
+/// The other lines are counted.
 #[test]
 fn a_memif_client_that_reconnects_fills_no_log() {
     const CONNECTIONS: usize = 60;

@@ -27,7 +27,7 @@ impl Schedule {
         fs::remove_file(self.file(&format!("{point}.held"))).expect("a thread is held");
     }
 
-    /// Nobody has been here yet.
+    /// Removes the marks of these points, so that none counts as passed.
     fn forget(&self, points: &[&str]) {
         for point in points {
             let _ = fs::remove_file(self.file(&format!("{point}.passed")));
@@ -43,7 +43,7 @@ impl Schedule {
     }
 }
 
-/// Has node-9, which is a file, say that it has this member of network blue, and no other.
+/// Writes the file of node-9, with this member of network blue and no other.
 fn say(directory: &Path, last: u8) {
     let vtep = Fabric::v4(2);
     let text = format!(
@@ -57,15 +57,17 @@ fn say(directory: &Path, last: u8) {
     fs::rename(hidden, directory.join("node-9.yaml")).expect("a file");
 }
 
-/// What the node's tables make of a packet to an address.
+/// Returns what the node's tables do with a packet to an address.
 fn becomes(node: &Node, last: u8) -> String {
     let to = format!("10.10.0.{last}");
     let told = node.explain("a", &to, &["--proto", "udp:5000:9"]);
     told.verdict().to_owned()
 }
 
-/// ATT-16: an `ADD` has read what is known of other nodes when a member there is gone and another has
-/// come. Whatever the two threads do then, the tables end with what is known last.
+/// ATT-16: earlier reads of other nodes' members do not overwrite later ones.
+///
+/// An `ADD` has read the state of other nodes when a member there is gone and another has come.
+/// Whatever the two threads do then, the tables end with the latest state.
 #[test]
 fn what_was_read_earlier_is_not_written_over_what_was_read_later() {
     if skip::without_root(testbed::test_name!()) {

@@ -1,6 +1,7 @@
-//! Tunnels that are not of a node: UDP to the tunnel port of a node, with a source that is the address of
-//! another. The table of the node drops them, whatever program or other table has let them pass; so
-//! each is sent by a way on which nothing but the table can.
+//! Attack with tunnel packets that no node has sent, under the address of a node.
+//!
+//! They are UDP to the tunnel port of a node. The table of the node drops them, whatever program or
+//! other table has let them pass; so each is sent by a way on which nothing but the table can.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
@@ -16,12 +17,12 @@ use testbed::{Fabric, Network, Node, Port, Setup, Tap, nat, traffic, wait};
 const VXLAN: u16 = 4789;
 const BLUE: u32 = 2001;
 const TABLE: &str = "podnet-tunnels";
-/// What the rule that drops says in each chain.
+/// Comment of the rule that drops, in each chain.
 const RULE: &str = "stop to UDP port 4789";
 /// Where a plugin of another kind has its pod.
 const STRANGER: [&str; 2] = ["10.77.0.2", "fd77::2"];
 const GATEWAY: [&str; 2] = ["10.77.0.1", "fd77::1"];
-/// The same as bytes on the wire, so that the tables of the node's neighbours need no entry.
+/// Address and port of the Service that stands for a tunnel port.
 const SERVICE: &str = "198.51.100.9:53";
 
 fn ip(text: &str) -> IpAddr {
@@ -42,7 +43,7 @@ fn v6(ip: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// Two nodes with a network between them, and networks of the first one that leave it by its stack.
+/// Two nodes with a network between them; networks of node 1 leave by its stack.
 struct Nodes {
     nodes: Vec<Node>,
     _fabric: Fabric,
@@ -83,8 +84,9 @@ impl Nodes {
     }
 }
 
-/// A pod of a plugin of another kind on a node: a link to a namespace, routed by the node, which checks
-/// no source.
+/// A pod of another plugin on a node: a link to a namespace, routed by the node.
+///
+/// The node checks no source there.
 struct Stranger {
     netns: Netns,
     node_mac: MacAddr,
@@ -159,7 +161,7 @@ impl Stranger {
     }
 }
 
-/// A VXLAN payload (RFC 7348 section 5): a datagram with a word in it from one pod to another.
+/// Builds a VXLAN payload (RFC 7348 section 5): a marked datagram from pod to pod.
 fn tunnelled(from: &Port, to: &Port, word: &Marker) -> Vec<u8> {
     let packet = udp4(from.v4(), to.v4(), (9, 9), word);
     let [_, a, b, c] = BLUE.to_be_bytes();
@@ -176,7 +178,7 @@ fn stopped(node: &Node, rule: &str) -> u64 {
     said.map(|(_, packets)| packets).sum()
 }
 
-/// Fails the test if the pod gets what is sent, and waits until the table has dropped it.
+/// Asserts that the table drops the sent packet, and that the pod does not get it.
 #[track_caller]
 fn assert_stopped(node: &Node, rule: &str, tap: &Tap, send: impl FnOnce(&Marker)) {
     let (before, word) = (stopped(node, rule), marker());
@@ -233,9 +235,10 @@ fn assert_honest_arrives(nodes: &[Node], a: &Port, b: &Port, tap: &Tap, target: 
     tap.wait_marker("a tunnel of the node itself", &word);
 }
 
-/// ATT-01b: what a gateway of egress sends to the tunnel port of another node gets the node's own address,
-/// which is where tunnels of the node come from. From the gateway's namespace itself, where no program
-/// of a pod has looked at it.
+/// ATT-01b: packets of an egress gateway to another node's tunnel port are dropped.
+///
+/// They get the node's own address, which is where tunnels of the node come from. They are sent from
+/// the gateway's namespace itself, where no program of a pod has looked at them.
 #[test]
 fn what_leaves_by_egress_for_the_tunnel_port_of_another_node_ends_at_the_first() {
     if testbed::skip::without_root(testbed::test_name!()) {
@@ -259,8 +262,10 @@ fn what_leaves_by_egress_for_the_tunnel_port_of_another_node_ends_at_the_first()
     amber.detach("amber", "eth0");
 }
 
-/// ATT-01b: a Service whose endpoint is the tunnel port of a node. The pod sends to the Service, which
-/// no program can tell from any other; the node translates it, and sends it with its own address.
+/// ATT-01b: a Service whose endpoint is a node's tunnel port leads to no tunnel.
+///
+/// The pod sends to the Service, which no program can tell from any other; the node translates it, and
+/// sends it with its own address.
 #[test]
 fn a_service_that_stands_for_the_tunnel_port_of_a_node_ends_at_the_first() {
     if testbed::skip::without_root(testbed::test_name!()) {
@@ -281,8 +286,10 @@ fn a_service_that_stands_for_the_tunnel_port_of_a_node_ends_at_the_first() {
     white.detach("white", "eth0");
 }
 
-/// ATT-01b: a pod of another plugin writes the address of a node into its packets itself, on the node that
-/// receives: whole, in fragments, and by a Service that stands for that node's own tunnel port.
+/// ATT-01b: a pod of another plugin tunnels into no network of its node.
+///
+/// It writes the address of a node into its packets itself, on the node that receives: whole, in
+/// fragments, and by a Service that stands for that node's own tunnel port.
 #[test]
 fn a_pod_of_another_plugin_tunnels_into_no_network_of_its_node() {
     if testbed::skip::without_root(testbed::test_name!()) {
@@ -327,8 +334,10 @@ fn a_pod_of_another_plugin_tunnels_into_no_network_of_its_node() {
     forget_stranger(&nodes[1]);
 }
 
-/// ATT-01b: the same on an underlay of IPv6, with the UDP header in the first fragment, and behind a header
-/// that leaves no room for it there (RFC 7112).
+/// ATT-01b: a pod of another plugin tunnels into no network by IPv6 either.
+///
+/// The UDP header is in the first fragment, and behind a header that leaves no room for it there (RFC
+/// 7112).
 #[test]
 fn a_pod_of_another_plugin_tunnels_into_no_network_of_its_node_by_ipv6() {
     if testbed::skip::without_root(testbed::test_name!()) {

@@ -1,5 +1,7 @@
-//! Pods on the very segment that tunnels of nodes go by: an L2 network without a tag on the uplink of the
-//! underlay, on which a pod may have any address, or that of a node.
+//! Attack from pods on the very segment that tunnels of nodes go by.
+//!
+//! It is an L2 network without a tag on the uplink of the underlay, on which a pod may have any
+//! address, or that of a node.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -71,7 +73,7 @@ fn uplink_mac(node: &Node) -> MacAddr {
     MacAddr(link.mac.expect("Ethernet"))
 }
 
-/// A VXLAN payload (RFC 7348 section 5): a datagram with a word in it from one pod to another.
+/// Builds a VXLAN payload (RFC 7348 section 5): a marked datagram from pod to pod.
 fn tunnelled(from: &Port, to: &Port, word: &Marker) -> Vec<u8> {
     let packet = udp4(from.v4(), to.v4(), (9, 9), word);
     let [_, a, b, c] = BLUE.to_be_bytes();
@@ -79,8 +81,10 @@ fn tunnelled(from: &Port, to: &Port, word: &Marker) -> Vec<u8> {
     [&[8, 0, 0, 0, a, b, c, 0][..], &frame].concat()
 }
 
-/// ATT-01a: on the segment of the underlay a pod may have any address where its network has no subnets. It
-/// sends to no tunnel port: by the node's MAC address or to all, plain, behind IPv6 headers, in fragments.
+/// ATT-01a: a pod on the segment of the underlay sends no tunnel packet.
+///
+/// A pod may have any address there where its network has no subnets. It sends by the node's MAC
+/// address or to all, plain, behind IPv6 headers, in fragments.
 #[test]
 fn a_pod_on_the_segment_of_the_underlay_sends_no_tunnel() {
     if testbed::skip::without_root(testbed::test_name!()) {
@@ -152,7 +156,7 @@ fn a_pod_on_the_segment_of_the_underlay_sends_no_tunnel() {
     }
 }
 
-/// Fails the test if the victim gets what is sent, and waits until the liar's node has dropped it.
+/// Asserts that the liar's node drops the packet, and the victim does not get it.
 #[track_caller]
 fn assert_kept(
     node: &Node,

@@ -1,5 +1,4 @@
-//! Ways out of networks, when the tables that guard them are taken away, and towards what is inside of the
-//! cluster.
+//! Attack ways out of networks: flush their tables, and aim inside of the cluster.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
@@ -53,8 +52,9 @@ fn gateway(node: &Node) -> Netns {
     Netns::open(&path).expect("its namespace")
 }
 
-/// Sends to an address from a pod, then to the world, and fails the test if the first was heard: when the
-/// world hears the second, the first was dealt with.
+/// Asserts that a packet from a pod to an address is not heard there.
+///
+/// It then sends to the world: when the world hears the second packet, the first was processed.
 #[track_caller]
 fn assert_unheard(node: &Node, from: &Port, listener: &Netns, address: IpAddr) {
     let heard = socket(listener, SocketAddr::new(address, 0));
@@ -81,8 +81,9 @@ fn wait_for(netns: &Netns, table: &'static str) {
     });
 }
 
-/// Waits for the log to say so many times that a table was restored because of what the kernel announced,
-/// which no audit says.
+/// Waits for log lines about a table that was restored on an event of the kernel.
+///
+/// No audit writes such a line.
 #[track_caller]
 fn wait_restored(node: &Node, table: &str, times: usize) {
     let field = format!("table=\"{table}\"");
@@ -95,8 +96,10 @@ fn wait_restored(node: &Node, table: &str, times: usize) {
     });
 }
 
-/// ATT-09: another program flushes all tables of the node, again and again, and those of a gateway: the agent
-/// hears of it from the kernel, and writes each again without waiting for an audit.
+/// ATT-09: tables that another program flushes are written again at once.
+///
+/// It flushes all tables of the node, again and again, and those of a gateway: the agent hears of it
+/// from the kernel, and does not wait for an audit.
 #[test]
 fn tables_that_another_program_flushes_are_written_again_at_once() {
     let node = testbed::node!(setup());
@@ -121,8 +124,10 @@ fn tables_that_another_program_flushes_are_written_again_at_once() {
     white.detach("white", "eth0");
 }
 
-/// ATT-09: no agent is there when all tables are flushed. The pod reaches no address of the node, none of the
-/// loopback's services, and no pod that the node routes to.
+/// ATT-09: without tables and agent, a way out leads to nothing of the node.
+///
+/// The pod reaches no address of the node, none of the loopback's services, and no pod that the node
+/// routes to.
 #[test]
 fn without_tables_and_without_an_agent_a_way_out_leads_to_nothing_of_the_node() {
     let node = testbed::node!(setup());
@@ -155,7 +160,9 @@ fn without_tables_and_without_an_agent_a_way_out_leads_to_nothing_of_the_node() 
     white.detach("white", "eth0");
 }
 
-/// ATT-10b: a plugin that routes natively by the uplink: pods and Services of the cluster are where the node
+/// ATT-10b: pods and Services of the cluster are inside, whatever the route.
+///
+/// Another plugin routes natively by the uplink: pods and Services of the cluster are where the node
 /// sends everything else to, too.
 #[test]
 fn pods_and_services_of_the_cluster_are_not_outside_whatever_way_leads_there() {

@@ -12,8 +12,10 @@ use testbed::{Node, Port, VirtioHeader};
 use super::scene::{IP, IPV6, NETWORKS, Scene, UPLINK_NAME, setup};
 use super::watch::Watch;
 
-/// Frames of an ordinary run, and how a long one says its number. Each of five kinds of targets gets
-/// a fifth of them: a pod's kernel, AF_XDP, memif, a VLAN, a segment without tags.
+/// Frames of an ordinary run; a variable sets the number of a long one.
+///
+/// Each of five kinds of targets gets a fifth of them: a pod's kernel, AF_XDP, memif, a VLAN, a segment
+/// without tags.
 const FRAMES: u64 = 20_000;
 const FRAMES_BY: &str = "PODNET_RANDOM_FRAMES";
 const SEED_BY: &str = "PODNET_SEED";
@@ -120,7 +122,7 @@ fn header(random: &mut Random, length: usize) -> VirtioHeader {
     }
 }
 
-/// What `own` has not the right to say, in a frame with its MAC address, if there is such a thing in it.
+/// Finds a false statement in a frame with `own`'s MAC address, if there is one.
 pub(super) fn lie(own: &Port, frame: &[u8]) -> Option<&'static str> {
     let ether_type = u16::from_be_bytes(*frame.get(12..14)?.first_chunk()?);
     match ether_type {
@@ -160,8 +162,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
     given.unwrap_or(otherwise)
 }
 
-/// Sends a target its share, and says how many frames the kernel took, how many of these arrived there and
-/// how many were refused.
+/// Sends a target its share; returns the frames taken, arrived and refused.
 fn send_to(
     target: &Target,
     watch: &mut Watch<'_, '_>,
@@ -257,7 +258,7 @@ fn run(node: &Node, network: &'static str, random: &mut Random, frames: u64) {
     scene.close();
 }
 
-/// ATT-02a: whatever a pod writes into a frame and the header before it, what arrives says what the pod may say.
+/// ATT-02a: random frames with random headers arrive with the pod's own addresses.
 #[test]
 fn random_frames_with_random_headers_say_nothing_in_anothers_name() {
     let node = testbed::node!(setup());

@@ -1,4 +1,4 @@
-//! A pod that lies, and everything that a frame of it can reach: a pod's kernel, sockets, an uplink.
+//! Set up a lying pod and the targets of its frames: a kernel, sockets, an uplink.
 
 use agent_common::addr::MacAddr;
 use agent_common::drop::DropReason;
@@ -17,7 +17,7 @@ const SOCKETS: [&str; 2] = ["AFXDP", "Memif"];
 pub(super) const AF_XDP: usize = 1;
 /// How messages call what is beyond the uplink.
 pub(super) const UPLINK_NAME: &str = "the uplink";
-/// What nobody has goes out of the uplink.
+/// An address without an owner, whose frames leave by the uplink.
 const NOBODY: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x99]);
 
 pub(super) fn setup() -> Setup {
@@ -149,7 +149,7 @@ impl<'a> Scene<'a> {
         });
     }
 
-    /// The frame arrives somewhere, and its checksum at this place was written if it left the kernel.
+    /// Asserts that a frame arrives, with its checksum written if it left the kernel.
     #[track_caller]
     pub(super) fn passes(&self, what: &str, place: (u16, u16), frame: &[u8], word: &[u8]) {
         self.send(VirtioHeader::checksum(place.0, place.1), frame)

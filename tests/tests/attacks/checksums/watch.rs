@@ -14,14 +14,14 @@ use super::scene::{AF_XDP, Scene};
 pub(super) struct Watch<'a, 'node> {
     pub(super) scene: &'a Scene<'node>,
     socket: Socket,
-    /// Who may send frames beside the pod.
+    /// MAC addresses that may send frames, other than the pod's.
     known: Vec<MacAddr>,
     /// In all that the pod sends at random.
     word: Marker,
     /// Of frames to this address those that arrived at each target are counted.
     to: MacAddr,
     pub(super) arrived: [u64; 4],
-    /// What a message says of the frames before it.
+    /// Statement of a message about the frames before it.
     pub(super) what: String,
 }
 
@@ -48,8 +48,9 @@ impl<'a, 'node> Watch<'a, 'node> {
         (self.to, self.arrived) = (to, [0; 4]);
     }
 
-    /// Looks at all that arrived: at frames with the liar's MAC address for lies, at others for unknown
-    /// senders, and for what the liar has sent.
+    /// Checks all frames that arrived for lies, unknown senders and the liar's own.
+    ///
+    /// A lie is looked for in frames with the liar's MAC address.
     pub(super) fn judge(&mut self) {
         self.look(|_, _| {});
     }
