@@ -1,5 +1,6 @@
-//! Rates of attachments: kept whatever is sent, shown, changed under traffic, and gone with the pod
-//! (NPWG 1.3 "bandwidth", CNI CONVENTIONS "bandwidth").
+//! Test rates of attachments: enforced, shown, changed under traffic, and removed.
+//!
+//! They are those of NPWG 1.3 "bandwidth" and CNI CONVENTIONS "bandwidth".
 
 mod bandwidth {
     mod change;

@@ -1,5 +1,6 @@
-//! What a container runtime sees: the CNI specification, call by call, through the real binary and
-//! a real agent. Identifiers (`CNI-…`, `MEAS-…`) are those of the project's list of CNI behaviours.
+//! Test the CNI specification call by call, with the real binary and a real agent.
+//!
+//! Identifiers (`CNI-…`, `MEAS-…`) are those of the project's list of CNI behaviours.
 
 mod cni {
     mod capabilities;

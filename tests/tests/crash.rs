@@ -1,5 +1,6 @@
-//! The agent dies at every step it takes. Whatever it was doing, afterwards store, kernel and
-//! addresses agree, and the runtime's next call gets what the specification promises.
+//! Kill the agent at each of its steps, and compare store, kernel and addresses.
+//!
+//! Afterwards they agree, and the runtime's next call gets what the specification promises.
 
 mod crash {
     use serde_json::{Value, json};

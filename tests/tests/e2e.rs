@@ -1,5 +1,7 @@
-//! podnet as its users meet it: applied to a real cluster of two nodes, and pods that list networks.
-//! `cargo xtask cluster test` runs this beside the control plane; nothing else does.
+//! Test podnet as its users meet it, in a real cluster of two nodes.
+//!
+//! It is applied to the cluster, and pods list networks. `cargo xtask cluster test` runs this next to
+//! the control plane; no other command does.
 //!
 //! Every test has a namespace and networks of its own, so they run at the same time, also while one
 //! of them kills an agent. `chaos`, which kills many, and `uninstall` run alone, after all others.

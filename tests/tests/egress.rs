@@ -1,5 +1,6 @@
-//! Networks with a way out: their pods reach the world with an address of their node, and nobody
-//! reaches them.
+//! Test networks with egress: pods reach the world with an address of their node.
+//!
+//! They are not reached from there.
 
 mod egress {
     mod scene;

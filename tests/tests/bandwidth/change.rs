@@ -23,8 +23,7 @@ fn rates(more: &[(&str, u64)]) -> String {
         .collect()
 }
 
-/// Ingress and egress rate of each attachment to the network, as `get` shows them when they are in
-/// force.
+/// Returns the rates in force of each attachment to the network: ingress, egress.
 fn in_force(node: &Node, network: &str) -> Vec<[Option<u64>; 2]> {
     let rows = node.get("attachments").into_iter();
     let rows = rows.filter(|row| row["network"] == network);
@@ -44,8 +43,9 @@ fn await_rates(node: &Node, network: &str, expected: [Option<u64>; 2]) {
     });
 }
 
-/// Streams of numbered datagrams far below any of the rates: none is lost while limits come, change
-/// and go, in both directions of both pods at once.
+/// Streams below any of the rates lose nothing while limits come, change and go.
+///
+/// They have numbered datagrams, in both directions of both pods at once.
 #[test]
 fn limits_that_come_change_and_go_lose_nothing() {
     let node = limiting_node!();
@@ -87,8 +87,9 @@ fn limits_that_come_change_and_go_lose_nothing() {
     node.assert_empty();
 }
 
-/// What waits when a limit changes or goes is delivered: more packets than the rate lets through
-/// before the change.
+/// Queued packets are delivered when a limit changes or goes.
+///
+/// There are more packets than the rate lets through before the change.
 #[test]
 fn what_waits_when_a_limit_changes_or_goes_arrives() {
     let node = limiting_node!();
@@ -148,7 +149,7 @@ fn assert_unlimited(node: &Node, port: &Port) {
     });
 }
 
-/// A limit that is changed is changed where it is: the queue, with what waits in it, stays.
+/// A changed limit keeps its queue, with the packets in it.
 #[test]
 fn a_changed_rate_is_kept_by_the_same_queue() {
     let node = limiting_node!();
@@ -195,7 +196,7 @@ fn a_changed_rate_is_kept_by_the_same_queue() {
     node.assert_empty();
 }
 
-/// Objects that are gone or broken change nothing for those who have a rate by them.
+/// A limit stays in force when its object is removed or broken.
 #[test]
 fn a_limit_outlives_its_manifest() {
     let node = limiting_node!();

@@ -1,4 +1,6 @@
-//! What somebody did to the queues is found, said and mended; queues of others are respected.
+//! Test that damage to queues is found, logged and repaired.
+//!
+//! Queues of other programs are respected.
 
 use netdev::{LinkChange, RootQueue};
 use serde_json::{Value, json};
@@ -19,7 +21,9 @@ fn audit(node: &Node) {
     node.cni("GC").conf(&node.conf("blue")).run().silent();
 }
 
-/// The kernel tells of what happens to the root of a link, and the limit is there again.
+/// A limit that was removed or changed is restored at once, on the kernel's event.
+///
+/// The kernel sends one for the root of a link.
 #[test]
 fn a_limit_that_somebody_removed_or_changed_is_put_back_at_once() {
     let node = limiting_node!();
@@ -54,8 +58,10 @@ fn a_limit_that_somebody_removed_or_changed_is_put_back_at_once() {
     node.assert_empty();
 }
 
-/// What the kernel does not tell is damage to CHECK (CNI-CHK-02), and the audit mends it. A queue of
-/// somebody else in the place of ours is damage too, and not ours to remove.
+/// Damage without a kernel event is found by CHECK (CNI-CHK-02) and repaired.
+///
+/// The audit repairs it. Another program's queue in place of podnet's is damage too, and is not
+/// removed.
 #[test]
 fn a_limit_that_is_broken_or_replaced_is_damage() {
     let node = limiting_node!();
@@ -90,8 +96,9 @@ fn a_limit_that_is_broken_or_replaced_is_damage() {
     node.assert_empty();
 }
 
-/// A shaper that is taken away is made anew when the kernel tells; meanwhile the pod sends nothing,
-/// rather than without a limit.
+/// A shaper that is deleted is made again on the kernel's event.
+///
+/// Meanwhile the pod sends nothing, rather than without a limit.
 #[test]
 fn a_shaper_that_somebody_deleted_is_made_anew() {
     let node = limiting_node!();
@@ -114,8 +121,9 @@ fn a_shaper_that_somebody_deleted_is_made_anew() {
     node.assert_empty();
 }
 
-/// The ends of a shaper set down, and the program at its far end, without which packets would go to
-/// the node.
+/// A shaper whose ends are down or whose program is gone is repaired.
+///
+/// Without the program at its far end packets would go to the node.
 #[test]
 fn a_shaper_that_somebody_broke_is_mended() {
     let node = limiting_node!();
@@ -150,8 +158,9 @@ fn row(node: &Node, container: &str) -> Value {
     row.expect("the attachment is there")
 }
 
-/// A queue that somebody puts at the host end of a port without a limit, as the reference
-/// `bandwidth` plugin does, is not passed by.
+/// Another program's queue at an unlimited port's host end is not bypassed.
+///
+/// The reference `bandwidth` plugin puts one there.
 #[test]
 fn a_queue_of_somebody_else_is_used_and_left_alone() {
     let node = limiting_node!();

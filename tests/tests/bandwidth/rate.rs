@@ -21,8 +21,10 @@ fn both() -> Value {
     json!({"ingressRate": RATE, "egressRate": RATE})
 }
 
-/// The kernel starts the queue of a link some moments after the link is up, and drops what comes
-/// before; `ADD` ends after that.
+/// The first packets to a limited pod arrive.
+///
+/// The kernel starts the queue of a link some moments after the link is up, and drops earlier packets;
+/// `ADD` ends after that.
 #[test]
 fn the_first_packets_to_a_limited_pod_arrive() {
     let node = limiting_node!();
@@ -74,7 +76,9 @@ fn assert_limited(node: &Node, through: &str, from: &Port, to: &Port) {
     }
 }
 
-/// Both modes, both families, UDP and TCP, whose packets come as large as GSO makes them.
+/// Packets to a pod are limited in both modes and families, for UDP and TCP.
+///
+/// TCP packets come as large as GSO makes them.
 #[test]
 fn what_a_pod_receives_is_limited() {
     let node = limiting_node!();
@@ -108,7 +112,7 @@ fn what_a_pod_sends_is_limited() {
     }
 }
 
-/// Each direction has its rate when both are used at once, between two limited pods.
+/// Each direction has its rate when two limited pods use both at once.
 #[test]
 fn both_directions_are_limited_at_once() {
     let node = limiting_node!();
@@ -174,8 +178,10 @@ fn a_neighbour_without_a_limit_is_not_slowed_down() {
     part(&node, "blue", &pods);
 }
 
-/// Broadcast is copied to each port, past the fast way; a copy for a limited pod waits in its queue
-/// and a limited sender's frame is copied when it has left the shaper.
+/// Broadcast goes through the limits, and does not come back to its sender.
+///
+/// It is copied to each port, without the fast path; a copy for a limited pod waits in its queue, and a
+/// limited sender's frame is copied when it has left the shaper.
 #[test]
 fn broadcast_goes_through_the_limits_and_comes_back_to_nobody() {
     let node = limiting_node!();
@@ -197,8 +203,9 @@ fn broadcast_goes_through_the_limits_and_comes_back_to_nobody() {
     part(&node, "blue", &pods);
 }
 
-/// What a pod that is root does to its own interface changes nothing: the limit is not there. Its
-/// link has no queue, so packet sockets with and without `PACKET_QDISC_BYPASS` are the same.
+/// A pod that is root cannot lift its limit, as that is not on its own interface.
+///
+/// Its link has no queue, so packet sockets with and without `PACKET_QDISC_BYPASS` are the same.
 #[test]
 fn a_pod_that_is_root_cannot_lift_its_limit() {
     let node = limiting_node!();

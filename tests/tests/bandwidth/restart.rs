@@ -18,7 +18,7 @@ fn limited_pair<'a>(node: &'a Node, network: &str) -> ([Pod<'a>; 2], [Port; 2]) 
     (pods, ports)
 }
 
-/// `kill -9`, time without an agent, a new one: not a packet is lost, and the queues are the same.
+/// A `kill -9` and a new agent later keep all packets and the same queues.
 #[test]
 fn a_restart_adopts_limits_and_loses_nothing() {
     let node = limiting_node!();
@@ -59,7 +59,7 @@ fn a_restart_adopts_limits_and_loses_nothing() {
     }
 }
 
-/// What was done while no agent was there is mended before requests are served.
+/// Damage from a time without an agent is repaired before requests are served.
 #[test]
 fn a_restart_mends_limits() {
     let node = limiting_node!();
@@ -86,7 +86,7 @@ fn a_restart_mends_limits() {
     node.assert_empty();
 }
 
-/// A `DEL` takes the shaper with it, with an agent and without, and `cleanup` does too.
+/// A `DEL` removes the shaper, with an agent and without, and so does `cleanup`.
 #[test]
 fn nothing_of_a_limit_is_left_when_its_pod_is_gone() {
     let node = limiting_node!();

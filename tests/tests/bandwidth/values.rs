@@ -51,7 +51,7 @@ fn values_nobody_can_mean_are_refused_by_their_key() {
     node.assert_empty();
 }
 
-/// The same in objects: the network or the attachment is not ready, with the reason.
+/// Impossible values make a network or an attachment not ready, with the reason.
 #[test]
 fn values_nobody_can_mean_are_refused_in_manifests_too() {
     let blue = Network::l2("blue", &["10.10.0.0/24"]);
@@ -74,8 +74,10 @@ fn values_nobody_can_mean_are_refused_in_manifests_too() {
     node.assert_empty();
 }
 
-/// CNI-CAP-06: containerd passes a burst of 2^32 - 1; other runtimes eight times that. The spec's
-/// own example has bursts below one packet. A limit with any of them works.
+/// CNI-CAP-06: a limit works with any burst.
+///
+/// containerd passes a burst of 2^32 - 1; other runtimes eight times that. The spec's own example has
+/// bursts below one packet.
 #[test]
 fn any_burst_gives_a_limit_that_works() {
     let node = limiting_node!();
@@ -160,8 +162,10 @@ fn packets_as_large_as_the_mtu_pass_a_small_limit() {
     node.assert_empty();
 }
 
-/// KEP-P1-12: the runtime, then the AttachmentParameters, then the PodNetworkParameters, for each direction by
-/// itself. 0 from a runtime says nothing, for Go writes it unasked; 0 in an object says "no limit".
+/// KEP-P1-12: for each direction, the first source that sets it decides its rate.
+///
+/// The sources are the runtime, then the AttachmentParameters, then the PodNetworkParameters. 0 from a
+/// runtime says nothing, as Go writes it by default; 0 in an object says "no limit".
 #[test]
 fn the_first_that_sets_a_direction_decides_it() {
     let base = Network::l2("paced", &["10.13.0.0/24"]).yaml();

@@ -1,4 +1,4 @@
-//! What people and monitoring get to see of limits.
+//! Test the views of limits for people and monitoring.
 
 use serde_json::{Value, json};
 use testbed::limit::{self, Interfaces};

@@ -34,8 +34,9 @@ fn add_caps_uppercase_keys() {
     node.assert_empty();
 }
 
-/// CNI-CAP-01, CNI-CAP-02: libcni leaves the `capabilities` key in the request; one that is false
-/// brings no value, and the key alone means nothing.
+/// CNI-CAP-01, CNI-CAP-02: `capabilities` alone, or false ones, have no effect.
+///
+/// libcni leaves the key in the request.
 #[test]
 fn add_caps_false_not_honoured() {
     let node = testbed::node!();

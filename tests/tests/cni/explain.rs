@@ -1,4 +1,4 @@
-//! `explain --from … --to …`: what it says of a packet is what becomes of a real one.
+//! Compare `explain --from … --to …` with the fate of real packets.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ fn received(node: &Node, port: &Port) -> u64 {
     count.expect("a number")
 }
 
-/// Waits until the node has dropped more packets of a network for this reason than `before`.
+/// Waits until the node has dropped more packets for this reason than `before`.
 #[track_caller]
 fn wait_drop(node: &Node, network: &str, reason: DropReason, before: u64) {
     wait::until_true(&format!("a drop for {reason}"), || {
@@ -186,7 +186,7 @@ fn the_gateway_answers_what_it_is_told_to_answer() {
     pod.detach("green", "net1");
 }
 
-/// Two networks with the same addresses: whoever is meant on the other one is not reached.
+/// Two networks with the same addresses never meet, by either's explanation.
 #[test]
 fn networks_never_meet_and_explain_says_so() {
     let node = testbed::node!();
@@ -260,8 +260,9 @@ fn a_broadcast_is_told_with_everybody_who_gets_a_copy() {
     }
 }
 
-/// It is the kernel's maps that are read: an entry that somebody removed is missing in what is told,
-/// as it is for packets, and what the records say stands beside it.
+/// The explanation reads the kernel's maps, with the records next to them.
+///
+/// An entry that somebody removed is missing in it, as it is for packets.
 #[test]
 fn what_somebody_removed_from_the_maps_is_told() {
     let node = testbed::node!();

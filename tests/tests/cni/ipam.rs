@@ -84,8 +84,10 @@ fn a_held_address_is_code_101() {
     node.assert_empty();
 }
 
-/// What nobody may have: outside, excluded, the gateway, network and broadcast addresses, another
-/// prefix length, the same address twice.
+/// Addresses that no pod may have are refused with code 102.
+///
+/// They are outside, excluded, the gateway, network or broadcast addresses, of another prefix length,
+/// or asked for twice.
 #[test]
 fn an_address_that_cannot_be_had_is_code_102() {
     let net = Network::l2("net", &["10.8.0.0/24"]).gateway("First");
@@ -155,7 +157,9 @@ fn overlapping_networks_do_not_know_of_each_other() {
     node.assert_empty();
 }
 
-/// An address is not given again at once: neighbours may still remember its last owner.
+/// Addresses are unique over many attachments, and not given again at once.
+///
+/// Neighbours may still remember the last owner.
 #[test]
 fn addresses_are_unique_over_many_attachments() {
     let node = testbed::node!();

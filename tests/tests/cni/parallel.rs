@@ -34,7 +34,7 @@ fn add_parallel_same_container() {
     node.assert_empty();
 }
 
-/// CNI-ADD-04, CNI-ADD-08: the very same ADD at the same moment makes one attachment.
+/// CNI-ADD-04, CNI-ADD-08: the same ADD at the same moment makes one attachment.
 #[test]
 fn the_same_add_at_the_same_moment_makes_one_attachment() {
     let node = testbed::node!();
@@ -59,7 +59,7 @@ fn the_same_add_at_the_same_moment_makes_one_attachment() {
     node.assert_empty();
 }
 
-/// CNI-ADD-08: different containers at once; every address and every MAC has one owner.
+/// CNI-ADD-08: 100 containers at once have each address and each MAC once.
 #[test]
 fn add_parallel_100_containers() {
     let node = testbed::node!();

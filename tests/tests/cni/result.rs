@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use testbed::{Network, Node, Setup};
 
-/// One address of each family, a gateway, a MAC: everything in the result is chosen here.
+/// Adds a pod whose result is fixed: an address of each family, a gateway, a MAC.
 fn result_in(node: &Node, version: Option<&str>) -> (Value, String) {
     let pod = node.pod("golden");
     let mut conf = node.conf("golden");
@@ -76,7 +76,7 @@ fn new(version: &str, sandbox: &str) -> Value {
     result
 }
 
-/// The interface of the host may follow the pod's; a golden result is about the pod.
+/// Removes the host's interfaces from a result; a golden one is about the pod.
 fn without_host_interfaces(mut result: Value) -> Value {
     let interfaces = result.get_mut("interfaces").and_then(Value::as_array_mut);
     if let Some(interfaces) = interfaces {

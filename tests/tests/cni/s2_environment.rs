@@ -173,8 +173,7 @@ fn add_host_netns_code8() {
     assert!(!node.links().iter().any(|link| link.name == "net1"));
 }
 
-/// CNI-ENV-07: the guard in the binary can be switched off; the agent still knows better than to
-/// move an interface from the node into the node.
+/// CNI-ENV-07: without the binary's guard, the agent itself protects the node.
 #[test]
 fn the_netns_override_does_not_harm_the_node() {
     let node = testbed::node!();

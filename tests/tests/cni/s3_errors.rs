@@ -65,8 +65,9 @@ fn an_error_has_the_version_of_the_configuration() {
     node.assert_empty();
 }
 
-/// A network that is not there and one that is broken: each says which. One that is disabled is worth
-/// another attempt later (KEP-POD-13).
+/// A missing network and a broken one are refused, each with its reason.
+///
+/// One that is disabled is worth another attempt later (KEP-POD-13).
 #[test]
 fn a_network_that_cannot_be_used_is_code_7_or_11_and_says_why() {
     let broken = Network::l2("broken", &["10.1.0.0/33"]);
@@ -113,7 +114,9 @@ fn no_failed_add_claims_that_the_container_is_unknown() {
     node.assert_empty();
 }
 
-/// CNI-ERR-05: code 11 with all a person needs in the text, since that is what reaches the event.
+/// CNI-ERR-05: without an agent, code 11 has a text that is complete for a person.
+///
+/// The text is what reaches the event.
 #[test]
 fn add_agent_down_code11() {
     let node = testbed::node!();
@@ -127,7 +130,7 @@ fn add_agent_down_code11() {
     node.assert_empty();
 }
 
-/// CNI-ERR-06: a real failure of DEL must not use words that runtimes take for success.
+/// CNI-ERR-06: an error of DEL has no words that runtimes take for success.
 #[test]
 fn an_error_of_del_is_not_taken_for_success() {
     let node = testbed::node!();

@@ -30,7 +30,7 @@ fn add_creates_iface() {
     node.assert_empty();
 }
 
-/// CNI-CHK-03: nothing is tentative when ADD returns; an address can be used at once.
+/// CNI-CHK-03: no address is tentative when ADD returns, and all can be used.
 #[test]
 fn addresses_are_usable_when_add_returns() {
     let node = testbed::node!();
@@ -44,7 +44,7 @@ fn addresses_are_usable_when_add_returns() {
     b.detach("blue", "net1");
 }
 
-/// CNI-ADD-01: an interface of that name that is not ours is an error and stays as it is.
+/// CNI-ADD-01: an existing interface of that name is an error and stays as it is.
 #[test]
 fn add_iface_exists_err() {
     let node = testbed::node!();
@@ -81,8 +81,9 @@ fn the_same_add_again_answers_the_same() {
     node.assert_empty();
 }
 
-/// CNI-ADD-04: the same name with another configuration, or in another namespace, is an error,
-/// and what is there stays.
+/// CNI-ADD-04: the same name with another configuration or namespace is an error.
+///
+/// The existing attachment stays.
 #[test]
 fn another_add_for_the_same_name_is_refused() {
     let node = testbed::node!();
@@ -98,7 +99,7 @@ fn another_add_for_the_same_name_is_refused() {
     node.assert_empty();
 }
 
-/// CNI-ADD-04 after a restart of the agent: the answer does not depend on its memory.
+/// CNI-ADD-04 after a restart of the agent: the answer is the same as before.
 #[test]
 fn the_same_add_again_answers_the_same_after_a_restart() {
     let node = testbed::node!();
@@ -110,8 +111,9 @@ fn the_same_add_again_answers_the_same_after_a_restart() {
     node.assert_empty();
 }
 
-/// CNI-ADD-03: as a later member of a chain podnet adds to what is there, and indexes still point
-/// at the interfaces they belong to.
+/// CNI-ADD-03: as a later chain member podnet adds to the previous result.
+///
+/// Indexes still point at the interfaces they belong to.
 #[test]
 fn add_prevresult_passthrough() {
     let node = testbed::node!();
@@ -155,8 +157,9 @@ fn add_prevresult_passthrough() {
     node.assert_empty();
 }
 
-/// CNI-ADD-07: whatever the path looks like, the namespace is the one behind it, and the result
-/// repeats the path as it was given.
+/// CNI-ADD-07: the namespace is the one at the path, whatever the path looks like.
+///
+/// The result repeats the path as it was given.
 #[test]
 fn a_netns_path_is_repeated_as_given() {
     let node = testbed::node!();
@@ -249,8 +252,10 @@ fn on_one_network_twice(network: &str) {
     node.assert_empty();
 }
 
-/// A pod whose first interface has the default route already: what ADD then does must be what it
-/// says, and never the error of a name that is taken.
+/// A second default route of a pod is kept or refused with a clear error.
+///
+/// The pod's first interface has one already. ADD then does what its result says, and never fails with
+/// the error of a name that is taken.
 #[test]
 fn a_second_default_route_is_kept_or_refused_clearly() {
     let node = testbed::node!();

@@ -1,4 +1,4 @@
-//! CNI SPEC section 4, ADD: the result is the runtime's, or nothing is (CNI-ADD-06).
+//! Test that the runtime gets a result or it is undone (CNI SPEC 4; CNI-ADD-06).
 
 use std::process::Stdio;
 
@@ -81,8 +81,7 @@ fn a_result_that_cannot_be_printed_is_rolled_back() {
     wait_rolled_back(&node, &pod);
 }
 
-/// CNI-ADD-06, CNI-DEL-04: a shim that hangs and is killed late must not take with it what a later
-/// ADD of the same name has made.
+/// CNI-ADD-06, CNI-DEL-04: a shim killed late does not undo a later ADD.
 #[test]
 fn an_abandoned_add_does_not_roll_back_its_successor() {
     let node = testbed::node!();
@@ -103,8 +102,7 @@ fn an_abandoned_add_does_not_roll_back_its_successor() {
     pod.detach("blue", "net1");
 }
 
-/// CNI-ADD-04, CNI-ADD-06: the runtime retries while the first shim hangs; the retry's result
-/// counts.
+/// CNI-ADD-04, CNI-ADD-06: the result of a retry counts while the first shim hangs.
 #[test]
 fn an_acknowledged_repeat_keeps_the_attachment() {
     let node = testbed::node!();
@@ -125,8 +123,7 @@ fn an_acknowledged_repeat_keeps_the_attachment() {
     pod.detach("blue", "net1");
 }
 
-/// CNI-ADD-05: a result that the configuration's version cannot express is a failed ADD, and a
-/// failed ADD leaves nothing.
+/// CNI-ADD-05: a result that the version cannot express fails, and leaves nothing.
 #[test]
 fn a_result_that_cannot_be_expressed_leaves_nothing() {
     let bare = testbed::Network::new("bare", "L2");

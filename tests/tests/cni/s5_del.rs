@@ -63,7 +63,7 @@ fn del_empty_netns() {
     node.assert_empty();
 }
 
-/// CNI-DEL-01: with an empty `CNI_NETNS` the interface goes even if the namespace is still there.
+/// CNI-DEL-01: an empty `CNI_NETNS` removes the interface from a live namespace.
 #[test]
 fn del_empty_netns_of_a_live_pod() {
     let node = testbed::node!();
@@ -105,7 +105,7 @@ fn del_without_the_interface() {
     node.assert_empty();
 }
 
-/// CNI-DEL-01, RT-CD-07: the configuration changed since ADD, or its network is gone.
+/// CNI-DEL-01, RT-CD-07: DEL works when the configuration or the network is gone.
 #[test]
 fn del_with_another_configuration() {
     let node = testbed::node!();
@@ -137,7 +137,7 @@ fn pod_refused(node: &testbed::Node) -> bool {
     blue.is_none_or(|blue| blue["ready"] == false)
 }
 
-/// CNI-DEL-01: the agent's whole state is gone; DEL succeeds, and a start cleans what it can see.
+/// CNI-DEL-01: DEL succeeds without the agent's state, and a start cleans the rest.
 #[test]
 fn del_missing_state() {
     let node = testbed::node!();

@@ -24,7 +24,7 @@ fn del_agent_down_tombstone() {
     node.assert_empty();
 }
 
-/// CNI-DEL-05: the address is free as soon as the agent says it is ready, or soon after.
+/// CNI-DEL-05: the address is free as soon as the agent is ready, or soon after.
 #[test]
 fn a_tombstone_releases_the_address() {
     let node = testbed::node!();
@@ -41,8 +41,9 @@ fn a_tombstone_releases_the_address() {
     next.detach("blue", "net1");
 }
 
-/// CNI-DEL-05: DEL twice while the agent is away is one tombstone; a DEL for what never was is
-/// served like any other.
+/// CNI-DEL-05: DEL twice while the agent is away is one tombstone.
+///
+/// A DEL of something that never was is served like any other.
 #[test]
 fn tombstones_are_idempotent() {
     let node = testbed::node!();
@@ -62,7 +63,7 @@ fn tombstones_are_idempotent() {
     node.assert_empty();
 }
 
-/// CNI-DEL-05, CNI-DEL-04: two attachments whose names look alike have a tombstone each.
+/// CNI-DEL-05, CNI-DEL-04: two attachments with similar names have two tombstones.
 #[test]
 fn tombstones_of_names_that_look_alike_are_two() {
     let node = testbed::node!();
@@ -97,7 +98,7 @@ fn a_tombstone_that_cannot_be_written_is_code_11() {
     pod.detach("blue", "net1");
 }
 
-/// "del_corrupt_cache": what cannot be read neither stops the agent nor the tombstones beside it.
+/// "del_corrupt_cache": an unreadable tombstone stops neither the agent nor others.
 #[test]
 fn del_corrupt_cache() {
     let node = testbed::node!();
@@ -122,9 +123,11 @@ fn del_corrupt_cache() {
     node.assert_empty();
 }
 
-/// CNI-DEL-05: the runtime's next ADD comes as soon as there is an agent again. A tombstone is
-/// older than the ADD that follows it, and must not take the new attachment away, however many
-/// tombstones there are to be served first.
+/// CNI-DEL-05: a tombstone does not hit a later attachment.
+///
+/// The runtime's next ADD comes as soon as there is an agent again. A tombstone is older than the ADD
+/// that follows it, and must not take the new attachment away, however many tombstones there are to be
+/// served first.
 #[test]
 fn a_tombstone_does_not_hit_a_later_attachment() {
     let node = testbed::node!();

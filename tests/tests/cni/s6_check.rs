@@ -84,7 +84,9 @@ fn check_missing_ip() {
     pod.detach("blue", "net1");
 }
 
-/// CNI-CHK-01: routes through an interface go when it goes down; its IPv4 address stays.
+/// CNI-CHK-01: CHECK misses the routes of an interface that went down.
+///
+/// Its IPv4 address stays.
 #[test]
 fn check_missing_route() {
     let net = Network::l3("v4", &["10.4.0.0/24"]);
@@ -116,8 +118,9 @@ fn check_interface_down() {
     pod.detach("blue", "net1");
 }
 
-/// CNI-CHK-02, CNI-CHK-05: the program of the port is gone. Either it is put back before the
-/// answer, and traffic flows, or the answer says so.
+/// CNI-CHK-02, CNI-CHK-05: a missing program of a port is restored or reported.
+///
+/// It is restored before the answer, and traffic flows, or the answer says so.
 #[test]
 fn check_missing_bpf() {
     let node = testbed::node!();

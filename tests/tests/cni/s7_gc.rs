@@ -54,7 +54,9 @@ fn gc_null() {
     node.assert_empty();
 }
 
-/// CNI-GC-02: an absent list is no information, not "remove all"; what has lost its pod goes.
+/// CNI-GC-02: an absent list removes only attachments without a pod.
+///
+/// It is no information, not "remove all".
 #[test]
 fn gc_absent() {
     let node = testbed::node!();
@@ -135,7 +137,7 @@ fn gc_live_secondary_untouched() {
     node.assert_empty();
 }
 
-/// CNI-GC-04, CNI-GC-07: attachments in every state of decay do not keep it from the others.
+/// CNI-GC-04, CNI-GC-07: attachments in any state of decay do not stop the others'.
 #[test]
 fn gc_continue_on_error() {
     let node = testbed::node!();
@@ -186,8 +188,9 @@ fn gc_with_a_list_that_cannot_be_read_removes_nothing() {
     pods[0].detach("blue", "net1");
 }
 
-/// CNI-GC-06: GC and ADD at the same time. What the list names is left alone in whatever state GC
-/// meets it, and what it does not name goes.
+/// CNI-GC-06: GC during ADD removes the unlisted attachments only.
+///
+/// A listed one is left alone in whatever state GC meets it.
 #[test]
 fn gc_racing_add() {
     let node = testbed::node!();

@@ -66,8 +66,9 @@ fn status_50_network_missing() {
     }
 }
 
-/// CNI-ST-01: running pods are impaired, until the agent has repaired it. An audit is what looks,
-/// and a GC without a list is what asks for one.
+/// CNI-ST-01: STATUS reports impaired pods until the agent has repaired them.
+///
+/// An audit finds them, and a GC without a list asks for one.
 #[test]
 fn status_51_dataplane_down() {
     let node = testbed::node!();
@@ -113,8 +114,7 @@ fn add_and_del_work_while_status_fails() {
     pod.detach("blue", "net1");
 }
 
-/// CNI-ST-04 ("status_latency" without a clock): STATUS is answered while attachments are being
-/// made, and does not wait for them.
+/// CNI-ST-04 ("status_latency" without a clock): STATUS does not wait for ADDs.
 #[test]
 fn status_is_answered_while_adds_run() {
     let node = testbed::node!();

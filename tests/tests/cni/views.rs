@@ -1,4 +1,4 @@
-//! What people ask the agent: `get`, `explain`, `cleanup`.
+//! Test the commands for people: `get`, `explain`, `cleanup`.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
@@ -76,8 +76,9 @@ fn commands_without_an_agent_say_so() {
     node.start_agent();
 }
 
-/// `cleanup --dry-run` says what it would do, and does nothing; `cleanup` of a node with live
-/// attachments removes all of it.
+/// `cleanup` of a node removes all live attachments, and a dry run nothing.
+///
+/// `cleanup --dry-run` says what it would do.
 #[test]
 fn cleanup_removes_everything_and_a_dry_run_nothing() {
     let node = testbed::node!();
@@ -96,7 +97,7 @@ fn cleanup_removes_everything_and_a_dry_run_nothing() {
     testbed::residue::assert_none(&node);
 }
 
-/// PAIN-BOOT-3: as the pod of a DaemonSet it stays when the node is clean, until it is told to end.
+/// PAIN-BOOT-3: `cleanup` as the pod of a DaemonSet stays until it is told to end.
 #[test]
 fn cleanup_can_stay_until_it_is_told_to_end() {
     let node = testbed::node!();
@@ -126,7 +127,7 @@ fn cleanup_can_stay_until_it_is_told_to_end() {
     assert!(ended.success(), "{ended}");
 }
 
-/// Manifests are read again when they change, and a broken one does not hide the others.
+/// Changed manifests are read again, and a broken one does not hide the others.
 #[test]
 fn manifests_are_read_again_when_they_change() {
     let node = testbed::node!();

@@ -1,4 +1,6 @@
-//! Networks across nodes, and to the outside: VXLAN, a VLAN of what connects the nodes, egress.
+//! Test networks across nodes, and to the outside: VXLAN, VLAN, egress.
+//!
+//! The VLAN is one of the link between the nodes.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, TcpListener};
@@ -15,7 +17,7 @@ use super::objects::{NODE, until};
 const UPLINK: &str = "eth0";
 /// VLANs that nothing else here has.
 const VLANS: [u16; 2] = [301, 302];
-/// What a pod serves.
+/// Port of a pod's server.
 const PORT: u16 = 8080;
 /// Makes 4 MiB that no other pod has, and serves them.
 const SERVE: &str = "mkdir -p /www && dd if=/dev/urandom of=/www/new bs=65536 count=64 2>/dev/null \
@@ -45,7 +47,9 @@ fn data(corner: &Corner, pod: &str) -> String {
     own.split_whitespace().next().unwrap_or_default().to_owned()
 }
 
-/// The digest of what an address serves to a pod. `wget -T` of busybox crashes where it is linked statically.
+/// Returns the digest of the content that an address serves to a pod.
+///
+/// `wget -T` of busybox crashes where it is linked statically.
 fn fetched(corner: &Corner, pod: &str, ip: &str) -> Option<String> {
     let host = match ip.parse() {
         Ok(IpAddr::V6(_)) => format!("[{ip}]"),
@@ -58,8 +62,10 @@ fn fetched(corner: &Corner, pod: &str, ip: &str) -> Option<String> {
     said.split_whitespace().next().map(str::to_owned)
 }
 
-/// Two networks that differ in nothing but what is theirs of the wire: pods of one get each other's data
-/// from the other node, in both families, and nothing of the other network.
+/// Asserts that two networks on the same link are apart, and span the nodes.
+///
+/// They differ in nothing but their part of the link: pods of one get each other's data from the other
+/// node, in both families, and nothing of the other network.
 fn assert_apart(corner: &Corner, specs: [Value; 2]) {
     let [blue, red] = [("blue", &specs[0]), ("red", &specs[1])]
         .map(|(suffix, spec)| corner.network_with(suffix, spec.clone()));
@@ -109,7 +115,7 @@ fn spec(transport: &Value) -> Value {
     json!({"mode": "L2", "subnets": ["10.104.0.0/24", "fd10:104::/64"], "transport": transport})
 }
 
-/// KEP-P1-13, KEP-3698 "Requirements": pods of a network reach each other across the cluster.
+/// KEP-P1-13, KEP-3698 "Requirements": a network's pods reach all others of it.
 #[test]
 fn pods_on_two_nodes_reach_each_other_by_vxlan_and_none_of_another_network() {
     let corner = Corner::new("vxlan");
@@ -125,7 +131,9 @@ fn pods_on_two_nodes_reach_each_other_by_a_vlan_and_none_of_another_vlan() {
     assert_apart(&corner, VLANS.map(of));
 }
 
-/// Issue 5, "optional egress to the outside": a pod asks a host outside, and that sees its node.
+/// Issue 5, "optional egress to the outside": a pod reaches a host outside.
+///
+/// The host sees the address of the pod's node.
 #[test]
 fn a_pod_reaches_a_host_outside_with_the_address_of_its_node() {
     let corner = Corner::new("egress");

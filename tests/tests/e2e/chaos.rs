@@ -1,5 +1,7 @@
-//! Agents are killed again and again while pods come and go. `cargo xtask cluster test` runs this by
-//! itself: what is left at the end is compared with what there was at the beginning.
+//! Kill agents again and again while pods come and go.
+//!
+//! `cargo xtask cluster test` runs this by itself: the state at the end is compared with that at the
+//! beginning.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,20 +18,23 @@ use super::restart::KILL;
 const NODES: [&str; 2] = ["n1", "n2"];
 /// Pods at a time.
 const REPLICAS: usize = 20;
-/// What becomes of each lot of pods: they are deleted when all of them run, or when so many do.
+/// Running pods of each lot at which the lot is deleted.
 const ROUNDS: [usize; 5] = [REPLICAS, 3, REPLICAS, 8, REPLICAS];
 /// The interfaces of each.
 const INTERFACES: [&str; 3] = ["eth0", "net1", "net2"];
 
-/// Every container looks for itself, when it starts, whether it has what its pod lists: so no pod can
-/// run without and be repaired before somebody looks.
+/// Command of a container that checks at its start that it has its networks.
+///
+/// So no pod can run without them and be repaired before the check.
 const LOOK: &str = "for i in eth0 net1 net2; do \
     ip -o -4 address show dev $i | grep -q inet || { echo \"no $i\"; exit 7; }; done; \
     exec sleep 1000000";
 
-/// What there is on a node, one thing a line. Of host-local's files those that hold an address; of pinned
-/// links not those of the node's own interfaces, which tunnels of other tests have needed: they stay until
-/// an agent starts that has no tunnels.
+/// Command that prints the state of a node, one item a line.
+///
+/// Of host-local's files it has those that hold an address; of pinned links not those of the node's own
+/// interfaces, which tunnels of other tests have needed: they stay until an agent starts that has no
+/// tunnels.
 const INVENTORY: &str = "ip -o link | sed 's/^[0-9]*: \\([^:@]*\\).*/link \\1/'; \
     ls /run/netns | sed 's/^/namespace /'; \
     for pin in $(ls /sys/fs/bpf/podnet/links 2>/dev/null); do \
@@ -70,7 +75,7 @@ pub(super) fn ready_agent(objects: &Objects, node: &str) -> Option<(String, Stri
     Some((text("name")?, text("uid")?))
 }
 
-/// Kills one agent after the other, each as soon as the one before is back. Returns how many.
+/// Kills agents in turn, each when the one before is back; returns the number.
 fn kill_agents(stop: &AtomicBool) -> usize {
     let objects = Objects::connect();
     let mut killed = 0;
@@ -140,7 +145,7 @@ fn told(pod: &Value) -> Option<BTreeMap<String, Vec<String>>> {
     Some(entries.collect())
 }
 
-/// Addresses of the networks of this test, as the kernel has them in all namespaces of all nodes.
+/// Returns the networks' addresses in all namespaces of all nodes.
 fn addresses_in_use(subnets: &[&str]) -> Vec<String> {
     let script = "cd /run/netns; for n in *; do \
         nsenter --net=/run/netns/$n ip -o -4 address 2>/dev/null; done; true";
@@ -199,7 +204,9 @@ fn churn(corner: &Corner, list: &str, subnets: &[&str]) {
     }
 }
 
-/// Nobody comes and nobody goes: every pod says its networks, and no address is there twice.
+/// Asserts that each pod has its status, and no address is there twice.
+///
+/// No pod starts or ends meanwhile.
 fn all_are_told(corner: &Corner, subnets: &[&str]) {
     let statuses = until("the statuses of all pods", || {
         let statuses: Vec<_> = pods(corner).iter().filter_map(told).collect();
@@ -230,8 +237,9 @@ fn all_are_told(corner: &Corner, subnets: &[&str]) {
     );
 }
 
-/// KEP-POD-14, PAIN-BOOT-2, PAIN-IP-1: no pod runs without all its networks, no address has two
-/// holders, and nothing is left at the end.
+/// KEP-POD-14, PAIN-BOOT-2, PAIN-IP-1: pods are whole while agents die.
+///
+/// No pod runs without all its networks, no address has two holders, and nothing is left at the end.
 #[test]
 fn agents_die_while_a_hundred_pods_come_and_go() {
     let corner = Corner::new("chaos");

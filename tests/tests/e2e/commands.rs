@@ -14,7 +14,7 @@ fn variable(name: &str) -> PathBuf {
         .into()
 }
 
-/// What a program printed, or how it failed and what it printed.
+/// Returns the output of a program, or its failure and its output.
 fn outcome(mut command: Command) -> Result<String, String> {
     let output: Output = command
         .stdin(Stdio::null())
@@ -28,7 +28,7 @@ fn outcome(mut command: Command) -> Result<String, String> {
     Err(format!("{}: {text}{complaint}", output.status))
 }
 
-/// What kubectl does for the administrator that `KUBECONFIG` names.
+/// Runs kubectl as the administrator that `KUBECONFIG` names.
 pub(crate) fn kubectl(arguments: &[&str]) -> Result<String, String> {
     let mut command = Command::new(variable("PODNET_KUBERNETES").join("kubectl"));
     command.args(arguments);

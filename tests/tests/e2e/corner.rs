@@ -1,5 +1,6 @@
-//! A test's own corner of the cluster: a namespace, and networks whose names begin with its name.
-//! All of it goes when the test ends, and what keeps it from going fails the test.
+//! Set up a test's own namespace and networks, whose names begin with its name.
+//!
+//! All of it is removed when the test ends, and a failure of that fails the test.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -18,7 +19,7 @@ pub(crate) const KEP: &str = "podnet.dev/networks";
 pub(crate) const NPWG_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
 pub(crate) const KEP_STATUS: &str = "podnet.dev/network-status";
 
-/// What pods run; `cargo xtask cluster up` makes it.
+/// Image of the pods, made by `cargo xtask cluster up`.
 pub(crate) const IMAGE: &str = "localhost/busybox:1";
 
 /// One of them at a time has a name.
@@ -55,7 +56,7 @@ impl Corner {
         format!("{}-{suffix}", self.name)
     }
 
-    /// Name of the cluster's own network, as statuses have it: podnet's, or the one that was there.
+    /// Returns the cluster's own network, as statuses name it: podnet's or another.
     pub(crate) fn default_network(&self) -> &'static str {
         if is_native(&self.objects) {
             "default"
@@ -126,8 +127,9 @@ impl Corner {
         found.unwrap_or_else(|| unreachable!("there is no pod {pod}"))
     }
 
-    /// Waits until a pod is ready and its status is written; returns its interfaces, which are in
-    /// the pod with the addresses that the status says.
+    /// Waits until a pod is ready with its status; returns its interfaces.
+    ///
+    /// They are in the pod with the addresses of the status.
     #[track_caller]
     pub(crate) fn ready(&self, pod: &str) -> Vec<Interface> {
         let interfaces = until(&format!("pod {pod} to be ready"), || {

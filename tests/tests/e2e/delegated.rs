@@ -6,7 +6,7 @@ use super::commands::listing;
 use super::corner::{Corner, NPWG, pairs};
 use super::objects::condition;
 
-/// NPWG §7: the plugins of a definition make the interface, and take it away with what they hold.
+/// NPWG §7: the plugins of a definition make the interface, and remove all of it.
 #[test]
 fn a_definition_with_plugins_of_others_is_made_and_unmade_by_them() {
     let corner = Corner::new("delegated");

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::corner::{Corner, KEP};
 use super::objects::{NETWORK, NODE, POD, condition, until};
 
-/// What the node can give of a resource; none while it does not know it.
+/// Returns a node's allocatable number of a resource; none for an unknown resource.
 fn allocatable(corner: &Corner, node: &str, resource: &str) -> Option<String> {
     let node = corner.objects.get(NODE, ("", node))?;
     let number = node["status"]["allocatable"][resource].as_str();
@@ -41,7 +41,9 @@ fn a_container_finds_the_socket_of_its_port_where_its_device_is() {
     assert_eq!(files, ["memif.sock", "net1.json", "own"]);
 }
 
-/// DP-5: also at the kubelet's, where a resource stays for a while with nothing to give.
+/// DP-5: a node has no devices of a deleted network, also by the kubelet's count.
+///
+/// A resource stays at the kubelet for a while with nothing to give.
 #[test]
 fn a_node_has_no_devices_of_a_network_that_is_gone() {
     let corner = Corner::new("gone");

@@ -17,8 +17,10 @@ fn interfaces(text: &str) -> Vec<(String, Vec<String>)> {
     entries.collect()
 }
 
-/// KEP-P2-2: a file by the downward API, of which the pod asked for nothing but one annotation. A
-/// container that starts after the file was written has the same in its environment.
+/// KEP-P2-2: a container reads its networks from a file, by one annotation.
+///
+/// The downward API writes the file. A container that starts after that has the same in its
+/// environment.
 #[test]
 fn a_container_reads_its_networks_from_a_file_and_a_later_one_from_its_environment() {
     let corner = Corner::new("downward");

@@ -1,4 +1,4 @@
-//! What there is to know when a test has failed.
+//! Print the state of the cluster when a test has failed.
 
 use serde_json::Value;
 

@@ -1,4 +1,6 @@
-//! A hostile pod, a hostile tenant and a full disk at once, beside honest pods that exchange a stream.
+//! Run a hostile pod, a hostile tenant and a full disk next to honest pods.
+//!
+//! The honest pods exchange a stream.
 //!
 //! `cargo xtask cluster test -- hostile` runs it, by its name only: it takes ten minutes, or as many as
 //! `PODNET_HOSTILE_MINUTES` says.
@@ -22,15 +24,16 @@ use super::objects::{Objects, POD, condition, until};
 const NODES: [&str; 2] = ["n1", "n2"];
 /// Honest pods that are there from the beginning to the end, two of them a pair.
 const HONEST: usize = 20;
-/// Pods that come and go beside the same load aimed at nothing, of which the slowest is what "usual" means:
-/// so many that it is no luck.
+/// Pods that come and go under the same load aimed at nothing.
+///
+/// The slowest of them defines "usual": there are so many that it is no luck.
 const USUAL: usize = 40;
 /// Pods that come and go in peace, to be printed beside.
 const CALM: usize = 10;
 /// How much longer than usual a pod may need under attack.
 const PATIENCE_FACTOR: u32 = 2;
 
-/// What the hostile pods and the hostile tenant work on.
+/// Target of the hostile pods and the hostile tenant.
 ///
 /// The nodes, the API server and the attackers share the processors of one machine, so that any load makes
 /// every pod slower. Aimed at nothing, the same pods send the same frames and the same tenant makes
@@ -140,7 +143,9 @@ fn honest_pods(corner: &Corner, network: &str) -> Vec<Honest> {
     pods.collect()
 }
 
-/// What happened to pods that came and went under attack: on the node with room on its disk.
+/// Creates and deletes pods under attack; returns their times to be ready.
+///
+/// They are on the node with room on its disk.
 fn churn(corner: &Corner, network: &str, until: Instant) -> Vec<Duration> {
     let mut took = Vec::new();
     while Instant::now() < until {
@@ -150,8 +155,9 @@ fn churn(corner: &Corner, network: &str, until: Instant) -> Vec<Duration> {
     took
 }
 
-/// SECURITY.md: what others do costs an honest pod no packet of its own and no more than twice the time
-/// to be ready, and no part of podnet a restart.
+/// SECURITY.md: an attack costs honest pods no packet and at most twice the time.
+///
+/// The time is that to be ready. No part of podnet is restarted.
 #[test]
 fn honest_pods_lose_nothing_to_a_hostile_pod_a_hostile_tenant_and_a_full_disk() {
     let corner = Corner::new("hostile");

@@ -4,7 +4,9 @@ use serde_json::json;
 
 use super::corner::{Corner, KEP, NPWG, pairs};
 
-/// KEP-P1-01, KEP-P1-08, NPWG §6: who asks for nothing gets what there was before podnet.
+/// KEP-P1-01, KEP-P1-08, NPWG §6: pods without annotations have the same as before.
+///
+/// That is the network of the cluster and no other.
 #[test]
 fn a_pod_without_annotations_has_the_network_of_the_cluster_and_no_other() {
     let corner = Corner::new("plain");
@@ -19,7 +21,7 @@ fn a_pod_without_annotations_has_the_network_of_the_cluster_and_no_other() {
     corner.run("web", &["nc", "-w", "10", "10.96.0.1", "443", "-e", "true"]);
 }
 
-/// NPWG §4.1.1, §4.1.2: both formats; what is listed comes beside the default network.
+/// NPWG §4.1.1, §4.1.2: listed networks of both formats follow the default network.
 #[test]
 fn networks_of_the_npwg_list_come_beside_the_default_network() {
     let corner = Corner::new("npwg");

@@ -39,7 +39,7 @@ fn server(node: &str, labels: &Value) -> Value {
     pod
 }
 
-/// Who answers a pod at this address and port.
+/// Returns the answer that a pod gets at this address and port.
 fn answer(corner: &Corner, pod: &str, ip: &str, port: u16) -> Result<String, String> {
     let ask = format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {ip} {port} | tail -n 1");
     let said = in_pod((&corner.name, pod), &["sh", "-c", &ask])?;
@@ -58,8 +58,10 @@ fn texts(list: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Issue 4, "Default network": probes, pods on both nodes, Services in both families from all pods to
-/// all, themselves among them, host ports, and the API server.
+/// Issue 4, "Default network": pods, nodes, Services and host ports are reached.
+///
+/// They are probes, pods on both nodes, Services in both families from all pods to all, themselves
+/// among them, host ports, and the API server.
 #[test]
 fn pods_nodes_services_and_host_ports_reach_each_other_where_podnet_is_the_default_network() {
     let corner = Corner::new("native");
@@ -121,6 +123,8 @@ fn pods_nodes_services_and_host_ports_reach_each_other_where_podnet_is_the_defau
     }
 }
 
+/// Each node gives addresses of its own part, and has routes to the others' parts.
+///
 /// No pod can be on a node without the node's own part of the addresses, and no node has routes but to
 /// the parts of others and to its own pods.
 #[test]

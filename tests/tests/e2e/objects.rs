@@ -10,8 +10,7 @@ use kube::core::GroupVersionKind;
 use kube::{Client, Config, Error};
 use serde_json::{Value, json};
 
-/// How long something may take that depends on kubelets and schedulers: it ends waits that would
-/// never end, and measures nothing.
+/// Limit of waits that depend on kubelets and schedulers; it measures nothing.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 /// Between two looks.
 const STEP: Duration = Duration::from_millis(100);
@@ -150,7 +149,9 @@ impl Objects {
         answer(self.runtime.block_on(api.patch(name, &params, &merge)))
     }
 
-    /// Asks for an object to be deleted; one that is gone is deleted. The server's words otherwise.
+    /// Asks for an object to be deleted; a missing one counts as deleted.
+    ///
+    /// Returns the server's words otherwise.
     pub(crate) fn delete(&self, kind: Kind, (namespace, name): (&str, &str)) -> Result<(), String> {
         let api = self.api(kind, namespace);
         match self

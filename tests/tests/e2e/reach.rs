@@ -1,4 +1,4 @@
-//! Who reaches whom.
+//! Test which pods reach each other.
 
 use serde_json::json;
 
@@ -13,7 +13,7 @@ fn address(interfaces: &[Interface]) -> &str {
     &interfaces[1].ips[0]
 }
 
-/// KEP-PN-05, KEP-3698 "Story 1": tenants with the same addresses do not know of each other.
+/// KEP-PN-05, KEP-3698 "Story 1": tenants with the same addresses are separate.
 #[test]
 fn pods_of_one_network_reach_each_other_and_no_pod_of_another_with_the_same_subnet() {
     let corner = Corner::new("reach");

@@ -1,4 +1,4 @@
-//! What a pod leaves behind.
+//! Test that a deleted pod leaves nothing behind.
 
 use serde_json::json;
 
@@ -19,7 +19,7 @@ pub(crate) fn agent_of(objects: &Objects, node: &str) -> String {
     name.expect("every node has an agent").to_owned()
 }
 
-/// What the agent of a node says it has, of a pod.
+/// Returns the attachments of a node, as its agent prints them.
 fn attachments(corner: &Corner, node: &str) -> String {
     let agent = agent_of(&corner.objects, node);
     let program = ["/usr/bin/podnet-agent", "get", "attachments", "-o", "json"];
@@ -37,7 +37,7 @@ fn namespaces_with(node: &str, ip: &str) -> Vec<String> {
     on_node(node, &script).lines().map(str::to_owned).collect()
 }
 
-/// CNI §2 DEL, NPWG §6.2: namespace, links, leases, records and blocks of addresses.
+/// CNI §2 DEL, NPWG §6.2: namespace, links, leases, records and blocks are removed.
 #[test]
 fn nothing_of_a_deleted_pod_is_left_on_its_node() {
     let corner = Corner::new("removal");

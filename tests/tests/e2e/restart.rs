@@ -15,7 +15,9 @@ fn starts(corner: &Corner) -> Option<u64> {
     object["status"]["containerStatuses"][0]["restartCount"].as_u64()
 }
 
-/// Not a word to it: as a crash does it. By its arguments, since the controller is the same program.
+/// Command that kills a node's agent without notice, as a crash does.
+///
+/// It finds the agent by its arguments, since the controller is the same program.
 pub(crate) const KILL: &str = "for pid in $(pgrep -x podnet-agent); do \
     tr '\\0' ' ' < /proc/$pid/cmdline | grep -q -e --install-cni && kill -KILL $pid && echo $pid; \
     done; true";

@@ -1,4 +1,4 @@
-//! What a pod's annotations and Events say about its networks.
+//! Test a pod's annotations and Events about its networks.
 
 use serde_json::{Value, json};
 

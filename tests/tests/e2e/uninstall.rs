@@ -1,4 +1,6 @@
-//! The end of podnet in a cluster. `cargo xtask cluster test` runs this by itself, at the end.
+//! Remove podnet from a cluster.
+//!
+//! `cargo xtask cluster test` runs this by itself, at the end.
 
 use std::{env, fs};
 
@@ -11,7 +13,7 @@ use super::objects::{DAEMON_SET, DEPLOYMENT, Objects, POD, condition, until};
 
 const NODES: [&str; 2] = ["n1", "n2"];
 
-/// What takes the place of the agents.
+/// Manifest that replaces the agents.
 const MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/uninstall.yaml");
 
 /// The image that the manifests name.
@@ -37,12 +39,12 @@ fn wait_until_none(objects: &Objects, app: &str) {
     });
 }
 
-/// What is left of podnet on a node: files of any kind, links, pins, routes.
+/// Command that prints podnet's files, links, pins and routes on a node.
 const LEFT: &str = "find /run/podnet /var/lib/podnet /sys/fs/bpf/podnet /etc/cni/net.d/*podnet* /opt/cni/bin/podnet 2>/dev/null; \
     ip -details link | grep -i podnet; \
     ip route show proto 112; ip -6 route show proto 112; true";
 
-/// PAIN-BOOT-3: the node is as it was, and the network that was there before serves pods again.
+/// PAIN-BOOT-3: the node is as it was, and the old network serves pods again.
 #[test]
 fn nothing_of_podnet_is_left_and_pods_start_without_it() {
     let corner = Corner::new("uninstall");

@@ -9,7 +9,9 @@ use testbed::tap::contains;
 
 use super::scene::{BEYOND, NODE, assert_gets_out, attached, call, ip, settle_world, setup};
 
-/// What traceroute lives on: the gateway, and the node behind it.
+/// A packet with too few hops is reported by the hop that dropped it.
+///
+/// That is the gateway, and the node behind it: traceroute needs both.
 #[test]
 fn a_packet_with_too_few_hops_is_told_of_by_who_has_dropped_it() {
     let node = testbed::node!(setup());
@@ -86,7 +88,9 @@ fn a_network_with_larger_packets_than_the_uplink_gets_out() {
     }
 }
 
-/// What connection tracking makes nothing of has no address of the node to leave with.
+/// A packet that connection tracking cannot parse does not leave.
+///
+/// It has no address of the node to leave with.
 #[test]
 fn a_packet_that_cannot_be_translated_does_not_leave() {
     let node = testbed::node!(setup());

@@ -1,4 +1,4 @@
-//! Who is not reached: the node, other networks, and pods from outside.
+//! Test what is not reached: the node, other networks, and pods from outside.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
@@ -16,8 +16,9 @@ fn socket(netns: &Netns, at: SocketAddr) -> UdpSocket {
     bound.expect("entered").expect("a socket")
 }
 
-/// Shouts to `to` from a pod, then to the world; when the world has heard that, the first was dealt
-/// with.
+/// Sends to `to` from a pod, then to the world, and waits for the second.
+///
+/// When the world has it, the first was processed.
 #[track_caller]
 fn shout_and_wait(node: &Node, from: &Port, to: SocketAddr, mark: &[u8]) {
     let source = if to.is_ipv4() {

@@ -1,4 +1,4 @@
-//! What a manifest may not say.
+//! Test manifests with egress that are refused.
 
 use testbed::{Network, Setup};
 

@@ -108,7 +108,9 @@ fn check_misses_a_route_that_somebody_removed() {
     }
 }
 
-/// Several subnets of a family: the next hop is on the same link, in whichever of them.
+/// A next hop in another subnet of the same link is reached.
+///
+/// The network has several subnets of a family.
 #[test]
 fn a_next_hop_in_another_subnet_than_the_pods_is_reached() {
     let network = Network::l2("flat", &["10.50.0.0/24", "10.51.0.0/24"])

@@ -1,4 +1,4 @@
-//! A node with two networks that have egress and the same subnets, others without, and a world.
+//! Set up a node with two egress networks of the same subnets, others, and a world.
 
 use netdev::{Netfilter, Netns, NetnsId};
 pub(crate) use testbed::beyond::{BEYOND, NODE, attached, call, conf, ip, settle_world};
@@ -9,7 +9,7 @@ pub(crate) const SUBNETS: [&str; 2] = ["10.40.0.0/24", "fd40:40::/64"];
 /// The table of nf_tables in the node's namespace.
 pub(crate) const TABLE: &str = "podnet-egress";
 
-/// `amber` and `ochre` have egress, `island` has not, and for `white` the node routes.
+/// `amber` and `ochre` have egress, `island` does not, and the node routes `white`.
 pub(crate) fn setup() -> Setup {
     let white = ["10.30.0.0/24", "fd30:30::/64"];
     Setup::empty()
@@ -49,7 +49,9 @@ fn files(node: &Node) -> Vec<std::path::PathBuf> {
     entries.map(|entry| entry.path()).collect()
 }
 
-/// The namespaces of gateways; a file may be there a moment before its namespace is.
+/// Returns the namespaces of gateways.
+///
+/// A file may be there a moment before its namespace is.
 pub(crate) fn gateways(node: &Node) -> Vec<NetnsId> {
     let opened = files(node).into_iter().map(|path| Netns::open(&path));
     opened.flatten().map(|netns| netns.identity()).collect()

@@ -11,7 +11,7 @@ use super::scene::{
     netfilter, settle_world, setup,
 };
 
-/// A conversation of numbered questions and answers while something happens; none may get lost.
+/// Asserts that numbered questions and answers lose none while something happens.
 #[track_caller]
 fn unbroken(node: &Node, port: &Port, during: impl FnOnce(&dyn Fn())) {
     let beyond = SocketAddr::new(ip(BEYOND[0]), 7007);

@@ -1,4 +1,6 @@
-//! Egress by the uplink of a network: pods have their own addresses outside, and are found there.
+//! Test egress by a network's uplink: pods have their own addresses outside.
+//!
+//! They are found there.
 
 use std::net::IpAddr;
 
@@ -89,7 +91,7 @@ fn the_world_sees_a_pods_own_address_and_reaches_it() {
     node.assert_empty();
 }
 
-/// What is not for the outside, and whom the outside is not for.
+/// Packets for inner addresses, and those of isolated pods, do not leave.
 #[test]
 fn what_is_not_for_the_outside_does_not_leave() {
     let node = testbed::node!(setup());
@@ -222,7 +224,7 @@ fn restarts_under_traffic_to_the_outside_lose_nothing() {
     pod.detach("open", "eth0");
 }
 
-/// `Masquerade` is for networks with an uplink too: the node's own way, with the node's address.
+/// `Masquerade` on a network with an uplink uses the node's own route and address.
 #[test]
 fn pods_of_networks_with_an_uplink_get_out_as_the_node_where_that_is_asked_for() {
     let vlan = Network::l3("vlan", &SUBNETS).id(2001).vlan(100).egress();

@@ -1,4 +1,4 @@
-//! A node whose agent keeps its records on a file system that somebody else can fill.
+//! Fill the file system on which a node's agent keeps its records.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -30,7 +30,7 @@ fn replace_agent(objects: &Objects, node: &str) {
 }
 
 impl Small {
-    /// Puts the records of a node's agent on a small file system, and has the agent start on it.
+    /// Puts the records of a node's agent on a small file system, and restarts it.
     pub(super) fn make(objects: &Objects, node: &'static str) -> Self {
         let script = format!(
             "mkdir -p /run/small && mount -t tmpfs -o size={SIZE},mode=0700 tmpfs /run/small && \

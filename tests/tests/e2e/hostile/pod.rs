@@ -1,4 +1,4 @@
-//! A pod with raw sockets: this program sends from its namespace what the pod could.
+//! Send from the namespace of a pod, as the pod could with raw sockets.
 
 use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -19,13 +19,13 @@ use crate::e2e::objects::until;
 
 const IP: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
-/// Frames between two pauses: a pod has a share of its node's processors, and not all of them.
+/// Frames between two pauses, as a pod has a part of its node's processors only.
 const BURST: usize = 200;
 const PAUSE: Duration = Duration::from_millis(20);
 /// Where nodes have their tunnels.
 const VXLAN: u16 = 4789;
 
-/// Each sleeps for a time of its own, by which it is found among the processes of the machine.
+/// Sleeping time of the next pod, by which its process is found on the machine.
 static SECONDS: AtomicU32 = AtomicU32::new(86_413_000);
 
 /// A pod that runs.
@@ -51,8 +51,9 @@ impl Hostile {
         }
     }
 
-    /// Spoofs, floods and forges tunnels until told to stop. Aimed at nothing, the same frames end at a link
-    /// within the pod.
+    /// Spoofs, floods and forges tunnels until told to stop.
+    ///
+    /// Aimed at nothing, the same frames end at a link within the pod.
     pub(super) fn attack(&self, victims: &[String], aim: Aim, stop: &AtomicBool) {
         let ifname = match aim {
             Aim::Podnet => "net1",

@@ -1,4 +1,6 @@
-//! A tenant who may make pods and NetworkAttachmentDefinitions in a namespace, and nothing else.
+//! Attack as a tenant with pods and NetworkAttachmentDefinitions in a namespace.
+//!
+//! The tenant may make these and nothing else.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,8 +16,10 @@ const MEANINGLESS: &str = "example.com/networks";
 /// As many names as the annotations of a pod have room for (256 KiB).
 const NAMES: usize = 36_000;
 
-/// Lists that are too long, that name a network again and again, that cannot be read, and plugins that
-/// are not there; made and deleted until told to stop. How many objects were made.
+/// Makes and deletes wrong objects until told to stop; returns their number.
+///
+/// They have lists that are too long, that name a network again and again or that cannot be read, and
+/// plugins that are not there.
 pub(super) fn attack(network: &str, aim: Aim, stop: &AtomicBool) -> usize {
     let objects = Objects::connect();
     objects.make(NAMESPACE, ("", NAME), json!({}));
