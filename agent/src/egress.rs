@@ -77,6 +77,8 @@ pub struct Egress {
     pub(crate) connections: Arc<Connections>,
     /// The node's own guards were set up.
     fenced: AtomicBool,
+    /// The table of the node was written, and podnet has not removed it.
+    written: AtomicBool,
     /// The tables in the gateways' own namespaces.
     watches: Watches,
     /// One at a time makes changes.
@@ -94,6 +96,7 @@ impl Egress {
             watches: Watches::default(),
             open: Ranked::new(Rank::Feature, BTreeMap::new()),
             fenced: AtomicBool::new(false),
+            written: AtomicBool::new(false),
             turn: tokio::sync::Mutex::default(),
         }
     }
@@ -110,6 +113,11 @@ impl Egress {
     /// The table of the node may be there.
     pub(crate) fn is_fenced(&self) -> bool {
         self.fenced.load(Ordering::Acquire)
+    }
+
+    /// True from the first write of the node's table until podnet removes it.
+    pub(crate) fn has_written(&self) -> bool {
+        self.written.load(Ordering::Acquire)
     }
 
     /// True for the port of a gateway.
@@ -260,6 +268,7 @@ impl Node {
         };
         self.egress.fenced.store(true, Ordering::Release);
         let written = self.netlink.with_netfilter(write).await?;
+        self.egress.written.store(true, Ordering::Release);
         if written {
             tracing::info!("guards of egress set up, in the nf_tables table inet {OUTSIDE}");
         }
@@ -346,6 +355,7 @@ impl Node {
         // Where there was none, nf_tables is not touched: that alone would load its modules.
         let fenced = self.egress.fenced.load(Ordering::Acquire) || !removed.is_empty();
         if kept.is_empty() && fenced {
+            self.egress.written.store(false, Ordering::Release);
             let remove = |netfilter: &mut Netfilter| netfilter.remove_table(OUTSIDE);
             self.netlink.with_netfilter(remove).await?;
             self.egress.fenced.store(false, Ordering::Release);

@@ -95,6 +95,8 @@ pub struct Overlay {
     entrances: Mutex<BTreeSet<String>>,
     /// The kernel looks the way back up where the table needs that.
     has_reverse_path: AtomicBool,
+    /// The table was written; nothing but `cleanup` removes it.
+    has_written: AtomicBool,
 }
 
 impl Overlay {
@@ -106,12 +108,18 @@ impl Overlay {
             making: tokio::sync::Mutex::default(),
             entrances: Mutex::default(),
             has_reverse_path: AtomicBool::new(true),
+            has_written: AtomicBool::new(false),
         }
     }
 
     /// UDP port of tunnels.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// True from the first write of the tunnels' table.
+    pub(crate) fn has_written(&self) -> bool {
+        self.has_written.load(Ordering::Acquire)
     }
 
     /// Index of the device; 0 before it was needed.

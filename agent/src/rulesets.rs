@@ -81,7 +81,6 @@ impl Node {
         let mut ways = self.netlink.watch_ways()?;
         let mut cluster = self.routing.changes();
         let mut pace = Pace::new();
-        let mut there = self.tables_there().await;
         loop {
             let cause = tokio::select! {
                 changed = next_change(rules.as_mut()) => changed.map(|()| Cause::Changed)?,
@@ -90,25 +89,33 @@ impl Node {
                 // The sender lives as long as the node.
                 _ = cluster.changed() => Cause::Node,
             };
-            let before = std::mem::replace(&mut there, self.tables_there().await);
             let restored = match cause {
                 Cause::Gateways => self.restore_gateways().await,
                 // What changed a route may come with the flush, and be heard first.
                 Cause::Node => {
-                    let gone: BTreeSet<_> = before.difference(&there).copied().collect();
+                    let gone = self.tables_gone().await;
                     self.restore_tables(&gone).await
                 }
                 Cause::Changed => self.restore_tables(&TABLES.into()).await,
             };
-            if restored {
-                there = self.tables_there().await;
-            }
             tokio::time::sleep(pace.after(restored, Instant::now())).await;
         }
     }
 
-    /// Those of the node's namespace that are there.
-    async fn tables_there(&self) -> BTreeSet<&'static str> {
+    /// Tables that this agent wrote to the node's namespace and another program removed.
+    async fn tables_gone(&self) -> BTreeSet<&'static str> {
+        let written = [
+            (OUTSIDE, self.egress.has_written()),
+            (overlay::TABLE, self.overlay.has_written()),
+            (routing::TABLE, self.routing.has_table()),
+        ];
+        let mut gone: BTreeSet<_> = written
+            .into_iter()
+            .filter_map(|(table, is_written)| is_written.then_some(table))
+            .collect();
+        if gone.is_empty() {
+            return gone;
+        }
         let look = |netfilter: &mut Netfilter| {
             let mut there = BTreeSet::new();
             for table in TABLES {
@@ -118,11 +125,11 @@ impl Node {
             }
             Ok(there)
         };
-        if !self.has_tables() {
-            return BTreeSet::new();
+        match self.netlink.with_netfilter(look).await {
+            Ok(there) => gone.retain(|table| !there.contains(table)),
+            Err(_) => gone.clear(),
         }
-        // A kernel without nf_tables has none.
-        self.netlink.with_netfilter(look).await.unwrap_or_default()
+        gone
     }
 
     /// What the rules of tables in the node's namespace have stopped: the table, the rule, packets.

@@ -138,6 +138,7 @@ impl Node {
         };
         let written = self.netlink.with_netfilter(write).await;
         let (written, has) = written.map_err(|source| OverlayError::NoFence { source })?;
+        overlay.has_written.store(true, Ordering::Release);
         if has != tried {
             overlay.has_reverse_path.store(has, Ordering::Release);
             tracing::info!(

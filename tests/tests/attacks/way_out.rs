@@ -124,6 +124,21 @@ fn tables_that_another_program_flushes_are_written_again_at_once() {
     white.detach("white", "eth0");
 }
 
+/// ATT-09: tables flushed right after their first write are restored, and the log says so.
+///
+/// The flush comes within the pause of the agent's watch: what removed the table is known by what the
+/// agent wrote, and not by an earlier look of the watch, which found no table.
+#[test]
+fn tables_flushed_right_after_their_first_write_are_reported() {
+    let node = testbed::node!(setup());
+    settle_world(&node);
+    let (pod, _) = attached(&node, "a", "amber");
+    nat::flush(node.netns());
+    wait_for(node.netns(), OUTSIDE);
+    wait_restored(&node, OUTSIDE, 1);
+    pod.detach("amber", "eth0");
+}
+
 /// ATT-09: without tables and agent, a way out leads to nothing of the node.
 ///
 /// The pod reaches no address of the node, none of the loopback's services, and no pod that the node
