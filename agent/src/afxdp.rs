@@ -254,7 +254,7 @@ impl Node {
         let desk = Desk::new(
             record,
             netns.clone(),
-            self.hook.clone(),
+            self.host.hook.clone(),
             Arc::clone(&self.afxdp.places),
         );
         let control = Control::open(&desk, by_file, by_name);
@@ -275,9 +275,9 @@ impl Node {
         if record.is_afxdp() {
             self.afxdp.close(record);
             if let Some(shared) = self.devices.directories().of_map_of(record) {
-                self.hook.unshare_xsk(&shared)?;
+                self.host.hook.unshare_xsk(&shared)?;
             }
-            self.hook.forget_xsk(&record.host.name)?;
+            self.host.hook.forget_xsk(&record.host.name)?;
         }
         Ok(())
     }
@@ -295,7 +295,7 @@ impl Node {
                 record.key.ifname
             ));
         }
-        if self.hook.xsk_id(host)?.is_none() {
+        if self.host.hook.xsk_id(host)?.is_none() {
             faults.push(format!(
                 "the XDP program of {} is not pinned",
                 record.key.ifname
@@ -328,7 +328,7 @@ impl Node {
         let Some(port) = FitPort::of(record, &netns, self.devices.directories()) else {
             return Ok(());
         };
-        let ours = self.hook.xsk_id(&port.host)?;
+        let ours = self.host.hook.xsk_id(&port.host)?;
         let ifname = port.ifname.clone();
         let pod = Netlink::in_netns(&netns)?;
         let seen = pod.with(move |connection| -> Result<_, netdev::Error> {
@@ -340,7 +340,7 @@ impl Node {
         let Some((peer_ifindex, programs)) = seen.await? else {
             return Ok(());
         };
-        let hook = self.hook.clone();
+        let hook = self.host.hook.clone();
         let mend = move || {
             Offloads::open()?.finish_packets(host_ifindex)?;
             if ours.is_some() && programs.native == ours {
@@ -367,14 +367,20 @@ impl Node {
         }
         let is_known = |name: &str| known.iter().any(|it| it == name);
         self.afxdp.close_strays(is_known);
-        for name in self.hook.xsk_ports()?.iter().filter(|it| !is_known(it)) {
+        for name in self
+            .host
+            .hook
+            .xsk_ports()?
+            .iter()
+            .filter(|it| !is_known(it))
+        {
             tracing::info!(port = name, "removing pins nobody owns");
-            self.hook.forget_xsk(name)?;
+            self.host.hook.forget_xsk(name)?;
         }
         let strays = self.devices.directories().maps().into_iter();
         for directory in strays.filter(|it| !shared.contains(it) && Hook::has_shared_xsk(it)) {
             tracing::info!(directory = %directory.display(), "removing a map nobody owns");
-            self.hook.unshare_xsk(&directory)?;
+            self.host.hook.unshare_xsk(&directory)?;
         }
         Ok(())
     }

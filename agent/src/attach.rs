@@ -207,17 +207,17 @@ impl Node {
         let switched = record.is_switched();
         let make = async {
             if switched {
-                self.netlink.with(here).await
+                self.host.netlink.with(here).await
             } else {
                 let end = pod_end(record);
-                self.netlink.make_pod_link(netns, end, here).await
+                self.host.netlink.make_pod_link(netns, end, here).await
             }
         };
         let (made, monitor) = tokio::join!(make, async {
             // While links are made; the pod's end stays down until this is open. Nothing is sent
             // to a client that is still to connect.
             let queues = record.host_end_queues() && !switched;
-            let monitor = queues.then(|| self.netlink.monitor()).transpose();
+            let monitor = queues.then(|| self.host.netlink.monitor()).transpose();
             if monitor.is_ok() {
                 // A thread that has failed by now does not listen.
                 let _ = watched.send(());
@@ -264,7 +264,7 @@ impl Node {
             ..record
         };
         self.book.ledger().set_live(&added);
-        self.reconcile(added.network.id)?;
+        self.tables.reconcile(added.network.id)?;
         reached("add.live");
         let saved = self.book.submit(&added)?;
         Ok((added, saved))
@@ -316,7 +316,7 @@ impl Node {
                 None => return Ok(()),
             }
         };
-        self.reconcile(record.network.id)?;
+        self.tables.reconcile(record.network.id)?;
         if record.is_switched() {
             self.unplug(&record).await?;
         }
@@ -329,10 +329,10 @@ impl Node {
                 connection.delete_by_name(&near)?,
             ])
         };
-        let removed = self.netlink.with(remove).await?;
+        let removed = self.host.netlink.with(remove).await?;
         tracing::debug!(attachment = %key, interface = record.host.name, ?removed, "link, shaper");
         self.promotions.forget(record.host.ifindex);
-        self.hook.forget(record.host.ifindex)?;
+        self.host.hook.forget(record.host.ifindex)?;
         self.close_port(&record)?;
         reached("del.torn-down");
         self.book.erase(key).await?;

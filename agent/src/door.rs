@@ -121,7 +121,7 @@ async fn converse(node: &Arc<Node>, stream: &mut UnixStream) -> Result<(), Inter
     let (body, descriptor) = received.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     match Request::from_body(&body) {
         Ok(Request::Cni(request)) => {
-            let netns = descriptor.and_then(|fd| node.netlink.adopt(fd).ok());
+            let netns = descriptor.and_then(|fd| node.host.netlink.adopt(fd).ok());
             // A task of its own: half an attachment must not be left because its runtime went away.
             let (worker, asked) = (Arc::clone(node), request.clone());
             let work = tokio::spawn(async move { cni::serve(&worker, &asked, netns).await });

@@ -222,11 +222,11 @@ impl Node {
         let mut gone = Vec::new();
         for (ifindex, uplink) in wanted.iter().filter(|(_, it)| it.has_tunnels()) {
             let (ifindex, uplink, options) = (*ifindex, *uplink, self.uplinks.early);
-            let hook = self.hook.clone();
+            let hook = self.host.hook.clone();
             let look = move |connection: &mut Connection| {
                 place(connection, &hook, options, ifindex, &uplink)
             };
-            match self.netlink.with(look).await {
+            match self.host.netlink.with(look).await {
                 Ok(Some(place)) => {
                     if before.remove(&ifindex).as_ref() != Some(&place) {
                         let (interface, because) = (&place.interface, &place.because);
@@ -243,14 +243,14 @@ impl Node {
                 }
             }
         }
-        let linked = self.hook.xdp_links().unwrap_or_default();
+        let linked = self.host.hook.xdp_links().unwrap_or_default();
         for ifindex in linked
             .into_iter()
             .filter(|it| gone.contains(it) || !wanted.get(it).is_some_and(Uplink::has_tunnels))
         {
-            let hook = self.hook.clone();
+            let hook = self.host.hook.clone();
             let off = move |connection: &mut Connection| take_off(connection, &hook, ifindex);
-            match self.netlink.with(off).await {
+            match self.host.netlink.with(off).await {
                 Ok(()) => tracing::info!(ifindex, "XDP program taken off"),
                 Err(error) => {
                     tracing::warn!(ifindex, error = %chain(&error), "XDP program not taken off");

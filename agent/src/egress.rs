@@ -205,7 +205,7 @@ impl Node {
             let network = plan.network;
             let made = match self.make_way_out(plan).await {
                 Ok(false) => Ok(()),
-                Ok(true) => self.reconcile(network).map_err(ReachError::from),
+                Ok(true) => self.tables.reconcile(network).map_err(ReachError::from),
                 Err(error) => Err(error),
             };
             failed = made.err().or(failed);
@@ -237,7 +237,7 @@ impl Node {
     /// the guards of its own addresses.
     async fn fence(&self, v4: bool, v6: bool) -> Result<bool, ReachError> {
         let inside = self.inside();
-        let uplinks = self.netlink.with(|connection: &mut Connection| {
+        let uplinks = self.host.netlink.with(|connection: &mut Connection| {
             let mut links = Vec::new();
             for ifindex in connection.default_links()? {
                 links.extend(connection.by_index(ifindex)?);
@@ -267,19 +267,22 @@ impl Node {
             Ok(written)
         };
         self.egress.fenced.store(true, Ordering::Release);
-        let written = self.netlink.with_netfilter(write).await?;
+        let written = self.host.netlink.with_netfilter(write).await?;
         self.egress.written.store(true, Ordering::Release);
         if written {
             tracing::info!("guards of egress set up, in the nf_tables table inet {OUTSIDE}");
         }
-        let forwarding = self.netlink.with(move |_| -> Result<(), netdev::Error> {
-            for (family, wanted) in [(Family::V4, v4), (Family::V6, v6)] {
-                if wanted {
-                    forward(family)?;
+        let forwarding = self
+            .host
+            .netlink
+            .with(move |_| -> Result<(), netdev::Error> {
+                for (family, wanted) in [(Family::V4, v4), (Family::V6, v6)] {
+                    if wanted {
+                        forward(family)?;
+                    }
                 }
-            }
-            Ok(())
-        });
+                Ok(())
+            });
         forwarding.await?;
         Ok(written)
     }
@@ -314,12 +317,12 @@ impl Node {
 
     /// True when it was not there, or not at the same place.
     async fn make_way_out(&self, plan: Plan) -> Result<bool, ReachError> {
-        let (hook, directory) = (self.hook.clone(), self.egress.directory.clone());
+        let (hook, directory) = (self.host.hook.clone(), self.egress.directory.clone());
         let wanted = plan.clone();
         let make = move |connection: &mut Connection| {
             gateway::ready(connection, &hook, &directory, &wanted)
         };
-        let way_out = self.netlink.with(make).await?;
+        let way_out = self.host.netlink.with(make).await?;
         reached("egress.made");
         let network = plan.network;
         self.egress
@@ -348,7 +351,7 @@ impl Node {
         let remove = move |connection: &mut Connection| {
             gateway::remove_all_but(connection, &directory, &spare, false)
         };
-        let removed = self.netlink.with(remove).await?;
+        let removed = self.host.netlink.with(remove).await?;
         for what in &removed {
             tracing::info!(what, "egress: removed");
         }
@@ -357,7 +360,7 @@ impl Node {
         if kept.is_empty() && fenced {
             self.egress.written.store(false, Ordering::Release);
             let remove = |netfilter: &mut Netfilter| netfilter.remove_table(OUTSIDE);
-            self.netlink.with_netfilter(remove).await?;
+            self.host.netlink.with_netfilter(remove).await?;
             self.egress.fenced.store(false, Ordering::Release);
         }
         Ok(())

@@ -1,15 +1,12 @@
 //! The node: everything that requests share.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
 
-use datapath::{DatapathError, Hook, Room};
 use delegate::process::Runner;
-use netdev::{Discipline, Netlink};
-use telemetry::chain;
 use tokio::sync::watch;
 use world::Current;
 
@@ -19,6 +16,7 @@ use crate::devices::Devices;
 use crate::early::EarlyOptions;
 use crate::egress::{Connections, Egress};
 use crate::error::AgentError;
+use crate::host::Host;
 use crate::kube::Cluster;
 use crate::metrics::Metrics;
 use crate::multi::Rules;
@@ -44,16 +42,12 @@ pub struct Node {
     pub world: Arc<Current>,
     /// Attachments, addresses, numbers and pods.
     pub book: Arc<Book>,
-    /// The node's own network namespace.
-    pub netlink: Netlink,
+    /// Handles of the kernel.
+    pub host: Arc<Host>,
     /// Host ends that wait for a TCX link.
     pub promotions: Arc<Promotions>,
-    /// Attaching.
-    pub hook: Hook,
     /// The tables.
-    pub tables: Reconciler,
-    /// How this kernel limits rates; none if it cannot.
-    pub shaping: Option<Discipline>,
+    pub tables: Arc<Reconciler>,
     /// What the node's own stack does for the network that it routes for.
     pub routing: NodeRouting,
     /// Who is where on other nodes.
@@ -62,8 +56,6 @@ pub struct Node {
     pub overlay: Overlay,
     /// Where the programs take it themselves.
     pub ways: Ways,
-    /// How the kernel makes room for a tunnel's headers.
-    pub room: Room,
     /// The interfaces it comes back by.
     pub uplinks: Uplinks,
     /// Control sockets of AF_XDP ports.
@@ -102,17 +94,13 @@ pub struct Parts {
     /// See [`Node::world`].
     pub world: Arc<Current>,
     /// See [`Node::book`].
-    pub book: Book,
-    /// See [`Node::netlink`].
-    pub netlink: Netlink,
+    pub book: Arc<Book>,
+    /// See [`Node::host`].
+    pub host: Host,
     /// See [`Node::promotions`].
     pub promotions: Arc<Promotions>,
-    /// See [`Node::hook`].
-    pub hook: Hook,
     /// See [`Node::tables`].
     pub tables: Reconciler,
-    /// See [`Node::shaping`].
-    pub shaping: Option<Discipline>,
     /// See [`Node::delegates`].
     pub delegates: Runner,
     /// See [`Node::devices`].
@@ -135,8 +123,6 @@ pub struct Parts {
     pub vxlan_port: u16,
     /// What XDP is used for.
     pub early: EarlyOptions,
-    /// See [`Node::room`].
-    pub room: Room,
     /// See [`Node::cluster`].
     pub cluster: Option<Arc<Cluster>>,
     /// See [`Node::metrics`].
@@ -155,18 +141,15 @@ impl Node {
         Arc::new(Self {
             name: parts.name,
             world: parts.world,
-            book: Arc::new(parts.book),
-            netlink: parts.netlink,
+            book: parts.book,
+            host: Arc::new(parts.host),
             promotions: parts.promotions,
-            hook: parts.hook,
-            tables: parts.tables,
-            shaping: parts.shaping,
+            tables: Arc::new(parts.tables),
             routing: NodeRouting::new(parts.cluster.is_some()),
             remotes: parts.remotes,
             overlay: Overlay::new(parts.vxlan_port),
             uplinks: Uplinks::new(parts.early),
             ways: Ways::default(),
-            room: parts.room,
             afxdp: AfXdp::new(parts.controls),
             egress: Egress::new(parts.gateways, parts.inside, parts.connections),
             wires: Wires::default(),
@@ -217,32 +200,5 @@ impl Node {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) | Err(_) => Err(AgentError::Starting),
         }
-    }
-
-    /// Brings the tables of a network up to the ledger.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn reconcile(&self, network: u32) -> Result<(), DatapathError> {
-        self.tables.reconcile(network, &self.book)
-    }
-
-    /// Brings the tables of networks up to what is known, away from the threads that serve requests:
-    /// a network may have thousands of members. The networks for which that failed.
-    pub async fn reconcile_all(self: &Arc<Self>, networks: BTreeSet<u32>) -> BTreeSet<u32> {
-        let (node, all) = (Arc::clone(self), networks.clone());
-        let work = move || {
-            all.into_iter()
-                .filter(|network| match node.reconcile(*network) {
-                    Ok(()) => false,
-                    Err(error) => {
-                        let error = chain(&error);
-                        tracing::error!(network, error, "tables not up to date, trying again");
-                        true
-                    }
-                })
-                .collect()
-        };
-        tokio::task::spawn_blocking(work).await.unwrap_or(networks)
     }
 }

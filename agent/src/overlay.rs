@@ -140,7 +140,7 @@ impl Node {
             return Err(OverlayError::NoAddress { network }.into());
         };
         self.tunnel().await?;
-        let underlay = self.netlink.with(move |connection: &mut Connection| {
+        let underlay = self.host.netlink.with(move |connection: &mut Connection| {
             let holder = connection.holder_of(address)?;
             let link = holder.map(|ifindex| connection.by_index(ifindex));
             link.transpose().map(Option::flatten)
@@ -166,14 +166,15 @@ impl Node {
     /// When the port is taken, or the kernel refuses.
     pub async fn tunnel(&self) -> Result<(), ReachError> {
         let _alone = self.overlay.making.lock().await;
-        let (hook, port) = (self.hook.clone(), self.overlay.port);
+        let (hook, port) = (self.host.hook.clone(), self.overlay.port);
         if self.overlay.device() == 0 {
             // One of another port would be outside of the fence.
             let other = move |connection: &mut Connection| remove_other(connection, port);
-            self.netlink.with(other).await?;
+            self.host.netlink.with(other).await?;
             self.fence_tunnels().await?;
         }
         let device = self
+            .host
             .netlink
             .with(move |connection: &mut Connection| ready(connection, &hook, port))
             .await?;
@@ -228,7 +229,7 @@ impl Node {
                 .collect()
         };
         for network in networks {
-            self.reconcile(network)?;
+            self.tables.reconcile(network)?;
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use crate::book::Book;
 use crate::locks::{Guard, Rank, Ranked};
 use crate::record::{Attachment, NetworkFacts};
 use crate::remotes::Remotes;
+use telemetry::chain;
 use telemetry::failpoint::{passed, pause};
 
 mod beyond;
@@ -36,6 +37,7 @@ use vteps::Numbers;
 #[derive(Debug)]
 pub struct Reconciler {
     inner: Ranked<Inner>,
+    book: Arc<Book>,
     surroundings: Surroundings,
 }
 
@@ -52,16 +54,19 @@ struct Inner {
 }
 
 impl Reconciler {
-    /// Takes the datapath over, with the UDP port of the node's tunnels and limits of what it replicates.
+    /// Take over the datapath.
     ///
-    /// Members on other nodes are those of `remotes`.
+    /// `tunnel_port` is the UDP port of the node's tunnels, `storms` limits what the programs replicate.
+    /// Ports of this node are those of `book`, members on other nodes those of `remotes`.
     pub fn new(
         datapath: Datapath,
+        book: Arc<Book>,
         tunnel_port: u16,
         storms: StormOptions,
         remotes: Arc<Remotes>,
     ) -> Self {
         Self {
+            book,
             surroundings: Surroundings::new(remotes),
             inner: Ranked::new(
                 Rank::Tables,
@@ -92,13 +97,13 @@ impl Reconciler {
     ///
     /// # Errors
     /// When the kernel refuses; the tables are then read anew by the next call.
-    pub fn reconcile(&self, network: u32, book: &Book) -> Result<(), DatapathError> {
+    pub fn reconcile(&self, network: u32) -> Result<(), DatapathError> {
         // What takes long of it is done before, so that others do not wait for it.
         self.surroundings.prepare(network);
         let mut inner = self.lock();
-        let others = self.others(network, book);
+        let others = self.others(network);
         pause("tables.read");
-        inner.update(network, book.ledger().live_on(network), &others)?;
+        inner.update(network, self.book.ledger().live_on(network), &others)?;
         passed("tables.written");
         Ok(())
     }
@@ -107,22 +112,42 @@ impl Reconciler {
     ///
     /// # Errors
     /// As for [`Self::reconcile`].
-    pub fn reconcile_everything(&self, book: &Book) -> Result<(), DatapathError> {
+    pub fn reconcile_everything(&self) -> Result<(), DatapathError> {
         let mut inner = self.lock();
         inner.current = None;
         let mut networks: BTreeSet<u32> = inner.current()?.keys().copied().collect();
-        networks.extend(book.ledger().live_networks());
+        networks.extend(self.book.ledger().live_networks());
         for network in networks {
-            let others = self.others(network, book);
-            inner.update(network, book.ledger().live_on(network), &others)?;
+            let others = self.others(network);
+            inner.update(network, self.book.ledger().live_on(network), &others)?;
         }
         Ok(())
     }
 
+    /// Reconcile networks on a thread of their own; return those that failed.
+    ///
+    /// A network may have thousands of members, and the threads that serve requests do not wait for it.
+    pub async fn reconcile_all(self: &Arc<Self>, networks: BTreeSet<u32>) -> BTreeSet<u32> {
+        let (tables, all) = (Arc::clone(self), networks.clone());
+        let work = move || {
+            all.into_iter()
+                .filter(|network| match tables.reconcile(*network) {
+                    Ok(()) => false,
+                    Err(error) => {
+                        let error = chain(&error);
+                        tracing::error!(network, error, "tables not up to date, trying again");
+                        true
+                    }
+                })
+                .collect()
+        };
+        tokio::task::spawn_blocking(work).await.unwrap_or(networks)
+    }
+
     /// What a network has beyond this node; the caller holds the tables' lock.
-    fn others(&self, network: u32, book: &Book) -> Others {
+    fn others(&self, network: u32) -> Others {
         let facts = {
-            let ledger = book.ledger();
+            let ledger = self.book.ledger();
             let mut records = ledger.entries_on(network);
             records.next().map(|record| record.network.clone())
         };

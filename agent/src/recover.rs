@@ -36,8 +36,8 @@ impl Node {
             ..LinkFilter::default()
         };
         let mut survey = Survey::default();
-        let mut links = self.netlink.list(of_kind("veth")).await?;
-        links.extend(self.netlink.list(of_kind("tun")).await?);
+        let mut links = self.host.netlink.list(of_kind("veth")).await?;
+        links.extend(self.host.netlink.list(of_kind("tun")).await?);
         for link in links {
             let alias = link.alias.as_deref().unwrap_or_default();
             // The far end of a shaper goes with the near one.
@@ -107,7 +107,7 @@ impl Node {
         if let Err(error) = Box::pin(self.find_hops()).await {
             tracing::error!(error = %chain(&error), "next hops to other nodes not known yet");
         }
-        self.tables.reconcile_everything(&self.book)?;
+        self.tables.reconcile_everything()?;
         for record in &records {
             // One port must not keep the others from being served; the audit comes back to it.
             if let Err(error) = self.repair(record, &survey).await {
@@ -185,7 +185,7 @@ impl Node {
             .filter(|link| !known.contains(&link.name))
         {
             tracing::info!(interface = %link.name, "removing a link nobody owns");
-            self.netlink.delete(link.ifindex).await?;
+            self.host.netlink.delete(link.ifindex).await?;
         }
         Ok(())
     }
@@ -194,7 +194,7 @@ impl Node {
         let now = self.survey().await?;
         for ifindex in pins.linked()? {
             if !now.all.contains_key(&ifindex) && !self.uplinks.has(ifindex) {
-                self.hook.forget(ifindex)?;
+                self.host.hook.forget(ifindex)?;
             }
         }
         Ok(())
@@ -223,7 +223,7 @@ impl Node {
             self.attach_again(host.ifindex).await?;
             tracing::info!(interface = %host.name, "program attached again");
         }
-        if self.hook.kind(host.ifindex) == HookKind::Clsact {
+        if self.host.hook.kind(host.ifindex) == HookKind::Clsact {
             self.promotions.add(host.clone());
         }
         Ok(missing)
@@ -234,10 +234,10 @@ impl Node {
     /// # Errors
     /// When the kernel refuses.
     pub async fn attach_again(&self, ifindex: u32) -> Result<(), HostError> {
-        let hook = self.hook.clone();
+        let hook = self.host.hook.clone();
         let attach =
             move |connection: &mut Connection| attach_dispatcher(connection, &hook, ifindex);
-        self.netlink.with(attach).await
+        self.host.netlink.with(attach).await
     }
 
     /// Looks for what went wrong behind our back: half-removed attachments, dead pods, detached
@@ -341,7 +341,7 @@ impl Node {
     }
 
     async fn has_link(&self, host: &HostEnd) -> Result<bool, AgentError> {
-        let link = self.netlink.by_name(&host.name).await?;
+        let link = self.host.netlink.by_name(&host.name).await?;
         Ok(link.is_some_and(|link| link.ifindex == host.ifindex))
     }
 
@@ -443,7 +443,7 @@ impl Node {
             return;
         };
         tracing::info!(attachment = %record.key, interface = %record.host.name, "link is gone");
-        if let Err(error) = self.reconcile(record.network.id) {
+        if let Err(error) = self.tables.reconcile(record.network.id) {
             tracing::error!(%error, "tables not updated");
         }
     }

@@ -281,7 +281,7 @@ impl Node {
         }
         // Where none was written, nf_tables is not touched: that alone would load its modules.
         if self.routing.state().table == Table::Written {
-            match self.netlink.with_netfilter(Netfilter::remove).await {
+            match self.host.netlink.with_netfilter(Netfilter::remove).await {
                 Ok(_) => self.routing.state().table = Table::Absent,
                 Err(error) => {
                     return tracing::warn!(error = chain(&error), "masquerading not removed");
@@ -295,7 +295,7 @@ impl Node {
 
     async fn make_routing(&self, plan: &Plan) -> Result<(), Step> {
         let (v4, v6) = (plan.v4, plan.v6);
-        let forward = self.netlink.with(move |_| {
+        let forward = self.host.netlink.with(move |_| {
             for (family, wanted) in [(Family::V4, v4), (Family::V6, v6)] {
                 if wanted {
                     forward(family)?;
@@ -336,7 +336,7 @@ impl Node {
             }
             Ok(written)
         };
-        self.netlink.with_netfilter(write).await
+        self.host.netlink.with_netfilter(write).await
     }
 
     async fn make_masquerade(&self, plan: &Plan) -> Result<(), netdev::Error> {
@@ -344,7 +344,7 @@ impl Node {
             if self.routing.state().table == Table::Absent {
                 return Ok(());
             }
-            match self.netlink.with_netfilter(Netfilter::remove).await {
+            match self.host.netlink.with_netfilter(Netfilter::remove).await {
                 Ok(true) => tracing::info!("masquerading stopped"),
                 Ok(false) => {}
                 // A kernel without nf_tables masquerades nobody.
@@ -365,6 +365,7 @@ impl Node {
         let ways = plan.ways.clone();
         let mut unrouted = plan.unrouted.clone();
         let missed = self
+            .host
             .netlink
             .with(move |connection| direct(connection, &ways));
         let missed = missed

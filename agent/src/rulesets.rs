@@ -70,7 +70,7 @@ impl Node {
     /// # Errors
     /// When the kernel does not tell of changes any more.
     pub async fn keep_rulesets(&self) -> Result<(), netdev::Error> {
-        let mut rules = match self.netlink.watch_rules(&TABLES) {
+        let mut rules = match self.host.netlink.watch_rules(&TABLES) {
             Ok(monitor) => Some(monitor),
             Err(error) => {
                 let error = chain(&error);
@@ -78,7 +78,7 @@ impl Node {
                 None
             }
         };
-        let mut ways = self.netlink.watch_ways()?;
+        let mut ways = self.host.netlink.watch_ways()?;
         let mut cluster = self.routing.changes();
         let mut pace = Pace::new();
         loop {
@@ -125,7 +125,7 @@ impl Node {
             }
             Ok(there)
         };
-        match self.netlink.with_netfilter(look).await {
+        match self.host.netlink.with_netfilter(look).await {
             Ok(there) => gone.retain(|table| !there.contains(table)),
             Err(_) => gone.clear(),
         }
@@ -145,7 +145,11 @@ impl Node {
         if !self.has_tables() {
             return Vec::new();
         }
-        self.netlink.with_netfilter(look).await.unwrap_or_default()
+        self.host
+            .netlink
+            .with_netfilter(look)
+            .await
+            .unwrap_or_default()
     }
 
     /// False on a node that needs no table: nf_tables is not touched there, which would load its modules.

@@ -30,6 +30,7 @@ use crate::cli::RunOptions;
 use crate::devices::{self, Devices};
 use crate::egress;
 use crate::error::AgentError;
+use crate::host::Host;
 use crate::install::{Install, InstallError};
 use crate::kube::{self, Cluster};
 use crate::members::{self, SpanningError, files};
@@ -172,7 +173,7 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
     let pages = tokio::spawn(admin::serve(Arc::clone(&node), http, stopping));
     log_samples(Arc::clone(&node), events).map_err(|source| RunError::Runtime { source })?;
     // Opened first: what happens to a link from now on is not missed.
-    let mut links = node.netlink.monitor().map_err(AgentError::from)?;
+    let mut links = node.host.netlink.monitor().map_err(AgentError::from)?;
     node.recover(&pins).await?;
     // Removals that waited come before anything a runtime asks for now.
     tombstone::serve_all(&node).await;
@@ -290,26 +291,30 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         ..Options::new(bpffs)
     })?;
     tracing::info!(pins = %options.places.bpffs.display(), adopted = datapath.adopted(), "datapath loaded");
-    let room = datapath.try_room()?;
+    let host = Host {
+        netlink: Netlink::current().map_err(AgentError::from)?,
+        hook: datapath.hook().clone(),
+        room: datapath.try_room()?,
+        discipline: shaping().await,
+    };
     let events = datapath.events()?;
-    let hook = datapath.hook().clone();
-    let netlink = Netlink::current().map_err(AgentError::from)?;
+    let patience = Duration::from_secs(options.store_patience);
+    let book = Arc::new(Book::new(found, store, patience));
     let current = Arc::new(Current::default());
     current.set(world);
     let node = Node::new(Parts {
         name,
         world: current,
-        book: Book::new(found, store, Duration::from_secs(options.store_patience)),
-        promotions: Promotions::new(hook.clone(), Duration::from_secs(options.tcx_after)),
-        netlink,
-        hook,
+        promotions: Promotions::new(host.hook.clone(), Duration::from_secs(options.tcx_after)),
+        host,
         tables: Reconciler::new(
             datapath,
+            Arc::clone(&book),
             options.vxlan_port,
             options.storms,
             Arc::clone(&remotes),
         ),
-        shaping: shaping().await,
+        book,
         delegates: Runner::new(
             options.pods.host_root.clone(),
             Duration::from_secs(options.pods.delegate_timeout),
@@ -330,7 +335,6 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
             options.egress.connections_per_pod,
         ),
         early: options.early,
-        room,
         cluster,
         metrics,
         tombstones: tombstone::directory(&options.places.socket),
@@ -407,7 +411,7 @@ async fn follow_members(node: &Arc<Node>) {
     loop {
         // At first too: what came while this node was starting.
         let changed = node.remotes.take_changed();
-        let failed = node.reconcile_all(changed).await;
+        let failed = node.tables.reconcile_all(changed).await;
         if failed.is_empty()
             && node.remotes.is_complete()
             && let Err(error) = node.tables.forget_nodes()

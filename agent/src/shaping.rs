@@ -49,7 +49,7 @@ impl Change<'_> {
     fn write(&mut self) -> Result<(), PortError> {
         if self.next != self.written {
             self.node.book.ledger().set_shaping(&self.next);
-            self.node.reconcile(self.next.network.id)?;
+            self.node.tables.reconcile(self.next.network.id)?;
             self.written = self.next.clone();
         }
         Ok(())
@@ -71,14 +71,14 @@ impl Node {
             };
             PortError::NoShaping { key, rate }
         };
-        self.shaping.ok_or_else(missing)
+        self.host.discipline.ok_or_else(missing)
     }
 
     /// The limits that the objects ask for by now. Where they do not say, because one is gone or
     /// wrong, and where the kernel could not keep them, the limits stay as they are.
     pub fn limits_now(&self, record: &Attachment) -> Limits {
         let wanted = self.limits_of_objects(record).unwrap_or(record.limits);
-        if self.shaping.is_none() {
+        if self.host.discipline.is_none() {
             return record.limits;
         }
         wanted
@@ -118,7 +118,7 @@ impl Node {
                 }
                 Some(_) | None => continue,
             };
-            if self.shaping.is_none()
+            if self.host.discipline.is_none()
                 && self
                     .limits_of_objects(&record)
                     .is_some_and(|wanted| wanted != record.limits)
@@ -242,7 +242,7 @@ impl Node {
             }
             Ok(seen)
         };
-        Ok(self.netlink.with(look).await?)
+        Ok(self.host.netlink.with(look).await?)
     }
 }
 
@@ -252,7 +252,11 @@ impl Change<'_> {
         let discipline = self.node.discipline(&only(Direction::Ingress, limit))?;
         if !is(seen, &shape, discipline) {
             let ifindex = self.next.host.ifindex;
-            self.node.netlink.shape(ifindex, shape, discipline).await?;
+            self.node
+                .host
+                .netlink
+                .shape(ifindex, shape, discipline)
+                .await?;
             reached("limit.queued");
         }
         self.next.limits.ingress = Some(limit);
@@ -272,7 +276,7 @@ impl Change<'_> {
         self.write()?;
         if let RootQueue::Ours(_) = seen {
             let ifindex = self.next.host.ifindex;
-            self.node.netlink.unshape(ifindex).await?;
+            self.node.host.netlink.unshape(ifindex).await?;
             self.node.metrics.queue_is_gone(ifindex);
         }
         Ok(())
@@ -297,7 +301,11 @@ impl Change<'_> {
                 if !is(&queue, &pair.shape, pair.discipline) {
                     let ifindex = near.ifindex;
                     let (shape, discipline) = (pair.shape, pair.discipline);
-                    self.node.netlink.shape(ifindex, shape, discipline).await?;
+                    self.node
+                        .host
+                        .netlink
+                        .shape(ifindex, shape, discipline)
+                        .await?;
                     reached("limit.queued");
                 }
                 self.mend(&near, &far).await?;
@@ -308,9 +316,10 @@ impl Change<'_> {
                 }
             }
             None => {
-                let hook = self.node.hook.clone();
+                let hook = self.node.host.hook.clone();
                 let made = self
                     .node
+                    .host
                     .netlink
                     .with(move |connection| pair.make(connection, &hook));
                 let shaper = made.await?;
@@ -341,7 +350,7 @@ impl Change<'_> {
                 ..shaper
             });
             self.write()?;
-            self.node.netlink.let_go(shaper.near).await?;
+            self.node.host.netlink.let_go(shaper.near).await?;
             reached("limit.drained");
             tokio::time::sleep(ON_THE_WAY).await;
             self.next.shaper = None;
@@ -350,7 +359,7 @@ impl Change<'_> {
         self.write()?;
         if stray {
             let near = near_name(&self.next.host.name);
-            self.node.netlink.delete_by_name(&near).await?;
+            self.node.host.netlink.delete_by_name(&near).await?;
         }
         Ok(())
     }
@@ -375,7 +384,7 @@ impl Change<'_> {
             connection.set_up(far)?;
             connection.set_up(near)
         };
-        Ok(self.node.netlink.with(restart).await?)
+        Ok(self.node.host.netlink.with(restart).await?)
     }
 }
 

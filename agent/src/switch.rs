@@ -285,7 +285,7 @@ impl Node {
     pub async fn plug_in(&self, record: &Attachment, netns: &Netns) -> Result<(), PortError> {
         let (switch, record, netns) = (Arc::clone(&self.switch), record.clone(), netns.clone());
         let plug = move |connection: &mut Connection| switch.plug_in(&record, &netns, connection);
-        self.netlink.with(plug).await?;
+        self.host.netlink.with(plug).await?;
         self.switch.wanted.notify_one();
         Ok(())
     }
@@ -297,7 +297,7 @@ impl Node {
     pub async fn unplug(&self, record: &Attachment) -> Result<(), PortError> {
         let (switch, record) = (Arc::clone(&self.switch), record.clone());
         let unplug = move |_: &mut Connection| switch.unplug(&record);
-        self.netlink.with(unplug).await
+        self.host.netlink.with(unplug).await
     }
 
     /// Tells the switch how a port is now, if it has it.
@@ -310,7 +310,7 @@ impl Node {
             let update = |client: &mut Client| client.update(&config);
             switch.ask_if_there(update).map(|_| ())
         };
-        self.netlink.with(tell).await
+        self.host.netlink.with(tell).await
     }
 
     /// What the switch has of its ports, by their keys. It is asked only if there should be some.
@@ -327,7 +327,7 @@ impl Node {
             return Ok(BTreeMap::new());
         }
         let switch = Arc::clone(&self.switch);
-        let ports = self.netlink.with(move |_| switch.ports()).await?;
+        let ports = self.host.netlink.with(move |_| switch.ports()).await?;
         let by_key = ports
             .into_iter()
             .map(|port| (port.config.key.clone(), port));
@@ -360,7 +360,7 @@ impl Node {
             let watch = {
                 let switch = Arc::clone(&self.switch);
                 // Before the ports: what happens from now on is seen.
-                self.netlink.with(move |_| switch.watch()).await
+                self.host.netlink.with(move |_| switch.watch()).await
             };
             let watch = match watch {
                 Ok(watch) => watch,
@@ -400,7 +400,7 @@ impl Node {
             tracing::info!(port = key, "removing a port of the switch that nobody owns");
             let switch = Arc::clone(&self.switch);
             let remove = move |_: &mut Connection| switch.ask(|client| client.remove(&key));
-            self.netlink.with(remove).await?;
+            self.host.netlink.with(remove).await?;
         }
         Ok(())
     }

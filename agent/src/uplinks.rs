@@ -140,7 +140,7 @@ impl Node {
         let mut wanted = self.uplinks.all(&known);
         let indexes: Vec<u32> = wanted.keys().copied().collect();
         let macs = move |connection: &mut Connection| macs(connection, &indexes);
-        for (ifindex, mac) in self.netlink.with(macs).await? {
+        for (ifindex, mac) in self.host.netlink.with(macs).await? {
             if let Some(uplink) = wanted.get_mut(&ifindex) {
                 uplink.mac = mac;
             }
@@ -157,9 +157,9 @@ impl Node {
         }
         let mut errors = Vec::new();
         for ifindex in wanted.keys().copied() {
-            let hook = self.hook.clone();
+            let hook = self.host.hook.clone();
             let attach = move |connection: &mut Connection| attach(connection, &hook, ifindex);
-            match self.netlink.with(attach).await {
+            match self.host.netlink.with(attach).await {
                 Ok(true) => tracing::info!(ifindex, "packets of other nodes are taken in here"),
                 Ok(false) => {}
                 Err(error) => {
@@ -201,13 +201,13 @@ impl Node {
             }
             // The program leaves everything to the node from here on.
             self.tables.set_uplink(ifindex, None)?;
-            self.hook.forget(ifindex)?;
+            self.host.hook.forget(ifindex)?;
             // Where tunnels ended, a filter stays for the reason at `attach`: they may be back with the
             // next change of routes. `cleanup` takes it away.
             if known.get(&ifindex).is_some_and(|it| !it.has_tunnels()) {
-                let hook = self.hook.clone();
+                let hook = self.host.hook.clone();
                 let detach = move |connection: &mut Connection| detach(connection, &hook, ifindex);
-                self.netlink.with(detach).await?;
+                self.host.netlink.with(detach).await?;
             }
         }
         if errors.is_empty() {
@@ -228,7 +228,7 @@ impl Node {
             return Ok(());
         }
         let look = move |connection: &mut Connection| connection.by_index(ifindex);
-        let Some(link) = self.netlink.with(look).await? else {
+        let Some(link) = self.host.netlink.with(look).await? else {
             return Ok(());
         };
         let set = move |connection: &mut Connection| set_promiscuous(connection, ifindex, wanted);
@@ -236,9 +236,9 @@ impl Node {
         if wanted && !link.promiscuous {
             let flags = uplink.flags | UPLINK_PROMISCUOUS;
             self.tables.set_uplink(ifindex, Some(changed(flags)))?;
-            self.netlink.with(set).await?;
+            self.host.netlink.with(set).await?;
         } else if !wanted {
-            self.netlink.with(set).await?;
+            self.host.netlink.with(set).await?;
             let flags = uplink.flags & !UPLINK_PROMISCUOUS;
             self.tables.set_uplink(ifindex, Some(changed(flags)))?;
         }

@@ -136,7 +136,7 @@ async fn attachments(node: &Node) -> Result<Value, AgentError> {
                 "hostInterface": record.host.name,
                 "hostIfindex": record.host.ifindex,
                 "portID": record.port_id,
-                "hook": node.hook.kind(record.host.ifindex).label(),
+                "hook": node.host.hook.kind(record.host.ifindex).label(),
                 "bandwidth": record.bandwidth(&queues),
                 "foreignQueue": record.queued,
                 "fromPod": count(traffic.from_pod),
@@ -376,7 +376,7 @@ pub fn explain(node: &Node, request: &ExplainRequest) -> Result<Value, AgentErro
         .map(|entry| {
             let record = &entry.record;
             let mut decisions = record.decisions.clone();
-            let kind = node.hook.kind(record.host.ifindex);
+            let kind = node.host.hook.kind(record.host.ifindex);
             let because = match kind {
                 datapath::HookKind::Tcx => "a pinned TCX link, with a clsact filter behind it",
                 datapath::HookKind::Clsact => {
@@ -510,7 +510,7 @@ pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
         unread: node.world.get().unread.len(),
         interfaces: interfaces(&pods, &ledger),
         memif,
-        can_shape: node.shaping.is_some(),
+        can_shape: node.host.discipline.is_some(),
         uplinks: node
             .uplinks
             .places()
@@ -546,7 +546,7 @@ pub async fn state(node: &Node) -> Result<Value, AgentError> {
         "impairedPorts": node.impaired.load(Ordering::Relaxed),
         "storeFailure": node.book.failure().map(|failure| chain(&failure.error)),
         "setAside": *node.book.set_aside(),
-        "shaping": node.shaping.map(mechanism),
+        "shaping": node.host.discipline.map(mechanism),
         "tables": node.tables.sizes()?,
         "networks": networks(node).await?,
         "attachments": attachments,

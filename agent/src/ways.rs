@@ -56,7 +56,7 @@ impl Node {
     /// # Errors
     /// When the kernel does not tell of changes any more.
     pub async fn keep_ways(self: &Arc<Self>) -> Result<(), netdev::Error> {
-        let mut monitor = self.netlink.watch_ways()?;
+        let mut monitor = self.host.netlink.watch_ways()?;
         let mut members = self.remotes.changes();
         let mut vteps = self.remotes.vtep_changes();
         loop {
@@ -91,16 +91,16 @@ impl Node {
             Found::default()
         } else {
             let nodes = self.other_nodes(&own)?;
-            let (room, own) = (self.room, own.clone());
+            let (room, own) = (self.host.room, own.clone());
             let look =
                 move |connection: &mut Connection| look(connection, &nodes, &own, room, port);
-            let mut found = self.netlink.with(look).await?;
+            let mut found = self.host.netlink.with(look).await?;
             // Before anything of a new way is told to others.
             fenced = self
                 .fence_tunnels_from(std::mem::take(&mut found.entrances))
                 .await
                 .map(drop);
-            if self.netlink.has_ipsec_policies().await? {
+            if self.host.netlink.has_ipsec_policies().await? {
                 tracing::debug!("IPsec policies: tunnels go by the kernel's device");
                 found.uplinks.clear();
                 for way in found.ways.values_mut() {
@@ -112,7 +112,7 @@ impl Node {
         let address = |v4| own.iter().copied().find(move |it| it.is_ipv4() == v4);
         let mapped = |it: Option<IpAddr>| it.map_or(Ip16::NONE, Ip16::from);
         let uplink = Uplink {
-            flags: if self.room.any_family {
+            flags: if self.host.room.any_family {
                 UPLINK_ANY_FAMILY
             } else {
                 0

@@ -154,7 +154,7 @@ impl Node {
             };
             Ok((link, addresses))
         };
-        let (link, addresses) = self.netlink.with(look).await?;
+        let (link, addresses) = self.host.netlink.with(look).await?;
         let (name, uplink) = (network.name.clone(), wire.uplink);
         let Some(link) = link else {
             return Err(WireError::NoInterface {
@@ -227,7 +227,7 @@ impl Node {
             let wire = facts.wire.as_ref();
             let has_moved = wire.is_some_and(|it| moved.contains(&it.uplink));
             if has_moved || (routed && facts.routed) {
-                self.reconcile(facts.id)?;
+                self.tables.reconcile(facts.id)?;
             }
         }
         plugged
@@ -257,7 +257,7 @@ impl Node {
             let links = names.iter().map(|name| connection.by_name(name));
             links.collect::<Result<Vec<Option<Link>>, _>>()
         };
-        let links = self.netlink.with(look).await;
+        let links = self.host.netlink.with(look).await;
         let links = links.map_err(|error| (BTreeSet::new(), error.into()))?;
         let usable = links
             .into_iter()
@@ -326,7 +326,7 @@ impl Node {
             }
             Ok((hops, routers))
         };
-        let (hops, routers) = self.netlink.with(look).await?;
+        let (hops, routers) = self.host.netlink.with(look).await?;
         let (is_news, hops) = {
             let mut state = self.wires.lock();
             let is_news = *state.hops != hops || state.routers != routers;

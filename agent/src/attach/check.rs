@@ -71,12 +71,18 @@ impl Node {
     /// # Errors
     /// When the kernel does not tell.
     pub async fn is_attached(&self, host: &HostEnd) -> Result<bool, HostError> {
-        let dispatcher = self.hook.dispatcher_id(Dispatcher::Pod)?;
-        if self.hook.tcx_programs(&host.name)?.contains(&dispatcher) {
+        let dispatcher = self.host.hook.dispatcher_id(Dispatcher::Pod)?;
+        if self
+            .host
+            .hook
+            .tcx_programs(&host.name)?
+            .contains(&dispatcher)
+        {
             return Ok(true);
         }
         let ifindex = host.ifindex;
         let filters = self
+            .host
             .netlink
             .with(move |connection| connection.ingress_filters(ifindex))
             .await?;
@@ -91,7 +97,7 @@ impl Node {
     /// When the kernel does not tell.
     pub async fn host_faults(&self, record: &Attachment) -> Result<Vec<String>, AgentError> {
         let name = &record.host.name;
-        let Some(link) = self.netlink.by_name(name).await? else {
+        let Some(link) = self.host.netlink.by_name(name).await? else {
             return Ok(vec![format!("host interface {name} is gone")]);
         };
         if link.ifindex != record.host.ifindex {

@@ -104,7 +104,7 @@ impl Links {
         Ok(Self {
             link: Made::of(record, netns, queues),
             name: record.host.name.clone(),
-            hook: node.hook.clone(),
+            hook: node.host.hook.clone(),
             port,
             into,
             out_of,

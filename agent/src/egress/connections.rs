@@ -131,7 +131,7 @@ impl Node {
             });
             Ok(tracked.collect())
         };
-        self.netlink.with(read).await
+        self.host.netlink.with(read).await
     }
 }
 

@@ -116,6 +116,6 @@ impl Node {
             let netns = Netns::open(&path)?;
             netns.run_in(|| super::write(&mut netdev::Netfilter::open()?, &plan.rules()))?
         };
-        Ok(self.netlink.with(write).await?)
+        Ok(self.host.netlink.with(write).await?)
     }
 }

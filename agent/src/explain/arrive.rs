@@ -161,7 +161,7 @@ async fn run(
     outer: IpAddr,
 ) -> Result<Outcome, AgentError> {
     let node = &scene.node;
-    let device = node.netlink.by_name(DEVICE).await?;
+    let device = node.host.netlink.by_name(DEVICE).await?;
     let Some(device) = device.filter(|link| link.up) else {
         story.step(
             format!("device {DEVICE}"),

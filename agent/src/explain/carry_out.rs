@@ -83,7 +83,13 @@ impl Departure<'_> {
                 let found = "nobody on the network, which has egress";
                 self.story
                     .step("policy", found, "leave: to the network's gateway here");
-                let link = self.scene.node.netlink.by_index(endpoint.ifindex).await?;
+                let link = self
+                    .scene
+                    .node
+                    .host
+                    .netlink
+                    .by_index(endpoint.ifindex)
+                    .await?;
                 let Some(link) = link.filter(|link| link.up) else {
                     return Ok(self.drop(DropReason::Undeliverable));
                 };
@@ -111,7 +117,7 @@ impl Departure<'_> {
         self.story
             .step("policy", "admitted", "it waits for its rate first");
         let what = format!("shaper of the port, interface {near}");
-        let Some(link) = self.scene.node.netlink.by_index(near).await? else {
+        let Some(link) = self.scene.node.host.netlink.by_index(near).await? else {
             self.story.step(what, "none", "drop undeliverable");
             return Ok(self.drop(DropReason::Undeliverable));
         };
@@ -226,7 +232,7 @@ impl Departure<'_> {
             self.story
                 .step("way", found, "the program tunnels itself, where it can");
         }
-        let device = node.netlink.by_index(vtep.device).await?;
+        let device = node.host.netlink.by_index(vtep.device).await?;
         let Some(device) = device.filter(|link| link.up) else {
             self.story
                 .step(what, "none that is up", "nothing leaves the node");
@@ -247,6 +253,7 @@ impl Departure<'_> {
         let inner = u32::try_from(frame.len().saturating_sub(ETH_HLEN)).unwrap_or(u32::MAX);
         let outer = inner.saturating_add(added);
         let way = node
+            .host
             .netlink
             .with(move |connection: &mut netdev::Connection| {
                 let route = connection.route_to(address)?;
@@ -343,7 +350,7 @@ impl Departure<'_> {
         let destination = destination(frame);
         let mut details = json!({"node": self.scene.node.name});
         if let Some(destination) = destination {
-            let way = &self.scene.node.netlink;
+            let way = &self.scene.node.host.netlink;
             let found = way
                 .with(move |connection: &mut netdev::Connection| connection.route_to(destination))
                 .await?;

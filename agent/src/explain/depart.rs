@@ -139,7 +139,7 @@ impl Departure<'_> {
         let who = format!("attachment {}", name_of(self.record));
         let found = format!("{} (interface {})", host.name, host.ifindex);
         self.story.step(who, found, "the pod sends here");
-        let link = node.netlink.by_index(host.ifindex).await?;
+        let link = node.host.netlink.by_index(host.ifindex).await?;
         let Some(link) = link.filter(|link| link.name == host.name) else {
             let text = format!("{} is gone: the pod cannot send", host.name);
             self.story.step("link", "none", "nothing leaves the pod");
@@ -154,7 +154,7 @@ impl Departure<'_> {
         }
         let what = format!("program of {}", host.name);
         if node.is_attached(host).await? {
-            let kind = node.hook.kind(host.ifindex).label();
+            let kind = node.host.hook.kind(host.ifindex).label();
             self.story
                 .step(what, format!("d_pod, {kind}"), "it decides");
             return Ok(None);

@@ -29,7 +29,7 @@ impl Scene<'_> {
         story: &mut Story,
     ) -> Result<Outcome, AgentError> {
         let ifindex = endpoint.ifindex;
-        let link = self.node.netlink.by_index(ifindex).await?;
+        let link = self.node.host.netlink.by_index(ifindex).await?;
         let Some(link) = link.filter(|link| link.up) else {
             let what = format!("interface {ifindex}");
             story.step(what, "none that is up", "lost behind the program");
@@ -108,7 +108,7 @@ impl Scene<'_> {
 
     /// What holds packets back at an interface.
     pub(super) async fn queue(&self, ifindex: u32) -> Result<Queue, AgentError> {
-        let root = self.node.netlink.shape_of(ifindex).await?;
+        let root = self.node.host.netlink.shape_of(ifindex).await?;
         Ok(match root {
             RootQueue::Default => Queue {
                 text: "none".to_owned(),

@@ -104,7 +104,7 @@ async fn uplink(
         story.step(what, "no uplink", "nothing comes in");
         return Ok(None);
     };
-    let link = scene.node.netlink.by_index(network.uplink).await?;
+    let link = scene.node.host.netlink.by_index(network.uplink).await?;
     let Some((name, mac)) = link.and_then(|it| Some((it.name, it.mac?))) else {
         let found = format!("interface {}, which is gone", network.uplink);
         story.step(what, found, "nothing comes in");

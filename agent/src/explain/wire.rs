@@ -90,7 +90,7 @@ impl Departure<'_> {
             self.story.step(what, "no uplink", "drop no_uplink");
             return Ok(None);
         };
-        let link = self.scene.node.netlink.by_index(found.uplink).await?;
+        let link = self.scene.node.host.netlink.by_index(found.uplink).await?;
         let name = link.map_or(format!("interface {}, which is gone", found.uplink), |it| {
             it.name
         });

@@ -101,7 +101,7 @@ impl Node {
         let own = self.remotes.vteps();
         let nodes = self.other_nodes(&own)?;
         let look = move |connection: &mut Connection| entrances(connection, &own, &nodes);
-        let found = self.netlink.with(look).await?;
+        let found = self.host.netlink.with(look).await?;
         self.fence_tunnels_from(found).await
     }
 
@@ -136,7 +136,7 @@ impl Node {
                 written => written.map(|()| (true, tried)),
             }
         };
-        let written = self.netlink.with_netfilter(write).await;
+        let written = self.host.netlink.with_netfilter(write).await;
         let (written, has) = written.map_err(|source| OverlayError::NoFence { source })?;
         overlay.has_written.store(true, Ordering::Release);
         if has != tried {
@@ -163,7 +163,7 @@ impl Node {
     /// # Errors
     /// As for [`Self::fence_tunnels`].
     pub(crate) async fn restore_fence_of_tunnels(&self) -> Result<bool, ReachError> {
-        if self.overlay.device() == 0 && self.netlink.by_name(DEVICE).await?.is_none() {
+        if self.overlay.device() == 0 && self.host.netlink.by_name(DEVICE).await?.is_none() {
             return Ok(false);
         }
         self.fence_tunnels().await

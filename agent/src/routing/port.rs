@@ -121,7 +121,7 @@ impl Node {
             connection.reach(ifindex, &missing, PROTOCOL)?;
             Ok(missing)
         };
-        let mended = self.netlink.with(mend).await?;
+        let mended = self.host.netlink.with(mend).await?;
         if !mended.is_empty() {
             let addresses: Vec<_> = mended.iter().map(|one| one.address).collect();
             tracing::warn!(attachment = %record.key, ?addresses, "routes or neighbours were gone, made again");
@@ -143,6 +143,7 @@ impl Node {
         }
         let ifindex = record.host.ifindex;
         let missing = self
+            .host
             .netlink
             .with(move |connection| connection.unreached(ifindex, &neighbours))
             .await?;

@@ -81,7 +81,7 @@ impl Node {
             }
             Ok(queues)
         };
-        let queues = self.netlink.with(look).await?;
+        let queues = self.host.netlink.with(look).await?;
         for (network, direction, ifindex) in limited {
             if let Some(state) = queues.get(&ifindex) {
                 let dropped = state.dropped_packets;
