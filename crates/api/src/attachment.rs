@@ -67,7 +67,7 @@ pub struct PodNetworkAttachmentSpec {
         regex(pattern = SUBDOMAIN_PATTERN)
     )]
     pub pod_network_name: String,
-    /// What the attachment asks for: any number of `AttachmentParameters`, merged.
+    /// The parameters that the attachment asks for: `AttachmentParameters`, merged.
     #[schemars(length(max = 16))]
     #[schemars(extend("x-kubernetes-validations" = [
         Rule::new("self.all(a, self.exists_one(b, a == b))")

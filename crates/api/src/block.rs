@@ -119,15 +119,16 @@ pub struct IpBlockStatus {
     #[schemars(range(min = 0, max = 16))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<i64>,
-    /// The node seems to be gone; the controller deletes the block at this time if it stays so.
+    /// Time at which the controller deletes the block, if its node is still missing.
     #[schemars(with = "Option<String>", extend("format" = "date-time"))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reclaim_after: Option<Time>,
 }
 
 impl IpBlock {
-    /// The addresses of `block` on `network`, held by this node. To create the object is to take the
-    /// block.
+    /// Makes the block of addresses that this node takes from `network`.
+    ///
+    /// To create the object is to take the block.
     ///
     /// # Errors
     /// The name of the network is none, or leaves no room for the address.
@@ -148,7 +149,7 @@ impl IpBlock {
     }
 }
 
-/// The name of the object that stands for an address of a network: both in one DNS name.
+/// Returns the object name of an address of a network, as one DNS name.
 pub(crate) fn name_of(network: &str, address: IpAddr) -> Result<String, NameError> {
     let parts: Vec<String> = match address {
         IpAddr::V4(v4) => v4.octets().iter().map(u8::to_string).collect(),

@@ -2,11 +2,15 @@
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
-/// Scheduling gate that holds a pod until its networks are ready (KEP-POD-10 to 12).
+/// Scheduling gate that holds a pod until its networks are ready.
+///
+/// KEP-POD-10 to 12.
 pub const GATE: &str = "podnet.dev/pod-networks";
 /// Condition: new pods can attach (KEP-3698 "Ready").
 pub const READY: &str = "Ready";
-/// Condition: every object in `parametersRefs` is there and valid (KEP-3698 "ParamsReady").
+/// Condition: every object in `parametersRefs` exists and is valid.
+///
+/// KEP-3698 "ParamsReady".
 pub const PARAMS_READY: &str = "ParamsReady";
 /// Condition: an address is the holder's of an `IPReservation`.
 pub const GRANTED: &str = "Granted";
@@ -14,8 +18,9 @@ pub const GRANTED: &str = "Granted";
 /// The most conditions an object has (KEP-3698).
 const CONDITIONS_MAX: u32 = 5;
 
-/// The schema of `status.conditions`: `metav1.Condition`, keyed by type, with the limits Kubernetes
-/// sets on its own. The one made from the Rust type has no limits.
+/// Returns the schema of `status.conditions`: `metav1.Condition`, keyed by type.
+///
+/// It has the limits that Kubernetes sets on its own. The schema made from the Rust type has no limits.
 pub(crate) fn list_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",

@@ -1,4 +1,4 @@
-//! The `CustomResourceDefinition` of every kind, podnet's own and the standard's it reads.
+//! Generate the `CustomResourceDefinition` of every kind, podnet's and the NPWG's.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionNames, CustomResourceDefinitionSpec,
@@ -34,9 +34,10 @@ pub fn own_definitions() -> Vec<CustomResourceDefinition> {
     .into()
 }
 
-/// Definitions of the NPWG's kinds, with the names and the schema of its standard (NPWG v1.3 §3.1,
-/// §8.1). A cluster may have them already, with more fields: then they are somebody else's, and must
-/// not be overwritten.
+/// Returns the definitions of the NPWG's kinds (NPWG v1.3 §3.1, §8.1).
+///
+/// They have the names and the schema of its standard. A cluster may have them already, with more fields:
+/// then they belong to others, and must not be overwritten.
 #[must_use]
 pub fn standard_definitions() -> Vec<CustomResourceDefinition> {
     [network_attachment_definitions(), IpamClaim::crd()]
@@ -111,7 +112,7 @@ fn finish(mut definition: CustomResourceDefinition) -> CustomResourceDefinition 
     definition
 }
 
-/// Makes every optional field absent or valid, never null, and every description one line.
+/// Makes optional fields absent or valid, never null, and descriptions one line.
 ///
 /// The generator lets an optional field be null, and a rule that asks for its presence would find
 /// that null there. The server drops a null of a field that is not nullable, as it does for its own

@@ -1,4 +1,6 @@
-//! `PodNetworkEndpointSlice`: who is where on a network that spans nodes, as one node says it.
+//! `PodNetworkEndpointSlice`: the members that one node has of a network.
+//!
+//! Networks that span nodes have slices of every node.
 //!
 //! - A node writes slices for the networks of which it has members, and nobody else writes them. It
 //!   says in each by which addresses tunnels reach it, and up to 256 of its members.
@@ -33,12 +35,15 @@ pub const ENDPOINT_IPS_MAX: usize = 64;
 pub const NETWORK_LABEL: &str = "podnet.dev/network";
 /// The label with the node, as [`label_value`] writes it.
 pub const NODE_LABEL: &str = "podnet.dev/node";
-/// The annotation of a `Node` with addresses by which tunnels may reach it beside its own, with commas
-/// between.
+/// Annotation of a `Node`: further addresses at which tunnels may reach it.
+///
+/// They are separated by commas.
 pub const VTEPS_ANNOTATION: &str = "podnet.dev/vteps";
 /// The longest value of a label, bytes.
 const LABEL_VALUE_MAX: usize = 63;
-/// Names of network and node, bytes together, that an object's name has room for beside a number.
+/// Longest names of network and node in the name of a slice, bytes together.
+///
+/// An object's name has room for these and a number.
 const NAMES_MAX: usize = 240;
 
 /// `spec` of a `PodNetworkEndpointSlice`.
@@ -141,14 +146,16 @@ pub struct SliceEndpoint {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub ips: Vec<String>,
-    /// Since when its node claims these addresses: of two nodes that claim one, the later holds it. A
-    /// node that takes over an address dates its claim later than the one it knows.
+    /// Time since which its node claims these addresses.
+    ///
+    /// Of two nodes that claim one address, the later holds it. A node that takes over an address dates
+    /// its claim later than the one it knows.
     #[schemars(with = "String", extend("format" = "date-time"))]
     pub since: MicroTime,
 }
 
 impl PodNetworkEndpointSlice {
-    /// A slice of the members that `spec.node` has of `spec.network`, of a number of its own.
+    /// Makes slice `number` of the members that `spec.node` has of `spec.network`.
     ///
     /// # Errors
     /// A name is none.
@@ -186,8 +193,10 @@ impl SliceEndpoint {
     }
 }
 
-/// The name of a slice. Two pairs of network and node can share one where there are dots in them;
-/// whoever finds the name taken takes the next number.
+/// Returns the name of a slice.
+///
+/// Two pairs of network and node can share one where there are dots in them; a writer that finds the name
+/// taken takes the next number.
 fn slice_name(network: &str, node: &str, number: u32) -> Result<String, NameError> {
     check_subdomain(network)?;
     check_subdomain(node)?;
@@ -198,8 +207,9 @@ fn slice_name(network: &str, node: &str, number: u32) -> Result<String, NameErro
     Ok(format!("{pair:016x}.{number}"))
 }
 
-/// A name as the value of a label, which is shorter than a name may be: a long one keeps its
-/// beginning, and ends in a digest of all of it.
+/// Returns a name as the value of a label, which is shorter than a name may be.
+///
+/// A long one keeps its beginning, and ends in a digest of all of it.
 #[must_use]
 pub fn label_value(name: &str) -> String {
     if name.len() <= LABEL_VALUE_MAX {

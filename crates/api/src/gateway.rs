@@ -46,8 +46,10 @@ impl<'de> Deserialize<'de> for GatewaySpec {
     }
 }
 
-/// A string or a list has no structural schema, so the server keeps what it gets here, and only the
-/// limits that each of the two forms has are checked. The agent checks the rest.
+/// The schema of a string or a list, which is not structural.
+///
+/// The server therefore keeps what it gets here, and only the limits that each of the two forms has are
+/// checked. The agent checks the rest.
 impl JsonSchema for GatewaySpec {
     fn inline_schema() -> bool {
         true

@@ -9,14 +9,15 @@ use serde::{Deserialize, Serialize};
 /// The most queues a port has.
 pub const QUEUES_MAX: u16 = 8;
 
-/// What a pod has of a port.
+/// The kind of port in the pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum InterfaceKind {
     /// A network interface of the kernel.
     #[default]
     Veth,
-    /// A network interface whose packets go to AF_XDP sockets once a program of the pod has opened
-    /// them.
+    /// A network interface whose packets go to AF_XDP sockets.
+    ///
+    /// They do so once a program of the pod has opened sockets.
     #[serde(rename = "AFXDP")]
     AfXdp,
     /// A memif socket and no interface: packets go through memory shared with the node.
@@ -49,12 +50,15 @@ impl fmt::Display for InterfaceKind {
 ]))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct InterfaceSpec {
-    /// `Veth`: a network interface of the kernel. `AFXDP`: one whose packets AF_XDP sockets of the
-    /// pod get and send. `Memif`: a memif socket, and no interface.
+    /// Kind of port: `Veth`, `AFXDP` or `Memif`.
+    ///
+    /// `Veth`: a network interface of the kernel. `AFXDP`: one whose packets AF_XDP sockets of the pod
+    /// get and send. `Memif`: a memif socket, and no interface.
     #[serde(rename = "type")]
     pub kind: InterfaceKind,
-    /// With `AFXDP`: queues of the interface, one socket each. With `Memif`: the most rings in each
-    /// direction. Default 1.
+    /// Queues of the interface (`AFXDP`) or rings in each direction (`Memif`).
+    ///
+    /// `AFXDP` has one socket for each queue, `Memif` at most so many rings. Default 1.
     #[schemars(range(min = 1, max = QUEUES_MAX))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queues: Option<i64>,
@@ -64,7 +68,7 @@ pub struct InterfaceSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Interface {
-    /// What the pod has of it.
+    /// Kind of port in the pod.
     #[serde(rename = "type")]
     pub kind: InterfaceKind,
     /// Its queues, 1 to [`QUEUES_MAX`]; 1 for a `Veth`.

@@ -1,4 +1,4 @@
-//! JSON that is passed on as it came: values keep their bytes, objects keep the order of keys.
+//! JSON that is passed on unchanged: bytes of values, order of keys.
 
 use std::fmt;
 
@@ -12,8 +12,9 @@ use serde_json::value::RawValue;
 /// Longest piece of a refused value quoted in an error, in characters.
 const QUOTE: usize = 60;
 
-/// A JSON value with the bytes it was written with, so that a number is never rounded on its way
-/// through (CNI-CONF-07).
+/// A JSON value with its original bytes.
+///
+/// So a number is never rounded on its way through (CNI-CONF-07).
 #[derive(Clone)]
 pub struct RawJson(Box<RawValue>);
 
@@ -86,8 +87,9 @@ impl<'de> Deserialize<'de> for RawJson {
     }
 }
 
-/// A JSON object whose keys keep their order and whose values keep their bytes. A key can be
-/// there twice, as JSON allows (RFC 8259 §4).
+/// A JSON object that keeps the order of its keys and the bytes of its values.
+///
+/// A key can be there twice, as JSON allows (RFC 8259 §4).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RawObject(Vec<(String, RawJson)>);
 
@@ -138,8 +140,9 @@ impl RawObject {
         Ok(())
     }
 
-    /// The first key that is there twice. Case makes a difference only in keys with a period,
-    /// which are somebody's own.
+    /// Returns the first key that is there twice.
+    ///
+    /// Case makes a difference only in keys with a period, which belong to others.
     pub(crate) fn repeated_key(&self) -> Option<&str> {
         let mut seen = std::collections::BTreeSet::new();
         let mut keys = self.0.iter().map(|(key, _)| key.as_str());

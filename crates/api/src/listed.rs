@@ -1,5 +1,6 @@
-//! Lists of problems in a message: as many as a person reads, each as long as a person reads, and the
-//! number of the rest.
+//! Shortens lists of problems in a message to a length that a person reads.
+//!
+//! Each problem is shortened too, and the number of the rest is given.
 
 use std::fmt::{self, Write};
 

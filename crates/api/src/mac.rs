@@ -29,8 +29,10 @@ impl MacAddr {
         self.0
     }
 
-    /// True for an address one interface can own: not a group address (broadcast included) and
-    /// not all zeroes, the same rule as the kernel's `is_valid_ether_addr` (linux/etherdevice.h).
+    /// Reports whether one interface can own the address.
+    ///
+    /// It is no group address (broadcast included) and not all zeroes, the same rule as the kernel's
+    /// `is_valid_ether_addr` (linux/etherdevice.h).
     #[must_use]
     pub const fn is_unicast(self) -> bool {
         let [first, ..] = self.0;

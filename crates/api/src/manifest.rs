@@ -42,7 +42,9 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// The origin of an object that came from the API server: no file, so document and line are 0.
+    /// Makes the origin of an object of the API server.
+    ///
+    /// There is no file, so document and line are 0.
     #[must_use]
     pub fn api_server() -> Self {
         Self {
@@ -71,7 +73,7 @@ impl fmt::Display for Origin {
 pub struct Object {
     /// Where it was read.
     pub origin: Origin,
-    /// What it is.
+    /// The object itself.
     pub resource: Resource,
 }
 
@@ -147,15 +149,17 @@ pub struct ManifestError {
     pub file: String,
     /// Number of the document in it, from 1.
     pub document: usize,
-    /// Line of the error in the file where the parser knows it, else of the document, from 1.
+    /// Line of the error, from 1: its own if the parser knows it, else the document's.
+    ///
+    /// Lines are those of the file.
     pub line: u64,
-    /// Path of the field, as `spec.subnets[1]`; empty when it is the document as a whole.
+    /// Path of the field, as `spec.subnets[1]`; empty for the document as a whole.
     pub path: String,
-    /// What is wrong and what to write instead.
+    /// The problem, and a valid text to write instead.
     pub problem: ManifestProblem,
 }
 
-/// What can be wrong with a document.
+/// A problem of a document.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestProblem {
     /// Not YAML, a wrong type, an unknown, double or missing key.
@@ -167,7 +171,7 @@ pub enum ManifestProblem {
     /// `apiVersion` is of another group or version.
     #[error("\"{found}\" is not served; write {API_VERSION}")]
     ApiVersion {
-        /// What the document says, empty if nothing.
+        /// The document's value, empty if it has none.
         found: String,
     },
     /// `kind` is none of ours.
@@ -176,13 +180,13 @@ pub enum ManifestProblem {
          PodNetworkAttachment, PodNetworkParameters, AttachmentParameters"
     )]
     Kind {
-        /// What the document says, empty if nothing.
+        /// The document's value, empty if it has none.
         found: String,
     },
     /// Another kind where slices are read.
     #[error("\"{found}\" is not read here; write PodNetworkEndpointSlice")]
     NotASlice {
-        /// What the document says, empty if nothing.
+        /// The document's value, empty if it has none.
         found: String,
     },
     /// A name Kubernetes would not take.
@@ -197,7 +201,7 @@ pub enum ManifestProblem {
     /// `spec.provider` is not `domain/path` (KEP-3698).
     #[error("\"{found}\" is not domain/path; write podnet.dev/ebpf for networks of this agent")]
     Provider {
-        /// What the document says.
+        /// The document's value.
         found: String,
     },
     /// A reference without a group or kind.
@@ -332,7 +336,7 @@ fn manifest<S: DeserializeOwned>(
     Ok(Manifest { metadata, spec })
 }
 
-/// What a CRD schema would check and the types do not.
+/// Checks the rules that a CRD schema has and the types do not.
 fn check_fields(resource: &Resource) -> Result<(), Fault> {
     match resource {
         Resource::PodNetwork(network) => {
@@ -393,7 +397,9 @@ fn deserialize<T: DeserializeOwned>(chunk: &split::Chunk<'_>) -> Result<T, Fault
     })
 }
 
-/// The path tracker writes `.` for the root and ends in `?` where a key could not be read.
+/// Returns a path without the parser's endings.
+///
+/// Its path tracker writes `.` for the root and ends in `?` where a key could not be read.
 fn field_path(path: String) -> String {
     match path.trim_end_matches('?').trim_end_matches('.') {
         trimmed if trimmed.len() == path.len() => path,
@@ -401,6 +407,8 @@ fn field_path(path: String) -> String {
     }
 }
 
+/// Returns the parser's message without line and column.
+///
 /// The parser counts lines from the start of the document; ours count from the start of the file.
 fn without_location(error: &serde_saphyr::Error) -> String {
     let text = error.without_snippet().to_string();

@@ -1,4 +1,4 @@
-//! What every kind of the group has in common: type, name, references.
+//! The common parts of every kind of the group: type, name, references.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -34,9 +34,9 @@ pub enum Kind {
     PodNetwork,
     /// A parameterised way to attach to one network (KEP-3698, namespaced).
     PodNetworkAttachment,
-    /// What a network is made of: mode, subnets, MTU (cluster-scoped).
+    /// Parameters of a network: mode, subnets, MTU (cluster-scoped).
     PodNetworkParameters,
-    /// What one attachment asks for: rates, MAC, addresses (namespaced).
+    /// Parameters of one attachment: rates, MAC, addresses (namespaced).
     AttachmentParameters,
 }
 
@@ -92,7 +92,7 @@ pub struct Manifest<S> {
 }
 
 impl<S: Clone> Manifest<S> {
-    /// What a manifest with the metadata and the spec of `object` would have said.
+    /// Makes the manifest with the metadata and the spec of `object`.
     #[must_use]
     pub fn of<K: HasSpec<Spec = S> + kube_core::Resource>(object: &K) -> Self {
         let meta = object.meta();
@@ -108,7 +108,7 @@ impl<S: Clone> Manifest<S> {
     }
 }
 
-/// The part of Kubernetes `ObjectMeta` podnet reads; other keys are allowed and dropped.
+/// The fields of Kubernetes `ObjectMeta` that podnet reads; others are dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
@@ -138,7 +138,7 @@ pub struct Metadata {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ParametersRef {
-    /// API group, `podnet.dev` for kinds this agent understands; empty is Kubernetes' core group.
+    /// API group, `podnet.dev` for kinds of this agent; empty is the core group.
     #[schemars(length(max = 253), regex(pattern = GROUP_PATTERN))]
     pub group: String,
     /// Kind of the object.

@@ -1,4 +1,6 @@
-//! What a `NetworkAttachmentDefinition` means (NPWG §3): a network of ours, or a chain of plugins.
+//! Reads `NetworkAttachmentDefinition`s: networks of ours, or chains of plugins.
+//!
+//! NPWG §3.
 //!
 //! - No `spec.config`: the `PodNetwork` of the object's own name, or what the annotation
 //!   [`CONFIG_ANNOTATION`] names. Where there is no such network, [`find_on_disk`] may find a
@@ -45,8 +47,9 @@ pub use disk::{BrokenFile, OnDisk, find_on_disk};
 pub use own::{CONFIG_ANNOTATION, NetworkRef, OwnNetwork, PLUGIN_TYPE};
 pub use problem::{DefinitionError, DefinitionProblem};
 
-/// The annotation that names the device plugin's resource of a network (an extension of multus,
-/// NPWG-X1).
+/// Annotation with the device plugin's resource of a network.
+///
+/// An extension of multus (NPWG-X1).
 pub const RESOURCE_NAME_ANNOTATION: &str = "k8s.v1.cni.cncf.io/resourceName";
 
 /// The parts of a `NetworkAttachmentDefinition` that say something.
@@ -62,7 +65,7 @@ pub struct Definition<'a> {
     pub config: &'a str,
 }
 
-/// What a definition means.
+/// The meaning of a definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkDefinition {
     /// The network, or who makes it.

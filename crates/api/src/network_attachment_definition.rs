@@ -8,7 +8,9 @@ use serde::Deserialize;
 
 use crate::meta::null_as_default;
 
-/// A network by the name of which pods attach (NPWG v1.3 §3). podnet reads them and writes none.
+/// A network by the name of which pods attach (NPWG v1.3 §3).
+///
+/// podnet reads such objects and writes none.
 ///
 /// Not derived like podnet's own kinds, because an object without `spec` is a valid one here.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -20,11 +22,14 @@ pub struct NetworkAttachmentDefinition {
     pub spec: NetworkAttachmentDefinitionSpec,
 }
 
-/// `spec` of a `NetworkAttachmentDefinition` (NPWG v1.3 §3.1). Fields of others are dropped.
+/// `spec` of a `NetworkAttachmentDefinition` (NPWG v1.3 §3.1).
+///
+/// Other fields are dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct NetworkAttachmentDefinitionSpec {
-    /// A CNI configuration or list as JSON text; empty means a network known by the object's name
-    /// (NPWG v1.3 §3.2).
+    /// A CNI configuration or list as JSON text.
+    ///
+    /// Empty means a network known by the object's name (NPWG v1.3 §3.2).
     #[serde(default, deserialize_with = "null_as_default")]
     pub config: String,
 }

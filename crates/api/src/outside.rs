@@ -1,4 +1,4 @@
-//! What leads out of a network: routes pushed into its pods, and egress. As written.
+//! Ways out of a network, as written: routes pushed into its pods, and egress.
 
 use std::fmt;
 
@@ -15,10 +15,13 @@ pub enum Egress {
     /// Not at all.
     #[default]
     None,
-    /// Through the node they are on, with an address of that node. Nobody outside can open a
-    /// connection to them.
+    /// Through the pod's node, with an address of that node.
+    ///
+    /// No host outside can open a connection to the pods.
     Masquerade,
-    /// By the uplink of the network, with their own addresses, and others can open connections to them.
+    /// By the uplink of the network, with the pods' own addresses.
+    ///
+    /// Others can open connections to them.
     Uplink,
 }
 

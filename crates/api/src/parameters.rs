@@ -1,6 +1,7 @@
-//! `PodNetworkParameters` and `AttachmentParameters`: podnet's own parameter kinds, as written.
-//! What the values mean, and which are refused, is in `validate`; the rules here are the part of it
-//! that the API server can check.
+//! `PodNetworkParameters` and `AttachmentParameters`, as written.
+//!
+//! They are podnet's own parameter kinds. Meaning and refusal of values are in `validate`; the rules here
+//! are the part of it that the API server can check.
 
 use std::fmt;
 
@@ -19,13 +20,17 @@ use crate::{
     },
 };
 
-/// The most subnets of a network the API server takes; a rule compares each with each.
+/// The most subnets of a network.
+///
+/// A rule of the API server compares each with each.
 pub(crate) const SUBNETS_MAX: u32 = 16;
 
 /// How packets find their way inside a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Mode {
-    /// One Ethernet segment: by destination MAC, broadcast reaches every pod of the network.
+    /// One Ethernet segment: frames go by destination MAC.
+    ///
+    /// Broadcast reaches every pod of the network.
     L2,
     /// Routed: by destination address behind a virtual gateway, no broadcast.
     L3,
@@ -48,10 +53,10 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Who routes between a network and everything else.
+/// The router between a network and everything else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Routing {
-    /// Nobody: no packet leaves the network.
+    /// None: no packet leaves the network.
     #[default]
     Isolated,
     /// The node's own network stack, as a cluster's default network needs it.
@@ -80,7 +85,7 @@ impl fmt::Display for Routing {
     }
 }
 
-/// What carries packets between the nodes of a network.
+/// The transport of packets between the nodes of a network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Transport {
     /// Nothing: pods reach the pods of their own node.
@@ -127,7 +132,9 @@ impl fmt::Display for Transport {
     }
 }
 
-/// `spec.transport` of `PodNetworkParameters`: an object, for other types have more to say.
+/// `spec.transport` of `PodNetworkParameters`.
+///
+/// It is an object, because some types have fields of their own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-validations" = [
     Rule::new("has(self.uplink) == (self.type in ['VLAN', 'Native'])")
@@ -137,10 +144,12 @@ impl fmt::Display for Transport {
 ]))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TransportSpec {
-    /// `Local` (default): pods reach the pods of their own node. `VXLAN`: those of all nodes, by
-    /// tunnels between the addresses of the nodes. `VLAN`: the network is a VLAN of the network that an
-    /// interface of the nodes is connected to. `Native`: with mode L2 it is what that interface is
-    /// connected to, without a tag; with mode L3 that one routes between the nodes.
+    /// Type of the transport: `Local` (default), `VXLAN`, `VLAN` or `Native`.
+    ///
+    /// `Local`: pods reach the pods of their own node. `VXLAN`: those of all nodes, by tunnels between
+    /// the addresses of the nodes. `VLAN`: the network is a VLAN of the network that an interface of the
+    /// nodes is connected to. `Native`: with mode L2 it is what that interface is connected to, without a
+    /// tag; with mode L3 that one routes between the nodes.
     #[serde(rename = "type")]
     pub kind: Transport,
     /// With `VLAN` and `Native`: name of the interface, the same on every node.
@@ -156,8 +165,9 @@ pub struct TransportSpec {
     #[schemars(range(min = 1, max = VLAN_MAX))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<i64>,
-    /// With `VLAN`, in place of `id`: the ids that pods send and receive with tags of their own, as
-    /// "100,200,300-310". Needs mode L2 without subnets.
+    /// With `VLAN`, in place of `id`: the ids that pods tag themselves.
+    ///
+    /// Written as "100,200,300-310". Needs mode L2 without subnets.
     #[schemars(
         length(max = 256),
         regex(pattern = "^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*$")
@@ -168,8 +178,10 @@ pub struct TransportSpec {
     ]))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trunk: Option<String>,
-    /// With mode L2 and `VLAN` or `Native`: EtherTypes that pass beside IPv4, IPv6 and ARP, as "0x88f7"
-    /// (PTP). Others are dropped, for switches take link protocols from whoever sends them.
+    /// With mode L2 and `VLAN` or `Native`: further EtherTypes that pass.
+    ///
+    /// IPv4, IPv6 and ARP always pass. Written as "0x88f7" (PTP). Others are dropped, because switches
+    /// take link protocols from any sender.
     #[schemars(length(max = ETHER_TYPES_MAX), inner(length(max = 6), regex(pattern = ETHER_TYPE_PATTERN)))]
     #[schemars(extend("x-kubernetes-validations" = [
         Rule::new("self.all(t, !(t.lowerAscii() in ['0x8808', '0x8100', '0x88a8', '0x9100', '0x9200', '0x9300']) && !t.matches('^0x0[0-5]'))")
@@ -298,26 +310,29 @@ impl TransportSpec {
 pub struct PodNetworkParametersSpec {
     /// `L2` or `L3`.
     pub mode: Mode,
-    /// `Isolated` (default): no packet leaves the network. `Node`, with mode L3 and for one network:
-    /// the node's own network stack routes between its pods and everything else.
+    /// Router between pods and everything else: `Isolated` (default) or `Node`.
+    ///
+    /// `Isolated`: no packet leaves the network. `Node`, with mode L3 and for one network: the node's own
+    /// network stack routes.
     #[serde(
         default,
         deserialize_with = "null_as_default",
         skip_serializing_if = "Routing::is_isolated"
     )]
     pub routing: Routing,
-    /// With routing `Node`: what pods send out of the subnets leaves with an address of the node.
-    /// Default true.
+    /// With routing `Node`: masquerade packets that leave the subnets. Default true.
+    ///
+    /// Such packets get an address of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub masquerade: Option<bool>,
-    /// What carries packets between nodes; without it they stay on their node.
+    /// The transport of packets between nodes; without it they stay on their node.
     #[serde(
         default,
         deserialize_with = "null_as_default",
         skip_serializing_if = "TransportSpec::is_local"
     )]
     pub transport: TransportSpec,
-    /// Prefixes addresses are taken from; both families together make a dual-stack network.
+    /// Prefixes of the pods' addresses; one of each family makes a dual-stack network.
     #[schemars(length(max = SUBNETS_MAX), inner(length(max = 43)))]
     #[schemars(extend("x-kubernetes-validations" = [
         Rule::new("self.all(s, isCIDR(s) && cidr(s) == cidr(s).masked())")
@@ -331,7 +346,7 @@ pub struct PodNetworkParametersSpec {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub subnets: Vec<String>,
-    /// `None` (default), `First` address of each subnet, an address, or a list of addresses.
+    /// `None` (default), `First` address of each subnet, an address, or several.
     #[serde(
         default,
         deserialize_with = "null_as_default",
@@ -362,21 +377,24 @@ pub struct PodNetworkParametersSpec {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub routes: Vec<RouteSpec>,
-    /// `None` (default): no packet leaves the network. `Masquerade`, with mode L3 and routing
-    /// Isolated: pods reach the outside through their node, with an address of it. `Uplink`, with
-    /// transport Native besides: by the network's uplink, with their own addresses.
+    /// The way out for pods: `None` (default), `Masquerade` or `Uplink`.
+    ///
+    /// `None`: no packet leaves the network. `Masquerade`, with mode L3 and routing Isolated: pods reach
+    /// the outside through their node, with an address of it. `Uplink`, with transport Native besides: by
+    /// the network's uplink, with their own addresses.
     #[serde(
         default,
         deserialize_with = "null_as_default",
         skip_serializing_if = "Egress::is_none"
     )]
     pub egress: Egress,
-    /// Largest IP packet, bytes. Default 1500, and with transport VXLAN 1430: what a tunnel over IPv6
-    /// leaves of 1500.
+    /// Largest IP packet, bytes. Default 1500, and with transport VXLAN 1430.
+    ///
+    /// A tunnel over IPv6 leaves 1430 of 1500 bytes.
     #[schemars(range(min = 68, max = MTU_MAX))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<i64>,
-    /// What ports of pods are; without it interfaces of the kernel.
+    /// Kind of the pods' ports; without it interfaces of the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<InterfaceSpec>,
     /// Number of the network, 1 to 16777215; allocated and stable when absent.
@@ -472,7 +490,7 @@ pub struct AttachmentParametersSpec {
     #[schemars(range(min = 0))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress_burst: Option<i64>,
-    /// What the port is; the network's when absent.
+    /// Kind of the port; the network's when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<InterfaceSpec>,
     /// The MAC address the interface must have.
@@ -500,8 +518,9 @@ pub struct AttachmentParametersSpec {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub ip_requests: Vec<String>,
-    /// Routes that the pod gets through this attachment, besides those of the network and before those of
-    /// them that lead to the same prefix.
+    /// Routes that the pod gets through this attachment, besides the network's.
+    ///
+    /// Of two routes to the same prefix, the attachment's holds.
     #[schemars(length(max = ROUTES_MAX))]
     #[schemars(extend("x-kubernetes-validations" = [
         Rule::new("self.all(a, self.exists_one(b, a.dst == b.dst))")

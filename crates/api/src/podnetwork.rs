@@ -1,4 +1,4 @@
-//! `PodNetwork`: a network pods can attach to (KEP-3698), with the KEP's field names.
+//! `PodNetwork`: a network that pods can attach to, with the fields of KEP-3698.
 //!
 //! An object whose spec has a field this version does not know is refused by the decoder, and not
 //! taken without it: the field may be one that keeps tenants apart. Watch these kinds through
@@ -86,7 +86,7 @@ pub struct PodNetworkSpec {
     /// False refuses new attachments; those there are keep running. Default true.
     #[serde(default = "enabled", deserialize_with = "null_as_enabled")]
     pub enabled: bool,
-    /// Who implements the network; this agent serves `podnet.dev/ebpf`.
+    /// The implementation of the network; this agent serves `podnet.dev/ebpf`.
     #[schemars(
         length(min = 1, max = 253),
         regex(
@@ -95,7 +95,9 @@ pub struct PodNetworkSpec {
     )]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
-    /// Where the implementation finds its parameters: one `PodNetworkParameters` for podnet.
+    /// References to the implementation's parameters.
+    ///
+    /// For podnet this is one `PodNetworkParameters`.
     #[schemars(length(max = 16))]
     #[schemars(extend("x-kubernetes-validations" = [
         Rule::new("self.all(a, self.exists_one(b, a == b))")
@@ -121,16 +123,19 @@ pub struct PodNetworkStatus {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub conditions: Vec<Condition>,
-    /// Number of the network on the wire and in the tables of every node, 1 to 16777215; given
-    /// once and kept as long as the network exists.
+    /// Number of the network on the wire and in tables of nodes, 1 to 16777215.
+    ///
+    /// It is given once and kept as long as the network exists.
     #[schemars(range(min = 1, max = 16_777_215))]
     #[serde(default, rename = "networkID", skip_serializing_if = "Option::is_none")]
     pub network_id: Option<i64>,
 }
 
 impl PodNetworkSpec {
-    /// True when podnet implements the network `name`: it says so, or it is the network every
-    /// cluster has and says nothing (KEP-3698 "provider", "Default PodNetwork").
+    /// Reports whether podnet implements the network `name`.
+    ///
+    /// Its provider is podnet's; or it is the network every cluster has, and has none (KEP-3698
+    /// "provider", "Default PodNetwork").
     #[must_use]
     pub fn is_ours(&self, name: &str) -> bool {
         match self.provider.as_deref() {
@@ -148,7 +153,7 @@ fn null_as_enabled<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<
     Ok(Option::deserialize(deserializer)?.unwrap_or_else(enabled))
 }
 
-/// True when `provider` has the form KEP-3698 asks for: `domain/path`, at most 253 bytes.
+/// Reports whether `provider` is `domain/path`, at most 253 bytes (KEP-3698).
 #[must_use]
 pub fn check_provider(provider: &str) -> bool {
     let Some((domain, path)) = provider.split_once('/') else {

@@ -1,4 +1,4 @@
-//! `IPReservation`: one address of a network that a pod or a claim asked for by name.
+//! `IPReservation`: one address of a network, reserved for a pod or a claim.
 //!
 //! The name of the object is made of the network and the address, so an address is reserved at most
 //! once in a cluster. An address may be in use already as a dynamic one, and only the node that holds
@@ -25,7 +25,7 @@ use crate::{
     meta::{LABEL_PATTERN, NameError, SUBDOMAIN_PATTERN, null_as_default},
 };
 
-/// `spec` of an `IPReservation`: the address, and the pod or the claim that holds it.
+/// `spec` of an `IPReservation`: the address, and its holder, a pod or a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, CustomResource, JsonSchema)]
 #[kube(
     group = "podnet.dev",
@@ -136,7 +136,7 @@ pub struct ClaimHolder {
     pub uid: String,
 }
 
-/// Who an address is reserved for.
+/// The holder of a reserved address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// One pod, and nobody after it.
@@ -160,7 +160,9 @@ pub struct IpReservationStatus {
 }
 
 impl IpReservation {
-    /// The reservation of an address of `network`; to create the object is to ask for it.
+    /// Makes the reservation of an address of `network` for `holder`.
+    ///
+    /// To create the object is to ask for it.
     ///
     /// # Errors
     /// The name of the network is none, or leaves no room for the address.

@@ -1,4 +1,6 @@
-//! Objects to networks: follows references, and says for each network why it cannot be used.
+//! Resolves objects to networks: follows references, gives reasons for refusals.
+//!
+//! A network that cannot be used has one reason.
 
 mod error;
 mod index;
@@ -27,7 +29,7 @@ use index::Index;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Attachment {
-    /// Name of the `PodNetwork`; whether it can be used is [`Resolved::network`]'s answer.
+    /// Name of the `PodNetwork`; [`Resolved::network`] tells whether it can be used.
     pub network: String,
     /// Everything the attachment's parameters ask for.
     pub request: AttachmentRequest,
@@ -56,7 +58,7 @@ pub struct Problem {
     pub kind: Kind,
     /// The object's name, with its namespace where it has one.
     pub name: String,
-    /// What is wrong.
+    /// The error.
     pub error: ResolveError,
 }
 
@@ -70,7 +72,9 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All objects with their references followed. Plain data; a change of any object makes a new one.
+/// All objects with their references followed.
+///
+/// Plain data; a change of any object makes a new one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolved {
     networks: BTreeMap<String, NetworkEntry>,
@@ -108,14 +112,17 @@ impl Resolved {
         }
     }
 
-    /// What is known of the network, even when it takes no new attachments (disabled, or its id
-    /// is another's too): existing ports keep running on it.
+    /// Returns the definition of the network, even if it takes no new attachments.
+    ///
+    /// It takes none when it is disabled, or its id is another's too. Existing ports keep running on it.
     #[must_use]
     pub fn definition(&self, name: &str) -> Option<&Network> {
         self.networks.get(name)?.definition.as_ref()
     }
 
-    /// The network that the node routes for, if there is one; also when it takes no new attachments.
+    /// Returns the network that the node routes for, if there is one.
+    ///
+    /// It may be one that takes no new attachments.
     #[must_use]
     pub fn routed_by_node(&self) -> Option<&Network> {
         self.definition(holder_of_routing(&self.networks)?)
@@ -148,7 +155,9 @@ impl Resolved {
         })
     }
 
-    /// The parameterised attachments that can be understood, whatever becomes of their networks.
+    /// Returns the valid parameterised attachments.
+    ///
+    /// Their networks may be unusable.
     pub fn attachments(&self) -> impl Iterator<Item = &Attachment> {
         self.attachments
             .values()
@@ -174,7 +183,9 @@ impl Resolved {
         }
     }
 
-    /// Objects that are wrong by themselves, used or not: defined twice, or invalid parameters.
+    /// Returns objects that are wrong by themselves: double, or invalid parameters.
+    ///
+    /// They may be unused.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
@@ -208,8 +219,10 @@ pub fn resolve(objects: impl IntoIterator<Item = Object>) -> Resolved {
     }
 }
 
-/// Two networks with one id would be one network to the datapath. A disabled one counts: its
-/// ports are still there.
+/// Refuses networks that share an id.
+///
+/// Two networks with one id would be one network to the datapath. A disabled one counts: its ports are
+/// still there.
 fn refuse_shared_ids(networks: &mut BTreeMap<String, NetworkEntry>) {
     let mut holders: BTreeMap<NetworkId, Vec<String>> = BTreeMap::new();
     for (name, entry) in networks.iter() {
@@ -237,9 +250,11 @@ fn refuse_shared_ids(networks: &mut BTreeMap<String, NetworkEntry>) {
     }
 }
 
-/// The node has one table of routes. The network `default` has it before others, and else the first
-/// by name: every agent says the same, and nobody takes it from a cluster's pods by mistake. A
-/// disabled one counts, for its ports are still there.
+/// Refuses all networks with routing by the node except the first.
+///
+/// The node has one table of routes. The network `default` has it before others, and else the first by
+/// name: every agent decides the same, and no network takes it from a cluster's pods by mistake. A
+/// disabled one counts, because its ports are still there.
 fn refuse_second_routing(networks: &mut BTreeMap<String, NetworkEntry>) {
     let Some(first) = holder_of_routing(networks).cloned() else {
         return;

@@ -50,10 +50,12 @@ pub use npwg::{NETWORKS_ANNOTATION, NetworkSelection, parse_networks};
 pub use options::{AttachmentOptions, InfinibandGuid, PortMapping, Protocol};
 pub use problem::{Place, SelectionError, SelectionErrors, SelectionProblem};
 
-/// The annotation by which a pod has another default network (an extension of multus, NPWG-X1).
+/// Annotation with another default network of a pod.
+///
+/// An extension of multus (NPWG-X1).
 pub const DEFAULT_NETWORK_ANNOTATION: &str = "v1.multus-cni.io/default-network";
 
-/// What a pod says about its networks.
+/// Annotations of a pod about its networks.
 #[derive(Clone, Copy, Debug)]
 pub struct PodAnnotations<'a> {
     /// The pod's namespace.
@@ -64,23 +66,26 @@ pub struct PodAnnotations<'a> {
     pub annotations: &'a BTreeMap<String, String>,
 }
 
-/// What the cluster says about the lists of its pods.
+/// The cluster's rules for the lists of its pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectionRules {
     /// Name of the `PodNetwork` a pod without a list of KEP-3698 is attached to first.
     pub default_network: String,
     /// Name of the interface the runtime asks for.
     pub primary_interface: InterfaceName,
-    /// Whether pods may have [`DEFAULT_NETWORK_ANNOTATION`]: the namespace in which a name
-    /// without one is looked up. `None` refuses such pods.
+    /// Namespace of names in [`DEFAULT_NETWORK_ANNOTATION`] that have none.
+    ///
+    /// `None` refuses pods with the annotation.
     pub default_override: Option<String>,
-    /// Namespaces whose definitions pods of all namespaces may name. `None`: a pod may name those of
-    /// every namespace.
+    /// Namespaces whose definitions pods of all namespaces may name.
+    ///
+    /// `None`: a pod may name those of every namespace.
     pub global_namespaces: Option<BTreeSet<String>>,
     /// Plugins that definitions may name.
     pub plugins: AllowedPlugins,
-    /// Refuse `ips` beside `ipam-claim-reference`, as NPWG §4.1.2.1.11 says it. Clients in use
-    /// send both, so it is not the default.
+    /// Refuse `ips` with `ipam-claim-reference`, as NPWG §4.1.2.1.11 says it.
+    ///
+    /// Clients in use send both, so it is not the default.
     pub claim_excludes_ips: bool,
     /// The most attachments of a pod, that to the default network counted.
     pub max_attachments: usize,
@@ -117,7 +122,7 @@ pub struct NamespaceIsolated {
 }
 
 impl SelectionRules {
-    /// Checks that what is written in namespace `own` may name an object of `namespace`.
+    /// Checks that an object of namespace `own` may name one of `namespace`.
     ///
     /// # Errors
     /// Namespaces are isolated, and this is another one.
@@ -146,7 +151,7 @@ impl SelectionRules {
 pub struct PodSelection {
     /// None for a pod in its node's network.
     pub attachments: Vec<SelectedAttachment>,
-    /// What was read and has no effect.
+    /// Values that were read and have no effect.
     pub notes: Vec<SelectionNote>,
 }
 
@@ -156,9 +161,9 @@ pub struct PodSelection {
 pub struct SelectedAttachment {
     /// Place in [`PodSelection::attachments`], from 0.
     pub position: usize,
-    /// Who asks for it.
+    /// The list that asks for it.
     pub source: Source,
-    /// What to attach to.
+    /// The network or definition to attach to.
     pub target: Target,
     /// The interface in the pod; no other attachment has it.
     pub interface: InterfaceName,
@@ -166,14 +171,16 @@ pub struct SelectedAttachment {
     /// `default-route` claims. Exactly one attachment has it.
     #[serde(rename = "isDefaultGW")]
     pub is_default_gateway: bool,
-    /// What the element asks for.
+    /// Wishes of the element.
     pub options: AttachmentOptions,
 }
 
 /// Where an attachment comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Source {
-    /// The pod has no list of KEP-3698, so it has the default network (NPWG §6, KEP-DEF-5).
+    /// The pod has no list of KEP-3698, so it has the default network.
+    ///
+    /// NPWG §6, KEP-DEF-5.
     Default,
     /// [`POD_NETWORKS_ANNOTATION`].
     Kep,
@@ -181,7 +188,7 @@ pub enum Source {
     Npwg,
 }
 
-/// What an attachment is made to.
+/// The network or definition of an attachment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Target {
@@ -275,8 +282,9 @@ impl Family {
 }
 
 impl PodSelection {
-    /// Reads all lists of a pod. Whether the objects they name exist is another question: nothing is
-    /// asked about a list that is longer than `rules` allow.
+    /// Reads all lists of a pod, without the objects they name.
+    ///
+    /// No element is read of a list that is longer than `rules` allow.
     ///
     /// # Errors
     /// Everything that is wrong with the lists, and with both of them together. Whether the pod
@@ -285,7 +293,7 @@ impl PodSelection {
         combine::read(pod, rules)
     }
 
-    /// What a pod without any annotation has.
+    /// Returns the selection of a pod without any annotation.
     #[must_use]
     pub fn default_only(rules: &SelectionRules) -> Self {
         Self {
@@ -301,10 +309,11 @@ impl PodSelection {
         }
     }
 
-    /// The attachment that has the default route of `family` (NPWG §4.1.2.1.9): the one whose
-    /// `default-route` has a gateway of the family; or the one whose `default-route` is empty,
-    /// when its network `supplies` a default route; else the default gateway. So no family loses
-    /// its default route to an attachment that has none to give.
+    /// Returns the attachment with the default route of `family` (NPWG §4.1.2.1.9).
+    ///
+    /// It is the one whose `default-route` has a gateway of the family; or the one whose `default-route`
+    /// is empty, when its network `supplies` a default route; else the default gateway. So no family
+    /// loses its default route to an attachment that has none to give.
     #[must_use]
     pub fn default_route(
         &self,

@@ -1,5 +1,7 @@
-//! What a pod's annotations say about the networks it is attached to: NPWG's
-//! `k8s.v1.cni.cncf.io/network-status`, and KEP-3698's list as `podnet.dev/network-status`.
+//! Annotations of a pod with the networks it is attached to.
+//!
+//! They are NPWG's `k8s.v1.cni.cncf.io/network-status`, and KEP-3698's list as
+//! `podnet.dev/network-status`.
 //!
 //! ```
 //! use api::status::{AttachmentStatus, write_network_status};
@@ -39,14 +41,15 @@ use crate::{json::RawJson, mac::MacAddr};
 /// The annotation with what came of a pod's attachments (NPWG §5).
 pub const NETWORK_STATUS_ANNOTATION: &str = "k8s.v1.cni.cncf.io/network-status";
 
-/// podnet's own key for addresses with their prefixes, in reverse domain notation as NPWG §5.3
-/// asks for.
+/// podnet's own key for addresses with their prefixes.
+///
+/// It is in reverse domain notation as NPWG §5.3 asks for.
 pub const PREFIXES_KEY: &str = "dev.podnet.ips";
 
 /// One entry of [`NETWORK_STATUS_ANNOTATION`] (NPWG §5.3).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttachmentStatus {
-    /// `name`: `namespace/name` of the network's object, or the name of the default network.
+    /// `name`: `namespace/name` of the network's object, or the default network's name.
     pub name: String,
     /// `interface`: the interface in the pod.
     pub interface: Option<String>,
@@ -60,8 +63,9 @@ pub struct AttachmentStatus {
     pub default: bool,
     /// `dns`.
     pub dns: StatusDns,
-    /// `gateway`: where default routes of the pod go through this attachment. Not in NPWG, but
-    /// clients read it.
+    /// `gateway`: next hops of the pod's default routes through this attachment.
+    ///
+    /// Not in NPWG, but clients read it.
     pub gateway: Vec<IpAddr>,
     /// `default-route`: the same, when the pod asked for it by that key.
     pub default_route: Vec<IpAddr>,
@@ -174,7 +178,7 @@ pub enum StatusError {
         key: &'static str,
         /// The value as written.
         found: String,
-        /// What belongs there.
+        /// The expected value.
         expected: &'static str,
     },
 }

@@ -1,4 +1,4 @@
-//! From what was written to what it means. A value of these types needs no further checking.
+//! Validates written objects. Values of these types need no further checks.
 
 mod attachment;
 mod bandwidth;
@@ -83,8 +83,9 @@ fn first_usable(prefix: &IpNet) -> IpAddr {
     }
 }
 
-/// What `address` is to `prefix` when no host may have it. A /31 (RFC 3021) and a /127
-/// (RFC 6164) have no such addresses.
+/// Returns the reserved meaning of `address` in `prefix`, if no host may have it.
+///
+/// A /31 (RFC 3021) and a /127 (RFC 6164) have no such addresses.
 pub(crate) fn reserved_as(prefix: &IpNet, address: IpAddr) -> Option<&'static str> {
     match prefix {
         IpNet::V4(v4) if v4.prefix_len() >= 31 => None,

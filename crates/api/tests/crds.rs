@@ -1,4 +1,6 @@
-//! `deploy/crds` is what the types say; `BLESS=1` (`cargo xtask crdgen`) rewrites it.
+//! Test that `deploy/crds` equals the types.
+//!
+//! `BLESS=1` (`cargo xtask crdgen`) rewrites it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The annotations of a pod, and the definitions that they name, as anybody may write them.
+//! Fuzz the annotations of a pod, and the definitions that they name.
 #![no_main]
 
 #[path = "../src/annotations.rs"]

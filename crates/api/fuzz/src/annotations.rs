@@ -1,4 +1,4 @@
-//! The annotations of a pod, and the definitions that they name, as anybody may write them.
+//! Read arbitrary annotations of a pod, and the definitions that they name.
 //!
 //! Input: a byte of switches, a byte for the limit of attachments, then up to four texts with a zero
 //! byte between them: the list of KEP-3698, that of NPWG, the default network, and the configuration of

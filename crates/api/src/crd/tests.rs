@@ -188,7 +188,7 @@ fn the_ipam_claim_has_the_names_and_fields_of_the_standard() {
     assert_eq!(schema["properties"]["status"]["required"], json!(["ips"]));
 }
 
-/// What is written for the API server is what it gives back.
+/// Objects written for the API server come back with the same meaning.
 #[test]
 fn an_object_of_the_api_server_means_what_its_manifest_does() {
     let text = json!({

@@ -156,8 +156,9 @@ fn every_wrong_field_of_a_slice_is_named() {
 }
 
 proptest! {
-    /// Kubernetes API, "Labels": at most 63 bytes of letters, digits, '-', '_' and '.', which begin
-    /// and end with a letter or digit.
+    /// Kubernetes API, "Labels": at most 63 bytes of letters, digits, '-', '_', '.'.
+    ///
+    /// They begin and end with a letter or digit.
     #[test]
     fn every_name_makes_a_label_and_no_two_the_same(
         one in "[a-z0-9]{1,60}(\\.[a-z0-9]{1,60}){0,3}",

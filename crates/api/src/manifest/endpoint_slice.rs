@@ -1,4 +1,6 @@
-//! `PodNetworkEndpointSlice`s in a text: what a node says of itself where there is no API server.
+//! Reads `PodNetworkEndpointSlice`s from text.
+//!
+//! They are the slices of a node where there is no API server.
 
 use super::{
     Fault, ManifestError, ManifestProblem, Origin, TypeMeta, check_subdomain, deserialize, split,
@@ -8,8 +10,9 @@ use crate::{endpoint_slice::PodNetworkEndpointSlice, meta::API_VERSION, validate
 /// `kind`.
 const KIND: &str = "PodNetworkEndpointSlice";
 
-/// Reads every document of `text`, each a slice, and gives its name and what it says; `source_name`
-/// is named in errors. The objects are those that the API server would take.
+/// Reads every document of `text`, each a slice; returns names and contents.
+///
+/// `source_name` is named in errors. The objects are those that the API server would take.
 #[must_use]
 pub fn parse_endpoint_slices(
     source_name: &str,

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::json::{RawJson, RawObject, quote};
 
-/// Keys under which plugins in use keep configurations of plugins that they execute.
+/// Keys under which plugins keep configurations of plugins that they execute.
 const NESTED: [&str; 4] = ["delegate", "delegates", "ipam", "plugins"];
 /// Most configurations inside each other that are followed.
 const DEPTH: usize = 8;
@@ -53,8 +53,9 @@ impl AllowedPlugins {
 }
 
 impl PluginChain {
-    /// Lists path and value of every `type`: of the chain's plugins, and of those whose configurations
-    /// are inside theirs under `delegate`, `delegates`, `ipam` or `plugins`.
+    /// Lists path and value of every `type`, of the chain's plugins and inside them.
+    ///
+    /// The latter are those whose configurations are under `delegate`, `delegates`, `ipam` or `plugins`.
     ///
     /// Plugins written in Go read keys without regard to case, and all of a key that is there twice, so
     /// each spelling counts. A plugin that hides others elsewhere must not be allowed at all.
@@ -76,8 +77,9 @@ impl PluginChain {
         Ok(found)
     }
 
-    /// True when a plugin of this type is called, by the chain or by one of its plugins, and where that
-    /// cannot be found out.
+    /// Reports whether a plugin of this type is called, by the chain or its plugins.
+    ///
+    /// True also where that cannot be found out.
     #[must_use]
     pub fn leads_to(&self, plugin_type: &str) -> bool {
         let types = self.plugin_types();
@@ -125,7 +127,9 @@ fn inside(
     }
 }
 
-/// The value where it begins like one of this kind; of another a plugin makes nothing.
+/// Reads the value if it begins like one of this kind.
+///
+/// Plugins ignore a value of another kind.
 fn of_kind<T: DeserializeOwned>(
     value: &RawJson,
     begin: char,
@@ -144,8 +148,9 @@ fn of_kind<T: DeserializeOwned>(
     })
 }
 
-/// True when Go's `encoding/json` takes one for the other: it folds case as Unicode does, by which two
-/// more characters are letters of ASCII.
+/// Reports whether Go's `encoding/json` takes one key for the other.
+///
+/// It folds case as Unicode does, by which two more characters are letters of ASCII.
 fn is_key(found: &str, key: &str) -> bool {
     let folded = found.chars().map(|one| match one {
         '\u{17f}' => 's',

@@ -12,7 +12,9 @@ use crate::{
 
 /// The place of a configuration in errors.
 const PLACE: &str = "spec.config";
-/// Most plugins of a definition: each gets the network's name, the pod's arguments and more.
+/// Most plugins of a definition.
+///
+/// Each gets the network's name, the pod's arguments and more.
 const PLUGINS_MAX: usize = 32;
 /// Longest configuration of a definition, bytes.
 pub const CONFIG_MAX: usize = 64 << 10;
@@ -20,11 +22,14 @@ pub const CONFIG_MAX: usize = 64 << 10;
 /// The plugins of one network, in the order of `ADD`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginChain {
-    /// `name`: what CNI knows the network by. The object's own name where the configuration does
-    /// not say one (NPWG §3.4.2).
+    /// `name`: the network's name in CNI.
+    ///
+    /// It is the object's own name where the configuration has none (NPWG §3.4.2).
     pub name: String,
-    /// True where the configuration's name is another than the object's. Two objects with one
-    /// network name share the addresses of plugins that keep them by that name (NPWG-3.4.3).
+    /// True where the configuration's name differs from the object's.
+    ///
+    /// Two objects with one network name share the addresses of plugins that keep them by that name
+    /// (NPWG-3.4.3).
     pub renamed: bool,
     /// `cniVersion` as written; absent means 0.1.0 (CNI-CONF-01).
     pub cni_version: Option<String>,
@@ -45,7 +50,7 @@ pub struct PluginChain {
     config: RawObject,
 }
 
-/// What becomes of a configuration that names no plugin.
+/// Treatment of a configuration that names no plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WithoutPlugins {
     /// It is an error.
@@ -65,7 +70,7 @@ pub struct Plugin {
     pub config: RawObject,
 }
 
-/// What an element of a pod's list asks of a chain, as plugins declare it (CNI CONVENTIONS.md).
+/// A wish of a pod's list that plugins can declare (CNI CONVENTIONS.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Capability {
     /// `ips` (NPWG §4.1.2.1.3.2).
@@ -93,7 +98,7 @@ impl Capability {
         }
     }
 
-    /// What `options` need.
+    /// Returns the capabilities that `options` need.
     fn needed_by(options: &AttachmentOptions) -> impl Iterator<Item = Self> {
         [
             (Self::Ips, !options.ips.is_empty()),
@@ -114,7 +119,7 @@ impl fmt::Display for Capability {
 }
 
 impl PluginChain {
-    /// Reads one plugin's configuration or a list, and gives it `name` where it has none.
+    /// Reads one plugin's configuration or a list; the default of its name is `name`.
     ///
     /// # Errors
     /// Not a JSON object, no plugin, more bytes or plugins than a definition may have, or a key that must
@@ -135,8 +140,10 @@ impl PluginChain {
         Ok(chain)
     }
 
-    /// Reads a configuration on disk. A list may leave all its plugins to the directory of its
-    /// network's name; it has none then until [`Self::with_directory`].
+    /// Reads a configuration on disk.
+    ///
+    /// A list may leave all its plugins to the directory of its network's name; it has none then until
+    /// [`Self::with_directory`].
     ///
     /// # Errors
     /// As [`Self::parse`].
@@ -145,15 +152,17 @@ impl PluginChain {
         Self::from_config(config, name, WithoutPlugins::Taken)
     }
 
-    /// True when a configuration on disk goes on in the directory of its network's name, in files
-    /// that end in `.conf` (CNI-CONF-05).
+    /// Reports whether more plugins are in the directory of the network's name.
+    ///
+    /// They are in files that end in `.conf` (CNI-CONF-05).
     #[must_use]
     pub const fn has_directory(&self) -> bool {
         self.is_list && !self.only_inlined_plugins
     }
 
-    /// This list with the plugins of its directory, pairs of a file's name and content, which come
-    /// by name after those in the list itself.
+    /// Adds the plugins of the list's directory: pairs of a file's name and content.
+    ///
+    /// They come by name, after those in the list itself.
     ///
     /// # Errors
     /// A file that is no plugin, or no plugin at all.
@@ -238,8 +247,9 @@ impl PluginChain {
         serde_json::to_string(&self.config).unwrap_or_default()
     }
 
-    /// What `options` ask for and no plugin declares. An attachment that needs something of it
-    /// must fail (NPWG §4.1.2.1.3.2 and its siblings).
+    /// Returns the capabilities that `options` need and no plugin declares.
+    ///
+    /// An attachment that needs one of them must fail (NPWG §4.1.2.1.3.2 and its siblings).
     #[must_use]
     pub fn missing_capabilities(&self, options: &AttachmentOptions) -> Vec<Capability> {
         Capability::needed_by(options)
@@ -247,8 +257,9 @@ impl PluginChain {
             .collect()
     }
 
-    /// This chain with `cni-args` of a pod's list added to `args.cni` of every plugin, key by key;
-    /// what the pod says comes before what the definition says (NPWG §4.1.2.1.6.2).
+    /// Adds `cni-args` of a pod's list to `args.cni` of every plugin, key by key.
+    ///
+    /// A value of the pod replaces the definition's (NPWG §4.1.2.1.6.2).
     ///
     /// # Errors
     /// A plugin's own `args`, or `cni` in it, is not an object.
@@ -382,8 +393,9 @@ pub(super) fn value<T: DeserializeOwned>(
         .map_err(|_| wrong_type(format!("{prefix}{key}"), raw, expected))
 }
 
-/// A boolean, or one of the strings "true" and "false", which definitions in use have
-/// (CNI-CONF-02).
+/// Reads a boolean, or one of the strings "true" and "false".
+///
+/// Definitions in use have such strings (CNI-CONF-02).
 pub(super) fn flag(config: &RawObject, key: &str) -> Result<bool, DefinitionProblem> {
     let Some(raw) = present(config, key) else {
         return Ok(false);

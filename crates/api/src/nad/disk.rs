@@ -6,7 +6,7 @@ use super::{
 };
 use crate::json::RawObject;
 
-/// What was found among the files.
+/// Result of the search among the files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OnDisk {
     /// The first match: lists come before single plugins, else files come by name.
@@ -21,11 +21,13 @@ pub struct OnDisk {
 pub struct BrokenFile {
     /// Name of the file.
     pub file: String,
-    /// What is wrong.
+    /// The problem.
     pub problem: DefinitionProblem,
 }
 
-/// What a file holds, by its ending. NPWG's own words for the endings are read as well.
+/// Content of a file, by its ending.
+///
+/// NPWG's own words for the endings are read as well.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Content {
     List,
@@ -43,7 +45,8 @@ impl Content {
     }
 }
 
-/// Looks for the configuration whose `name` is `network` among `files`, pairs of name and content.
+/// Finds the configuration named `network` in `files`, pairs of name and content.
+///
 /// Files with other endings than those of configurations are passed over.
 ///
 /// # Errors

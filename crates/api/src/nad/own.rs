@@ -15,11 +15,12 @@ use crate::{
 /// `type` of a configuration that is ours.
 pub const PLUGIN_TYPE: &str = "podnet";
 
-/// The annotation of a `NetworkAttachmentDefinition` that says which network of ours it is, since
-/// `spec.config` is for CNI only (NPWG §3.2, last paragraph). Its value is a JSON object:
-/// `podNetwork` or `podNetworkAttachment` names the network (default: the `PodNetwork` of the
-/// object's name), `isDefaultGateway` is as in a configuration of type `podnet`, and every field
-/// of an `AttachmentParameters`' `spec` can be beside them.
+/// Annotation of a `NetworkAttachmentDefinition` that names a network of ours.
+///
+/// `spec.config` is for CNI only (NPWG §3.2, last paragraph). Its value is a JSON object: `podNetwork` or
+/// `podNetworkAttachment` names the network (default: the `PodNetwork` of the object's name),
+/// `isDefaultGateway` is as in a configuration of type `podnet`, and every field of an
+/// `AttachmentParameters`' `spec` can be there too.
 pub const CONFIG_ANNOTATION: &str = "podnet.dev/config";
 
 const CONFIG: &str = "spec.config";
@@ -49,7 +50,7 @@ pub enum NetworkRef {
     },
 }
 
-/// Reads a plugin of type [`PLUGIN_TYPE`]. What only the plugin itself needs is not looked at.
+/// Reads a plugin of type [`PLUGIN_TYPE`], without the plugin's own keys.
 pub(super) fn from_plugin(
     definition: &Definition<'_>,
     plugin: &Plugin,

@@ -1,4 +1,4 @@
-//! What can be wrong with a definition or with a configuration on disk.
+//! Problems of a definition or of a configuration on disk.
 
 use crate::{meta::NameError, selection::NamespaceIsolated, validate::FieldErrors};
 
@@ -10,11 +10,11 @@ pub struct DefinitionError {
     pub namespace: String,
     /// The object's name.
     pub name: String,
-    /// What is wrong.
+    /// The problem.
     pub problem: DefinitionProblem,
 }
 
-/// What can be wrong.
+/// A problem of a definition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DefinitionProblem {
     /// Not a JSON object.
@@ -22,7 +22,7 @@ pub enum DefinitionProblem {
     NotJson {
         /// `spec.config`, or an annotation.
         place: &'static str,
-        /// What the JSON reader says.
+        /// The JSON reader's message.
         reason: String,
     },
     /// A value of another type.
@@ -32,7 +32,7 @@ pub enum DefinitionProblem {
         path: String,
         /// The value as written.
         found: String,
-        /// What belongs there.
+        /// The expected value.
         expected: &'static str,
     },
     /// Neither one plugin nor a list of them (NPWG-3.4.2b).
@@ -75,7 +75,7 @@ pub enum DefinitionProblem {
     BadName {
         /// Path of the key.
         path: String,
-        /// What is wrong with the name.
+        /// The problem of the name.
         problem: NameError,
     },
     /// Parameters that cannot be meant.
@@ -83,7 +83,7 @@ pub enum DefinitionProblem {
     BadParameters {
         /// The annotation.
         annotation: &'static str,
-        /// What is wrong, by field.
+        /// The problems, by field.
         problem: FieldErrors,
     },
     /// Parameters for a network that a configuration describes.
@@ -101,7 +101,7 @@ pub enum DefinitionProblem {
         path: String,
         /// The plugin.
         found: String,
-        /// Those that are listed.
+        /// The plugins that are listed.
         allowed: String,
     },
     /// More text than a definition may have.
@@ -132,7 +132,7 @@ pub enum DefinitionProblem {
     /// A list in a file for one plugin, or the other way round.
     #[error("a file of this name holds {expected}; rename it to end in {ending}")]
     WrongEnding {
-        /// What such a file holds.
+        /// The content that such a file has.
         expected: &'static str,
         /// The ending that fits the content.
         ending: &'static str,

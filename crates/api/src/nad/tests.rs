@@ -94,8 +94,7 @@ fn a_list_keeps_its_plugins_in_order() {
     assert_eq!(chain.config(), text);
 }
 
-/// NPWG-3.2.3, NPWG-3.4.2: the object's name is given to a configuration without one; an empty
-/// one counts as missing.
+/// NPWG-3.2.3, NPWG-3.4.2: the object's name replaces a missing or empty one.
 #[test]
 fn a_missing_or_empty_name_is_the_objects_name() {
     for (text, given) in [
@@ -295,7 +294,7 @@ fn the_annotation_names_the_network_and_its_parameters() {
     assert_eq!(own.request.ips[0].to_string(), "10.0.0.7");
 }
 
-/// KUR-02: the network of the object's name, where the annotation has parameters only.
+/// KUR-02: an annotation without a network means that of the object's name.
 #[test]
 fn the_annotation_may_leave_the_network_out() {
     let own = own("", r#"{"egressRate":2000}"#);
@@ -347,7 +346,9 @@ fn the_resource_name_is_read() {
     assert_eq!(read("", &[]).unwrap().resource_name, None);
 }
 
-/// NPWG-4.1.2.1.3.2, .4.2, .7.2, .8.2, .10.2, PAIN-SIL-2: what no plugin takes is not dropped.
+/// NPWG-4.1.2.1.3.2, .4.2, .7.2, .8.2, .10.2, PAIN-SIL-2: no wish is dropped.
+///
+/// Capabilities that no plugin declares are told.
 #[test]
 fn capabilities_no_plugin_declares_are_told() {
     let options = |keys: &str| -> AttachmentOptions {
@@ -380,7 +381,7 @@ fn capabilities_no_plugin_declares_are_told() {
     );
 }
 
-/// NPWG-4.1.2.1.6: every plugin gets the arguments; the pod's come before the definition's.
+/// NPWG-4.1.2.1.6: every plugin gets the arguments; the pod's replace others.
 #[test]
 fn cni_args_are_merged_key_by_key_into_every_plugin() {
     let list = parse_networks(r#"[{"name":"a","cni-args":{"k":{"x":1.0},"n":[2]}}]"#).unwrap();
@@ -402,7 +403,9 @@ fn cni_args_are_merged_key_by_key_into_every_plugin() {
     assert_eq!(error, "plugins[0].args.cni is 5; write an object");
 }
 
-/// ATT-04a: each plugin gets the network's name and the pod's arguments, so that a definition of 1 MB was
+/// ATT-04a: a definition has limits of plugins and bytes.
+///
+/// Each plugin gets the network's name and the pod's arguments, so that a definition of 1 MB was
 /// gigabytes in the agent.
 #[test]
 fn a_definition_has_a_limit_of_plugins_and_of_bytes() {
@@ -469,7 +472,7 @@ fn no_file_of_that_name_is_no_network() {
     assert_eq!(found(&[]), (None, Vec::new()));
 }
 
-/// NPWG-3.4.1: a broken file of somebody else does not stop the search, and is told.
+/// NPWG-3.4.1: a broken unrelated file does not stop the search, and is told.
 #[test]
 fn a_broken_unrelated_file_never_aborts() {
     let files = [

@@ -159,7 +159,7 @@ pub enum ResolveError {
         first: String,
         /// The interface.
         uplink: String,
-        /// What both want.
+        /// The share that both want.
         what: Clash,
     },
     /// Tunnels end at an address, and this node has none for them.
@@ -207,7 +207,9 @@ pub enum ResolveError {
 }
 
 impl ResolveError {
-    /// One CamelCase word, as in the `reason` of a Kubernetes condition (KEP-3698 status).
+    /// Returns the reason, one CamelCase word as in a Kubernetes condition.
+    ///
+    /// KEP-3698 status.
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {

@@ -277,7 +277,7 @@ fn check_kind(reference: &ParametersRef, wanted: Kind) -> Result<(), ResolveErro
     }
 }
 
-/// Takes from `more` what is not set yet; the same field set twice has no right answer.
+/// Sets the unset fields from `more`; a field that is set twice is an error.
 fn merge(
     request: &mut AttachmentRequest,
     more: &AttachmentRequest,

@@ -6,9 +6,10 @@ use super::{ResolveError, Resolved};
 use crate::validate::NetworkId;
 
 impl Resolved {
-    /// Gives networks the numbers in `given`, which are their `status.networkID`. A network without
-    /// one keeps the number its parameters ask for, unless another was given it; with neither it takes
-    /// no attachments yet.
+    /// Gives networks the numbers in `given`, which are their `status.networkID`.
+    ///
+    /// A network without one keeps the number its parameters ask for, unless another was given it; with
+    /// neither it takes no attachments yet.
     pub fn number(&mut self, given: &BTreeMap<String, NetworkId>) {
         let holders: BTreeMap<NetworkId, &String> =
             given.iter().map(|(name, id)| (*id, name)).collect();

@@ -1,4 +1,4 @@
-//! What networks that span nodes need of a node.
+//! Refuses networks that span nodes, where the node lacks address or numbers.
 
 use super::{NetworkEntry, ResolveError, Resolved};
 use crate::{
@@ -7,8 +7,9 @@ use crate::{
 };
 
 impl Resolved {
-    /// Refuses networks that need an address by which other nodes reach this one. A segment that the
-    /// nodes are all on finds its own ways.
+    /// Refuses networks that need an address by which other nodes reach this one.
+    ///
+    /// A segment that the nodes are all on finds its own ways.
     pub fn without_tunnels(&mut self) {
         self.refuse_spanning(|network| {
             let needed = !network.transport.has_uplink() || network.mode == Mode::L3;
@@ -19,8 +20,9 @@ impl Resolved {
         });
     }
 
-    /// Refuses networks that span nodes and have no number of their own, where nobody gives one to
-    /// all nodes.
+    /// Refuses networks that span nodes and have no number of their own.
+    ///
+    /// They need one where no controller gives a number to all nodes.
     pub fn without_shared_numbers(&mut self) {
         self.refuse_spanning(|network| {
             network.id.is_none().then(|| ResolveError::NoSharedNumber {
@@ -30,7 +32,7 @@ impl Resolved {
         });
     }
 
-    /// True when there is a network that spans nodes, whether it takes attachments or not.
+    /// Reports whether a network spans nodes, even one that takes no attachments.
     #[must_use]
     pub fn spans_nodes(&self) -> bool {
         let definitions = self.networks.values();

@@ -7,8 +7,10 @@ use ipnet::IpNet;
 use super::{NetworkEntry, ResolveError};
 use crate::validate::{Network, Wire};
 
-/// What of an uplink is one network's is no other's. The first by name has it: every agent says the
-/// same. A disabled one counts, for its ports are still there.
+/// Refuses networks that want a share of an uplink that another network has.
+///
+/// The first by name has it: every agent decides the same. A disabled one counts, because its ports are
+/// still there.
 pub(super) fn refuse_second_owners(networks: &mut BTreeMap<String, NetworkEntry>) {
     let mut owners: Vec<(String, Wire, Vec<IpNet>)> = Vec::new();
     for (name, entry) in networks {

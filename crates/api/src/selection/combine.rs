@@ -14,7 +14,7 @@ use super::{
 };
 use crate::mac::MacAddr;
 
-/// What an error calls the attachment no list asks for.
+/// Name in errors of the attachment that no list asks for.
 const DEFAULT_HOLDER: &str = "the default network";
 
 /// An attachment before interfaces have names.
@@ -74,7 +74,9 @@ pub(super) fn read(
     all.finish(attachments)
 }
 
-/// The value of an annotation; an error, and nothing, when it is longer than Kubernetes allows.
+/// Returns the value of an annotation, if it is not longer than Kubernetes allows.
+///
+/// A longer one is noted as an error.
 fn text<'a>(pod: &PodAnnotations<'a>, findings: &mut Findings) -> &'a str {
     let text = pod.annotations.get(findings.annotation);
     let text = text.map_or("", String::as_str);
@@ -225,7 +227,7 @@ impl Combination {
         }
     }
 
-    /// What two attachments cannot both have, and what does not go together in one.
+    /// Notes conflicts between two attachments, and options that exclude each other.
     fn check_wishes(&mut self, rules: &SelectionRules) {
         let mut wishes = Wishes::default();
         let mut found = Vec::new();
@@ -309,8 +311,10 @@ impl Combination {
     }
 }
 
-/// Who has the default route when nobody claims it by `default-route`: who says `isDefaultGW`,
-/// else the default network where it is listed, else the first in the list (KEP-POD-20).
+/// Returns the attachment with the default route, if no `default-route` claims it.
+///
+/// It is the one with `isDefaultGW`, else the default network where it is listed, else the first in the
+/// list (KEP-POD-20).
 fn default_gateway(drafts: &[Draft], rules: &SelectionRules) -> usize {
     let is_default = |draft: &Draft| matches!(&draft.target, Target::PodNetwork(name) if *name == rules.default_network);
     drafts
@@ -320,7 +324,7 @@ fn default_gateway(drafts: &[Draft], rules: &SelectionRules) -> usize {
         .unwrap_or(0)
 }
 
-/// What attachments before asked for, with the attachment that did.
+/// Wishes of earlier attachments, with the attachment of each.
 #[derive(Default)]
 struct Wishes<'a> {
     addresses: BTreeMap<(&'a Target, IpAddr), String>,

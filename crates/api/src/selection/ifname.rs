@@ -23,8 +23,9 @@ impl InterfaceName {
     /// Longest name, bytes: `IFNAMSIZ` (linux/if.h) without the terminating zero.
     pub const MAX: usize = 15;
 
-    /// Checks what the kernel keeps as it is (`dev_valid_name`, net/core/dev.c), and CNI's ban
-    /// on `:` (CNI-ENV-03). `lo` is refused: every pod has it already.
+    /// Checks a name as the kernel (`dev_valid_name`) and CNI do (CNI-ENV-03).
+    ///
+    /// The kernel's check is in net/core/dev.c; CNI bans `:`. `lo` is refused: every pod has it already.
     ///
     /// # Errors
     /// The first rule that is broken.
@@ -36,7 +37,9 @@ impl InterfaceName {
         }
     }
 
-    /// The interface a runtime asks for, `eth0`: containerd knows no other (CNI-ADD-09).
+    /// Returns the interface that a runtime asks for, `eth0` (CNI-ADD-09).
+    ///
+    /// containerd knows no other.
     #[must_use]
     pub fn primary() -> Self {
         Self("eth0".to_owned())

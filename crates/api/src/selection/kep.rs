@@ -1,4 +1,4 @@
-//! The annotation `podnet.dev/networks`: the list KEP-3698 wanted in a pod's `spec.networks`.
+//! Annotation `podnet.dev/networks`: the list of KEP-3698's `spec.networks`.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ const KEYS: &str = "name, attachmentName, interfaceName, isDefaultGW";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodNetworkSelection {
-    /// What to attach to.
+    /// The object to attach to.
     #[serde(flatten)]
     pub target: PodNetworkRef,
     /// Name of the interface in the pod, where one is asked for.
@@ -37,10 +37,12 @@ pub struct PodNetworkSelection {
     pub is_default_gateway: bool,
 }
 
-/// What an element names; one of both.
+/// Name in an element: of a `PodNetwork`, or of a `PodNetworkAttachment`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum PodNetworkRef {
-    /// `name`: a `PodNetwork`. `podNetworkName` is read as well, the KEP's text has both.
+    /// `name`: a `PodNetwork`; `podNetworkName` is read as well.
+    ///
+    /// The KEP's text has both.
     #[serde(rename = "name")]
     PodNetwork(String),
     /// `attachmentName`: a `PodNetworkAttachment` in the pod's namespace.
@@ -51,8 +53,9 @@ pub enum PodNetworkRef {
 /// Elements with their places in the text.
 pub(super) type Placed = Vec<(Place, PodNetworkSelection)>;
 
-/// Reads the value of [`POD_NETWORKS_ANNOTATION`], a JSON list; an empty one is an empty list.
-/// Checks what shows without other objects (KEP-3698 "Static validations").
+/// Reads the value of [`POD_NETWORKS_ANNOTATION`], a JSON list.
+///
+/// An empty text is an empty list. Checks need no other objects (KEP-3698 "Static validations").
 ///
 /// # Errors
 /// Everything that is wrong with it, with its place.
@@ -149,7 +152,9 @@ fn target(
     }
 }
 
-/// What only one element may have. Names of interfaces are checked with those of the other list.
+/// Values that only one element may have.
+///
+/// Names of interfaces are checked with those of the other list.
 #[derive(Default)]
 struct Seen {
     networks: BTreeMap<String, usize>,

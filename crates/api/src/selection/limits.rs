@@ -10,27 +10,31 @@ use super::{
 };
 use crate::{json::RawJson, listed::PROBLEMS_MAX};
 
-/// Attachments of one pod where nothing else is said: each takes a port of the node and addresses
-/// of its network, which other pods have to share.
+/// Default limit of attachments of one pod.
+///
+/// Each takes a port of the node and addresses of its network, which other pods have to share.
 pub const ATTACHMENTS_MAX: usize = 32;
-/// Bytes of one annotation: Kubernetes allows a pod so many for all of them together. The webhook
-/// reads annotations before Kubernetes has checked this.
+/// Longest annotation, bytes; Kubernetes allows as much for all of a pod together.
+///
+/// The webhook reads annotations before Kubernetes has checked this.
 pub(super) const TEXT_MAX: usize = 256 << 10;
-/// Addresses of one attachment; as many as an endpoint of a slice can tell other nodes.
+/// Most addresses of one attachment; as many as an endpoint of a slice has.
 pub(super) const IPS_MAX: usize = crate::ENDPOINT_IPS_MAX;
 /// Gateways of `default-route`: one of each family is used.
 pub(super) const GATEWAYS_MAX: usize = 16;
 /// Ports of the node that lead to one attachment.
 pub(super) const PORT_MAPPINGS_MAX: usize = 64;
-/// Bytes of `cni-args`, which is kept in the attachment's record and written to each plugin.
+/// Longest `cni-args`, bytes.
+///
+/// They are kept in the attachment's record and written to each plugin.
 pub(super) const CNI_ARGS_MAX: usize = 16 << 10;
 
 /// How many attachments a list may ask for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
-    /// What the pod has already.
+    /// Attachments that the pod has already.
     pub(super) before: usize,
-    /// What it may have together.
+    /// Attachments that it may have together.
     pub(super) limit: usize,
 }
 
@@ -56,7 +60,7 @@ impl Room {
         fits
     }
 
-    /// Reads a JSON list. It is counted to its end, and no more of it is kept than is admitted.
+    /// Reads a JSON list: counts all elements, keeps those that are admitted.
     ///
     /// # Errors
     /// The text is not a JSON list.

@@ -17,8 +17,9 @@ impl Claims {
         self.0.insert(name.clone(), holder.to_owned());
     }
 
-    /// Notes an error when somebody else has asked for `name` before (NPWG §4.1.2.1.5, KEP-3698
-    /// "Static validations").
+    /// Claims `name`, or notes an error when another attachment has it.
+    ///
+    /// NPWG §4.1.2.1.5, KEP-3698 "Static validations".
     pub(super) fn claim(
         &mut self,
         findings: &mut Findings,
@@ -51,10 +52,10 @@ pub(super) fn problem_key(annotation: &str) -> &'static str {
     }
 }
 
-/// Names for all attachments: those asked for, `primary` for the one at `first`, and `net<n>` for
-/// the rest. The n-th of the others is `net<n>` where that is free, so that a name given to one
-/// attachment does not move the others; who cannot have his number gets the lowest one that is
-/// left.
+/// Names all attachments: as asked for, `primary` at `first`, and `net<n>`.
+///
+/// The n-th of the others is `net<n>` where that is free, so that a name given to one attachment does not
+/// move the others; one whose number is taken gets the lowest that is left.
 pub(super) fn name_all(
     wanted: &[Option<InterfaceName>],
     first: usize,

@@ -19,7 +19,7 @@ use crate::{
 /// The annotation with a pod's further networks (NPWG §4.1).
 pub const NETWORKS_ANNOTATION: &str = "k8s.v1.cni.cncf.io/networks";
 
-/// One element of the list: a `NetworkAttachmentDefinition`, and what is asked of the attachment.
+/// One element of the list: a `NetworkAttachmentDefinition` and options.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NetworkSelection {
     /// Name of the object.
@@ -33,8 +33,9 @@ pub struct NetworkSelection {
     /// All other keys.
     #[serde(flatten)]
     pub options: AttachmentOptions,
-    /// Keys without a period that nobody knows: reserved, so they are ignored (NPWG §4.1.2.1).
-    /// For a debug message.
+    /// Unknown keys without a period: reserved, so they are ignored.
+    ///
+    /// NPWG §4.1.2.1. For a debug message.
     #[serde(skip)]
     pub ignored: Vec<String>,
 }
@@ -42,8 +43,10 @@ pub struct NetworkSelection {
 /// Elements with their places in the text.
 pub(super) type Placed = Vec<(Place, NetworkSelection)>;
 
-/// Reads the value of [`NETWORKS_ANNOTATION`]: a JSON list where it begins with `[`, else names
-/// with commas between them. An empty one is an empty list.
+/// Reads the value of [`NETWORKS_ANNOTATION`].
+///
+/// It is a JSON list where it begins with `[`, else names with commas between them. An empty one is an
+/// empty list.
 ///
 /// # Errors
 /// Everything that is wrong with it, with its place.
@@ -110,7 +113,9 @@ pub(super) fn json_list(text: &str, room: Room, findings: &mut Findings) -> Opti
     room.admits(list.found, findings).then_some(list.first)
 }
 
-/// `name`, `namespace/name`, each with or without `@interface`; commas between them.
+/// Reads `name` or `namespace/name`, each with or without `@interface`.
+///
+/// Commas separate them.
 fn read_items(text: &str, room: Room, findings: &mut Findings) -> Placed {
     let mut placed = Placed::new();
     if !room.admits(text.split(',').count(), findings) {

@@ -1,4 +1,4 @@
-//! What an element of the NPWG list can ask of its attachment.
+//! Options of an attachment in an element of the NPWG list.
 
 use std::{collections::BTreeMap, fmt, net::IpAddr, str::FromStr};
 
@@ -11,8 +11,9 @@ use crate::{
     validate::{Bandwidth, IpRequest},
 };
 
-/// Wishes for one attachment, checked; nothing wished is the default. Written, it has the keys of
-/// NPWG §4.1.2.1.
+/// Options of one attachment, checked; the default is no wish.
+///
+/// Written, it has the keys of NPWG §4.1.2.1.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct AttachmentOptions {
@@ -31,14 +32,15 @@ pub struct AttachmentOptions {
     /// `portMappings`.
     #[serde(rename = "portMappings", skip_serializing_if = "Vec::is_empty")]
     pub port_mappings: Vec<PortMapping>,
-    /// `default-route`: gateways in their order, maybe none; `None` when the key is not there.
+    /// `default-route`: gateways in their order, maybe none; `None` without the key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_route: Option<Vec<IpAddr>>,
     /// `infiniband-guid`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub infiniband_guid: Option<InfinibandGuid>,
-    /// `ipam-claim-reference`: an `IPAMClaim` in the pod's namespace. With `ips` beside it, the
-    /// claim must hold those addresses.
+    /// `ipam-claim-reference`: an `IPAMClaim` in the pod's namespace.
+    ///
+    /// With `ips`, the claim must hold those addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipam_claim_reference: Option<String>,
     /// `cni-args`, as written.

@@ -1,4 +1,4 @@
-//! What can be wrong with a pod's list of networks: where it is, and what to write instead.
+//! Problems of a pod's list of networks: the place, and the text to write instead.
 
 use std::{fmt, net::IpAddr};
 
@@ -20,7 +20,7 @@ pub struct SelectionError {
     pub annotation: &'static str,
     /// Where in its value.
     pub place: Place,
-    /// What is wrong.
+    /// The problem.
     pub problem: SelectionProblem,
 }
 
@@ -57,7 +57,7 @@ pub enum Place {
     Element {
         /// Its place in the list, from 0.
         index: usize,
-        /// Key inside the element, as `bandwidth.ingressRate`; empty for the element itself.
+        /// Key inside the element, as `bandwidth.ingressRate`; empty for the element.
         path: String,
     },
 }
@@ -88,13 +88,13 @@ impl fmt::Display for Place {
     }
 }
 
-/// What can be wrong.
+/// A problem of a list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectionProblem {
     /// Not JSON although it begins like a list.
     #[error("not a JSON list: {reason}; write it as [{{\"name\": \"net-a\"}}]")]
     NotJson {
-        /// What the JSON reader says, with line and column.
+        /// The JSON reader's message, with line and column.
         reason: String,
     },
     /// One object instead of a list of them.
@@ -105,7 +105,7 @@ pub enum SelectionProblem {
     WrongType {
         /// The value as written.
         found: String,
-        /// What belongs there.
+        /// The expected value.
         expected: &'static str,
     },
     /// The same key twice in one object, however it is spelled.
@@ -128,7 +128,7 @@ pub enum SelectionProblem {
     /// An element without a name.
     #[error("a name is required; write {example}")]
     NameRequired {
-        /// What to write.
+        /// An example to write instead.
         example: &'static str,
     },
     /// Both ways to name a network at once.
@@ -162,7 +162,7 @@ pub enum SelectionProblem {
     /// An empty list or object where one value at least is needed.
     #[error("needs at least one {what}; add it or remove the key")]
     Empty {
-        /// What is missing.
+        /// The missing value.
         what: &'static str,
     },
     /// An IPv4 address in the clothes of IPv6.
@@ -191,7 +191,7 @@ pub enum SelectionProblem {
         /// The text as written.
         found: String,
     },
-    /// A rate or a burst of 0, a fraction or more than a reader of JSON can be trusted with.
+    /// A rate or a burst of 0, a fraction, or one too large for readers of JSON.
     #[error("{found} is not a whole number from 1 to 9007199254740991; 0 is not allowed here")]
     NotCountable {
         /// The value as written.
@@ -243,7 +243,7 @@ pub enum SelectionProblem {
     InterfaceTwice {
         /// The name.
         name: InterfaceName,
-        /// What has it.
+        /// The attachment that has it.
         holder: String,
     },
     /// No interface for the address of the pod.
@@ -272,7 +272,7 @@ pub enum SelectionProblem {
         port: u16,
         /// The protocol.
         protocol: &'static str,
-        /// What has it.
+        /// The attachment that has it.
         holder: String,
     },
     /// More attachments than a pod may have.
@@ -322,8 +322,9 @@ pub enum SelectionProblem {
     },
 }
 
-/// Collects what is wrong with one annotation, so that a person mends it in one go. The first
-/// [`PROBLEMS_MAX`] are kept: an annotation has room for tens of thousands.
+/// Collects the problems of one annotation, to be mended in one go.
+///
+/// The first [`PROBLEMS_MAX`] are kept: an annotation has room for tens of thousands.
 pub(super) struct Findings {
     pub(super) annotation: &'static str,
     first: Vec<SelectionError>,

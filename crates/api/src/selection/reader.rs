@@ -1,11 +1,11 @@
-//! One object of a JSON list, read key by key; what is wrong is noted with its path.
+//! Reads one object of a JSON list key by key; errors are noted with their path.
 
 use serde::de::DeserializeOwned;
 
 use super::problem::{Findings, Place, SelectionProblem};
 use crate::json::{RawJson, RawObject};
 
-/// An object whose keys are taken out one after the other; the rest is what nobody knows.
+/// An object whose keys are taken out one by one; the rest are unknown keys.
 ///
 /// Keys match without regard to case, and `null` is an absent value: so do clients written in Go.
 pub(super) struct Reader<'a> {
@@ -113,8 +113,9 @@ impl<'a> Reader<'a> {
         self.check(key, read(&text))
     }
 
-    /// Takes a list of strings out and reads each, with its path; wrong ones are noted. `needed`
-    /// is what an empty list lacks, where it may not be empty; `limit`, how many it may have.
+    /// Takes a list of strings out and reads each, with its path; errors are noted.
+    ///
+    /// `needed` is what an empty list lacks, where it may not be empty; `limit`, how many it may have.
     pub(super) fn parsed_list<T, E: Into<SelectionProblem>>(
         &mut self,
         key: &str,

@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::selection::Family;
 
-/// The annotation with a pod's networks and addresses (KEP-3698 `PodStatus.networks`).
+/// Annotation with a pod's networks and addresses.
+///
+/// KEP-3698 `PodStatus.networks`.
 pub const POD_NETWORK_STATUS_ANNOTATION: &str = "podnet.dev/network-status";
 
 /// One entry (KEP-3698 `NetworkStatus`): one address of one attachment.
@@ -43,8 +45,9 @@ pub struct PodNetworkAddresses {
     pub default_routes: Vec<Family>,
 }
 
-/// The entries of all attachments, in their order: the first address of each family, each in an
-/// entry of its own, since an entry has one (KEP-3698 "Status").
+/// Lists the first address of each family of every attachment, in their order.
+///
+/// Each is an entry of its own, since an entry has one address (KEP-3698 "Status").
 #[must_use]
 pub fn pod_network_entries(attachments: &[PodNetworkAddresses]) -> Vec<PodNetworkStatusEntry> {
     attachments.iter().flat_map(entries).collect()

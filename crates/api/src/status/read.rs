@@ -10,9 +10,10 @@ use crate::{
     mac::MacAddr,
 };
 
-/// Reads the value of [`super::NETWORK_STATUS_ANNOTATION`], whoever wrote it: addresses with or
-/// without prefix lengths, and `device` for `device-info`. Keys without a period that nobody
-/// knows are dropped; an empty text is an empty list.
+/// Reads the value of [`super::NETWORK_STATUS_ANNOTATION`] of any writer.
+///
+/// Addresses are read with or without prefix lengths, and `device` for `device-info`. Unknown keys
+/// without a period are dropped; an empty text is an empty list.
 ///
 /// # Errors
 /// Not a list of entries, or a value that is not what it must be.

@@ -51,8 +51,10 @@ pub struct ResultAddress {
 }
 
 impl AttachmentStatus {
-    /// The entry of the attachment called `name`: the first interface in the sandbox, with the
-    /// addresses on it. With no such interface it is the first address that belongs to none.
+    /// Makes the entry of attachment `name`: the first interface in the sandbox.
+    ///
+    /// It has the addresses on that interface. With no such interface it is the first address that
+    /// belongs to none.
     ///
     /// Who is the default network, and where default routes go, is not in a result that says what
     /// one plugin did; the caller adds it.
@@ -91,7 +93,9 @@ impl ResultAddress {
     }
 }
 
-/// The first address without a place (NPWG §5.3.3.1); of a result before 0.3.0 all of them.
+/// Returns the first address without an interface (NPWG §5.3.3.1).
+///
+/// Of a result before 0.3.0, all of them.
 fn unplaced(result: &AttachmentResult) -> impl Iterator<Item = super::StatusAddress> {
     result
         .ips

@@ -51,7 +51,7 @@ fn a_status_is_what_clients_read() {
     );
 }
 
-/// NPWG-5.1.1, NPWG-5.3.5: `default` is required; `dns` is always there for clients.
+/// NPWG-5.1.1, NPWG-5.3.5: `default` is required; `dns` is always written.
 #[test]
 fn a_minimal_entry_has_a_name_and_default() {
     let entry = AttachmentStatus::minimal("shop/blue");
@@ -83,7 +83,9 @@ fn a_mac_needs_an_interface() {
     assert!(matches!(error, StatusError::MacWithoutInterface { name } if name == "shop/blue"));
 }
 
-/// NPWG-5.4, NPWG-5.3.7: statuses others wrote: no `default`, blanks in a MAC, `device`, `null`.
+/// NPWG-5.4, NPWG-5.3.7: statuses of other writers are read.
+///
+/// They have no `default`, blanks in a MAC, `device`, `null`.
 #[test]
 fn statuses_of_others_are_read() {
     let list = parse_network_status(
@@ -166,7 +168,7 @@ fn address(text: &str, interface: Option<i64>) -> ResultAddress {
     }
 }
 
-/// NPWG-5.1.1, NPWG-5.3.2, NPWG-5.3.3: the first interface in the sandbox, with its addresses.
+/// NPWG-5.1.1, NPWG-5.3.2, NPWG-5.3.3: the first interface in the sandbox counts.
 #[test]
 fn the_first_interface_in_the_sandbox_is_the_entry() {
     let result = AttachmentResult {
@@ -194,7 +196,7 @@ fn the_first_interface_in_the_sandbox_is_the_entry() {
     assert!(!entry.default);
 }
 
-/// NPWG-5.3.3: with no interface in the sandbox, the first address that belongs to none.
+/// NPWG-5.3.3: without an interface in the sandbox the first free address counts.
 #[test]
 fn without_an_interface_the_first_unplaced_address_counts() {
     let mut result = AttachmentResult {
@@ -261,7 +263,7 @@ fn the_status_follows_the_list() {
     );
 }
 
-/// KEP-STS-01, pod_status_dualstack_two_entries: an entry for each family, one address each.
+/// KEP-STS-01, pod_status_dualstack_two_entries: an entry for each family.
 #[test]
 fn both_families_have_an_entry_of_their_own() {
     let mut both = addresses(

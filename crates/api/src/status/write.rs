@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{AttachmentStatus, PREFIXES_KEY, StatusAddress, StatusDns, StatusError};
 use crate::json::{RawJson, RawObject};
 
-/// Writes the value of [`super::NETWORK_STATUS_ANNOTATION`]; entries keep their order.
+/// Writes [`super::NETWORK_STATUS_ANNOTATION`]; entries keep their order.
 ///
 /// As the clients in use read it: `ips` without prefix lengths, which are in [`PREFIXES_KEY`],
 /// `gateway`, and `dns` even when it is empty.

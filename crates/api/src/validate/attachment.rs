@@ -1,4 +1,4 @@
-//! What an `AttachmentParameters` means.
+//! Validates `AttachmentParameters`.
 
 use std::{fmt, net::IpAddr};
 
@@ -14,13 +14,13 @@ use super::{
 };
 use crate::{interface::Interface, mac::MacAddr, parameters::AttachmentParametersSpec};
 
-/// What one attachment asks for; nothing asked is the default.
+/// Wishes for one attachment; the default is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AttachmentRequest {
     /// Its own rates and bursts; [`Bandwidth::or`] adds the network's defaults.
     pub bandwidth: Bandwidth,
-    /// What its port is; none is the network's.
+    /// Kind of its port; without it the network's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interface: Option<Interface>,
     /// The MAC address the interface must have, unicast.
@@ -28,7 +28,7 @@ pub struct AttachmentRequest {
     pub mac: Option<MacAddr>,
     /// Addresses the interface must have, unicast, each once.
     pub ips: Vec<IpRequest>,
-    /// Routes the pod shall get; [`Network::with_routes`](super::Network::with_routes) finds their ways.
+    /// Routes of the pod, as asked for; the network checks them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<RouteRequest>,
 }
@@ -79,8 +79,9 @@ impl std::str::FromStr for IpRequest {
     }
 }
 
-/// Checks one object's parameters by themselves; whether a burst has a rate shows only when all
-/// of an attachment's parameters are merged.
+/// Checks one object's parameters by themselves.
+///
+/// Whether a burst has a rate shows only when all of an attachment's parameters are merged.
 ///
 /// # Errors
 /// Every field that is wrong, with what to write instead.

@@ -1,10 +1,12 @@
-//! What rates and bursts mean.
+//! Validates rates and bursts.
 
 use serde::Serialize;
 
 use super::{Faults, FieldErrors, FieldProblem};
 
-/// The smallest rate, bit/s. Kubernetes refuses smaller ones in its bandwidth annotations too.
+/// The smallest rate, bit/s.
+///
+/// Kubernetes refuses smaller ones in its bandwidth annotations too.
 pub const RATE_MIN: u64 = 1_000;
 /// The largest rate, bit/s; Kubernetes' as well.
 pub const RATE_MAX: u64 = 1_000_000_000_000_000;
@@ -24,11 +26,11 @@ pub struct Bandwidth {
     pub egress: Limit,
 }
 
-/// What one object says about one direction.
+/// Limit of one direction, as one object has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Limit {
-    /// bit/s, [`RATE_MIN`] to [`RATE_MAX`]; 0 says that there is no limit, whatever the default.
+    /// bit/s, [`RATE_MIN`] to [`RATE_MAX`]; 0 is no limit, whatever the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<u64>,
     /// Bits, not 0.
@@ -37,7 +39,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// This limit, and where it does not say a rate, `default`; a rate brings its own burst.
+    /// Returns this limit, or `default` if it has no rate; a rate has its own burst.
     #[must_use]
     pub fn or(self, default: Self) -> Self {
         if self.rate.is_some() {

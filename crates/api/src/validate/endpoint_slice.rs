@@ -1,4 +1,4 @@
-//! What a slice says, with nothing left to doubt.
+//! Validates slices of endpoints.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -22,7 +22,7 @@ pub struct EndpointSlice {
     pub id: NetworkId,
     /// Name of the node.
     pub node: String,
-    /// By which addresses tunnels reach the node; at least one, at most one of each family.
+    /// Addresses at which tunnels reach the node; one or two, of different families.
     pub vteps: Vec<IpAddr>,
     /// At least one, no two with one MAC address.
     pub endpoints: Vec<Endpoint>,
@@ -40,7 +40,7 @@ pub struct Endpoint {
 }
 
 impl PodNetworkEndpointSlice {
-    /// What the slice says. The API server checks the same; files come from elsewhere.
+    /// Checks the slice as the API server does; files come from elsewhere.
     ///
     /// # Errors
     /// Every field that is wrong, with what to write instead.

@@ -7,11 +7,11 @@ use crate::parameters::{Mode, TransportSpec};
 
 /// The most EtherTypes of a network.
 pub(crate) const ETHER_TYPES_MAX: u32 = 16;
-/// What one is written as.
+/// Pattern of a written EtherType.
 pub(crate) const ETHER_TYPE_PATTERN: &str = "^0x[0-9a-fA-F]{4}$";
 const PATH: &str = "spec.transport.etherTypes";
 
-/// What `spec.transport.etherTypes` says, in order, each once.
+/// Reads `spec.transport.etherTypes`: in order, each once.
 pub(super) fn ether_types(faults: &mut Faults, spec: &TransportSpec, mode: Mode) -> Vec<u16> {
     let written = &spec.ether_types;
     if written.is_empty() {
@@ -37,7 +37,7 @@ pub(super) fn ether_types(faults: &mut Faults, spec: &TransportSpec, mode: Mode)
     types.into_iter().collect()
 }
 
-/// A number that a frame may have where an EtherType is, and that the programs let pass.
+/// Reads an EtherType that the programs let pass.
 fn read(text: &str) -> Option<u16> {
     let digits = text.strip_prefix("0x")?;
     let is_hex = digits.len() == 4 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());

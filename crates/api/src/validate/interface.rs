@@ -1,4 +1,4 @@
-//! What `spec.interface` means.
+//! Validates `spec.interface`.
 
 use super::{Faults, FieldErrors, FieldProblem};
 use crate::interface::{Interface, InterfaceKind, InterfaceSpec, QUEUES_MAX};

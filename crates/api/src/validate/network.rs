@@ -1,4 +1,4 @@
-//! What a `PodNetworkParameters` means.
+//! Validates `PodNetworkParameters`.
 
 use std::{
     fmt,
@@ -32,8 +32,9 @@ const MTU_MIN_V4: u16 = 68;
 const MTU_MIN_V6: u16 = 1280;
 /// The MTU of a network that does not say, bytes.
 const MTU_DEFAULT: u16 = 1500;
-/// What VXLAN adds to a packet over IPv6, bytes: headers of IPv6, UDP and VXLAN, and the inner
-/// Ethernet header (RFC 7348 §5).
+/// Overhead of VXLAN over IPv6, bytes (RFC 7348 §5).
+///
+/// It has headers of IPv6, UDP and VXLAN, and the inner Ethernet header.
 const VXLAN_OVERHEAD: u16 = 40 + 8 + 8 + 14;
 
 /// A network with nothing left to doubt.
@@ -44,11 +45,13 @@ pub struct Network {
     pub name: String,
     /// How packets find their way.
     pub mode: Mode,
-    /// Who routes between it and everything else; by the node only in mode L3.
+    /// Router between it and everything else; the node only in mode L3.
     pub routing: Routing,
-    /// What leaves the subnets does so with an address of the node; only with routing by the node.
+    /// Masquerade of packets that leave the subnets; only with routing by the node.
+    ///
+    /// They get an address of the node.
     pub masquerade: bool,
-    /// What carries packets between nodes; only `Local` with routing by the node.
+    /// Transport of packets between nodes; only `Local` with routing by the node.
     pub transport: Transport,
     /// Its uplink, with transport `VLAN` and `Native`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,7 +68,7 @@ pub struct Network {
     /// The id the manifest asks for; none means the agent allocates one.
     #[serde(rename = "networkID", skip_serializing_if = "Option::is_none")]
     pub id: Option<NetworkId>,
-    /// What ports of pods are that ask for nothing else; a `Veth` with routing by the node.
+    /// Kind of a pod's port that asks for none; a `Veth` with routing by the node.
     pub interface: Interface,
     /// Rates of attachments that ask for none of their own.
     pub bandwidth: Bandwidth,
@@ -84,7 +87,9 @@ pub struct Subnet {
     pub exclude: Vec<IpNet>,
 }
 
-/// The 24-bit number of a network in maps and, later, tunnels (as a VNI, RFC 7348 §5). Not 0.
+/// The 24-bit number of a network in maps and tunnels (as a VNI, RFC 7348 §5).
+///
+/// It is not 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct NetworkId(u32);
 
@@ -273,7 +278,7 @@ pub(super) fn unicast_prefix(prefix: IpNet) -> Result<IpNet, FieldProblem> {
     }
 }
 
-/// True for a unicast address outside the ranges that no pod can have an address of.
+/// Reports whether a pod can have the address: unicast, in no special range.
 #[must_use]
 pub fn is_pod_address(address: IpAddr) -> bool {
     unicast_address(address).is_ok()

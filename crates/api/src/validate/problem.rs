@@ -1,4 +1,4 @@
-//! What can be wrong with a field, in words that say what to write instead.
+//! Problems of a field, in words that say what to write instead.
 
 use std::{fmt, net::IpAddr};
 
@@ -18,7 +18,7 @@ use crate::{
 pub struct FieldError {
     /// Path of the field, as `spec.subnets[1]`.
     pub path: String,
-    /// What is wrong with its value.
+    /// The problem of its value.
     pub problem: FieldProblem,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for FieldErrors {
 
 impl std::error::Error for FieldErrors {}
 
-/// What can be wrong with a value.
+/// A problem of a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FieldProblem {
     /// Not a prefix.
@@ -64,7 +64,7 @@ pub enum FieldProblem {
         prefix: IpNet,
         /// The range it overlaps.
         special: IpNet,
-        /// What that range is for.
+        /// The purpose of that range.
         what: &'static str,
     },
     /// Two subnets of one network share addresses.
@@ -259,7 +259,7 @@ pub enum FieldProblem {
     ReservedAddress {
         /// The address.
         address: IpAddr,
-        /// What it is.
+        /// The reserved meaning of the address.
         what: &'static str,
         /// The subnet it belongs to.
         subnet: IpNet,

@@ -1,4 +1,4 @@
-//! What `spec.routes` means, of a `PodNetworkParameters` and of an `AttachmentParameters`.
+//! Validates `spec.routes` of `PodNetworkParameters` and `AttachmentParameters`.
 
 use std::net::IpAddr;
 
@@ -30,7 +30,7 @@ pub struct RouteRequest {
     pub gw: Option<IpAddr>,
 }
 
-/// Checks routes by themselves. With each stands its place among those that are written.
+/// Checks routes by themselves; returns them with their places in the list.
 pub(super) fn written(faults: &mut Faults, spec: &[RouteSpec]) -> Vec<(usize, RouteRequest)> {
     let max = ROUTES_MAX as usize;
     if spec.len() > max {
@@ -87,8 +87,9 @@ pub(super) fn pushed(
 }
 
 impl Network {
-    /// The network as an attachment has it that asks for these routes. Of two that lead to the same prefix,
-    /// its own holds.
+    /// Adds the routes that an attachment asks for.
+    ///
+    /// Of two that lead to the same prefix, the attachment's holds.
     ///
     /// # Errors
     /// Every route that the network has no way for.

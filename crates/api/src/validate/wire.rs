@@ -1,4 +1,4 @@
-//! What a network has of an uplink.
+//! Validates the share that a network has of an uplink.
 
 use std::{fmt, ops::RangeInclusive};
 
@@ -20,14 +20,16 @@ pub(crate) const IFNAME_MAX: usize = 15;
 pub struct Wire {
     /// Name of the interface, on every node.
     pub uplink: String,
-    /// What is the network's there.
+    /// The network's share of it.
     pub share: Share,
-    /// EtherTypes that it carries beside IPv4, IPv6 and ARP, where pods are on a segment there. In order.
+    /// EtherTypes that pass besides IPv4, IPv6 and ARP, in order.
+    ///
+    /// Networks with their pods on a segment of the uplink have them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ether_types: Vec<u16>,
 }
 
-/// What of an uplink is a network's.
+/// The share of an uplink that is a network's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Share {
@@ -57,7 +59,7 @@ impl VlanRange {
 }
 
 impl Wire {
-    /// VLAN ids of the network: 0 for frames without a tag, none where routers lead to its pods.
+    /// Returns the network's VLAN ids: 0 for untagged frames, none if it is routed.
     pub fn ids(&self) -> impl Iterator<Item = u16> + '_ {
         let (one, many): (Option<u16>, &[VlanRange]) = match &self.share {
             Share::Untagged => (Some(0), &[]),
@@ -90,7 +92,9 @@ impl Wire {
         matches!(self.share, Share::Routed)
     }
 
-    /// What a network with these subnets and this uplink and another one cannot both have.
+    /// Returns the share that this network and another one both want.
+    ///
+    /// A network with `subnets` and this uplink, and one with `theirs`, cannot both have it.
     #[must_use]
     pub fn clash(&self, subnets: &[IpNet], other: &Self, theirs: &[IpNet]) -> Option<Clash> {
         if self.uplink != other.uplink {
@@ -135,7 +139,7 @@ impl fmt::Display for Wire {
     }
 }
 
-/// What two networks cannot both have of one uplink.
+/// A share of one uplink that two networks want.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clash {
     /// A VLAN.
@@ -156,7 +160,7 @@ impl fmt::Display for Clash {
     }
 }
 
-/// What `spec.transport` says of an uplink, if its type has one.
+/// Reads the uplink from `spec.transport`, if its type has one.
 pub(super) fn wire(
     faults: &mut Faults,
     spec: &TransportSpec,
@@ -229,7 +233,7 @@ const fn is_vlan(id: u16) -> bool {
     id >= 1 && id <= VLAN_MAX
 }
 
-/// What the kernel takes as a name.
+/// Reports whether the kernel takes it as a name of an interface.
 fn is_interface_name(name: &str) -> bool {
     let fits = !name.is_empty() && name.len() <= IFNAME_MAX && name != "." && name != "..";
     fits && name

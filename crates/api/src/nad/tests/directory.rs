@@ -3,7 +3,7 @@
 use super::super::{DefinitionProblem, PluginChain};
 use super::{LIST, PLUGIN};
 
-/// CNI-CONF-05, CNI-CONF-04: plugins in files of their own come after those of the list, by name.
+/// CNI-CONF-05, CNI-CONF-04: plugins in files follow those of the list, by name.
 #[test]
 fn plugins_of_the_directory_follow_those_of_the_list() {
     let more = [
@@ -48,7 +48,7 @@ fn plugins_of_the_directory_follow_those_of_the_list() {
     );
 }
 
-/// CNI-CONF-05: pods must not come up without a plugin that somebody has configured.
+/// CNI-CONF-05: pods must not come up without a configured plugin.
 #[test]
 fn a_broken_file_of_the_directory_is_named() {
     for (file, text, why) in [

@@ -22,8 +22,9 @@ use crate::{
 /// The largest whole number every JSON reader keeps (RFC 8259 §6).
 const COUNT_MAX: u64 = (1 << 53) - 1;
 
-/// The element, or what could be read of it; `None` when that has no name. Errors are in
-/// `findings`.
+/// Reads the element, as far as possible; `None` without a name.
+///
+/// Errors are in `findings`.
 pub(super) fn read(
     findings: &mut Findings,
     index: usize,
@@ -153,7 +154,7 @@ fn not_mapped(address: IpAddr, text: &str) -> Result<(), SelectionProblem> {
     }
 }
 
-/// Six octets; also in the form of three groups with dots between them, which Go reads.
+/// Reads six octets; also three groups with dots between them, as Go does.
 fn mac(text: &str) -> Result<MacAddr, FieldProblem> {
     let mac: MacAddr = match dotted_mac(text) {
         Some(mac) => mac,

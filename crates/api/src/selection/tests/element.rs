@@ -6,7 +6,7 @@ use crate::{
     selection::{Protocol, parse_networks},
 };
 
-/// Refuses each of `values` as the value of `key`, with `why`, at the path of the key.
+/// Asserts that each of `values` of `key` is refused with `why`, at the key's path.
 fn refused(key: &str, values: &[(&str, &str)]) {
     for (value, why) in values {
         let errors = parse_networks(&format!(
@@ -212,7 +212,7 @@ fn a_mapped_address_is_refused_with_what_to_write() {
     );
 }
 
-/// NPWG-4.1.2.1.3: a prefix is optional; whether the network takes it is for the network to say.
+/// NPWG-4.1.2.1.3: a prefix is optional; the network decides whether it takes it.
 #[test]
 fn addresses_are_read_with_and_without_a_prefix() {
     let element = one(r#"{"name":"a","ips":["10.0.0.7","10.1.0.0/31","fd00::7/64"]}"#);

@@ -164,7 +164,7 @@ fn a_bracket_makes_it_json_and_a_brace_is_no_list() {
     assert_says(&error(r#""net-a""#), "item 1 at character 1");
 }
 
-/// NPWG-5.4: quotes of a word processor are not JSON; the error has line and column.
+/// NPWG-5.4: quotes of a word processor are an error with line and column.
 #[test]
 fn broken_json_is_an_error_with_line_and_column() {
     let error = error("[\n  {\u{201c}name\u{201d}: \"a\"}]");

@@ -52,7 +52,7 @@ fn json(count: usize) -> String {
     format!("[{}]", vec![r#"{"name":"n"}"#; count].join(","))
 }
 
-/// ATT-04a: the default network counts, and so does a network each time it is repeated.
+/// ATT-04a: the default network and each repetition of a network count.
 #[test]
 fn a_pod_has_as_many_attachments_as_the_limit_in_whatever_list() {
     let rules = SelectionRules::default();
@@ -126,7 +126,7 @@ fn the_limit_is_the_operators() {
     assert_says(&errors.to_string(), "the limit of a pod is 2;");
 }
 
-/// ATT-04a: the webhook reads annotations before Kubernetes has looked at their length.
+/// ATT-04a: the webhook reads annotations before Kubernetes checks their length.
 #[test]
 fn an_annotation_longer_than_kubernetes_allows_is_refused_unread() {
     let spaces = " ".repeat(256 << 10);

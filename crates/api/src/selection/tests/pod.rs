@@ -1,4 +1,4 @@
-//! Both lists of a pod together: who comes first, which interface, whose default route.
+//! Test both lists of a pod together: order, interfaces, default route.
 
 use std::collections::BTreeMap;
 
@@ -106,8 +106,9 @@ fn npwg_networks_come_after_those_of_the_kep() {
     );
 }
 
-/// NPWG-4.1.2.1.5: the n-th network is `net<n>` while that is free; who cannot have it gets the
-/// lowest number that is left, and moves nobody else.
+/// NPWG-4.1.2.1.5: the n-th network is `net<n>` while that is free.
+///
+/// One whose number is taken gets the lowest number that is left, and moves no other.
 #[test]
 fn a_taken_name_moves_only_its_own_network() {
     for (list, names) in [
@@ -232,7 +233,7 @@ fn the_default_network_else_the_first_one_is_the_default_gateway() {
     }
 }
 
-/// NPWG-4.1.2.1.9: `default-route` takes the default route of the families it has gateways of.
+/// NPWG-4.1.2.1.9: `default-route` claims the families of its gateways.
 #[test]
 fn a_default_route_is_taken_by_family() {
     let selection = read(
@@ -248,7 +249,9 @@ fn a_default_route_is_taken_by_family() {
     assert_eq!((holder(Family::V4), holder(Family::V6)), (1, 1));
 }
 
-/// NPWG-4.1.2.1.9 and its decision: an empty `default-route` leaves no pod without one.
+/// NPWG-4.1.2.1.9: an empty `default-route` leaves no pod without one.
+///
+/// So it is decided in docs/requirements.txt.
 #[test]
 fn an_empty_default_route_counts_when_the_network_supplies_one() {
     let selection = read("", r#"[{"name":"a","default-route":[]}]"#).unwrap();
@@ -261,7 +264,7 @@ fn an_empty_default_route_counts_when_the_network_supplies_one() {
     assert_eq!((holder(true), holder(false)), (1, 0));
 }
 
-/// NPWG-4.1.2.1.9: only one attachment has the default route, in both lists together.
+/// NPWG-4.1.2.1.9: one attachment of both lists has the default route.
 #[test]
 fn is_default_gw_and_default_route_exclude_each_other() {
     let claim = r#"[{"name":"x","default-route":["10.0.0.1"]}]"#;
@@ -272,7 +275,7 @@ fn is_default_gw_and_default_route_exclude_each_other() {
     assert!(read(r#"[{"name":"a"}]"#, claim).is_ok());
 }
 
-/// KEP-POD-06, pod_hostnetwork_denied; KEP-DEF-5: nothing for a pod in its node's network.
+/// KEP-POD-06, pod_hostnetwork_denied; KEP-DEF-5: a host network pod has none.
 #[test]
 fn a_host_network_pod_has_no_networks() {
     let host = |kep, npwg| {
@@ -288,7 +291,9 @@ fn a_host_network_pod_has_no_networks() {
     );
 }
 
-/// NPWG-4.1.2.1.3, NPWG-4.1.2.1.4, NPWG-4.2: one address or MAC is for one attachment of a network.
+/// NPWG-4.1.2.1.3, NPWG-4.1.2.1.4, NPWG-4.2: an address or MAC has one attachment.
+///
+/// It holds for each network.
 #[test]
 fn an_address_is_for_one_attachment_of_a_network() {
     let both =
@@ -326,7 +331,7 @@ fn a_host_port_is_for_one_attachment() {
     }
 }
 
-/// NPWG-4.1.2.1.11: both keys are for the claim to compare, unless the letter is wanted.
+/// NPWG-4.1.2.1.11: the claim compares both keys, unless the letter is wanted.
 #[test]
 fn ips_beside_a_claim_are_refused_by_the_letter_only() {
     let list = r#"[{"name":"a","ips":["10.0.0.7"],"ipam-claim-reference":"vm"}]"#;
@@ -388,8 +393,10 @@ fn a_pod_can_have_another_default_network_where_that_is_allowed() {
     }
 }
 
-/// ATT-07b: with isolated namespaces a pod names definitions of its own, of those that are everybody's,
-/// and in place of its default network those of the cluster's namespace for that.
+/// ATT-07b: isolated namespaces limit the definitions that a pod can name.
+///
+/// It names definitions of its own namespace, of global ones, and in place of its default network those
+/// of the cluster's namespace for that.
 #[test]
 fn a_definition_of_another_namespace_is_refused_where_namespaces_are_isolated() {
     let isolated = SelectionRules {

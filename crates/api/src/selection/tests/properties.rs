@@ -1,4 +1,4 @@
-//! What holds for every text.
+//! Test properties of the selection with arbitrary text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -126,7 +126,7 @@ proptest! {
         }
     }
 
-    /// KEP-X1, NPWG-4.1.2.1.5: names are unique, one of them is the runtime's, one default gateway.
+    /// KEP-X1, NPWG-4.1.2.1.5: unique names, one primary, one default gateway.
     #[test]
     fn interfaces_are_unique_and_one_is_primary(
         kep in prop::collection::vec(prop::option::of(select(vec!["eth0", "net1", "net2", "x"])), 0..4),
