@@ -1,5 +1,7 @@
-//! Times the steps of ADD and DEL on this kernel: `cargo run --release -p netdev --example measure
-//! [ROUNDS]`, as root, on an otherwise quiet machine. Works in unnamed namespaces of its own.
+//! Time the steps of ADD and DEL on this kernel.
+//!
+//! Run `cargo run --release -p netdev --example measure [ROUNDS]` as root, on an otherwise quiet machine.
+//! It works in unnamed namespaces of its own.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -164,7 +166,7 @@ fn links(rounds: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Rate limits, by what is inside them, on a device that is down and on one that is up.
+/// Times rate limits, by discipline, on a device that is down and one that is up.
 fn shapes(rounds: usize) -> Result<(), Error> {
     const FLOWS: Flows = Flows::new(0x0f10, 64, 65);
     let node = Netns::create()?;
@@ -228,7 +230,7 @@ fn shapes(rounds: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the agent calls, from a tokio task.
+/// Times the agent's calls, from a tokio task.
 async fn handle(rounds: usize) -> Result<(), Error> {
     let (node, pod) = (Netns::create()?, Netns::create()?);
     let host = Netlink::in_netns(&node)?;

@@ -33,7 +33,7 @@ pub struct Address {
     /// IPv6 only: usable at once, without duplicate address detection (RFC 4862 §5.4,
     /// `IFA_F_NODAD`). Right where the allocator already guarantees that it is unique.
     pub nodad: bool,
-    /// IPv4 only: of this host alone (`RT_SCOPE_HOST`), never chosen as a source for others.
+    /// IPv4 only: valid on this host alone (`RT_SCOPE_HOST`), no source for others.
     pub host_only: bool,
 }
 
@@ -103,8 +103,9 @@ fn broadcast(ip: Ipv4Addr, prefix_len: u8) -> Option<Ipv4Addr> {
     })
 }
 
-/// The link-local address a MAC stands for: `fe80::/64` and the modified EUI-64 (RFC 4291 §2.5.6
-/// and appendix A, RFC 2464 §5).
+/// Returns the link-local address of a MAC: `fe80::/64` and the modified EUI-64.
+///
+/// RFC 4291 §2.5.6 and appendix A, RFC 2464 §5.
 pub fn link_local(mac: Mac) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac;
     Ipv6Addr::from([
@@ -199,7 +200,7 @@ impl Connection {
 }
 
 impl Connection {
-    /// The IPv4 and IPv6 addresses of all links, but for those that hold on one link only.
+    /// Lists the addresses of all links, except those that hold on one link only.
     ///
     /// # Errors
     /// [`Error::List`]; [`Error::DumpInterrupted`].

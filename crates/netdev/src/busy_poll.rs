@@ -31,8 +31,9 @@ sockopt_impl!(
     usize
 );
 
-/// Has reads of a socket poll for what comes, instead of waiting for an interrupt: this many microseconds,
-/// for this many packets.
+/// Makes reads of a socket poll for `timeout` µs and `budget` packets.
+///
+/// They poll instead of waiting for an interrupt.
 ///
 /// # Errors
 /// `ENOPROTOOPT` before Linux 5.11; `EPERM` without `CAP_NET_ADMIN`.

@@ -13,19 +13,24 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use crate::error::{Error, Refusal};
 use crate::wire;
 
+/// Size of the receive buffer, bytes.
+///
 /// Netlink builds dump datagrams of up to 32 KiB for a reader that has the room (`netlink_dump`).
 const RECEIVE_BUFFER: usize = 32 * 1024;
+/// Longest wait for an answer.
+///
 /// The kernel answers before `send` returns, so this only ends a wait for an answer that was lost.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a dump is restarted when the table changes under it.
 const DUMP_ATTEMPTS: u32 = 10;
-/// Upper half of the sequence numbers of looks, which monitors ignore ([`is_look`]).
+/// Upper half of a look's sequence number; monitors ignore looks ([`is_look`]).
 const LOOK: u32 = 0xf00d_0000;
 /// `MSG_TRUNC`: report the datagram's real length.
 const MSG_TRUNC: i32 = 0x20;
 
-/// One `NETLINK_ROUTE` socket, bound for life to the namespace of the thread that opened it, usable
-/// from any thread.
+/// One `NETLINK_ROUTE` socket, usable from any thread.
+///
+/// It is bound for life to the namespace of the thread that opened it.
 ///
 /// The calls block, mostly for microseconds; [`Connection::delete`] for the milliseconds that the
 /// kernel needs to take a device down. In async code use [`Netlink`](crate::Netlink).
@@ -58,9 +63,10 @@ pub(crate) struct Message {
     pub(crate) body: Vec<u8>,
 }
 
-/// True for the sequence number of a look. The kernel tells everyone of a queue that somebody
-/// looked at (`RTM_GETQDISC`, net/sched/sch_api.c) in the same words as of a new one, and repeats
-/// the request's number.
+/// Reports whether the sequence number is that of a look.
+///
+/// The kernel tells everyone of a queue that somebody looked at (`RTM_GETQDISC`, net/sched/sch_api.c) in
+/// the same words as of a new one, and repeats the request's number.
 pub(crate) const fn is_look(sequence: u32) -> bool {
     sequence & 0xffff_0000 == LOOK
 }
@@ -118,8 +124,9 @@ impl Connection {
         answers
     }
 
-    /// Sends the requests in one datagram. The kernel carries them out in order and does not stop
-    /// at a refusal; the answers come in the same order.
+    /// Sends the requests in one datagram; returns their answers in the same order.
+    ///
+    /// The kernel carries them out in order and does not stop at a refusal.
     pub(crate) fn ask_all(&mut self, requests: Vec<Request>) -> Result<Vec<Answer>, Error> {
         let count = requests.len();
         if count == 0 {

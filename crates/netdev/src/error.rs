@@ -1,4 +1,4 @@
-//! What can go wrong, named by what was tried and on which object.
+//! Errors of the crate, named by operation and object.
 
 use std::fmt;
 use std::io;
@@ -41,8 +41,9 @@ impl fmt::Display for LinkId {
     }
 }
 
-/// The kernel's "no" to one netlink request: the errno and, when it gave one, its explanation
-/// (`NLMSGERR_ATTR_MSG`, Linux 4.12).
+/// Refusal of a netlink request: the errno and, if given, the explanation.
+///
+/// The explanation is `NLMSGERR_ATTR_MSG` (Linux 4.12).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     errno: Errno,
@@ -77,8 +78,9 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// Every failure of this crate. Display names operation and object; the kernel's reason is the
-/// [`source`](std::error::Error::source), so print the chain.
+/// Every failure of this crate, with operation and object.
+///
+/// The kernel's reason is the [`source`](std::error::Error::source), so print the chain.
 #[derive(Debug, Error)]
 pub enum Error {
     /// The name breaks the kernel's rules (`dev_valid_name`).
@@ -94,7 +96,7 @@ pub enum Error {
     NameTaken {
         /// The wanted name.
         name: String,
-        /// Who has it.
+        /// The link that has it.
         ifindex: u32,
     },
     /// The alias is longer than the kernel's 255 bytes or holds a NUL.
@@ -108,7 +110,7 @@ pub enum Error {
     InvalidChange {
         /// The link.
         link: LinkId,
-        /// What to do instead.
+        /// The remedy.
         reason: &'static str,
     },
     /// `socket(2)` or one of its options.
@@ -187,7 +189,7 @@ pub enum Error {
     Offload {
         /// The link.
         ifindex: u32,
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
         /// The kernel's reason.
         #[source]
@@ -198,7 +200,7 @@ pub enum Error {
     ChangeLink {
         /// The link.
         link: LinkId,
-        /// What was to change.
+        /// The change.
         change: String,
         /// The kernel's reason.
         #[source]
@@ -279,7 +281,7 @@ pub enum Error {
         #[source]
         source: Refusal,
     },
-    /// The node has a route to this very address, or has the address; nothing was changed.
+    /// The node has the address or a route to this very address; nothing was changed.
     #[error(
         "the node has a route of its own to {address}, {found}: remove that, or exclude the \
          address from the network"
@@ -287,13 +289,13 @@ pub enum Error {
     Routed {
         /// The address.
         address: IpAddr,
-        /// What there is.
+        /// The route that is there.
         found: RouteMatch,
     },
     /// A batch or a listing of nf_tables.
     #[error("cannot {step} the nf_tables table {table}")]
     Netfilter {
-        /// What was to be done.
+        /// The step that failed.
         step: &'static str,
         /// With which table.
         table: &'static str,
@@ -306,7 +308,7 @@ pub enum Error {
     Filter {
         /// The link.
         link: LinkId,
-        /// What was to be done.
+        /// The step that failed.
         step: &'static str,
         /// The kernel's reason.
         #[source]
@@ -328,7 +330,7 @@ pub enum Error {
     Shape {
         /// The link.
         link: LinkId,
-        /// What was to be done.
+        /// The step that failed.
         step: String,
         /// The kernel's reason.
         #[source]
@@ -342,7 +344,7 @@ pub enum Error {
     ForeignQueue {
         /// The link.
         link: LinkId,
-        /// What is there.
+        /// The kind of the queueing discipline that is there.
         kind: String,
     },
     /// No packet socket, by which we wait for what is being sent.
@@ -357,7 +359,7 @@ pub enum Error {
     InvalidShape {
         /// The link.
         link: LinkId,
-        /// What is wrong.
+        /// The fault of the shape.
         reason: &'static str,
     },
     /// The setting's name is not one of `net.ipv*.conf.*`.
@@ -380,7 +382,7 @@ pub enum Error {
     /// The descriptor is of something else.
     #[error("the descriptor is not a network namespace: {what}")]
     NotNetns {
-        /// What it is instead.
+        /// The object it is instead.
         what: &'static str,
     },
     /// The namespace file cannot be opened.
@@ -439,7 +441,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The error number behind this error, if a system call or the kernel's answer gave one.
+    /// Returns the errno of a system call or of the kernel's answer, if there is one.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::CreateVeth { source, .. }
@@ -487,7 +489,7 @@ impl Error {
         }
     }
 
-    /// What was to be made is there already (link name, address, route, namespace file).
+    /// Reports whether the link, address, route or namespace file exists already.
     pub fn is_exists(&self) -> bool {
         let taken_tap = matches!(
             self,
@@ -499,7 +501,7 @@ impl Error {
         taken_tap || matches!(self, Self::NameTaken { .. }) || self.errno() == Some(Errno::EXIST)
     }
 
-    /// What was to be used is not there (any more).
+    /// Reports whether the object is missing.
     pub fn is_gone(&self) -> bool {
         // A kind of queue that the kernel does not know is NOENT too.
         if let Self::Shape { source, .. } = self {

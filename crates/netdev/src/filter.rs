@@ -61,9 +61,11 @@ pub struct IngressFilter {
 }
 
 impl Connection {
-    /// Puts a program on all that comes in by a link, as the first filter of its clsact qdisc, which is
-    /// made where there is none. Another program in that place is replaced, with no packet between
-    /// them. The kernel keeps the program as long as the filter is there. `name`: what `tc` shows.
+    /// Sets the first ingress filter of a link's clsact qdisc to a program.
+    ///
+    /// The qdisc is made where there is none. Another program in that place is replaced, with no packet
+    /// between them. The kernel keeps the program as long as the filter is there. `name`: what `tc`
+    /// shows.
     ///
     /// # Errors
     /// [`Error::Filter`]; [`Error::is_gone`] if there is no such link.
@@ -94,9 +96,10 @@ impl Connection {
         set.map(|_| ()).map_err(refused("set the BPF filter of"))
     }
 
-    /// Puts a program on all that comes in by a link, beside the filters of others in its clsact qdisc,
-    /// which is made where there is none. `program` has this id; `name`: what `tc` shows. False when it
-    /// is there already.
+    /// Adds an ingress filter with a program to the clsact qdisc of a link.
+    ///
+    /// The filters of others stay; the qdisc is made where there is none. `program` has this id; `name`:
+    /// what `tc` shows. False when the filter is there already.
     ///
     /// # Errors
     /// [`Error::Filter`]; [`Error::is_gone`] if there is no such link.
@@ -131,8 +134,9 @@ impl Connection {
         set.map(|_| true).map_err(refused("add the BPF filter to"))
     }
 
-    /// Takes a filter away, and the clsact qdisc when nothing else is in it. One that is not there is
-    /// gone already.
+    /// Removes a filter, and the clsact qdisc when nothing else is in it.
+    ///
+    /// A missing filter is no error.
     ///
     /// # Errors
     /// [`Error::Filter`].
@@ -189,7 +193,7 @@ impl Connection {
         }
     }
 
-    /// The BPF filters in the clsact qdisc of a link, ingress side; none without such a qdisc.
+    /// Lists the BPF ingress filters of a link's clsact qdisc; none without the qdisc.
     ///
     /// # Errors
     /// [`Error::List`].

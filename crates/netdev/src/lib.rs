@@ -1,5 +1,6 @@
-//! Makes, moves, configures and removes kernel network links, and is the only crate that speaks
-//! netlink or enters a network namespace.
+//! Makes, moves, configures and removes kernel network links.
+//!
+//! It is the only crate that speaks netlink or enters a network namespace.
 //!
 //! It knows nothing of Kubernetes, CNI, BPF or where an address came from: plain values in, plain
 //! values out. It keeps no state; the kernel is the state.

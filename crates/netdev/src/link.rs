@@ -34,7 +34,7 @@ pub struct Link {
     pub mtu: u32,
     /// Administratively up (`IFF_UP`).
     pub up: bool,
-    /// It takes in frames for every MAC address, because somebody said so (`IFF_PROMISC`).
+    /// The link takes frames for every MAC address, as it was told (`IFF_PROMISC`).
     pub promiscuous: bool,
     /// The other side is there (`IFLA_CARRIER`); for a veth: both ends are up.
     pub carrier: bool,
@@ -42,7 +42,7 @@ pub struct Link {
     pub kind: Option<String>,
     /// `IFLA_LINK`: for a veth the index of its peer, in the peer's namespace.
     pub peer_ifindex: Option<u32>,
-    /// The namespace of the peer as this namespace numbers it; `None` if it is the same one.
+    /// Id of the peer's namespace in this one; `None` if it is the same one.
     pub link_netnsid: Option<i32>,
     /// `IFLA_MASTER`: the bridge, bond or VRF that it is a part of.
     pub controller_ifindex: Option<u32>,
@@ -119,8 +119,9 @@ impl LinkFilter {
     }
 }
 
-/// A veth pair to be made, both ends down and complete from their first moment: nothing, udev
-/// included, sees an end without its final MAC.
+/// A veth pair to be made: both ends down, and complete from the first moment.
+///
+/// No reader, udev included, sees an end without its final MAC.
 #[derive(Clone, Debug)]
 pub struct VethSpec {
     /// Name of the end that stays.
@@ -135,11 +136,14 @@ pub struct VethSpec {
     pub mtu: u32,
     /// `ifalias` of the host end.
     pub alias: Option<String>,
-    /// Transmit and receive queues of each end; `None`: the kernel's choice, one per possible CPU
-    /// on newer kernels.
+    /// Transmit and receive queues of each end; `None`: the kernel's choice.
+    ///
+    /// Newer kernels choose one per possible CPU.
     pub queues: Option<u32>,
-    /// Make the peer in this namespace instead of the connection's own. `peer_name` is then its
-    /// final name, refused by the kernel if it is taken there, and no move is needed.
+    /// Namespace in which the peer is made; `None`: the connection's own.
+    ///
+    /// `peer_name` is then its final name, refused by the kernel if it is taken there, and no move is
+    /// needed.
     pub peer_netns: Option<Netns>,
 }
 
@@ -168,7 +172,7 @@ pub struct VethPair {
     pub peer_ifindex: u32,
 }
 
-/// How the kernel makes a link's own IPv6 link-local address (`IFLA_INET6_ADDR_GEN_MODE`).
+/// Mode of a link's IPv6 link-local address (`IFLA_INET6_ADDR_GEN_MODE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddrGenMode {
     /// From the MAC, with duplicate address detection.
@@ -177,12 +181,16 @@ pub enum AddrGenMode {
     None,
 }
 
-/// Changes to one link. All go into one request, which the kernel carries out in this order: move,
-/// MAC, MTU, rename, alias, up or down, address generation mode.
+/// Changes to one link, in one request.
+///
+/// The kernel carries them out in this order: move, MAC, MTU, rename, alias, up or down, address
+/// generation mode.
 #[derive(Clone, Debug, Default)]
 pub struct LinkChange {
-    /// Move to this namespace, which takes 15 ms and more. The link gets a new index there if its own is taken, and everything
-    /// IPv4 and IPv6 about it starts from the defaults of that namespace.
+    /// Namespace to move to, which takes 15 ms and more.
+    ///
+    /// The link gets a new index there if its own is taken, and all its settings of IPv4 and IPv6 start
+    /// from the defaults of that namespace.
     pub netns: Option<Netns>,
     /// Rename.
     pub name: Option<String>,
@@ -196,7 +204,7 @@ pub struct LinkChange {
     pub up: Option<bool>,
     /// Take in frames for every MAC address, or no longer.
     pub promiscuous: Option<bool>,
-    /// Link-local address generation. Skipped without an error where the kernel has no IPv6.
+    /// Link-local address generation; skipped where the kernel has no IPv6.
     pub addr_gen_mode: Option<AddrGenMode>,
 }
 
@@ -268,8 +276,10 @@ impl fmt::Display for LinkChange {
     }
 }
 
-/// Checks a name by the kernel's rules (`dev_valid_name`): 1 to 15 bytes, not `.` or `..`, no `/`,
-/// `:` or white space; and no `%`, which makes the kernel read it as a pattern.
+/// Checks a name by the kernel's rules (`dev_valid_name`), and for `%`.
+///
+/// It has 1 to 15 bytes, is not `.` or `..`, and has no `/`, `:` or white space. The kernel reads a name
+/// with `%` as a pattern.
 ///
 /// # Errors
 /// [`Error::InvalidName`] with the rule.
@@ -302,8 +312,9 @@ fn check_alias(alias: &str) -> Result<(), Error> {
 }
 
 impl Connection {
-    /// Makes a veth pair; both ends are down. The kernel generates no IPv6 link-local address on
-    /// the host end.
+    /// Makes a veth pair; both ends are down.
+    ///
+    /// The kernel generates no IPv6 link-local address on the host end.
     ///
     /// # Errors
     /// [`Error::CreateVeth`], [`Error::is_exists`] if one of the names is taken; nothing is left
@@ -354,8 +365,10 @@ impl Connection {
         })
     }
 
-    /// Changes a link, in one request (two if it is to come up with another address generation
-    /// mode, for the kernel would apply the mode too late).
+    /// Changes a link, in one request or two.
+    ///
+    /// Two are needed if it is to come up with another address generation mode, because the kernel would
+    /// apply the mode too late.
     ///
     /// If a move is refused because the new name is taken there, the link may have been moved
     /// already: look before ([`Connection::name_is_free`]), as [`PodEnd`](crate::PodEnd) does.
@@ -415,8 +428,9 @@ impl Connection {
         self.reconfigure(ifindex, &LinkChange::updown(true))
     }
 
-    /// Deletes a link, and with a veth its peer. Takes milliseconds: the kernel waits for RCU grace
-    /// periods. `false`: there was none.
+    /// Deletes a link, and with a veth its peer; `false` if there was none.
+    ///
+    /// It takes milliseconds: the kernel waits for RCU grace periods.
     ///
     /// # Errors
     /// [`Error::DeleteLink`].

@@ -50,11 +50,13 @@ pub enum LinkEvent {
         /// The link.
         ifindex: u32,
     },
-    /// Events were lost because they came faster than they were read: list the links anew.
+    /// Events came faster than they were read, and some are lost: list the links again.
     Overrun,
 }
 
-/// The stream of [`LinkEvent`]s of one namespace; see [`Netlink::monitor`](crate::Netlink::monitor).
+/// The stream of [`LinkEvent`]s of one namespace.
+///
+/// See [`Netlink::monitor`](crate::Netlink::monitor).
 pub struct LinkMonitor {
     socket: TokioSocket,
     buffer: Vec<u8>,
@@ -62,8 +64,9 @@ pub struct LinkMonitor {
 }
 
 impl LinkMonitor {
-    /// Opens the socket in the calling thread's namespace and registers it with the tokio runtime
-    /// the thread is in.
+    /// Opens the socket in the calling thread's namespace.
+    ///
+    /// It is registered with the tokio runtime that the thread is in.
     pub(crate) fn open() -> Result<Self, Error> {
         let open = || -> io::Result<TokioSocket> {
             let mut socket = TokioSocket::new(NETLINK_ROUTE)?;
@@ -104,9 +107,11 @@ impl LinkMonitor {
         }
     }
 
-    /// Throws away what is queued in the socket. After an overrun the kernel drops everything, and
-    /// says so only once, until the queue has been empty (`NETLINK_S_CONGESTED`); were the overrun
-    /// reported before that, what happens after the caller's listing could be lost.
+    /// Drops all datagrams that are queued in the socket.
+    ///
+    /// After an overrun the kernel drops everything, and says so only once, until the queue has been
+    /// empty (`NETLINK_S_CONGESTED`); were the overrun reported before that, what happens after the
+    /// caller's listing could be lost.
     fn discard(&mut self) {
         let socket = self.socket.socket_ref();
         loop {
@@ -147,8 +152,9 @@ fn events(datagram: &[u8]) -> impl Iterator<Item = LinkEvent> {
         })
 }
 
-/// What happened to the queues or the hook of a link. The body is a `struct tcmsg`: family and
-/// padding, ifindex, handle, parent, info.
+/// Returns the event of the queues or the hook of a link.
+///
+/// The body is a `struct tcmsg`: family and padding, ifindex, handle, parent, info.
 fn queues(body: &[u8]) -> Option<LinkEvent> {
     let ifindex = wire::u32_at(body, 4)?;
     match wire::u32_at(body, 12)? {

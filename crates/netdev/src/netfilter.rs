@@ -1,5 +1,7 @@
-//! Tables of nf_tables: masquerading, by which what leaves for the outside does so with an address of the
-//! node; and guards, for what must not pass.
+//! Writes tables of nf_tables: masquerading, limits and guards.
+//!
+//! Masquerading gives packets to the outside an address of the node; guards stop packets that must not
+//! pass.
 //!
 //! They are of ours alone, each replaced as a whole in one transaction. Each rule says in
 //! its comment what it is, so that a look at the comments tells whether the table is as it should be.
@@ -32,12 +34,14 @@ pub use monitor::RulesetMonitor;
 pub const TABLE: &str = "podnet";
 /// Where packets leave the node.
 const POSTROUTING: &str = "postrouting";
-/// What is from a source goes on here.
+/// Chain with the rules of packets from a masqueraded source.
 const LEAVING: &str = "leaving";
 /// Where packets reach the namespace itself.
 const INPUT: &str = "input";
 /// Where packets pass it.
 const FORWARD: &str = "forward";
+/// Longest wait for an answer.
+///
 /// The kernel answers before `send` returns; loading its modules for the first time takes longer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// A listing comes in datagrams of at most this size (`netlink_dump`).
@@ -62,7 +66,7 @@ impl fmt::Display for Cidr {
     }
 }
 
-/// Who is masqueraded, and for whom not.
+/// Sources that are masqueraded, and destinations that are not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Masquerade {
     /// Packets from these prefixes (address, bits) get an address of the node,
@@ -76,11 +80,11 @@ pub struct Masquerade {
 pub struct Ruleset {
     /// Its name, of family `inet`.
     pub table: &'static str,
-    /// What it masquerades, if anything.
+    /// Its masquerading, if any.
     pub masquerade: Option<Masquerade>,
     /// Which connections it does not let begin; before guards.
     pub limits: Vec<Limit>,
-    /// What it stops; in this order.
+    /// Packets that it stops; in this order.
     pub guards: Vec<Guard>,
     /// Guards look at packets before any other filter does.
     pub early: bool,
@@ -163,8 +167,9 @@ impl From<&Masquerade> for Ruleset {
     }
 }
 
-/// Comments of rules in their order, by chain: in which order chains are listed is the kernel's
-/// business.
+/// Comments of rules in their order, by chain.
+///
+/// The order in which chains are listed is the kernel's business.
 type Listing = BTreeMap<String, Vec<String>>;
 
 /// A socket of nf_tables in the namespace of the thread that opened it.
@@ -195,7 +200,7 @@ impl Netfilter {
         })
     }
 
-    /// Makes the table say this and nothing else, in one step: no packet sees a part of it.
+    /// Replaces the table's content in one step: no packet sees a part of it.
     ///
     /// # Errors
     /// [`Error::Netfilter`]; nothing was changed.
@@ -203,7 +208,7 @@ impl Netfilter {
         self.write(&wanted.into())
     }
 
-    /// Makes a table say this and nothing else, in one step: no packet sees a part of it.
+    /// Replaces a table's content in one step: no packet sees a part of it.
     ///
     /// # Errors
     /// [`Error::Netfilter`]; nothing was changed.
@@ -293,8 +298,9 @@ impl Netfilter {
         Ok(!self.list(table)?.is_empty())
     }
 
-    /// What the rules of a table that stop packets say, and how many packets each has stopped since the
-    /// table was written.
+    /// Returns the rules of a table that stop packets, and the packets of each.
+    ///
+    /// They are counted since the table was written.
     ///
     /// # Errors
     /// [`Error::Netfilter`], [`Error::DumpInterrupted`].

@@ -22,7 +22,9 @@ use crate::way::{WayMonitor, has_ipsec_policies};
 /// Connections kept open between calls; bursts open more and close them again.
 const IDLE_MAX: usize = 4;
 
-/// Netlink in one network namespace, for async code. Cheap to clone; clones share sockets.
+/// Netlink in one network namespace, for async code.
+///
+/// It is cheap to clone; clones share sockets.
 ///
 /// Each call takes a socket of its own, so calls do not wait for one another (they still meet at
 /// the kernel's RTNL lock). A call that was started is carried out even if its future is dropped.
@@ -38,7 +40,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Opens something in the namespace, on a thread of its own where that is another one.
+    /// Opens something in the namespace, if that is another one on a thread of its own.
     fn open<T: Send>(&self, open: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
         if self.netns.same_as_current()? {
             return open();
@@ -103,8 +105,9 @@ impl Netlink {
         &self.shared.netns
     }
 
-    /// Runs several calls on one connection in one hop to the blocking pool, which is cheaper than
-    /// one hop for each.
+    /// Runs several calls on one connection in one hop to the blocking pool.
+    ///
+    /// This is cheaper than one hop for each.
     ///
     /// # Errors
     /// Those of `f`; [`Error::ShuttingDown`].
@@ -272,9 +275,10 @@ impl Netlink {
             .await
     }
 
-    /// Moves the link `ifindex` of this namespace to the pod's and makes it ready there: name is
-    /// free, move with rename, then as [`Netns::configure_pod_end`]. One thread, one visit, one
-    /// socket in the pod.
+    /// Moves the link `ifindex` of this namespace to the pod's and configures it there.
+    ///
+    /// Checks that the name is free, moves with rename, then does as [`Netns::configure_pod_end`]. One
+    /// thread, one visit, one socket in the pod.
     ///
     /// The move alone takes 15 ms and more, with RTNL held. Where the pair is not there yet,
     /// [`VethSpec::peer_netns`] and [`Netns::configure_pod_end`] do the same in about one.
@@ -314,10 +318,11 @@ impl Netlink {
         blocking(move || f(&mut shared.open(Netfilter::open)?)).await
     }
 
-    /// Makes a link whose pod end is made in the pod ([`VethSpec::peer_netns`]), and makes that end
-    /// ready: runs `here` on a connection in this namespace, then does as
-    /// [`Netns::configure_pod_end`], all on one thread. A hop from thread to thread takes longer than
-    /// most of what is done.
+    /// Makes a link whose pod end is made in the pod, and configures that end.
+    ///
+    /// See [`VethSpec::peer_netns`]. It runs `here` on a connection in this namespace, then does as
+    /// [`Netns::configure_pod_end`], all on one thread: a hop from thread to thread takes longer than
+    /// most of these steps.
     ///
     /// # Errors
     /// Those of `here`: the pod's namespace was not entered. Else those of
@@ -346,8 +351,9 @@ impl Netlink {
         on_own_thread(work).await?
     }
 
-    /// Watches this namespace's links. Only what happens after the call is seen: call it first,
-    /// then [`list`](Self::list).
+    /// Watches this namespace's links, from the call on.
+    ///
+    /// Call it first, then [`list`](Self::list).
     ///
     /// # Errors
     /// [`Error::OpenSocket`], [`Error::EnterNetns`].
@@ -403,9 +409,10 @@ impl Netlink {
 }
 
 impl Netns {
-    /// Configures a link that is in this namespace already, down and bare: settings, MAC, MTU,
-    /// alias, addresses, up, routes. One thread, one visit, one socket; all requests but the look-up
-    /// go in one datagram.
+    /// Configures a link that is in this namespace already, down and bare.
+    ///
+    /// Settings, MAC, MTU, alias, addresses, up, routes. One thread, one visit, one socket; all requests
+    /// but the look-up go in one datagram.
     ///
     /// # Errors
     /// [`Error::LinkVanished`] if there is none of that name; [`Error::EnterNetns`]: nothing was

@@ -29,8 +29,9 @@ const OWN: &str = "/proc/thread-self/ns/net";
 const NSFS_MAGIC: u64 = 0x6e73_6673;
 const THREAD_NAME: &str = "netns";
 
-/// Which namespace, as `stat(2)` tells them apart (namespaces(7)). The inode number is used again
-/// once a namespace is gone; hold a [`Netns`] to be sure.
+/// Identity of a namespace, as `stat(2)` has it (namespaces(7)).
+///
+/// The inode number is used again once a namespace is gone; hold a [`Netns`] to be sure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NetnsId {
     /// Device of the namespace file system.
@@ -56,7 +57,9 @@ impl fmt::Display for NetnsId {
     }
 }
 
-/// An open network namespace; it lives at least as long as this value. Clones share the descriptor.
+/// An open network namespace; it lives at least as long as this value.
+///
+/// Clones share the descriptor.
 #[derive(Clone, Debug)]
 pub struct Netns {
     fd: Arc<OwnedFd>,
@@ -64,7 +67,7 @@ pub struct Netns {
 }
 
 impl Netns {
-    /// Takes over a descriptor that somebody else says is a network namespace, and checks that.
+    /// Takes over a descriptor, and checks that it is a network namespace's.
     ///
     /// # Errors
     /// [`Error::NotNetns`].
@@ -131,7 +134,9 @@ impl Netns {
             })
     }
 
-    /// Makes a namespace without a name; it is gone with the last descriptor and process in it.
+    /// Makes a namespace without a name.
+    ///
+    /// It ends with the last descriptor and process in it.
     ///
     /// # Errors
     /// [`Error::CreateNetns`] (needs `CAP_SYS_ADMIN`), [`Error::SpawnThread`].
@@ -147,7 +152,9 @@ impl Netns {
         self.id
     }
 
-    /// True if it is the calling thread's namespace. A pod on the host network hands us this one.
+    /// Reports whether it is the calling thread's namespace.
+    ///
+    /// A pod on the host network hands us this one.
     ///
     /// # Errors
     /// [`Error::OpenNetns`].
@@ -163,7 +170,7 @@ impl Netns {
             })
     }
 
-    /// Runs `f` in this namespace, on a thread of its own that ends afterwards, and waits for it.
+    /// Runs `f` in this namespace on a thread of its own, and waits for its end.
     ///
     /// # Errors
     /// [`Error::EnterNetns`] (needs `CAP_SYS_ADMIN`), [`Error::SpawnThread`]; `f` did not run.
@@ -174,8 +181,9 @@ impl Netns {
         on_thread(|| self.enter_for_good().map(|()| f()))?
     }
 
-    /// Like [`Netns::run_in`] without blocking the caller. If the future is dropped, `f` still runs
-    /// to its end.
+    /// Runs `f` as [`Netns::run_in`] does, without blocking the caller.
+    ///
+    /// If the future is dropped, `f` still runs to its end.
     ///
     /// # Errors
     /// As [`Netns::run_in`].
@@ -223,8 +231,9 @@ fn on_thread<T: Send>(f: impl FnOnce() -> T + Send) -> Result<T, Error> {
     })
 }
 
-/// Runs `f` on a thread that ends afterwards, without blocking the caller. If the future is dropped,
-/// `f` still runs to its end.
+/// Runs `f` on a thread that ends afterwards, without blocking the caller.
+///
+/// If the future is dropped, `f` still runs to its end.
 ///
 /// # Panics
 /// If `f` does.

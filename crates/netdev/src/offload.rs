@@ -1,4 +1,4 @@
-//! What a link leaves to its hardware (ethtool's features), over generic netlink.
+//! Offloads of a link to its hardware (ethtool's features), by generic netlink.
 
 use std::io;
 use std::time::Duration;
@@ -37,11 +37,13 @@ const ETHTOOL_FLAG_OMIT_REPLY: u32 = 2;
 const ETHTOOL_A_BITSET_BITS: u16 = 3;
 const ETHTOOL_A_BITSET_BITS_BIT: u16 = 1;
 const ETHTOOL_A_BITSET_BIT_NAME: u16 = 2;
-/// The kernel's name of "gives packets on with unfinished checksums" (`NETIF_F_HW_CSUM`). Without it there
-/// is no scatter-gather either, and without that no segmentation.
+/// The kernel's name of the offload of checksums (`NETIF_F_HW_CSUM`).
+///
+/// Without it there is no scatter-gather either, and without that no segmentation.
 const CHECKSUM: &str = "tx-checksum-ip-generic";
-/// The kernel's names of "takes a VLAN tag off and keeps it beside the frame" (`NETIF_F_HW_VLAN_CTAG_RX`,
-/// `NETIF_F_HW_VLAN_STAG_RX`).
+/// The kernel's names of the features that take VLAN tags off received frames.
+///
+/// `NETIF_F_HW_VLAN_CTAG_RX`, `NETIF_F_HW_VLAN_STAG_RX`. The tag is kept outside the frame.
 const TAGS_OFF: [&str; 2] = ["rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"];
 
 /// A socket for features, in the namespace of the thread that opened it.
@@ -89,8 +91,9 @@ impl Offloads {
         Ok(offloads)
     }
 
-    /// Has a link finish checksums and cut segments before it gives a packet to its other end, as who reads
-    /// there without a network stack needs it.
+    /// Makes a link finish checksums and segments of packets for its other end.
+    ///
+    /// A reader there without a network stack needs it.
     ///
     /// # Errors
     /// [`Error::Offload`].
@@ -111,7 +114,9 @@ impl Offloads {
         })
     }
 
-    /// True when a link gives only finished packets to its other end. False of one that is gone.
+    /// Reports whether a link gives only finished packets to its other end.
+    ///
+    /// False of a missing link.
     ///
     /// # Errors
     /// [`Error::Offload`].
@@ -120,8 +125,9 @@ impl Offloads {
         Ok(features.is_some_and(|it| !is_active(&it, CHECKSUM)))
     }
 
-    /// True when a link takes VLAN tags off what comes in, so that a frame does not show them. True of one
-    /// that is gone.
+    /// Reports whether a link takes VLAN tags off received frames.
+    ///
+    /// Frames then do not show them. True of a missing link.
     ///
     /// # Errors
     /// [`Error::Offload`].
@@ -188,7 +194,7 @@ fn header(ifindex: u32, flags: u32) -> Vec<u8> {
     nested(ETHTOOL_A_FEATURES_HEADER, &parts.concat())
 }
 
-/// Whether a feature is among the active ones of an answer, which lists them by name.
+/// Reports whether the active features of an answer, by name, include this one.
 fn is_active(answer: &[u8], name: &str) -> bool {
     let inside = |bytes: &[u8], wanted: u16| -> Vec<Vec<u8>> {
         let of_kind = wire::attributes(bytes).filter(|(kind, _)| *kind == wanted);

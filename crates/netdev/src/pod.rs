@@ -1,4 +1,4 @@
-//! The fast path of ADD: one visit to the pod's namespace makes the link there ready.
+//! The fast path of ADD: configures a pod's link in one visit to its namespace.
 
 use std::net::Ipv6Addr;
 
@@ -12,15 +12,17 @@ use crate::netns::Netns;
 use crate::route::Route;
 use crate::sysctl::{self, Sysctl};
 
-/// Metric of a route whose destination another link of the pod has already, plus the link's index:
-/// worse than the kernel's defaults (0, and 1024 for IPv6), and different for each link.
+/// Metric of a second route to a prefix, to which the link's index is added.
+///
+/// It is worse than the kernel's defaults (0, and 1024 for IPv6), and different for each link.
 const SECOND_METRIC: u32 = 2048;
 
-/// What becomes of the pod end's IPv6 link-local address.
+/// Origin of the pod end's IPv6 link-local address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkLocal {
-    /// As the namespace has it: usually made by the kernel, unusable for the second or two of
-    /// duplicate address detection.
+    /// The namespace's own setting: usually the kernel makes one.
+    ///
+    /// It is unusable for the second or two of duplicate address detection.
     #[default]
     Kernel,
     /// The EUI-64 one ([`link_local`]), usable at once.
@@ -79,7 +81,9 @@ pub struct PlacedEnd {
     pub link_local: Option<Ipv6Addr>,
 }
 
-/// On a thread in the pod's namespace: checks the name, moves the link in, configures it.
+/// Checks the name, moves the link in and configures it.
+///
+/// On a thread in the pod's namespace.
 pub(crate) fn place(
     host: &mut Connection,
     netns: &Netns,
@@ -104,7 +108,9 @@ pub(crate) fn place(
     complete(&mut pod, end)
 }
 
-/// On a thread in the pod's namespace: configures a link that is there, down and bare.
+/// Configures a link that is there, down and bare.
+///
+/// On a thread in the pod's namespace.
 pub(crate) fn configure(end: &PodEnd) -> Result<PlacedEnd, Error> {
     check_name(&end.name)?;
     complete(&mut Connection::open()?, end)
@@ -169,7 +175,7 @@ impl Step {
         }
     }
 
-    /// Without IPv6 on the link there is no address generation to choose, which is as good.
+    /// Reports whether the refusal is harmless: without IPv6 a link needs no mode.
     fn tolerates(&self, refusal: &Refusal) -> bool {
         matches!(
             self,
@@ -193,8 +199,10 @@ impl Step {
     }
 }
 
-/// Addresses before up, for the announcements of `arp_notify` and `ndisc_notify` go out when the
-/// link comes up; routes last, for they need it up.
+/// Lists the steps that configure a link: addresses, up, routes.
+///
+/// Addresses come before up, because the announcements of `arp_notify` and `ndisc_notify` go out when the
+/// link comes up; routes last, because they need it up.
 fn steps(end: &PodEnd, link: &Link, link_local: Option<Ipv6Addr>) -> Result<Vec<Step>, Error> {
     let mut steps = Vec::with_capacity(4 + end.addresses.len() + end.routes.len());
     let change = LinkChange {

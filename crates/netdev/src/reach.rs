@@ -1,5 +1,6 @@
-//! How the node's own stack reaches an address behind one of its links: a route to that address
-//! alone, and the MAC address that nobody has to ask for.
+//! Makes the node's stack reach addresses behind one of its links.
+//!
+//! Each has a route to that address alone, and a MAC address that needs no question.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -68,7 +69,7 @@ impl Neighbour {
         }
     }
 
-    /// Reads the body of an `RTM_NEWNEIGH`; `None` for anything but a permanent entry of this link.
+    /// Reads an `RTM_NEWNEIGH`; `None` for anything but a permanent entry of this link.
     fn parse(body: &[u8], ifindex: u32) -> Option<Self> {
         // struct ndmsg: family, padding, ifindex, state (u16), flags, type.
         let permanent = wire::u16_at(body, 8)? & NUD_PERMANENT != 0;
@@ -90,7 +91,7 @@ impl Neighbour {
     }
 }
 
-/// What the kernel does with packets along a route.
+/// The kernel's treatment of packets along a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteKind {
     /// Sends them out of a link.
@@ -104,7 +105,7 @@ pub enum RouteKind {
 /// The route by which the kernel would send to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteMatch {
-    /// What becomes of packets.
+    /// Treatment of packets.
     pub kind: RouteKind,
     /// Length of the destination's prefix, bits.
     pub prefix_len: u8,
@@ -168,7 +169,9 @@ impl fmt::Display for RouteMatch {
 }
 
 impl Connection {
-    /// Makes the node reach these addresses behind a link, which is up. Routes bear `protocol`.
+    /// Makes the node reach these addresses behind a link, which is up.
+    ///
+    /// Routes bear `protocol`.
     ///
     /// # Errors
     /// [`Error::Routed`] when the node has a route to one of them already, before anything is
@@ -217,7 +220,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Which of these addresses the node does not reach behind a link as [`Self::reach`] makes it.
+    /// Lists the addresses that the node does not reach behind a link.
+    ///
+    /// Those it reaches are as [`Self::reach`] makes them.
     ///
     /// # Errors
     /// [`Error::List`], [`Error::is_gone`] if there is no such link; [`Error::DumpInterrupted`].
@@ -240,7 +245,7 @@ impl Connection {
             .collect())
     }
 
-    /// The route by which the kernel would send to this address; `None` when it has none.
+    /// Returns the kernel's route to this address; `None` when it has none.
     ///
     /// # Errors
     /// [`Error::FindRoute`].

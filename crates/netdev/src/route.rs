@@ -54,12 +54,13 @@ pub struct Route {
     pub dst: IpAddr,
     /// Length of the destination's prefix, bits; 0 is the default route.
     pub prefix_len: u8,
-    /// Next hop; `None`: destinations are neighbours on the link. An IPv6 next hop for an IPv4
-    /// destination needs Linux 5.2.
+    /// Next hop; `None`: destinations are neighbours on the link.
+    ///
+    /// An IPv6 next hop for an IPv4 destination needs Linux 5.2.
     pub gateway: Option<IpAddr>,
     /// The link. Not looked at in [`PodEnd::routes`](crate::PodEnd::routes).
     pub ifindex: u32,
-    /// Take the gateway for a neighbour even if no address of the link covers it (`onlink`).
+    /// Take the gateway for a neighbour without an address that covers it (`onlink`).
     pub onlink: bool,
     /// `None`: link without a gateway, universe with one, as `ip route` does.
     pub scope: Option<RouteScope>,
@@ -71,7 +72,7 @@ pub struct Route {
     pub advmss: Option<u32>,
     /// Routing table; `None`: main.
     pub table: Option<u32>,
-    /// Who made it (`rtm_protocol`); `None`: static, as with `ip route`.
+    /// Its maker (`rtm_protocol`); `None`: static, as with `ip route`.
     pub protocol: Option<u8>,
 }
 
@@ -198,7 +199,7 @@ impl Route {
         }
     }
 
-    /// Reads the body of an `RTM_NEWROUTE`; `None` for anything but a single-path unicast route.
+    /// Reads an `RTM_NEWROUTE`; `None` for anything but a single-path unicast route.
     fn parse(body: &[u8]) -> Option<Self> {
         // struct rtmsg: family, dst_len, src_len, tos, table, protocol, scope, type, flags (u32).
         let unspecified: IpAddr = match *body.first()? {
@@ -310,8 +311,9 @@ impl Connection {
         }
     }
 
-    /// Removes the default routes of a family that go out of a link, in the main table, whoever made
-    /// them. How many there were.
+    /// Removes the default routes of a family out of a link; returns their number.
+    ///
+    /// They are in the main table, from any maker.
     ///
     /// # Errors
     /// [`Error::RemoveRoute`], [`Error::List`], [`Error::is_gone`] if there is no such link.
@@ -327,8 +329,9 @@ impl Connection {
         Ok(removed)
     }
 
-    /// Removes a route as it was listed; false when it was gone already. With a protocol, only a
-    /// route of that one.
+    /// Removes a route as it was listed; false when it was gone already.
+    ///
+    /// With a protocol, only a route of that one.
     ///
     /// # Errors
     /// [`Error::RemoveRoute`].
@@ -344,7 +347,7 @@ impl Connection {
         }
     }
 
-    /// The unicast routes of the main table that were made under this protocol number, IPv4 first.
+    /// Lists the unicast routes of the main table of this protocol, IPv4 first.
     ///
     /// # Errors
     /// [`Error::List`], [`Error::DumpInterrupted`].
@@ -356,7 +359,9 @@ impl Connection {
         })
     }
 
-    /// The unicast routes out of a link, all tables, IPv4 first; the kernel's own included.
+    /// Lists the unicast routes out of a link, all tables, IPv4 first.
+    ///
+    /// The kernel's own are included.
     ///
     /// # Errors
     /// [`Error::List`], [`Error::is_gone`] if there is no such link; [`Error::DumpInterrupted`].
@@ -366,8 +371,9 @@ impl Connection {
         self.list_routes(&message, |route| route.ifindex == ifindex)
     }
 
-    /// The links that default routes of the main table go out of, in order; several next hops
-    /// included.
+    /// Lists the links of default routes in the main table, in order.
+    ///
+    /// All next hops of a route are included.
     ///
     /// # Errors
     /// [`Error::List`], [`Error::DumpInterrupted`].

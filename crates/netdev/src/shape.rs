@@ -36,13 +36,17 @@ use crate::error::{Error, Refusal};
 const ETHERNET: u32 = 14;
 /// `GSO_MAX_SIZE` (linux/netdevice.h, 6.18): no packet is larger.
 const GSO_MAX: u32 = 8 * 65_535;
+/// Largest queue that no limit of time makes smaller, bytes.
+///
 /// Above it, bytes that may wait are limited by time: enough for what TCP's own limit puts there.
 const QUEUE_FREELY: u64 = 1 << 20;
-/// Bytes per second of the peak rate that only serves to split: 100 Gbit/s. No rate that needs
-/// splitting comes near it.
+/// Peak rate, bytes per second, that only serves to split: 100 Gbit/s.
+///
+/// No rate that needs splitting comes near it.
 const PEAK: u64 = 12_500_000_000;
-/// Nanoseconds of a tick, in which the kernel reports sizes as times (`PSCHED_SHIFT`,
-/// net/pkt_sched.h; the second word of `/proc/net/psched`).
+/// Nanoseconds of a tick, in which the kernel reports sizes as times.
+///
+/// `PSCHED_SHIFT`, net/pkt_sched.h; the second word of `/proc/net/psched`.
 const TICK: u128 = 64;
 const NANOSECONDS: u128 = 1_000_000_000;
 /// How long what waits has to leave, before it is dropped with its queue.
@@ -67,8 +71,9 @@ impl Shape {
     /// Bytes per second; a higher rate is cut to this, 1 Tbit/s.
     pub const RATE_MAX: u64 = 125_000_000_000;
 
-    /// The shape for a rate in bits per second and a burst in bits (NPWG "bandwidth"; CNI
-    /// conventions, `bandwidth`), on a device of this MTU. Every value gives a shape that works:
+    /// Makes the shape for a rate in bit/s and a burst in bits, with this MTU.
+    ///
+    /// NPWG "bandwidth"; CNI conventions, `bandwidth`. Every value gives a shape that works:
     ///
     /// - the rate is rounded down to whole bytes, at least 1;
     /// - the burst is at least 1 ms of the rate, which a timer needs to keep the rate, and two full
@@ -95,8 +100,9 @@ impl Shape {
         }
     }
 
-    /// True if the kernel, asked for this shape, would report that one. It rounds sizes to times of
-    /// 64 ns.
+    /// Reports whether the kernel, asked for this shape, would report that one.
+    ///
+    /// It rounds sizes to times of 64 ns.
     pub fn matches(&self, reported: &Self) -> bool {
         let close = |ours: u32, theirs: u32, rate: u64| {
             // The kernel's reciprocal of the rate may be a tick off ours.
@@ -112,8 +118,9 @@ impl Shape {
             }
     }
 
-    /// Whether a peak rate is needed: otherwise `tbf` splits by the burst already, or no packet is
-    /// as large.
+    /// Reports whether a peak rate is needed to split packets.
+    ///
+    /// Otherwise `tbf` splits by the burst already, or no packet is as large.
     fn splits(&self) -> bool {
         self.segment < self.burst.min(GSO_MAX) && self.rate < PEAK
     }
@@ -177,8 +184,10 @@ pub struct Flows {
 }
 
 impl Flows {
-    /// `major`: of the `htb`. `queues`: classes for flows, minors 1 to this. `other`: the minor of
-    /// the class for everything else.
+    /// Makes flows of an `htb`: its major number, the flows' queues, the other class.
+    ///
+    /// `queues`: classes for flows, minors 1 to this. `other`: the minor of the class for everything
+    /// else.
     ///
     /// # Panics
     /// If a number is 0 or no 16-bit one, `other` is one of the queues, or a queue of its own for
@@ -204,7 +213,7 @@ impl Flows {
     }
 }
 
-/// What holds the packets that wait, inside the `tbf`.
+/// The queueing discipline inside the `tbf`, with the packets that wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discipline {
     /// Flows told apart by the kernel's hash, with queue control and ECN marks.
@@ -226,8 +235,9 @@ impl fmt::Display for Discipline {
 }
 
 impl Connection {
-    /// Limits what leaves by a device; the device may be down. A limit that is there is changed in
-    /// place, and what waits in it stays; a damaged one is repaired.
+    /// Limits what leaves by a device; the device may be down.
+    ///
+    /// A limit that is there is changed in place, and what waits in it stays; a damaged one is repaired.
     ///
     /// While one is made on a device that is up, the kernel deactivates the device, and what it
     /// sends in that moment is lost. So is what waits in a queue that another discipline replaces.
@@ -276,7 +286,7 @@ impl Connection {
         }
     }
 
-    /// What is at the root of a device.
+    /// Returns the queue at the root of a device.
     ///
     /// # Errors
     /// [`Error::Shape`], [`Error::is_gone`] if there is no such device; [`Error::List`] and
@@ -302,8 +312,10 @@ impl Connection {
             })
     }
 
-    /// Takes a limit away. What waits has 100 ms to leave, without a limit; the rest is dropped. No
-    /// limit, no device, or a queueing discipline of somebody else: nothing to do.
+    /// Removes a limit; packets that wait have 100 ms to leave, without a limit.
+    ///
+    /// The rest is dropped. No limit, no device, or a queueing discipline of somebody else: nothing to
+    /// do.
     ///
     /// Blocks while packets leave, and first until those are in the queue that programs are sending
     /// there at this moment. Before the device is deleted, [`Self::let_go`] is enough.
@@ -317,8 +329,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Lifts a limit and lets what waits leave, as [`Self::unshape`], but keeps the queue: in the
-    /// moment of its removal the kernel would drop what comes. `false`: there is no limit of ours.
+    /// Lifts a limit and lets packets that wait leave, but keeps the queue.
+    ///
+    /// In the moment of its removal the kernel would drop arriving packets. `false`: there is no limit of
+    /// ours. See [`Self::unshape`].
     ///
     /// # Errors
     /// [`Error::Shape`], [`Error::Quiesce`].
@@ -330,7 +344,7 @@ impl Connection {
         }
     }
 
-    /// Lifts the limit and waits until nothing waits. `false`: there is no limit of ours.
+    /// Lifts the limit and waits until the queue is empty; `false` without our limit.
     fn drain(&mut self, ifindex: u32) -> Result<bool, Error> {
         let until = Instant::now() + DRAIN;
         let mut lifted = false;
@@ -404,8 +418,10 @@ impl Connection {
         }
     }
 
-    /// Root and inner queueing discipline of a device; `None` for one that the kernel made itself:
-    /// at a root it has no handle, in a `tbf` it is not shown.
+    /// Returns the root and the inner queueing discipline of a device.
+    ///
+    /// `None` for one that the kernel made itself: at a root it has no handle, in a `tbf` it is not
+    /// shown.
     fn queues(&mut self, ifindex: u32) -> Result<(Option<Queue>, Option<Queue>), Error> {
         let answers = self.look_all(vec![
             Request::new(message::get_root(ifindex), NLM_F_ECHO),
@@ -457,9 +473,10 @@ impl Connection {
     }
 }
 
-/// Waits until the programs that run at this moment have ended, and with them the sending they
-/// decided on: both happen in one RCU read-side section. The kernel waits for all of these when a
-/// packet socket is closed (`packet_release`, net/packet/af_packet.c, 5.10: `synchronize_net`).
+/// Waits until the programs that run now have ended, and their packets are sent.
+///
+/// Both happen in one RCU read-side section. The kernel waits for all of these when a packet socket is
+/// closed (`packet_release`, net/packet/af_packet.c, 5.10: `synchronize_net`).
 fn quiesce() -> Result<(), Error> {
     // Of no protocol: it receives nothing.
     let socket = socket_with(

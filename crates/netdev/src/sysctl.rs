@@ -1,5 +1,6 @@
-//! Per-link settings below `/proc/sys/net/ipv{4,6}/conf`, which belong to the network namespace of
-//! the thread that opens them.
+//! Reads and writes settings of links below `/proc/sys/net/ipv{4,6}/conf`.
+//!
+//! They belong to the network namespace of the thread that opens them.
 
 use std::fmt;
 use std::fs::OpenOptions;
@@ -28,14 +29,16 @@ impl fmt::Display for Family {
     }
 }
 
-/// One setting of one link (Documentation/networking/ip-sysctl.rst, `conf/interface/*`).
+/// One setting of one link (`conf/interface/*`).
+///
+/// See Documentation/networking/ip-sysctl.rst.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sysctl {
     /// The protocol.
     pub family: Family,
     /// The last part of the name, such as `arp_notify`.
     pub key: String,
-    /// What to write.
+    /// The value to write.
     pub value: String,
 }
 
@@ -72,8 +75,10 @@ fn path(ifname: &str, family: Family, key: &str) -> Result<PathBuf, Error> {
     )))
 }
 
-/// Writes settings in the calling thread's namespace, in order; those that have the value already
-/// are left alone (writing `disable_ipv6` takes the kernel's RTNL lock, reading does not).
+/// Writes settings in the calling thread's namespace, in order.
+///
+/// Those that have the value already are left alone (writing `disable_ipv6` takes the kernel's RTNL lock,
+/// reading does not).
 ///
 /// # Errors
 /// [`Error::Sysctl`] at the first that fails, [`Error::is_gone`] if the kernel has no such link,
@@ -133,7 +138,9 @@ impl Netns {
         self.run_in(|| write(ifname, settings))?
     }
 
-    /// [`read`], in this namespace; all settings in one visit, values in the order of `keys`.
+    /// Reads settings in this namespace, in one visit; values in the order of `keys`.
+    ///
+    /// As [`read`] does.
     ///
     /// # Errors
     /// As [`read`] and [`Netns::run_in`].

@@ -1,4 +1,6 @@
-//! TAP devices: links whose other end is a file (drivers/net/tun.c). Netlink cannot make one.
+//! Makes TAP devices: links whose other end is a file (drivers/net/tun.c).
+//!
+//! Netlink cannot make one.
 #![expect(
     unsafe_code,
     reason = "TUNSETIFF and TUNSETPERSIST, which rustix does not have"
@@ -28,11 +30,14 @@ const IFF_TUN_EXCL: u16 = 0x8000;
 /// Bytes of a name in [`Ifreq`], the terminator included.
 const IFNAMSIZ: usize = 16;
 
-/// `struct ifreq` (linux/if.h): a name, and a union of 24 bytes of which the first two are flags.
+/// `struct ifreq` (linux/if.h): a name, and a union of 24 bytes.
+///
+/// The first two bytes of the union are flags.
 type Ifreq = [u8; 40];
 
-/// A TAP device as it shall be. It has no offloads: what is read from its file is whole, with finished
-/// checksums, and no longer than its MTU.
+/// A TAP device to be made, without offloads.
+///
+/// Packets that are read from its file are whole, with finished checksums, and no longer than its MTU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TapSpec {
     /// Interface name.
@@ -44,8 +49,9 @@ pub struct TapSpec {
 }
 
 impl Connection {
-    /// Makes the device, down, in the calling thread's namespace, which must be the connection's. It
-    /// stays when nobody has its file open. Its index.
+    /// Makes the device, down, in the calling thread's namespace; returns its index.
+    ///
+    /// The namespace must be the connection's. The device stays when no process has its file open.
     ///
     /// # Errors
     /// [`Error::CreateTap`], with `EBUSY` if the name is taken; nothing is left behind.
@@ -81,8 +87,9 @@ impl Connection {
         Ok(ifindex)
     }
 
-    /// Opens the file of a TAP device with this index, as [`Self::create_tap`] makes one. Reads and
-    /// writes do not wait.
+    /// Opens the file of the TAP device `ifindex`, as [`Self::create_tap`] makes one.
+    ///
+    /// Reads and writes do not wait.
     ///
     /// # Errors
     /// [`Error::CreateTap`]: somebody has it open (`EBUSY`), or it is no TAP device (`EINVAL`).

@@ -24,14 +24,16 @@ pub struct VxlanSpec {
     pub alias: String,
 }
 
-/// Names a device that is not complete yet, longer by one byte than the name it gets.
+/// Returns the name of an incomplete device, one byte longer than its final name.
 pub fn unfinished(name: &str) -> String {
     format!("{name}+")
 }
 
 impl Connection {
-    /// Makes the device, down. It learns nothing, answers nothing, and takes tunnels of both families,
-    /// those over IPv6 without a checksum too (RFC 6935). Its index.
+    /// Makes the device, down; returns its index.
+    ///
+    /// It learns nothing, answers nothing, and takes tunnels of both families, those over IPv6 without a
+    /// checksum too (RFC 6935).
     ///
     /// The kernel takes no `ifalias` with a new device, so the device gets its name last: one of this name
     /// without its alias would be that of somebody else after a crash. What a crash left of an earlier

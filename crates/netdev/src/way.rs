@@ -1,5 +1,6 @@
-//! Ways to other nodes: by which link and next hop the kernel would send, whether IPsec has a say, and
-//! when any of it may have changed.
+//! Finds ways to other nodes: the link and next hop of the kernel, and IPsec.
+//!
+//! Changes of any of these are watched.
 
 use std::fmt;
 use std::io;
@@ -20,22 +21,27 @@ use crate::error::Error;
 use crate::reach::{RouteKind, RouteMatch, family, full_length};
 use crate::wire;
 
-/// `RTMGRP_*` of linux/rtnetlink.h: links, addresses, routes and rules of both families, as far as they
-/// have a bit; and `RTNLGRP_IPV6_RULE`, `RTNLGRP_NEXTHOP`, which have only numbers.
+/// `RTMGRP_*` of linux/rtnetlink.h: links, addresses, routes and rules.
+///
+/// They are of both families, as far as they have a bit; and `RTNLGRP_IPV6_RULE`, `RTNLGRP_NEXTHOP`,
+/// which have only numbers.
 const GROUPS: u32 = 1 | 0x10 | 0x40 | 0x80 | 0x100 | 0x400 | 1 << 18 | 1 << 31;
 /// `XFRMNLGRP_POLICY` (linux/xfrm.h) as a bit.
 const POLICY_GROUP: u32 = 1 << 3;
 /// `XFRM_MSG_GETSPDINFO`, `XFRM_MSG_NEWSPDINFO`: how many policies there are.
 const GETSPDINFO: u16 = 0x25;
 const NEWSPDINFO: u16 = 0x24;
-/// `XFRMA_SPD_INFO`: struct xfrmu_spdinfo, six counts of which the first three are of packets in, out
-/// and forwarded.
+/// `XFRMA_SPD_INFO`: struct xfrmu_spdinfo, six counts of policies.
+///
+/// The first three are of packets in, out and forwarded.
 const SPD_INFO: u16 = 1;
 /// `NLM_F_REQUEST`.
 const NLM_F_REQUEST: u16 = 1;
 /// ICMPv6 type, RFC 4443 section 3.2.
 const PACKET_TOO_BIG: u8 = 2;
-/// The kernel takes note of what a router says right after a raw socket has heard it.
+/// Time in which the kernel takes note of a router's message.
+///
+/// A raw socket hears the message before that.
 const NOTED: Duration = Duration::from_millis(5);
 const RECEIVE_BUFFER: usize = 32 * 1024;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -47,13 +53,14 @@ pub struct Way {
     pub ifindex: u32,
     /// The router, or the address itself when it is on the link.
     pub next_hop: IpAddr,
-    /// Largest packet in bytes where the route says one, or where a router was heard to say one.
+    /// Largest packet, bytes, as the route or a router has told it.
     pub mtu: Option<u32>,
 }
 
 impl Connection {
-    /// How the kernel would send to this address, from one of its own; `None` when it would not, or not
-    /// by one link.
+    /// Returns the kernel's way to this address, from one of its own.
+    ///
+    /// `None` when it would not send, or not by one link.
     ///
     /// # Errors
     /// [`Error::FindRoute`].
@@ -94,8 +101,10 @@ fn parse(body: &[u8], address: IpAddr) -> Option<Way> {
     })
 }
 
-/// True when the node has IPsec policies, which a packet that is sent past the node's stack would not
-/// meet. In the calling thread's network namespace.
+/// Reports whether the node has IPsec policies.
+///
+/// Packets that are sent past the node's stack would not meet them. In the calling thread's network
+/// namespace.
 ///
 /// # Errors
 /// [`Error::OpenSocket`], and those of a connection.
@@ -142,12 +151,14 @@ fn policies(kind: u16, body: &[u8]) -> Option<u32> {
     )
 }
 
-/// Tells when ways may have changed; see [`Netlink::watch_ways`](crate::Netlink::watch_ways).
+/// Announces possible changes of ways.
+///
+/// See [`Netlink::watch_ways`](crate::Netlink::watch_ways).
 pub struct WayMonitor {
     routes: TokioSocket,
     /// None where the kernel has no IPsec.
     policies: Option<TokioSocket>,
-    /// What routers say to the node: of a smaller MTU, the kernel announces nothing.
+    /// Sockets for errors of routers: the kernel announces no smaller MTU.
     errors: [Option<UdpSocket>; 2],
     buffer: Vec<u8>,
 }
@@ -185,8 +196,10 @@ impl WayMonitor {
         })
     }
 
-    /// Waits for a change of routes, rules, addresses, links or IPsec policies, or for a router that says
-    /// "too big". May be dropped and called again. What comes while nobody waits is one change.
+    /// Waits for a change of routes, rules, addresses, links, IPsec policies or MTU.
+    ///
+    /// The last is a router's "too big". May be dropped and called again. Changes between two calls are
+    /// one change.
     ///
     /// # Errors
     /// [`Error::Receive`]; the monitor should be replaced then.
@@ -238,7 +251,9 @@ impl WayMonitor {
     }
 }
 
-/// Waits for such a message, and until the kernel has taken note of it: it comes here first.
+/// Waits for such a message, and until the kernel has taken note of it.
+///
+/// It comes here first.
 async fn too_big(socket: Option<&UdpSocket>, is_it: fn(&[u8]) -> bool) -> io::Result<()> {
     let Some(socket) = socket else {
         return std::future::pending().await;
@@ -261,7 +276,9 @@ fn is_too_big_v4(packet: &[u8]) -> bool {
     message.is_some_and(|message| message.starts_with(&[3, 4]))
 }
 
-/// "Packet too big"; the kernel gives no IPv6 header to such a socket (RFC 3542 section 3).
+/// Reports whether the message is "Packet too big" of ICMPv6.
+///
+/// The kernel gives no IPv6 header to such a socket (RFC 3542 section 3).
 fn is_too_big_v6(message: &[u8]) -> bool {
     message.first() == Some(&PACKET_TOO_BIG)
 }

@@ -77,7 +77,7 @@ pub(crate) fn messages(mut rest: &[u8]) -> impl Iterator<Item = Raw<'_>> {
     })
 }
 
-/// The attributes in `rest` as (type without flags, value); stops at the first that is cut short.
+/// Iterates over attributes: (type without flags, value); stops at a truncated one.
 pub(crate) fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::from(u16_at(rest, 0)?);
@@ -103,7 +103,7 @@ pub(crate) fn nested(kind: u16, attributes: &[u8]) -> Vec<u8> {
     attribute(kind | NLA_F_NESTED, attributes)
 }
 
-/// Reads `NLMSG_ERROR` and `NLMSG_DONE`: `None` if cut short, else the kernel's yes or no.
+/// Reads `NLMSG_ERROR` and `NLMSG_DONE`: `None` if cut short, else the outcome.
 pub(crate) fn outcome(message: Raw<'_>) -> Option<Result<(), Refusal>> {
     let code = i32_at(message.body, 0)?;
     if code == 0 {

@@ -1,5 +1,6 @@
-//! The crate against the running kernel, each test in unnamed namespaces of its own that end with
-//! it. Needs root; skipped with a line on stdout otherwise.
+//! Test the crate on the running kernel, in unnamed namespaces of each test.
+//!
+//! They end with the test. Needs root; skipped with a line on stdout otherwise.
 
 use std::net::IpAddr;
 

@@ -23,7 +23,9 @@ const NFTA_CT_DREG: u16 = 1;
 const NFTA_CT_KEY: u16 = 2;
 const NFT_CT_STATE: u32 = 0;
 const NFT_CT_STATUS: u32 = 2;
-/// `NF_CT_STATE_BIT` of established and of related (linux/netfilter/nf_conntrack_common.h).
+/// `NF_CT_STATE_BIT` of established and of related.
+///
+/// linux/netfilter/nf_conntrack_common.h.
 const KNOWN: u32 = 1 << 1 | 1 << 2;
 /// And of new.
 const TRACKED: u32 = KNOWN | 1 << 3;
@@ -95,8 +97,9 @@ const NFT_REG_1: u32 = 1;
 const NF_DROP: i32 = 0;
 const NF_ACCEPT: i32 = 1;
 const NFTA_MASQ_FLAGS: u16 = 1;
-/// `NF_NAT_RANGE_PROTO_RANDOM_FULLY` of linux/netfilter/nf_nat.h: two flows that start at once do not
-/// choose the same port.
+/// `NF_NAT_RANGE_PROTO_RANDOM_FULLY` of linux/netfilter/nf_nat.h.
+///
+/// Two flows that start at once do not choose the same port.
 const RANDOM_FULLY: u32 = 1 << 4;
 
 pub(super) fn text(kind: u16, text: &str) -> Vec<u8> {
@@ -112,7 +115,7 @@ fn expression(name: &str, data: &[u8]) -> Vec<u8> {
     nested(NFTA_LIST_ELEM, &parts.concat())
 }
 
-/// What a guard compares, and what becomes of what meets it.
+/// Returns a guard's comparisons, and its verdict.
 pub(super) fn of_guard(guard: &Guard) -> Vec<u8> {
     let mut expressions = Vec::new();
     for packets in &guard.packets {
@@ -157,7 +160,9 @@ fn is_link(key: u32, link: &LinkName) -> Vec<u8> {
     .concat()
 }
 
-/// Goes on when what connection tracking knows has none of these bits (equal), or any (not equal).
+/// Matches when a field of connection tracking has none of these bits, or any.
+///
+/// `how` is equal for none, not equal for any.
 fn has_bits(key: u32, bits: u32, how: u32) -> Vec<u8> {
     let load = [number(NFTA_CT_DREG, NFT_REG_1), number(NFTA_CT_KEY, key)];
     [
@@ -174,7 +179,7 @@ pub(super) fn is_in(prefix: Cidr, source: bool) -> Vec<u8> {
     compare_prefix(prefix, source, NFT_CMP_EQ)
 }
 
-/// Goes on when the family is that of the prefix, and source or destination is in it, or not.
+/// Matches when source or destination is of the prefix's family and in it, or not.
 fn compare_prefix(Cidr(ip, length): Cidr, source: bool, how: u32) -> Vec<u8> {
     // Where the address is: RFC 791 section 3.1, RFC 8200 section 3.
     let (family, offset, address) = match (ip, source) {
@@ -328,7 +333,9 @@ pub(super) fn of_limit(limit: &Limit) -> Vec<u8> {
     .concat()
 }
 
-/// Type, in the notation of the library of nf_tables, and length in bytes of the key of a set of lists.
+/// Returns type and length of the key of a set of lists; length in bytes.
+///
+/// The type is in the notation of the library of nf_tables.
 pub(super) const fn key_of(whose: Whose) -> (u32, u32) {
     const ADDRESS: u32 = 7;
     const ADDRESS6: u32 = 8;
@@ -367,7 +374,9 @@ pub(super) fn counted(expressions: &[u8]) -> Option<u64> {
     })
 }
 
-/// Goes on with UDP to this port. Not with a fragment that is not the first: it has no ports.
+/// Matches UDP to this port.
+///
+/// A fragment that is not the first does not match: it has no ports.
 fn udp_to(port: u16) -> Vec<u8> {
     [
         expression("meta", &meta(NFT_META_L4PROTO)),
@@ -395,7 +404,9 @@ fn destination_port() -> Vec<u8> {
     expression("payload", &load.concat())
 }
 
-/// Goes on with the first fragment of an IPv6 packet (RFC 8200 section 4.5: 13 bits of offset).
+/// Matches the first fragment of an IPv6 packet.
+///
+/// RFC 8200 section 4.5: 13 bits of offset.
 fn beginning() -> Vec<u8> {
     let load = [
         number(NFTA_EXTHDR_DREG, NFT_REG_1),
@@ -413,7 +424,7 @@ fn beginning() -> Vec<u8> {
     .concat()
 }
 
-/// Goes on when the node would send to the source by the link that the packet came in by.
+/// Matches when the node would send to the source by the link of arrival.
 fn by_reverse_path() -> Vec<u8> {
     let look = [
         number(NFTA_FIB_DREG, NFT_REG_1),

@@ -1,4 +1,4 @@
-//! What passes a namespace that forwards, and what does not.
+//! Guards of a namespace that forwards: packets that pass, and packets that do not.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -27,13 +27,13 @@ impl fmt::Display for LinkName {
 /// Which packets meet a guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Packets {
-    /// Those that come in by this link,
+    /// Packets that come in by this link,
     InBy(LinkName),
     /// that go out by this one,
     OutBy(LinkName),
     /// that belong to no connection and to no error about one,
     OfNoConnection,
-    /// that connection tracking makes nothing of, so that nothing about them is translated,
+    /// that connection tracking ignores, so that none of their addresses is translated,
     Untracked,
     /// whose destination was translated, as those to a Service are,
     ToTranslated,
@@ -70,7 +70,7 @@ impl fmt::Display for Packets {
     }
 }
 
-/// Whom packets that meet a guard are for.
+/// Destination of packets that meet a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// For the namespace itself.

@@ -11,10 +11,10 @@ use super::guard::{Bound, LinkName};
 /// Connections in one list: at most so many are looked at for a new one.
 const LIST: u32 = 64;
 
-/// Whose connections are counted together.
+/// Connections that are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// Those from one source of this family,
+    /// Connections from one source of this family,
     Source {
         /// which is IPv4, or else IPv6.
         v4: bool,
@@ -58,7 +58,7 @@ impl Limit {
         (lists, self.connections / lists)
     }
 
-    /// What the rule is for.
+    /// Destination of the packets that the rule is for.
     pub(super) const BOUND: Bound = Bound::Elsewhere;
 }
 

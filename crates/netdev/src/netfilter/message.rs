@@ -1,5 +1,6 @@
-//! The messages of nf_tables, byte by byte (linux/netfilter/nf_tables.h, nfnetlink.h). Numbers inside
-//! attributes are big-endian, lengths and types of attributes are in host order.
+//! Encode the messages of nf_tables (linux/netfilter/nf_tables.h, nfnetlink.h).
+//!
+//! Numbers inside attributes are big-endian, lengths and types of attributes are in host order.
 
 use super::expression::{self, masquerade, number, text, verdict};
 use super::guard::Bound;
@@ -67,10 +68,10 @@ const NFTA_RULE_USERDATA: u16 = 7;
 // linux/netfilter/nf_tables.h
 const NFT_GOTO: i32 = -4;
 const NFT_RETURN: i32 = -5;
-/// Comment of a rule, in the notation of the library of nf_tables: type, length, text.
+/// Comment of a rule, as the library of nf_tables has it: type, length, text.
 const UDATA_COMMENT: u8 = 0;
 
-/// Messages that are carried out together or not at all, in the order in which they are added.
+/// Messages that are carried out in their order, together or not at all.
 #[derive(Debug)]
 pub(super) struct Batch {
     table: &'static str,
@@ -183,8 +184,9 @@ impl Batch {
         );
     }
 
-    /// Asks for all rules of the table; for a batch of nothing else, and without an end. The number
-    /// of the answers.
+    /// Asks for all rules of the table; returns the number of the answers.
+    ///
+    /// For a batch of nothing else, and without an end.
     pub(super) fn list_rules(&mut self) -> u32 {
         let attributes = text(NFTA_RULE_TABLE, self.table);
         let kind = kind(NFT_MSG_GETRULE);
@@ -192,7 +194,9 @@ impl Batch {
         self.sequence
     }
 
-    /// Ends the batch. The number of the message that is acknowledged when all are carried out.
+    /// Ends the batch; returns the number of the message that is acknowledged.
+    ///
+    /// That is done when all are carried out.
     pub(super) fn close(&mut self) -> u32 {
         let acknowledged = self.sequence;
         let at = self.last + 6;
@@ -248,7 +252,9 @@ fn comment(text: &str) -> Vec<u8> {
     [&[UDATA_COMMENT, length], text.as_bytes(), &[0]].concat()
 }
 
-/// The table that an announcement is about, a chain or rule of it included; `None` for anything else.
+/// Returns the table of an announcement about it or its chains and rules.
+///
+/// `None` for anything else.
 pub(super) fn table_of(message: wire::Raw<'_>) -> Option<String> {
     let [message_type, subsystem] = message.kind.to_le_bytes();
     let is_ours = subsystem == NFNL_SUBSYS_NFTABLES && message_type <= NFT_MSG_DELRULE;

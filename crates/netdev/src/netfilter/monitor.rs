@@ -56,8 +56,10 @@ impl RulesetMonitor {
         })
     }
 
-    /// Waits until one of the tables, or a chain or rule in it, was made or removed. May be dropped and
-    /// called again. What comes while nobody waits is one change, with what was lost.
+    /// Waits until one of the tables, or a chain or rule in it, was made or removed.
+    ///
+    /// May be dropped and called again. Changes between two calls are one change, with those that were
+    /// lost.
     ///
     /// # Errors
     /// [`Error::Receive`]; the monitor should be replaced then.

@@ -10,8 +10,9 @@ use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use super::{Netns, OWN, on_thread, unshare_net};
 use crate::error::Error;
 
-/// A namespace bound to a file; dropping it removes the file, and so the namespace unless others
-/// hold it.
+/// A namespace bound to a file; dropping it removes the file.
+///
+/// The namespace ends with it unless others hold it.
 #[derive(Debug)]
 pub struct NamedNetns {
     netns: Netns,
@@ -20,7 +21,9 @@ pub struct NamedNetns {
 }
 
 impl NamedNetns {
-    /// Makes a namespace and binds it to a new file at `path`; missing directories are made.
+    /// Makes a namespace and binds it to a new file at `path`.
+    ///
+    /// Missing directories are made.
     ///
     /// # Errors
     /// [`Error::CreateNetns`] (needs `CAP_SYS_ADMIN`); [`Error::NameNetns`],

@@ -11,7 +11,7 @@ use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl};
 use super::NetnsId;
 use crate::error::Error;
 
-/// Of linux/sockios.h: a descriptor of the namespace that a socket is in (Linux 4.10).
+/// `SIOCGSKNS` of linux/sockios.h: opens the namespace of a socket (Linux 4.10).
 const SIOCGSKNS: Opcode = 0x894c;
 
 struct NamespaceOf;
@@ -39,9 +39,10 @@ unsafe impl Ioctl for NamespaceOf {
 }
 
 impl NetnsId {
-    /// Which namespace a socket is in: that of its maker when it was made. A connection that was accepted
-    /// on a Unix socket is in the namespace of who connected, whatever file that went by and in whatever
-    /// namespace of process numbers: it cannot be faked.
+    /// Returns the namespace of a socket: that of its maker when it was made.
+    ///
+    /// A connection that was accepted on a Unix socket is in the namespace of its client, whatever file
+    /// that went by and in whatever namespace of process numbers: it cannot be faked.
     ///
     /// # Errors
     /// [`Error::InspectNetns`]: it is no socket, or without `CAP_NET_ADMIN` there.

@@ -30,21 +30,23 @@ const TCA_HTB_CEIL64: u16 = 7;
 const TC_LINKLAYER_ETHERNET: u8 = 1;
 /// `HTB_VER >> 16`, which `htb_init` wants to see.
 const HTB_VERSION: u32 = 3;
-/// What the classes together may send at once: a millisecond, in ticks, at a rate that nothing
-/// reaches.
+/// Burst of all classes together: a millisecond, in ticks, at an unreachable rate.
 const PARENT_BURST_TICKS: u32 = 15_625;
-/// Minor number of the class above all others. They take the most of their rate from it.
+/// Minor number of the class above all others.
+///
+/// They take the most of their rate from it.
 pub(super) const PARENT: u16 = 0x7fff;
 /// Part of the rate up to which a flow goes before those that send more.
 const SPARSE: u64 = 128;
 /// The least of that, bytes per second.
 const SPARSE_LEAST: u64 = 1000;
-/// Bytes of the largest packet that TCP makes unless told otherwise, as queues count it: 64 KiB and
-/// the headers of each segment.
+/// Largest packet that TCP makes by default, bytes, as queues count it.
+///
+/// 64 KiB and the headers of each segment.
 const LARGEST: u32 = 72 << 10;
 /// Queueing time that `fq_codel` accepts, microseconds (RFC 8290 section 5.2.1).
 const CODEL_TARGET: u64 = 5_000;
-/// The time it watches for that, beyond the target (RFC 8290 section 5.2.2: 100 ms in all).
+/// Interval of CoDel beyond the target, µs (RFC 8290 section 5.2.2: 100 ms in all).
 const CODEL_INTERVAL: u64 = 95_000;
 /// `fq_codel` holds the flows together: so many that fill their share.
 const FULL_FLOWS: u32 = 4;
@@ -73,8 +75,9 @@ struct Class {
 }
 
 impl Tree {
-    /// Makes or changes the `tbf`. Without `NLM_F_REPLACE` the kernel refuses to put it in the
-    /// place of another one.
+    /// Makes or changes the `tbf`.
+    ///
+    /// Without `NLM_F_REPLACE` the kernel refuses to put it in the place of another one.
     pub(super) fn root(&self) -> Step {
         let request = tbf(self.ifindex, &self.shape, NLM_F_CREATE);
         (format!("tbf with {}", self.shape), request)
@@ -138,9 +141,11 @@ impl Tree {
         self.htb_class(flows, &class)
     }
 
-    /// Makes or changes one class. It is never held back, but up to a small part of the rate it goes
-    /// before those that send more than theirs: a question before what others transfer. Above that,
-    /// turns of a packet of the largest size, so that bytes are shared and not packets.
+    /// Makes or changes one class, which is never held back.
+    ///
+    /// Up to a small part of the rate it goes before those that send more than theirs: a question before
+    /// what others transfer. Above that, turns of a packet of the largest size, so that bytes are shared
+    /// and not packets.
     pub(super) fn class(&self, flows: Flows, minor: u16) -> Step {
         let rate = self.sparse();
         let class = Class {
@@ -160,9 +165,11 @@ impl Tree {
         (self.shape.rate / SPARSE).max(SPARSE_LEAST)
     }
 
-    /// Bytes a class sends before the next one may. Not less than a packet: the kernel's account of
-    /// what a class has had too much would go down with each one, and turn over after 2 GiB
-    /// (`htb_dequeue_tree`); then all others wait until this one has sent 2 GiB more.
+    /// Returns the bytes that a class sends before the next one may.
+    ///
+    /// Not less than a packet: the kernel's account of what a class has had too much would go down with
+    /// each one, and turn over after 2 GiB (`htb_dequeue_tree`); then all others wait until this one has
+    /// sent 2 GiB more.
     pub(super) fn turn(&self) -> u32 {
         self.shape.segment.min(LARGEST).max(self.frame)
     }
@@ -193,8 +200,9 @@ impl Tree {
         (format!("class {minor} of its htb"), request)
     }
 
-    /// Makes or changes the queue of one class. The one that came with the class counts packets,
-    /// not bytes, and cannot be changed.
+    /// Makes or changes the queue of one class.
+    ///
+    /// The one that came with the class counts packets, not bytes, and cannot be changed.
     pub(super) fn leaf(&self, flows: Flows, minor: u16) -> Step {
         let class = TcHandle {
             major: flows.major,
@@ -230,7 +238,9 @@ pub(super) fn leaf_major(major: u16, minor: u16) -> u16 {
     major.saturating_add(minor)
 }
 
-/// Changes the `tbf` so that it limits nothing. `queue`: as it is, for a FIFO in it obeys.
+/// Changes the `tbf` so that it limits nothing.
+///
+/// `queue`: as it is, because a FIFO in it obeys.
 pub(super) fn unlimited(ifindex: u32, queue: u32) -> Step {
     let shape = Shape {
         rate: Shape::RATE_MAX,
@@ -270,8 +280,9 @@ fn tbf(ifindex: u32, shape: &Shape, flags: u16) -> Request {
     Request::new(RouteNetlinkMessage::NewQueueDiscipline(message), flags)
 }
 
-/// struct tc_ratespec: cell_log, linklayer, overhead, cell_align, mpu, rate. With a link layer
-/// named, the kernel wants no table of times with it.
+/// Encodes tc_ratespec: cell_log, linklayer, overhead, cell_align, mpu, rate.
+///
+/// With a link layer named, the kernel wants no table of times with it.
 fn ratespec(rate: u64) -> Vec<u8> {
     let mut spec = vec![0, TC_LINKLAYER_ETHERNET, 0, 0, 0, 0, 0, 0];
     let rate = u32::try_from(rate).unwrap_or(u32::MAX);

@@ -1,4 +1,4 @@
-//! What the kernel says about queues.
+//! Reads the kernel's state of queues.
 
 use std::collections::BTreeMap;
 
@@ -21,10 +21,10 @@ const TCA_STATS_BASIC: u16 = 1;
 const TCA_STATS_QUEUE: u16 = 3;
 const TCA_STATS_PKT64: u16 = 8;
 
-/// What is at the root of a device.
+/// The queue at the root of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RootQueue {
-    /// Nobody asked for a queue.
+    /// The kernel's own queue.
     Default,
     /// A limit of ours.
     Ours(ShapeState),
@@ -40,8 +40,9 @@ pub enum RootQueue {
 pub struct ShapeState {
     /// After the kernel's rounding; compare with [`Shape::matches`].
     pub shape: Shape,
-    /// As it was found: a half-made `htb` has fewer queues than were asked for. `None`: what is
-    /// inside is not ours, or nothing, and then all is dropped.
+    /// The discipline as it was found; `None`: it is not ours, or there is none.
+    ///
+    /// A half-made `htb` has fewer queues than were asked for. With `None` all is dropped.
     pub discipline: Option<Discipline>,
     /// Bytes that wait.
     pub backlog_bytes: u64,
@@ -58,7 +59,7 @@ pub struct ShapeState {
 }
 
 impl ShapeState {
-    /// True if nothing needs to be done to have this limit: it is the one, and it is whole.
+    /// Reports whether this limit is there already, and whole.
     pub fn is(&self, shape: &Shape, discipline: Discipline) -> bool {
         self.discipline == Some(discipline) && shape.matches(&self.shape)
     }
@@ -152,8 +153,9 @@ impl Queue {
             .map(|(_, value)| value)
     }
 
-    /// Reads a `tbf`. What waits is told by the queue inside: before 6.13 a `tbf` that splits
-    /// counts its own backlog wrong.
+    /// Reads a `tbf`; the queue inside tells the backlog.
+    ///
+    /// Before 6.13 a `tbf` that splits counts its own backlog wrong.
     pub(super) fn state(
         &self,
         inner: Option<&Self>,

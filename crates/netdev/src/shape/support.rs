@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::link::VethSpec;
 use crate::netns::Netns;
 
-/// The best discipline that this kernel has; `None` if it cannot limit a rate at all (no `tbf`).
+/// Returns the kernel's best discipline; `None` if it has no `tbf` to limit rates.
 ///
 /// Found by making one in a namespace of its own, which loads the modules. Blocks for some
 /// milliseconds: call it once.

@@ -59,7 +59,7 @@ async fn the_monitor_sees_links_come_change_and_go() {
     .await;
 }
 
-/// Killed at any moment, an agent leaves no device that it takes for that of somebody else.
+/// A killed agent leaves no device that it takes for that of somebody else.
 #[tokio::test]
 async fn a_tunnel_device_never_has_its_name_without_its_alias() {
     let Some(scene) = Scene::set() else { return };

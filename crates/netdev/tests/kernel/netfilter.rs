@@ -71,7 +71,7 @@ fn a_table_is_removed_once_and_one_of_another_namespace_is_not_touched() {
     assert!(!node.is_masquerading(&wanted()).expect("a look"));
 }
 
-/// Each message of a batch can be refused by itself, and only the first refusal is waited for.
+/// Each message of a batch can be refused; only the first refusal is waited for.
 #[test]
 fn a_table_is_written_after_one_of_which_the_kernel_refused_all_messages() {
     /// `NFT_TABLE_MAXNAMELEN` is 256.

@@ -1,4 +1,4 @@
-//! What a link leaves to its other end.
+//! Test offloads of a link to its other end.
 
 use netdev::{Error, Offloads};
 use rustix::io::Errno;

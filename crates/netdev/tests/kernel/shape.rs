@@ -1,5 +1,6 @@
-//! Rate limits. What the kernel counts is asserted, not how long it took: at the slow rates used
-//! here, packets wait for seconds unless something lets them go.
+//! Test rate limits by the kernel's counts, without timing.
+//!
+//! At the slow rates used here, packets wait for seconds unless something lets them go.
 #![expect(
     clippy::panic,
     reason = "all of this is tests; clippy looks for #[test] and cfg(test) only"

@@ -12,7 +12,9 @@ fn a_mask_has_as_many_bits_as_the_prefix() {
     assert_eq!(mask(128, 16), [0xff; 16]);
 }
 
-/// What `nft --debug=netlink` shows of the same rules: data of `cmp`, `bitwise` and verdicts.
+/// Guards have the comparisons that `nft --debug=netlink` shows.
+///
+/// Compared are data of `cmp`, `bitwise` and verdicts.
 #[test]
 #[cfg(target_endian = "little")]
 fn guards_are_the_comparisons_that_the_kernel_knows() {
@@ -71,7 +73,9 @@ fn a_guard_says_in_its_comment_what_it_does() {
     );
 }
 
-/// What `nft --debug=netlink` shows of `udp dport 4789`, `fib saddr . iif oif` and `frag frag-off 0`.
+/// Guards of tunnels have the comparisons that `nft --debug=netlink` shows.
+///
+/// The rules are `udp dport 4789`, `fib saddr . iif oif` and `frag frag-off 0`.
 #[test]
 fn guards_of_tunnels_are_the_comparisons_that_the_kernel_knows() {
     let has = |packets: Packets, part: &[u8]| {

@@ -6,8 +6,10 @@ fn cidr(ip: &str, length: u8) -> Cidr {
     Cidr(ip.parse().expect("an address"), length)
 }
 
-/// What `nft --debug=netlink` and strace show of `nft add rule inet podnet leaving ip daddr
-/// 10.0.0.0/9 return`, little-endian as netlink's own numbers are there.
+/// A rule has the bytes that `nft --debug=netlink` and strace show.
+///
+/// The command is `nft add rule inet podnet leaving ip daddr 10.0.0.0/9 return`; bytes are little-endian
+/// as netlink's own numbers are there.
 #[test]
 #[cfg(target_endian = "little")]
 fn a_rule_is_the_bytes_that_the_kernel_knows() {

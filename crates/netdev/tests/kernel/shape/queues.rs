@@ -1,4 +1,4 @@
-//! What a limit does to packets.
+//! Test the effect of a limit on packets.
 
 use std::time::Instant;
 
