@@ -1,5 +1,7 @@
-//! Two interfaces of one socket, connected with each other: what comes in by one goes out by the
-//! other. One thread polls; for measuring, with two DPDK clients as the load.
+//! Connect two interfaces of one socket with each other.
+//!
+//! Packets that come in by one go out by the other. One thread polls; for measuring, with two DPDK
+//! clients as the load.
 //!
 //! ```sh
 //! cargo run --release --package memif --example cross_connect -- /tmp/memif.sock
@@ -19,7 +21,7 @@ use memif::{
 
 /// Packets of a ring before it is the next one's turn.
 const BURST: u16 = 64;
-/// What is copied to be looked at, and sent from the copy.
+/// Bytes that are copied to be looked at, and sent from the copy.
 const HEADER: usize = 64;
 /// Bursts between two looks at sockets.
 const BURSTS: u32 = 1024;

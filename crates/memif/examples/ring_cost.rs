@@ -1,5 +1,7 @@
-//! What a forwarded packet costs the server, in processor time of its thread, with everything in the
-//! cache: the rings of two clients in memory of this process, one thread that is each in turn.
+//! Measure a forwarded packet's cost for the server, in time of its thread.
+//!
+//! Everything is in the cache: the rings of two clients in memory of this process, one thread that is
+//! each in turn.
 //!
 //! ```sh
 //! cargo run --release --package memif --example ring_cost

@@ -44,7 +44,7 @@ impl Bell {
         Self(How::Silent)
     }
 
-    /// Written to by whoever rings: only for a peer that is trusted not to make that wait.
+    /// Makes a bell that the ringing thread writes; for a peer trusted not to block it.
     pub fn direct(event: Arc<PeerFd>) -> Self {
         Self(How::Direct(event))
     }
@@ -206,7 +206,9 @@ impl Waiting {
         polled.is_ok() && fds.iter().all(|fd| !fd.revents().contains(PollFlags::OUT))
     }
 
-    /// Makes room for the write that waits. It does not block: this flag works for reads.
+    /// Makes room for the write that waits.
+    ///
+    /// It does not block: this flag works for reads.
     fn empty(&self) {
         let mut count = [0; 8];
         let mut buffers = [IoSliceMut::new(&mut count)];
@@ -249,7 +251,7 @@ mod tests {
         }
     }
 
-    /// What a hostile peer does to the file it shares with us.
+    /// Fills the shared file, as a hostile peer does.
     fn fill(event: &PeerFd) {
         let flags = fcntl_getfl(event).unwrap();
         write(event, &(u64::MAX - 1).to_ne_bytes()).unwrap();

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Violation;
 
-/// What regions are rounded up to when they are counted, in bytes: the largest page of any kernel.
+/// Unit of counted regions, bytes: the largest page of any kernel.
+///
+/// Regions are rounded up to it.
 const PAGE_MAX: u64 = 64 << 10;
 
 /// Limits the memory of several interfaces together, in bytes.
@@ -22,7 +24,9 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Makes a limit of `max` bytes. `of` names its subject in the refusal that a client is sent.
+    /// Makes a limit of `max` bytes.
+    ///
+    /// `of` names its subject in the refusal that a client is sent.
     pub fn new(of: &'static str, max: u64) -> Arc<Self> {
         Arc::new(Self {
             of,

@@ -1,4 +1,4 @@
-//! The client's driver: connects, hands its memory over, and connects again when it has to.
+//! Drive the client: connects, hands its memory over, and connects again.
 
 use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -60,8 +60,9 @@ impl Client {
         Self::connecting_by(Box::new(move || address.connect()), config, now)
     }
 
-    /// The same, with a socket that the caller connects, each time again: a `SOCK_SEQPACKET` one,
-    /// for example in another network namespace.
+    /// Makes a client with a socket that the caller connects, each time again.
+    ///
+    /// It is a `SOCK_SEQPACKET` one, for example in another network namespace.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -95,13 +96,16 @@ impl Client {
         self
     }
 
-    /// Readable when [`Self::poll`] has something to do; nothing while there is no connection. It
-    /// is another one after each attempt.
+    /// Returns the descriptor that is readable when [`Self::poll`] has work.
+    ///
+    /// None while there is no connection. It is another one after each attempt.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.session.as_ref().map(|session| session.socket.as_fd())
     }
 
-    /// When [`Self::poll`] must be called at the latest; with a connection, about once a second too.
+    /// Returns the latest time of the next [`Self::poll`].
+    ///
+    /// With a connection, it must be called about once a second too.
     pub fn deadline(&self) -> Option<Instant> {
         match &self.session {
             Some(session) => session.handshake.deadline(),
@@ -109,8 +113,9 @@ impl Client {
         }
     }
 
-    /// Connects if it is time, looks at what the server has sent, and at the clock. After
-    /// [`Event::Closed`] the client tries again by itself.
+    /// Connects if it is time, reads the server's messages, and checks the clock.
+    ///
+    /// After [`Event::Closed`] the client tries again by itself.
     ///
     /// # Errors
     /// What this side could not do, for example connect. The client tries again by itself.
@@ -144,7 +149,9 @@ impl Client {
         outcome
     }
 
-    /// Ends the connection, because the port found the server out. The client tries again later.
+    /// Ends the connection after a violation that the port found.
+    ///
+    /// The client tries again later.
     pub fn violated(&mut self, violation: Violation, now: Instant) -> Closed {
         if let Some(mut session) = self.session.take() {
             let step = session.handshake.violated(violation.clone());

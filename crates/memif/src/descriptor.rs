@@ -1,5 +1,6 @@
-//! File descriptors that a peer sent: what they are, without touching what is behind them, and how
-//! to be rid of those that are not what they should be.
+//! Check file descriptors of a peer without touching the files behind them.
+//!
+//! Those that are not what they should be are closed without blocking.
 
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,8 +24,9 @@ pub struct PeerFd {
 }
 
 impl PeerFd {
-    /// Finds out what it is. Nothing here asks the file system behind it, which may be the peer's
-    /// own and may never answer.
+    /// Finds out the kind of a descriptor.
+    ///
+    /// Nothing here asks the file system behind it, which may be the peer's own and may never answer.
     pub fn new(fd: OwnedFd) -> Self {
         let kind = probe(fd.as_fd());
         Self { fd: Some(fd), kind }
@@ -65,8 +67,10 @@ impl Drop for PeerFd {
     }
 }
 
-/// Only memory that can be sealed answers F_GET_SEALS, and only an eventfd has this name: names of
-/// files begin with a slash. Neither question leaves the kernel's own tables.
+/// Returns the kind of a descriptor, as the kernel's own tables have it.
+///
+/// Only memory that can be sealed answers F_GET_SEALS, and only an eventfd has this name: names of files
+/// begin with a slash. Neither question leaves the kernel.
 fn probe(fd: BorrowedFd<'_>) -> Kind {
     use std::os::fd::AsRawFd as _;
 
@@ -80,8 +84,9 @@ fn probe(fd: BorrowedFd<'_>) -> Kind {
     }
 }
 
-/// Closes a file on a thread of its own. The close of a file on FUSE waits for an answer of the
-/// file system's owner, and that may be the peer.
+/// Closes a file on a thread of its own.
+///
+/// The close of a file on FUSE waits for an answer of the file system's owner, and that may be the peer.
 fn discard(fd: OwnedFd) {
     if CLOSING.fetch_add(1, Ordering::AcqRel) >= CLOSING_MAX {
         CLOSING.fetch_sub(1, Ordering::AcqRel);

@@ -1,4 +1,4 @@
-//! What ends a connection, and what keeps one from being made.
+//! Violations that end a connection, and errors that keep one from being made.
 
 use std::io;
 
@@ -7,8 +7,9 @@ use thiserror::Error;
 
 use crate::wire::{Disconnect, ReasonText, WireError};
 
-/// What a peer did that the protocol, or our limits, forbid. The text goes to the peer in a
-/// DISCONNECT, in the words of other implementations where they have some.
+/// A peer's violation of the protocol or of our limits.
+///
+/// The text goes to the peer in a DISCONNECT, in the words of other implementations where they have some.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Violation {
     /// A datagram that is no message.
@@ -133,7 +134,7 @@ pub enum Violation {
         /// The largest that is allowed.
         max: u8,
     },
-    /// Nobody uses it, so nobody knows what it should mean.
+    /// No implementation uses it, so its meaning is unknown.
     #[error("private header of {0} bytes, must be 0")]
     PrivateHeader(u16),
     /// A ring that is not inside its region, or not aligned.
@@ -147,13 +148,15 @@ pub enum Violation {
     /// Two rings in one place.
     #[error("rings overlap in region {0}")]
     RingsOverlap(u16),
-    /// DPDK built for cache lines of 128 bytes lays rings out in another way than everybody else.
+    /// The peer lays rings out for cache lines of 128 bytes, as some DPDK builds do.
+    ///
+    /// All others use 64.
     #[error("rings laid out for cache lines of 128 bytes, only 64 are supported")]
     CacheLine128,
     /// Something else is where a ring's header should be.
     #[error("Invalid cookie")]
     Cookie {
-        /// What is there.
+        /// The cookie that is there.
         found: u32,
     },
     /// An index of the peer went backwards, or ahead by more than the ring has slots.
@@ -218,13 +221,13 @@ pub enum Closed {
     Local(ReasonText),
 }
 
-/// What the library's own side cannot do.
+/// A failure of the library's own side.
 #[derive(Debug, Error)]
 pub enum Error {
     /// A socket that cannot be made, bound or connected.
     #[error("memif socket {address}: {operation}: {source}")]
     Socket {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
         /// The socket's address.
         address: String,
@@ -236,7 +239,7 @@ pub enum Error {
         "memif socket {address}: a name of {len} bytes, use 1 to {max} bytes without a NUL byte"
     )]
     Address {
-        /// What was given.
+        /// The address that was given.
         address: String,
         /// Its length.
         len: usize,
@@ -258,12 +261,14 @@ pub enum Error {
     /// Memory for a client's regions that cannot be had.
     #[error("{operation}: {source}")]
     Memory {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
         /// The kernel's reason.
         source: io::Error,
     },
-    /// `vm.overcommit_memory=2`: touching a page of a sealed memfd can fail, and kills by SIGBUS.
+    /// `vm.overcommit_memory=2`: touching a page of a sealed memfd may kill by SIGBUS.
+    ///
+    /// The touch can fail for want of memory.
     #[error(
         "vm.overcommit_memory is 2, with which the peer's memory is not safe to touch: set it to 0 or 1"
     )]

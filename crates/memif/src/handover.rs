@@ -17,8 +17,9 @@ use crate::server::{Listener, ServerConnection};
 use crate::tx::Tx;
 use crate::wire::Name;
 
-/// A connection taken apart. Until it is put together again, its client sees rings that nobody
-/// serves.
+/// A connection taken apart.
+///
+/// Until it is put together again, its client sees rings that no process serves.
 #[derive(Debug)]
 pub struct Handover {
     /// The control socket.
@@ -49,7 +50,7 @@ pub struct HandedRing<P> {
 }
 
 impl ServerConnection {
-    /// Takes a connection apart. What was pushed into the port's rings is flushed first.
+    /// Takes a connection apart, after a flush of the port's rings.
     ///
     /// # Errors
     /// The process has no descriptor left. The connection is closed then.
@@ -108,8 +109,9 @@ impl ServerConnection {
 }
 
 impl Listener {
-    /// Puts a connection of another process together again, as a client of this listener. The memory
-    /// is checked and mapped anew; rings go on where they stopped.
+    /// Resumes a connection of another process, as a client of this listener.
+    ///
+    /// The memory is checked and mapped again; rings go on where they stopped.
     ///
     /// # Errors
     /// The outer one is ours. The inner one: the interface is not here or has a client, or the

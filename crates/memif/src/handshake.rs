@@ -1,5 +1,6 @@
-//! How a connection is made, as two state machines without any input or output of their own:
-//! datagrams with their descriptors go in, datagrams with theirs come out.
+//! The handshake of a connection, as two state machines without I/O of their own.
+//!
+//! Datagrams with their descriptors go in, datagrams with theirs come out.
 //!
 //! ```text
 //! client                      server
@@ -32,20 +33,22 @@ pub(crate) use self::place::check as check_places;
 pub(crate) use self::place::{DESCRIPTORS_AT, ring_bytes};
 pub use self::server::{RingOffer, ServerConfig, ServerEvent, ServerHandshake, Setup};
 
-/// What a file descriptor is, as far as this protocol cares.
+/// The kind of a file descriptor, as far as this protocol distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Memory that can be sealed: a memfd.
     Memory,
     /// An eventfd.
     Event,
-    /// Anything else. Even closing it may block: it can be a file of the peer's own file system.
+    /// Anything else.
+    ///
+    /// Even closing it may block: it can be a file of the peer's own file system.
     Foreign,
 }
 
-/// A descriptor that came from a peer: an open file, or in tests only the claim to be one.
+/// A descriptor of a peer: an open file, or in tests only the claim to be one.
 pub trait Descriptor {
-    /// What it is.
+    /// Returns its kind.
     fn kind(&self) -> Kind;
 }
 
@@ -67,7 +70,7 @@ impl<F> Datagram<F> {
     }
 }
 
-/// What to do after a message: first send, then act.
+/// Effects of a message: datagrams to send, then an event.
 #[derive(Debug)]
 pub struct Step<F, E> {
     /// To be sent.
@@ -109,16 +112,18 @@ impl<F, E> Step<F, E> {
     }
 }
 
-/// What a server allows each client.
+/// A server's limits for each client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Regions, 1 to 256. Known clients have one or two.
     pub regions: u16,
-    /// Bytes of all regions together, each rounded up to 64 KiB. They count as this process's memory once
-    /// it touches them.
+    /// Bytes of all regions together, each rounded up to 64 KiB.
+    ///
+    /// They count as this process's memory once it touches them.
     pub bytes: u64,
-    /// Bytes that a connection takes of a [`Budget`](crate::Budget) beside its regions: page tables,
-    /// descriptors, a thread.
+    /// Bytes of a [`Budget`](crate::Budget) for a connection besides its regions.
+    ///
+    /// These are page tables, descriptors, a thread.
     pub overhead: u64,
     /// Rings from the client, 1 to 256.
     pub c2s_rings: u16,

@@ -1,4 +1,6 @@
-//! Arithmetic of ring indices: 16 bits, free-running, the slot is the index modulo the ring's size.
+//! Arithmetic of ring indices: 16 bits, free-running, modulo the ring's size.
+//!
+//! A slot is the index modulo the ring's size.
 
 use crate::error::Violation;
 

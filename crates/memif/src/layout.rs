@@ -1,4 +1,6 @@
-//! A client's memory: one region with all rings, and a buffer of the same size for each slot.
+//! Lay out a client's memory: one region with all rings and a buffer for each slot.
+//!
+//! Buffers have one size.
 
 use crate::error::Error;
 use crate::handshake::{Agreed, RingPlace, ring_bytes};
@@ -136,7 +138,7 @@ fn within(field: &'static str, value: u64, (min, max): (u64, u64)) -> Result<(),
     }
 }
 
-/// What was checked to be less than 4 GiB.
+/// Narrows an offset that was checked to be less than 4 GiB.
 fn narrow(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }

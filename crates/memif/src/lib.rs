@@ -1,4 +1,6 @@
-//! memif 2.0, the shared memory packet interface of VPP and DPDK: both roles, Ethernet frames.
+//! memif 2.0, the shared memory packet interface of VPP and DPDK, in both roles.
+//!
+//! It carries Ethernet frames.
 //!
 //! A *client* (slave) owns the memory and connects to a *server* (master) over a Unix socket. The
 //! server maps the memory, and packets go through rings in it, without a system call where both

@@ -1,4 +1,4 @@
-//! Files that become regions: those of a peer are checked, those of ours are sealed.
+//! Files that become regions: a peer's are checked, ours are sealed.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -71,7 +71,9 @@ pub(crate) fn give_back(file: BorrowedFd<'_>, size: u64) -> Result<(), Errno> {
     }
 }
 
-/// The kernel has a page for whoever touches one, or kills by the OOM killer, not by SIGBUS.
+/// Checks that touching shared memory cannot kill by SIGBUS.
+///
+/// The kernel has a page for each touch, or the OOM killer ends a process.
 ///
 /// # Errors
 /// `vm.overcommit_memory` is 2.

@@ -2,7 +2,7 @@
 
 use crate::shm::Segment;
 
-/// A packet in the peer's memory: whoever has to decide about it, decides about a copy.
+/// A packet in the peer's memory; decisions about it are made on a copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     first: Segment<'a>,

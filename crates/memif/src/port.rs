@@ -1,4 +1,6 @@
-//! What a connection gives to the one who moves packets: rings, and nothing of the control channel.
+//! The rings of a connection, for the thread that moves packets.
+//!
+//! It has no part in the control channel.
 
 use std::sync::Arc;
 
@@ -35,7 +37,9 @@ pub enum Doorbells {
     /// By a thread for each connection: the peer cannot make anybody wait.
     #[default]
     Thread,
-    /// By whoever sends. A peer that is hostile can block that thread: for peers that are trusted.
+    /// The sending thread rings; for trusted peers.
+    ///
+    /// A hostile peer can block that thread.
     Direct,
 }
 
@@ -85,7 +89,7 @@ pub(crate) struct Connected {
     pub(crate) kept: Kept,
 }
 
-/// What a connection is made of, beside its port: to be handed over one day.
+/// Parts of a connection besides its port, kept for a handover.
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) regions: Lent,
@@ -97,8 +101,10 @@ fn shared(ring: RingOffer<PeerFd>) -> (RingPlace, Arc<PeerFd>) {
     (ring.place, Arc::new(ring.event))
 }
 
-/// Files of regions that were mapped, and the bytes of them. Their pages are given back when this is
-/// dropped, so every mapping must be gone by then: a touch afterwards would be charged anew.
+/// Files of regions that were mapped, and their bytes.
+///
+/// Their pages are given back when this is dropped, so every mapping must be gone by then: a touch
+/// afterwards would be charged again.
 #[derive(Debug)]
 pub(crate) struct Lent(Vec<(PeerFd, u64)>);
 
@@ -164,7 +170,7 @@ pub(crate) struct Prepared {
     app: Name,
 }
 
-/// What is sent of it.
+/// The offer that is sent to the server.
 pub(crate) type ClientOffer = Offer<Arc<PeerFd>>;
 
 impl Prepared {

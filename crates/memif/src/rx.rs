@@ -12,7 +12,9 @@ use crate::layout::Buffers;
 use crate::packet::Packet;
 use crate::shm::{Desc, NEXT, Regions, RingMemory, Segment};
 
-/// Segments of a packet at most. A longer chain is dropped, so that no chain is without end.
+/// Most segments of a packet.
+///
+/// A longer chain is dropped, so that no chain is without end.
 pub const MAX_SEGMENTS: usize = 8;
 /// Packets of a group at most.
 pub const GROUP: usize = 32;
@@ -21,14 +23,16 @@ const MORE: usize = MAX_SEGMENTS - 1;
 /// Bytes of an Ethernet header: shorter packets are dropped.
 pub const MIN_FRAME: u32 = 14;
 
-/// What was received, since the connection was made. Counters wrap.
+/// Counters of received packets, since the connection was made; they wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RxCounters {
     /// Packets that were visited.
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Packets that were dropped: shorter than an Ethernet header, or longer than allowed.
+    /// Packets dropped for their length.
+    ///
+    /// They were shorter than an Ethernet header, or longer than allowed.
     pub bad_length: u64,
     /// Packets that were dropped: too many segments, or a chain that does not end.
     pub bad_chain: u64,
@@ -59,12 +63,14 @@ pub struct RxPosition {
     pub in_chain: bool,
 }
 
-/// What to do with packets, and with descriptors when they are given back.
+/// The side of a ring: how its packets are found and its descriptors given back.
 #[derive(Debug)]
 enum Side {
     /// The peer is a client and owns the memory: what a descriptor names is checked.
     Server,
-    /// We own the memory: a slot's buffer is where we put it, whatever the descriptor says now.
+    /// The client's: a slot's buffer is where we put it, whatever its descriptor says.
+    ///
+    /// We own the memory.
     Client(Buffers),
 }
 
@@ -164,8 +170,9 @@ impl Rx {
         }
     }
 
-    /// Visits up to `budget` packets and gives their slots back. Returns how many slots were taken;
-    /// none means that the ring is empty for now.
+    /// Visits up to `budget` packets and gives their slots back; returns their number.
+    ///
+    /// The number is that of slots taken; 0 means that the ring is empty for now.
     ///
     /// Nothing is allocated, no lock is taken, no system call made.
     ///
@@ -297,8 +304,9 @@ impl Rx {
         }
     }
 
-    /// Asks for a doorbell for the next packet. Returns whether the ring is empty, that is, whether
-    /// it makes sense to sleep.
+    /// Asks for a doorbell for the next packet; returns whether the ring is empty.
+    ///
+    /// Only then it makes sense to sleep.
     ///
     /// No peer known to us makes sure that it sees this in time, so wait with a time limit of some
     /// milliseconds. Wait by epoll with `EPOLLIN | EPOLLET`, and never read the eventfd: each ring
@@ -314,7 +322,9 @@ impl Rx {
         Ok(self.available()? == 0)
     }
 
-    /// Asks for no doorbells: this side polls. So it is at first. Costs nothing when it is so already.
+    /// Asks for no doorbells, as a side that polls; this is the initial state.
+    ///
+    /// Costs nothing when it is so already.
     #[inline]
     pub fn disarm(&mut self) {
         if !self.polling {
@@ -329,7 +339,7 @@ impl Rx {
         self.event.as_ref().map(|event| event.as_fd())
     }
 
-    /// What was received.
+    /// Returns the counters of received packets.
     pub fn counters(&self) -> RxCounters {
         self.counters
     }
@@ -355,7 +365,7 @@ impl<'r> Group<'r> {
         }
     }
 
-    /// Has one more, for which there is room. Returns whether there is none for another.
+    /// Adds a packet, for which there is room; returns whether the batch is full.
     #[inline]
     fn is_full_with(&mut self, packet: Packet<'r>) -> bool {
         if let Some(place) = self.packets.get_mut(self.held) {
@@ -380,7 +390,7 @@ impl<'r> Group<'r> {
     }
 }
 
-/// What is behind the first segment of a packet.
+/// The rest of a packet behind its first segment.
 enum Chain {
     /// This many segments, and then the packet ends.
     Whole(usize),
@@ -397,8 +407,9 @@ struct Slots<'r> {
 }
 
 impl<'r> Slots<'r> {
-    /// The next slot's bytes, and whether the packet goes on behind them. The descriptor is read
-    /// once, and left as the peer is to find it.
+    /// Takes the next slot: its bytes, and whether the packet goes on behind them.
+    ///
+    /// The descriptor is read once, and left as the peer is to find it.
     #[inline]
     fn take(&mut self) -> Result<Option<(Segment<'r>, bool)>, Violation> {
         let Some(left) = self.left.checked_sub(1) else {

@@ -1,5 +1,6 @@
-//! The server's driver: sockets that are never waited for. Whoever calls it waits, by epoll or as it
-//! likes, until a socket is readable or a deadline has come.
+//! Drive the server: sockets that are never waited for.
+//!
+//! The caller waits, by epoll or as it likes, until a socket is readable or a deadline has come.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -15,12 +16,14 @@ use crate::port::{self, Connected, Doorbells, Kept, Port};
 use crate::socket::{self, Address, Received};
 use crate::wire::ReasonText;
 
-/// Messages that are looked at in one call: the rest waits for the next, after others had theirs.
+/// Most messages that are handled in one call.
+///
+/// The rest waits for the next, after other connections had theirs.
 const MESSAGES_AT_ONCE: usize = 16;
 /// Clients that may be in their handshakes at a time.
 const HALF_OPEN_MAX: usize = 16;
 
-/// What has become of a connection.
+/// A change of a connection.
 #[derive(Debug)]
 #[must_use]
 pub enum Event {
@@ -50,8 +53,9 @@ impl Listener {
         Self::new(address.listen()?, config)
     }
 
-    /// Uses a socket that listens already, for example in another network namespace. It must be of
-    /// `SOCK_SEQPACKET`, and SO_PASSCRED is better left off.
+    /// Makes a listener of a socket that listens already, in any network namespace.
+    ///
+    /// It must be of `SOCK_SEQPACKET`, and SO_PASSCRED is better left off.
     ///
     /// # Errors
     /// The socket cannot be made non-blocking, or `vm.overcommit_memory` is 2.
@@ -77,7 +81,7 @@ impl Listener {
         self
     }
 
-    /// What clients of this listener get.
+    /// Returns the settings for clients of this listener.
     pub(crate) fn settings(&self) -> (&Arc<ServerConfig>, Doorbells) {
         (&self.config, self.doorbells)
     }
@@ -92,8 +96,9 @@ impl Listener {
         &self.config.doors
     }
 
-    /// The next client, greeted. Nothing if none waits, or if it was sent away: too many are in
-    /// their handshakes already, or it is gone.
+    /// Accepts and greets the next client; `None` if none waits, or it was sent away.
+    ///
+    /// It is sent away if too many are in their handshakes already, or if it is gone.
     ///
     /// # Errors
     /// The kernel refuses, for example because the process has no descriptor left.
@@ -181,7 +186,9 @@ impl ServerConnection {
         }
     }
 
-    /// The socket, the hold on the interface, and what else it is made of; that only if it is connected.
+    /// Takes the connection apart: socket, hold on the interface, and the kept parts.
+    ///
+    /// The last only if it is connected.
     pub(crate) fn into_parts(self) -> (OwnedFd, ServerHandshake<PeerFd>, Option<(u32, Kept)>) {
         let id = self.handshake.door().map(Door::id);
         (self.socket, self.handshake, id.zip(self.kept))
@@ -225,7 +232,8 @@ impl ServerConnection {
         self.tick(now)
     }
 
-    /// Looks at the clock: for the handshake's deadline, and for a client that blocks its doorbells.
+    /// Checks the handshake's deadline, and whether the client blocks its doorbells.
+    ///
     /// To be called at [`Self::deadline`], and about once a second.
     ///
     /// # Errors

@@ -30,10 +30,13 @@ const ROOM: usize = MESSAGE_LEN * 2;
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// A file. Its path may be longer than a socket's address: the directory is opened first.
+    /// A file, whose path may be longer than a socket's address.
+    ///
+    /// The directory is opened first.
     Path(PathBuf),
-    /// A name in the network namespace, without a file: DPDK's default, `@NAME` of libmemif.
-    /// It is of the namespace of the thread that binds or connects.
+    /// A name in the network namespace, without a file: DPDK's default.
+    ///
+    /// `@NAME` of libmemif. It is of the namespace of the thread that binds or connects.
     Abstract(Vec<u8>),
 }
 
@@ -47,7 +50,7 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// Makes a socket that listens there. A socket file that nobody listens on is replaced.
+    /// Makes a socket that listens there; replaces a socket file without a listener.
     ///
     /// # Errors
     /// Somebody listens there already, or the kernel refuses.
@@ -164,8 +167,9 @@ impl Place {
     }
 }
 
-/// The file of a listening socket is gone with this; not done by itself, because a successor may
-/// listen there already.
+/// Removes the file of a listening socket.
+///
+/// Dropping the socket does not remove it, because a successor may listen there already.
 ///
 /// # Errors
 /// It cannot be removed, or is not a socket's.
@@ -197,7 +201,7 @@ pub(crate) fn set_nonblocking(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     ioctl_fionbio(socket, true)
 }
 
-/// What was received.
+/// Result of a receive.
 pub(crate) enum Received {
     Datagram {
         bytes: Vec<u8>,
@@ -241,7 +245,9 @@ pub(crate) fn receive(socket: BorrowedFd<'_>) -> Result<Received, Errno> {
     })
 }
 
-/// Sends a message, without waiting: at most one is ever on its way, so there is room for it.
+/// Sends a message, without waiting.
+///
+/// At most one is ever on its way, so there is room for it.
 ///
 /// # Errors
 /// There is none, or the peer is gone.

@@ -11,7 +11,7 @@ use crate::layout::Buffers;
 use crate::packet::Packet;
 use crate::shm::{Desc, Regions, RingMemory, Segment};
 
-/// What was sent, since the connection was made. Counters wrap.
+/// Counters of sent packets, since the connection was made; they wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TxCounters {
     /// Packets that were put into buffers.
@@ -26,7 +26,7 @@ pub struct TxCounters {
     pub doorbells: u64,
 }
 
-/// What happened to a packet.
+/// The outcome of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Sent {
@@ -38,7 +38,7 @@ pub enum Sent {
     TooLong,
 }
 
-/// Whose memory it is.
+/// The owner of the memory.
 #[derive(Debug)]
 enum Side {
     /// The peer is a client: the buffers it posts are checked.
@@ -55,7 +55,7 @@ pub struct Tx {
     bell: Bell,
     /// The next slot. It is never read back from the ring.
     next: u16,
-    /// What the peer has seen of `next`.
+    /// The value of `next` that the peer has seen.
     flushed: u16,
     /// Free slots from `next` on, as far as we know.
     free: u16,
@@ -146,8 +146,10 @@ impl Tx {
         })
     }
 
-    /// Sends a received packet on, with its first bytes replaced by `header`: the copy that was
-    /// decided about is the one that is sent. The rest goes from one shared memory to the other.
+    /// Forwards a received packet, with its first bytes replaced by `header`.
+    ///
+    /// The copy that was decided about is the one that is sent. The rest goes from one shared memory to
+    /// the other.
     ///
     /// # Errors
     /// As [`Self::push`].
@@ -238,7 +240,8 @@ impl Tx {
         Ok(self.free)
     }
 
-    /// Shows the peer all that was pushed, at once, and rings its bell if it wants that.
+    /// Shows the peer all pushed packets at once, and rings its bell if it wants that.
+    ///
     /// Nothing happens if there is nothing new.
     #[inline]
     pub fn flush(&mut self) {
@@ -258,7 +261,7 @@ impl Tx {
         }
     }
 
-    /// What was sent.
+    /// Returns the counters of sent packets.
     pub fn counters(&self) -> TxCounters {
         self.counters
     }

@@ -12,7 +12,9 @@ pub use self::text::{Secret, Text, TextError};
 pub const MESSAGE_LEN: usize = 128;
 /// The version this crate speaks: 2.0.
 pub const VERSION: u16 = 0x0200;
-/// The largest ring: 2^14 slots. With more, a full ring's 16-bit indices would be ambiguous.
+/// The largest ring: 2^14 slots.
+///
+/// With more, a full ring's 16-bit indices would be ambiguous.
 pub const MAX_LOG2_RING_SIZE: u8 = 14;
 /// The interface mode of Ethernet frames, the only one here.
 pub const MODE_ETHERNET: u8 = 0;
@@ -61,9 +63,9 @@ pub struct Init {
     pub version: u16,
     /// The interface, of those behind the socket.
     pub id: u32,
-    /// What is in the packets.
+    /// The content of packets.
     pub mode: u8,
-    /// What the client knows.
+    /// The client's secret.
     pub secret: Secret,
     /// The client's application.
     pub name: Name,
@@ -109,7 +111,7 @@ pub struct Disconnect {
 pub enum Message {
     /// The last message was understood; the client may send the next one.
     Ack,
-    /// What the server can do; its first message.
+    /// The server's abilities; its first message.
     Hello(Hello),
     /// Which interface the client wants; its first message.
     Init(Init),
@@ -251,7 +253,7 @@ impl Message {
         out.bytes
     }
 
-    /// What the specification calls it.
+    /// Returns the specification's name.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Ack => "ACK",

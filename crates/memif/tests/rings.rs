@@ -1,4 +1,4 @@
-//! Rings in memory of this process: both ends honest, or one of them written by hand.
+//! Test rings in memory of this process: both ends honest, or one written by hand.
 //!
 //! No system call is made, so Miri runs them too.
 

@@ -1,4 +1,4 @@
-//! Listener and clients over real sockets, with real memory and eventfds: no root needed.
+//! Test listener and clients over real sockets, memory and eventfds, without root.
 
 #[cfg(test)]
 mod sockets {

@@ -1,4 +1,4 @@
-//! Datagrams with descriptors, as a peer may send them, for both sides of the control channel.
+//! Fuzz both sides of the control channel with datagrams and descriptors.
 #![no_main]
 
 #[path = "../src/control.rs"]

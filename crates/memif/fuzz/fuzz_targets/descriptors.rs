@@ -1,4 +1,4 @@
-//! A peer that writes what it likes into rings and buffers, between the calls of both ends.
+//! Fuzz both ends with a peer that writes into rings and buffers between calls.
 #![no_main]
 
 #[path = "../src/descriptors.rs"]

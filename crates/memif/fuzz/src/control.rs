@@ -1,4 +1,4 @@
-//! Datagrams with descriptors, as a peer may send them, for both sides of the control channel.
+//! Feed both sides of the control channel with datagrams and descriptors of a peer.
 //!
 //! Input: the side, then for each message a byte for its descriptors, a byte for its length, and
 //! its bytes.

@@ -1,4 +1,4 @@
-//! A peer that writes what it likes into rings and buffers, between the calls of both ends.
+//! Run both ends with a peer that writes into rings and buffers between calls.
 //!
 //! Input: the role, then deeds. The address sanitizer sees every byte that is touched outside of
 //! the regions.

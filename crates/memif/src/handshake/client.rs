@@ -9,7 +9,7 @@ use crate::wire::{
     AddRegion, AddRing, Hello, Init, MODE_ETHERNET, Message, Name, ReasonText, Secret, VERSION,
 };
 
-/// What a client wants. The server may give it less.
+/// Wishes of a client; the server may give it less.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientConfig {
     /// The name of this application, which the server is told.
@@ -18,7 +18,7 @@ pub struct ClientConfig {
     pub name: Name,
     /// The interface, of those behind the socket.
     pub id: u32,
-    /// What the server wants to hear; empty for nothing.
+    /// The secret that the server asks for; empty for none.
     pub secret: Secret,
     /// Rings to the server, 1 to 256.
     pub c2s_rings: u16,
@@ -33,7 +33,9 @@ pub struct ClientConfig {
 }
 
 impl ClientConfig {
-    /// Interface 0 without a secret, one ring of 1024 buffers of 2048 bytes in each direction.
+    /// Returns the defaults: interface 0, no secret, one ring in each direction.
+    ///
+    /// A ring has 1024 buffers of 2048 bytes.
     pub fn new(app: Name) -> Self {
         Self {
             app,
@@ -49,7 +51,7 @@ impl ClientConfig {
     }
 }
 
-/// What both sides can do.
+/// The values that both sides agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreed {
     /// The server's application.
@@ -71,7 +73,7 @@ pub struct Offer<F> {
     pub rings: Vec<(AddRing, F)>,
 }
 
-/// What the client's side wants from its caller.
+/// An effect of the client's side for its caller.
 #[derive(Debug)]
 pub enum ClientEvent {
     /// The server lets us in: make memory, and [`ClientHandshake::offer`] it.
@@ -96,7 +98,7 @@ enum State<F> {
     Knocking(Agreed),
     /// The caller makes memory.
     Allocating,
-    /// What is still to be said; each is sent when the one before it is acknowledged.
+    /// Messages still to be sent; each is sent when the one before is acknowledged.
     Telling(VecDeque<Datagram<F>>),
     Connected,
     Closed,

@@ -46,7 +46,7 @@ impl Door {
         self
     }
 
-    /// Whether a client that sends this may have it: all clients, where no secret is asked for.
+    /// Checks the secret of a client; any is right where none is asked for.
     ///
     /// # Errors
     /// No secret was sent, or another one.
@@ -87,8 +87,10 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Takes an interface that is free, or whose client has no rings yet: that one may have stalled, and
-    /// must not keep others out until its time is over. What it had registered is given back.
+    /// Takes an interface that is free, or whose client has no rings yet.
+    ///
+    /// The latter may have stalled, and must not keep others out until its time is over. What it had
+    /// registered is given back.
     ///
     /// # Errors
     /// A client is connected.

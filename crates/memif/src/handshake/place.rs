@@ -1,11 +1,12 @@
-//! Where rings lie in regions, and which places are refused. Pure arithmetic, in 64 bits.
+//! Compute and check places of rings in regions, in 64 bits.
 
 use crate::error::Violation;
 
 /// Where a ring's descriptors start, counted from its header.
 pub(crate) const DESCRIPTORS_AT: u64 = 128;
-/// What a ring's offset must be a multiple of: a descriptor's size, so that none is torn. Clients
-/// align their first ring to a page, and the ones behind it by the size of those before.
+/// Alignment of a ring's offset: a descriptor's size, so that none is torn.
+///
+/// Clients align their first ring to a page, and the ones behind it by the size of those before.
 pub(crate) const RING_ALIGN: u32 = 16;
 /// Bytes of a descriptor.
 const DESCRIPTOR: u64 = 16;
@@ -56,8 +57,9 @@ impl RingPlace {
     }
 }
 
-/// All rings of a client together: each inside its region, no two in one place, and not laid out
-/// for other cache lines than ours.
+/// Checks that a client's rings are inside their regions and do not overlap.
+///
+/// Nor may they be laid out for other cache lines than ours.
 ///
 /// # Errors
 /// The first finding.

@@ -1,5 +1,6 @@
-//! The server's side. It trusts nothing it is told, and binds nothing before it has checked the
-//! version, the interface, the mode and the secret.
+//! The server's side of the handshake, which trusts no message.
+//!
+//! It binds nothing before it has checked the version, the interface, the mode and the secret.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,19 +15,21 @@ use crate::wire::{
     VERSION,
 };
 
-/// What a listening socket has to offer.
+/// The offer of a listening socket.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     /// The name of this application, which clients are told.
     pub app: Name,
     /// The interfaces behind the socket.
     pub doors: Vec<Arc<Door>>,
-    /// What a client may ask for.
+    /// Limits of a client's requests.
     pub limits: Limits,
-    /// What the memory of its clients counts against, beside [`Limits::bytes`].
+    /// Budget of its clients' memory, besides [`Limits::bytes`].
     pub budget: Option<Arc<Budget>>,
-    /// The time a client has to connect. Not too short: a DPDK client that was slow, because its
-    /// container got no processor, does not try again.
+    /// The time a client has to connect.
+    ///
+    /// Not too short: a DPDK client that was slow, because its container got no processor, does not try
+    /// again.
     pub patience: Duration,
 }
 
@@ -81,7 +84,7 @@ pub struct Setup<F> {
     pub s2c: Vec<RingOffer<F>>,
 }
 
-/// What the server's side wants from its caller.
+/// An effect of the server's side for its caller.
 #[derive(Debug)]
 pub enum ServerEvent<F> {
     /// All was said. The caller maps the regions and then accepts or refuses.
@@ -105,7 +108,9 @@ enum State<F> {
     /// The caller looks at the setup.
     Judging(Claim),
     Connected(Claim),
-    /// A client that was connected keeps the interface until this is dropped: its memory is still mapped.
+    /// The claim of a connected client, which keeps the interface until it is dropped.
+    ///
+    /// The client's memory is still mapped.
     Closed(Option<Claim>),
 }
 
@@ -132,9 +137,10 @@ impl<F: Descriptor> ServerHandshake<F> {
         (handshake, Datagram::plain(hello))
     }
 
-    /// For a client that another process has connected, with regions of these sizes in bytes, and whose
-    /// interface is free here. They count also where that passes a limit: no client is cut off because
-    /// its server was replaced.
+    /// Resumes a client of another process, with regions of these sizes in bytes.
+    ///
+    /// Its interface is free here. The regions count also where they pass a limit: no client is cut off
+    /// because its server was replaced.
     ///
     /// # Errors
     /// It is not, or is not there.
@@ -204,8 +210,9 @@ impl<F: Descriptor> ServerHandshake<F> {
         Step::closed(None, Closed::Hangup)
     }
 
-    /// The setup is good: the CONNECTED to send. Nothing if nobody asked, or if another client has the
-    /// interface by now.
+    /// Accepts the setup; returns the CONNECTED to send.
+    ///
+    /// `None` if no client asked, or if another client has the interface by now.
     pub fn accept(&mut self) -> Option<Datagram<F>> {
         match std::mem::replace(&mut self.state, State::Closed(None)) {
             State::Judging(claim) => {

@@ -76,7 +76,7 @@ fn descriptors(message: &Message) -> Vec<Fake> {
     }
 }
 
-/// What a server makes of one more message of an ordinary client.
+/// Returns a server's reaction to one more message of an ordinary client.
 fn hears(server: &mut Server, message: Message) -> Step<Fake, ServerEvent<Fake>> {
     server.receive(&message.encode(), descriptors(&message))
 }
@@ -115,7 +115,7 @@ fn with_region(size: u64) -> Server {
     server
 }
 
-/// What a server says at CONNECT to these rings in a region.
+/// Returns a server's reaction to CONNECT with these rings in a region.
 fn connect(size: u64, rings: &[AddRing]) -> Step<Fake, ServerEvent<Fake>> {
     let mut server = with_region(size);
     for ring in rings {
@@ -143,7 +143,7 @@ fn offer(agreed: &Agreed) -> Offer<Fake> {
     }
 }
 
-/// Lets both talk until they have nothing more to say. Returns how each sees the end.
+/// Exchanges messages until neither side has more; returns how each sees the end.
 fn talk(
     server: ServerConfig,
     client: ClientConfig,
@@ -214,8 +214,10 @@ fn the_client_takes_no_more_rings_than_the_server_has() {
     assert_eq!((setup.c2s.len(), setup.s2c.len()), (2, 3));
 }
 
-/// Facts 1.3: a VPP client lays its memory out by what HELLO says and asks for what it is configured
-/// with. So HELLO always says 14, and what is too large is refused by itself.
+/// Facts 1.3: HELLO always offers the largest ring.
+///
+/// A VPP client lays its memory out by HELLO and asks for what it is configured with. So HELLO always
+/// says 14, and what is too large is refused by itself.
 #[test]
 fn hello_always_offers_the_largest_ring_and_a_larger_one_than_allowed_is_refused() {
     let mut small = config();
@@ -323,8 +325,9 @@ fn connected(server: &mut Server) {
     assert!(server.accept().is_some());
 }
 
-/// ATT-03c: a client that stalls before it has its rings keeps nobody out, in whatever state it is, and
-/// what it had registered counts no more.
+/// ATT-03c: a client that stalls before it has its rings keeps no other out.
+///
+/// This holds in every state, and what it had registered counts no more.
 #[test]
 fn a_half_open_handshake_gives_way_to_a_newer_one() {
     let overhead = Limits::default().overhead;
@@ -398,7 +401,9 @@ fn a_closed_handshake_says_nothing_more() {
     }
 }
 
-/// Facts 1.5: DPDK's rings follow its build's cache line, and ours are laid out for 64 bytes.
+/// Facts 1.5: rings for cache lines of 128 bytes are refused by name.
+///
+/// DPDK's rings follow its build's cache line, and ours are laid out for 64 bytes.
 #[test]
 fn rings_for_cache_lines_of_128_bytes_are_refused_by_name() {
     let wide = RING + 128;

@@ -14,7 +14,7 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-/// A page, or a multiple of one: what the heap gives instead of a mapping is aligned as well.
+/// Alignment of heap memory that replaces a mapping: a page, or more.
 const HEAP_ALIGN: usize = 4096;
 
 /// Where a region's bytes are from.
@@ -141,7 +141,7 @@ impl fmt::Debug for Region {
     }
 }
 
-/// All regions of one client, by index: our own table, which the peer cannot change.
+/// All regions of one client, by index, in a table that the peer cannot change.
 #[derive(Debug)]
 pub struct Regions(Vec<Region>);
 
@@ -164,7 +164,7 @@ impl Regions {
     }
 }
 
-/// Bytes of shared memory: checked to be inside a region that lives as long as this does.
+/// Bytes of shared memory, checked to be inside a region that lives as long.
 #[derive(Clone, Copy)]
 pub struct Segment<'r> {
     at: NonNull<u8>,
@@ -197,7 +197,7 @@ impl<'r> Segment<'r> {
         self.at
     }
 
-    /// What is left behind the first `skip` bytes; nothing if there are fewer.
+    /// Returns the rest behind the first `skip` bytes; empty if there are fewer.
     #[inline]
     #[must_use]
     pub fn skip(&self, skip: u32) -> Self {
@@ -216,7 +216,7 @@ impl<'r> Segment<'r> {
         }
     }
 
-    /// Copies from its start into memory of ours, as much as both have. Returns how much.
+    /// Copies from its start into `to`, as much as both have; returns the bytes.
     ///
     /// What was copied does not change any more, whatever the peer does.
     #[inline]
@@ -240,7 +240,9 @@ impl<'r> Segment<'r> {
         len
     }
 
-    /// Copies from its start to another segment's start, as much as both have. Returns how much.
+    /// Copies from its start to another segment's, as much as both have.
+    ///
+    /// Returns the bytes.
     #[inline]
     pub fn copy_to(&self, to: &Segment<'_>) -> usize {
         let len = self.shared_len(usize::try_from(to.len).unwrap_or(usize::MAX));
@@ -256,8 +258,10 @@ impl<'r> Segment<'r> {
     }
 }
 
-/// Copies `len` bytes. Short frames and headers are most of what is copied, and a call of `memcpy`
-/// costs as much as they do: two halves that overlap in the middle are any length up to 64.
+/// Copies `len` bytes, with few instructions for short ones.
+///
+/// Short frames and headers are most of what is copied, and a call of `memcpy` costs as much as they do:
+/// two halves that overlap in the middle are any length up to 64.
 ///
 /// # Safety
 /// As of [`ptr::copy_nonoverlapping`].

@@ -22,7 +22,7 @@ use super::region::Regions;
 use crate::error::Violation;
 use crate::handshake::{DESCRIPTORS_AT, RingPlace, ring_bytes};
 
-/// What a ring begins with.
+/// The first bytes of a ring.
 pub(crate) const COOKIE: u32 = 0x03E3_1F20;
 /// Ring flag: its receiver polls and needs no doorbell.
 const MASK_INT: u16 = 1;

@@ -1,4 +1,6 @@
-//! Offsets are written out here once more, from the protocol, so that a field that moves is seen.
+//! Test offsets of fields, which are written out here again from the protocol.
+//!
+//! So a field that moves is seen.
 
 use proptest::prelude::*;
 

@@ -105,7 +105,7 @@ impl<const N: usize> fmt::Debug for Text<N> {
     }
 }
 
-/// What a client has to know to be let in: up to 23 bytes.
+/// The secret that lets a client in: up to 23 bytes.
 ///
 /// It is never shown, and compared in a time that does not depend on where two secrets differ.
 #[derive(Clone, Copy, Default)]

@@ -173,8 +173,9 @@ fn several_rings_do_not_touch_each_other() {
     }
 }
 
-/// Ends on two threads, with real atomics between them: under Miri a missing release or acquire is
-/// a data race, and an index in two halves would be a jump.
+/// Ends on two threads, with real atomics between them, lose nothing.
+///
+/// Under Miri a missing release or acquire is a data race, and an index in two halves would be a jump.
 #[test]
 fn two_threads_lose_and_change_nothing() {
     let memory = Memory::small();

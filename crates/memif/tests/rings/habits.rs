@@ -1,10 +1,10 @@
-//! What other implementations do, and what they expect (facts 1.3 to 1.5).
+//! Test habits and expectations of other implementations (facts 1.3 to 1.5).
 
 use memif::{MAX_SEGMENTS, Sent};
 
 use super::scene::{BUFFER, Desc, MASK_INT, Memory, NEXT, SLOTS, frame, receive};
 
-/// DPDK and libmemif zero all indices once more when CONNECTED comes, and clear the flags.
+/// DPDK and libmemif zero all indices again at CONNECTED, and clear the flags.
 #[test]
 fn a_client_that_zeroes_the_rings_after_the_server_did_is_served() {
     let memory = Memory::small();
@@ -49,7 +49,7 @@ fn without_posted_buffers_packets_are_dropped_and_counted() {
     assert_eq!(receive(&mut rx), [frame(2, 60)]);
 }
 
-/// DPDK clients always set MASK_INT; libmemif wants interrupts; VPP changes its mind.
+/// DPDK always sets MASK_INT; libmemif wants interrupts; VPP changes its mind.
 #[test]
 fn doorbells_are_rung_only_for_who_wants_them() {
     let memory = Memory::small();
@@ -79,7 +79,7 @@ fn doorbells_are_rung_only_for_who_wants_them() {
     assert_eq!(memory.c2s().flags(), 0);
 }
 
-/// libmemif moves descriptors from one ring to another: a slot has no buffer of its own.
+/// libmemif moves descriptors between rings: a slot has no buffer of its own.
 #[test]
 fn a_slot_names_another_buffer_each_time() {
     let memory = Memory::small();

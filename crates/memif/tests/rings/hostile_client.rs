@@ -1,5 +1,6 @@
-//! A server, and a client that owns the memory and writes into it what it likes. Each test is a row
-//! of the table of attacks (facts 1.6).
+//! Test a server with a client that owns the memory and writes into it.
+//!
+//! Each test is a row of the table of attacks (facts 1.6).
 
 use memif::{MAX_SEGMENTS, Sent, Violation};
 
@@ -73,7 +74,7 @@ fn attack_head_backwards() {
     assert_eq!(rx.burst(64, |_| panic!("a packet twice")), Err(violation));
 }
 
-/// The server's own index is private: what a peer writes over the shared copy changes nothing.
+/// The server's own index is private: writes over the shared copy change nothing.
 #[test]
 fn attack_scribbled_tail() {
     let memory = Memory::small();
@@ -94,7 +95,7 @@ fn attack_scribbled_tail() {
     }
 }
 
-/// What the honest half of the client above expects to find.
+/// Returns the index that the honest half of the client above expects to find.
 fn client_rx_index(number: u32) -> u16 {
     u16::try_from(number).unwrap()
 }
@@ -256,7 +257,7 @@ fn attack_chain_longer_than_a_frame_may_be() {
     assert_eq!(rx.counters().bad_length, 1);
 }
 
-/// A chain without an end costs a burst its budget, not more, and the port lives on.
+/// A chain without an end costs a burst its budget only, and the port lives on.
 #[test]
 fn attack_endless_chain() {
     let memory = Memory::small();
@@ -365,7 +366,7 @@ fn attack_descriptor_changed_after_the_check() {
     assert_eq!(taken, Ok(1));
 }
 
-/// What is between the check and the store of a posted buffer is ours, whatever is there now.
+/// The part between check and store of a posted buffer is ours, whatever is there.
 #[test]
 fn attack_posted_buffer_over_the_frame_that_is_sent_on() {
     let memory = Memory::small();

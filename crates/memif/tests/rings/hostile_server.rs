@@ -57,7 +57,7 @@ fn attack_length_beyond_the_buffer() {
     }
 }
 
-/// A slot's buffer is where the client has put it, whatever is written over the descriptor.
+/// A slot's buffer is where the client put it, whatever is over its descriptor.
 #[test]
 fn attack_descriptors_scribbled_over() {
     let memory = Memory::small();

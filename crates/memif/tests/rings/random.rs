@@ -1,5 +1,7 @@
-//! A peer whose every byte is random, in both roles. What is visited is always inside the memory
-//! and within its limits; nothing panics. The fuzz target `descriptors` is the same without an end.
+//! Test a peer whose every byte is random, in both roles.
+//!
+//! What is visited is always inside the memory and within its limits; nothing panics. The fuzz target
+//! `descriptors` is the same without an end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -114,8 +116,10 @@ proptest! {
     }
 }
 
-/// A peer that writes over everything, all the time, while the other end works: what was checked
-/// must be what is used. (Under Miri a race of plain bytes is an error, and here it is the point.)
+/// A peer that writes over everything, all the time, changes no checked value.
+///
+/// What was checked must be what is used. (Under Miri a race of plain bytes is an error, and here it is
+/// the point.)
 #[test]
 #[cfg_attr(miri, ignore = "races on purpose")]
 fn a_peer_that_never_stops_writing_breaks_nothing() {

@@ -1,4 +1,4 @@
-//! Two rings in a heap region, and a peer that writes there by hand, byte by byte as it likes.
+//! Two rings in a heap region, and a peer that writes there by hand, byte by byte.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ pub(crate) const SLOTS: u16 = 8;
 const LOG2: u8 = 3;
 /// Bytes of each buffer.
 pub(crate) const BUFFER: u32 = 256;
-/// What a server accepts.
+/// Longest frame that a server accepts, bytes.
 pub(crate) const MAX_FRAME: u32 = 2048;
 /// The flag of a descriptor whose packet goes on.
 pub(crate) const NEXT: u16 = 1;

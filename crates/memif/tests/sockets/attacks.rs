@@ -1,4 +1,5 @@
-//! What a hostile client can do with real files, and that the listener serves others afterwards.
+//! Test attacks of a client with real files; the listener still serves others.
+//!
 //! Each test is a row of the table of attacks (facts 1.6).
 
 use std::fs::File;
@@ -257,8 +258,10 @@ fn attack_ring_without_a_cookie() {
     assert_eq!(violation, Violation::Cookie { found: 0 });
 }
 
-/// ATT-03a: pages that this process touched first are charged to it for as long as the file is there. The
-/// client keeps the file and what it had written; at the end nothing of it is charged to anybody.
+/// ATT-03a: memory of a file that a client keeps open is charged to nobody.
+///
+/// Pages that this process touched first are charged to it for as long as the file is there. The client
+/// keeps the file and what it had written; at the end nothing of it is charged.
 #[test]
 fn attack_memory_that_is_kept_open_after_the_connection() {
     let scene = Scene::new();
@@ -307,7 +310,7 @@ fn attack_memory_that_is_kept_open_after_the_connection() {
     scene.assert_alive();
 }
 
-/// F_SEAL_SHRINK does not forbid to punch holes; they read as zeroes and are filled again.
+/// F_SEAL_SHRINK permits holes; they read as zeroes and are filled again.
 #[test]
 fn attack_holes_punched_under_the_seal() {
     let scene = Scene::new();

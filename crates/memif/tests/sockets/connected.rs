@@ -228,8 +228,9 @@ fn a_goodbye_says_why() {
     );
 }
 
-/// Memory goes when the last ring goes, not when the connection does: who moves packets meanwhile
-/// does not crash.
+/// Memory goes when the last ring goes, not when the connection does.
+///
+/// So a thread that moves packets meanwhile does not crash.
 #[test]
 fn a_port_outlives_its_connection() {
     let (listener, connection, mut ours, client, theirs) = pair(ClientConfig::new(name("client")));

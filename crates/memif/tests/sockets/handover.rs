@@ -15,7 +15,7 @@ fn client() -> ClientConfig {
     }
 }
 
-/// The process that takes over: it has a listener of its own, and nothing else of the old one.
+/// Makes the successor: a listener of its own, with nothing of the old process.
 fn successor() -> Listener {
     Listener::bind(&address(), config()).unwrap()
 }
@@ -89,7 +89,7 @@ fn a_client_that_sleeps_is_woken_for_what_the_old_server_sent() {
     assert_eq!(seen, 1);
 }
 
-/// A position comes from the old server, and the ring from the client: neither is trusted.
+/// Positions of the old server and rings of the client are not trusted.
 #[test]
 fn a_position_that_does_not_fit_is_a_violation_and_no_crash() {
     let (_listener, connection, ours, _client, _theirs) = pair(client());

@@ -151,7 +151,7 @@ impl Rogue {
         self.say_bytes(&message.encode(), descriptors);
     }
 
-    /// What the server says; nothing when it has closed.
+    /// Returns the server's message; `None` when it has closed.
     pub(crate) fn hear(&self) -> Option<Message> {
         wait(&[self.socket.as_fd()]);
         let mut bytes = [0; MESSAGE_LEN];
@@ -195,7 +195,9 @@ impl Rogue {
         self.agree(connection, &init, &[]);
     }
 
-    /// Up to CONNECT, with this memory as its region and these rings; then what the server says.
+    /// Runs the handshake to CONNECT, with this memory and these rings.
+    ///
+    /// Returns the server's event.
     pub(crate) fn offer(
         &self,
         connection: &mut ServerConnection,

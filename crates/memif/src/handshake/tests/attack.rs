@@ -1,4 +1,6 @@
-//! A server hears what no client says. Each test is a row of the table of attacks (facts 1.6).
+//! Test a server with messages that no client sends.
+//!
+//! Each test is a row of the table of attacks (facts 1.6).
 
 use super::*;
 
@@ -133,7 +135,7 @@ fn attack_many_and_huge_regions() {
     assert_eq!(ended(step), Violation::RegionEmpty(0));
 }
 
-/// ATT-03a: regions count by their sizes when they are registered, for the port, the pod and the switch.
+/// ATT-03a: registered regions count by size, for the port, the pod and the switch.
 #[test]
 fn attack_regions_of_several_interfaces_together() {
     let switch = Budget::new("switch", 3 << 20);
