@@ -1,4 +1,4 @@
-//! Puts the eBPF objects into the crate, or empty files where they have not been built.
+//! Embed the eBPF objects in the crate, or empty files where they are not built.
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 

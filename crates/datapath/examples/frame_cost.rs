@@ -1,5 +1,6 @@
-//! Compares what frames cost in two eBPF objects, alternating, by `BPF_PROG_TEST_RUN`. Needs root, and a machine
-//! that does nothing else.
+//! Compare the cost of frames in two eBPF objects, by `BPF_PROG_TEST_RUN`.
+//!
+//! The runs alternate. Needs root, and a machine that does nothing else.
 //!
 //! ```sh
 //! cargo run --release -p datapath --example frame_cost -- before.o after.o

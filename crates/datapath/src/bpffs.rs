@@ -24,11 +24,14 @@ const BPF_FS_MAGIC: u32 = 0xcafe_4a11;
 /// Where everybody expects it.
 const USUAL: &str = "/sys/fs/bpf";
 
-/// The root directory of the node, when it is not ours; open for the life of the process.
+/// The root directory of the node, when it is not ours.
+///
+/// It is open for the life of the process.
 static NODE_ROOT: OnceLock<OwnedFd> = OnceLock::new();
 
-/// The directory to pin under: `wanted`, or the same directory as the node sees it. Mounts a BPF
-/// file system at `/sys/fs/bpf` when `wanted` is below that and there is none.
+/// Returns the directory for pins: `wanted`, or the same one as the node sees it.
+///
+/// Mounts a BPF file system at `/sys/fs/bpf` when `wanted` is below that and there is none.
 ///
 /// # Errors
 /// [`DatapathError::NotBpffs`] when there is none and none can be mounted.
@@ -62,7 +65,9 @@ pub fn find(wanted: &Path) -> Result<PathBuf, DatapathError> {
     }
 }
 
-/// True when the directory, or the nearest one above it that is there, is on a BPF file system.
+/// Reports whether the directory is on a BPF file system.
+///
+/// If it does not exist, the nearest one above it counts.
 pub(crate) fn is_bpffs(path: &Path) -> bool {
     path.ancestors()
         .find_map(|path| statfs(path).ok())
@@ -71,7 +76,9 @@ pub(crate) fn is_bpffs(path: &Path) -> bool {
 
 /// The mount namespace of the node.
 struct Node {
-    /// Its root directory, by a descriptor of ours: it stays what it is when the process ends.
+    /// Its root directory, by a descriptor of ours.
+    ///
+    /// So it stays the same when the process ends.
     root: PathBuf,
     namespace: File,
 }

@@ -1,4 +1,6 @@
-//! The kernel's type information (BTF, Documentation/bpf/btf.rst), as far as a place in a structure is looked up.
+//! Read the kernel's type information (BTF), to find places in structures.
+//!
+//! Documentation/bpf/btf.rst.
 
 use std::fs;
 use std::ops::Range;
@@ -13,7 +15,9 @@ const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
 /// Members that are looked at for a field. The kernel's structure has 120 in all.
 const MEMBERS: u32 = 4096;
-/// Structures without a name inside of each other. The kernel nests four; a loop has no end.
+/// Most structures without a name inside of each other.
+///
+/// The kernel nests four; a loop has no end.
 const DEPTH: u32 = 32;
 /// Length of what each type begins with, and of a member.
 const TYPE: usize = 12;
@@ -164,7 +168,9 @@ impl<'a> Types<'a> {
             .ok_or(Misfit::Missing(name))
     }
 
-    /// A field of a structure, or of a structure without a name in it, so many levels deep.
+    /// Finds a field of a structure, or of structures without a name in it.
+    ///
+    /// `depth`: how many levels of these are left.
     fn field(&self, of: Type<'a>, name: &str, depth: u32, seen: &mut u32) -> Option<Field> {
         let depth = depth.checked_sub(1)?;
         for member in of.members.chunks_exact(MEMBER) {

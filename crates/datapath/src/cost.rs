@@ -8,12 +8,12 @@ use crate::open::Datapath;
 /// Bytes of an instruction.
 const INSTRUCTION: u32 = 8;
 
-/// What one loaded program cost.
+/// Cost of one loaded program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramCost {
     /// Its name in the object.
     pub name: String,
-    /// Instructions that were left when the kernel had removed and rewritten some; 0 where it does not say.
+    /// Instructions after the kernel removed and rewrote some; 0 where it does not say.
     pub translated: u32,
     /// Instructions that the verifier walked, as often as it did (Linux 5.16).
     pub verified: Option<u32>,

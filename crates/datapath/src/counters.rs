@@ -61,8 +61,9 @@ impl Counters {
             .map_err(DatapathError::map("write", "PORT_COUNTERS"))
     }
 
-    /// Drops by network and reason, without those that are zero, and then what the network split
-    /// has lost for want of room, as network 0.
+    /// Lists drops by network and reason, without zeroes.
+    ///
+    /// Drops that the split by network lost for want of room follow as network 0.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -1,4 +1,4 @@
-//! What can go wrong, each with the object it went wrong with.
+//! Errors of the datapath, each with its object.
 
 use std::io;
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ pub enum DatapathError {
     /// A file operation on a pin failed.
     #[error("cannot {operation} {}", path.display())]
     Pin {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
         /// The file.
         path: PathBuf,
@@ -72,7 +72,7 @@ pub enum DatapathError {
     Types {
         /// The file.
         path: PathBuf,
-        /// What it lacks.
+        /// The misfit.
         misfit: Misfit,
     },
     /// The kernel refused the programs or maps.
@@ -105,7 +105,7 @@ pub enum DatapathError {
     /// An operation on a program failed.
     #[error("cannot {operation} program {name}")]
     Program {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
         /// The program.
         name: &'static str,
@@ -115,7 +115,7 @@ pub enum DatapathError {
     /// An operation on a map failed.
     #[error("cannot {operation} map {name}")]
     Map {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
         /// The map.
         name: &'static str,
@@ -141,7 +141,7 @@ pub enum DatapathError {
     /// A link could not be handled.
     #[error("cannot {operation} the link of {interface}")]
     Link {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
         /// The interface.
         interface: String,

@@ -10,7 +10,7 @@ use zerocopy::FromBytes;
 /// One sample.
 pub type Sample = DropEvent;
 
-/// The ring the programs publish to. Its descriptor is readable when there is something.
+/// The ring the programs publish to; its descriptor is readable when it has events.
 pub struct Events {
     pub(crate) ring: RingBuf<MapData>,
 }

@@ -1,5 +1,7 @@
-//! Attaching the dispatchers: `d_pod` to the host end of a pod link, `d_overlay` to the tunnel device,
-//! `d_gateway` to the links of gateways, `d_uplink` to interfaces of the node. The one in XDP is attached in `xdp.rs`.
+//! Attach the dispatchers to links.
+//!
+//! These are `d_pod` to the host end of a pod link, `d_overlay` to the tunnel device, `d_gateway` to the
+//! links of gateways, `d_uplink` to interfaces of the node. The one in XDP is attached in `xdp.rs`.
 //!
 //! First as a clsact filter, which every kernel has and newer ones attach without waiting. Then,
 //! where the kernel has TCX (6.6; found out by trying, because distributions backport), a pinned
@@ -27,8 +29,9 @@ pub enum Dispatcher {
     Overlay,
     /// At the node's end of a gateway's link.
     Gateway,
-    /// At an interface of the node by which packets of other nodes come in. What is not for a pod goes
-    /// on to the next filter, and to the node.
+    /// At an interface of the node, for packets of other nodes.
+    ///
+    /// Packets that are not for a pod go on to the next filter, and to the node.
     Uplink,
 }
 
@@ -99,9 +102,10 @@ impl Hook {
             .map_err(|source| refused(source.into()))
     }
 
-    /// Puts a pinned TCX link at the interface, in front of any filter, which nobody can take away by mistake. It
-    /// waits for a grace period of the kernel, ten milliseconds with the netlink lock held, so do
-    /// it when nobody waits. False when the kernel has no TCX.
+    /// Pins a TCX link at the interface, ahead of any filter; false without TCX.
+    ///
+    /// It cannot be removed by mistake. It waits for a grace period of the kernel, ten milliseconds with
+    /// the netlink lock held, so do it when no request waits.
     ///
     /// # Errors
     /// When the kernel refuses for another reason.

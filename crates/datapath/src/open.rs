@@ -52,7 +52,7 @@ const TO_WIRE: &str = "to_wire";
 /// The running kernel's types.
 pub(crate) const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
 
-/// What to open.
+/// The datapath to open.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Directory of the pins, on a BPF file system.
@@ -91,8 +91,9 @@ pub struct Datapath {
     adopted: bool,
 }
 
-/// Pins of programs and maps that packets no longer reach. Remove them a moment after the flip:
-/// programs that were running then may still use them.
+/// Pins of programs and maps that packets no longer reach.
+///
+/// Remove them a moment after the flip: programs that were running then may still use them.
 #[derive(Debug)]
 #[must_use]
 pub struct Retired {
@@ -123,7 +124,8 @@ impl Retired {
 }
 
 impl Datapath {
-    /// Loads the programs, on the maps that are pinned or on new ones when the layout has changed.
+    /// Loads the programs, on pinned maps or, for another layout, on new ones.
+    ///
     /// Packets are not touched before [`Self::activate`].
     ///
     /// # Errors
@@ -270,8 +272,9 @@ impl Datapath {
         Ok(())
     }
 
-    /// Puts the program of gateways' links into its slot where there never was one: nothing uses it before
-    /// their dispatcher is attached, which an agent without it has not done.
+    /// Puts the program of gateways' links into its slot, if that was always empty.
+    ///
+    /// It has no use before their dispatcher is attached, which an agent without it has not done.
     fn serve_gateways(&self) -> Result<(), DatapathError> {
         let mut root = program_array(&self.pins.root().join("ROOT"), "ROOT")?;
         let served = root
@@ -308,7 +311,9 @@ fn sizes(max_ports: u16) -> [(&'static str, u32); 3] {
     [("PORTS", ports), ("PORT_COUNTERS", ports), ("STORM", ports)]
 }
 
-/// The digest of the maps that hold state; the dispatcher's and the jump table are not among them.
+/// Returns the digest of the maps that hold state.
+///
+/// The dispatcher's and the jump table are not among them.
 fn digest(layout: &Layout) -> String {
     let mut state = layout.clone();
     state
@@ -362,7 +367,9 @@ fn jumps(generation: &Path) -> Result<Vec<(u64, PathBuf)>, DatapathError> {
         .collect())
 }
 
-/// A name no program set has had: the tables of those that run must stay as they are.
+/// Returns a name for a jump table that no program set has had.
+///
+/// The tables of those that run must stay as they are.
 fn next_jump(generation: &Path) -> Result<PathBuf, DatapathError> {
     let last = jumps(generation)?
         .into_iter()

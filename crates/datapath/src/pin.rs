@@ -20,7 +20,7 @@ use rustix::fs::Mode;
 use crate::bpffs::is_bpffs;
 use crate::error::DatapathError;
 
-/// What the names of pinned XDP links begin with.
+/// Prefix of the names of pinned XDP links.
 const XDP_LINK: &str = "xdp-";
 
 /// The directory everything is pinned under.
@@ -73,7 +73,7 @@ impl PinDir {
         self.links().join(format!("{XDP_LINK}{ifindex}"))
     }
 
-    /// What an AF_XDP port has.
+    /// Returns the directory with the pins of an AF_XDP port.
     pub(crate) fn port(&self, name: &str) -> PathBuf {
         self.all_ports().join(name)
     }
@@ -165,8 +165,9 @@ impl PinDir {
         Ok(all)
     }
 
-    /// Removes every pin of ours, and the directory when nothing else is in it. The programs stay
-    /// attached where no link holds them.
+    /// Removes every pin of ours, and the directory when nothing else is in it.
+    ///
+    /// The programs stay attached where no link holds them.
     ///
     /// # Errors
     /// When a pin cannot be removed.

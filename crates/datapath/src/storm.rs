@@ -1,5 +1,6 @@
-//! Storm control: what ports, networks and the node have left of it, which the programs alone write, and what
-//! copies cost.
+//! Read and write storm control: budgets that are left, and costs of copies.
+//!
+//! Budgets are of ports, networks and the node; the programs alone write them.
 
 use std::fmt;
 
@@ -42,7 +43,7 @@ impl Storm {
         })
     }
 
-    /// What copies cost.
+    /// Returns the costs of copies.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -19,7 +19,7 @@ use crate::pin::PinDir;
 use crate::pod::Abi;
 use crate::storm::Storm;
 
-/// What a type needs to be a key or a value.
+/// A type that can be a key or a value.
 pub trait Bytes: FromBytes + IntoBytes + Immutable + KnownLayout + Copy + 'static {}
 impl<T: FromBytes + IntoBytes + Immutable + KnownLayout + Copy + 'static> Bytes for T {}
 
@@ -174,7 +174,7 @@ pub struct Entries {
 /// The maps that say who is where. The reconciler is their only writer.
 #[derive(Debug)]
 pub struct Tables {
-    /// Who sends on an interface.
+    /// The port of an interface.
     pub ports: Table<u32, Port>,
     /// Further addresses of ports.
     pub port_addresses: Table<PortAddressKey, u32>,
@@ -188,17 +188,17 @@ pub struct Tables {
     pub networks: Table<u32, Network>,
     /// The other nodes of a network.
     pub flood_vteps: Table<FloodKey, FloodVteps>,
-    /// What networks have at uplinks.
+    /// Networks at uplinks.
     pub wires: Table<WireKey, u32>,
     /// Routers that lead to members on other nodes.
     pub next_hops: Table<EndpointKey, NextHop>,
     /// The other nodes.
     pub vteps: Vteps,
-    /// What is taken from interfaces of the node, by ifindex.
+    /// Packets that are taken from interfaces of the node, by ifindex.
     pub uplinks: Table<u32, Uplink>,
     /// The interfaces by which networks with egress leave the node, by ifindex.
     pub outlets: Table<u32, u32>,
-    /// What ports have left of their storm control.
+    /// Budgets of storm control that ports have left.
     pub storm: Storm,
 }
 
@@ -255,8 +255,9 @@ impl Tables {
 }
 
 impl PinDir {
-    /// What is taken from interfaces of the node by any set of maps, whoever reads them. What cannot be
-    /// read is left out.
+    /// Lists the packets taken from interfaces of the node, by any set of maps.
+    ///
+    /// Unreadable maps are left out.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -273,7 +274,7 @@ impl PinDir {
     }
 }
 
-/// `VTEPS` and `VTEP_SOURCES`: the numbers of other nodes, and which address is whose.
+/// `VTEPS` and `VTEP_SOURCES`: numbers of other nodes, and nodes of addresses.
 pub struct Vteps {
     map: Array<MapData, Abi<Vtep>>,
     sources: Table<Ip16, u32>,

@@ -12,17 +12,18 @@ use crate::open::{Datapath, FROM_POD, FROM_UPLINK, TRY_ROOM, XDP_UPLINK};
 /// Longest frame that comes back, bytes.
 const ROOM: usize = 65_536;
 
-/// What to run.
+/// A frame and the program to run on it.
 #[derive(Debug, Clone, Copy)]
 pub struct Trial<'a> {
-    /// The frame, at least 14 bytes. It arrives by the loopback interface of the caller's network
-    /// namespace, whose ifindex is 1.
+    /// The frame, at least 14 bytes.
+    ///
+    /// It arrives by the loopback interface of the caller's network namespace, whose ifindex is 1.
     pub frame: &'a [u8],
     /// How often, for timing.
     pub repeat: u32,
 }
 
-/// What came of it.
+/// The result of a trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrialResult {
     /// `TC_ACT_*` of `linux/pkt_cls.h`, unless it says otherwise.
@@ -54,8 +55,9 @@ impl Datapath {
             .map_err(DatapathError::program("run", FROM_UPLINK))
     }
 
-    /// Runs what a frame from the wire would meet behind the XDP dispatcher; the verdict is an `XDP_*` of
-    /// `linux/bpf.h`.
+    /// Runs the program behind the XDP dispatcher on a frame from the wire.
+    ///
+    /// The verdict is an `XDP_*` of `linux/bpf.h`.
     ///
     /// # Errors
     /// As for [`Self::try_frame`], and for frames of almost a page.
@@ -95,7 +97,9 @@ pub struct Room {
 }
 
 impl Datapath {
-    /// Tries how the kernel makes room, because versions do not tell: distributions backport.
+    /// Tries how the kernel makes room.
+    ///
+    /// Versions do not tell, because distributions backport.
     ///
     /// # Errors
     /// When the kernel refuses to run the program.

@@ -37,8 +37,9 @@ impl XdpMode {
 }
 
 impl Hook {
-    /// Attaches the XDP dispatcher to an interface that has no program. `Some`: why driver or kernel do
-    /// not want it there, and nothing was done.
+    /// Attaches the XDP dispatcher to an interface that has no program.
+    ///
+    /// `Some`: the reason of driver or kernel to refuse it; nothing was done.
     ///
     /// # Errors
     /// When it cannot be pinned, and so is not attached.
@@ -73,8 +74,9 @@ impl Hook {
         Ok(None)
     }
 
-    /// Takes the XDP dispatcher off an interface, as soon as the kernel gets to it. One that is not there
-    /// is gone already.
+    /// Detaches the XDP dispatcher from an interface, as soon as the kernel gets to it.
+    ///
+    /// A missing one is no error.
     ///
     /// # Errors
     /// When the pin cannot be removed.
@@ -118,7 +120,7 @@ impl Hook {
     }
 }
 
-/// What the kernel said, when it is the kernel that spoke.
+/// Returns the kernel's error, if the error is one of the kernel.
 pub(crate) fn refusal(error: ProgramError, interface: String) -> Result<io::Error, DatapathError> {
     let number = match &error {
         ProgramError::SyscallError(error) => error.io_error.raw_os_error(),

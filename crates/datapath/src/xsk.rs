@@ -1,4 +1,6 @@
-//! `xsk_port` at the pod's end of an AF_XDP port: a program, a map and a link for each, pinned together.
+//! Attach `xsk_port` to the pod's end of AF_XDP ports.
+//!
+//! Each port has a program, a map and a link, pinned together.
 //!
 //! Beside the generations, not in one: what is attached there stays through restarts and upgrades, and so
 //! do the sockets in its map.
@@ -30,10 +32,13 @@ const XSKS: &str = "XSKS";
 const PROGRAM: &str = "program";
 const MAP: &str = "map";
 const LINK: &str = "link";
-/// Name of the map in a directory that a container has mounted: what DPDK and the device plugin for
-/// AF_XDP call it.
+/// Name of the map in a directory that a container has mounted.
+///
+/// DPDK and the device plugin for AF_XDP call it so.
 pub const SHARED_MAP: &str = "xsks_map";
-/// Whoever has the directory is the pod, under whatever user its programs run.
+/// Mode of the shared map: every user of the pod may open it.
+///
+/// A process that has the directory is the pod's, under whatever user it runs.
 const SHARED_MODE: u32 = 0o666;
 
 /// The sockets of a port, by queue.
@@ -51,8 +56,9 @@ impl Sockets {
         self.0.len()
     }
 
-    /// Gives what comes by a queue to a socket, instead of to who had it. `Some`: the kernel does not want
-    /// it there; it has no rings, for example.
+    /// Gives the packets of a queue to a socket, in place of the one before.
+    ///
+    /// `Some`: the kernel's reason to refuse it there; it has no rings, for example.
     ///
     /// # Errors
     /// When there is no such queue.
@@ -85,9 +91,10 @@ impl Sockets {
 }
 
 impl Hook {
-    /// Attaches `xsk_port` to an interface of the calling thread's network namespace, and pins it under the
-    /// name of the port. What of the port is pinned already is used again. `Some`: why the kernel does not
-    /// want it there, and nothing is left of it.
+    /// Attaches `xsk_port` in the calling thread's namespace, and pins it.
+    ///
+    /// The pins have the name of the port; those that are there already are used again. `Some`: the
+    /// kernel's reason to refuse it there, and nothing is left of it.
     ///
     /// # Errors
     /// When it cannot be loaded or pinned, and so is not attached.
@@ -139,8 +146,9 @@ impl Hook {
         Ok(None)
     }
 
-    /// The kernel's id of the program of a port, by which it is known on the interface. None when
-    /// something of it is not pinned.
+    /// Returns the kernel's id of a port's program, as the interface shows it.
+    ///
+    /// `None` when something of it is not pinned.
     ///
     /// # Errors
     /// When the kernel does not tell.
@@ -182,8 +190,9 @@ impl Hook {
         fd.map_err(DatapathError::pin("open", path))
     }
 
-    /// Pins the map of a port in a directory too, for programs of the pod that open it there. The one that
-    /// is there is replaced.
+    /// Pins the map of a port in a directory too, for programs of the pod.
+    ///
+    /// The one that is there is replaced.
     ///
     /// # Errors
     /// When it cannot be pinned there.
@@ -213,8 +222,9 @@ impl Hook {
         remove(&directory.join(SHARED_MAP))
     }
 
-    /// Takes `xsk_port` off, as soon as the kernel gets to it, and forgets its sockets. What is not there
-    /// is gone already.
+    /// Detaches `xsk_port`, as soon as the kernel gets to it, and forgets its sockets.
+    ///
+    /// A missing one is no error.
     ///
     /// # Errors
     /// When a pin cannot be removed.
@@ -242,7 +252,9 @@ fn pinned_program(directory: &Path) -> Result<Xdp, DatapathError> {
         .map_err(DatapathError::program("open", XSK_PORT))
 }
 
-/// The program of a port, on a map of this size: those that are pinned, or new ones, pinned then.
+/// Loads the program of a port, on a map of this size, and pins both.
+///
+/// Those that are pinned already are used.
 fn load(directory: &Path, queues: u32) -> Result<Xdp, DatapathError> {
     let path = directory.join(PROGRAM);
     if path.exists() {

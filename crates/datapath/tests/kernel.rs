@@ -1,5 +1,6 @@
-//! The programs in the running kernel, behind pins of their own that end with each test. Needs root
-//! and the eBPF object; skipped with a line on stdout otherwise.
+//! Test the programs in the running kernel, behind pins of each test's own.
+//!
+//! Needs root and the eBPF object; skipped with a line on stdout otherwise.
 
 #[path = "kernel/answers.rs"]
 mod answers;

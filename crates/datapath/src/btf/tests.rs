@@ -157,7 +157,7 @@ fn a_structure_or_a_field_that_is_not_there_is_named() {
     assert_eq!(layout(&empty.finish()), Err(Misfit::Missing("ip_summed")));
 }
 
-/// Neither a loop of types nor a file that ends too early is followed beyond its end.
+/// Loops of types and truncated files are not followed beyond their end.
 #[test]
 fn whatever_the_bytes_are_there_is_an_answer() {
     let mut looped = Writer::new();

@@ -1,5 +1,6 @@
-//! What happens around the policy: interfaces that are no ports, storm control, missing programs,
-//! samples.
+//! Test interfaces without ports, storm control, missing programs, samples.
+//!
+//! These are results of the programs around the policy.
 
 use agent_common::addr::MacAddr;
 use agent_common::cases::{BLUE, BLUE_A, BLUE_B, Case, GREEN_A, PODS, World, build};

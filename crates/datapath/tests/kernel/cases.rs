@@ -1,5 +1,6 @@
-//! The table of packets, run by the kernel: the same decision, the same frame, and every counter
-//! that has to move and no other.
+//! Test the table of packets in the kernel: decision, frame and counters.
+//!
+//! Every counter has to move that must, and no other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +40,7 @@ impl Counted {
         }
     }
 
-    /// What it must be after this case.
+    /// Returns the counters after this case.
     fn after(&self, case: &Case) -> Self {
         let mut next = self.clone();
         let length = case.frame.len();
@@ -99,7 +100,7 @@ fn add(count: &mut Count, bytes: usize) {
     count.bytes += u64::try_from(bytes).expect("a frame");
 }
 
-/// What is wrong with what the kernel made of a case.
+/// Lists the differences between a case and the kernel's result.
 ///
 /// # Errors
 /// When the kernel refuses to run it.

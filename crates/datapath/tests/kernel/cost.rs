@@ -1,10 +1,14 @@
-//! What the running kernel makes of the programs. The object alone is looked at in `tests/cost.rs`.
+//! Test the cost of programs in the running kernel.
+//!
+//! The object alone is looked at in `tests/cost.rs`.
 
 use datapath::Datapath;
 
 use super::scratch::scene;
 
-/// Half of `BPF_COMPLEXITY_LIMIT_INSNS` of linux/bpf.h: what changes a little must not fail to load.
+/// Half of `BPF_COMPLEXITY_LIMIT_INSNS` of linux/bpf.h.
+///
+/// A program that changes a little must not fail to load.
 const VERIFIED: u32 = 500_000;
 
 #[test]

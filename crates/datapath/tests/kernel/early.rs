@@ -1,5 +1,6 @@
-//! What comes in by an uplink: what `xdp_uplink` drops before there is an skb, what it leaves alone, and
-//! that `from_uplink` drops the same where there is no XDP.
+//! Test drops at an uplink: `xdp_uplink` before there is an skb, and `from_uplink`.
+//!
+//! The latter drops the same where there is no XDP.
 
 use std::net::IpAddr;
 
@@ -184,7 +185,7 @@ fn between_v6(to: MacAddr, from: MacAddr, hosts: (u8, u8)) -> Vec<u8> {
 
 type Case = (&'static str, Packet, Option<(u32, DropReason)>);
 
-/// What nobody here wants, with the network it is counted for.
+/// Returns the cases of unwanted packets, with the network each is counted for.
 fn unwanted() -> Vec<Case> {
     let legal = || Packet::new(L2, between(HERE, THERE, (2, 1)));
     let l2 = |inner| Packet::new(L2, inner);
@@ -419,8 +420,7 @@ fn count(datapath: &mut Datapath, network: u32, reason: DropReason) -> (u64, u64
     of.map_or((0, 0), |it| (it.count.packets, it.count.bytes))
 }
 
-/// Issue 5: early drop of what no network on this node wants, counted as elsewhere; the same drops
-/// without XDP.
+/// Issue 5: unwanted packets are dropped early, counted, and the same without XDP.
 #[test]
 fn what_nobody_wants_is_dropped_and_counted_before_and_behind_the_skb() {
     scene(|scratch| {

@@ -1,4 +1,4 @@
-//! A flood as large as it can be: all chunks are copied to, within the tail calls that the kernel allows.
+//! Test the largest flood: all chunks are copied, within the kernel's tail calls.
 
 use std::fs;
 

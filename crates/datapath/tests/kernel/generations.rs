@@ -1,4 +1,4 @@
-//! Opening again, opening with another layout, and refusing what somebody else has pinned.
+//! Test opening again, with another layout, and on pins of somebody else.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use datapath::{Datapath, DatapathError, Dispatcher};
 
 use super::scratch::{LOOPBACK, REDIRECT, Scratch, entries, fill, name, run, scene};
 
-/// What agents before this one and after it may count on.
+/// The layout that agents before this one and after it rely on.
 const PUBLISHED: &str = include_str!("../../../../agent-common/tests/abi.txt");
 
 fn frame(name: &str) -> Vec<u8> {

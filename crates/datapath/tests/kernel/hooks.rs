@@ -13,7 +13,7 @@ use netdev::{Connection, IngressFilter};
 
 use super::scratch::{LOOPBACK, REDIRECT, SHOT, Scratch, fill, scene};
 
-/// What the dispatcher on an interface makes of a frame.
+/// Returns the verdict of the dispatcher on an interface for a frame.
 fn dispatch(scratch: &Scratch) -> u32 {
     let all = agent_common::cases::all();
     let case = all

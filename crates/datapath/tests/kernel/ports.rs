@@ -1,4 +1,6 @@
-//! AF_XDP ports: what is pinned of one. That frames get there is tested with the agent.
+//! Test the pins of AF_XDP ports.
+//!
+//! That frames get there is tested with the agent.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Endpoints on other nodes: what is handed to the tunnel device, and the numbers of the nodes.
+//! Test endpoints on other nodes: packets to the tunnel device, numbers of nodes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use super::scratch::{LOOPBACK, REDIRECT, SHOT, fill, scene, try_run};
 /// Number of the other node.
 const THERE: u32 = 5;
 
-/// The world where the loopback interface stands for the one of `here`, and `far` is on the other node.
+/// Returns a world with `here` at the loopback interface, `far` on another node.
 fn world(here: &Pod, far: &Pod) -> World {
     let mut world = World::with_pod_at(here, LOOPBACK);
     let remote = Endpoint {

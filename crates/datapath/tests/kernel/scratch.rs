@@ -19,8 +19,7 @@ pub(crate) const OK: u32 = 0;
 pub(crate) const SHOT: u32 = 2;
 /// `TC_ACT_REDIRECT` of `linux/pkt_cls.h`.
 pub(crate) const REDIRECT: u32 = 7;
-/// What `BPF_PROG_TEST_RUN` gives a frame as the interface it came in by: the loopback interface,
-/// which is the first of its namespace.
+/// Interface of frames in `BPF_PROG_TEST_RUN`: loopback, the namespace's first.
 pub(crate) const LOOPBACK: u32 = 1;
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -89,7 +88,9 @@ pub(crate) fn name(path: &Path) -> String {
         .unwrap_or_default()
 }
 
-/// The path with a BPF file system under it: one that is there, or one mounted now, which stays.
+/// Returns the path with a BPF file system under it, which is mounted if missing.
+///
+/// A mount stays.
 fn on_bpffs(wanted: &Path) -> PathBuf {
     // Others test here too, and a second mount would hide their pins.
     let lock = File::open("/sys/fs").expect("sysfs");
@@ -97,7 +98,7 @@ fn on_bpffs(wanted: &Path) -> PathBuf {
     bpffs::find(wanted).expect("a BPF file system")
 }
 
-/// Runs `test` in a namespace of its own, with pins of its own, unless the machine cannot.
+/// Runs `test` in a namespace with pins of its own, unless the machine cannot.
 pub(crate) fn scene(test: impl FnOnce(&Scratch) + Send) {
     if !rustix::process::geteuid().is_root() {
         println!("SKIP: needs root (CAP_BPF, CAP_NET_ADMIN, CAP_SYS_ADMIN)");
@@ -147,7 +148,7 @@ pub(crate) fn fill(datapath: &mut Datapath, world: &World) {
         .expect("tables with room");
 }
 
-/// What the program returns when it carries this decision out.
+/// Returns the program's verdict for this decision.
 pub(crate) const fn verdict_of(decision: Decision) -> u32 {
     match decision {
         // Its sender gets an ICMP error.

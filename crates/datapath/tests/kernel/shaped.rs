@@ -1,4 +1,4 @@
-//! Ports whose traffic waits in a rate limit: what goes there, what comes back from there.
+//! Test ports whose traffic waits in a rate limit, on the way there and back.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,9 @@ use datapath::Datapath;
 use super::cases::error_length;
 use super::scratch::{LOOPBACK, REDIRECT, fill, scene, try_run, verdict_of};
 
-/// The near end of the shaper; the kernel looks at it after the program, which is not tested here.
+/// The near end of the shaper.
+///
+/// The kernel looks at it after the program, which is not tested here.
 const SHAPER: u32 = 4000;
 
 fn is_forwarded(case: &Case) -> bool {
@@ -34,14 +36,14 @@ fn counters(datapath: &mut Datapath) -> BTreeMap<&'static str, PortCounters> {
         .collect()
 }
 
-/// The world where the loopback interface stands for an interface of this pod, which has `port`.
+/// Returns a world with the loopback interface as this pod's, which has `port`.
 fn world(pod: &Pod, port: Port) -> World {
     let mut world = World::with_pod_at(pod, pod.ifindex);
     world.ports.insert(LOOPBACK, port);
     world
 }
 
-/// Cases the kernel can run, each with its verdict and frame, and whether a counter moved.
+/// Runs cases in the kernel with `check` on each result; returns the sum of these.
 fn each(
     datapath: &mut Datapath,
     sender: &Pod,
