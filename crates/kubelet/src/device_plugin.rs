@@ -1,5 +1,7 @@
-//! Device plugins, `v1beta1`: who has devices listens on a socket in the kubelet's directory, tells the
-//! kubelet its name, and is asked which devices there are, and what a container needs to use some.
+//! Device plugins, `v1beta1`: register with the kubelet and serve its calls.
+//!
+//! A plugin listens on a socket in the kubelet's directory, tells the kubelet its name, and is asked
+//! which devices there are, and what a container needs to use some.
 
 use std::io;
 use std::path::Path;
@@ -26,7 +28,7 @@ pub const HEALTHY: &str = "Healthy";
 /// A device that no container gets now.
 pub const UNHEALTHY: &str = "Unhealthy";
 
-/// Who has the devices of a resource.
+/// The holder of a resource's devices.
 pub trait DevicePlugin: Send + Sync + 'static {
     /// All devices, now and with each change.
     fn devices(&self) -> watch::Receiver<Vec<Device>>;
@@ -34,7 +36,7 @@ pub trait DevicePlugin: Send + Sync + 'static {
     /// Which of the free devices a container would best have.
     fn preferred(&self, request: &ContainerPreferredAllocationRequest) -> Vec<String>;
 
-    /// What a container needs to use these devices.
+    /// Returns the needs of a container that uses these devices.
     ///
     /// # Errors
     /// Why it cannot have them, as the pod's Event will say.
@@ -48,8 +50,9 @@ const fn options() -> DevicePluginOptions {
     }
 }
 
-/// Tells the kubelet, whose socket is `kubelet`, that the devices of `resource` are had by whom listens
-/// on the socket of this name beside it. The kubelet asks back at once.
+/// Registers the socket `endpoint` with the kubelet as the plugin of `resource`.
+///
+/// The kubelet's socket is `kubelet`, and `endpoint` is in its directory. The kubelet asks back at once.
 ///
 /// # Errors
 /// When the kubelet cannot be reached, or refuses.
@@ -64,7 +67,7 @@ pub async fn register(kubelet: &Path, resource: &str, endpoint: &str) -> Result<
     Ok(())
 }
 
-/// Answers the kubelet until `stop` says so or is gone; watches of the kubelet end then.
+/// Answers the kubelet until `stop` is set or gone; its watches end then.
 ///
 /// # Errors
 /// When the socket fails.

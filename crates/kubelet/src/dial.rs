@@ -18,7 +18,7 @@ const ANSWER_MAX: usize = 16 * 1024 * 1024;
 /// A call that was not answered.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// Nobody listens there.
+    /// No process listens there.
     #[error("cannot connect to {}", socket.display())]
     Connect {
         /// The socket.
@@ -26,12 +26,12 @@ pub enum CallError {
         /// Why not.
         source: tonic::transport::Error,
     },
-    /// Who listens there refuses.
+    /// The listener refuses.
     #[error("{call} on {}: {} ({:?})", socket.display(), status.message(), status.code())]
     Refused {
         /// The socket.
         socket: PathBuf,
-        /// What was called.
+        /// The name of the call.
         call: &'static str,
         /// The answer.
         status: Box<Status>,

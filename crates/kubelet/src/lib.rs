@@ -1,4 +1,4 @@
-//! The kubelet's protocols for what runs beside it on a node: gRPC over Unix sockets.
+//! The kubelet's protocols for its neighbours on a node: gRPC over Unix sockets.
 //!
 //! - [`device_plugin`]: the messages of device plugins (`v1beta1`), [`serve`] for who has devices, and
 //!   [`register`] to tell the kubelet of them.

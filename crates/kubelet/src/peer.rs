@@ -1,5 +1,6 @@
-//! The kubelet's own side, for tests: it takes registrations, asks device plugins, and tells what pods
-//! have.
+//! The kubelet's side, for tests: takes registrations, asks device plugins.
+//!
+//! It tells what pods have, too.
 
 use std::io;
 use std::path::Path;
@@ -30,8 +31,9 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Ends, and returns when nobody is answered any more. The file stays, as with a kubelet that was
-    /// killed.
+    /// Ends the kubelet; returns when no call is answered any more.
+    ///
+    /// The file stays, as with a kubelet that was killed.
     pub async fn close(self) {
         // Nobody can be left to hear it only if it is closed already.
         let _ = self.stop.send(true);
@@ -73,10 +75,10 @@ pub fn registry(socket: &Path) -> io::Result<(Socket, mpsc::UnboundedReceiver<Re
     Ok((listen(socket, route)?, hear))
 }
 
-/// What the pods of a node have, as a kubelet tells it.
+/// Devices of the pods of a node, as a kubelet tells them.
 #[derive(Debug, Default)]
 pub struct Pods {
-    /// What each has.
+    /// Devices of each pod.
     pub pods: Mutex<Vec<PodResources>>,
     /// It can only be asked for all, as before Kubernetes 1.34.
     pub all_only: bool,

@@ -20,7 +20,7 @@ impl PodResourcesClient {
         Self { socket }
     }
 
-    /// What a pod has; nothing for one that the kubelet does not know.
+    /// Returns a pod's devices; none for a pod that the kubelet does not know.
     ///
     /// # Errors
     /// When the kubelet does not answer.

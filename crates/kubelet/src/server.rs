@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) type Stream<A> = BoxStream<'static, Result<A, Status>>;
 type Work = Box<dyn FnOnce(http::Request<Body>) -> BoxFuture<'static, http::Response<Body>> + Send>;
 
-/// What is done about one call.
+/// The treatment of one call.
 pub(crate) enum Answer {
     /// Something.
     Work(Work),

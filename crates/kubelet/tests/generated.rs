@@ -47,8 +47,9 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.expect("a file").path()).collect()
 }
 
-/// The descriptions with `available_device_ids` for `available_deviceIDs`, which would become
-/// `available_device_i_ds`. Only numbers of fields are sent.
+/// Renames `available_deviceIDs` in the descriptions to `available_device_ids`.
+///
+/// It would become `available_device_i_ds`. Only numbers of fields are sent.
 fn with_names_for_people(mut descriptions: FileDescriptorSet) -> FileDescriptorSet {
     let messages = descriptions
         .file

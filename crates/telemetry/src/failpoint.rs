@@ -1,5 +1,6 @@
-//! Named points at which a test can make a process die, to prove what survives, or wait, to prove what
-//! goes on.
+//! Named points at which a test can kill a process, or make it wait.
+//!
+//! A kill proves what survives, a wait what goes on.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -42,13 +43,16 @@ pub fn arm(point: String) {
     CRASH_AT.get_or_init(|| point);
 }
 
-/// From now on threads wait at the points that have a file in this directory, see [`pause`]; the first
-/// call counts.
+/// Makes threads wait at the points that have a file in this directory.
+///
+/// See [`pause`]; the first call counts.
 pub fn pause_in(directory: PathBuf) {
     PAUSE_IN.get_or_init(|| directory);
 }
 
-/// Dies here if this point is armed, as `kill -9` would have it: no destructor runs.
+/// Kills the process if this point is armed, as `kill -9` would.
+///
+/// No destructor runs.
 pub fn reached(point: &'static str) {
     if CRASH_AT.get().is_some_and(|armed| armed == point) {
         std::process::abort();
@@ -68,8 +72,9 @@ pub fn hold(point: &str) {
     }
 }
 
-/// Blocks this thread while the file exists, if this point is armed. Writes `held` into the file, so
-/// that the test knows.
+/// Blocks this thread while the file exists, if this point is armed.
+///
+/// Writes `held` into the file, so that the test knows.
 pub fn held(point: &'static str) {
     let armed = HOLD_AT.get().filter(|(name, _)| name == point);
     let Some((_, file)) = armed else { return };
@@ -85,8 +90,9 @@ pub fn held(point: &'static str) {
     }
 }
 
-/// Waits here if the directory has a file of this name: the first thread to come renames it to
-/// `POINT.held` and goes on when that is removed.
+/// Waits here if the directory has a file of this name.
+///
+/// The first thread to come renames it to `POINT.held` and goes on when that is removed.
 pub fn pause(point: &'static str) {
     let Some(directory) = PAUSE_IN.get() else {
         return;
@@ -99,7 +105,7 @@ pub fn pause(point: &'static str) {
     }
 }
 
-/// Says that a thread was here while another was held: makes the file `POINT.passed`.
+/// Makes the file `POINT.passed`: a thread was here while another was held.
 pub fn passed(point: &'static str) {
     if let Some(directory) = PAUSE_IN.get() {
         let file = directory.join(format!("{point}.passed"));

@@ -1,5 +1,6 @@
-//! The log: one line an event on stderr, filtered as the user asks. What others can have it say again
-//! and again is [`Sparing`].
+//! Write the log: one line an event on stderr, with a filter.
+//!
+//! Events that others can have repeated again and again go through [`Sparing`].
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
@@ -43,8 +44,9 @@ impl Sparing {
         }
     }
 
-    /// Admits a line, with the number of lines that were not admitted since the last one; `None`
-    /// when the cause, or as many others, had theirs in this period.
+    /// Admits a line; returns the number of lines that were dropped since the last one.
+    ///
+    /// `None` when the cause, or as many others, had theirs in this period.
     pub fn admit(&self, cause: &impl Hash) -> Option<u64> {
         let mut hasher = DefaultHasher::new();
         cause.hash(&mut hasher);
