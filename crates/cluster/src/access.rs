@@ -24,13 +24,13 @@ const VERB: &str = "use";
 /// The kubelet never runs a pod of the API server that has it.
 pub const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// Who is asked about.
+/// The user whose access is checked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum AccessControl {
     /// Every pod may list every network
     #[default]
     Off,
-    /// Who makes the pod; for pods of a Deployment or Job that is a controller of the cluster
+    /// The pod's creator; for pods of a Deployment or Job a controller of the cluster
     User,
     /// The pod's service account
     #[value(name = "serviceaccount")]

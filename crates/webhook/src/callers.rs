@@ -33,13 +33,13 @@ const LOOK: Duration = Duration::from_secs(10);
 /// Which clients of the webhook are served.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ClientOptions {
-    /// File with the certificates of the authorities, PEM, that sign the certificate with which the API
-    /// server calls; a caller without such a certificate is refused. Read again when it changes.
+    /// File with the certificates of the authorities, PEM, that sign the client
+    /// certificate of the API server; a caller without such a certificate is refused. Read again when it changes.
     /// Without it every caller is served
     #[arg(long, value_name = "FILE", env = "PODNET_WEBHOOK_CLIENT_CA_FILE")]
     pub client_ca_file: Option<PathBuf>,
-    /// DNS name that a caller's certificate must have as a subject alternative name; can be repeated,
-    /// and one of them is enough
+    /// DNS name that a caller's certificate must have as a subject alternative name;
+    /// can be repeated, and one of them is enough
     #[arg(long, value_name = "NAME", requires = "client_ca_file", value_parser = dns_name)]
     pub client_name: Vec<ServerName<'static>>,
 }

@@ -27,7 +27,7 @@ pub enum Injection {
     Resources,
     /// The nodes on which their networks are
     NodeSelector,
-    /// The directory /etc/podnetinfo, also for pods without the annotation podnet.dev/downward
+    /// Directory /etc/podnetinfo, also for pods without annotation podnet.dev/downward
     Podnetinfo,
     /// The annotation k8s.v1.cni.cncf.io/contextUID, another one for each pod
     ContextUid,

@@ -35,11 +35,11 @@ pub struct WebhookOptions {
     /// Secret with the certificates; made when it is not there
     #[arg(long, default_value = "podnet-webhook-certificates")]
     pub secret_name: String,
-    /// Who may call.
+    /// The callers that are served.
     #[command(flatten)]
     pub clients: ClientOptions,
-    /// Name of the MutatingWebhookConfiguration and of the ValidatingWebhookConfiguration whose
-    /// caBundle is kept
+    /// Name of the MutatingWebhookConfiguration and ValidatingWebhookConfiguration
+    /// whose caBundle is kept
     #[arg(long, default_value = "podnet-webhook")]
     pub configuration: String,
     /// Further DNS name or IP address by which the API server calls; can be repeated
@@ -48,13 +48,13 @@ pub struct WebhookOptions {
     /// How the lists of pods are read, as the agents have it.
     #[command(flatten)]
     pub lists: ListOptions,
-    /// What is switched.
+    /// The features that are switched.
     #[command(flatten)]
     pub features: FeatureGates,
-    /// Who must have the verb `use` on a PodNetwork before a pod that lists it is taken
+    /// Subject that must have the verb `use` on a PodNetwork before a pod may list it
     #[arg(long, value_enum, default_value_t)]
     pub access_control: AccessControl,
-    /// What is added to pods that list networks, separated by commas
+    /// Additions to pods that list networks, separated by commas
     #[arg(
         long,
         value_enum,
@@ -63,8 +63,8 @@ pub struct WebhookOptions {
         env = "PODNET_INJECT"
     )]
     pub inject: Vec<Injection>,
-    /// Refuse a pod that names what does not exist, when --inject adds resources or a node selector;
-    /// without it the pod waits for its networks, but what they want of it is not added any more
+    /// Refuse a pod that names a missing object, when --inject adds resources or a
+    /// node selector; without it the pod waits for its networks, but their needs are not added any more
     #[arg(long, env = "PODNET_REQUIRE_NETWORKS")]
     pub require_networks: bool,
     /// Seconds a serving certificate is valid; a new one is made when a third is left

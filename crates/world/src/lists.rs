@@ -10,11 +10,12 @@ use clap::Args;
 
 use crate::DefaultNetwork;
 
-/// What a list leaves out, and what it may choose.
+/// Defaults of a list's omissions, and limits of its choices.
 #[derive(Debug, Clone, Args)]
 pub struct ListOptions {
-    /// First network of a pod that does not list all of its networks: podnetwork:NAME, delegate
-    /// (the first configuration in the agent's --cni-conf-dir that is not podnet's), or none
+    /// First network of a pod that does not list all of its networks:
+    /// podnetwork:NAME, delegate (the first configuration in the agent's --cni-conf-dir that is not
+    /// podnet's), or none
     #[arg(
         long,
         value_name = "NETWORK",
@@ -22,12 +23,13 @@ pub struct ListOptions {
         default_value = "podnetwork:default"
     )]
     pub default_network: DefaultNetwork,
-    /// Namespace of the NetworkAttachmentDefinitions that pods may choose in place of the default
-    /// network, by the annotation v1.multus-cni.io/default-network; no such choice when not given
+    /// Namespace of the NetworkAttachmentDefinitions that pods may choose instead of
+    /// the default network, by the annotation v1.multus-cni.io/default-network; no such choice when not
+    /// given
     #[arg(long, value_name = "NAMESPACE", env = "PODNET_DEFAULT_OVERRIDE")]
     pub default_override: Option<String>,
-    /// Attachments that one pod may have, that to the default network counted; a longer list is
-    /// refused before any of its networks is looked at
+    /// Attachments that one pod may have, that to the default network counted; a
+    /// longer list is refused before any of its networks is looked at
     #[arg(
         long,
         value_name = "NUMBER",
@@ -36,9 +38,9 @@ pub struct ListOptions {
         value_parser = clap::value_parser!(u16).range(1..=1024)
     )]
     pub max_attachments_per_pod: u16,
-    /// Plugins that NetworkAttachmentDefinitions may name, by type, also inside ipam, delegate,
-    /// delegates and plugins of a plugin's configuration; every plugin when not given. Definitions
-    /// without a configuration may still choose any file of --cni-conf-dir
+    /// Plugins that NetworkAttachmentDefinitions may name, by type, also inside ipam,
+    /// delegate, delegates and plugins of a plugin's configuration; every plugin when not given.
+    /// Definitions without a configuration may still choose any file of --cni-conf-dir
     #[arg(
         long,
         value_name = "TYPES",
@@ -46,11 +48,11 @@ pub struct ListOptions {
         value_delimiter = ','
     )]
     pub delegates_allowed: Option<Vec<String>>,
-    /// Let pods name NetworkAttachmentDefinitions of their own namespace and of --global-namespaces
-    /// only, and those and configurations name PodNetworkAttachments in the same way
+    /// Let pods name NetworkAttachmentDefinitions of their own namespace and of
+    /// --global-namespaces only, and those and configurations name PodNetworkAttachments in the same way
     #[arg(long, env = "PODNET_NAMESPACE_ISOLATION")]
     pub namespace_isolation: bool,
-    /// Namespaces whose definitions pods of all namespaces may name, with --namespace-isolation
+    /// Namespaces whose definitions all pods may name, with --namespace-isolation
     #[arg(
         long,
         value_name = "NAMESPACES",
@@ -61,11 +63,11 @@ pub struct ListOptions {
     pub global_namespaces: Vec<String>,
 }
 
-/// What can be switched in the whole cluster.
+/// Features of the whole cluster.
 #[derive(Debug, Clone, Args)]
 pub struct FeatureGates {
-    /// Features by name: MultiNetwork=true|false. Without it lists mean nothing: every pod is taken
-    /// as it is, and those that wait for their networks are let go
+    /// Features by name: MultiNetwork=true|false. Without it lists mean nothing:
+    /// every pod is taken as it is, and those that wait for their networks are let go
     #[arg(long, value_name = "NAME=BOOL", value_delimiter = ',', value_parser = feature, env = "PODNET_FEATURE_GATES")]
     pub feature_gates: Vec<(Feature, bool)>,
 }
