@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use crate::calls::{Done, call, wait};
 use crate::peer::{Place, send, send_raw};
 
-/// Runs a command against an agent that behaves as `answer` after it has the request.
+/// Runs a command on an agent that does `answer` after it has the request.
 fn with_agent(command: &str, answer: impl FnOnce(&mut UnixStream) + Send + 'static) -> Done {
     let place = Place::new();
     let agent = place.serve(answer);

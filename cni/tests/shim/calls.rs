@@ -18,7 +18,9 @@ pub(crate) struct Call {
     stdin: Vec<u8>,
 }
 
-/// A call of `command` for an agent at `socket`; the namespace is our own and allowed.
+/// Makes a call of `command` for an agent at `socket`, in our own namespace.
+///
+/// The namespace is allowed.
 pub(crate) fn call(command: &str, socket: &Path) -> Call {
     let config = conf(&json!({"socket": socket}));
     bare()
@@ -31,7 +33,7 @@ pub(crate) fn call(command: &str, socket: &Path) -> Call {
         .stdin(config.to_string())
 }
 
-/// A call with nothing set: no HOME, no PATH, and the root as directory (CNI-ENV-11).
+/// Makes a call without HOME and PATH, in the root directory (CNI-ENV-11).
 pub(crate) fn bare() -> Call {
     through(Command::new(PODNET))
 }
@@ -129,7 +131,7 @@ impl Done {
         assert_eq!(self.stdout(), stdout);
     }
 
-    /// It failed with exit code 1 and nothing but an error object on stdout (CNI-ERR-01).
+    /// Asserts exit code 1 and an error object alone on stdout (CNI-ERR-01).
     #[track_caller]
     pub(crate) fn error(&self) -> CniError {
         assert_eq!(self.0.status.code(), Some(1), "{self:?}");

@@ -136,7 +136,9 @@ fn a_result_cut_short_by_the_reader_is_not_acknowledged() {
     assert_eq!(agent.join().unwrap().after, b"");
 }
 
-/// Runs ADD through a shell that redirects stdout; says what the agent saw after its reply.
+/// Runs ADD through a shell that redirects stdout.
+///
+/// Returns what the agent saw after its reply.
 fn add_through_shell(redirection: &str) -> (Option<i32>, Vec<u8>) {
     let place = Place::new();
     let agent = place.serve_ok(RESULT);

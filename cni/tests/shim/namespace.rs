@@ -11,7 +11,9 @@ use crate::peer::Place;
 
 const OWN: &str = "/proc/self/ns/net";
 
-/// A path that is no namespace: absent, a plain file (what a reboot leaves), a directory, a FIFO.
+/// Lists paths that are no namespace.
+///
+/// They are absent, a plain file (what a reboot leaves), a directory, a FIFO.
 fn no_namespaces(place: &Place) -> Vec<String> {
     let path = |name: &str| place.dir().join(name);
     fs::write(path("file"), "").unwrap();

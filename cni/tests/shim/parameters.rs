@@ -1,4 +1,4 @@
-//! What is refused before anybody is asked (CNI SPEC "Parameters", "Error").
+//! Test refusals without an agent (CNI SPEC "Parameters", "Error").
 
 use std::fs::File;
 use std::path::Path;

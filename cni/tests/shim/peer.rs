@@ -81,7 +81,7 @@ impl Place {
     }
 }
 
-/// What came over the connection.
+/// The request that came over the connection, and the bytes after it.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) request: CniRequest,
