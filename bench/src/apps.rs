@@ -92,7 +92,7 @@ pub struct Cli<P: Place> {
     verb: Verb<P>,
 }
 
-/// What it does.
+/// The operation.
 #[derive(Debug, Subcommand)]
 pub enum Verb<P: Place> {
     /// Answer UDP datagrams and pings over IPv4
@@ -121,7 +121,7 @@ pub enum Verb<P: Place> {
         /// How long, and where
         #[command(flatten)]
         manner: Manner,
-        /// What is sent
+        /// Payload and destination
         #[command(flatten)]
         target: Target,
     },
@@ -133,7 +133,7 @@ pub enum Verb<P: Place> {
         /// How long, and where
         #[command(flatten)]
         manner: Manner,
-        /// What is sent
+        /// Payload and destination
         #[command(flatten)]
         target: Target,
     },

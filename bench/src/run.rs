@@ -16,7 +16,7 @@ use crate::peers::{Peer, Stage};
 use crate::progress::Progress;
 use crate::report::{Case, FORMAT, Report, html, store, text};
 
-/// What is measured, and where the report goes.
+/// Cases to measure, and the places of the report.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
     /// A few minutes: for function, not for figures
@@ -34,7 +34,7 @@ pub struct Options {
     /// Write the report as a page to this file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Keep the run as bench/results/NAME.json; with --case only these cases of it are replaced
+    /// Keep the run as bench/results/NAME.json; --case replaces only its cases there
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
     /// Say which cases there are, and end

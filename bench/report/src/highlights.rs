@@ -1,4 +1,4 @@
-//! The six questions that are asked first, and the list of comparisons that podnet loses.
+//! The six questions that are asked first, and comparisons that podnet loses.
 
 use std::fmt::Write;
 
@@ -16,9 +16,9 @@ pub struct Highlight {
     measure: &'static str,
     /// The column of podnet.
     pub subject: &'static str,
-    /// What a user has otherwise.
+    /// The usual way.
     pub usual: &'static str,
-    /// What the kernel can do with nothing in the way.
+    /// The kernel's limit with nothing in the way.
     pub limit: Option<&'static str>,
 }
 

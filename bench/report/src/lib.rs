@@ -1,5 +1,7 @@
-//! Results of a run of `podnet-bench`: one model for the terminal, the JSON file, the page, the
-//! tables of docs/performance.md, and the table and picture of the README.
+//! Results of a run of `podnet-bench`: one model for all reports.
+//!
+//! These are the terminal, the JSON file, the page, the tables of docs/performance.md, and the table and
+//! picture of the README.
 //!
 //! It knows figures and how to draw them. It refuses to know how they are measured: it links nothing
 //! of podnet, so that the documents can be checked without building it.

@@ -1,5 +1,6 @@
-//! `podnet-report`: shows what runs of `podnet-bench` have found. `cargo xtask bench report` and
-//! `cargo xtask bench tables` start it.
+//! `podnet-report`: shows the results of runs of `podnet-bench`.
+//!
+//! `cargo xtask bench report` and `cargo xtask bench tables` start it.
 
 use std::path::{Path, PathBuf};
 
@@ -27,7 +28,7 @@ enum Verb {
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
     },
-    /// Write docs/performance.md, its picture and the README's table from the run in bench/results
+    /// Write docs/performance.md, its picture and the README's table from bench/results
     Tables,
 }
 

@@ -1,4 +1,6 @@
-//! Documents with figures of the run in bench/results are as it says; `BLESS=1` rewrites them.
+//! Test that documents have the figures of the run in bench/results.
+//!
+//! `BLESS=1` rewrites them.
 
 use std::env;
 

@@ -25,7 +25,7 @@ const LATE: Duration = Duration::from_millis(200);
 /// Ethernet, IPv4 and UDP.
 const HEADERS: usize = 14 + 20 + 8;
 
-/// What is sent, and between which ports.
+/// The load, and the ports it goes between.
 #[derive(Debug, Args)]
 pub struct Through {
     /// Files of both sockets

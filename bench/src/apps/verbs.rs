@@ -38,7 +38,7 @@ pub struct Manner {
     busy_poll: bool,
 }
 
-/// Whom to send to, and what.
+/// The receiver of a load, and the load.
 #[derive(Debug, Args)]
 pub struct Target {
     /// MAC addresses: ours, and whom to send to
