@@ -16,8 +16,9 @@ use crate::{Done, workspace};
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Options {
-    /// What is measured and where the report goes: `cargo xtask bench -- --help` shows all;
-    /// `report [RUN.json]` makes a page of a run, `tables` writes docs/performance.md and README.md
+    /// Cases to measure and places of the report: `cargo xtask bench -- --help`
+    /// shows all; `report [RUN.json]` makes a page of a run, `tables` writes docs/performance.md and
+    /// README.md
     #[arg(
         trailing_var_arg = true,
         allow_hyphen_values = true,
@@ -54,8 +55,10 @@ pub(crate) fn run(options: &Options) -> Done {
     )
 }
 
-/// The short run, for function: every case once, beside the peers that need no building. Fails if a
-/// figure of podnet is missing, and never because of a figure.
+/// Runs the short run, for function: every case once, without built peers.
+///
+/// Peers that need no building are measured too. Fails if a figure of podnet is missing, and never
+/// because of a figure.
 pub(crate) fn quick(built: &Built) -> Result<()> {
     let arguments = ["--quick", "--peers", "veth,bridge,bandwidth"].map(OsString::from);
     let kind = Kind::Function;
@@ -92,8 +95,10 @@ fn measure(
     })
 }
 
-/// The harness, built: it is measured with, so it is optimised whatever the profile. What it is made of
-/// moves packets, too, and is optimised where figures are wanted.
+/// Builds the harness; returns its path.
+///
+/// It measures, so it is optimised whatever the profile. What it is made of moves packets, too, and is
+/// optimised where figures are wanted.
 fn harness(kind: Kind) -> Result<PathBuf> {
     say("building podnet-bench");
     let (profile, place) = match kind {
@@ -105,7 +110,7 @@ fn harness(kind: Kind) -> Result<PathBuf> {
     Ok(workspace::target().join(place).join("podnet-bench"))
 }
 
-/// What a harness is for.
+/// The purpose of a harness.
 #[derive(Clone, Copy)]
 enum Kind {
     /// To measure.
@@ -114,7 +119,7 @@ enum Kind {
     Function,
 }
 
-/// A page with the charts of a run: the named file's, or that of the current version.
+/// Writes a page with the charts of a run: the named file's, or the current one's.
 fn report(rest: &[OsString]) -> Done {
     let page = workspace::target().join("podnet-bench.html");
     let mut command = documents(["report", "--out"]);

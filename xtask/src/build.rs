@@ -1,4 +1,4 @@
-//! `cargo xtask build`: the agent with its eBPF object inside, and the static CNI binary.
+//! `cargo xtask build`: the agent with its eBPF object, and the static CNI binary.
 
 use std::env;
 use std::fs;
@@ -21,11 +21,13 @@ pub(crate) struct Options {
     release: bool,
 }
 
-/// What a build leaves; all paths are absolute.
+/// The files of a build; all paths are absolute.
 pub(crate) struct Built {
     /// `podnet-agent`, the eBPF object embedded.
     pub(crate) agent: PathBuf,
-    /// `podnet`, the CNI binary, without an interpreter: it must run in any host's file system.
+    /// `podnet`, the CNI binary, static: it must run in any host's file system.
+    ///
+    /// It has no interpreter.
     pub(crate) cni: PathBuf,
     /// The object by itself, for tests that load it without the agent.
     pub(crate) object: PathBuf,
@@ -99,7 +101,9 @@ pub(crate) fn named_or_built() -> Result<Built> {
     named().map_or_else(|| everything(true), Ok)
 }
 
-/// The plugin lives for a few milliseconds, of which loading and relocating it would be a tenth.
+/// Options for a small plugin.
+///
+/// It lives for a few milliseconds, of which loading and relocating it would be a tenth.
 const SMALL: [&str; 4] = [
     "profile.release.lto=\"fat\"",
     "profile.release.codegen-units=1",
@@ -119,8 +123,9 @@ pub(crate) fn everything(release: bool) -> Result<Built> {
     products(profile, object)
 }
 
-/// Builds everything for the demo, and the demo itself: what needs no eBPF object is built while that
-/// is made.
+/// Builds everything for the demo, and the demo itself.
+///
+/// What needs no eBPF object is built while that is made.
 pub(crate) fn with_demo() -> Result<Built> {
     let object = workspace::ebpf_object();
     in_parallel(
@@ -167,9 +172,10 @@ fn in_parallel<T, U: Send>(
     })
 }
 
-/// The plugin, with the C library of [musl](https://musl.libc.org): glibc's start asks the processor
-/// some forty times what it can do, and in a virtual machine each answer is the hypervisor's and
-/// takes microseconds. That was half of the time from exec to exit.
+/// Builds the plugin, with the C library of [musl](https://musl.libc.org).
+///
+/// glibc's start asks the processor some forty times what it can do, and in a virtual machine each answer
+/// is the hypervisor's and takes microseconds. That was half of the time from exec to exit.
 fn plugin(profile: Profile, target: &str) -> Result<PathBuf> {
     // Of its own: one cargo builds in a directory at a time.
     let directory = workspace::target().join("plugin");

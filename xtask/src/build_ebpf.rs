@@ -1,5 +1,6 @@
-//! `cargo xtask build-ebpf`: the kernel programs, from Rust source to object files with BTF: the node's, and the one
-//! of an AF_XDP port.
+//! `cargo xtask build-ebpf`: the kernel programs, as object files with BTF.
+//!
+//! There are two: the node's, and the one of an AF_XDP port.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -89,8 +90,10 @@ fn cargo_bpf(subcommand: &str, rustc: &Rustc) -> Result<Command> {
     Ok(command)
 }
 
-/// Copies `built` to `out` in one step, so that a build script never embeds half an object; an
-/// equal file is left alone, so that it is not embedded again. Returns its size in bytes.
+/// Copies `built` to `out` in one step; returns its size in bytes.
+///
+/// So a build script never embeds half an object. An equal file is left alone, so that it is not embedded
+/// again.
 fn publish(built: &Path, out: &Path) -> Result<usize> {
     let bytes = fs::read(built).with_context(|| format!("reading {}", built.display()))?;
     if fs::read(out).is_ok_and(|old| old == bytes) {

@@ -1,4 +1,6 @@
-//! `cargo xtask cluster`: builds and becomes `podnet-cluster`, a real Kubernetes on this machine.
+//! `cargo xtask cluster`: builds and executes `podnet-cluster`.
+//!
+//! That is a real Kubernetes on this machine.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -13,8 +15,8 @@ use crate::workspace;
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Options {
-    /// up, down, status, kubectl, exec, load-image, test, bench, conformance or reboot, and its
-    /// arguments: `cargo xtask cluster --help` shows all
+    /// up, down, status, kubectl, exec, load-image, test, bench, conformance or
+    /// reboot, and its arguments: `cargo xtask cluster --help` shows all
     #[arg(
         trailing_var_arg = true,
         allow_hyphen_values = true,
@@ -42,7 +44,9 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// The tests in tests/tests/e2e, in a cluster of their own, of which nothing is left.
+/// Runs the tests in tests/tests/e2e, in a cluster of their own.
+///
+/// Nothing is left of it.
 ///
 /// # Errors
 /// Something cannot be started, a test fails, or something is left.
@@ -58,7 +62,7 @@ pub(crate) fn tier(filter: &[String], tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// The profile in which the other tests are built, and with them nearly all of this.
+/// The profile of the other tests, in which nearly all of this is built already.
 const RELEASE: &[&str] = &["--release"];
 
 /// Builds the program.

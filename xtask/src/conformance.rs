@@ -1,5 +1,6 @@
-//! `cargo xtask conformance`: `docs/conformance.md`, every requirement with the tests that name it,
-//! and for those without a test the reason.
+//! `cargo xtask conformance`: writes `docs/conformance.md`.
+//!
+//! It has every requirement with the tests that name it, and for those without a test the reason.
 
 mod list;
 mod scan;
@@ -17,7 +18,7 @@ use crate::{tidy, workspace};
 
 /// The requirements.
 const LIST: &str = "docs/requirements.txt";
-/// What is written.
+/// The page.
 const FILE: &str = "docs/conformance.md";
 
 #[derive(clap::Args)]
@@ -44,7 +45,9 @@ pub(crate) fn run(_: &Options) -> Result<()> {
     Ok(())
 }
 
-/// One line for each requirement that nobody looks after, and for a page that is stale.
+/// Lists requirements without a test or a reason, and a stale page.
+///
+/// Each is one line.
 ///
 /// # Errors
 /// The list or a source file cannot be read.

@@ -1,5 +1,6 @@
-//! `cargo xtask crdgen`: `deploy/crds`, generated from the types in `crates/api` by a test of theirs, which
-//! compares them otherwise.
+//! `cargo xtask crdgen`: generates `deploy/crds` from the types in `crates/api`.
+//!
+//! A test of theirs does it, which compares them otherwise.
 
 use anyhow::Result;
 

@@ -1,4 +1,6 @@
-//! `cargo xtask fuzz`: the fuzz targets, built as cargo-fuzz does, with the stable compiler and without it.
+//! `cargo xtask fuzz`: runs the fuzz targets, with the stable compiler.
+//!
+//! They are built as cargo-fuzz does, and without it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,7 +48,8 @@ pub(crate) struct Options {
     /// How long each target runs, in seconds; 0 for not at all
     #[arg(long, value_name = "N", default_value_t = 60)]
     seconds: u32,
-    /// Then write the corpora in the repository anew: the fewest inputs that reach all that was reached
+    /// Then write the corpora in the repository again: the fewest inputs that reach all
+    /// that was reached
     #[arg(long)]
     keep: bool,
 }

@@ -1,6 +1,7 @@
-//! `cargo xtask image`: podnet's container image as a file, without any container tool: the agent
-//! with its libraries, and the CNI binary that it installs on nodes. The eBPF object is inside the
-//! agent.
+//! `cargo xtask image`: writes podnet's container image to a file.
+//!
+//! No container tool is needed. In it are the agent with its libraries, and the CNI binary that it
+//! installs on nodes. The eBPF object is inside the agent.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -52,7 +53,9 @@ fn image(built: &Built) -> Result<Image> {
     Ok(image)
 }
 
-/// A reference must have a tag: without one, a kubelet would look for a newer image.
+/// Checks that a reference has a tag.
+///
+/// Without one, a kubelet would look for a newer image.
 fn check_name(name: &str) -> Result<()> {
     let last = name.rsplit('/').next().unwrap_or(name);
     match last.split_once(':') {
@@ -89,7 +92,9 @@ mod tests {
         }
     }
 
-    /// Who has a container tool gets the same from `deploy/Dockerfile`, which nothing here can build.
+    /// `deploy/Dockerfile` makes the same image, and nothing here can build it.
+    ///
+    /// It is for users with a container tool.
     #[test]
     fn the_dockerfile_puts_the_same_programs_in_the_same_places() {
         let read = |name: &str| std::fs::read_to_string(workspace::root().join(name)).unwrap();

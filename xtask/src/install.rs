@@ -1,5 +1,6 @@
-//! What the verbs need and a fresh machine lacks. What is there is skipped silently; every
-//! installation is announced before it starts.
+//! Install the tools that the verbs need and a fresh machine lacks.
+//!
+//! What is there is skipped silently; every installation is announced before it starts.
 
 use std::env;
 use std::ffi::OsString;
@@ -14,7 +15,7 @@ use crate::workspace;
 /// The linker's version; a newer one may need a newer LLVM than rustc's.
 const BPF_LINKER: &str = "0.13.0";
 
-/// What `rustc -vV` says about itself.
+/// The description that `rustc -vV` prints.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Rustc {
     /// LLVM's major version: bpf-linker must read the bitcode this rustc writes.

@@ -1,5 +1,7 @@
-//! Others' code that the interop tests run: the reference CNI plugins from Debian, and libcni's
-//! `cnitool`, built with Go where there is one, and DPDK's testpmd.
+//! Provide others' code for the interop tests.
+//!
+//! It is the reference CNI plugins from Debian, and libcni's `cnitool`, built with Go where there is one,
+//! and DPDK's testpmd.
 
 mod dpdk;
 
@@ -20,7 +22,7 @@ const CNITOOL: &str = "github.com/containernetworking/cni/cnitool@v1.3.0";
 /// The Go that release wants: 1.MINOR.
 const GO_MINOR: u32 = 21;
 
-/// What there is to test against.
+/// The programs to test against.
 pub(crate) struct Interop {
     cnitool: Result<PathBuf, String>,
     dpdk: PathBuf,

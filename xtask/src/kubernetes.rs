@@ -1,4 +1,4 @@
-//! Others' programs that a cluster is made of: where they come from, and that they are there.
+//! Provide others' programs that a cluster is made of.
 
 pub mod golang;
 
@@ -12,9 +12,11 @@ use anyhow::{Context, Result, bail};
 use crate::step::{execute, say, succeeds};
 use crate::{install, workspace};
 
-/// What the machine itself must have; Debian's packages of the machine's own release.
+/// Debian packages that the machine must have, of the machine's own release.
 const PACKAGES: [&str; 5] = ["iproute2", "iptables", "nftables", "runc", "util-linux"];
-/// A package that is unpacked, not installed: it would replace the machine's own busybox.
+/// A package that is unpacked, not installed.
+///
+/// It would replace the machine's own busybox.
 const BUSYBOX: &str = "busybox-static";
 
 /// Programs of the control plane and of nodes.
@@ -70,7 +72,7 @@ impl Binaries {
     }
 }
 
-/// What is kept between clusters.
+/// The directory of files that are kept between clusters.
 pub fn dir() -> PathBuf {
     workspace::target().join("cluster")
 }
@@ -83,7 +85,9 @@ pub fn for_tests() -> Result<PathBuf> {
     kubernetes(&NEEDED_BY_API_TESTS, golang::kubernetes_api)
 }
 
-/// As [`for_tests`], for tests with nodes: everything that they need is built or there afterwards.
+/// As [`for_tests`], for tests with nodes.
+///
+/// Everything that they need is built or there afterwards.
 ///
 /// # Errors
 /// As [`Binaries::install`].
@@ -91,7 +95,7 @@ pub fn for_cluster() -> Result<PathBuf> {
     Ok(Binaries::install()?.kubernetes)
 }
 
-/// What apt brings, which nobody should ask for while somebody else does.
+/// Installs packages by apt, ahead of users that would run apt at one time.
 ///
 /// # Errors
 /// apt refuses.
@@ -100,7 +104,7 @@ pub fn packages() -> Result<()> {
     busybox(&dir()).map(|_| ())
 }
 
-/// A directory with all these programs: one that somebody names, one of `PATH`, or our own build.
+/// Returns a directory with all these programs: a named one, of `PATH`, or built.
 fn kubernetes(needed: &[&str], build: impl Fn(&Path) -> Result<PathBuf>) -> Result<PathBuf> {
     let named = ["PODNET_KUBERNETES", "KUBEBUILDER_ASSETS"]
         .into_iter()
@@ -161,7 +165,7 @@ pub fn busybox(dir: &Path) -> Result<PathBuf> {
     find().with_context(|| format!("{BUSYBOX} has no busybox"))
 }
 
-/// The container that holds a pod's namespaces, from the source that Kubernetes ships.
+/// Builds the container that holds a pod's namespaces, from Kubernetes' source.
 ///
 /// # Errors
 /// No Go, no C compiler.

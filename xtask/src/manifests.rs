@@ -1,5 +1,6 @@
-//! `cargo xtask manifests`: `deploy/install.yaml`, all that a cluster needs in one file, and what else
-//! in deploy/ is made of something there.
+//! `cargo xtask manifests`: `deploy/install.yaml`, a cluster's needs in one file.
+//!
+//! Other files in deploy/ are made of something there too.
 
 mod rule;
 mod uninstall;
@@ -13,9 +14,9 @@ use serde::Deserialize;
 use crate::step::say;
 use crate::workspace;
 
-/// What belongs into it, in which order; `kubectl apply -k deploy` reads the same file.
+/// The files that belong into it, in order; `kubectl apply -k deploy` reads it too.
 const LIST: &str = "deploy/kustomization.yaml";
-/// What is written.
+/// The file that is written.
 const FILE: &str = "deploy/install.yaml";
 
 const HEADER: &str = "\

@@ -1,5 +1,6 @@
-//! Container images as files: an archive in the OCI image layout (image-spec 1.1, "Image Layout"),
-//! with one layer, made without any container tool. The same content gives the same bytes.
+//! Container images as files: an archive in the OCI image layout, with one layer.
+//!
+//! image-spec 1.1, "Image Layout". No container tool makes it. The same content gives the same bytes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +19,7 @@ const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
-/// What a path of an image is.
+/// The content at a path of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Entry {
     Directory(u32),
@@ -51,7 +52,7 @@ impl Image {
         self.add(path, Entry::File(mode, content.into()))
     }
 
-    /// A program of this machine, with the shared libraries it needs at their own paths.
+    /// Adds a program of this machine, with its shared libraries at their own paths.
     ///
     /// # Errors
     /// A file cannot be read, or a library is missing.
@@ -74,13 +75,15 @@ impl Image {
         self.add(path, Entry::Link(target.to_owned()))
     }
 
-    /// What runs, whatever arguments a container gives.
+    /// Sets the command that runs, whatever arguments a container gives.
     pub fn entrypoint(&mut self, words: &[&str]) -> &mut Self {
         self.entrypoint = words.iter().map(|word| (*word).to_owned()).collect();
         self
     }
 
-    /// What runs if a container gives no arguments, or the arguments of the entrypoint.
+    /// Sets the command without arguments, or the entrypoint's arguments.
+    ///
+    /// It is for containers that give no arguments.
     pub fn command(&mut self, words: &[&str]) -> &mut Self {
         self.command = words.iter().map(|word| (*word).to_owned()).collect();
         self

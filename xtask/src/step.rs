@@ -1,4 +1,4 @@
-//! Running other programs: what is run is printed, what fails says which command it was.
+//! Run other programs: commands are printed, and failures name the command.
 
 use std::fmt::Display;
 use std::io::{BufRead, BufReader};
@@ -47,7 +47,9 @@ pub fn capture(command: &mut Command) -> Result<String> {
         .with_context(|| format!("`{}` did not print UTF-8", show(command)))
 }
 
-/// Runs to the end, giving each line of standard output to `on_line`; standard error is inherited.
+/// Runs to the end, giving each line of standard output to `on_line`.
+///
+/// Standard error is inherited.
 ///
 /// # Errors
 /// The program cannot be started or waited for. An exit code other than 0 is the caller's to judge.
@@ -86,7 +88,7 @@ pub fn show(command: &Command) -> String {
     words.join(" ")
 }
 
-/// Lets programs that this one has started take Ctrl-C, while it waits for them to clean up.
+/// Leaves Ctrl-C to child programs, and waits for them to clean up.
 ///
 /// # Errors
 /// The kernel refuses.

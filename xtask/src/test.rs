@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every check and every test, cheapest first, with one summary line.
+//! `cargo xtask test`: every check and test, cheapest first, with one summary line.
 
 mod report;
 mod skips;
@@ -26,23 +26,24 @@ pub(crate) const PRIVILEGED: [&str; 2] = ["tests", "datapath"];
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// unit: no root needed; netns: as root on this kernel; kubernetes: with a real API server;
-    /// vm: on Debian's kernels; cluster: in a cluster of two nodes
+    /// unit: no root needed; netns: as root on this kernel; kubernetes: with a real
+    /// API server; vm: on Debian's kernels; cluster: in a cluster of two nodes
     #[arg(long, value_enum, default_value = "all")]
     tier: Tier,
-    /// Leave the kubernetes tier out of all, saying so, when this much time is over before the vm
-    /// tier: its server takes minutes to build
+    /// Leave the kubernetes tier out of all, saying so, when this much time is over
+    /// before the vm tier: its server takes minutes to build
     #[arg(long, value_name = "MINUTES")]
     kubernetes_before: Option<u64>,
-    /// Leave the cluster tier out of all, saying so, when this much time is over before the vm tier,
-    /// beside which its programs are built
+    /// Leave the cluster tier out of all, saying so, when this much time is over
+    /// before the vm tier, with which its programs are built
     #[arg(long, value_name = "MINUTES")]
     cluster_before: Option<u64>,
-    /// Leave the cluster tier out of all, saying so, when this much time is over before itself
+    /// Leave the cluster tier out of all, saying so, when this much time is over
+    /// before itself
     #[arg(long, value_name = "MINUTES")]
     cluster_start_by: Option<u64>,
-    /// End the vm tier of all when this much time is over, whatever runs; tests that have not run by then
-    /// are left out, and that is said
+    /// End the vm tier of all when this much time is over, whatever runs; tests that
+    /// have not run by then are left out, and that is said
     #[arg(long, value_name = "MINUTES")]
     vm_end: Option<u64>,
     /// The same, where the kubernetes or the cluster tier runs after it
@@ -85,7 +86,9 @@ impl Options {
         self.tier.includes(Tier::Cluster) && is_early("cluster", limit, passed)
     }
 
-    /// How long after the beginning the machines end, with other tiers after theirs or without.
+    /// Returns the time from the beginning to the end of the machines.
+    ///
+    /// `others`: other tiers follow.
     fn machines_end(&self, others: bool) -> Option<Duration> {
         let before_others = self.vm_end_before_others.filter(|_| others);
         let minutes = self.vm_end.into_iter().chain(before_others).min()?;
@@ -317,8 +320,10 @@ fn nodes_and_pods(
     cluster::tier(filter, tally)
 }
 
-/// `cargo test --release` as the privileged tests are built, here and for the VMs: without the
-/// link-time optimisation the shipped binaries get, which costs minutes and finds nothing.
+/// Returns `cargo test --release` as the privileged tests are built.
+///
+/// It is so here and for the VMs: without the link-time optimisation the shipped binaries get, which
+/// costs minutes and finds nothing.
 pub fn release_tests() -> Command {
     let mut command = workspace::cargo(["test", "--release"]);
     command

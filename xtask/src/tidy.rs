@@ -63,7 +63,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     check()
 }
 
-/// Names and texts of all Rust files, and what is wrong with the first lines of their documentation.
+/// Reads all Rust files: names and texts, and faults of first lines of docs.
 fn read(root: &Path) -> Result<(Vec<(String, String)>, words::Count)> {
     let (mut files, mut texts, mut words) = (Vec::new(), Vec::new(), words::Count::default());
     rust_files(root, &mut files)?;
@@ -133,7 +133,9 @@ fn inspect(name: &str, text: &str, findings: &mut Vec<String>) -> Option<String>
         .then(|| format!("{name}: {lines} lines, more than {LINES_WARN}"))
 }
 
-/// All `.rs` files of the repository, sorted; build output and hidden directories left out.
+/// Lists all `.rs` files of the repository, sorted.
+///
+/// Build output and hidden directories are left out.
 pub(crate) fn rust_files(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     let mut entries: Vec<PathBuf> = fs::read_dir(dir)
         .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())

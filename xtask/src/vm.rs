@@ -25,9 +25,11 @@ use crate::{install, workspace};
 
 pub(crate) use self::initramfs::shared_libraries;
 
-/// Packages whose integration tests (`<package>/tests/*.rs`) need a kernel to test against, as they are built
-/// together. Those that are tested on this machine, too, are not compiled again only if cargo is asked for
-/// the same packages: others have other features of what all need.
+/// Packages whose integration tests need a kernel to test against.
+///
+/// They are `<package>/tests/*.rs`, grouped as they are built together. Those that are tested on this
+/// machine, too, are not compiled again only if cargo is asked for the same packages: others have other
+/// features of what all need.
 const PACKAGES: [&[&str]; 2] = [&PRIVILEGED, &["netdev"]];
 
 #[derive(clap::Args)]
@@ -35,8 +37,8 @@ pub(crate) struct Options {
     /// Kernel versions: 5.10, 6.1, 6.12, or sid for Debian's newest
     #[arg(required = true, value_name = "VERSION")]
     versions: Vec<String>,
-    /// End the machines after so many minutes, whatever runs; tests that have not run by then are left
-    /// out, and that is said
+    /// End the machines after so many minutes, whatever runs; tests that have not
+    /// run by then are left out, and that is said
     #[arg(long, value_name = "MINUTES")]
     end: Option<u64>,
     /// Arguments for every test binary, first of all a part of a test's name
@@ -64,15 +66,18 @@ pub(crate) fn run(options: &Options) -> crate::Done {
     Ok(report.close())
 }
 
-/// How often a machine may be started for the programs that are left where its kernel or emulator stops
-/// half-way. A program that has ended is not run again, whatever it said.
+/// Most starts of a machine for programs left where it stops half-way.
+///
+/// Its kernel or emulator may stop. A program that has ended is not run again, whatever it said.
 const BOOTS: u32 = 4;
 
-/// The least time that a machine is started for: it is packed and booted in half of it.
+/// The least time of a machine: it is packed and booted in half of it.
 const LEAST: Duration = Duration::from_secs(120);
 
-/// How long before the end of its time the machine itself cuts its programs short. It knows more of them
-/// than is known after it was ended, and its clock begins when it is packed and booted.
+/// Time by which the machine itself cuts its programs short before its end.
+///
+/// It knows more of them than is known after it was ended, and its clock begins when it is packed and
+/// booted.
 const EARLIER: Duration = Duration::from_secs(60);
 
 /// Whether there is time for a machine until `end`.
@@ -80,8 +85,9 @@ pub(crate) fn is_time(end: Option<Instant>) -> bool {
     end.is_none_or(|end| Instant::now() + LEAST < end)
 }
 
-/// Runs the privileged tests on one kernel and counts them. No machine runs after `end`: what is cut short
-/// or not begun then is left out, and that is said.
+/// Runs the privileged tests on one kernel and counts them.
+///
+/// No machine runs after `end`: what is cut short or not begun then is left out, and that is said.
 pub(crate) fn test_kernel(
     version: &str,
     built: &Built,
@@ -182,7 +188,7 @@ fn binaries_of<'a>(
     Ok(found)
 }
 
-/// Those that `cargo test` runs by itself: not what needs a whole cluster around it.
+/// Lists the test targets that `cargo test` runs without a cluster around them.
 fn test_targets(package: &Value) -> impl Iterator<Item = &str> {
     package["targets"]
         .as_array()

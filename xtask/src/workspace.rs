@@ -1,4 +1,4 @@
-//! Where things are: the repository, its target directory, what the verbs put there.
+//! Places: the repository, its target directory, and the verbs' files there.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -64,7 +64,7 @@ pub fn tools() -> PathBuf {
     target().join("tools")
 }
 
-/// The eBPF object that `crates/datapath` embeds when `PODNET_EBPF_OBJECT` names it.
+/// The eBPF object that `crates/datapath` embeds by `PODNET_EBPF_OBJECT`.
 pub fn ebpf_object() -> PathBuf {
     target().join("podnet-ebpf.o")
 }
@@ -76,8 +76,9 @@ pub fn cargo(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command 
     command
 }
 
-/// The packages of the workspace as `cargo metadata` describes them (no dependency resolution,
-/// so no network).
+/// Lists the packages of the workspace, as `cargo metadata` describes them.
+///
+/// There is no dependency resolution, so no network.
 pub fn packages() -> Result<Vec<Value>> {
     let text = crate::step::capture(&mut cargo([
         "metadata",

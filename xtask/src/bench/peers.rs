@@ -1,5 +1,7 @@
-//! Others' programs that podnet is measured beside. One that cannot be had here is told to the
-//! harness with the reason, and is then missing in the report, not in silence.
+//! Provide others' programs for comparison with podnet.
+//!
+//! One that cannot be had here is told to the harness with the reason, and is then missing in the report,
+//! not in silence.
 
 use std::env;
 use std::fs;
@@ -14,8 +16,9 @@ use crate::{install, interop, workspace};
 
 /// The load generator, the reference plugins, and the rule for connection tracking.
 const PACKAGES: [&str; 3] = ["iperf3", "containernetworking-plugins", "iptables"];
-/// Open vSwitch and the libraries of it that few systems have. They are unpacked, not installed:
-/// the package would start a switch on the machine.
+/// Packages of Open vSwitch and its libraries that few systems have.
+///
+/// They are unpacked, not installed: the package would start a switch on the machine.
 const OVS_PACKAGES: [&str; 2] = ["openvswitch-switch", "openvswitch-common"];
 const OVS_LIBRARIES: [&str; 6] = [
     "libxdp1",
@@ -54,7 +57,7 @@ pub(super) fn install_packages() -> Result<()> {
     install::apt(&PACKAGES.map(String::from))
 }
 
-/// What the caller's environment names is left alone.
+/// Sets `variable` to the path found, unless the caller's environment has it.
 fn tell(harness: &mut Command, variable: &str, find: impl FnOnce() -> Result<PathBuf>) {
     if env::var_os(variable).is_some() {
         return;

@@ -1,4 +1,4 @@
-//! `docs/requirements.txt`: every requirement, and what there is to say about it beside its tests.
+//! Read `docs/requirements.txt`: every requirement, and remarks beyond its tests.
 
 use anyhow::{Context, Result, bail};
 
@@ -7,13 +7,13 @@ use anyhow::{Context, Result, bail};
 pub(super) struct Requirement {
     /// Its identifier, as tests name it.
     pub(super) id: String,
-    /// What it asks for, in a few words.
+    /// The demand, in a few words.
     pub(super) words: String,
-    /// What there is to say.
+    /// A remark, if there is one.
     pub(super) remark: Option<Remark>,
 }
 
-/// What is said about a requirement.
+/// A remark on a requirement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Remark {
     /// The tests of these requirements prove it, too.
@@ -35,7 +35,9 @@ pub(super) struct Section {
     pub(super) requirements: Vec<Requirement>,
 }
 
-/// Reads the list: `== heading`, `ID | words`, `ID | words | remark`; `#` begins a comment.
+/// Reads the list: `== heading`, `ID | words`, `ID | words | remark`.
+///
+/// `#` begins a comment.
 ///
 /// # Errors
 /// A line that is none of these.

@@ -1,5 +1,6 @@
-//! Which requirements the tests of a file name: in their documentation, in the comments of their
-//! bodies, and in their own names.
+//! Find the requirements that the tests of a file name.
+//!
+//! They are in their documentation, in the comments of their bodies, and in their own names.
 
 /// A test, and a requirement it names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,7 +18,7 @@ const PREFIXES: [&str; 7] = ["CNI-", "NPWG-", "KEP-", "DP-", "S003-", "NRI-", "A
 /// The name of the whole document, not of a requirement.
 const KEP: &str = "KEP-3698";
 
-/// What is known of the lines before the next one.
+/// State of the lines before the next one.
 #[derive(Default)]
 struct Reader {
     comments: String,
@@ -106,8 +107,10 @@ fn function(line: &str) -> Option<&str> {
     rest.split(['(', '<']).next()
 }
 
-/// `CNI-ADD-01`, `NPWG-4.1.2.1.3`, `KEP-POD-01..06`, `KEP-POD-10 to 12`, and sections: `NPWG §4.1`,
-/// `NPWG §6.2, §7.2`.
+/// Lists the requirements in a text.
+///
+/// They are `CNI-ADD-01`, `NPWG-4.1.2.1.3`, `KEP-POD-01..06`, `KEP-POD-10 to 12`, and sections: `NPWG
+/// §4.1`, `NPWG §6.2, §7.2`.
 pub(super) fn ids(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for prefix in PREFIXES {

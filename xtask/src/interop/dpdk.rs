@@ -1,4 +1,6 @@
-//! DPDK's testpmd from Debian's packages, with its memif driver, and a newer one with that for AF_XDP.
+//! Provide DPDK's testpmd from Debian's packages, with its memif driver.
+//!
+//! A newer one has the driver for AF_XDP.
 //!
 //! They are unpacked, not installed: the package with testpmd wants the development files and the
 //! drivers of every device, 200 packages with udev among them. Only the libraries that testpmd loads
@@ -35,7 +37,9 @@ const OTHERS: [(&str, &str); 15] = [
     ("libnuma.so.1", "libnuma1"),
     ("libpcap.so.0.8", "libpcap0.8"),
 ];
-/// The same, where a release names them otherwise, and those that it must not take from the machine.
+/// The packages of a release that names them otherwise.
+///
+/// They include those that it must not take from the machine.
 const OTHERS_OF_TRIXIE: [(&str, &str); 14] = [
     ("libarchive.so.13", "libarchive13t64"),
     ("libc.so.6", "libc6"),
@@ -71,15 +75,18 @@ const OWN: Kit = Kit {
     release: None,
     drivers: &["librte-net-memif", "librte-net-tap", "librte-mempool-ring"],
 };
-/// One that asks an agent for its sockets (`use_cni` came with 23.03, `dp_path` with 24.07). It brings its own C
-/// library.
+/// The testpmd that asks an agent for its sockets.
+///
+/// `use_cni` came with 23.03, `dp_path` with 24.07. It brings its own C library.
 const NEWER: Kit = Kit {
     directory: "dpdk-afxdp",
     release: Some("trixie"),
     drivers: &["librte-net-af-xdp", "librte-mempool-ring"],
 };
 
-/// Where testpmd is, below which everything has its usual place. Fetched if it is not there.
+/// Returns the directory of testpmd, in which everything has its usual place.
+///
+/// It is fetched if it is not there.
 ///
 /// # Errors
 /// apt has no such packages or cannot be reached, or a library is needed that nothing is known of.
@@ -150,8 +157,9 @@ impl Kit {
         bail!("testpmd still lacks {}", self.missing(&root)?.join(", "))
     }
 
-    /// The number that packages of this DPDK's libraries end with: that of a library that testpmd lacks, or
-    /// has.
+    /// Returns the suffix of this DPDK's library packages: a library's number.
+    ///
+    /// It is that of a library that testpmd lacks, or has.
     fn abi(&self, root: &Path) -> Result<String> {
         let missing = self.missing(root)?;
         let present = fs::read_dir(libraries(root)?)
@@ -166,8 +174,10 @@ impl Kit {
             .with_context(|| format!("testpmd does not need {EAL}*"))
     }
 
-    /// Options of apt. Another release has its lists in the directory, from where the machine has its own: the
-    /// machine's are not touched.
+    /// Returns options of apt.
+    ///
+    /// Another release has its lists in the directory, from where the machine has its own: the machine's
+    /// are not touched.
     fn apt(&self, root: &Path) -> Result<Vec<String>> {
         let Some(release) = self.release else {
             return Ok(vec!["APT::Sandbox::User=root".to_owned()]);
@@ -298,8 +308,9 @@ fn fetch(apt: &[String], root: &Path, packages: &[String]) -> Result<()> {
     merge(root)
 }
 
-/// Moves libraries from `lib` to `usr/lib`: bookworm's packages have some in the first, which a system has
-/// as a link to the second.
+/// Moves libraries from `lib` to `usr/lib`.
+///
+/// bookworm's packages have some in the first, which a system has as a link to the second.
 fn merge(root: &Path) -> Result<()> {
     let to = libraries(root)?;
     let Some(architecture) = to.file_name() else {
@@ -337,14 +348,14 @@ fn libraries(root: &Path) -> Result<PathBuf> {
     Ok(root.join("usr/lib").join(arch.trim()))
 }
 
-/// What `ldd` did not find.
+/// Lists the libraries that `ldd` did not find.
 fn not_found(text: &str) -> Vec<String> {
     let missing = text.lines().filter(|line| line.ends_with("not found"));
     let names = missing.filter_map(|line| line.split_whitespace().next());
     names.map(str::to_owned).collect()
 }
 
-/// What the loader did not find, or found elsewhere.
+/// Lists the libraries that the loader did not find below `root`.
 fn not_below(text: &str, root: &Path) -> Vec<String> {
     let found = text
         .lines()

@@ -1,4 +1,4 @@
-//! Programs built from their Go modules, at one version each, into directories of their own.
+//! Build programs from Go modules, at one version each, into their directories.
 
 pub mod suite;
 
@@ -11,10 +11,12 @@ use serde_json::Value;
 
 use crate::step::{capture, execute, say, succeeds};
 
-/// What Kubernetes calls this release, and its staging modules theirs.
+/// Kubernetes' version; the staging modules have one of their own.
 pub const KUBERNETES: &str = "v1.36.2";
 const STAGING: &str = "v0.36.2";
-/// Fits the Kubernetes release: a kubelet asks its runtime for what came with containerd 2.
+/// containerd's version, which fits the Kubernetes release.
+///
+/// A kubelet asks its runtime for what came with containerd 2.
 pub const CONTAINERD: &str = "v2.1.9";
 /// The reference CNI plugins.
 const PLUGINS: &str = "v1.9.1";
@@ -26,11 +28,11 @@ struct Build {
     prefix: &'static str,
     programs: &'static [&'static str],
     files: &'static [(&'static str, &'static str)],
-    /// What a user should expect.
+    /// The cost of the build that a user should expect.
     cost: &'static str,
 }
 
-/// What serves the API, reads it and stores it.
+/// The programs that serve, read and store the API.
 const API: Build = Build {
     prefix: "kubernetes-api",
     programs: &["etcd", "kube-apiserver", "kubectl"],
@@ -57,7 +59,9 @@ const CLUSTER: Build = Build {
     cost: "7 minutes on two cores",
 };
 
-/// Kubernetes and the etcd it is tested with: a directory with a link for each program.
+/// Builds Kubernetes and the etcd it is tested with.
+///
+/// Returns a directory with a link for each program.
 ///
 /// # Errors
 /// No Go, no module proxy, or the compiler refuses.
@@ -65,7 +69,9 @@ pub fn kubernetes(under: &Path) -> Result<PathBuf> {
     CLUSTER.install(under)
 }
 
-/// What the API alone needs, which is three quarters of the work; all of it, if that was built before.
+/// Builds the programs that the API alone needs, three quarters of the work.
+///
+/// If all of Kubernetes was built before, that is taken.
 ///
 /// # Errors
 /// As [`kubernetes`].
@@ -122,7 +128,7 @@ impl Build {
     }
 }
 
-/// What a program of Kubernetes has to know about its own version, for the linker.
+/// Returns the linker flags with a Kubernetes program's version.
 fn version_flags() -> String {
     let minor = KUBERNETES.split('.').nth(1).unwrap_or_default();
     let base = "k8s.io/component-base/version";
@@ -168,7 +174,7 @@ pub fn containerd(under: &Path) -> Result<PathBuf> {
     )
 }
 
-/// The reference plugins: `loopback`, which containerd wants, and what podnet is compared with.
+/// Builds the reference plugins: `loopback` for containerd, others to compare with.
 ///
 /// # Errors
 /// As [`kubernetes`].
@@ -242,7 +248,7 @@ fn go(dir: &Path) -> Command {
     command
 }
 
-/// The modules that live in the tree of Kubernetes, where replaces lead to directories.
+/// Lists the modules in the tree of Kubernetes, where replaces lead to directories.
 fn staging_modules(source: &Path) -> Result<Vec<String>> {
     let text = capture(
         Command::new("go")
@@ -263,8 +269,10 @@ fn staging_modules(source: &Path) -> Result<Vec<String>> {
     Ok(staging)
 }
 
-/// A module that depends on Kubernetes. Go ignores the replaces of dependencies, so the staging
-/// modules are replaced here, by their published versions.
+/// Writes a module that depends on Kubernetes.
+///
+/// Go ignores the replaces of dependencies, so the staging modules are replaced here, by their published
+/// versions.
 fn go_mod(staging: &[String]) -> String {
     let replaces: String = staging
         .iter()

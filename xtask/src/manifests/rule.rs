@@ -1,4 +1,6 @@
-//! `deploy/monitoring/prometheus-rule.yaml`: the alert rules as an object of the Prometheus operator.
+//! Write the alert rules as an object of the Prometheus operator.
+//!
+//! The file is `deploy/monitoring/prometheus-rule.yaml`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -7,7 +9,7 @@ use anyhow::{Context, Result};
 
 use crate::workspace;
 
-/// What is written.
+/// The file that is written.
 pub(super) const FILE: &str = "deploy/monitoring/prometheus-rule.yaml";
 /// The rules as Prometheus itself reads them.
 const SOURCE: &str = "deploy/monitoring/alerts.yaml";

@@ -1,5 +1,6 @@
-//! `deploy/uninstall.yaml`: it takes the place of the agents, so it must be theirs in all that says
-//! which object it is, on which nodes, and with which program.
+//! Check `deploy/uninstall.yaml`, which takes the place of the agents.
+//!
+//! So it must be theirs in all that says which object it is, on which nodes, and with which program.
 
 use std::fs;
 
@@ -8,12 +9,12 @@ use serde_json::Value;
 
 use crate::workspace;
 
-/// What replaces the agents.
+/// The manifest that replaces the agents.
 const FILE: &str = "deploy/uninstall.yaml";
 /// The agents.
 const AGENT: &str = "deploy/base/agent.yaml";
 
-/// What both must have in common.
+/// Fields that both must have in common.
 const SAME: [&str; 14] = [
     "/apiVersion",
     "/kind",
@@ -32,8 +33,9 @@ const SAME: [&str; 14] = [
 ];
 /// The same of the container that does the work.
 const SAME_OF_CLEANUP: [&str; 3] = ["image", "imagePullPolicy", "securityContext"];
-/// Directories of the agent that would be mount points if they were mounted alone, with the parents
-/// that must be mounted in their place.
+/// Parents of the agent's directories, mounted in their place.
+///
+/// The directories would be mount points if they were mounted alone.
 const PARENTS: [(&str, &str); 3] = [
     ("/run/podnet", "/run"),
     ("/var/lib/podnet", "/var/lib"),

@@ -1,4 +1,4 @@
-//! What happened in each stage, and the sum of it.
+//! Report the result of each stage, and the sum.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -18,11 +18,11 @@ pub(crate) struct Report {
     failed: u64,
     /// Place and test name to reason.
     skipped: BTreeMap<(String, String), String>,
-    /// What went wrong, said once more at the end: the rest of a log may be lost or too long to read.
+    /// Problems, repeated at the end: the rest of a log may be lost or too long.
     problems: Vec<String>,
 }
 
-/// How many lines of what a failed test printed are said again, from where it panicked.
+/// Most lines of a failed test's output that are repeated, from its panic on.
 const LAST_LINES: usize = 12;
 
 struct Stage {
@@ -48,7 +48,7 @@ impl Report {
         }
     }
 
-    /// Runs one stage; a failure is printed and remembered, and the next stage still runs.
+    /// Runs one stage; prints and remembers a failure, and the next stage still runs.
     pub(crate) fn stage<T>(
         &mut self,
         name: &str,
@@ -85,8 +85,10 @@ impl Report {
         self.problems.push(words);
     }
 
-    /// An unexpected skip is a failure; an expected one of the unit tier is forgotten as soon as
-    /// the same test has run with everything it needs.
+    /// Counts an unexpected skip as a failure.
+    ///
+    /// An expected one of the unit tier is forgotten as soon as the same test has run with everything it
+    /// needs.
     fn judge_skips(&mut self, name: &str, place: &Place, tally: &mut Tally) {
         for (test, reason) in &tally.skipped {
             if self.expected.allows(place, test, reason) {

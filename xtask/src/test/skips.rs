@@ -1,5 +1,7 @@
-//! Which tests may be skipped, and where. A skip nobody expected is a failure: otherwise a
-//! machine that lost a feature would test less and less, and stay green.
+//! Read which tests may be skipped, and where.
+//!
+//! An unexpected skip is a failure: otherwise a machine that lost a feature would test less and less, and
+//! stay green.
 
 use std::fmt;
 
@@ -26,7 +28,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// The list in `xtask/expected-skips.txt`: one rule a line, `#` starts a comment line.
+/// The list in `xtask/expected-skips.txt`: one rule a line, `#` for comments.
 ///
 /// `<place> <test pattern> <reason pattern>`, where place is `any`, `unit`, `host` or a
 /// kernel version, and `*` in a pattern stands for any text.

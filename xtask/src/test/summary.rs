@@ -33,8 +33,10 @@ impl Tally {
     }
 }
 
-/// Reads a test run line by line. Run the tests with `--show-output`, or the skips of tests
-/// that print them are lost in libtest's capture.
+/// Reads a test run line by line.
+///
+/// Run the tests with `--show-output`, or the skips of tests that print them are lost in libtest's
+/// capture.
 #[derive(Debug, Default)]
 pub struct Reader {
     tally: Tally,
@@ -42,11 +44,13 @@ pub struct Reader {
     hidden: BTreeMap<String, String>,
     results: u64,
     section: Section,
-    /// Whose captured output follows, from `---- <name> stdout ----`.
+    /// Test of the captured output that follows, from `---- <name> stdout ----`.
     current: String,
     /// How many tests were announced.
     announced: Option<u64>,
-    /// The test that was begun last, where one runs at a time and the output ends with it.
+    /// The test that began last, where the output ends with it.
+    ///
+    /// Tests run one at a time there.
     begun: Option<String>,
 }
 
@@ -65,7 +69,7 @@ enum Section {
     /// A line for each test, and whatever is between binaries.
     #[default]
     Tests,
-    /// What passed tests printed, and a list of them.
+    /// Output of passed tests, and a list of them.
     Successes,
     /// The same of those that failed.
     Failures,
@@ -130,8 +134,9 @@ impl Reader {
         self.results
     }
 
-    /// The tally of a program that was ended before it gave its result, by its line for each test; and what
-    /// is left of it.
+    /// Returns the tally of a program that was ended early, and the rest of its tests.
+    ///
+    /// The tally is by its line for each test; the program has given no result.
     pub fn cut(mut self) -> (Tally, Rest) {
         let tests = if self.results == 0 {
             let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
@@ -163,8 +168,9 @@ impl Reader {
     }
 }
 
-/// `SKIP <test name>: <reason>`, what a privileged test prints before it returns; or without the
-/// name, which libtest's heading has.
+/// Reads `SKIP <test name>: <reason>`, which a privileged test prints.
+///
+/// The name may be missing; libtest's heading has it.
 fn skip_line(line: &str) -> Option<(&str, &str)> {
     let (name, reason) = line.strip_prefix("SKIP")?.split_once(": ")?;
     let name = if name.is_empty() {

@@ -11,7 +11,7 @@ pub(crate) struct Module {
     pub(crate) file: String,
     /// Its path in the crate; empty for the root.
     pub(crate) path: Vec<String>,
-    /// What its code names of its own crate: whole paths, items included.
+    /// Paths of its own crate that its code names: whole paths, items included.
     pub(crate) uses: BTreeSet<Vec<String>>,
 }
 

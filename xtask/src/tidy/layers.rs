@@ -1,4 +1,4 @@
-//! Who may depend on whom, and which outside crate belongs to whom.
+//! Check dependencies between packages, and owners of outside crates.
 
 use serde_json::Value;
 
@@ -78,8 +78,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("tests", ANY),
 ];
 
-/// What the tests of a package may use beside that: a datapath is tested on real links, and inputs that
-/// fuzzing kept are run again.
+/// Further packages that tests of a package may use.
+///
+/// A datapath is tested on real links, and inputs that fuzzing kept are run again.
 const FOR_TESTS: &[(&str, &str)] = &[
     ("agent-common", "corpus"),
     ("api", "corpus"),
@@ -88,7 +89,7 @@ const FOR_TESTS: &[(&str, &str)] = &[
     ("memif", "corpus"),
 ];
 
-/// What tests, shows and measures may use what it likes.
+/// Packages that test, show and measure, and may use any other.
 const FOR_TESTING: [&str; 6] = [
     "bench",
     "bench-report",
@@ -98,8 +99,9 @@ const FOR_TESTING: [&str; 6] = [
     "tests",
 ];
 
-/// Outside crates (`*` ends a prefix) and the only packages that may use them; those for tests and the
-/// bench always may.
+/// Outside crates (`*` ends a prefix) and the only packages that may use them.
+///
+/// Those for tests and the bench always may.
 const OWNED: &[(&str, &[&str])] = &[
     ("anyhow", &["xtask"]),
     ("axum", &["agent", "controller", "listen", "webhook"]),
@@ -147,7 +149,9 @@ const OWNED: &[(&str, &[&str])] = &[
     ("tracing-subscriber", &["telemetry"]),
 ];
 
-/// The layer that must run anywhere, and what would give it IO or a clock. (Its tests may.)
+/// The layer that must run anywhere: it has no IO and no clock.
+///
+/// Its tests may.
 const PURE: [&str; 4] = ["agent-common", "cni-spec", "api", "ipam"];
 const IMPURE: [&str; 5] = ["mio", "rustix", "tempfile", "tokio", "tracing"];
 

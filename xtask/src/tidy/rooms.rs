@@ -1,4 +1,4 @@
-//! Count the arrows inside the agent's crate that run upward, and find its circles of files.
+//! Count upward arrows inside the agent's crate, and find its circles of files.
 //!
 //! Packages cannot use each other in a circle; modules of one package can. Until the agent's rooms are
 //! packages, this holds the count: it may fall and not rise.
@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::arrows::{Module, circles, modules};
 
-/// The modules of `agent/src` by floor, lowest first. A module uses those of lower floors; those of one
-/// floor do not use each other.
+/// The modules of `agent/src` by floor, lowest first.
+///
+/// A module uses those of lower floors; those of one floor do not use each other.
 const FLOORS: [&[&str]; 19] = [
     &["digest", "host", "locks", "metrics", "places"],
     // State: what is held, and by which container.
@@ -37,7 +38,9 @@ const FLOORS: [&[&str]; 19] = [
     // Programs.
     &["commands", "run"],
 ];
-/// Arrows that run upward or along a floor today: pairs of a file and a module. Lower it with them.
+/// Arrows that run upward or along a floor today: pairs of a file and a module.
+///
+/// Lower it with them.
 const UPWARD: usize = 52;
 /// Files of the largest circle today.
 const CIRCLE: usize = 29;

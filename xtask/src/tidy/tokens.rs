@@ -1,6 +1,6 @@
 //! Just enough of Rust's lexer to tell code from comments and literals.
 
-/// The text with every comment, string and character literal blanked out; lines keep their numbers.
+/// Blanks comments, strings and character literals out; lines keep their numbers.
 pub(crate) fn code_only(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len());
@@ -28,7 +28,8 @@ pub(crate) fn code_only(text: &str) -> String {
     out
 }
 
-/// The numbers of the lines with an `unsafe` that opens a block, function, impl or trait.
+/// Lists the lines with an `unsafe` that opens a block, function, impl or trait.
+///
 /// `#[unsafe(no_mangle)]` is an attribute and holds no code.
 pub(crate) fn unsafe_lines(code: &str) -> Vec<usize> {
     lines_where(code, "unsafe", |before, after| {

@@ -1,4 +1,4 @@
-//! Check the first lines of documentation: verb, object, unit, in at most 80 characters.
+//! Check the first lines of documentation: verb, object, unit, in 80 characters.
 //!
 //! A line that begins with a pronoun has no subject that a reader could look up. Both counts may fall and
 //! not rise.
@@ -12,7 +12,7 @@ const BEGIN_MAX: usize = 911;
 /// First lines that are longer today.
 const LONG_MAX: usize = 1930;
 
-/// What is wrong with the first lines of a file.
+/// Faults of the first lines of a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
     /// Places of those that begin with a pronoun.

@@ -16,12 +16,13 @@ use crate::step::{say, show};
 /// The longest a machine may take, boot and all tests: one that takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(2400);
 
-/// The kernel talks on the second serial line, so that it never breaks a line of the tests.
-/// A kernel fault, a processor stuck for twice `watchdog_thresh` seconds, or a grace period of RCU that
-/// does not end, ends QEMU instead of hanging it (`panic=-1` and `-no-reboot`). The last was seen with
-/// 5.10: a processor that took its interrupts and came back to the same jump label, for minutes.
-/// `mitigations=off` because emulating them is slow and
-/// tests nothing of ours.
+/// Command line of the kernel.
+///
+/// The kernel talks on the second serial line, so that it never breaks a line of the tests. A kernel
+/// fault, a processor stuck for twice `watchdog_thresh` seconds, or a grace period of RCU that does not
+/// end, ends QEMU instead of hanging it (`panic=-1` and `-no-reboot`). The last was seen with 5.10: a
+/// processor that took its interrupts and came back to the same jump label, for minutes.
+/// `mitigations=off` because emulating them is slow and tests nothing of ours.
 const COMMAND_LINE: &str = "console=ttyS1 quiet loglevel=6 panic=-1 oops=panic softlockup_panic=1 \
     watchdog_thresh=30 rcupdate.rcu_cpu_stall_timeout=60 sysctl.kernel.panic_on_rcu_stall=1 \
     mitigations=off net.ifnames=0 rdinit=/init";
@@ -38,8 +39,9 @@ pub(super) enum End {
     Cut,
 }
 
-/// Boots and hands each line of the serial console to `on_line` until the machine is off, at the latest
-/// until `end`.
+/// Boots a machine and hands each line of its serial console to `on_line`.
+///
+/// It runs until the machine is off, at the latest until `end`.
 ///
 /// # Errors
 /// QEMU cannot be started, exits with an error, or the time limit of a machine passes.

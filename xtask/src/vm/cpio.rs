@@ -8,7 +8,7 @@ const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
 const CHARACTER: u32 = 0o020_000;
 
-/// Writes entries as they come; parent directories are added before their first child.
+/// Writes entries as they come; parent directories go before their first child.
 pub(crate) struct Archive<W> {
     out: W,
     inode: u32,

@@ -1,4 +1,4 @@
-//! Packing what the virtual machine needs: busybox, modules, podnet, tests, their libraries.
+//! Pack the virtual machine: busybox, modules, podnet, tests, their libraries.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -17,12 +17,16 @@ use crate::build::Built;
 
 const INIT: &str = include_str!("init.sh");
 
-/// Programs of the host that tests run, with their libraries; busybox stands in for those that
-/// are not there. The shell is among them because busybox's own prefers its applets to `PATH`.
+/// Programs of the host that tests run, with their libraries.
+///
+/// busybox stands in for those that are not there. The shell is among them because busybox's own prefers
+/// its applets to `PATH`.
 const PROGRAMS: [&str; 3] = ["/bin/sh", "/sbin/ip", "/sbin/tc"];
 
-/// Writes the archive and returns its path. Parts are run in their order; once the machine has run for `end`,
-/// the one that runs is cut short and none is begun.
+/// Writes the archive and returns its path.
+///
+/// Parts are run in their order; once the machine has run for `end`, the one that runs is cut short and
+/// none is begun.
 pub(super) fn build(
     kernel: &Kernel,
     built: &Built,
@@ -146,7 +150,7 @@ fn busybox() -> Result<PathBuf> {
         .context("no busybox in /bin or /usr/bin; install busybox-static")
 }
 
-/// The shared libraries a program needs, its interpreter included; none if it is static.
+/// Lists the shared libraries of a program, with its interpreter; none if static.
 ///
 /// # Errors
 /// A library is missing, or `ldd` cannot run.

@@ -1,4 +1,4 @@
-//! A Debian kernel by its version: found in the archive, downloaded, unpacked, kept.
+//! Get a Debian kernel by its version: find, download, unpack and keep it.
 //!
 //! apt runs with package lists and a cache of its own under target/vm/apt: the system's
 //! sources stay as they are, and nothing is installed.
@@ -29,7 +29,9 @@ const MIRRORS: [&str; 2] = [
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// The kernel for virtual machines: smaller, boots faster, and has every module we need.
+/// The kernel for virtual machines: it boots faster, and has every needed module.
+///
+/// It is smaller.
 const METAPACKAGE: &str = "linux-image-cloud-amd64";
 
 /// A kernel on disk.
@@ -45,9 +47,10 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// QEMU's `-cpu`, without what the emulation of QEMU 7.2 gets wrong. `cmpxchg16b`, which the
-    /// slab allocator uses where it is offered, made one boot in four of Linux 6.12 fault (58 of
-    /// 58 were good without); five-level paging makes 6.12 and newer fault, too.
+    /// Returns QEMU's `-cpu`, without features that QEMU 7.2 emulates wrongly.
+    ///
+    /// `cmpxchg16b`, which the slab allocator uses where it is offered, made one boot in four of Linux
+    /// 6.12 fault (58 of 58 were good without); five-level paging makes 6.12 and newer fault, too.
     pub(crate) fn cpu(&self) -> &'static str {
         let mut numbers = self
             .release

@@ -1,4 +1,4 @@
-//! The kernel modules a test may need, with what they depend on, in the order to load them.
+//! The kernel modules of tests, with their dependencies, in the order of loading.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,9 @@ use anyhow::{Context, Result, bail};
 /// podnet does not run without these, as modules or built in.
 const REQUIRED: [&str; 5] = ["veth", "sch_ingress", "cls_bpf", "bridge", "sch_tbf"];
 
-/// Loaded when the kernel has them: neighbours, comparisons and tools of some tests.
+/// Modules that are loaded when the kernel has them: for some tests.
+///
+/// They are neighbours, comparisons and tools.
 const OPTIONAL: [&str; 26] = [
     "act_bpf",
     "act_gact",
@@ -142,7 +144,9 @@ fn index(dir: &Path, files: &mut BTreeMap<String, PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// The kernel's name of a module file: `net/8021q/8021q.ko.xz` is `8021q`, `-` is `_`.
+/// Returns the kernel's name of a module file.
+///
+/// `net/8021q/8021q.ko.xz` is `8021q`, `-` is `_`.
 fn name_of(path: &Path) -> String {
     let file = path
         .file_name()

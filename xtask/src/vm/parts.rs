@@ -14,8 +14,9 @@ use crate::step::capture;
 /// The program that is over in seconds, whole.
 const FIRST: [&str; 1] = ["netdev-kernel"];
 
-/// Programs of which a share runs before the rest of any, in this order. Nearly each of their tests loads and
-/// attaches the kernel programs.
+/// Programs of which a share runs before the rest of any, in this order.
+///
+/// Nearly each of their tests loads and attaches the kernel programs.
 const SHARED: [&str; 7] = [
     "datapath-kernel",
     "tests-attacks",
@@ -26,8 +27,9 @@ const SHARED: [&str; 7] = [
     "tests-afxdp",
 ];
 
-/// Programs that end what has the time, the long ones last: they ask podnet more than the kernel, except
-/// `across`, of which a share has run.
+/// Programs that run at the end, the long ones last.
+///
+/// They ask podnet more than the kernel, except `across`, of which a share has run.
 const LAST: [&str; 7] = [
     "tests-native",
     "tests-memif",
@@ -76,8 +78,9 @@ impl Part {
     }
 }
 
-/// The parts of `binaries` in the order of their run. Shares are made where the time is limited and no
-/// arguments choose the tests.
+/// Plans the parts of `binaries` in the order of their run.
+///
+/// Shares are made where the time is limited and no arguments choose the tests.
 pub(super) fn plan(binaries: &[TestBinary], filter: &[String], limited: bool) -> Result<Vec<Part>> {
     let mut lists = BTreeMap::new();
     if limited && filter.is_empty() {
@@ -125,7 +128,9 @@ fn ordered<'a>(
     parts.into_iter().map(|(_, part)| part).collect()
 }
 
-/// What sorts the programs, and the rests of those whose share runs earlier, which is at 1.
+/// Returns the rank of a program; that of a share is 1.
+///
+/// Rests of those whose share runs earlier are ranked, too.
 fn rank(program: &str) -> (usize, usize) {
     let lists: [(usize, &[&str]); 3] = [(0, &FIRST), (4, &LAST), (2, &SHARED)];
     lists

@@ -1,5 +1,4 @@
-//! Reading a virtual machine's serial console: the markers `init.sh` prints, and libtest's lines
-//! between them.
+//! Read a virtual machine's serial console: markers of `init.sh`, libtest's lines.
 
 use std::mem;
 use std::time::{Duration, Instant};
@@ -13,7 +12,9 @@ use crate::test::{Reader, Rest, Tally};
 /// Starts every line `init.sh` itself prints for us.
 const MARKER: &str = "PODNET-VM ";
 
-/// A machine that says nothing for so long before its time is over hangs: no test takes as long.
+/// Longest silence of a machine; it hangs then, as no test takes as long.
+///
+/// The silence is before its time is over.
 const SILENT: Duration = Duration::from_secs(600);
 
 /// One run of the test programs: one boot, or more where a machine stops half-way.
@@ -27,7 +28,7 @@ pub(super) struct Session {
     running: Option<String>,
     ended: usize,
     done: bool,
-    /// Parts that were cut short or not begun, for the time was over: what is left of each.
+    /// Parts that were cut short or not begun for want of time, with their rests.
     left: Vec<(String, Option<Rest>)>,
     problems: Vec<String>,
     /// When the machine last said something of its own accord.
@@ -49,7 +50,7 @@ impl Session {
         }
     }
 
-    /// Takes one line of the console, which came at `now`; the answer is whether a person wants to see it.
+    /// Takes one line of the console, of time `now`; returns whether to show it.
     pub(super) fn line(&mut self, line: &str, now: Instant) -> bool {
         // The firmware moves the cursor before our first line.
         let Some(at) = line.find(MARKER) else {
@@ -96,13 +97,14 @@ impl Session {
         self.done
     }
 
-    /// How many parts have ended, or were too late to begin: these need no other machine.
+    /// Counts the parts that have ended or were too late: they need no other machine.
     pub(super) fn ended(&self) -> usize {
         self.ended
     }
 
-    /// Closes the session of a machine that was ended at `now`, for its time was over: what it had not yet
-    /// run of `parts` is left out.
+    /// Closes the session of a machine that was ended at `now` for want of time.
+    ///
+    /// What it had not yet run of `parts` is left out.
     pub(super) fn cut(&mut self, parts: &[Part], now: Instant) {
         if self.done {
             return;
@@ -120,7 +122,9 @@ impl Session {
         self.done = true;
     }
 
-    /// Counts what the running part has said: a test that failed is a failure, as in one that has ended.
+    /// Counts the results of the running part; a failed test is a failure.
+    ///
+    /// It is so in one that has ended, too.
     fn cut_running(&mut self, now: Instant) {
         let label = self.running.take();
         let silent = now.saturating_duration_since(self.heard);
@@ -144,7 +148,7 @@ impl Session {
         self.left.push((label, Some(rest)));
     }
 
-    /// What was left out for want of time.
+    /// Lists the parts that were left out for want of time.
     fn left_out(&self, parts: &[Part]) -> Vec<String> {
         let words = |(label, rest): &(String, Option<Rest>)| {
             let whole = parts.iter().find(|part| part.label == *label);

@@ -1,4 +1,4 @@
-//! Kubernetes' own end-to-end tests, and the name server that they expect in a cluster.
+//! Build Kubernetes' own end-to-end tests, and the name server that they expect.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::step::{execute, say};
 pub const COREDNS: &str = "v1.14.2";
 /// The tests, as `go test -c` calls them.
 pub const TESTS: &str = "e2e.test";
-/// What runs them, several at a time.
+/// The program that runs them, several at a time.
 pub const RUNNER: &str = "ginkgo";
 /// The server, client and prober that their pods are made of.
 pub const AGNHOST: &str = "agnhost";
