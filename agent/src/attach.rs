@@ -23,6 +23,7 @@ use crate::error::AgentError;
 use crate::ledger::Wanted;
 use crate::node::Node;
 use crate::ports::{PortError, host_name, near_name};
+use crate::reach::ReachError;
 use crate::record::{Attachment, HostEnd, PodIdentity, State};
 use crate::sockets;
 use crate::switch;
@@ -77,7 +78,8 @@ impl Node {
             wanted.socket_path = Some(place);
         }
         if network.routing == api::Routing::Node {
-            self.route_for(network).await?;
+            let routing = self.routing.admit(network).await;
+            routing.map_err(ReachError::from)?;
         }
         Box::pin(self.fit_wire(network)).await?;
         if network.transport == api::Transport::Vxlan {
@@ -90,7 +92,7 @@ impl Node {
         };
         let record = match &self.cluster {
             Some(_) if network.routing == api::Routing::Node => {
-                self.book_by_node(wanted, network, host)?
+                self.routing.reserve(wanted, network, host)?
             }
             Some(cluster) => {
                 self.book.ledger().forget_own(&network.name);

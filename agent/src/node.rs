@@ -49,7 +49,7 @@ pub struct Node {
     /// The tables.
     pub tables: Arc<Reconciler>,
     /// What the node's own stack does for the network that it routes for.
-    pub routing: NodeRouting,
+    pub routing: Arc<NodeRouting>,
     /// Who is where on other nodes.
     pub remotes: Arc<Remotes>,
     /// The way there.
@@ -138,14 +138,21 @@ impl Node {
             // Nothing is given before it is known what is this node's to give.
             parts.book.ledger().set_shares(HashMap::new());
         }
+        let (host, tables) = (Arc::new(parts.host), Arc::new(parts.tables));
+        let routing = Arc::new(NodeRouting::new(
+            Arc::clone(&host),
+            Arc::clone(&parts.book),
+            Arc::clone(&parts.world),
+            parts.cluster.is_some(),
+        ));
         Arc::new(Self {
             name: parts.name,
             world: parts.world,
             book: parts.book,
-            host: Arc::new(parts.host),
+            host,
             promotions: parts.promotions,
-            tables: Arc::new(parts.tables),
-            routing: NodeRouting::new(parts.cluster.is_some()),
+            tables,
+            routing,
             remotes: parts.remotes,
             overlay: Overlay::new(parts.vxlan_port),
             uplinks: Uplinks::new(parts.early),

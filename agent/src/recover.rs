@@ -209,7 +209,7 @@ impl Node {
     ) -> Result<(), AgentError> {
         if is_linked(record, survey) {
             self.mend_hook(record).await?;
-            self.mend_reach(record).await?;
+            self.routing.mend(record).await?;
             Box::pin(self.mend_port(record)).await?;
         }
         Ok(())

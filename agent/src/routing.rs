@@ -7,18 +7,18 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::{Network, Prefix};
 use ipam::IpamError;
 use netdev::{Family, Masquerade, Netfilter, Sysctl, sysctl};
 use tokio::sync::watch;
+use world::Current;
 
-use crate::book::{AddressError, BookError};
+use crate::book::{AddressError, Book, BookError};
+use crate::host::{Host, HostError};
 use crate::ledger::Wanted;
-use crate::node::Node;
-use crate::reach::ReachError;
 use crate::record::{Attachment, HostEnd};
 use telemetry::chain;
 
@@ -42,6 +42,9 @@ const ROUND: Duration = Duration::from_secs(30);
 /// What the node has of it.
 #[derive(Debug)]
 pub struct NodeRouting {
+    host: Arc<Host>,
+    book: Arc<Book>,
+    world: Arc<Current>,
     /// The nodes of the cluster; none where there is no cluster, or as long as it says nothing.
     nodes: watch::Sender<Option<Nodes>>,
     clustered: bool,
@@ -101,9 +104,12 @@ impl fmt::Display for Step {
 }
 
 impl NodeRouting {
-    /// Nothing is made yet.
-    pub fn new(clustered: bool) -> Self {
+    /// Hold what is needed; nothing is made yet. With `clustered`, nodes are those that the cluster names.
+    pub fn new(host: Arc<Host>, book: Arc<Book>, world: Arc<Current>, clustered: bool) -> Self {
         Self {
+            host,
+            book,
+            world,
             nodes: watch::Sender::new(None),
             clustered,
             state: Mutex::default(),
@@ -165,22 +171,20 @@ impl NodeRouting {
             None => Err("the nodes of the cluster were not read yet".to_owned()),
         }
     }
-}
 
-impl Node {
     /// Sees to it that the node can route for this network; at once where nothing has changed.
     ///
     /// # Errors
     /// When it cannot.
-    pub(crate) async fn route_for(&self, network: &Network) -> Result<(), ReachError> {
-        let wanted = self.routing.plan(network);
+    pub(crate) async fn admit(&self, network: &Network) -> Result<(), NotRouting> {
+        let wanted = self.plan(network);
         let is_made = |state: &State| state.trouble.is_none() && state.plan == wanted.clone().ok();
-        if wanted.is_err() || !is_made(&self.routing.state()) {
-            self.settle_routing(Some(network)).await;
+        if wanted.is_err() || !is_made(&self.state()) {
+            self.settle(Some(network)).await;
         }
-        match self.routing.state().trouble.clone() {
+        match self.state().trouble.clone() {
             None => Ok(()),
-            Some(why) => Err(NotRouting::new(&network.name, why).into()),
+            Some(why) => Err(NotRouting::new(&network.name, why)),
         }
     }
 
@@ -189,7 +193,7 @@ impl Node {
     ///
     /// # Errors
     /// When there is none, or one is asked for that other nodes would not find here.
-    pub(crate) fn book_by_node(
+    pub(crate) fn reserve(
         &self,
         wanted: Wanted,
         network: &Network,
@@ -202,7 +206,7 @@ impl Node {
             }
             .into());
         }
-        let own = self.routing.own_prefixes(network);
+        let own = self.own_prefixes(network);
         for ip in wanted.ips.0.iter().map(|request| request.address) {
             if !own.iter().any(|prefix| prefix.contains(&ip)) {
                 return Err(BookError::Address {
@@ -217,13 +221,13 @@ impl Node {
     }
 
     /// Keeps what the node needs for it, for ever.
-    pub async fn keep_routing(&self) {
+    pub async fn keep(&self) {
         let mut networks = self.world.changes();
-        let mut nodes = self.routing.changes();
+        let mut nodes = self.changes();
         loop {
             let world = self.world.get();
             if world.check_read().is_ok() {
-                self.settle_routing(world.resolved.routed_by_node()).await;
+                self.settle(world.resolved.routed_by_node()).await;
             }
             tokio::select! {
                 // Both senders live as long as the node.
@@ -234,12 +238,12 @@ impl Node {
         }
     }
 
-    async fn settle_routing(&self, network: Option<&Network>) {
-        let _turn = self.routing.turn.lock().await;
+    async fn settle(&self, network: Option<&Network>) {
+        let _turn = self.turn.lock().await;
         let Some(network) = network else {
-            return self.stop_routing().await;
+            return self.stop().await;
         };
-        let plan = match self.routing.plan(network) {
+        let plan = match self.plan(network) {
             Ok(plan) => plan,
             Err(why) => {
                 // What is there serves those who are attached.
@@ -247,16 +251,16 @@ impl Node {
                 return;
             }
         };
-        let trouble = match self.make_routing(&plan).await {
+        let trouble = match self.make(&plan).await {
             Ok(()) => None,
             Err(step) => Some(step.to_string()),
         };
-        self.routing.state().plan = Some(plan);
+        self.state().plan = Some(plan);
         self.note_trouble(trouble);
     }
 
     fn note_trouble(&self, trouble: Option<String>) {
-        let mut state = self.routing.state();
+        let mut state = self.state();
         if let Some(why) = trouble.as_ref().filter(|_| trouble != state.trouble) {
             tracing::error!(why, "the node cannot route for its network yet");
         }
@@ -264,13 +268,13 @@ impl Node {
     }
 
     /// The last pod of such a network is gone, and so is the network.
-    async fn stop_routing(&self) {
+    async fn stop(&self) {
         let in_use = self
             .book
             .ledger()
             .entries()
             .any(|entry| entry.record.network.by_node);
-        let done = self.routing.state().plan == Some(Plan::default());
+        let done = self.state().plan == Some(Plan::default());
         if in_use || done {
             return;
         }
@@ -280,20 +284,20 @@ impl Node {
             Err(step) => return tracing::warn!(error = %step, "routes to other nodes not removed"),
         }
         // Where none was written, nf_tables is not touched: that alone would load its modules.
-        if self.routing.state().table == Table::Written {
+        if self.state().table == Table::Written {
             match self.host.netlink.with_netfilter(Netfilter::remove).await {
-                Ok(_) => self.routing.state().table = Table::Absent,
+                Ok(_) => self.state().table = Table::Absent,
                 Err(error) => {
                     return tracing::warn!(error = chain(&error), "masquerading not removed");
                 }
             }
         }
-        let mut state = self.routing.state();
+        let mut state = self.state();
         state.plan = Some(nothing);
         state.trouble = None;
     }
 
-    async fn make_routing(&self, plan: &Plan) -> Result<(), Step> {
+    async fn make(&self, plan: &Plan) -> Result<(), Step> {
         let (v4, v6) = (plan.v4, plan.v6);
         let forward = self.host.netlink.with(move |_| {
             for (family, wanted) in [(Family::V4, v4), (Family::V6, v6)] {
@@ -314,10 +318,10 @@ impl Node {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub(crate) async fn restore_masquerade(&self) -> Result<bool, ReachError> {
-        let _turn = self.routing.turn.lock().await;
+    pub(crate) async fn restore_masquerade(&self) -> Result<bool, HostError> {
+        let _turn = self.turn.lock().await;
         let wanted = {
-            let state = self.routing.state();
+            let state = self.state();
             let is_there = state.table == Table::Written;
             let plan = state.plan.as_ref().filter(|_| is_there);
             plan.and_then(|plan| plan.masquerade.clone())
@@ -341,7 +345,7 @@ impl Node {
 
     async fn make_masquerade(&self, plan: &Plan) -> Result<(), netdev::Error> {
         let Some(wanted) = plan.masquerade.clone() else {
-            if self.routing.state().table == Table::Absent {
+            if self.state().table == Table::Absent {
                 return Ok(());
             }
             match self.host.netlink.with_netfilter(Netfilter::remove).await {
@@ -350,13 +354,13 @@ impl Node {
                 // A kernel without nf_tables masquerades nobody.
                 Err(error) => tracing::debug!(error = chain(&error), "no masquerading to stop"),
             }
-            self.routing.state().table = Table::Absent;
+            self.state().table = Table::Absent;
             return Ok(());
         };
         if self.write_masquerade(wanted).await? {
             tracing::info!("masquerading of pods set up, in the nf_tables table inet podnet");
         }
-        self.routing.state().table = Table::Written;
+        self.state().table = Table::Written;
         Ok(())
     }
 
@@ -372,7 +376,7 @@ impl Node {
             .await
             .map_err(|error| Step("routes to other nodes", error))?;
         unrouted.extend(missed);
-        let mut state = self.routing.state();
+        let mut state = self.state();
         for (node, why) in &unrouted {
             if state.unrouted.get(node) != Some(why) {
                 tracing::warn!(node, why, "pods of another node are not reached");

@@ -163,7 +163,13 @@ impl Node {
         let looked = [
             (OUTSIDE, self.restore_fence_of_egress().await),
             (overlay::TABLE, self.restore_fence_of_tunnels().await),
-            (routing::TABLE, self.restore_masquerade().await),
+            (
+                routing::TABLE,
+                self.routing
+                    .restore_masquerade()
+                    .await
+                    .map_err(ReachError::from),
+            ),
         ];
         let mut restored = false;
         for (table, outcome) in looked {

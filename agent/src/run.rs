@@ -388,7 +388,7 @@ async fn background(
         end = networks => end.unwrap_or_else(|died| stopped("following networks", died.to_string())),
         end = node.keep_ways() => stopped("watching ways to other nodes", reason(end.err().as_ref())),
         end = node.keep_rulesets() => stopped("watching nf_tables", reason(end.err().as_ref())),
-        () = node.keep_routing() => stopped("routing for the node's network", "it ended".into()),
+        () = node.routing.keep() => stopped("routing for the node's network", "it ended".into()),
         () = follow_members(node) => stopped("following members on other nodes", "it ended".into()),
         () = members::serve(node) => stopped("following networks in use", "it ended".into()),
         () = node.keep_switch() => stopped("watching the switch", "it ended".into()),

@@ -112,7 +112,7 @@ impl Node {
         }
         faults.extend(self.port_faults(record)?);
         faults.extend(self.limit_faults(record).await?);
-        faults.extend(self.reach_faults(record).await?);
+        faults.extend(self.routing.faults(record).await?);
         if record.network.egress && self.egress.way_out(record.network.id).is_none() {
             faults.push("the way out of its network is gone".to_owned());
         }

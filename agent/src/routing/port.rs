@@ -4,10 +4,9 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use netdev::{Address, Connection, Family, Neighbour, Sysctl};
 
-use super::PROTOCOL;
-use crate::node::Node;
+use super::{NodeRouting, PROTOCOL};
+use crate::host::HostError;
 use crate::ports::far_name;
-use crate::reach::ReachError;
 use crate::record::Attachment;
 
 impl Attachment {
@@ -97,12 +96,12 @@ fn ears(record: &Attachment) -> Vec<(String, u32, Ear)> {
     ears
 }
 
-impl Node {
+impl NodeRouting {
     /// Makes the node's stack reach an attachment again, where somebody undid a part of that.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub(crate) async fn mend_reach(&self, record: &Attachment) -> Result<(), ReachError> {
+    pub(crate) async fn mend(&self, record: &Attachment) -> Result<(), HostError> {
         let neighbours = record.neighbours();
         if neighbours.is_empty() {
             return Ok(());
@@ -133,10 +132,10 @@ impl Node {
     ///
     /// # Errors
     /// When the kernel does not tell.
-    pub(crate) async fn reach_faults(
+    pub(crate) async fn faults(
         &self,
         record: &Attachment,
-    ) -> Result<Vec<String>, ReachError> {
+    ) -> Result<Vec<String>, HostError> {
         let neighbours = record.neighbours();
         if neighbours.is_empty() {
             return Ok(Vec::new());

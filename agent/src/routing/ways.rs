@@ -72,7 +72,7 @@ pub(super) fn direct(
     Ok(missed)
 }
 
-/// Removes what [`Node::keep_routing`](crate::node::Node::keep_routing) has made, but for forwarding; with `dry` only says what.
+/// Removes what [`NodeRouting::keep`](super::NodeRouting::keep) has made, but for forwarding; with `dry` only says what.
 ///
 /// # Errors
 /// When the kernel refuses.
