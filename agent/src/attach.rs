@@ -187,7 +187,8 @@ impl Node {
         record: &Attachment,
         netns: &Netns,
     ) -> Result<Attachment, AgentError> {
-        Box::pin(self.open_way_out(&record.network)).await?;
+        let opened = Box::pin(self.egress.open(&record.network)).await;
+        opened.map_err(ReachError::from)?;
         self.tables.reset_port_counters(record.port_id)?;
         let links = Links::of(self, record, netns)?;
         // The disk and the kernel at once.
@@ -339,7 +340,7 @@ impl Node {
         reached("del.torn-down");
         self.book.erase(key).await?;
         self.book.ledger().release(key);
-        Box::pin(self.close_way_out(&record.network)).await;
+        Box::pin(self.egress.close(&record.network)).await;
         if let Some(cluster) = &self.cluster {
             cluster.released();
         }

@@ -14,15 +14,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use api::Prefix;
+use datapath::DatapathError;
 use netdev::{Connection, Family, Netfilter, Ruleset};
+use world::Current;
 
+use crate::book::Book;
+use crate::host::{Host, HostError};
 use crate::ledger::Ledger;
 use crate::locks::{Guard, Rank, Ranked};
-use crate::node::Node;
-use crate::reach::ReachError;
+use crate::reconcile::Reconciler;
 use crate::reconcile::surroundings::WayOut;
 use crate::record::NetworkFacts;
-use crate::routing::forward;
+use crate::routing::{NodeRouting, forward};
 use telemetry::chain;
 use telemetry::failpoint::reached;
 
@@ -62,11 +65,42 @@ pub enum EgressError {
         /// How many there can be.
         max: u16,
     },
+    /// The kernel refused.
+    #[error(transparent)]
+    Host(#[from] HostError),
+}
+
+impl From<netdev::Error> for EgressError {
+    fn from(error: netdev::Error) -> Self {
+        HostError::from(error).into()
+    }
+}
+
+impl From<DatapathError> for EgressError {
+    fn from(error: DatapathError) -> Self {
+        HostError::from(error).into()
+    }
+}
+
+/// Settings of the gateways.
+#[derive(Debug)]
+pub struct GatewayOptions {
+    /// Directory of their namespaces.
+    pub directory: PathBuf,
+    /// Addresses of pods and Services of the cluster, as the operator says; no way out leads there.
+    pub inside: Vec<Prefix>,
+    /// Limits of tracked connections.
+    pub connections: Connections,
 }
 
 /// The gateways of this node.
 #[derive(Debug)]
 pub struct Egress {
+    host: Arc<Host>,
+    book: Arc<Book>,
+    tables: Arc<Reconciler>,
+    world: Arc<Current>,
+    routing: Arc<NodeRouting>,
     /// Where their namespaces are kept.
     directory: PathBuf,
     /// Those that are open, by the number of the network, and how they were made.
@@ -86,13 +120,26 @@ pub struct Egress {
 }
 
 impl Egress {
-    /// None is known yet. Their namespaces are files in this directory, and nothing that is `inside` is
-    /// reached.
-    pub fn new(directory: PathBuf, inside: Vec<Prefix>, connections: Connections) -> Self {
+    /// Hold what is needed; no gateway is known yet.
+    ///
+    /// The addresses of the cluster are those that `routing` knows, and those that the operator names.
+    pub fn new(
+        host: Arc<Host>,
+        book: Arc<Book>,
+        tables: Arc<Reconciler>,
+        world: Arc<Current>,
+        routing: Arc<NodeRouting>,
+        options: GatewayOptions,
+    ) -> Self {
         Self {
-            directory,
-            inside,
-            connections: Arc::new(connections),
+            host,
+            book,
+            tables,
+            world,
+            routing,
+            directory: options.directory,
+            inside: options.inside,
+            connections: Arc::new(options.connections),
             watches: Watches::default(),
             open: Ranked::new(Rank::Feature, BTreeMap::new()),
             fenced: AtomicBool::new(false),
@@ -101,13 +148,13 @@ impl Egress {
         }
     }
 
-    fn open(&self) -> Guard<'_, BTreeMap<u32, (Plan, WayOut)>> {
+    fn opened(&self) -> Guard<'_, BTreeMap<u32, (Plan, WayOut)>> {
         self.open.lock()
     }
 
     /// The way out of a network, if it is open.
     pub fn way_out(&self, network: u32) -> Option<WayOut> {
-        self.open().get(&network).map(|(_, way_out)| *way_out)
+        self.opened().get(&network).map(|(_, way_out)| *way_out)
     }
 
     /// The table of the node may be there.
@@ -122,40 +169,38 @@ impl Egress {
 
     /// True for the port of a gateway.
     pub fn has_port(&self, ifindex: u32) -> bool {
-        self.open().values().any(|(_, it)| it.ifindex == ifindex)
+        self.opened().values().any(|(_, it)| it.ifindex == ifindex)
     }
-}
 
-impl Node {
     /// Opens the way out that an attachment to this network needs; at once where it is open. The
     /// book has the attachment, so that nobody closes it meanwhile.
     ///
     /// # Errors
     /// When the kernel refuses; nothing of a way that was not there is left then.
-    pub(crate) async fn open_way_out(&self, facts: &NetworkFacts) -> Result<(), ReachError> {
+    pub(crate) async fn open(&self, facts: &NetworkFacts) -> Result<(), EgressError> {
         if !facts.egress {
             return Ok(());
         }
         let Some(mut plan) = self.planned_ways_out().remove(&facts.id) else {
             return Ok(());
         };
-        if self.egress.open().get(&facts.id).map(|(made, _)| made) == Some(&plan) {
+        if self.opened().get(&facts.id).map(|(made, _)| made) == Some(&plan) {
             return Ok(());
         }
-        let _turn = self.egress.turn.lock().await;
+        let _turn = self.turn.lock().await;
         self.fence(plan.has(true), plan.has(false)).await?;
         // Known by now, with the room of the node's table.
-        plan.connections = self.egress.connections.of_pod();
+        plan.connections = self.connections.of_pod();
         self.make_way_out(plan).await.map(drop)
     }
 
     /// Closes the way out of a network that has no attachment any more. What cannot be removed is
     /// the audit's.
-    pub(crate) async fn close_way_out(&self, facts: &NetworkFacts) {
+    pub(crate) async fn close(&self, facts: &NetworkFacts) {
         if !facts.egress {
             return;
         }
-        let _turn = self.egress.turn.lock().await;
+        let _turn = self.turn.lock().await;
         if let Err(error) = self.remove_ways_out().await {
             tracing::error!(
                 network = facts.name,
@@ -167,12 +212,12 @@ impl Node {
 
     /// Makes the ways out that attachments need, before the tables lead there. Where one cannot be
     /// made, its pods do not get out, and the audit comes back to it.
-    pub(crate) async fn recover_ways_out(&self) {
+    pub(crate) async fn recover(&self) {
         let planned = self.planned_ways_out();
         if planned.is_empty() {
             return;
         }
-        let _turn = self.egress.turn.lock().await;
+        let _turn = self.turn.lock().await;
         let has = |v4| planned.values().any(|plan| plan.has(v4));
         if let Err(error) = self.fence(has(true), has(false)).await {
             tracing::error!(error = chain(&error), "no network has a way out yet");
@@ -192,8 +237,8 @@ impl Node {
     ///
     /// # Errors
     /// The last that failed; all others are looked after.
-    pub async fn audit_ways_out(&self) -> Result<(), ReachError> {
-        let _turn = self.egress.turn.lock().await;
+    pub async fn audit(&self) -> Result<(), EgressError> {
+        let _turn = self.turn.lock().await;
         let planned = self.planned_ways_out();
         let mut failed = None;
         if !planned.is_empty() {
@@ -205,7 +250,7 @@ impl Node {
             let network = plan.network;
             let made = match self.make_way_out(plan).await {
                 Ok(false) => Ok(()),
-                Ok(true) => self.tables.reconcile(network).map_err(ReachError::from),
+                Ok(true) => self.tables.reconcile(network).map_err(EgressError::from),
                 Err(error) => Err(error),
             };
             failed = made.err().or(failed);
@@ -224,7 +269,7 @@ impl Node {
         for facts in ledger.entries().map(|entry| &entry.record.network) {
             if facts.egress {
                 let plan = plans.entry(facts.id).or_insert_with(|| Plan {
-                    connections: self.egress.connections.of_pod(),
+                    connections: self.connections.of_pod(),
                     ..Plan::of(facts.id)
                 });
                 plan.serve(facts);
@@ -235,7 +280,7 @@ impl Node {
 
     /// What the node itself must have before anything leaves by it: forwarding of these families, and
     /// the guards of its own addresses.
-    async fn fence(&self, v4: bool, v6: bool) -> Result<bool, ReachError> {
+    async fn fence(&self, v4: bool, v6: bool) -> Result<bool, EgressError> {
         let inside = self.inside();
         let uplinks = self.host.netlink.with(|connection: &mut Connection| {
             let mut links = Vec::new();
@@ -249,7 +294,7 @@ impl Node {
         let outlets = uplinks.iter().map(|link| link.ifindex).collect();
         self.tables.set_outlets(&outlets)?;
         let uplinks: Vec<String> = uplinks.into_iter().map(|link| link.name).collect();
-        let connections = Arc::clone(&self.egress.connections);
+        let connections = Arc::clone(&self.connections);
         let write = move |netfilter: &mut Netfilter| {
             let (uplinks, inside) = match inside {
                 Some(inside) => (uplinks, inside),
@@ -266,9 +311,9 @@ impl Node {
             }
             Ok(written)
         };
-        self.egress.fenced.store(true, Ordering::Release);
+        self.fenced.store(true, Ordering::Release);
         let written = self.host.netlink.with_netfilter(write).await?;
-        self.egress.written.store(true, Ordering::Release);
+        self.written.store(true, Ordering::Release);
         if written {
             tracing::info!("guards of egress set up, in the nf_tables table inet {OUTSIDE}");
         }
@@ -292,7 +337,7 @@ impl Node {
     fn inside(&self) -> Option<Vec<(IpAddr, u8)>> {
         let world = self.world.get();
         let mut all = self.routing.cluster_prefixes()?;
-        all.extend(&self.egress.inside);
+        all.extend(&self.inside);
         let routed = world.resolved.routed_by_node();
         let subnets = routed.into_iter().flat_map(|network| &network.subnets);
         all.extend(subnets.map(|subnet| subnet.prefix));
@@ -305,8 +350,8 @@ impl Node {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub(crate) async fn restore_fence_of_egress(&self) -> Result<bool, ReachError> {
-        let _turn = self.egress.turn.lock().await;
+    pub(crate) async fn restore_fence(&self) -> Result<bool, EgressError> {
+        let _turn = self.turn.lock().await;
         let planned = self.planned_ways_out();
         if planned.is_empty() {
             return Ok(false);
@@ -316,8 +361,8 @@ impl Node {
     }
 
     /// True when it was not there, or not at the same place.
-    async fn make_way_out(&self, plan: Plan) -> Result<bool, ReachError> {
-        let (hook, directory) = (self.host.hook.clone(), self.egress.directory.clone());
+    async fn make_way_out(&self, plan: Plan) -> Result<bool, EgressError> {
+        let (hook, directory) = (self.host.hook.clone(), self.directory.clone());
         let wanted = plan.clone();
         let make = move |connection: &mut Connection| {
             gateway::ready(connection, &hook, &directory, &wanted)
@@ -325,29 +370,27 @@ impl Node {
         let way_out = self.host.netlink.with(make).await?;
         reached("egress.made");
         let network = plan.network;
-        self.egress
-            .watches
-            .keep(network, way_out, &self.egress.directory);
-        let before = self.egress.open().insert(network, (plan, way_out));
+        self.watches.keep(network, way_out, &self.directory);
+        let before = self.opened().insert(network, (plan, way_out));
         self.tables.surroundings().set_way_out(network, way_out);
         Ok(before.map(|(_, way_out)| way_out) != Some(way_out))
     }
 
     /// Removes the gateways that no attachment needs, and with the last one what the node has for
     /// them.
-    async fn remove_ways_out(&self) -> Result<(), ReachError> {
+    async fn remove_ways_out(&self) -> Result<(), EgressError> {
         let kept: BTreeSet<u32> = {
             // Who is in the book by now finds its way open; who comes later does not.
             let ledger = self.book.ledger();
-            let mut open = self.egress.open();
+            let mut open = self.opened();
             let kept: BTreeSet<u32> = self.planned(&ledger).into_keys().collect();
             open.retain(|network, _| kept.contains(network));
-            self.egress.watches.end_all_but(&kept);
+            self.watches.end_all_but(&kept);
             drop(open);
             self.tables.surroundings().keep_ways_out(&kept);
             kept
         };
-        let (directory, spare) = (self.egress.directory.clone(), kept.clone());
+        let (directory, spare) = (self.directory.clone(), kept.clone());
         let remove = move |connection: &mut Connection| {
             gateway::remove_all_but(connection, &directory, &spare, false)
         };
@@ -356,12 +399,12 @@ impl Node {
             tracing::info!(what, "egress: removed");
         }
         // Where there was none, nf_tables is not touched: that alone would load its modules.
-        let fenced = self.egress.fenced.load(Ordering::Acquire) || !removed.is_empty();
+        let fenced = self.fenced.load(Ordering::Acquire) || !removed.is_empty();
         if kept.is_empty() && fenced {
-            self.egress.written.store(false, Ordering::Release);
+            self.written.store(false, Ordering::Release);
             let remove = |netfilter: &mut Netfilter| netfilter.remove_table(OUTSIDE);
             self.host.netlink.with_netfilter(remove).await?;
-            self.egress.fenced.store(false, Ordering::Release);
+            self.fenced.store(false, Ordering::Release);
         }
         Ok(())
     }

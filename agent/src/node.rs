@@ -14,7 +14,7 @@ use crate::afxdp::AfXdp;
 use crate::book::Book;
 use crate::devices::Devices;
 use crate::early::EarlyOptions;
-use crate::egress::{Connections, Egress};
+use crate::egress::{Egress, GatewayOptions};
 use crate::error::AgentError;
 use crate::host::Host;
 use crate::kube::Cluster;
@@ -61,7 +61,7 @@ pub struct Node {
     /// Control sockets of AF_XDP ports.
     pub afxdp: AfXdp,
     /// Ways out of networks.
-    pub egress: Egress,
+    pub egress: Arc<Egress>,
     /// What networks have there.
     pub wires: Wires,
     /// Who serves ports that are memif sockets.
@@ -111,14 +111,10 @@ pub struct Parts {
     pub remotes: Arc<Remotes>,
     /// Where control sockets of AF_XDP ports are.
     pub controls: PathBuf,
-    /// Where the namespaces of gateways are kept.
-    pub gateways: PathBuf,
+    /// Settings of ways out.
+    pub gateways: GatewayOptions,
     /// See [`Node::switch`].
     pub switch: Switch,
-    /// Where pods and Services of the cluster are, as the operator says.
-    pub inside: Vec<api::Prefix>,
-    /// How many connections through ways out may be tracked.
-    pub connections: Connections,
     /// UDP port of tunnels.
     pub vxlan_port: u16,
     /// What XDP is used for.
@@ -145,6 +141,14 @@ impl Node {
             Arc::clone(&parts.world),
             parts.cluster.is_some(),
         ));
+        let egress = Arc::new(Egress::new(
+            Arc::clone(&host),
+            Arc::clone(&parts.book),
+            Arc::clone(&tables),
+            Arc::clone(&parts.world),
+            Arc::clone(&routing),
+            parts.gateways,
+        ));
         Arc::new(Self {
             name: parts.name,
             world: parts.world,
@@ -158,7 +162,7 @@ impl Node {
             uplinks: Uplinks::new(parts.early),
             ways: Ways::default(),
             afxdp: AfXdp::new(parts.controls),
-            egress: Egress::new(parts.gateways, parts.inside, parts.connections),
+            egress,
             wires: Wires::default(),
             switch: Arc::new(parts.switch),
             delegates: parts.delegates,

@@ -99,7 +99,7 @@ impl Node {
                 tracing::warn!(error = %chain(&error), "ways to other nodes not found yet");
             }
         }
-        self.recover_ways_out().await;
+        self.egress.recover().await;
         // Before the tables are filled, which would say that uplinks are gone.
         if let Err((_, error)) = Box::pin(self.find_uplinks()).await {
             tracing::error!(error = %chain(&error), "uplinks of networks not as they should be yet");
@@ -432,7 +432,7 @@ impl Node {
     }
 
     async fn mend_ways_out(&self) {
-        if let Err(error) = self.audit_ways_out().await {
+        if let Err(error) = self.egress.audit().await {
             tracing::error!(error = %chain(&error), "ways out of networks not mended");
         }
     }

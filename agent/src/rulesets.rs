@@ -161,7 +161,10 @@ impl Node {
     /// another program has `changed`.
     async fn restore_tables(&self, changed: &BTreeSet<&str>) -> bool {
         let looked = [
-            (OUTSIDE, self.restore_fence_of_egress().await),
+            (
+                OUTSIDE,
+                self.egress.restore_fence().await.map_err(ReachError::from),
+            ),
             (overlay::TABLE, self.restore_fence_of_tunnels().await),
             (
                 routing::TABLE,
@@ -203,8 +206,9 @@ impl Node {
     /// The same in the namespaces of gateways where something was changed.
     async fn restore_gateways(&self) -> bool {
         let mut restored = false;
-        for (network, outcome) in self.mend_changed_gateways().await {
+        for (network, outcome) in self.egress.mend_changed_gateways().await {
             tracing::debug!(network, "a table in the namespace of a way out was changed");
+            let outcome = outcome.map_err(ReachError::from);
             restored |= self.note_restored("podnet of a way out", &outcome, true);
         }
         restored

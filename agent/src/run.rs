@@ -28,7 +28,7 @@ use crate::bandwidth::FLOWS;
 use crate::book::{self, Book};
 use crate::cli::RunOptions;
 use crate::devices::{self, Devices};
-use crate::egress;
+use crate::egress::{self, GatewayOptions};
 use crate::error::AgentError;
 use crate::host::Host;
 use crate::install::{Install, InstallError};
@@ -329,17 +329,19 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         },
         remotes,
         vxlan_port: options.vxlan_port,
-        inside: options.egress.inside(),
-        connections: egress::Connections::new(
-            options.egress.connections_per_network,
-            options.egress.connections_per_pod,
-        ),
         early: options.early,
         cluster,
         metrics,
         tombstones: tombstone::directory(&options.places.socket),
         controls: afxdp::directory(&options.places.socket),
-        gateways: egress::directory(&options.places.socket),
+        gateways: GatewayOptions {
+            directory: egress::directory(&options.places.socket),
+            inside: options.egress.inside(),
+            connections: egress::Connections::new(
+                options.egress.connections_per_network,
+                options.egress.connections_per_pod,
+            ),
+        },
         switch: Switch::of(&options.switch, &options.places.socket),
     });
     Ok((node, pins, events))
@@ -455,7 +457,7 @@ async fn audits(node: &Arc<Node>) {
         Box::pin(node.mend_wires()).await;
         node.mend_tunnel().await;
         node.remotes.complain();
-        if let Err(error) = node.audit_ways_out().await {
+        if let Err(error) = node.egress.audit().await {
             tracing::error!(error = %chain(&error), "ways out of networks not as they should be");
         }
     }

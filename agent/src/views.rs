@@ -39,7 +39,7 @@ pub async fn get(node: &Node, what: GetWhat) -> Result<Value, AgentError> {
 }
 
 async fn networks(node: &Node) -> Result<Value, AgentError> {
-    let tracked = node.tracked_connections().await?;
+    let tracked = node.egress.tracked_connections().await?;
     let most = node.egress.connections.of_network();
     let world = node.world.get();
     let ledger = node.book.ledger();
@@ -467,7 +467,7 @@ pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
     }
     let memif = memif_ports(node, &records).await;
     let counted = node.tables.drops()?;
-    let tracked = node.tracked_connections().await?;
+    let tracked = node.egress.tracked_connections().await?;
     let stopped = node.stopped_packets().await;
     let receivers = node.tables.receivers()?;
     let receivers_max = node.tables.receivers_max();

@@ -10,6 +10,7 @@ use world::WorldError;
 
 use crate::afxdp::AfXdpError;
 use crate::book::{AddressError, BookError};
+use crate::egress::EgressError;
 use crate::error::AgentError;
 use crate::host::HostError;
 use crate::kube::{AccessError, ClusterError, LookupError};
@@ -288,12 +289,12 @@ fn reach_code(error: &ReachError, command: Command) -> ErrorCode {
         ReachError::Overlay(_) | ReachError::Wire(_) => {
             unless_status(ErrorCode::INVALID_CONFIG, command)
         }
+        ReachError::Egress(EgressError::Host(error)) | ReachError::Host(error) => host_code(error),
         ReachError::Egress(_) => ErrorCode(110),
         ReachError::Routing(_) => unless_status(ErrorCode::TRY_AGAIN_LATER, command),
         ReachError::Uplinks { errors } => errors
             .first()
             .map_or(ErrorCode(199), |first| reach_code(first, command)),
-        ReachError::Host(error) => host_code(error),
     }
 }
 

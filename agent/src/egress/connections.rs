@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use netdev::{Netfilter, Netns, Ruleset};
 use rustix::io::Errno;
 
-use super::plan;
-use crate::node::Node;
+use super::{Egress, plan};
 
 /// Room of the table of tracked connections.
 const TABLE_MAX: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
@@ -108,17 +107,17 @@ pub(crate) struct Tracked {
     pub refused: u64,
 }
 
-impl Node {
+impl Egress {
     /// What each way out that is open has tracked; one that is gone by now is left out.
     ///
     /// # Errors
     /// When the work is stopped.
     pub(crate) async fn tracked_connections(&self) -> Result<Vec<Tracked>, netdev::Error> {
-        let networks: Vec<u32> = self.egress.open().keys().copied().collect();
+        let networks: Vec<u32> = self.opened().keys().copied().collect();
         if networks.is_empty() {
             return Ok(Vec::new());
         }
-        let directory = self.egress.directory.clone();
+        let directory = self.directory.clone();
         let read = move |_: &mut netdev::Connection| -> Result<_, netdev::Error> {
             let tracked = networks.into_iter().filter_map(|network| {
                 let netns = Netns::open(&directory.join(plan::file(network))).ok()?;

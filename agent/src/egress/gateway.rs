@@ -14,7 +14,6 @@ use super::plan::{
     self, LINK_PREFIX, NODE_MAC, PLACES, PODS, PODS_MAC, PORT_PREFIX, Plan, UPLINK, UPLINK_MAC,
 };
 use crate::ports::{ALIAS_PREFIX, attach_dispatcher};
-use crate::reach::ReachError;
 use crate::reconcile::surroundings::WayOut;
 use crate::shaping::silence;
 use telemetry::failpoint::reached;
@@ -49,7 +48,7 @@ pub(super) fn ready(
     hook: &Hook,
     directory: &Path,
     plan: &Plan,
-) -> Result<WayOut, ReachError> {
+) -> Result<WayOut, EgressError> {
     let refused = |source| EgressError::Refused {
         network: plan.network,
         source,
@@ -150,7 +149,7 @@ fn find(
 }
 
 /// Makes namespace and links; all of them are down.
-fn make(connection: &mut Connection, path: &Path, plan: &Plan) -> Result<Found, ReachError> {
+fn make(connection: &mut Connection, path: &Path, plan: &Plan) -> Result<Found, EgressError> {
     let refused = |source| EgressError::Refused {
         network: plan.network,
         source,
@@ -209,7 +208,7 @@ fn settle(
     hook: &Hook,
     plan: &Plan,
     found: &Found,
-) -> Result<(), ReachError> {
+) -> Result<(), EgressError> {
     let refused = |source| EgressError::Refused {
         network: plan.network,
         source,

@@ -8,9 +8,8 @@ use netdev::{Netns, RulesetMonitor};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::{INSIDE, plan};
-use crate::node::Node;
-use crate::reach::ReachError;
+use super::{Egress, INSIDE, plan};
+use crate::host::HostError;
 use crate::reconcile::surroundings::WayOut;
 use telemetry::chain;
 
@@ -86,19 +85,17 @@ impl Watches {
     }
 }
 
-impl super::Egress {
+impl Egress {
     /// Waits until the table of a gateway is changed.
     pub(crate) async fn changed_gateways(&self) {
         self.watches.changed.wake.notified().await;
     }
-}
 
-impl Node {
     /// Looks at the gateways whose tables were changed; which networks they are of, and whether something
     /// had to be written again.
-    pub(crate) async fn mend_changed_gateways(&self) -> Vec<(u32, Result<bool, ReachError>)> {
-        let changed = std::mem::take(&mut *self.egress.watches.changed.networks());
-        let _turn = self.egress.turn.lock().await;
+    pub(crate) async fn mend_changed_gateways(&self) -> Vec<(u32, Result<bool, HostError>)> {
+        let changed = std::mem::take(&mut *self.watches.changed.networks());
+        let _turn = self.turn.lock().await;
         let mut planned = self.planned_ways_out();
         let mut outcomes = Vec::new();
         for network in changed {
@@ -110,8 +107,8 @@ impl Node {
     }
 
     /// Writes the table of a gateway again; true when it was not as it should be.
-    async fn restore_gateway(&self, plan: plan::Plan) -> Result<bool, ReachError> {
-        let path = self.egress.directory.join(plan.file());
+    async fn restore_gateway(&self, plan: plan::Plan) -> Result<bool, HostError> {
+        let path = self.directory.join(plan.file());
         let write = move |_: &mut netdev::Connection| -> Result<bool, netdev::Error> {
             let netns = Netns::open(&path)?;
             netns.run_in(|| super::write(&mut netdev::Netfilter::open()?, &plan.rules()))?

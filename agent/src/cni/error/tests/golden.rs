@@ -165,7 +165,7 @@ variants!(resolve, ResolveError: NetworkNotFound Disabled ForeignProvider Parame
 variants!(ipam, IpamError: Exhausted NoRoom Held OutOfSubnets Reserved PrefixLength RequestedTwice
     HostBits GatewayOutside ExcludeOutside PoolsOverlap);
 variants!(overlay, OverlayError: NoAddress NotHere TooBig NameTaken NoFence PortTaken);
-variants!(egress, EgressError: Refused Full);
+variants!(egress, EgressError: Refused Full Host);
 variants!(wire, WireError: NoInterface Own NoEthernet TooBig NodeAddress);
 variants!(afxdp, AfXdpError: Mtu Program Control);
 variants!(switch, SwitchError: Absent Start Silent Port Listen);
@@ -236,7 +236,12 @@ fn of_reach(error: &ReachError, names: &mut Vec<&'static str>) {
     names.push(reach(error));
     match error {
         ReachError::Overlay(error) => names.push(overlay(error)),
-        ReachError::Egress(error) => names.push(egress(error)),
+        ReachError::Egress(error) => {
+            names.push(egress(error));
+            if let EgressError::Host(error) = error {
+                names.push(host(error));
+            }
+        }
         ReachError::Wire(error) => names.push(wire(error)),
         ReachError::Host(error) => names.push(host(error)),
         ReachError::Uplinks { errors } => {

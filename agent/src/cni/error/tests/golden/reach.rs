@@ -38,6 +38,10 @@ pub(super) fn all() -> Vec<Case> {
             }),
         ),
         (
+            "egress: kernel",
+            reach(EgressError::from(netdev::Error::ShuttingDown)),
+        ),
+        (
             "not routing",
             reach(NotRouting::new(
                 "blue",
