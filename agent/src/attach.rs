@@ -81,9 +81,11 @@ impl Node {
             let routing = self.routing.admit(network).await;
             routing.map_err(ReachError::from)?;
         }
-        Box::pin(self.fit_wire(network)).await?;
+        let fit = Box::pin(self.wires.admit(network)).await;
+        fit.map_err(ReachError::from)?;
         if network.transport == api::Transport::Vxlan {
-            self.carry(&network.name, network.mtu).await?;
+            let carried = self.overlay.carry(&network.name, network.mtu).await;
+            carried.map_err(ReachError::from)?;
         }
         let _busy = self.promotions.busy();
         let host = HostEnd {
@@ -102,10 +104,10 @@ impl Node {
         };
         reached("add.reserved");
         if network.wire.is_some()
-            && let Err(error) = Box::pin(self.plug()).await
+            && let Err(error) = Box::pin(self.wires.plug()).await
         {
             self.undo(&record.key).await;
-            return Err(error.into());
+            return Err(ReachError::from(error).into());
         }
         match Box::pin(self.make(&record, netns)).await {
             Ok(record) => Ok(record),
@@ -346,7 +348,7 @@ impl Node {
         }
         if record.network.wire.is_some() {
             // What is left of the last one at an uplink, the audit takes away too.
-            Box::pin(self.mend_wires()).await;
+            Box::pin(self.wires.mend()).await;
         }
         reached("del.forgotten");
         Ok(())

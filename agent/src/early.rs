@@ -7,6 +7,7 @@ mod steer;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,9 +18,7 @@ use netdev::{Connection, Link, Offloads};
 use rustix::io::Errno;
 use serde::Serialize;
 
-use crate::node::Node;
-use crate::reach::ReachError;
-use crate::uplinks::Wanted;
+use crate::host::{Host, HostError};
 use telemetry::chain;
 
 use steer::Interface;
@@ -161,7 +160,7 @@ fn settle(
     xdp: Xdp,
     link: &Link,
     bus: Option<&str>,
-) -> Result<Result<(XdpMode, &'static str), Reason>, ReachError> {
+) -> Result<Result<(XdpMode, &'static str), Reason>, HostError> {
     let ifindex = link.ifindex;
     let chosen = choose(xdp, link.kind.as_deref(), bus);
     let ours = hook.xdp_id()?;
@@ -200,7 +199,7 @@ fn settle(
 }
 
 /// Takes our program off an interface, and waits until the kernel has.
-fn take_off(connection: &mut Connection, hook: &Hook, ifindex: u32) -> Result<(), ReachError> {
+fn take_off(connection: &mut Connection, hook: &Hook, ifindex: u32) -> Result<(), HostError> {
     hook.forget_xdp(ifindex)?;
     let ours = hook.xdp_id()?;
     let patience = Instant::now() + PATIENCE;
@@ -214,14 +213,37 @@ fn take_off(connection: &mut Connection, hook: &Hook, ifindex: u32) -> Result<()
     Ok(())
 }
 
-impl Node {
+/// The places of all interfaces that tunnels end at.
+#[derive(Debug)]
+pub struct Early {
+    host: Arc<Host>,
+    options: EarlyOptions,
+    /// By the index of the interface.
+    places: Mutex<BTreeMap<u32, Place>>,
+}
+
+impl Early {
+    /// Hold what is needed; no place is known yet.
+    pub fn new(host: Arc<Host>, options: EarlyOptions) -> Self {
+        Self {
+            host,
+            options,
+            places: Mutex::default(),
+        }
+    }
+
+    /// Lock the places, by the index of the interface.
+    pub fn places(&self) -> MutexGuard<'_, BTreeMap<u32, Place>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Every interface that tunnels end at drops as early as it can, and no other does.
-    pub(crate) async fn drop_early(&self, wanted: &Wanted) {
-        let mut before = self.uplinks.places().clone();
+    pub(crate) async fn settle(&self, wanted: &BTreeMap<u32, Uplink>) {
+        let mut before = self.places().clone();
         let mut places = BTreeMap::new();
         let mut gone = Vec::new();
         for (ifindex, uplink) in wanted.iter().filter(|(_, it)| it.has_tunnels()) {
-            let (ifindex, uplink, options) = (*ifindex, *uplink, self.uplinks.early);
+            let (ifindex, uplink, options) = (*ifindex, *uplink, self.options);
             let hook = self.host.hook.clone();
             let look = move |connection: &mut Connection| {
                 place(connection, &hook, options, ifindex, &uplink)
@@ -257,7 +279,7 @@ impl Node {
                 }
             }
         }
-        *self.uplinks.places() = places;
+        *self.places() = places;
     }
 }
 
@@ -268,7 +290,7 @@ fn place(
     options: EarlyOptions,
     ifindex: u32,
     uplink: &Uplink,
-) -> Result<Option<Place>, ReachError> {
+) -> Result<Option<Place>, HostError> {
     let Some(link) = connection.by_index(ifindex)? else {
         return Ok(None);
     };

@@ -13,7 +13,7 @@ use world::Current;
 use crate::afxdp::AfXdp;
 use crate::book::Book;
 use crate::devices::Devices;
-use crate::early::EarlyOptions;
+use crate::early::{Early, EarlyOptions};
 use crate::egress::{Egress, GatewayOptions};
 use crate::error::AgentError;
 use crate::host::Host;
@@ -53,17 +53,19 @@ pub struct Node {
     /// Who is where on other nodes.
     pub remotes: Arc<Remotes>,
     /// The way there.
-    pub overlay: Overlay,
+    pub overlay: Arc<Overlay>,
     /// Where the programs take it themselves.
     pub ways: Ways,
     /// The interfaces it comes back by.
-    pub uplinks: Uplinks,
+    pub uplinks: Arc<Uplinks>,
+    /// Where they drop what is unwanted.
+    pub early: Arc<Early>,
     /// Control sockets of AF_XDP ports.
     pub afxdp: AfXdp,
     /// Ways out of networks.
     pub egress: Arc<Egress>,
     /// What networks have there.
-    pub wires: Wires,
+    pub wires: Arc<Wires>,
     /// Who serves ports that are memif sockets.
     pub switch: Arc<Switch>,
     /// Plugins of others.
@@ -149,6 +151,33 @@ impl Node {
             Arc::clone(&routing),
             parts.gateways,
         ));
+        let early = Arc::new(Early::new(Arc::clone(&host), parts.early));
+        let uplinks = Arc::new(Uplinks::new(
+            Arc::clone(&host),
+            Arc::clone(&tables),
+            Arc::clone(&early),
+        ));
+        let overlay = Arc::new(Overlay::new(
+            Arc::clone(&host),
+            Arc::clone(&parts.book),
+            Arc::clone(&tables),
+            Arc::clone(&parts.remotes),
+            parts.vxlan_port,
+        ));
+        let wires = Arc::new(Wires::new(
+            Arc::clone(&host),
+            Arc::clone(&parts.book),
+            Arc::clone(&tables),
+            Arc::clone(&parts.remotes),
+            Arc::clone(&uplinks),
+        ));
+        let ways = Ways::new(
+            Arc::clone(&host),
+            Arc::clone(&tables),
+            Arc::clone(&parts.remotes),
+            Arc::clone(&overlay),
+            Arc::clone(&uplinks),
+        );
         Arc::new(Self {
             name: parts.name,
             world: parts.world,
@@ -158,12 +187,13 @@ impl Node {
             tables,
             routing,
             remotes: parts.remotes,
-            overlay: Overlay::new(parts.vxlan_port),
-            uplinks: Uplinks::new(parts.early),
-            ways: Ways::default(),
+            overlay,
+            uplinks,
+            early,
+            ways,
             afxdp: AfXdp::new(parts.controls),
             egress,
-            wires: Wires::default(),
+            wires,
             switch: Arc::new(parts.switch),
             delegates: parts.delegates,
             devices: parts.devices,

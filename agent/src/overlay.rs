@@ -3,19 +3,21 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use agent_common::vtep::{ADDED_V4, ADDED_V6};
-use datapath::{Dispatcher, Hook};
+use datapath::{DatapathError, Dispatcher, Hook};
 use netdev::{Connection, Link, VxlanSpec};
 use rustix::io::Errno;
 use telemetry::chain;
+use tokio::sync::Notify;
 
-use crate::node::Node;
+use crate::book::Book;
+use crate::host::{Host, HostError};
 use crate::ports::ALIAS_PREFIX;
-use crate::reach::ReachError;
-use crate::remotes::Peer;
+use crate::reconcile::Reconciler;
+use crate::remotes::{Peer, Remotes};
 
 mod fence;
 
@@ -81,14 +83,35 @@ pub enum OverlayError {
         /// The port.
         port: u16,
     },
+    /// The kernel refused.
+    #[error(transparent)]
+    Host(#[from] HostError),
+}
+
+impl From<netdev::Error> for OverlayError {
+    fn from(error: netdev::Error) -> Self {
+        HostError::from(error).into()
+    }
+}
+
+impl From<DatapathError> for OverlayError {
+    fn from(error: DatapathError) -> Self {
+        HostError::from(error).into()
+    }
 }
 
 /// The tunnel device of this node.
 #[derive(Debug)]
 pub struct Overlay {
+    host: Arc<Host>,
+    book: Arc<Book>,
+    tables: Arc<Reconciler>,
+    remotes: Arc<Remotes>,
     port: u16,
     /// Its index; 0 before it was needed.
     device: AtomicU32,
+    /// The device is another one now.
+    replaced: Notify,
     /// One maker at a time.
     making: tokio::sync::Mutex<()>,
     /// The links that tunnels were last found to come in by.
@@ -100,11 +123,22 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// Tunnels by this UDP port. The device is made when the first network needs it.
-    pub fn new(port: u16) -> Self {
+    /// Hold what is needed; the device is made when the first network needs it. The UDP port is `port`.
+    pub fn new(
+        host: Arc<Host>,
+        book: Arc<Book>,
+        tables: Arc<Reconciler>,
+        remotes: Arc<Remotes>,
+        port: u16,
+    ) -> Self {
         Self {
+            host,
+            book,
+            tables,
+            remotes,
             port,
             device: AtomicU32::new(0),
+            replaced: Notify::new(),
             making: tokio::sync::Mutex::default(),
             entrances: Mutex::default(),
             has_reverse_path: AtomicBool::new(true),
@@ -126,18 +160,30 @@ impl Overlay {
     pub fn device(&self) -> u32 {
         self.device.load(Ordering::Acquire)
     }
-}
 
-impl Node {
+    /// Waits until the device is another one than it was.
+    pub(crate) async fn replaced(&self) {
+        self.replaced.notified().await;
+    }
+
+    /// The addresses of other nodes that tunnels lead to or come from.
+    pub(crate) fn other_nodes(&self, own: &[IpAddr]) -> Result<BTreeSet<IpAddr>, DatapathError> {
+        let peers = self.remotes.all_peers();
+        // Those in the tables too: after a restart not all have been heard yet.
+        let mut nodes: BTreeSet<IpAddr> = self.tables.nodes()?;
+        nodes.extend(peers.iter().filter_map(|it| way_to(own, it)));
+        Ok(nodes)
+    }
+
     /// Makes sure that this node can carry a network to others.
     ///
     /// # Errors
     /// When it has no address for that, packets would not fit, or the kernel refuses.
-    pub async fn carry(&self, network: &str, mtu: u16) -> Result<(), ReachError> {
+    pub async fn carry(&self, network: &str, mtu: u16) -> Result<(), OverlayError> {
         let own = self.remotes.vteps();
         let Some(address) = own.first().copied() else {
             let network = network.to_owned();
-            return Err(OverlayError::NoAddress { network }.into());
+            return Err(OverlayError::NoAddress { network });
         };
         self.tunnel().await?;
         let underlay = self.host.netlink.with(move |connection: &mut Connection| {
@@ -154,8 +200,7 @@ impl Node {
                 added,
                 interface: underlay.name,
                 underlay: underlay.mtu,
-            }
-            .into());
+            });
         }
         Ok(())
     }
@@ -164,14 +209,14 @@ impl Node {
     ///
     /// # Errors
     /// When the port is taken, or the kernel refuses.
-    pub async fn tunnel(&self) -> Result<(), ReachError> {
-        let _alone = self.overlay.making.lock().await;
-        let (hook, port) = (self.host.hook.clone(), self.overlay.port);
-        if self.overlay.device() == 0 {
+    pub async fn tunnel(&self) -> Result<(), OverlayError> {
+        let _alone = self.making.lock().await;
+        let (hook, port) = (self.host.hook.clone(), self.port);
+        if self.device() == 0 {
             // One of another port would be outside of the fence.
             let other = move |connection: &mut Connection| remove_other(connection, port);
             self.host.netlink.with(other).await?;
-            self.fence_tunnels().await?;
+            self.fence().await?;
         }
         let device = self
             .host
@@ -179,8 +224,8 @@ impl Node {
             .with(move |connection: &mut Connection| ready(connection, &hook, port))
             .await?;
         self.tables.surroundings().set_tunnels(device);
-        if self.overlay.device.swap(device, Ordering::AcqRel) != device {
-            self.ways.wake();
+        if self.device.swap(device, Ordering::AcqRel) != device {
+            self.replaced.notify_one();
         }
         Ok(())
     }
@@ -189,7 +234,7 @@ impl Node {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub async fn audit_tunnel(&self) -> Result<(), ReachError> {
+    pub async fn audit(&self) -> Result<(), OverlayError> {
         let needed = {
             let ledger = self.book.ledger();
             let mut entries = ledger.entries();
@@ -198,10 +243,10 @@ impl Node {
         if !needed {
             return Ok(());
         }
-        let before = self.overlay.device();
-        self.fence_tunnels().await?;
+        let before = self.device();
+        self.fence().await?;
         self.tunnel().await?;
-        if before != self.overlay.device() {
+        if before != self.device() {
             tracing::warn!(
                 interface = DEVICE,
                 "the tunnel device was missing and is made"
@@ -211,14 +256,14 @@ impl Node {
         Ok(())
     }
 
-    /// [`Self::audit_tunnel`]; what it comes to is logged.
-    pub async fn mend_tunnel(&self) {
-        if let Err(error) = self.audit_tunnel().await {
+    /// [`Self::audit`]; what it comes to is logged.
+    pub async fn mend(&self) {
+        if let Err(error) = self.audit().await {
             tracing::error!(error = %chain(&error), "no tunnels to other nodes");
         }
     }
 
-    fn reconcile_tunnelled(&self) -> Result<(), ReachError> {
+    fn reconcile_tunnelled(&self) -> Result<(), OverlayError> {
         let networks: BTreeSet<u32> = {
             let ledger = self.book.ledger();
             let entries = ledger.entries();
@@ -262,7 +307,7 @@ fn alias(port: u16) -> String {
 }
 
 /// Removes a device of another port; the index of the one that is as it should be.
-fn remove_other(connection: &mut Connection, port: u16) -> Result<Option<u32>, ReachError> {
+fn remove_other(connection: &mut Connection, port: u16) -> Result<Option<u32>, OverlayError> {
     let is = |link: &Link, alias: &str| {
         link.alias
             .as_deref()
@@ -274,13 +319,13 @@ fn remove_other(connection: &mut Connection, port: u16) -> Result<Option<u32>, R
             connection.delete(link.ifindex)?;
             Ok(None)
         }
-        Some(_) => Err(OverlayError::NameTaken.into()),
+        Some(_) => Err(OverlayError::NameTaken),
         None => Ok(None),
     }
 }
 
 /// Its index, once it is up and nothing passes it but through the program.
-fn ready(connection: &mut Connection, hook: &Hook, port: u16) -> Result<u32, ReachError> {
+fn ready(connection: &mut Connection, hook: &Hook, port: u16) -> Result<u32, OverlayError> {
     let ifindex = match remove_other(connection, port)? {
         Some(ifindex) => ifindex,
         None => {
@@ -293,7 +338,7 @@ fn ready(connection: &mut Connection, hook: &Hook, port: u16) -> Result<u32, Rea
             match connection.create_vxlan(&spec) {
                 // The name was free a moment ago: another device takes the packets of all networks.
                 Err(error) if error.is_exists() => {
-                    return Err(OverlayError::PortTaken { port }.into());
+                    return Err(OverlayError::PortTaken { port });
                 }
                 created => created?,
             }
@@ -310,7 +355,7 @@ fn ready(connection: &mut Connection, hook: &Hook, port: u16) -> Result<u32, Rea
         Ok(()) => Ok(ifindex),
         Err(error) if matches!(error.errno(), Some(Errno::ADDRINUSE | Errno::EXIST)) => {
             connection.delete(ifindex)?;
-            Err(OverlayError::PortTaken { port }.into())
+            Err(OverlayError::PortTaken { port })
         }
         Err(error) => Err(error.into()),
     }

@@ -91,20 +91,20 @@ impl Node {
         let records = self.recover_limits(records).await;
         if records.iter().any(|it| it.network.spans_nodes()) {
             // Everything else is served; the audit comes back to it.
-            if let Err(error) = self.tunnel().await {
+            if let Err(error) = self.overlay.tunnel().await {
                 tracing::error!(error = %chain(&error), "no tunnels to other nodes yet");
             }
             // Before the tables are filled, which would take the ways there are away.
-            if let Err(error) = self.find_ways().await {
+            if let Err(error) = self.ways.find().await {
                 tracing::warn!(error = %chain(&error), "ways to other nodes not found yet");
             }
         }
         self.egress.recover().await;
         // Before the tables are filled, which would say that uplinks are gone.
-        if let Err((_, error)) = Box::pin(self.find_uplinks()).await {
+        if let Err((_, error)) = Box::pin(self.wires.find_uplinks()).await {
             tracing::error!(error = %chain(&error), "uplinks of networks not as they should be yet");
         }
-        if let Err(error) = Box::pin(self.find_hops()).await {
+        if let Err(error) = Box::pin(self.wires.find_hops()).await {
             tracing::error!(error = %chain(&error), "next hops to other nodes not known yet");
         }
         self.tables.reconcile_everything()?;
@@ -365,7 +365,7 @@ impl Node {
                 }
                 LinkEvent::Removed { name, .. } if name == overlay::DEVICE => {
                     let node = Arc::clone(&self);
-                    tokio::spawn(async move { node.mend_tunnel().await });
+                    tokio::spawn(async move { node.overlay.mend().await });
                 }
                 LinkEvent::Requeued { ifindex } => {
                     let node = Arc::clone(&self);
@@ -382,14 +382,14 @@ impl Node {
                 LinkEvent::Removed { ifindex, name }
                     if self.wires.concerns(&name, ifindex, false) =>
                 {
-                    self.look_at_wires();
+                    self.wires.look();
                 }
                 LinkEvent::Changed(link) if self.wires.concerns(&link.name, link.ifindex, true) => {
-                    self.look_at_wires();
+                    self.wires.look();
                 }
                 LinkEvent::Removed { .. } | LinkEvent::Changed(_) => {}
                 LinkEvent::Overrun => {
-                    self.look_at_wires();
+                    self.wires.look();
                     if let Err(error) = self.audit().await {
                         tracing::warn!(%error, "audit incomplete");
                     }
@@ -402,7 +402,7 @@ impl Node {
     /// own stack, so this cannot wait for the audit.
     async fn hook_removed(&self, ifindex: u32) {
         if self.uplinks.has(ifindex) {
-            if let Err(error) = self.mend_uplinks().await {
+            if let Err(error) = self.uplinks.mend().await {
                 tracing::error!(error = %chain(&error), "program not attached again");
             }
             return;

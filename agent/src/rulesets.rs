@@ -165,7 +165,10 @@ impl Node {
                 OUTSIDE,
                 self.egress.restore_fence().await.map_err(ReachError::from),
             ),
-            (overlay::TABLE, self.restore_fence_of_tunnels().await),
+            (
+                overlay::TABLE,
+                self.overlay.restore_fence().await.map_err(ReachError::from),
+            ),
             (
                 routing::TABLE,
                 self.routing

@@ -388,7 +388,7 @@ async fn background(
         () = Arc::clone(&node.promotions).work() => stopped("attaching links", "it ended".into()),
         () = audits(node) => stopped("the audit", "it ended".into()),
         end = networks => end.unwrap_or_else(|died| stopped("following networks", died.to_string())),
-        end = node.keep_ways() => stopped("watching ways to other nodes", reason(end.err().as_ref())),
+        end = node.ways.keep(&node.wires) => stopped("watching ways to other nodes", reason(end.err().as_ref())),
         end = node.keep_rulesets() => stopped("watching nf_tables", reason(end.err().as_ref())),
         () = node.routing.keep() => stopped("routing for the node's network", "it ended".into()),
         () = follow_members(node) => stopped("following members on other nodes", "it ended".into()),
@@ -454,8 +454,8 @@ async fn audits(node: &Arc<Node>) {
         if let Err(error) = node.audit().await {
             tracing::warn!(error = %chain(&error), "audit incomplete");
         }
-        Box::pin(node.mend_wires()).await;
-        node.mend_tunnel().await;
+        Box::pin(node.wires.mend()).await;
+        node.overlay.mend().await;
         node.remotes.complain();
         if let Err(error) = node.egress.audit().await {
             tracing::error!(error = %chain(&error), "ways out of networks not as they should be");

@@ -4,18 +4,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd as _;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_common::addr::{Ip16, MacAddr};
 use agent_common::uplink::{
     UPLINK_ANY_FAMILY, UPLINK_EVERY_FRAME, UPLINK_PROMISCUOUS, UPLINK_STEERS, UPLINK_WIRES, Uplink,
 };
-use datapath::{Dispatcher, Hook};
+use api::Listed;
+use datapath::{DatapathError, Dispatcher, Hook};
 use netdev::{Connection, LinkChange};
 
-use crate::early::{EarlyOptions, Place};
-use crate::node::Node;
-use crate::reach::ReachError;
+use crate::early::Early;
+use crate::host::{Host, HostError};
+use crate::reconcile::Reconciler;
 use telemetry::chain;
 
 /// What is taken from interfaces, by index.
@@ -30,36 +31,50 @@ pub enum User {
     Wires,
 }
 
+/// Interfaces of the node are not as they should be.
+#[derive(Debug, thiserror::Error)]
+pub enum UplinkError {
+    /// Several could not be settled.
+    #[error("{} attachments could not be removed or mended: {}", errors.len(), Listed::new(errors))]
+    Several {
+        /// Each failure.
+        errors: Vec<HostError>,
+    },
+    /// The kernel refused.
+    #[error(transparent)]
+    Host(#[from] HostError),
+}
+
+impl From<netdev::Error> for UplinkError {
+    fn from(error: netdev::Error) -> Self {
+        HostError::from(error).into()
+    }
+}
+
+impl From<DatapathError> for UplinkError {
+    fn from(error: DatapathError) -> Self {
+        HostError::from(error).into()
+    }
+}
+
 /// The interfaces that have the program.
 #[derive(Debug)]
 pub struct Uplinks {
-    wanted: Mutex<BTreeMap<User, Wanted>>,
-    /// What XDP is used for.
-    pub(crate) early: EarlyOptions,
-    /// Where each drops what is unwanted.
-    places: Mutex<BTreeMap<u32, Place>>,
+    host: Arc<Host>,
+    tables: Arc<Reconciler>,
+    early: Arc<Early>,
+    wanted: Asked,
     /// One at a time makes changes.
     turn: tokio::sync::Mutex<()>,
 }
 
-impl Uplinks {
-    /// None yet.
-    pub fn new(early: EarlyOptions) -> Self {
-        Self {
-            wanted: Mutex::default(),
-            early,
-            places: Mutex::default(),
-            turn: tokio::sync::Mutex::default(),
-        }
-    }
+/// The needs of users.
+#[derive(Debug, Default)]
+struct Asked(Mutex<BTreeMap<User, Wanted>>);
 
-    /// Where each interface that tunnels end at drops what is unwanted, by its index.
-    pub fn places(&self) -> MutexGuard<'_, BTreeMap<u32, Place>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+impl Asked {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<User, Wanted>> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What all users need. Who has not spoken yet since the agent started keeps what is `known` of him.
@@ -81,11 +96,6 @@ impl Uplinks {
             *known = both(known, uplink);
         }
         all
-    }
-
-    /// Whether the program belongs on this interface.
-    pub fn has(&self, ifindex: u32) -> bool {
-        self.lock().values().any(|it| it.contains_key(&ifindex))
     }
 }
 
@@ -120,24 +130,41 @@ fn both(one: &Uplink, other: &Uplink) -> Uplink {
     }
 }
 
-impl Node {
+impl Uplinks {
+    /// Hold what is needed; no interface is known yet.
+    pub fn new(host: Arc<Host>, tables: Arc<Reconciler>, early: Arc<Early>) -> Self {
+        Self {
+            host,
+            tables,
+            early,
+            wanted: Asked::default(),
+            turn: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Whether the program belongs on this interface.
+    pub fn has(&self, ifindex: u32) -> bool {
+        let wanted = self.wanted.lock();
+        wanted.values().any(|it| it.contains_key(&ifindex))
+    }
+
     /// From now on this is taken from interfaces for `user`, and nothing else.
     ///
     /// # Errors
     /// When the kernel refuses for an interface; all others are as they should be.
-    pub async fn take_from(&self, user: User, wanted: Wanted) -> Result<(), ReachError> {
-        self.uplinks.lock().insert(user, wanted);
-        self.mend_uplinks().await
+    pub async fn take_from(&self, user: User, wanted: Wanted) -> Result<(), UplinkError> {
+        self.wanted.lock().insert(user, wanted);
+        self.mend().await
     }
 
     /// Attaches the program where it is missing, and has it do nothing where nobody needs it.
     ///
     /// # Errors
     /// As for [`Self::take_from`].
-    pub async fn mend_uplinks(&self) -> Result<(), ReachError> {
-        let _alone = self.uplinks.turn.lock().await;
+    pub async fn mend(&self) -> Result<(), UplinkError> {
+        let _alone = self.turn.lock().await;
         let known = self.tables.uplinks()?;
-        let mut wanted = self.uplinks.all(&known);
+        let mut wanted = self.wanted.all(&known);
         let indexes: Vec<u32> = wanted.keys().copied().collect();
         let macs = move |connection: &mut Connection| macs(connection, &indexes);
         for (ifindex, mac) in self.host.netlink.with(macs).await? {
@@ -168,13 +195,11 @@ impl Node {
                 }
             }
         }
-        self.drop_early(&wanted).await;
+        self.early.settle(&wanted).await;
         for (ifindex, uplink) in &mut wanted {
-            let steers = self
-                .uplinks
-                .places()
-                .get(ifindex)
-                .is_some_and(|it| it.steers);
+            let places = self.early.places();
+            let steers = places.get(ifindex).is_some_and(|it| it.steers);
+            drop(places);
             if steers != (uplink.flags & UPLINK_STEERS != 0) {
                 uplink.flags ^= UPLINK_STEERS;
                 self.tables.set_uplink(*ifindex, Some(*uplink))?;
@@ -213,15 +238,13 @@ impl Node {
         if errors.is_empty() {
             Ok(())
         } else {
-            Err(ReachError::Uplinks { errors })
+            Err(UplinkError::Several { errors })
         }
     }
-}
 
-impl Node {
     /// Frames for MAC addresses of pods come in only where the interface does not sort by its own. What
     /// podnet has set it resets, and what others have set it leaves.
-    async fn open_up(&self, ifindex: u32, uplink: Uplink) -> Result<(), ReachError> {
+    async fn open_up(&self, ifindex: u32, uplink: Uplink) -> Result<(), HostError> {
         let wanted = uplink.flags & UPLINK_EVERY_FRAME != 0;
         let ours = uplink.flags & UPLINK_PROMISCUOUS != 0;
         if !wanted && !ours {
@@ -277,7 +300,7 @@ fn macs(
 /// False when it is there already. By a TCX link where the kernel has these: a clsact qdisc that comes
 /// or goes stops the interface's queues for a moment, and what the node sends then is dropped
 /// (`qdisc_graft`).
-fn attach(connection: &mut Connection, hook: &Hook, ifindex: u32) -> Result<bool, ReachError> {
+fn attach(connection: &mut Connection, hook: &Hook, ifindex: u32) -> Result<bool, HostError> {
     let id = hook.dispatcher_id(Dispatcher::Uplink)?;
     let Some(link) = connection.by_index(ifindex)? else {
         return Ok(false);
@@ -297,7 +320,7 @@ fn attach(connection: &mut Connection, hook: &Hook, ifindex: u32) -> Result<bool
     Ok(connection.add_ingress_program(ifindex, (program.as_fd(), id), name)?)
 }
 
-fn detach(connection: &mut Connection, hook: &Hook, ifindex: u32) -> Result<(), ReachError> {
+fn detach(connection: &mut Connection, hook: &Hook, ifindex: u32) -> Result<(), HostError> {
     let id = hook.dispatcher_id(Dispatcher::Uplink)?;
     let filters = connection.ingress_filters(ifindex)?;
     for filter in filters.iter().filter(|it| it.program == Some(id)) {
@@ -362,15 +385,15 @@ mod tests {
             ..tunnels
         };
         let known = Wanted::from([(1, both(&tunnels, &wires)), (2, wires), (3, tunnels)]);
-        let uplinks = Uplinks::new(EarlyOptions::default());
-        assert_eq!(uplinks.all(&known), known);
-        uplinks
+        let asked = Asked::default();
+        assert_eq!(asked.all(&known), known);
+        asked
             .lock()
             .insert(User::Tunnels, Wanted::from([(1, tunnels)]));
         let expected = Wanted::from([(1, both(&tunnels, &wires)), (2, wires)]);
-        assert_eq!(uplinks.all(&known), expected);
-        uplinks.lock().insert(User::Wires, Wanted::new());
-        assert_eq!(uplinks.all(&known), Wanted::from([(1, tunnels)]));
+        assert_eq!(asked.all(&known), expected);
+        asked.lock().insert(User::Wires, Wanted::new());
+        assert_eq!(asked.all(&known), Wanted::from([(1, tunnels)]));
     }
 
     #[test]

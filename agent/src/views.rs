@@ -284,7 +284,7 @@ fn drops(node: &Node) -> Result<Value, AgentError> {
 }
 
 fn uplinks(node: &Node) -> Value {
-    let places = node.uplinks.places();
+    let places = node.early.places();
     places.values().map(|place| json!(place)).collect()
 }
 
@@ -512,7 +512,7 @@ pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
         memif,
         can_shape: node.host.discipline.is_some(),
         uplinks: node
-            .uplinks
+            .early
             .places()
             .values()
             .map(|place| (place.interface.clone(), place.mode.label()))

@@ -10,15 +10,16 @@ use std::time::Duration;
 use agent_common::addr::Ip16;
 use agent_common::uplink::{UPLINK_ANY_FAMILY, Uplink};
 use agent_common::vtep::Straight;
-use datapath::Room;
+use datapath::{DatapathError, Room};
 use netdev::{Connection, Link};
-use tokio::sync::Notify;
 
-use crate::node::Node;
-use crate::overlay::{self, added, way_to};
-use crate::reach::ReachError;
+use crate::host::{Host, HostError};
+use crate::overlay::{self, Overlay, OverlayError, added};
+use crate::reconcile::Reconciler;
 use crate::reconcile::surroundings::{Known, Way};
-use crate::uplinks::{User, Wanted};
+use crate::remotes::Remotes;
+use crate::uplinks::{UplinkError, Uplinks, User, Wanted};
+use crate::wires::Wires;
 use telemetry::chain;
 
 /// Least time between two looks: routes of a node may change often.
@@ -26,18 +27,40 @@ const SETTLE: Duration = Duration::from_millis(50);
 /// Everything is looked at again after this time: what a router says of its MTU comes without notice.
 const ROUND: Duration = Duration::from_secs(30);
 
-/// The search for ways.
-#[derive(Debug, Default)]
-pub struct Ways {
-    /// Something has changed here that no kernel tells.
-    wake: Notify,
+/// Ways to other nodes are not as they should be.
+#[derive(Debug, thiserror::Error)]
+pub enum WayError {
+    /// The tunnels have no fence.
+    #[error(transparent)]
+    Overlay(#[from] OverlayError),
+    /// The interfaces are not as they should be.
+    #[error(transparent)]
+    Uplinks(#[from] UplinkError),
+    /// The kernel refused.
+    #[error(transparent)]
+    Host(#[from] HostError),
 }
 
-impl Ways {
-    /// They are looked for again at once.
-    pub fn wake(&self) {
-        self.wake.notify_one();
+impl From<netdev::Error> for WayError {
+    fn from(error: netdev::Error) -> Self {
+        HostError::from(error).into()
     }
+}
+
+impl From<DatapathError> for WayError {
+    fn from(error: DatapathError) -> Self {
+        HostError::from(error).into()
+    }
+}
+
+/// The search for ways.
+#[derive(Debug)]
+pub struct Ways {
+    host: Arc<Host>,
+    tables: Arc<Reconciler>,
+    remotes: Arc<Remotes>,
+    overlay: Arc<Overlay>,
+    uplinks: Arc<Uplinks>,
 }
 
 /// What the node's routes and links say.
@@ -50,27 +73,44 @@ struct Found {
     entrances: BTreeSet<String>,
 }
 
-impl Node {
-    /// Keeps the ways as the node's routes are, for ever.
+impl Ways {
+    /// Hold what is needed; ways are looked for when that is asked.
+    pub fn new(
+        host: Arc<Host>,
+        tables: Arc<Reconciler>,
+        remotes: Arc<Remotes>,
+        overlay: Arc<Overlay>,
+        uplinks: Arc<Uplinks>,
+    ) -> Self {
+        Self {
+            host,
+            tables,
+            remotes,
+            overlay,
+            uplinks,
+        }
+    }
+
+    /// Keeps the ways as the node's routes are, and the next hops of `wires` with them, for ever.
     ///
     /// # Errors
     /// When the kernel does not tell of changes any more.
-    pub async fn keep_ways(self: &Arc<Self>) -> Result<(), netdev::Error> {
+    pub async fn keep(&self, wires: &Wires) -> Result<(), netdev::Error> {
         let mut monitor = self.host.netlink.watch_ways()?;
         let mut members = self.remotes.changes();
         let mut vteps = self.remotes.vtep_changes();
         loop {
-            if let Err(error) = self.find_ways().await {
+            if let Err(error) = self.find().await {
                 let error = chain(&error);
                 tracing::warn!(error, "ways to other nodes are not as they should be");
             }
-            let hopped = Box::pin(self.follow_hops()).await;
+            let hopped = Box::pin(wires.follow_hops()).await;
             self.remotes.look_again(&hopped);
             // What comes meanwhile is seen right after it.
             tokio::time::sleep(SETTLE).await;
             tokio::select! {
                 changed = monitor.changed() => changed?,
-                () = self.ways.wake.notified() => {}
+                () = self.overlay.replaced() => {}
                 // Both senders live as long as the node.
                 _ = members.changed() => {}
                 _ = vteps.changed() => {}
@@ -83,21 +123,22 @@ impl Node {
     ///
     /// # Errors
     /// When the kernel refuses; packets then go by the device, or as before.
-    pub async fn find_ways(&self) -> Result<(), ReachError> {
+    pub async fn find(&self) -> Result<(), WayError> {
         let port = self.overlay.port();
         let own = self.remotes.vteps();
         let mut fenced = Ok(());
         let found = if self.overlay.device() == 0 {
             Found::default()
         } else {
-            let nodes = self.other_nodes(&own)?;
+            let nodes = self.overlay.other_nodes(&own)?;
             let (room, own) = (self.host.room, own.clone());
             let look =
                 move |connection: &mut Connection| look(connection, &nodes, &own, room, port);
             let mut found = self.host.netlink.with(look).await?;
             // Before anything of a new way is told to others.
             fenced = self
-                .fence_tunnels_from(std::mem::take(&mut found.entrances))
+                .overlay
+                .fence_from(std::mem::take(&mut found.entrances))
                 .await
                 .map(drop);
             if self.host.netlink.has_ipsec_policies().await? {
@@ -124,17 +165,8 @@ impl Node {
         };
         let uplinks: Wanted = found.uplinks.into_iter().map(|it| (it, uplink)).collect();
         self.tables.set_ways(found.ways)?;
-        self.take_from(User::Tunnels, uplinks).await?;
-        fenced
-    }
-
-    /// The addresses of other nodes that tunnels lead to or come from.
-    pub(crate) fn other_nodes(&self, own: &[IpAddr]) -> Result<BTreeSet<IpAddr>, ReachError> {
-        let peers = self.remotes.all_peers();
-        // Those in the tables too: after a restart not all have been heard yet.
-        let mut nodes: BTreeSet<IpAddr> = self.tables.nodes()?;
-        nodes.extend(peers.iter().filter_map(|it| way_to(own, it)));
-        Ok(nodes)
+        self.uplinks.take_from(User::Tunnels, uplinks).await?;
+        Ok(fenced?)
     }
 }
 
@@ -144,11 +176,11 @@ fn look(
     own: &[IpAddr],
     room: Room,
     port: u16,
-) -> Result<Found, ReachError> {
+) -> Result<Found, HostError> {
     let mut links: BTreeMap<u32, Option<Link>> = BTreeMap::new();
     let mut link = |connection: &mut Connection, ifindex: u32| {
         if let Some(link) = links.get(&ifindex) {
-            return Ok::<_, ReachError>(link.clone());
+            return Ok::<_, HostError>(link.clone());
         }
         let link = connection.by_index(ifindex)?;
         links.insert(ifindex, link.clone());

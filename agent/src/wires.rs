@@ -6,15 +6,18 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use agent_common::uplink::{UPLINK_EVERY_FRAME, UPLINK_WIRES, Uplink};
+use datapath::DatapathError;
 use netdev::{Connection, Link, RouteKind};
 
+use crate::book::Book;
+use crate::host::{Host, HostError};
 use crate::locks::{Guard, Rank, Ranked};
-use crate::node::Node;
 use crate::ports::{ALIAS_PREFIX, HOST_PREFIX};
-use crate::reach::ReachError;
+use crate::reconcile::Reconciler;
 use crate::reconcile::surroundings::{Hops, Routers};
 use crate::record::NetworkFacts;
-use crate::uplinks::{User, Wanted};
+use crate::remotes::Remotes;
+use crate::uplinks::{UplinkError, Uplinks, User, Wanted};
 use telemetry::chain;
 
 /// Why a network cannot have its uplink.
@@ -76,6 +79,24 @@ pub enum WireError {
         /// The address.
         address: IpAddr,
     },
+    /// The interfaces are not as they should be.
+    #[error(transparent)]
+    Uplinks(#[from] UplinkError),
+    /// The kernel refused.
+    #[error(transparent)]
+    Host(#[from] HostError),
+}
+
+impl From<netdev::Error> for WireError {
+    fn from(error: netdev::Error) -> Self {
+        HostError::from(error).into()
+    }
+}
+
+impl From<DatapathError> for WireError {
+    fn from(error: DatapathError) -> Self {
+        HostError::from(error).into()
+    }
 }
 
 /// Preference of an IPv6 route that says none (`IP6_RT_PRIO_USER` of `net/ip6_route.h`).
@@ -84,6 +105,11 @@ const IPV6_METRIC: u32 = 1024;
 /// What is known of uplinks.
 #[derive(Debug)]
 pub struct Wires {
+    host: Arc<Host>,
+    book: Arc<Book>,
+    tables: Arc<Reconciler>,
+    remotes: Arc<Remotes>,
+    uplinks: Arc<Uplinks>,
     state: Ranked<State>,
     /// One at a time looks.
     turn: tokio::sync::Mutex<()>,
@@ -102,16 +128,26 @@ struct State {
     routers: BTreeMap<String, Routers>,
 }
 
-impl Default for Wires {
-    fn default() -> Self {
+impl Wires {
+    /// Hold what is needed; no uplink is known yet.
+    pub fn new(
+        host: Arc<Host>,
+        book: Arc<Book>,
+        tables: Arc<Reconciler>,
+        remotes: Arc<Remotes>,
+        uplinks: Arc<Uplinks>,
+    ) -> Self {
         Self {
+            host,
+            book,
+            tables,
+            remotes,
+            uplinks,
             state: Ranked::new(Rank::Feature, State::default()),
             turn: tokio::sync::Mutex::default(),
         }
     }
-}
 
-impl Wires {
     fn lock(&self) -> Guard<'_, State> {
         self.state.lock()
     }
@@ -132,14 +168,12 @@ impl Wires {
         };
         other || (state.needed.contains(name) && stale)
     }
-}
 
-impl Node {
     /// Makes sure that a network can have its uplink.
     ///
     /// # Errors
     /// [`WireError`], or when the kernel does not tell.
-    pub async fn fit_wire(&self, network: &api::Network) -> Result<(), ReachError> {
+    pub async fn admit(&self, network: &api::Network) -> Result<(), WireError> {
         let Some(wire) = network.wire.clone() else {
             return Ok(());
         };
@@ -160,8 +194,7 @@ impl Node {
             return Err(WireError::NoInterface {
                 network: name,
                 uplink,
-            }
-            .into());
+            });
         };
         match fitness(&link) {
             Fitness::Fit => {}
@@ -169,15 +202,13 @@ impl Node {
                 return Err(WireError::Own {
                     network: name,
                     uplink,
-                }
-                .into());
+                });
             }
             Fitness::NoEthernet => {
                 return Err(WireError::NoEthernet {
                     network: name,
                     uplink,
-                }
-                .into());
+                });
             }
         }
         // The tag of a VLAN is beyond the MTU: devices have room for it.
@@ -187,8 +218,7 @@ impl Node {
                 mtu: network.mtu,
                 uplink,
                 underlay: link.mtu,
-            }
-            .into());
+            });
         }
         for subnet in &network.subnets {
             let inside = addresses.iter().find(|ip| subnet.prefix.contains(*ip));
@@ -197,8 +227,7 @@ impl Node {
                     network: name,
                     prefix: subnet.prefix,
                     address: *address,
-                }
-                .into());
+                });
             }
         }
         Ok(())
@@ -209,7 +238,7 @@ impl Node {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub async fn plug(&self) -> Result<(), ReachError> {
+    pub async fn plug(&self) -> Result<(), WireError> {
         let hops = self.find_hops().await;
         let plugged = self.plug_uplinks(matches!(hops, Ok(true))).await;
         hops?;
@@ -217,7 +246,7 @@ impl Node {
     }
 
     /// Its part about uplinks; networks that are routed are brought up to date too, if they have to be.
-    async fn plug_uplinks(&self, routed: bool) -> Result<(), ReachError> {
+    async fn plug_uplinks(&self, routed: bool) -> Result<(), WireError> {
         let plugged = self.find_uplinks().await;
         let (moved, plugged) = match plugged {
             Ok(moved) => (moved, Ok(())),
@@ -235,15 +264,15 @@ impl Node {
 
     /// Uplinks as they should be, for who can do no more than say that they are not. Who leads to other nodes
     /// is followed with the ways of tunnels.
-    pub async fn mend_wires(&self) {
+    pub async fn mend(&self) {
         if let Err(error) = self.plug_uplinks(false).await {
             tracing::error!(error = %chain(&error), "uplinks of networks not as they should be");
         }
     }
 
     /// The same without the tables of networks: uplinks that are others now than they were.
-    pub async fn find_uplinks(&self) -> Result<BTreeSet<String>, (BTreeSet<String>, ReachError)> {
-        let _alone = self.wires.turn.lock().await;
+    pub async fn find_uplinks(&self) -> Result<BTreeSet<String>, (BTreeSet<String>, WireError)> {
+        let _alone = self.turn.lock().await;
         let mut needed: BTreeMap<String, u32> = BTreeMap::new();
         for facts in self.networks_on_wires() {
             let Some(wire) = facts.wire else { continue };
@@ -270,7 +299,7 @@ impl Node {
             wanted.insert(*ifindex, uplink(flags));
         }
         let moved = {
-            let mut state = self.wires.lock();
+            let mut state = self.lock();
             let before = std::mem::replace(&mut state.uplinks, found.clone());
             let names = needed.keys().chain(before.keys());
             let moved: BTreeSet<String> = names
@@ -287,9 +316,9 @@ impl Node {
             moved
         };
         self.tables.surroundings().set_uplinks(found);
-        match self.take_from(User::Wires, wanted).await {
+        match self.uplinks.take_from(User::Wires, wanted).await {
             Ok(()) => Ok(moved),
-            Err(error) => Err((moved, error)),
+            Err(error) => Err((moved, error.into())),
         }
     }
 
@@ -298,8 +327,8 @@ impl Node {
     ///
     /// # Errors
     /// When the kernel does not tell.
-    pub async fn find_hops(&self) -> Result<bool, ReachError> {
-        let _alone = self.wires.turn.lock().await;
+    pub async fn find_hops(&self) -> Result<bool, WireError> {
+        let _alone = self.turn.lock().await;
         let (mut nodes, mut uplinks) = (BTreeSet::new(), BTreeSet::new());
         for facts in self.networks_on_wires() {
             let Some(wire) = facts.wire else { continue };
@@ -328,7 +357,7 @@ impl Node {
         };
         let (hops, routers) = self.host.netlink.with(look).await?;
         let (is_news, hops) = {
-            let mut state = self.wires.lock();
+            let mut state = self.lock();
             let is_news = *state.hops != hops || state.routers != routers;
             if *state.hops != hops {
                 state.hops = Arc::new(hops);
@@ -369,9 +398,9 @@ impl Node {
     }
 
     /// What becomes of a network's uplink when an attachment has gone, or a link has changed.
-    pub fn look_at_wires(self: &Arc<Self>) {
-        let node = Arc::clone(self);
-        tokio::spawn(async move { node.mend_wires().await });
+    pub fn look(self: &Arc<Self>) {
+        let wires = Arc::clone(self);
+        tokio::spawn(async move { wires.mend().await });
     }
 }
 

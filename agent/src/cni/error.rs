@@ -14,8 +14,11 @@ use crate::egress::EgressError;
 use crate::error::AgentError;
 use crate::host::HostError;
 use crate::kube::{AccessError, ClusterError, LookupError};
+use crate::overlay::OverlayError;
 use crate::ports::PortError;
 use crate::reach::ReachError;
+use crate::uplinks::UplinkError;
+use crate::wires::WireError;
 
 /// A code, what it means, and what a person can do about it.
 pub type Code = (u32, &'static str, &'static str);
@@ -286,15 +289,25 @@ fn port_code(error: &PortError, command: Command) -> ErrorCode {
 
 fn reach_code(error: &ReachError, command: Command) -> ErrorCode {
     match error {
+        ReachError::Overlay(OverlayError::Host(error))
+        | ReachError::Wire(WireError::Host(error))
+        | ReachError::Egress(EgressError::Host(error))
+        | ReachError::Host(error) => host_code(error),
+        ReachError::Uplinks(error) | ReachError::Wire(WireError::Uplinks(error)) => {
+            uplink_code(error)
+        }
         ReachError::Overlay(_) | ReachError::Wire(_) => {
             unless_status(ErrorCode::INVALID_CONFIG, command)
         }
-        ReachError::Egress(EgressError::Host(error)) | ReachError::Host(error) => host_code(error),
         ReachError::Egress(_) => ErrorCode(110),
         ReachError::Routing(_) => unless_status(ErrorCode::TRY_AGAIN_LATER, command),
-        ReachError::Uplinks { errors } => errors
-            .first()
-            .map_or(ErrorCode(199), |first| reach_code(first, command)),
+    }
+}
+
+fn uplink_code(error: &UplinkError) -> ErrorCode {
+    match error {
+        UplinkError::Several { errors } => errors.first().map_or(ErrorCode(199), host_code),
+        UplinkError::Host(error) => host_code(error),
     }
 }
 

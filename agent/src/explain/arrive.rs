@@ -147,7 +147,7 @@ pub(super) fn receiver(scene: &Scene<'_>, to: &Found, ends: &Ends, network: u32)
 
 /// The interfaces from which XDP gives frames to sockets.
 fn steering(scene: &Scene<'_>) -> Vec<String> {
-    let places = scene.node.uplinks.places();
+    let places = scene.node.early.places();
     let steers = places.values().filter(|it| it.steers);
     steers.map(|it| it.interface.clone()).collect()
 }

@@ -12,9 +12,7 @@ use std::sync::atomic::Ordering;
 use netdev::{Bound, Connection, Guard, Link, LinkName, Netfilter, Packets, Ruleset};
 use rustix::io::Errno;
 
-use super::{DEVICE, OverlayError};
-use crate::node::Node;
-use crate::reach::ReachError;
+use super::{DEVICE, Overlay, OverlayError};
 use telemetry::chain;
 
 /// Name of the table, of family `inet`, in the node's namespace.
@@ -92,36 +90,35 @@ fn may_bring(link: &Link) -> bool {
     link.name != "lo" && link.name != DEVICE
 }
 
-impl Node {
+impl Overlay {
     /// Writes the table where it is missing or not as it should be.
     ///
     /// # Errors
     /// [`OverlayError::NoFence`], and when links and routes cannot be read.
-    pub(crate) async fn fence_tunnels(&self) -> Result<bool, ReachError> {
+    pub(crate) async fn fence(&self) -> Result<bool, OverlayError> {
         let own = self.remotes.vteps();
         let nodes = self.other_nodes(&own)?;
         let look = move |connection: &mut Connection| entrances(connection, &own, &nodes);
         let found = self.host.netlink.with(look).await?;
-        self.fence_tunnels_from(found).await
+        self.fence_from(found).await
     }
 
     /// The same with links that were just found.
     ///
     /// # Errors
     /// [`OverlayError::NoFence`].
-    pub(crate) async fn fence_tunnels_from(
+    pub(crate) async fn fence_from(
         &self,
         entrances: BTreeSet<String>,
-    ) -> Result<bool, ReachError> {
-        let overlay = &self.overlay;
-        let port = overlay.port;
+    ) -> Result<bool, OverlayError> {
+        let port = self.port;
         // Where this node's tunnels end is not known yet, after a start: what an agent before this one has
         // written for the port says more.
         let is_early = self.remotes.vteps().is_empty();
         let stops = Guard::stop(Bound::Here, &[Packets::UdpTo(port)]).to_string();
         let full = fence(port, &entrances, true);
         let plain = fence(port, &entrances, false);
-        let tried = overlay.has_reverse_path.load(Ordering::Acquire);
+        let tried = self.has_reverse_path.load(Ordering::Acquire);
         let write = move |netfilter: &mut Netfilter| {
             let wanted = if tried { &full } else { &plain };
             let has_port = |rules: Vec<(String, u64)>| rules.iter().any(|(said, _)| *said == stops);
@@ -138,9 +135,9 @@ impl Node {
         };
         let written = self.host.netlink.with_netfilter(write).await;
         let (written, has) = written.map_err(|source| OverlayError::NoFence { source })?;
-        overlay.has_written.store(true, Ordering::Release);
+        self.has_written.store(true, Ordering::Release);
         if has != tried {
-            overlay.has_reverse_path.store(has, Ordering::Release);
+            self.has_reverse_path.store(has, Ordering::Release);
             tracing::info!(
                 "no look-up of the way back in this kernel's nf_tables: tunnels are taken in from the links that are found"
             );
@@ -149,7 +146,7 @@ impl Node {
             let known = || entrances.iter().map(String::as_str).collect::<Vec<_>>();
             tracing::info!(links = ?known(), "tunnels are taken in from these links, as the nf_tables table inet {TABLE} says");
         }
-        let mut last = overlay
+        let mut last = self
             .entrances
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
@@ -161,12 +158,12 @@ impl Node {
     /// none to write.
     ///
     /// # Errors
-    /// As for [`Self::fence_tunnels`].
-    pub(crate) async fn restore_fence_of_tunnels(&self) -> Result<bool, ReachError> {
-        if self.overlay.device() == 0 && self.host.netlink.by_name(DEVICE).await?.is_none() {
+    /// As for [`Self::fence`].
+    pub(crate) async fn restore_fence(&self) -> Result<bool, OverlayError> {
+        if self.device() == 0 && self.host.netlink.by_name(DEVICE).await?.is_none() {
             return Ok(false);
         }
-        self.fence_tunnels().await
+        self.fence().await
     }
 }
 

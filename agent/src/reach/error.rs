@@ -2,12 +2,11 @@
 
 use datapath::DatapathError;
 
-use api::Listed;
-
 use crate::egress::EgressError;
 use crate::host::HostError;
 use crate::overlay::OverlayError;
 use crate::routing::NotRouting;
+use crate::uplinks::UplinkError;
 use crate::wires::WireError;
 
 /// A network cannot leave this node.
@@ -25,12 +24,9 @@ pub enum ReachError {
     /// The node does not route for the network, or not yet.
     #[error(transparent)]
     Routing(#[from] NotRouting),
-    /// Several uplinks are not as they should be.
-    #[error("{} attachments could not be removed or mended: {}", errors.len(), Listed::new(errors))]
-    Uplinks {
-        /// Each failure.
-        errors: Vec<ReachError>,
-    },
+    /// Interfaces of the node are not as they should be.
+    #[error(transparent)]
+    Uplinks(#[from] UplinkError),
     /// The kernel refused.
     #[error(transparent)]
     Host(#[from] HostError),

@@ -132,10 +132,7 @@ impl NodeRouting {
     ///
     /// # Errors
     /// When the kernel does not tell.
-    pub(crate) async fn faults(
-        &self,
-        record: &Attachment,
-    ) -> Result<Vec<String>, HostError> {
+    pub(crate) async fn faults(&self, record: &Attachment) -> Result<Vec<String>, HostError> {
         let neighbours = record.neighbours();
         if neighbours.is_empty() {
             return Ok(Vec::new());

@@ -26,6 +26,7 @@ use crate::ports::PortError;
 use crate::reach::ReachError;
 use crate::sockets::PlaceError;
 use crate::switch::SwitchError;
+use crate::uplinks::UplinkError;
 use crate::wires::WireError;
 
 mod book;
@@ -164,9 +165,10 @@ variants!(resolve, ResolveError: NetworkNotFound Disabled ForeignProvider Parame
     RoutingConflict UplinkConflict NoTunnelAddress NoSharedNumber Duplicate AttachmentNotFound);
 variants!(ipam, IpamError: Exhausted NoRoom Held OutOfSubnets Reserved PrefixLength RequestedTwice
     HostBits GatewayOutside ExcludeOutside PoolsOverlap);
-variants!(overlay, OverlayError: NoAddress NotHere TooBig NameTaken NoFence PortTaken);
+variants!(overlay, OverlayError: NoAddress NotHere TooBig NameTaken NoFence PortTaken Host);
 variants!(egress, EgressError: Refused Full Host);
-variants!(wire, WireError: NoInterface Own NoEthernet TooBig NodeAddress);
+variants!(wire, WireError: NoInterface Own NoEthernet TooBig NodeAddress Uplinks Host);
+variants!(uplink, UplinkError: Several Host);
 variants!(afxdp, AfXdpError: Mtu Program Control);
 variants!(switch, SwitchError: Absent Start Silent Port Listen);
 variants!(lookup, LookupError: NotFound Another Unknown);
@@ -235,21 +237,37 @@ fn of_book(error: &BookError, names: &mut Vec<&'static str>) {
 fn of_reach(error: &ReachError, names: &mut Vec<&'static str>) {
     names.push(reach(error));
     match error {
-        ReachError::Overlay(error) => names.push(overlay(error)),
+        ReachError::Overlay(error) => {
+            names.push(overlay(error));
+            if let OverlayError::Host(error) = error {
+                names.push(host(error));
+            }
+        }
         ReachError::Egress(error) => {
             names.push(egress(error));
             if let EgressError::Host(error) = error {
                 names.push(host(error));
             }
         }
-        ReachError::Wire(error) => names.push(wire(error)),
-        ReachError::Host(error) => names.push(host(error)),
-        ReachError::Uplinks { errors } => {
-            for error in errors {
-                of_reach(error, names);
+        ReachError::Wire(error) => {
+            names.push(wire(error));
+            match error {
+                WireError::Uplinks(error) => of_uplinks(error, names),
+                WireError::Host(error) => names.push(host(error)),
+                _ => {}
             }
         }
+        ReachError::Host(error) => names.push(host(error)),
+        ReachError::Uplinks(error) => of_uplinks(error, names),
         ReachError::Routing(_) => {}
+    }
+}
+
+fn of_uplinks(error: &UplinkError, names: &mut Vec<&'static str>) {
+    names.push(uplink(error));
+    match error {
+        UplinkError::Several { errors } => names.extend(errors.iter().map(host)),
+        UplinkError::Host(error) => names.push(host(error)),
     }
 }
 
@@ -274,6 +292,7 @@ fn every_variant_is_in_the_golden_file() {
         .chain(listed::<OverlayError>())
         .chain(listed::<EgressError>())
         .chain(listed::<WireError>())
+        .chain(listed::<UplinkError>())
         .chain(listed::<AfXdpError>())
         .chain(listed::<SwitchError>())
         .chain(listed::<LookupError>())

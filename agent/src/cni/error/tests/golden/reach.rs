@@ -10,6 +10,7 @@ use crate::error::AgentError;
 use crate::overlay::OverlayError;
 use crate::reach::ReachError;
 use crate::routing::NotRouting;
+use crate::uplinks::UplinkError;
 use crate::wires::WireError;
 
 fn reach(error: impl Into<ReachError>) -> AgentError {
@@ -50,12 +51,30 @@ pub(super) fn all() -> Vec<Case> {
         ),
         (
             "uplinks",
-            AgentError::from(ReachError::Uplinks {
+            reach(UplinkError::Several {
                 errors: vec![
                     netdev::Error::ShuttingDown.into(),
                     DatapathError::NoMap { name: "UPLINKS" }.into(),
                 ],
             }),
+        ),
+        (
+            "uplinks: kernel",
+            reach(UplinkError::from(netdev::Error::ShuttingDown)),
+        ),
+        (
+            "overlay: kernel",
+            reach(OverlayError::from(netdev::Error::ShuttingDown)),
+        ),
+        (
+            "uplink: interfaces",
+            reach(WireError::from(UplinkError::from(DatapathError::NoMap {
+                name: "UPLINKS",
+            }))),
+        ),
+        (
+            "uplink: kernel",
+            reach(WireError::from(netdev::Error::ShuttingDown)),
         ),
     ]);
     all
