@@ -87,7 +87,7 @@ impl From<DatapathError> for EgressError {
 pub struct GatewayOptions {
     /// Directory of their namespaces.
     pub directory: PathBuf,
-    /// Addresses of pods and Services of the cluster, as the operator says; no way out leads there.
+    /// Prefixes of the cluster that the operator names; no way out leads there.
     pub inside: Vec<Prefix>,
     /// Limits of tracked connections.
     pub connections: Connections,

@@ -123,7 +123,9 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// Hold what is needed; the device is made when the first network needs it. The UDP port is `port`.
+    /// Hold what is needed, for tunnels by this UDP port.
+    ///
+    /// The device is made when the first network needs it.
     pub fn new(
         host: Arc<Host>,
         book: Arc<Book>,

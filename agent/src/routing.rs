@@ -104,7 +104,9 @@ impl fmt::Display for Step {
 }
 
 impl NodeRouting {
-    /// Hold what is needed; nothing is made yet. With `clustered`, nodes are those that the cluster names.
+    /// Hold what is needed; nothing is made yet.
+    ///
+    /// With `clustered`, the nodes are those that the cluster names.
     pub fn new(host: Arc<Host>, book: Arc<Book>, world: Arc<Current>, clustered: bool) -> Self {
         Self {
             host,

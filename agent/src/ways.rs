@@ -91,7 +91,7 @@ impl Ways {
         }
     }
 
-    /// Keeps the ways as the node's routes are, and the next hops of `wires` with them, for ever.
+    /// Keep ways, and next hops of `wires`, as the node's routes are, for ever.
     ///
     /// # Errors
     /// When the kernel does not tell of changes any more.

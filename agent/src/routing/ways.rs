@@ -72,7 +72,9 @@ pub(super) fn direct(
     Ok(missed)
 }
 
-/// Removes what [`NodeRouting::keep`](super::NodeRouting::keep) has made, but for forwarding; with `dry` only says what.
+/// Remove routes and table of the node's network; with `dry` only list them.
+///
+/// Forwarding stays.
 ///
 /// # Errors
 /// When the kernel refuses.

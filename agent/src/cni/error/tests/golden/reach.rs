@@ -7,6 +7,7 @@ use super::{Case, text};
 use crate::book::BookError;
 use crate::egress::EgressError;
 use crate::error::AgentError;
+use crate::host::HostError;
 use crate::overlay::OverlayError;
 use crate::reach::ReachError;
 use crate::routing::NotRouting;
@@ -57,6 +58,10 @@ pub(super) fn all() -> Vec<Case> {
                     DatapathError::NoMap { name: "UPLINKS" }.into(),
                 ],
             }),
+        ),
+        (
+            "reach: kernel",
+            reach(HostError::from(netdev::Error::ShuttingDown)),
         ),
         (
             "uplinks: kernel",
