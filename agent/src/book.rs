@@ -26,6 +26,7 @@ mod read;
 pub mod record;
 mod refusal;
 mod sandbox;
+mod stack;
 mod turns;
 
 use aside::SetAside;

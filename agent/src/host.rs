@@ -1,11 +1,17 @@
 //! The host: what the kernel of this node has of podnet.
 
-pub mod error;
+use std::os::fd::AsFd as _;
 
-use datapath::{Hook, Room};
-use netdev::{Discipline, Netlink};
+use datapath::{Dispatcher, Hook, Room};
+use netdev::{Connection, Discipline, Netlink};
+
+pub mod error;
+mod names;
+mod stack;
 
 pub use error::HostError;
+pub use names::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX, far_name, host_name, near_name};
+pub use stack::{Ear, PROTOCOL, listen, silence};
 
 /// Handles of the node's kernel, which all rooms above share.
 #[derive(Debug)]
@@ -18,4 +24,50 @@ pub struct Host {
     pub room: Room,
     /// Mechanism by which the kernel limits rates; none if it has none.
     pub discipline: Option<Discipline>,
+}
+
+impl Host {
+    /// True when packets from this interface meet the dispatcher.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub async fn is_attached(&self, name: &str, ifindex: u32) -> Result<bool, HostError> {
+        let dispatcher = self.hook.dispatcher_id(Dispatcher::Pod)?;
+        if self.hook.tcx_programs(name)?.contains(&dispatcher) {
+            return Ok(true);
+        }
+        let filters = self
+            .netlink
+            .with(move |connection| connection.ingress_filters(ifindex))
+            .await?;
+        // Only the first filter is sure to run.
+        let first = filters.iter().min_by_key(|filter| filter.priority);
+        Ok(first.is_some_and(|filter| filter.program == Some(dispatcher)))
+    }
+
+    /// Attaches the dispatcher where it is missing.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub async fn attach_again(&self, ifindex: u32) -> Result<(), HostError> {
+        let hook = self.hook.clone();
+        let attach =
+            move |connection: &mut Connection| attach_dispatcher(connection, &hook, ifindex);
+        self.netlink.with(attach).await
+    }
+}
+
+/// Has the dispatcher decide about all that comes in by a link, by a clsact filter: a tenth of a
+/// millisecond where the kernel needs no grace period for it. Another program in the place of ours,
+/// one that a dispatcher whose pins somebody removed has left, is replaced.
+///
+/// # Errors
+/// When the dispatcher is not pinned, and when the kernel refuses.
+pub fn attach_dispatcher(
+    connection: &mut Connection,
+    hook: &Hook,
+    ifindex: u32,
+) -> Result<(), HostError> {
+    let program = hook.program(Dispatcher::Pod)?;
+    Ok(connection.set_ingress_program(ifindex, program.as_fd(), Dispatcher::Pod.name())?)
 }

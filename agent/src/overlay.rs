@@ -14,8 +14,7 @@ use telemetry::chain;
 use tokio::sync::Notify;
 
 use crate::book::Book;
-use crate::host::{Host, HostError};
-use crate::ports::ALIAS_PREFIX;
+use crate::host::{ALIAS_PREFIX, Host, HostError};
 use crate::reconcile::Reconciler;
 use crate::remotes::{Peer, Remotes};
 

@@ -1,74 +1,22 @@
-//! The host ends of links: how they are named, how they are known again, and how they get their TCX
-//! links when nobody waits for it.
+//! The host ends of links, and how they get their TCX links when nobody waits for it.
 
 use std::collections::VecDeque;
-use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cni_spec::AttachmentKey;
 use datapath::{Dispatcher, Hook};
-use netdev::Connection;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::digest::digest;
-use crate::host::HostError;
 use crate::record::HostEnd;
 
 pub mod error;
 
 pub use error::PortError;
 
-/// Host ends start with this; the kernel's names have at most 15 bytes.
-pub const HOST_PREFIX: &str = "pn";
-/// Near ends of shaper pairs start with this, where what a pod sends waits.
-pub const NEAR_PREFIX: &str = "ps";
-/// Far ends of shaper pairs start with this, where it is handed back.
-const FAR_PREFIX: &str = "pt";
-/// `ifalias` of a host end starts so, and goes on with the attachment.
-pub const ALIAS_PREFIX: &str = "podnet: ";
-
 /// How long no attachment must have been made or removed before TCX links are made.
 const QUIET: Duration = Duration::from_secs(1);
-
-/// The name of the host end of an attachment: always the same one, so that a record can name it
-/// before it is there, and a restart finds it.
-pub fn host_name(key: &AttachmentKey) -> String {
-    let digest = digest(key.to_string().as_bytes());
-    // 48 of its 64 bits fit.
-    format!("{HOST_PREFIX}{:012x}", digest >> 16)
-}
-
-/// The name of the near end of the shaper that belongs to this host end.
-pub fn near_name(host: &str) -> String {
-    sibling(host, NEAR_PREFIX)
-}
-
-/// The name of the far end of the shaper that belongs to this host end.
-pub fn far_name(host: &str) -> String {
-    sibling(host, FAR_PREFIX)
-}
-
-fn sibling(host: &str, prefix: &str) -> String {
-    format!("{prefix}{}", host.strip_prefix(HOST_PREFIX).unwrap_or(host))
-}
-
-/// Has the dispatcher decide about all that comes in by a link, by a clsact filter: a tenth of a
-/// millisecond where the kernel needs no grace period for it. Another program in the place of ours,
-/// one that a dispatcher whose pins somebody removed has left, is replaced.
-///
-/// # Errors
-/// When the dispatcher is not pinned, and when the kernel refuses.
-pub fn attach_dispatcher(
-    connection: &mut Connection,
-    hook: &Hook,
-    ifindex: u32,
-) -> Result<(), HostError> {
-    let program = hook.program(Dispatcher::Pod)?;
-    Ok(connection.set_ingress_program(ifindex, program.as_fd(), Dispatcher::Pod.name())?)
-}
 
 /// Host ends that wait for their TCX link.
 #[derive(Debug)]
@@ -194,38 +142,5 @@ impl Promotions {
                 tracing::debug!(interface = name, %error, "no tcx link, the filter stays");
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use cni_spec::{ContainerId, IfName};
-
-    use super::*;
-
-    #[test]
-    fn a_host_name_fits_the_kernel_and_belongs_to_one_attachment() {
-        let key = |container: &str, ifname: &str| AttachmentKey {
-            container: ContainerId::new(container).unwrap(),
-            ifname: IfName::new(ifname).unwrap(),
-        };
-        let long = "c".repeat(64);
-        let names = [
-            key("a", "net1"),
-            key("a", "net2"),
-            key("b", "net1"),
-            key(&long, "net1"),
-        ]
-        .map(|key| host_name(&key));
-        for name in &names {
-            assert!(name.len() <= 15 && name.starts_with(HOST_PREFIX), "{name}");
-        }
-        let shapers = names
-            .iter()
-            .flat_map(|name| [near_name(name), far_name(name)]);
-        let all: Vec<String> = names.iter().cloned().chain(shapers).collect();
-        assert!(all.iter().all(|name| name.len() == 14), "{all:?}");
-        let unique: std::collections::BTreeSet<_> = all.iter().collect();
-        assert_eq!(unique.len(), all.len());
     }
 }

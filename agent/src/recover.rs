@@ -11,10 +11,11 @@ use telemetry::chain;
 
 use crate::egress;
 use crate::error::AgentError;
-use crate::host::HostError;
+use crate::host::{
+    ALIAS_PREFIX, HOST_PREFIX, HostError, NEAR_PREFIX, attach_dispatcher, near_name,
+};
 use crate::node::Node;
 use crate::overlay;
-use crate::ports::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX, attach_dispatcher, near_name};
 use crate::record::{Attachment, HostEnd, State};
 use crate::tombstone;
 

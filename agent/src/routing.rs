@@ -28,12 +28,9 @@ mod ways;
 
 use plan::Plan;
 pub use plan::{Nodes, Peer};
-pub(crate) use port::{Ear, listen};
 use ways::direct;
 pub use ways::remove;
 
-/// Our number among those who make routes (`rtm_protocol`): what bears it is ours to remove.
-pub const PROTOCOL: u8 = 112;
 /// Name of the table of nf_tables that masquerades its pods.
 pub const TABLE: &str = netdev::TABLE;
 /// Everything is looked at again after this time, also when nothing is known to have changed.

@@ -4,8 +4,8 @@ use api::{Mode, Network, NetworkId, Prefix, Subnet};
 use cni_spec::{AttachmentKey, ContainerId, IfName};
 
 use crate::bandwidth::Limits;
+use crate::host::host_name;
 use crate::ledger::{Ledger, Wanted};
-use crate::ports::host_name;
 use crate::record::{Attachment, HostEnd, Sandbox};
 
 /// A subnet as in a manifest; the gateway may be empty.

@@ -12,15 +12,15 @@ use netdev::{Connection, Discipline, Link, LinkChange, RootQueue, Shape};
 use telemetry::failpoint::reached;
 
 use crate::bandwidth::{Direction, Limit, Limits};
-use crate::host::HostError;
+use crate::host::{HostError, far_name, near_name};
 use crate::node::Node;
-use crate::ports::{PortError, far_name, near_name};
+use crate::ports::PortError;
 use crate::record::{Attachment, HostEnd, Shaper, State};
 
 mod look;
 mod pair;
 
-pub use pair::{Pair, silence};
+pub use pair::Pair;
 
 /// What has left the queue of a shaper is on its way through the far end for an instant more.
 const ON_THE_WAY: Duration = Duration::from_millis(20);

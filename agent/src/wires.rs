@@ -10,9 +10,8 @@ use datapath::DatapathError;
 use netdev::{Connection, Link, RouteKind};
 
 use crate::book::Book;
-use crate::host::{Host, HostError};
+use crate::host::{ALIAS_PREFIX, HOST_PREFIX, Host, HostError};
 use crate::locks::{Guard, Rank, Ranked};
-use crate::ports::{ALIAS_PREFIX, HOST_PREFIX};
 use crate::reconcile::Reconciler;
 use crate::reconcile::surroundings::{Hops, Routers};
 use crate::record::NetworkFacts;

@@ -5,11 +5,10 @@ use netdev::{Connection, Discipline, Neighbour, Netns, Shape, TapSpec, VethPair,
 
 use crate::afxdp::{self, FitPort};
 use crate::error::AgentError;
+use crate::host::{ALIAS_PREFIX, Ear, PROTOCOL, attach_dispatcher, listen, silence};
 use crate::node::Node;
-use crate::ports::{ALIAS_PREFIX, attach_dispatcher};
 use crate::record::{Attachment, Shaper};
-use crate::routing::{Ear, PROTOCOL, listen};
-use crate::shaping::{Pair, silence};
+use crate::shaping::Pair;
 
 /// The link, with the dispatcher at its host end and the other end in the pod under its final name,
 /// and the shaper, if what the pod sends is limited. The pod's end is made there: moving one takes

@@ -12,9 +12,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{Failure, print};
 use crate::cli::CleanupOptions;
 use crate::directories::{self, Directories};
+use crate::host::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX};
 use crate::install::conf;
 use crate::places::{CniPlaces, Places};
-use crate::ports::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX};
 use crate::tombstone;
 use crate::{afxdp, book, egress, overlay, routing, switch, uplinks};
 

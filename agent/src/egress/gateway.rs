@@ -13,9 +13,8 @@ use super::EgressError;
 use super::plan::{
     self, LINK_PREFIX, NODE_MAC, PLACES, PODS, PODS_MAC, PORT_PREFIX, Plan, UPLINK, UPLINK_MAC,
 };
-use crate::ports::{ALIAS_PREFIX, attach_dispatcher};
+use crate::host::{ALIAS_PREFIX, attach_dispatcher, silence};
 use crate::reconcile::surroundings::WayOut;
-use crate::shaping::silence;
 use telemetry::failpoint::reached;
 
 mod sides;

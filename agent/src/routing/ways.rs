@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use netdev::{Connection, Netfilter, Route};
 
-use super::PROTOCOL;
 use super::plan::Way;
+use crate::host::PROTOCOL;
 use telemetry::chain;
 
 /// Makes the routes of ours that lead to other nodes these. Nodes that are not reached, and why.

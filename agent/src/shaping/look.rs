@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use super::is;
 use crate::bandwidth::{Direction, Shown};
+use crate::host::{far_name, near_name};
 use crate::node::Node;
-use crate::ports::{PortError, far_name, near_name};
+use crate::ports::PortError;
 use crate::record::{Attachment, HostEnd};
 
 /// Our queues by the index of their interface.

@@ -1,13 +1,12 @@
 //! The veth pair that delays what a pod sends.
 
 use datapath::Hook;
-use netdev::{AddrGenMode, Connection, Discipline, LinkChange, Shape, Sysctl, VethSpec};
+use netdev::{AddrGenMode, Connection, Discipline, LinkChange, Shape, VethSpec};
 
 use crate::bandwidth::Limit;
+use crate::host::{ALIAS_PREFIX, Ear, attach_dispatcher, far_name, listen, near_name, silence};
 use crate::ports::PortError;
-use crate::ports::{ALIAS_PREFIX, attach_dispatcher, far_name, near_name};
 use crate::record::{Attachment, Shaper};
-use crate::routing::{Ear, listen};
 
 /// A shaper pair as it shall be. Packets go in at the near end, wait in its queue, and come out at
 /// the far end, where the dispatcher decides about them anew.
@@ -73,17 +72,5 @@ impl Pair {
             far: pair.peer_ifindex,
             used: true,
         })
-    }
-}
-
-/// Keeps the node's own stack from speaking IPv6 on a link, group membership reports for one.
-///
-/// # Errors
-/// When the setting cannot be written.
-pub fn silence(link: &str) -> Result<(), netdev::Error> {
-    match netdev::sysctl::write(link, &[Sysctl::v6("disable_ipv6", "1")]) {
-        // A node without IPv6 has nothing to say.
-        Err(error) if error.is_gone() => Ok(()),
-        other => other,
     }
 }

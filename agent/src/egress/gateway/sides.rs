@@ -10,7 +10,7 @@ use netdev::{
 
 use super::super::plan::{self, Both, NODE_MAC, PODS, Plan, TO_PODS_V4, UPLINK, UPLINK_MAC};
 use super::super::write;
-use crate::routing::PROTOCOL;
+use crate::host::PROTOCOL;
 
 /// The node's side of the link.
 pub(super) fn of_node(

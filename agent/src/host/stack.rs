@@ -1,0 +1,91 @@
+//! How the node's own stack treats links of podnet.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use netdev::{Address, Connection, Family, Sysctl};
+
+/// Our number among those who make routes (`rtm_protocol`): what bears it is ours to remove.
+pub const PROTOCOL: u8 = 112;
+
+/// Who takes packets from the dispatcher on behalf of an attachment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ear {
+    /// The host end.
+    Host,
+    /// The far end of its shaper. The routes back go out of the host end.
+    Far,
+}
+
+/// An address that nobody has: the dummy one of RFC 7600 section 4.8. Even where reverse paths are
+/// checked loosely, the kernel drops what comes in by a link without an address.
+const NOBODY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
+
+/// What a link of the node needs for its stack to take and forward what comes in there. It says
+/// nothing of its own accord: it has no address that others could use, and solicits nobody.
+fn settings(ear: Ear, v6: bool) -> Vec<Sysctl> {
+    let mut settings = vec![Sysctl::v4("forwarding", "1")];
+    if ear == Ear::Far {
+        // Loose: strict, the kernel drops what it would not answer by the same link.
+        settings.push(Sysctl::v4("rp_filter", "2"));
+    }
+    settings.push(Sysctl::v6("accept_ra", "0"));
+    settings.push(Sysctl::v6("disable_ipv6", if v6 { "0" } else { "1" }));
+    settings
+}
+
+/// Prepares a link for the node's stack, in the namespace of the connection and the calling thread.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn listen(
+    connection: &mut Connection,
+    (link, ifindex): (&str, u32),
+    ear: Ear,
+    v6: bool,
+) -> Result<(), netdev::Error> {
+    if ear == Ear::Far {
+        let dummy = Address {
+            host_only: true,
+            ..Address::new(NOBODY.into(), 32)
+        };
+        let known = connection.addresses(ifindex)?;
+        if !known.iter().any(|it| it.ip == IpAddr::V4(NOBODY)) {
+            connection.add_address(ifindex, dummy)?;
+        }
+    }
+    for setting in settings(ear, v6) {
+        match netdev::sysctl::write(link, std::slice::from_ref(&setting)) {
+            // A node without IPv6 routes none.
+            Err(error) if error.is_gone() && setting.family == Family::V6 && !v6 => {}
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+/// Keeps the node's own stack from speaking IPv6 on a link, group membership reports for one.
+///
+/// # Errors
+/// When the setting cannot be written.
+pub fn silence(link: &str) -> Result<(), netdev::Error> {
+    match netdev::sysctl::write(link, &[Sysctl::v6("disable_ipv6", "1")]) {
+        // A node without IPv6 has nothing to say.
+        Err(error) if error.is_gone() => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_far_end_of_a_shaper_takes_packets_that_are_answered_by_another_link() {
+        let loose = |ear| {
+            let settings = settings(ear, true);
+            settings.iter().any(|one| one.key == "rp_filter")
+        };
+        assert!(loose(Ear::Far));
+        assert!(!loose(Ear::Host));
+    }
+}
