@@ -1,40 +1,24 @@
 //! Making and unmaking attachments. Record before effect, one way to take apart, and that one can
 //! be taken from any state.
 
-use std::net::IpAddr;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use api::InterfaceKind;
 use cluster::access::Used;
 use cni_spec::AttachmentKey;
-use netdev::{
-    Address, Connection, LinkEvent, LinkLocal, LinkMonitor, Netns, PodEnd, Route, Sysctl,
-};
+use netdev::Netns;
 use store::Pending;
 use telemetry::failpoint::reached;
-use tokio::sync::oneshot;
-use tokio::time::timeout;
 
-use self::links::{Links, MadeLinks};
-use crate::afxdp;
 use crate::error::AgentError;
-use crate::host::{host_name, near_name};
+use crate::host::host_name;
 use crate::ledger::Wanted;
 use crate::node::Node;
-use crate::ports::PortError;
+use crate::ports::{Ends, PortError};
 use crate::reach::ReachError;
 use crate::record::{Attachment, HostEnd, PodIdentity, State};
-use crate::sockets;
-use crate::switch;
 
 mod check;
-mod links;
-
-/// How long an `ADD` waits for the queue of its host end: usually less than writing its record
-/// takes, and hundreds of milliseconds while others make and remove links.
-const QUEUE_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Node {
     /// Makes an attachment; the caller holds the container's lock.
@@ -69,15 +53,7 @@ impl Node {
         }
         // Nothing is begun that could not be recorded.
         self.book.require_store()?;
-        if !wanted.limits.is_unlimited() {
-            self.discipline(&wanted.limits)?;
-        }
-        if let Some((all, file)) = self.socket_of(wanted.interface.kind, network)? {
-            let (devices, host) = (self.devices.directories(), host_name(&wanted.key));
-            let place = sockets::place(wanted.device.as_ref(), devices, (all, &host), file);
-            let place = place.map_err(PortError::from)?;
-            wanted.socket_path = Some(place);
-        }
+        self.ports.admit(&mut wanted, network)?;
         if network.routing == api::Routing::Node {
             let routing = self.routing.admit(network).await;
             routing.map_err(ReachError::from)?;
@@ -88,7 +64,7 @@ impl Node {
             let carried = self.overlay.carry(&network.name, network.mtu).await;
             carried.map_err(ReachError::from)?;
         }
-        let _busy = self.promotions.busy();
+        let _busy = self.ports.busy();
         let host = HostEnd {
             name: host_name(&wanted.key),
             ifindex: 0,
@@ -138,26 +114,6 @@ impl Node {
         Ok(cluster.check_access(pod, &used).await?)
     }
 
-    /// Where ports of a type have their socket files, and what they are called; none for a type
-    /// without.
-    fn socket_of(
-        &self,
-        kind: InterfaceKind,
-        network: &api::Network,
-    ) -> Result<Option<(&Path, &'static str)>, AgentError> {
-        Ok(match kind {
-            InterfaceKind::Veth => None,
-            InterfaceKind::AfXdp => {
-                afxdp::check_mtu(network).map_err(PortError::from)?;
-                Some((self.afxdp.sockets(), afxdp::FILE))
-            }
-            InterfaceKind::Memif => {
-                switch::check_trunk(network)?;
-                Some((self.switch.sockets(), switch::FILE))
-            }
-        })
-    }
-
     /// The record of the same request, if it was served already.
     fn same(&self, wanted: &Wanted) -> Result<Option<Attachment>, AgentError> {
         let ledger = self.book.ledger();
@@ -193,52 +149,16 @@ impl Node {
         let opened = Box::pin(self.egress.open(&record.network)).await;
         opened.map_err(ReachError::from)?;
         self.tables.reset_port_counters(record.port_id)?;
-        let links = Links::of(self, record, netns)?;
         // The disk and the kernel at once.
         let recorded = self.book.submit(record)?;
-        Box::pin(self.open_control(record, netns)).await?;
-        let (node, made) = (Arc::clone(self), record.clone());
-        let (watched, watching) = oneshot::channel();
-        let here = move |connection: &mut Connection| {
-            let links = links.make(connection);
-            reached("add.placed");
+        let (node, booked) = (Arc::clone(self), record.clone());
+        let live = move |ends: Result<Ends, PortError>| {
             recorded.wait()?;
             reached("add.recorded");
-            // Without an answer there will be nobody to tell.
-            watching
-                .blocking_recv()
-                .map_err(|_| AgentError::LinksUnwatched)?;
-            node.go_live(made, &links?)
+            node.go_live(booked, &ends?)
         };
-        let switched = record.is_switched();
-        let make = async {
-            if switched {
-                self.host.netlink.with(here).await
-            } else {
-                let end = pod_end(record);
-                self.host.netlink.make_pod_link(netns, end, here).await
-            }
-        };
-        let (made, monitor) = tokio::join!(make, async {
-            // While links are made; the pod's end stays down until this is open. Nothing is sent
-            // to a client that is still to connect.
-            let queues = record.host_end_queues() && !switched;
-            let monitor = queues.then(|| self.host.netlink.monitor()).transpose();
-            if monitor.is_ok() {
-                // A thread that has failed by now does not listen.
-                let _ = watched.send(());
-            }
-            monitor
-        });
-        let (monitor, (added, saved)) = (monitor?, made?);
-        sockets::tell(&added).map_err(PortError::from)?;
-        if switched {
-            Box::pin(self.plug_in(&added, netns)).await?;
-            reached("add.plugged");
-        }
-        if let Some(links) = monitor {
-            started(links, added.host.ifindex).await?;
-        }
+        let (added, saved) = self.ports.make(record, netns, live).await?;
+        self.ports.activate(&added, netns).await?;
         if added.shaper.is_some() {
             // Without this record a start would not know the shaper's ends.
             saved.await?;
@@ -249,7 +169,6 @@ impl Node {
         }
         self.book.ledger().set_added(&record.key);
         reached("add.committed");
-        self.promotions.add(added.host.clone());
         Ok(added)
     }
 
@@ -258,7 +177,7 @@ impl Node {
     fn go_live(
         &self,
         record: Attachment,
-        links: &MadeLinks,
+        links: &Ends,
     ) -> Result<(Attachment, Pending), AgentError> {
         let added = Attachment {
             state: State::Added,
@@ -290,7 +209,7 @@ impl Node {
     /// # Errors
     /// When something of it is left; calling again goes on.
     pub async fn detach(&self, key: &AttachmentKey) -> Result<(), AgentError> {
-        let _busy = self.promotions.busy();
+        let _busy = self.ports.busy();
         let Some(record) = self
             .book
             .ledger()
@@ -323,23 +242,7 @@ impl Node {
             }
         };
         self.tables.reconcile(record.network.id)?;
-        if record.is_switched() {
-            self.unplug(&record).await?;
-        }
-        self.close_queues(&record).await;
-        // The names are the attachment's own, whatever their index.
-        let (host, near) = (record.host.name.clone(), near_name(&record.host.name));
-        let remove = move |connection: &mut Connection| -> Result<_, netdev::Error> {
-            Ok([
-                connection.delete_by_name(&host)?,
-                connection.delete_by_name(&near)?,
-            ])
-        };
-        let removed = self.host.netlink.with(remove).await?;
-        tracing::debug!(attachment = %key, interface = record.host.name, ?removed, "link, shaper");
-        self.promotions.forget(record.host.ifindex);
-        self.host.hook.forget(record.host.ifindex)?;
-        self.close_port(&record)?;
+        self.ports.unmake(&record).await?;
         reached("del.torn-down");
         self.book.erase(key).await?;
         self.book.ledger().release(key);
@@ -410,67 +313,4 @@ async fn note_saved(saved: Pending, key: AttachmentKey) {
         tracing::error!(attachment = %key, %error, "not recorded as made");
     }
     reached("add.saved");
-}
-
-/// Waits until the kernel has started the queue of a host end: some moments after the pod's end is
-/// up, and it drops what comes before. Its first announcement of the link with a carrier says so.
-/// `links` was opened while the pod's end was down.
-async fn started(mut links: LinkMonitor, ifindex: u32) -> Result<(), netdev::Error> {
-    let announced = async {
-        loop {
-            match links.next().await? {
-                LinkEvent::Changed(link) if link.ifindex == ifindex && link.carrier => break,
-                // What was announced is not known, and was a while ago.
-                LinkEvent::Overrun => break,
-                _ => {}
-            }
-        }
-        Ok(())
-    };
-    // Later is later; the first packets are not worth more of the runtime's time.
-    timeout(QUEUE_PATIENCE, announced).await.unwrap_or(Ok(()))
-}
-
-/// The pod's end of the link, as `netdev` takes it.
-fn pod_end(record: &Attachment) -> PodEnd {
-    let mut end = PodEnd::new(record.key.ifname.as_str());
-    end.addresses = record
-        .leases
-        .iter()
-        .map(|lease| Address::new(lease.address, record.prefix_len(lease)))
-        .collect();
-    let v6 = record.leases.iter().any(|lease| lease.address.is_ipv6());
-    end.link_local = if v6 || record.network.addressless() {
-        LinkLocal::Eui64
-    } else {
-        LinkLocal::Absent
-    };
-    end.routes = record
-        .routes()
-        .into_iter()
-        .map(|route| {
-            // A network may have several subnets of a family, and the pod no address in this one.
-            let elsewhere = |via: &IpAddr| {
-                let subnets = record.network.subnets.iter();
-                subnets.map(|it| it.prefix).any(|it| it.contains(via))
-                    && !record.leases.iter().any(|it| it.prefix.contains(via))
-            };
-            let onlink = route
-                .via
-                .is_some_and(|via| record.network.routed || elsewhere(&via));
-            Route {
-                onlink,
-                metric: route.metric,
-                ..Route::new(route.to.addr(), route.to.prefix_len(), route.via, 0)
-            }
-        })
-        .collect();
-    // Neighbours that knew the address at another MAC address learn of the new one at once.
-    end.sysctls = vec![Sysctl::v4("arp_notify", "1")];
-    if v6 || record.network.addressless() {
-        end.sysctls.push(Sysctl::v6("disable_ipv6", "0"));
-        end.sysctls.push(Sysctl::v6("ndisc_notify", "1"));
-        end.sysctls.push(Sysctl::v6("accept_ra", "0"));
-    }
-    end
 }

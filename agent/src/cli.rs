@@ -18,8 +18,8 @@ use crate::install::InstallOptions;
 use crate::members::SpanningOptions;
 use crate::multi::InvalidAnnotation;
 use crate::places::{CniPlaces, Places};
+use crate::ports::switch::{SwitchOptions, SwitchUser};
 use crate::reconcile::StormOptions;
-use crate::switch::{SwitchOptions, SwitchUser};
 
 /// Gives pods more than one network, from an eBPF datapath.
 #[derive(Debug, Parser)]

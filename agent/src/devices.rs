@@ -2,7 +2,7 @@
 //! directories in which their sockets are.
 //!
 //! - [`world::resource`] says which extended resources there are, and which one a network is counted by.
-//! - [`crate::directories`] has a directory of the node for each device.
+//! - [`crate::ports::directories`] has a directory of the node for each device.
 //! - `plugin` answers the kubelet about the devices of a resource; [`kubelet`] keeps the kubelet told of
 //!   all resources, whatever becomes of the kubelet or of networks.
 //! - [`assigned`] asks the kubelet which devices a pod has, for its attachments to take.
@@ -22,10 +22,10 @@ use world::resource;
 
 use self::assigned::{Assigned, AssignedError};
 use self::kubelet::Place;
-use crate::directories::Directories;
 use crate::error::AgentError;
 use crate::ledger::Wanted;
 use crate::node::Node;
+use crate::ports::directories::Directories;
 use crate::record::Device;
 
 /// Ports that are sockets, as devices of Kubernetes.

@@ -370,9 +370,6 @@ pub enum AgentError {
     /// A request for a pod has no container.
     #[error("an internal task failed: a request without a container")]
     NoContainer,
-    /// The thread that watches new links is gone.
-    #[error("an internal task failed: watching the links")]
-    LinksUnwatched,
     /// The device cannot be written into the configuration of a plugin.
     #[error("an internal task failed: the device in a configuration")]
     DeviceUntold,

@@ -57,9 +57,10 @@ impl Host {
     }
 }
 
-/// Has the dispatcher decide about all that comes in by a link, by a clsact filter: a tenth of a
-/// millisecond where the kernel needs no grace period for it. Another program in the place of ours,
-/// one that a dispatcher whose pins somebody removed has left, is replaced.
+/// Attaches the dispatcher to a link by a clsact filter: it decides about all that comes in.
+///
+/// A tenth of a millisecond where the kernel needs no grace period for it. Another program in the place of
+/// ours, one that a dispatcher whose pins somebody removed has left, is replaced.
 ///
 /// # Errors
 /// When the dispatcher is not pinned, and when the kernel refuses.

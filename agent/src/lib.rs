@@ -12,13 +12,13 @@
 //! - [`book`] chooses addresses and remembers attachments and pods, in memory and on the disk; [`attach`]
 //!   makes and unmakes them, record before effect.
 //! - [`routing`] is what the node's own stack needs for the network that it routes for.
-//! - [`bandwidth`] says which rates an attachment has; [`shaping`] makes them real.
+//! - [`bandwidth`] says which rates an attachment has; [`ports::shaping`] makes them real.
 //! - [`overlay`] carries networks to other nodes: the tunnel device.
 //! - [`ways`] are the routes on which programs do without that device.
 //! - [`uplinks`] are the node's interfaces by which they send to this one.
 //! - [`members`] is what this node says of its own to other nodes.
 //! - [`remotes`] is what other nodes say of their members of the same networks.
-//! - [`ports`] names the host ends of links, and gives them their TCX links when nobody waits.
+//! - [`ports`] is the door to what an attachment has on the node: links, sockets, queues, TCX links.
 //! - [`reconcile`] is the only writer of BPF maps: from records to map entries.
 //! - [`locks`] says in which order one thread takes the node's locks.
 //! - [`explain`] follows a packet through the live tables, and says what would happen to it.
@@ -33,7 +33,6 @@
 //! [`controller`] decides what is decided once for a cluster; it is another process.
 
 pub mod admin;
-pub mod afxdp;
 pub mod attach;
 pub mod book;
 pub mod cli;
@@ -41,7 +40,6 @@ pub mod cni;
 pub mod commands;
 pub mod devices;
 mod digest;
-pub mod directories;
 pub mod door;
 pub mod early;
 pub mod egress;
@@ -68,9 +66,6 @@ pub mod rulesets;
 pub mod run;
 #[cfg(test)]
 mod samples;
-pub mod shaping;
-pub mod sockets;
-pub mod switch;
 pub mod tombstone;
 pub mod uplinks;
 pub mod views;

@@ -10,7 +10,6 @@ use delegate::process::Runner;
 use tokio::sync::watch;
 use world::Current;
 
-use crate::afxdp::AfXdp;
 use crate::book::Book;
 use crate::devices::Devices;
 use crate::early::{Early, EarlyOptions};
@@ -21,11 +20,10 @@ use crate::kube::Cluster;
 use crate::metrics::Metrics;
 use crate::multi::Rules;
 use crate::overlay::Overlay;
-use crate::ports::Promotions;
+use crate::ports::{self, Ports, Promotions};
 use crate::reconcile::Reconciler;
 use crate::remotes::Remotes;
 use crate::routing::NodeRouting;
-use crate::switch::Switch;
 use crate::uplinks::Uplinks;
 use crate::ways::Ways;
 use crate::wires::Wires;
@@ -44,8 +42,8 @@ pub struct Node {
     pub book: Arc<Book>,
     /// Handles of the kernel.
     pub host: Arc<Host>,
-    /// Host ends that wait for a TCX link.
-    pub promotions: Arc<Promotions>,
+    /// What attachments have on this node.
+    pub ports: Ports,
     /// The tables.
     pub tables: Arc<Reconciler>,
     /// What the node's own stack does for the network that it routes for.
@@ -60,14 +58,10 @@ pub struct Node {
     pub uplinks: Arc<Uplinks>,
     /// Where they drop what is unwanted.
     pub early: Arc<Early>,
-    /// Control sockets of AF_XDP ports.
-    pub afxdp: AfXdp,
     /// Ways out of networks.
     pub egress: Arc<Egress>,
     /// What networks have there.
     pub wires: Arc<Wires>,
-    /// Who serves ports that are memif sockets.
-    pub switch: Arc<Switch>,
     /// Plugins of others.
     pub delegates: Runner,
     /// Ports as devices of Kubernetes.
@@ -99,7 +93,7 @@ pub struct Parts {
     pub book: Arc<Book>,
     /// See [`Node::host`].
     pub host: Host,
-    /// See [`Node::promotions`].
+    /// Host ends that wait for a TCX link.
     pub promotions: Arc<Promotions>,
     /// See [`Node::tables`].
     pub tables: Reconciler,
@@ -115,8 +109,8 @@ pub struct Parts {
     pub controls: PathBuf,
     /// Settings of ways out.
     pub gateways: GatewayOptions,
-    /// See [`Node::switch`].
-    pub switch: Switch,
+    /// The line to the switch of memif ports.
+    pub line: ports::switch::Line,
     /// UDP port of tunnels.
     pub vxlan_port: u16,
     /// What XDP is used for.
@@ -178,12 +172,25 @@ impl Node {
             Arc::clone(&overlay),
             Arc::clone(&uplinks),
         );
+        let places = ports::Places {
+            devices: parts.devices.directories().clone(),
+            controls: parts.controls,
+            line: parts.line,
+        };
+        let ports = Ports::new(
+            &parts.book,
+            &host,
+            &tables,
+            (&parts.world, &parts.metrics),
+            parts.promotions,
+            places,
+        );
         Arc::new(Self {
             name: parts.name,
             world: parts.world,
             book: parts.book,
             host,
-            promotions: parts.promotions,
+            ports,
             tables,
             routing,
             remotes: parts.remotes,
@@ -191,10 +198,8 @@ impl Node {
             uplinks,
             early,
             ways,
-            afxdp: AfXdp::new(parts.controls),
             egress,
             wires,
-            switch: Arc::new(parts.switch),
             delegates: parts.delegates,
             devices: parts.devices,
             rules: parts.rules,

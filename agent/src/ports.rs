@@ -1,146 +1,533 @@
-//! The host ends of links, and how they get their TCX links when nobody waits for it.
+//! The door to ports: what an attachment has on this node, of whatever kind it is.
+//!
+//! This is the only file that lists the kinds. A kind has a room of its own below this one, does nothing
+//! for records of others, and is called here at each step of an attachment's life.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use datapath::{Dispatcher, Hook};
-use tokio::sync::Notify;
-use tokio::time::{Instant, timeout, timeout_at};
+use api::{InterfaceKind, RawJson};
+use cni_spec::AttachmentKey;
+use datapath::{HookKind, PinDir};
+use netdev::{Connection, Netns};
+use serde_json::{Value, json};
+use telemetry::failpoint::reached;
+use tokio::sync::oneshot;
+use uswitch::PortStatus;
+use world::Current;
 
-use crate::record::HostEnd;
+use self::afxdp::{AfXdp, FitPort};
+use self::directories::Directories;
+use self::links::{Form, Links, pod_end, started};
+use self::promotions::Busy;
+use self::shaping::Shaping;
+use self::switch::{Line, Switch};
+use crate::bandwidth::Limits;
+use crate::book::Book;
+use crate::host::{Host, HostError, host_name, near_name};
+use crate::ledger::Wanted;
+use crate::metrics::Metrics;
+use crate::reconcile::Reconciler;
+use crate::record::{Attachment, HostEnd, State};
 
+pub mod afxdp;
+pub mod directories;
 pub mod error;
+mod links;
+mod pod;
+pub mod promotions;
+pub mod shaping;
+pub mod sockets;
+pub mod survey;
+pub mod switch;
 
 pub use error::PortError;
+pub use links::Ends;
+pub use promotions::Promotions;
+pub use survey::Survey;
 
-/// How long no attachment must have been made or removed before TCX links are made.
-const QUIET: Duration = Duration::from_secs(1);
-
-/// Host ends that wait for their TCX link.
+/// The ports of this node.
 #[derive(Debug)]
-pub struct Promotions {
-    /// In the order of their age.
-    waiting: Mutex<VecDeque<Waiting>>,
-    busy: AtomicUsize,
-    wake: Notify,
-    hook: Hook,
-    age: Duration,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    host: HostEnd,
-    since: Instant,
-}
-
-/// Says that an attachment is being made or removed; nothing is promoted meanwhile.
-#[derive(Debug)]
-pub struct Busy {
+pub struct Ports {
+    book: Arc<Book>,
+    host: Arc<Host>,
+    devices: Directories,
+    /// Host ends that wait for a TCX link.
     promotions: Arc<Promotions>,
+    shaping: Shaping,
+    afxdp: AfXdp,
+    switch: Switch,
 }
 
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.promotions.busy.fetch_sub(1, Ordering::Relaxed);
-        self.promotions.wake.notify_one();
+/// Places of files that ports have.
+#[derive(Debug)]
+pub struct Places {
+    /// Directories of devices.
+    pub devices: Directories,
+    /// Where control sockets of AF_XDP ports are.
+    pub controls: PathBuf,
+    /// The line to the switch.
+    pub line: Line,
+}
+
+/// Findings about a port.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Its link is there.
+    pub is_linked: bool,
+    /// Faults, in words.
+    pub faults: Vec<String>,
+}
+
+impl Found {
+    fn unlinked(fault: String) -> Self {
+        Self {
+            is_linked: false,
+            faults: vec![fault],
+        }
     }
 }
 
-impl Promotions {
-    /// None waits; those that come are promoted at this age.
-    ///
-    /// Removing an interface with a TCX link waits for an RCU grace period more than one with a
-    /// filter: pods that end soon are spared it.
-    pub fn new(hook: Hook, age: Duration) -> Arc<Self> {
-        Arc::new(Self {
-            waiting: Mutex::default(),
-            busy: AtomicUsize::new(0),
-            wake: Notify::new(),
-            hook,
-            age,
-        })
-    }
-
-    fn queue(&self) -> MutexGuard<'_, VecDeque<Waiting>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Keeps promotion away while the value lives.
-    pub fn busy(self: &Arc<Self>) -> Busy {
-        self.busy.fetch_add(1, Ordering::Relaxed);
-        Busy {
-            promotions: Arc::clone(self),
+impl Ports {
+    /// Puts the kinds together.
+    pub fn new(
+        book: &Arc<Book>,
+        host: &Arc<Host>,
+        tables: &Arc<Reconciler>,
+        (world, metrics): (&Arc<Current>, &Arc<Metrics>),
+        promotions: Arc<Promotions>,
+        places: Places,
+    ) -> Self {
+        let both = || (Arc::clone(book), Arc::clone(host));
+        let (devices, controls) = (places.devices, places.controls);
+        Self {
+            shaping: Shaping::new(
+                Arc::clone(book),
+                Arc::clone(host),
+                Arc::clone(tables),
+                Arc::clone(world),
+                Arc::clone(metrics),
+            ),
+            afxdp: AfXdp::new(both().0, both().1, devices.clone(), controls),
+            switch: Switch::new(both().0, both().1, places.line),
+            book: both().0,
+            host: both().1,
+            devices,
+            promotions,
         }
     }
 
-    /// Promotes this host end when it is old enough, at some quiet moment. One that waits already
-    /// keeps its age.
-    pub fn add(&self, host: HostEnd) {
-        let mut queue = self.queue();
-        if queue.iter().any(|waiting| waiting.host == host) {
-            return;
-        }
-        queue.push_back(Waiting {
-            host,
-            since: Instant::now(),
-        });
-        drop(queue);
-        self.wake.notify_one();
+    /// Keeps what takes long away while the value lives.
+    pub fn busy(&self) -> Busy {
+        self.promotions.busy()
     }
 
-    /// This host end is gone.
-    pub fn forget(&self, ifindex: u32) {
-        self.queue()
-            .retain(|waiting| waiting.host.ifindex != ifindex);
-    }
-
-    /// How many wait.
+    /// Number of host ends that wait for their TCX link.
     pub fn waiting(&self) -> usize {
-        self.queue().len()
+        self.promotions.waiting()
     }
 
-    /// Promotes what waits, one at a time, whenever nothing else goes on. For ever.
-    pub async fn work(self: Arc<Self>) {
-        loop {
-            // Every request starts the wait for a quiet moment anew.
-            while timeout(QUIET, self.wake.notified()).await.is_ok() {}
-            while self.busy.load(Ordering::Relaxed) == 0 {
-                let Some(host) = self.next() else { break };
-                self.promote(host).await;
+    /// Gives host ends their TCX links when nothing else goes on. For ever.
+    pub async fn promote(&self) {
+        Arc::clone(&self.promotions).work().await;
+    }
+
+    /// Sees to it that the switch has every port it should have. For ever.
+    pub async fn keep_switch(&self) {
+        self.switch.keep().await;
+    }
+
+    /// Lists the ports of the switch by their keys.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn switched(&self) -> Result<BTreeMap<String, PortStatus>, PortError> {
+        self.switch.ports().await
+    }
+
+    /// The rates.
+    pub const fn shaping(&self) -> &Shaping {
+        &self.shaping
+    }
+
+    /// Refuses ports that this node cannot make, before anything is booked.
+    ///
+    /// A kind of port with a socket file has its place written into `wanted`.
+    ///
+    /// # Errors
+    /// When the kernel has no rates, or the network is none for this kind of port.
+    pub fn admit(&self, wanted: &mut Wanted, network: &api::Network) -> Result<(), PortError> {
+        if !wanted.limits.is_unlimited() {
+            self.shaping.discipline(&wanted.limits)?;
+        }
+        let (all, file) = match wanted.interface.kind {
+            InterfaceKind::Veth => return Ok(()),
+            InterfaceKind::AfXdp => {
+                afxdp::check_mtu(network)?;
+                (self.afxdp.sockets(), afxdp::FILE)
             }
-            let oldest = self.queue().front().map(|waiting| waiting.since);
-            match oldest {
-                Some(since) => {
-                    let _ = timeout_at(since + self.age, self.wake.notified()).await;
+            InterfaceKind::Memif => {
+                switch::check_trunk(network)?;
+                (self.switch.sockets(), switch::FILE)
+            }
+        };
+        let at: (&Path, &str) = (all, &host_name(&wanted.key));
+        let place = sockets::place(wanted.device.as_ref(), &self.devices, at, file)?;
+        wanted.socket_path = Some(place);
+        Ok(())
+    }
+
+    /// Makes the links of a record, with all that belongs to them.
+    ///
+    /// `live` is told of the links on a thread that may wait, before the pod can use anything; the pod's
+    /// end is still down.
+    ///
+    /// # Errors
+    /// When the kernel refuses, and those of `live`. [`Self::unmake`] removes what is there then.
+    pub async fn make<T, E>(
+        &self,
+        record: &Attachment,
+        netns: &Netns,
+        live: impl FnOnce(Result<Ends, PortError>) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<PortError> + From<netdev::Error> + Send + 'static,
+    {
+        let links = self.links_of(record, netns)?;
+        Box::pin(self.afxdp.open_control(record, netns)).await?;
+        let (watched, watching) = oneshot::channel();
+        let here = move |connection: &mut Connection| {
+            let links = links.make(connection);
+            reached("add.placed");
+            // Without an answer there will be nobody to tell.
+            let watched = watching.blocking_recv();
+            let links = links.and_then(|links| match watched {
+                Ok(()) => Ok(links),
+                Err(_) => Err(PortError::LinksUnwatched),
+            });
+            let host_end = links.as_ref().map_or(0, |links| links.host_end);
+            live(links).map(|made| (made, host_end))
+        };
+        let is_device = record.is_switched();
+        let make = async {
+            if is_device {
+                self.host.netlink.with(here).await
+            } else {
+                let end = pod_end(record);
+                self.host.netlink.make_pod_link(netns, end, here).await
+            }
+        };
+        let (made, monitor) = tokio::join!(make, async {
+            // While links are made; the pod's end stays down until this is open. Nothing is sent
+            // to a client that is still to connect.
+            let queues = record.host_end_queues() && !is_device;
+            let monitor = queues.then(|| self.host.netlink.monitor()).transpose();
+            if monitor.is_ok() {
+                // A thread that has failed by now does not listen.
+                let _ = watched.send(());
+            }
+            monitor
+        });
+        let (monitor, (made, host_end)) = (monitor?, made?);
+        if let Some(links) = monitor {
+            started(links, host_end).await?;
+        }
+        Ok(made)
+    }
+
+    /// The links that the kind of this record has.
+    fn links_of(&self, record: &Attachment, netns: &Netns) -> Result<Links, PortError> {
+        let form = match record.interface.kind {
+            InterfaceKind::Veth => Form::Pair {
+                queues: 1,
+                fit: None,
+            },
+            InterfaceKind::AfXdp => {
+                let port = FitPort::of(record, netns, &self.devices);
+                let hook = self.host.hook.clone();
+                Form::Pair {
+                    queues: port.as_ref().map_or(1, FitPort::queues),
+                    fit: port.map(|port| -> links::Fit {
+                        Box::new(move |host, peer| afxdp::fit_link(&hook, &port, host, peer))
+                    }),
                 }
-                None => self.wake.notified().await,
             }
+            InterfaceKind::Memif => Form::Device,
+        };
+        let limits = &record.limits;
+        let discipline = match limits.is_unlimited() {
+            true => None,
+            false => Some(self.shaping.discipline(limits)?),
+        };
+        Ok(Links::of(&self.host, record, netns, form, discipline))
+    }
+
+    /// Opens a port to the pod's programs, once its links are made.
+    ///
+    /// # Errors
+    /// When the kernel or the switch refuses.
+    pub async fn activate(&self, record: &Attachment, netns: &Netns) -> Result<(), PortError> {
+        sockets::tell(record, told(record))?;
+        if record.is_switched() {
+            Box::pin(self.switch.plug_in(record, netns)).await?;
+            reached("add.plugged");
         }
+        self.promotions.add(record.host.clone());
+        Ok(())
     }
 
-    /// The oldest, if it is old enough.
-    fn next(&self) -> Option<HostEnd> {
-        let mut queue = self.queue();
-        let waiting = queue.pop_front_if(|oldest| oldest.since.elapsed() >= self.age)?;
-        Some(waiting.host)
+    /// Removes all that a port has on this node, whatever is there of it.
+    ///
+    /// # Errors
+    /// When something of it is left; calling again goes on.
+    pub async fn unmake(&self, record: &Attachment) -> Result<(), PortError> {
+        if record.is_switched() {
+            self.switch.unplug(record).await?;
+        }
+        self.shaping.close_queues(record).await;
+        // The names are the attachment's own, whatever their index.
+        let (host, near) = (record.host.name.clone(), near_name(&record.host.name));
+        let remove = move |connection: &mut Connection| -> Result<_, netdev::Error> {
+            Ok([
+                connection.delete_by_name(&host)?,
+                connection.delete_by_name(&near)?,
+            ])
+        };
+        let removed = self.host.netlink.with(remove).await?;
+        tracing::debug!(attachment = %record.key, interface = record.host.name, ?removed, "link, shaper");
+        self.promotions.forget(record.host.ifindex);
+        self.host.hook.forget(record.host.ifindex)?;
+        self.afxdp.close(record)
     }
 
-    async fn promote(&self, host: HostEnd) {
-        let hook = self.hook.clone();
-        let name = host.name.clone();
-        let done = tokio::task::spawn_blocking(move || {
-            hook.promote(Dispatcher::Pod, &host.name, host.ifindex)
+    /// The link of this index is gone.
+    pub fn lost(&self, ifindex: u32) {
+        self.promotions.forget(ifindex);
+    }
+
+    /// Looks at the links of the node.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub async fn survey(&self) -> Result<Survey, PortError> {
+        Survey::make(&self.host.netlink).await
+    }
+
+    /// True when the host end of a record is there now.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub async fn has_link(&self, host: &HostEnd) -> Result<bool, PortError> {
+        let link = self.host.netlink.by_name(&host.name).await?;
+        Ok(link.is_some_and(|link| link.ifindex == host.ifindex))
+    }
+
+    /// Lists the faults of a port at the node's end.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub async fn faults(&self, record: &Attachment) -> Result<Found, PortError> {
+        let name = &record.host.name;
+        let Some(link) = self.host.netlink.by_name(name).await? else {
+            return Ok(Found::unlinked(format!("host interface {name} is gone")));
+        };
+        if link.ifindex != record.host.ifindex {
+            return Ok(Found::unlinked(format!(
+                "host interface {name} was replaced"
+            )));
+        }
+        let mut faults = Vec::new();
+        if !link.up {
+            faults.push(format!("host interface {name} is down"));
+        }
+        if !self.host.is_attached(name, link.ifindex).await? {
+            faults.push(format!("the program of host interface {name} is detached"));
+        }
+        faults.extend(self.afxdp.faults(record)?);
+        faults.extend(self.shaping.faults(record).await?);
+        Ok(Found {
+            is_linked: true,
+            faults,
         })
-        .await;
-        match done {
-            Ok(Ok(true)) => tracing::debug!(interface = name, "tcx link attached"),
-            // The filter does the same work.
-            Ok(Ok(false)) | Err(_) => {}
-            Ok(Err(error)) => {
-                tracing::debug!(interface = name, %error, "no tcx link, the filter stays");
+    }
+
+    /// Lists the faults of a port at the pod's end.
+    ///
+    /// # Errors
+    /// When the kernel or the switch does not tell.
+    pub async fn pod_faults(
+        &self,
+        record: &Attachment,
+        netns: &Netns,
+    ) -> Result<Vec<String>, PortError> {
+        if record.is_switched() {
+            self.switch.faults(record).await
+        } else {
+            pod::faults(record, netns).await
+        }
+    }
+
+    /// Makes again what somebody undid of a port that has its link.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub async fn repair(&self, record: &Attachment) -> Result<(), PortError> {
+        self.mend_hook(record).await?;
+        Box::pin(self.afxdp.mend(record)).await
+    }
+
+    /// Attaches the dispatcher where it is missing; true when it was.
+    ///
+    /// The port gets its TCX link later.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub async fn mend_hook(&self, record: &Attachment) -> Result<bool, PortError> {
+        let host = &record.host;
+        let missing = !self.host.is_attached(&host.name, host.ifindex).await?;
+        if missing {
+            self.host.attach_again(host.ifindex).await?;
+            tracing::info!(interface = %host.name, "program attached again");
+        }
+        if self.host.hook.kind(host.ifindex) == HookKind::Clsact {
+            self.promotions.add(host.clone());
+        }
+        Ok(missing)
+    }
+
+    /// Removes links whose names are not among these, stray sockets and stray pins.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub async fn remove_strays(
+        &self,
+        survey: &Survey,
+        known: &BTreeSet<String>,
+    ) -> Result<(), PortError> {
+        for (name, ifindex) in survey.strays(known) {
+            tracing::info!(interface = %name, "removing a link nobody owns");
+            self.host.netlink.delete(ifindex).await?;
+        }
+        self.afxdp.remove_strays()
+    }
+
+    /// Removes the pins of links that are gone, except the `kept` ones.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub async fn drop_stale_pins(
+        &self,
+        pins: &PinDir,
+        kept: impl Fn(u32) -> bool,
+    ) -> Result<(), PortError> {
+        let now = self.survey().await?;
+        for ifindex in pins.linked()? {
+            if !now.has_index(ifindex) && !kept(ifindex) {
+                self.host.hook.forget(ifindex)?;
             }
         }
+        Ok(())
+    }
+
+    /// The limits that the objects ask for by now, or those that there are.
+    pub fn limits_now(&self, record: &Attachment) -> Limits {
+        self.shaping.limits_now(record)
+    }
+
+    /// Brings queues and tables of a live attachment to these limits.
+    ///
+    /// The caller holds the container's lock.
+    ///
+    /// # Errors
+    /// When the kernel or the store refuses; calling again goes on.
+    pub async fn limit(&self, record: &Attachment, limits: Limits) -> Result<(), PortError> {
+        if !record.is_switched() {
+            return self.shaping.limit(record, limits).await.map(|_| ());
+        }
+        // From the first moment what the switch carries goes by the queues.
+        let mut next = record.clone();
+        next.limits = limits;
+        self.switch.tell(&next).await?;
+        let limited = self.shaping.limit(record, limits).await?;
+        self.switch.tell(&limited).await
+    }
+
+    /// Gives all attachments the limits that the objects ask for by now.
+    ///
+    /// Failures are logged; the audit comes back to them.
+    pub async fn follow_limits(&self) {
+        let keys: Vec<_> = self
+            .book
+            .ledger()
+            .entries()
+            .map(|entry| entry.record.key.clone())
+            .collect();
+        for key in keys {
+            let _guard = self.book.turn(&key.container).await;
+            let Some(record) = self.live(&key) else {
+                continue;
+            };
+            if self.shaping.falls_short(&record) {
+                tracing::error!(attachment = %key, "this kernel cannot limit rates: not limited");
+            }
+            let limits = self.limits_now(&record);
+            if limits != record.limits
+                && let Err(error) = self.limit(&record, limits).await
+            {
+                tracing::error!(attachment = %key, %error, "limits not changed");
+            }
+        }
+    }
+
+    /// Mends the limits of a port whose queue or shaper at this interface changed.
+    ///
+    /// Somebody removed ours, or a plugin that is chained behind podnet put one there, which packets must
+    /// not go past.
+    pub async fn queue_changed(&self, ifindex: u32) {
+        let Some(key) = self.book.ledger().on_link(ifindex) else {
+            return;
+        };
+        match self.look_again(&key).await {
+            Ok(()) => {}
+            // The link is gone with its queue, and will be said to be.
+            Err(PortError::Host(HostError::Netdev(error))) if error.is_gone() => {}
+            Err(error) => tracing::error!(attachment = %key, %error, "limits not mended"),
+        }
+    }
+
+    /// Looks after the limits of an attachment, as they are recorded.
+    async fn look_again(&self, key: &AttachmentKey) -> Result<(), PortError> {
+        let _guard = self.book.turn(&key.container).await;
+        match self.live(key) {
+            Some(record) => self.limit(&record, record.limits).await,
+            // A request that was under way may have changed or removed it.
+            None => Ok(()),
+        }
+    }
+
+    fn live(&self, key: &AttachmentKey) -> Option<Attachment> {
+        let ledger = self.book.ledger();
+        let entry = ledger.get(key)?;
+        let is_live = entry.live && entry.record.state == State::Added;
+        is_live.then(|| entry.record.clone())
     }
 }
+
+/// Kind-specific part of the file that describes a port to its pod.
+fn told(record: &Attachment) -> Value {
+    match record.interface.kind {
+        InterfaceKind::Veth => json!({}),
+        InterfaceKind::Memif => switch::describe(record),
+        InterfaceKind::AfXdp => afxdp::describe(record),
+    }
+}
+
+/// `device-info` of a port in the status of its pod; none for most kinds.
+pub fn device_info(record: &Attachment) -> Option<RawJson> {
+    switch::device_info(record)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,64 +1,34 @@
 //! Start-up and audit: store, kernel and pins brought together, whatever happened in between.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use datapath::{HookKind, PinDir};
-use netdev::{Connection, Link, LinkEvent, LinkFilter, LinkMonitor};
+use datapath::PinDir;
+use netdev::{LinkEvent, LinkMonitor};
 use telemetry::chain;
 
 use crate::egress;
 use crate::error::AgentError;
-use crate::host::{
-    ALIAS_PREFIX, HOST_PREFIX, HostError, NEAR_PREFIX, attach_dispatcher, near_name,
-};
+use crate::host::{HOST_PREFIX, NEAR_PREFIX, near_name};
 use crate::node::Node;
 use crate::overlay;
-use crate::record::{Attachment, HostEnd, State};
+use crate::ports::Survey;
+use crate::record::{Attachment, State};
 use crate::tombstone;
 
 /// How often the audit runs.
 pub const AUDIT_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What the links of the node say about the book.
-#[derive(Debug, Default)]
-struct Survey {
-    /// Index of every link named like one of ours, by name.
-    ours: BTreeMap<String, Link>,
-    all: BTreeMap<u32, Link>,
-}
-
 impl Node {
-    async fn survey(&self) -> Result<Survey, AgentError> {
-        let of_kind = |kind: &str| LinkFilter {
-            kind: Some(kind.to_owned()),
-            ..LinkFilter::default()
-        };
-        let mut survey = Survey::default();
-        let mut links = self.host.netlink.list(of_kind("veth")).await?;
-        links.extend(self.host.netlink.list(of_kind("tun")).await?);
-        for link in links {
-            let alias = link.alias.as_deref().unwrap_or_default();
-            // The far end of a shaper goes with the near one.
-            let ours = [HOST_PREFIX, NEAR_PREFIX];
-            let ours = ours.iter().any(|prefix| link.name.starts_with(prefix));
-            if ours && alias.starts_with(ALIAS_PREFIX) {
-                survey.ours.insert(link.name.clone(), link.clone());
-            }
-            survey.all.insert(link.ifindex, link);
-        }
-        Ok(survey)
-    }
-
     /// Brings everything together at start, before any request is served: unfinished attachments
     /// are undone, dead ones removed, links adopted or removed, tables filled, programs activated.
     ///
     /// # Errors
     /// When the kernel or the store refuses.
     pub async fn recover(self: &Arc<Self>, pins: &PinDir) -> Result<(), AgentError> {
-        let survey = self.survey().await?;
+        let survey = self.ports.survey().await?;
         self.finish(&survey).await?;
         let mut known = BTreeSet::new();
         let (mut remove, mut broken) = (Vec::new(), Vec::new());
@@ -68,9 +38,9 @@ impl Node {
             if record.shaper.is_some() || record.limits.egress.is_some() {
                 known.insert(near_name(&record.host.name));
             }
-            if record.state != State::Added || is_dead(record, &survey) {
+            if record.state != State::Added || survey.is_dead(record) {
                 remove.push(record.key.clone());
-            } else if !is_linked(record, &survey) {
+            } else if !survey.has(&record.host) {
                 broken.push(record.key.clone());
             }
         }
@@ -129,10 +99,10 @@ impl Node {
             tracing::info!(attachment = %key, "removing what was unfinished or lost its pod");
             self.undo(&key).await;
         }
-        self.remove_strays(&survey, &known).await?;
-        self.remove_stray_ports()?;
+        self.ports.remove_strays(&survey, &known).await?;
         self.mend_ways_out().await;
-        self.drop_stale_pins(pins).await?;
+        let kept = |ifindex| self.uplinks.has(ifindex);
+        self.ports.drop_stale_pins(pins, kept).await?;
         self.recover_pods().await;
         Ok(())
     }
@@ -144,7 +114,7 @@ impl Node {
             .book
             .ledger()
             .entries()
-            .filter_map(|entry| whole(&entry.record, survey))
+            .filter_map(|entry| survey.whole(&entry.record))
             .collect();
         for record in whole {
             tracing::info!(attachment = %record.key, "found made");
@@ -164,7 +134,7 @@ impl Node {
     async fn recover_limits(&self, mut records: Vec<Attachment>) -> Vec<Attachment> {
         for record in &mut records {
             // Nobody is let past a limit for this: without its shaper a limited port sends nothing.
-            if let Err(error) = self.limit(record, record.limits).await {
+            if let Err(error) = self.ports.limit(record, record.limits).await {
                 tracing::error!(attachment = %record.key, %error, "limits not restored yet");
             }
             if let Some(entry) = self.book.ledger().get(&record.key) {
@@ -174,33 +144,6 @@ impl Node {
         records
     }
 
-    /// Links that no record names are leftovers.
-    async fn remove_strays(
-        &self,
-        survey: &Survey,
-        known: &BTreeSet<String>,
-    ) -> Result<(), AgentError> {
-        for link in survey
-            .ours
-            .values()
-            .filter(|link| !known.contains(&link.name))
-        {
-            tracing::info!(interface = %link.name, "removing a link nobody owns");
-            self.host.netlink.delete(link.ifindex).await?;
-        }
-        Ok(())
-    }
-
-    async fn drop_stale_pins(&self, pins: &PinDir) -> Result<(), AgentError> {
-        let now = self.survey().await?;
-        for ifindex in pins.linked()? {
-            if !now.all.contains_key(&ifindex) && !self.uplinks.has(ifindex) {
-                self.host.hook.forget(ifindex)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Attaches the dispatcher where somebody took it away, and sees to it that the port gets its
     /// TCX link.
     async fn repair(
@@ -208,37 +151,11 @@ impl Node {
         record: &Attachment,
         survey: &Survey,
     ) -> Result<(), AgentError> {
-        if is_linked(record, survey) {
-            self.mend_hook(record).await?;
+        if survey.has(&record.host) {
+            self.ports.repair(record).await?;
             self.routing.mend(record).await?;
-            Box::pin(self.mend_port(record)).await?;
         }
         Ok(())
-    }
-
-    /// True when the program was missing.
-    async fn mend_hook(&self, record: &Attachment) -> Result<bool, AgentError> {
-        let host = &record.host;
-        let missing = !self.is_attached(host).await?;
-        if missing {
-            self.attach_again(host.ifindex).await?;
-            tracing::info!(interface = %host.name, "program attached again");
-        }
-        if self.host.hook.kind(host.ifindex) == HookKind::Clsact {
-            self.promotions.add(host.clone());
-        }
-        Ok(missing)
-    }
-
-    /// Attaches the dispatcher where it is missing.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub async fn attach_again(&self, ifindex: u32) -> Result<(), HostError> {
-        let hook = self.host.hook.clone();
-        let attach =
-            move |connection: &mut Connection| attach_dispatcher(connection, &hook, ifindex);
-        self.host.netlink.with(attach).await
     }
 
     /// Looks for what went wrong behind our back: half-removed attachments, dead pods, detached
@@ -257,7 +174,7 @@ impl Node {
             .entries()
             .map(|entry| entry.record.clone())
             .collect();
-        let survey = self.survey().await?;
+        let survey = self.ports.survey().await?;
         let (mut impaired, mut errors) = (0, Vec::new());
         for record in entries {
             // One that fails must not keep the others from being looked at.
@@ -301,16 +218,16 @@ impl Node {
         }
         match record.state {
             State::Adding => return Ok(true),
-            State::Added if !is_dead(record, survey) => {}
+            State::Added if !survey.is_dead(record) => {}
             State::Added | State::Deleting if !can_remove => return Ok(true),
             State::Added | State::Deleting => {
                 tracing::info!(attachment = %record.key, "removing what lost its pod");
                 return self.detach(&record.key).await.map(|()| true);
             }
         }
-        if is_linked(record, survey) {
+        if survey.has(&record.host) {
             let looked = self.look_after(record, survey).await;
-            let gone = !matches!(looked, Ok(true)) && !self.has_link(&record.host).await?;
+            let gone = !matches!(looked, Ok(true)) && !self.ports.has_link(&record.host).await?;
             if !gone {
                 return looked;
             }
@@ -327,7 +244,8 @@ impl Node {
         survey: &Survey,
     ) -> Result<bool, AgentError> {
         self.repair(record, survey).await?;
-        self.limit(record, self.limits_now(record)).await?;
+        let limits = self.ports.limits_now(record);
+        self.ports.limit(record, limits).await?;
         let now = self
             .book
             .ledger()
@@ -339,11 +257,6 @@ impl Node {
             tracing::warn!(attachment = %record.key, ?faults, "port damaged");
         }
         Ok(faults.is_empty())
-    }
-
-    async fn has_link(&self, host: &HostEnd) -> Result<bool, AgentError> {
-        let link = self.host.netlink.by_name(&host.name).await?;
-        Ok(link.is_some_and(|link| link.ifindex == host.ifindex))
     }
 
     /// Follows the links of the node, from when `monitor` was opened: a port whose link is gone leaves the tables at once, before
@@ -362,7 +275,7 @@ impl Node {
                 }
                 LinkEvent::Removed { ifindex, name } if name.starts_with(NEAR_PREFIX) => {
                     let node = Arc::clone(&self);
-                    tokio::spawn(async move { node.queue_changed(ifindex).await });
+                    tokio::spawn(async move { node.ports.queue_changed(ifindex).await });
                 }
                 LinkEvent::Removed { name, .. } if name == overlay::DEVICE => {
                     let node = Arc::clone(&self);
@@ -370,7 +283,7 @@ impl Node {
                 }
                 LinkEvent::Requeued { ifindex } => {
                     let node = Arc::clone(&self);
-                    tokio::spawn(async move { node.queue_changed(ifindex).await });
+                    tokio::spawn(async move { node.ports.queue_changed(ifindex).await });
                 }
                 LinkEvent::Unhooked { ifindex } => {
                     let node = Arc::clone(&self);
@@ -423,9 +336,9 @@ impl Node {
             .map(|entry| entry.record.clone());
         let Some(record) = record.filter(|record| record.host.ifindex == ifindex) else {
             drop(guard);
-            return self.queue_changed(ifindex).await;
+            return self.ports.queue_changed(ifindex).await;
         };
-        match self.mend_hook(&record).await {
+        match self.ports.mend_hook(&record).await {
             Ok(true) => tracing::warn!(attachment = %key, "somebody had removed the program"),
             Ok(false) => {}
             Err(error) => tracing::error!(attachment = %key, %error, "program not attached again"),
@@ -439,7 +352,7 @@ impl Node {
     }
 
     fn link_removed(&self, ifindex: u32) {
-        self.promotions.forget(ifindex);
+        self.ports.lost(ifindex);
         let Some(record) = self.book.ledger().lose_link(ifindex) else {
             return;
         };
@@ -448,32 +361,4 @@ impl Node {
             tracing::error!(%error, "tables not updated");
         }
     }
-}
-
-/// The record of an attachment that is being made, as it is when nothing is missing. Its host end has
-/// a carrier when the pod's end is up, and the request that puts that up does all the rest too.
-fn whole(record: &Attachment, survey: &Survey) -> Option<Attachment> {
-    let link = survey.ours.get(&record.host.name)?;
-    let is_whole = record.state == State::Adding && record.limits.egress.is_none() && link.carrier;
-    is_whole.then(|| Attachment {
-        state: State::Added,
-        host: HostEnd {
-            ifindex: link.ifindex,
-            ..record.host.clone()
-        },
-        ..record.clone()
-    })
-}
-
-/// True when neither the link nor the pod's namespace is there any more: nobody will ever use the
-/// attachment. With the namespace there, the runtime is still to say `DEL`.
-fn is_dead(record: &Attachment, survey: &Survey) -> bool {
-    // A device without an end in the pod stays when the pod goes.
-    let may_be = record.is_switched() || !is_linked(record, survey);
-    may_be && record.sandbox.is_gone()
-}
-
-fn is_linked(record: &Attachment, survey: &Survey) -> bool {
-    let link = survey.ours.get(&record.host.name);
-    link.is_some_and(|link| link.ifindex == record.host.ifindex)
 }

@@ -37,11 +37,11 @@ use crate::members::{self, SpanningError, files};
 use crate::metrics::Metrics;
 use crate::multi::Rules;
 use crate::node::{Node, Parts};
-use crate::ports::Promotions;
+use crate::ports::switch::Line;
+use crate::ports::{Promotions, afxdp};
 use crate::reconcile::Reconciler;
 use crate::remotes::Remotes;
-use crate::switch::Switch;
-use crate::{admin, afxdp, recover};
+use crate::{admin, recover};
 use crate::{door, tombstone};
 
 /// Time to the next attempt at tables that the kernel refused.
@@ -342,7 +342,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
                 options.egress.connections_per_pod,
             ),
         },
-        switch: Switch::of(&options.switch, &options.places.socket),
+        line: Line::of(&options.switch, &options.places.socket),
     });
     Ok((node, pins, events))
 }
@@ -385,7 +385,7 @@ async fn background(
 ) -> RunError {
     let stopped = |what, why: String| RunError::Stopped { what, why };
     tokio::select! {
-        () = Arc::clone(&node.promotions).work() => stopped("attaching links", "it ended".into()),
+        () = node.ports.promote() => stopped("attaching links", "it ended".into()),
         () = audits(node) => stopped("the audit", "it ended".into()),
         end = networks => end.unwrap_or_else(|died| stopped("following networks", died.to_string())),
         end = node.ways.keep(&node.wires) => stopped("watching ways to other nodes", reason(end.err().as_ref())),
@@ -393,7 +393,7 @@ async fn background(
         () = node.routing.keep() => stopped("routing for the node's network", "it ended".into()),
         () = follow_members(node) => stopped("following members on other nodes", "it ended".into()),
         () = members::serve(node) => stopped("following networks in use", "it ended".into()),
-        () = node.keep_switch() => stopped("watching the switch", "it ended".into()),
+        () = node.ports.keep_switch() => stopped("watching the switch", "it ended".into()),
         () = limits(node) => stopped("following rates", "it ended".into()),
         end = tombstone::follow(node) => {
             stopped("watching for DELs that waited", reason(end.err().as_ref()))
@@ -437,7 +437,7 @@ async fn limits(node: &Arc<Node>) {
     let mut changes = node.world.changes();
     loop {
         // At first too: the manifests may have changed while no agent was there.
-        node.follow_limits().await;
+        node.ports.follow_limits().await;
         if changes.changed().await.is_err() {
             return;
         }

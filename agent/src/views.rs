@@ -105,9 +105,11 @@ async fn attachments(node: &Node) -> Result<Value, AgentError> {
         .map(|entry| (entry.record.clone(), entry.live))
         .collect();
     let queues = node
+        .ports
+        .shaping()
         .queues(records.iter().map(|(record, _)| record))
         .await?;
-    let switched = node.switched_ports().await?;
+    let switched = node.ports.switched().await?;
     let mut rows: Vec<Value> = records
         .iter()
         .map(|(record, live)| {
@@ -321,7 +323,7 @@ fn interfaces(pods: &[PodNetworks], ledger: &Ledger) -> Vec<[String; 4]> {
 
 /// Ports that the switch has. While it does not answer the page is without them, and has the rest.
 async fn memif_ports(node: &Node, records: &[Attachment]) -> Vec<MemifPort> {
-    let mut ports = match node.switched_ports().await {
+    let mut ports = match node.ports.switched().await {
         Ok(ports) => ports,
         Err(error) => {
             tracing::warn!(error = %chain(&error), "metrics without those of memif ports");
@@ -453,7 +455,7 @@ pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
         .entries()
         .map(|entry| entry.record.clone())
         .collect();
-    let queues = node.queues(&records).await?;
+    let queues = node.ports.shaping().queues(&records).await?;
     let mut shaped = BTreeMap::<_, Shaped>::new();
     for record in &records {
         for direction in Direction::ALL {
@@ -524,7 +526,7 @@ pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
         receivers_max,
         unrouted: node.routing.unrouted(),
         untaken: untaken(node),
-        waiting: node.promotions.waiting(),
+        waiting: node.ports.waiting(),
         impaired: node.impaired.load(Ordering::Relaxed),
         store_failed: node.book.failure().is_some(),
         store_failures: node.book.failures(),
@@ -542,7 +544,7 @@ pub async fn state(node: &Node) -> Result<Value, AgentError> {
         "node": node.name,
         "version": env!("CARGO_PKG_VERSION"),
         "ready": node.is_ready(),
-        "portsWaitingForTcx": node.promotions.waiting(),
+        "portsWaitingForTcx": node.ports.waiting(),
         "impairedPorts": node.impaired.load(Ordering::Relaxed),
         "storeFailure": node.book.failure().map(|failure| chain(&failure.error)),
         "setAside": *node.book.set_aside(),

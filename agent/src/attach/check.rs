@@ -1,23 +1,13 @@
 //! `CHECK`: is the attachment still as it was made?
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use cni_spec::{AttachmentKey, CniResult};
-use datapath::Dispatcher;
-use netdev::{Link, Netlink, Netns};
+use netdev::Netns;
 
 use crate::error::AgentError;
-use crate::host::HostError;
 use crate::node::Node;
-use crate::record::{Attachment, HostEnd, State};
-
-/// What is in the pod.
-struct Seen {
-    link: Link,
-    addresses: Vec<(IpAddr, u8)>,
-    routes: Vec<(IpAddr, u8, Option<IpAddr>)>,
-}
+use crate::record::{Attachment, State};
 
 impl Node {
     /// Compares an attachment with its record, the kernel and what the runtime remembers.
@@ -47,13 +37,8 @@ impl Node {
         let mut faults = against_result(&record, previous);
         if !record.sandbox.is(netns) {
             faults.push("CNI_NETNS is another namespace than at ADD".to_owned());
-        } else if record.is_switched() {
-            faults.extend(self.switch_faults(&record).await?);
         } else {
-            match look(netns, record.key.ifname.as_str()).await? {
-                Some(seen) => faults.extend(against_pod(&record, &seen)),
-                None => faults.push(format!("interface {} is gone", record.key.ifname)),
-            }
+            faults.extend(self.ports.pod_faults(&record, netns).await?);
         }
         faults.extend(self.host_faults(&record).await?);
         if faults.is_empty() {
@@ -66,52 +51,16 @@ impl Node {
         }
     }
 
-    /// True when packets from this host end meet the dispatcher.
-    ///
-    /// # Errors
-    /// When the kernel does not tell.
-    pub async fn is_attached(&self, host: &HostEnd) -> Result<bool, HostError> {
-        let dispatcher = self.host.hook.dispatcher_id(Dispatcher::Pod)?;
-        if self
-            .host
-            .hook
-            .tcx_programs(&host.name)?
-            .contains(&dispatcher)
-        {
-            return Ok(true);
-        }
-        let ifindex = host.ifindex;
-        let filters = self
-            .host
-            .netlink
-            .with(move |connection| connection.ingress_filters(ifindex))
-            .await?;
-        // Only the first filter is sure to run.
-        let first = filters.iter().min_by_key(|filter| filter.priority);
-        Ok(first.is_some_and(|filter| filter.program == Some(dispatcher)))
-    }
-
     /// What is wrong at the node's end of an attachment.
     ///
     /// # Errors
     /// When the kernel does not tell.
     pub async fn host_faults(&self, record: &Attachment) -> Result<Vec<String>, AgentError> {
-        let name = &record.host.name;
-        let Some(link) = self.host.netlink.by_name(name).await? else {
-            return Ok(vec![format!("host interface {name} is gone")]);
-        };
-        if link.ifindex != record.host.ifindex {
-            return Ok(vec![format!("host interface {name} was replaced")]);
+        let found = self.ports.faults(record).await?;
+        let mut faults = found.faults;
+        if !found.is_linked {
+            return Ok(faults);
         }
-        let mut faults = Vec::new();
-        if !link.up {
-            faults.push(format!("host interface {name} is down"));
-        }
-        if !self.is_attached(&record.host).await? {
-            faults.push(format!("the program of host interface {name} is detached"));
-        }
-        faults.extend(self.port_faults(record)?);
-        faults.extend(self.limit_faults(record).await?);
         faults.extend(self.routing.faults(record).await?);
         if record.network.egress && self.egress.way_out(record.network.id).is_none() {
             faults.push("the way out of its network is gone".to_owned());
@@ -119,59 +68,6 @@ impl Node {
         faults.extend(self.tables.faults(record)?);
         Ok(faults)
     }
-}
-
-async fn look(netns: &Netns, ifname: &str) -> Result<Option<Seen>, AgentError> {
-    let pod = Netlink::in_netns(netns)?;
-    let ifname = ifname.to_owned();
-    let seen = pod
-        .with(move |connection| -> Result<_, netdev::Error> {
-            let Some(link) = connection.by_name(&ifname)? else {
-                return Ok(None);
-            };
-            let addresses = connection.addresses(link.ifindex)?;
-            let routes = connection.routes(link.ifindex)?;
-            Ok(Some(Seen {
-                link,
-                addresses: addresses
-                    .iter()
-                    .map(|found| (found.ip, found.prefix_len))
-                    .collect(),
-                routes: routes
-                    .iter()
-                    .map(|found| (found.dst, found.prefix_len, found.gateway))
-                    .collect(),
-            }))
-        })
-        .await?;
-    Ok(seen)
-}
-
-/// What later plugins of the chain have added is theirs; what we have made must be there.
-fn against_pod(record: &Attachment, seen: &Seen) -> Vec<String> {
-    let mut faults = Vec::new();
-    if !seen.link.up {
-        faults.push(format!("interface {} is down", record.key.ifname));
-    }
-    if seen.link.mac != Some(record.mac.0) {
-        faults.push(format!(
-            "interface {} has another MAC address than {}",
-            record.key.ifname, record.mac
-        ));
-    }
-    for lease in &record.leases {
-        let wanted = (lease.address, record.prefix_len(lease));
-        if !seen.addresses.contains(&wanted) {
-            faults.push(format!("address {}/{} is gone", wanted.0, wanted.1));
-        }
-    }
-    for route in record.routes() {
-        let wanted = (route.to.addr(), route.to.prefix_len(), route.via);
-        if !seen.routes.contains(&wanted) {
-            faults.push(format!("the route to {} is gone", route.to));
-        }
-    }
-    faults
 }
 
 /// The runtime's memory must name our interface and our addresses.

@@ -1,12 +1,13 @@
-//! What the node's own stack is told of an attachment.
+//! Facts about an attachment for the node's own stack.
 
 use netdev::Neighbour;
 
 use super::record::Attachment;
 
 impl Attachment {
-    /// The addresses that the node's stack reaches at the host end; none on a network that it does
-    /// not route for.
+    /// The addresses that the node's stack reaches at the host end.
+    ///
+    /// There are none on a network that it does not route for.
     pub(crate) fn neighbours(&self) -> Vec<Neighbour> {
         if !self.network.by_node {
             return Vec::new();
@@ -30,7 +31,6 @@ impl Attachment {
 mod tests {
     use api::{Mode, Network, Routing};
 
-    use super::*;
     use crate::samples;
 
     #[test]

@@ -8,7 +8,6 @@ use ipam::IpamError;
 use telemetry::chain;
 use world::WorldError;
 
-use crate::afxdp::AfXdpError;
 use crate::book::{AddressError, BookError};
 use crate::egress::EgressError;
 use crate::error::AgentError;
@@ -16,6 +15,7 @@ use crate::host::HostError;
 use crate::kube::{AccessError, ClusterError, LookupError};
 use crate::overlay::OverlayError;
 use crate::ports::PortError;
+use crate::ports::afxdp::AfXdpError;
 use crate::reach::ReachError;
 use crate::uplinks::UplinkError;
 use crate::wires::WireError;
@@ -207,7 +207,6 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
             .map_or(ErrorCode(199), |first| code(first, command)),
         AgentError::AddWithoutContainer
         | AgentError::NoContainer
-        | AgentError::LinksUnwatched
         | AgentError::DeviceUntold
         | AgentError::InterfaceName => ErrorCode(199),
     }
@@ -283,7 +282,9 @@ fn port_code(error: &PortError, command: Command) -> ErrorCode {
         | PortError::Switch(_) => ErrorCode(110),
         PortError::Book(error) => book_code(error, command),
         PortError::Host(error) => host_code(error),
-        PortError::MendingDied | PortError::SwitchUnwatched => ErrorCode(199),
+        PortError::LinksUnwatched | PortError::MendingDied | PortError::SwitchUnwatched => {
+            ErrorCode(199)
+        }
     }
 }
 

@@ -11,12 +11,13 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Failure, print};
 use crate::cli::CleanupOptions;
-use crate::directories::{self, Directories};
 use crate::host::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX};
 use crate::install::conf;
 use crate::places::{CniPlaces, Places};
+use crate::ports::directories::{self, Directories};
+use crate::ports::{afxdp, switch};
 use crate::tombstone;
-use crate::{afxdp, book, egress, overlay, routing, switch, uplinks};
+use crate::{book, egress, overlay, routing, uplinks};
 
 /// The name of the directory that podnet has for itself below `/run`.
 const OWN_DIRECTORY: &str = "podnet";

@@ -23,7 +23,7 @@ use world::resource::{self, Offer};
 
 use super::plugin::{Plugin, devices};
 use crate::digest::digest;
-use crate::directories::Directories;
+use crate::ports::directories::Directories;
 
 /// Time to the next attempt at what did not work.
 const RETRY: Duration = Duration::from_secs(1);

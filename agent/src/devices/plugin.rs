@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use world::resource;
 
 use super::assigned::in_order;
-use crate::directories::Directories;
+use crate::ports::directories::Directories;
 
 /// Devices are numbered from 0: a port is made when it is asked for, so they differ in nothing.
 pub(super) fn devices(number: u16, is_healthy: bool) -> Vec<Device> {

@@ -153,7 +153,7 @@ impl Departure<'_> {
             return Ok(Some(Outcome::lost(text, advice)));
         }
         let what = format!("program of {}", host.name);
-        if node.is_attached(host).await? {
+        if node.host.is_attached(&host.name, host.ifindex).await? {
             let kind = node.host.hook.kind(host.ifindex).label();
             self.story
                 .step(what, format!("d_pod, {kind}"), "it decides");

@@ -13,8 +13,9 @@ const FAR_PREFIX: &str = "pt";
 /// `ifalias` of a host end starts so, and goes on with the attachment.
 pub const ALIAS_PREFIX: &str = "podnet: ";
 
-/// The name of the host end of an attachment: always the same one, so that a record can name it
-/// before it is there, and a restart finds it.
+/// The name of the host end of an attachment.
+///
+/// It is always the same one, so that a record can name it before it is there, and a restart finds it.
 pub fn host_name(key: &AttachmentKey) -> String {
     let digest = digest(key.to_string().as_bytes());
     // 48 of its 64 bits fit.

@@ -7,7 +7,7 @@ use netdev::{Address, Connection, Family, Sysctl};
 /// Our number among those who make routes (`rtm_protocol`): what bears it is ours to remove.
 pub const PROTOCOL: u8 = 112;
 
-/// Who takes packets from the dispatcher on behalf of an attachment.
+/// Links that take packets from the dispatcher on behalf of an attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ear {
     /// The host end.
@@ -33,7 +33,9 @@ fn settings(ear: Ear, v6: bool) -> Vec<Sysctl> {
     settings
 }
 
-/// Prepares a link for the node's stack, in the namespace of the connection and the calling thread.
+/// Prepares a link for the node's stack.
+///
+/// The namespace is that of the connection and of the calling thread.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -63,7 +65,9 @@ pub fn listen(
     Ok(())
 }
 
-/// Keeps the node's own stack from speaking IPv6 on a link, group membership reports for one.
+/// Keeps the node's own stack from speaking IPv6 on a link.
+///
+/// Group membership reports are one thing it would say.
 ///
 /// # Errors
 /// When the setting cannot be written.

@@ -8,8 +8,8 @@ use crate::error::AgentError;
 use crate::node::Node;
 use crate::pods::record::{Maker, Member, PodRecord};
 use crate::pods::{AttachedNetwork, PodChange, PodNetworks};
+use crate::ports;
 use crate::record::State;
-use crate::switch;
 use delegate::Delegation;
 
 impl Node {
@@ -70,7 +70,7 @@ impl Node {
         let result = record.result().ok()?;
         let network = record.network.name.clone();
         Some(AttachedNetwork {
-            device_info: switch::device_info(&record),
+            device_info: ports::device_info(&record),
             ..attached(pod, member, network, &result)
         })
     }

@@ -2,12 +2,12 @@
 
 use datapath::DatapathError;
 
-use crate::afxdp::AfXdpError;
+use super::afxdp::error::AfXdpError;
+use super::sockets::error::PlaceError;
+use super::switch::error::SwitchError;
 use crate::bandwidth::Bits;
 use crate::book::BookError;
 use crate::host::HostError;
-use crate::sockets::PlaceError;
-use crate::switch::SwitchError;
 
 /// A port cannot be made, mended or removed.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +44,9 @@ pub enum PortError {
     /// The kernel refused.
     #[error(transparent)]
     Host(#[from] HostError),
+    /// The thread that watches new links is gone.
+    #[error("an internal task failed: watching the links")]
+    LinksUnwatched,
     /// The task that mends a port died.
     #[error("an internal task failed: mending an AF_XDP port")]
     MendingDied,

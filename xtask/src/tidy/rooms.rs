@@ -10,20 +10,19 @@ use super::arrows::{Module, circles, modules};
 /// The modules of `agent/src` by floor, lowest first.
 ///
 /// A module uses those of lower floors; those of one floor do not use each other.
-const FLOORS: [&[&str]; 19] = [
+const FLOORS: [&[&str]; 18] = [
     &["digest", "host", "locks", "metrics", "places"],
     // State: what is held, and by which container.
     &["book"],
-    &["directories", "ports", "remotes"],
-    &["sockets"],
+    &["remotes"],
     // The only writer of the tables.
     &["reconcile"],
     // Wings: what is beyond the node, and kinds of ports.
-    &["reach"],
+    &["ports", "reach"],
     &["members", "overlay", "wires"],
     &["ways", "uplinks", "routing"],
-    &["early", "egress", "shaping"],
-    &["afxdp", "rulesets", "switch"],
+    &["early", "egress"],
+    &["rulesets"],
     // This node's view of the API server.
     &["kube"],
     &["error"],
@@ -41,11 +40,11 @@ const FLOORS: [&[&str]; 19] = [
 /// Arrows that run upward or along a floor today: pairs of a file and a module.
 ///
 /// Lower it with them.
-const UPWARD: usize = 42;
+const UPWARD: usize = 32;
 /// Files of the largest circle today.
-const CIRCLE: usize = 22;
+const CIRCLE: usize = 17;
 /// Files below the wiring that name the type of all features.
-const NAMING_NODE: usize = 19;
+const NAMING_NODE: usize = 15;
 
 /// The type that holds all features.
 const NODE: &str = "Node";

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::directories::ensure_map;
+use crate::ports::directories::ensure_map;
 
 /// Long enough for a busy machine; nothing waits for it to pass.
 const PATIENCE: Duration = Duration::from_secs(60);

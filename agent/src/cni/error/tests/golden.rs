@@ -14,7 +14,6 @@ use ipam::IpamError;
 use world::WorldError;
 
 use super::super::to_cni;
-use crate::afxdp::AfXdpError;
 use crate::book::{AddressError, BookError};
 use crate::egress::EgressError;
 use crate::error::AgentError;
@@ -23,9 +22,10 @@ use crate::host::HostError;
 use crate::kube::{AccessError, ClusterError, LookupError};
 use crate::overlay::OverlayError;
 use crate::ports::PortError;
+use crate::ports::afxdp::AfXdpError;
+use crate::ports::sockets::PlaceError;
+use crate::ports::switch::SwitchError;
 use crate::reach::ReachError;
-use crate::sockets::PlaceError;
-use crate::switch::SwitchError;
 use crate::uplinks::UplinkError;
 use crate::wires::WireError;
 
@@ -144,14 +144,14 @@ variants!(agent, AgentError: Request World Book Cluster Port Reach Host HostPort
     Selection NoPrimary NetworkTwice NameTaken GatewayOutside Routes NoDefinition Definition OnDisk
     ConfDir NoDefaultNetwork OwnPluginInChain DeviceInfo Delegate HostPorts Member OtherNamespace
     OtherConfiguration LinkGone BeingRemoved Starting DefaultNetworkWaits AddWithoutContainer
-    NoContainer LinksUnwatched DeviceUntold InterfaceName);
+    NoContainer DeviceUntold InterfaceName);
 variants!(world, WorldError: Resolve NotSynced);
 variants!(book, BookError: IdChanged ModeChanged RoutingChanged TransportChanged SubnetsChanged
     UplinkTaken IdTaken NoId Address Refused MacHeld NoPort Orphan NoAllocator Unreadable Boot Record
     Store);
 variants!(cluster, ClusterError: Book Pod Access);
-variants!(port, PortError: NoShaping AfXdp Switch MemifOnTrunk Place Book Host MendingDied
-    SwitchUnwatched);
+variants!(port, PortError: NoShaping AfXdp Switch MemifOnTrunk Place Book Host LinksUnwatched
+    MendingDied SwitchUnwatched);
 variants!(place, PlaceError: Make Remove Write);
 variants!(reach, ReachError: Overlay Wire Egress Routing Uplinks Host);
 variants!(host, HostError: Netdev Datapath);
@@ -210,6 +210,7 @@ fn names(error: &AgentError) -> Vec<&'static str> {
                 PortError::Host(error) => names.push(host(error)),
                 PortError::NoShaping { .. }
                 | PortError::MemifOnTrunk
+                | PortError::LinksUnwatched
                 | PortError::MendingDied
                 | PortError::SwitchUnwatched => {}
             }

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 
 use super::{Case, absent, denied, text};
 use crate::error::AgentError;
+use crate::ports::PortError;
 
 pub(super) fn all() -> Vec<Case> {
     let netdev = netdev().into_iter().map(|(name, it)| (name, it.into()));
@@ -157,6 +158,9 @@ fn others() -> Vec<Case> {
             "internal: ADD without a container",
             AgentError::AddWithoutContainer,
         ),
-        ("internal: watching the links", AgentError::LinksUnwatched),
+        (
+            "internal: watching the links",
+            PortError::LinksUnwatched.into(),
+        ),
     ]
 }

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use store::StoreError;
 
 use super::{Case, absent, denied, text};
-use crate::afxdp::AfXdpError;
 use crate::book::BookError;
 use crate::error::AgentError;
 use crate::ports::PortError;
-use crate::sockets::PlaceError;
-use crate::switch::SwitchError;
+use crate::ports::afxdp::AfXdpError;
+use crate::ports::sockets::PlaceError;
+use crate::ports::switch::SwitchError;
 
 fn port(error: impl Into<PortError>) -> AgentError {
     error.into().into()

@@ -2,90 +2,53 @@
 //! serves. That process stays when the agent goes, for clients of memif do not connect again.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use api::RawJson;
-use cni_spec::IfName;
 use netdev::{Connection, Netns};
-use serde_json::json;
 use telemetry::chain;
 use tokio::net::UnixStream;
 use tokio::sync::Notify;
 use uswitch::control::Client;
 use uswitch::{PortConfig, PortStatus};
 
-use crate::node::Node;
-use crate::ports::PortError;
+use crate::book::Book;
+use crate::host::Host;
+use crate::ports::error::PortError;
+use crate::ports::sockets;
 use crate::reconcile::port_of;
 use crate::record::{Attachment, State};
-use crate::sockets;
 
+mod describe;
+pub mod error;
 mod listen;
 mod options;
 mod process;
 mod user;
 
+pub(super) use self::describe::{FILE, describe, device_info};
+pub use self::error::SwitchError;
 pub use self::options::SwitchOptions;
 pub use self::user::SwitchUser;
 
 /// Between two attempts to reach the switch again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Why a port of type Memif cannot be had.
-#[derive(Debug, thiserror::Error)]
-pub enum SwitchError {
-    /// No process serves such ports.
-    #[error(
-        "no switch for ports of type Memif answers at {}: start `podnet-agent switch`", socket.display()
-    )]
-    Absent {
-        /// Its socket.
-        socket: PathBuf,
-        /// Why not.
-        source: uswitch::Error,
-    },
-    /// It could not be started.
-    #[error("cannot start {} as the switch for ports of type Memif", program.display())]
-    Start {
-        /// This program.
-        program: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// It ended at once, or does not answer.
-    #[error("the switch for ports of type Memif was started and does not answer at {}: its messages are among the agent's", socket.display())]
-    Silent {
-        /// Its socket.
-        socket: PathBuf,
-    },
-    /// It says no, or has gone.
-    #[error("port of type Memif")]
-    Port {
-        /// Its words.
-        source: uswitch::Error,
-    },
-    /// A socket that clients connect to could not be made.
-    #[error("sockets of a port of type Memif")]
-    Listen {
-        /// Why not.
-        source: memif::Error,
-    },
-}
-
-impl SwitchError {
-    /// No switch runs there.
-    fn is_nobody_there(&self) -> bool {
-        matches!(self, Self::Absent { source, .. } if source.is_nobody_there())
-    }
-}
-
-/// What the agent has of the switch.
+/// The ports that a switch serves.
 #[derive(Debug)]
 pub struct Switch {
+    book: Arc<Book>,
+    host: Arc<Host>,
+    line: Arc<Line>,
+    /// There is a port for it.
+    wanted: Notify,
+}
+
+/// Connection to the switch, and how it is started.
+#[derive(Debug)]
+pub struct Line {
     /// Where it answers.
     socket: PathBuf,
     /// Where ports have their socket files.
@@ -95,11 +58,9 @@ pub struct Switch {
     /// Who it is.
     user: SwitchUser,
     client: Mutex<Option<Client>>,
-    /// There is a port for it.
-    wanted: Notify,
 }
 
-impl Switch {
+impl Line {
     /// As the options say; what is not said is beside the agent's own socket.
     pub fn of(options: &SwitchOptions, agent: &Path) -> Self {
         let socket = options.switch_socket.clone();
@@ -115,13 +76,7 @@ impl Switch {
             sockets: directory(agent),
             program: options.start_switch.then(program),
             client: Mutex::default(),
-            wanted: Notify::new(),
         }
-    }
-
-    /// Where ports without a device have their socket files.
-    pub fn sockets(&self) -> &Path {
-        &self.sockets
     }
 
     fn client(&self) -> MutexGuard<'_, Option<Client>> {
@@ -207,7 +162,7 @@ impl Switch {
         Ok(())
     }
 
-    /// What the switch has of its ports; none when it is not there.
+    /// Lists the ports of the switch; none when it is not there.
     fn ports(&self) -> Result<Vec<PortStatus>, PortError> {
         Ok(self.ask_if_there(Client::list)?.unwrap_or_default())
     }
@@ -258,35 +213,31 @@ fn config(record: &Attachment) -> PortConfig {
     }
 }
 
-/// How a pod's programs reach its port, as `device-info` of its status says it (device-info 1.1.0). The
-/// path is as they see it, and without a device the name without a file, as libmemif writes it; the role
-/// is that of the pod.
-pub fn device_info(record: &Attachment) -> Option<RawJson> {
-    record.is_switched().then_some(())?;
-    let by_name = || format!("@{}", name_in_pod(&record.key.ifname));
-    let info = json!({
-        "type": "memif",
-        "version": "1.1.0",
-        "memif": {
-            "role": "slave",
-            "path": sockets::path_in_pod(record, FILE).unwrap_or_else(by_name),
-            "mode": "ethernet",
-        },
-    });
-    // It is JSON by its type.
-    RawJson::parse(&info.to_string()).ok()
-}
+impl Switch {
+    /// Takes the line to the switch.
+    pub fn new(book: Arc<Book>, host: Arc<Host>, line: Line) -> Self {
+        Self {
+            book,
+            host,
+            line: Arc::new(line),
+            wanted: Notify::new(),
+        }
+    }
 
-impl Node {
+    /// Where ports without a device have their socket files.
+    pub fn sockets(&self) -> &Path {
+        &self.line.sockets
+    }
+
     /// Gives a port to the switch.
     ///
     /// # Errors
     /// When the switch or the kernel refuses; what was made goes with the attachment.
     pub async fn plug_in(&self, record: &Attachment, netns: &Netns) -> Result<(), PortError> {
-        let (switch, record, netns) = (Arc::clone(&self.switch), record.clone(), netns.clone());
-        let plug = move |connection: &mut Connection| switch.plug_in(&record, &netns, connection);
+        let (line, record, netns) = (Arc::clone(&self.line), record.clone(), netns.clone());
+        let plug = move |connection: &mut Connection| line.plug_in(&record, &netns, connection);
         self.host.netlink.with(plug).await?;
-        self.switch.wanted.notify_one();
+        self.wanted.notify_one();
         Ok(())
     }
 
@@ -295,8 +246,8 @@ impl Node {
     /// # Errors
     /// When the switch does not answer.
     pub async fn unplug(&self, record: &Attachment) -> Result<(), PortError> {
-        let (switch, record) = (Arc::clone(&self.switch), record.clone());
-        let unplug = move |_: &mut Connection| switch.unplug(&record);
+        let (line, record) = (Arc::clone(&self.line), record.clone());
+        let unplug = move |_: &mut Connection| line.unplug(&record);
         self.host.netlink.with(unplug).await
     }
 
@@ -304,20 +255,22 @@ impl Node {
     ///
     /// # Errors
     /// When the switch refuses.
-    pub async fn tell_switch(&self, record: &Attachment) -> Result<(), PortError> {
-        let (switch, config) = (Arc::clone(&self.switch), config(record));
+    pub async fn tell(&self, record: &Attachment) -> Result<(), PortError> {
+        let (line, config) = (Arc::clone(&self.line), config(record));
         let tell = move |_: &mut Connection| {
             let update = |client: &mut Client| client.update(&config);
-            switch.ask_if_there(update).map(|_| ())
+            line.ask_if_there(update).map(|_| ())
         };
         self.host.netlink.with(tell).await
     }
 
-    /// What the switch has of its ports, by their keys. It is asked only if there should be some.
+    /// Lists the ports of the switch by their keys.
+    ///
+    /// It is asked only if there should be some.
     ///
     /// # Errors
     /// When it does not answer.
-    pub async fn switched_ports(&self) -> Result<BTreeMap<String, PortStatus>, PortError> {
+    pub async fn ports(&self) -> Result<BTreeMap<String, PortStatus>, PortError> {
         if !self
             .book
             .ledger()
@@ -326,21 +279,21 @@ impl Node {
         {
             return Ok(BTreeMap::new());
         }
-        let switch = Arc::clone(&self.switch);
-        let ports = self.host.netlink.with(move |_| switch.ports()).await?;
+        let line = Arc::clone(&self.line);
+        let ports = self.host.netlink.with(move |_| line.ports()).await?;
         let by_key = ports
             .into_iter()
             .map(|port| (port.config.key.clone(), port));
         Ok(by_key.collect())
     }
 
-    /// What is wrong with a port at the switch.
+    /// Lists the faults of a port at the switch.
     ///
     /// # Errors
     /// When the switch does not answer.
-    pub async fn switch_faults(&self, record: &Attachment) -> Result<Vec<String>, PortError> {
+    pub async fn faults(&self, record: &Attachment) -> Result<Vec<String>, PortError> {
         let config = config(record);
-        let ports = self.switched_ports().await?;
+        let ports = self.ports().await?;
         Ok(match ports.get(&config.key) {
             Some(port) if port.config == config => Vec::new(),
             Some(_) => vec!["the switch has its port otherwise than it is recorded".to_owned()],
@@ -350,17 +303,17 @@ impl Node {
 
     /// Sees to it that the switch has every port it should have, also when it was replaced or has
     /// died. For ever.
-    pub async fn keep_switch(&self) {
+    pub async fn keep(&self) {
         loop {
             let records = self.switched();
             if records.is_empty() {
-                self.switch.wanted.notified().await;
+                self.wanted.notified().await;
                 continue;
             }
             let watch = {
-                let switch = Arc::clone(&self.switch);
+                let line = Arc::clone(&self.line);
                 // Before the ports: what happens from now on is seen.
-                self.host.netlink.with(move |_| switch.watch()).await
+                self.host.netlink.with(move |_| line.watch()).await
             };
             let watch = match watch {
                 Ok(watch) => watch,
@@ -386,7 +339,7 @@ impl Node {
 
     /// Ports that the switch has and no record names are leftovers.
     async fn unplug_strays(&self) -> Result<(), PortError> {
-        let ports = self.switched_ports().await?;
+        let ports = self.ports().await?;
         for key in ports.into_keys() {
             let is_owned = || {
                 let ledger = self.book.ledger();
@@ -398,8 +351,8 @@ impl Node {
                 continue;
             }
             tracing::info!(port = key, "removing a port of the switch that nobody owns");
-            let switch = Arc::clone(&self.switch);
-            let remove = move |_: &mut Connection| switch.ask(|client| client.remove(&key));
+            let line = Arc::clone(&self.line);
+            let remove = move |_: &mut Connection| line.ask(|client| client.remove(&key));
             self.host.netlink.with(remove).await?;
         }
         Ok(())
@@ -470,12 +423,4 @@ pub fn stop(agent: &Path, dry_run: bool) -> Result<Option<String>, PortError> {
             .map_err(|source| SwitchError::Port { source })?;
     }
     Ok(Some(format!("switch at {}", socket.display())))
-}
-
-/// Of the socket of a port.
-pub(crate) const FILE: &str = "memif.sock";
-
-/// The name that a pod's own programs connect to, without a file: `podnet/IFNAME`.
-pub fn name_in_pod(ifname: &IfName) -> String {
-    format!("podnet/{ifname}")
 }

@@ -7,7 +7,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,58 +16,30 @@ use telemetry::chain;
 use tokio::sync::Semaphore;
 use xsk::control::Address;
 
-use crate::directories::{Directories, ensure_map};
-use crate::node::Node;
-use crate::ports::PortError;
+use crate::book::Book;
+use crate::host::Host;
+use crate::ports::directories::{Directories, ensure_map};
+use crate::ports::error::PortError;
+use crate::ports::sockets::{self, PlaceError};
 use crate::record::Attachment;
-use crate::sockets::{self, PlaceError};
 
 mod control;
 mod decide;
+mod describe;
+pub mod error;
 
 use control::{Control, Desk};
-
-/// Name of the control socket in the directory of its port.
-pub(crate) const FILE: &str = "afxdp.sock";
-/// Pages of 4 KiB are the smallest, and a packet in native XDP has room in one: 256 bytes before it, its
-/// Ethernet header, and 320 behind it (`veth_xdp_set`).
-const MTU_MAX: u16 = 4096 - 256 - 14 - 320;
-
-/// Why a port cannot be one of AF_XDP.
-#[derive(Debug, thiserror::Error)]
-pub enum AfXdpError {
-    /// Native XDP on a veth takes a packet that fits a page.
-    #[error(
-        "network {network} has an MTU of {mtu}, and an interface of type AFXDP can have {MTU_MAX}: set \
-         spec.mtu of its PodNetworkParameters to that or less, or interface.type to Veth"
-    )]
-    Mtu {
-        /// The network.
-        network: String,
-        /// Its MTU.
-        mtu: u16,
-    },
-    /// The kernel does not take the program.
-    #[error("the kernel refuses the XDP program of {ifname}, an interface of type AFXDP: {source}")]
-    Program {
-        /// The interface.
-        ifname: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// The control socket cannot be made.
-    #[error("interface {ifname} of type AFXDP: {source}")]
-    Control {
-        /// The interface.
-        ifname: String,
-        /// Why.
-        source: xsk::Error,
-    },
-}
+pub(super) use describe::{FILE, describe};
+pub use error::AfXdpError;
+use error::MTU_MAX;
 
 /// The control sockets of this node.
 #[derive(Debug)]
 pub struct AfXdp {
+    book: Arc<Book>,
+    host: Arc<Host>,
+    /// Those of devices.
+    devices: Directories,
     /// A directory for each is in here.
     directory: PathBuf,
     /// Those that are open, by the name of the host end.
@@ -84,8 +55,11 @@ pub fn directory(socket: &Path) -> PathBuf {
 
 impl AfXdp {
     /// None is open.
-    pub fn new(directory: PathBuf) -> Self {
+    pub fn new(book: Arc<Book>, host: Arc<Host>, devices: Directories, directory: PathBuf) -> Self {
         Self {
+            book,
+            host,
+            devices,
             directory,
             open: Mutex::default(),
             places: Arc::new(Semaphore::new(listen::guests())),
@@ -114,7 +88,7 @@ impl AfXdp {
     }
 
     /// Closes the control socket of a port. One that is not there is closed already.
-    fn close(&self, record: &Attachment) {
+    fn shut(&self, record: &Attachment) {
         self.open().remove(&record.host.name);
         sockets::remove(record);
         // Others may be in it.
@@ -151,7 +125,7 @@ pub(crate) fn fit_link(
     attach(hook, port, peer_ifindex)
 }
 
-/// What it takes to fit a link.
+/// Facts for fitting a link.
 #[derive(Debug)]
 pub(crate) struct FitPort {
     host: String,
@@ -213,25 +187,25 @@ pub(crate) fn check_mtu(network: &api::Network) -> Result<(), AfXdpError> {
     Ok(())
 }
 
-impl Node {
-    /// Opens the control socket of an AF_XDP port, if the record is of one. One that is open stays.
+impl AfXdp {
+    /// Opens the control socket of an AF_XDP port; one that is open stays.
     pub(crate) async fn open_control(
         &self,
         record: &Attachment,
         netns: &Netns,
     ) -> Result<(), PortError> {
         let host = &record.host.name;
-        if !record.is_afxdp() || self.afxdp.has(record) {
+        if !record.is_afxdp() || self.has(record) {
             return Ok(());
         }
         // The directory stays: containers may have it mounted.
-        self.afxdp.open().remove(host);
+        self.open().remove(host);
         let Some(path) = &record.socket_path else {
             return Ok(());
         };
         // For everybody to pass: who connects is asked for his namespace. If this fails the next step
         // says so.
-        let _ = fs::create_dir_all(&self.afxdp.directory);
+        let _ = fs::create_dir_all(&self.directory);
         let ifname = record.key.ifname.to_string();
         let failed = |ifname: &str| {
             let ifname = ifname.to_owned();
@@ -255,7 +229,7 @@ impl Node {
             record,
             netns.clone(),
             self.host.hook.clone(),
-            Arc::clone(&self.afxdp.places),
+            Arc::clone(&self.places),
         );
         let control = Control::open(&desk, by_file, by_name);
         let control = control.map_err(|source| AfXdpError::Control {
@@ -266,15 +240,15 @@ impl Node {
                 source,
             },
         })?;
-        self.afxdp.open().insert(host.clone(), control);
+        self.open().insert(host.clone(), control);
         Ok(())
     }
 
     /// Removes what an AF_XDP port has beside its link.
-    pub(crate) fn close_port(&self, record: &Attachment) -> Result<(), PortError> {
+    pub(crate) fn close(&self, record: &Attachment) -> Result<(), PortError> {
         if record.is_afxdp() {
-            self.afxdp.close(record);
-            if let Some(shared) = self.devices.directories().of_map_of(record) {
+            self.shut(record);
+            if let Some(shared) = self.devices.of_map_of(record) {
                 self.host.hook.unshare_xsk(&shared)?;
             }
             self.host.hook.forget_xsk(&record.host.name)?;
@@ -282,14 +256,14 @@ impl Node {
         Ok(())
     }
 
-    /// What is missing of an AF_XDP port at the node.
-    pub(crate) fn port_faults(&self, record: &Attachment) -> Result<Vec<String>, PortError> {
+    /// Lists the missing parts of an AF_XDP port at the node.
+    pub(crate) fn faults(&self, record: &Attachment) -> Result<Vec<String>, PortError> {
         let mut faults = Vec::new();
         if !record.is_afxdp() {
             return Ok(faults);
         }
         let host = &record.host.name;
-        if !self.afxdp.has(record) {
+        if !self.has(record) {
             faults.push(format!(
                 "the control socket of {} is closed",
                 record.key.ifname
@@ -301,7 +275,7 @@ impl Node {
                 record.key.ifname
             ));
         }
-        let shared = self.devices.directories().of_map_of(record);
+        let shared = self.devices.of_map_of(record);
         if shared.is_some_and(|it| !Hook::has_shared_xsk(&it)) {
             faults.push(format!(
                 "the map of {} is not pinned for its container",
@@ -315,8 +289,8 @@ impl Node {
     }
 
     /// Makes anew what is missing of an AF_XDP port.
-    pub(crate) async fn mend_port(self: &Arc<Self>, record: &Attachment) -> Result<(), PortError> {
-        if self.port_faults(record)?.is_empty() {
+    pub(crate) async fn mend(&self, record: &Attachment) -> Result<(), PortError> {
+        if self.faults(record)?.is_empty() {
             return Ok(());
         }
         let Some(netns) = record.sandbox.open()? else {
@@ -325,7 +299,7 @@ impl Node {
         };
         Box::pin(self.open_control(record, &netns)).await?;
         let host_ifindex = record.host.ifindex;
-        let Some(port) = FitPort::of(record, &netns, self.devices.directories()) else {
+        let Some(port) = FitPort::of(record, &netns, &self.devices) else {
             return Ok(());
         };
         let ours = self.host.hook.xsk_id(&port.host)?;
@@ -355,18 +329,18 @@ impl Node {
         Ok(())
     }
 
-    /// What a crash has left of AF_XDP ports that no record has.
-    pub(crate) fn remove_stray_ports(&self) -> Result<(), PortError> {
+    /// Removes the leftovers of AF_XDP ports that no record has.
+    pub(crate) fn remove_strays(&self) -> Result<(), PortError> {
         let mut known: Vec<String> = Vec::new();
         let mut shared: Vec<PathBuf> = Vec::new();
         for entry in self.book.ledger().entries() {
             if entry.record.is_afxdp() {
                 known.push(entry.record.host.name.clone());
-                shared.extend(self.devices.directories().of_map_of(&entry.record));
+                shared.extend(self.devices.of_map_of(&entry.record));
             }
         }
         let is_known = |name: &str| known.iter().any(|it| it == name);
-        self.afxdp.close_strays(is_known);
+        self.close_strays(is_known);
         for name in self
             .host
             .hook
@@ -377,7 +351,7 @@ impl Node {
             tracing::info!(port = name, "removing pins nobody owns");
             self.host.hook.forget_xsk(name)?;
         }
-        let strays = self.devices.directories().maps().into_iter();
+        let strays = self.devices.maps().into_iter();
         for directory in strays.filter(|it| !shared.contains(it) && Hook::has_shared_xsk(it)) {
             tracing::info!(directory = %directory.display(), "removing a map nobody owns");
             self.host.hook.unshare_xsk(&directory)?;

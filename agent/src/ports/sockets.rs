@@ -9,9 +9,17 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 pub(crate) use self::description::path as path_in_pod;
-use crate::directories::Directories;
+pub(super) use self::description::{describe, file};
+use crate::ports::directories::Directories;
 use crate::record::{Attachment, Device};
+
+mod description;
+pub mod error;
+
+pub use self::error::PlaceError;
 
 /// The directory of all ports is root's: a pod gets that of its own port mounted.
 const ALL_MODE: u32 = 0o700;
@@ -21,43 +29,6 @@ const ONE_MODE: u32 = 0o1777;
 pub(crate) const SOCKET_MODE: u32 = 0o666;
 /// What it is told it only reads.
 const TOLD_MODE: u32 = 0o444;
-
-/// A file that a pod connects to, or that tells it how, cannot be made.
-#[derive(Debug, thiserror::Error)]
-pub enum PlaceError {
-    /// The file or its directory cannot be made.
-    #[error("cannot make {}, for a pod to connect to", path.display())]
-    Make {
-        /// The file or directory.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// A file that an earlier attempt has left cannot be removed.
-    #[error("cannot remove {}, for a pod to connect to", path.display())]
-    Remove {
-        /// The file.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// The file that describes the port cannot be written.
-    #[error("cannot write {}, for a pod to connect to", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
-}
-
-impl PlaceError {
-    /// [`Self::Make`] of this path.
-    pub(crate) fn make(path: &Path) -> impl FnOnce(io::Error) -> Self {
-        let path = path.to_owned();
-        move |source| Self::Make { path, source }
-    }
-}
 
 /// Where the socket file of a port is: in the directory of its device, else in one with the name of its
 /// host end among `all`.
@@ -125,12 +96,12 @@ fn directory(one: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// When the file cannot be made.
-pub(crate) fn tell(record: &Attachment) -> Result<(), PlaceError> {
+pub(crate) fn tell(record: &Attachment, more: Value) -> Result<(), PlaceError> {
     let Some(one) = record.socket_path.as_deref().and_then(Path::parent) else {
         return Ok(());
     };
-    let text = format!("{:#}\n", description::describe(record));
-    publish(&one.join(description::file(record)), TOLD_MODE, |path| {
+    let text = format!("{:#}\n", describe(record, more));
+    publish(&one.join(file(record)), TOLD_MODE, |path| {
         fs::write(path, &text).map_err(|source| PlaceError::Write {
             path: path.to_owned(),
             source,
@@ -146,10 +117,7 @@ pub(crate) fn remove(record: &Attachment) {
         return;
     };
     let targets = match record.device {
-        Some(_) => vec![
-            path.to_owned(),
-            path.with_file_name(description::file(record)),
-        ],
+        Some(_) => vec![path.to_owned(), path.with_file_name(file(record))],
         None => path.parent().map(Path::to_owned).into_iter().collect(),
     };
     for target in targets {
@@ -167,8 +135,6 @@ pub(crate) fn remove(record: &Attachment) {
         }
     }
 }
-
-mod description;
 
 #[cfg(test)]
 mod tests {
@@ -226,7 +192,7 @@ mod tests {
             let mut record = samples::record(&samples::network("blue", api::Mode::L2, &[]), |_| {});
             record.device = device;
             record.socket_path = Some(path.clone());
-            tell(&record).unwrap();
+            tell(&record, Value::Null).unwrap();
             let told = fs::read_to_string(one.join("net1.json")).unwrap();
             assert!(told.contains("blue"), "{told}");
             remove(&record);

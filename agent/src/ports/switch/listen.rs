@@ -7,10 +7,11 @@ use std::path::Path;
 use memif::Address;
 use netdev::Netns;
 
-use super::{SwitchError, name_in_pod};
-use crate::ports::PortError;
+use super::describe::name_in_pod;
+use super::error::SwitchError;
+use crate::ports::error::PortError;
+use crate::ports::sockets::{self, SOCKET_MODE};
 use crate::record::Attachment;
-use crate::sockets::{self, SOCKET_MODE};
 
 /// Makes both. They listen.
 pub(super) fn listen(record: &Attachment, netns: &Netns) -> Result<Vec<OwnedFd>, PortError> {

@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use netdev::{RootQueue, ShapeState};
 use serde_json::{Value, json};
 
-use super::is;
+use super::{Shaping, is};
 use crate::bandwidth::{Direction, Shown};
 use crate::host::{far_name, near_name};
-use crate::node::Node;
-use crate::ports::PortError;
+use crate::ports::error::PortError;
 use crate::record::{Attachment, HostEnd};
 
 /// Our queues by the index of their interface.
@@ -47,8 +46,8 @@ impl Attachment {
     }
 }
 
-impl Node {
-    /// What the kernel has of the queues of these attachments, and counts what they dropped.
+impl Shaping {
+    /// Reads the queues of these attachments, and counts their drops.
     ///
     /// # Errors
     /// When the kernel does not tell.
@@ -106,11 +105,11 @@ impl Node {
         }
     }
 
-    /// What is wrong with the limits of an attachment.
+    /// Lists the faults of the limits of an attachment.
     ///
     /// # Errors
     /// When the kernel does not tell.
-    pub async fn limit_faults(&self, record: &Attachment) -> Result<Vec<String>, PortError> {
+    pub async fn faults(&self, record: &Attachment) -> Result<Vec<String>, PortError> {
         let mut faults = Vec::new();
         if record.limits.is_unlimited() {
             return Ok(faults);
@@ -139,7 +138,7 @@ impl Node {
                         name: far.name.clone(),
                         ifindex: far.ifindex,
                     };
-                    if !self.is_attached(&end).await? {
+                    if !self.host.is_attached(&end.name, end.ifindex).await? {
                         let name = far_name(&record.host.name);
                         faults.push(format!(
                             "the program of shaper interface {name} is detached"

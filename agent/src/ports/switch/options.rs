@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::SwitchUser;
+use super::user::SwitchUser;
 
 /// Who serves ports that are memif sockets.
 #[derive(Debug, Clone, Args)]

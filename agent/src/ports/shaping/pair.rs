@@ -5,7 +5,7 @@ use netdev::{AddrGenMode, Connection, Discipline, LinkChange, Shape, VethSpec};
 
 use crate::bandwidth::Limit;
 use crate::host::{ALIAS_PREFIX, Ear, attach_dispatcher, far_name, listen, near_name, silence};
-use crate::ports::PortError;
+use crate::ports::error::PortError;
 use crate::record::{Attachment, Shaper};
 
 /// A shaper pair as it shall be. Packets go in at the near end, wait in its queue, and come out at

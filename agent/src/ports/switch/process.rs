@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use uswitch::control::Client;
 
-use super::{SwitchError, SwitchUser};
+use super::error::SwitchError;
+use super::user::SwitchUser;
 
 /// How long a switch may take until it answers.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -90,7 +90,7 @@ mod tests {
     /// ATT-08: manifest and agent mean the same user, and the same directory.
     #[test]
     fn the_manifest_has_the_user_and_the_directory_that_the_agent_makes() {
-        let manifest = include_str!("../../../deploy/base/switch.yaml");
+        let manifest = include_str!("../../../../deploy/base/switch.yaml");
         let user = SwitchUser::default();
         for line in [
             format!("runAsUser: {}", user.uid),

@@ -5,17 +5,20 @@
 //! that is there: a queue is made before the tables lead to it, and runs empty after they have
 //! stopped to.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use cni_spec::AttachmentKey;
 use netdev::{Connection, Discipline, Link, LinkChange, RootQueue, Shape};
 use telemetry::failpoint::reached;
+use world::Current;
 
 use crate::bandwidth::{Direction, Limit, Limits};
-use crate::host::{HostError, far_name, near_name};
-use crate::node::Node;
-use crate::ports::PortError;
-use crate::record::{Attachment, HostEnd, Shaper, State};
+use crate::book::Book;
+use crate::host::{Host, far_name, near_name};
+use crate::metrics::Metrics;
+use crate::ports::error::PortError;
+use crate::reconcile::Reconciler;
+use crate::record::{Attachment, HostEnd, Shaper};
 
 mod look;
 mod pair;
@@ -25,7 +28,18 @@ pub use pair::Pair;
 /// What has left the queue of a shaper is on its way through the far end for an instant more.
 const ON_THE_WAY: Duration = Duration::from_millis(20);
 
-/// What the kernel has of an attachment's queues.
+/// The rates of this node's attachments.
+#[derive(Debug)]
+pub struct Shaping {
+    book: Arc<Book>,
+    host: Arc<Host>,
+    tables: Arc<Reconciler>,
+    /// Where the objects that ask for rates are.
+    world: Arc<Current>,
+    metrics: Arc<Metrics>,
+}
+
+/// Queues of an attachment, as the kernel has them.
 #[derive(Debug)]
 struct Seen {
     /// At the root of the host end.
@@ -38,25 +52,42 @@ struct Seen {
 
 /// An attachment on its way to other limits.
 struct Change<'a> {
-    node: &'a Node,
-    /// What book and tables say.
+    shaping: &'a Shaping,
+    /// Record in the book and in the tables.
     written: Attachment,
-    /// What they shall say next.
+    /// Record that comes next there.
     next: Attachment,
 }
 
 impl Change<'_> {
     fn write(&mut self) -> Result<(), PortError> {
         if self.next != self.written {
-            self.node.book.ledger().set_shaping(&self.next);
-            self.node.tables.reconcile(self.next.network.id)?;
+            self.shaping.book.ledger().set_shaping(&self.next);
+            self.shaping.tables.reconcile(self.next.network.id)?;
             self.written = self.next.clone();
         }
         Ok(())
     }
 }
 
-impl Node {
+impl Shaping {
+    /// Takes what rates are made with, and from.
+    pub const fn new(
+        book: Arc<Book>,
+        host: Arc<Host>,
+        tables: Arc<Reconciler>,
+        world: Arc<Current>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            book,
+            host,
+            tables,
+            world,
+            metrics,
+        }
+    }
+
     /// How this kernel limits rates.
     ///
     /// # Errors
@@ -74,17 +105,19 @@ impl Node {
         self.host.discipline.ok_or_else(missing)
     }
 
-    /// The limits that the objects ask for by now. Where they do not say, because one is gone or
-    /// wrong, and where the kernel could not keep them, the limits stay as they are.
+    /// The limits that the objects ask for by now.
+    ///
+    /// Where they do not say, because one is gone or wrong, and where the kernel could not keep them, the
+    /// limits stay as they are.
     pub fn limits_now(&self, record: &Attachment) -> Limits {
-        let wanted = self.limits_of_objects(record).unwrap_or(record.limits);
+        let wanted = self.of_objects(record).unwrap_or(record.limits);
         if self.host.discipline.is_none() {
             return record.limits;
         }
         wanted
     }
 
-    fn limits_of_objects(&self, record: &Attachment) -> Option<Limits> {
+    fn of_objects(&self, record: &Attachment) -> Option<Limits> {
         let world = self.world.get();
         let network = world.resolved.definition(&record.network.name)?;
         let own = match &record.object {
@@ -101,58 +134,19 @@ impl Node {
         Some(record.asked.or(&own, &network.bandwidth))
     }
 
-    /// Gives every attachment the limits that the objects ask for by now, one after the other.
-    /// Failures are logged; the audit comes back to them.
-    pub async fn follow_limits(&self) {
-        let keys: Vec<_> = self
-            .book
-            .ledger()
-            .entries()
-            .map(|entry| entry.record.key.clone())
-            .collect();
-        for key in keys {
-            let _guard = self.book.turn(&key.container).await;
-            let record = match self.book.ledger().get(&key) {
-                Some(entry) if entry.live && entry.record.state == State::Added => {
-                    entry.record.clone()
-                }
-                Some(_) | None => continue,
-            };
-            if self.host.discipline.is_none()
-                && self
-                    .limits_of_objects(&record)
-                    .is_some_and(|wanted| wanted != record.limits)
-            {
-                tracing::error!(attachment = %key, "this kernel cannot limit rates: not limited");
-            }
-            let limits = self.limits_now(&record);
-            if limits != record.limits
-                && let Err(error) = self.limit(&record, limits).await
-            {
-                tracing::error!(attachment = %key, %error, "limits not changed");
-            }
-        }
+    /// True where the objects ask for other limits and this kernel has none.
+    pub fn falls_short(&self, record: &Attachment) -> bool {
+        let wanted = self.of_objects(record);
+        self.host.discipline.is_none() && wanted.is_some_and(|wanted| wanted != record.limits)
     }
 
-    /// Makes queues and tables of a live attachment what `limits` say, whatever is there now. The
-    /// caller holds the container's lock.
+    /// Brings queues and tables of a live attachment to these limits; returns its record.
+    ///
+    /// The caller holds the container's lock.
     ///
     /// # Errors
     /// When the kernel or the store refuses; calling again goes on.
-    pub async fn limit(&self, record: &Attachment, limits: Limits) -> Result<(), PortError> {
-        if !record.is_switched() {
-            return self.make_limits(record, limits).await.map(|_| ());
-        }
-        // From the first moment what the switch carries goes by the queues.
-        let mut next = record.clone();
-        next.limits = limits;
-        self.tell_switch(&next).await?;
-        let limited = self.make_limits(record, limits).await?;
-        self.tell_switch(&limited).await
-    }
-
-    /// The record as it is then.
-    async fn make_limits(
+    pub async fn limit(
         &self,
         record: &Attachment,
         limits: Limits,
@@ -167,7 +161,7 @@ impl Node {
         }
         let seen = self.seen(record).await?;
         let mut change = Change {
-            node: self,
+            shaping: self,
             written: record.clone(),
             next: record.clone(),
         };
@@ -192,34 +186,6 @@ impl Node {
         }
         self.book.save(&change.written).await?;
         Ok(change.written)
-    }
-
-    /// Something happened to the queue at this interface, or to a shaper: somebody removed ours, or
-    /// a plugin that is chained behind podnet put one there, which packets must not go past.
-    pub async fn queue_changed(&self, ifindex: u32) {
-        let Some(key) = self.book.ledger().on_link(ifindex) else {
-            return;
-        };
-        match self.look_again(&key).await {
-            Ok(()) => {}
-            // The link is gone with its queue, and will be said to be.
-            Err(PortError::Host(HostError::Netdev(error))) if error.is_gone() => {}
-            Err(error) => tracing::error!(attachment = %key, %error, "limits not mended"),
-        }
-    }
-
-    /// Looks after the limits of an attachment, as they are recorded.
-    ///
-    /// # Errors
-    /// As [`Node::limit`].
-    pub async fn look_again(&self, key: &AttachmentKey) -> Result<(), PortError> {
-        let _guard = self.book.turn(&key.container).await;
-        // A request that was under way may have changed or removed it.
-        let record = match self.book.ledger().get(key) {
-            Some(entry) if entry.live && entry.record.state == State::Added => entry.record.clone(),
-            Some(_) | None => return Ok(()),
-        };
-        self.limit(&record, record.limits).await
     }
 
     async fn seen(&self, record: &Attachment) -> Result<Seen, PortError> {
@@ -249,10 +215,10 @@ impl Node {
 impl Change<'_> {
     async fn limit_ingress(&mut self, limit: Limit, seen: &RootQueue) -> Result<(), PortError> {
         let shape = limit.shape(self.next.network.mtu);
-        let discipline = self.node.discipline(&only(Direction::Ingress, limit))?;
+        let discipline = self.shaping.discipline(&only(Direction::Ingress, limit))?;
         if !is(seen, &shape, discipline) {
             let ifindex = self.next.host.ifindex;
-            self.node
+            self.shaping
                 .host
                 .netlink
                 .shape(ifindex, shape, discipline)
@@ -276,8 +242,8 @@ impl Change<'_> {
         self.write()?;
         if let RootQueue::Ours(_) = seen {
             let ifindex = self.next.host.ifindex;
-            self.node.host.netlink.unshape(ifindex).await?;
-            self.node.metrics.queue_is_gone(ifindex);
+            self.shaping.host.netlink.unshape(ifindex).await?;
+            self.shaping.metrics.queue_is_gone(ifindex);
         }
         Ok(())
     }
@@ -290,7 +256,7 @@ impl Change<'_> {
         let pair = Pair::of(
             &self.next,
             limit,
-            self.node.discipline(&only(Direction::Egress, limit))?,
+            self.shaping.discipline(&only(Direction::Egress, limit))?,
         );
         let recorded = self.next.shaper;
         let seen = seen.filter(|(near, far, _)| {
@@ -301,7 +267,7 @@ impl Change<'_> {
                 if !is(&queue, &pair.shape, pair.discipline) {
                     let ifindex = near.ifindex;
                     let (shape, discipline) = (pair.shape, pair.discipline);
-                    self.node
+                    self.shaping
                         .host
                         .netlink
                         .shape(ifindex, shape, discipline)
@@ -316,9 +282,9 @@ impl Change<'_> {
                 }
             }
             None => {
-                let hook = self.node.host.hook.clone();
+                let hook = self.shaping.host.hook.clone();
                 let made = self
-                    .node
+                    .shaping
                     .host
                     .netlink
                     .with(move |connection| pair.make(connection, &hook));
@@ -350,16 +316,16 @@ impl Change<'_> {
                 ..shaper
             });
             self.write()?;
-            self.node.host.netlink.let_go(shaper.near).await?;
+            self.shaping.host.netlink.let_go(shaper.near).await?;
             reached("limit.drained");
             tokio::time::sleep(ON_THE_WAY).await;
             self.next.shaper = None;
-            self.node.metrics.queue_is_gone(shaper.near);
+            self.shaping.metrics.queue_is_gone(shaper.near);
         }
         self.write()?;
         if stray {
             let near = near_name(&self.next.host.name);
-            self.node.host.netlink.delete_by_name(&near).await?;
+            self.shaping.host.netlink.delete_by_name(&near).await?;
         }
         Ok(())
     }
@@ -370,8 +336,13 @@ impl Change<'_> {
             name: far.name.clone(),
             ifindex: far.ifindex,
         };
-        if !self.node.is_attached(&end).await? {
-            self.node.attach_again(end.ifindex).await?;
+        if !self
+            .shaping
+            .host
+            .is_attached(&end.name, end.ifindex)
+            .await?
+        {
+            self.shaping.host.attach_again(end.ifindex).await?;
             tracing::info!(interface = %far.name, "program attached again");
         }
         if near.up && far.up {
@@ -384,7 +355,7 @@ impl Change<'_> {
             connection.set_up(far)?;
             connection.set_up(near)
         };
-        Ok(self.node.host.netlink.with(restart).await?)
+        Ok(self.shaping.host.netlink.with(restart).await?)
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use xsk::control::{self, Answer, Datagram, Received, Request};
 
 use super::decide::{Facts, Step, decide};
-use crate::ports::PortError;
+use crate::ports::error::PortError;
 use crate::record::Attachment;
 use listen::Door;
 use telemetry::chain;
@@ -154,7 +154,7 @@ impl Desk {
             Step::Map => Ok((Answer::FdAck, Some(self.hook.xsk_map(&self.host)?))),
             Step::NewSocket => {
                 let socket = self.netns.enter(xsk::open).await?;
-                let failed = |source| super::AfXdpError::Control {
+                let failed = |source| super::error::AfXdpError::Control {
                     ifname: self.facts.ifname.clone(),
                     source,
                 };
