@@ -1,4 +1,6 @@
-//! Programs in pods that have an AF_XDP port: threads in the pod's namespace that may nothing.
+//! Run programs in pods with an AF_XDP port: threads without privileges.
+//!
+//! They are in the pod's namespace.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -15,11 +17,12 @@ use xsk::{Config, Control, Port, Verdict};
 
 use crate::{frame, pod};
 
-/// What a user may lock, as current kernels have it; 5.10 has less.
+/// Memory that a user may lock, bytes, as current kernels have it; 5.10 has less.
 const LOCKED: u64 = 8 << 20;
 
-/// A user and a group that nobody else is: the kernel counts what a user has locked, and a socket that was closed
-/// counts for a while.
+/// Returns a user and a group that no other process has.
+///
+/// The kernel counts what a user has locked, and a socket that was closed counts for a while.
 fn nobody() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(100_000);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -50,7 +53,9 @@ pub fn in_pod<T: Send>(port: &pod::Port, program: impl FnOnce() -> T + Send) -> 
     inside.expect("the namespace can be entered")
 }
 
-/// Opens a port's queue as such a program, by the control socket that is in the pod without a mount.
+/// Opens a port's queue as such a program, by the pod's own control socket.
+///
+/// The socket is in the pod without a mount.
 pub fn open(port: &pod::Port, queue: u32) -> Port {
     open_by(port, queue, &abstract_name(&port.ifname))
 }
@@ -72,7 +77,7 @@ pub fn open_by(port: &pod::Port, queue: u32, address: &Address) -> Port {
     })
 }
 
-/// A program that sends every UDP datagram and ping over IPv4 back to where it came from.
+/// A program that sends every UDP datagram and ping over IPv4 back to its sender.
 #[derive(Debug)]
 pub struct Echo {
     stop: Arc<AtomicBool>,

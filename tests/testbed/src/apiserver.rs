@@ -1,5 +1,7 @@
-//! A real `kube-apiserver` with an etcd of its own, on free ports of loopback: what validates,
-//! stores and watches objects as in any cluster. No kubelet and no controller: nothing runs pods.
+//! A real `kube-apiserver` with an etcd of its own, on free ports of loopback.
+//!
+//! It validates, stores and watches objects as in any cluster. No kubelet and no controller: nothing runs
+//! pods.
 //!
 //! ```no_run
 //! let Some(server) = testbed::apiserver::shared(testbed::test_name!()) else { return };
@@ -29,7 +31,7 @@ use crate::skip;
 const PROGRAMS: &str = "PODNET_KUBERNETES";
 /// Why there is none, if `cargo xtask test` knows.
 const NO_PROGRAMS: &str = "PODNET_NO_KUBERNETES";
-/// What the envtest of others' projects calls such a directory.
+/// Variable with a directory of programs, named as by others' envtest.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
 /// Programs a server consists of; kubectl asks whether it is ready.
 pub const NEEDED: [&str; 3] = ["etcd", "kube-apiserver", "kubectl"];
@@ -38,12 +40,13 @@ pub const NEEDED: [&str; 3] = ["etcd", "kube-apiserver", "kubectl"];
 const SERVICES: &str = "10.96.0.0/16";
 /// A port that was free may be taken before it is bound.
 const ATTEMPTS: u32 = 3;
-/// How long a server may take to get ready; alone on an idle machine it is a few seconds.
+/// Longest start of a server; alone on an idle machine it is a few seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
 const STEP: Duration = Duration::from_millis(50);
 
-/// The one server of this test binary, started by the first test that asks; ends with the process,
-/// however that ends. `None`, and said, when it cannot be had here.
+/// Returns the one server of this test binary, started by the first test that asks.
+///
+/// It ends with the process, however that ends. `None`, and said, when it cannot be had here.
 ///
 /// # Panics
 /// If it does not get ready.
@@ -53,8 +56,9 @@ pub fn shared(test: &str) -> Option<&'static ApiServer> {
     Some(SERVER.get_or_init(|| ApiServer::start(&programs, &[])))
 }
 
-/// Where the programs are, for a test that starts a server of its own. `None`, and said, when they
-/// cannot be had here.
+/// Returns the programs' directory, for a test that starts a server of its own.
+///
+/// `None`, and said, when they cannot be had here.
 pub fn programs_for(test: &str) -> Option<PathBuf> {
     let programs = programs();
     if programs.is_none() {

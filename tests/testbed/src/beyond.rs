@@ -1,4 +1,6 @@
-//! Pods with default routes, and the world beyond a node's uplink, to which those lead.
+//! Pods with default routes, and the world beyond a node's uplink.
+//!
+//! The routes lead there.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,5 +1,6 @@
-//! What connects several scratch nodes: a namespace that routes between their uplinks, or one that
-//! joins them to a segment.
+//! Connect several scratch nodes by a router or by a segment.
+//!
+//! A namespace routes between their uplinks, or joins them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,8 +12,9 @@ use crate::netlink;
 /// Name of the bridge that is the segment.
 const SEGMENT: &str = "segment";
 
-/// The network between nodes. Node `n` has [`Fabric::v4`] and [`Fabric::v6`] of `n`, or
-/// [`Fabric::on_segment`].
+/// The network between nodes: node `n` has [`Fabric::v4`], [`Fabric::v6`] of `n`.
+///
+/// On a segment it has [`Fabric::on_segment`].
 #[derive(Debug)]
 pub struct Fabric {
     netns: Netns,
@@ -21,7 +23,7 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// Nobody is connected yet; links have an MTU of 1500.
+    /// Makes a network without nodes; links have an MTU of 1500.
     pub fn create() -> Self {
         Self::with_mtu(1500)
     }
@@ -37,7 +39,7 @@ impl Fabric {
         }
     }
 
-    /// A segment of Ethernet, a bridge that lets every tag pass. Its links have an MTU of 1500.
+    /// Makes a segment of Ethernet: a bridge that lets every tag pass; MTU 1500.
     pub fn segment() -> Self {
         let netns = Netns::create().expect("a network namespace for the fabric");
         netlink::make_bridge(&netns, SEGMENT);
@@ -114,8 +116,10 @@ impl Fabric {
         Host::of(netns, self.netns.clone())
     }
 
-    /// Connects a namespace by a link [`UPLINK`], to a segment with addresses too; its index. On a segment
-    /// that may be a host that no agent runs on, and a link that is made once more.
+    /// Connects a namespace by a link [`UPLINK`]; returns its index.
+    ///
+    /// On a segment it gets addresses, and may be a host that no agent runs on, or a link that is made
+    /// once more.
     pub fn connect(&self, netns: &Netns, n: u8) -> u32 {
         let mut here = connection(netns);
         let mut spec = VethSpec::new(UPLINK, &Self::link(n));
@@ -179,8 +183,10 @@ impl Fabric {
     }
 }
 
-/// Sets a link up with a link-local address, which routers ask their neighbours from (RFC 4861 section
-/// 7.2.2), and which `netdev` keeps off what it makes.
+/// Sets a link up with a link-local address.
+///
+/// Routers ask their neighbours from it (RFC 4861 section 7.2.2), and `netdev` keeps it off what it
+/// makes.
 fn link_local(connection: &mut Connection, ifindex: u32) {
     let change = LinkChange {
         addr_gen_mode: Some(AddrGenMode::Eui64),

@@ -1,5 +1,7 @@
-//! Frames by hand, honest and otherwise. Everything is explicit, so that a test can lie in any
-//! field; checksums are right unless a test overwrites them.
+//! Make frames by hand, honest and otherwise.
+//!
+//! Everything is explicit, so that a test can lie in any field; checksums are right unless a test
+//! overwrites them.
 
 mod ipv4;
 mod ipv6;

@@ -1,5 +1,7 @@
-//! The network namespace a scratch node lives in, with a way out: an uplink, a default route and
-//! forwarding switched on, so that whatever leaks into the node's stack would get far.
+//! The network namespace of a scratch node, with a way out.
+//!
+//! It has an uplink, a default route and forwarding switched on, so that whatever leaks into the node's
+//! stack would get far.
 
 use std::fs;
 use std::net::IpAddr;
@@ -102,7 +104,9 @@ pub(crate) fn up(connection: &mut Connection, name: &str) {
         .expect("the link goes up");
 }
 
-/// Removes the clsact qdisc of a link with all its filters, as `tc qdisc del dev NAME clsact` does.
+/// Removes the clsact qdisc of a link with all its filters.
+///
+/// As `tc qdisc del dev NAME clsact` does.
 ///
 /// # Panics
 /// When the kernel refuses.

@@ -1,4 +1,6 @@
-//! A kubelet as device plugins and agents see it: the real protocol over sockets in a directory.
+//! A kubelet for device plugins and agents: the real protocol over sockets.
+//!
+//! They are in a directory.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -79,7 +81,9 @@ impl Kubelet {
         (request.resource_name, socket)
     }
 
-    /// Gives devices to the container of a pod in namespace `default`, as its plugin says.
+    /// Gives devices to the container of a pod in namespace `default`.
+    ///
+    /// Its plugin says how.
     ///
     /// # Panics
     /// When the plugin does not.

@@ -1,5 +1,7 @@
-//! Fixtures of the privileged tests: scratch nodes with a real `podnet-agent`, pods attached by
-//! the real `podnet`, raw frames, and the search for what is left afterwards.
+//! Fixtures of the privileged tests: nodes, pods, raw frames, and left-overs.
+//!
+//! Scratch nodes have a real `podnet-agent`, pods are attached by the real `podnet`, and what is left
+//! afterwards is searched for.
 //!
 //! It knows the command lines, the CNI protocol and the kernel. It refuses to know how the agent
 //! does anything: no store, no crate of the agent is used here, and of its maps no more than what
@@ -55,7 +57,7 @@ pub use crate::pod::{Pod, Port};
 pub use crate::tap::{Tap, VirtioHeader};
 pub use crate::watch::Watch;
 
-/// A scratch node with a running agent; returns from the test when it cannot be had here.
+/// A scratch node with an agent; returns from the test when it cannot be had here.
 ///
 /// `node!()` has the standard networks, `node!(setup)` those of the [`Setup`].
 #[macro_export]

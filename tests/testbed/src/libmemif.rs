@@ -1,8 +1,10 @@
-//! libmemif's own example `icmp_responder`, version 4.0, unchanged: a program that answers ARP and ICMP echo by
-//! memif, with libmemif's ring and socket code, asleep between packets. `PODNET_LIBMEMIF` is its path; it is
-//! started as `icmp_responder -r slave|master -s SOCKET -i 0 -a IPV4 -h MAC`, where `@` before the name of a
-//! socket makes it abstract, and ends when it is disconnected. Build it without assertions (`NDEBUG`), for it
-//! has one against everything that is neither ARP nor ICMP.
+//! Run libmemif's own example `icmp_responder`, version 4.0, unchanged.
+//!
+//! It answers ARP and ICMP echo by memif, with libmemif's ring and socket code, asleep between packets.
+//! `PODNET_LIBMEMIF` is its path; it is started as `icmp_responder -r slave|master -s SOCKET -i 0 -a IPV4
+//! -h MAC`, where `@` before the name of a socket makes it abstract, and ends when it is disconnected.
+//! Build it without assertions (`NDEBUG`), because it has one against everything that is neither ARP nor
+//! ICMP.
 //!
 //! Its sums of ICMP are wrong, so answers are read where the kernel does not look at them: from a raw socket.
 
@@ -30,8 +32,10 @@ use crate::{frame, skip, wait};
 pub const LENS: [usize; 8] = [0, 1, 18, 63, 64, 512, 1471, 1472];
 /// The IPv4 and the ICMP header of an answer.
 const HEADERS: usize = 28;
-/// Without an answer for so long, requests are repeated: libmemif forgets a ring of its bell that comes between
-/// its look at a ring and its nap, and sees the packet with the next one.
+/// Time without an answer after which requests are repeated.
+///
+/// libmemif forgets a ring of its bell that comes between its look at a ring and its nap, and sees the
+/// packet with the next one.
 const REPEAT: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 500_000_000,
@@ -116,7 +120,7 @@ impl Responder {
         );
     }
 
-    /// What it has said.
+    /// Returns its output so far.
     fn log(&self) -> String {
         let log = fs::read(self.dir.path().join("log")).unwrap_or_default();
         String::from_utf8_lossy(&log).into_owned()
@@ -142,8 +146,9 @@ impl Responder {
         self.child = spawn(&self.program, &self.netns, &self.arguments, &self.dir);
     }
 
-    /// Has the kernel of a pod send it echo requests of these lengths, `count` of each and all at once, and
-    /// compares the answers byte by byte.
+    /// Asserts that it answers echo requests of a pod's kernel, byte by byte.
+    ///
+    /// There are `count` of each of these lengths, all at once.
     ///
     /// # Panics
     /// If one is missing, or is not what was sent.
@@ -221,7 +226,9 @@ fn request(number: u16, len: usize) -> Vec<u8> {
     request
 }
 
-/// The next echo reply with its IPv4 header, if one comes before requests are to be repeated.
+/// Returns the next echo reply with its IPv4 header.
+///
+/// `None` when requests are to be repeated before it comes.
 fn next(socket: &OwnedFd) -> Option<Vec<u8>> {
     let mut buffer = [0; 2048];
     loop {

@@ -1,4 +1,4 @@
-//! Rate limits: asking for them, the queues that keep them, and traffic that tries to be faster.
+//! Rate limits: requests for them, their queues, and traffic that exceeds them.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -32,7 +32,7 @@ const LIMITED: &str = "limited";
 const UDP_HEADERS: u64 = 14 + 20 + 8;
 /// UDP payload of a flood: 1,442 bytes with the headers of IPv4.
 const DATAGRAM: usize = 1400;
-/// What a flooding socket may have on its way.
+/// Buffer of a flooding socket, bytes.
 const BUFFER: usize = 32 << 20;
 
 /// How this kernel limits rates; none if it cannot.
@@ -97,7 +97,7 @@ pub fn ifindex(node: &Node, name: &str) -> Option<u32> {
     link.expect("links can be read").map(|link| link.ifindex)
 }
 
-/// What is at the root of a link of the node.
+/// Returns the queue at the root of a link of the node.
 ///
 /// # Panics
 /// If there is no such link.
@@ -129,7 +129,7 @@ pub fn conf(node: &Node, network: &str, bandwidth: &Value) -> Value {
     conf
 }
 
-/// An attachment to `blue` with a limit of as much in each direction, by a manifest of its own.
+/// Attaches to `blue` with a limit for each direction, by a manifest of its own.
 ///
 /// # Panics
 /// If it cannot be made.
@@ -144,7 +144,7 @@ pub fn attach_by_manifest(node: &Node, pod: &Pod<'_>, interface: &str, rate: u64
     })
 }
 
-/// Changes the limit of what [`attach_by_manifest`] has made, and waits until it is in force.
+/// Changes the limit of [`attach_by_manifest`], and waits until it is in force.
 ///
 /// # Panics
 /// If that does not happen.
@@ -164,19 +164,22 @@ fn write_manifest(node: &Node, interface: &str, rate: u64) {
     node.write_manifest(&format!("{LIMITED}.yaml"), &text);
 }
 
-/// What got through, and how long it had at least to do so.
+/// Bytes that got through, and the time they had at least.
 #[derive(Debug, Clone, Copy)]
 pub struct Delivered {
     /// Bytes on the wire.
     pub bytes: u64,
-    /// From before the first was sent to after the last was received: a slow machine makes it
-    /// longer and the rate only smaller.
+    /// Time from before the first was sent to after the last was received.
+    ///
+    /// A slow machine makes it longer and the rate only smaller.
     pub within: Duration,
 }
 
 impl Delivered {
-    /// Fails the test if this is more than twice what a limit of `rate` bit/s lets through: far more
-    /// than bursts and headers amount to, and far less than goes through without a limit.
+    /// Fails the test if this is more than twice the bytes of a limit, `rate` in bit/s.
+    ///
+    /// That is far more than bursts and headers amount to, and far less than goes through without a
+    /// limit.
     ///
     /// # Panics
     /// Then.
@@ -192,7 +195,7 @@ impl Delivered {
     }
 }
 
-/// Floods a pod with datagrams as fast as they can be made until `bytes` have arrived.
+/// Floods a pod with datagrams until `bytes` have arrived.
 ///
 /// # Panics
 /// If nothing arrives any more.
@@ -285,7 +288,7 @@ fn transfer(a: &Port, b: &Port, to: IpAddr, bytes: usize) -> io::Result<()> {
     })
 }
 
-/// Puts a `pfifo` at the root of a link, as `tc qdisc add dev NAME root pfifo` does.
+/// Puts a `pfifo` at the root of a link: `tc qdisc add dev NAME root pfifo`.
 ///
 /// # Panics
 /// When the kernel refuses.
@@ -300,8 +303,9 @@ pub fn add_foreign_queue(netns: &Netns, ifindex: u32) {
     );
 }
 
-/// Puts a `pfifo` in the place of what is at the root of a link, as `tc qdisc replace dev NAME root
-/// pfifo` does: in one request, so that nobody gets between.
+/// Replaces the root queue of a link by a `pfifo`.
+///
+/// As `tc qdisc replace dev NAME root pfifo` does: in one request, so that no other gets between.
 ///
 /// # Panics
 /// When the kernel refuses.
@@ -316,7 +320,7 @@ pub fn add_foreign_queue_instead(netns: &Netns, ifindex: u32) {
     );
 }
 
-/// Takes away what is inside a limit at the root of a link; what is sent there is dropped then.
+/// Removes the queue inside a limit at a link's root; packets are dropped then.
 ///
 /// # Panics
 /// When the kernel refuses.

@@ -185,7 +185,7 @@ impl Network {
         self
     }
 
-    /// What ports are: `AFXDP` or `Memif`.
+    /// Sets the type of ports: `AFXDP` or `Memif`.
     #[must_use]
     pub fn interface(mut self, kind: &'static str) -> Self {
         self.interface = Some(kind);
@@ -249,7 +249,9 @@ impl Network {
         out
     }
 
-    /// The networks of [`crate::Setup::default`]: two of each mode with the same subnets.
+    /// Returns the networks of [`crate::Setup::default`]: two of each mode.
+    ///
+    /// They have the same subnets.
     pub fn standard() -> Vec<Self> {
         let l2 = ["10.10.0.0/24", "fd10:10::/64"];
         let l3 = ["10.20.0.0/24", "fd10:20::/64"];
@@ -262,8 +264,9 @@ impl Network {
     }
 }
 
-/// A `PodNetworkAttachment` with its `AttachmentParameters`, both in namespace `default`; `spec`
-/// is the parameters' as flow YAML, `{ipRequests: [10.10.0.42]}`.
+/// Writes a `PodNetworkAttachment` with its `AttachmentParameters`.
+///
+/// Both are in namespace `default`; `spec` is the parameters' as flow YAML, `{ipRequests: [10.10.0.42]}`.
 pub fn attachment(name: &str, network: &str, spec: &str) -> String {
     format!(
         "apiVersion: podnet.dev/v1alpha1\nkind: PodNetworkAttachment\n\

@@ -1,6 +1,7 @@
-//! A pod's program on a port of type Memif: it joins the port to the stack of the pod's namespace, by
-//! a TAP device that has the name and the addresses of the interface a pod would have otherwise. So all
-//! that talks to kernel ports can talk to this one.
+//! A pod's program that joins a port of type Memif to the stack of its namespace.
+//!
+//! A TAP device has the name and the addresses of the interface a pod would have otherwise. So all that
+//! talks to kernel ports can talk to this one.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -41,7 +42,9 @@ struct Shared {
 }
 
 impl MemifApp {
-    /// Starts it on a port, by the name in the pod's namespace, and waits until it is connected.
+    /// Starts it on a port, and waits until it is connected.
+    ///
+    /// The port goes by the name in the pod's namespace.
     ///
     /// # Panics
     /// If that cannot be.
@@ -198,7 +201,7 @@ fn work(mut client: Client, device: &OwnedFd, shared: &Shared) {
     }
 }
 
-/// What the network has for the pod.
+/// Moves packets of the network to the pod.
 fn to_stack(rings: &mut Rings, device: &OwnedFd) -> bool {
     let mut moved = false;
     for rx in &mut rings.rx {
@@ -213,7 +216,7 @@ fn to_stack(rings: &mut Rings, device: &OwnedFd) -> bool {
     moved
 }
 
-/// What the pod has for the network.
+/// Moves packets of the pod to the network.
 fn to_network(rings: &mut Rings, device: &OwnedFd, frame: &mut [u8]) -> bool {
     let Some(tx) = rings.tx.first_mut() else {
         return false;

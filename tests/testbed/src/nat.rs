@@ -1,4 +1,4 @@
-//! Services as a cluster's proxy makes them: addresses that the node's stack translates.
+//! Make Services as a cluster's proxy does: the node's stack translates addresses.
 //!
 //! Written to nf_tables with the bytes of linux/netfilter/nf_tables.h, because a VM has no tools.
 
@@ -152,8 +152,10 @@ pub fn flush(netns: &Netns) {
     commit(netns, batch);
 }
 
-/// Makes `service` of this namespace stand for `backend`, for those who come by the node and for the
-/// node itself; a backend that asks for itself is answered by an address of the node.
+/// Makes `service` of this namespace stand for `backend`.
+///
+/// It does so for senders that come by the node and for the node itself; a backend that asks for itself
+/// is answered by an address of the node.
 ///
 /// # Panics
 /// When the kernel refuses.

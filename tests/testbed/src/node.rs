@@ -35,7 +35,7 @@ const LOG_LINES: usize = 60;
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// What a node starts with.
+/// Settings of a node's start.
 #[derive(Debug, Clone)]
 pub struct Setup {
     files: Vec<(String, String)>,
@@ -97,7 +97,7 @@ impl Setup {
         self
     }
 
-    /// The agent is this node of the cluster that a kubeconfig leads to, and reads no files.
+    /// Makes the agent this node of a kubeconfig's cluster; it reads no files.
     #[must_use]
     pub fn cluster(mut self, name: &str, kubeconfig: &Path) -> Self {
         name.clone_into(&mut self.name);
@@ -120,8 +120,9 @@ impl Setup {
     }
 }
 
-/// A running node. Dropping it stops the agent, runs `podnet-agent cleanup`, and fails the test if
-/// anything is left.
+/// A running node; dropping it fails the test if anything is left.
+///
+/// It stops the agent and runs `podnet-agent cleanup`.
 #[derive(Debug)]
 pub struct Node {
     host: Host,
@@ -207,7 +208,7 @@ impl Node {
         &self.binaries
     }
 
-    /// Puts a manifest into the agent's directory at once, as a person with an editor does.
+    /// Puts a manifest into the agent's directory at once, as an editor does.
     pub fn write_manifest(&self, name: &str, text: &str) {
         let draft = self.path(name);
         fs::write(&draft, text).expect("a manifest can be written");
@@ -284,7 +285,7 @@ impl Node {
         keys
     }
 
-    /// What was dropped since the node started.
+    /// Returns the drops since the node started.
     pub fn drops(&self) -> Drops {
         Drops::read(self.get("drops"))
     }
@@ -355,7 +356,7 @@ impl Node {
         self.agent_command(&args)
     }
 
-    /// Fails the test unless the agent holds nothing: no attachment, no endpoint but gateways.
+    /// Fails the test unless the agent has no attachment, no endpoint but gateways.
     ///
     /// # Panics
     /// Then.

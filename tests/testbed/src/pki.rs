@@ -1,5 +1,6 @@
-//! The certificates of a Kubernetes control plane, and the kubeconfigs that use them
-//! (kubernetes.io, "PKI certificates and requirements").
+//! Make the certificates and kubeconfigs of a Kubernetes control plane.
+//!
+//! kubernetes.io, "PKI certificates and requirements".
 //!
 //! Keys are ECDSA P-256. Nothing expires: rcgen's default is valid from 1975 to 4096.
 
@@ -45,8 +46,10 @@ pub struct Pki {
 }
 
 impl Pki {
-    /// Makes everything new in `dir`, which must exist. `server` is the URL in the kubeconfigs,
-    /// `names` are the DNS names and addresses by which the API server is called.
+    /// Makes everything new in `dir`, which must exist.
+    ///
+    /// `server` is the URL in the kubeconfigs, `names` are the DNS names and addresses by which the API
+    /// server is called.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -113,7 +116,9 @@ impl Pki {
         self.dir.join(format!("{name}.key"))
     }
 
-    /// Public key of the service account tokens, PEM; the private one is [`Pki::key`] of `sa`.
+    /// Returns the public key of the service account tokens, PEM.
+    ///
+    /// The private one is [`Pki::key`] of `sa`.
     pub fn service_account_public_key(&self) -> PathBuf {
         self.dir.join("sa.pub")
     }

@@ -1,5 +1,6 @@
-//! Plugins of others that only write down what they are told, and answer what the test wants: shell
-//! scripts, so that they are programs like any other to the agent.
+//! Plugins of others that write down their calls, and answer as the test wants.
+//!
+//! They are shell scripts, so that they are programs like any other to the agent.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -60,7 +61,7 @@ impl Plugins {
         fs::remove_file(self.dir.path().join("bin").join(name)).expect("the plugin was there");
     }
 
-    /// What a plugin does for a command from now on, as a shell script; `me` is its name.
+    /// Sets a plugin's answer to a command, as a shell script; `me` is its name.
     ///
     /// # Panics
     /// If it cannot be written.
@@ -105,7 +106,7 @@ impl Plugins {
         let _ = fs::remove_file(self.log("order"));
     }
 
-    /// What a plugin read for a command the last time, as text.
+    /// Returns the last input of a plugin for a command, as text.
     ///
     /// # Panics
     /// If it was not called so.
@@ -114,7 +115,7 @@ impl Plugins {
         fs::read_to_string(path).expect("the plugin was called with this command")
     }
 
-    /// What a plugin read for a command the last time.
+    /// Returns the last input of a plugin for a command.
     ///
     /// # Panics
     /// If it was not called so.

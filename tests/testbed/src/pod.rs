@@ -117,7 +117,7 @@ impl<'a> Pod<'a> {
         Port::new(self, network, ifname, result)
     }
 
-    /// What a result of another runtime's `ADD` says about this pod.
+    /// Makes a port of this pod from a result of another runtime's `ADD`.
     ///
     /// # Panics
     /// If it does not name the interface.
@@ -165,7 +165,7 @@ pub struct Port {
     pub mac: MacAddr,
     /// Its addresses with their prefix lengths, in the order of the result.
     pub ips: Vec<(IpAddr, u8)>,
-    /// What `ADD` printed.
+    /// The result that `ADD` printed.
     pub result: Value,
 }
 

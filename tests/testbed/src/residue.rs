@@ -1,4 +1,4 @@
-//! What must not be left on a node when podnet is gone.
+//! Find objects that must not be left on a node when podnet is gone.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! A numbered stream of datagrams in both directions, to count what an upheaval loses.
+//! A numbered stream of datagrams, both ways, to count the losses of an upheaval.
 
 use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
@@ -34,8 +34,9 @@ struct Direction {
 }
 
 impl Stream {
-    /// Starts streams between `a` and `b`, both ways, over the family of these addresses, and
-    /// waits until both flow.
+    /// Starts streams between `a` and `b`, both ways, and waits until both flow.
+    ///
+    /// The family is that of these addresses.
     pub fn start(a: &Port, from: IpAddr, b: &Port, to: IpAddr) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let directions = vec![
@@ -130,7 +131,7 @@ fn send(socket: &UdpSocket, sent: &AtomicU64, stop: &AtomicBool) {
     }
 }
 
-/// Counts each number once, until all sent ones are there or nothing comes any more.
+/// Counts each number once, until all sent ones are there or none comes any more.
 fn receive(socket: &UdpSocket, sent: &AtomicU64, received: &AtomicU64, done: &AtomicBool) {
     let short = Some(Duration::from_millis(100));
     socket.set_read_timeout(short).expect("a timeout");

@@ -9,8 +9,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::wait::{self, PATIENCE};
 
-/// A TCP conversation from one namespace with a server in another, which the client calls by the
-/// address `to`. Whom the server saw.
+/// Runs a TCP conversation between two namespaces; returns the client's address.
+///
+/// The address is the one that the server saw. The client calls the server by the address `to`.
 ///
 /// # Errors
 /// The kernel's, and those of the other side.
@@ -47,8 +48,9 @@ pub fn tcp(client: &Netns, to: SocketAddr, server: &Netns, at: SocketAddr) -> io
     })
 }
 
-/// What `bind` makes in a namespace, once its port is free: a process that another test is just starting has the
-/// last one that had it for a moment more.
+/// Binds a socket in a namespace, once its port is free.
+///
+/// A process that another test is just starting has the last one that had it for a moment more.
 ///
 /// # Errors
 /// The kernel's.
@@ -63,8 +65,9 @@ pub fn bound<T: Send>(netns: &Netns, bind: impl Fn() -> io::Result<T> + Sync) ->
     })
 }
 
-/// Waits until a host answers, which nobody serves anything at: a link that has just come up drops what it is
-/// given first.
+/// Waits until a host without servers answers.
+///
+/// A link that has just come up drops what it is given first.
 ///
 /// # Panics
 /// If it does not.

@@ -35,7 +35,7 @@ nix::setsockopt_impl!(
     SetStruct<'_, i32>
 );
 
-/// `struct virtio_net_hdr` (linux/virtio_net.h): what the sender of a frame leaves to others.
+/// `struct virtio_net_hdr` (linux/virtio_net.h): work that a sender left to others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VirtioHeader {
     /// `VIRTIO_NET_HDR_F_*`.
@@ -87,7 +87,9 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Everything that arrives at an interface, before any program of this namespace sees it.
+    /// Taps everything that arrives at an interface, before any program sees it.
+    ///
+    /// It is before the programs of this namespace.
     ///
     /// # Panics
     /// If there is no such interface.
@@ -104,8 +106,9 @@ impl Tap {
         tap
     }
 
-    /// What reaches the network stack of a namespace, on any interface: packet sockets for one
-    /// protocol come after TC ingress programs, those for all protocols before.
+    /// Taps all that reaches the network stack of a namespace, on any interface.
+    ///
+    /// Packet sockets for one protocol come after TC ingress programs, those for all protocols before.
     pub fn stack(netns: &Netns, ether_type: u16) -> Self {
         let number = std::num::NonZeroU32::new(u32::from(ether_type.to_be()));
         let protocol = Protocol::from_raw(number.expect("an EtherType is not zero"));
@@ -259,8 +262,10 @@ impl AsFd for Tap {
     }
 }
 
-/// Has `send` send something marked, waits until it is seen by each tap, and has it send something else: whoever
-/// sees that has not seen the first a second time. Returns the first mark.
+/// Asserts that each tap sees a marked frame of `send` once; returns its mark.
+///
+/// It waits for the frame, and has `send` send something else: a tap that sees that has not seen the
+/// first a second time.
 ///
 /// # Panics
 /// If one is not seen, or the first more than once.

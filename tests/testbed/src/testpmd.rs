@@ -1,12 +1,15 @@
-//! DPDK's testpmd as packages have it, unpacked below a directory: it must be told where its drivers and its
-//! libraries are.
+//! Run DPDK's testpmd of packages that are unpacked below a directory.
+//!
+//! It must be told where its drivers and its libraries are.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// testpmd below `root` on one processor, with these drivers. Its files in `/run` are in `dir`, by the name
-/// `prefix`. Arguments of DPDK may follow, then `--` and those of testpmd.
+/// Makes the command of testpmd below `root` on one processor, with these drivers.
+///
+/// Its files in `/run` are in `dir`, by the name `prefix`. Arguments of DPDK may follow, then `--` and
+/// those of testpmd.
 ///
 /// # Panics
 /// If a driver is not there.
@@ -32,7 +35,9 @@ pub fn command(root: &Path, drivers: &[&str], cpu: usize, (dir, prefix): (&Path,
     command
 }
 
-/// A driver in the drivers' own directory: `librte_x.so.23` is its name, `librte_x.so.23.0` the file.
+/// Finds a driver: `librte_x.so.23` is its name, `librte_x.so.23.0` the file.
+///
+/// It is in the drivers' own directory.
 fn driver(root: &Path, name: &str) -> Option<PathBuf> {
     let begin = format!("{name}.so.");
     let mut dirs = vec![root.join("usr/lib")];

@@ -1,4 +1,4 @@
-//! What ordinary programs in pods do: UDP and TCP over both families.
+//! Traffic of ordinary programs in pods: UDP and TCP over both families.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -37,7 +37,7 @@ pub fn udp_round_trip(a: &Port, from: IpAddr, b: &Port, to: IpAddr) -> io::Resul
     Ok(())
 }
 
-/// Sends datagrams to somebody who sends them back, each when the one before has come; how many came.
+/// Sends datagrams to an echo, one after the other; returns the number of answers.
 ///
 /// # Errors
 /// The kernel's, and `WouldBlock` when nothing arrives.
@@ -107,7 +107,9 @@ pub fn pairs(a: &Port, b: &Port) -> Vec<(IpAddr, IpAddr)> {
         .collect()
 }
 
-/// Fails the test unless `a` and `b` reach each other by UDP and TCP over every family they share.
+/// Fails the test unless `a` and `b` reach each other by UDP and TCP.
+///
+/// It tries every family they share.
 ///
 /// # Panics
 /// Then.
@@ -123,7 +125,7 @@ pub fn assert_reaches(a: &Port, b: &Port) {
     }
 }
 
-/// Sends a datagram with `marker` as payload from `a` to wherever; nobody is expected to answer.
+/// Sends a datagram with `marker` as payload from `a`; no answer is expected.
 ///
 /// # Errors
 /// The kernel's, such as no route.

@@ -3,12 +3,16 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long an event may take: generous, because an emulated kernel is slow. It ends waits that
-/// would never end, and measures nothing.
+/// Longest wait for an event.
+///
+/// Generous, because an emulated kernel is slow. It ends waits that would never end, and measures
+/// nothing.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The same for what comes up from nothing: a kernel verifies all programs first, some 100,000
-/// instructions, which takes an emulated one half a minute for each of two agents at a time.
+/// Longest wait for what comes up from nothing.
+///
+/// A kernel verifies all programs first, some 100,000 instructions, which takes an emulated one half a
+/// minute for each of two agents at a time.
 pub const START: Duration = Duration::from_secs(120);
 
 /// Between two looks at something that cannot be waited for by descriptor.

@@ -4,8 +4,9 @@ use crate::node::Node;
 use crate::pod::Port;
 use crate::tap::Tap;
 
-/// EtherTypes a leaked frame could reach the node's stack with: IPv4, ARP, IPv6, both VLAN tags,
-/// and the two for experiments (IEEE 802).
+/// EtherTypes with which a leaked frame could reach the node's stack.
+///
+/// They are IPv4, ARP, IPv6, both VLAN tags, and the two for experiments (IEEE 802).
 const STACK: [u16; 7] = [0x0800, 0x0806, 0x86dd, 0x8100, 0x88a8, 0x88b5, 0x88b6];
 
 /// Taps in pods, in the node's stack and beyond its uplink.
@@ -30,8 +31,10 @@ impl Watch {
         Self { taps }
     }
 
-    /// Fails the test if anybody has seen a frame with `marker`. Say that it has been dealt with
-    /// before calling this: by its drop counter, or by a later frame that took the same way.
+    /// Fails the test if any tap has seen a frame with `marker`.
+    ///
+    /// Make sure that it has been dealt with before calling this: by its drop counter, or by a later
+    /// frame that took the same way.
     ///
     /// # Panics
     /// Then, naming them.

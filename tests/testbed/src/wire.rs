@@ -1,5 +1,6 @@
-//! The shim's side of the agent's socket, for what the real shim cannot be made to do on cue: to
-//! die at a given moment.
+//! The shim's side of the agent's socket, to die at a given moment.
+//!
+//! The real shim cannot be made to do that on cue.
 
 use std::io::{IoSlice, Write};
 use std::mem::MaybeUninit;

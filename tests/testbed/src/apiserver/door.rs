@@ -1,5 +1,7 @@
-//! A node's way to the API server: the server listens on the loopback of the machine, and a scratch
-//! node has a loopback of its own. Closing the door is what the node sees of a server that is gone.
+//! A node's way to the API server, which listens on the machine's loopback.
+//!
+//! A scratch node has a loopback of its own. Closing the door is what the node sees of a server that is
+//! gone.
 
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -8,7 +10,9 @@ use std::thread::{self, JoinHandle};
 
 use netdev::Netns;
 
-/// Passes connections to a port on the node's loopback on to the same port of this process'.
+/// Forwards connections to a loopback port of the node to this process' loopback.
+///
+/// The port is the same.
 #[derive(Debug)]
 pub struct Door {
     netns: Netns,

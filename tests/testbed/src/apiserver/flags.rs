@@ -5,11 +5,12 @@ use std::path::Path;
 
 use crate::pki::Pki;
 
-/// Who issues service account tokens.
+/// Issuer of service account tokens.
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
-/// `etcd` as the memory of one control plane: one member, listening on loopback only, without
-/// waiting for the disk, since nothing of it has to survive a crash of the machine.
+/// Returns the flags of `etcd` with one member, listening on loopback only.
+///
+/// It does not wait for the disk, since nothing of it has to survive a crash of the machine.
 pub fn etcd(data: &Path, client_port: u16, peer_port: u16) -> Vec<String> {
     let client = loopback(client_port);
     let peer = loopback(peer_port);
@@ -26,7 +27,7 @@ pub fn etcd(data: &Path, client_port: u16, peer_port: u16) -> Vec<String> {
     ]
 }
 
-/// What tells one `kube-apiserver` from another.
+/// The differences between one `kube-apiserver` and another.
 #[derive(Debug)]
 pub struct ApiServerFlags<'a> {
     /// Its certificates.

@@ -1,13 +1,17 @@
-//! Processes that end with the test binary, however that ends. Statics are never dropped and a
-//! killed process runs nothing, so a shell waits at the other end of a pipe until it closes.
+//! End processes with the test binary, however that ends.
+//!
+//! Statics are never dropped and a killed process runs nothing, so a shell waits at the other end of a
+//! pipe until it closes.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-/// `$1` is a directory to remove at the end, or empty; the rest is the command. It also ends when
-/// the command does, so that a command that failed is seen.
+/// The shell's script: `$1` is a directory to remove at the end, or empty.
+///
+/// The rest is the command. The script also ends when the command does, so that a command that failed is
+/// seen.
 const GUARD: &str = r#"
 dir=$1; shift
 "$@" </dev/null & child=$!

@@ -13,7 +13,7 @@ pub struct Ipv6 {
     pub from: Ipv6Addr,
     /// Destination.
     pub to: Ipv6Addr,
-    /// What follows the header.
+    /// The protocol after the header.
     pub next_header: u8,
     /// Hop limit.
     pub hops: u8,
@@ -73,7 +73,9 @@ pub fn echo6(from: Ipv6Addr, to: Ipv6Addr, payload: &[u8]) -> Vec<u8> {
     Ipv6::new(from, to, 58).packet(&icmp6(from, to, (128, 0), &body))
 }
 
-/// An extension header of 8 bytes and a multiple of 8 more: next header, length, then `body`.
+/// Makes an extension header of 8 bytes and a multiple of 8 more.
+///
+/// It has the next header, its length, then `body`.
 ///
 /// # Panics
 /// If the body does not fill the header.
@@ -115,8 +117,9 @@ pub fn neighbour_solicitation(
     Ipv6::new(from, to, 58).packet(&icmp6(from, to, (135, 0), &body))
 }
 
-/// A neighbour advertisement (solicited, override) with its target link-layer address option, then
-/// `more`.
+/// Makes a neighbour advertisement (solicited, override), then `more`.
+///
+/// It has the target link-layer address option.
 pub fn neighbour_advertisement(
     from: Ipv6Addr,
     to: Ipv6Addr,

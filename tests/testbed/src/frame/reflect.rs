@@ -1,4 +1,4 @@
-//! Answers made of questions, in place: checksums stay what they are, for sums do not mind the order.
+//! Turn questions into answers in place; checksums stay, as sums have no order.
 
 use super::checksum;
 
@@ -13,8 +13,9 @@ fn protocol(frame: &[u8]) -> Option<u8> {
     is_plain.then(|| frame[23])
 }
 
-/// Makes an answer of a UDP datagram or an echo request over IPv4: MAC addresses, addresses and ports change
-/// places. False when it is neither, and nothing was changed.
+/// Turns a UDP datagram or an echo request over IPv4 into an answer.
+///
+/// MAC addresses, addresses and ports change places. False when it is neither, and nothing was changed.
 pub fn reflect(frame: &mut [u8]) -> bool {
     match protocol(frame) {
         Some(UDP) => frame[34..38].rotate_left(2),

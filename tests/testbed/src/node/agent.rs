@@ -1,4 +1,4 @@
-//! The agent's process: starting it in the node's namespace, and the ways it can end.
+//! The agent's process: its start in the node's namespace, and the ways it can end.
 
 use std::fs::OpenOptions;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ impl Node {
         self.wait_ready();
     }
 
-    /// Starts an agent that aborts when it reaches a point, and waits until it is ready.
+    /// Starts an agent that aborts at a point, and waits until it is ready.
     ///
     /// # Panics
     /// As [`Self::start_agent`].

@@ -16,7 +16,7 @@ impl Node {
         })
     }
 
-    /// The configuration for an attachment named `network` by this PodNetworkAttachment.
+    /// Returns the configuration of network `network` by this PodNetworkAttachment.
     pub fn attachment_conf(&self, network: &str, object: &str) -> Value {
         json!({
             "cniVersion": "1.1.0",
@@ -27,7 +27,7 @@ impl Node {
         })
     }
 
-    /// The configuration as it is on disk: the pod's own lists say which networks it gets.
+    /// Returns the configuration as it is on disk: pods' own lists name their networks.
     pub fn disk_conf(&self) -> Value {
         json!({
             "cniVersion": "1.1.0",

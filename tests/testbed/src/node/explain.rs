@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::Node;
 
-/// What would happen to a packet, as `explain` says it.
+/// The fate of a packet, as `explain` tells it.
 #[derive(Debug, Clone)]
 pub struct Explained(pub Value);
 
@@ -31,7 +31,7 @@ impl Node {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// What `explain` with these options complains about.
+    /// Returns the error of `explain` with these options.
     ///
     /// # Panics
     /// If it succeeds.
