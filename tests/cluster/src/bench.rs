@@ -1,6 +1,7 @@
-//! `cargo xtask cluster bench`: how long pods with two more networks take, with podnet and with Multus
-//! and the reference plugins, one after the other in one cluster. What both have in common is the
-//! default network, and that a NetworkAttachmentDefinition names each of the two.
+//! `cargo xtask cluster bench`: measures starts of pods with two more networks.
+//!
+//! It compares podnet with Multus and the reference plugins, one after the other in one cluster. Both
+//! have the default network, and a NetworkAttachmentDefinition names each of the two.
 
 mod multus;
 mod pods;
@@ -34,7 +35,7 @@ pub(super) struct Options {
     podnet: test::Install,
 }
 
-/// What was measured of one of the two.
+/// Times of one of the two.
 struct Row {
     name: &'static str,
     single: Times,

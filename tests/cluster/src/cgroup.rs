@@ -1,5 +1,7 @@
-//! Control groups by the name of a cluster's part. They hold its processes together, so that they
-//! can be found and ended whoever started them, and are the root of what a node's kubelet sees.
+//! Control groups by the name of a cluster's part.
+//!
+//! They hold its processes together, so that they can be found and ended whoever started them, and are
+//! the root of what a node's kubelet sees.
 //!
 //! With cgroup v1, the only one that was tried, each controller has a hierarchy of its own. A group
 //! is made below the caller's: what the caller may use, its nodes share.
@@ -37,7 +39,7 @@ pub(super) fn check() -> Result<()> {
     Ok(())
 }
 
-/// The controllers that have a hierarchy of their own (cgroup v1): names of directories.
+/// Lists the controllers with a hierarchy of their own (cgroup v1), by directory.
 ///
 /// # Errors
 /// They cannot be read.
@@ -180,8 +182,9 @@ fn parents() -> Result<Vec<PathBuf>> {
     Ok(parents)
 }
 
-/// The path of a process in one hierarchy, from `/proc/PID/cgroup` (cgroups(7)). A process that is
-/// in a group of ours is taken to be in its parent.
+/// Returns the path of a process in one hierarchy, from `/proc/PID/cgroup`.
+///
+/// See cgroups(7). A process that is in a group of ours is taken to be in its parent.
 fn own_group<'a>(text: &'a str, controllers: &str) -> Option<&'a str> {
     let path = text.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -193,7 +196,7 @@ fn own_group<'a>(text: &'a str, controllers: &str) -> Option<&'a str> {
     )
 }
 
-/// Calls `visit` for the directory and all below it; what `visit` refuses is not entered.
+/// Calls `visit` for the directory and all below it, unless `visit` refuses one.
 fn walk(dir: &Path, visit: &mut impl FnMut(&Path) -> bool) {
     if !visit(dir) {
         return;

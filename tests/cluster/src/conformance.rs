@@ -1,5 +1,6 @@
-//! `cargo xtask cluster conformance`: Kubernetes' own tests of what a cluster's network must do, against
-//! podnet as that network.
+//! `cargo xtask cluster conformance`: Kubernetes' own tests of a cluster's network.
+//!
+//! That network is podnet.
 
 mod dns;
 mod images;
@@ -20,7 +21,7 @@ use super::{binaries, kubernetes, node};
 use xtask::step::{say, show};
 use xtask::workspace;
 
-/// What every conformant cluster must pass of the tests of networking.
+/// Tests of networking that every conformant cluster must pass.
 const FOCUS: &str = r"\[sig-network\].*\[Conformance\]";
 /// Where results are, below `target`.
 const RESULTS: &str = "sig-network";

@@ -1,4 +1,4 @@
-//! The control plane: etcd, the API server, the controllers and the scheduler, in one namespace.
+//! The control plane: etcd, API server, controllers and scheduler in one namespace.
 
 use std::fs;
 use std::path::Path;
@@ -24,15 +24,16 @@ const ETCD_PEER_PORT: u16 = 2380;
 const SERVICES: &str = "10.96.0.0/16,fd00:96::/112";
 /// The first address of each: the Service `kubernetes`.
 const API_SERVICE: [&str; 2] = ["10.96.0.1", "fd00:96::1"];
-/// Addresses of pods, of which each node gets a part. The reference plugin uses them; podnet has
-/// blocks of its own.
+/// Addresses of pods, of which each node gets a part.
+///
+/// The reference plugin uses them; podnet has blocks of its own.
 const PODS: &str = "10.244.0.0/16,fd00:10:244::/56";
 
 /// How long a program may take to get ready.
 const PATIENCE: Duration = Duration::from_secs(120);
 const STEP: Duration = Duration::from_millis(100);
 
-/// Makes the certificates and starts everything; returns when the API server is ready.
+/// Makes the certificates and starts everything; returns when the server is ready.
 ///
 /// # Errors
 /// A program ends or does not get ready; the error names its log.
@@ -136,7 +137,9 @@ fn spawn(program: &str, command: &Command) -> Result<Child> {
     launch::spawn(CONTROL, program, command)
 }
 
-/// The flags that controllers and scheduler have in common: one of each, asked on loopback only.
+/// Returns the flags that controllers and scheduler have in common.
+///
+/// There is one of each, asked on loopback only.
 fn component(dir: &Path, pki: &Pki, name: &str) -> Command {
     let config = pki.kubeconfig(name);
     let mut command = Command::new(dir.join(name));

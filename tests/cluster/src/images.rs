@@ -1,4 +1,5 @@
-//! The images every node has: what holds a pod's namespaces, and a busybox to look around with.
+//! The images of every node: the one that holds a pod's namespaces, and a busybox.
+//!
 //! Made here, from files: no registry is asked for anything.
 
 use std::path::Path;
@@ -29,7 +30,7 @@ pub(super) fn write(binaries: &Binaries, dir: &Path) -> Result<()> {
     busybox(&binaries.busybox)?.write(BUSYBOX, &dir.join("busybox.tar"))
 }
 
-/// What holds a pod's namespaces.
+/// Makes the image that holds a pod's namespaces.
 ///
 /// # Errors
 /// The program cannot be read.

@@ -1,5 +1,7 @@
-//! Starting programs that outlive this one: in the control group and the network namespace of
-//! their part from before their first instruction, so that `down` finds whatever they become.
+//! Start programs that outlive this one.
+//!
+//! They are in the control group and the network namespace of their part from before their first
+//! instruction, so that `down` finds whatever they become.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -16,7 +18,7 @@ use xtask::workspace;
 pub(crate) struct Options {
     /// The part of the cluster
     part: String,
-    /// What to become
+    /// Command to become
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
 }

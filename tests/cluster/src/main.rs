@@ -1,5 +1,7 @@
-//! `podnet-cluster`: a real Kubernetes on this machine, its nodes in namespaces. It has everything but a
-//! network for pods: that is podnet's to bring, as on any cluster. `cargo xtask cluster` builds and starts it.
+//! `podnet-cluster`: a real Kubernetes on this machine, its nodes in namespaces.
+//!
+//! It has everything but a network for pods: that is podnet's to bring, as on any cluster. `cargo xtask
+//! cluster` builds and starts it.
 
 mod bench;
 mod cgroup;
@@ -42,7 +44,7 @@ struct Options {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Start a control plane and nodes; what they are made of is built or downloaded first
+    /// Start a control plane and nodes; their parts are built or downloaded first
     Up(Up),
     /// End everything and remove it, whatever state it is in
     Down,
@@ -71,7 +73,7 @@ enum Verb {
     /// Say why this machine can have no nodes, if so
     #[command(hide = true)]
     Check,
-    /// The tests in tests/tests/e2e as a tier of `cargo xtask test`, with all that they print
+    /// The tests in tests/tests/e2e as a tier of `cargo xtask test`, with their output
     #[command(hide = true)]
     Tier {
         /// Only tests whose name contains one of these
@@ -108,7 +110,7 @@ struct Up {
     /// The network of the pods
     #[arg(long, visible_alias = "default", value_enum, default_value = "none")]
     cni: Cni,
-    /// Of podnet as network of the pods: an image that was built before, by default one is built
+    /// Image of podnet as network of the pods, built before; by default one is built
     #[arg(long, value_name = "ARCHIVE")]
     image: Option<PathBuf>,
 }

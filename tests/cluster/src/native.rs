@@ -1,5 +1,6 @@
-//! podnet as the cluster's own network: installed as docs/default-network.md says, on nodes that have
-//! none.
+//! Install podnet as the cluster's own network, as docs/default-network.md says.
+//!
+//! The nodes have none.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +13,9 @@ use super::{control, kubectl, reference, test};
 use xtask::step::{execute, say, succeeds};
 use xtask::workspace;
 
-/// Definitions come first, and with them the network: without one the controller makes its own.
+/// Definitions that come first, and with them the network.
+///
+/// Without one the controller makes its own.
 const FIRST: [&str; 8] = [
     "deploy/crds/attachmentparameters.podnet.dev.yaml",
     "deploy/crds/ipblocks.podnet.dev.yaml",
@@ -23,17 +26,19 @@ const FIRST: [&str; 8] = [
     "deploy/crds/podnetworks.podnet.dev.yaml",
     "deploy/examples/default-network-native.yaml",
 ];
-/// What everything else is applied from.
+/// The manifest from which everything else is applied.
 const MANIFEST: &str = "deploy/install.yaml";
 const OTHERS: &str = "--default-network=delegate";
 const OURS: &str = "--default-network=podnetwork:default";
 
-/// Where the manifest with podnet as default network is, for `cluster test --manifest`.
+/// Returns the manifest for `cluster test --manifest`: podnet as default network.
 pub(super) fn manifest() -> PathBuf {
     workspace::target().join("podnet-native.yaml")
 }
 
-/// Installs podnet, of this image or of one that is built, and waits until nodes and webhook are ready.
+/// Installs podnet and waits until nodes and webhook are ready.
+///
+/// The image is this one, or one that is built.
 ///
 /// # Errors
 /// It does not get ready.

@@ -1,4 +1,4 @@
-//! The network between the machines of a cluster: a namespace for each, and a switch.
+//! The network between a cluster's machines: a namespace for each, and a switch.
 //!
 //! ```text
 //! podnet-k8s-cp 10.89.0.1   fd89::1  ─┐
@@ -21,7 +21,7 @@ use xtask::step::show;
 const SWITCH: &str = "sw";
 /// Name of every machine's link.
 const LINK: &str = "eth0";
-/// The number of the control plane in its addresses, and of the first node less one.
+/// Number of the control plane in its addresses, and of the first node less one.
 const CONTROL_HOST: u8 = 1;
 const FIRST_HOST: u8 = 10;
 /// How many nodes have addresses.

@@ -1,5 +1,6 @@
-//! A node: namespaces of every kind but the user's, and in them a first process that is this
-//! program, containerd, the kubelet and kube-proxy.
+//! A node: namespaces of every kind but the user's, and their processes.
+//!
+//! The first process is this program; there are containerd, the kubelet and kube-proxy.
 
 pub(super) mod config;
 pub(super) mod init;
@@ -28,9 +29,11 @@ pub(super) struct Spec {
     pub(super) name: String,
     /// IPv4 and IPv6.
     pub(super) addresses: [IpAddr; 2],
-    /// What survives its reboot.
+    /// The directory that survives its reboot.
     pub(super) dir: PathBuf,
-    /// The directory that node and machine share, at the same path: programs, certificates, logs.
+    /// The directory that node and machine share: programs, certificates, logs.
+    ///
+    /// It has the same path on both.
     pub(super) shared: PathBuf,
     /// Certificates.
     pub(super) pki: PathBuf,
@@ -126,8 +129,9 @@ pub(super) fn boot(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Ends a node as a power cut does: everything at once, and its network with it. What it wrote to
-/// disk stays.
+/// Ends a node as a power cut does: everything at once, and its network with it.
+///
+/// What it wrote to disk stays.
 ///
 /// # Errors
 /// Something does not end.

@@ -1,4 +1,4 @@
-//! Where a cluster keeps what it makes, and what its parts are called. One cluster at a time.
+//! Places of a cluster's files, and names of its parts; one cluster at a time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -179,8 +179,9 @@ pub(super) fn enter(name: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// Whether a process is 1 in a PID namespace directly below ours (proc_pid_status(5), `NSpid`); in
-/// containers of the node there is one more.
+/// Reports whether a process is 1 in a PID namespace directly below ours.
+///
+/// See proc_pid_status(5), `NSpid`; in containers of the node there is one more.
 fn is_init(status: &str) -> bool {
     let numbers = status
         .lines()
@@ -195,7 +196,9 @@ fn namespaces() -> Vec<PathBuf> {
     ours.map(|entry| entry.path()).collect()
 }
 
-/// Mount points below the cluster's directory, in this mount namespace; the last made first.
+/// Lists mount points below the cluster's directory; the last made first.
+///
+/// They are those of this mount namespace.
 fn mounts() -> Vec<PathBuf> {
     let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let points = text.lines().filter_map(|line| line.split(' ').nth(4));

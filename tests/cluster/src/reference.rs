@@ -1,6 +1,7 @@
-//! The reference plugins as the cluster's network: a bridge on each node, its part of the pods'
-//! addresses from host-local, and routes between the nodes. What podnet replaces, and the peer it
-//! is measured beside.
+//! Install the reference plugins as the cluster's network.
+//!
+//! They are a bridge on each node, its part of the pods' addresses from host-local, and routes between
+//! the nodes. podnet replaces them, and is measured against them.
 
 use std::fs;
 use std::process::Command;

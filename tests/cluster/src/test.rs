@@ -1,5 +1,6 @@
-//! `cargo xtask cluster test`: podnet installed as a user installs it, in a cluster that has a
-//! network already, and the tests in tests/tests/e2e.
+//! `cargo xtask cluster test`: runs the tests in tests/tests/e2e.
+//!
+//! podnet is installed as a user installs it, in a cluster that has a network already.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -17,7 +18,7 @@ use xtask::workspace;
 
 /// Nodes that the tests know.
 pub(super) const NODES: u8 = 2;
-/// What is applied when nothing else is named.
+/// The manifest that is applied when no other is named.
 pub(super) const MANIFEST: &str = "deploy/install.yaml";
 /// Definitions of a standard, for clusters without them.
 const STANDARD: [&str; 2] = [
@@ -55,7 +56,7 @@ pub(super) struct Options {
 /// Which podnet.
 #[derive(clap::Args)]
 pub(super) struct Install {
-    /// What to apply
+    /// Manifest to apply
     #[arg(long, value_name = "FILE", default_value = MANIFEST)]
     manifest: PathBuf,
     /// An image that was built before, by default one is built
@@ -105,7 +106,7 @@ pub(super) fn run(options: &Options) -> xtask::Done {
     done.map(|()| ExitCode::SUCCESS)
 }
 
-/// Puts the image on all nodes, applies the manifest, and waits until everything runs.
+/// Installs podnet: image on all nodes, manifest applied; waits until all runs.
 ///
 /// # Errors
 /// It does not; then events and logs were printed.
@@ -161,7 +162,9 @@ pub(super) fn definitions() -> Result<()> {
     Ok(())
 }
 
-/// All tests but those that run alone, and then these; those of [`NAMED`] only by their name.
+/// Runs all tests but those that run alone, and then these.
+///
+/// Those of [`NAMED`] run only by their name.
 fn suite(options: &Options, binary: &Path, manifest: &Path) -> Result<()> {
     let tally = &mut Tally::default();
     together(binary, manifest, &options.filter, (tally, Show::Wanted))?;
@@ -225,7 +228,7 @@ fn program(binary: &Path, manifest: &Path) -> Result<Command> {
 /// Which lines of the tests are printed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Show {
-    /// Those for people.
+    /// Lines for people.
     Wanted,
     /// All of them, for another program that counts.
     All,
@@ -248,7 +251,7 @@ fn judge(command: &mut Command, (sum, show): (&mut Tally, Show)) -> Result<()> {
     Ok(())
 }
 
-/// What there is to see of podnet when it does not start.
+/// Prints the state of podnet when it does not start.
 ///
 /// # Errors
 /// There is no cluster.

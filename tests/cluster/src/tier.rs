@@ -1,5 +1,6 @@
-//! The tests in tests/tests/e2e as a tier of `cargo xtask test`: in a cluster of their own, of which
-//! nothing is left.
+//! Run the tests in tests/tests/e2e as a tier of `cargo xtask test`.
+//!
+//! They have a cluster of their own, of which nothing is left.
 
 use anyhow::{Result, bail};
 
@@ -9,7 +10,8 @@ use xtask::step::say;
 use xtask::test::{Tally, release_tests};
 use xtask::workspace;
 
-/// Starts a cluster, installs podnet as `deploy/install.yaml` has it, tests it, and ends the cluster.
+/// Starts a cluster, installs `deploy/install.yaml`, tests it, ends the cluster.
+///
 /// `chaos` is too long for this: `cargo xtask cluster test` has it.
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-/// Runs a target over each input of its corpus, in `fuzz/corpus` of the package at `package`.
+/// Runs a target over each input of its corpus, in `fuzz/corpus` of `package`.
 ///
 /// # Panics
 /// A target fails, or there is no input.

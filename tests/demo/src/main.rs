@@ -1,5 +1,6 @@
-//! `podnet-demo`: a scratch node on which podnet can be watched at work, and found out if it does not
-//! do what it says. `cargo xtask demo` builds what it needs and starts it.
+//! `podnet-demo`: a scratch node that shows podnet at work, or finds its faults.
+//!
+//! `cargo xtask demo` builds what it needs and starts it.
 
 mod interrupt;
 mod place;
@@ -41,7 +42,9 @@ const PODS: [(&str, &str); 8] = [
 ];
 /// The agent's `--max-ports`, before and after the upgrade of its maps.
 const MAX_PORTS: [u16; 2] = [256, 512];
-/// Datagrams that must arrive in each direction before, while and after the agent is away.
+/// Datagrams in each direction before, while and after the agent is away.
+///
+/// All must arrive.
 const BURST: u64 = 400;
 /// How long replaced programs and maps may stay pinned.
 const RETIREMENT: Duration = Duration::from_secs(10);
@@ -99,8 +102,10 @@ fn run(options: &Options) -> Result<ExitCode> {
     Ok(code(report.end()))
 }
 
-/// Fixtures panic where something is not as it must be, and a panic of an optimised build ends the process
-/// without unwinding, so without dropping the stage.
+/// Removes the stage when a fixture panics.
+///
+/// Fixtures panic where something is not as it must be, and a panic of an optimised build ends the
+/// process without unwinding, so without dropping the stage.
 fn take_down_on_panic() {
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |why| {
@@ -331,7 +336,7 @@ fn ms(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1000.0)
 }
 
-/// What to type when everything stays up.
+/// Explains what to type when everything stays up.
 fn explain(stage: &Stage) {
     let place = stage.place();
     let agent = stage.built().agent.display();

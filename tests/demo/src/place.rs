@@ -1,5 +1,6 @@
-//! Where a demo keeps what it makes, and how all of that is removed, whoever made it and however
-//! that ended.
+//! Keep the files of a demo, and remove all that any demo has left.
+//!
+//! This does not depend on its user, nor on how it ended.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -34,7 +35,7 @@ impl Place {
         }
     }
 
-    /// The places that earlier demos left: those that were kept, and those that were killed.
+    /// Lists the places of earlier demos: kept ones, and those of killed demos.
     pub(crate) fn all() -> Result<Vec<Self>> {
         let temp = std::env::temp_dir();
         let entries = fs::read_dir(&temp).with_context(|| format!("reading {}", temp.display()))?;
@@ -74,7 +75,7 @@ impl Place {
         Path::new(NAMES).join(self.netns_name(name))
     }
 
-    /// What `ip netns exec` calls it.
+    /// Returns the name for `ip netns exec`.
     pub(crate) fn netns_name(&self, name: &str) -> String {
         // The whole prefix would make commands long that people type.
         format!("demo-{}-{name}", self.number())
@@ -84,8 +85,9 @@ impl Place {
         self.name.strip_prefix(PREFIX).unwrap_or(&self.name)
     }
 
-    /// Makes the directory. The lock says that a demo is at work there; it is the demo's as long
-    /// as the file is open.
+    /// Makes the directory, and takes its lock, which says that a demo is at work.
+    ///
+    /// It is the demo's as long as the file is open.
     pub(crate) fn create(&self) -> Result<File> {
         let dir = self.dir();
         let failed = || format!("making {}", dir.display());
@@ -156,8 +158,9 @@ impl Place {
             .collect()
     }
 
-    /// The demo's agent and its switch, those that live: a socket of theirs is in the directory, and
-    /// their command lines say so.
+    /// Lists the processes of the demo's agent and switch.
+    ///
+    /// They live: a socket of theirs is in the directory, and their command lines say so.
     fn processes(&self) -> Vec<Pid> {
         let sockets = self.dir().join("run");
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();

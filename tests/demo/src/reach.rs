@@ -1,4 +1,4 @@
-//! Who can reach whom, found out with packets.
+//! Find out with packets which pods reach each other.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -23,8 +23,9 @@ const NODE: &str = "node";
 const PORTS: (u16, u16) = (5000, 9);
 /// How long what must arrive may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How much longer is waited for what must not arrive. Frames between veths are delivered before
-/// `send` returns or soon after.
+/// Further wait for a packet that must not arrive.
+///
+/// Frames between veths are delivered before `send` returns or soon after.
 const GRACE: Duration = Duration::from_millis(200);
 
 /// Ways to reach somebody.
@@ -119,8 +120,9 @@ impl Eyes {
         }
     }
 
-    /// Whether the packet came through: it was seen where it should go to, or for ARP, the one
-    /// who asked has learnt the MAC address.
+    /// Reports whether the packet came through.
+    ///
+    /// It was seen where it should go to, or for ARP, its sender has learnt the MAC address.
     fn arrived(&self, ports: &[&Port], attempt: &Try) -> bool {
         let Some(to) = attempt.to else {
             return self
@@ -257,8 +259,7 @@ impl Target {
     }
 }
 
-/// Sends by every means a root pod has: its own IP stack, and a raw frame straight to the MAC
-/// address.
+/// Sends by every means a root pod has: its IP stack, or a raw frame to the MAC.
 fn send(way: Way, tap: &Tap, from: &Port, to: &Target) -> Marker {
     let mark = marker();
     let frame =

@@ -1,4 +1,4 @@
-//! What the demo prints: headings, and lines that hold or do not.
+//! Print the demo's headings, and lines that hold or do not.
 
 use std::fmt::Display;
 use std::io::IsTerminal;

@@ -1,5 +1,6 @@
-//! Pods without privileges that have sockets in place of an interface, on a network beside pods that
-//! have one.
+//! Run pods without privileges that have sockets in place of an interface.
+//!
+//! They are on a network with pods that have one.
 
 use std::net::IpAddr;
 

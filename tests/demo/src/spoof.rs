@@ -1,4 +1,4 @@
-//! What a pod that is root can try, and what becomes of it.
+//! Run the attacks of a pod that is root, and show their results.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::thread;

@@ -1,5 +1,6 @@
-//! A scratch node: a network namespace with a real agent in it, and pods that the real CNI binary
-//! attaches.
+//! A scratch node: a network namespace with a real agent in it, and pods.
+//!
+//! The real CNI binary attaches them.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -26,8 +27,9 @@ const IFNAME: &str = "net1";
 pub(crate) const NODE_V4: [u8; 4] = [192, 0, 2, 1];
 /// As [`NODE_V4`].
 pub(crate) const NODE_V6: [u16; 8] = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1];
-/// How long the agent may take to get ready or to end: generous, a check of its own says how long
-/// it took.
+/// Time for the agent to get ready or to end.
+///
+/// It is generous: a check of its own says how long it took.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A pod with its attachment.
@@ -35,11 +37,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Pod {
     /// Also its container ID.
     pub(crate) name: String,
-    /// What `ADD` answered.
+    /// The result of `ADD`.
     pub(crate) port: Port,
 }
 
-/// The node. Dropping it removes everything, whatever happened; [`Stage::keep`] does not.
+/// The node; dropping it removes everything, [`Stage::keep`] does not.
 pub(crate) struct Stage {
     place: Place,
     built: Binaries,
@@ -421,7 +423,7 @@ fn namespace(place: &Place, name: &str) -> Result<Netns> {
     Ok(netns)
 }
 
-/// What a program printed, on one line.
+/// Returns a program's output, on one line.
 fn said(output: &Output) -> String {
     let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
     let text = String::from_utf8_lossy(&text);

@@ -1,4 +1,4 @@
-//! Numbered datagrams that go on while the agent is taken away, and how many got lost.
+//! Count losses of numbered datagrams that go on while the agent is taken away.
 
 use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
@@ -14,8 +14,9 @@ use super::interrupt::Interrupt;
 
 /// Between two datagrams of one direction.
 const PACE: Duration = Duration::from_micros(500);
-/// Room for what arrives while the receiver waits for its turn: the pods' own buffers must not be
-/// what loses datagrams.
+/// Room for datagrams that arrive while the receiver waits for its turn, bytes.
+///
+/// The pods' own buffers must not be what loses datagrams.
 const BUFFER: usize = 32 << 20;
 /// How long datagrams may take that are on their way when sending ends.
 const LATE: Duration = Duration::from_secs(2);
@@ -28,7 +29,7 @@ pub(crate) struct Streams {
     directions: Vec<Direction>,
 }
 
-/// What became of all datagrams.
+/// Fate of all datagrams.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tally {
     /// Sent.
@@ -138,7 +139,9 @@ fn send(socket: &UdpSocket, sent: &AtomicU64, stop: &AtomicBool) -> Result<u64> 
     Ok(number)
 }
 
-/// Counts each number once; returns how many came when all are there or nothing comes any more.
+/// Counts each number once; returns how many came.
+///
+/// It ends when all are there or none comes any more.
 fn receive(
     socket: &UdpSocket,
     sent: &AtomicU64,

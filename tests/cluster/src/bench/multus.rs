@@ -1,5 +1,6 @@
-//! Multus on every node, as its thin plugin is installed: a configuration that comes before all
-//! others, and a kubeconfig.
+//! Install Multus on every node, as its thin plugin is installed.
+//!
+//! It has a configuration that comes before all others, and a kubeconfig.
 
 use std::fs;
 use std::path::{Path, PathBuf};

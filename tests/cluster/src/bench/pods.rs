@@ -1,5 +1,6 @@
-//! Pods made and watched by their times. Requests go through one `kubectl proxy`, so that no program
-//! has to start while the time runs.
+//! Make pods and watch their times.
+//!
+//! Requests go through one `kubectl proxy`, so that no program has to start while the time runs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +21,7 @@ use xtask::step::execute;
 const PROXY: &str = "127.0.0.1:8001";
 /// How long a round may take.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// What containerd calls the time of all plugins of an ADD.
+/// containerd's metric of the time of all plugins of an ADD.
 const ADD: &str = "containerd_cri_network_plugin_operations_duration_seconds_seconds";
 
 /// Times of pods, seconds.

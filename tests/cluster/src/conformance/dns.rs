@@ -51,7 +51,9 @@ fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| format!("writing {}", path.display()))
 }
 
-/// The manifest for our cluster and our image. A name outside the cluster does not exist in it.
+/// Adapts the manifest to our cluster and our image.
+///
+/// A name outside the cluster does not exist in it.
 fn adapted(text: &str) -> Result<String> {
     let ours = format!(
         "    .:53 {{\n        errors\n        template ANY ANY {{\n            rcode NXDOMAIN\n        \

@@ -1,5 +1,6 @@
-//! Images of the pods that the tests start, under the names that the tests ask for: made here, from
-//! programs of this machine and of the tests' own source.
+//! Make the images of the pods that the tests start, under the tests' names.
+//!
+//! They are made of programs of this machine and of the tests' own source.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use xtask::install;
 use xtask::oci::Image;
 use xtask::step::capture;
 
-/// What brings the programs below; most machines have the first half.
+/// Packages of the programs below; most machines have the first half.
 const PACKAGES: [&str; 9] = [
     "bash",
     "dash",
@@ -25,9 +26,10 @@ const PACKAGES: [&str; 9] = [
     "netcat-openbsd",
     "wget",
 ];
-/// Programs that must not be busybox's: name in the image, and name on the machine. A busybox that is
-/// the shell would run its own `nc` and `ip`, whatever `PATH` says, and a static one that looks up names
-/// with the libraries of an image ends with a segmentation fault.
+/// Programs that must not be busybox's: name in the image, name on the machine.
+///
+/// A busybox that is the shell would run its own `nc` and `ip`, whatever `PATH` says, and a static one
+/// that looks up names with the libraries of an image ends with a segmentation fault.
 const PROGRAMS: [(&str, &str); 12] = [
     ("bash", "bash"),
     ("curl", "curl"),
@@ -51,7 +53,7 @@ const PASSWD: &str = "user-defined-in-image:x:1000:1000::/home:/bin/sh\n";
 const GROUP: &str =
     "user-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n";
 
-/// Writes the images that we can make of those on the tests' list, and returns their archives.
+/// Writes the possible images of the tests' list, and returns their archives.
 ///
 /// # Errors
 /// A package cannot be installed, a program read, or a file written.
@@ -78,7 +80,7 @@ pub(super) fn write(suite: &Path, dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(archives)
 }
 
-/// What an image has to be.
+/// The kind of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Agnhost,
@@ -102,7 +104,9 @@ impl Kind {
     }
 }
 
-/// Names on the list of `--list-images` that we can stand behind: of agnhost there are older ones, too.
+/// Lists the names of `--list-images` that our images can stand for.
+///
+/// Of agnhost there are older ones, too.
 fn wanted<'a>(list: &'a str, agnhost: &str) -> Vec<(Kind, &'a str)> {
     let names = list.lines().map(str::trim);
     names

@@ -1,4 +1,4 @@
-//! What the runner of the tests writes down, read back: counts, names and reasons.
+//! Read the report of the tests' runner: counts, names and reasons.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -48,7 +48,7 @@ where
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
-/// What became of a spec.
+/// The outcome of a spec.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
     Passed,

@@ -9,7 +9,7 @@ use crate::images::PAUSE;
 pub(crate) const METRICS: &str = "127.0.0.1:1338";
 /// Where containerd listens.
 pub(super) const SOCKET: &str = "/run/containerd/containerd.sock";
-/// The address in pods' resolv.conf. A cluster that wants names gives it to a Service.
+/// The address in pods' resolv.conf; a cluster with names gives it to a Service.
 pub(crate) const DNS: &str = "10.96.0.10";
 
 /// containerd 2, `config.toml` version 3.

@@ -1,5 +1,6 @@
-//! The first process of a node: makes the file system that its programs see, starts them, and
-//! starts them again when they end, as an init system does.
+//! The first process of a node, as an init system.
+//!
+//! It makes the file system that its programs see, starts them, and starts them again when they end.
 //!
 //! The root is an overlay of the machine's own, so that `/etc`, `/opt` and `/run` are the node's.
 //! What a real node keeps on disk (`/var/lib`, `/var/log`, `/etc/cni`, `/opt/cni`) is in the
@@ -27,7 +28,7 @@ use super::{Spec, config};
 use crate::cgroup;
 use xtask::step::{execute, say, succeeds};
 
-/// What the node keeps: name in its directory, and path on the node.
+/// Files that the node keeps: name in its directory, and path on the node.
 const KEPT: [(&str, &str); 4] = [
     ("var-lib", "var/lib"),
     ("var-log", "var/log"),
@@ -35,7 +36,7 @@ const KEPT: [(&str, &str); 4] = [
     ("opt-cni", "opt/cni"),
 ];
 
-/// Settings of the whole machine that a kubelet wants so. It gets files to write to instead.
+/// Settings of the whole machine that a kubelet wants so; it writes files instead.
 const MACHINE_SETTINGS: [(&str, &str); 6] = [
     ("kernel/keys/root_maxbytes", "25000000"),
     ("kernel/keys/root_maxkeys", "1000000"),
@@ -100,7 +101,7 @@ fn overlay(spec: &Spec) -> Result<PathBuf> {
     Ok(root)
 }
 
-/// What every system has mounted.
+/// Mounts the file systems of every system.
 fn system(root: &Path) -> Result<()> {
     file_system("proc", &root.join("proc"), None)?;
     // Anew, to show the links of this network namespace.
@@ -305,7 +306,9 @@ fn import(spec: &Spec) -> Result<()> {
     Ok(())
 }
 
-/// Waits for whatever ends, orphans of containers among them, and starts programs again.
+/// Waits for processes that end, orphans included, and restarts programs.
+///
+/// Orphans are those of containers.
 fn supervise(spec: &Spec, mut running: HashMap<Pid, &Program>) -> xtask::Done {
     loop {
         let ended = wait(WaitOptions::empty()).context("waiting for a process")?;
