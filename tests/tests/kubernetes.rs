@@ -1,5 +1,7 @@
-//! podnet's objects as a real API server has them. One server serves all tests of this binary:
-//! each makes a namespace of its own, or gives its cluster-wide objects a name of its own.
+//! Test podnet's objects in a real API server.
+//!
+//! One server serves all tests of this binary: each makes a namespace of its own, or gives its
+//! cluster-wide objects a name of its own.
 
 mod kubernetes {
     mod controller;

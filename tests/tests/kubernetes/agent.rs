@@ -54,7 +54,9 @@ fn a_disabled_network_takes_no_new_pods_until_it_is_enabled() {
     s.del(&second, "new", &new).silent();
 }
 
-/// NPWG-3: a definition made in the API server, and one of them that names a network of podnet.
+/// NPWG-3: definitions of the API server are attached to.
+///
+/// One of them names a network of podnet.
 #[test]
 fn a_network_attachment_definition_of_the_cluster_is_attached_to() {
     let Some(s) = AgentScene::start(testbed::test_name!(), "agent-definition") else {
@@ -85,7 +87,7 @@ fn a_network_attachment_definition_of_the_cluster_is_attached_to() {
     s.node.assert_empty();
 }
 
-/// PAIN-LAT-1, PAIN-SIL-1: what is known stays known, and what was never known is no success.
+/// PAIN-LAT-1, PAIN-SIL-1: known objects stay known, and unknown ones are an error.
 #[test]
 fn pods_are_attached_while_the_api_server_is_away() {
     let Some(mut s) = AgentScene::start(testbed::test_name!(), "agent-away") else {
@@ -140,8 +142,9 @@ fn status_is_50_until_the_networks_are_known() {
     s.node.cni("STATUS").conf(&s.conf()).run().silent();
 }
 
-/// NPWG-3, PAIN-MULTI-1: a cluster can do without the kinds of the NPWG, and get them any time; it
-/// cannot do without podnet's.
+/// NPWG-3, PAIN-MULTI-1: a cluster may get the kinds of the NPWG at any time.
+///
+/// It can do without them; it cannot do without podnet's.
 #[test]
 fn kinds_that_are_defined_later_are_picked_up() {
     let test = testbed::test_name!();

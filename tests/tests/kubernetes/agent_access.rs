@@ -1,5 +1,6 @@
-//! Access control at `ADD`: what the webhook asks when a pod is made is asked again when it is
-//! attached, for a webhook that is away stops nobody.
+//! Test access control at `ADD`: the webhook's question is asked again.
+//!
+//! A webhook that is away stops no pod.
 
 use serde_json::{Value, json};
 use testbed::plugins::Plugins;
@@ -52,7 +53,7 @@ fn a_pod_without_a_grant_is_not_attached_and_with_one_it_is() {
     s.del(&sandbox, "web", &uid).silent();
 }
 
-/// KEP-P2-1; purpose: what is known needs no API server, and what is not known is refused.
+/// KEP-P2-1; purpose: a known grant needs no API server, an unknown one is refused.
 #[test]
 fn a_known_grant_serves_while_the_api_server_is_away_and_nothing_else_does() {
     let Some(mut s) = AgentScene::prepare(testbed::test_name!(), "access-away", CONTROLLED) else {
@@ -92,7 +93,9 @@ fn args_of(s: &AgentScene, pod: &str, uid: &str) -> String {
     )
 }
 
-/// A configuration that names its network itself, as Multus or a plugin with a `delegate` hands it on.
+/// Returns a configuration that names its network itself.
+///
+/// Multus or a plugin with a `delegate` hands it on.
 fn direct(s: &AgentScene, network: &str) -> Value {
     let mut conf = s.conf();
     let fields = conf.as_object_mut().expect("an object");
@@ -107,8 +110,9 @@ fn call<'a>(sandbox: &Pod<'a>, command: &str, conf: &Value, args: &str) -> Call<
     call.conf(conf)
 }
 
-/// ATT-07a: a network that the configuration names is asked about as one that the pod lists, and only
-/// when the attachment is made.
+/// ATT-07a: a network of the configuration is checked as one that the pod lists.
+///
+/// It is asked about only when the attachment is made.
 #[test]
 fn att_07a_a_direct_configuration_is_asked_about() {
     let Some(mut s) = AgentScene::prepare(testbed::test_name!(), "access-direct", CONTROLLED)
@@ -175,8 +179,9 @@ fn att_07a_a_direct_configuration_is_asked_about() {
     s.node.assert_empty();
 }
 
-/// ATT-07a: a chain of plugins that another namespace defines is asked about in that namespace, before
-/// any of them runs; one of the pod's own namespace is not.
+/// ATT-07a: a definition of another namespace is checked in that namespace.
+///
+/// This comes before any of them runs; a definition of the pod's own namespace is not checked.
 #[test]
 fn att_07a_a_definition_of_another_namespace_is_asked_about() {
     let Some(s) = AgentScene::prepare(testbed::test_name!(), "access-chain", CONTROLLED) else {

@@ -1,4 +1,4 @@
-//! What `deploy` gives to a cluster is what a cluster takes.
+//! Test that a cluster takes the objects of `deploy`.
 
 use std::path::Path;
 

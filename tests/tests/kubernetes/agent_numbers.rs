@@ -4,7 +4,7 @@ use testbed::{Network, wait};
 
 use super::agent_scene::AgentScene;
 
-/// What `podnet-agent get networks` says of a network.
+/// Returns `podnet-agent get networks` of a network.
 fn known(s: &AgentScene, network: &str) -> Option<serde_json::Value> {
     let networks = s.node.get("networks").into_iter();
     networks.into_iter().find(|it| it["name"] == network)
@@ -65,7 +65,7 @@ fn a_number_that_a_network_asks_for_needs_no_controller() {
     s.del(&sandbox, "web", &uid).silent();
 }
 
-/// Purpose: a number never changes under a running attachment, whatever is written meanwhile.
+/// Purpose: a number never changes under a running attachment, whatever is written.
 #[test]
 fn attachments_keep_their_number_and_their_network_gets_another_after_the_last() {
     let Some(s) = AgentScene::start(testbed::test_name!(), "number-kept") else {

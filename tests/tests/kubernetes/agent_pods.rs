@@ -41,7 +41,9 @@ fn a_pod_that_the_api_server_does_not_have_is_no_success() {
     s.node.assert_empty();
 }
 
-/// NPWG-X6: the kubelet's UID of a static pod is not that of the object the API server has.
+/// NPWG-X6: the kubelet's UID of a static pod differs from its object's UID.
+///
+/// The API server has the latter.
 #[test]
 fn a_static_pod_is_attached_and_described_by_its_mirror() {
     let Some(s) = AgentScene::start(testbed::test_name!(), "agent-static") else {
@@ -67,8 +69,9 @@ fn a_static_pod_is_attached_and_described_by_its_mirror() {
     s.del(&sandbox, "etcd-node", of_kubelet).silent();
 }
 
-/// ATT-15c: annotations that any user may write do not make a request for one pod mean another. A user
-/// who knows the UID of a pod deletes it, and puts another one in its place.
+/// ATT-15c: annotations of any user do not make a request mean another pod.
+///
+/// A user who knows the UID of a pod deletes it, and puts another one in its place.
 #[test]
 fn att_15c_a_pod_that_claims_to_be_static_is_compared_by_its_uid() {
     let Some(s) = AgentScene::start(testbed::test_name!(), "agent-claims") else {

@@ -1,4 +1,4 @@
-//! What the agent says of attachments that it cannot remove.
+//! Test the agent's Events of attachments that it cannot remove.
 
 use serde_json::json;
 use testbed::plugins::Plugins;
@@ -17,8 +17,9 @@ fn call(s: &AgentScene, plugins: &Plugins, sandbox: &Pod<'_>, command: &str) -> 
     call.env("CNI_PATH", &plugins.path()).conf(&s.conf()).run()
 }
 
-/// NPWG-X4, NPWG-7.2b: the pod says which attachment is left and why, once and counted, for as long
-/// as the runtime tries.
+/// NPWG-X4, NPWG-7.2b: the pod says which attachment is left and why.
+///
+/// It does so once and counted, for as long as the runtime tries.
 #[test]
 fn an_attachment_that_cannot_be_removed_has_an_event() {
     let Some(s) = AgentScene::start(testbed::test_name!(), "agent-left") else {

@@ -1,5 +1,7 @@
-//! The network that the nodes route for, in a cluster: addresses by `spec.podCIDRs`, and routes to the
-//! pods of other nodes. One test, because a cluster has one such network.
+//! Test the network that the nodes route for, in a cluster.
+//!
+//! Addresses are by `spec.podCIDRs`, and routes lead to the pods of other nodes. One test, because a
+//! cluster has one such network.
 
 use api::IpBlock;
 use k8s_openapi::api::core::v1::Node as ApiNode;
@@ -57,8 +59,9 @@ impl AgentScene {
     }
 }
 
-/// Issue 4, default network `native`: each node gives addresses of its own part, because others have
-/// routes to that part and to no single pod; routes follow the nodes.
+/// Issue 4, default network `native`: each node gives addresses of its own part.
+///
+/// Others have routes to that part and to no single pod; routes follow the nodes.
 #[test]
 fn a_node_gives_addresses_of_its_pod_cidr_and_has_routes_to_those_of_the_other_nodes() {
     let Some(s) = AgentScene::start(testbed::test_name!(), "routes") else {

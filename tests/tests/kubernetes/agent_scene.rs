@@ -1,5 +1,7 @@
-//! A scratch node whose agent follows the shared API server, with the rights that `deploy` gives it.
-//! No kubelet and no runtime: a test makes the pod in the API server, and calls the plugin itself.
+//! A scratch node whose agent follows the shared API server.
+//!
+//! It has the rights that `deploy` gives it. No kubelet and no runtime: a test makes the pod in the API
+//! server, and calls the plugin itself.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +23,7 @@ use super::scene::{self, Scene};
 /// Where the agent's own service account lives.
 const OWN_NAMESPACE: &str = "podnet-system";
 
-/// A node, its way to the API server, and a namespace; node and namespace have one name.
+/// A node, its way to the API server, and a namespace of the same name.
 pub(crate) struct AgentScene {
     // Stops first, while there is still a way to the server.
     pub(crate) node: Node,
@@ -50,7 +52,7 @@ impl AgentScene {
         Some(Self::prepare_on(scene, name, args))
     }
 
-    /// The same on a server whose definitions are somebody else's matter; `grant` was called.
+    /// Prepares the same on a server with given definitions; `grant` was called.
     pub(crate) fn prepare_on(scene: Scene, name: &str, args: &[&str]) -> Self {
         scene.run(|client| async move {
             scene::namespace(&client, name).await;
@@ -88,7 +90,7 @@ impl AgentScene {
         format!("{}-{short}", self.name)
     }
 
-    /// Makes a network, or changes it. It has a number, as a controller would give it one.
+    /// Makes or changes a network, with a number as a controller gives it.
     pub(crate) fn apply_network(&self, short: &str, subnets: &[&str], enabled: bool) {
         let mut network = Network::l2(&self.network(short), subnets);
         network.enabled = enabled;
@@ -225,8 +227,9 @@ impl AgentScene {
         });
     }
 
-    /// The configuration that makes podnet look at the pod; without the capability that hands the
-    /// pod's annotations over.
+    /// Returns the configuration that makes podnet look at the pod.
+    ///
+    /// It lacks the capability that hands the pod's annotations over.
     pub(crate) fn conf(&self) -> Value {
         json!({
             "cniVersion": "1.1.0",
@@ -325,7 +328,7 @@ impl AgentScene {
         });
     }
 
-    /// Who the agent is, by its kubeconfig.
+    /// Returns the agent's kubeconfig.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.files.path().join("kubeconfig")
     }
@@ -397,7 +400,7 @@ fn write_kubeconfig(server: &ApiServer, token: &str, file: &Path) {
     fs::write(file, config.to_string()).expect("a kubeconfig");
 }
 
-/// What a `kubectl` that must succeed prints.
+/// Returns the output of a `kubectl` that must succeed.
 fn succeed(server: &ApiServer, arguments: &[&str]) -> String {
     let output = kubectl(server, arguments);
     assert!(

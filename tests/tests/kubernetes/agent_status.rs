@@ -1,4 +1,4 @@
-//! What the agent writes about pods: two annotations and Events.
+//! Test the agent's writes about pods: two annotations and Events.
 
 use k8s_openapi::api::core::v1::Pod as ApiPod;
 use kube::api::{Api, Patch, PatchParams};
@@ -73,7 +73,7 @@ fn a_pod_says_where_it_is_attached_and_keeps_what_else_it_says() {
     s.del(&sandbox, "web", &uid).silent();
 }
 
-/// NPWG-X4, PAIN-SIL-1: why a pod does not start is said at the pod, once and counted.
+/// NPWG-X4, PAIN-SIL-1: the pod has the reason of a failed start, once and counted.
 #[test]
 fn a_refused_pod_has_an_event_that_says_why() {
     let Some(s) = AgentScene::start(testbed::test_name!(), "agent-refused") else {
@@ -148,8 +148,7 @@ fn annotations_that_are_lost_come_back() {
     s.del(&other, "late", &late).silent();
 }
 
-/// NPWG-5-W2: a pod that went first is no reason to try for ever, and another of its name is left
-/// alone.
+/// NPWG-5-W2: a deleted pod ends the tries, and another of its name is left alone.
 #[test]
 fn another_pod_of_the_same_name_is_not_written_about() {
     let Some(mut s) = AgentScene::start(testbed::test_name!(), "agent-other-pod") else {
@@ -184,8 +183,9 @@ fn another_pod_of_the_same_name_is_not_written_about() {
     s.del(&probe, "probe", &before).silent();
 }
 
-/// `deploy/base/agent-policy.yaml`: who has taken an agent over can write two annotations of the pods
-/// of its node, and nothing else.
+/// `deploy/base/agent-policy.yaml`: an agent's rights suffice for two annotations.
+///
+/// An attacker with them can write those of the pods of its node, and nothing else.
 #[test]
 fn an_agent_can_write_nothing_but_its_annotations_of_its_own_pods() {
     let Some(s) = AgentScene::start(testbed::test_name!(), "agent-limits") else {

@@ -1,6 +1,7 @@
-//! `podnet-agent controller` in a cluster of its own: a real API server, and nobody else who writes
-//! the objects. It runs as the service account of `deploy/base/controller.yaml`, so what it needs is
-//! what is deployed.
+//! Test `podnet-agent controller` in a cluster of its own.
+//!
+//! It is a real API server, and no other process writes the objects. It runs as the service account of
+//! `deploy/base/controller.yaml`, so what it needs is what is deployed.
 
 mod addresses;
 mod default;
@@ -31,7 +32,7 @@ use testbed::wait;
 use super::objects::{install, kubectl};
 use super::scene::Scene;
 
-/// Who the deployed controller is.
+/// Account of the deployed controller.
 const ACCOUNT: &str = "system:serviceaccount:podnet-system:podnet-controller";
 
 /// A controller that ends with the tests, or before.
@@ -109,7 +110,9 @@ impl Controller {
     }
 }
 
-/// A cluster with podnet's definitions and the rights of the controller, and none running.
+/// Starts a cluster with podnet's definitions and the controller's rights only.
+///
+/// No controller runs.
 fn empty_cluster(programs: &Path) -> ApiServer {
     let server = ApiServer::start(programs, &[]);
     install(&server);
@@ -128,7 +131,7 @@ fn empty_cluster(programs: &Path) -> ApiServer {
     server
 }
 
-/// The cluster that most tests share, with a controller that runs as long as they do.
+/// Returns the shared cluster, with a controller that runs as long as the tests.
 fn set(test: &str) -> Option<Scene> {
     struct Cluster {
         server: ApiServer,

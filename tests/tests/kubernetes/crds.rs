@@ -1,4 +1,4 @@
-//! `PodNetwork` and `PodNetworkAttachment` as the API server enforces them (KEP-3698).
+//! Test `PodNetwork` and `PodNetworkAttachment` in the API server (KEP-3698).
 
 use api::{PodNetwork, PodNetworkAttachment};
 use kube::api::{Api, PostParams};
@@ -12,7 +12,9 @@ fn reference(name: &str) -> Value {
     json!({"group": "podnet.dev", "kind": "PodNetworkParameters", "name": name})
 }
 
-/// `pn_enabled_default_true`: KEP-PN-01. `pn_default_autocreate_exact` needs the same: KEP-DEF-1.
+/// `pn_enabled_default_true`: KEP-PN-01.
+///
+/// `pn_default_autocreate_exact` needs the same: KEP-DEF-1.
 #[test]
 fn a_network_is_enabled_unless_it_says_false() {
     let Some(scene) = objects::set(testbed::test_name!()) else {
@@ -120,7 +122,9 @@ fn references_name_group_kind_and_object() {
     });
 }
 
-/// `pn_spec_immutable_provider_change`, `_add`, `_remove`, `_refs_change`, `_refs_reorder`: KEP-PN-M1.
+/// `pn_spec_immutable_provider_change` and its siblings: KEP-PN-M1.
+///
+/// They are `_add`, `_remove`, `_refs_change`, `_refs_reorder`.
 #[test]
 fn the_spec_of_a_network_never_changes() {
     let Some(scene) = objects::set(testbed::test_name!()) else {
@@ -191,7 +195,7 @@ fn a_network_can_be_disabled_and_labelled() {
     });
 }
 
-/// KEP-PN-M1: an empty list and none are the same wish, and a typed client writes none.
+/// KEP-PN-M1: an empty list and none are the same wish; a typed client writes none.
 #[test]
 fn a_typed_client_can_write_back_what_it_read() {
     let Some(scene) = objects::set(testbed::test_name!()) else {
@@ -250,8 +254,9 @@ fn a_network_has_at_most_five_conditions_one_of_a_type() {
     });
 }
 
-/// KEP-PN-01, KEP-P1-02: `kubectl get podnetwork blue` is about the network, not about everything in
-/// a category of that name.
+/// KEP-PN-01, KEP-P1-02: `kubectl get podnetwork blue` is about the network.
+///
+/// It is not about everything in a category of that name.
 #[test]
 fn a_network_is_found_by_every_name_of_its_kind() {
     let Some(scene) = objects::set(testbed::test_name!()) else {
@@ -285,7 +290,9 @@ fn a_network_is_found_by_every_name_of_its_kind() {
     );
 }
 
-/// The names of `IPBlock` objects have to be shorter than 254 bytes, and begin with the network's.
+/// A network's name leaves room for an address in the names of its `IPBlock`s.
+///
+/// They have to be shorter than 254 bytes, and begin with the network's.
 #[test]
 fn a_network_has_a_name_that_leaves_room_for_an_address() {
     let Some(scene) = objects::set(testbed::test_name!()) else {

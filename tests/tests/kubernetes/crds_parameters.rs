@@ -1,5 +1,6 @@
-//! `PodNetworkParameters` and `AttachmentParameters` as the API server enforces them: what it refuses
-//! at once, the agent would refuse later.
+//! Test `PodNetworkParameters` and `AttachmentParameters` in the API server.
+//!
+//! What it refuses at once, the agent would refuse later.
 
 use api::{AttachmentParameters, PodNetworkParameters, Resource};
 use serde_json::{Value, json};
@@ -42,7 +43,7 @@ fn networks() -> Table {
     table
 }
 
-/// What passes by an uplink.
+/// Lists specs with EtherTypes of an uplink.
 fn ether_types() -> Table {
     let with = |transport: Value| l2(&json!({ "transport": transport }));
     let vlan = |types: Value| {
@@ -68,7 +69,7 @@ fn ether_types() -> Table {
     ]
 }
 
-/// What ports are.
+/// Lists specs of ports.
 fn ports() -> Table {
     let with = |interface: Value| l2(&json!({ "interface": interface }));
     vec![
@@ -94,7 +95,7 @@ fn ports() -> Table {
     ]
 }
 
-/// What leads out: egress and pushed routes.
+/// Lists specs of ways out: egress and pushed routes.
 fn outside() -> Table {
     let l3 = |more: Value| {
         let mut spec = l2(&more);
@@ -163,7 +164,7 @@ fn outside() -> Table {
     ]
 }
 
-/// Who routes, and under which address.
+/// Lists specs of routing and masquerading.
 fn routing() -> Table {
     let l3 = |more: Value| {
         let mut spec = l2(&more);
@@ -394,7 +395,7 @@ fn the_server_refuses_attachment_parameters_that_podnet_would() {
     });
 }
 
-/// What the server keeps is what was written: a field it would drop, podnet would never see.
+/// The server keeps every written field: podnet would never see a dropped one.
 #[test]
 fn nothing_that_was_written_is_dropped() {
     let Some(scene) = objects::set(testbed::test_name!()) else {

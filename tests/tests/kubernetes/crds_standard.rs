@@ -1,4 +1,4 @@
-//! The kinds of the NPWG's standard, as podnet ships their definitions (NPWG v1.3 §3.1, §8.1).
+//! Test the NPWG's kinds, as podnet ships their definitions (NPWG v1.3 §3.1, §8.1).
 
 use api::{IpamClaim, NetworkAttachmentDefinition};
 use kube::api::Api;

@@ -1,4 +1,4 @@
-//! Addresses in a cluster: what one node gives no other gives, and a pod waits for nobody.
+//! Test addresses in a cluster: no two nodes give one, and no pod waits for one.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -9,7 +9,7 @@ use testbed::{Pod, wait};
 use super::agent_scene::AgentScene;
 use super::ipam_scene::{Nodes, addresses};
 
-/// `ADD`s of the plain configuration of a network, all at once; the addresses of all.
+/// Runs `ADD`s of a network's plain configuration at once; returns all addresses.
 pub(super) fn add_all(scene: &AgentScene, sandboxes: &[Pod<'_>], network: &str) -> Vec<String> {
     let conf = scene.node.conf(network);
     thread::scope(|scope| {
@@ -90,8 +90,9 @@ fn blocks_are_taken_for_pods_that_were_bound_to_the_node_and_not_attached_yet() 
     s.del(&sandbox, "web", &uid).silent();
 }
 
-/// Purpose: the API server away, and a restart of the agent, cost no pod its start as long as the
-/// node has addresses; when it has none left, the runtime is told to try again.
+/// Purpose: a node gives its addresses without an API server, even after a restart.
+///
+/// When it has none left, the runtime is told to try again.
 #[test]
 fn what_a_node_holds_it_gives_while_the_api_server_is_away() {
     let Some(mut s) = Nodes::start(testbed::test_name!(), "ipam-away") else {
@@ -159,7 +160,9 @@ fn a_subnet_that_another_node_has_taken_is_refused_with_its_name() {
     there.del(&network, "eth0").silent();
 }
 
-/// KEP-P1-13, NPWG-4.1.2.1.5: an address by name has one holder in the cluster, however it got it.
+/// KEP-P1-13, NPWG-4.1.2.1.5: an address by name has one holder in the cluster.
+///
+/// So it is, however the holder got it.
 #[test]
 fn an_address_by_name_has_one_holder_in_the_cluster_and_a_refusal_names_it() {
     let Some(s) = Nodes::start(testbed::test_name!(), "ipam-static") else {

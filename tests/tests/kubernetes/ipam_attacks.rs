@@ -1,4 +1,4 @@
-//! What a node that was taken over can do to addresses of others.
+//! Test attacks of a node on addresses of others.
 
 use api::{IpBlock, IpReservation};
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
@@ -8,8 +8,9 @@ use testbed::wait;
 use super::agent_scene::AgentScene;
 use super::ipam_scene::Nodes;
 
-/// ATT-06d: any node may write that it grants an address. Who asked for it does not take the word of one
-/// that does not hold the block: the address may be in use where that is.
+/// ATT-06d: a grant of a node without the block gives no address.
+///
+/// Any node may write that it grants an address. The address may be in use where the block is.
 #[test]
 fn a_grant_of_a_node_that_does_not_hold_the_block_gives_no_address() {
     let Some(s) = Nodes::start(testbed::test_name!(), "ipam-forged") else {

@@ -29,8 +29,9 @@ fn changes(scene: &AgentScene) -> [u64; 2] {
     })
 }
 
-/// Waits until the agent has taken a block for a network whose name comes after all others: then it
-/// has thought about the others after now.
+/// Waits until the agent has taken a block for a network whose name sorts last.
+///
+/// Then it has looked at the others after now.
 fn after_a_round(scene: &AgentScene, short: &str) {
     scene.apply_network(short, &["10.59.0.0/24"], true);
     let before = changes(scene)[0];
@@ -38,8 +39,9 @@ fn after_a_round(scene: &AgentScene, short: &str) {
     wait::until_true("another block", || changes(scene)[0] > before);
 }
 
-/// Purpose: the pod that comes next waits for nobody. A node that has just lost its only pod, or is
-/// just attaching its first, keeps the block.
+/// Purpose: the pod that comes next waits for no block.
+///
+/// A node that has just lost its only pod, or is just attaching its first, keeps the block.
 #[test]
 fn a_block_is_taken_once_while_pods_come_and_go() {
     let Some(s) = AgentScene::start(testbed::test_name!(), "blocks-stay") else {
@@ -77,7 +79,7 @@ fn the_first_pod_of_a_network_is_attached_without_the_api_server() {
     s.door.open_again();
 }
 
-/// Purpose: what one node keeps for its next pod is no reason to refuse the pod of another.
+/// Purpose: a node's spare block is no reason to refuse the pod of another.
 #[test]
 fn a_node_leaves_what_it_does_not_need_to_one_that_finds_nothing() {
     let test = testbed::test_name!();
@@ -127,7 +129,9 @@ fn two_nodes_attach_pods_to_a_subnet_of_sixteen_addresses() {
     }
 }
 
-/// Purpose: blocks of another length are there from before the subnets were changed. KEP-P1-13
+/// Purpose: blocks of another length remain from before a change of subnets.
+///
+/// KEP-P1-13.
 #[test]
 fn a_subnet_that_grows_and_shrinks_gives_no_address_twice() {
     let Some(s) = Nodes::start(testbed::test_name!(), "blocks-grow") else {
@@ -168,7 +172,7 @@ fn a_subnet_that_grows_and_shrinks_gives_no_address_twice() {
     }
 }
 
-/// Purpose: of two blocks with a common address the one that was there first counts.
+/// Purpose: of two blocks with a common address the earlier one counts.
 #[test]
 fn a_block_with_a_part_of_anothers_is_not_given_from_and_goes() {
     let Some(s) = AgentScene::start(testbed::test_name!(), "blocks-part") else {

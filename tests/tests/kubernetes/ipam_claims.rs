@@ -119,7 +119,7 @@ fn a_claim_of_another_network_is_refused_and_a_missing_one_waited_for() {
     s.del(&s.one, &here, "late", &late);
 }
 
-/// NPWG-8-T5: on a network without addresses a claim means nothing, and stays as it is.
+/// NPWG-8-T5: on a network without addresses a claim is ignored, and stays.
 #[test]
 fn a_claim_on_a_network_without_addresses_is_left_alone() {
     let Some(s) = Nodes::start(testbed::test_name!(), "claim-none") else {

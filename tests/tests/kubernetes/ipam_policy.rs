@@ -1,5 +1,7 @@
-//! `deploy/base/agent-policy.yaml`: who has taken an agent over can take and give back the addresses
-//! of its own node, and of no other.
+//! Test `deploy/base/agent-policy.yaml` for addresses.
+//!
+//! An attacker with an agent's rights can take and give back the addresses of its own node, and of no
+//! other.
 
 use api::{
     ClaimHolder, Holder, IpBlock, IpReservation, IpamClaim, PodHolder, PodNetworkEndpointSlice,
@@ -154,8 +156,9 @@ fn an_agent_reserves_for_pods_of_its_own_node_and_answers_once_in_its_own_name()
     });
 }
 
-/// ATT-15a: a token that names no node is that of an older Kubernetes, or of no kubelet at all. It is no
-/// node's, and not every node's.
+/// ATT-15a: a token that names no node is no node's, and not every node's.
+///
+/// It is that of an older Kubernetes, or of no kubelet at all.
 #[test]
 fn an_agent_whose_token_names_no_node_writes_nothing() {
     let Some(s) = AgentScene::prepare(testbed::test_name!(), "policy-nameless", &[]) else {
@@ -211,8 +214,9 @@ fn an_agent_whose_token_names_no_node_writes_nothing() {
     });
 }
 
-/// ATT-06d: a reservation of a claim keeps the claim's address while no pod has it, and so it is taken
-/// away by the node that made it, or by any one once it was refused.
+/// ATT-06d: the maker of a claim's reservation removes it; or any node, if refused.
+///
+/// The reservation keeps the claim's address while no pod has it.
 #[test]
 fn an_agent_deletes_reservations_of_claims_that_it_made_and_refused_ones_only() {
     let Some(s) = AgentScene::prepare(testbed::test_name!(), "policy-claimed", &[]) else {
@@ -269,7 +273,7 @@ fn an_agent_deletes_reservations_of_claims_that_it_made_and_refused_ones_only() 
     });
 }
 
-/// ATT-06d: addresses of a claim are written once, and nobody who has an agent's rights changes them.
+/// ATT-06d: addresses of a claim are written once, and no agent changes them.
 #[test]
 fn an_agent_gives_addresses_to_a_claim_that_has_none_and_changes_none() {
     let Some(s) = AgentScene::prepare(testbed::test_name!(), "policy-claims", &[]) else {

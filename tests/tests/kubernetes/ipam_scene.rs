@@ -16,8 +16,9 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Both agents are ready, and keep what they do not need for a second. Nodes, networks and
-    /// namespace have names that begin with `name`.
+    /// Starts two agents, which keep spare blocks for a second, and waits for both.
+    ///
+    /// Nodes, networks and namespace have names that begin with `name`.
     pub(crate) fn start(test: &str, name: &str) -> Option<Self> {
         let start = |number| {
             let name = format!("{name}-{number}");
@@ -37,8 +38,10 @@ impl Nodes {
         self.one.network(short)
     }
 
-    /// Makes a pod on a node that is attached to a network as `net1`, by an element of the NPWG list
-    /// with these keys beside its name; its UID. Its `eth0` is on a network without addresses.
+    /// Makes a pod with a network as `net1` on a node; returns its UID.
+    ///
+    /// The element of the NPWG list has `keys` and the name. Its `eth0` is on a network without
+    /// addresses.
     pub(crate) fn pod(&self, node: &AgentScene, name: &str, network: &str, keys: &Value) -> String {
         let definition = json!({
             "apiVersion": "k8s.cni.cncf.io/v1",
@@ -82,7 +85,9 @@ impl Nodes {
         call.conf(&node.conf()).run()
     }
 
-    /// `ADD`, as soon as the agent knows of the network; the addresses of `net1` with their lengths.
+    /// Runs `ADD` once the agent knows the network; returns `net1`'s addresses.
+    ///
+    /// They have their lengths.
     pub(crate) fn add(
         &self,
         node: &AgentScene,
@@ -103,7 +108,9 @@ impl Nodes {
             .collect()
     }
 
-    /// `ADD` that is refused with this code, once the agent knows of the network and of the claim.
+    /// Asserts that `ADD` is refused with this code, once the agent knows all objects.
+    ///
+    /// They are the network and the claim.
     pub(crate) fn refused(
         &self,
         node: &AgentScene,

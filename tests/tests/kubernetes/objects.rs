@@ -45,7 +45,7 @@ pub(crate) fn install(server: &ApiServer) {
     }
 }
 
-/// What kubectl does for the administrator.
+/// Runs kubectl as the administrator.
 pub(crate) fn kubectl(server: &ApiServer, arguments: &[&str]) -> Output {
     let programs = apiserver::programs().expect("there is a server, so there are its programs");
     Command::new(programs.join("kubectl"))
@@ -139,7 +139,7 @@ fn answer(result: kube::Result<DynamicObject>) -> Result<Value, String> {
     }
 }
 
-/// Tries each spec of a table: the field and the words with which it is refused, or none.
+/// Tries each spec of a table: the field and words of its refusal, or none.
 pub(crate) async fn check_specs(
     objects: &Objects,
     name: &str,

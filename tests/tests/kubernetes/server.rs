@@ -56,7 +56,7 @@ fn a_namespace_can_be_made_and_has_objects_of_its_own() {
     });
 }
 
-/// Kubernetes RBAC: the certificates stand for users, and not every user may do everything.
+/// Kubernetes RBAC: certificates stand for users, and rights of users differ.
 #[test]
 fn a_user_who_is_no_administrator_is_refused() {
     let Some(scene) = Scene::set(testbed::test_name!()) else {

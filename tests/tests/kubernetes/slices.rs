@@ -1,5 +1,6 @@
-//! Who is where in a cluster: agents of two nodes, and what they say to each other by way of a real
-//! API server. What packets do with it is in `across`.
+//! Test members of two nodes in a cluster, by slices in a real API server.
+//!
+//! Packets to them are tested in `across`.
 
 use std::net::IpAddr;
 
@@ -13,8 +14,10 @@ use testbed::{Network, wait};
 use super::agent_scene::AgentScene;
 use super::ipam_scene::Nodes;
 
-/// Two agents that are ready. Tunnels reach them by addresses of their uplinks, which their Nodes have.
-/// An address of the underlay is one Node's in the cluster, so each test has its own `underlay`.
+/// Starts two agents, which tunnels reach by addresses of their uplinks.
+///
+/// Their Nodes have these. An address of the underlay is one Node's in the cluster, so each test has its
+/// own `underlay`.
 pub(super) fn start(test: &str, name: &str, underlay: u8) -> Option<Nodes> {
     let start = |number: u8| {
         let vtep = IpAddr::from([198, 18, underlay, 10 + number]);
@@ -109,7 +112,7 @@ pub(super) fn plain(addresses: &[String]) -> &str {
     first.split('/').next().unwrap_or(first)
 }
 
-/// Issue 5: endpoints published per node, watched by the nodes that serve the network.
+/// Issue 5: each node publishes endpoints, and nodes of the network watch them.
 #[test]
 fn nodes_hear_of_each_others_members_and_of_those_who_left() {
     let Some(s) = start(testbed::test_name!(), "slices", 1) else {
@@ -157,7 +160,7 @@ fn nodes_hear_of_each_others_members_and_of_those_who_left() {
     wait_said(&s.one, &red, &[]);
 }
 
-/// What an agent says is what is there, whoever else writes, and whenever it is started anew.
+/// An agent restores its slices after others' writes and at its start.
 #[test]
 fn what_somebody_else_did_to_the_slices_of_a_node_is_put_right() {
     let Some(s) = start(testbed::test_name!(), "slices-mend", 2) else {
@@ -224,8 +227,10 @@ impl Nodes {
     }
 }
 
-/// Issue 5: no window in which two nodes both claim it. Here somebody keeps a slice from being
-/// removed, so its address is not free for other nodes; an address of another network is, meanwhile.
+/// Issue 5: no window in which two nodes both claim it.
+///
+/// Here a finalizer keeps a slice from being removed, so its address is not free for other nodes; an
+/// address of another network is, meanwhile.
 #[test]
 fn a_block_is_given_back_after_its_addresses_were_withdrawn() {
     let Some(s) = start(testbed::test_name!(), "slices-order", 3) else {
@@ -295,8 +300,9 @@ fn tunnels_reach_a_node_by_its_internal_addresses_and_without_any_the_network_is
     s.del(&sandbox, "web", &uid).silent();
 }
 
-/// `deploy/base/agent-policy.yaml`: who has taken an agent over says nothing in the name of another
-/// node, and hides nothing that one says.
+/// `deploy/base/agent-policy.yaml`: an agent writes slices of its own node only.
+///
+/// An attacker with its rights says nothing in the name of another node, and hides nothing that one says.
 #[test]
 fn an_agent_writes_slices_of_its_own_node_only() {
     let Some(s) = AgentScene::prepare(testbed::test_name!(), "policy-slices", &[]) else {

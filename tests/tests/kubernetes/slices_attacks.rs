@@ -1,5 +1,6 @@
-//! What a node that was taken over can make other nodes believe: it writes with the agent's rights, in
-//! its own name, whatever it likes.
+//! Test slices of a node that was taken over.
+//!
+//! It writes with the agent's rights, in its own name, whatever it likes.
 
 use api::{Holder, IpBlock, IpReservation, PodHolder, PodNetworkEndpointSlice};
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
@@ -106,7 +107,7 @@ fn member(last: u8, ip: &str, since: &str) -> Value {
     json!({"mac": format!("02:66:00:00:00:{last:02x}"), "ips": [ip], "since": since})
 }
 
-/// What an agent shows that is not taken of what a node says: addresses and how many.
+/// Returns what an agent shows as refused of a node's slices: addresses, counts.
 fn refused(scene: &AgentScene, node: &str) -> Vec<(String, u64)> {
     let rows = scene.node.get("endpoints").into_iter();
     rows.filter(|row| row["place"] == "refused" && row["node"] == *node)
@@ -119,9 +120,11 @@ fn refused(scene: &AgentScene, node: &str) -> Vec<(String, u64)> {
         .collect()
 }
 
-/// ATT-06a, ATT-06b: slices with the tunnel address of another node or of none, with the address of
-/// another node's pod, dated 9999, and with proofs that the attacker makes for itself. What the honest
-/// node knows stays as it is.
+/// ATT-06a, ATT-06b: a node that was taken over draws no address of another node.
+///
+/// It writes slices with the tunnel address of another node or of none, with the address of another
+/// node's pod, dated 9999, and with proofs that the attacker makes for itself. What the honest node knows
+/// stays as it is.
 #[test]
 fn a_node_that_was_taken_over_draws_no_address_of_another_node() {
     let Some(s) = start(testbed::test_name!(), "slices-attack", 4) else {

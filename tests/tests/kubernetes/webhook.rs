@@ -1,4 +1,4 @@
-//! Pods as the API server takes or refuses them when the webhook is there, and when it is not.
+//! Test pods that the API server takes or refuses, with the webhook and without.
 
 use api::PodNetwork;
 use k8s_openapi::api::core::v1::Pod;
@@ -35,8 +35,10 @@ async fn annotate(
     patched.map_err(words)
 }
 
-/// KEP-POD-01..06, NPWG-4.1: `pod_name_xor_attachment`, `pod_same_pn_twice`, `pod_two_default_gw`,
-/// `pod_dup_ifname`, `pod_bad_ifname`, `pod_hostnetwork_denied`.
+/// KEP-POD-01..06, NPWG-4.1: a wrong list is refused, and its place named.
+///
+/// `pod_name_xor_attachment`, `pod_same_pn_twice`, `pod_two_default_gw`, `pod_dup_ifname`,
+/// `pod_bad_ifname`, `pod_hostnetwork_denied`.
 #[test]
 fn a_pod_with_a_wrong_list_is_refused_and_the_place_is_named() {
     let Some(scene) = set(testbed::test_name!()) else {

@@ -1,4 +1,4 @@
-//! Who may use which network (KEP-P2-1).
+//! Test access to networks (KEP-P2-1).
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, RoleBinding, RoleRef, Subject};
 use kube::Client;
@@ -67,8 +67,9 @@ fn account(namespace: &str, name: &str) -> Subject {
     }
 }
 
-/// A webhook with this access control, alice who may make pods and use `blue`, and a service account
-/// `runner` that may use `red`.
+/// Starts a webhook with this access control, and users with rights.
+///
+/// alice may make pods and use `blue`, and a service account `runner` may use `red`.
 async fn prepare(
     server: &'static ApiServer,
     client: &Client,
@@ -182,7 +183,7 @@ fn either_of_both_may_have_the_grant() {
     });
 }
 
-/// KEP-P2-1: what a pod names may be an attachment or a definition; the network behind it counts.
+/// KEP-P2-1: the network behind an attachment or a definition counts.
 #[test]
 fn no_object_leads_around_the_check() {
     let Some(scene) = set(testbed::test_name!()) else {

@@ -28,7 +28,7 @@ async fn says_no(webhook: &Webhook, client: &Client) {
     );
 }
 
-/// Issue of a rotation: the API server trusts what it is shown at every moment of it.
+/// Issue of a rotation: the API server trusts the webhook at every moment of it.
 #[test]
 fn no_call_fails_while_authorities_and_certificates_are_rotated() {
     let Some(scene) = set(testbed::test_name!()) else {
@@ -107,6 +107,8 @@ fn a_bundle_that_was_taken_away_comes_back() {
     });
 }
 
+/// A webhook without its configurations is not ready, and says why.
+///
 /// A Service leads to ready pods only, so a missing configuration is seen where people look.
 #[test]
 fn a_webhook_without_its_configurations_is_not_ready_and_says_why() {

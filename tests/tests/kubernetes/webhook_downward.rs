@@ -22,7 +22,7 @@ fn mounted(pod: &Pod) -> Vec<Vec<&str>> {
         .collect()
 }
 
-/// KEP-P2-2: the volume is one that the API server takes, and none comes to who does not ask.
+/// KEP-P2-2: a pod that asks gets a volume that the API server takes; others none.
 #[test]
 fn a_pod_that_asks_gets_the_volume_with_its_networks() {
     let Some(scene) = set(testbed::test_name!()) else {

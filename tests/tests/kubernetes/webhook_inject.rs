@@ -1,4 +1,4 @@
-//! What is added to pods for their networks, as the API server has them then.
+//! Test the additions to pods for their networks, in the API server.
 
 use api::{NetworkAttachmentDefinition, PodNetwork, PodNetworkAttachment, PodNetworkParameters};
 use k8s_openapi::api::core::v1::Pod;
@@ -40,7 +40,7 @@ async fn vf(client: &Client, namespace: &str, node: &str) {
     merged.expect("annotations");
 }
 
-/// What the containers of a pod ask for, by their names.
+/// Returns the limits of a pod's containers, by their names.
 pub(crate) fn limits(pod: &Pod) -> Value {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     containers

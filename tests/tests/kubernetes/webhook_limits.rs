@@ -1,4 +1,4 @@
-//! What the webhook asks and answers whatever a pod lists, and whom it answers.
+//! Test limits of the webhook's questions and answers, and its callers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -73,7 +73,7 @@ fn a_review_asks_about_each_object_once() {
     });
 }
 
-/// ATT-04a, ATT-04c: as many names as an annotation has room for are refused without a question.
+/// ATT-04a, ATT-04c: an annotation full of names is refused without a question.
 #[test]
 fn a_list_of_43000_networks_is_refused_without_a_question() {
     let Some(scene) = set(testbed::test_name!()) else {
@@ -158,7 +158,7 @@ impl Callers {
     }
 }
 
-/// Asks for a page that the webhook does not have; `Err` when the client is not let in.
+/// Asks for a page that the webhook lacks; `Err` when the client is refused.
 async fn call(kubeconfig: &Path) -> Result<(), String> {
     let file = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;

@@ -1,5 +1,6 @@
-//! The policies of `deploy/base/admission-policy.yaml`, which need no webhook. They are about all
-//! pods and the one network `default`, so they have a server of their own.
+//! Test the policies of `deploy/base/admission-policy.yaml`, without a webhook.
+//!
+//! They are about all pods and the one network `default`, so they have a server of their own.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -283,7 +284,7 @@ fn a_binding_brings_no_list() {
     });
 }
 
-/// Kubernetes namespaces end by deleting what is in them, whatever the policies say of pods.
+/// The policies let a Kubernetes namespace end, which deletes its pods.
 #[test]
 fn a_namespace_with_pods_of_podnet_can_be_deleted() {
     let Some(server) = server(testbed::test_name!()) else {

@@ -1,5 +1,6 @@
-//! A `podnet-agent webhook` that the shared API server calls by URL, with the configurations of
-//! `deploy/base/webhook.yaml` for one namespace.
+//! A `podnet-agent webhook` that the shared API server calls by URL.
+//!
+//! It has the configurations of `deploy/base/webhook.yaml` for one namespace.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -22,7 +23,7 @@ use super::scene::{self, Scene};
 /// Groups of everybody who is somebody.
 const AUTHENTICATED: [&str; 1] = ["system:authenticated"];
 
-/// A webhook, its configurations and the namespace whose pods it is asked about; all have one name.
+/// A webhook, its configurations and the namespace of its pods; all have one name.
 #[derive(Debug)]
 pub(crate) struct Webhook {
     server: &'static ApiServer,
@@ -41,8 +42,9 @@ pub(crate) fn set(test: &str) -> Option<Scene> {
 }
 
 impl Webhook {
-    /// Makes namespace and configurations, starts the webhook with further options and waits until it
-    /// is ready.
+    /// Starts the webhook with further options, and waits until it is ready.
+    ///
+    /// Namespace and configurations are made before.
     pub(crate) async fn start(
         server: &'static ApiServer,
         client: &Client,
@@ -83,8 +85,7 @@ impl Webhook {
         other
     }
 
-    /// Makes the configurations as they are deployed, but for their name, where they call and for
-    /// which namespace.
+    /// Makes the deployed configurations with another name, URL and namespace.
     pub(crate) async fn configure(&self, client: &Client, namespace: &str) {
         for mut object in manifests(self.server, "webhook.yaml") {
             let kind = object["kind"].as_str().expect("a kind").to_owned();
@@ -122,7 +123,7 @@ impl Webhook {
         changed.expect("the configuration can be changed");
     }
 
-    /// Whom the API server trusts, PEM; base64 as JSON has it.
+    /// Returns the authorities that the API server trusts, PEM; base64 as in JSON.
     pub(crate) async fn bundle(&self, client: &Client) -> Option<String> {
         let api = configurations(client, "ValidatingWebhookConfiguration");
         let object = api.get(&self.name).await.expect("the configuration");
@@ -246,7 +247,7 @@ impl Drop for Webhook {
     }
 }
 
-/// What the API server says when it refuses.
+/// Returns the API server's words of a refusal.
 pub(crate) fn words(error: kube::Error) -> String {
     match error {
         kube::Error::Api(status) => format!("{} ({})", status.message, status.code),

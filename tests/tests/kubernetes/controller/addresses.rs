@@ -1,4 +1,6 @@
-//! Blocks and reservations of what is gone. The controller of these tests waits one second.
+//! Test blocks and reservations of missing nodes and pods.
+//!
+//! The controller of these tests waits one second.
 
 use serde_json::{Value, json};
 
@@ -25,7 +27,7 @@ async fn marked(cluster: &Cluster, name: &str) -> bool {
     !block["status"]["reclaimAfter"].is_null()
 }
 
-/// A pass of the controller that began after now has ended: a network made now is ready.
+/// Waits for the end of a later pass of the controller, by a network made now.
 async fn after_a_pass(cluster: &Cluster, name: &str) {
     cluster.ready_network(name).await;
 }

@@ -31,9 +31,11 @@ async fn blocks(client: &Client, network: &str, node: &str) -> Vec<(String, Stri
     found.items.into_iter().map(name).collect()
 }
 
-/// ATT-06e: with the credentials of its agent a node takes all blocks of a network that are left. Those
-/// that its pods cannot need are taken back, so the pods of another node get addresses; that one's own
-/// blocks stay.
+/// ATT-06e: a node keeps no more blocks than its pods can need.
+///
+/// With the credentials of its agent a node takes all blocks of a network that are left. Those that its
+/// pods cannot need are taken back, so the pods of another node get addresses; that one's own blocks
+/// stay.
 #[test]
 fn a_node_keeps_no_more_blocks_of_a_network_than_its_pods_can_need() {
     let test = testbed::test_name!();

@@ -93,7 +93,7 @@ fn pod_pending_pn_dup_via_pna() {
     });
 }
 
-/// KEP-POD-10: the Event is the scheduler's, and `PodScheduled` says that the pod is gated.
+/// KEP-POD-10: the scheduler's Event and `PodScheduled` tell that the pod is gated.
 #[test]
 fn pod_event_and_condition() {
     let Some(scene) = set(testbed::test_name!()) else {

@@ -1,4 +1,4 @@
-//! What is in use is not deleted (KEP-3698 "InUse").
+//! Test that objects in use are not deleted (KEP-3698 "InUse").
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,9 @@ use super::super::scene::namespace;
 use super::objects::{Cluster, until};
 use super::set;
 
-/// Waits until the deletion of an object is held up, and the Event that says by whom.
+/// Waits until the deletion of an object is held up, and for its Event.
+///
+/// The Event names the user.
 async fn assert_held(cluster: &Cluster, name: (&str, &str, &str), user: &str) {
     let object = cluster.get(name).await.expect("it is held");
     assert!(

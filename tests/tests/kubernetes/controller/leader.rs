@@ -11,7 +11,9 @@ use super::super::scene::Scene;
 use super::objects::{Cluster, until};
 use super::{Controller, empty_cluster};
 
-/// A Lease that is over while a test waits, and not while a busy machine does other things.
+/// Options for a Lease that ends while a test waits.
+///
+/// It does not end while a busy machine does other things.
 const SHORT: [&str; 3] = [
     "--leader-elect-lease-duration=10",
     "--leader-elect-renew-deadline=8",
@@ -24,8 +26,9 @@ const LONG: [&str; 3] = [
     "--leader-elect-retry-period=1",
 ];
 
-/// A cluster in which each test has a Lease of its own, and with it leaders of its own. They do the
-/// same things at the same time, which must not harm, either.
+/// Returns a cluster in which each test has a Lease and leaders of its own.
+///
+/// They do the same things at the same time, which must not harm, either.
 pub(super) fn set(test: &str) -> Option<Scene> {
     static SERVER: OnceLock<ApiServer> = OnceLock::new();
     let programs = apiserver::programs_for(test)?;
@@ -51,7 +54,7 @@ async fn holder(cluster: &Cluster, lease: &str) -> String {
         .to_owned()
 }
 
-/// When the first is killed the second takes over, and keeps what the first has decided.
+/// A second controller takes over from a killed leader, and keeps its decisions.
 #[test]
 fn one_controller_leads_and_another_takes_over() {
     let Some(scene) = set(testbed::test_name!()) else {

@@ -145,7 +145,9 @@ impl Cluster {
         .await;
     }
 
-    /// Waits until the object has the condition with this status and reason, for what it is now.
+    /// Waits for the object's condition, with this status and reason.
+    ///
+    /// It is the condition of what the object is now.
     pub(super) async fn wait_condition(
         &self,
         name: Name<'_>,

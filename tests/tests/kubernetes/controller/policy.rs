@@ -1,5 +1,7 @@
-//! `deploy/base/controller-policy.yaml`: who has taken a controller over lets pods through its own gate
-//! and writes its own condition, and does nothing else to any pod.
+//! Test `deploy/base/controller-policy.yaml`.
+//!
+//! An attacker with a controller's rights lets pods through its own gate and writes its own condition,
+//! and does nothing else to any pod.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
@@ -13,7 +15,7 @@ use super::{ACCOUNT, set};
 const GROUPS: [&str; 1] = ["system:serviceaccounts"];
 const GATE: &str = "podnet.dev/pod-networks";
 
-/// Pods that no controller has to do with: they have our gate, but their list is not ready.
+/// Makes pods with our gate and an unready list, which no controller changes.
 async fn pods(scene: &Scene, cluster: &Cluster, space: &str) -> Api<Pod> {
     let fields = json!({
         "metadata": {

@@ -1,4 +1,4 @@
-//! What can be switched off.
+//! Test features that can be switched off.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 

@@ -1,4 +1,4 @@
-//! What the controller does while it thinks.
+//! Test the controller while it plans.
 
 use std::fs;
 
@@ -16,7 +16,9 @@ const TIMES: [&str; 3] = [
     "--leader-elect-retry-period=1",
 ];
 
-/// ATT-04b: however long the plan of a large cluster takes, its leader stays the leader and alive.
+/// ATT-04b: a long plan keeps neither the Lease nor `livez` waiting.
+///
+/// The leader of a large cluster stays the leader and alive.
 #[test]
 fn a_plan_that_does_not_end_keeps_neither_the_lease_nor_livez_waiting() {
     let Some(scene) = leader::set(testbed::test_name!()) else {
@@ -67,7 +69,9 @@ fn a_plan_that_does_not_end_keeps_neither_the_lease_nor_livez_waiting() {
     });
 }
 
-/// ATT-04b, ATT-04d: lists of 43,000 networks of several pods, as they broke a leader once.
+/// ATT-04b, ATT-04d: pods with lists of 43,000 networks wait with a short sentence.
+///
+/// Such lists of several pods broke a leader once.
 #[test]
 fn pods_with_lists_of_43000_networks_wait_with_one_short_sentence() {
     let Some(scene) = super::set(testbed::test_name!()) else {
