@@ -1,6 +1,6 @@
-//! Pods that say themselves what they are attached to: their lists, and attachments that other
-//! plugins make. Modules by subject, names by the requirement; the ids are those of NPWG's sections
-//! and of KEP-3698.
+//! Test pods that list their networks, and attachments made by other plugins.
+//!
+//! Modules by subject, names by the requirement; the ids are those of NPWG's sections and of KEP-3698.
 
 mod multi {
     mod scene;

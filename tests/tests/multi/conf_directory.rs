@@ -32,8 +32,10 @@ fn result(interface: &str) -> Value {
         "ips": [{"address": "10.9.0.7/24", "interface": 0}]})
 }
 
-/// CNI-CONF-05: the default network has the plugins that somebody has put beside it, as it has when
-/// the runtime calls it itself; so has a network of a definition that is found on disk (NPWG §3.4.1).
+/// CNI-CONF-05: the default network has the plugins of its directory.
+///
+/// It has them when the runtime calls it itself, too; so has a network of a definition that is found on
+/// disk (NPWG §3.4.1).
 #[test]
 fn cni_conf_05_plugins_of_the_networks_directory_are_called_after_those_of_the_list() {
     let plugins = Plugins::new(&["first", "second", "third"]);

@@ -1,5 +1,6 @@
-//! The agent dies while it attaches or detaches a pod with several networks. Afterwards record,
-//! kernel and the plugins of others agree: the pod has everything or nothing.
+//! Test deaths of the agent while a pod has several networks made or removed.
+//!
+//! Afterwards record, kernel and the plugins of others agree: the pod has everything or nothing.
 
 use serde_json::{Value, json};
 use testbed::plugins::Plugins;
@@ -21,7 +22,7 @@ fn pod<'a>(node: &'a Node, plugins: &Plugins) -> K8sPod<'a> {
 
 const ALL: [&str; 4] = ["a/eth0 blue", "a/net1 red", "a/net2 lan", "a/net3 red"];
 
-/// NPWG-7.2, PAIN-IP-1: what was half made is gone after the next start, and can be made then.
+/// NPWG-7.2, PAIN-IP-1: a half-made pod is removed at start, and can be made again.
 #[test]
 fn an_add_that_died_half_way_leaves_nothing() {
     if testbed::skip::without_root(testbed::test_name!()) {
@@ -127,7 +128,9 @@ fn a_del_that_died_half_way_is_finished() {
     }
 }
 
-/// The plugin of another is slow, its runtime goes away: nobody knows of the pod, so it goes.
+/// CNI-ADD-06: an answer that no runtime hears is taken back.
+///
+/// The plugin of another is slow, and the runtime goes away: it does not know of the pod.
 #[test]
 fn cni_add_06_an_answer_nobody_hears_is_taken_back() {
     let plugins = Plugins::new(&["alpha"]);

@@ -40,8 +40,9 @@ fn status(node: &Node, plugins: &Plugins) -> testbed::Outcome {
         .run()
 }
 
-/// NPWG-6.1, NPWG-6.1.2, CNI-ST-02, PAIN-BOOT-2: no configuration but ours: not ready, and no pod
-/// comes up without its networks. Then STATUS is the default network's.
+/// NPWG-6.1, NPWG-6.1.2, CNI-ST-02, PAIN-BOOT-2: STATUS waits for a network.
+///
+/// With no configuration but ours a node is not ready, and no pod comes up without its networks. Then STATUS is the default network's.
 #[test]
 fn npwg_6_1_status_waits_for_the_default_network_and_passes_its_own_on() {
     let plugins = Plugins::new(&["first", "second"]);
@@ -75,8 +76,9 @@ fn npwg_6_1_status_waits_for_the_default_network_and_passes_its_own_on() {
     node.assert_empty();
 }
 
-/// NPWG-6.2, NPWG-7.5, CNI-DLG-01: the default network comes first, with all the runtime said, and
-/// goes last; the runtime gets its result.
+/// NPWG-6.2, NPWG-7.5, CNI-DLG-01: the default network is first, and last to go.
+///
+/// It gets all that the runtime said, and the runtime gets its result.
 #[test]
 fn npwg_6_2_the_default_network_is_first_and_gets_what_the_runtime_asks_for() {
     let plugins = Plugins::new(&["first", "second"]);
@@ -112,8 +114,10 @@ fn npwg_6_2_the_default_network_is_first_and_gets_what_the_runtime_asks_for() {
     node.assert_empty();
 }
 
-/// PAIN-CONF-1: a default network in which podnet is a member leads back to podnet, so the next one
-/// is taken; one that cannot be read is no reason to take another.
+/// PAIN-CONF-1: a default network that leads back to podnet is passed over.
+///
+/// Podnet is a member of it, so the next one is taken; one that cannot be read is no reason to take
+/// another.
 #[test]
 fn npwg_6_1_a_broken_first_configuration_is_not_passed_over() {
     let plugins = Plugins::new(&["first"]);
@@ -145,7 +149,9 @@ fn cni_st_04_a_plugin_that_does_not_answer_status_is_not_waited_for() {
     status(&node, &plugins).fails_with(50);
 }
 
-/// NPWG-6, NPWG-X1: the default network by an annotation, where the operator allows it.
+/// NPWG-6, NPWG-X1: an annotation names the default network, where this is allowed.
+///
+/// The operator allows it.
 #[test]
 fn npwg_6_x_a_pod_chooses_another_default_network_where_that_is_allowed() {
     const KEY: &str = "v1.multus-cni.io/default-network";

@@ -1,4 +1,4 @@
-//! Who has the default routes of a pod with several networks (NPWG §4.1.2.1.9, KEP-POD-20).
+//! Test default routes of pods with several networks (NPWG §4.1.2.1.9, KEP-POD-20).
 
 use serde_json::{Value, json};
 use testbed::{Network, Setup};
@@ -32,8 +32,9 @@ fn pain_dgw_1_the_default_network_has_the_default_routes() {
     node.assert_empty();
 }
 
-/// NPWG-4.1.2.1.9: by the gateways in the list, in order of preference, and per family: the one that
-/// is not asked for stays.
+/// NPWG-4.1.2.1.9: default routes go by the gateways in the list, by preference.
+///
+/// They go per family: the one that is not asked for stays.
 #[test]
 fn npwg_4_1_2_1_9_default_routes_go_by_the_gateways_in_the_list() {
     let node = testbed::node!(networks());
@@ -59,8 +60,9 @@ fn npwg_4_1_2_1_9_default_routes_go_by_the_gateways_in_the_list() {
     node.assert_empty();
 }
 
-/// NPWG-4.1.2.1.9 `[D]`, PAIN-DGW-1: an empty list is what the network itself has to give; a family
-/// it has nothing for stays where it is, and so does everything for a network without a gateway.
+/// NPWG-4.1.2.1.9 `[D]`, PAIN-DGW-1: an empty list takes the network's gateways.
+///
+/// A family it has none for stays where it is, and so does everything for a network without a gateway.
 #[test]
 fn npwg_4_1_2_1_9_an_empty_list_takes_what_the_network_has_to_give() {
     let node = testbed::node!(networks());

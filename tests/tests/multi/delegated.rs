@@ -1,4 +1,4 @@
-//! Networks that other plugins make: what they are told, and when (CNI SPEC §3, §4; NPWG §4, §7).
+//! Test calls of other plugins that make networks (CNI SPEC §3, §4; NPWG §4, §7).
 
 use serde_json::{Value, json};
 use testbed::plugins::Plugins;
@@ -68,7 +68,7 @@ fn cni_dlg_01_a_plugin_gets_its_own_configuration_and_the_pods_environment() {
     node.assert_empty();
 }
 
-/// NPWG-4.1.2.1.3.2, NPWG-4.1.2.1.6, PAIN-SIL-2: what the element asks for, or a failure.
+/// NPWG-4.1.2.1.3.2, NPWG-4.1.2.1.6, PAIN-SIL-2: wishes reach a plugin, or fail.
 #[test]
 fn npwg_4_1_2_1_3_2_wishes_reach_a_plugin_that_takes_them_or_fail_the_pod() {
     let plugins = Plugins::new(&["alpha", "beta"]);
@@ -104,7 +104,9 @@ fn npwg_4_1_2_1_3_2_wishes_reach_a_plugin_that_takes_them_or_fail_the_pod() {
     node.assert_empty();
 }
 
-/// CNI-DLG-05, NPWG-7.2a, NPWG-6.2: last to first, the failing plugin and all attachments before it.
+/// CNI-DLG-05, NPWG-7.2a, NPWG-6.2: a failing plugin takes the whole pod back.
+///
+/// The order is last to first, the failing plugin and all attachments before it.
 #[test]
 fn npwg_7_2a_a_failing_plugin_takes_the_whole_pod_back() {
     let plugins = Plugins::new(&["alpha", "beta"]);
@@ -143,8 +145,9 @@ fn npwg_7_2a_a_failing_plugin_takes_the_whole_pod_back() {
     node.assert_empty();
 }
 
-/// CNI-DEL-08, NPWG-7.2b, PAIN-DEL-1: past failures to the end, and the failure is told; the next
-/// `DEL` goes on.
+/// CNI-DEL-08, NPWG-7.2b, PAIN-DEL-1: `DEL` goes on past failures and reports them.
+///
+/// The next `DEL` goes on.
 #[test]
 fn npwg_7_2b_del_goes_on_past_failures_and_reports_the_last() {
     let plugins = Plugins::new(&["alpha", "beta"]);
@@ -176,8 +179,10 @@ fn npwg_7_2b_del_goes_on_past_failures_and_reports_the_last() {
     node.assert_empty();
 }
 
-/// CNI-GC-03: the runtime knows eth0 only; plugins get the valid set of our records, and what the
-/// runtime does not know any more is deleted.
+/// CNI-GC-03: `GC` spares live secondary networks.
+///
+/// The runtime knows eth0 only; plugins get the valid set of our records, and what the runtime does not
+/// know any more is deleted.
 #[test]
 fn cni_gc_03_gc_spares_live_secondary_networks() {
     let plugins = Plugins::new(&["alpha"]);
@@ -230,7 +235,7 @@ fn cni_gc_04_gc_goes_on_past_plugins_that_fail() {
     node.assert_empty();
 }
 
-/// CNI-CHK-06, CNI-CHK-04: `CHECK` is about all attachments, each with its own result.
+/// CNI-CHK-06, CNI-CHK-04: `CHECK` reaches all attachments, each with its result.
 #[test]
 fn cni_chk_06_check_reaches_every_attachment() {
     let plugins = Plugins::new(&["alpha"]);
@@ -267,7 +272,7 @@ fn cni_dlg_07_a_plugin_that_hangs_is_killed() {
     node.assert_empty();
 }
 
-/// What plugins of others have made is in the tables, with the reasons.
+/// Attachments of other plugins are in the tables, with the reasons.
 #[test]
 fn delegated_attachments_are_shown_and_explained() {
     let plugins = Plugins::new(&["alpha", "beta"]);
@@ -333,8 +338,9 @@ pub(super) fn install(root: &tempfile::TempDir, script: &str) {
     std::fs::set_permissions(path, mode).expect("a program");
 }
 
-/// NPWG-DI-1, NPWG-DI-3, NPWG-DI-4: a plugin that takes it gets a path for a new file, which goes
-/// with the attachment, and with a failed one.
+/// NPWG-DI-1, NPWG-DI-3, NPWG-DI-4: a plugin gets a path for a file of its device.
+///
+/// It is a plugin that takes it. The file goes with the attachment, and with a failed one.
 #[test]
 fn npwg_di_3_a_plugin_describes_its_device_in_a_file_of_its_own() {
     let Some(root) = host_root(testbed::test_name!()) else {
@@ -378,8 +384,9 @@ fn npwg_di_3_a_plugin_describes_its_device_in_a_file_of_its_own() {
     node.assert_empty();
 }
 
-/// An agent in a container runs plugins below the node's root, which is somewhere else to it: here a
-/// directory with nothing but a shell, in which no path of this machine is right.
+/// Plugins run below the node's root, which an agent in a container has elsewhere.
+///
+/// Here it is a directory with nothing but a shell, in which no path of this machine is right.
 #[test]
 fn plugins_run_below_the_host_root() {
     let Some(root) = host_root(testbed::test_name!()) else {

@@ -21,8 +21,10 @@ fn with_resource() -> Setup {
     setup().file("fast.json", &object.to_string())
 }
 
-/// NPWG-DI-1, NPWG-DI-3, PAIN-DEV-2: with a list of plugins too, the plugin finds the device plugin's
-/// description in the file it is given; the file goes, and the device plugin's stays.
+/// NPWG-DI-1, NPWG-DI-3, PAIN-DEV-2: a plugin finds the device's description.
+///
+/// So it does with a list of plugins too, in the file it is given. The device plugin wrote it; the file goes, and the device plugin's
+/// stays.
 #[test]
 fn npwg_di_3_a_plugin_finds_what_the_device_plugin_has_written() {
     let Some(root) = host_root(testbed::test_name!()) else {

@@ -39,8 +39,9 @@ fn sockets(node: &Node, container: &str) -> Vec<(String, PathBuf)> {
     found
 }
 
-/// S003-09, DP-1, DP-3: the first attachment has the first device; what a container has mounted is where
-/// its socket is.
+/// S003-09, DP-1, DP-3: the first attachment has the first device.
+///
+/// Its socket is where a container has the device mounted.
 #[test]
 fn s003_09_each_attachment_has_the_directory_of_its_own_device() {
     let kubelet = Kubelet::new();
@@ -85,7 +86,9 @@ fn s003_09_each_attachment_has_the_directory_of_its_own_device() {
     node.assert_empty();
 }
 
-/// A container with a device may make files, and cannot take the room that the node or others need.
+/// A container with a device may fill the directory of its own device only.
+///
+/// It cannot take the room that the node or others need.
 #[test]
 fn a_container_fills_the_directory_of_its_own_device_only() {
     let kubelet = Kubelet::new();
@@ -175,7 +178,7 @@ fn s003_09_a_device_that_is_named_counts_if_it_is_the_pods() {
     drop(app);
 }
 
-/// NPWG-DI-5, NPWG-X2: plugins of others are told what Kubernetes has given to the pod.
+/// NPWG-DI-5, NPWG-X2: plugins of others are told the pod's devices of Kubernetes.
 #[test]
 fn npwg_di_5_a_plugin_is_told_the_device_of_its_network() {
     let Some(root) = host_root(testbed::test_name!()) else {
@@ -217,7 +220,7 @@ fn npwg_di_5_a_plugin_is_told_the_device_of_its_network() {
     node.assert_empty();
 }
 
-/// S003-09: a container has the directory mounted, so it stays the same one while the agent comes and goes.
+/// S003-09: a container's mounted directory stays while the agent restarts.
 #[test]
 fn s003_09_a_control_socket_comes_back_into_the_directory_of_its_device() {
     let kubelet = Kubelet::new();

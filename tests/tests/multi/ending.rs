@@ -1,5 +1,6 @@
-//! The end of attachments that plugins of others never made, or cannot remove: a definition that any
-//! user of a namespace may write names the plugins.
+//! Test ends of attachments that other plugins never made, or cannot remove.
+//!
+//! A definition that any user of a namespace may write names the plugins.
 
 use serde_json::{Value, json};
 use testbed::plugins::Plugins;
@@ -41,8 +42,9 @@ fn explained(node: &Node, container: &str) -> String {
     String::from_utf8(text).expect("text")
 }
 
-/// ATT-17: a plugin that is not on the node leaves nothing, however often a kubelet tries, and in
-/// whichever place of its chain it is.
+/// ATT-17: a plugin that is not on the node leaves no record.
+///
+/// So it is however often a kubelet tries, and in whichever place of its chain it is.
 #[test]
 fn att_17_a_plugin_that_does_not_exist_leaves_no_record() {
     if testbed::skip::without_root(testbed::test_name!()) {
@@ -73,8 +75,9 @@ fn att_17_a_plugin_that_does_not_exist_leaves_no_record() {
     }
 }
 
-/// ATT-17: a plugin that was there when the pod was planned, and not when it was to run, was not
-/// executed, and is told no `DEL`. Those before it are.
+/// ATT-17: a plugin that was not executed is told no `DEL`; those before it are.
+///
+/// It was there when the pod was planned, and not when it was to run.
 #[test]
 fn att_17_a_plugin_that_was_not_executed_is_not_told_del() {
     let plugins = Plugins::new(&["alpha", "beta", "gamma"]);
@@ -90,9 +93,10 @@ fn att_17_a_plugin_that_was_not_executed_is_not_told_del() {
     node.assert_empty();
 }
 
-/// ATT-17: a plugin that fails `DEL` of a pod whose namespace is gone is asked a bounded number of
-/// times, also over a restart, and less and less often. Those that are done are not asked again, the
-/// tables say what is left, and the log says how it ended.
+/// ATT-17: a `DEL` that never succeeds ends, if the pod's namespace is gone.
+///
+/// The plugin is asked a bounded number of times, also over a restart, and less and less often. Those
+/// that are done are not asked again, the tables say what is left, and the log says how it ended.
 #[test]
 fn att_17_a_removal_that_never_succeeds_ends() {
     let plugins = Plugins::new(&["alpha", "beta"]);
@@ -152,8 +156,9 @@ fn att_17_a_removal_that_never_succeeds_ends() {
     node.assert_empty();
 }
 
-/// ATT-17, CNI-DEL-02: while the namespace is there a removal has no end, for the runtime is still to
-/// repeat it; and a plugin that recovers is told once.
+/// ATT-17, CNI-DEL-02: a removal has no end while the namespace is there.
+///
+/// The runtime is still to repeat it; and a plugin that recovers is told once.
 #[test]
 fn att_17_a_removal_has_no_end_while_the_namespace_is_there() {
     let plugins = Plugins::new(&["alpha"]);

@@ -1,5 +1,6 @@
-//! Host ports of pods whose first network the node routes for: `portmap` is told, and told again when
-//! they end.
+//! Test host ports of pods whose first network the node routes for.
+//!
+//! `portmap` is told, and told again when they end.
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -122,7 +123,7 @@ fn an_agent_that_dies_with_the_ports_mapped_and_nobody_told_undoes_them_at_its_n
     node.assert_empty();
 }
 
-/// On a network that nothing leaves there is nobody who could come by the node's port.
+/// A host port of an isolated network is refused: no packet could come by it.
 #[test]
 fn a_host_port_of_an_isolated_network_is_refused() {
     let plugins = Plugins::new(&["portmap"]);
@@ -137,7 +138,7 @@ fn a_host_port_of_an_isolated_network_is_refused() {
     node.assert_empty();
 }
 
-/// Who asks the node's port gets the pod's answer.
+/// Reports whether the pod answers at the node's port.
 fn answers(client: &Netns, pod: &Netns, node: IpAddr, port: u16) -> bool {
     let inside = "the namespace can be entered";
     let listener = pod.run_in(|| TcpListener::bind(("0.0.0.0", 80)));

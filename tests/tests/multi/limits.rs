@@ -1,5 +1,6 @@
-//! What definitions may name, where the cluster limits it: a definition is a command for root on the
-//! nodes of its pods.
+//! Test limits of a cluster on the plugins and networks that definitions name.
+//!
+//! A definition is a command for root on the nodes of its pods.
 
 use serde_json::{Value, json};
 use testbed::plugins::Plugins;
@@ -27,8 +28,9 @@ fn chain(plugins: &Value) -> Value {
     json!({"cniVersion": "1.0.0", "name": "lan", "plugins": plugins})
 }
 
-/// ATT-07b: no plugin runs that is not listed, at whichever place of a configuration a tenant writes it,
-/// and none of the chain before it. Without the option every plugin runs.
+/// ATT-07b: only listed plugins run, wherever a tenant names others.
+///
+/// None of the chain before such a plugin runs. Without the option every plugin runs.
 #[test]
 fn att_07b_only_listed_plugins_run() {
     if testbed::skip::without_root(testbed::test_name!()) {
@@ -95,8 +97,9 @@ fn att_07b_only_listed_plugins_run() {
     open.assert_empty();
 }
 
-/// ATT-07b: a pod names no definition of another namespace but those that are everybody's, and neither a
-/// definition nor a configuration names an attachment of one.
+/// ATT-07b: a pod names definitions of its own and of global namespaces only.
+///
+/// Neither a definition nor a configuration names an attachment of another one.
 #[test]
 fn att_07b_namespaces_are_isolated() {
     if testbed::skip::without_root(testbed::test_name!()) {

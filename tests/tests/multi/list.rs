@@ -1,11 +1,11 @@
-//! What a pod's lists say is what the pod gets, in order.
+//! Test that a pod gets the networks of its lists, in order.
 
 use serde_json::{Value, json};
 use testbed::manifest::attachment;
 
 use super::scene::{K8sPod, definition, held, interfaces, ips, setup};
 
-/// NPWG-6, KEP-P1-11: a pod that says nothing has the default network, and nothing else.
+/// NPWG-6, KEP-P1-11: a pod without lists has the default network only.
 #[test]
 fn npwg_6_a_pod_without_lists_has_the_default_network_only() {
     let node = testbed::node!(setup());
@@ -23,9 +23,10 @@ fn npwg_6_a_pod_without_lists_has_the_default_network_only() {
     node.assert_empty();
 }
 
-/// NPWG-4.1, NPWG-4.1.1b, NPWG-4.1.2.1.5: both formats, names asked for and names handed out; an
-/// empty definition is the network of its name (NPWG-3.2a). KEP-CNI-1: the runtime is told of the
-/// first interface only.
+/// NPWG-4.1, NPWG-4.1.1b, NPWG-4.1.2.1.5: networks come after the default one.
+///
+/// Both formats, names asked for and names handed out; an empty definition is the network of its name
+/// (NPWG-3.2a). KEP-CNI-1: the runtime is told of the first interface only.
 #[test]
 fn npwg_4_1_networks_come_after_the_default_one_and_the_result_is_the_first() {
     let lists = [
@@ -53,8 +54,9 @@ fn npwg_4_1_networks_come_after_the_default_one_and_the_result_is_the_first() {
     node.assert_empty();
 }
 
-/// KEP-P1-10, KEP-X1, KEP-X2: the KEP's list is complete, its first network has eth0, and NPWG's
-/// networks come after it.
+/// KEP-P1-10, KEP-X1, KEP-X2: a list of the KEP leaves the default network out.
+///
+/// Its first network has eth0, and NPWG's networks come after it.
 #[test]
 fn kep_p1_10_a_complete_list_leaves_the_default_network_out() {
     let fast = attachment("fast", "green", "{ipRequests: [10.20.0.77]}");
@@ -100,7 +102,7 @@ fn kep_pod_12_a_network_is_in_the_list_once_counting_its_attachments() {
     node.assert_empty();
 }
 
-/// NPWG-7.2a: the first failure ends it, with the element's name, and nothing is left.
+/// NPWG-7.2a: the first failure ends it, names the element, and leaves nothing.
 #[test]
 fn npwg_7_2a_the_first_failure_takes_everything_back() {
     let node = testbed::node!(setup().file("red-nad.json", &definition("red", &Value::Null)));
@@ -116,7 +118,7 @@ fn npwg_7_2a_the_first_failure_takes_everything_back() {
     pod.detach();
 }
 
-/// NPWG-7.2a: an interface that is there already is not ours to remove (PAIN-DEL-2).
+/// NPWG-7.2a: an interface that is there already is not removed (PAIN-DEL-2).
 #[test]
 fn npwg_4_1_2_1_5_an_interface_that_is_there_already_fails_and_stays() {
     let node = testbed::node!(setup().file("red-nad.json", &definition("red", &Value::Null)));
@@ -131,7 +133,7 @@ fn npwg_4_1_2_1_5_an_interface_that_is_there_already_fails_and_stays() {
     node.assert_empty();
 }
 
-/// What does not exist is named with its kind (PAIN-SIL-1).
+/// A missing network fails the pod, named with its kind (PAIN-SIL-1).
 #[test]
 fn npwg_3_2a_a_network_that_does_not_exist_fails_the_pod() {
     let node = testbed::node!(setup().file("void-nad.json", &definition("void", &Value::Null)));
@@ -153,7 +155,9 @@ fn npwg_3_2a_a_network_that_does_not_exist_fails_the_pod() {
     node.assert_empty();
 }
 
-/// NPWG-3.2: a definition that names a network of ours by type `podnet`, and by our annotation.
+/// NPWG-3.2: a definition names one of our networks by type or by annotation.
+///
+/// The type is `podnet`.
 #[test]
 fn npwg_3_2b_a_definition_can_name_one_of_our_networks() {
     let by_type = definition("typed", &json!({"type": "podnet", "podNetwork": "red"}));
@@ -193,7 +197,7 @@ fn pain_conf_1_podnet_among_other_plugins_is_refused() {
     node.assert_empty();
 }
 
-/// NPWG-G1: by default a list that cannot be understood fails the pod, with the place.
+/// NPWG-G1: by default an invalid list fails the pod, with the place.
 #[test]
 fn npwg_g1_an_invalid_annotation_fails_the_pod() {
     let node = testbed::node!(setup());
@@ -216,7 +220,9 @@ fn npwg_g1_an_invalid_annotation_can_be_ignored() {
     node.assert_empty();
 }
 
-/// CNI-CAP-04, PAIN-SIL-1: a pod whose annotations nobody tells does not start without its networks.
+/// CNI-CAP-04, PAIN-SIL-1: a pod does not start without annotations and networks.
+///
+/// No runtime tells the pod's annotations here.
 #[test]
 fn cni_cap_04_without_annotations_a_pod_of_kubernetes_waits() {
     let node = testbed::node!(setup());

@@ -1,5 +1,6 @@
-//! What an element of the list asks for reaches the attachment (NPWG §4.1.2.1), or is refused by its
-//! name.
+//! Test the options of a list's elements (NPWG §4.1.2.1).
+//!
+//! Each reaches the attachment, or is refused by its name.
 
 use serde_json::{Value, json};
 use testbed::{limit, traffic};
@@ -107,7 +108,9 @@ fn npwg_4_1_2_1_7_what_podnet_does_not_do_is_refused_by_its_key() {
     node.assert_empty();
 }
 
-/// Two pods on their second networks reach each other, with the rest of the machinery as ever.
+/// Two pods on their second networks reach each other.
+///
+/// The rest of the machinery is as ever.
 #[test]
 fn secondary_networks_carry_traffic() {
     let node = testbed::node!(red());

@@ -1,4 +1,6 @@
-//! `DEL`, `CHECK` and `GC` work from what was recorded at `ADD` (NPWG §4.2.1), also by another agent.
+//! Test `DEL`, `CHECK` and `GC` by the record of `ADD`, even of another agent.
+//!
+//! NPWG §4.2.1.
 
 use serde_json::{Value, json};
 use testbed::plugins::Plugins;
@@ -12,8 +14,10 @@ fn lan(version: &str) -> String {
     definition("lan", &conf)
 }
 
-/// NPWG-4.2.1, PAIN-DEL-3: definition edited, then gone, annotations changed, agent restarted: the
-/// plugin gets what it got at `ADD`, and its result.
+/// NPWG-4.2.1, PAIN-DEL-3: the plugin gets at `DEL` what it got at `ADD`.
+///
+/// Meanwhile the definition is edited, then gone, annotations are changed, the agent restarted. It gets
+/// its result, too.
 #[test]
 fn npwg_4_2_1_del_uses_what_was_recorded_at_add() {
     let plugins = Plugins::new(&["alpha"]);
@@ -53,7 +57,9 @@ fn npwg_4_2_1_del_uses_what_was_recorded_at_add() {
     node.assert_empty();
 }
 
-/// CNI-ADD-04: the runtime did not get the answer and asks again; another request is refused.
+/// CNI-ADD-04: a repeated `ADD` gets the same answer; another request is refused.
+///
+/// The runtime did not get the first answer.
 #[test]
 fn cni_add_04_a_repeated_add_gets_the_same_answer() {
     let plugins = Plugins::new(&["alpha"]);
@@ -77,7 +83,9 @@ fn cni_add_04_a_repeated_add_gets_the_same_answer() {
     node.assert_empty();
 }
 
-/// CNI-DEL-01, RT-CD-08: no namespace any more: plugins get none, and everything is released.
+/// CNI-DEL-01, RT-CD-08: `DEL` without a namespace reaches the plugins.
+///
+/// They get none, and everything is released.
 #[test]
 fn rt_cd_08_del_without_a_namespace_reaches_the_plugins() {
     let plugins = Plugins::new(&["alpha"]);
@@ -98,7 +106,9 @@ fn rt_cd_08_del_without_a_namespace_reaches_the_plugins() {
     node.assert_empty();
 }
 
-/// PAIN-IP-1: the pod is gone and nobody says so; its plugins are told by the next look.
+/// PAIN-IP-1: a pod that is gone without `DEL` is cleaned up by the next look.
+///
+/// Its plugins are told.
 #[test]
 fn pain_ip_1_pods_that_are_gone_are_cleaned_up_by_themselves() {
     let plugins = Plugins::new(&["alpha"]);

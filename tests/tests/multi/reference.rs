@@ -1,5 +1,6 @@
-//! The real reference plugins as makers of a pod's networks: what they leave in the kernel and on the
-//! disk, and take away again.
+//! Test the reference plugins as makers of a pod's networks.
+//!
+//! They leave something in the kernel and on the disk, and take it away again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -74,7 +75,9 @@ fn data(plugins: &Plugins) -> PathBuf {
     plugins.dir().join("leases")
 }
 
-/// NPWG-4.1.2.1.3, NPWG-4.1.2.1.4, NPWG-4.2: twice on one bridge, once with an address of its own.
+/// NPWG-4.1.2.1.3, NPWG-4.1.2.1.4, NPWG-4.2: a pod is twice on one bridge.
+///
+/// It asks for an address on one of them.
 #[test]
 fn npwg_4_2_bridge_and_host_local_are_attached_twice_and_released() {
     if without(testbed::test_name!(), &["bridge", "host-local"]) {
@@ -120,7 +123,7 @@ fn npwg_4_2_bridge_and_host_local_are_attached_twice_and_released() {
     node.assert_empty();
 }
 
-/// NPWG-7.2a: a failure later in the list gives the lease back, and the interface too.
+/// NPWG-7.2a: a failure later in the list frees the lease and the interface.
 #[test]
 fn npwg_7_2a_a_failure_after_a_bridge_leaves_no_lease() {
     if without(testbed::test_name!(), &["bridge", "host-local"]) {
@@ -142,8 +145,10 @@ fn npwg_7_2a_a_failure_after_a_bridge_leaves_no_lease() {
     node.assert_empty();
 }
 
-/// NPWG-6.2, NPWG-4.1.2.1.9, PAIN-DGW-1: another plugin's default network gives its default route up
-/// to whom the pod wants to have it, and to nobody else.
+/// NPWG-6.2, NPWG-4.1.2.1.9, PAIN-DGW-1: a default network gives its route up.
+///
+/// It is another plugin's. The default route goes to the network that the pod wants to have it, and to no
+/// other.
 #[test]
 fn npwg_4_1_2_1_9_a_delegated_default_network_gives_its_default_route_up() {
     if without(testbed::test_name!(), &["bridge", "host-local"]) {

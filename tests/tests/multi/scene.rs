@@ -135,7 +135,7 @@ impl<'a> K8sPod<'a> {
         self.call("DEL", &self.node.disk_conf()).run()
     }
 
-    /// A successful `DEL`, after which the pod has nothing; a second one changes nothing.
+    /// Asserts that `DEL` succeeds and the pod has nothing; a second changes nothing.
     #[track_caller]
     pub(crate) fn detach(&self) {
         for _ in 0..2 {
@@ -151,7 +151,7 @@ impl<'a> K8sPod<'a> {
         links
     }
 
-    /// Gateways of the pod's default routes, as `interface via`, the preferred ones first.
+    /// Returns gateways of the pod's default routes, as `interface via`, best first.
     pub(crate) fn default_routes(&self, v4: bool) -> Vec<String> {
         let mut found = Vec::new();
         let mut netlink = self.pod.netlink();
