@@ -1,5 +1,7 @@
-//! An attacker who is root in its pod, with raw sockets, against everybody else: the pods of its
-//! own network, those of another network with the same subnets, the node and the world behind it.
+//! Test an attacker who is root in its pod, with raw sockets, against all others.
+//!
+//! They are the pods of its own network, those of another network with the same subnets, the node and the
+//! world behind it.
 //!
 //! Each attack carries a marker of its own. It must be counted under its reason and network, and
 //! nobody may have seen the marker; then honest traffic must still flow. Each suite begins with

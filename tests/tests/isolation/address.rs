@@ -5,7 +5,9 @@ use testbed::frame::{ethernet, marker, udp4, udp6};
 
 use super::scene::{IP, IPV6, NOBODY, Scene};
 
-/// Frames with another source MAC address: a neighbour's, nobody's, a group's, the gateway's.
+/// Frames with a spoofed source MAC address are dropped.
+///
+/// It is a neighbour's, one that no port has, a group's, the gateway's.
 #[test]
 fn a_spoofed_source_mac_is_dropped() {
     let node = testbed::node!();
@@ -95,8 +97,10 @@ fn a_spoofed_source_ip_is_dropped() {
     }
 }
 
-/// MAC addresses of another network, of the node's own interfaces and of nobody are equally
-/// unknown: no oracle tells whether they exist elsewhere.
+/// Foreign MAC addresses are all equally unknown.
+///
+/// They are of another network, of the node's own interfaces and of no port: no oracle tells whether they
+/// exist elsewhere.
 #[test]
 fn a_foreign_destination_mac_is_dropped() {
     let node = testbed::node!();
@@ -136,8 +140,10 @@ fn a_frame_to_its_own_sender_is_dropped() {
     scene.close();
 }
 
-/// Addresses of the node, of its uplink and of the world, behind a neighbour's MAC address: the
-/// neighbour gets them, since it is an Ethernet, and the node never does.
+/// Packets to the node and the world stay on the network.
+///
+/// They go to addresses of the node, of its uplink and of the world, behind a neighbour's MAC address:
+/// the neighbour gets them, since it is an Ethernet, and the node never does.
 #[test]
 fn packets_to_the_node_and_the_world_stay_on_the_network() {
     let node = testbed::node!();

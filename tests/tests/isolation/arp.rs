@@ -1,4 +1,4 @@
-//! ARP is how neighbours are believed, so it is where an attacker lies (RFC 826, RFC 5227).
+//! Test ARP, by which an attacker could claim addresses (RFC 826, RFC 5227).
 
 use agent_common::addr::MacAddr;
 use agent_common::drop::DropReason;
@@ -112,8 +112,9 @@ fn arp_for_an_unknown_address_is_not_flooded() {
     scene.close();
 }
 
-/// A probe for somebody's address is answered by the datapath, and only to the one who probes:
-/// conflicts are noticed without asking anybody (RFC 5227).
+/// The datapath answers a probe for a neighbour's address, to its sender only.
+///
+/// Conflicts are noticed without a question to a pod (RFC 5227).
 #[test]
 fn an_arp_probe_for_a_neighbours_address_is_answered() {
     let node = testbed::node!();

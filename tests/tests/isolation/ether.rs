@@ -6,7 +6,9 @@ use testbed::frame::{ethernet, marker, tagged, udp4};
 
 use super::scene::{IP, Scene};
 
-/// 802.1Q, 802.1ad and the older private tags, with and without a VLAN number, one and two deep.
+/// 802.1Q, 802.1ad and older private tags are dropped.
+///
+/// They are tried with and without a VLAN number, one and two deep.
 #[test]
 fn a_vlan_tag_is_dropped() {
     let node = testbed::node!();
@@ -42,7 +44,9 @@ fn a_tagged_broadcast_reaches_nobody() {
     scene.close();
 }
 
-/// STP, pause frames, LACP, LLDP: no bridge forwards them (IEEE 802.1D, table 7-10).
+/// STP, pause frames, LACP and LLDP are dropped (IEEE 802.1D, table 7-10).
+///
+/// No bridge forwards them.
 #[test]
 fn link_control_groups_are_dropped() {
     let node = testbed::node!();
@@ -58,7 +62,7 @@ fn link_control_groups_are_dropped() {
     scene.close();
 }
 
-/// Frames with a length in place of an EtherType (802.3, LLC) are no protocol of ours.
+/// Frames with a length in place of an EtherType (802.3, LLC) are dropped.
 #[test]
 fn llc_frames_are_dropped() {
     let node = testbed::node!();

@@ -1,4 +1,4 @@
-//! What must work: otherwise isolation is easy.
+//! Test traffic that must work: otherwise isolation is easy.
 
 use std::cell::Cell;
 
@@ -20,7 +20,7 @@ fn pods_of_one_network_reach_each_other() {
     }
 }
 
-/// A large transfer, as segments offloaded to the veth: GSO packets are not "too big".
+/// A large transfer passes as offloaded segments: GSO packets are not "too big".
 #[test]
 fn tcp_moves_megabytes() {
     let node = testbed::node!();
@@ -34,7 +34,7 @@ fn tcp_moves_megabytes() {
     }
 }
 
-/// KEP-PN-05: two networks with the same addresses carry the same traffic at once, each its own.
+/// KEP-PN-05: two networks with the same addresses carry their own traffic at once.
 #[test]
 fn overlapping_networks_work_side_by_side() {
     let node = testbed::node!();
@@ -62,7 +62,7 @@ fn overlapping_networks_work_side_by_side() {
     node.assert_empty();
 }
 
-/// Broadcast and multicast reach every member of the network, once, and nobody else.
+/// Broadcast and multicast reach every member of the network once, and no other.
 #[test]
 fn broadcast_and_multicast_reach_exactly_the_members() {
     let node = testbed::node!();
@@ -136,8 +136,7 @@ fn a_broadcast_does_not_return_to_its_sender() {
     scene.close();
 }
 
-/// ARP for a neighbour is answered by the datapath, with the neighbour's MAC address, and without
-/// asking it.
+/// The datapath answers ARP for a neighbour, without a question to the neighbour.
 #[test]
 fn arp_for_a_neighbour_is_answered() {
     let node = testbed::node!();

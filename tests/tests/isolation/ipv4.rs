@@ -70,7 +70,7 @@ fn spoofed_fragments_are_dropped() {
     scene.close();
 }
 
-/// Options change nothing about whose packet it is, and none of them makes the node do anything.
+/// IP options change no owner of a packet, and make the node do nothing.
 #[test]
 fn ip_options_do_not_help() {
     let node = testbed::node!();
@@ -107,8 +107,9 @@ fn ip_options_do_not_help() {
     scene.close();
 }
 
-/// DHCP is not served, and nobody may pretend to: neither as a client nor as a server, by
-/// broadcast or to one neighbour (RFC 2131).
+/// DHCP is not served, and no pod may act as its client or server (RFC 2131).
+///
+/// It is dropped both as broadcast and to one neighbour.
 #[test]
 fn dhcp_is_dropped() {
     let node = testbed::node!();
@@ -138,8 +139,9 @@ fn dhcp_is_dropped() {
     scene.close();
 }
 
-/// Multicast protocols that routers listen to reach the network's members only; the node's own
-/// stack, which forwards, is not one of them.
+/// Multicast protocols of routers reach the network's members only.
+///
+/// The node's own stack, which forwards, is not one of them.
 #[test]
 fn routing_protocols_do_not_reach_the_node() {
     let node = testbed::node!();

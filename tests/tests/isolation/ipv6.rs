@@ -64,7 +64,7 @@ fn deep_extension_chains_are_dropped() {
     scene.close();
 }
 
-/// A chain that leaves the frame, or stops before the first fragment's payload does (RFC 7112).
+/// A header chain beyond the frame or the first fragment is dropped (RFC 7112).
 #[test]
 fn incomplete_chains_are_dropped() {
     let node = testbed::node!();
@@ -148,8 +148,9 @@ fn a_spoofed_source_behind_extension_headers_is_dropped() {
     scene.close();
 }
 
-/// No pod is a router: advertisements and redirects, plain, behind headers, and in fragments
-/// (RFC 6105, RFC 7113, RFC 6980).
+/// Router advertisements and redirects are dropped: no pod is a router.
+///
+/// They come plain, behind headers, and in fragments (RFC 6105, RFC 7113, RFC 6980).
 #[test]
 fn router_advertisements_and_redirects_are_dropped() {
     let node = testbed::node!();

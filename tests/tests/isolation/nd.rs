@@ -14,7 +14,7 @@ use super::scene::{IPV6, NOBODY, Scene};
 const ALL: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_MAC: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
 
-/// Advertisements of an address that is somebody else's, or of one's own at another MAC.
+/// An advertisement of another's address, or of another MAC, is dropped.
 #[test]
 fn a_spoofed_advertisement_is_dropped() {
     let node = testbed::node!();
@@ -111,7 +111,7 @@ fn discovery_with_another_hop_limit_is_dropped() {
     scene.close();
 }
 
-/// RFC 6980: neighbour discovery is never fragmented, and has no reason for extension headers.
+/// RFC 6980: neighbour discovery in fragments or behind headers is dropped.
 #[test]
 fn discovery_in_fragments_or_behind_headers_is_dropped() {
     let node = testbed::node!();
@@ -158,8 +158,9 @@ fn a_solicitation_for_an_unknown_address_is_not_flooded() {
     scene.close();
 }
 
-/// A solicitation for a neighbour is answered by the datapath with the neighbour's MAC address,
-/// and the neighbour is not asked.
+/// The datapath answers a solicitation for a neighbour, with the neighbour's MAC.
+///
+/// The neighbour is not asked.
 #[test]
 fn a_solicitation_for_a_neighbour_is_answered() {
     let node = testbed::node!();

@@ -37,8 +37,9 @@ fn a_routed_packet_has_a_hop_less() {
     scene.close();
 }
 
-/// What has no hop left ends here, and its sender is told (RFC 792, RFC 4443 section 3.3): so
-/// traceroute sees the gateway.
+/// A packet without hops is dropped, and its sender told.
+///
+/// So traceroute sees the gateway (RFC 792, RFC 4443 section 3.3).
 #[test]
 fn a_packet_without_hops_is_dropped_and_its_sender_told() {
     let node = testbed::node!();
@@ -72,8 +73,9 @@ fn a_packet_without_hops_is_dropped_and_its_sender_told() {
     scene.close();
 }
 
-/// The gateway answers ARP, solicitations and ping in both families, so that a person can see
-/// that the network is there.
+/// The gateway answers ARP, solicitations and ping in both families.
+///
+/// So a person can see that the network is there.
 #[test]
 fn the_gateway_can_be_pinged() {
     let node = testbed::node!();
@@ -188,8 +190,9 @@ fn frames_to_a_neighbours_mac_are_dropped() {
     scene.close();
 }
 
-/// Destinations outside the network: the node, the world, free addresses, groups behind the
-/// gateway's MAC address.
+/// No destination outside the network can be reached.
+///
+/// They are the node, the world, free addresses, groups behind the gateway's MAC address.
 #[test]
 fn there_is_no_way_out() {
     let node = testbed::node!();
@@ -246,7 +249,7 @@ fn a_packet_to_its_own_sender_is_dropped() {
     scene.close();
 }
 
-/// A routed pod with a default route through the gateway still reaches only its network.
+/// A default route through the gateway leads a routed pod to its network only.
 #[test]
 fn a_default_route_leads_to_the_network_only() {
     let node = testbed::node!();

@@ -1,4 +1,4 @@
-//! Who is there: an attacker, two neighbours, and a network with the same subnets beside them.
+//! Set up an attacker, two neighbours, and a network with the same subnets.
 
 use std::net::Ipv4Addr;
 
@@ -90,7 +90,7 @@ impl<'a> Scene<'a> {
         self.unseen(what, marker);
     }
 
-    /// A frame sent after it has arrived, so the attack was dealt with; nobody has seen it.
+    /// Asserts that no tap has seen `attack`, by a frame sent after it has arrived.
     #[track_caller]
     fn unseen(&self, what: &str, attack: &Marker) {
         let fence = marker();

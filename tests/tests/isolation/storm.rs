@@ -7,8 +7,10 @@ use testbed::frame::{marker, udp4};
 
 use super::scene::{IP, Scene};
 
-/// Sends a frame until the bucket is empty, however fast this machine is: many between two looks, for the bucket
-/// fills while the node is asked. How many were sent.
+/// Sends a frame until the bucket is empty; returns how many were sent.
+///
+/// Many go between two looks, however fast this machine is, because the bucket fills while the node is
+/// asked.
 fn storm(node: &Node, scene: &Scene<'_>, frame: &[u8]) -> u64 {
     let mut sent = 0;
     while node.drops().of("blue", DropReason::Storm) == 0 {
@@ -21,7 +23,7 @@ fn storm(node: &Node, scene: &Scene<'_>, frame: &[u8]) -> u64 {
     sent
 }
 
-/// More broadcasts than storm control allows are dropped and counted; unicast is not concerned.
+/// Storm control drops and counts broadcasts above its limit; unicast passes.
 #[test]
 fn a_broadcast_storm_is_cut_off() {
     let node = testbed::node!();

@@ -10,7 +10,7 @@ use testbed::{Pod, Port, traffic, wait};
 
 use super::scene::{NOBODY, Scene};
 
-/// Another MAC address on the pod's own interface: everything it sends is spoofed now.
+/// A pod that changes its MAC is silenced: everything it sends is spoofed.
 #[test]
 fn a_changed_mac_silences_the_pod() {
     let node = testbed::node!();
@@ -103,8 +103,9 @@ fn removed(pod: &Pod<'_>, port: &Port) {
     assert!(deleted.expect("its own interface is the pod's"));
 }
 
-/// A pod that deletes its interface leaves the network at once: neither broadcast nor unicast may
-/// go to whatever gets the freed index next.
+/// A pod that deletes its interface leaves the network at once.
+///
+/// Neither broadcast nor unicast may go to whatever gets the freed index next.
 #[test]
 fn a_deleted_interface_leaves_the_network() {
     let node = testbed::node!();
@@ -140,8 +141,9 @@ fn a_deleted_interface_leaves_the_network() {
     node.assert_empty();
 }
 
-/// The host end is no neighbour: the node's stack has no address there and says nothing by it,
-/// from the moment the link comes up.
+/// The host end is no neighbour, from the moment the link comes up.
+///
+/// The node's stack has no address there and says nothing by it.
 #[test]
 fn the_node_says_nothing_into_a_pod() {
     let node = testbed::node!();
@@ -178,7 +180,7 @@ fn the_node_says_nothing_into_a_pod() {
     node.assert_empty();
 }
 
-/// After DEL nothing of the network goes to the pod's old place, and its address is nobody's.
+/// After DEL no packet goes to the pod's old place, and its address is free.
 #[test]
 fn a_detached_pod_hears_nothing_more() {
     let node = testbed::node!();
