@@ -1,5 +1,6 @@
-//! Who is where on other nodes, without a cluster: agents that share a directory. What packets do
-//! with it is in `across`.
+//! Test members on other nodes, without a cluster: agents share a directory.
+//!
+//! Packets to them are tested in `across`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -43,7 +44,7 @@ impl Scene {
         self.shared.path().join(format!("node-{number}.yaml"))
     }
 
-    /// What node `number` says, once it says `count` endpoints.
+    /// Returns the endpoints of node `number`, once there are `count` of them.
     fn said(&self, number: u8, count: usize) -> Vec<api::Endpoint> {
         wait::until(&format!("node-{number} to say {count} endpoints"), || {
             let text = fs::read_to_string(self.file(number)).unwrap_or_default();
@@ -157,7 +158,7 @@ fn members_are_known_on_the_other_node_for_as_long_as_they_are_attached() {
     a.detach("blue", "net1");
 }
 
-/// A restart is no move: what goes on is claimed since when it was, so no other claim loses to it.
+/// A restart keeps the time of a claim, so no other claim displaces it.
 #[test]
 fn an_agent_that_is_killed_and_started_again_says_the_same_as_before() {
     let Some(s) = Scene::start(testbed::test_name!()) else {
@@ -182,7 +183,9 @@ fn an_agent_that_is_killed_and_started_again_says_the_same_as_before() {
     b.detach("blue", "net1");
 }
 
-/// Issue 5: standalone, a static peers file. A person writes it, and may write something wrong.
+/// Issue 5: standalone, a static peers file.
+///
+/// A person writes it, and may write something wrong.
 #[test]
 fn a_file_that_a_person_writes_counts_and_a_wrong_one_hides_no_other() {
     let Some(s) = Scene::start(testbed::test_name!()) else {

@@ -1,5 +1,6 @@
-//! memif with others' code: DPDK's testpmd as client and as server of our library. Frames are sent
-//! through it and compared byte by byte when they come back.
+//! Test memif with DPDK's testpmd as client and as server of our library.
+//!
+//! Frames are sent through it and compared byte by byte when they come back.
 //!
 //! Each test has a network namespace of its own, for abstract sockets are scoped by it.
 

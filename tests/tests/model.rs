@@ -13,8 +13,10 @@ mod model {
 
     const THREADS: u64 = 4;
     const CALLS: usize = 125;
-    /// Interfaces, each with the networks it is attached to: a pod that is twice on one routed
-    /// network has two routes to one gateway, which is another test's subject.
+    /// Interfaces, each with the networks it is attached to.
+    ///
+    /// A pod that is twice on one routed network has two routes to one gateway, which is another test's
+    /// subject.
     const IFNAMES: [&str; 2] = ["net1", "net2"];
     const NETWORKS: [[&str; 4]; 2] = [
         ["blue", "red", "green", "small"],
@@ -38,10 +40,10 @@ mod model {
         }
     }
 
-    /// (container, ifname, network) that may be live now: entered before ADD, left after DEL.
+    /// (container, ifname, network) that may be live: from before ADD until after DEL.
     type Known = Mutex<BTreeSet<(String, String, String)>>;
 
-    /// What one thread knows of its own containers.
+    /// State of one thread's own containers.
     struct Actor<'a> {
         node: &'a Node,
         known: &'a Known,
@@ -183,8 +185,7 @@ mod model {
         })
     }
 
-    /// 500 calls; at the end the agent, the kernel and the model agree, and no address is held
-    /// twice.
+    /// 500 calls leave agent, kernel and model in agreement; no address is held twice.
     #[test]
     fn five_hundred_random_calls_agree_with_the_model() {
         // Small enough to run out now and then.

@@ -1,5 +1,6 @@
-//! The network that the node routes for: pods, the node and the world reach each other by the node's
-//! own stack, and nobody else does.
+//! Test the network that the node routes for.
+//!
+//! Pods, the node and the world reach each other by the node's own stack, and no other network does.
 
 mod native {
     mod scene;

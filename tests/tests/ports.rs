@@ -1,6 +1,7 @@
-//! Ports of type Memif: the same networks, isolation, addresses and rates as interfaces of the kernel
-//! have. A program of the pod joins each to the stack of its namespace, so that what talks to a kernel
-//! port can talk to it.
+//! Test ports of type Memif on the networks of kernel interfaces.
+//!
+//! They have the same networks, isolation, addresses and rates. A program of the pod joins each to the
+//! stack of its namespace, so that what talks to a kernel port can talk to it.
 
 mod ports {
     mod cni;
@@ -12,7 +13,7 @@ mod ports {
     mod switch;
 }
 
-/// The standard networks, and attachments to them that are memif: `memif-blue` and so on.
+/// Returns the standard networks, with memif attachments `memif-blue` and so on.
 pub fn setup() -> testbed::Setup {
     let networks = testbed::Network::standard();
     let with_attachment = |setup: testbed::Setup, network: &testbed::Network| {

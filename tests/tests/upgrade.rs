@@ -1,4 +1,4 @@
-//! Another agent over the same datapath: other map sizes, other programs, under traffic.
+//! Test other agents over one datapath: map sizes and programs, under traffic.
 
 mod upgrade {
     use std::fs;
@@ -23,8 +23,10 @@ mod upgrade {
             .collect()
     }
 
-    /// More ports, then fewer again: both ways the layout changes, state is carried over, not one
-    /// datagram is lost, and the old layout goes.
+    /// More ports, then fewer again, lose nothing.
+    ///
+    /// Both ways the layout changes, state is carried over, not one datagram is lost, and the old layout
+    /// goes.
     #[test]
     fn another_map_layout_loses_nothing() {
         let node = testbed::node!();
@@ -75,7 +77,7 @@ mod upgrade {
         assert_eq!(generations(&node), layouts);
     }
 
-    /// An agent that dies in the middle of an upgrade leaves something the next one can use.
+    /// An agent that dies during an upgrade leaves a state that the next one can use.
     #[test]
     fn a_killed_upgrade_is_finished_by_the_next() {
         let node = testbed::node!();
@@ -101,8 +103,9 @@ mod upgrade {
         node.assert_empty();
     }
 
-    /// More attachments than the new layout has ports for: the agent says so and does not start
-    /// with half of them; the old size still works.
+    /// A layout with fewer ports than attachments is refused; the old size still works.
+    ///
+    /// The agent says so and does not start with half of them.
     #[test]
     fn a_layout_too_small_for_what_is_there_is_refused() {
         let node = testbed::node!();

@@ -124,7 +124,7 @@ fn tables_that_another_program_flushes_are_written_again_at_once() {
     white.detach("white", "eth0");
 }
 
-/// ATT-09: tables flushed right after their first write are restored, and the log says so.
+/// ATT-09: tables flushed after their first write are restored, and this is logged.
 ///
 /// The flush comes within the pause of the agent's watch: what removed the table is known by what the
 /// agent wrote, and not by an earlier look of the watch, which found no table.

@@ -1,6 +1,8 @@
-//! The reference `bandwidth` plugin behind podnet. For what the pod receives it puts a queue at the
-//! host end, and podnet notices and sends packets through it. For what the pod sends it wants the
-//! very hook that podnet's program is on: that is a clear error, and podnet's own limits do it.
+//! Test the reference `bandwidth` plugin behind podnet.
+//!
+//! For what the pod receives it puts a queue at the host end, and podnet notices and sends packets
+//! through it. For what the pod sends it wants the very hook that podnet's program is on: that is a clear
+//! error, and podnet's own limits do it.
 
 use std::net::SocketAddr;
 
@@ -50,8 +52,9 @@ impl<'a> Scene<'a> {
         &self.pods[2]
     }
 
-    /// Spoofed frames are dropped and counted; honest ones reach whom they are for; nobody else,
-    /// neither the node nor the world, sees any of them.
+    /// Asserts that spoofed frames are dropped and counted, and honest ones arrive.
+    ///
+    /// Neither the node nor the world sees any of them.
     #[track_caller]
     fn assert_guarded(&self, port: &Port) {
         let (tap, seen) = (port.tap(), self.peer.tap());
@@ -133,7 +136,7 @@ fn a_limit_for_what_the_pod_sends_is_a_clear_error_on_tcx() {
     scene.close();
 }
 
-/// The plugin's queue at the host end limits, though it comes after podnet has answered.
+/// The plugin's queue at the host end limits, though podnet has answered before.
 #[test]
 fn a_limit_for_what_the_pod_receives_is_kept_and_the_pod_guarded() {
     let Some(tools) = Tools::find(testbed::test_name!(), &["bandwidth"]) else {

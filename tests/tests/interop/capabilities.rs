@@ -1,4 +1,4 @@
-//! What libcni makes of `capabilities` in the list (CNI-CAP-01) reaches podnet.
+//! Test `capabilities` of the list that libcni passes to podnet (CNI-CAP-01).
 
 use serde_json::json;
 use testbed::{limit, traffic};
@@ -81,7 +81,7 @@ fn a_declared_bandwidth_is_a_limit() {
     node.assert_empty();
 }
 
-/// Declared but not done by podnet: refused with the key's name, and nothing is left.
+/// A declared but unserved capability is refused with its key, and nothing is left.
 #[test]
 fn a_declared_capability_that_is_not_done_is_refused() {
     let Some(tools) = Tools::find(testbed::test_name!(), &[]) else {
@@ -102,7 +102,7 @@ fn a_declared_capability_that_is_not_done_is_refused() {
     libcni.detach("blue", &pod, "net1");
 }
 
-/// CNI-ENV-09: Kubernetes' arguments in `CNI_ARGS` are taken, whatever else is there.
+/// CNI-ENV-09: Kubernetes' arguments in `CNI_ARGS` are taken, with any others.
 #[test]
 fn cni_args_arrive() {
     let Some(tools) = Tools::find(testbed::test_name!(), &[]) else {

@@ -1,5 +1,7 @@
-//! podnet first, reference plugins after it: they find what they need in podnet's result, what
-//! they do to the pod does not harm podnet, and what would harm others is dropped.
+//! Test podnet first, and reference plugins after it.
+//!
+//! They find what they need in podnet's result, what they do to the pod does not harm podnet, and what
+//! would harm others is dropped.
 
 use agent_common::drop::DropReason;
 use serde_json::{Value, json};
@@ -118,8 +120,9 @@ fn three_neighbours_behind_podnet_work_together() {
     });
 }
 
-/// The same without `sbr`, which throws away routes by a gateway outside the address's prefix:
-/// on routed networks these are all routes.
+/// The same works on routed networks without `sbr`.
+///
+/// It drops routes by a gateway outside the address's prefix: on routed networks these are all routes.
 #[test]
 fn two_neighbours_behind_podnet_work_on_a_routed_network() {
     let Some(tools) = Tools::find(testbed::test_name!(), &["tuning", "portmap"]) else {
@@ -135,8 +138,9 @@ fn two_neighbours_behind_podnet_work_on_a_routed_network() {
     in_a_chain(&tools, "green", &others, |_, _, _| {});
 }
 
-/// CNI-CHK-01: traffic takes the default route that `sbr` makes, but podnet's own route was taken
-/// away, and `CHECK` says which.
+/// CNI-CHK-01: `CHECK` names podnet's own route that `sbr` removed.
+///
+/// Traffic takes the default route that `sbr` makes.
 #[test]
 fn a_route_taken_away_by_sbr_is_named() {
     let Some(tools) = Tools::find(testbed::test_name!(), &["sbr"]) else {
@@ -158,8 +162,10 @@ fn a_route_taken_away_by_sbr_is_named() {
     node.assert_empty();
 }
 
-/// A MAC address that podnet did not give is a spoofed one, whoever set it: nothing from it gets
-/// through, `CHECK` says why, and podnet's own `mac` capability is the way to choose one.
+/// A MAC address that podnet did not give is cut off as a spoofed one.
+///
+/// Whatever program set it: nothing from it gets through, `CHECK` says why, and podnet's own `mac`
+/// capability is the way to choose one.
 #[test]
 fn a_mac_changed_by_tuning_is_cut_off_and_named() {
     let Some(tools) = Tools::find(testbed::test_name!(), &["tuning"]) else {
@@ -189,7 +195,7 @@ fn a_mac_changed_by_tuning_is_cut_off_and_named() {
     node.assert_empty();
 }
 
-/// A neighbour that fails leaves it to the runtime to delete; then nothing of podnet is left.
+/// A neighbour that fails leaves the DEL to the runtime; podnet leaves nothing.
 #[test]
 fn a_neighbour_that_fails_leaves_nothing_after_del() {
     let Some(tools) = Tools::find(testbed::test_name!(), &["tuning"]) else {

@@ -4,7 +4,9 @@ use testbed::{traffic, wait};
 
 use super::libcni::Tools;
 
-/// ADD, CHECK, STATUS, DEL and DEL again; the pod talks to one that another runtime attached.
+/// A pod runs ADD, CHECK, STATUS, DEL and DEL again, and talks to another's pod.
+///
+/// The other was attached by another runtime.
 #[test]
 fn a_pod_of_libcni_talks_to_its_network() {
     let Some(tools) = Tools::find(testbed::test_name!(), &[]) else {
@@ -88,8 +90,10 @@ fn check_names_what_is_wrong() {
     node.assert_empty();
 }
 
-/// CNI-GC-01, CNI-GC-08: `gc` gives no list; libcni deletes what it remembers of this network, and podnet
-/// what has lost its pod. Neither touches another network, nor another runtime's living pod.
+/// CNI-GC-01, CNI-GC-08: `gc` without a list removes stale attachments only.
+///
+/// libcni deletes what it remembers of this network, and podnet what has lost its pod. Neither touches
+/// another network, nor another runtime's living pod.
 #[test]
 fn gc_removes_stale_attachments_of_its_network_only() {
     let Some(tools) = Tools::find(testbed::test_name!(), &[]) else {
@@ -125,7 +129,9 @@ fn gc_removes_stale_attachments_of_its_network_only() {
     node.assert_empty();
 }
 
-/// A runtime that crashed and lost its pod's namespace can still delete what it remembers.
+/// A runtime that lost its pod's namespace can still delete its attachments.
+///
+/// It crashed before.
 #[test]
 fn del_works_after_the_namespace_is_gone() {
     let Some(tools) = Tools::find(testbed::test_name!(), &[]) else {
@@ -143,7 +149,9 @@ fn del_works_after_the_namespace_is_gone() {
     node.assert_empty();
 }
 
-/// CNI-ERR-05, CNI-DEL-05: without an agent `add` and `status` say so, `del` leaves a note.
+/// CNI-ERR-05, CNI-DEL-05: without an agent `add` fails, and `del` leaves a note.
+///
+/// `status` says that there is no agent, too.
 #[test]
 fn without_an_agent_libcni_is_told_so() {
     let Some(tools) = Tools::find(testbed::test_name!(), &[]) else {

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use testbed::{Node, Pod, Port, skip};
 
-/// Where Debian's package has the reference plugins, and where everybody else has them.
+/// Directories of the reference plugins: of Debian's package, and of all others.
 const PLUGINS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
 /// Gives the program its own `/var/lib`; mounts made here are seen by nobody else.
 const PRIVATE_STATE: &str = r#"mount --bind "$1" /var/lib && shift && exec "$@""#;
@@ -66,7 +66,7 @@ impl Tools {
     }
 }
 
-/// What `cargo xtask test` has built, or what `PODNET_CNITOOL` names.
+/// Returns `cnitool`, from `cargo xtask test` or `PODNET_CNITOOL`.
 fn cnitool() -> PathBuf {
     env::var_os("PODNET_CNITOOL").map_or_else(
         || {
@@ -98,7 +98,9 @@ impl Libcni<'_> {
         conf
     }
 
-    /// A network with this chain of plugins, in the newest version the neighbours speak.
+    /// Writes a network with this chain of plugins.
+    ///
+    /// Its version is the newest that the neighbours speak.
     pub(crate) fn chain(&self, name: &str, plugins: &[Value]) {
         self.list(&json!({"cniVersion": "1.0.0", "name": name, "plugins": plugins}));
     }
@@ -237,7 +239,7 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// What libcni printed after a successful `add`.
+    /// Returns the result that libcni printed after a successful `add`.
     #[track_caller]
     pub(crate) fn result(&self) -> Value {
         assert!(self.success, "{self:?}");

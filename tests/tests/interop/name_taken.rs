@@ -1,4 +1,6 @@
-//! podnet behind another plugin that makes the pod's interface: `CNI_IFNAME` is theirs already.
+//! Test podnet behind a plugin that makes the pod's interface.
+//!
+//! `CNI_IFNAME` is theirs already.
 
 use std::path::Path;
 
@@ -7,7 +9,7 @@ use testbed::{Node, Pod};
 
 use super::libcni::{Libcni, Tools};
 
-/// What a reference plugin in front is configured with.
+/// Returns the configuration of a reference plugin in front.
 fn main_plugin(kind: &str, node: &Node) -> Value {
     let data: &Path = &node.path("host-local");
     json!({

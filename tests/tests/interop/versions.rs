@@ -1,10 +1,12 @@
-//! Which version libcni speaks to podnet (CNI-CONF-03), and that it understands the answers.
+//! Test the version that libcni speaks to podnet (CNI-CONF-03), and its answers.
 
 use serde_json::{Value, json};
 
 use super::libcni::Tools;
 
-/// The highest version that libcni knows of `cniVersion` and `cniVersions` is the result's.
+/// The result has the highest version of `cniVersion` and `cniVersions`.
+///
+/// It is the highest that libcni knows.
 #[test]
 fn the_highest_common_version_is_used() {
     let Some(tools) = Tools::find(testbed::test_name!(), &[]) else {

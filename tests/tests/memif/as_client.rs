@@ -63,8 +63,10 @@ fn rings_and_buffers_of_any_size_work() {
     }
 }
 
-/// A frame longer than a buffer of the ring is a chain there: testpmd makes them, we do not. It sends
-/// a single burst, because a DPDK that fills the ring with chains writes one slot too far.
+/// A frame longer than a buffer of the ring arrives as a chain, put together.
+///
+/// testpmd makes chains, we do not. It sends a single burst, because a DPDK that fills the ring with
+/// chains writes one slot too far.
 #[test]
 fn chains_are_put_together() {
     let Some(place) = Place::find(testbed::test_name!()) else {

@@ -17,7 +17,9 @@ fn config() -> ClientConfig {
     }
 }
 
-/// Over a path, and over an abstract socket in the namespace. The client waits for its server.
+/// Frames come back as they were sent, over a path and over an abstract socket.
+///
+/// The latter is in the namespace. The client waits for its server.
 #[test]
 fn frames_come_back_as_they_were_sent() {
     let Some(place) = Place::find(testbed::test_name!()) else {

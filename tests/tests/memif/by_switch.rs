@@ -1,4 +1,4 @@
-//! testpmd as the client of a port of the switch, with a TAP device, and ours as another one's.
+//! Test testpmd as the client of a switch's port, with a TAP device and our client.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsFd as _;
@@ -77,6 +77,8 @@ fn start(options: &Options) -> Running {
     thread::spawn(move || switch.run())
 }
 
+/// testpmd is reached through the switch and does not see its replacement.
+///
 /// DPDK's clients never connect again, and do not notice that they need not. Frames come back byte by
 /// byte, by the switch alone and by the kernel.
 #[test]
@@ -146,7 +148,9 @@ fn testpmd_is_reached_through_the_switch_and_does_not_see_that_it_is_replaced() 
     assert_eq!(ended, Ended::Stopped);
 }
 
-/// One sends as fast as it can, the other takes. Nothing is anywhere but where it was counted.
+/// Two testpmds have a network of their own, and every packet is accounted for.
+///
+/// One sends as fast as it can, the other receives. No packet is elsewhere than where it was counted.
 #[test]
 fn two_testpmds_have_a_network_of_their_own_and_every_packet_is_accounted_for() {
     const ENOUGH: u64 = 200_000;

@@ -1,4 +1,4 @@
-//! A client whose file never closes: it is on a file system of its own, which does not answer.
+//! Test a client's file whose close never ends, on a file system without answers.
 
 use std::fs::File;
 use std::io::{IoSlice, Read as _, Write as _};
@@ -34,8 +34,9 @@ const ENOSYS: i32 = 38;
 const DIRECTORY: u32 = 0o040_755;
 const FILE: u32 = 0o100_666;
 
-/// A file system with one file, `file`. Its close is never answered. Gone when this is dropped, and
-/// with it whoever waits.
+/// A file system with one file, `file`, whose close is never answered.
+///
+/// Dropping this ends it and all waits for it.
 struct Fuse {
     dir: TempDir,
     server: Option<JoinHandle<()>>,
@@ -153,8 +154,9 @@ fn attributes(node: u32, mode: u32) -> Vec<u8> {
     attributes
 }
 
-/// Facts 1.6: descriptors that are not memory. A FUSE file is the worst of them: even to close it
-/// is to wait for the client.
+/// Facts 1.6: a descriptor that is no memory is refused.
+///
+/// A FUSE file is the worst: even to close it is to wait for the client.
 #[test]
 fn attack_file_that_never_closes() {
     let test = testbed::test_name!();

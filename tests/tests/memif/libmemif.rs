@@ -26,7 +26,9 @@ const IP: u16 = 0x0800;
 const ICMP: u8 = 1;
 /// More than there are numbers for slots.
 const FRAMES: usize = 66_000;
-/// Frames that are shown at once: libmemif's example ends when it finds more than 256.
+/// Frames that are shown at once.
+///
+/// libmemif's example ends when it finds more than 256.
 const TOGETHER: usize = 64;
 
 /// Our client, until packets may flow.
@@ -41,7 +43,7 @@ fn connect(client: &mut Client, responder: &mut Responder) -> Port {
     })
 }
 
-/// What comes in answer to frames that are shown to libmemif all at once.
+/// Receives the answers to frames that are shown to libmemif all at once.
 fn answers(
     tx: &mut Tx,
     rx: &mut Rx,
@@ -74,7 +76,7 @@ fn answers(
     })
 }
 
-/// An echo request of its own content, and the bytes of the answer but for the sums.
+/// Makes an echo request of its own content, and its answer except for the sums.
 fn echo(len: usize) -> (Vec<u8>, Vec<u8>) {
     let payload: Vec<u8> = marker().iter().copied().cycle().take(len).collect();
     let request = icmp_echo(&payload);
@@ -90,15 +92,17 @@ fn echo(len: usize) -> (Vec<u8>, Vec<u8>) {
     )
 }
 
-/// A frame without the sums of IPv4 and ICMP: the example adds what was in its buffer before to the former, and
-/// makes the latter over the header only.
+/// Clears the sums of IPv4 and ICMP in a frame.
+///
+/// The example adds what was in its buffer before to the former, and makes the latter over the header
+/// only.
 fn without_sums(mut frame: Vec<u8>) -> Vec<u8> {
     frame[24..26].fill(0);
     frame[36..38].fill(0);
     frame
 }
 
-/// Asks for its MAC address, and for echos by every ring until all indices have gone round.
+/// Asks for its MAC address, and for echos by every ring until all indices wrapped.
 fn converse(port: &mut Port, responder: &mut Responder) {
     assert_eq!(port.app.to_string(), "icmp_responder_example");
     assert_eq!(port.peer.to_string(), "libmemif0");
@@ -132,8 +136,9 @@ fn converse(port: &mut Port, responder: &mut Responder) {
     }
 }
 
-/// An answer rings the bell of a sleeper. A single ring may be lost, for libmemif has no fence between its index
-/// and its look at our wish.
+/// Asserts that an answer rings the bell of a sleeper, most of the time.
+///
+/// A single ring may be lost, because libmemif has no fence between its index and its look at our wish.
 fn assert_woken(tx: &mut Tx, rx: &mut Rx, responder: &mut Responder) {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll");
     let bell = rx.event().expect("the ring has a bell");

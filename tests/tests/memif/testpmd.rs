@@ -21,7 +21,7 @@ use testbed::{testpmd, wait};
 
 /// One at a time: each keeps a core busy, and has half a gigabyte.
 static ALONE: Mutex<()> = Mutex::new(());
-/// What testpmd swaps: the first two addresses.
+/// Bytes that testpmd swaps: the first two addresses.
 const MACS: usize = 12;
 
 /// testpmd on this machine, and a namespace to run it in.
@@ -54,8 +54,9 @@ impl Place {
         })
     }
 
-    /// Starts testpmd with these devices and options. It sends back what it gets, with the MAC
-    /// addresses swapped.
+    /// Starts testpmd with these devices and options, as a reflector.
+    ///
+    /// It sends back what it gets, with the MAC addresses swapped.
     pub(crate) fn start(&self, device: &str, options: &[&str]) -> Testpmd {
         self.start_with(device, &[], options)
     }
@@ -115,7 +116,7 @@ pub(crate) struct Testpmd {
 }
 
 impl Testpmd {
-    /// What it has said.
+    /// Returns its output so far.
     pub(crate) fn log(&self) -> String {
         let mut text = Vec::new();
         let read = File::open(&self.log).and_then(|mut log| log.read_to_end(&mut text));
@@ -130,7 +131,7 @@ impl Testpmd {
         }
     }
 
-    /// Asks it to stop, and waits. Returns how many packets it says that it received and sent.
+    /// Stops it, and waits; returns its counts of packets received and sent.
     pub(crate) fn stop(mut self) -> [u64; 2] {
         drop(self.child.stdin.take());
         wait::until_true("testpmd to end", || {
@@ -235,8 +236,9 @@ pub(crate) fn frame(number: u32, len: usize) -> Vec<u8> {
     frame
 }
 
-/// Sends frames of these lengths, again and again, and compares what comes back with what was sent.
-/// Nothing may be lost, changed or come in another order.
+/// Sends frames of these lengths repeatedly, and compares the ones that come back.
+///
+/// None may be lost, changed or come in another order.
 ///
 /// # Panics
 /// Then.
@@ -282,8 +284,10 @@ pub(crate) fn exchange(
     });
 }
 
-/// Frames that come back wake a sleeper, most of the time: DPDK has no fence between its index and
-/// its look at our wish, so a single ring may be lost, and a sleeper needs a time limit.
+/// Asserts that frames that come back wake a sleeper, most of the time.
+///
+/// DPDK has no fence between its index and its look at our wish, so a single ring may be lost, and a
+/// sleeper needs a time limit.
 ///
 /// # Panics
 /// If nothing ever wakes it.

@@ -1,4 +1,4 @@
-//! What stays as it was: other networks, and who may say what.
+//! Test isolated networks next to the routed one, and spoofing by its pods.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -147,7 +147,7 @@ fn ip6(text: &str) -> std::net::Ipv6Addr {
     text.parse().expect("an address")
 }
 
-/// What traceroute lives on: the node says that the way ended at it.
+/// The node tells that a packet's hops have run out: traceroute lives on it.
 #[test]
 fn the_node_answers_when_the_hops_of_a_pods_packet_have_run_out() {
     let node = testbed::node!(setup());

@@ -47,7 +47,7 @@ fn without_masquerade_the_world_sees_the_pod() {
     close(&node, &[&pod], "white");
 }
 
-/// Who comes from outside to a pod's address keeps its own: nothing that enters is masqueraded.
+/// A host outside keeps its address at the pod: no packet in is masqueraded.
 #[test]
 fn a_pod_sees_who_comes_from_outside() {
     let node = testbed::node!(setup());

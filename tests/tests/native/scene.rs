@@ -1,4 +1,6 @@
-//! A node with such a network, an isolated one with the same subnets, and a world beyond.
+//! Set up a node with such a network, an isolated one like it, and a world beyond.
+//!
+//! Both have the same subnets.
 
 pub(crate) use testbed::beyond::{BEYOND, NODE, attached, call, conf, ip, settle_world, uplink};
 use testbed::host::connection;

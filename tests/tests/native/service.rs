@@ -1,5 +1,6 @@
-//! Services: addresses that the node translates. A reply that does not pass the node on its way back
-//! would not be translated back.
+//! Test Services: addresses that the node translates.
+//!
+//! A reply that does not pass the node on its way back would not be translated back.
 
 use std::net::{IpAddr, SocketAddr};
 

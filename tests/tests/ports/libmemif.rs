@@ -6,10 +6,12 @@ use testbed::{MemifApp, Node, Port, wait};
 use super::switch::{start, switch};
 use crate::{conf, setup};
 
-/// Packets of each length that are under way together: libmemif's example ends when it finds more than 256.
+/// Packets of each length that are under way together.
+///
+/// libmemif's example ends when it finds more than 256.
 const TOGETHER: u16 = 16;
 
-/// Who is connected, as the agent says.
+/// Returns the connected peer, as the agent tells it.
 fn peer(node: &Node, port: &Port) -> Option<String> {
     let rows = node.get("attachments");
     let row = rows

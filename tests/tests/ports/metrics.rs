@@ -1,4 +1,4 @@
-//! What Prometheus is told of memif ports.
+//! Test metrics of memif ports.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use testbed::{MemifApp, Port, wait};
 
 use crate::{conf, setup};
 
-/// The page for Prometheus has what the switch carries, whom it has, and what it could not deliver.
+/// The page has the switch's packets, its ports, and its losses.
 #[test]
 fn metrics_show_what_goes_past_the_kernel() {
     let node = testbed::node!(setup());

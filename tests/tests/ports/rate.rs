@@ -1,4 +1,4 @@
-//! Rates of memif ports: kept for every way that a packet can take, and changed under a client.
+//! Test rates of memif ports: on every way of a packet, and changed under a client.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ fn v4(port: &Port) -> IpAddr {
     port.v4().into()
 }
 
-/// What the switch has counted for a port.
+/// Returns the switch's counters of a port.
 fn counters(node: &Node, port: &Port) -> PortCounters {
     let socket = node.socket().with_file_name("switch").join("switch.sock");
     let mut client = uswitch::control::Client::connect(&socket).expect("the switch answers");

@@ -1,4 +1,4 @@
-//! Who reaches whom, and who does not.
+//! Test which memif ports reach each other, and which do not.
 
 use std::net::IpAddr;
 

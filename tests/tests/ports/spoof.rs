@@ -1,4 +1,4 @@
-//! A client writes what it likes into its memory; the network gets what the pod may send.
+//! Test spoofing by a client's memory: the network gets a pod's own packets only.
 
 use agent_common::addr::MacAddr;
 use agent_common::drop::DropReason;

@@ -8,7 +8,7 @@ use testbed::{MemifApp, Node, wait};
 
 use crate::{conf, setup};
 
-/// The process that answers at the switch's socket, by the start of its command line.
+/// Finds the process that answers at the switch's socket, by its command line.
 pub(crate) fn switch(node: &Node) -> Option<rustix::process::Pid> {
     let socket = node.socket().with_file_name("switch").join("switch.sock");
     let socket = socket.to_str().expect("a path of letters").to_owned();
@@ -140,7 +140,9 @@ fn a_switch_is_replaced_under_traffic_and_its_clients_know_nothing() {
     std::thread::spawn(move || new.wait());
 }
 
-/// A state directory that was lost, a store that was mended: the switch knows more than the agent.
+/// Ports of the switch that no record names go when the agent starts.
+///
+/// A state directory was lost, or a store was mended: the switch knows more than the agent.
 #[test]
 fn ports_of_the_switch_that_no_record_names_go_when_the_agent_starts() {
     let node = testbed::node!(setup());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use netdev::LinkChange;
 use testbed::{Node, Setup, traffic, wait};
 
-/// What must be the same before and after: everything but counters.
+/// Returns the view that must not change: everything but counters.
 fn view(node: &Node) -> BTreeMap<(String, String), Vec<String>> {
     let text = |row: &serde_json::Value, key: &str| row[key].to_string();
     let rows = node.get("attachments").into_iter();
@@ -77,8 +77,9 @@ fn pods_of_before_and_after_a_restart_reach_each_other() {
     node.assert_empty();
 }
 
-/// Network numbers that the agent chose are the same after a restart: another number would be
-/// another network to the datapath.
+/// Network numbers that the agent chose are the same after a restart.
+///
+/// Another number would be another network to the datapath.
 #[test]
 fn allocated_network_numbers_are_stable() {
     let setup = Setup::empty()
@@ -126,8 +127,9 @@ fn restarts_do_not_pile_up_links() {
     assert_eq!(settled(&node), before);
 }
 
-/// A live attachment's host end that somebody deleted is noticed, and its records go with the
-/// DEL; the others stay.
+/// A host end deleted while the agent was away is noticed.
+///
+/// The records of the live attachment go with the DEL; the others stay.
 #[test]
 fn a_host_end_deleted_while_the_agent_was_away_is_noticed() {
     let node = testbed::node!();
@@ -147,8 +149,9 @@ fn a_host_end_deleted_while_the_agent_was_away_is_noticed() {
     node.assert_empty();
 }
 
-/// A host end that was set down: the audit at the next start, or CHECK, says so, and traffic is
-/// back when it is up again.
+/// A host end that was set down is damage, which the audit or CHECK reports.
+///
+/// The audit is that at the next start. Traffic is back when it is up again.
 #[test]
 fn a_host_end_set_down_is_damage() {
     let node = testbed::node!();
@@ -168,8 +171,9 @@ fn a_host_end_set_down_is_damage() {
     node.assert_empty();
 }
 
-/// Somebody tidied the qdiscs of the node: a host end without its program hands what the pod sends
-/// to the node, so it is put back when the kernel tells, not when the audit comes round.
+/// A filter that somebody removed is put back at once, when the kernel tells.
+///
+/// A host end without its program hands what the pod sends to the node. The audit would come later.
 #[test]
 fn a_filter_that_somebody_removed_is_put_back_at_once() {
     let node = testbed::node!(Setup::default().args(&["--tcx-after", "3600"]));

@@ -1,12 +1,13 @@
-//! After a reboot the store is there and nothing else is: no pins, no links, no namespaces.
+//! Test reboots: the store is there, but no pins, links or namespaces.
 
 use std::fs;
 
 use serde_json::json;
 use testbed::{Network, Node, Pod, Setup, residue};
 
-/// Takes away what a reboot takes away. The boot's id lies beside the store, so that the agent
-/// notices; the kernel's own cannot be changed.
+/// Removes what a reboot removes.
+///
+/// The boot's id lies beside the store, so that the agent notices; the kernel's own cannot be changed.
 fn reboot(node: &Node, pods: &mut [Pod<'_>]) {
     node.kill_9();
     for pod in pods {
@@ -71,8 +72,9 @@ fn a_static_address_is_free_after_a_reboot() {
     node.assert_empty();
 }
 
-/// An attachment whose pod is gone without a DEL, with the agent away and no reboot: nobody will
-/// ever use it again.
+/// A pod that vanished while the agent was away leaks nothing.
+///
+/// Its attachment got no DEL, and there was no reboot: nothing will ever use it again.
 #[test]
 fn a_pod_that_vanished_while_the_agent_was_away_leaks_nothing() {
     let node = testbed::node!();
@@ -98,8 +100,9 @@ fn a_pod_that_vanished_while_the_agent_was_away_leaks_nothing() {
     node.assert_empty();
 }
 
-/// The pins are gone while pods live (somebody unmounted the BPF file system): after a restart
-/// everything works again.
+/// Lost pins are repaired by a restart, while pods live.
+///
+/// An administrator unmounted the BPF file system.
 #[test]
 fn lost_pins_are_repaired_by_a_restart() {
     let node = testbed::node!();

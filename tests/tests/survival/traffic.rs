@@ -1,12 +1,13 @@
-//! Upheavals under traffic. Not one datagram may be lost: the programs, maps and links belong to
-//! the kernel.
+//! Test upheavals under traffic: not one datagram may be lost.
+//!
+//! The programs, maps and links belong to the kernel.
 
 use std::net::IpAddr;
 
 use testbed::stream::Stream;
 use testbed::{Node, Pod, Port, traffic};
 
-/// Streams over both families and both modes, then something happens, then they are counted.
+/// Counts streams over both families and both modes while something happens.
 fn nothing_is_lost_while(node: &Node, happening: impl FnOnce(&[Stream])) {
     let (a, b) = (node.pod("a"), node.pod("b"));
     let pairs: Vec<(Port, Port)> = [("blue", "net1"), ("green", "net2")]
@@ -71,8 +72,9 @@ fn sigterm_leaves_the_datapath_forwarding() {
     });
 }
 
-/// A port is attached by a clsact filter at once and gets its TCX link at a quiet moment; the
-/// change takes place under traffic.
+/// The change from clsact to TCX loses nothing, under traffic.
+///
+/// A port is attached by a clsact filter at once and gets its TCX link at a quiet moment.
 #[test]
 fn the_change_from_clsact_to_tcx_loses_nothing() {
     let node = testbed::node!();
