@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: podnet beside its peers, measured on this machine.
+//! `cargo xtask bench`: podnet and its peers, measured on this machine.
 
 mod peers;
 

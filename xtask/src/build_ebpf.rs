@@ -30,7 +30,7 @@ pub(crate) fn run(options: &Options) -> Result<PathBuf> {
     Ok(out)
 }
 
-/// Builds the object into `out`, and the one of AF_XDP ports beside it.
+/// Builds the object into `out`, and the one of AF_XDP ports next to it.
 pub(crate) fn object(out: &Path) -> Result<()> {
     let rustc = Rustc::query()?;
     install::bpf_toolchain(&rustc)?;

@@ -27,7 +27,7 @@ pub(crate) struct Options {}
 /// Tests by the requirements they name.
 type Tests = BTreeMap<String, BTreeSet<(String, String)>>;
 
-/// Writes the page anew, and says what is missing in it.
+/// Writes the page again, and says what is missing in it.
 ///
 /// # Errors
 /// The list cannot be read.

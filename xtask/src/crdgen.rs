@@ -10,7 +10,7 @@ use crate::workspace;
 #[derive(clap::Args)]
 pub(crate) struct Options {}
 
-/// Writes every definition anew, and removes files that are of no kind any more.
+/// Writes every definition again, and removes files that are of no kind any more.
 pub(crate) fn run(_: &Options) -> Result<()> {
     let test = ["test", "--quiet", "--package", "api", "--test", "crds"];
     execute(workspace::cargo(test).env("BLESS", "1"))

@@ -32,7 +32,7 @@ struct Kustomization {
     resources: Vec<PathBuf>,
 }
 
-/// Writes the files anew.
+/// Writes the files again.
 pub(crate) fn run(_: &Options) -> Result<()> {
     for (file, text) in generated()? {
         let path = workspace::root().join(file);
@@ -86,7 +86,7 @@ fn text() -> Result<String> {
     Ok(text)
 }
 
-/// A generated file says at its top by whom, which is not true of the whole.
+/// Removes the header that names a generator, which is not that of the whole.
 fn without_header(content: &str) -> String {
     content
         .lines()

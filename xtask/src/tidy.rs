@@ -41,7 +41,7 @@ const UNFINISHED: [&str; 2] = ["todo", "unimplemented"];
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Write the generated files anew instead of comparing them
+    /// Write the generated files again instead of comparing them
     #[arg(long)]
     bless: bool,
     /// List the first lines of documentation that begin with a pronoun or are too long
@@ -49,7 +49,7 @@ pub(crate) struct Options {
     words: bool,
 }
 
-/// Checks everything, or with `--bless` first writes the generated files anew.
+/// Checks everything, or with `--bless` first writes the generated files again.
 pub(crate) fn run(options: &Options) -> Result<()> {
     if options.bless {
         crdgen::run(&crdgen::Options {})?;

@@ -74,7 +74,7 @@ pub fn bars(measure: &Measure, subjects: &[String]) -> String {
     svg.end(&format!("{}, {}", measure.name, measure.unit))
 }
 
-/// The measures of a group as bars, everybody's beside each other.
+/// The measures of a group as bars, one next to the other.
 pub fn groups(table: &[&Measure], subjects: &[String]) -> String {
     const BAR: f64 = 11.0;
     let columns = super::text::columns(table);
@@ -136,7 +136,7 @@ fn whisker(svg: &mut Svg, from: f64, to: f64, y: f64) {
     }
 }
 
-/// A ratio that is drawn beside others.
+/// A ratio that is drawn next to others.
 #[derive(Debug, Clone)]
 pub struct Versus {
     /// Measure, and the peer that the ratio is over.

@@ -8,7 +8,7 @@ use super::text::{columns, number, pairs, ratio, spread, tables, unit};
 use super::{Case, Measure, Report};
 
 const STYLE: &str = include_str!("style.css");
-/// Over whom the overview is: the limit, and what most people have.
+/// Peers of the overview: the limit, and the usual way.
 const FIRST: [&str; 2] = ["bare veth pair", "bridge"];
 
 /// The page.

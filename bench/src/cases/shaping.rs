@@ -239,7 +239,7 @@ struct Found {
     /// Microseconds, sorted.
     pings: Vec<f64>,
     lost: u64,
-    /// The same without anything beside them.
+    /// The same without any other load.
     idle: Vec<f64>,
 }
 

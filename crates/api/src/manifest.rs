@@ -1,4 +1,4 @@
-//! Text to objects. One bad document never hides the good ones beside it.
+//! Text to objects. One bad document never hides the good ones next to it.
 
 mod definition;
 mod endpoint_slice;

@@ -2,7 +2,7 @@
 //!
 //! `podnet.dev/networks` is the list of KEP-3698: complete, so a pod that has it is attached to
 //! the default network only when the list says so. `k8s.v1.cni.cncf.io/networks` is NPWG's: what
-//! a pod wants beside that. A pod can have both; the networks of the KEP come first.
+//! a pod wants besides that. A pod can have both; the networks of the KEP come first.
 //!
 //! ```
 //! use api::selection::{PodAnnotations, PodSelection, SelectionRules, Target};
@@ -233,7 +233,7 @@ pub enum SelectionNote {
         /// Path of the key, as `k8s.v1.cni.cncf.io/networks[0].mut`.
         path: String,
     },
-    /// [`DEFAULT_NETWORK_ANNOTATION`] beside a list of KEP-3698, which is complete.
+    /// [`DEFAULT_NETWORK_ANNOTATION`] with a list of KEP-3698, which is complete.
     #[serde(rename = "overrideIgnored")]
     OverrideIgnored,
     /// Further notes, which are not kept.

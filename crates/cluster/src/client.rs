@@ -47,7 +47,7 @@ impl Source {
     /// A client; nothing is asked yet.
     ///
     /// # Errors
-    /// When it is not known where the API server is, or as whom to ask.
+    /// When the address of the API server, or the user to ask as, is unknown.
     pub async fn connect(&self) -> Result<Client, ConnectError> {
         let config = match self {
             Self::InCluster => Config::incluster().map_err(ConnectError::NotInCluster)?,

@@ -295,7 +295,7 @@ pub enum SpecError {
     /// Both `podNetwork` and `podNetworkAttachment`.
     #[error("`podNetwork` and `podNetworkAttachment` exclude each other: remove one of them")]
     TwoNetworks,
-    /// `fromPod` beside a network.
+    /// `fromPod` together with a network.
     #[error(
         "`fromPod` is true and `{key}` is set: with `fromPod` the pod says its networks, so remove \
          one of them"

@@ -29,7 +29,7 @@ pub const PENDING_DEL: &str = "pending-del";
 /// A request to the agent; a connection carries one request and one reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// `cni`: a CNI command; the descriptor of the namespace travels beside it.
+    /// `cni`: a CNI command; the descriptor of the namespace travels with it.
     Cni(CniRequest),
     /// `get`: a table for people.
     Get(GetRequest),

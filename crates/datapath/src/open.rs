@@ -1,4 +1,4 @@
-//! Opening: load programs beside those that run, fill the maps, then flip.
+//! Opening: load programs next to those that run, fill the maps, then flip.
 //!
 //! The dispatcher on the interfaces never changes. What it calls is one slot of `ROOT`, written
 //! last: one system call moves the node from the old programs and maps to the new ones, and no

@@ -14,7 +14,7 @@ const BUFFER_SIZES: (u32, u32) = (64, 65535);
 /// Rings of one direction.
 const RINGS: (u64, u64) = (1, 256);
 
-/// The buffers of one ring, a slot's buffer beside the one of the slot before.
+/// The buffers of one ring, a slot's buffer next to that of the slot before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {
     start: u32,

@@ -149,7 +149,7 @@ impl Offloads {
         }
     }
 
-    /// Sends a request; the attributes of the answer, if there was one beside the yes.
+    /// Sends a request; the attributes of the answer, if there was one besides the yes.
     fn ask(
         &mut self,
         command: u8,

@@ -3,7 +3,7 @@
 //! A pod asks for it by an annotation, or the cluster adds it to all pods.
 //!
 //! It is a volume of the downward API, so the kubelet writes it and keeps it up to date. Places and
-//! names are those that programs know from other webhooks (NRI-08): beside what podnet says of networks
+//! names are those that programs know from other webhooks (NRI-08): besides podnet's list of networks
 //! there are the pod's labels, and the huge pages of each container that has some, in MiB. Such a
 //! container finds its own name in its environment, to know which are its files.
 

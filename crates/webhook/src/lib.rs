@@ -5,7 +5,7 @@
 //! - [`inject`] adds to a pod what its networks want of it, which [`wants`] reads.
 //! - [`downward`] gives containers the file that says their networks, where a pod asks for it.
 //! - [`certificates`] says when which certificate is made; the keeper keeps them in a Secret that
-//!   all replicas share, and tells the API server whom to trust.
+//!   all replicas share, and tells the API server its authority.
 //!
 //! A review that cannot be done stops no pod: the agent checks the lists of every pod again.
 

@@ -90,7 +90,7 @@ pub(super) fn run(options: &Options) -> xtask::Done {
     })
 }
 
-/// The runner with the tests, beside the control plane.
+/// The runner with the tests, next to the control plane.
 fn runner(options: &Options, suite: &Path, dir: &Path, nodes: usize) -> Result<Command> {
     place::netns(CONTROL)?;
     let mut command = Command::new("nsenter");

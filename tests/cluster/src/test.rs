@@ -208,7 +208,7 @@ pub(super) fn uninstall(binary: &Path, manifest: &Path, tally: (&mut Tally, Show
     judge(program(binary, manifest)?.arg(LAST), tally)
 }
 
-/// The test binary, beside the control plane.
+/// The test binary, next to the control plane.
 fn program(binary: &Path, manifest: &Path) -> Result<Command> {
     place::netns(CONTROL)?;
     let mut command = Command::new("nsenter");

@@ -68,7 +68,7 @@ pub fn uplink(node: &Node) -> u32 {
         .ifindex
 }
 
-/// A conversation by TCP with the server at this address; whom the server saw.
+/// Talks by TCP with the server at this address; returns the client it saw.
 ///
 /// # Panics
 /// If there is none.

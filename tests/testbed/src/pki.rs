@@ -18,7 +18,7 @@ use serde_json::json;
 const ADMINS: &str = "system:masters";
 /// The group of kubelets, for the Node authorizer.
 const NODES: &str = "system:nodes";
-/// The programs beside the API server that are clients of it, by their user names.
+/// The programs next to the API server that are clients of it, by their user names.
 const CLIENTS: [(&str, &str, Option<&str>); 4] = [
     ("admin", "admin", Some(ADMINS)),
     (

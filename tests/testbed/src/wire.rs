@@ -23,7 +23,7 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Sends a CNI request with a namespace beside it.
+    /// Sends a CNI request with a namespace's descriptor.
     ///
     /// # Panics
     /// If that fails.

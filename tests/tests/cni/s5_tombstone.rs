@@ -5,7 +5,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 
 use testbed::wait;
 
-/// CNI-DEL-05: kept beside the socket, carried out at the next start.
+/// CNI-DEL-05: kept next to the socket, carried out at the next start.
 #[test]
 fn del_agent_down_tombstone() {
     let node = testbed::node!();

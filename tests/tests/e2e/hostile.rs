@@ -28,7 +28,7 @@ const HONEST: usize = 20;
 ///
 /// The slowest of them defines "usual": there are so many that it is no luck.
 const USUAL: usize = 40;
-/// Pods that come and go in peace, to be printed beside.
+/// Pods that come and go in peace, to be printed for comparison.
 const CALM: usize = 10;
 /// How much longer than usual a pod may need under attack.
 const PATIENCE_FACTOR: u32 = 2;

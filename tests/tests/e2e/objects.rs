@@ -89,7 +89,7 @@ impl Objects {
         }
     }
 
-    /// Makes an object with these fields beside type and name.
+    /// Makes an object with these fields besides type and name.
     pub(crate) fn create(
         &self,
         kind: Kind,

@@ -103,7 +103,7 @@ fn the_interface_of_bridge_stays() {
     stays("bridge", testbed::test_name!());
 }
 
-/// A second interface beside another plugin's is what podnet is for.
+/// A second interface next to another plugin's is what podnet is for.
 #[test]
 fn podnet_adds_an_interface_beside_the_one_of_ptp() {
     let Some(tools) = Tools::find(testbed::test_name!(), &["ptp", "host-local"]) else {

@@ -125,7 +125,7 @@ impl<'a> Scene<'a> {
         ethernet(self.alice.mac, self.mallory.mac, ether_type, packet)
     }
 
-    /// An Ethernet frame from the attacker to whom it likes.
+    /// An Ethernet frame from the attacker to any address.
     pub(crate) fn to(&self, to: MacAddr, ether_type: u16, packet: &[u8]) -> Vec<u8> {
         ethernet(to, self.mallory.mac, ether_type, packet)
     }

@@ -44,7 +44,7 @@ struct Controller {
 }
 
 impl Controller {
-    /// Starts one with the rights of the deployed one, and these options beside.
+    /// Starts one with the rights of the deployed one, and these further options.
     fn start(server: &ApiServer, name: &str, options: &[&str]) -> Self {
         Self::start_as(&kubeconfig(server), server, name, options)
     }

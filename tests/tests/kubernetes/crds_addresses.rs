@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::objects::{self, Objects};
 
-/// The fields beside the metadata.
+/// The fields besides the metadata.
 fn rest(object: &impl serde::Serialize) -> Value {
     let value = serde_json::to_value(object).expect("an object is JSON");
     json!({ "spec": value["spec"] })

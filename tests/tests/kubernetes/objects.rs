@@ -86,7 +86,7 @@ impl Objects {
         object
     }
 
-    /// Makes an object with these fields beside its metadata.
+    /// Makes an object with these fields besides its metadata.
     pub(crate) async fn create(&self, name: &str, rest: Value) -> Result<Value, String> {
         let object = self.object(name, rest);
         answer(self.api.create(&PostParams::default(), &object).await)

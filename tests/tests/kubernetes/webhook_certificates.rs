@@ -84,7 +84,7 @@ fn replicas_share_one_authority() {
     });
 }
 
-/// Manifests applied anew may take the bundle away.
+/// Manifests applied again may take the bundle away.
 #[test]
 fn a_bundle_that_was_taken_away_comes_back() {
     let Some(scene) = set(testbed::test_name!()) else {

@@ -136,7 +136,7 @@ impl Webhook {
         format!("https://127.0.0.1:{}{path}", self.listen)
     }
 
-    /// Starts the process as whom the kubeconfig says.
+    /// Starts the process as the user of the kubeconfig.
     pub(crate) fn spawn(&mut self, kubeconfig: &Path, args: &[&str]) {
         let log = File::create(self.log()).expect("a log file");
         let child = Command::new(Binaries::find().agent)

@@ -24,7 +24,7 @@ pub(crate) fn switch(node: &Node) -> Option<rustix::process::Pid> {
         .next()
 }
 
-/// Starts one beside the agent, as somebody else does.
+/// Starts a switch next to the agent's, as somebody else does.
 pub(crate) fn start(node: &Node) -> std::process::Child {
     let agent = node.binaries().agent.clone();
     let socket = node.socket().with_file_name("switch").join("switch.sock");

@@ -7,7 +7,7 @@ use testbed::{Network, Node, Pod, Setup, residue};
 
 /// Removes what a reboot removes.
 ///
-/// The boot's id lies beside the store, so that the agent notices; the kernel's own cannot be changed.
+/// The boot's id lies next to the store, so that the agent notices; the kernel's own cannot be changed.
 fn reboot(node: &Node, pods: &mut [Pod<'_>]) {
     node.kill_9();
     for pod in pods {

@@ -69,7 +69,7 @@ struct Kit {
     drivers: &'static [&'static str],
 }
 
-/// That of the machine, with memif, and TAP to be measured beside.
+/// The machine's testpmd, with memif, and TAP to compare it with.
 const OWN: Kit = Kit {
     directory: "dpdk",
     release: None,
@@ -329,7 +329,7 @@ fn merge(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The dynamic loader beside the libraries.
+/// The dynamic loader next to the libraries.
 fn loader(libraries: &Path) -> Result<PathBuf> {
     let entries = fs::read_dir(libraries).context("reading what was unpacked")?;
     let mut paths = entries.flatten().map(|entry| entry.path());

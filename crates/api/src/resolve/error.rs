@@ -133,7 +133,7 @@ pub enum ResolveError {
         id: NetworkId,
         /// The other networks with it, at most [`PROBLEMS_MAX`](crate::PROBLEMS_MAX).
         others: Vec<String>,
-        /// How many there are beside those.
+        /// Number of the others.
         more: usize,
     },
     /// A second network that the node is to route for.

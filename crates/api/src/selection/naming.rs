@@ -7,7 +7,7 @@ use super::{
     problem::{Findings, Place, SelectionProblem},
 };
 
-/// Names that were asked for, and by whom.
+/// Names that were asked for, with their claimants.
 #[derive(Default)]
 pub(super) struct Claims(BTreeMap<InterfaceName, String>);
 

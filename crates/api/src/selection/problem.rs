@@ -29,7 +29,7 @@ pub struct SelectionError {
 pub struct SelectionErrors {
     /// The first of them, at most [`PROBLEMS_MAX`].
     pub first: Vec<SelectionError>,
-    /// How many there are beside.
+    /// Number of the others.
     pub more: usize,
 }
 

@@ -1,4 +1,4 @@
-//! EtherTypes that a network with an uplink carries beside IPv4, IPv6 and ARP.
+//! EtherTypes that a network with an uplink carries besides IPv4, IPv6 and ARP.
 
 use std::collections::BTreeSet;
 

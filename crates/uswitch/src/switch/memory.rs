@@ -13,7 +13,7 @@ use crate::port::PortConfig;
 const BUFFER: u64 = 2048;
 /// Bytes of a descriptor.
 const DESCRIPTOR: u64 = 16;
-/// Bytes of a frame beside its packet: Ethernet header and tag.
+/// Bytes of a frame besides its packet: Ethernet header and tag.
 const AROUND: u64 = 18;
 /// Granularity in which a region is counted, bytes.
 const REGION: u64 = 64 << 10;
@@ -35,7 +35,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Bytes that the switch has for itself, beside what clients lend.
+    /// Bytes that the switch has for itself, besides those that clients lend.
     pub const OWN: u64 = 64 << 20;
 }
 

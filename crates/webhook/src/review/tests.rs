@@ -146,7 +146,7 @@ fn an_update_is_looked_at_when_a_list_changes() {
     assert_eq!(read(&update(&good, &going), &rules()), Ok(None));
 }
 
-/// KEP-POD-10..12: the gate makes the pod wait, beside the gates of others.
+/// KEP-POD-10..12: the gate makes the pod wait, with the gates of others.
 #[test]
 fn a_pod_that_lists_networks_gets_the_gate() {
     let with = json!([{ "op": "add", "path": "/spec/schedulingGates", "value": [{ "name": "podnet.dev/pod-networks" }] }]);

@@ -87,7 +87,7 @@ fn one_controller_leads_and_another_takes_over() {
     });
 }
 
-/// It stops at once instead of writing beside another.
+/// It stops at once instead of writing next to another.
 #[test]
 fn a_controller_that_loses_the_lease_ends() {
     let Some(scene) = set(testbed::test_name!()) else {

@@ -73,7 +73,7 @@ impl Cluster {
         (api, resource)
     }
 
-    /// Makes an object with these fields beside its name.
+    /// Makes an object with these fields besides its name.
     pub(super) async fn create(&self, (kind, namespace, name): Name<'_>, fields: Value) -> Value {
         let (api, resource) = self.api(kind, namespace);
         let mut object = json!({
@@ -178,7 +178,7 @@ impl Cluster {
             .await;
     }
 
-    /// Makes valid parameters of a network, with this much beside.
+    /// Makes valid parameters of a network, with these further fields.
     pub(super) async fn parameters(&self, name: &str, more: Value) {
         let mut spec = json!({"mode": "L2"});
         merge(&mut spec, more);
