@@ -38,7 +38,7 @@ impl From<CniError> for Failure {
 }
 
 impl Failure {
-    /// Tells whoever can be told (CNI-ERR-01).
+    /// Reports the error on stdout, or on stderr if stdout fails (CNI-ERR-01).
     pub(crate) fn report(&self) {
         match self {
             Self::Cni(error) => {

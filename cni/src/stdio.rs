@@ -97,7 +97,7 @@ fn was_closed(fd: impl AsFd + Copy) -> io::Result<bool> {
     Ok(null && fcntl_getfl(fd)? & OFlags::RWMODE == OFlags::RDWR)
 }
 
-/// Writes a line for people; nobody may read it.
+/// Writes a line for people, if there is a reader.
 pub(crate) fn log(line: &str) {
     let mut stderr = io::stderr().lock();
     let _ = writeln!(stderr, "{line}");

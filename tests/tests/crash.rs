@@ -167,9 +167,9 @@ mod crash {
         add_dies_with_the_interface_placed: crash_in_add("add.placed");
         /// The second record is durable; without a limit the answer may be out.
         add_dies_with_the_record_ahead_of_the_pod: crash_in_add("add.saved");
-        /// All is made, the second record may be on its way, nobody was told.
+        /// All is made, the second record may be on its way, the runtime was not told.
         add_dies_with_the_attachment_committed: crash_in_add("add.committed");
-        /// The answer is out, nobody has acknowledged it.
+        /// The answer is out, and not acknowledged.
         add_dies_with_the_answer_sent: crash_in_add("add.replied");
         /// As above, and the runtime calls ADD again.
         add_again_after_dying_with_an_address_reserved: crash_in_add_then_add("add.reserved");
@@ -189,7 +189,7 @@ mod crash {
         del_dies_with_the_intent_recorded: crash_in_del("del.recorded");
         /// The link is gone, the record is there.
         del_dies_with_the_link_torn_down: crash_in_del("del.torn-down");
-        /// The record is gone, nobody was told.
+        /// The record is gone, the runtime was not told.
         del_dies_with_the_record_forgotten: crash_in_del("del.forgotten");
     }
 
@@ -278,7 +278,7 @@ mod crash {
         node.assert_empty();
     }
 
-    /// `kill -9` at moments nobody chose, while several ADDs and DELs are under way.
+    /// `kill -9` at random moments, while several ADDs and DELs are under way.
     #[test]
     fn kill_9_at_any_moment_leaves_nothing_half_done() {
         let node = testbed::node!();

@@ -179,7 +179,7 @@ fn limits(out: &mut String, case: &Case) {
     out.push('\n');
 }
 
-/// Figures that nobody else has.
+/// Figures that no other peer has.
 fn alone<'a>(out: &mut String, cases: impl Iterator<Item = &'a Case>) {
     let lines: Vec<&Measure> = cases
         .flat_map(|case| &case.measures)

@@ -17,7 +17,7 @@ use crate::probe::stay_on;
 const IDLE: Duration = Duration::from_millis(100);
 /// How long an answer is waited for.
 const LATE: Duration = Duration::from_secs(1);
-/// The UDP ports: ours, and whom to send to.
+/// The UDP ports: ours, and the receiver's.
 pub(crate) const PORTS: (u16, u16) = (4242, 4243);
 /// Ethernet, IPv4 and UDP.
 const HEADERS: usize = 14 + 20 + 8;
@@ -41,10 +41,10 @@ pub struct Manner {
 /// The receiver of a load, and the load.
 #[derive(Debug, Args)]
 pub struct Target {
-    /// MAC addresses: ours, and whom to send to
+    /// MAC addresses: ours, and the receiver's
     #[arg(long, num_args = 2, required = true)]
     mac: Vec<MacAddr>,
-    /// Addresses: ours, and whom to send to
+    /// Addresses: ours, and the receiver's
     #[arg(long, num_args = 2, required = true)]
     ip: Vec<Ipv4Addr>,
     /// Bytes of a datagram

@@ -37,7 +37,7 @@ impl Place {
         self.dir().join("pending-del")
     }
 
-    /// A socket that nobody listens at any more, as a killed agent leaves it.
+    /// A socket without a listener, as a killed agent leaves it.
     pub(crate) fn abandon_socket(&self) {
         drop(UnixListener::bind(self.socket()).unwrap());
     }

@@ -2,7 +2,7 @@
 //!
 //! Networks that span nodes have slices of every node.
 //!
-//! - A node writes slices for the networks of which it has members, and nobody else writes them. It
+//! - A node writes slices for the networks of which it has members, and no other writer does. It
 //!   says in each by which addresses tunnels reach it, and up to 256 of its members.
 //! - An endpoint stays in its slice, so a change writes one slice, whatever the size of the network.
 //! - Labels name the network and the node, for who follows some networks only. A label is shorter

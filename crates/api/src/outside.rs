@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// The most routes of a network, and of an attachment.
 pub(crate) const ROUTES_MAX: u32 = 16;
 
-/// How pods of a network that nobody routes for reach what is outside of it.
+/// The way of a network's pods to the outside, where no node routes for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Egress {
     /// Not at all.

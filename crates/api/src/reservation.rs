@@ -139,7 +139,7 @@ pub struct ClaimHolder {
 /// The holder of a reserved address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// One pod, and nobody after it.
+    /// One pod, and no other after it.
     Pod(PodHolder),
     /// Any pod that refers to the claim.
     Claim(ClaimHolder),

@@ -49,7 +49,7 @@ pub struct NetworkStatus {
     pub message: String,
 }
 
-/// Something wrong with an object, whoever refers to it.
+/// An error of an object, apart from any reference to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Where the object was read.

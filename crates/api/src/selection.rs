@@ -227,7 +227,7 @@ impl fmt::Display for Target {
 /// Something in an annotation that has no effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum SelectionNote {
-    /// A key without a period that nobody knows, reserved by NPWG §4.1.2.1.
+    /// An unknown key without a period, reserved by NPWG §4.1.2.1.
     #[serde(rename = "ignoredKey")]
     IgnoredKey {
         /// Path of the key, as `k8s.v1.cni.cncf.io/networks[0].mut`.

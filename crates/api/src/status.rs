@@ -110,7 +110,7 @@ impl StatusDns {
     }
 }
 
-/// An address of an attachment; whoever wrote it may have left the prefix out.
+/// An address of an attachment; its writer may have left the prefix out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StatusAddress {
     /// The address.

@@ -19,7 +19,7 @@ use crate::watch::{Kind, follow, follow_into};
 
 /// Objects that are applied together come in one after the other.
 const SETTLE: Duration = Duration::from_millis(20);
-/// An annotation that nobody here reads and that can be long.
+/// An annotation that can be long and that podnet does not read.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Namespace, empty where there is none, and name.

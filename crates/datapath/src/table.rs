@@ -315,7 +315,7 @@ impl Vteps {
         self.sources.dump()
     }
 
-    /// How the node with this number is reached; none when nobody has it.
+    /// Returns the tunnel end of the node with this number; `None` when it is free.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -336,7 +336,7 @@ impl Vteps {
         self.sources.get(address)
     }
 
-    /// Numbers there can be; 0 is nobody's.
+    /// Numbers there can be; 0 is no node's.
     pub fn capacity(&self) -> u32 {
         self.map.len()
     }

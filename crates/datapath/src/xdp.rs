@@ -1,6 +1,6 @@
 //! Attaching `x_uplink`, the XDP dispatcher, to interfaces of the node.
 //!
-//! Always by a pinned link: the kernel gives it only where no program is, and lets nobody replace it. So
+//! Always by a pinned link: the kernel gives it only where no program is, and lets no process replace it. So
 //! ours takes no place of others, and others do not take ours by mistake.
 
 use std::fs;

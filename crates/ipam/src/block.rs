@@ -80,7 +80,7 @@ pub fn overlap(one: &IpNet, other: &IpNet) -> bool {
     one.contains(other) || other.contains(one)
 }
 
-/// All blocks of a network, whoever holds them.
+/// All blocks of a network, of any holder.
 #[derive(Clone, Debug)]
 pub struct Occupied {
     largest: BlockLength,

@@ -33,7 +33,7 @@ impl fmt::Display for Family {
     }
 }
 
-/// Why nobody gets an address that lies inside a subnet.
+/// Reason why an address inside a subnet is never given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reserved {
     /// The gateway of the network has it.
@@ -101,7 +101,7 @@ pub enum IpamError {
         /// All subnets of the network.
         subnets: Vec<IpNet>,
     },
-    /// A requested address is nobody's to have.
+    /// A requested address is never given.
     #[error("{ip} is {why}; request another address")]
     Reserved {
         /// The address.

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 
 use crate::error::{Family, IpamError, Reserved};
 
-/// The addresses of one prefix less those nobody may have.
+/// The addresses of one prefix less the reserved ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
     prefix: IpNet,
@@ -127,7 +127,7 @@ impl Pool {
         }
     }
 
-    /// Why nobody gets `address`, if it is a reserved one of this subnet.
+    /// Returns why `address` is never given, if it is a reserved one of this subnet.
     #[must_use]
     pub fn reserved(&self, address: IpAddr) -> Option<Reserved> {
         if self.gateways.contains(&address) {

@@ -144,7 +144,7 @@ struct Place {
 }
 
 impl Place {
-    /// A socket file is there, and nobody listens on it.
+    /// A socket file is there, without a listener.
     fn is_stale(&self) -> bool {
         let Some((directory, name)) = &self.file else {
             return false;

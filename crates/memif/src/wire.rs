@@ -93,7 +93,7 @@ pub struct AddRing {
     pub offset: u32,
     /// Number of slots, as a power of two.
     pub log2_ring_size: u8,
-    /// Bytes before each packet that belong to the application; nobody uses it.
+    /// Bytes before each packet that belong to the application; unused.
     pub private_hdr_size: u16,
 }
 

@@ -47,7 +47,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// A listing comes in datagrams of at most this size (`netlink_dump`).
 const RECEIVE_BUFFER: usize = 32 * 1024;
 
-/// Groups are nobody's to masquerade for (RFC 5771, RFC 4291 section 2.7).
+/// Groups, which are never masqueraded (RFC 5771, RFC 4291 section 2.7).
 const GROUPS: [Cidr; 2] = [
     Cidr(IpAddr::V4(std::net::Ipv4Addr::new(224, 0, 0, 0)), 4),
     Cidr(

@@ -1,4 +1,4 @@
-//! XDP programs of a link, whoever has attached them.
+//! XDP programs of a link, of any process.
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::LinkMessage;

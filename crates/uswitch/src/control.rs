@@ -109,7 +109,7 @@ pub enum Reply {
     },
     /// A port that is handed over, with its descriptors.
     Handed(Box<HandedPort>),
-    /// To [`Request::HaveAll`]: whoever asked is the switch now.
+    /// To [`Request::HaveAll`]: the asking process is the switch now.
     Yours,
 }
 

@@ -57,12 +57,12 @@ impl Umem {
         self.size
     }
 
-    /// A frame that nobody uses.
+    /// A free frame.
     pub(crate) fn take(&mut self) -> Option<Frame> {
         self.free.pop()
     }
 
-    /// Frames that nobody uses.
+    /// Free frames.
     pub(crate) fn free(&self) -> usize {
         self.free.len()
     }

@@ -19,7 +19,7 @@ const ARP: u16 = 0x0806;
 const IPV6: u16 = 0x86dd;
 /// The node, as a destination.
 const NODE: &str = "node";
-/// UDP ports nobody listens on.
+/// UDP ports without a listener.
 const PORTS: (u16, u16) = (5000, 9);
 /// How long what must arrive may take.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -25,7 +25,7 @@ const PORTS: (u16, u16) = (5000, 9);
 /// How often each frame is sent.
 const TIMES: u64 = 10;
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How much longer is waited for frames nobody must see.
+/// Further wait for frames that no pod must see.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// A frame that must not get through.

@@ -28,7 +28,7 @@ fn nobody() -> u32 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Runs something as a program of the pod that is nobody and may nothing.
+/// Runs a program of the pod with a user of its own and without privileges.
 ///
 /// # Panics
 /// If privileges cannot be given up.

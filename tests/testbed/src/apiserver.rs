@@ -194,7 +194,7 @@ pub fn is_ready(kubectl: &Path, kubeconfig: &Path) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Ports nobody listens on, all different.
+/// Returns free ports, all different.
 fn free_ports<const N: usize>() -> [u16; N] {
     let listeners = [(); N]
         .map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port on loopback"));

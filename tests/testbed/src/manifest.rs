@@ -13,7 +13,7 @@ pub struct Network {
     pub subnets: Vec<String>,
     /// `None`, `First` or addresses.
     pub gateway: String,
-    /// Prefixes or addresses nobody gets.
+    /// Prefixes or addresses that no pod gets.
     pub exclude: Vec<String>,
     /// Bytes.
     pub mtu: Option<u32>,
@@ -83,7 +83,7 @@ impl Network {
         self
     }
 
-    /// Replaces what nobody gets.
+    /// Replaces the excluded prefixes.
     #[must_use]
     pub fn exclude(mut self, exclude: &[&str]) -> Self {
         self.exclude = exclude.iter().map(ToString::to_string).collect();

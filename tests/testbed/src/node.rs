@@ -290,7 +290,7 @@ impl Node {
         Drops::read(self.get("drops"))
     }
 
-    /// A request to the admin address: status and body, or nothing when nobody answers.
+    /// Asks the admin address; returns status and body, `None` without an answer.
     pub fn http(&self, path: &str) -> Option<(u16, String)> {
         let stream = self.netns().run_in(|| TcpStream::connect(ADMIN));
         let mut stream = stream.expect("the node's namespace can be entered").ok()?;

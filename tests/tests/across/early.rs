@@ -213,7 +213,7 @@ fn assert_datagram(here: &Netns, there: &Netns, to: SocketAddr, payload: &[u8]) 
     assert_eq!(&buffer[..length], payload, "{to}");
 }
 
-/// ICMP says that nobody listens there.
+/// ICMP says that there is no listener.
 #[track_caller]
 fn assert_unreachable(here: &Netns, to: SocketAddr) {
     let any: IpAddr = if to.is_ipv4() {

@@ -1,4 +1,4 @@
-//! Every pod of a network reaches every other, wherever it is, and nobody else.
+//! Test that each pod of a network reaches all others, on any node, and no host.
 
 use std::net::SocketAddr;
 

@@ -170,7 +170,7 @@ fn stream(a: &Port, b: &Port, segment: u32, bytes: usize) {
     });
 }
 
-/// To a pod whose link has a queue, software cuts packets; to others nobody does.
+/// Software cuts packets to a pod whose link has a queue, and to no other.
 ///
 /// ATT-11b.
 #[test]

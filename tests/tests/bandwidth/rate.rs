@@ -1,4 +1,4 @@
-//! Nothing gets through faster than its limit, and nobody else is slowed down.
+//! Test that no traffic exceeds its limit, and no other is slowed down.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -99,7 +99,7 @@ fn add_parallel_100_containers() {
     node.assert_empty();
 }
 
-/// ADD and DEL of one attachment at once: whoever comes last, nothing is half done.
+/// ADD and DEL of one attachment at once leave nothing half done.
 #[test]
 fn add_and_del_at_the_same_moment_leave_no_half() {
     let node = testbed::node!();

@@ -1,4 +1,4 @@
-//! DEL while no agent is there (CNI-DEL-05): it is not lost, and it blocks nobody.
+//! Test DEL without an agent (CNI-DEL-05): it is not lost, and blocks no request.
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};

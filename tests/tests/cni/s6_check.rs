@@ -170,7 +170,7 @@ fn check_lt_040_code1() {
     pod.detach("blue", "net1");
 }
 
-/// A container nobody knows is code 3.
+/// An unknown container is code 3.
 #[test]
 fn check_of_an_unknown_container_is_code_3() {
     let node = testbed::node!();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::corner::{Corner, NPWG};
 use super::objects::CLAIM;
 
-/// NPWG §8: the address stays with the claim, whoever has it and wherever.
+/// NPWG §8: the address stays with the claim, on any pod and node.
 #[test]
 fn the_address_of_a_claim_outlives_its_pods_and_goes_to_another_node_with_it() {
     let corner = Corner::new("claim");

@@ -166,7 +166,7 @@ fn the_world_reaches_neither_pods_nor_gateways_whatever_routes_it_has() {
     }
 }
 
-/// Strangers that answer for a connection of nobody.
+/// Strangers that answer for a connection that no pod has.
 #[test]
 fn only_answers_to_what_a_pod_has_asked_come_in() {
     let node = testbed::node!(setup());

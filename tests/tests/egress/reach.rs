@@ -98,7 +98,7 @@ fn networks_show_whether_they_have_egress() {
     }
 }
 
-/// Also when the network spans nodes: the other one's way out is nobody's business.
+/// It holds for networks that span nodes: each node has a way out of its own.
 #[test]
 fn pods_of_a_network_that_spans_nodes_leave_by_their_own_node() {
     if skip::without_root(testbed::test_name!()) {

@@ -31,7 +31,7 @@ fn a_pod_of_libcni_talks_to_its_network() {
     }
 }
 
-/// One pod on two networks, and the interface nobody named.
+/// One pod on two networks, and an interface without a given name.
 #[test]
 fn a_pod_of_libcni_can_be_on_several_networks() {
     let Some(tools) = Tools::find(testbed::test_name!(), &[]) else {

@@ -12,7 +12,7 @@ use testbed::{Node, Pod, Port, skip};
 
 /// Directories of the reference plugins: of Debian's package, and of all others.
 const PLUGINS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
-/// Gives the program its own `/var/lib`; mounts made here are seen by nobody else.
+/// Gives the program its own `/var/lib`, with mounts that no other process sees.
 const PRIVATE_STATE: &str = r#"mount --bind "$1" /var/lib && shift && exec "$@""#;
 
 /// Others' programs, found on this machine.

@@ -57,7 +57,7 @@ fn a_spoofed_arp_sender_is_dropped() {
     }
 }
 
-/// Operations and formats nobody needs.
+/// Operations and formats without a use.
 #[test]
 fn malformed_arp_is_dropped() {
     let node = testbed::node!();
@@ -97,7 +97,7 @@ fn truncated_arp_is_dropped() {
     scene.close();
 }
 
-/// Questions about addresses nobody has are not repeated to everybody.
+/// Questions about free addresses are not flooded.
 #[test]
 fn arp_for_an_unknown_address_is_not_flooded() {
     let node = testbed::node!();

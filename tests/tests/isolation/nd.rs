@@ -141,7 +141,7 @@ fn discovery_in_fragments_or_behind_headers_is_dropped() {
     scene.close();
 }
 
-/// Questions about addresses nobody has are not repeated to everybody.
+/// Questions about free addresses are not flooded.
 #[test]
 fn a_solicitation_for_an_unknown_address_is_not_flooded() {
     let node = testbed::node!();

@@ -176,7 +176,7 @@ fn there_is_no_broadcast() {
     scene.close();
 }
 
-/// Only the gateway's MAC address is a way: neighbours' are nobody's here.
+/// Only the gateway's MAC address is a way: neighbours' are unknown here.
 #[test]
 fn frames_to_a_neighbours_mac_are_dropped() {
     let node = testbed::node!();

@@ -142,5 +142,5 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// A MAC address nobody has.
+/// A MAC address that no port has.
 pub(crate) const NOBODY: MacAddr = MacAddr([0x02, 0xde, 0xad, 0xbe, 0xef, 0x01]);

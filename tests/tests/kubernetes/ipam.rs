@@ -226,7 +226,7 @@ fn an_address_by_name_has_one_holder_in_the_cluster_and_a_refusal_names_it() {
     }
 }
 
-/// Purpose: where nobody holds the block, the node that needs the address takes it.
+/// Purpose: a node that needs an address of a free block takes the block.
 #[test]
 fn an_address_by_name_of_a_block_that_nobody_holds_is_had_at_once() {
     let Some(s) = Nodes::start(testbed::test_name!(), "ipam-nobody") else {

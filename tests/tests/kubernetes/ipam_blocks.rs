@@ -60,7 +60,7 @@ fn a_block_is_taken_once_while_pods_come_and_go() {
     }
 }
 
-/// Purpose: a block is there before the pod is, and its `ADD` asks nobody.
+/// Purpose: a block is there before the pod is, and its `ADD` needs no API server.
 #[test]
 fn the_first_pod_of_a_network_is_attached_without_the_api_server() {
     let Some(mut s) = AgentScene::start(testbed::test_name!(), "blocks-first") else {

@@ -276,7 +276,7 @@ fn blocks(scene: &AgentScene, network: &str) -> Vec<IpBlock> {
     list.expect("blocks can be listed").items
 }
 
-/// Where the `Node` says how it is reached, nobody has to.
+/// A `Node` that has its tunnel addresses needs no option for them.
 #[test]
 fn tunnels_reach_a_node_by_its_internal_addresses_and_without_any_the_network_is_refused() {
     let Some(s) = AgentScene::start(testbed::test_name!(), "slices-node") else {

@@ -290,7 +290,7 @@ fn pods_are_made_while_no_webhook_answers() {
     });
 }
 
-/// KEP-CTL-4: without the feature the lists mean nothing, and nobody waits.
+/// KEP-CTL-4: without the feature lists mean nothing, and no pod waits.
 #[test]
 fn with_the_feature_off_every_pod_is_taken_as_it_is() {
     let Some(scene) = set(testbed::test_name!()) else {

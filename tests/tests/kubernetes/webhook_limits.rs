@@ -170,7 +170,7 @@ async fn call(kubeconfig: &Path) -> Result<(), String> {
     }
 }
 
-/// ATT-04c: an API server that shows a certificate is served, and nobody else is.
+/// ATT-04c: an API server with a certificate is served, and no other caller.
 #[test]
 fn only_the_api_server_is_served_where_its_authority_is_known() {
     let Some(programs) = apiserver::programs_for(testbed::test_name!()) else {

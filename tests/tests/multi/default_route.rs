@@ -19,7 +19,7 @@ fn networks() -> Setup {
         })
 }
 
-/// PAIN-DGW-1: the default network has them when nobody asks.
+/// PAIN-DGW-1: the default network has default routes when no element asks.
 #[test]
 fn pain_dgw_1_the_default_network_has_the_default_routes() {
     let node = testbed::node!(networks());

@@ -9,7 +9,7 @@ use testbed::{Node, Port, Watch, wait};
 
 use super::scene::{BEYOND, NODE, attached, call, close, ip, settle_world, setup};
 
-/// Sends a frame that must be dropped for `reason`, and be seen by nobody.
+/// Sends a frame that must be dropped for `reason`, and that no tap sees.
 #[track_caller]
 fn dropped(
     node: &Node,

@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(check(&allowed, other), Ok(()));
     }
 
-    /// ATT-07b: a configuration that nobody can follow to its end is not taken.
+    /// ATT-07b: a configuration that cannot be followed to its end is refused.
     #[test]
     fn configurations_inside_each_other_have_a_largest_depth() {
         let nested = |depth: usize| {

@@ -140,7 +140,7 @@ fn the_configurations_own_name_is_kept() {
     );
 }
 
-/// CNI-CONF-07: keys nobody knows go through, and numbers keep their digits.
+/// CNI-CONF-07: unknown keys go through, and numbers keep their digits.
 #[test]
 fn values_keep_their_bytes() {
     let text =

@@ -161,12 +161,12 @@ impl<'a> Reader<'a> {
         Reader::at(self.findings, self.index, path, value)
     }
 
-    /// Keys nobody took, with their values.
+    /// Keys that were not taken, with their values.
     pub(super) fn rest(self) -> RawObject {
         self.object
     }
 
-    /// Notes every key that nobody took.
+    /// Notes every key that was not taken.
     pub(super) fn refuse_rest(mut self, known: &'static str) {
         for (key, _) in std::mem::take(&mut self.object).iter() {
             let problem = SelectionProblem::UnknownKey {

@@ -319,7 +319,7 @@ pub enum FieldProblem {
         /// The value as written.
         found: i64,
     },
-    /// A rate nobody can mean.
+    /// A rate that cannot be meant.
     #[error(
         "{found} bit/s is out of range; write 1000 (1 kbit/s) to 1000000000000000 (1 Pbit/s), or \
          0 for no limit"

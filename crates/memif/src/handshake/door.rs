@@ -142,7 +142,7 @@ impl Claim {
         self.holder().map(|_| ())
     }
 
-    /// The client has its rings: nobody displaces it any more.
+    /// The client has its rings: no other displaces it any more.
     ///
     /// # Errors
     /// Another one was quicker.

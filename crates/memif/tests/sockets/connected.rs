@@ -154,7 +154,7 @@ fn a_secret_lets_in_who_knows_it() {
     }
 }
 
-/// Wakes a sleeper by an edge, and nobody ever reads the eventfd.
+/// Wakes a sleeper by an edge; the eventfd is never read.
 #[test]
 fn who_sleeps_is_woken_for_each_burst() {
     for doorbells in [Doorbells::Thread, Doorbells::Direct] {

@@ -41,7 +41,7 @@ pub enum Packets {
     To((IpAddr, u8)),
     /// of this family, from anywhere else than this prefix (address, bits),
     NotFrom((IpAddr, u8)),
-    /// of UDP to this port; of fragments the first one, for others have no port,
+    /// of UDP to this port; of fragments the first one, as others have no port,
     UdpTo(u16),
     /// with a transport header as far as its ports,
     WithPorts,

@@ -4,7 +4,7 @@ use netdev::{Address, Connection, Error, Mac, Neighbour, Route, RouteKind, VethP
 
 use crate::{POD_MAC, Scene, chain, ip, pair};
 
-/// A number that nobody else uses for routes.
+/// A number that no other program uses for routes.
 const OURS: u8 = 112;
 
 fn at(text: &str, mac: Mac) -> Neighbour {

@@ -1,4 +1,4 @@
-//! Bits that change on the disk while nobody looks.
+//! Bits that change on the disk unnoticed.
 
 use std::panic::{self, AssertUnwindSafe};
 

@@ -160,7 +160,7 @@ pub(crate) fn new_bell() -> Result<OwnedFd, Error> {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(Error::system("eventfd"))
 }
 
-/// Wakes whoever waits for an eventfd of ours.
+/// Wakes the thread that waits for an eventfd of ours.
 pub(crate) fn ring(bell: BorrowedFd<'_>) {
     // Full: it was rung and not heard yet.
     let _ = write(bell, &1_u64.to_ne_bytes());

@@ -105,7 +105,7 @@ fn a_secret_is_asked_of_clients_and_told_to_nobody() {
     assert_eq!(peer.as_deref(), Some("app of app"));
 }
 
-/// A path and a name in the pod's namespace: whoever comes first has the port.
+/// A path and a name in the pod's namespace: the first client has the port.
 #[test]
 fn a_port_with_two_sockets_has_one_client() {
     let scene = Scene::new();

@@ -156,7 +156,7 @@ pub(crate) fn device() -> (OwnedFd, OwnedFd) {
     .unwrap()
 }
 
-/// An address nobody else has.
+/// An address that no other test has.
 pub(crate) fn address() -> Address {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let nth = NEXT.fetch_add(1, Ordering::Relaxed);

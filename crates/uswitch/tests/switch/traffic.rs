@@ -179,7 +179,7 @@ fn frames_for_nobody_and_for_who_does_not_look_are_dropped_and_counted() {
     });
 }
 
-/// The device takes what it takes; nobody waits for it.
+/// The device takes the frames that it can; no thread waits for it.
 #[test]
 fn a_device_that_is_full_or_gone_stops_nobody() {
     let scene = Scene::new();

@@ -196,7 +196,7 @@ fn wishes_that_no_node_can_meet_are_refused() {
     }
 }
 
-/// S003-06: nobody can choose it.
+/// S003-06: no author can choose it.
 #[test]
 fn a_context_is_another_one_for_each_pod_and_the_authors_own_is_replaced() {
     let uid = |object: &Value| {

@@ -122,7 +122,7 @@ impl<'a> Scene<'a> {
         self.node.drops().of_network(self.network)
     }
 
-    /// The frame is dropped as malformed, and nobody sees it.
+    /// The frame is dropped as malformed, and no tap sees it.
     #[track_caller]
     pub(super) fn refused(&self, what: &str, header: VirtioHeader, frame: &[u8], word: &[u8]) {
         self.refused_by(&self.headers, what, header, frame, word);

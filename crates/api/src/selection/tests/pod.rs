@@ -207,7 +207,7 @@ fn the_primary_interface_is_called_what_the_runtime_says() {
     assert_eq!(names, ["pod0", "eth0", "net2"]);
 }
 
-/// KEP-POD-20: nobody says `isDefaultGW`.
+/// KEP-POD-20: no element says `isDefaultGW`.
 #[test]
 fn the_default_network_else_the_first_one_is_the_default_gateway() {
     for (list, gateway) in [
