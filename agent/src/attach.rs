@@ -15,7 +15,6 @@ use crate::host::host_name;
 use crate::ledger::Wanted;
 use crate::node::Node;
 use crate::ports::{Ends, PortError};
-use crate::reach::ReachError;
 use crate::record::{Attachment, HostEnd, PodIdentity, State};
 
 mod check;
@@ -54,16 +53,7 @@ impl Node {
         // Nothing is begun that could not be recorded.
         self.book.require_store()?;
         self.ports.admit(&mut wanted, network)?;
-        if network.routing == api::Routing::Node {
-            let routing = self.routing.admit(network).await;
-            routing.map_err(ReachError::from)?;
-        }
-        let fit = Box::pin(self.wires.admit(network)).await;
-        fit.map_err(ReachError::from)?;
-        if network.transport == api::Transport::Vxlan {
-            let carried = self.overlay.carry(&network.name, network.mtu).await;
-            carried.map_err(ReachError::from)?;
-        }
+        Box::pin(self.reach.admit(network)).await?;
         let _busy = self.ports.busy();
         let host = HostEnd {
             name: host_name(&wanted.key),
@@ -71,7 +61,7 @@ impl Node {
         };
         let record = match &self.cluster {
             Some(_) if network.routing == api::Routing::Node => {
-                self.routing.reserve(wanted, network, host)?
+                self.reach.reserve(wanted, network, host)?
             }
             Some(cluster) => {
                 self.book.ledger().forget_own(&network.name);
@@ -80,12 +70,6 @@ impl Node {
             None => self.book.ledger().reserve(wanted, network, host)?,
         };
         reached("add.reserved");
-        if network.wire.is_some()
-            && let Err(error) = Box::pin(self.wires.plug()).await
-        {
-            self.undo(&record.key).await;
-            return Err(ReachError::from(error).into());
-        }
         match Box::pin(self.make(&record, netns)).await {
             Ok(record) => Ok(record),
             Err(error) => {
@@ -146,8 +130,7 @@ impl Node {
         record: &Attachment,
         netns: &Netns,
     ) -> Result<Attachment, AgentError> {
-        let opened = Box::pin(self.egress.open(&record.network)).await;
-        opened.map_err(ReachError::from)?;
+        Box::pin(self.reach.ensure(&record.network)).await?;
         self.tables.reset_port_counters(record.port_id)?;
         // The disk and the kernel at once.
         let recorded = self.book.submit(record)?;
@@ -246,13 +229,9 @@ impl Node {
         reached("del.torn-down");
         self.book.erase(key).await?;
         self.book.ledger().release(key);
-        Box::pin(self.egress.close(&record.network)).await;
+        Box::pin(self.reach.release(&record.network)).await;
         if let Some(cluster) = &self.cluster {
             cluster.released();
-        }
-        if record.network.wire.is_some() {
-            // What is left of the last one at an uplink, the audit takes away too.
-            Box::pin(self.wires.mend()).await;
         }
         reached("del.forgotten");
         Ok(())

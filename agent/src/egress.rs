@@ -35,6 +35,7 @@ mod plan;
 mod watch;
 
 pub use connections::Connections;
+pub(crate) use connections::Tracked;
 pub use gateway::remove;
 use plan::Plan;
 pub use plan::directory;

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use api::{
     ENDPOINT_IPS_MAX, ENDPOINTS_MAX, Endpoint, EndpointSlice, MacAddr, NetworkId,
@@ -12,10 +13,10 @@ use api::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use world::World;
+use world::{Current, World};
 
+use crate::book::Book;
 use crate::ledger::Ledger;
-use crate::node::Node;
 use crate::record::{Attachment, NetworkFacts};
 use crate::remotes::{Remotes, Served};
 
@@ -112,19 +113,45 @@ pub fn spanning(ledger: &Ledger) -> BTreeSet<String> {
     names
 }
 
-/// Says which networks this node serves, whenever that changes; for ever.
-pub async fn serve(node: &Node) {
-    let mut changes = node.book.ledger().changes();
-    let mut networks = node.world.changes();
-    loop {
-        changes.mark_unchanged();
-        networks.mark_unchanged();
-        let served = served(&node.book.ledger(), &node.world.get());
-        node.remotes.serve(served);
-        tokio::select! {
-            // Both senders live as long as the node.
-            _ = changes.changed() => {}
-            _ = networks.changed() => {}
+/// The members of this node and those that other nodes name.
+#[derive(Debug)]
+pub struct Membership {
+    name: String,
+    book: Arc<Book>,
+    world: Arc<Current>,
+    remotes: Arc<Remotes>,
+}
+
+impl Membership {
+    /// Hold what is needed, for the node of this name.
+    pub fn new(name: String, book: Arc<Book>, world: Arc<Current>, remotes: Arc<Remotes>) -> Self {
+        Self {
+            name,
+            book,
+            world,
+            remotes,
+        }
+    }
+
+    /// Tell which networks this node serves.
+    pub fn serve_now(&self) {
+        let served = served(&self.book.ledger(), &self.world.get());
+        self.remotes.serve(served);
+    }
+
+    /// Tell which networks this node serves, whenever that changes; for ever.
+    pub async fn serve(&self) {
+        let mut changes = self.book.ledger().changes();
+        let mut networks = self.world.changes();
+        loop {
+            changes.mark_unchanged();
+            networks.mark_unchanged();
+            self.serve_now();
+            tokio::select! {
+                // Both senders live as long as the node.
+                _ = changes.changed() => {}
+                _ = networks.changed() => {}
+            }
         }
     }
 }

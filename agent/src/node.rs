@@ -12,21 +12,15 @@ use world::Current;
 
 use crate::book::Book;
 use crate::devices::Devices;
-use crate::early::{Early, EarlyOptions};
-use crate::egress::{Egress, GatewayOptions};
 use crate::error::AgentError;
 use crate::host::Host;
 use crate::kube::Cluster;
 use crate::metrics::Metrics;
 use crate::multi::Rules;
-use crate::overlay::Overlay;
 use crate::ports::{self, Ports, Promotions};
+use crate::reach::{Ground, Reach, ReachOptions};
 use crate::reconcile::Reconciler;
 use crate::remotes::Remotes;
-use crate::routing::NodeRouting;
-use crate::uplinks::Uplinks;
-use crate::ways::Ways;
-use crate::wires::Wires;
 
 /// How long a request waits for start-up to be over.
 pub const START_PATIENCE: Duration = Duration::from_secs(10);
@@ -46,22 +40,10 @@ pub struct Node {
     pub ports: Ports,
     /// The tables.
     pub tables: Arc<Reconciler>,
-    /// What the node's own stack does for the network that it routes for.
-    pub routing: Arc<NodeRouting>,
+    /// The door of what carries networks beyond this node.
+    pub reach: Arc<Reach>,
     /// Who is where on other nodes.
     pub remotes: Arc<Remotes>,
-    /// The way there.
-    pub overlay: Arc<Overlay>,
-    /// Where the programs take it themselves.
-    pub ways: Ways,
-    /// The interfaces it comes back by.
-    pub uplinks: Arc<Uplinks>,
-    /// Where they drop what is unwanted.
-    pub early: Arc<Early>,
-    /// Ways out of networks.
-    pub egress: Arc<Egress>,
-    /// What networks have there.
-    pub wires: Arc<Wires>,
     /// Plugins of others.
     pub delegates: Runner,
     /// Ports as devices of Kubernetes.
@@ -107,14 +89,10 @@ pub struct Parts {
     pub remotes: Arc<Remotes>,
     /// Where control sockets of AF_XDP ports are.
     pub controls: PathBuf,
-    /// Settings of ways out.
-    pub gateways: GatewayOptions,
+    /// Settings of [`Node::reach`].
+    pub reach: ReachOptions,
     /// The line to the switch of memif ports.
     pub line: ports::switch::Line,
-    /// UDP port of tunnels.
-    pub vxlan_port: u16,
-    /// What XDP is used for.
-    pub early: EarlyOptions,
     /// See [`Node::cluster`].
     pub cluster: Option<Arc<Cluster>>,
     /// See [`Node::metrics`].
@@ -131,47 +109,16 @@ impl Node {
             parts.book.ledger().set_shares(HashMap::new());
         }
         let (host, tables) = (Arc::new(parts.host), Arc::new(parts.tables));
-        let routing = Arc::new(NodeRouting::new(
-            Arc::clone(&host),
-            Arc::clone(&parts.book),
-            Arc::clone(&parts.world),
-            parts.cluster.is_some(),
-        ));
-        let egress = Arc::new(Egress::new(
-            Arc::clone(&host),
-            Arc::clone(&parts.book),
-            Arc::clone(&tables),
-            Arc::clone(&parts.world),
-            Arc::clone(&routing),
-            parts.gateways,
-        ));
-        let early = Arc::new(Early::new(Arc::clone(&host), parts.early));
-        let uplinks = Arc::new(Uplinks::new(
-            Arc::clone(&host),
-            Arc::clone(&tables),
-            Arc::clone(&early),
-        ));
-        let overlay = Arc::new(Overlay::new(
-            Arc::clone(&host),
-            Arc::clone(&parts.book),
-            Arc::clone(&tables),
-            Arc::clone(&parts.remotes),
-            parts.vxlan_port,
-        ));
-        let wires = Arc::new(Wires::new(
-            Arc::clone(&host),
-            Arc::clone(&parts.book),
-            Arc::clone(&tables),
-            Arc::clone(&parts.remotes),
-            Arc::clone(&uplinks),
-        ));
-        let ways = Ways::new(
-            Arc::clone(&host),
-            Arc::clone(&tables),
-            Arc::clone(&parts.remotes),
-            Arc::clone(&overlay),
-            Arc::clone(&uplinks),
-        );
+        let ground = Ground {
+            name: parts.name.clone(),
+            host: Arc::clone(&host),
+            book: Arc::clone(&parts.book),
+            tables: Arc::clone(&tables),
+            world: Arc::clone(&parts.world),
+            remotes: Arc::clone(&parts.remotes),
+            metrics: Arc::clone(&parts.metrics),
+            clustered: parts.cluster.is_some(),
+        };
         let places = ports::Places {
             devices: parts.devices.directories().clone(),
             controls: parts.controls,
@@ -192,14 +139,8 @@ impl Node {
             host,
             ports,
             tables,
-            routing,
+            reach: Reach::new(ground, parts.reach),
             remotes: parts.remotes,
-            overlay,
-            uplinks,
-            early,
-            ways,
-            egress,
-            wires,
             delegates: parts.delegates,
             devices: parts.devices,
             rules: parts.rules,

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use crate::book::Book;
 use crate::host::{ALIAS_PREFIX, Host, HostError};
 use crate::reconcile::Reconciler;
-use crate::remotes::{Peer, Remotes};
+use crate::remotes::Remotes;
 
 mod fence;
 
@@ -172,7 +172,7 @@ impl Overlay {
         let peers = self.remotes.all_peers();
         // Those in the tables too: after a restart not all have been heard yet.
         let mut nodes: BTreeSet<IpAddr> = self.tables.nodes()?;
-        nodes.extend(peers.iter().filter_map(|it| way_to(own, it)));
+        nodes.extend(peers.iter().filter_map(|it| it.address_for(own)));
         Ok(nodes)
     }
 
@@ -291,15 +291,6 @@ pub(crate) fn added(address: IpAddr) -> u32 {
         ADDED_V6
     };
     u32::try_from(bytes).unwrap_or(u32::MAX)
-}
-
-/// The address of a node in the first family of ours that it has too.
-pub(crate) fn way_to(own: &[IpAddr], peer: &Peer) -> Option<IpAddr> {
-    let of_family = |ours: &IpAddr| {
-        let mut theirs = peer.vteps.iter();
-        theirs.find(|it| it.is_ipv4() == ours.is_ipv4()).copied()
-    };
-    own.iter().find_map(of_family)
 }
 
 /// What the device says. The kernel does not tell its port with the link.

@@ -9,11 +9,9 @@ use datapath::PinDir;
 use netdev::{LinkEvent, LinkMonitor};
 use telemetry::chain;
 
-use crate::egress;
 use crate::error::AgentError;
 use crate::host::{HOST_PREFIX, NEAR_PREFIX, near_name};
 use crate::node::Node;
-use crate::overlay;
 use crate::ports::Survey;
 use crate::record::{Attachment, State};
 use crate::tombstone;
@@ -60,24 +58,7 @@ impl Node {
                 .collect()
         };
         let records = self.recover_limits(records).await;
-        if records.iter().any(|it| it.network.spans_nodes()) {
-            // Everything else is served; the audit comes back to it.
-            if let Err(error) = self.overlay.tunnel().await {
-                tracing::error!(error = %chain(&error), "no tunnels to other nodes yet");
-            }
-            // Before the tables are filled, which would take the ways there are away.
-            if let Err(error) = self.ways.find().await {
-                tracing::warn!(error = %chain(&error), "ways to other nodes not found yet");
-            }
-        }
-        self.egress.recover().await;
-        // Before the tables are filled, which would say that uplinks are gone.
-        if let Err((_, error)) = Box::pin(self.wires.find_uplinks()).await {
-            tracing::error!(error = %chain(&error), "uplinks of networks not as they should be yet");
-        }
-        if let Err(error) = Box::pin(self.wires.find_hops()).await {
-            tracing::error!(error = %chain(&error), "next hops to other nodes not known yet");
-        }
+        self.reach.recover().await;
         self.tables.reconcile_everything()?;
         for record in &records {
             // One port must not keep the others from being served; the audit comes back to it.
@@ -100,8 +81,8 @@ impl Node {
             self.undo(&key).await;
         }
         self.ports.remove_strays(&survey, &known).await?;
-        self.mend_ways_out().await;
-        let kept = |ifindex| self.uplinks.has(ifindex);
+        self.reach.mend_ways_out().await;
+        let kept = |ifindex| self.reach.has_program(ifindex);
         self.ports.drop_stale_pins(pins, kept).await?;
         self.recover_pods().await;
         Ok(())
@@ -153,7 +134,7 @@ impl Node {
     ) -> Result<(), AgentError> {
         if survey.has(&record.host) {
             self.ports.repair(record).await?;
-            self.routing.mend(record).await?;
+            self.reach.mend(record).await?;
         }
         Ok(())
     }
@@ -269,41 +250,26 @@ impl Node {
         monitor: &mut LinkMonitor,
     ) -> Result<(), AgentError> {
         loop {
-            match monitor.next().await? {
+            let event = monitor.next().await?;
+            match &event {
                 LinkEvent::Removed { ifindex, name } if name.starts_with(HOST_PREFIX) => {
-                    self.link_removed(ifindex);
+                    self.link_removed(*ifindex);
                 }
                 LinkEvent::Removed { ifindex, name } if name.starts_with(NEAR_PREFIX) => {
-                    let node = Arc::clone(&self);
+                    let (node, ifindex) = (Arc::clone(&self), *ifindex);
                     tokio::spawn(async move { node.ports.queue_changed(ifindex).await });
-                }
-                LinkEvent::Removed { name, .. } if name == overlay::DEVICE => {
-                    let node = Arc::clone(&self);
-                    tokio::spawn(async move { node.overlay.mend().await });
                 }
                 LinkEvent::Requeued { ifindex } => {
-                    let node = Arc::clone(&self);
+                    let (node, ifindex) = (Arc::clone(&self), *ifindex);
                     tokio::spawn(async move { node.ports.queue_changed(ifindex).await });
                 }
+                event if self.reach.on_link(event) => {}
                 LinkEvent::Unhooked { ifindex } => {
-                    let node = Arc::clone(&self);
+                    let (node, ifindex) = (Arc::clone(&self), *ifindex);
                     tokio::spawn(async move { node.hook_removed(ifindex).await });
-                }
-                LinkEvent::Removed { name, .. } if egress::is_link(&name) => {
-                    let node = Arc::clone(&self);
-                    tokio::spawn(async move { node.mend_ways_out().await });
-                }
-                LinkEvent::Removed { ifindex, name }
-                    if self.wires.concerns(&name, ifindex, false) =>
-                {
-                    self.wires.look();
-                }
-                LinkEvent::Changed(link) if self.wires.concerns(&link.name, link.ifindex, true) => {
-                    self.wires.look();
                 }
                 LinkEvent::Removed { .. } | LinkEvent::Changed(_) => {}
                 LinkEvent::Overrun => {
-                    self.wires.look();
                     if let Err(error) = self.audit().await {
                         tracing::warn!(%error, "audit incomplete");
                     }
@@ -315,15 +281,6 @@ impl Node {
     /// Somebody tidied qdiscs: without its filter the host end of a port hands packets to the node's
     /// own stack, so this cannot wait for the audit.
     async fn hook_removed(&self, ifindex: u32) {
-        if self.uplinks.has(ifindex) {
-            if let Err(error) = self.uplinks.mend().await {
-                tracing::error!(error = %chain(&error), "program not attached again");
-            }
-            return;
-        }
-        if self.egress.has_port(ifindex) {
-            return self.mend_ways_out().await;
-        }
         let Some(key) = self.book.ledger().on_link(ifindex) else {
             return;
         };
@@ -342,12 +299,6 @@ impl Node {
             Ok(true) => tracing::warn!(attachment = %key, "somebody had removed the program"),
             Ok(false) => {}
             Err(error) => tracing::error!(attachment = %key, %error, "program not attached again"),
-        }
-    }
-
-    async fn mend_ways_out(&self) {
-        if let Err(error) = self.egress.audit().await {
-            tracing::error!(error = %chain(&error), "ways out of networks not mended");
         }
     }
 

@@ -55,6 +55,17 @@ pub struct Peer {
     pub vteps: Vec<IpAddr>,
 }
 
+impl Peer {
+    /// The address of the node in the first family of `own` that it has too.
+    pub(crate) fn address_for(&self, own: &[IpAddr]) -> Option<IpAddr> {
+        let of_family = |ours: &IpAddr| {
+            let mut theirs = self.vteps.iter();
+            theirs.find(|it| it.is_ipv4() == ours.is_ipv4()).copied()
+        };
+        own.iter().find_map(of_family)
+    }
+}
+
 /// A member of a network, on another node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteEndpoint {

@@ -2,16 +2,18 @@
 //! followed, and what is missing is written again at once.
 
 use std::collections::BTreeSet;
+use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 use netdev::{Netfilter, RulesetMonitor, WayMonitor};
 use tokio::time::Instant;
 
-use crate::egress::OUTSIDE;
-use crate::node::Node;
-use crate::overlay;
-use crate::reach::ReachError;
-use crate::routing;
+use crate::egress::{Egress, OUTSIDE};
+use crate::host::Host;
+use crate::metrics::Metrics;
+use crate::overlay::{self, Overlay};
+use crate::routing::{self, NodeRouting};
 use telemetry::chain;
 
 /// The tables in the node's own namespace.
@@ -64,12 +66,39 @@ enum Cause {
     Node,
 }
 
-impl Node {
+/// The care for the tables.
+#[derive(Debug)]
+pub struct Rulesets {
+    host: Arc<Host>,
+    metrics: Arc<Metrics>,
+    egress: Arc<Egress>,
+    overlay: Arc<Overlay>,
+    routing: Arc<NodeRouting>,
+}
+
+impl Rulesets {
+    /// Hold the owners of the tables.
+    pub fn new(
+        host: Arc<Host>,
+        metrics: Arc<Metrics>,
+        egress: Arc<Egress>,
+        overlay: Arc<Overlay>,
+        routing: Arc<NodeRouting>,
+    ) -> Self {
+        Self {
+            host,
+            metrics,
+            egress,
+            overlay,
+            routing,
+        }
+    }
+
     /// Keeps the tables of nf_tables as they should be, for ever.
     ///
     /// # Errors
     /// When the kernel does not tell of changes any more.
-    pub async fn keep_rulesets(&self) -> Result<(), netdev::Error> {
+    pub async fn keep(&self) -> Result<(), netdev::Error> {
         let mut rules = match self.host.netlink.watch_rules(&TABLES) {
             Ok(monitor) => Some(monitor),
             Err(error) => {
@@ -160,34 +189,22 @@ impl Node {
     /// Writes each table of the node's namespace that is not as it should be; true when one was not that
     /// another program has `changed`.
     async fn restore_tables(&self, changed: &BTreeSet<&str>) -> bool {
-        let looked = [
-            (
-                OUTSIDE,
-                self.egress.restore_fence().await.map_err(ReachError::from),
-            ),
-            (
-                overlay::TABLE,
-                self.overlay.restore_fence().await.map_err(ReachError::from),
-            ),
-            (
-                routing::TABLE,
-                self.routing
-                    .restore_masquerade()
-                    .await
-                    .map_err(ReachError::from),
-            ),
+        let is = |table| changed.contains(table);
+        let egress = self.egress.restore_fence().await;
+        let overlay = self.overlay.restore_fence().await;
+        let routing = self.routing.restore_masquerade().await;
+        let noted = [
+            self.note_restored(OUTSIDE, &egress, is(OUTSIDE)),
+            self.note_restored(overlay::TABLE, &overlay, is(overlay::TABLE)),
+            self.note_restored(routing::TABLE, &routing, is(routing::TABLE)),
         ];
-        let mut restored = false;
-        for (table, outcome) in looked {
-            restored |= self.note_restored(table, &outcome, changed.contains(table));
-        }
-        restored
+        noted.contains(&true)
     }
 
-    fn note_restored(
+    fn note_restored<E: Error>(
         &self,
         table: &'static str,
-        outcome: &Result<bool, ReachError>,
+        outcome: &Result<bool, E>,
         by_others: bool,
     ) -> bool {
         match outcome {
@@ -211,7 +228,6 @@ impl Node {
         let mut restored = false;
         for (network, outcome) in self.egress.mend_changed_gateways().await {
             tracing::debug!(network, "a table in the namespace of a way out was changed");
-            let outcome = outcome.map_err(ReachError::from);
             restored |= self.note_restored("podnet of a way out", &outcome, true);
         }
         restored

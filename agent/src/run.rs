@@ -33,12 +33,13 @@ use crate::error::AgentError;
 use crate::host::Host;
 use crate::install::{Install, InstallError};
 use crate::kube::{self, Cluster};
-use crate::members::{self, SpanningError, files};
+use crate::members::{self, SpanningError};
 use crate::metrics::Metrics;
 use crate::multi::Rules;
 use crate::node::{Node, Parts};
 use crate::ports::switch::Line;
 use crate::ports::{Promotions, afxdp};
+use crate::reach::ReachOptions;
 use crate::reconcile::Reconciler;
 use crate::remotes::Remotes;
 use crate::{admin, recover};
@@ -151,8 +152,7 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
     let install = Install::new(&options.install, &options.cni, &options.places.socket)?;
     let (node, pins, events) = build(&options).await?;
     // First: what other nodes say counts for these.
-    let served = members::served(&node.book.ledger(), &node.world.get());
-    node.remotes.serve(served);
+    node.reach.serve_now();
     // At once: what the cluster's networks are is to be known when the first request comes.
     let networks = tokio::spawn(networks(
         Arc::clone(&node),
@@ -224,10 +224,7 @@ async fn networks(
         let manifests = world::follow(directory.unwrap_or_default(), current, has_tunnels);
         let members = async {
             match &endpoints {
-                Some(directory) => tokio::select! {
-                    end = files::follow(&node, directory) => reason(end.err().as_ref()),
-                    () = files::publish(&node, directory) => reason::<RunError>(None),
-                },
+                Some(directory) => node.reach.share(directory, node.readiness()).await,
                 None => {
                     // Nobody will say anything.
                     node.remotes.set_complete();
@@ -328,19 +325,21 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
             conf_dir: options.cni.cni_conf_dir.clone(),
         },
         remotes,
-        vxlan_port: options.vxlan_port,
-        early: options.early,
         cluster,
         metrics,
         tombstones: tombstone::directory(&options.places.socket),
         controls: afxdp::directory(&options.places.socket),
-        gateways: GatewayOptions {
-            directory: egress::directory(&options.places.socket),
-            inside: options.egress.inside(),
-            connections: egress::Connections::new(
-                options.egress.connections_per_network,
-                options.egress.connections_per_pod,
-            ),
+        reach: ReachOptions {
+            vxlan_port: options.vxlan_port,
+            early: options.early,
+            gateways: GatewayOptions {
+                directory: egress::directory(&options.places.socket),
+                inside: options.egress.inside(),
+                connections: egress::Connections::new(
+                    options.egress.connections_per_network,
+                    options.egress.connections_per_pod,
+                ),
+            },
         },
         line: Line::of(&options.switch, &options.places.socket),
     });
@@ -388,11 +387,8 @@ async fn background(
         () = node.ports.promote() => stopped("attaching links", "it ended".into()),
         () = audits(node) => stopped("the audit", "it ended".into()),
         end = networks => end.unwrap_or_else(|died| stopped("following networks", died.to_string())),
-        end = node.ways.keep(&node.wires) => stopped("watching ways to other nodes", reason(end.err().as_ref())),
-        end = node.keep_rulesets() => stopped("watching nf_tables", reason(end.err().as_ref())),
-        () = node.routing.keep() => stopped("routing for the node's network", "it ended".into()),
+        end = node.reach.work() => stopped(end.what, end.why),
         () = follow_members(node) => stopped("following members on other nodes", "it ended".into()),
-        () = members::serve(node) => stopped("following networks in use", "it ended".into()),
         () = node.ports.keep_switch() => stopped("watching the switch", "it ended".into()),
         () = limits(node) => stopped("following rates", "it ended".into()),
         end = tombstone::follow(node) => {
@@ -454,12 +450,7 @@ async fn audits(node: &Arc<Node>) {
         if let Err(error) = node.audit().await {
             tracing::warn!(error = %chain(&error), "audit incomplete");
         }
-        Box::pin(node.wires.mend()).await;
-        node.overlay.mend().await;
-        node.remotes.complain();
-        if let Err(error) = node.egress.audit().await {
-            tracing::error!(error = %chain(&error), "ways out of networks not as they should be");
-        }
+        Box::pin(node.reach.settle()).await;
     }
 }
 

@@ -39,8 +39,8 @@ pub async fn get(node: &Node, what: GetWhat) -> Result<Value, AgentError> {
 }
 
 async fn networks(node: &Node) -> Result<Value, AgentError> {
-    let tracked = node.egress.tracked_connections().await?;
-    let most = node.egress.connections.of_network();
+    let tracked = node.reach.tracked_connections().await?;
+    let most = node.reach.most_connections();
     let world = node.world.get();
     let ledger = node.book.ledger();
     let mut rows: Vec<Value> = world
@@ -286,7 +286,7 @@ fn drops(node: &Node) -> Result<Value, AgentError> {
 }
 
 fn uplinks(node: &Node) -> Value {
-    let places = node.early.places();
+    let places = node.reach.places();
     places.values().map(|place| json!(place)).collect()
 }
 
@@ -469,8 +469,8 @@ pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
     }
     let memif = memif_ports(node, &records).await;
     let counted = node.tables.drops()?;
-    let tracked = node.egress.tracked_connections().await?;
-    let stopped = node.stopped_packets().await;
+    let tracked = node.reach.tracked_connections().await?;
+    let stopped = node.reach.stopped_packets().await;
     let receivers = node.tables.receivers()?;
     let receivers_max = node.tables.receivers_max();
     let set_aside = node.book.set_aside().len();
@@ -514,7 +514,7 @@ pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
         memif,
         can_shape: node.host.discipline.is_some(),
         uplinks: node
-            .early
+            .reach
             .places()
             .values()
             .map(|place| (place.interface.clone(), place.mode.label()))
@@ -524,7 +524,7 @@ pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
             .map(|(id, count)| (network_name(ledger.name_of(id), id), count))
             .collect(),
         receivers_max,
-        unrouted: node.routing.unrouted(),
+        unrouted: node.reach.unrouted(),
         untaken: untaken(node),
         waiting: node.ports.waiting(),
         impaired: node.impaired.load(Ordering::Relaxed),

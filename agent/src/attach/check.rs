@@ -61,10 +61,7 @@ impl Node {
         if !found.is_linked {
             return Ok(faults);
         }
-        faults.extend(self.routing.faults(record).await?);
-        if record.network.egress && self.egress.way_out(record.network.id).is_none() {
-            faults.push("the way out of its network is gone".to_owned());
-        }
+        faults.extend(self.reach.faults(record).await?);
         faults.extend(self.tables.faults(record)?);
         Ok(faults)
     }

@@ -17,7 +17,7 @@ use super::question::{Address, Proto};
 use super::report::{Outcome, Report, Shown, Story, Verdict};
 use super::{ExplainError, Scene, tables};
 use crate::error::AgentError;
-use crate::overlay::{DEVICE, way_to};
+use crate::overlay::DEVICE;
 
 /// A receiver that nobody is: the other node would not have sent it.
 const NOBODY: MacAddr = MacAddr([0x02, 0, 0, 0, 0, 0]);
@@ -83,9 +83,10 @@ fn outer(scene: &Scene<'_>, from: &Found) -> Result<IpAddr, ExplainError> {
     };
     let Some(text) = &scene.question.arrive_from else {
         return match &from.member {
-            Some(Member::There(_, endpoint)) => {
-                way_to(&own, &endpoint.peer).ok_or_else(|| no_way(&endpoint.peer.node))
-            }
+            Some(Member::There(_, endpoint)) => endpoint
+                .peer
+                .address_for(&own)
+                .ok_or_else(|| no_way(&endpoint.peer.node)),
             Some(Member::Here(_)) | None => Err(ExplainError::Invalid {
                 argument: "--from",
                 value: scene.question.from.text.clone(),
@@ -98,7 +99,7 @@ fn outer(scene: &Scene<'_>, from: &Found) -> Result<IpAddr, ExplainError> {
     }
     let mut peers = scene.directory.peers.iter();
     match peers.find(|peer| peer.node == *text) {
-        Some(peer) => way_to(&own, peer).ok_or_else(|| no_way(&peer.node)),
+        Some(peer) => peer.address_for(&own).ok_or_else(|| no_way(&peer.node)),
         None => Err(ExplainError::Unknown {
             argument: "--arrive-from",
             value: text.clone(),
@@ -147,7 +148,7 @@ pub(super) fn receiver(scene: &Scene<'_>, to: &Found, ends: &Ends, network: u32)
 
 /// The interfaces from which XDP gives frames to sockets.
 fn steering(scene: &Scene<'_>) -> Vec<String> {
-    let places = scene.node.early.places();
+    let places = scene.node.reach.places();
     let steers = places.values().filter(|it| it.steers);
     steers.map(|it| it.interface.clone()).collect()
 }
@@ -172,7 +173,11 @@ async fn run(
         let advice = "wait for the audit, which makes it again within 30 seconds";
         return Ok(Outcome::lost(text, advice));
     };
-    let found = format!("interface {}, UDP {}", device.ifindex, node.overlay.port());
+    let found = format!(
+        "interface {}, UDP {}",
+        device.ifindex,
+        node.reach.tunnel_port()
+    );
     story.step(
         format!("device {DEVICE}"),
         found,

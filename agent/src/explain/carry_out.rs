@@ -246,7 +246,7 @@ impl Departure<'_> {
         let own = own.map_or("this node's address".to_owned(), ToString::to_string);
         self.story.step(
             device.name,
-            format!("{own} to {address}, UDP {}", node.overlay.port()),
+            format!("{own} to {address}, UDP {}", node.reach.tunnel_port()),
             format!("VXLAN, VNI {}", port.network),
         );
         let added = added(address);

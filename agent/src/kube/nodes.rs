@@ -78,7 +78,7 @@ impl Nodes {
             let asked = *self.services.kind.progress() != Progress::Unread(None);
             if self.nodes.kind.unread().is_none() && asked {
                 let nodes = self.nodes.store.state();
-                node.routing.set_nodes(Known {
+                node.reach.set_nodes(Known {
                     services: services(&self.services.store.state()),
                     ..known(&nodes, &self.node)
                 });

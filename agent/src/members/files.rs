@@ -6,19 +6,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, io};
 
 use api::{EndpointSlice, PodNetworkEndpointSlice};
 use notify::{RecursiveMode, Watcher as _};
 use telemetry::chain;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use world::is_read;
 
-use super::{Slices, divide, now, of, published, spec};
+use super::{Membership, Slices, divide, now, of, published, spec};
 use crate::digest::digest;
-use crate::node::Node;
 use crate::remotes::Remotes;
 
 /// What comes within this time is one change.
@@ -29,65 +27,110 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Slices of this node, by network.
 type Published = BTreeMap<String, Slices>;
 
-/// Writes this node's members into the directory whenever they change, for ever.
-pub async fn publish(node: &Arc<Node>, directory: &Path) {
-    // What runs here is not known before, and what was said of it still holds.
-    node.until_recovered().await;
-    let own = own_file(directory, &node.name);
-    let (mut slices, mut written) = read_own(&own);
-    let mut changes = node.book.ledger().changes();
-    let mut vteps = node.remotes.vtep_changes();
-    loop {
-        changes.mark_unchanged();
-        vteps.mark_unchanged();
-        let text = describe(node, &mut slices);
-        if written.as_ref() != Some(&text) {
-            match write(&own, &text) {
-                Ok(()) => written = Some(text),
+impl Membership {
+    /// Write this node's members into the directory whenever they change, for ever.
+    ///
+    /// The first time once `ready` says that they are known.
+    pub async fn publish(&self, directory: &Path, mut ready: watch::Receiver<bool>) {
+        // What runs here is not known before, and what was said of it still holds.
+        // The sender lives as long as the self.
+        let _ = ready.wait_for(|ready| *ready).await;
+        let own = own_file(directory, &self.name);
+        let (mut slices, mut written) = read_own(&own);
+        let mut changes = self.book.ledger().changes();
+        let mut vteps = self.remotes.vtep_changes();
+        loop {
+            changes.mark_unchanged();
+            vteps.mark_unchanged();
+            let text = self.describe(&mut slices);
+            if written.as_ref() != Some(&text) {
+                match write(&own, &text) {
+                    Ok(()) => written = Some(text),
+                    Err(error) => {
+                        let file = own.display();
+                        tracing::error!(%file, %error, "members not published, trying again");
+                        tokio::time::sleep(RETRY).await;
+                        continue;
+                    }
+                }
+            }
+            tokio::select! {
+                // Both senders live as long as the self.
+                _ = changes.changed() => {}
+                _ = vteps.changed() => {}
+            }
+            tokio::time::sleep(SETTLE).await;
+        }
+    }
+
+    /// The text of the file; empty when there is nothing to say.
+    fn describe(&self, slices: &mut Published) -> String {
+        let members = of(&self.book.ledger());
+        let vteps = self.remotes.vteps();
+        slices.retain(|network, _| members.contains_key(network));
+        let mut text = String::new();
+        for (network, here) in members {
+            let known = slices.entry(network.clone()).or_default();
+            *known = divide(known, &here.members, &BTreeSet::new(), |mac, ips| {
+                now(&self.remotes, here.id, mac, ips)
+            });
+            if vteps.is_empty() {
+                continue;
+            }
+            for (number, endpoints) in known {
+                let spec = spec(&network, here.id, &self.name, &vteps, endpoints);
+                let slice = PodNetworkEndpointSlice::numbered(*number, spec);
+                // JSON is YAML, and its names were checked when the agent started.
+                let slice = slice.ok().and_then(|it| serde_json::to_string(&it).ok());
+                if let Some(slice) = slice {
+                    text.push_str("---\n");
+                    text.push_str(&slice);
+                    text.push('\n');
+                }
+            }
+        }
+        text
+    }
+
+    /// Follows the files of the other nodes, for ever.
+    ///
+    /// # Errors
+    /// When the kernel does not let us watch.
+    pub async fn follow(&self, directory: &Path) -> Result<(), notify::Error> {
+        let (changed, mut changes) = mpsc::channel(1);
+        let mut watcher =
+            notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+                if event.is_ok_and(|event| is_read(&event)) {
+                    return;
+                }
+                // A full channel says "changed" already.
+                let _ = changed.try_send(());
+            })?;
+        watcher.watch(directory, RecursiveMode::NonRecursive)?;
+        tracing::warn!(
+            directory = %directory.display(),
+            "without a cluster nothing proves what is said here of members on other nodes: it is taken as it is"
+        );
+        let mut files = Files::new(own_file(directory, &self.name));
+        loop {
+            // The first time for what changed before it was watched.
+            match files.read(directory, &self.remotes) {
+                // Until then the tables keep what they say of other nodes.
+                Ok(()) => self.remotes.set_complete(),
                 Err(error) => {
-                    let file = own.display();
-                    tracing::error!(%file, %error, "members not published, trying again");
+                    let directory = directory.display();
+                    tracing::error!(%directory, %error, "members of other nodes not readable, trying again");
                     tokio::time::sleep(RETRY).await;
                     continue;
                 }
             }
-        }
-        tokio::select! {
-            // Both senders live as long as the node.
-            _ = changes.changed() => {}
-            _ = vteps.changed() => {}
-        }
-        tokio::time::sleep(SETTLE).await;
-    }
-}
-
-/// The text of the file; empty when there is nothing to say.
-fn describe(node: &Node, slices: &mut Published) -> String {
-    let members = of(&node.book.ledger());
-    let vteps = node.remotes.vteps();
-    slices.retain(|network, _| members.contains_key(network));
-    let mut text = String::new();
-    for (network, here) in members {
-        let known = slices.entry(network.clone()).or_default();
-        *known = divide(known, &here.members, &BTreeSet::new(), |mac, ips| {
-            now(&node.remotes, here.id, mac, ips)
-        });
-        if vteps.is_empty() {
-            continue;
-        }
-        for (number, endpoints) in known {
-            let spec = spec(&network, here.id, &node.name, &vteps, endpoints);
-            let slice = PodNetworkEndpointSlice::numbered(*number, spec);
-            // JSON is YAML, and its names were checked when the agent started.
-            let slice = slice.ok().and_then(|it| serde_json::to_string(&it).ok());
-            if let Some(slice) = slice {
-                text.push_str("---\n");
-                text.push_str(&slice);
-                text.push('\n');
+            if changes.recv().await.is_none() {
+                return Ok(());
             }
+            tokio::time::sleep(SETTLE).await;
+            let _ = changes.try_recv();
         }
     }
-    text
 }
 
 /// What this node said before it was started anew, so that what goes on is not claimed anew.
@@ -136,45 +179,6 @@ fn write(own: &Path, text: &str) -> Result<(), io::Error> {
 
 fn own_file(directory: &Path, node: &str) -> PathBuf {
     directory.join(format!("{node}.yaml"))
-}
-
-/// Follows the files of the other nodes, for ever.
-///
-/// # Errors
-/// When the kernel does not let us watch.
-pub async fn follow(node: &Arc<Node>, directory: &Path) -> Result<(), notify::Error> {
-    let (changed, mut changes) = mpsc::channel(1);
-    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        if event.is_ok_and(|event| is_read(&event)) {
-            return;
-        }
-        // A full channel says "changed" already.
-        let _ = changed.try_send(());
-    })?;
-    watcher.watch(directory, RecursiveMode::NonRecursive)?;
-    tracing::warn!(
-        directory = %directory.display(),
-        "without a cluster nothing proves what is said here of members on other nodes: it is taken as it is"
-    );
-    let mut files = Files::new(own_file(directory, &node.name));
-    loop {
-        // The first time for what changed before it was watched.
-        match files.read(directory, &node.remotes) {
-            // Until then the tables keep what they say of other nodes.
-            Ok(()) => node.remotes.set_complete(),
-            Err(error) => {
-                let directory = directory.display();
-                tracing::error!(%directory, %error, "members of other nodes not readable, trying again");
-                tokio::time::sleep(RETRY).await;
-                continue;
-            }
-        }
-        if changes.recv().await.is_none() {
-            return Ok(());
-        }
-        tokio::time::sleep(SETTLE).await;
-        let _ = changes.try_recv();
-    }
 }
 
 /// The files of other nodes, as they were last read.

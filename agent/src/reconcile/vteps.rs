@@ -11,7 +11,6 @@ use datapath::{DatapathError, Vteps};
 
 use super::mapped;
 use super::surroundings::{Known, Way};
-use crate::overlay::way_to;
 use crate::remotes::Peer;
 
 /// Who has which number.
@@ -53,7 +52,7 @@ impl Numbers {
     ) -> Result<BTreeMap<&'a str, u32>, DatapathError> {
         let mut numbers = BTreeMap::new();
         for node in nodes {
-            if let Some(address) = way_to(own, node) {
+            if let Some(address) = node.address_for(own) {
                 let way = ways.get(&address);
                 let number = self.give_one(address, (device, way), vteps)?;
                 numbers.insert(node.node.as_str(), number);
