@@ -1,7 +1,11 @@
-//! Making and unmaking attachments. Record before effect, one way to take apart, and that one can
-//! be taken from any state.
+//! The life of an attachment: made, checked, removed, collected, found again at start.
+//!
+//! Record before effect, one way to take apart, and that one can be taken from any state. The engine knows
+//! the book and four [`doors`], and neither kinds of ports nor kinds of reach: what it is tested with has
+//! others ([`doors`] says which verbs they need).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use cluster::access::Used;
@@ -10,16 +14,60 @@ use netdev::Netns;
 use store::Pending;
 use telemetry::failpoint::reached;
 
+use self::doors::{Authority, Ports, Reach, Tables};
+use crate::book::Book;
 use crate::error::AgentError;
 use crate::host::host_name;
 use crate::ledger::Wanted;
-use crate::node::Node;
 use crate::ports::{Ends, PortError};
-use crate::record::{Attachment, HostEnd, PodIdentity, State};
+use crate::record::{Attachment, HostEnd, State};
 
+pub mod authority;
 mod check;
+pub mod doors;
+mod start;
 
-impl Node {
+/// The attachments of this node.
+#[derive(Debug)]
+pub struct Attachments<P, R, T, A> {
+    book: Arc<Book>,
+    ports: Arc<P>,
+    reach: Arc<R>,
+    tables: Arc<T>,
+    authority: A,
+    /// The last audit found this many live ports damaged.
+    impaired: AtomicUsize,
+}
+
+impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
+    /// Takes the doors.
+    pub const fn new(
+        book: Arc<Book>,
+        ports: Arc<P>,
+        reach: Arc<R>,
+        tables: Arc<T>,
+        authority: A,
+    ) -> Self {
+        Self {
+            book,
+            ports,
+            reach,
+            tables,
+            authority,
+            impaired: AtomicUsize::new(0),
+        }
+    }
+
+    /// Number of live ports that the last audit found damaged.
+    pub fn impaired(&self) -> usize {
+        self.impaired.load(Ordering::Relaxed)
+    }
+
+    /// The giver of addresses.
+    pub const fn authority(&self) -> &A {
+        &self.authority
+    }
+
     /// Makes an attachment; the caller holds the container's lock.
     ///
     /// An attachment that is there already, for the same request in the same namespace, is the
@@ -31,8 +79,8 @@ impl Node {
     ///
     /// # Errors
     /// When it cannot be made; nothing of it is left then.
-    pub async fn attach(
-        self: &Arc<Self>,
+    pub async fn add(
+        &self,
         mut wanted: Wanted,
         network: &api::Network,
         netns: &Netns,
@@ -48,7 +96,7 @@ impl Node {
             }
         } else {
             let used = Used::Network(network.name.clone());
-            Box::pin(self.check_access(wanted.pod.as_ref(), [used])).await?;
+            Box::pin(self.authority.allow(wanted.pod.as_ref(), [used])).await?;
         }
         // Nothing is begun that could not be recorded.
         self.book.require_store()?;
@@ -59,16 +107,7 @@ impl Node {
             name: host_name(&wanted.key),
             ifindex: 0,
         };
-        let record = match &self.cluster {
-            Some(_) if network.routing == api::Routing::Node => {
-                self.reach.reserve(wanted, network, host)?
-            }
-            Some(cluster) => {
-                self.book.ledger().forget_own(&network.name);
-                cluster.book(self, wanted, network, host).await?
-            }
-            None => self.book.ledger().reserve(wanted, network, host)?,
-        };
+        let record = Box::pin(self.authority.grant(wanted, network, host)).await?;
         reached("add.reserved");
         match Box::pin(self.make(&record, netns)).await {
             Ok(record) => Ok(record),
@@ -78,24 +117,6 @@ impl Node {
                 Err(error)
             }
         }
-    }
-
-    /// Checks that a pod may use all of these (KEP-P2-1). The default network is everybody's, and
-    /// without a cluster every network is.
-    ///
-    /// # Errors
-    /// When the pod may not use one, when nobody says that it may, or when there is no pod.
-    pub(crate) async fn check_access(
-        &self,
-        pod: Option<&PodIdentity>,
-        used: impl IntoIterator<Item = Used>,
-    ) -> Result<(), AgentError> {
-        let Some(cluster) = &self.cluster else {
-            return Ok(());
-        };
-        let default = Used::Network(self.rules.lists.default_network.name().to_owned());
-        let used = used.into_iter().filter(|used| *used != default).collect();
-        Ok(cluster.check_access(pod, &used).await?)
     }
 
     /// The record of the same request, if it was served already.
@@ -125,20 +146,17 @@ impl Node {
 
     /// Most of it on one thread, which waits for nothing but the kernel and, before a pod can use
     /// anything, for the record.
-    async fn make(
-        self: &Arc<Self>,
-        record: &Attachment,
-        netns: &Netns,
-    ) -> Result<Attachment, AgentError> {
+    async fn make(&self, record: &Attachment, netns: &Netns) -> Result<Attachment, AgentError> {
         Box::pin(self.reach.ensure(&record.network)).await?;
         self.tables.reset_port_counters(record.port_id)?;
         // The disk and the kernel at once.
         let recorded = self.book.submit(record)?;
-        let (node, booked) = (Arc::clone(self), record.clone());
+        let (book, tables) = (Arc::clone(&self.book), Arc::clone(&self.tables));
+        let booked = record.clone();
         let live = move |ends: Result<Ends, PortError>| {
             recorded.wait()?;
             reached("add.recorded");
-            node.go_live(booked, &ends?)
+            go_live(&book, &*tables, booked, &ends?)
         };
         let (added, saved) = self.ports.make(record, netns, live).await?;
         self.ports.activate(&added, netns).await?;
@@ -155,29 +173,6 @@ impl Node {
         Ok(added)
     }
 
-    /// Puts an attachment that has its links into the tables. The pod's end is still down: what it
-    /// announces when it is up reaches its network. The record as it will be, on its way to the disk.
-    fn go_live(
-        &self,
-        record: Attachment,
-        links: &Ends,
-    ) -> Result<(Attachment, Pending), AgentError> {
-        let added = Attachment {
-            state: State::Added,
-            host: HostEnd {
-                ifindex: links.host_end,
-                ..record.host
-            },
-            shaper: links.shaper,
-            ..record
-        };
-        self.book.ledger().set_live(&added);
-        self.tables.reconcile(added.network.id)?;
-        reached("add.live");
-        let saved = self.book.submit(&added)?;
-        Ok((added, saved))
-    }
-
     /// Takes apart what a failed `ADD` has made. What cannot be removed now stays recorded, and the
     /// audit goes on with it.
     pub async fn undo(&self, key: &AttachmentKey) {
@@ -191,7 +186,7 @@ impl Node {
     ///
     /// # Errors
     /// When something of it is left; calling again goes on.
-    pub async fn detach(&self, key: &AttachmentKey) -> Result<(), AgentError> {
+    pub async fn remove(&self, key: &AttachmentKey) -> Result<(), AgentError> {
         let _busy = self.ports.busy();
         let Some(record) = self
             .book
@@ -230,9 +225,7 @@ impl Node {
         self.book.erase(key).await?;
         self.book.ledger().release(key);
         Box::pin(self.reach.release(&record.network)).await;
-        if let Some(cluster) = &self.cluster {
-            cluster.released();
-        }
+        self.authority.released();
         reached("del.forgotten");
         Ok(())
     }
@@ -272,7 +265,7 @@ impl Node {
                 continue;
             }
             tracing::info!(attachment = %key, "removing a stale attachment");
-            match self.detach(&key).await {
+            match self.remove(&key).await {
                 Ok(()) => removed += 1,
                 Err(error) => errors.push(error),
             }
@@ -284,6 +277,32 @@ impl Node {
             Err(AgentError::Collect { errors })
         }
     }
+}
+
+/// Puts an attachment that has its links into the tables.
+///
+/// The pod's end is still down: what it announces when it is up reaches its network. Returns the record as
+/// it will be, on its way to the disk.
+fn go_live(
+    book: &Book,
+    tables: &impl Tables,
+    record: Attachment,
+    links: &Ends,
+) -> Result<(Attachment, Pending), AgentError> {
+    let added = Attachment {
+        state: State::Added,
+        host: HostEnd {
+            ifindex: links.host_end,
+            ..record.host
+        },
+        shaper: links.shaper,
+        ..record
+    };
+    book.ledger().set_live(&added);
+    tables.reconcile(added.network.id)?;
+    reached("add.live");
+    let saved = book.submit(&added)?;
+    Ok((added, saved))
 }
 
 async fn note_saved(saved: Pending, key: AttachmentKey) {

@@ -17,6 +17,7 @@ use crate::devices;
 use crate::error::AgentError;
 use crate::ledger::Made;
 use crate::node::{Node, START_PATIENCE};
+use crate::recover;
 use crate::request::{self, Asked, Native};
 use crate::tombstone;
 
@@ -130,13 +131,13 @@ async fn dispatch(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>) 
             let (mut wanted, network) = (native.wanted_alone(asked)?, native.network);
             let raw = serde_json::from_str(request.config.get()).unwrap_or_default();
             Box::pin(devices::choose(node, &mut wanted, &network.name, &raw)).await?;
-            let record = Box::pin(node.attach(wanted, &network, &netns)).await?;
+            let record = Box::pin(node.attachments.add(wanted, &network, &netns)).await?;
             let value = match record.result().map(|ours| answer(ours, &conf)) {
                 Ok(Ok(value)) => value,
                 Ok(Err(error)) | Err(error) => {
                     // What cannot be told must not stay; what was told before must.
                     if !repeated {
-                        node.undo(key).await;
+                        node.attachments.undo(key).await;
                     }
                     return Err(error.into());
                 }
@@ -155,7 +156,7 @@ async fn dispatch(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>) 
             let _guard = node.book.turn(&key.container).await;
             match node.book.pods().get(key) {
                 Some(pod) => node.check_pod(&pod, &netns, &previous, &invocation).await?,
-                None => node.check(key, &netns, &previous).await?,
+                None => node.attachments.check(key, &netns, &previous).await?,
             }
             Ok((Value::Null, None))
         }
@@ -266,7 +267,9 @@ async fn collect(node: &Arc<Node>, conf: &NetConf) -> Served {
         GcList::List(valid) => {
             let pods = node.collect_pods(name, before, |key| valid.contains(key));
             let pods = pods.await;
-            let alone = node.collect(name, before, |record| valid.contains(&record.key));
+            let alone = node
+                .attachments
+                .collect(name, before, |record| valid.contains(&record.key));
             // One kind must not keep the other from being looked at.
             let alone = alone.await;
             pods? + alone?
@@ -274,7 +277,7 @@ async fn collect(node: &Arc<Node>, conf: &NetConf) -> Served {
         // The runtime said nothing about what is valid. That cannot mean that nothing is: only
         // what has lost its pod goes.
         GcList::Absent => {
-            node.audit().await?;
+            recover::audit(node).await?;
             0
         }
     };
@@ -284,7 +287,7 @@ async fn collect(node: &Arc<Node>, conf: &NetConf) -> Served {
 
 async fn status(node: &Node, request: &CniRequest, conf: &NetConf) -> Served {
     node.book.require_store()?;
-    let ports = node.impaired.load(Ordering::Relaxed);
+    let ports = node.attachments.impaired();
     if ports > 0 {
         return Err(AgentError::Impaired { ports });
     }

@@ -17,7 +17,7 @@ use world::{Unread, WorldError};
 
 use crate::book::{AddressError, BookError};
 use crate::devices::assigned::AssignedError;
-use crate::explain::ExplainError;
+use crate::explain::error::ExplainError;
 use crate::host::HostError;
 use crate::kube::{AccessError, ClusterError, LookupError};
 use crate::ports::PortError;

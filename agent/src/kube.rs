@@ -38,7 +38,7 @@ use world::{Current, World};
 
 use self::access::Access;
 pub use self::access::AccessError;
-use self::addresses::Addresses;
+use self::addresses::{Addresses, Local};
 pub use self::error::ClusterError;
 use self::events::EventWriter;
 use self::holdings::Blocks;
@@ -48,6 +48,7 @@ use self::nodes::Nodes;
 use self::objects::Objects;
 use self::slices::{Followed, Slices};
 use self::status::StatusWriter;
+use crate::book::Book;
 use crate::ledger::Wanted;
 use crate::metrics::Metrics;
 use crate::node::Node;
@@ -234,12 +235,14 @@ impl Cluster {
     /// When something wanted cannot be had, or not now. Nothing is booked then.
     pub async fn book(
         &self,
-        node: &Node,
+        book: &Book,
+        world: &Current,
         wanted: Wanted,
         network: &api::Network,
         host: HostEnd,
     ) -> Result<Attachment, ClusterError> {
-        self.addresses.book(node, wanted, network, host).await
+        let local = Local { book, world };
+        self.addresses.book(local, wanted, network, host).await
     }
 
     async fn ask_ahead(&self, node: &Node) {

@@ -24,7 +24,8 @@
 //! - [`explain`] follows a packet through the live tables, and says what would happen to it.
 //! - [`devices`] has ports as devices that Kubernetes counts and gives to pods.
 //! - [`install`] puts the plugin where the runtime finds it.
-//! - [`recover`] runs the same path at start and on a timer, whatever happened in between.
+//! - [`recover`] runs the same path at start and on a timer, whatever happened in between, and passes on
+//!   what happens to links.
 //!
 //! [`webhook`] is another program of the same binary: what the API server asks before it takes a
 //! pod.

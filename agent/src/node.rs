@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use delegate::process::Runner;
 use tokio::sync::watch;
 use world::Current;
 
+use crate::attach::Attachments;
+use crate::attach::authority::Giver;
 use crate::book::Book;
 use crate::devices::Devices;
 use crate::error::AgentError;
@@ -37,7 +39,9 @@ pub struct Node {
     /// Handles of the kernel.
     pub host: Arc<Host>,
     /// What attachments have on this node.
-    pub ports: Ports,
+    pub ports: Arc<Ports>,
+    /// The life of attachments.
+    pub attachments: Attachments<Ports, Reach, Reconciler, Giver>,
     /// The tables.
     pub tables: Arc<Reconciler>,
     /// The door of what carries networks beyond this node.
@@ -60,8 +64,6 @@ pub struct Node {
     pub requests: AtomicU64,
     /// Start-up is over.
     ready: watch::Sender<bool>,
-    /// The last audit found this many live ports damaged.
-    pub impaired: AtomicUsize,
 }
 
 /// The parts of a node.
@@ -124,13 +126,28 @@ impl Node {
             controls: parts.controls,
             line: parts.line,
         };
-        let ports = Ports::new(
+        let ports = Arc::new(Ports::new(
             &parts.book,
             &host,
             &tables,
             (&parts.world, &parts.metrics),
             parts.promotions,
             places,
+        ));
+        let reach = Reach::new(ground, parts.reach);
+        let giver = Giver {
+            book: Arc::clone(&parts.book),
+            world: Arc::clone(&parts.world),
+            cluster: parts.cluster.clone(),
+            reach: Arc::clone(&reach),
+            default_network: parts.rules.lists.default_network.name().to_owned(),
+        };
+        let attachments = Attachments::new(
+            Arc::clone(&parts.book),
+            Arc::clone(&ports),
+            Arc::clone(&reach),
+            Arc::clone(&tables),
+            giver,
         );
         Arc::new(Self {
             name: parts.name,
@@ -138,8 +155,9 @@ impl Node {
             book: parts.book,
             host,
             ports,
+            attachments,
             tables,
-            reach: Reach::new(ground, parts.reach),
+            reach,
             remotes: parts.remotes,
             delegates: parts.delegates,
             devices: parts.devices,
@@ -149,7 +167,6 @@ impl Node {
             tombstones: parts.tombstones,
             requests: AtomicU64::new(0),
             ready: watch::Sender::new(false),
-            impaired: AtomicUsize::new(0),
         })
     }
 

@@ -20,7 +20,6 @@ use world::Current;
 use self::afxdp::{AfXdp, FitPort};
 use self::directories::Directories;
 use self::links::{Form, Links, pod_end, started};
-use self::promotions::Busy;
 use self::shaping::Shaping;
 use self::switch::{Line, Switch};
 use crate::bandwidth::Limits;
@@ -44,7 +43,7 @@ pub mod switch;
 
 pub use error::PortError;
 pub use links::Ends;
-pub use promotions::Promotions;
+pub use promotions::{Busy, Promotions};
 pub use survey::Survey;
 
 /// The ports of this node.
@@ -513,6 +512,15 @@ impl Ports {
         let is_live = entry.live && entry.record.state == State::Added;
         is_live.then(|| entry.record.clone())
     }
+}
+
+/// Names of the links that a record may have on the node.
+pub fn links_of(record: &Attachment) -> Vec<String> {
+    let has_shaper = record.shaper.is_some() || record.limits.egress.is_some();
+    let near = has_shaper.then(|| near_name(&record.host.name));
+    std::iter::once(record.host.name.clone())
+        .chain(near)
+        .collect()
 }
 
 /// Kind-specific part of the file that describes a port to its pod.

@@ -174,7 +174,7 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
     log_samples(Arc::clone(&node), events).map_err(|source| RunError::Runtime { source })?;
     // Opened first: what happens to a link from now on is not missed.
     let mut links = node.host.netlink.monitor().map_err(AgentError::from)?;
-    node.recover(&pins).await?;
+    recover::recover(&node, &pins).await?;
     // Removals that waited come before anything a runtime asks for now.
     tombstone::serve_all(&node).await;
     node.set_ready(true);
@@ -395,7 +395,7 @@ async fn background(
             stopped("watching for DELs that waited", reason(end.err().as_ref()))
         }
         end = devices::serve(node) => stopped("telling the kubelet of devices", reason(end.err().as_ref())),
-        end = Arc::clone(node).follow_links(links) => stopped("watching links", reason(end.err().as_ref())),
+        end = recover::follow_links(node, links) => stopped("watching links", reason(end.err().as_ref())),
     }
 }
 
@@ -447,7 +447,7 @@ async fn audits(node: &Arc<Node>) {
     ticks.tick().await;
     loop {
         ticks.tick().await;
-        if let Err(error) = node.audit().await {
+        if let Err(error) = recover::audit(node).await {
             tracing::warn!(error = %chain(&error), "audit incomplete");
         }
         Box::pin(node.reach.settle()).await;

@@ -1,7 +1,6 @@
 //! What the agent shows of itself: tables as JSON.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
 use agent_common::addr::{GATEWAY_MAC, GATEWAY_V4, GATEWAY_V6};
 use agent_common::counter::Count;
@@ -527,7 +526,7 @@ pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
         unrouted: node.reach.unrouted(),
         untaken: untaken(node),
         waiting: node.ports.waiting(),
-        impaired: node.impaired.load(Ordering::Relaxed),
+        impaired: node.attachments.impaired(),
         store_failed: node.book.failure().is_some(),
         store_failures: node.book.failures(),
         set_aside,
@@ -545,7 +544,7 @@ pub async fn state(node: &Node) -> Result<Value, AgentError> {
         "version": env!("CARGO_PKG_VERSION"),
         "ready": node.is_ready(),
         "portsWaitingForTcx": node.ports.waiting(),
-        "impairedPorts": node.impaired.load(Ordering::Relaxed),
+        "impairedPorts": node.attachments.impaired(),
         "storeFailure": node.book.failure().map(|failure| chain(&failure.error)),
         "setAside": *node.book.set_aside(),
         "shaping": node.host.discipline.map(mechanism),

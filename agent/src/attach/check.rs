@@ -1,21 +1,20 @@
 //! `CHECK`: is the attachment still as it was made?
 
-use std::sync::Arc;
-
 use cni_spec::{AttachmentKey, CniResult};
 use netdev::Netns;
 
+use super::Attachments;
+use super::doors::{Authority, Ports, Reach, Tables};
 use crate::error::AgentError;
-use crate::node::Node;
 use crate::record::{Attachment, State};
 
-impl Node {
+impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
     /// Compares an attachment with its record, the kernel and what the runtime remembers.
     ///
     /// # Errors
     /// [`AgentError::NotAttached`], or [`AgentError::Damaged`] with everything that is wrong.
     pub async fn check(
-        self: &Arc<Self>,
+        &self,
         key: &AttachmentKey,
         netns: &Netns,
         previous: &CniResult,
@@ -40,7 +39,7 @@ impl Node {
         } else {
             faults.extend(self.ports.pod_faults(&record, netns).await?);
         }
-        faults.extend(self.host_faults(&record).await?);
+        faults.extend(self.faults(&record).await?);
         if faults.is_empty() {
             Ok(())
         } else {
@@ -55,7 +54,7 @@ impl Node {
     ///
     /// # Errors
     /// When the kernel does not tell.
-    pub async fn host_faults(&self, record: &Attachment) -> Result<Vec<String>, AgentError> {
+    pub async fn faults(&self, record: &Attachment) -> Result<Vec<String>, AgentError> {
         let found = self.ports.faults(record).await?;
         let mut faults = found.faults;
         if !found.is_linked {

@@ -26,6 +26,7 @@ use kube::runtime::watcher::Config;
 use kube::{Client, ResourceExt as _};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout_at;
+use world::Current;
 use world::blocks::LENGTH;
 
 use self::idle::{Idle, NetworkBlock};
@@ -33,7 +34,7 @@ use super::error::ClusterError;
 use super::holdings::of_reservations;
 use super::lookup::Pods;
 use super::slices::Slices;
-use crate::book::{AddressError, BookError};
+use crate::book::{AddressError, Book, BookError};
 use crate::ledger::{Reserved, Share, Wanted, pools};
 use crate::metrics::Metrics;
 use crate::node::Node;
@@ -110,6 +111,13 @@ struct State {
     looked: BTreeMap<(String, Family), Instant>,
     /// Uses of blocks as they were last written, by UID.
     written: BTreeMap<String, (u64, Instant)>,
+}
+
+/// What addresses are given from.
+#[derive(Clone, Copy)]
+pub(super) struct Local<'a> {
+    pub(super) book: &'a Book,
+    pub(super) world: &'a Current,
 }
 
 /// What was known when a round began.
@@ -307,7 +315,7 @@ impl Addresses {
     /// When there are none, or the API server does not answer in time.
     pub(super) async fn book(
         &self,
-        node: &Node,
+        node: Local<'_>,
         mut wanted: Wanted,
         network: &api::Network,
         host: HostEnd,
@@ -399,7 +407,7 @@ impl Addresses {
     /// Addresses by name: each must be of a block of this node, or be reserved.
     async fn reserve_all(
         &self,
-        node: &Node,
+        node: Local<'_>,
         wanted: &mut Wanted,
         network: &api::Network,
         deadline: tokio::time::Instant,

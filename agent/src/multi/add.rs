@@ -126,7 +126,7 @@ impl Node {
             let made = match native {
                 Some((wanted, network)) => {
                     *begun = index + 1;
-                    Box::pin(self.attach(wanted, &network, asked.netns))
+                    Box::pin(self.attachments.add(wanted, &network, asked.netns))
                         .await
                         .map(|_| ())
                 }

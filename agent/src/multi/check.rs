@@ -39,9 +39,9 @@ impl Node {
             let key = record.key_of(member);
             let is_primary = key == record.key;
             let checked = match &member.maker {
-                Maker::Podnet if is_primary => self.check(&key, netns, previous).await,
+                Maker::Podnet if is_primary => self.attachments.check(&key, netns, previous).await,
                 Maker::Podnet => match self.own_result(&key) {
-                    Ok(result) => self.check(&key, netns, &result).await,
+                    Ok(result) => self.attachments.check(&key, netns, &result).await,
                     Err(error) => Err(error),
                 },
                 Maker::Plugins(delegation) => {

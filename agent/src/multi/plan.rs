@@ -24,6 +24,7 @@ use world::World;
 use world::WorldError;
 
 use super::InvalidAnnotation;
+use crate::attach::doors::Authority as _;
 use crate::error::AgentError;
 use crate::ledger::Wanted;
 use crate::node::Node;
@@ -109,7 +110,8 @@ impl Node {
             Meant::Native(native) => Some(Used::Network(native.network.name.clone())),
             Meant::Chain(_) => Used::chain(&selected.target, namespace),
         });
-        self.check_access(pod.as_ref(), used).await
+        let authority = self.attachments.authority();
+        authority.allow(pod.as_ref(), used).await
     }
 
     /// All annotations of the pod: the runtime's snapshot, else what Kubernetes says.

@@ -36,7 +36,7 @@ impl Node {
         match self.book.pods().get(key) {
             Some(record) => self.take_pod_apart(&record).await,
             None => {
-                self.detach(key).await?;
+                self.attachments.remove(key).await?;
                 Ok(self.book.forget_set_aside(key).await?)
             }
         }
@@ -125,7 +125,7 @@ impl Node {
         let (key, named) = (record.key_of(member), member.to_string());
         let gone = match record.members.get_mut(index).map(|it| &mut it.maker) {
             None => Ok(()),
-            Some(Maker::Podnet) => match self.detach(&key).await {
+            Some(Maker::Podnet) => match self.attachments.remove(&key).await {
                 Ok(()) => {
                     let forgotten = self.book.forget_set_aside(&key).await;
                     forgotten.map_err(AgentError::from)

@@ -25,8 +25,8 @@ use super::reservations::uid_of;
 use super::{ANSWER, AddressError, Addresses};
 use crate::book::BookError;
 use crate::kube::MANAGER;
+use crate::kube::addresses::Local;
 use crate::ledger::Wanted;
-use crate::node::Node;
 use crate::record::{Decision, ObjectRef};
 
 /// Attempts at a claim that others write at the same moment.
@@ -43,7 +43,7 @@ impl Addresses {
     /// does not answer in time.
     pub(super) async fn serve_claim(
         &self,
-        node: &Node,
+        node: Local<'_>,
         wanted: &mut Wanted,
         claim: &ObjectRef,
         network: &api::Network,
@@ -113,7 +113,7 @@ impl Addresses {
     /// Addresses for a claim without any, reserved for it.
     async fn allocate(
         &self,
-        node: &Node,
+        node: Local<'_>,
         wanted: &Wanted,
         network: &api::Network,
         holder: &Holder,
@@ -147,7 +147,7 @@ impl Addresses {
     /// Free addresses, one of each family, as soon as there are some.
     async fn pick(
         &self,
-        node: &Node,
+        node: Local<'_>,
         network: &api::Network,
         holder: &Holder,
         deadline: Instant,

@@ -20,6 +20,7 @@ use tokio::time::{timeout, timeout_at};
 use super::blocks::{answer as answered, cidr, no_answer, of_network};
 use super::{ANSWER, AddressError, Addresses, LENGTH, View};
 use crate::kube::MANAGER;
+use crate::kube::addresses::Local;
 use crate::ledger::pools;
 use crate::node::Node;
 use crate::record::Attachment;
@@ -69,7 +70,7 @@ impl Addresses {
     /// When somebody else has it, or the answer does not come in time.
     pub(super) async fn ask(
         &self,
-        node: &Node,
+        node: Local<'_>,
         network: &str,
         ip: IpAddr,
         holder: &Holder,
@@ -124,7 +125,7 @@ impl Addresses {
     }
 
     /// The ledger knows that an address is granted to this holder.
-    fn is_usable(&self, node: &Node, network: &str, ip: IpAddr, holder: &Holder) -> bool {
+    fn is_usable(&self, node: Local<'_>, network: &str, ip: IpAddr, holder: &Holder) -> bool {
         let ledger = node.book.ledger();
         let share = ledger.share_of(network);
         let reserved = share.and_then(|share| share.reserved.get(&ip));
@@ -221,7 +222,7 @@ impl Addresses {
     /// The node that has to grant an address; this one, if it can take the block.
     async fn block_holder(
         &self,
-        node: &Node,
+        node: Local<'_>,
         network: &str,
         ip: IpAddr,
     ) -> Result<String, AddressError> {

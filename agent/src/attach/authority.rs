@@ -1,0 +1,69 @@
+//! The giver of addresses on this node: the cluster, the node's own prefixes, or this node alone.
+
+use std::sync::Arc;
+
+use cluster::access::Used;
+use world::Current;
+
+use super::doors::Authority;
+use crate::book::Book;
+use crate::error::AgentError;
+use crate::kube::Cluster;
+use crate::ledger::Wanted;
+use crate::reach::Reach;
+use crate::record::{Attachment, HostEnd, PodIdentity};
+
+/// The giver; see the module.
+#[derive(Debug)]
+pub struct Giver {
+    /// Attachments and addresses.
+    pub book: Arc<Book>,
+    /// What the user wants.
+    pub world: Arc<Current>,
+    /// The cluster; none when networks come from files.
+    pub cluster: Option<Arc<Cluster>>,
+    /// Prefixes of the node's own.
+    pub reach: Arc<Reach>,
+    /// Name of the default network, which is everybody's.
+    pub default_network: String,
+}
+
+impl Authority for Giver {
+    async fn allow(
+        &self,
+        pod: Option<&PodIdentity>,
+        used: impl IntoIterator<Item = Used> + Send,
+    ) -> Result<(), AgentError> {
+        // Without a cluster every network is everybody's.
+        let Some(cluster) = &self.cluster else {
+            return Ok(());
+        };
+        let default = Used::Network(self.default_network.clone());
+        let used = used.into_iter().filter(|used| *used != default).collect();
+        Ok(cluster.check_access(pod, &used).await?)
+    }
+
+    async fn grant(
+        &self,
+        wanted: Wanted,
+        network: &api::Network,
+        host: HostEnd,
+    ) -> Result<Attachment, AgentError> {
+        let Some(cluster) = &self.cluster else {
+            return Ok(self.book.ledger().reserve(wanted, network, host)?);
+        };
+        if network.routing == api::Routing::Node {
+            return Ok(self.reach.reserve(wanted, network, host)?);
+        }
+        self.book.ledger().forget_own(&network.name);
+        Ok(cluster
+            .book(&self.book, &self.world, wanted, network, host)
+            .await?)
+    }
+
+    fn released(&self) {
+        if let Some(cluster) = &self.cluster {
+            cluster.released();
+        }
+    }
+}

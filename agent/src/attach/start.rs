@@ -1,0 +1,243 @@
+//! Start-up and audit: store and kernel brought together, whatever happened in between.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+use datapath::PinDir;
+use telemetry::chain;
+
+use super::Attachments;
+use super::doors::{Authority, Ports, Reach, Tables};
+use crate::error::AgentError;
+use crate::ports::{Survey, links_of};
+use crate::record::{Attachment, State};
+
+impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
+    /// Brings everything together at start, before any request is served: unfinished attachments
+    /// are undone, dead ones removed, links adopted or removed, tables filled, programs activated.
+    ///
+    /// # Errors
+    /// When the kernel or the store refuses.
+    pub async fn recover(&self, pins: &PinDir) -> Result<(), AgentError> {
+        let survey = self.ports.survey().await?;
+        self.finish(&survey).await?;
+        let mut known = BTreeSet::new();
+        let (mut remove, mut broken) = (Vec::new(), Vec::new());
+        for entry in self.book.ledger().entries() {
+            let record = &entry.record;
+            known.extend(links_of(record));
+            if record.state != State::Added || survey.is_dead(record) {
+                remove.push(record.key.clone());
+            } else if !survey.has(&record.host) {
+                broken.push(record.key.clone());
+            }
+        }
+        let records: Vec<Attachment> = {
+            let mut ledger = self.book.ledger();
+            for key in &remove {
+                ledger.set_state(key, State::Deleting, false);
+            }
+            for key in &broken {
+                // The pod is there and its link is not: CHECK says so, and DEL is still to come.
+                ledger.set_state(key, State::Added, false);
+            }
+            ledger
+                .entries()
+                .filter(|entry| entry.live)
+                .map(|entry| entry.record.clone())
+                .collect()
+        };
+        let records = self.recover_limits(records).await;
+        self.reach.recover().await;
+        self.tables.reconcile_everything()?;
+        for record in &records {
+            // One port must not keep the others from being served; the audit comes back to it.
+            if let Err(error) = self.repair(record, &survey).await {
+                tracing::warn!(attachment = %record.key, %error, "not repaired yet");
+            }
+        }
+        // Packets run through the new programs only now that the tables are complete.
+        self.tables.activate()?;
+        for key in remove {
+            tracing::info!(attachment = %key, "removing what was unfinished or lost its pod");
+            self.undo(&key).await;
+        }
+        self.ports.remove_strays(&survey, &known).await?;
+        self.reach.mend_ways_out().await;
+        let kept = |ifindex| self.reach.has_program(ifindex);
+        Ok(self.ports.drop_stale_pins(pins, kept).await?)
+    }
+
+    /// Attachments that were made whole, and whose runtime may have been told, but whose second record
+    /// did not get to the disk.
+    async fn finish(&self, survey: &Survey) -> Result<(), AgentError> {
+        let whole: Vec<Attachment> = self
+            .book
+            .ledger()
+            .entries()
+            .filter_map(|entry| survey.whole(&entry.record))
+            .collect();
+        for record in whole {
+            tracing::info!(attachment = %record.key, "found made");
+            if let Err(error) = self.book.save(&record).await {
+                // The book has it, and the store will.
+                tracing::error!(attachment = %record.key, error = %chain(&error), "not recorded as made");
+            }
+            let mut ledger = self.book.ledger();
+            ledger.set_live(&record);
+            ledger.set_added(&record.key);
+        }
+        Ok(())
+    }
+
+    /// Queues and shapers as the records say, before the tables lead packets there. The records as
+    /// they are then.
+    async fn recover_limits(&self, mut records: Vec<Attachment>) -> Vec<Attachment> {
+        for record in &mut records {
+            // Nobody is let past a limit for this: without its shaper a limited port sends nothing.
+            if let Err(error) = self.ports.limit(record, record.limits).await {
+                tracing::error!(attachment = %record.key, %error, "limits not restored yet");
+            }
+            if let Some(entry) = self.book.ledger().get(&record.key) {
+                record.clone_from(&entry.record);
+            }
+        }
+        records
+    }
+
+    /// Attaches the dispatcher where somebody took it away, and sees to it that the port gets its
+    /// TCX link.
+    async fn repair(&self, record: &Attachment, survey: &Survey) -> Result<(), AgentError> {
+        if survey.has(&record.host) {
+            self.ports.repair(record).await?;
+            self.reach.mend(record).await?;
+        }
+        Ok(())
+    }
+
+    /// Looks for half-removed attachments, dead pods and detached programs, and mends them.
+    ///
+    /// Nothing is removed where records cannot be written. Returns each failure of one attachment.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub async fn audit(&self, can_remove: bool) -> Result<Vec<AgentError>, AgentError> {
+        // The book first: what it names now and the survey does not see is gone.
+        let entries: Vec<Attachment> = self
+            .book
+            .ledger()
+            .entries()
+            .map(|entry| entry.record.clone())
+            .collect();
+        let survey = self.ports.survey().await?;
+        let (mut impaired, mut errors) = (0, Vec::new());
+        for record in entries {
+            // One that fails must not keep the others from being looked at.
+            match self.inspect(&record, &survey, can_remove).await {
+                Ok(true) => {}
+                Ok(false) => impaired += 1,
+                Err(error) => {
+                    tracing::warn!(attachment = %record.key, %error, "not mended");
+                    impaired += usize::from(record.state == State::Added);
+                    errors.push(error);
+                }
+            }
+        }
+        self.impaired.store(impaired, Ordering::Relaxed);
+        Ok(errors)
+    }
+
+    /// Looks at one attachment, and mends or removes it. False when its port is damaged.
+    async fn inspect(
+        &self,
+        record: &Attachment,
+        survey: &Survey,
+        can_remove: bool,
+    ) -> Result<bool, AgentError> {
+        let _guard = self.book.turn(&record.key.container).await;
+        let same = self
+            .book
+            .ledger()
+            .get(&record.key)
+            .is_some_and(|entry| entry.record == *record);
+        // A request that was under way has changed it.
+        if !same {
+            return Ok(true);
+        }
+        match record.state {
+            State::Adding => return Ok(true),
+            State::Added if !survey.is_dead(record) => {}
+            State::Added | State::Deleting if !can_remove => return Ok(true),
+            State::Added | State::Deleting => {
+                tracing::info!(attachment = %record.key, "removing what lost its pod");
+                return self.remove(&record.key).await.map(|()| true);
+            }
+        }
+        if survey.has(&record.host) {
+            let looked = self.look_after(record, survey).await;
+            let gone = !matches!(looked, Ok(true)) && !self.ports.has_link(&record.host).await?;
+            if !gone {
+                return looked;
+            }
+        }
+        // No damage of ours: a pod can remove its own end, and must not bring the node's STATUS
+        // down with that. CHECK tells.
+        self.link_removed(record.host.ifindex);
+        Ok(true)
+    }
+
+    async fn look_after(&self, record: &Attachment, survey: &Survey) -> Result<bool, AgentError> {
+        self.repair(record, survey).await?;
+        let limits = self.ports.limits_now(record);
+        self.ports.limit(record, limits).await?;
+        let now = self
+            .book
+            .ledger()
+            .get(&record.key)
+            .map(|entry| entry.record.clone());
+        let record = now.as_ref().unwrap_or(record);
+        let faults = self.faults(record).await?;
+        if !faults.is_empty() {
+            tracing::warn!(attachment = %record.key, ?faults, "port damaged");
+        }
+        Ok(faults.is_empty())
+    }
+
+    /// Attaches the program again at the port with this interface.
+    ///
+    /// Without its filter the host end of a port hands packets to the node's own stack, so this cannot wait
+    /// for the audit.
+    pub async fn hook_removed(&self, ifindex: u32) {
+        let Some(key) = self.book.ledger().on_link(ifindex) else {
+            return;
+        };
+        let guard = self.book.turn(&key.container).await;
+        // A request that was under way may have removed it.
+        let record = self
+            .book
+            .ledger()
+            .get(&key)
+            .map(|entry| entry.record.clone());
+        let Some(record) = record.filter(|record| record.host.ifindex == ifindex) else {
+            drop(guard);
+            return self.ports.queue_changed(ifindex).await;
+        };
+        match self.ports.mend_hook(&record).await {
+            Ok(true) => tracing::warn!(attachment = %key, "somebody had removed the program"),
+            Ok(false) => {}
+            Err(error) => tracing::error!(attachment = %key, %error, "program not attached again"),
+        }
+    }
+
+    /// Takes the port whose host end has gone out of the tables.
+    pub fn link_removed(&self, ifindex: u32) {
+        self.ports.lost(ifindex);
+        let Some(record) = self.book.ledger().lose_link(ifindex) else {
+            return;
+        };
+        tracing::info!(attachment = %record.key, interface = %record.host.name, "link is gone");
+        if let Err(error) = self.tables.reconcile(record.network.id) {
+            tracing::error!(%error, "tables not updated");
+        }
+    }
+}
