@@ -15,6 +15,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 pub mod addr;
+mod arp;
 pub mod arrival;
 #[cfg(feature = "cases")]
 pub mod cases;

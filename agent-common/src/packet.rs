@@ -137,6 +137,12 @@ pub trait Frame {
     /// The first bytes of the frame, in one go: in the kernel every [`load`](Self::load) costs as
     /// much as a look into a map.
     fn start(&self) -> Start;
+
+    /// The same, written where it is kept.
+    #[inline(always)]
+    fn read_start(&self, into: &mut Start) {
+        *into = self.start();
+    }
 }
 
 /// How many bytes [`Frame::start`] tries to read, longest first. Each ends a part that the policy

@@ -7,7 +7,7 @@ use agent_common::endpoint::{ENDPOINT_NO_PEER, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE
 use agent_common::icmp_error::IcmpError;
 use agent_common::map::{JUMP_ANSWER, JUMP_FLOOD, JUMP_ICMP_ERROR, JUMP_REPLICATE};
 use agent_common::packet::Frame as _;
-use agent_common::policy::{self, Decision, Family};
+use agent_common::policy::{self, Act, Family};
 use agent_common::port::{PORT_REPLICATE, Port};
 
 use crate::answer::Answer;
@@ -45,19 +45,23 @@ fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
     let ifindex = skb.ifindex();
     let port = maps::port(ifindex).ok_or((None, DropReason::NoPort))?;
     let refuse = |reason| Err((Some((port.network, port.port_id)), reason));
-    let decision = policy::decide(skb, port, &NodeTables { home: port.home });
-    if decision.leaves_the_kernel() && !checksum::of_ipv4_is_right(skb) {
+    let Some(scratch) = maps::scratch() else {
+        return refuse(DropReason::NoProgram);
+    };
+    let act = policy::decide_in(skb, port, &NodeTables { home: port.home }, scratch);
+    if act.leaves_the_kernel(scratch) && !checksum::of_ipv4_is_right(skb) {
         return refuse(DropReason::Malformed);
     }
-    let done = match decision {
-        Decision::Drop(reason) => return refuse(reason),
-        Decision::Switch(_)
-        | Decision::Route(..)
-        | Decision::Leave(_)
-        | Decision::Wire
-        | Decision::WireRoute(..)
-        | Decision::Node
-        | Decision::Flood
+    let (to, packet) = (&scratch.to, &scratch.packet);
+    let done = match act {
+        Act::Drop(reason) => return refuse(reason),
+        Act::Switch
+        | Act::Route
+        | Act::Leave
+        | Act::Wire
+        | Act::WireRoute
+        | Act::Node
+        | Act::Flood
             if port.shaper != 0 =>
         {
             // Its queue cuts what is larger than it lets go at once.
@@ -70,11 +74,11 @@ fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
             skb.sort_by_flow();
             skb.send(port.shaper)
         }
-        Decision::Ignore => {
+        Act::Ignore => {
             count(skb, port);
             return Ok(Verdict::Consumed);
         }
-        Decision::Node => {
+        Act::Node => {
             if skb.is_too_fine() {
                 return refuse(DropReason::SmallSegments);
             }
@@ -86,7 +90,7 @@ fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
             count(skb, port);
             return Ok(Verdict::Node);
         }
-        Decision::Flood => {
+        Act::Flood => {
             // What it costs is taken there.
             skb.clear_mark();
             // Copies for limited ports wait there in their flow's queue.
@@ -98,19 +102,15 @@ fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
             maps::jump(skb.ctx, JUMP_FLOOD);
             return refuse(DropReason::NoProgram);
         }
-        Decision::Switch(endpoint) => send(skb, port, &endpoint, None)?,
-        Decision::Route(endpoint, family) => send(skb, port, &endpoint, Some(family))?,
-        Decision::Leave(endpoint) => {
-            skb.swap_in_macs(endpoint.mac, GATEWAY_MAC) && send(skb, port, &endpoint, None)?
-        }
-        Decision::Wire => return refuse(wire::to(skb, None)),
-        Decision::WireRoute(endpoint, family) => {
-            return refuse(wire::to(skb, Some((&endpoint, family))));
-        }
-        Decision::ArpReply(mac) => return refuse(answer(skb, Answer::Arp(mac))),
-        Decision::NdReply(mac) => return refuse(answer(skb, Answer::Nd(mac))),
-        Decision::EchoReply(family, at) => {
-            return refuse(answer(skb, Answer::Echo(family, at)));
+        Act::Switch => send(skb, port, to, None)?,
+        Act::Route => send(skb, port, to, Some(packet.family))?,
+        Act::Leave => skb.swap_in_macs(to.mac, GATEWAY_MAC) && send(skb, port, to, None)?,
+        Act::Wire => return refuse(wire::to(skb, None)),
+        Act::WireRoute => return refuse(wire::to(skb, Some((to, packet.family)))),
+        Act::ArpReply => return refuse(answer(skb, Answer::Arp(to.mac))),
+        Act::NdReply => return refuse(answer(skb, Answer::Nd(to.mac))),
+        Act::EchoReply => {
+            return refuse(answer(skb, Answer::Echo(packet.family, packet.payload)));
         }
     };
     if done {

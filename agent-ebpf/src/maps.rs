@@ -12,12 +12,13 @@ use agent_common::event::{DropEvent, EVENT_HEAD, EVENT_INTERVAL_NS};
 use agent_common::flood::{FloodKey, FloodPorts};
 use agent_common::map as size;
 use agent_common::network::Network;
-use agent_common::policy::Tables;
+use agent_common::policy::{Scratch, Tables};
 use agent_common::port::{Port, PortAddressKey};
 use agent_common::storm::{self, Buckets, Flood, StormBucket, StormLimits};
 use agent_common::uplink::Uplink;
 use agent_common::vtep::{FloodVteps, Vtep};
 use agent_common::wire::{NextHop, WireKey};
+use aya_ebpf::Global;
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{
@@ -85,6 +86,24 @@ static NETWORK_DROPS: PerCpuHashMap<NetworkDropKey, Count> =
 static EVENT_TIMES: PerCpuArray<u64> = PerCpuArray::pinned(size::MAX_DROP_REASONS, 0);
 #[map]
 static EVENTS: RingBuf = RingBuf::pinned(size::EVENTS_BYTES, 0);
+
+/// The words of [`Ip16::NONE`]; never written.
+#[unsafe(no_mangle)]
+static ZEROES: Global<[u32; 4]> = Global::new([0; 4]);
+
+/// The scratch of each CPU.
+///
+/// Without a pin, and so no part of the layout: it ends with the packet.
+#[map]
+static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(1, 0);
+
+/// Returns the scratch of this CPU. A program asks for it once.
+#[inline(always)]
+pub(crate) fn scratch() -> Option<&'static mut Scratch> {
+    // SAFETY: a per-CPU value, which is as large and aligned as its type; programs of one hook do not
+    // interrupt each other on a CPU, and only one of those asks for it.
+    unsafe { SCRATCH.get_ptr_mut(0).map(|scratch| &mut *scratch) }
+}
 
 /// Calls the program in `ROOT`; returns only when there is none.
 #[inline(always)]
@@ -187,6 +206,14 @@ pub(crate) fn next_hop(network: u32, ip: &Ip16) -> Option<&'static NextHop> {
     unsafe { NEXT_HOPS.get(EndpointKey { network, ip: *ip }) }
 }
 
+/// Reads [`Ip16::NONE`] from memory.
+///
+/// The compiler clears 16 bytes by a function with a stack of its own.
+#[inline(always)]
+fn zeroes() -> Ip16 {
+    Ip16::from_words(ZEROES.load())
+}
+
 /// The tables of the node, as one port may use them.
 pub(crate) struct NodeTables {
     /// The port's own interface, wherever its packet came in.
@@ -211,6 +238,11 @@ impl Tables for NodeTables {
     }
 
     #[inline(always)]
+    fn way_out(&self, network: u32) -> Option<Endpoint> {
+        self.endpoint(network, &zeroes())
+    }
+
+    #[inline(always)]
     fn station(&self, network: u32, mac: MacAddr) -> Option<Endpoint> {
         // SAFETY: as in `port`.
         unsafe { FDB.get(FdbKey::new(network, mac)) }.copied()
@@ -218,7 +250,12 @@ impl Tables for NodeTables {
 
     #[inline(always)]
     fn has_vlan(&self, number: u32, id: u16) -> bool {
-        WIRES.get_ptr(WireKey::trunk(number, id)).is_some()
+        WIRES
+            .get_ptr(WireKey {
+                ip: zeroes(),
+                ..WireKey::trunk(number, id)
+            })
+            .is_some()
     }
 
     #[inline(always)]
@@ -231,7 +268,10 @@ impl Tables for NodeTables {
     #[inline(always)]
     fn has_ether_type(&self, number: u32, ether_type: u16) -> bool {
         WIRES
-            .get_ptr(WireKey::ether_type(number, ether_type))
+            .get_ptr(WireKey {
+                ip: zeroes(),
+                ..WireKey::ether_type(number, ether_type)
+            })
             .is_some()
     }
 }

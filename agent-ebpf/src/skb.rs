@@ -6,7 +6,7 @@
 
 use core::mem::MaybeUninit;
 
-use agent_common::addr::{Ip16, MacAddr};
+use agent_common::addr::MacAddr;
 use agent_common::event::EVENT_HEAD;
 use agent_common::packet::{
     ARP_FRAME, ETH_HLEN, ETH_P_IP, Frame, IPPROTO_TCP, IPV4_HLEN, IPV6_HLEN, L3, START_LENGTHS,
@@ -16,24 +16,20 @@ use agent_common::partial::Partial;
 use agent_common::segments;
 use agent_common::shape::flow_priority;
 use agent_common::skb::{CHECKSUM_PARTIAL, SKB_WINDOW, SkbLayout};
-use agent_common::vtep::Vtep;
-use agent_common::wire::{AF_INET, AF_INET6};
-use aya_ebpf::bindings::bpf_adj_room_mode::BPF_ADJ_ROOM_MAC;
-use aya_ebpf::bindings::{
-    __sk_buff, BPF_CSUM_LEVEL_DEC, BPF_F_TUNINFO_IPV6, bpf_redir_neigh,
-    bpf_redir_neigh__bindgen_ty_1,
-};
+use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::helpers::generated::{
-    bpf_csum_level, bpf_fib_lookup, bpf_get_hash_recalc, bpf_probe_read_kernel, bpf_redirect,
-    bpf_redirect_neigh, bpf_redirect_peer, bpf_skb_adjust_room, bpf_skb_change_tail,
-    bpf_skb_change_type, bpf_skb_ecn_set_ce, bpf_skb_get_tunnel_key, bpf_skb_load_bytes,
-    bpf_skb_set_tunnel_key, bpf_skb_store_bytes, bpf_skb_vlan_pop, bpf_skb_vlan_push,
+    bpf_get_hash_recalc, bpf_probe_read_kernel, bpf_redirect, bpf_redirect_peer,
+    bpf_skb_change_tail, bpf_skb_change_type, bpf_skb_load_bytes, bpf_skb_store_bytes,
+    bpf_skb_vlan_pop, bpf_skb_vlan_push,
 };
 use aya_ebpf::programs::TcContext;
 use aya_ebpf::{EbpfContext, Global};
 
 use crate::maps::Sample;
 use crate::tag::Tag;
+
+mod route;
+mod tunnel;
 
 /// [`SkbLayout`] of the running kernel; the loader fills it in. A constant to the verifier.
 #[unsafe(no_mangle)]
@@ -45,26 +41,6 @@ const PACKET_HOST: u32 = 0;
 const PACKET_OTHERHOST: u32 = 3;
 /// `TC_ACT_REDIRECT` of `linux/pkt_cls.h`, what a redirect helper returns when it will try.
 const TC_ACT_REDIRECT: i64 = 7;
-
-/// As much of `bpf_tunnel_key` (linux/bpf.h) as Linux 5.10 knows, everything before `local_ipv4`: the
-/// network, four words of the remote address, TOS and TTL and flags in a byte, a byte and two, the flow
-/// label.
-#[repr(C, align(8))]
-struct TunnelKey([u32; 7]);
-/// `size_of::<TunnelKey>()` less what aligns it.
-const TUNNEL_KEY: u32 = 28;
-/// Hops between nodes, 64, where the key has the TTL.
-const TUNNEL_TTL: u32 = u32::from_ne_bytes([0, 64, 0, 0]);
-
-/// `struct bpf_fib_lookup` (linux/bpf.h).
-#[repr(C, align(8))]
-struct FibLookup([u32; 16]);
-/// `BPF_FIB_LKUP_RET_SUCCESS`.
-const FIB_SUCCESS: i64 = 0;
-/// `BPF_FIB_LKUP_RET_NO_NEIGH`.
-const FIB_NO_NEIGHBOUR: i64 = 7;
-/// `BPF_FIB_LKUP_RET_FRAG_NEEDED`.
-const FIB_TOO_LARGE: i64 = 8;
 
 /// Bytes on the stack that may be read a word at a time: BPF has no unaligned loads of its stack,
 /// and the compiler reads an unaligned array byte by byte.
@@ -196,8 +172,7 @@ impl<'a> Skb<'a> {
         unsafe { bpf_skb_vlan_pop(self.raw()) == 0 }
     }
 
-    /// Remembers what copies for pods change, beside the cursor: priority, and the tag that was taken
-    /// off.
+    /// Keeps what copies for pods change, behind the cursor: the priority, and the tag taken off.
     #[inline(always)]
     pub(crate) fn keep_for_node(&self, tag: u32) {
         // SAFETY: as in `cursor` and `ifindex`.
@@ -269,74 +244,6 @@ impl<'a> Skb<'a> {
         }
     }
 
-    /// Names the network and the node that the tunnel device shall encapsulate the packet for.
-    #[inline(always)]
-    pub(crate) fn name_tunnel(&self, network: u32, to: &Vtep) -> bool {
-        let [a, b, c, d] = to.remote;
-        // Word by word: what fills and copies memory is a function, and the verifier walks its loops
-        // for each node of a flood.
-        let mut key = TunnelKey([network, a, b, c, d, TUNNEL_TTL, 0]);
-        // SAFETY: `raw` is as in `resize`, and the key as long as said.
-        unsafe {
-            let at = (&raw mut key).cast();
-            bpf_skb_set_tunnel_key(self.raw(), at, TUNNEL_KEY, u64::from(to.flags)) == 0
-        }
-    }
-
-    /// The network that a tunnel brought the packet for, and the address of the node that sent it.
-    #[inline(always)]
-    pub(crate) fn tunnel(&self) -> Option<(u32, Ip16)> {
-        let mut key = TunnelKey([0; 7]);
-        // SAFETY: as in `name_tunnel`. The kernel says which family it is by refusing the other one.
-        unsafe {
-            let at = (&raw mut key).cast();
-            if bpf_skb_get_tunnel_key(self.raw(), at, TUNNEL_KEY, 0) == 0 {
-                let [network, remote, ..] = key.0;
-                return Some((network, Ip16::from_v4(remote.to_be_bytes())));
-            }
-            let flags = u64::from(BPF_F_TUNINFO_IPV6);
-            if bpf_skb_get_tunnel_key(self.raw(), at, TUNNEL_KEY, flags) == 0 {
-                let [network, a, b, c, d, ..] = key.0;
-                return Some((network, Ip16::from_words([a, b, c, d])));
-            }
-        }
-        None
-    }
-
-    /// Makes room for the outer headers of a tunnel, behind the Ethernet header and with one more of
-    /// those at its end.
-    #[inline(always)]
-    pub(crate) fn make_room(&self, length: usize, flags: u32) -> bool {
-        // `BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN)` (linux/bpf.h).
-        let flags = u64::from(flags) | (ETH_HLEN as u64) << 56;
-        // SAFETY: as in `resize`.
-        unsafe { bpf_skb_adjust_room(self.raw(), length as i32, BPF_ADJ_ROOM_MAC, flags) == 0 }
-    }
-
-    /// Takes bytes away behind the Ethernet header: the outer headers of a tunnel without a checksum, of
-    /// which what is known of the inner checksum is still right (as `__skb_decr_checksum_unnecessary`).
-    #[inline(always)]
-    pub(crate) fn take_room(&self, length: usize, flags: u32) -> bool {
-        // SAFETY: as in `resize`. How many checksums are known is no matter where none is.
-        unsafe {
-            let taken = bpf_skb_adjust_room(
-                self.raw(),
-                -(length as i32),
-                BPF_ADJ_ROOM_MAC,
-                u64::from(flags),
-            );
-            let _ = bpf_csum_level(self.raw(), u64::from(BPF_CSUM_LEVEL_DEC));
-            taken == 0
-        }
-    }
-
-    /// Says that the packet met congestion (RFC 3168).
-    #[inline(always)]
-    pub(crate) fn mark_congestion(&self) -> bool {
-        // SAFETY: as in `resize`.
-        unsafe { bpf_skb_ecn_set_ce(self.raw()) == 1 }
-    }
-
     /// Writes the first `LENGTH` bytes of the frame.
     #[inline(always)]
     pub(crate) fn store_start<const LENGTH: usize, const WORDS: usize>(
@@ -346,59 +253,6 @@ impl<'a> Skb<'a> {
         const { assert!(LENGTH <= WORDS * 8, "fewer words than bytes") };
         // SAFETY: as in `resize`; there are `LENGTH` bytes in the words.
         unsafe { bpf_skb_store_bytes(self.raw(), 0, words.as_ptr().cast(), LENGTH as u32, 0) == 0 }
-    }
-
-    /// Sends the packet out of an interface of the node to a neighbour on its link, whose MAC address
-    /// the kernel knows or asks for.
-    #[inline(always)]
-    pub(crate) fn send_by(&self, ifindex: u32, is_v6: bool, next_hop: &[u32; 4]) -> bool {
-        let mut neighbour = bpf_redir_neigh {
-            nh_family: if is_v6 { AF_INET6 } else { AF_INET },
-            __bindgen_anon_1: bpf_redir_neigh__bindgen_ty_1 { ipv6_nh: *next_hop },
-        };
-        let length = size_of::<bpf_redir_neigh>() as i32;
-        // SAFETY: plain numbers, and a structure as long as said; IPv4 has its address in the first word.
-        unsafe {
-            bpf_redirect_neigh(ifindex, &raw mut neighbour, length, 0) as i64 == TC_ACT_REDIRECT
-        }
-    }
-
-    /// The interface by which the node's routes lead a packet with these addresses that came in here; none
-    /// where it is for the node itself, or would not be forwarded. IPv4 has its addresses in the first words.
-    #[inline(always)]
-    pub(crate) fn route(&self, is_v6: bool, from: [u32; 4], to: [u32; 4]) -> Option<u32> {
-        let [a, b, c, d] = from;
-        let [e, f, g, h] = to;
-        let family = if is_v6 { AF_INET6 } else { AF_INET };
-        // `struct bpf_fib_lookup` (linux/bpf.h): family, protocol, ports and length in two words, the
-        // interface, the class, both addresses, and what the kernel says of VLAN and MAC addresses.
-        let family = u32::from_ne_bytes([family as u8, 0, 0, 0]);
-        let mut look = FibLookup([
-            family,
-            0,
-            self.ifindex(),
-            0,
-            a,
-            b,
-            c,
-            d,
-            e,
-            f,
-            g,
-            h,
-            0,
-            0,
-            0,
-            0,
-        ]);
-        // SAFETY: `raw` is as in `resize`, and the structure as long as said.
-        let outcome = unsafe {
-            let at = (&raw mut look).cast();
-            bpf_fib_lookup(self.raw().cast(), at, size_of::<FibLookup>() as i32, 0)
-        };
-        // The stack asks for a neighbour that is not known, and tells of a packet that is too large.
-        let is_forwarded = matches!(outcome, FIB_SUCCESS | FIB_NO_NEIGHBOUR | FIB_TOO_LARGE);
-        is_forwarded.then_some(look.0[2])
     }
 
     /// [`Frame::segment_length`] of a frame of this length inside of the packet.
@@ -446,25 +300,33 @@ impl<'a> Skb<'a> {
     #[inline(always)]
     pub(crate) fn start_at(&self, offset: usize) -> Start {
         let mut start = MaybeUninit::<Start>::uninit();
-        let to = start.as_mut_ptr();
+        // SAFETY: there is room for one, and all of it is written.
+        unsafe {
+            self.write_start(offset, start.as_mut_ptr());
+            start.assume_init()
+        }
+    }
+
+    /// Writes all of a start.
+    ///
+    /// # Safety
+    /// `to` is the caller's to write.
+    #[inline(always)]
+    unsafe fn write_start(&self, offset: usize, to: *mut Start) {
         let mut length = 0;
         for end in START_LENGTHS {
-            // SAFETY: `bytes` has room for the longest of the lengths, which is tried first; the
-            // helper fills what it is told to, with zeroes when the frame is shorter.
+            // SAFETY: as the caller says. `bytes` has room for the longest of the lengths, which is tried first;
+            // the helper fills what it is told to, with zeroes when the frame is shorter.
             unsafe {
-                let bytes = (&raw mut (*to).bytes).cast();
-                let from = self.raw().cast();
+                let (bytes, from) = ((&raw mut (*to).bytes).cast(), self.raw().cast());
                 if bpf_skb_load_bytes(from, offset as u32, bytes, u32::from(end)) == 0 {
                     length = end;
                     break;
                 }
             }
         }
-        // SAFETY: the first call above has written all of `bytes`, and this the rest.
-        unsafe {
-            (*to).length = length;
-            start.assume_init()
-        }
+        // SAFETY: as the caller says.
+        unsafe { (*to).length = length }
     }
 
     /// Makes the packet one for the stack of the host it is at.
@@ -574,6 +436,12 @@ impl Frame for Skb<'_> {
     #[inline(always)]
     fn start(&self) -> Start {
         self.start_at(0)
+    }
+
+    #[inline(always)]
+    fn read_start(&self, into: &mut Start) {
+        // SAFETY: it is the caller's.
+        unsafe { self.write_start(0, into) }
     }
 
     #[inline(always)]

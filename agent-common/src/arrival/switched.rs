@@ -2,12 +2,13 @@
 
 use super::{Origin, Step, drop, is_of};
 use crate::addr::{Ip16, MacAddr};
+use crate::arp::Arp;
 use crate::control;
 use crate::drop::DropReason;
 use crate::nd::{self, Nd};
 use crate::packet::{
-    ARP_FRAME, ETH_HLEN, ETH_P_ARP, ETH_P_IP, ETH_P_IPV6, Frame, IPV4_HLEN, IPV6_HLEN, Ipv6Payload,
-    L3, Start, ipv6_payload,
+    ETH_HLEN, ETH_P_ARP, ETH_P_IP, ETH_P_IPV6, Frame, IPV4_HLEN, IPV6_HLEN, Ipv6Payload, L3, Start,
+    ipv6_payload,
 };
 use crate::policy::{Tables, carries_alone};
 
@@ -56,37 +57,8 @@ impl<T: Tables> Sender<'_, T> {
 
     #[inline(always)]
     fn arp<F: Frame + ?Sized>(&self, frame: &F) -> Step<()> {
-        let Some(packet) = frame.load::<{ ARP_FRAME - ETH_HLEN }>(L3) else {
-            return drop(DropReason::Truncated);
-        };
-        let [
-            h0,
-            h1,
-            p0,
-            p1,
-            hlen,
-            plen,
-            o0,
-            o1,
-            a0,
-            a1,
-            a2,
-            a3,
-            a4,
-            a5,
-            s0,
-            s1,
-            s2,
-            s3,
-            ..,
-        ] = packet;
-        if [h0, h1, p0, p1, hlen, plen, o0] != [0, 1, 0x08, 0x00, 6, 4, 0] || !matches!(o1, 1 | 2) {
-            return drop(DropReason::Malformed);
-        }
-        let ip = [s0, s1, s2, s3];
-        // RFC 5227 section 2.1.1: a probe asks in nobody's name.
-        let probe = o1 == 1 && ip == [0; 4];
-        if MacAddr([a0, a1, a2, a3, a4, a5]) == self.from && (probe || self.has(&Ip16::from_v4(ip)))
+        let packet = Arp::read(frame)?;
+        if packet.mac == self.from && (packet.is_probe() || self.has(&Ip16::from_v4(packet.sender)))
         {
             Ok(())
         } else {

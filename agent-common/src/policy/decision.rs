@@ -1,10 +1,12 @@
-//! What the policy says of a frame.
+//! Decisions of the policy about a frame.
 
+use super::scratch::Scratch;
 use crate::addr::MacAddr;
 use crate::drop::DropReason;
 use crate::endpoint::{ENDPOINT_NO_PEER, ENDPOINT_REMOTE, Endpoint};
+use crate::packet::Frame;
 
-/// What to do with a frame.
+/// Fate of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// Count and discard.
@@ -33,28 +35,91 @@ pub enum Decision {
     EchoReply(Family, u16),
 }
 
-impl Decision {
+/// [`Decision`] without the values that it names, which are in the [`Scratch`].
+///
+/// One number, so that a program keeps it in a register wherever ways of its code meet. Linux refuses a spill
+/// of half a pointer, and Linux 5.10 a look at a part of the stack that was not written; a compiler makes both
+/// of the values of variants that have none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Act {
+    /// Count and discard.
+    Drop(DropReason),
+    /// Discard: the frame did its work here.
+    Ignore,
+    /// Deliver to [`Scratch::to`] as it is.
+    Switch,
+    /// Deliver there with new MAC addresses and a hop less.
+    Route,
+    /// Deliver there, to the network's way out, with new MAC addresses.
+    Leave,
+    /// Hand to the node's own network stack.
+    Node,
+    /// Send out of the network's uplink as it is.
+    Wire,
+    /// Send out of the network's uplink to [`Scratch::to`], a hop less.
+    WireRoute,
+    /// Copy to every other port of the network.
+    Flood,
+    /// Send back the MAC address of [`Scratch::to`], asked for by ARP.
+    ArpReply,
+    /// Send back the MAC address of [`Scratch::to`], asked for by neighbour discovery.
+    NdReply,
+    /// Send back as an echo reply; [`Scratch::packet`] has the ICMP header's place.
+    EchoReply,
+}
+
+const _: () = assert!(size_of::<Act>() == size_of::<DropReason>());
+
+impl Act {
+    /// Adds the values from the scratch.
+    #[inline(always)]
+    pub const fn with(self, scratch: &Scratch) -> Decision {
+        let (to, packet) = (scratch.to, &scratch.packet);
+        match self {
+            Self::Drop(reason) => Decision::Drop(reason),
+            Self::Ignore => Decision::Ignore,
+            Self::Switch => Decision::Switch(to),
+            Self::Route => Decision::Route(to, packet.family),
+            Self::Leave => Decision::Leave(to),
+            Self::Node => Decision::Node,
+            Self::Wire => Decision::Wire,
+            Self::WireRoute => Decision::WireRoute(to, packet.family),
+            Self::Flood => Decision::Flood,
+            Self::ArpReply => Decision::ArpReply(to.mac),
+            Self::NdReply => Decision::NdReply(to.mac),
+            Self::EchoReply => Decision::EchoReply(packet.family, packet.payload),
+        }
+    }
+
     /// True when the frame goes to where no kernel need look at its IP header again before a program does: by
     /// an uplink, to another node, to a socket. Of those with a queue of a kernel's pod too, and of all copies.
     #[inline(always)]
-    pub const fn leaves_the_kernel(&self) -> bool {
+    pub const fn leaves_the_kernel(self, scratch: &Scratch) -> bool {
         match self {
-            Self::Switch(to) | Self::Route(to, _) => {
-                to.flags & (ENDPOINT_NO_PEER | ENDPOINT_REMOTE) != 0
+            Self::Switch | Self::Route => {
+                scratch.to.flags & (ENDPOINT_NO_PEER | ENDPOINT_REMOTE) != 0
             }
-            Self::Wire | Self::WireRoute(..) | Self::Flood => true,
+            Self::Wire | Self::WireRoute | Self::Flood => true,
             Self::Drop(_)
             | Self::Ignore
-            | Self::Leave(_)
+            | Self::Leave
             | Self::Node
-            | Self::ArpReply(_)
-            | Self::NdReply(_)
-            | Self::EchoReply(..) => false,
+            | Self::ArpReply
+            | Self::NdReply
+            | Self::EchoReply => false,
         }
     }
 }
 
+impl From<DropReason> for Act {
+    #[inline(always)]
+    fn from(reason: DropReason) -> Self {
+        Self::Drop(reason)
+    }
+}
+
 /// Address family of an IP packet.
+#[repr(u8)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// IPv4.
@@ -63,9 +128,18 @@ pub enum Family {
     V6,
 }
 
-impl From<DropReason> for Decision {
-    #[inline(always)]
-    fn from(reason: DropReason) -> Self {
-        Self::Drop(reason)
+/// Result of a stage for the next one, or the end of the frame.
+pub(super) type Step<T> = Result<T, Act>;
+
+#[inline(always)]
+pub(super) const fn drop<T>(reason: DropReason) -> Step<T> {
+    Err(Act::Drop(reason))
+}
+
+#[inline(always)]
+pub(super) fn load<const N: usize, F: Frame + ?Sized>(frame: &F, offset: usize) -> Step<[u8; N]> {
+    match frame.load::<N>(offset) {
+        Some(bytes) => Ok(bytes),
+        None => drop(DropReason::Truncated),
     }
 }

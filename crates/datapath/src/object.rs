@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
+use aya_obj::maps::PinningType;
 use aya_obj::{Map, Object};
 
 use crate::error::DatapathError;
@@ -67,8 +68,9 @@ impl Layout {
         })?;
         let mut maps = BTreeMap::new();
         for (name, map) in &object.maps {
-            // Global data is not state: it is made anew with each load.
+            // Global data and maps without a pin are not state: they are made with each load.
             if matches!(map, Map::Legacy(legacy) if legacy.section_kind == aya_obj::EbpfSectionKind::Maps)
+                && map.pinning() != PinningType::None
             {
                 let changed = sizes
                     .iter()
@@ -116,6 +118,19 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_map_that_ends_with_the_packet_is_no_part_of_the_layout() {
+        if EMBEDDED.is_empty() {
+            println!("SKIP: needs the eBPF object (PODNET_EBPF_OBJECT at build time)");
+            return;
+        }
+        let object = Object::parse(EMBEDDED).expect("an eBPF object");
+        assert!(object.maps.contains_key("SCRATCH"));
+        let layout = Layout::of(EMBEDDED, &[]).expect("a layout");
+        assert!(!layout.0.contains_key("SCRATCH"));
+        assert!(layout.0.contains_key("PORTS"));
+    }
 
     #[test]
     fn any_change_of_a_layout_changes_the_digest() {

@@ -17,7 +17,7 @@ use self::program::Cost;
 /// `MAX_BPF_STACK` of linux/filter.h.
 const STACK: u32 = 512;
 /// Bytes of stack that a program may take, where it is less than the kernel gives.
-const LIMITS: [(&str, u32); 1] = [("from_pod", 416)];
+const LIMITS: [(&str, u32); 1] = [("from_pod", 288)];
 
 /// The object that was named at build time, as the crate embeds it.
 fn object() -> Option<Vec<u8>> {
