@@ -20,7 +20,9 @@ fn link(name: &str, peer: &str) -> u32 {
     let mut connection = Connection::open().expect("a socket");
     let spec = VethSpec::new(name, peer);
     let pair = connection.create_veth(&spec).expect("a link");
-    for ifindex in [pair.host_ifindex, pair.peer_ifindex] {
+    // The host end last: the one that goes up first is given its queue later, when the kernel gets to it, and
+    // drops what is sent before.
+    for ifindex in [pair.peer_ifindex, pair.host_ifindex] {
         connection.set_up(ifindex).expect("it goes up");
     }
     pair.host_ifindex
