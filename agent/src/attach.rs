@@ -312,3 +312,6 @@ async fn note_saved(saved: Pending, key: AttachmentKey) {
     }
     reached("add.saved");
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! The giver of addresses on this node: the cluster, the node's own prefixes, or this node alone.
+//! The giver of addresses: the cluster, the node's own prefixes, or this node.
 
 use std::sync::Arc;
 

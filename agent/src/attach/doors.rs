@@ -1,5 +1,4 @@
-//! What the life of an attachment needs of the rooms below: a port, the reach of its network, the tables,
-//! and someone who gives addresses.
+//! Verbs that the life of an attachment needs of the rooms below.
 //!
 //! Tests have others than the node.
 

@@ -115,7 +115,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         Ok(())
     }
 
-    /// Looks for half-removed attachments, dead pods and detached programs, and mends them.
+    /// Mends or removes half-removed attachments, dead pods and detached programs.
     ///
     /// Nothing is removed where records cannot be written. Returns each failure of one attachment.
     ///

@@ -1,0 +1,383 @@
+//! Doors to a kernel of the test's own, which fails or dies at a chosen call.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::resume_unwind;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cluster::access::Used;
+use datapath::{DatapathError, PinDir};
+use netdev::Netns;
+
+use crate::attach::doors::{Authority, Ports, Reach, Tables};
+use crate::bandwidth::Limits;
+use crate::book::Book;
+use crate::error::AgentError;
+use crate::host::HostError;
+use crate::ledger::Wanted;
+use crate::ports::survey::Seen;
+use crate::ports::{Ends, Found, PortError, Survey};
+use crate::reach::ReachError;
+use crate::record::{Attachment, HostEnd, NetworkFacts, PodIdentity};
+
+/// Misfortune at a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// The call has no effect and fails.
+    FailsBefore,
+    /// The call has its effect and fails.
+    FailsAfter,
+    /// This call and all later ones have no effect and fail.
+    FailsFrom,
+    /// The agent dies before the effect.
+    DiesBefore,
+    /// The agent dies after the effect.
+    DiesAfter,
+}
+
+impl Fate {
+    pub(super) const FAILURES: [Self; 3] = [Self::FailsBefore, Self::FailsAfter, Self::FailsFrom];
+    pub(super) const DEATHS: [Self; 2] = [Self::DiesBefore, Self::DiesAfter];
+}
+
+/// Things of attachments that outlive an agent.
+#[derive(Debug, Default)]
+pub(super) struct Things {
+    /// Host ends: index, and whether the pod's end is up.
+    pub(super) links: BTreeMap<String, (u32, bool)>,
+    /// Ports that their pods' programs can use.
+    pub(super) open: BTreeSet<String>,
+    /// Keys of attachments in the tables, by network.
+    pub(super) tables: BTreeMap<u32, BTreeSet<String>>,
+    /// Networks with a way out.
+    pub(super) ways_out: BTreeSet<u32>,
+    /// Names of the calls so far.
+    pub(super) calls: Vec<&'static str>,
+    fate: Option<(usize, Fate)>,
+    last_index: u32,
+}
+
+/// The kernel, shared by all doors.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Kernel(Arc<Mutex<Things>>);
+
+/// The payload of a death.
+pub(super) struct Dead;
+
+impl Kernel {
+    pub(super) fn things(&self) -> MutexGuard<'_, Things> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts calls from here on, and has this one meet its fate.
+    pub(super) fn expect(&self, fate: Option<(usize, Fate)>) {
+        let mut things = self.things();
+        things.calls.clear();
+        things.fate = fate;
+    }
+
+    /// One call of a door: `effect` is what it does.
+    fn call<T>(&self, name: &'static str, effect: impl FnOnce(&mut Things) -> T) -> Result<T, ()> {
+        let mut things = self.things();
+        let number = things.calls.len();
+        things.calls.push(name);
+        let fate = things.fate.and_then(|(at, fate)| match fate {
+            Fate::FailsFrom => (number >= at).then_some(fate),
+            _ => (number == at).then_some(fate),
+        });
+        match fate {
+            None => Ok(effect(&mut things)),
+            Some(Fate::FailsBefore | Fate::FailsFrom) => Err(()),
+            Some(Fate::FailsAfter) => {
+                effect(&mut things);
+                Err(())
+            }
+            Some(Fate::DiesBefore) => {
+                drop(things);
+                resume_unwind(Box::new(Dead))
+            }
+            Some(Fate::DiesAfter) => {
+                effect(&mut things);
+                drop(things);
+                resume_unwind(Box::new(Dead))
+            }
+        }
+    }
+
+    /// The same for a door that tells no failures, and comes back to them.
+    fn tell(&self, name: &'static str, effect: impl FnOnce(&mut Things)) {
+        let _ = self.call(name, effect);
+    }
+}
+
+fn no_port((): ()) -> PortError {
+    PortError::MendingDied
+}
+
+fn no_tables((): ()) -> DatapathError {
+    DatapathError::NoObject
+}
+
+fn no_reach((): ()) -> ReachError {
+    DatapathError::NoObject.into()
+}
+
+/// Ports of the kernel.
+#[derive(Debug)]
+pub(super) struct FakePorts(pub(super) Kernel);
+
+impl Ports for FakePorts {
+    type Busy = ();
+
+    fn busy(&self) {}
+
+    fn admit(&self, _: &mut Wanted, _: &api::Network) -> Result<(), PortError> {
+        self.0.call("ports.admit", |_| ()).map_err(no_port)
+    }
+
+    async fn make<T: Send + 'static>(
+        &self,
+        record: &Attachment,
+        _: &Netns,
+        live: impl FnOnce(Result<Ends, PortError>) -> Result<T, AgentError> + Send + 'static,
+    ) -> Result<T, AgentError> {
+        let (kernel, name) = (self.0.clone(), record.host.name.clone());
+        let here = move || {
+            let made = kernel.call("ports.make", |things| {
+                things.last_index += 1;
+                things
+                    .links
+                    .insert(name.clone(), (things.last_index, false));
+                Ends {
+                    host_end: things.last_index,
+                    shaper: None,
+                }
+            });
+            let made = live(made.map_err(no_port))?;
+            let up = kernel.call("ports.make: pod's end", |things| {
+                if let Some(link) = things.links.get_mut(&name) {
+                    link.1 = true;
+                }
+            });
+            up.map_err(no_port)?;
+            Ok(made)
+        };
+        match tokio::task::spawn_blocking(here).await {
+            Ok(made) => made,
+            Err(died) => resume_unwind(died.into_panic()),
+        }
+    }
+
+    async fn activate(&self, record: &Attachment, _: &Netns) -> Result<(), PortError> {
+        let name = record.host.name.clone();
+        let open = self
+            .0
+            .call("ports.activate", |things| things.open.insert(name));
+        open.map(|_| ()).map_err(no_port)
+    }
+
+    async fn unmake(&self, record: &Attachment) -> Result<(), PortError> {
+        let unmade = self.0.call("ports.unmake", |things| {
+            things.open.remove(&record.host.name);
+            things.links.remove(&record.host.name);
+        });
+        unmade.map_err(no_port)
+    }
+
+    fn lost(&self, _: u32) {}
+
+    async fn survey(&self) -> Result<Survey, PortError> {
+        let seen = self.0.call("ports.survey", |things| {
+            let links = things.links.iter();
+            let seen = links.map(|(name, (ifindex, carrier))| {
+                let seen = Seen {
+                    ifindex: *ifindex,
+                    carrier: *carrier,
+                };
+                (name.clone(), seen)
+            });
+            Survey::of(seen)
+        });
+        seen.map_err(no_port)
+    }
+
+    async fn has_link(&self, host: &HostEnd) -> Result<bool, PortError> {
+        let things = self.0.things();
+        let link = things.links.get(&host.name);
+        Ok(link.is_some_and(|(ifindex, _)| *ifindex == host.ifindex))
+    }
+
+    async fn faults(&self, record: &Attachment) -> Result<Found, PortError> {
+        Ok(Found {
+            is_linked: self.has_link(&record.host).await?,
+            faults: Vec::new(),
+        })
+    }
+
+    async fn pod_faults(&self, _: &Attachment, _: &Netns) -> Result<Vec<String>, PortError> {
+        Ok(Vec::new())
+    }
+
+    async fn repair(&self, record: &Attachment) -> Result<(), PortError> {
+        let name = record.host.name.clone();
+        let repaired = self
+            .0
+            .call("ports.repair", |things| things.open.insert(name));
+        repaired.map(|_| ()).map_err(no_port)
+    }
+
+    async fn mend_hook(&self, _: &Attachment) -> Result<bool, PortError> {
+        Ok(false)
+    }
+
+    async fn queue_changed(&self, _: u32) {}
+
+    fn limits_now(&self, record: &Attachment) -> Limits {
+        record.limits
+    }
+
+    async fn limit(&self, _: &Attachment, _: Limits) -> Result<(), PortError> {
+        self.0.call("ports.limit", |_| ()).map_err(no_port)
+    }
+
+    async fn remove_strays(&self, _: &Survey, known: &BTreeSet<String>) -> Result<(), PortError> {
+        let removed = self.0.call("ports.remove_strays", |things| {
+            things.links.retain(|name, _| known.contains(name));
+            things.open.retain(|name| known.contains(name));
+        });
+        removed.map_err(no_port)
+    }
+
+    async fn drop_stale_pins(
+        &self,
+        _: &PinDir,
+        _: impl Fn(u32) -> bool + Send + Sync,
+    ) -> Result<(), PortError> {
+        self.0
+            .call("ports.drop_stale_pins", |_| ())
+            .map_err(no_port)
+    }
+}
+
+/// Networks of the kernel, each with a way out while it is in use.
+#[derive(Debug)]
+pub(super) struct FakeReach(pub(super) Kernel, pub(super) Arc<Book>);
+
+impl FakeReach {
+    fn needed(&self) -> BTreeSet<u32> {
+        let ledger = self.1.ledger();
+        ledger.entries().map(|it| it.record.network.id).collect()
+    }
+}
+
+impl Reach for FakeReach {
+    async fn admit(&self, _: &api::Network) -> Result<(), ReachError> {
+        self.0.call("reach.admit", |_| ()).map_err(no_reach)
+    }
+
+    async fn ensure(&self, facts: &NetworkFacts) -> Result<(), ReachError> {
+        let made = self
+            .0
+            .call("reach.ensure", |things| things.ways_out.insert(facts.id));
+        made.map(|_| ()).map_err(no_reach)
+    }
+
+    async fn release(&self, _: &NetworkFacts) {
+        let needed = self.needed();
+        let keep = |things: &mut Things| things.ways_out.retain(|it| needed.contains(it));
+        self.0.tell("reach.release", keep);
+    }
+
+    async fn recover(&self) {
+        let needed = self.needed();
+        self.0
+            .tell("reach.recover", |things| things.ways_out.extend(needed));
+    }
+
+    async fn mend_ways_out(&self) {
+        let needed = self.needed();
+        self.0
+            .tell("reach.mend_ways_out", |things| things.ways_out = needed);
+    }
+
+    async fn mend(&self, _: &Attachment) -> Result<(), HostError> {
+        Ok(self.0.call("reach.mend", |_| ()).map_err(no_tables)?)
+    }
+
+    async fn faults(&self, _: &Attachment) -> Result<Vec<String>, HostError> {
+        Ok(Vec::new())
+    }
+
+    fn has_program(&self, _: u32) -> bool {
+        false
+    }
+}
+
+/// Tables of the kernel, written from the book.
+#[derive(Debug)]
+pub(super) struct FakeTables(pub(super) Kernel, pub(super) Arc<Book>);
+
+impl Tables for FakeTables {
+    fn reset_port_counters(&self, _: u16) -> Result<(), DatapathError> {
+        self.0.call("tables.reset", |_| ()).map_err(no_tables)
+    }
+
+    fn reconcile(&self, network: u32) -> Result<(), DatapathError> {
+        let live: BTreeSet<String> = {
+            let ledger = self.1.ledger();
+            let live = ledger.live_on(network);
+            live.map(|record| record.key.to_string()).collect()
+        };
+        let written = self.0.call("tables.reconcile", |things| {
+            things.tables.insert(network, live);
+        });
+        written.map_err(no_tables)
+    }
+
+    fn reconcile_everything(&self) -> Result<(), DatapathError> {
+        let mut all = BTreeMap::<u32, BTreeSet<String>>::new();
+        for entry in self.1.ledger().entries().filter(|entry| entry.live) {
+            let network = all.entry(entry.record.network.id).or_default();
+            network.insert(entry.record.key.to_string());
+        }
+        let written = self
+            .0
+            .call("tables.everything", |things| things.tables = all);
+        written.map_err(no_tables)
+    }
+
+    fn activate(&self) -> Result<(), DatapathError> {
+        self.0.call("tables.activate", |_| ()).map_err(no_tables)
+    }
+
+    fn faults(&self, _: &Attachment) -> Result<Vec<String>, DatapathError> {
+        Ok(Vec::new())
+    }
+}
+
+/// A giver that gives what the book has.
+#[derive(Debug)]
+pub(super) struct FakeGiver(pub(super) Kernel, pub(super) Arc<Book>);
+
+impl Authority for FakeGiver {
+    async fn allow(
+        &self,
+        _: Option<&PodIdentity>,
+        _: impl IntoIterator<Item = Used> + Send,
+    ) -> Result<(), AgentError> {
+        Ok(self.0.call("giver.allow", |_| ()).map_err(no_port)?)
+    }
+
+    async fn grant(
+        &self,
+        wanted: Wanted,
+        network: &api::Network,
+        host: HostEnd,
+    ) -> Result<Attachment, AgentError> {
+        self.0.call("giver.grant", |_| ()).map_err(no_port)?;
+        Ok(self.1.ledger().reserve(wanted, network, host)?)
+    }
+
+    fn released(&self) {
+        self.0.tell("giver.released", |_| ());
+    }
+}
