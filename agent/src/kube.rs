@@ -33,12 +33,14 @@ use std::time::Duration;
 use cluster::access::{AccessControl, Used};
 use cluster::{ConnectError, Source, Work};
 use futures_util::FutureExt as _;
-use futures_util::future::select_all;
+use futures_util::future::{BoxFuture, select_all};
+use tokio::sync::watch;
+use world::lists::ListOptions;
 use world::{Current, World};
 
 use self::access::Access;
 pub use self::access::AccessError;
-use self::addresses::{Addresses, Local};
+use self::addresses::Addresses;
 pub use self::error::ClusterError;
 use self::events::EventWriter;
 use self::holdings::Blocks;
@@ -51,8 +53,8 @@ use self::status::StatusWriter;
 use crate::book::Book;
 use crate::ledger::Wanted;
 use crate::metrics::Metrics;
-use crate::node::Node;
-use crate::pods::FollowedAlready;
+use crate::pods::{FollowedAlready, PodNetworks};
+use crate::reach::Reach;
 use crate::record::{Attachment, HostEnd, PodIdentity};
 use crate::remotes::Remotes;
 
@@ -70,14 +72,43 @@ pub struct Cluster {
     slices: Arc<Slices>,
     followed: Followed,
     blocks: Blocks,
-    /// What is known of other nodes.
-    remotes: Arc<Remotes>,
+    home: Home,
     /// Tunnels end at the addresses of the `Node`.
     node_tunnels: bool,
     /// None where all pods may use all networks.
     access: Option<Access>,
     /// What has to be done all the time, until [`Cluster::run`] does it.
     work: std::sync::Mutex<Vec<Work>>,
+}
+
+/// The parts of a node by which it is in a cluster.
+#[derive(Debug, Clone)]
+pub struct Home {
+    /// Attachments, addresses, numbers and pods.
+    pub book: Arc<Book>,
+    /// Networks as they are known now.
+    pub world: Arc<Current>,
+    /// Members on other nodes.
+    pub remotes: Arc<Remotes>,
+    /// How lists of pods are read.
+    pub lists: ListOptions,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// True once start-up is over.
+    pub ready: watch::Receiver<bool>,
+}
+
+impl Home {
+    /// True when the book is complete.
+    fn is_ready(&self) -> bool {
+        *self.ready.borrow()
+    }
+
+    /// Waits until the book is complete, however long that takes.
+    async fn until_recovered(&self) {
+        // The sender lives as long as the node.
+        let _ = self.ready.clone().wait_for(|ready| *ready).await;
+    }
 }
 
 /// How a node deals with its cluster.
@@ -100,30 +131,31 @@ impl Cluster {
         source: &Source,
         node: &str,
         settings: Settings,
-        remotes: &Arc<Remotes>,
-        metrics: &Arc<Metrics>,
+        home: Home,
     ) -> Result<Arc<Self>, ConnectError> {
         let client = source.connect().await?;
         let (pods, pods_work) = Pods::new(&client, node);
         let (objects, objects_work) = Objects::new(&client);
-        let (events, events_work) = EventWriter::new(client.clone(), node, Arc::clone(metrics));
+        let (events, events_work) =
+            EventWriter::new(client.clone(), node, Arc::clone(&home.metrics));
         let (nodes, nodes_work) = Nodes::new(&client, node);
-        let (slices, slices_work) = Slices::new(&client, node, nodes.own());
+        let (slices, slices_work) = Slices::new(&client, node, nodes.own(), home.clone());
         let slices = Arc::new(slices);
-        let followed = Followed::new(&client);
-        let blocks = Blocks::new(&client, remotes);
+        let followed = Followed::new(&client, home.clone());
+        let blocks = Blocks::new(&client, home.clone());
         let (addresses, addresses_work) = Addresses::new(
             &client,
             node,
             pods.clone(),
             Arc::clone(&slices),
-            remotes,
-            Arc::clone(metrics),
+            home.clone(),
             settings.keep_blocks,
         );
         let access = match settings.access_control {
             AccessControl::Off => None,
-            AccessControl::ServiceAccount => Some(Access::new(client.clone(), pods.clone())),
+            AccessControl::ServiceAccount => {
+                Some(Access::new(client.clone(), pods.clone(), home.clone()))
+            }
             AccessControl::User | AccessControl::Either => {
                 tracing::warn!(
                     "who made a pod is known to the webhook only: access to networks is not checked again"
@@ -131,7 +163,7 @@ impl Cluster {
                 None
             }
         };
-        let status = StatusWriter::new(client, pods.clone(), Arc::clone(metrics));
+        let status = StatusWriter::new(client, pods.clone(), Arc::clone(&home.metrics));
         let mut work = objects_work;
         work.extend(nodes_work);
         work.extend(slices_work);
@@ -147,49 +179,46 @@ impl Cluster {
             slices,
             followed,
             blocks,
-            remotes: Arc::clone(remotes),
+            home,
             node_tunnels: settings.node_tunnels,
             access,
             work: std::sync::Mutex::new(work),
         }))
     }
 
-    /// Follows the cluster, keeps the node's world what it says, and writes about the node's pods; for
-    /// ever.
+    /// Follows the cluster for ever, for the node's world and its pods.
+    ///
+    /// `attached` tells of the pods that have networks when start-up is over.
     ///
     /// # Errors
     /// When another does that already.
-    pub async fn run(self: Arc<Self>, node: Arc<Node>) -> Result<(), FollowedAlready> {
-        let changes = node.book.pods().follow()?;
-        let mut work: Vec<Work> = self
-            .work
-            .lock()
-            .map(|mut work| work.drain(..).collect())
-            .unwrap_or_default();
-        let this = Arc::clone(&self);
-        let current = Arc::clone(&node.world);
-        work.push(async move { this.keep_world(&current).await }.boxed());
-        let this = Arc::clone(&self);
-        work.push(async move { this.status.work().await }.boxed());
-        let (this, of_node) = (Arc::clone(&self), Arc::clone(&node));
-        work.push(async move { this.addresses.work(&of_node).await }.boxed());
-        let (this, of_node) = (Arc::clone(&self), Arc::clone(&node));
-        work.push(async move { this.nodes.work(&of_node, this.node_tunnels).await }.boxed());
-        let (this, of_node) = (Arc::clone(&self), Arc::clone(&node));
-        work.push(async move { this.slices.work(&of_node).await }.boxed());
-        let (this, of_node) = (Arc::clone(&self), Arc::clone(&node));
-        work.push(async move { this.followed.work(&of_node).await }.boxed());
-        let (this, of_node) = (Arc::clone(&self), Arc::clone(&node));
-        work.push(async move { this.blocks.work(&of_node).await }.boxed());
-        if self.access.is_some() {
-            let (this, of_node) = (Arc::clone(&self), Arc::clone(&node));
-            work.push(async move { this.ask_ahead(&of_node).await }.boxed());
+    pub async fn run(
+        &self,
+        reach: &Reach,
+        attached: impl FnOnce() -> Vec<PodNetworks> + Send,
+    ) -> Result<(), FollowedAlready> {
+        let changes = self.home.book.pods().follow()?;
+        let mut work: Vec<BoxFuture<'_, ()>> = Vec::new();
+        if let Ok(mut copies) = self.work.lock() {
+            work.extend(copies.drain(..));
         }
-        let this = Arc::clone(&self);
-        let pods = async move {
+        work.push(self.keep_world().boxed());
+        work.push(self.status.work().boxed());
+        work.push(self.addresses.work().boxed());
+        let nodes = self
+            .nodes
+            .work(reach, &self.home.remotes, self.node_tunnels);
+        work.push(nodes.boxed());
+        work.push(self.slices.work().boxed());
+        work.push(self.followed.work().boxed());
+        work.push(self.blocks.work().boxed());
+        if let Some(access) = &self.access {
+            work.push(access.work().boxed());
+        }
+        let pods = async {
             // What a crash left half-made is no pod's status.
-            node.until_recovered().await;
-            report::follow(&this, node.pod_networks(), changes).await;
+            self.home.until_recovered().await;
+            report::follow(self, attached(), changes).await;
         };
         work.push(pods.boxed());
         // None of them ends.
@@ -205,12 +234,13 @@ impl Cluster {
             Some(why) if self.node_tunnels && world.resolved.spans_nodes() => {
                 World::unread(vec![why])
             }
-            _ => world.on_node(!self.remotes.vteps().is_empty()),
+            _ => world.on_node(!self.home.remotes.vteps().is_empty()),
         }
     }
 
-    async fn keep_world(&self, current: &Current) {
-        let (mut own, mut vteps) = (self.nodes.own(), self.remotes.vtep_changes());
+    async fn keep_world(&self) {
+        let current = &self.home.world;
+        let (mut own, mut vteps) = (self.nodes.own(), self.home.remotes.vtep_changes());
         loop {
             tokio::select! {
                 () = self.objects.changed() => {}
@@ -229,26 +259,17 @@ impl Cluster {
         }
     }
 
-    /// Books an attachment with addresses that no other node gives; see [`Node`]'s ledger.
+    /// Books an attachment with addresses that no other node gives; see [`Book::ledger`].
     ///
     /// # Errors
     /// When something wanted cannot be had, or not now. Nothing is booked then.
     pub async fn book(
         &self,
-        book: &Book,
-        world: &Current,
         wanted: Wanted,
         network: &api::Network,
         host: HostEnd,
     ) -> Result<Attachment, ClusterError> {
-        let local = Local { book, world };
-        self.addresses.book(local, wanted, network, host).await
-    }
-
-    async fn ask_ahead(&self, node: &Node) {
-        if let Some(access) = &self.access {
-            access.work(node).await;
-        }
+        self.addresses.book(wanted, network, host).await
     }
 
     /// Succeeds when a pod may use all of these (KEP-P2-1).

@@ -101,6 +101,8 @@ pub struct Parts {
     pub metrics: Arc<Metrics>,
     /// See [`Node::tombstones`].
     pub tombstones: PathBuf,
+    /// True once start-up is over.
+    pub ready: watch::Sender<bool>,
 }
 
 impl Node {
@@ -137,7 +139,6 @@ impl Node {
         let reach = Reach::new(ground, parts.reach);
         let giver = Giver {
             book: Arc::clone(&parts.book),
-            world: Arc::clone(&parts.world),
             cluster: parts.cluster.clone(),
             reach: Arc::clone(&reach),
             default_network: parts.rules.lists.default_network.name().to_owned(),
@@ -166,7 +167,7 @@ impl Node {
             metrics: parts.metrics,
             tombstones: parts.tombstones,
             requests: AtomicU64::new(0),
-            ready: watch::Sender::new(false),
+            ready: parts.ready,
         })
     }
 

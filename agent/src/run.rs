@@ -216,7 +216,7 @@ async fn networks(
 ) -> RunError {
     let stopped = |what, why| RunError::Stopped { what, why };
     if let Some(cluster) = node.cluster.clone() {
-        let end = cluster.run(node).await;
+        let end = cluster.run(&node.reach, || node.pod_networks()).await;
         stopped("following the cluster", reason(end.err().as_ref()))
     } else {
         let (current, tunnels) = (Arc::clone(&node.world), Arc::clone(&node.remotes));
@@ -255,6 +255,13 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         None => Remotes::judged(&name),
     });
     remotes.set_vteps(&options.spanning.vteps);
+    let found = book::read(&store, state_dir, options.max_ports)
+        .await
+        .map_err(AgentError::from)?;
+    let patience = Duration::from_secs(options.store_patience);
+    let book = Arc::new(Book::new(found, store, patience));
+    let current = Arc::new(Current::default());
+    let ready = watch::Sender::new(false);
     let (world, cluster) = if let Some(directory) = &options.standalone {
         let world = World::read(directory).map_err(file("read --standalone", directory))?;
         let world = world.on_node(!remotes.vteps().is_empty());
@@ -266,7 +273,15 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
             access_control: options.access_control,
             node_tunnels: options.spanning.vteps.is_empty(),
         };
-        let cluster = Cluster::connect(&source, &name, settings, &remotes, &metrics).await?;
+        let home = kube::Home {
+            book: Arc::clone(&book),
+            world: Arc::clone(&current),
+            remotes: Arc::clone(&remotes),
+            lists: options.pods.lists.clone(),
+            metrics: Arc::clone(&metrics),
+            ready: ready.subscribe(),
+        };
+        let cluster = Cluster::connect(&source, &name, settings, home).await?;
         (cluster.world(), Some(cluster))
     };
     world.complain();
@@ -277,9 +292,6 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
              which runs as root: set --delegates-allowed where tenants may create them"
         );
     }
-    let found = book::read(&store, state_dir, options.max_ports)
-        .await
-        .map_err(AgentError::from)?;
     let bpffs = bpffs::find(&options.places.bpffs)?;
     let pins = PinDir::new(bpffs.clone());
     let mut datapath = Datapath::open(&Options {
@@ -295,9 +307,6 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         discipline: shaping().await,
     };
     let events = datapath.events()?;
-    let patience = Duration::from_secs(options.store_patience);
-    let book = Arc::new(Book::new(found, store, patience));
-    let current = Arc::new(Current::default());
     current.set(world);
     let node = Node::new(Parts {
         name,
@@ -328,6 +337,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         cluster,
         metrics,
         tombstones: tombstone::directory(&options.places.socket),
+        ready,
         controls: afxdp::directory(&options.places.socket),
         reach: ReachOptions {
             vxlan_port: options.vxlan_port,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use cluster::access::Used;
-use world::Current;
 
 use super::doors::Authority;
 use crate::book::Book;
@@ -18,8 +17,6 @@ use crate::record::{Attachment, HostEnd, PodIdentity};
 pub struct Giver {
     /// Attachments and addresses.
     pub book: Arc<Book>,
-    /// What the user wants.
-    pub world: Arc<Current>,
     /// The cluster; none when networks come from files.
     pub cluster: Option<Arc<Cluster>>,
     /// Prefixes of the node's own.
@@ -56,9 +53,7 @@ impl Authority for Giver {
             return Ok(self.reach.reserve(wanted, network, host)?);
         }
         self.book.ledger().forget_own(&network.name);
-        Ok(cluster
-            .book(&self.book, &self.world, wanted, network, host)
-            .await?)
+        Ok(cluster.book(wanted, network, host).await?)
     }
 
     fn released(&self) {

@@ -14,11 +14,11 @@ use k8s_openapi::api::core::v1::Pod as ApiPod;
 use kube::api::PostParams;
 use kube::{Api, Client};
 
+use super::Home;
 use super::addresses::SOON;
 use super::addresses::answer;
 use super::error::ClusterError;
 use super::lookup::{Pod, Pods};
-use crate::node::Node;
 use crate::record::PodIdentity;
 
 /// How long a yes counts: so long after a grant was withdrawn a pod may still come up.
@@ -68,6 +68,7 @@ pub enum AccessError {
 pub(super) struct Access {
     client: Client,
     pods: Pods,
+    home: Home,
     known: Mutex<Known>,
 }
 
@@ -103,10 +104,11 @@ fn is_good((allowed, since): Answer, now: Instant) -> bool {
 }
 
 impl Access {
-    pub(super) fn new(client: Client, pods: Pods) -> Self {
+    pub(super) fn new(client: Client, pods: Pods, home: Home) -> Self {
         Self {
             client,
             pods,
+            home,
             known: Mutex::default(),
         }
     }
@@ -187,16 +189,16 @@ impl Access {
     }
 
     /// Asks ahead about the pods that are about to be attached, for ever.
-    pub(super) async fn work(&self, node: &Node) {
+    pub(super) async fn work(&self) {
         let mut pods = self.pods.changes();
         loop {
             self.forget_gone();
-            let world = node.world.get();
+            let world = self.home.world.get();
             for pod in self.pods.younger(SOON) {
                 if self.known().accounts.contains_key(&pod.uid) {
                     continue;
                 }
-                let lists = &node.rules.lists;
+                let lists = &self.home.lists;
                 let mut networks = super::addresses::networks(&pod, lists, &world);
                 networks.retain(|network| network != lists.default_network.name());
                 if networks.is_empty() || pod.annotations.contains_key(MIRROR) {

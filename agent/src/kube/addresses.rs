@@ -1,9 +1,10 @@
 //! Addresses in a cluster: what of the networks this node may give, and how it gets more.
 //!
-//! - [`stock`] says how many blocks this node has, ahead of need; [`blocks`] takes them and gives them
-//!   back, when they were [`idle`] for long.
-//! - [`reservations`] asks for addresses by name, and answers those who ask for one of a block here.
-//! - [`claims`] serves `IPAMClaim`s.
+//! - [`machine`] decides everything: it is pure, and its page says which events lead to what.
+//! - Here is its shell: it tells the machine what the watches, the clock, the book and the requests of
+//!   `ADD` say, and carries out what the machine commands. [`server`] has the commands that are for the
+//!   API server.
+//! - [`expected`] says how many addresses will soon be needed.
 //!
 //! The rules by which all of them work, and why they suffice, are at [`crate::ledger::Share`].
 //!
@@ -11,59 +12,51 @@
 //! used up, or for an address by name that is not in a block of this node, it waits for the API
 //! server, and not for long.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use api::{Holder, IpBlock, IpReservation, PodHolder, Prefix};
+use api::{IpBlock, IpReservation};
 use cluster::Work;
 use cluster::copied::{Copied, Copier, trim_all};
-use ipam::{Family, IpamError};
+use ipam::IpamError;
 use k8s_openapi::api::core::v1::Node as ApiNode;
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::Config;
 use kube::{Client, ResourceExt as _};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout_at;
-use world::Current;
-use world::blocks::LENGTH;
 
-use self::idle::{Idle, NetworkBlock};
-use super::error::ClusterError;
 use super::holdings::of_reservations;
 use super::lookup::Pods;
 use super::slices::Slices;
-use crate::book::{AddressError, Book, BookError};
-use crate::ledger::{Reserved, Share, Wanted, pools};
-use crate::metrics::Metrics;
-use crate::node::Node;
+use super::{ClusterError, Home};
+use crate::book::BookError;
+use crate::ledger::{Wanted, pools};
 use crate::record::{Attachment, HostEnd};
-use crate::remotes::Remotes;
 
-mod blocks;
-mod claims;
 mod expected;
-mod idle;
-mod reservations;
-mod stock;
+mod machine;
+mod server;
 
-pub(super) use blocks::answer;
 pub(super) use expected::{SOON, networks};
-pub(super) use reservations::granted_by;
+use machine::{
+    Answer, Command, Effect, Event, Facts, Given, Job, Machine, ROUND, RequestId, Seen, Wish,
+};
+pub(super) use machine::{Said, granted_by};
+use server::Server;
+pub(super) use server::answer;
 
 /// How long an `ADD` waits for addresses in all.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the API server may take for one answer.
 const ANSWER: Duration = Duration::from_secs(3);
-/// Everything is looked at again after this time, also when nothing is known to have changed.
-const ROUND: Duration = Duration::from_secs(30);
 
 /// Addresses of the cluster's networks, as this node has to do with them.
 pub(super) struct Addresses {
-    client: Client,
-    /// Name of this node.
-    node: String,
+    server: Server,
     nodes: Copied<PartialObjectMeta<ApiNode>>,
     /// Blocks with this node's name.
     blocks: Copied<IpBlock>,
@@ -72,68 +65,30 @@ pub(super) struct Addresses {
     pods: Pods,
     /// What was said to other nodes of who has which address.
     slices: Arc<Slices>,
-    metrics: Arc<Metrics>,
-    /// How long a block is kept that is not needed.
-    keep: Duration,
+    home: Home,
     /// Something may have to be done.
     changed: Arc<Notify>,
     /// Counts how often everything was looked at.
     rounds: watch::Sender<u64>,
-    state: Mutex<State>,
+    /// Counts requests.
+    requests: AtomicU64,
+    /// No other lock is taken under this one.
+    machine: Mutex<Machine>,
 }
 
-/// What is not in any copy.
-#[derive(Debug, Default)]
-struct State {
-    /// `ADD`s that wait for an address, by network.
-    waiting: BTreeMap<String, u64>,
-    /// Until when reservations are kept that no attachment has yet: network, address, UID of the
-    /// holder.
-    asked: BTreeMap<(String, IpAddr, String), Instant>,
-    /// Reservations, by UID, that this node deletes or has deleted; until when that is remembered. A
-    /// copy may still have them.
-    given_up: BTreeMap<String, Instant>,
-    /// Blocks, by UID, for which other blocks and reservations were read after they were taken.
-    cleared: BTreeSet<String>,
-    /// Blocks, by UID, that were taken at this time and were not in the copy then.
-    fresh: BTreeMap<String, (NetworkBlock, Instant)>,
-    /// Blocks, by UID, that have addresses of another.
-    contested: BTreeSet<String>,
-    /// Blocks, by UID, that are being given back.
-    leaving: BTreeSet<String>,
-    /// Reservations that were read, and are not in the copy yet.
-    unseen: BTreeMap<String, Arc<IpReservation>>,
-    /// Why a network got no further block, and when to try again.
-    refused: BTreeMap<String, (String, Instant)>,
-    /// Since when blocks are not needed.
-    idle: Idle,
-    /// When it was last looked whether others need blocks of a network.
-    looked: BTreeMap<(String, Family), Instant>,
-    /// Uses of blocks as they were last written, by UID.
-    written: BTreeMap<String, (u64, Instant)>,
+/// The event for which a job waits.
+enum Next {
+    Call(Command),
+    Wait,
+    Book(Box<Wanted>),
+    Refuse(ClusterError),
+    Rest(Duration),
 }
 
-/// What addresses are given from.
-#[derive(Clone, Copy)]
-pub(super) struct Local<'a> {
-    pub(super) book: &'a Book,
-    pub(super) world: &'a Current,
-}
-
-/// What was known when a round began.
-struct View {
-    blocks: Vec<Arc<IpBlock>>,
-    reservations: Vec<Arc<IpReservation>>,
-    /// UIDs of those blocks from which this node gives.
-    serving: BTreeSet<String>,
-    /// Blocks that were taken, and are not in the copy yet.
-    fresh: Vec<NetworkBlock>,
-}
-
-/// Counts an `ADD` that waits.
-struct Waiting<'a> {
+/// A request of the machine; it is given up when this is dropped.
+struct Asking<'a> {
     addresses: &'a Addresses,
-    network: &'a str,
+    id: RequestId,
 }
 
 impl Addresses {
@@ -143,8 +98,7 @@ impl Addresses {
         node: &str,
         pods: Pods,
         slices: Arc<Slices>,
-        remotes: &Arc<Remotes>,
-        metrics: Arc<Metrics>,
+        home: Home,
         keep: Duration,
     ) -> (Self, Vec<Work>) {
         let changed = Arc::new(Notify::new());
@@ -152,26 +106,28 @@ impl Addresses {
         let mut copier = Copier::new(client, &changed);
         let nodes = copier.copy("nodes", false, of_node("metadata.name"), trim_all);
         let blocks = copier.copy("ipblocks", false, of_node("spec.node"), trim_all);
-        let reservations = copier.told("ipreservations", trim_all, of_reservations(remotes));
+        let reservations = copier.told("ipreservations", trim_all, of_reservations(&home.remotes));
         let this = Self {
-            client: client.clone(),
-            node: node.to_owned(),
+            server: Server {
+                client: client.clone(),
+                node: node.to_owned(),
+            },
             nodes,
             blocks,
             reservations,
             pods,
             slices,
-            metrics,
-            keep,
+            home,
             changed,
             rounds: watch::Sender::new(0),
-            state: Mutex::default(),
+            requests: AtomicU64::new(0),
+            machine: Mutex::new(Machine::new(node, keep)),
         };
         (this, copier.work())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn machine(&self) -> MutexGuard<'_, Machine> {
+        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Something may have to be done: an address was given, or is free again.
@@ -180,132 +136,109 @@ impl Addresses {
     }
 
     /// Keeps what this node may give what it should be, for ever.
-    pub(super) async fn work(&self, node: &Node) {
+    pub(super) async fn work(&self) {
         let mut pods = self.pods.changes();
-        let mut networks = node.world.changes();
+        let mut networks = self.home.world.changes();
         let mut withdrawn = self.slices.withdrawals();
         loop {
-            self.round(node).await;
+            let rest = self.round().await;
             self.rounds.send_modify(|rounds| *rounds += 1);
-            let idle = self.next_idle();
-            let soonest = {
-                let state = self.state();
-                let waited_for = state.refused.iter();
-                let waited_for = waited_for.filter(|(name, _)| state.waiting.contains_key(*name));
-                let again = waited_for.map(|(_, (_, again))| *again);
-                let again = again.chain(idle).min();
-                again.map_or(ROUND, |at| {
-                    at.saturating_duration_since(Instant::now()).min(ROUND)
-                })
-            };
             tokio::select! {
                 () = self.changed.notified() => {}
                 // These senders live as long as the agent.
                 _ = pods.changed() => {}
                 _ = networks.changed() => {}
                 _ = withdrawn.changed() => {}
-                () = tokio::time::sleep(soonest) => {}
+                () = tokio::time::sleep(rest) => {}
             }
         }
     }
 
-    async fn round(&self, node: &Node) {
-        if let Some(why) = self.unread() {
-            tracing::debug!(why, "addresses of the cluster not known yet");
-            return;
-        }
-        self.clear().await;
-        let view = self.publish(node);
-        self.grant(node, &view).await;
-        if node.is_ready() {
-            // Before that the book is not complete.
-            self.let_go(node, &view).await;
-            self.yield_contested(node, &view).await;
-            self.stock(node, &view).await;
-        }
-        self.stay(&view).await;
-        self.tell(node, &view).await;
-    }
-
-    /// Why nothing can be said about addresses, if so.
-    fn unread(&self) -> Option<String> {
-        let kinds = [&self.nodes.kind, &self.blocks.kind, &self.reservations.kind];
-        kinds.into_iter().find_map(|kind| kind.unread())
-    }
-
-    /// UID of this node's object.
-    fn node_uid(&self) -> Option<String> {
-        let object = self.nodes.store.state().into_iter().next()?;
-        object.uid()
-    }
-
-    /// Makes the ledger know what is this node's to give.
-    fn publish(&self, node: &Node) -> View {
-        let view = self.view();
-        let mut shares: HashMap<String, Share> = HashMap::new();
-        for block in &view.blocks {
-            let serving = block.uid().is_some_and(|uid| view.serving.contains(&uid));
-            let cidr = block.spec.cidr.parse::<Prefix>();
-            if let (true, Ok(cidr)) = (serving, cidr) {
-                let share = shares.entry(block.spec.network.clone()).or_default();
-                share.blocks.push(cidr);
+    /// Looks at everything; returns how long nothing has to be looked at if nothing happens.
+    async fn round(&self) -> Duration {
+        let mut event = Event::Round;
+        loop {
+            match self.step(event) {
+                Some(Next::Call(command)) => {
+                    let answer = self.carry_out(command).await;
+                    event = Event::Answered(Job::Round, answer);
+                }
+                Some(Next::Rest(rest)) => return rest,
+                _ => return ROUND,
             }
         }
-        for reservation in &view.reservations {
-            let spec = &reservation.spec;
-            let (Ok(ip), Some(holder)) = (spec.address.parse(), reservations::holder(spec)) else {
-                continue;
-            };
-            let reserved = Reserved {
-                holder,
-                granted: reservations::answer(reservation).is_some_and(|answer| answer.0)
-                    && !self.is_given_up(reservation),
-            };
-            let share = shares.entry(spec.network.clone()).or_default();
-            share.reserved.insert(ip, reserved);
-        }
-        for share in shares.values_mut() {
-            // In one order at all times: what is used up first is what is kept.
-            share.blocks.sort();
-        }
-        node.book.ledger().set_shares(shares);
-        view
     }
 
-    fn view(&self) -> View {
-        let state = self.state();
-        let own = self.node_uid();
-        let blocks = self.blocks.store.state();
-        let serves = |block: &Arc<IpBlock>| {
-            let uid = block.uid()?;
-            let marked = block
-                .status
-                .as_ref()
-                .and_then(|it| it.reclaim_after.as_ref());
-            let serves = own.as_ref() == Some(&block.spec.node_uid)
-                && block.metadata.deletion_timestamp.is_none()
-                && marked.is_none()
-                && state.cleared.contains(&uid)
-                && !state.leaving.contains(&uid);
-            serves.then_some(uid)
+    /// Tells the machine of an event, and carries out what can be done at once.
+    fn step(&self, event: Event) -> Option<Next> {
+        let seen = self.seen();
+        let effects = {
+            let mut machine = self.machine();
+            let now = Instant::now();
+            machine.handle(Event::Seen(seen), now);
+            machine.handle(event, now)
         };
-        let serving = blocks.iter().filter_map(serves).collect();
-        let mut reservations = self.reservations.store.state();
-        let copied: BTreeSet<String> = reservations.iter().filter_map(|it| it.uid()).collect();
-        let unseen = state
-            .unseen
-            .iter()
-            .filter(|(uid, _)| !copied.contains(*uid));
-        // Last: one of the same name in the copy is older.
-        reservations.extend(unseen.map(|(_, reservation)| Arc::clone(reservation)));
-        let known = |uid: &String| blocks.iter().any(|it| it.uid().as_ref() == Some(uid));
-        let fresh = state.fresh.iter().filter(|(uid, _)| !known(uid));
-        let fresh = fresh.map(|(_, (block, _))| block.clone()).collect();
-        View {
-            blocks,
-            reservations,
-            serving,
-            fresh,
+        let mut next = None;
+        for effect in effects {
+            match effect {
+                Effect::Call(command) => next = Some(Next::Call(command)),
+                Effect::Wait => next = Some(Next::Wait),
+                Effect::Book(wanted) => next = Some(Next::Book(wanted)),
+                Effect::Refuse(error) => next = Some(Next::Refuse(error)),
+                Effect::Rest(rest) => next = Some(Next::Rest(rest)),
+                Effect::Unpick(network, ips) => self.home.book.ledger().unpick(&network, &ips),
+                Effect::Look => self.look_again(),
+                Effect::Count(outcome) => self.home.metrics.block(outcome),
+            }
+        }
+        next
+    }
+
+    fn seen(&self) -> Seen {
+        let kinds = [&self.nodes.kind, &self.blocks.kind, &self.reservations.kind];
+        let object = self.nodes.store.state().into_iter().next();
+        Seen {
+            unread: kinds.into_iter().find_map(|kind| kind.unread()),
+            node_uid: object.and_then(|object| object.uid()),
+            blocks: self.blocks.store.state(),
+            reservations: self.reservations.store.state(),
+            said: self.slices.said(),
+            world: self.home.world.get(),
+        }
+    }
+
+    /// Carries out a command: of the node at once, of the API server in its time.
+    async fn carry_out(&self, command: Command) -> Answer {
+        match command {
+            Command::Publish(shares) => {
+                let mut ledger = self.home.book.ledger();
+                ledger.set_shares(shares);
+                Answer::Published(Given::of(&ledger))
+            }
+            Command::Survey => Answer::Surveyed(self.survey()),
+            Command::IsUsable {
+                network,
+                ip,
+                holder,
+            } => Answer::Usable(self.home.book.ledger().is_granted(&network, ip, &holder)),
+            Command::Pick { network, holder } => {
+                Answer::Picked(self.home.book.ledger().pick(&network, &holder))
+            }
+            Command::FindPod { namespace, name } => {
+                let found = self.pods.find(&namespace, &name, None).await;
+                Answer::Pod(found.map(|pod| pod.uid))
+            }
+            other => self.server.carry_out(other).await,
+        }
+    }
+
+    fn survey(&self) -> Facts {
+        let ready = self.home.is_ready();
+        let expected = ready.then(|| self.expected(&self.home.world.get()));
+        Facts {
+            ready,
+            expected: expected.unwrap_or_default(),
+            given: Given::of(&self.home.book.ledger()),
         }
     }
 
@@ -315,158 +248,122 @@ impl Addresses {
     /// When there are none, or the API server does not answer in time.
     pub(super) async fn book(
         &self,
-        node: Local<'_>,
-        mut wanted: Wanted,
+        wanted: Wanted,
         network: &api::Network,
         host: HostEnd,
     ) -> Result<Attachment, ClusterError> {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         if network.subnets.is_empty() {
             // Nothing that a claim could keep (NPWG-8-T5).
-            return Ok(node.book.ledger().reserve(wanted, network, host)?);
+            return Ok(self.home.book.ledger().reserve(wanted, network, host)?);
         }
         check_requests(&wanted, network)?;
-        if let Some(claim) = wanted.claim.clone() {
-            self.serve_claim(node, &mut wanted, &claim, network, deadline)
-                .await?;
-        } else if !wanted.ips.0.is_empty() {
-            self.reserve_all(node, &mut wanted, network, deadline)
-                .await?;
-        }
-        let booked = self.until_room(&network.name, deadline, || {
-            node.book
+        if wanted.claim.is_none() && wanted.ips.0.is_empty() {
+            let booked = self
+                .home
+                .book
                 .ledger()
-                .reserve(wanted.clone(), network, host.clone())
-        });
-        let booked = booked.await?;
-        // From now on the ledger says that its reservations are needed.
-        if let Some(holder) = &wanted.holder {
-            let uid = reservations::uid_of(holder);
-            self.state()
-                .asked
-                .retain(|(of, _, asked), _| of != &network.name || asked != uid);
-        }
-        Ok(booked)
-    }
-
-    /// What `choose` chooses, as soon as there is a block with room for it.
-    async fn until_room<T>(
-        &self,
-        network: &str,
-        deadline: tokio::time::Instant,
-        mut choose: impl FnMut() -> Result<T, BookError>,
-    ) -> Result<T, BookError> {
-        let mut rounds = self.rounds.subscribe();
-        let mut waiting = None;
-        loop {
-            rounds.mark_unchanged();
-            let chosen = choose();
-            if waiting.is_none() {
-                // Stock may be low now.
-                self.look_again();
-            }
-            let source = match chosen {
-                Err(BookError::Address {
-                    source: source @ IpamError::NoRoom { .. },
-                    ..
-                }) => source,
-                done => return done,
-            };
-            if waiting.is_none() {
-                waiting = Some(self.wait_for(network));
-                self.look_again();
-            }
-            // Each round may have brought a block.
-            if timeout_at(deadline, rounds.changed()).await.is_err() {
-                return Err(self.no_block(network, source).into());
+                .reserve(wanted.clone(), network, host.clone());
+            // Stock may be low now.
+            self.look_again();
+            if no_room(&booked).is_none() {
+                return Ok(booked?);
             }
         }
-    }
-
-    fn wait_for<'a>(&'a self, network: &'a str) -> Waiting<'a> {
-        *self.state().waiting.entry(network.to_owned()).or_default() += 1;
-        Waiting {
+        let asking = Asking {
             addresses: self,
-            network,
-        }
+            id: self.requests.fetch_add(1, Ordering::Relaxed),
+        };
+        let wish = Wish {
+            ours: self.ours(&wanted, network),
+            wanted,
+            network: network.clone(),
+        };
+        self.ask(&asking, wish, host, deadline).await
     }
 
-    fn no_block(&self, network: &str, source: IpamError) -> AddressError {
-        let state = self.state();
-        let refused = state.refused.get(network).map(|(why, _)| why.clone());
-        let why = refused
-            .or_else(|| self.unread())
-            .unwrap_or_else(|| "the API server gave it none in time".to_owned());
-        AddressError::NoBlock {
-            network: network.to_owned(),
-            source,
-            why,
-        }
-    }
-
-    /// Addresses by name: each must be of a block of this node, or be reserved.
-    async fn reserve_all(
+    /// Does what the machine says about a request, up to its end.
+    async fn ask(
         &self,
-        node: Local<'_>,
-        wanted: &mut Wanted,
-        network: &api::Network,
+        asking: &Asking<'_>,
+        wish: Wish,
+        host: HostEnd,
         deadline: tokio::time::Instant,
-    ) -> Result<(), ClusterError> {
-        let ips: Vec<IpAddr> = wanted.ips.0.iter().map(|it| it.address).collect();
-        wanted.holder = self.pod_holder(wanted).await?;
-        for ip in ips {
-            let is_ours = {
-                let ledger = node.book.ledger();
-                let share = ledger.share_of(&network.name);
-                share.is_some_and(|share| share.has(ip) && !share.reserved.contains_key(&ip))
-            };
-            if is_ours {
-                continue;
+    ) -> Result<Attachment, ClusterError> {
+        let (id, network) = (asking.id, wish.network.clone());
+        let mut rounds = self.rounds.subscribe();
+        let mut event = Event::Asked(id, Box::new(wish));
+        loop {
+            if matches!(event, Event::Asked(..) | Event::Woken(_)) {
+                // A round that ends from now on may change what is decided now.
+                rounds.mark_unchanged();
             }
-            let Some(holder) = &wanted.holder else {
-                return Err(AddressError::NoPod { ip }.into());
+            event = match self.step(event) {
+                Some(Next::Call(command)) => {
+                    let answer = self.carry_out(command).await;
+                    Event::Answered(Job::Request(id), answer)
+                }
+                Some(Next::Wait) => match timeout_at(deadline, rounds.changed()).await {
+                    Ok(_) => Event::Woken(id),
+                    Err(_) => Event::Expired(id),
+                },
+                Some(Next::Book(wanted)) => {
+                    let booked = self
+                        .home
+                        .book
+                        .ledger()
+                        .reserve(*wanted, &network, host.clone());
+                    if let Some(source) = no_room(&booked) {
+                        Event::Full(id, source)
+                    } else {
+                        if booked.is_ok() {
+                            self.step(Event::Booked(id));
+                        }
+                        self.look_again();
+                        return Ok(booked?);
+                    }
+                }
+                Some(Next::Refuse(error)) => return Err(error),
+                // No event of a request leads here.
+                Some(Next::Rest(_)) | None => return Err(BookError::NoAllocator.into()),
             };
-            self.ask(node, &network.name, ip, holder, deadline).await?;
         }
-        Ok(())
     }
 
-    /// The pod of an attachment, to reserve addresses for.
-    async fn pod_holder(&self, wanted: &Wanted) -> Result<Option<Holder>, ClusterError> {
-        let Some(pod) = &wanted.pod else {
-            return Ok(None);
-        };
-        let uid = match &pod.uid {
-            Some(uid) => uid.clone(),
-            None => self.pods.find(&pod.namespace, &pod.name, None).await?.uid,
-        };
-        Ok(Some(Holder::Pod(PodHolder {
-            namespace: pod.namespace.clone(),
-            name: pod.name.clone(),
-            uid,
-            node: self.node.clone(),
-        })))
+    /// Addresses that are asked for, and that the book may give without a reservation.
+    fn ours(&self, wanted: &Wanted, network: &api::Network) -> BTreeSet<IpAddr> {
+        let ledger = self.home.book.ledger();
+        let share = ledger.share_of(&network.name);
+        let ips = wanted.ips.0.iter().map(|request| request.address);
+        let ours = ips.filter(|ip| {
+            share.is_some_and(|share| share.has(*ip) && !share.reserved.contains_key(ip))
+        });
+        ours.collect()
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        let mut state = self.addresses.state();
-        if let Some(count) = state.waiting.get_mut(self.network) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                state.waiting.remove(self.network);
-            }
-        }
+        self.addresses.step(Event::Gone(self.id));
     }
 }
 
 impl std::fmt::Debug for Addresses {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.debug_struct("Addresses")
-            .field("node", &self.node)
-            .field("state", &self.state)
+            .field("machine", &self.machine)
             .finish_non_exhaustive()
+    }
+}
+
+/// The reason of a refusal that another block would lift.
+fn no_room(booked: &Result<Attachment, BookError>) -> Option<IpamError> {
+    match booked {
+        Err(BookError::Address {
+            source: source @ IpamError::NoRoom { .. },
+            ..
+        }) => Some(source.clone()),
+        _ => None,
     }
 }
 

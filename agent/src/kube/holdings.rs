@@ -11,32 +11,32 @@ use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::Notify;
 
+use super::Home;
 use super::addresses::granted_by;
 use crate::members::spanning;
-use crate::node::Node;
 use crate::remotes::{Block, ByAddress, Remotes, Reservation};
 
 /// Follows the blocks of all nodes.
 #[derive(Clone)]
 pub(super) struct Blocks {
     client: Client,
-    remotes: Arc<Remotes>,
+    home: Home,
 }
 
 impl Blocks {
-    pub(super) fn new(client: &Client, remotes: &Arc<Remotes>) -> Self {
+    pub(super) fn new(client: &Client, home: Home) -> Self {
         Self {
             client: client.clone(),
-            remotes: Arc::clone(remotes),
+            home,
         }
     }
 
     /// Follows them for ever, from when the node has the first attachment of a network that spans nodes.
-    pub(super) async fn work(&self, node: &Node) {
-        let mut changes = node.book.ledger().changes();
+    pub(super) async fn work(&self) {
+        let mut changes = self.home.book.ledger().changes();
         loop {
             changes.mark_unchanged();
-            if !spanning(&node.book.ledger()).is_empty() {
+            if !spanning(&self.home.book.ledger()).is_empty() {
                 break;
             }
             // The sender lives as long as the node.
@@ -45,7 +45,7 @@ impl Blocks {
         // Who waits for all to be read is told by `Remotes`.
         let kind = Kind::new("ipblocks", false, &Arc::new(Notify::new()));
         let api: Api<IpBlock> = Api::all(self.client.clone());
-        let heard = of_blocks(&self.remotes);
+        let heard = of_blocks(&self.home.remotes);
         follow_into(kind, api, Config::default(), trim_all, heard).await;
     }
 }

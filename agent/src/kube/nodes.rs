@@ -14,8 +14,8 @@ use kube::runtime::watcher::Config;
 use kube::{Client, ResourceExt as _};
 use tokio::sync::{Notify, watch};
 
-use crate::node::Node;
-use crate::remotes::NodeFacts;
+use crate::reach::Reach;
+use crate::remotes::{NodeFacts, Remotes};
 use crate::routing::{Nodes as Known, Peer};
 
 /// A copy of all nodes, less what nobody here reads.
@@ -70,23 +70,24 @@ impl Nodes {
         self.own.borrow().is_none().then(why)
     }
 
-    /// Tells the node of every change, for ever. With `tunnels`, its own addresses are where tunnels
-    /// end.
-    pub(super) async fn work(&self, node: &Node, tunnels: bool) {
+    /// Tells of every change, for ever.
+    ///
+    /// With `tunnels`, this node's own addresses are where tunnels end.
+    pub(super) async fn work(&self, reach: &Reach, remotes: &Remotes, tunnels: bool) {
         loop {
             // What an agent may not read, or no cluster has, is never known: --service-cidr says it then.
             let asked = *self.services.kind.progress() != Progress::Unread(None);
             if self.nodes.kind.unread().is_none() && asked {
                 let nodes = self.nodes.store.state();
-                node.reach.set_nodes(Known {
+                reach.set_nodes(Known {
                     services: services(&self.services.store.state()),
                     ..known(&nodes, &self.node)
                 });
-                node.remotes.set_nodes(facts(&nodes));
+                remotes.set_nodes(facts(&nodes));
                 let own = own(&nodes, &self.node);
                 // One that is gone for a moment is where it was.
                 if tunnels && own.exists {
-                    node.remotes.set_vteps(&own.addresses);
+                    remotes.set_vteps(&own.addresses);
                 }
                 self.own.send_if_modified(|known| {
                     let own = Some(own);

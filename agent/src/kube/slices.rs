@@ -2,13 +2,13 @@
 //! [`Followed`].
 //!
 //! Nobody waits for it. A member that is gone is withdrawn before its address can be another node's:
-//! see [`Slices::claim`].
+//! see [`Slices::said`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use api::{NODE_LABEL, PodNetworkEndpointSlice, Prefix, label_value};
+use api::{NODE_LABEL, PodNetworkEndpointSlice, label_value};
 use cluster::Work;
 use cluster::copied::{Copied, Copier, trim_all};
 use cluster::watch::Progress;
@@ -17,9 +17,10 @@ use kube::runtime::watcher::Config;
 use kube::{Client, ResourceExt as _};
 use tokio::sync::{Notify, watch};
 
+use super::Home;
+use super::addresses::Said;
 use super::nodes::OwnNode;
 use crate::members::{self, Slices as Divided, divide, spec};
-use crate::node::Node;
 
 mod follow;
 mod write;
@@ -45,6 +46,7 @@ pub(super) struct Slices {
     own: Copied<PodNetworkEndpointSlice>,
     changed: Arc<Notify>,
     object: watch::Receiver<Option<OwnNode>>,
+    home: Home,
     state: Mutex<State>,
     /// How often something was withdrawn.
     withdrawn: watch::Sender<u64>,
@@ -91,6 +93,7 @@ impl Slices {
         client: &Client,
         node: &str,
         object: watch::Receiver<Option<OwnNode>>,
+        home: Home,
     ) -> (Self, Vec<Work>) {
         let changed = Arc::new(Notify::new());
         let mut copier = Copier::new(client, &changed);
@@ -101,6 +104,7 @@ impl Slices {
             own: copier.copy("podnetworkendpointslices", false, of_node, trim_all),
             changed,
             object,
+            home,
             state: Mutex::default(),
             withdrawn: watch::Sender::new(0),
         };
@@ -116,42 +120,42 @@ impl Slices {
         self.withdrawn.subscribe()
     }
 
-    /// True when this node may have said of one of these addresses of a network that it is here: then
-    /// no other node may have it yet.
+    /// Addresses of which this node may have said that they are here.
+    ///
+    /// No other node may have one of them yet.
     ///
     /// [`Slices::withdrawals`] tells when it is worth to ask again.
-    pub(super) fn claim(&self, network: &str, addresses: &Prefix) -> bool {
+    pub(super) fn said(&self) -> Said {
         match &*self.own.kind.progress() {
             Progress::Read => {}
             // Where slices are not known, nobody has read one either.
-            Progress::Absent => return false,
-            Progress::Unread(_) => return true,
+            Progress::Absent => return Said::Nothing,
+            Progress::Unread(_) => return Said::Unread,
         }
         let sending = self.state().sending.clone().into_values();
         let sending: Vec<_> = sending.map(|(slice, _)| slice).collect();
         let published = self.published();
-        let mut all = published.values().chain(&sending);
-        all.any(|slice| {
-            let mut endpoints = slice.spec.endpoints.iter();
-            slice.spec.network == network
-                && endpoints.any(|endpoint| {
-                    let mut ips = endpoint.ips.iter().filter_map(|ip| ip.parse().ok());
-                    ips.any(|ip: std::net::IpAddr| addresses.contains(&ip))
-                })
-        })
+        let mut members = BTreeSet::new();
+        for slice in published.values().chain(&sending) {
+            let endpoints = slice.spec.endpoints.iter();
+            let ips = endpoints.flat_map(|endpoint| &endpoint.ips);
+            let ips = ips.filter_map(|ip| ip.parse().ok());
+            members.extend(ips.map(|ip| (slice.spec.network.clone(), ip)));
+        }
+        Said::Members(members)
     }
 
     /// Writes what there is to say, for ever.
-    pub(super) async fn work(&self, node: &Node) {
+    pub(super) async fn work(&self) {
         // What runs here is not known before, and what was said of it still holds.
-        node.until_recovered().await;
-        let mut members = node.book.ledger().changes();
-        let mut vteps = node.remotes.vtep_changes();
+        self.home.until_recovered().await;
+        let mut members = self.home.book.ledger().changes();
+        let mut vteps = self.home.remotes.vtep_changes();
         let mut object = self.object.clone();
         let mut failures = 0;
         loop {
             members.mark_unchanged();
-            let again = if self.round(node).await {
+            let again = if self.round().await {
                 failures = 0;
                 ROUND
             } else {
@@ -171,7 +175,7 @@ impl Slices {
     }
 
     /// Makes the slices what they should be; false when it has to be tried again soon.
-    async fn round(&self, node: &Node) -> bool {
+    async fn round(&self) -> bool {
         if *self.own.kind.progress() != Progress::Read {
             return true;
         }
@@ -182,7 +186,7 @@ impl Slices {
         // Nothing is on its way now. What failed was written or not, and the copy has heard of it.
         let recent = |since: &Instant| since.elapsed() < COMING;
         self.state().sending.retain(|_, (_, since)| recent(since));
-        let steps = self.steps(node);
+        let steps = self.steps();
         let outcomes: Vec<bool> = stream::iter(steps)
             .map(|step| self.carry_out(step))
             .buffer_unordered(AT_ONCE)
@@ -217,7 +221,7 @@ impl Slices {
     }
 
     /// What has to be done now.
-    fn steps(&self, node: &Node) -> Vec<Step> {
+    fn steps(&self) -> Vec<Step> {
         let mut published: BTreeMap<String, BTreeMap<u32, Arc<PodNetworkEndpointSlice>>> =
             BTreeMap::new();
         let mut steps = Vec::new();
@@ -238,8 +242,8 @@ impl Slices {
                 None => steps.push(Step::Delete(slice)),
             }
         }
-        let members = members::of(&node.book.ledger());
-        let vteps = node.remotes.vteps();
+        let members = members::of(&self.home.book.ledger());
+        let vteps = self.home.remotes.vteps();
         if vteps.is_empty() && !members.is_empty() {
             // The networks are refused for it, and what runs cannot be reached anew.
             return steps;
@@ -252,7 +256,7 @@ impl Slices {
                 .collect();
             let taken = self.taken(&network);
             let divided = divide(&said, &here.members, &taken, |mac, ips| {
-                members::now(&node.remotes, here.id, mac, ips)
+                members::now(&self.home.remotes, here.id, mac, ips)
             });
             for (number, endpoints) in &divided {
                 let spec = spec(&network, here.id, &self.node, &vteps, endpoints);

@@ -19,8 +19,9 @@
 //! - The `Node` may go while its pods run on behind a broken link. So a block is taken back in two
 //!   steps: when the node's object, by UID, is gone and no pod names it, the controller writes
 //!   [`IpBlockStatus::reclaim_after`]; when that time has come and nothing changed, it deletes the
-//!   block. A node that sees the time on a block of its own gives out no more of it, and clears the
-//!   time if it is alive under the same UID.
+//!   block. A node that sees the time on a block of its own gives out no more of it. If it is alive
+//!   under the same UID, it clears the time of a block that is in use, and deletes any other.
+//! - A node that has more blocks than its pods can need is asked for them in the same way.
 
 use std::net::IpAddr;
 
@@ -119,7 +120,7 @@ pub struct IpBlockStatus {
     #[schemars(range(min = 0, max = 16))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<i64>,
-    /// Time at which the controller deletes the block, if its node is still missing.
+    /// Time at which the controller takes the block back, unless its node needs it.
     #[schemars(with = "Option<String>", extend("format" = "date-time"))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reclaim_after: Option<Time>,

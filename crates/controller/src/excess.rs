@@ -3,7 +3,13 @@
 //! A policy of admission binds a block to the node that takes it, and cannot count. So each block is
 //! judged once, a moment after it was taken, by the pods of its node. An agent takes one only while
 //! its blocks have fewer free addresses than pods wait for, and a few; a block beyond that, and
-//! beyond what is to spare, no agent of ours has taken for its pods, and it is taken back.
+//! beyond what is to spare, was taken for pods that went at once, or for none, and it is taken back.
+//!
+//! An agent of ours gives of its blocks without a question, and may have given of such a one. So its
+//! node is asked first, by the mark that a block has before it is taken back: it gives no more of the
+//! block then, and deletes it if nothing of it is in use. Which of them are in use only the node can
+//! say, but not how many: each has at least one address of a pod. So of those that are left when
+//! [`GRACE`] is over it keeps one for each address that its pods can need, and no more.
 //!
 //! A block that was within the limit stays its node's, however many pods go: one of them may be
 //! left in it. What is not needed for long the node gives back by itself. So a node has at no time
@@ -35,12 +41,18 @@ const SETTLED: SignedDuration = SignedDuration::from_secs(2);
 /// A controller that begins to lead judges the blocks that were taken so short a time before. While
 /// the Lease went from one to another they were judged by neither.
 const RECENT: SignedDuration = SignedDuration::from_secs(60);
+/// Time for a node to give back those blocks beyond the limit that are not in use.
+pub(super) const GRACE: SignedDuration = SignedDuration::from_secs(10);
 
 /// What is known of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     /// It was heard of at this time, and not judged.
     New(Timestamp),
+    /// It is too much, and its node has been able to see the mark since this time.
+    Asked(Timestamp),
+    /// It is too much, and its node has something of it in use.
+    InUse,
     /// Its node may have it. With `whole` it counts as a whole one, however little can be given of it:
     /// it is a part of what others could have taken.
     Kept { whole: bool },
@@ -66,8 +78,10 @@ pub struct Excess {
     pub kept: usize,
     /// How many addresses its pods can need.
     pub needed: u64,
-    /// The blocks, oldest first.
+    /// The blocks, oldest first: their node is to be asked for them.
     pub blocks: Vec<Arc<IpBlock>>,
+    /// Blocks for which it was asked in vain: more than can be in use.
+    pub withheld: Vec<Arc<IpBlock>>,
 }
 
 /// What nodes have taken too much, as the copies say it.
@@ -83,23 +97,30 @@ pub struct Suspects {
 }
 
 impl Suspects {
+    fn look_again(&mut self, at: Timestamp) {
+        self.again = Some(self.again.map_or(at, |earliest| earliest.min(at)));
+    }
+
     /// What of it is too much also by this view, which has the nodes and their pods as they are now.
     pub fn confirmed(&self, view: &View) -> Vec<Excess> {
         let mut judged = self.judged.clone();
         let suspected: HashSet<String> = uids(&self.found).collect();
         let mut confirmed = judged.judge(view, self.spare, self.now).found;
         for excess in &mut confirmed {
-            excess
-                .blocks
-                .retain(|block| block.uid().is_some_and(|uid| suspected.contains(&uid)));
+            let is_suspected =
+                |block: &Arc<IpBlock>| block.uid().is_some_and(|uid| suspected.contains(&uid));
+            excess.blocks.retain(is_suspected);
+            excess.withheld.retain(is_suspected);
         }
-        confirmed.retain(|excess| !excess.blocks.is_empty());
+        confirmed.retain(|excess| !excess.blocks.is_empty() || !excess.withheld.is_empty());
         confirmed
     }
 }
 
 fn uids(all: &[Excess]) -> impl Iterator<Item = String> {
-    let blocks = all.iter().flat_map(|excess| &excess.blocks);
+    let blocks = all
+        .iter()
+        .flat_map(|excess| excess.blocks.iter().chain(&excess.withheld));
     blocks.filter_map(|block| block.uid())
 }
 
@@ -111,6 +132,10 @@ type Key<'a> = (&'a str, &'a str, Family);
 struct Group<'a> {
     kept: Vec<(&'a IpBlock, bool)>,
     new: Vec<&'a Arc<IpBlock>>,
+    /// Blocks for which the node was asked, and has had its time.
+    asked: Vec<&'a Arc<IpBlock>>,
+    /// Blocks that are too much and in use.
+    in_use: Vec<&'a IpBlock>,
     /// Pods that do not list the network and have an address of these blocks.
     inside: u64,
 }
@@ -150,24 +175,30 @@ impl Judged {
                 kept += 1;
                 held = held.saturating_add(limit.cost(&pools, block, *whole));
             }
-            group
-                .new
-                .sort_by_key(|block| (block.creation_timestamp(), block.name_any()));
+            for block in group.in_use.iter().filter(|block| of_this(block)) {
+                held = held.saturating_add(limit.cost(&pools, block, false));
+            }
+            let withheld = self.withheld(&mut group, limit);
+            let age = |block: &Arc<IpBlock>| (block.creation_timestamp(), block.name_any());
+            group.new.sort_by_key(|block| age(block));
             let mut excess = Vec::new();
             for block in group.new {
                 // An earlier or later node of this name is another one.
                 if held >= limit.room || !of_this(block) {
-                    excess.push(Arc::clone(block));
+                    if is_marked(block) {
+                        self.stand(block, Standing::Asked(now));
+                        suspects.look_again(after(now, GRACE));
+                    } else {
+                        excess.push(Arc::clone(block));
+                    }
                     continue;
                 }
                 let whole = room(&pools, block) == 0 || is_part(&pools, block);
                 held = held.saturating_add(limit.cost(&pools, block, whole));
                 kept += 1;
-                if let Some(uid) = block.uid() {
-                    self.blocks.insert(uid, Standing::Kept { whole });
-                }
+                self.stand(block, Standing::Kept { whole });
             }
-            if !excess.is_empty() {
+            if !excess.is_empty() || !withheld.is_empty() {
                 suspects.found.push(Excess {
                     node: node.to_owned(),
                     network: network.to_owned(),
@@ -175,6 +206,7 @@ impl Judged {
                     kept,
                     needed: limit.needed,
                     blocks: excess,
+                    withheld,
                 });
             }
         }
@@ -182,6 +214,35 @@ impl Judged {
             suspects.judged = self.clone();
         }
         suspects
+    }
+
+    /// True for a block whose node is being asked for it: its mark stays.
+    pub fn is_asked(&self, block: &IpBlock) -> bool {
+        let standing = block.uid().and_then(|uid| self.blocks.get(&uid));
+        matches!(standing, Some(Standing::Asked(_)))
+    }
+
+    fn stand(&mut self, block: &IpBlock, standing: Standing) {
+        if let Some(uid) = block.uid() {
+            self.blocks.insert(uid, standing);
+        }
+    }
+
+    /// Picks blocks for which a node was asked that cannot be in use, by their number.
+    fn withheld(&mut self, group: &mut Group<'_>, limit: Limit) -> Vec<Arc<IpBlock>> {
+        // A node removes the mark of one that is in use; which ones it keeps is its own business.
+        group.asked.sort_by_key(|block| {
+            let age = (block.creation_timestamp(), block.name_any());
+            (is_marked(block), age)
+        });
+        let in_use = u64::try_from(group.in_use.len()).unwrap_or(u64::MAX);
+        let left = limit.needed.saturating_sub(in_use);
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
+        let withheld = group.asked.split_off(left.min(group.asked.len()));
+        for block in &group.asked {
+            self.stand(block, Standing::InUse);
+        }
+        withheld.into_iter().cloned().collect()
     }
 
     /// Takes note of all blocks; when the next one is to be judged.
@@ -209,11 +270,8 @@ impl Judged {
                 self.blocks.insert(uid.to_owned(), standing);
                 standing
             });
-            if let Standing::New(heard) = standing {
-                let due = after(heard, SETTLED);
-                if due > now {
-                    again = Some(again.map_or(due, |earliest| earliest.min(due)));
-                }
+            if let Some(due) = due(standing).filter(|due| *due > now) {
+                again = Some(again.map_or(due, |earliest| earliest.min(due)));
             }
         }
         again
@@ -232,16 +290,25 @@ impl Judged {
         };
         let all = || view.blocks.iter().filter_map(known);
         for (key, standing, block) in all() {
-            if matches!(standing, Standing::New(heard) if after(heard, SETTLED) <= now) {
-                groups.entry(key).or_default().new.push(block);
+            if due(standing).is_some_and(|due| due <= now) {
+                let group = groups.entry(key).or_default();
+                match standing {
+                    Standing::Asked(_) => group.asked.push(block),
+                    _ => group.new.push(block),
+                }
             }
         }
         if groups.is_empty() {
             return groups;
         }
         for (key, standing, block) in all() {
-            if let (Standing::Kept { whole }, Some(group)) = (standing, groups.get_mut(&key)) {
-                group.kept.push((block, whole));
+            let Some(group) = groups.get_mut(&key) else {
+                continue;
+            };
+            match standing {
+                Standing::Kept { whole } => group.kept.push((block, whole)),
+                Standing::InUse => group.in_use.push(block),
+                Standing::New(_) | Standing::Asked(_) => {}
             }
         }
         groups
@@ -336,8 +403,10 @@ fn needs<'a>(
     for ((node, network, _), group) in groups.iter() {
         needs.entry(*node).or_default();
         let kept = group.kept.iter().map(|(block, _)| *block);
-        let new = group.new.iter().map(|block| &***block);
-        for cidr in kept.chain(new).filter_map(cidr) {
+        let new = group.new.iter().chain(&group.asked);
+        let new = new.map(|block| &***block);
+        let in_use = group.in_use.iter().copied();
+        for cidr in kept.chain(new).chain(in_use).filter_map(cidr) {
             networks.entry((*node, cidr)).or_default().insert(*network);
         }
     }
@@ -444,6 +513,20 @@ fn wishes(pod: &Pod, view: &View, resolved: &Resolved) -> Wishes {
     wishes
 }
 
+/// When a block is to be judged.
+fn due(standing: Standing) -> Option<Timestamp> {
+    match standing {
+        Standing::New(heard) => Some(after(heard, SETTLED)),
+        Standing::Asked(since) => Some(after(since, GRACE)),
+        Standing::InUse | Standing::Kept { .. } => None,
+    }
+}
+
+fn is_marked(block: &IpBlock) -> bool {
+    let status = block.status.as_ref();
+    status.is_some_and(|status| status.reclaim_after.is_some())
+}
+
 fn pools_of(resolved: &Resolved, network: &str) -> Option<Vec<Pool>> {
     pools(resolved.definition(network)?).ok()
 }
@@ -452,7 +535,7 @@ fn cidr(block: &IpBlock) -> Option<Prefix> {
     block.spec.cidr.parse().ok()
 }
 
-fn after(time: Timestamp, duration: SignedDuration) -> Timestamp {
+pub(super) fn after(time: Timestamp, duration: SignedDuration) -> Timestamp {
     time.saturating_add(duration).unwrap_or(time)
 }
 

@@ -16,7 +16,7 @@ use super::copies::Copies;
 use super::excess::Judged;
 use super::metrics::Metrics;
 use super::plan::{Choices, Plan, PodStep, earlier, plan};
-use super::reclaim::Orphans;
+use super::reclaim::{BlockStep, Orphans};
 use super::view::View;
 
 /// The longest time between two looks at the cluster.
@@ -139,6 +139,8 @@ impl Leader {
             if choices.multi_network {
                 plan.excess = judged.judge(&view, choices.spare_blocks, now);
                 plan.again = earlier(plan.again, plan.excess.again);
+                plan.blocks
+                    .retain(|(block, step)| *step != BlockStep::Unmark || !judged.is_asked(block));
             }
             (Thought { view, plan }, orphans, judged)
         });

@@ -177,9 +177,28 @@ impl Ledger {
         self.own.take_if(|(name, _)| name == network);
     }
 
+    /// The network that the node routes for, and prefixes that are the node's alone.
+    pub fn own(&self) -> Option<(&str, &[Prefix])> {
+        let own = self.own.as_ref();
+        own.map(|(network, share)| (network.as_str(), share.blocks.as_slice()))
+    }
+
     /// What of a network is this node's; none where there are no other nodes.
     pub fn share_of(&self, network: &str) -> Option<&Share> {
         of(self.own.as_ref(), self.shares.as_ref(), network)
+    }
+
+    /// True when a reserved address is granted to the holder with this UID.
+    pub fn is_granted(&self, network: &str, ip: IpAddr, holder: &str) -> bool {
+        let share = self.share_of(network);
+        let reserved = share.and_then(|share| share.reserved.get(&ip));
+        reserved.is_some_and(|it| {
+            let uid = match &it.holder {
+                Holder::Pod(pod) => &pod.uid,
+                Holder::Claim(claim) => &claim.uid,
+            };
+            it.granted && uid == holder
+        })
     }
 
     /// The attachment to a network that has an address.

@@ -12,7 +12,6 @@ use world::lists::ListOptions;
 
 use super::Addresses;
 use crate::kube::Pod;
-use crate::node::Node;
 use crate::record::State;
 
 /// A pod that was made longer ago and is not attached is not expected to be soon: it may have ended,
@@ -21,15 +20,15 @@ pub(in crate::kube) const SOON: Duration = Duration::from_secs(120);
 
 impl Addresses {
     /// How many attachments are expected, by network.
-    pub(super) fn expected(&self, node: &Node, world: &World) -> BTreeMap<String, u64> {
+    pub(super) fn expected(&self, world: &World) -> BTreeMap<String, u64> {
         let mut done = Done::default();
-        for record in node.book.pods().records() {
+        for record in self.home.book.pods().records() {
             // What is being attached needs what it has not got yet.
             if let (Some(pod), State::Added | State::Deleting) = (record.pod, record.state) {
                 done.pods.insert((pod.namespace, pod.name));
             }
         }
-        for entry in node.book.ledger().entries() {
+        for entry in self.home.book.ledger().entries() {
             if let Some(pod) = &entry.record.pod {
                 let key = (pod.namespace.clone(), pod.name.clone());
                 let networks = done.attachments.entry(key).or_default();
@@ -39,7 +38,7 @@ impl Addresses {
         }
         let pods = self.pods.younger(SOON);
         done.without(pods.into_iter().map(|pod| {
-            let networks = networks(&pod, &node.rules.lists, world);
+            let networks = networks(&pod, &self.home.lists, world);
             ((pod.namespace, pod.name), networks)
         }))
     }

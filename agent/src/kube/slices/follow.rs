@@ -21,8 +21,8 @@ use telemetry::chain;
 use tokio::sync::Notify;
 
 use super::SETTLE;
+use crate::kube::Home;
 use crate::members::spanning;
-use crate::node::Node;
 use crate::remotes::Remotes;
 
 /// The most networks of a group: the selector is part of an address, which has a length.
@@ -40,6 +40,7 @@ type Known = Arc<Mutex<BTreeMap<String, String>>>;
 #[derive(Clone)]
 pub(in crate::kube) struct Followed {
     client: Client,
+    home: Home,
 }
 
 /// Networks of one watch, with the time since which each is not served.
@@ -54,23 +55,24 @@ struct Group {
 }
 
 impl Followed {
-    pub(in crate::kube) fn new(client: &Client) -> Self {
+    pub(in crate::kube) fn new(client: &Client, home: Home) -> Self {
         Self {
             client: client.clone(),
+            home,
         }
     }
 
     /// Follows the networks that the node serves, for ever.
-    pub(in crate::kube) async fn work(&self, node: &Node) {
+    pub(in crate::kube) async fn work(&self) {
         let progress = Arc::new(Notify::new());
         let mut groups: Vec<Group> = Vec::new();
-        let mut changes = node.book.ledger().changes();
+        let mut changes = self.home.book.ledger().changes();
         loop {
             changes.mark_unchanged();
-            let wanted = spanning(&node.book.ledger());
-            self.regroup(&mut groups, &wanted, &node.remotes, &progress);
+            let wanted = spanning(&self.home.book.ledger());
+            self.regroup(&mut groups, &wanted, &self.home.remotes, &progress);
             if groups.iter().all(|group| group.kind.unread().is_none()) {
-                node.remotes.set_complete();
+                self.home.remotes.set_complete();
             }
             tokio::select! {
                 // The sender lives as long as the node.

@@ -14,7 +14,8 @@ use kube::{Api, ResourceExt as _};
 use super::addresses::only;
 use super::{AT_ONCE, Executor, MANAGER, Note, Outcome, check};
 use crate::bars;
-use crate::excess::{Excess, Suspects};
+use crate::excess::{Excess, GRACE, Suspects, after};
+use crate::reclaim::BlockStep;
 use crate::view::View;
 
 /// Nodes whose pods are listed anew in one pass; the next pass has the others.
@@ -23,7 +24,9 @@ const NODES_A_PASS: usize = 16;
 const BLOCKS_A_PASS: usize = 256;
 
 impl Executor {
-    /// Takes back excess blocks that the API server's nodes and pods confirm.
+    /// Asks for excess blocks, and takes those back that were asked for in vain.
+    ///
+    /// The API server's nodes and pods have to confirm them.
     ///
     /// Returns true when nothing is left to be done.
     pub(super) async fn excess(&self, suspects: &Suspects, view: &View) -> bool {
@@ -42,7 +45,15 @@ impl Executor {
         let confirmed = suspects.confirmed(&now);
         // First, or it takes anew what becomes free.
         let barred = self.bar(&confirmed).await;
+        let time = after(Timestamp::now(), GRACE);
         let blocks = confirmed.iter().flat_map(|excess| &excess.blocks);
+        let blocks: Vec<Arc<IpBlock>> = blocks.take(BLOCKS_A_PASS).cloned().collect();
+        let asked = stream::iter(blocks)
+            .map(|block| async move { self.block(&block, BlockStep::Mark(time)).await })
+            .buffer_unordered(AT_ONCE)
+            .fold(true, async |all, done| all & done)
+            .await;
+        let blocks = confirmed.iter().flat_map(|excess| &excess.withheld);
         let blocks: Vec<Arc<IpBlock>> = blocks.take(BLOCKS_A_PASS).cloned().collect();
         let revoked: Vec<(Outcome, Arc<IpBlock>)> = stream::iter(blocks)
             .map(|block| async move { (self.revoke(&block).await, block) })
@@ -62,7 +73,7 @@ impl Executor {
         }
         // What is left is looked at again when the copies know of what is gone.
         let revoked = revoked.iter().all(|(outcome, _)| outcome.is_done());
-        barred && revoked && !confirmed.is_empty()
+        barred && asked && revoked && !confirmed.is_empty()
     }
 
     /// When a node may take blocks again.
@@ -144,8 +155,9 @@ fn text(excess: &Excess, others: usize) -> String {
         kept,
         needed,
         blocks,
+        withheld,
     } = excess;
-    let taken = kept + blocks.len();
+    let taken = kept + blocks.len() + withheld.len();
     let others = match others {
         0 => String::new(),
         1 => ", and so with one more network".to_owned(),

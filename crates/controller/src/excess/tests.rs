@@ -105,6 +105,41 @@ fn what_was_taken_last_is_taken_back() {
     assert_eq!(cidrs.collect::<Vec<_>>(), ["10.0.0.16/28", "10.0.0.0/28"]);
 }
 
+/// ATT-06e: which of its blocks are in use is the node's word, how many is not.
+#[test]
+fn a_node_is_asked_first_and_keeps_as_many_blocks_as_its_pods_can_need_addresses() {
+    let with_marks = |marked: std::ops::Range<usize>| {
+        let mut blocks = blocks(8, 90);
+        for (block, taken) in blocks.iter_mut().zip(90..) {
+            block["metadata"]["creationTimestamp"] = at(taken).to_string().into();
+        }
+        for block in &mut blocks[marked] {
+            block["status"] = json!({"reclaimAfter": at(110).to_string()});
+        }
+        cluster("10.0.0.0/16", &[blocks, pods(2)])
+    };
+    let (mut judged, suspects) = found(&with_marks(0..0));
+    let excess = &suspects.found[0];
+    assert_eq!((excess.kept, excess.blocks.len()), (3, 5));
+    assert_eq!(excess.withheld, []);
+    let marked = with_marks(3..8);
+    let asked = judged.judge(&marked, 2, at(103));
+    assert_eq!((asked.found.len(), asked.again), (0, Some(at(113))));
+    let last = |view: &View| {
+        let mut blocks = view.blocks.iter();
+        let last = blocks.find(|it| it.spec.cidr == "10.0.0.112/28");
+        Arc::clone(last.unwrap())
+    };
+    assert!(judged.is_asked(&last(&marked)));
+    assert!(judged.judge(&marked, 2, at(112)).found.is_empty());
+    // The node says that it needs the last one.
+    let answered = with_marks(3..7);
+    let withheld = &judged.judge(&answered, 2, at(113)).found[0].withheld;
+    let cidrs: Vec<&str> = withheld.iter().map(|it| it.spec.cidr.as_str()).collect();
+    assert_eq!(cidrs, ["10.0.0.64/28", "10.0.0.80/28", "10.0.0.96/28"]);
+    assert!(!judged.is_asked(&last(&answered)));
+}
+
 /// ATT-06e: what a node once had a right to may be in use, whoever is gone.
 #[test]
 fn a_block_that_was_kept_stays_when_the_pods_go() {

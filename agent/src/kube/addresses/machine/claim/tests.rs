@@ -1,5 +1,5 @@
 use api::Mode;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::samples::{network, wanted};
@@ -69,7 +69,7 @@ fn addresses_beside_a_claim_are_among_its_own() {
     let asking = |ips: &[&str]| {
         let ips = ips
             .iter()
-            .map(|ip| Request::from(ip.parse::<IpAddr>().unwrap()));
+            .map(|ip| IpRequest::from(ip.parse::<IpAddr>().unwrap()));
         let wanted = Wanted {
             ips: (ips.collect(), "the test"),
             ..wanted("c1")
