@@ -16,8 +16,8 @@ use crate::devices::DeviceOptions;
 use crate::early::EarlyOptions;
 use crate::install::InstallOptions;
 use crate::members::SpanningOptions;
-use crate::multi::InvalidAnnotation;
 use crate::places::{CniPlaces, Places};
+use crate::pods::InvalidAnnotation;
 use crate::ports::switch::{SwitchOptions, SwitchUser};
 use crate::reconcile::StormOptions;
 

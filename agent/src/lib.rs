@@ -6,7 +6,7 @@
 //! - [`door`] serves the socket: it takes the request and sends the answer, and undoes what nobody heard of.
 //! - [`cni`] answers the request; every CNI code is chosen there. [`tombstone`]s are removals that waited.
 //! - [`world`] knows which networks exist and what they are; [`kube`] tells it, in a cluster.
-//! - [`multi`] finds out from a pod's own lists what it is attached to, and does it one by one;
+//! - [`pods`] finds out from a pod's own lists what it is attached to, and does it one by one;
 //!   [`delegate`] calls the plugins of others.
 //! - [`world::lists`] is what is said in a cluster about the lists of pods.
 //! - [`book`] chooses addresses and remembers attachments and pods, in memory and on the disk; [`attach`]
@@ -52,10 +52,10 @@ pub mod kube;
 pub mod locks;
 pub mod members;
 pub mod metrics;
-pub mod multi;
 pub mod node;
 pub mod overlay;
 pub mod places;
+pub mod pods;
 pub mod ports;
 pub mod reach;
 pub mod reconcile;
@@ -73,4 +73,4 @@ pub mod views;
 pub mod ways;
 pub mod wires;
 
-pub use book::{bandwidth, ledger, pods, record};
+pub use book::{bandwidth, ledger, record};

@@ -18,7 +18,7 @@ use crate::error::AgentError;
 use crate::host::Host;
 use crate::kube::Cluster;
 use crate::metrics::Metrics;
-use crate::multi::Rules;
+use crate::pods::Rules;
 use crate::ports::{self, Ports, Promotions};
 use crate::reach::{Ground, Reach, ReachOptions};
 use crate::reconcile::Reconciler;

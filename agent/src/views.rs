@@ -11,12 +11,12 @@ use uswitch::PortStatus;
 
 use crate::bandwidth::{Direction, mechanism};
 use crate::book::aside::SetAside;
+use crate::book::pods::PodNetworks;
 use crate::error::AgentError;
 use crate::kube::report;
 use crate::ledger::Ledger;
 use crate::metrics::{MemifPort, Shaped, Snapshot};
 use crate::node::Node;
-use crate::pods::PodNetworks;
 use crate::record::{Attachment, Decision};
 use crate::remotes::Refusal;
 use telemetry::chain;

@@ -95,7 +95,9 @@ pub(crate) fn check() -> Result<()> {
     say(format!("tidy: {}", words.summary()));
     findings.extend(words.findings());
     findings.extend(rooms::check(&files));
-    findings.extend(layers::check(&workspace::packages()?));
+    let packages = workspace::packages()?;
+    findings.extend(layers::check(&packages));
+    findings.extend(layers::dead_rules(&packages));
     findings.extend(manifests::check()?);
     findings.extend(conformance::check()?);
     for finding in &findings {

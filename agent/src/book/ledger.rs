@@ -38,7 +38,7 @@ pub struct Made {
     /// Which of the attachments with this key; see [`Entry::generation`].
     pub generation: u64,
     /// A whole pod, of which the key is the first interface's; the number is then that of
-    /// [`crate::pods::PodEntry::generation`].
+    /// [`crate::book::pods::PodEntry::generation`].
     pub is_pod: bool,
 }
 

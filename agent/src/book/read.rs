@@ -6,10 +6,10 @@ use store::{Batch, Row, Store, Table};
 
 use super::aside::{self, Kind, SetAside};
 use super::{BookError, boot};
+use crate::book::pods::Pods;
+use crate::book::pods::record::PodRecord;
 use crate::host::host_name;
 use crate::ledger::Ledger;
-use crate::pods::Pods;
-use crate::pods::record::PodRecord;
 use crate::record::{Attachment, State};
 
 /// What a start begins with.

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::Cluster;
 use super::events::{Note, Reason};
 use super::status::Annotations;
-use crate::pods::{AttachedNetwork, PodChange, PodNetworks};
+use crate::book::pods::{AttachedNetwork, PodChange, PodNetworks};
 use crate::record::PodIdentity;
 use telemetry::chain;
 

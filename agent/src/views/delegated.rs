@@ -3,10 +3,10 @@
 use cni_spec::{ContainerId, IfName};
 use serde_json::{Value, json};
 
-use crate::multi::ATTEMPTS;
+use crate::book::pods::AttachedNetwork;
+use crate::book::pods::record::{Maker, Member, PodRecord};
 use crate::node::Node;
-use crate::pods::AttachedNetwork;
-use crate::pods::record::{Maker, Member, PodRecord};
+use crate::pods::ATTEMPTS;
 use crate::record::{Decision, State};
 use delegate::Delegation;
 

@@ -1,5 +1,7 @@
 //! Check dependencies between packages, and owners of outside crates.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 /// Edges of the workspace use what they like.
@@ -107,7 +109,6 @@ const OWNED: &[(&str, &[&str])] = &[
     ("axum", &["agent", "controller", "listen", "webhook"]),
     ("aya", &["datapath"]),
     ("aya-ebpf", &["agent-ebpf"]),
-    ("aya-log*", &["datapath", "agent-ebpf"]),
     ("aya-obj", &["datapath"]),
     (
         "clap",
@@ -120,7 +121,6 @@ const OWNED: &[(&str, &[&str])] = &[
             "xtask",
         ],
     ),
-    ("hyper*", &["agent"]),
     (
         "k8s-openapi",
         &["agent", "api", "cluster", "controller", "webhook"],
@@ -139,7 +139,6 @@ const OWNED: &[(&str, &[&str])] = &[
     ("prost*", &["kubelet"]),
     ("rcgen", &["webhook"]),
     ("redb", &["store"]),
-    ("rtnetlink", &["netdev"]),
     ("schemars", &["api"]),
     ("sha2", &["xtask"]),
     ("tar", &["xtask"]),
@@ -183,6 +182,37 @@ pub(crate) fn check(packages: &[Value]) -> Vec<String> {
     findings
 }
 
+/// Name each rule for an outside crate that no package depends on.
+///
+/// Such a rule says that the project uses what it does not.
+pub(crate) fn dead_rules(packages: &[Value]) -> Vec<String> {
+    let used: BTreeSet<&str> = packages
+        .iter()
+        .flat_map(|package| package["dependencies"].as_array().into_iter().flatten())
+        .filter_map(|dependency| dependency["name"].as_str())
+        .collect();
+    OWNED
+        .iter()
+        // One without an owner forbids the crate.
+        .filter(|(_, owners)| !owners.is_empty())
+        .map(|(pattern, _)| *pattern)
+        .filter(|pattern| !used.iter().any(|name| matches(pattern, name)))
+        .map(|pattern| {
+            format!(
+                "no package depends on `{pattern}`: remove its rule from xtask/src/tidy/layers.rs"
+            )
+        })
+        .collect()
+}
+
+/// True when a crate's name is what a rule is about.
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(prefix) => name.starts_with(prefix),
+        None => name == pattern,
+    }
+}
+
 fn internal(name: &str, on: &str, allowed: &[&str]) -> Option<String> {
     // A package names itself to give its own tests a feature.
     if on == name || allowed.contains(&"*") || allowed.contains(&on) {
@@ -205,13 +235,9 @@ fn external(name: &str, on: &str, is_dev: bool) -> Option<String> {
             "package `{name}` is pure: it must not depend on `{on}`"
         ));
     }
-    let owners = OWNED.iter().find_map(|(pattern, owners)| {
-        let is_it = match pattern.strip_suffix('*') {
-            Some(prefix) => on.starts_with(prefix),
-            None => on == *pattern,
-        };
-        is_it.then_some(*owners)
-    })?;
+    let owners = OWNED
+        .iter()
+        .find_map(|(pattern, owners)| matches(pattern, on).then_some(*owners))?;
     if owners.contains(&name) || FOR_TESTING.contains(&name) {
         return None;
     }
@@ -229,6 +255,19 @@ fn external(name: &str, on: &str, is_dev: bool) -> Option<String> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_rule_for_a_crate_that_no_package_uses_is_named() {
+        let all = |names: &[&str]| -> Vec<Value> {
+            let on = |name: &&str| json!({"name": name.trim_end_matches('*'), "kind": null});
+            vec![json!({"name": "agent", "dependencies": names.iter().map(on).collect::<Vec<_>>()})]
+        };
+        let names: Vec<&str> = OWNED.iter().map(|(pattern, _)| *pattern).collect();
+        assert_eq!(dead_rules(&all(&names)), [""; 0]);
+        let found = dead_rules(&all(&names[1..]));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains(names[0]), "{found:?}");
+    }
 
     fn check_one(name: &str, on: &str, kind: Option<&str>) -> Vec<String> {
         check(&[json!({"name": name, "dependencies": [{"name": on, "kind": kind}]})])

@@ -35,7 +35,7 @@ const FLOORS: [&[&str]; 20] = [
     &["tombstone"],
     &["recover", "request"],
     // Front ends.
-    &["cni", "devices", "install", "multi"],
+    &["cni", "devices", "install", "pods"],
     &["explain", "views"],
     &["admin", "cli", "door"],
     // Programs.

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 
 use cni_spec::AttachmentKey;
 
+use crate::book::pods::PodChange;
+use crate::book::pods::record::PodRecord;
 use crate::error::AgentError;
 use crate::node::Node;
-use crate::pods::PodChange;
-use crate::pods::record::PodRecord;
 use crate::record::State;
 use telemetry::chain;
 

@@ -8,9 +8,9 @@ use delegate::prepare::{Wishes, prepare};
 use netdev::Netns;
 use world::DefaultNetwork;
 
+use crate::book::pods::record::{Maker, PodRecord};
 use crate::error::AgentError;
 use crate::node::Node;
-use crate::pods::record::{Maker, PodRecord};
 use crate::record::State;
 
 /// How long the plugins of the default network may take to say that they are ready: runtimes ask

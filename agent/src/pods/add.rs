@@ -10,11 +10,11 @@ use telemetry::failpoint::reached;
 use world::WorldError;
 
 use super::plan::Planned;
+use crate::book::pods::PodChange;
+use crate::book::pods::record::{Maker, PodRecord};
 use crate::error::AgentError;
 use crate::ledger::Wanted;
 use crate::node::Node;
-use crate::pods::PodChange;
-use crate::pods::record::{Maker, PodRecord};
 use crate::record::{PodIdentity, Sandbox, State};
 use crate::request::Asked;
 

@@ -25,10 +25,10 @@ use world::WorldError;
 
 use super::InvalidAnnotation;
 use crate::attach::doors::Authority as _;
+use crate::book::pods::record::{Maker, Member};
 use crate::error::AgentError;
 use crate::ledger::Wanted;
 use crate::node::Node;
-use crate::pods::record::{Maker, Member};
 use crate::record::{DefaultRoutes, ObjectRef, PodIdentity};
 use crate::request::{Asked, Native};
 

@@ -8,10 +8,10 @@ use cni_spec::{AttachmentKey, TraceContext};
 use futures_util::future::join_all;
 use tokio::task::JoinSet;
 
+use crate::book::pods::PodChange;
+use crate::book::pods::record::{Maker, PodRecord};
 use crate::error::AgentError;
 use crate::node::Node;
-use crate::pods::PodChange;
-use crate::pods::record::{Maker, PodRecord};
 use crate::record::{Sandbox, State};
 use delegate::Delegation;
 use delegate::{self, device_info};

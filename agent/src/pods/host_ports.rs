@@ -11,9 +11,9 @@ use delegate::{Delegation, PluginConf};
 use serde_json::{Value, json};
 use telemetry::failpoint::reached;
 
+use crate::book::pods::record::PodRecord;
 use crate::error::AgentError;
 use crate::node::Node;
-use crate::pods::record::PodRecord;
 use crate::request::Asked;
 
 /// `type` of the plugin and name of its executable.

@@ -4,10 +4,10 @@ use std::net::IpAddr;
 
 use cni_spec::{CniResult, Interface};
 
+use crate::book::pods::record::{Maker, Member, PodRecord};
+use crate::book::pods::{AttachedNetwork, PodChange, PodNetworks};
 use crate::error::AgentError;
 use crate::node::Node;
-use crate::pods::record::{Maker, Member, PodRecord};
-use crate::pods::{AttachedNetwork, PodChange, PodNetworks};
 use crate::ports;
 use crate::record::State;
 use delegate::Delegation;

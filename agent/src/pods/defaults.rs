@@ -8,9 +8,9 @@
 use cni_spec::IfName;
 use netdev::{Netns, Route};
 
+use crate::book::pods::record::{Maker, Member, PodRecord};
 use crate::error::AgentError;
 use crate::node::Node;
-use crate::pods::record::{Maker, Member, PodRecord};
 use crate::record::metric;
 
 impl Node {
