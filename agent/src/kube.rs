@@ -1,4 +1,4 @@
-//! The cluster as this node sees it: what the API server says, and what is said to it.
+//! Reads the cluster from the API server, and writes this node's part of it.
 //!
 //! - [`watch`] follows all objects of a kind, [`copied`] keeps copies of them; `objects` makes a
 //!   [`world::World`] of the copies.
@@ -58,7 +58,7 @@ use crate::reach::Reach;
 use crate::record::{Attachment, HostEnd, PodIdentity};
 use crate::remotes::Remotes;
 
-/// Who writes, as the API server's audit log and the fields of objects name it.
+/// Field manager of all writes, in the API server's audit log and in objects.
 const MANAGER: &str = "podnet-agent";
 
 /// A cluster and this node's place in it.
@@ -77,7 +77,7 @@ pub struct Cluster {
     node_tunnels: bool,
     /// None where all pods may use all networks.
     access: Option<Access>,
-    /// What has to be done all the time, until [`Cluster::run`] does it.
+    /// Work that has to be done all the time; [`Cluster::run`] takes it.
     work: std::sync::Mutex<Vec<Work>>,
 }
 
@@ -123,7 +123,9 @@ pub struct Settings {
 }
 
 impl Cluster {
-    /// Prepares to follow the cluster as node `node`; nothing is asked before [`Cluster::run`].
+    /// Prepares to follow the cluster as node `node`, without a request.
+    ///
+    /// [`Cluster::run`] asks first.
     ///
     /// # Errors
     /// When it is not known where the API server is, or as whom to ask.
@@ -226,7 +228,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// What is known of the cluster now.
+    /// Returns the cluster as it is known now.
     pub fn world(&self) -> World {
         let world = self.objects.world();
         match self.nodes.unread() {
@@ -259,7 +261,9 @@ impl Cluster {
         }
     }
 
-    /// Books an attachment with addresses that no other node gives; see [`Book::ledger`].
+    /// Books an attachment with addresses that no other node gives.
+    ///
+    /// See [`Book::ledger`].
     ///
     /// # Errors
     /// When something wanted cannot be had, or not now. Nothing is booked then.

@@ -21,7 +21,9 @@ use super::error::ClusterError;
 use super::lookup::{Pod, Pods};
 use crate::record::PodIdentity;
 
-/// How long a yes counts: so long after a grant was withdrawn a pod may still come up.
+/// Time for which a permission counts.
+///
+/// A pod may still come up for so long after a grant was withdrawn.
 const ALLOWED: Duration = Duration::from_secs(300);
 /// How long a no counts: so long after a grant a pod may still be refused.
 const REFUSED: Duration = Duration::from_secs(5);
@@ -44,7 +46,7 @@ pub enum AccessError {
         /// The pod's namespace.
         namespace: String,
     },
-    /// Nobody said.
+    /// The API server did not say whether the pod may use its networks.
     #[error(
         "whether pod {namespace}/{name} may use its networks could not be checked: {why}; try again later"
     )]
@@ -64,7 +66,7 @@ pub enum AccessError {
     NoPod,
 }
 
-/// Who may use what.
+/// Permissions of pods to use networks, as the API server grants them.
 pub(super) struct Access {
     client: Client,
     pods: Pods,
@@ -72,7 +74,7 @@ pub(super) struct Access {
     known: Mutex<Known>,
 }
 
-/// What was answered.
+/// Answers of the API server.
 #[derive(Debug, Default)]
 struct Known {
     /// User names of the service accounts of pods, by UID.

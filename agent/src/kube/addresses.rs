@@ -1,4 +1,4 @@
-//! Addresses in a cluster: what of the networks this node may give, and how it gets more.
+//! Addresses in a cluster: this node's share of its networks, and how it grows.
 //!
 //! - [`machine`] decides everything: it is pure, and its page says which events lead to what.
 //! - Here is its shell: it tells the machine what the watches, the clock, the book and the requests of
@@ -63,7 +63,7 @@ pub(super) struct Addresses {
     /// Reservations of everybody.
     reservations: Copied<IpReservation>,
     pods: Pods,
-    /// What was said to other nodes of who has which address.
+    /// Members that other nodes were told, with their addresses.
     slices: Arc<Slices>,
     home: Home,
     /// Something may have to be done.
@@ -154,7 +154,9 @@ impl Addresses {
         }
     }
 
-    /// Looks at everything; returns how long nothing has to be looked at if nothing happens.
+    /// Looks at everything once, and returns the pause before the next round.
+    ///
+    /// The pause is for a time in which nothing happens.
     async fn round(&self) -> Duration {
         let mut event = Event::Round;
         loop {

@@ -1,5 +1,7 @@
-//! Events of pods, as `kubectl describe pod` shows them (`events.k8s.io/v1`), with the reasons that
-//! people know from multus (NPWG-X4). Best effort: what cannot be written in time is dropped.
+//! Events of pods, as `kubectl describe pod` shows them (`events.k8s.io/v1`).
+//!
+//! Their reasons are those that people know from multus (NPWG-X4). Best effort: an event that cannot be
+//! written in time is dropped.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,10 +34,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const SERIES: Duration = Duration::from_secs(360);
 /// The longest `note` of an Event, bytes.
 const NOTE_MAX: usize = 1024;
-/// The longest pod's name in an Event's name: what follows is a time in hexadecimal.
+/// Longest name of a pod in an Event's name, bytes.
+///
+/// A time in hexadecimal follows it.
 const NAME_MAX: usize = 230;
 
-/// What happened to a pod.
+/// Reasons of the events of pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// An interface was added.
@@ -59,7 +63,7 @@ impl Reason {
         }
     }
 
-    /// What was being done.
+    /// Names the action that was under way.
     const fn action(self) -> &'static str {
         match self {
             Self::AddedInterface | Self::FailedAddingInterface | Self::NoNetworkFound => "Attach",
@@ -84,9 +88,11 @@ pub struct Note {
     pub namespace: String,
     /// The pod's name.
     pub pod: String,
-    /// The pod's UID, as the runtime gave it: for a static pod that is what `kubectl` looks for.
+    /// UID of the pod, as the runtime gave it.
+    ///
+    /// For a static pod `kubectl` looks for that one.
     pub uid: Option<String>,
-    /// What happened.
+    /// Reason of the event.
     pub reason: Reason,
     /// A sentence for people.
     pub text: String,
@@ -125,7 +131,7 @@ struct Worker {
     client: Client,
     node: String,
     metrics: Arc<Metrics>,
-    /// What was written lately: its object, how often, and when last.
+    /// Events that were written lately: their objects, how often, and when last.
     recent: HashMap<Note, Written>,
 }
 

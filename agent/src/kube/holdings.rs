@@ -1,4 +1,4 @@
-//! What nodes hold of networks: blocks and reservations, told to [`Remotes`] as they come.
+//! Tells [`Remotes`] of the blocks and reservations of nodes as they come.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -31,7 +31,9 @@ impl Blocks {
         }
     }
 
-    /// Follows them for ever, from when the node has the first attachment of a network that spans nodes.
+    /// Follows blocks and reservations for ever.
+    ///
+    /// It begins when the node has the first attachment of a network that spans nodes.
     pub(super) async fn work(&self) {
         let mut changes = self.home.book.ledger().changes();
         loop {

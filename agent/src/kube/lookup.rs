@@ -1,5 +1,7 @@
-//! Which pod a request is for: a copy of what matters of this node's pods, and one question to the
-//! API server when that does not help.
+//! Finds the pod that a request is for.
+//!
+//! A copy has the needed fields of this node's pods, and one question to the API server serves when that
+//! does not help.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -58,13 +60,14 @@ impl Pod {
         }
     }
 
-    /// True when a request for this UID can only mean this pod. Without a UID in the request the
-    /// name decides.
+    /// True when a request for this UID can only mean this pod.
+    ///
+    /// Without a UID in the request the name decides.
     pub(super) fn is(&self, uid: Option<&str>) -> bool {
         uid.is_none_or(|uid| uid == self.uid || self.is_mirror_of(uid))
     }
 
-    /// True when a request for this UID means the static pod whose mirror this is (NPWG-X6).
+    /// True when a request for this UID means this mirror's static pod (NPWG-X6).
     ///
     /// The kubelet runs a static pod by a UID that it computes from the file, and writes that UID
     /// into the mirror's annotation. Any user can create an object with such an annotation, so it
@@ -76,7 +79,7 @@ impl Pod {
     }
 }
 
-/// True for a UID in the form in which the API server makes them: RFC 9562, section 4.
+/// True for a UID in the API server's form: RFC 9562, section 4.
 fn is_from_api(uid: &str) -> bool {
     let groups: Vec<&str> = uid.split('-').collect();
     let lengths = groups.iter().map(|group| group.len());
@@ -118,7 +121,7 @@ pub enum LookupError {
         namespace: String,
         /// Name.
         name: String,
-        /// What the API server or the connection to it says.
+        /// Error of the API server or of the connection to it.
         why: String,
     },
 }
@@ -261,7 +264,9 @@ fn is_read(annotation: &str) -> bool {
     PREFIXES.iter().any(|prefix| annotation.starts_with(prefix))
 }
 
-/// A node has hundreds of pods, with kilobytes of metadata each, and little of it is read here.
+/// Drops the fields of a pod that are not read here.
+///
+/// A node has hundreds of pods, with kilobytes of metadata each.
 fn trim(object: &mut Meta) {
     let meta = &mut object.metadata;
     meta.managed_fields = None;

@@ -1,4 +1,4 @@
-//! The nodes of the cluster: which addresses pods have on each, and how each is reached.
+//! Nodes of the cluster: addresses of their pods, and ways to reach them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -31,7 +31,7 @@ pub(super) struct Nodes {
     own: watch::Sender<Option<OwnNode>>,
 }
 
-/// What the API server says of this node.
+/// State of this node's object at the API server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct OwnNode {
     /// There is a `Node` of its name.
@@ -55,7 +55,7 @@ impl Nodes {
         (this, copier.work())
     }
 
-    /// What the API server says of this node, and each change of that.
+    /// Follows the object of this node, with each change of it.
     pub(super) fn own(&self) -> watch::Receiver<Option<OwnNode>> {
         self.own.subscribe()
     }
@@ -167,7 +167,9 @@ fn of_types(node: &ApiNode, types: &[&str]) -> impl Iterator<Item = IpAddr> {
         .filter_map(|address| address.address.parse().ok())
 }
 
-/// By which addresses tunnels may reach each node: its own, and those that an administrator has said.
+/// Collects the addresses by which tunnels may reach each node.
+///
+/// They are the node's own, and those that an administrator has set.
 fn facts(nodes: &[Arc<ApiNode>]) -> BTreeMap<String, NodeFacts> {
     let of_node = |node: &Arc<ApiNode>| {
         let said = node.annotations().get(VTEPS_ANNOTATION);

@@ -55,8 +55,9 @@ impl Objects {
         settled(&self.changed).await;
     }
 
-    /// What the copies say. Half of them say nothing: a network whose parameters were not read yet
-    /// would look like one without.
+    /// Makes a world of the copies, unread until all of them were read.
+    ///
+    /// A network whose parameters were not read yet would look like one without.
     pub(super) fn world(&self) -> World {
         let kinds = [
             &self.networks.kind,
@@ -103,8 +104,9 @@ impl Objects {
     }
 }
 
-/// Keeps of a configuration that is too long no more than what shows that: any user of a namespace who may
-/// write definitions has them in the memory of every agent.
+/// Cuts a configuration that is too long to the length that shows it.
+///
+/// Any user of a namespace who may write definitions has them in the memory of every agent.
 fn trim_definition(object: &mut DeserializeGuard<NetworkAttachmentDefinition>) {
     copied::trim(object);
     if let Ok(definition) = &mut object.0 {
@@ -112,7 +114,9 @@ fn trim_definition(object: &mut DeserializeGuard<NetworkAttachmentDefinition>) {
     }
 }
 
-/// Cuts a text that is longer than `most` bytes, or some more, which a character needs.
+/// Cuts a text that is longer than `most` bytes.
+///
+/// A character at the cut stays whole.
 fn cut(text: &mut String, most: usize) {
     if text.len() > most {
         text.truncate(text.ceil_char_boundary(most));

@@ -97,8 +97,10 @@ fn added_text(attached: &AttachedNetwork) -> String {
     )
 }
 
-/// The name of an attachment's network as NPWG §5.3.1 has it: the object that the pod names, with its
-/// namespace where it has one. A default network of other plugins goes by its configuration.
+/// Names an attachment's network as NPWG §5.3.1 has it.
+///
+/// The name is that of the object that the pod names, with its namespace where it has one. A default
+/// network of other plugins goes by its configuration.
 pub fn status_name(attached: &AttachedNetwork) -> String {
     match &attached.target {
         Target::PodNetwork(_) => attached.network.clone(),

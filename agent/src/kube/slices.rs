@@ -1,5 +1,6 @@
-//! Members of networks that span nodes, as objects: those here are written, those of other nodes
-//! [`Followed`].
+//! Members of networks that span nodes, as objects of the API server.
+//!
+//! This node's are written, and those of other nodes are [`Followed`].
 //!
 //! Nobody waits for it. A member that is gone is withdrawn before its address can be another node's:
 //! see [`Slices::said`].
@@ -27,13 +28,15 @@ mod write;
 
 pub(super) use follow::Followed;
 
-/// What comes within this time is one change.
+/// Time within which changes are written as one.
 const SETTLE: Duration = Duration::from_millis(20);
 /// Time to the next attempt when the API server did not take a slice.
 const RETRY: Duration = Duration::from_secs(1);
-/// Everything is looked at again after this time, also when nothing is known to have changed.
+/// Time after which everything is looked at again, even without a change.
 const ROUND: Duration = Duration::from_secs(30);
-/// What was written and does not come back within this time was changed by somebody since.
+/// Time within which a write comes back in the copy.
+///
+/// A write that does not was changed by somebody since.
 const COMING: Duration = Duration::from_secs(10);
 /// Slices that are written at the same time.
 const AT_ONCE: usize = 8;
@@ -52,12 +55,14 @@ pub(super) struct Slices {
     withdrawn: watch::Sender<u64>,
 }
 
-/// What is not in the copy.
+/// Writes that are not in the copy.
 #[derive(Debug, Default)]
 struct State {
     /// Slices that were written, and are in the copy as they were before, by name.
     unseen: BTreeMap<String, Unseen>,
-    /// Slices that are being written, by name, and since when: what they say may be said already.
+    /// Slices that are being written, by name, and since when.
+    ///
+    /// Other nodes may have read them already.
     sending: BTreeMap<String, (Arc<PodNetworkEndpointSlice>, Instant)>,
     /// Numbers of slices of a network whose names are those of another's.
     others: BTreeSet<(String, u32)>,
@@ -72,13 +77,14 @@ struct State {
 struct Unseen {
     /// As it is now; none when it was deleted.
     object: Option<Arc<PodNetworkEndpointSlice>>,
-    /// The versions that were replaced since the copy had one of them; none is a slice that was not
-    /// there.
+    /// Versions that were replaced since the copy had one of them.
+    ///
+    /// None is a slice that was not there.
     replaced: BTreeSet<Option<String>>,
     at: Instant,
 }
 
-/// What has to be done about one slice.
+/// Changes that one slice needs.
 #[derive(Debug)]
 enum Step {
     Create(PodNetworkEndpointSlice),
@@ -88,7 +94,9 @@ enum Step {
 }
 
 impl Slices {
-    /// Prepares to write as node `node`, and the work that keeps a copy of what was written.
+    /// Prepares to write as node `node`, and returns the work that keeps the copy.
+    ///
+    /// The copy has the slices that were written.
     pub(super) fn new(
         client: &Client,
         node: &str,
@@ -220,7 +228,7 @@ impl Slices {
         published
     }
 
-    /// What has to be done now.
+    /// Lists the writes that are needed now.
     fn steps(&self) -> Vec<Step> {
         let mut published: BTreeMap<String, BTreeMap<u32, Arc<PodNetworkEndpointSlice>>> =
             BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Annotations of pods: what networks a pod is on, for others to read (NPWG v1.3 section 5).
+//! Annotations of pods: their networks, for others to read (NPWG v1.3 section 5).
 //!
 //! What a pod's annotations must say is kept for as long as the pod is attached, and compared with
 //! the copy of the pods: so a write that failed, an agent that was away and somebody who removed an
@@ -30,8 +30,9 @@ const CONCURRENT: usize = 4;
 const RETRY_MIN: Duration = Duration::from_millis(500);
 /// The longest such time.
 const RETRY_MAX: Duration = Duration::from_secs(30);
-/// Time between two writes of the same: somebody else may write the annotation too, and the copy of
-/// the pods is a moment late.
+/// Time between two writes of the same annotation.
+///
+/// Somebody else may write it too, and the copy of the pods is a moment late.
 const REASSERT: Duration = Duration::from_secs(5);
 /// How long the API server may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -51,7 +52,7 @@ pub struct StatusWriter {
 /// Namespace and name of a pod.
 type Name = (String, String);
 
-/// What one pod's annotations must say.
+/// Annotations that one pod must have.
 #[derive(Debug, Clone)]
 struct Wanted {
     container: String,
@@ -84,8 +85,9 @@ impl StatusWriter {
         }
     }
 
-    /// Lets the pod's annotations say this from now on. `container` is the sandbox that is attached:
-    /// a pod can get another.
+    /// Sets the annotations that the pod has from now on.
+    ///
+    /// `container` is the sandbox that is attached: a pod can get another.
     pub fn set(
         &self,
         (namespace, name): (&str, &str),
@@ -114,8 +116,9 @@ impl StatusWriter {
         self.wake.notify_one();
     }
 
-    /// The sandbox is not attached any more. Its pod keeps the annotations it has: it is about to be
-    /// deleted, or to get another sandbox.
+    /// Notes that the sandbox is not attached any more.
+    ///
+    /// Its pod keeps the annotations it has: it is about to be deleted, or to get another sandbox.
     pub fn forget(&self, (namespace, name): (&str, &str), container: &str) {
         let key = (namespace.to_owned(), name.to_owned());
         let mut wanted = self.wanted();
@@ -212,8 +215,9 @@ impl StatusWriter {
         }
     }
 
-    /// Changes these annotations and nothing else. With the UID in it, the API server refuses the
-    /// patch for another pod of the same name (NPWG-5-W1).
+    /// Changes these annotations and nothing else.
+    ///
+    /// With the UID in it, the API server refuses the patch for another pod of the same name (NPWG-5-W1).
     async fn patch(&self, pod: &Pod, annotations: &Annotations) -> Result<(), kube::Error> {
         let body = json!({"metadata": {"uid": pod.uid, "annotations": annotations}});
         let request = Request::new(ApiPod::url_path(&(), Some(&pod.namespace)))
@@ -284,8 +288,9 @@ fn says(pod: &Pod, annotations: &Annotations) -> bool {
         .all(|(key, value)| pod.annotations.get(*key) == Some(value))
 }
 
-/// Time to the next attempt after this many failures before the last one. A bit different for each
-/// pod: all nodes find an API server that comes back at once.
+/// Computes the time to the next attempt from the failures before the last one.
+///
+/// It differs a bit for each pod: all nodes find an API server that comes back at once.
 fn retry(name: &Name, failures: u32) -> Duration {
     let doubled = RETRY_MIN.saturating_mul(2_u32.saturating_pow(failures.min(16)));
     let mut hasher = DefaultHasher::new();

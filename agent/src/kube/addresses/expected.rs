@@ -1,5 +1,6 @@
-//! Which addresses will soon be needed: of the pods that were bound to this node, those that are not
-//! attached yet.
+//! Addresses that will soon be needed.
+//!
+//! Pods that were bound to this node and are not attached yet need them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,8 +15,9 @@ use super::Addresses;
 use crate::kube::Pod;
 use crate::record::State;
 
-/// A pod that was made longer ago and is not attached is not expected to be soon: it may have ended,
-/// or use the node's network.
+/// Age after which a pod that is not attached is not expected any more.
+///
+/// It may have ended, or use the node's network.
 pub(in crate::kube) const SOON: Duration = Duration::from_secs(120);
 
 impl Addresses {
@@ -44,7 +46,7 @@ impl Addresses {
     }
 }
 
-/// What pods have got, by namespace and name.
+/// Attachments that pods have got, by the pod's namespace and name.
 #[derive(Debug, Default)]
 struct Done {
     /// They have all.
@@ -73,8 +75,10 @@ impl Done {
     }
 }
 
-/// The networks of ours that a pod will be attached to; one it lists twice is twice among them. What
-/// cannot be understood is refused when the pod is attached, and here it is nothing.
+/// Lists the networks of ours that a pod will be attached to.
+///
+/// A network that the pod lists twice is twice among them. A list that cannot be understood is refused when
+/// the pod is attached, and is empty here.
 pub(in crate::kube) fn networks(pod: &Pod, lists: &ListOptions, world: &World) -> Vec<String> {
     let annotations = PodAnnotations {
         namespace: &pod.namespace,
@@ -200,7 +204,7 @@ spec: {podNetworkName: blue}
         assert_eq!(of("none", &[(NPWG, "own,blue,others")]), ["blue", "blue"]);
     }
 
-    /// Purpose: while a pod is attached its next address is not given away under its hands.
+    /// Keeps the next address of a pod while the pod is being attached.
     #[test]
     fn a_pod_needs_what_it_lists_and_has_not_got_until_it_has_all() {
         let pod = |name: &str| ("shop".to_owned(), name.to_owned());

@@ -234,7 +234,9 @@ fn patched() -> PatchParams {
     }
 }
 
-/// Selects what is of a network; without a resource version, so that no cache answers.
+/// Selects the objects of a network.
+///
+/// The request has no resource version, so that no cache answers.
 fn of_network(network: &str) -> ListParams {
     ListParams::default().fields(&format!("spec.network={network}"))
 }

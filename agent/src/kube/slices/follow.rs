@@ -1,4 +1,4 @@
-//! What other nodes say of the networks that this one serves.
+//! Follows other nodes' members of the networks that this one serves.
 //!
 //! Networks are followed in groups, each with one watch that selects its networks by their label: a
 //! thousand networks are a few watches, and a network that comes or goes starts one of them anew.
@@ -25,9 +25,13 @@ use crate::kube::Home;
 use crate::members::spanning;
 use crate::remotes::Remotes;
 
-/// The most networks of a group: the selector is part of an address, which has a length.
+/// Most networks of a group.
+///
+/// The selector is part of an address, which has a length.
 const GROUP_MAX: usize = 200;
-/// A network that is no longer served is followed for this time: the next pod may come soon.
+/// Time for which a network is followed after it is not served any more.
+///
+/// The next pod may come soon.
 const LINGER: Duration = Duration::from_secs(60);
 
 /// An object that this version may not be able to read.
@@ -46,7 +50,7 @@ pub(in crate::kube) struct Followed {
 /// Networks of one watch, with the time since which each is not served.
 type Networks = BTreeMap<String, Option<Instant>>;
 
-/// What one watch follows.
+/// Networks that one watch follows.
 struct Group {
     networks: Networks,
     known: Known,
@@ -125,8 +129,9 @@ impl Followed {
         }
     }
 
-    /// A new watch for what is in the group now. The old one ends here, so nothing that it tells
-    /// comes after.
+    /// Starts a new watch for the networks of the group.
+    ///
+    /// The old one ends here, so nothing that it tells comes after.
     fn restart(&self, group: &mut Group, remotes: &Arc<Remotes>, progress: &Arc<Notify>) {
         group.work = std::future::pending().boxed();
         let mut gone = Vec::new();
@@ -170,7 +175,7 @@ impl std::fmt::Debug for Followed {
 struct Heard {
     known: Known,
     remotes: Arc<Remotes>,
-    /// What the list that is being read has so far.
+    /// Slices so far of the list that is being read.
     read: BTreeSet<String>,
 }
 
@@ -226,8 +231,9 @@ fn kind(progress: &Arc<Notify>) -> Arc<Kind> {
     Kind::new("podnetworkendpointslices", false, progress)
 }
 
-/// Adds to the groups what is wanted and is in none, and takes from them what has not been wanted for
-/// long; the groups that are others now. A network stays in its group.
+/// Adds wanted networks to groups, and removes those unwanted for long.
+///
+/// A network stays in its group. Returns the indexes of the groups that have changed.
 fn assign(groups: &mut Vec<Networks>, wanted: &BTreeSet<String>, now: Instant) -> BTreeSet<usize> {
     let mut missing = wanted.clone();
     let mut stale = BTreeSet::new();

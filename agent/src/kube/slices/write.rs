@@ -43,7 +43,7 @@ impl Slices {
         }
     }
 
-    /// What is there under the name of a slice that was to be made.
+    /// Reads the object that has the name of a slice to be made.
     async fn find(&self, name: &str, wanted: &PodNetworkEndpointSlice) -> bool {
         let api = self.api();
         let found = match timeout(ANSWER, api.get_opt(name)).await {
@@ -158,8 +158,9 @@ impl Slices {
         self.withdrawn.send_modify(|withdrawn| *withdrawn += 1);
     }
 
-    /// Not written, or not known to be: what was on its way may be read until it is known what is
-    /// there.
+    /// Notes that a slice was not written, or is not known to be.
+    ///
+    /// Other nodes may read the slice until the API server says whether it is there.
     fn fail(&self, name: &str, why: &str) -> bool {
         let mut state = self.state();
         if state.failing.as_deref() != Some(why) {

@@ -22,8 +22,9 @@ const UNANSWERED: &str = "no answer";
 type Asked = Result<Turn, AddressError>;
 
 impl Machine {
-    /// Reserves an address, and keeps the reservation for a while; one that is there for the same
-    /// holder serves as well.
+    /// Reserves an address, and keeps the reservation for a while.
+    ///
+    /// A reservation of the same holder that is there already serves as well.
     pub(super) fn ask(&mut self, request: &mut Request, ask: Box<Ask>, now: Instant) -> Asked {
         let network = request.network().to_owned();
         let uid = uid_of(&ask.holder).to_owned();
@@ -151,8 +152,10 @@ impl Machine {
         Turn::Call(Command::list_blocks(request.network().to_owned()))
     }
 
-    /// Succeeds when the node that granted an address could: it holds the block, or did when the address
-    /// was asked for. Any node can write the same, and does not know whether the address is in use.
+    /// Succeeds when the node that granted an address was able to grant it.
+    ///
+    /// It holds the block, or did when the address was asked for. Any node can write the same, and does not
+    /// know whether the address is in use.
     ///
     /// # Errors
     /// When it could not; the reservation is given up then. Or when the API server does not answer.

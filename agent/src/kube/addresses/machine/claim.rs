@@ -46,8 +46,10 @@ impl Machine {
         Ok(Turn::Call(Command::GetClaim(claim)))
     }
 
-    /// Makes the attachment ask for the addresses of its claim, and for no others. A claim without any
-    /// gets some: those that the attachment asks for, else free ones of this node's blocks.
+    /// Makes the attachment ask for the addresses of its claim, and for no others.
+    ///
+    /// A claim without addresses gets some: those that the attachment asks for, else free ones of this
+    /// node's blocks.
     ///
     /// # Errors
     /// When the claim does not fit.
@@ -82,8 +84,10 @@ impl Machine {
         Ok(Turn::Go)
     }
 
-    /// Finds addresses for a claim without any: those that the attachment names, those that an `ADD`
-    /// that failed has reserved already, or free ones.
+    /// Finds addresses for a claim without any.
+    ///
+    /// They are those that the attachment names, those that an `ADD` that failed has reserved already, or
+    /// free ones.
     pub(super) fn allocate(&self, request: &mut Request, read: Box<Read>) -> Turn {
         let asked = request.wish.wanted.ips.0.iter();
         let asked: Vec<IpAddr> = asked.map(|it| it.address).collect();
@@ -208,8 +212,9 @@ impl Machine {
         Turn::Call(Command::GetClaim(claim))
     }
 
-    /// Deletes the reservations that were made for a claim that others have written meanwhile, but
-    /// for those of what they wrote.
+    /// Deletes this node's reservations for a claim that others have written.
+    ///
+    /// Reservations of the addresses that they wrote stay.
     pub(super) fn withdrawn(
         &self,
         request: &mut Request,
@@ -292,8 +297,9 @@ fn usable(
     Ok(found)
 }
 
-/// NPWG-8-T3: the claim is of this network. The interface may be called otherwise: there are users
-/// that name it anew for each pod.
+/// NPWG-8-T3: checks that the claim is of this network.
+///
+/// The interface may have another name: there are users that name it differently for each pod.
 fn fits(
     object: &IpamClaim,
     claim: &ObjectRef,
@@ -328,7 +334,7 @@ fn addresses_of(object: &IpamClaim, claim: &ObjectRef) -> Result<Vec<IpAddr>, Ad
     ips.map(parse).collect()
 }
 
-/// NPWG-4.1.2.1.11: what the element asks for beside the claim is what the claim has.
+/// NPWG-4.1.2.1.11: checks that the claim has the addresses the element asks for.
 fn same_as_asked(known: &[IpAddr], wanted: &Wanted, claim: &ObjectRef) -> Result<(), AddressError> {
     let mut asked = wanted.ips.0.iter().map(|request| request.address);
     match asked.find(|ip| !known.contains(ip)) {

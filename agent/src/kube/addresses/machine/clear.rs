@@ -1,4 +1,4 @@
-//! Blocks that are new here are looked at from all sides before anything of them is given.
+//! Blocks that are new here: they are checked before an address of them is given.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,9 @@ use super::state::{Machine, ROUND};
 use super::steps::{Round, Step, Taken};
 
 impl Machine {
-    /// Forgets what the copies have, and finds the blocks that are new, a step for each network.
+    /// Lists the steps that check blocks which are new here, one for each network.
+    ///
+    /// It also forgets the state of blocks that are gone or that the copies have by now.
     ///
     /// The order of the steps counts: while another block with some of the addresses was there, its
     /// holder may have granted one of them.
@@ -64,7 +66,9 @@ impl Machine {
         Some(Command::ListReservations { network })
     }
 
-    /// Picks those of `blocks` that share no address with another, by UID; notes the others.
+    /// Picks those of `blocks` that share no address with another, by UID.
+    ///
+    /// The others are noted.
     fn uncontested(
         &mut self,
         network: &str,
@@ -114,8 +118,9 @@ impl Machine {
         }
     }
 
-    /// Forgets reservations that the copy has by now; of each other one it is to be asked whether it
-    /// is there still.
+    /// Forgets reservations that the copy has by now, and asks for each other one.
+    ///
+    /// The answer is whether it is there still.
     pub(super) fn unseen(&mut self) -> Vec<Step> {
         let copied = self.seen.reservations.iter();
         let copied: BTreeSet<String> = copied.filter_map(|it| it.uid()).collect();
@@ -135,8 +140,9 @@ impl Machine {
         }
     }
 
-    /// Gives up blocks with a part of another, but for those of which pods here have addresses: they
-    /// may have been here first.
+    /// Gives up blocks that overlap with another block.
+    ///
+    /// A block of which pods here have addresses stays: it may have been here first.
     pub(super) fn yield_contested(&mut self, round: &Round) {
         for block in &round.view.blocks {
             let Some(taken) = Taken::of(block) else {

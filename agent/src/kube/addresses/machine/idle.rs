@@ -1,4 +1,6 @@
-//! Since when which blocks are not needed: what a moment does not need, the next one may.
+//! Blocks that are not needed, and since when.
+//!
+//! A block that is not needed at one moment may be needed at the next.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -13,7 +15,9 @@ pub(super) type NetworkBlock = (String, Prefix);
 pub(super) struct Idle(BTreeMap<NetworkBlock, Instant>);
 
 impl Idle {
-    /// These are all that are not needed now. One that was needed meanwhile begins anew.
+    /// Notes all blocks that are not needed now.
+    ///
+    /// The time of a block that was needed meanwhile starts again.
     pub(super) fn note(&mut self, spare: &BTreeSet<NetworkBlock>, now: Instant) {
         self.0.retain(|block, _| spare.contains(block));
         for block in spare {
@@ -21,7 +25,7 @@ impl Idle {
         }
     }
 
-    /// Those that were not needed for this long.
+    /// Lists the blocks that were not needed for this long.
     pub(super) fn longer_than(&self, age: Duration, now: Instant) -> Vec<NetworkBlock> {
         let due = self
             .0

@@ -103,8 +103,9 @@ impl Given {
         self.given.get(network)?.get(&ip)
     }
 
-    /// The prefixes of a network that are the node's alone, whatever blocks there are; none of a
-    /// network that the node does not route for.
+    /// Returns the prefixes of a network that belong to the node alone.
+    ///
+    /// They do not depend on blocks. A network that the node does not route for has none.
     pub(super) fn own(&self, network: &str) -> Option<&[Prefix]> {
         let own = self.own.as_ref().filter(|(of, _)| of == network);
         own.map(|(_, prefixes)| prefixes.as_slice())

@@ -24,8 +24,9 @@ pub(super) fn answer(reservation: &IpReservation) -> Option<(bool, &str)> {
     }
 }
 
-/// Reads which node says that it has granted a reservation. Admission policies bind that to the
-/// node.
+/// Reads the name of the node that says it has granted a reservation.
+///
+/// Admission policies bind that name to the node.
 pub(crate) fn granted_by(reservation: &IpReservation) -> Option<&str> {
     let status = reservation.status.as_ref()?;
     let granted = status.conditions.iter().find(|it| it.type_ == GRANTED)?;

@@ -1,4 +1,4 @@
-//! A request: an attachment that has to ask somebody for its addresses before it can be booked.
+//! Requests: attachments that need answers about addresses before they are booked.
 
 use std::time::Instant;
 

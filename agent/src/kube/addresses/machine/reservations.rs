@@ -1,4 +1,4 @@
-//! Reservations: those of addresses of this node's blocks are answered, those of its pods given up.
+//! Reservations: those of this node's blocks are answered, its pods' given up.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,12 +12,15 @@ use super::known::Bearer;
 use super::state::Machine;
 use super::steps::{Round, Step};
 
-/// How long a reservation is kept for a pod whose `ADD` failed: the runtime tries again.
+/// Time for which a reservation is kept for a pod whose `ADD` failed.
+///
+/// The runtime tries again.
 pub(super) const ASKED: Duration = Duration::from_secs(90);
 
 impl Machine {
-    /// Answers a reservation of an address of a block here. The book knows of it, so what it has not
-    /// given by now it will not give.
+    /// Answers a reservation of an address of a block here.
+    ///
+    /// The book knows of the reservation, so it will not give an address that it has not given by now.
     pub(super) fn answer(&self, round: &Round, reservation: &IpReservation) -> Option<Command> {
         let spec = &reservation.spec;
         let ip: IpAddr = spec.address.parse().ok()?;
@@ -37,8 +40,9 @@ impl Machine {
         })
     }
 
-    /// Gives up reservations of this node's pods that no attachment needs any more, as far as the
-    /// book is concerned.
+    /// Gives up reservations of this node's pods that no attachment needs any more.
+    ///
+    /// They are deleted after other nodes have heard of it: see `let_go_published`.
     pub(super) fn let_go(&mut self, round: &mut Round, now: Instant) -> Option<Command> {
         self.state.asked.retain(|_, until| *until > now);
         self.state.given_up.retain(|_, until| *until > now);
@@ -60,8 +64,10 @@ impl Machine {
         Some(self.publish())
     }
 
-    /// Deletes those that the book does not need after all: they may have been booked until then. And
-    /// first other nodes hear that nobody here has the address any more.
+    /// Deletes reservations that the book does not need after all.
+    ///
+    /// They may have been booked until then. Other nodes hear first that no pod here has the address any
+    /// more.
     pub(super) fn let_go_published(
         &mut self,
         round: &mut Round,
@@ -84,7 +90,9 @@ impl Machine {
         round.first(steps);
     }
 
-    /// True when an attachment of the holder has the address, or other nodes may believe so.
+    /// True when an attachment of the holder has the address.
+    ///
+    /// Also when other nodes may believe so.
     fn is_needed(&self, round: &Round, reservation: &IpReservation) -> bool {
         let spec = &reservation.spec;
         let (Some(pod), Ok(ip)) = (&spec.pod, spec.address.parse::<IpAddr>()) else {
@@ -96,9 +104,10 @@ impl Machine {
             || self.is_said(&spec.network, &Prefix::from(ip))
     }
 
-    /// From now on no request of this node goes by a reservation: before the server is told, or one
-    /// that comes meanwhile would get an address that is another's a moment later. None when one does
-    /// already.
+    /// Keeps all requests of this node from using a reservation from now on.
+    ///
+    /// This comes before the server is told: else a request that comes meanwhile would get an address that
+    /// is another's a moment later. None when a request uses it already.
     fn give_up(&mut self, reservation: &IpReservation, now: Instant) -> Option<()> {
         let uid = reservation.uid()?;
         let spec = &reservation.spec;
@@ -119,8 +128,10 @@ impl Machine {
     }
 }
 
-/// True when an attachment is this pod's. Without a UID it goes by its name: the reservation was made
-/// for the UID of that time, and is let go with the attachment.
+/// True when an attachment is this pod's.
+///
+/// Without a UID the name decides: the reservation was made for the UID of that time, and is given up with
+/// the attachment.
 fn is_of(bearer: &Bearer, holder: &PodHolder) -> bool {
     bearer.pod.as_ref().is_some_and(|pod| match &pod.uid {
         Some(uid) => *uid == holder.uid,

@@ -16,7 +16,7 @@ use super::steps::Round;
 use crate::kube::ClusterError;
 use crate::ledger::Wanted;
 
-/// Everything is looked at again after this time, also when nothing is known to have changed.
+/// Time after which everything is looked at again, even without a change.
 pub(crate) const ROUND: Duration = Duration::from_secs(30);
 
 /// Number of a request.
@@ -82,13 +82,17 @@ pub(crate) enum Effect {
 /// Knowledge that is in no copy.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// Until when reservations are kept that no attachment has yet: network, address, UID of the
-    /// holder.
+    /// Ends of reservations that no attachment has yet.
+    ///
+    /// The key is network, address and UID of the holder.
     pub(super) asked: BTreeMap<(String, IpAddr, String), Instant>,
-    /// Reservations, by UID, that this node deletes or has deleted; until when that is remembered. A
-    /// copy may still have them.
+    /// Reservations, by UID, that this node deletes or has deleted.
+    ///
+    /// The value is the time until which that is remembered: a copy may still have them.
     pub(super) given_up: BTreeMap<String, Instant>,
-    /// Blocks, by UID, for which other blocks and reservations were read after they were taken.
+    /// Blocks, by UID, whose neighbours were read after they were taken.
+    ///
+    /// The neighbours are other blocks and reservations.
     pub(super) cleared: BTreeSet<String>,
     /// Blocks, by UID, that were taken at this time and were not in the copy then.
     pub(super) fresh: BTreeMap<String, (NetworkBlock, Instant)>,

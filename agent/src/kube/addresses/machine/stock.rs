@@ -1,4 +1,4 @@
-//! How many blocks this node has: more ahead of need, fewer when it has not needed them for long.
+//! Number of this node's blocks: it grows ahead of need, and falls after long.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,14 +19,15 @@ use super::view::View;
 
 /// Blocks that a network gets in one round; more come with the next.
 const BLOCKS_AT_ONCE: usize = 16;
-/// After this part of the time for which a block is kept it is looked whether others need it.
+/// Divisor of the time for which an idle block is kept.
+///
+/// After that part of it the node checks whether others need the block.
 const DISPENSABLE: u32 = 20;
 /// The soonest another round is begun for a block that could be given back.
 const BREATH: Duration = Duration::from_millis(100);
 
 impl Machine {
-    /// Takes blocks for networks with too few free addresses, and gives back what was not needed for
-    /// long.
+    /// Takes blocks for networks with too few free addresses, and gives idle ones back.
     pub(super) fn stock(&self, round: &mut Round) {
         let world = &self.seen.world;
         if world.check_read().is_err() {
@@ -109,7 +110,9 @@ impl Machine {
         }
     }
 
-    /// Gives back what was not needed for long, and sooner where no other node could take a block.
+    /// Gives back blocks that were idle for long.
+    ///
+    /// It is sooner where no other node could take a block.
     pub(super) fn idle(&mut self, round: &mut Round, now: Instant) {
         let state = &mut self.state;
         state.idle.note(&round.spare, now);
@@ -223,8 +226,9 @@ impl Machine {
         Some(Command::DeleteBlock(Object::of(object)))
     }
 
-    /// Blocks that were being given back when the API server did not answer: whether they are ours is
-    /// not known, so they go.
+    /// Lists blocks that were being given back when the API server did not answer.
+    ///
+    /// Whether they are ours is not known, so they go.
     pub(super) fn leaving(&self, view: &View) -> Vec<Object> {
         let blocks = view.blocks.iter();
         let leaving = blocks.filter(|block| {
@@ -277,7 +281,9 @@ fn held(round: &Round, balance: &Balance) -> Vec<Held> {
     held
 }
 
-/// Of a network that is gone or disabled there are none: its blocks stay while they are in use.
+/// Lists the pools of a network; none when it is gone or disabled.
+///
+/// Blocks of such a network stay while they are in use.
 fn pools_of(world: &World, network: &str) -> Vec<Pool> {
     let pools = world.network(network).ok().and_then(|it| pools(it).ok());
     pools.unwrap_or_default()

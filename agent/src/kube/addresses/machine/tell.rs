@@ -37,8 +37,9 @@ impl Machine {
         steps
     }
 
-    /// Finds blocks whose status does not say how much of them is in use, and did not lately; for
-    /// people.
+    /// Finds blocks whose status does not say how many of their addresses are in use.
+    ///
+    /// Each is told again only after a while; the status is for people.
     pub(super) fn uses(&mut self, round: &Round, now: Instant) -> Vec<Command> {
         let mut uses = Vec::new();
         for block in &round.view.blocks {
