@@ -1,4 +1,4 @@
-//! The life of an attachment: made, checked, removed, collected, found again at start.
+//! Life of an attachment: made, checked, removed, collected, recovered at start.
 //!
 //! Record before effect, one way to take apart, and that one can be taken from any state. The engine knows
 //! the book and four [`doors`], and neither kinds of ports nor kinds of reach: what it is tested with has
@@ -144,8 +144,10 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         }
     }
 
-    /// Most of it on one thread, which waits for nothing but the kernel and, before a pod can use
-    /// anything, for the record.
+    /// Makes the links of an attachment, and brings it into the tables.
+    ///
+    /// Most of it is on one thread, which waits for the kernel and, before a pod can use anything, for the
+    /// record.
     async fn make(&self, record: &Attachment, netns: &Netns) -> Result<Attachment, AgentError> {
         Box::pin(self.reach.ensure(&record.network)).await?;
         self.tables.reset_port_counters(record.port_id)?;
@@ -173,16 +175,18 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         Ok(added)
     }
 
-    /// Takes apart what a failed `ADD` has made. What cannot be removed now stays recorded, and the
-    /// audit goes on with it.
+    /// Takes apart the remains of a failed `ADD`.
+    ///
+    /// A part that cannot be removed now stays recorded, and the audit goes on with it.
     pub async fn undo(&self, key: &AttachmentKey) {
         if let Err(error) = self.take_apart(key).await {
             tracing::error!(attachment = %key, %error, "roll-back incomplete, will be finished later");
         }
     }
 
-    /// Removes an attachment; one that is not there is removed already. The caller holds the
-    /// container's lock.
+    /// Removes an attachment; one that is not there is removed already.
+    ///
+    /// The caller holds the container's lock.
     ///
     /// # Errors
     /// When something of it is left; calling again goes on.
@@ -208,8 +212,10 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         self.take_apart(key).await
     }
 
-    /// Tables, link, record, in this order: a port stops sending before it goes, and is forgotten
-    /// when nothing is left of it. Every step succeeds when its work is done already.
+    /// Removes tables, link and record of an attachment, in this order.
+    ///
+    /// A port stops sending before it goes, and is forgotten when nothing is left of it. Every step
+    /// succeeds when its work is done already.
     async fn take_apart(&self, key: &AttachmentKey) -> Result<(), AgentError> {
         let record = {
             let mut ledger = self.book.ledger();
@@ -230,8 +236,9 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         Ok(())
     }
 
-    /// Removes the attachments of a CNI network that `keep` does not want and that were there
-    /// before the request came.
+    /// Removes the attachments of a CNI network that `keep` does not want.
+    ///
+    /// Attachments that came after the request stay.
     ///
     /// # Errors
     /// All failures together; what can be removed is removed.

@@ -1,4 +1,4 @@
-//! The node's book: attachments, addresses, numbers and pods, in memory and on the disk.
+//! Book of the node: attachments, addresses, numbers and pods, also on disk.
 //!
 //! [`ledger`] and [`pods`] are what is known, [`record`] is what of it is written down. The store has the
 //! same as the two but for the moment between a change and its commit, and while no record can be

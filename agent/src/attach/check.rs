@@ -9,7 +9,7 @@ use crate::error::AgentError;
 use crate::record::{Attachment, State};
 
 impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
-    /// Compares an attachment with its record, the kernel and what the runtime remembers.
+    /// Compares an attachment with its record, the kernel and the runtime's memory.
     ///
     /// # Errors
     /// [`AgentError::NotAttached`], or [`AgentError::Damaged`] with everything that is wrong.
@@ -50,7 +50,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         }
     }
 
-    /// What is wrong at the node's end of an attachment.
+    /// Lists the faults at the node's end of an attachment.
     ///
     /// # Errors
     /// When the kernel does not tell.

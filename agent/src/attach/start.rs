@@ -1,4 +1,4 @@
-//! Start-up and audit: store and kernel brought together, whatever happened in between.
+//! Start and audit: they reconcile the kernel with the store.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -13,8 +13,10 @@ use crate::ports::{Survey, links_of};
 use crate::record::{Attachment, State};
 
 impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
-    /// Brings everything together at start, before any request is served: unfinished attachments
-    /// are undone, dead ones removed, links adopted or removed, tables filled, programs activated.
+    /// Reconciles everything at start, before any request is served.
+    ///
+    /// Unfinished attachments are undone, dead ones removed, links adopted or removed, tables filled,
+    /// programs activated.
     ///
     /// # Errors
     /// When the kernel or the store refuses.
@@ -68,8 +70,9 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         Ok(self.ports.drop_stale_pins(pins, kept).await?)
     }
 
-    /// Attachments that were made whole, and whose runtime may have been told, but whose second record
-    /// did not get to the disk.
+    /// Finishes attachments that were made whole and are recorded as unfinished.
+    ///
+    /// Their runtime may have been told, but their second record did not get to the disk.
     async fn finish(&self, survey: &Survey) -> Result<(), AgentError> {
         let whole: Vec<Attachment> = self
             .book
@@ -90,8 +93,9 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         Ok(())
     }
 
-    /// Queues and shapers as the records say, before the tables lead packets there. The records as
-    /// they are then.
+    /// Makes queues and shapers as recorded, before the tables lead packets there.
+    ///
+    /// Returns the records as they are then.
     async fn recover_limits(&self, mut records: Vec<Attachment>) -> Vec<Attachment> {
         for record in &mut records {
             // Nobody is let past a limit for this: without its shaper a limited port sends nothing.
@@ -105,8 +109,9 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         records
     }
 
-    /// Attaches the dispatcher where somebody took it away, and sees to it that the port gets its
-    /// TCX link.
+    /// Attaches the dispatcher where somebody took it away.
+    ///
+    /// The port gets its TCX link, too.
     async fn repair(&self, record: &Attachment, survey: &Survey) -> Result<(), AgentError> {
         if survey.has(&record.host) {
             self.ports.repair(record).await?;
@@ -147,7 +152,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         Ok(errors)
     }
 
-    /// Looks at one attachment, and mends or removes it. False when its port is damaged.
+    /// Checks one attachment, and mends or removes it; false when its port is damaged.
     async fn inspect(
         &self,
         record: &Attachment,

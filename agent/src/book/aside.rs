@@ -1,5 +1,6 @@
-//! Records that cannot be used. One of them must not keep the node from being served, and nothing that it
-//! might say may be lost: it is kept apart, byte for byte, and shown.
+//! Records that cannot be used: they are kept apart, byte for byte, and shown.
+//!
+//! One of them must not keep the node from being served, and none of its content may be lost.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,7 +11,9 @@ use store::{Batch, KEY_MAX, Row, Table};
 
 use super::BookError;
 
-/// The most records that one start sets aside. More are not damage: they are of another agent.
+/// Most records that one start sets aside.
+///
+/// More are not damage: they are of another agent.
 const A_START_MAX: usize = 16;
 /// The most that are kept; of more the oldest are removed.
 const KEPT_MAX: usize = 64;
@@ -21,7 +24,7 @@ const RECORD_MAX: usize = 64 << 10;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SetAside {
-    /// What it is a record of.
+    /// Kind of the record.
     pub kind: Kind,
     /// Its key, `CONTAINER/IFNAME` as a rule.
     pub key: String,
@@ -35,7 +38,7 @@ pub struct SetAside {
     pub bytes: Option<String>,
 }
 
-/// What a record is of.
+/// Kinds of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Kind {
@@ -103,15 +106,16 @@ impl SetAside {
     }
 }
 
-/// Those that earlier starts have set aside.
+/// Lists the records that earlier starts have set aside.
 pub(super) fn earlier(rows: &[Row]) -> Vec<SetAside> {
     let rows = rows.iter();
     rows.filter_map(|(_, value)| serde_json::from_slice(value).ok())
         .collect()
 }
 
-/// Refuses a store of which too little can be used: it is of an agent that writes other records, and to
-/// go on would take their interfaces from its pods.
+/// Refuses a store of which too few records can be used.
+///
+/// It is of an agent that writes other records, and to go on would take their interfaces from its pods.
 pub(super) fn check(bad: &[SetAside], all: usize) -> Result<(), BookError> {
     let Some(first) = bad.first() else {
         return Ok(());
@@ -127,7 +131,9 @@ pub(super) fn check(bad: &[SetAside], all: usize) -> Result<(), BookError> {
     })
 }
 
-/// What moves the records out of their tables; `all` are those of before and these, the newest are kept.
+/// Builds the batch that moves the records out of their tables.
+///
+/// `all` are the records of before and these; the newest are kept.
 pub(super) fn moved(bad: &[SetAside], rows: &[Row], all: &mut Vec<SetAside>) -> Batch {
     let mut batch = Batch::new();
     for (aside, (key, _)) in bad.iter().zip(rows) {

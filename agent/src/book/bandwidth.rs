@@ -34,7 +34,7 @@ impl Direction {
     }
 }
 
-/// Who set a rate. The first of these that says something about a direction decides it.
+/// Sources of a rate; the first one that sets a direction decides it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
     /// `runtimeConfig.bandwidth`.
@@ -80,12 +80,12 @@ pub struct Limit {
     pub rate: u64,
     /// Bits; chosen from the rate when absent.
     pub burst: Option<u64>,
-    /// Who set the rate.
+    /// Source of the rate.
     pub source: Source,
 }
 
 impl Limit {
-    /// What the kernel is told, for a network with packets of at most `mtu` bytes.
+    /// Computes the kernel's shape, for a network with packets of at most `mtu` bytes.
     pub fn shape(&self, mtu: u16) -> Shape {
         Shape::new(self.rate, self.burst, mtu)
     }
@@ -134,8 +134,10 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What the runtime asks for. 0 is `None` there already: runtimes send it for a direction that
-    /// nobody has asked to limit, so it must not lift the limit that an object sets.
+    /// Reads the limits that the runtime asks for; 0 is `None` there already.
+    ///
+    /// Runtimes send 0 for a direction that has no limit, so it must not lift the limit that an object
+    /// sets.
     pub fn asked(bandwidth: Option<&cni_spec::Bandwidth>) -> Self {
         let Some(asked) = bandwidth else {
             return Self::default();
@@ -153,8 +155,10 @@ impl Limits {
         }
     }
 
-    /// What a pod's list or the definition it names asks for. Unlike in a `runtimeConfig`, 0 was
-    /// written by a person there; it asks for no limit, which an object's can still be.
+    /// Reads the limits that a pod's list or the definition it names asks for.
+    ///
+    /// Unlike in a `runtimeConfig`, 0 was written by a person there; it asks for no limit, which an
+    /// object's can still be.
     pub fn wished(bandwidth: &api::Bandwidth, source: Source) -> Self {
         let limit = |limit: api::Limit| {
             Some(Limit {
@@ -178,8 +182,9 @@ impl Limits {
         }
     }
 
-    /// These limits of the runtime, then the attachment's own, then the network's, for each
-    /// direction by itself.
+    /// Merges the limits, each direction by itself.
+    ///
+    /// These limits of the runtime come first, then the attachment's own, then the network's.
     #[must_use]
     pub fn or(self, own: &api::Bandwidth, network: &api::Bandwidth) -> Self {
         Self {
@@ -226,11 +231,11 @@ fn of_objects(own: api::Limit, network: api::Limit) -> Option<Limit> {
 pub struct Shown {
     /// bit/s, as asked.
     pub rate: u64,
-    /// Bits that may leave at once, as the kernel has it; none when the queue is not there.
+    /// Burst of the kernel's queue, bits; none without a queue.
     pub burst: Option<u64>,
-    /// How the kernel limits, as `tbf+htb`; none when the queue is not there or is broken.
+    /// Mechanism of the kernel, as `tbf+htb`; none without a queue that works.
     pub mechanism: Option<String>,
-    /// Who set the rate.
+    /// Source of the rate.
     pub source: &'static str,
     /// Interface whose queue it is.
     pub interface: String,

@@ -16,8 +16,9 @@ fn boot_id() -> Option<String> {
     Some(id.trim().to_owned())
 }
 
-/// The boot that is written down; none where nothing is, as on a disk that was full when an older agent
-/// wrote its file.
+/// Reads the boot that is written down; none where nothing is.
+///
+/// An older agent on a full disk may have left an empty file.
 fn written(state_dir: &Path) -> Option<String> {
     let id = fs::read_to_string(state_dir.join(BOOT_FILE)).ok()?;
     let id = id.trim();
@@ -29,8 +30,10 @@ pub(super) fn is_another(state_dir: &Path) -> bool {
     matches!((written(state_dir), boot_id()), (Some(before), Some(now)) if before != now)
 }
 
-/// Writes down this boot, whole or not at all: a file that is left as it was would have the next start
-/// take the records of this boot for those of another, and remove them with all that they name.
+/// Writes down this boot, whole or not at all.
+///
+/// A file that is left as it was would have the next start take the records of this boot for those of
+/// another, and remove them with all that they name.
 ///
 /// # Errors
 /// When it cannot be written.

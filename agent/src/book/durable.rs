@@ -1,6 +1,7 @@
-//! What goes on while no record can be written, as on a disk that is full for a moment, and how that
-//! ends: the store is opened again with what the book says, for what became of the commits that failed
-//! is not known.
+//! Keeps the node served while no record can be written, and ends that state.
+//!
+//! A disk may be full for a moment. Then the store is opened again and gets the book's records: the fate of
+//! the commits that failed is not known.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -54,7 +55,7 @@ impl Book {
         }
     }
 
-    /// What the store must be told to have the records that the book has, and no others.
+    /// Builds the batch that gives the store the book's records and no others.
     ///
     /// Nothing is submitted successfully meanwhile, and a record leaves the book only after it was
     /// erased: what is in the book now is what may be there.
@@ -96,7 +97,9 @@ fn encoded(key: &str, record: &impl Serialize) -> Option<(Vec<u8>, Vec<u8>)> {
     Some((key.as_bytes().to_vec(), value))
 }
 
-/// The changes that make `found` into `wanted`. Numbers stay networks' own, also of those that have gone.
+/// Computes the changes that make `found` into `wanted`.
+///
+/// Numbers stay with their networks, also with those that have gone.
 fn difference(table: Table, wanted: Rows, found: Rows) -> Batch {
     let keys: BTreeSet<Vec<u8>> = wanted.iter().map(|(key, _)| key.clone()).collect();
     let mut batch = Batch::new();

@@ -114,7 +114,9 @@ pub enum BookError {
         /// Number of ports.
         max: u16,
     },
-    /// An address of the network is outside every subnet; a record of ours never has one.
+    /// An address of the network is in no subnet.
+    ///
+    /// A record of ours never has such an address.
     #[error("address {ip} has no subnet on network {network}")]
     Orphan {
         /// The address.

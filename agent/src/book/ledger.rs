@@ -1,4 +1,4 @@
-//! Who holds what: attachments, addresses, MAC addresses, network numbers, port indexes.
+//! Holders of attachments, addresses, MAC addresses, network numbers, port indexes.
 //!
 //! In memory, and the same as in the store but for the moment between a change and its commit. All
 //! choices are made here, under one short lock, so no two attachments can choose the same.
@@ -30,15 +30,18 @@ pub use wanted::Wanted;
 const FIRST_OWN_ID: u32 = 0x0080_0000;
 const LAST_ID: u32 = 0x00ff_ffff;
 
-/// An attachment as it was at a certain time: the same key can be another attachment later.
+/// Identity of an attachment at a certain time.
+///
+/// The same key can be another attachment later.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Made {
     /// Container and interface.
     pub key: AttachmentKey,
     /// Which of the attachments with this key; see [`Entry::generation`].
     pub generation: u64,
-    /// A whole pod, of which the key is the first interface's; the number is then that of
-    /// [`crate::book::pods::PodEntry::generation`].
+    /// True for a whole pod; the key is that of its first interface.
+    ///
+    /// The number is then that of [`crate::book::pods::PodEntry::generation`].
     pub is_pod: bool,
 }
 
@@ -76,9 +79,11 @@ pub struct Ledger {
     ids: BTreeMap<String, u32>,
     ports: BTreeSet<u16>,
     allocators: HashMap<String, (Vec<Subnet>, Allocator)>,
-    /// What is this node's to give, by network; none where there are no other nodes.
+    /// Shares of this node, by network; none where there are no other nodes.
     shares: Option<HashMap<String, Share>>,
-    /// The network that the node routes for, and what of it is this node's whoever shares the rest.
+    /// Network that the node routes for, and the node's share of it.
+    ///
+    /// Sharing of the rest does not change that share.
     own: Option<(String, Share)>,
     /// Addresses that are about to be reserved for somebody.
     picked: BTreeMap<(String, IpAddr), Holder>,
@@ -104,7 +109,7 @@ impl Ledger {
         }
     }
 
-    /// Tells of each attachment that comes, goes, or is to be known or unknown to the datapath.
+    /// Follows the attachments that come, go, or change for the datapath.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }
@@ -153,7 +158,7 @@ impl Ledger {
             .map(|entry| &entry.record)
     }
 
-    /// Those of them that the datapath shall know.
+    /// Lists the attachments to the network that the datapath shall know.
     pub fn live_on(&self, network: u32) -> impl Iterator<Item = &Attachment> {
         self.usage
             .get(&network)
@@ -390,8 +395,9 @@ impl Ledger {
         Some(found.record.key.clone())
     }
 
-    /// The host end with this index is gone: the datapath shall not know its attachment any more.
-    /// Which one that was, if it was one.
+    /// Notes that the host end with this index is gone.
+    ///
+    /// The datapath shall not know its attachment any more. Returns that attachment, if there was one.
     pub fn lose_link(&mut self, ifindex: u32) -> Option<Attachment> {
         let mut entries = self.entries.values_mut();
         let lost = entries.find(|entry| entry.live && entry.record.host.ifindex == ifindex)?;
@@ -401,7 +407,9 @@ impl Ledger {
         Some(lost)
     }
 
-    /// An answer with this attachment goes out; [`Self::heard`] or [`Self::unheard`] ends it.
+    /// Notes that an answer with this attachment goes out.
+    ///
+    /// [`Self::heard`] or [`Self::unheard`] ends it.
     pub fn answer(&mut self, key: &AttachmentKey) -> Option<Made> {
         let entry = self.entries.get_mut(key)?;
         entry.answers += 1;
@@ -419,8 +427,9 @@ impl Ledger {
         }
     }
 
-    /// The answer did not arrive. True when no other one did, and none is on its way: then nobody
-    /// knows of the attachment.
+    /// Notes that the answer did not arrive; true when no runtime knows of it.
+    ///
+    /// That is so when no other answer arrived, and none is on its way.
     pub fn unheard(&mut self, made: &Made) -> bool {
         self.answered(made)
             .is_some_and(|entry| entry.answers == 0 && !entry.acknowledged)
@@ -477,7 +486,7 @@ impl Ledger {
         self.tell();
     }
 
-    /// A number has one name: a network that had it before, and has no attachments left, loses it.
+    /// Gives a number to one network; an unused network that had it loses it.
     fn claim_id(&mut self, network: String, id: u32) {
         self.ids.retain(|_, other| *other != id);
         self.ids.insert(network, id);

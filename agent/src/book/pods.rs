@@ -27,7 +27,7 @@ use record::PodRecord;
 pub struct AttachedNetwork {
     /// Which list asked for it.
     pub source: Source,
-    /// What it named.
+    /// Object or configuration that the list named.
     pub target: Target,
     /// Name of the PodNetwork, or `name` of the configuration other plugins were given.
     pub network: String,
@@ -60,25 +60,25 @@ pub struct AttachedNetwork {
 pub struct PodNetworks {
     /// Container and first interface.
     pub key: AttachmentKey,
-    /// Who the pod is.
+    /// Identity of the pod.
     pub pod: PodIdentity,
     /// Its attachments, first to last.
     pub attachments: Vec<AttachedNetwork>,
 }
 
-/// What happened to a pod's attachments.
+/// Changes of a pod's attachments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PodChange {
     /// It has these, all of them; `new` when they were made just now.
     Attached {
-        /// What it has.
+        /// Attachments that the pod has.
         networks: PodNetworks,
         /// False for one that was there before this agent.
         new: bool,
     },
     /// Its `ADD` failed and nothing is left of it.
     Refused {
-        /// Who the pod is.
+        /// Identity of the pod.
         pod: PodIdentity,
         /// Why, as the runtime is told.
         reason: String,
@@ -87,7 +87,7 @@ pub enum PodChange {
     },
     /// An attachment of it could not be removed.
     Left {
-        /// Who the pod is.
+        /// Identity of the pod.
         pod: PodIdentity,
         /// Which, and why, as the runtime is told.
         reason: String,
@@ -96,7 +96,7 @@ pub enum PodChange {
     Detached {
         /// Container and first interface.
         key: AttachmentKey,
-        /// Who the pod is.
+        /// Identity of the pod.
         pod: PodIdentity,
     },
 }
@@ -141,8 +141,10 @@ impl Pods {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Every change from now on; for one follower, who asks once. What is there already comes from
-    /// `Node::pod_networks`: ask for it afterwards, and nothing is missed.
+    /// Follows every change from now on; one follower may ask, once.
+    ///
+    /// Pods that are there already come from `Node::pod_networks`: ask for them afterwards, and nothing is
+    /// missed.
     ///
     /// # Errors
     /// Somebody follows already.
@@ -209,7 +211,9 @@ impl Pods {
             .collect()
     }
 
-    /// Notes that an attempt to remove a pod has failed: the next pause is twice as long.
+    /// Notes that an attempt to remove a pod has failed.
+    ///
+    /// The next pause is twice as long.
     pub fn postpone(&self, key: &AttachmentKey) {
         if let Some(entry) = self.known().entries.get_mut(key) {
             entry.pause = 1_u32
@@ -219,7 +223,9 @@ impl Pods {
         }
     }
 
-    /// True when the audit shall try again to remove a pod; false as often as its pause is long.
+    /// True when the audit shall try again to remove a pod.
+    ///
+    /// It is false as often as the pause is long.
     pub fn is_due(&self, key: &AttachmentKey) -> bool {
         let mut known = self.known();
         let Some(entry) = known.entries.get_mut(key) else {
@@ -247,8 +253,9 @@ impl Pods {
             .collect()
     }
 
-    /// An answer with this pod's result goes out; [`Self::heard`] or [`Self::unheard`] ends it.
-    /// Which of the pods with this key it is about.
+    /// Notes that an answer with this pod's result goes out; returns its generation.
+    ///
+    /// [`Self::heard`] or [`Self::unheard`] ends it.
     pub fn answer(&self, key: &AttachmentKey) -> Option<u64> {
         let mut known = self.known();
         let entry = known.entries.get_mut(key)?;

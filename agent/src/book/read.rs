@@ -12,7 +12,7 @@ use crate::host::host_name;
 use crate::ledger::Ledger;
 use crate::record::{Attachment, State};
 
-/// What a start begins with.
+/// State with which a start begins.
 #[derive(Debug)]
 pub struct Found {
     /// Pods that list their networks.
@@ -65,7 +65,7 @@ pub async fn read(store: &Store, state_dir: &Path, max_ports: u16) -> Result<Fou
     })
 }
 
-/// What comes up while records are read.
+/// Findings of a reading of the records.
 #[derive(Debug, Default)]
 struct Reading {
     all: usize,

@@ -1,4 +1,4 @@
-//! What is remembered of an attachment, and what follows from it. Pure.
+//! Records of attachments, and the facts that follow from them. Pure.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bandwidth::Limits;
 
-/// What a restart has to do about an attachment.
+/// States of an attachment; a restart acts by them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
     /// Undo: nobody was told that it exists.
@@ -36,7 +36,7 @@ pub struct NetworkFacts {
     /// True when the node's own stack routes for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_node: bool,
-    /// What carries its packets to other nodes.
+    /// Transport of its packets to other nodes.
     #[serde(default, skip_serializing_if = "api::Transport::is_local")]
     pub transport: api::Transport,
     /// Pods reach the outside through the node, with an address of it.
@@ -168,8 +168,9 @@ pub struct HostEnd {
     pub ifindex: u32,
 }
 
-/// Which default routes of the pod go through an attachment, by family. Absent is none; an empty
-/// list is the network's own gateway; else these, the first preferred.
+/// Default routes of the pod through an attachment, by family.
+///
+/// An empty list is the network's own gateway; else these are, the first preferred.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "StoredDefaultRoutes", into = "StoredDefaultRoutes")]
 pub struct DefaultRoutes {
@@ -179,8 +180,7 @@ pub struct DefaultRoutes {
     pub v6: Option<Vec<IpAddr>>,
 }
 
-/// A flag for both families where that says it all, as in records from before there were gateways to
-/// choose.
+/// Default routes as stored: one flag where it says all, as older records have it.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum StoredDefaultRoutes {
@@ -224,7 +224,7 @@ impl From<bool> for DefaultRoutes {
 }
 
 impl DefaultRoutes {
-    /// Those of one family.
+    /// Returns the routes of one family.
     pub const fn of(&self, v4: bool) -> Option<&Vec<IpAddr>> {
         if v4 {
             self.v4.as_ref()
@@ -233,7 +233,7 @@ impl DefaultRoutes {
         }
     }
 
-    /// Those of one family, to be changed.
+    /// Returns the routes of one family, to be changed.
     pub const fn of_mut(&mut self, v4: bool) -> &mut Option<Vec<IpAddr>> {
         if v4 { &mut self.v4 } else { &mut self.v6 }
     }
@@ -249,7 +249,7 @@ impl DefaultRoutes {
 pub struct Decision {
     /// About what.
     pub about: String,
-    /// What came out.
+    /// Value that was decided.
     pub value: String,
     /// Why.
     pub because: String,
@@ -266,7 +266,7 @@ impl Decision {
     }
 }
 
-/// Who the pod is, as Kubernetes runtimes say.
+/// Identity of the pod, as Kubernetes runtimes give it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodIdentity {
     /// Namespace.
@@ -311,16 +311,16 @@ impl std::fmt::Display for ObjectRef {
     }
 }
 
-/// The veth pair that delays what the pod sends; both ends are in the node's namespace, and their
-/// names follow from that of the host end.
+/// Veth pair of the node that delays the pod's packets, named after the host end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shaper {
     /// Index of the end with the queue.
     pub near: u32,
     /// Index of the end where packets are handed back.
     pub far: u32,
-    /// The pod's packets go there. While it is being made and while it runs empty, they do not, and
-    /// the far end forwards what comes out.
+    /// True while the pod's packets go there.
+    ///
+    /// While it is being made or runs empty, the far end only forwards what comes out.
     pub used: bool,
 }
 
@@ -366,7 +366,7 @@ pub struct Attachment {
     /// Rates it shall have.
     #[serde(default)]
     pub limits: Limits,
-    /// What its port is.
+    /// Interface of its port.
     #[serde(default, skip_serializing_if = "api::Interface::is_veth")]
     pub interface: api::Interface,
     /// The device of Kubernetes that it is.
@@ -375,7 +375,7 @@ pub struct Attachment {
     /// Where its socket is, of a port that has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_path: Option<PathBuf>,
-    /// Packets to the pod go through the queue of the host end, for somebody has put one there.
+    /// True when somebody's queue at the host end holds the packets to the pod.
     #[serde(default)]
     pub queued: bool,
     /// Where packets from the pod wait.
@@ -394,9 +394,10 @@ impl Attachment {
         self.interface.kind == InterfaceKind::Memif
     }
 
-    /// True when packets to the pod go through the queue of its host end, not straight to the
-    /// pod's end: what its rate holds back, what a whole network gets a copy of, what the node routes,
-    /// and what an XDP program shall see.
+    /// True when packets to the pod go through the queue of its host end.
+    ///
+    /// They are those that its rate holds back, copies for a whole network, those that the node routes, and
+    /// those that an XDP program shall see. Others go straight to the pod's end.
     pub fn host_end_queues(&self) -> bool {
         self.limits.ingress.is_some()
             || !self.network.routed
@@ -404,8 +405,7 @@ impl Attachment {
             || self.is_afxdp()
     }
 
-    /// Prefix length of an address on the pod's interface: its own on a routed network, the
-    /// subnet's on a switched one.
+    /// Prefix length of an address: its own on a routed network, else the subnet's.
     pub fn prefix_len(&self, lease: &Lease) -> u8 {
         if self.network.routed {
             lease.prefix.max_prefix_len()
@@ -461,8 +461,7 @@ impl Attachment {
         routes
     }
 
-    /// The default routes of a family; `own` is the network's gateway. On a routed network every
-    /// way out is that one.
+    /// Lists a family's default routes; a routed network has only `own`, its gateway.
     fn default_routes(&self, v4: bool, own: Option<IpAddr>) -> Vec<PodRoute> {
         let to = default_prefix(v4);
         match self.default_gateway.of(v4) {
@@ -480,7 +479,7 @@ impl Attachment {
         }
     }
 
-    /// What `ADD` answers.
+    /// Builds the result of `ADD`.
     ///
     /// # Errors
     /// Never for a record of ours; the type of a prefix length says otherwise.
@@ -558,8 +557,9 @@ impl PodRoute {
     }
 }
 
-/// The preference of the default route at this place in a list: as the kernel's own for the first
-/// one (0 for IPv4, 1024 for IPv6), then one less preferred each.
+/// Metric of the default route at this place in a list: a later one is larger.
+///
+/// The first has the kernel's own (0 for IPv4, 1024 for IPv6).
 pub fn metric(v4: bool, place: u32) -> Option<u32> {
     let first = if v4 { 0 } else { 1024 };
     (place > 0).then(|| place.saturating_add(first))

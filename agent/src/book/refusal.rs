@@ -17,7 +17,7 @@ pub enum AddressError {
         network: String,
         /// The address.
         ip: IpAddr,
-        /// Who has it.
+        /// Holder of the address.
         holder: String,
     },
     /// The node with the block has given it already.
@@ -27,7 +27,7 @@ pub enum AddressError {
         network: String,
         /// The address.
         ip: IpAddr,
-        /// What that node says.
+        /// Message of that node.
         message: String,
     },
     /// The node with the block has not answered.
@@ -48,12 +48,12 @@ pub enum AddressError {
     NoBlock {
         /// The network.
         network: String,
-        /// What is used up.
+        /// Exhausted pool.
         source: IpamError,
         /// Why there is no other.
         why: String,
     },
-    /// Nobody to reserve an address for.
+    /// The request names no pod to reserve an address for.
     #[error(
         "{ip} has to be reserved in the cluster, and the request names no pod: give K8S_POD_NAMESPACE, K8S_POD_NAME and K8S_POD_UID in CNI_ARGS"
     )]

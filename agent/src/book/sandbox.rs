@@ -33,9 +33,11 @@ impl Sandbox {
         Ok(self.is(&netns).then_some(netns))
     }
 
-    /// True when the namespace is surely not there any more. Where the directory of namespaces is
-    /// missing nothing is sure: the agent may be in a container that does not have it. Nor is it while the
-    /// kernel cannot tell; to ask takes no descriptor, of which there may be none left.
+    /// True when the namespace is surely not there any more.
+    ///
+    /// Where the directory of namespaces is missing nothing is sure: the agent may be in a container that
+    /// does not have it. Nor is it while the kernel cannot tell; to ask takes no descriptor, of which there
+    /// may be none left.
     pub(crate) fn is_gone(&self) -> bool {
         match rustix::fs::stat(Path::new(&self.path)) {
             Ok(stat) => (self.dev, self.ino) != (stat.st_dev, stat.st_ino),
@@ -50,7 +52,7 @@ impl Sandbox {
     }
 }
 
-/// True when the kernel says that there is no such file, or that its process has ended.
+/// True when the kernel says that no such file, or no such process, exists.
 fn is_absent(error: Errno) -> bool {
     matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::SRCH)
 }
@@ -83,7 +85,9 @@ mod tests {
         assert!(!Sandbox::of(path, &Netns::open(Path::new(path)).unwrap()).is_gone());
     }
 
-    /// ATT-12: pods were removed while they ran, because the agent had no descriptor to look for them.
+    /// ATT-12: an agent without descriptors takes no namespace for gone.
+    ///
+    /// Pods were removed while they ran, because the agent had no descriptor to look for them.
     #[test]
     fn a_namespace_that_cannot_be_looked_for_is_not_gone() {
         let dir = tempfile::tempdir().unwrap();

@@ -100,7 +100,9 @@ fn a_reboot_ends_attachments_and_keeps_the_numbers_of_networks() {
     assert!(!boot::is_another(left.directory.path()));
 }
 
-/// Records of an agent that wrote no boot id must not be taken for those of another boot.
+/// Records without a boot id are not taken for those of another boot.
+///
+/// An agent that wrote no boot id may have written them.
 #[test]
 fn without_a_boot_id_records_are_kept() {
     let left = Left::with(&[added()]);
@@ -276,7 +278,9 @@ fn the_oldest_of_what_was_set_aside_make_room() {
     assert_eq!(left.store().rows(Table::SetAside).unwrap().len(), 64);
 }
 
-/// ATT-15b: a port beyond a smaller `--max-ports` gets another number, as long as there is one.
+/// ATT-15b: a port beyond a smaller `--max-ports` gets another number.
+///
+/// That goes on as long as there is one.
 #[test]
 fn ports_beyond_fewer_ports_get_other_numbers_and_more_than_fit_are_refused() {
     let left = Left::with(&[another("c1", 0), another("c2", 8), another("c3", 9)]);

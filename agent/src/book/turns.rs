@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cni_spec::ContainerId;
 
-/// The locks of containers; those of different containers do not wait for each other.
+/// Locks of containers; one container does not wait for another.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     locks: Mutex<HashMap<ContainerId, Arc<tokio::sync::Mutex<()>>>>,

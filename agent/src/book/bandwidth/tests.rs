@@ -90,7 +90,9 @@ fn the_first_that_sets_a_direction_decides_it_and_its_burst() {
     }
 }
 
-/// containerd sends `IngressBurst` 2^32 - 1 for every rate, and zeroes for the other direction.
+/// containerd sends `IngressBurst` 2^32 - 1 for every rate.
+///
+/// It sends zeroes for the other direction.
 #[test]
 fn what_containerd_sends_limits_one_direction_and_does_not_overflow() {
     let asked = runtime(&json!({

@@ -1,4 +1,4 @@
-//! What is chosen for a new attachment: its allocator's pools, its MAC address.
+//! Choices for a new attachment: pools of its allocator, its MAC address.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! What a record from the store must be to come into the book.
+//! Checks the records from the store before they come into the book.
 
 use super::{LAST_ID, Ledger};
 use crate::record::Attachment;

@@ -1,4 +1,6 @@
-//! Which addresses of a network are this node's to give, where other nodes give of it too.
+//! Share of a network's addresses that is this node's to give.
+//!
+//! Other nodes give of the network, too.
 //!
 //! The rules, and why no address can be given twice in a cluster:
 //!
@@ -31,7 +33,7 @@ use super::{Ledger, choose};
 use crate::book::{AddressError, BookError};
 use crate::record::Attachment;
 
-/// What of a network is this node's to give, and what of it is reserved.
+/// Blocks of a network that are this node's, and all reservations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Share {
     /// Blocks from which this node gives; none twice.
@@ -45,7 +47,7 @@ pub struct Share {
 pub struct Reserved {
     /// For whom.
     pub holder: Holder,
-    /// Whoever holds the block has agreed.
+    /// True when the holder of the block has agreed.
     pub granted: bool,
 }
 
@@ -72,7 +74,7 @@ static NOTHING: Share = Share {
     reserved: BTreeMap::new(),
 };
 
-/// What of a network is this node's: what routes say before what is shared.
+/// Returns this node's share of a network: routed ones come before shared ones.
 pub(super) fn of<'a>(
     own: Option<&'a (String, Share)>,
     shares: Option<&'a HashMap<String, Share>>,
@@ -97,7 +99,9 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Succeeds when the addresses may be given to `holder`, or to anybody without a reservation.
+    /// Succeeds when `holder` may get the addresses.
+    ///
+    /// Addresses without a reservation go to anybody.
     pub(super) fn check(
         &self,
         requests: &[Request],
@@ -183,7 +187,7 @@ impl Ledger {
         own.map(|(network, share)| (network.as_str(), share.blocks.as_slice()))
     }
 
-    /// What of a network is this node's; none where there are no other nodes.
+    /// Returns this node's share of a network; none where there are no other nodes.
     pub fn share_of(&self, network: &str) -> Option<&Share> {
         of(self.own.as_ref(), self.shares.as_ref(), network)
     }
@@ -232,8 +236,9 @@ impl Ledger {
             .map(|entry| &entry.record)
     }
 
-    /// Chooses free addresses of this node's blocks, one of each family, that `holder` is going to
-    /// reserve. Until [`Self::unpick`] nobody else gets them.
+    /// Chooses free addresses of this node's blocks for `holder`, one of each family.
+    ///
+    /// The holder is going to reserve them. Until [`Self::unpick`] no other request gets them.
     ///
     /// # Errors
     /// When there is none.

@@ -5,7 +5,9 @@ use crate::book::BookError;
 use crate::record::NetworkFacts;
 
 impl Ledger {
-    /// Refuses a network that is not what its attachments here say, or that wants what another has.
+    /// Refuses a network that contradicts its attachments here or another network.
+    ///
+    /// Its number or its part of an uplink may be another's already.
     pub(super) fn refuse_changed(&self, facts: &NetworkFacts) -> Result<(), BookError> {
         let in_use = || self.entries.values().map(|entry| &entry.record.network);
         let network = || facts.name.clone();

@@ -299,7 +299,9 @@ fn a_number_in_use_belongs_to_its_network() {
     assert!(taken, "{refused:?}");
 }
 
-/// Two names of one number would mix up counters, and refuse the first network for ever.
+/// Two names of one number would mix up counters.
+///
+/// The first network would be refused for ever.
 #[test]
 fn a_number_that_is_free_again_passes_to_the_network_that_asks_for_it() {
     let mut ledger = Ledger::new(16);
@@ -402,7 +404,9 @@ fn a_repeated_attachment_is_another_generation() {
     assert!(ledger.get(&first.key).unwrap().acknowledged);
 }
 
-/// The plugin of an `ADD` died, and the repeated one is being answered: whoever ends last decides.
+/// Of two answers to one `ADD`, the one that ends last decides.
+///
+/// The plugin of an `ADD` died, and the repeated one is being answered.
 #[test]
 fn an_attachment_is_unknown_only_when_its_last_answer_was_lost() {
     let mut ledger = Ledger::new(16);

@@ -1,4 +1,4 @@
-//! What an attachment shall be, as it was asked for.
+//! Wishes for an attachment, as they were asked for.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use ipam::Request;
 use crate::bandwidth::Limits;
 use crate::record::{Decision, DefaultRoutes, Device, ObjectRef, PodIdentity, Sandbox};
 
-/// What an attachment shall be, before anything is chosen.
+/// Wishes for an attachment, before anything is chosen.
 #[derive(Debug, Clone)]
 pub struct Wanted {
     /// Container and interface.
@@ -41,7 +41,7 @@ pub struct Wanted {
     pub asked: Limits,
     /// Rates it shall have.
     pub limits: Limits,
-    /// What its port is.
+    /// Interface of its port.
     pub interface: api::Interface,
     /// The device of Kubernetes that it is.
     pub device: Option<Device>,

@@ -1,4 +1,4 @@
-//! What is remembered of a pod that says itself what it is attached to. Pure.
+//! Records of pods that list their attachments themselves. Pure.
 //!
 //! Everything that `DEL`, `CHECK`, `GC` and a restart need is in it: the pod's list, the objects it
 //! names and the files of other plugins may all have changed or gone since `ADD` (NPWG §4.2.1).
@@ -16,7 +16,7 @@ use crate::record::{DefaultRoutes, PodIdentity, Sandbox, State};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodRecord {
-    /// What the runtime asked for: container and first interface.
+    /// Request of the runtime: container and first interface.
     pub key: AttachmentKey,
     /// How far it is. Of what is `Adding` any member may be there, whole or in part.
     pub state: State,
@@ -30,7 +30,7 @@ pub struct PodRecord {
     pub sandbox: Sandbox,
     /// Its attachments in the order in which they are made.
     pub members: Vec<Member>,
-    /// Who maps its host ports, where a runtime asked for some.
+    /// Plugin that maps its host ports, where a runtime asked for some.
     #[serde(default)]
     pub host_ports: Option<Delegation>,
     /// Failed attempts of the agent's own to remove it since its namespace was gone.
@@ -77,18 +77,18 @@ pub struct Member {
     pub ifname: IfName,
     /// Which list asked for it.
     pub source: Source,
-    /// What it named.
+    /// Object or configuration that the list named.
     pub target: Target,
     /// The default routes of the pod that go through it.
     pub default_routes: DefaultRoutes,
     /// `default-route` of the element, where it had the key.
     pub asked_default_route: Option<Vec<IpAddr>>,
-    /// Who makes it.
+    /// Maker of the attachment.
     pub maker: Maker,
 }
 
 impl Member {
-    /// What was handed to other plugins, if it was.
+    /// Returns the delegation to other plugins, if there was one.
     pub const fn delegation(&self) -> Option<&Delegation> {
         match &self.maker {
             Maker::Podnet => None,
@@ -104,7 +104,7 @@ impl std::fmt::Display for Member {
     }
 }
 
-/// Who makes an attachment.
+/// Makers of attachments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Maker {
     /// This agent; its own record has the same key.

@@ -73,7 +73,7 @@ fn record(state: State) -> PodRecord {
     }
 }
 
-/// NPWG-4.2.1, CNI-CONF-07: everything is in the record, and numbers are as they were.
+/// NPWG-4.2.1, CNI-CONF-07: a record reads back whole, with numbers as they were.
 #[test]
 fn a_record_reads_back_as_it_was_written() {
     let record = record(State::Added);
@@ -152,7 +152,7 @@ fn detached(name: &str) -> PodChange {
     }
 }
 
-/// ATT-17: attempts that fail come less and less often, and the pauses have a largest length.
+/// ATT-17: pauses between failed attempts grow up to a largest length.
 #[test]
 fn attempts_to_remove_a_pod_come_less_and_less_often() {
     let pods = Pods::default();

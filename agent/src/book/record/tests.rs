@@ -119,7 +119,7 @@ fn a_route_comes_after_the_one_its_gateway_needs() {
     }
 }
 
-/// CNI-RES-06: the interface in the container comes first, and addresses point at it.
+/// CNI-RES-06: the interface in the container comes first, with the addresses.
 #[test]
 fn the_result_names_the_pods_interface_first_and_the_host_end_without_sandbox() {
     let blue = network("blue", Mode::L2, &[("10.10.0.0/24", "10.10.0.1")]);
@@ -200,8 +200,9 @@ fn web() -> Attachment {
     record
 }
 
-/// What this agent writes, the next one has to read: when this text changes, so must the format
-/// of the store, or the new field needs a default.
+/// The next agent reads the records that this one writes.
+///
+/// When this text changes, so must the format of the store, or the new field needs a default.
 #[test]
 fn a_record_is_written_as_it_always_was() {
     let record = Attachment {

@@ -55,7 +55,7 @@ fn reserve(ledger: &mut Ledger, wanted: Wanted) -> Result<Attachment, BookError>
     ledger.reserve(wanted, &blue(), host)
 }
 
-/// What a container gets that asks for these addresses.
+/// Adds an attachment of a container that asks for these addresses.
 fn add(
     ledger: &mut Ledger,
     container: &str,
@@ -198,7 +198,7 @@ fn what_is_picked_is_nobody_elses_until_it_is_reserved() {
     assert!(add(&mut ledger, "c2", &["10.10.0.2"], Some(pod("u1"))).is_ok());
 }
 
-/// Purpose: an agent that allocated numbers itself is replaced by one that takes the cluster's.
+/// Replaces an agent that allocated numbers itself by one with the cluster's.
 #[test]
 fn attachments_keep_their_number_and_the_network_gets_the_clusters_after_the_last() {
     let mut ledger = Ledger::new(64);

@@ -42,8 +42,9 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// No two attachments share an address or MAC of a network, or a port; numbers and names of
-/// networks belong together; the sums are right.
+/// Checks that no two attachments share an address, a MAC address or a port.
+///
+/// Numbers and names of networks belong together, and the sums are right.
 fn check(ledger: &Ledger) {
     let records: Vec<&Attachment> = ledger.entries().map(|entry| &entry.record).collect();
     let (mut addresses, mut macs, mut ports) = (HashSet::new(), HashSet::new(), HashSet::new());

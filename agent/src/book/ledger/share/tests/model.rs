@@ -1,5 +1,6 @@
-//! Three nodes and a server, and all they do in any order: what they see is old, what they send
-//! arrives late, and they crash. The books are real.
+//! Three nodes and a server, and all their steps in any order.
+//!
+//! Nodes see old state, their messages arrive late, and they crash. The books are real.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +27,7 @@ impl Object {
 
 type Reservations = BTreeMap<IpAddr, Object>;
 
-/// What the API server has.
+/// Objects of the API server.
 #[derive(Default)]
 struct Server {
     blocks: BTreeMap<Prefix, usize>,
@@ -41,7 +42,7 @@ struct Node {
     copy: Reservations,
     /// Taken, and other blocks not read since.
     taken: BTreeSet<Prefix>,
-    /// Nobody else has part of them; reservations not read since.
+    /// Blocks that overlap no other; reservations not read since.
     alone: BTreeSet<Prefix>,
     serving: BTreeSet<Prefix>,
     /// Reservations it has deleted, which the copy may still have.
@@ -162,7 +163,9 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Few of them, so that they are wanted by many; among them the first a block would give.
+/// Chooses one of a few addresses, so that many nodes want the same.
+///
+/// The first one that a block would give is among them.
 fn address() -> impl Strategy<Value = u8> {
     prop_oneof![Just(2), Just(3), Just(16), Just(17), Just(32), Just(48)]
 }
@@ -298,7 +301,9 @@ proptest! {
     }
 }
 
-/// The steps do something: all of them together lead to an address by name on another node.
+/// All steps together lead to an address by name on another node.
+///
+/// Without that, the steps of the model would do nothing.
 #[test]
 fn a_node_gets_an_address_of_anothers_block_by_asking() {
     let mut server = Server::default();
@@ -349,7 +354,7 @@ fn nobody_goes_by_a_reservation_that_his_node_gives_up() {
     assert_eq!(nodes[2].given(), [numbered(32)]);
 }
 
-/// Rule 4: what an earlier holder of the block granted is known to who takes it after.
+/// Rule 4: the next holder of a block knows the grants of an earlier one.
 #[test]
 fn a_block_that_changes_hands_keeps_what_was_granted_of_it() {
     let mut server = Server::default();
@@ -378,7 +383,9 @@ fn a_block_that_changes_hands_keeps_what_was_granted_of_it() {
     assert_eq!(nodes[2].given(), [numbered(17)]);
 }
 
-/// Rule 5: the length of blocks changes with the subnets, and nodes hear of that at different times.
+/// Rule 5: of two blocks that overlap, the later one gives way.
+///
+/// The length of blocks changes with the subnets, and nodes hear of that at different times.
 #[test]
 fn who_takes_a_block_with_a_part_of_anothers_gives_way_and_the_other_goes_on() {
     let mut server = Server::default();
