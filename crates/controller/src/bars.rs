@@ -13,13 +13,17 @@ use serde_json::{Value, json};
 /// The ConfigMap: names of networks, with spaces between them, by name of the node.
 pub const NAME: &str = "podnet-barred";
 
-/// How long a node is barred the first time; each time it is twice as long, up to [`LONGEST`].
+/// Length of a node's first bar.
+///
+/// Each further one is twice as long, up to [`LONGEST`].
 const FIRST: SignedDuration = SignedDuration::from_secs(60);
 const LONGEST: SignedDuration = SignedDuration::from_secs(600);
-/// Nodes and networks in all: with the longest names half of what a ConfigMap can have.
+/// Most pairs of a node and a network that are barred.
+///
+/// With the longest names they fill half of a ConfigMap.
 const MAX: usize = 1000;
 
-/// What a node may not take.
+/// Bar of a node from blocks of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bar {
     until: Timestamp,
@@ -53,7 +57,9 @@ impl Bars {
         ends.filter(|end| *end > now).min()
     }
 
-    /// What the ConfigMap is to say, if it does not. What was said last is not known at first.
+    /// Data of the ConfigMap when it differs from the last written; else `None`.
+    ///
+    /// A predecessor may have written any data, so the first call always returns some.
     pub fn unwritten(&mut self, now: Timestamp) -> Option<BTreeMap<String, String>> {
         // One that behaved for as long as it was barred is forgiven.
         let forgotten = |bar: &Bar| bar.until.saturating_add(bar.length).unwrap_or(now) <= now;

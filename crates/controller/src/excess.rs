@@ -1,4 +1,6 @@
-//! How many blocks of a network a node takes: no more than its pods can need, and some to spare.
+//! Limits the blocks of a network that a node takes to the need of its pods.
+//!
+//! A few blocks are to spare.
 //!
 //! A policy of admission binds a block to the node that takes it, and cannot count. So each block is
 //! judged once, a moment after it was taken, by the pods of its node. An agent takes one only while
@@ -36,15 +38,18 @@ use super::pod::Pod;
 use super::usage::selection;
 use super::view::View;
 
-/// A block is judged when it was heard of so long ago: what it was taken for has been heard of too.
+/// Age at which a block is judged.
+///
+/// The pods that it was taken for are in the copies by then.
 const SETTLED: SignedDuration = SignedDuration::from_secs(2);
-/// A controller that begins to lead judges the blocks that were taken so short a time before. While
-/// the Lease went from one to another they were judged by neither.
+/// Greatest age of blocks that a controller judges when it begins to lead.
+///
+/// While the Lease went from one controller to another, neither has judged them.
 const RECENT: SignedDuration = SignedDuration::from_secs(60);
 /// Time for a node to give back those blocks beyond the limit that are not in use.
 pub(super) const GRACE: SignedDuration = SignedDuration::from_secs(10);
 
-/// What is known of a block.
+/// State of a block in the judgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     /// It was heard of at this time, and not judged.
@@ -53,12 +58,14 @@ enum Standing {
     Asked(Timestamp),
     /// It is too much, and its node has something of it in use.
     InUse,
-    /// Its node may have it. With `whole` it counts as a whole one, however little can be given of it:
-    /// it is a part of what others could have taken.
+    /// Its node may have it.
+    ///
+    /// With `whole` it counts as a whole one, however few addresses it still has to give: it is a part
+    /// of what others could have taken.
     Kept { whole: bool },
 }
 
-/// What was decided about blocks, by UID.
+/// Judgements about blocks, by UID.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Judged {
     has_begun: bool,
@@ -84,7 +91,7 @@ pub struct Excess {
     pub withheld: Vec<Arc<IpBlock>>,
 }
 
-/// What nodes have taken too much, as the copies say it.
+/// Blocks that nodes have taken beyond their limits, by the copies.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Suspects {
     /// By node, network and family.
@@ -101,7 +108,9 @@ impl Suspects {
         self.again = Some(self.again.map_or(at, |earliest| earliest.min(at)));
     }
 
-    /// What of it is too much also by this view, which has the nodes and their pods as they are now.
+    /// Suspected blocks that are beyond the limit by this view as well.
+    ///
+    /// The view has the nodes and their pods as they are now.
     pub fn confirmed(&self, view: &View) -> Vec<Excess> {
         let mut judged = self.judged.clone();
         let suspected: HashSet<String> = uids(&self.found).collect();
@@ -141,7 +150,7 @@ struct Group<'a> {
 }
 
 impl Judged {
-    /// Judges what is new; each node may have `spare` blocks more than its pods can need.
+    /// Judges new blocks; each node may have `spare` blocks beyond its pods' need.
     pub fn judge(&mut self, view: &View, spare: u32, now: Timestamp) -> Suspects {
         let mut suspects = Suspects {
             spare,
@@ -315,7 +324,7 @@ impl Judged {
     }
 }
 
-/// What a node may have of a network.
+/// Limit of a node's blocks of a network.
 #[derive(Clone, Copy, Debug)]
 struct Limit {
     /// As long as its blocks have fewer addresses, it may take one more.
@@ -371,7 +380,7 @@ fn is_part(pools: &[Pool], block: &IpBlock) -> bool {
     of.any(|pool| cidr.prefix_len() > LENGTH.of(pool))
 }
 
-/// What the pods of a node want of networks.
+/// Addresses that the pods of a node need, by network.
 #[derive(Debug, Default)]
 struct Need {
     listed: HashMap<String, Listed>,
@@ -381,7 +390,7 @@ struct Need {
     silent: u64,
 }
 
-/// What pods list of one network.
+/// Attachments to one network that pods list.
 #[derive(Clone, Copy, Debug, Default)]
 struct Listed {
     /// Attachments.
@@ -392,7 +401,9 @@ struct Listed {
     silent: u64,
 }
 
-/// What the pods of all nodes in `groups` want, by node; counts in these the pods inside of blocks.
+/// Needs of the pods of all nodes in `groups`, by node.
+///
+/// Counts in `groups` the pods inside of blocks.
 fn needs<'a>(
     view: &'a View,
     resolved: &Resolved,
@@ -453,14 +464,17 @@ fn lengths(ip: IpAddr) -> std::ops::RangeInclusive<u8> {
     }
 }
 
-/// What one pod lists.
+/// Attachments that one pod lists, by network.
 #[derive(Debug, Default)]
 struct Wishes {
     networks: BTreeMap<String, Listed>,
     any: u64,
 }
 
-/// What a pod lists. What cannot be read or followed could when the pod was attached.
+/// Attachments that a pod lists.
+///
+/// An element that cannot be read or followed counts for any network: it could be when the pod was
+/// attached.
 fn wishes(pod: &Pod, view: &View, resolved: &Resolved) -> Wishes {
     let mut wishes = Wishes::default();
     let Ok(selection) = selection(pod, view) else {

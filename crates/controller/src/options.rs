@@ -26,7 +26,7 @@ pub struct ControllerOptions {
     /// How the lists of pods are read, as the agents have it.
     #[command(flatten)]
     pub lists: ListOptions,
-    /// What is switched.
+    /// Feature gates.
     #[command(flatten)]
     pub features: FeatureGates,
     /// Seconds for which a node, pod or claim has to be gone before its addresses are taken back
@@ -49,7 +49,7 @@ pub struct ControllerOptions {
     /// Name by which this controller is known among others; the host's name when not given
     #[arg(long, value_name = "NAME", env = "POD_NAME")]
     pub pod_name: Option<String>,
-    /// Who leads.
+    /// Options of leader election.
     #[command(flatten)]
     pub leader_election: LeaderElection,
     /// Where to wait, and the file that says for how long; for tests.

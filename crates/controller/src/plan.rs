@@ -1,5 +1,6 @@
-//! What has to be done, from what is there. The whole is worked out anew each time, so it does not
-//! matter what was missed, or done twice.
+//! Computes all steps of the controller from the objects that exist.
+//!
+//! The plan is whole each time, so a missed or repeated event does no harm.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use super::view::View;
 /// The finalizer of networks and attachments in use (KEP-PN-U1).
 pub const FINALIZER: &str = "podnet.dev/in-use";
 
-/// What the user of the controller chose.
+/// Choices of the controller's user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choices {
     /// The feature gate `MultiNetwork` (KEP-CTL-4).
@@ -58,7 +59,7 @@ pub struct Plan {
     pub ready: [usize; 2],
 }
 
-/// What to do about a network or an attachment.
+/// Step about a network or an attachment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObjectStep {
     /// Its namespace, if it has one.
@@ -67,15 +68,15 @@ pub struct ObjectStep {
     pub name: String,
     /// Its UID.
     pub uid: String,
-    /// What this was worked out from; a later one is to be left alone.
+    /// Resource version that this was computed from; a later object is left alone.
     pub version: String,
     /// All finalizers it is to have.
     pub finalizers: Option<Vec<String>>,
-    /// Nobody may use it when its finalizer goes.
+    /// The finalizer goes only when no pod uses the object.
     pub must_be_unused: bool,
     /// The status it is to have.
     pub status: Option<Status>,
-    /// Who keeps it from being deleted.
+    /// User that keeps the object from being deleted.
     pub user: Option<String>,
 }
 
@@ -90,7 +91,7 @@ pub struct Status {
     pub is_new_number: bool,
 }
 
-/// What to do about a pod.
+/// Step about a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodStep {
     /// It may be scheduled.
@@ -99,11 +100,11 @@ pub enum PodStep {
     Wait(Vec<String>),
     /// It waits no more; its condition says so.
     MarkReady,
-    /// Nobody decides about its networks; it has no condition about them.
+    /// No controller decides about its networks; it has no condition about them.
     Unmark,
 }
 
-/// What has to be done.
+/// Computes the steps that bring all objects to their wanted state.
 pub fn plan(view: &View, choices: &Choices, orphans: &mut Orphans, now: Timestamp) -> Plan {
     if !choices.multi_network {
         return switched_off(view);
@@ -124,7 +125,7 @@ pub fn plan(view: &View, choices: &Choices, orphans: &mut Orphans, now: Timestam
     plan
 }
 
-/// Without the feature objects mean nothing, and nothing may wait for them (KEP-CTL-4).
+/// Plan without the feature gate: no object has effects, no pod waits (KEP-CTL-4).
 fn switched_off(view: &View) -> Plan {
     let pod_step = |pod: &Arc<Pod>| {
         let step = match (pod.is_gated(), pod.networks_ready()) {
@@ -289,7 +290,7 @@ fn has_finalizer(metadata: &ObjectMeta) -> bool {
     finalizers.any(|it| it == FINALIZER)
 }
 
-/// Puts the finalizer on what is not being deleted, and takes it from what is and has no user.
+/// Adds the finalizer to a living object; removes it from a deleted, unused one.
 fn finalizer(step: &mut ObjectStep, metadata: &ObjectMeta, wants: bool, user: Option<String>) {
     if metadata.deletion_timestamp.is_none() {
         keep(step, metadata, wants);

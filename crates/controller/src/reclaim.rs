@@ -1,5 +1,6 @@
-//! What nodes, pods and claims that are gone have left behind: blocks and reservations of addresses,
-//! and slices of members of networks.
+//! Reclaims addresses and slices of nodes, pods and claims that are gone.
+//!
+//! The objects are blocks and reservations of addresses, and slices of members of networks.
 //!
 //! An object that is gone proves little. A node may be cut off with its pods running, a pod may have
 //! been deleted by force. So a block is marked first, where its node sees it, and deleted when the
@@ -15,7 +16,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use super::usage::Usage;
 use super::view::View;
 
-/// What to do about a block.
+/// Step about a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockStep {
     /// Say when it will be taken back.
@@ -28,7 +29,7 @@ pub enum BlockStep {
     Wait(Timestamp),
 }
 
-/// What to do about a block, if anything.
+/// Decides about a block; `None` when there is no step.
 pub fn block_step(
     block: &IpBlock,
     view: &View,
@@ -54,8 +55,9 @@ pub fn block_step(
     }
 }
 
-/// The nodes that may have members of networks, as labels name them: those there are, and those that
-/// pods are said to run on still.
+/// Labels by which slices of members name these nodes.
+///
+/// Callers name the nodes that exist, and those that pods are still bound to.
 pub fn labels_of_nodes<'a>(nodes: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
     nodes.map(label_value).collect()
 }
@@ -66,8 +68,9 @@ pub fn is_left(slice: &ObjectMeta, nodes: &BTreeSet<String>) -> bool {
     slice.deletion_timestamp.is_none() && !label.is_some_and(|label| nodes.contains(label))
 }
 
-/// The nodes that pods name. A pod that has ended counts: on a node nobody hears from, it may not
-/// have.
+/// Names of the nodes that pods are bound to.
+///
+/// A pod that has ended counts: on a node that is cut off, it may still run.
 pub fn busy_nodes(view: &View) -> BTreeSet<&str> {
     let nodes = view.pods.values();
     nodes
@@ -75,7 +78,7 @@ pub fn busy_nodes(view: &View) -> BTreeSet<&str> {
         .collect()
 }
 
-/// True when the holder of a reservation is gone, and nobody else may use the address.
+/// True when a reservation's holder is gone and no pod may use the address.
 pub fn is_orphan(reservation: &IpReservation, view: &View, usage: &Usage) -> bool {
     let spec = &reservation.spec;
     if let Some(holder) = &spec.pod {
@@ -94,14 +97,14 @@ pub fn is_orphan(reservation: &IpReservation, view: &View, usage: &Usage) -> boo
     }
 }
 
-/// Since when each reservation was seen without a holder, by UID. A controller that starts anew
-/// begins to wait anew.
+/// Times since when reservations have no holder, by UID.
+///
+/// A controller that restarts begins to wait again.
 #[derive(Clone, Debug, Default)]
 pub struct Orphans(BTreeMap<String, Timestamp>);
 
 impl Orphans {
-    /// Takes note of all that are orphans `now`; those that have been for `delay`, and when to look
-    /// again for the others.
+    /// Notes the orphans of `now`; those of at least `delay`, and the time of the next.
     pub fn due(
         &mut self,
         orphans: &BTreeSet<String>,

@@ -10,7 +10,7 @@ use super::{Executor, Outcome, check, manager};
 use crate::reclaim::{BlockStep, is_left, labels_of_nodes};
 
 impl Executor {
-    /// What is to be done about a block.
+    /// Does one step about a block; true when it is done.
     pub(super) async fn block(&self, block: &IpBlock, step: BlockStep) -> bool {
         let name = block.name_any();
         let api: Api<IpBlock> = Api::all(self.client.clone());
