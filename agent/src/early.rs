@@ -1,6 +1,8 @@
-//! Where an interface of the node drops what a tunnel brings that no network here wants: in XDP, before
-//! there is an skb, or behind that in TC. Which of them is found out by trying, and said. And whether
-//! frames for sockets go there from XDP.
+//! Drops unwanted tunnel packets early: in XDP, or behind that in TC.
+//!
+//! A packet is unwanted when no network of this node has it. XDP drops it before there is an skb. A
+//! trial finds out where an interface can do it, and the log says so. Frames for sockets go there from
+//! the same program of XDP, where that is possible.
 
 mod steer;
 
@@ -28,7 +30,7 @@ pub use steer::Steer;
 const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What XDP is used for.
+/// Options about XDP.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct EarlyOptions {
     /// Where the interfaces that tunnels end at drop what no network of this node wants: before the
@@ -93,7 +95,7 @@ impl From<XdpMode> for Mode {
     }
 }
 
-/// What an interface that tunnels end at does.
+/// Place at which an interface drops unwanted tunnel packets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Place {
     /// Its name.
@@ -147,13 +149,15 @@ fn choose(
     }
 }
 
-/// What the interface is attached to, as sysfs has it.
+/// Bus of the interface's device, as sysfs has it.
 fn bus(interface: &str) -> Option<String> {
     let link = std::fs::read_link(format!("/sys/class/net/{interface}/device/subsystem")).ok()?;
     Some(link.file_name()?.to_str()?.to_owned())
 }
 
-/// Makes the interface have the program where it should, and nowhere else. Why it has none.
+/// Attaches the XDP program to an interface where it belongs, and nowhere else.
+///
+/// Returns the mode, or the reason that there is none.
 fn settle(
     connection: &mut Connection,
     hook: &Hook,

@@ -104,7 +104,7 @@ pub struct Egress {
     routing: Arc<NodeRouting>,
     /// Where their namespaces are kept.
     directory: PathBuf,
-    /// Those that are open, by the number of the network, and how they were made.
+    /// Open ways out and their plans, by the number of the network.
     open: Ranked<BTreeMap<u32, (Plan, WayOut)>>,
     /// Where pods and Services of the cluster are, as the operator says.
     inside: Vec<Prefix>,
@@ -173,8 +173,9 @@ impl Egress {
         self.opened().values().any(|(_, it)| it.ifindex == ifindex)
     }
 
-    /// Opens the way out that an attachment to this network needs; at once where it is open. The
-    /// book has the attachment, so that nobody closes it meanwhile.
+    /// Opens the way out that an attachment to this network needs, unless it is open.
+    ///
+    /// The book has the attachment, so that no other task closes the way out meanwhile.
     ///
     /// # Errors
     /// When the kernel refuses; nothing of a way that was not there is left then.
@@ -195,8 +196,9 @@ impl Egress {
         self.make_way_out(plan).await.map(drop)
     }
 
-    /// Closes the way out of a network that has no attachment any more. What cannot be removed is
-    /// the audit's.
+    /// Closes the way out of a network that has no attachment any more.
+    ///
+    /// The audit removes the rest after a failure.
     pub(crate) async fn close(&self, facts: &NetworkFacts) {
         if !facts.egress {
             return;
@@ -211,8 +213,9 @@ impl Egress {
         }
     }
 
-    /// Makes the ways out that attachments need, before the tables lead there. Where one cannot be
-    /// made, its pods do not get out, and the audit comes back to it.
+    /// Makes the ways out that attachments need, before the tables lead there.
+    ///
+    /// Where one cannot be made, its pods do not get out, and the audit tries again.
     pub(crate) async fn recover(&self) {
         let planned = self.planned_ways_out();
         if planned.is_empty() {
@@ -260,7 +263,7 @@ impl Egress {
         failed.map_or(Ok(()), Err)
     }
 
-    /// What attachments of any state need, by the numbers of their networks.
+    /// Plans of the ways out that attachments of any state need, by network number.
     fn planned_ways_out(&self) -> BTreeMap<u32, Plan> {
         self.planned(&self.book.ledger())
     }
@@ -279,8 +282,9 @@ impl Egress {
         plans
     }
 
-    /// What the node itself must have before anything leaves by it: forwarding of these families, and
-    /// the guards of its own addresses.
+    /// Enables forwarding of these families and writes the guards of the node.
+    ///
+    /// Packets leave by the node only after that.
     async fn fence(&self, v4: bool, v6: bool) -> Result<bool, EgressError> {
         let inside = self.inside();
         let uplinks = self.host.netlink.with(|connection: &mut Connection| {
@@ -333,8 +337,10 @@ impl Egress {
         Ok(written)
     }
 
-    /// What ways out lead nowhere near: pods of the network that the node routes for, and pods and Services
-    /// of the cluster. None as long as the cluster has not said where they are.
+    /// Prefixes that ways out do not lead to; `None` until the cluster has named them.
+    ///
+    /// They are those of pods of the network that the node routes for, and of pods and Services of the
+    /// cluster.
     fn inside(&self) -> Option<Vec<(IpAddr, u8)>> {
         let world = self.world.get();
         let mut all = self.routing.cluster_prefixes()?;
@@ -346,8 +352,7 @@ impl Egress {
         Some(merged.map(|it| (it.addr(), it.prefix_len())).collect())
     }
 
-    /// Writes the guards of the node again where somebody changed them, or where they should say something
-    /// else by now; true then.
+    /// Restores the guards of the node when they differ from the plan; true then.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -377,8 +382,9 @@ impl Egress {
         Ok(before.map(|(_, way_out)| way_out) != Some(way_out))
     }
 
-    /// Removes the gateways that no attachment needs, and with the last one what the node has for
-    /// them.
+    /// Removes the gateways that no attachment needs.
+    ///
+    /// With the last gateway, the guards of the node go.
     async fn remove_ways_out(&self) -> Result<(), EgressError> {
         let kept: BTreeSet<u32> = {
             // Who is in the book by now finds its way open; who comes later does not.

@@ -1,7 +1,7 @@
-//! What this node says to other nodes of its members of networks that span nodes.
+//! Publishes this node's members of networks that span nodes.
 //!
-//! In a cluster [`crate::kube`] writes it as objects, elsewhere [`files`] as a file. What is written
-//! is worked out here: which members there are, and which is in which slice. Pure but for the clock.
+//! In a cluster [`crate::kube`] writes them as objects, elsewhere [`files`] as a file. This module
+//! finds the members and divides them into slices. Pure but for the clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -30,8 +30,7 @@ pub use options::{SpanningError, SpanningOptions, check};
 /// Members of one network, by MAC address, and their addresses.
 pub type Members = BTreeMap<MacAddr, Vec<IpAddr>>;
 
-/// What a network is divided into: by the number of the slice, its endpoints in order of their MAC
-/// addresses.
+/// Endpoints of a network by slice number, in order of their MAC addresses.
 pub type Slices = BTreeMap<u32, Vec<Endpoint>>;
 
 /// The members of one network that are on this node.
@@ -43,7 +42,7 @@ pub struct OnNetwork {
     pub members: Members,
 }
 
-/// The members this node has of networks that span nodes, by the name of the network.
+/// Members that this node has of networks that span nodes, by network name.
 pub fn of(ledger: &Ledger) -> BTreeMap<String, OnNetwork> {
     let mut networks: BTreeMap<String, OnNetwork> = BTreeMap::new();
     let live = ledger.entries().filter(|entry| entry.live);
@@ -160,9 +159,10 @@ fn spans(record: &Attachment) -> bool {
     record.network.transport != Transport::Local
 }
 
-/// Divides the members of a network into slices. A member stays in the slice that it is in, so what
-/// comes or goes changes one slice; a new one goes to the first slice with room. Numbers in `taken`
-/// are others'.
+/// Divides the members of a network into slices.
+///
+/// A member stays in its slice, so a change of one member changes one slice. A new member goes to the
+/// first slice with room. Numbers in `taken` belong to slices of other nodes.
 pub fn divide(
     published: &Slices,
     members: &Members,
@@ -223,8 +223,9 @@ fn claim(
     }
 }
 
-/// The time of a claim that is made now: later than that of every claim that is known of others, for
-/// clocks differ.
+/// Time for a new claim: later than every known claim of other nodes.
+///
+/// Clocks of nodes differ.
 pub fn now(remotes: &Remotes, network: NetworkId, mac: MacAddr, ips: &[IpAddr]) -> Timestamp {
     let mac = agent_common::addr::MacAddr(mac.octets());
     let known = remotes.latest_claim(network.get(), mac, ips);
@@ -235,14 +236,14 @@ pub fn now(remotes: &Remotes, network: NetworkId, mac: MacAddr, ips: &[IpAddr]) 
     Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time)
 }
 
-/// What the slices of a network say that this node has published: by their numbers.
+/// Endpoints of the slices that this node has published, by slice number.
 pub fn published<'a>(slices: impl Iterator<Item = (u32, &'a EndpointSlice)>) -> Slices {
     slices
         .map(|(number, slice)| (number, slice.endpoints.clone()))
         .collect()
 }
 
-/// What a slice is to say.
+/// Spec of a slice with these endpoints.
 pub fn spec(
     network: &str,
     id: NetworkId,

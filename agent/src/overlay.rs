@@ -1,4 +1,4 @@
-//! Networks that span nodes: the device that tunnels to the others, and what it has to carry.
+//! Networks that span nodes: the tunnel device and its MTU.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -32,7 +32,7 @@ const MTU: u32 = 65_485;
 /// Why a network that spans nodes cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum OverlayError {
-    /// Nobody said how other nodes reach this one.
+    /// The node has no address for tunnels.
     #[error(
         "network {network} has transport VXLAN and this node no address for tunnels: start the agent with --vtep ADDRESS"
     )]
@@ -56,7 +56,7 @@ pub enum OverlayError {
         network: String,
         /// Its MTU, bytes.
         mtu: u16,
-        /// What is added, bytes.
+        /// Overhead of a tunnel, bytes.
         added: u32,
         /// Where tunnels leave the node.
         interface: String,
@@ -281,7 +281,7 @@ impl Overlay {
     }
 }
 
-/// What a tunnel to or from this address adds to an L3 packet, bytes.
+/// Overhead of a tunnel to or from this address on an L3 packet, bytes.
 pub(crate) fn added(address: IpAddr) -> u32 {
     // As many as stand before the inner frame: that brings an Ethernet header, and the outer one is
     // beside the MTU.
@@ -293,7 +293,7 @@ pub(crate) fn added(address: IpAddr) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// What the device says. The kernel does not tell its port with the link.
+/// Alias of the device: it names the port, which the kernel leaves out of a link.
 fn alias(port: u16) -> String {
     format!("{ALIAS_PREFIX}tunnels, UDP port {port}")
 }

@@ -389,7 +389,7 @@ impl Reach {
         self.egress.tracked_connections().await
     }
 
-    /// Count packets that rules of the node's tables have stopped: table, rule, packets.
+    /// Packets that rules of the node's tables have dropped: table, rule, count.
     pub(crate) async fn stopped_packets(&self) -> Vec<(&'static str, String, u64)> {
         self.rulesets.stopped_packets().await
     }

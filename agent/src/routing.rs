@@ -1,5 +1,6 @@
-//! The network that the node routes for, and what the node's own stack needs for it: once for the
-//! node, and (in [`port`]) for each attachment.
+//! Prepares the node's own stack for the network that the node routes for.
+//!
+//! That is done once for the node, and (in [`port`]) for each attachment.
 //!
 //! Packets of that network go through the node's routes and its connection tracking, because there
 //! the Services of a cluster are translated. So the node forwards, knows where each pod and the pods
@@ -33,16 +34,18 @@ pub use ways::remove;
 
 /// Name of the table of nf_tables that masquerades its pods.
 pub const TABLE: &str = netdev::TABLE;
-/// Everything is looked at again after this time, also when nothing is known to have changed.
+/// Longest time between two looks at routes, table and settings.
+///
+/// A look does not wait for a known change.
 const ROUND: Duration = Duration::from_secs(30);
 
-/// What the node has of it.
+/// State of node routing.
 #[derive(Debug)]
 pub struct NodeRouting {
     host: Arc<Host>,
     book: Arc<Book>,
     world: Arc<Current>,
-    /// The nodes of the cluster; none where there is no cluster, or as long as it says nothing.
+    /// Nodes of the cluster; none without a cluster, or before it has named any.
     nodes: watch::Sender<Option<Nodes>>,
     clustered: bool,
     state: Mutex<State>,
@@ -52,13 +55,13 @@ pub struct NodeRouting {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What is made, but for `trouble`.
+    /// Plan as made, but for `trouble`.
     plan: Option<Plan>,
     /// Why the network cannot be served, if so.
     trouble: Option<String>,
     /// Nodes whose pods are not reached, and why.
     unrouted: BTreeMap<String, String>,
-    /// What the table of nf_tables is, as far as that is known.
+    /// State of the table of nf_tables, as far as it is known.
     table: Table,
 }
 
@@ -77,7 +80,7 @@ enum Table {
 pub struct NotRouting {
     /// The network.
     network: String,
-    /// What is missing, and what to do.
+    /// Missing part and the remedy.
     why: String,
 }
 
@@ -146,7 +149,7 @@ impl NodeRouting {
         plan::within(own.unwrap_or_default(), network)
     }
 
-    /// Where pods and Services of the cluster are, as far as it says; none before it has said anything.
+    /// Prefixes of pods and Services of the cluster; `None` before it has named any.
     pub(crate) fn cluster_prefixes(&self) -> Option<Vec<Prefix>> {
         let nodes = self.nodes.borrow();
         match &*nodes {
@@ -171,7 +174,7 @@ impl NodeRouting {
         }
     }
 
-    /// Sees to it that the node can route for this network; at once where nothing has changed.
+    /// Prepares the node to route for this network, unless it is prepared.
     ///
     /// # Errors
     /// When it cannot.
@@ -187,8 +190,10 @@ impl NodeRouting {
         }
     }
 
-    /// Books an attachment to the network that the node routes for, in a cluster: with addresses of
-    /// the node's own prefixes, because other nodes have routes to those and to no single pod.
+    /// Books an attachment to the network that the node routes for, in a cluster.
+    ///
+    /// Its addresses are of the node's own prefixes: other nodes have routes to these and to no single
+    /// pod.
     ///
     /// # Errors
     /// When there is none, or one is asked for that other nodes would not find here.

@@ -1,5 +1,6 @@
-//! podnet's tables of nf_tables, which any tool of the node may flush: what the kernel announces of them is
-//! followed, and what is missing is written again at once.
+//! Follows changes of podnet's tables of nf_tables, and writes missing ones again.
+//!
+//! Any tool of the node may flush them, and the kernel announces that.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -18,9 +19,11 @@ use telemetry::chain;
 
 /// The tables in the node's own namespace.
 const TABLES: [&str; 3] = [routing::TABLE, OUTSIDE, overlay::TABLE];
-/// Least time between two looks, which doubles while another tool changes the tables again and again.
+/// Least time between two looks at the tables.
+///
+/// It doubles while another tool changes the tables again and again.
 const PAUSE: Duration = Duration::from_millis(50);
-/// And at most; the audit comes no later than that by much.
+/// Greatest time between two looks; the audit comes no later than that by much.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// After as long without a change the other tool is taken to have ended.
 const QUIET: Duration = Duration::from_secs(10);
@@ -56,13 +59,13 @@ impl Pace {
     }
 }
 
-/// What is to be looked at.
+/// Cause of a look at the tables.
 enum Cause {
     /// A table of the node's namespace was changed.
     Changed,
     /// One in the namespace of a gateway was.
     Gateways,
-    /// Routes, links, or what is known of the cluster: the tables may have to say something else.
+    /// Routes, links, or facts about the cluster have changed; tables may have to.
     Node,
 }
 
@@ -131,7 +134,7 @@ impl Rulesets {
         }
     }
 
-    /// Tables that this agent wrote to the node's namespace and another program removed.
+    /// Tables of this agent in the node's namespace that another program removed.
     async fn tables_gone(&self) -> BTreeSet<&'static str> {
         let written = [
             (OUTSIDE, self.egress.has_written()),
@@ -161,7 +164,7 @@ impl Rulesets {
         gone
     }
 
-    /// What the rules of tables in the node's namespace have stopped: the table, the rule, packets.
+    /// Packets that rules in the node's namespace have dropped: table, rule, count.
     pub(crate) async fn stopped_packets(&self) -> Vec<(&'static str, String, u64)> {
         let look = |netfilter: &mut Netfilter| {
             let mut all = Vec::new();
@@ -181,13 +184,16 @@ impl Rulesets {
             .unwrap_or_default()
     }
 
-    /// False on a node that needs no table: nf_tables is not touched there, which would load its modules.
+    /// Whether the node needs a table.
+    ///
+    /// Where it needs none, nf_tables is not touched: that would load its modules.
     fn has_tables(&self) -> bool {
         self.egress.is_fenced() || self.overlay.device() != 0 || self.routing.has_table()
     }
 
-    /// Writes each table of the node's namespace that is not as it should be; true when one was not that
-    /// another program has `changed`.
+    /// Writes each table of the node's namespace that differs from the plan.
+    ///
+    /// True when one differed that another program has `changed`.
     async fn restore_tables(&self, changed: &BTreeSet<&str>) -> bool {
         let is = |table| changed.contains(table);
         let egress = self.egress.restore_fence().await;

@@ -1,6 +1,7 @@
-//! Interfaces of the node by which packets of other nodes come in: which have the program, and what it
-//! takes there. The rest of what comes in is the node's own, and meets the next filter. In front of it
-//! there may be a program in XDP: see [`crate::early`].
+//! Interfaces by which packets of other nodes come in, and their programs.
+//!
+//! The program takes packets of tunnels and networks. The rest is the node's own, and meets the next
+//! filter. In front of it there may be a program in XDP: see [`crate::early`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd as _;
@@ -19,10 +20,10 @@ use crate::host::{Host, HostError};
 use crate::reconcile::Reconciler;
 use telemetry::chain;
 
-/// What is taken from interfaces, by index.
+/// Needs of interfaces, by interface index.
 pub type Wanted = BTreeMap<u32, Uplink>;
 
-/// Who needs something of an interface.
+/// User of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum User {
     /// Tunnels of other nodes end there.
@@ -77,7 +78,9 @@ impl Asked {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What all users need. Who has not spoken yet since the agent started keeps what is `known` of him.
+    /// Needs of all users.
+    ///
+    /// A user that has not spoken since the agent started keeps its part of `known`.
     fn all(&self, known: &Wanted) -> Wanted {
         let mut all = Wanted::new();
         let wanted = self.lock();
@@ -99,7 +102,7 @@ impl Asked {
     }
 }
 
-/// What one user has of an interface.
+/// Part of an interface's entry that one user needs.
 fn part(user: User, uplink: &Uplink) -> Option<Uplink> {
     match user {
         User::Tunnels => uplink.has_tunnels().then_some(Uplink {
@@ -114,7 +117,7 @@ fn part(user: User, uplink: &Uplink) -> Option<Uplink> {
     }
 }
 
-/// What two users need of one interface.
+/// Union of two users' needs of one interface.
 fn both(one: &Uplink, other: &Uplink) -> Uplink {
     let either = |one: Ip16, other: Ip16| if one == Ip16::NONE { other } else { one };
     Uplink {
@@ -157,7 +160,7 @@ impl Uplinks {
         self.mend().await
     }
 
-    /// Attaches the program where it is missing, and has it do nothing where nobody needs it.
+    /// Attaches the program where it is missing, and idles it on unused interfaces.
     ///
     /// # Errors
     /// As for [`Self::take_from`].
@@ -242,8 +245,9 @@ impl Uplinks {
         }
     }
 
-    /// Frames for MAC addresses of pods come in only where the interface does not sort by its own. What
-    /// podnet has set it resets, and what others have set it leaves.
+    /// Sets promiscuous mode where frames for MAC addresses of pods come in.
+    ///
+    /// Elsewhere resets it, if podnet has set it.
     async fn open_up(&self, ifindex: u32, uplink: Uplink) -> Result<(), HostError> {
         let wanted = uplink.flags & UPLINK_EVERY_FRAME != 0;
         let ours = uplink.flags & UPLINK_PROMISCUOUS != 0;
@@ -297,9 +301,10 @@ fn macs(
     Ok(found)
 }
 
-/// False when it is there already. By a TCX link where the kernel has these: a clsact qdisc that comes
-/// or goes stops the interface's queues for a moment, and what the node sends then is dropped
-/// (`qdisc_graft`).
+/// Attaches the program to an interface; false when it is there already.
+///
+/// The kernel's TCX link comes first: a clsact qdisc that comes or goes stops the interface's queues
+/// for a moment, and packets that the node sends then are dropped (`qdisc_graft`).
 fn attach(connection: &mut Connection, hook: &Hook, ifindex: u32) -> Result<bool, HostError> {
     let id = hook.dispatcher_id(Dispatcher::Uplink)?;
     let Some(link) = connection.by_index(ifindex)? else {
@@ -329,8 +334,9 @@ fn detach(connection: &mut Connection, hook: &Hook, ifindex: u32) -> Result<(), 
     Ok(())
 }
 
-/// Takes the program off every interface of the node, and what podnet did to them for it, for `cleanup`;
-/// their names.
+/// Detaches the program from every interface, for `cleanup`; returns their names.
+///
+/// Settings that podnet has changed for the program are reset.
 ///
 /// # Errors
 /// When the kernel refuses.

@@ -1,6 +1,7 @@
-//! Ways on which the programs tunnel to other nodes themselves, without the kernel's device: by one
-//! Ethernet link to one next hop, as the kernel's routes say. Where that is not so, or IPsec has a say,
-//! the device does it.
+//! Ways on which the programs encapsulate packets for other nodes themselves.
+//!
+//! A way is one Ethernet link and one next hop, as the kernel's routes say. The kernel's device does it
+//! where routes differ, or IPsec applies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -24,7 +25,9 @@ use telemetry::chain;
 
 /// Least time between two looks: routes of a node may change often.
 const SETTLE: Duration = Duration::from_millis(50);
-/// Everything is looked at again after this time: what a router says of its MTU comes without notice.
+/// Longest time between two looks at the ways.
+///
+/// A change of a router's MTU comes without notice.
 const ROUND: Duration = Duration::from_secs(30);
 
 /// Ways to other nodes are not as they should be.
@@ -63,7 +66,7 @@ pub struct Ways {
     uplinks: Arc<Uplinks>,
 }
 
-/// What the node's routes and links say.
+/// Ways and links found in the node's routes.
 #[derive(Debug, Default)]
 struct Found {
     ways: Known,

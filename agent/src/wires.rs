@@ -1,5 +1,7 @@
-//! Networks that leave the node by an uplink as they are: the interface, what of it is whose, and the
-//! routers on it that lead to other nodes.
+//! Networks that leave the node by an uplink as they are.
+//!
+//! The module has the interface, the share of each network in it, and the routers on it that lead to
+//! other nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -98,10 +100,10 @@ impl From<DatapathError> for WireError {
     }
 }
 
-/// Preference of an IPv6 route that says none (`IP6_RT_PRIO_USER` of `net/ip6_route.h`).
+/// Metric of an IPv6 route that has none (`IP6_RT_PRIO_USER`, `net/ip6_route.h`).
 const IPV6_METRIC: u32 = 1024;
 
-/// What is known of uplinks.
+/// State of uplinks.
 #[derive(Debug)]
 pub struct Wires {
     host: Arc<Host>,
@@ -116,14 +118,15 @@ pub struct Wires {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Those that networks need and that are there: their indexes.
+    /// Indexes of uplinks that networks need and that are there, by name.
     uplinks: BTreeMap<String, u32>,
     /// Names that networks need.
     needed: BTreeSet<String>,
-    /// Who is not in it has not been looked for yet.
+    /// Next hops to other nodes; a missing node has not been looked for yet.
     hops: Arc<Hops>,
-    /// Default routers of the node, by the uplink that networks leave by; who is not in it has not been
-    /// looked for yet.
+    /// Default routers of the node, by the uplink that networks leave by.
+    ///
+    /// A missing uplink has not been looked at yet.
     routers: BTreeMap<String, Routers>,
 }
 
@@ -232,8 +235,9 @@ impl Wires {
         Ok(())
     }
 
-    /// Finds the uplinks of all networks in use and who leads to other nodes, has the program at the uplinks,
-    /// and has the tables know.
+    /// Finds uplinks and next hops, attaches the program, and updates the tables.
+    ///
+    /// The uplinks are those of all networks in use, the next hops those to other nodes.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -244,7 +248,9 @@ impl Wires {
         plugged
     }
 
-    /// Its part about uplinks; networks that are routed are brought up to date too, if they have to be.
+    /// Finds the uplinks, and reconciles networks whose uplink has moved.
+    ///
+    /// With `routed`, reconciles routed networks too.
     async fn plug_uplinks(&self, routed: bool) -> Result<(), WireError> {
         let plugged = self.find_uplinks().await;
         let (moved, plugged) = match plugged {
@@ -261,15 +267,16 @@ impl Wires {
         plugged
     }
 
-    /// Uplinks as they should be, for who can do no more than say that they are not. Who leads to other nodes
-    /// is followed with the ways of tunnels.
+    /// Restores the uplinks, and logs a failure.
+    ///
+    /// The next hops to other nodes are followed with the ways of tunnels.
     pub async fn mend(&self) {
         if let Err(error) = self.plug_uplinks(false).await {
             tracing::error!(error = %chain(&error), "uplinks of networks not as they should be");
         }
     }
 
-    /// The same without the tables of networks: uplinks that are others now than they were.
+    /// Finds the uplinks without an update of tables; returns the uplinks that moved.
     pub async fn find_uplinks(&self) -> Result<BTreeSet<String>, (BTreeSet<String>, WireError)> {
         let _alone = self.turn.lock().await;
         let mut needed: BTreeMap<String, u32> = BTreeMap::new();
@@ -321,8 +328,9 @@ impl Wires {
         }
     }
 
-    /// Asks the kernel by whom it reaches the nodes that have members of routed networks; true when
-    /// that is news.
+    /// Asks the kernel for next hops to nodes with members; true on a change.
+    ///
+    /// Only members of routed networks count.
     ///
     /// # Errors
     /// When the kernel does not tell.
@@ -368,7 +376,7 @@ impl Wires {
         Ok(is_news)
     }
 
-    /// The same, for who can do no more than say that it failed: networks for which it is news.
+    /// Finds the next hops, logs a failure; returns routed networks on a change.
     pub async fn follow_hops(&self) -> BTreeSet<u32> {
         match self.find_hops().await {
             Ok(true) => {
@@ -396,14 +404,16 @@ impl Wires {
         networks.into_values().cloned().collect()
     }
 
-    /// What becomes of a network's uplink when an attachment has gone, or a link has changed.
+    /// Restores the uplinks in a task of its own.
+    ///
+    /// A caller does so when an attachment has gone, or a link has changed.
     pub fn look(self: &Arc<Self>) {
         let wires = Arc::clone(self);
         tokio::spawn(async move { wires.mend().await });
     }
 }
 
-/// The next hops of the node's default routes out of an interface; of several the one it prefers.
+/// Next hops of the default routes out of an interface, preferred ones only.
 fn routers_on(connection: &mut Connection, name: &str) -> Result<Routers, netdev::Error> {
     let Some(link) = connection.by_name(name)? else {
         return Ok(Routers::default());

@@ -1,6 +1,8 @@
-//! Whether frames for sockets go there from XDP on an interface. A frame that becomes no skb is the
-//! pod's as the driver shows it: unfinished checksums stay unfinished, and a VLAN tag that was taken off is
-//! not seen, so that a frame of somebody else's VLAN looks like one of the node's.
+//! Decides whether XDP sends frames for sockets there from an interface.
+//!
+//! A frame that becomes no skb reaches the pod as the driver shows it: an unfinished checksum stays
+//! unfinished, and a VLAN tag that was taken off is not seen, so that a frame of another VLAN looks
+//! like one of the node's.
 
 use clap::ValueEnum;
 use datapath::XdpMode;
@@ -20,7 +22,7 @@ pub enum Steer {
     Never,
 }
 
-/// What is known of an interface.
+/// Facts about an interface.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Interface<'a> {
     pub(super) name: &'a str,
@@ -29,8 +31,10 @@ pub(super) struct Interface<'a> {
     pub(super) bus: Option<&'a str>,
 }
 
-/// Whether they do where the program is at `mode`, and why. `hides_tags` is asked only where all depends on it:
-/// whether the interface takes VLAN tags off, `None` when the kernel does not tell.
+/// Decides whether an interface steers frames at `mode`, with the reason.
+///
+/// Asks `hides_tags` only when the rest leaves it open: it says whether the interface takes VLAN tags
+/// off, `None` when the kernel does not tell.
 pub(super) fn decide(
     steer: Steer,
     mode: Option<XdpMode>,

@@ -1,5 +1,6 @@
-//! How many connections ways out may have tracked: the node's table is one for all, and a pod fills it within
-//! seconds where nothing stops it.
+//! Limits the connections that ways out may have tracked.
+//!
+//! The table of the node is one for all, and a pod without a limit fills it within seconds.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -13,11 +14,13 @@ use super::{Egress, plan};
 const TABLE_MAX: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
 /// How many there are, in the namespace of the reader.
 const TABLE_COUNT: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
-/// Taken for its room as long as the kernel does not say it, as before its module is loaded.
+/// Assumed size of the table while the kernel does not tell it, connections.
+///
+/// The kernel tells it once its module is loaded.
 const ASSUMED_MAX: u32 = 65_536;
-/// What a network may have of it when nothing else is said,
+/// Divisor of the table's size for the default limit of a network.
 const NETWORK_SHARE: u32 = 8;
-/// and what a pod may.
+/// Divisor of the table's size for the default limit of a pod.
 const POD_SHARE: u32 = 32;
 /// A share is never smaller.
 const LEAST: u32 = 128;
@@ -68,8 +71,9 @@ impl Connections {
         self.share(self.per_pod, POD_SHARE)
     }
 
-    /// Makes a table say what `wanted` makes of the limit; true when it did not. A kernel that cannot count
-    /// gets it without, which is said once.
+    /// Writes the table of `wanted` with the limit; true when it was another one.
+    ///
+    /// A kernel that cannot count connections gets the table without a limit; the log says so once.
     pub(super) fn write(
         &self,
         netfilter: &mut Netfilter,
@@ -96,19 +100,21 @@ fn is_unknown(error: &netdev::Error) -> bool {
     matches!(error.errno(), Some(Errno::NOENT | Errno::OPNOTSUPP))
 }
 
-/// What the ways out of this node have tracked.
+/// Tracked connections of a way out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tracked {
     /// Number of the network.
     pub network: u32,
     /// Connections in the namespace of its gateway.
     pub connections: u64,
-    /// Packets of connections that a pod was not let begin, since its table was written.
+    /// Packets dropped because a connection was beyond a pod's limit.
+    ///
+    /// Counted since the table was written.
     pub refused: u64,
 }
 
 impl Egress {
-    /// What each way out that is open has tracked; one that is gone by now is left out.
+    /// Tracked connections of each open way out, except of those that are gone by now.
     ///
     /// # Errors
     /// When the work is stopped.

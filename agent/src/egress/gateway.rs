@@ -1,5 +1,6 @@
-//! One gateway in the kernel: made, mended, removed. Blocking; the connection is in the node's
-//! namespace.
+//! Makes, mends and removes one gateway in the kernel.
+//!
+//! Blocking; the connection is in the node's namespace.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -27,7 +28,7 @@ struct Found {
     place: u16,
 }
 
-/// What links of gateways are called, in words.
+/// Alias of the links of a network's gateway.
 fn alias(network: u32) -> String {
     format!("{ALIAS_PREFIX}egress of network {network}")
 }
@@ -38,7 +39,7 @@ fn network_of(link: &Link) -> Option<u32> {
     link.alias.as_deref()?.strip_prefix(&start)?.parse().ok()
 }
 
-/// Makes a gateway as planned; one that is there is kept with its connections, and mended.
+/// Makes or mends a gateway as planned; an existing one keeps its connections.
 ///
 /// # Errors
 /// When the kernel refuses; one that was not there leaves nothing then.
@@ -200,8 +201,9 @@ fn make(connection: &mut Connection, path: &Path, plan: &Plan) -> Result<Found, 
     })
 }
 
-/// Makes everything of a gateway as planned that is not so: guards before addresses, and forwarding
-/// and the port last.
+/// Sets everything of a gateway that differs from the plan.
+///
+/// Guards come before addresses, forwarding and the port come last.
 fn settle(
     connection: &mut Connection,
     hook: &Hook,
@@ -294,7 +296,7 @@ pub(super) fn remove_all_but(
     Ok(removed)
 }
 
-/// Removes all gateways and the directory of their namespaces; with `dry` only says what.
+/// Removes all gateways and their directory; with `dry` only lists them.
 ///
 /// # Errors
 /// When the kernel refuses.

@@ -1,4 +1,4 @@
-//! What gateways look like: names, addresses, guards. Pure.
+//! Plans gateways: names, addresses, guards. Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
@@ -9,9 +9,13 @@ use netdev::{Bound, Guard, Limit, LinkName, Masquerade, Packets, Ruleset, Whose}
 
 use crate::record::NetworkFacts;
 
-/// Ports of gateways start so, and go on with the number of the network; in the node's namespace.
+/// Prefix of the names of gateways' ports; the number of the network follows.
+///
+/// The ports are in the node's namespace.
 pub(crate) const PORT_PREFIX: &str = "podnet-g";
-/// Links from the node to gateways start so, and go on with the place; in the node's namespace.
+/// Prefix of the names of links from the node to gateways; the place follows.
+///
+/// The links are in the node's namespace.
 pub(crate) const LINK_PREFIX: &str = "podnet-e";
 /// The gateway's side of its port.
 pub(super) const PODS: &str = "pods";
@@ -22,15 +26,17 @@ pub(crate) const OUTSIDE: &str = "podnet-egress";
 /// The table of nf_tables in a gateway.
 pub(crate) const INSIDE: &str = "podnet";
 
-/// MAC addresses of a gateway: towards the pods, towards the node; and of the node towards it. The
-/// same everywhere, for each is on a link of two.
+/// MAC addresses of a gateway's ends, and of the node's end of its link.
+///
+/// They are the same for all gateways: each is on a link of two.
 pub(super) const PODS_MAC: MacAddr = MacAddr([0x02, 0x70, 0x6e, 0x00, 0x00, 0x02]);
 pub(super) const UPLINK_MAC: MacAddr = MacAddr([0x02, 0x70, 0x6e, 0x00, 0x00, 0x03]);
 pub(super) const NODE_MAC: MacAddr = MacAddr([0x02, 0x70, 0x6e, 0x00, 0x00, 0x04]);
 
-/// Transit addresses, two of each family a place: of the node, of the gateway. Link-local (RFC 3927)
-/// and unique local (RFC 4193) ones, which no router outside has a route to, and no subnet of a pod
-/// is of the former.
+/// Transit addresses, two of each family a place: of the node, of the gateway.
+///
+/// They are link-local (RFC 3927) and unique local (RFC 4193): no router outside has a route to these,
+/// and no subnet of a pod is link-local.
 const TRANSIT_V4: (Ipv4Addr, u8) = (Ipv4Addr::new(169, 254, 64, 0), 18);
 const TRANSIT_V6: (Ipv6Addr, u8) = (
     Ipv6Addr::new(0xfd70, 0x6f64, 0x6e65, 0x7400, 0, 0, 0, 0),
@@ -39,7 +45,7 @@ const TRANSIT_V6: (Ipv6Addr, u8) = (
 /// How many places there are.
 pub(super) const PLACES: u16 = 1 << 13;
 
-/// The next hop of a gateway towards pods, which is the datapath and answers to no question.
+/// Next hop of a gateway towards pods: the datapath, which answers no ARP.
 pub(super) const TO_PODS_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 2);
 
 /// The directory of gateways' namespaces, beside the socket.
@@ -58,7 +64,9 @@ pub(super) struct Plan {
     pub(super) subnets: Vec<Prefix>,
     /// How many connections a pod may have of each family.
     pub(super) connections: Option<u32>,
-    /// What the gateway is called by pods. It says by these that there were too many hops.
+    /// Addresses of the gateway in the network, as pods see it.
+    ///
+    /// The gateway sends ICMP errors from these when a packet has had too many hops.
     pub(super) own: Vec<IpAddr>,
 }
 
@@ -81,7 +89,7 @@ impl Plan {
         }
     }
 
-    /// Serves an attachment to the network too. The network may have changed since others were made.
+    /// Adds an attachment to the plan; its network may differ from earlier ones.
     pub(super) fn serve(&mut self, facts: &NetworkFacts) {
         self.mtu = self.mtu.max(facts.mtu);
         for subnet in &facts.subnets {
@@ -116,10 +124,11 @@ impl Plan {
         file(self.network)
     }
 
-    /// Everything that leaves the gateway towards the node has its transit address; what cannot be
-    /// translated does not leave. Nothing comes in
-    /// from there but what belongs to a connection that a pod has begun, and the gateway itself
-    /// listens to nobody.
+    /// Rules in the namespace of the gateway.
+    ///
+    /// A packet towards the node has the transit address as its source, and is dropped when it cannot
+    /// be translated. A packet from the node passes only as part of a connection that a pod has begun.
+    /// The gateway itself accepts no packet.
     pub(super) fn rules(&self) -> Ruleset {
         let subnets = self.subnets.iter();
         let subnets: Vec<_> = subnets.map(|it| (it.addr(), it.prefix_len())).collect();
@@ -149,9 +158,10 @@ impl Plan {
     }
 }
 
-/// What the node itself has: gateways' packets leave by these links with an address of it, do not
-/// reach its own addresses, these prefixes and Services, and nobody begins a connection with a
-/// gateway.
+/// Rules in the node's namespace, for packets from and to gateways.
+///
+/// A gateway's packets leave by these uplinks with an address of the node as their source, and do not
+/// reach the node's own addresses, these prefixes and Services. No connection begins towards a gateway.
 pub(super) fn fence(
     uplinks: &[String],
     inside: &[(IpAddr, u8)],

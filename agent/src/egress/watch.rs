@@ -1,4 +1,4 @@
-//! Tables in the namespaces of gateways: when something changes them, the gateway is looked at.
+//! Watches tables in the namespaces of gateways, and mends gateways on a change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::host::HostError;
 use crate::reconcile::surroundings::WayOut;
 use telemetry::chain;
 
-/// Who watches which gateway.
+/// Tasks that watch gateways, by the number of the network.
 #[derive(Debug, Default)]
 pub(super) struct Watches {
     tasks: Mutex<BTreeMap<u32, Watch>>,
@@ -52,7 +52,9 @@ impl Watches {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sees to it that this gateway is watched. One that cannot be is left to the audit.
+    /// Starts the task that watches a gateway, unless it runs.
+    ///
+    /// The audit looks after a gateway that cannot be watched.
     pub(super) fn keep(&self, network: u32, way_out: WayOut, directory: &Path) {
         let mut tasks = self.tasks();
         let is_kept = |watch: &Watch| watch.way_out == way_out && !watch.task.is_finished();
@@ -91,8 +93,9 @@ impl Egress {
         self.watches.changed.wake.notified().await;
     }
 
-    /// Looks at the gateways whose tables were changed; which networks they are of, and whether something
-    /// had to be written again.
+    /// Mends the gateways whose tables were changed.
+    ///
+    /// Returns the numbers of their networks, and whether something was written again.
     pub(crate) async fn mend_changed_gateways(&self) -> Vec<(u32, Result<bool, HostError>)> {
         let changed = std::mem::take(&mut *self.watches.changed.networks());
         let _turn = self.turn.lock().await;

@@ -1,4 +1,6 @@
-//! Members as files, where there is no API server: each node writes one, and reads those of others.
+//! Members as files, where there is no API server: each node writes one.
+//!
+//! A node reads the files of the others.
 //!
 //! The directory is shared by the nodes in whatever way; a file appears in it as a whole, under the
 //! name of its node, and goes with the node's last member.
@@ -19,7 +21,7 @@ use super::{Membership, Slices, divide, now, of, published, spec};
 use crate::digest::digest;
 use crate::remotes::Remotes;
 
-/// What comes within this time is one change.
+/// Time within which several events of a file are one change.
 const SETTLE: Duration = Duration::from_millis(20);
 /// Time to the next attempt at a file that could not be written.
 const RETRY: Duration = Duration::from_secs(1);
@@ -133,7 +135,9 @@ impl Membership {
     }
 }
 
-/// What this node said before it was started anew, so that what goes on is not claimed anew.
+/// Reads the slices that this node wrote before its restart.
+///
+/// A member that goes on keeps the time of its claim.
 fn read_own(own: &Path) -> (Published, Option<String>) {
     let text = match fs::read_to_string(own) {
         Ok(text) => text,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use api::NameError;
 use clap::Args;
 
-/// What networks that span nodes need.
+/// Options about networks that span nodes.
 #[derive(Debug, Clone, Args)]
 pub struct SpanningOptions {
     /// Address of this node that the tunnels of VXLAN networks end at; once for each of IPv4 and IPv6.
@@ -40,7 +40,7 @@ pub enum SpanningError {
         /// The later one.
         address: IpAddr,
     },
-    /// Nobody could send there.
+    /// No other node could send to the address.
     #[error("--vtep {address} is no unicast address that other nodes could reach; choose another")]
     NotUnicast {
         /// The address.
@@ -49,7 +49,7 @@ pub enum SpanningError {
     /// Other nodes would not read what a node of this name says.
     #[error("--endpoints needs a name that other nodes can read: give --node-name")]
     NodeName {
-        /// What is wrong with it.
+        /// Fault of the name.
         source: NameError,
     },
 }

@@ -33,7 +33,7 @@ fn rewritten(before: &Slices, after: &Slices) -> BTreeSet<u32> {
         .collect()
 }
 
-/// What is in no slice, or in several, or not as it is.
+/// Asserts that each member is in exactly one slice, unchanged.
 fn check(slices: &Slices, members: &Members) {
     let mut found = Members::new();
     for (number, endpoints) in slices {
@@ -97,8 +97,7 @@ fn the_last_member_leaves_no_slice() {
 }
 
 proptest! {
-    /// Whatever comes and goes: every member is in one slice, stays there, and of each change only
-    /// the slices of what changed are written.
+    /// A member stays in its slice, and a change writes only slices of changed members.
     #[test]
     fn members_stay_in_their_slices(
         histories in prop::collection::vec(prop::collection::btree_set(0..700_u16, 0..600), 1..6),

@@ -1,5 +1,7 @@
-//! The table of nf_tables that keeps forged tunnels from the nodes: pods of any plugin may send UDP with
-//! whatever source, and the receiver of a tunnel knows a node by the source alone.
+//! Drops forged tunnel packets by a table of nf_tables.
+//!
+//! Pods of any plugin may send UDP from any source, and the receiver of a tunnel knows a node by the
+//! source alone.
 //!
 //! A node forwards nothing to the tunnel port, and takes in what comes for it only from where other nodes
 //! are. There is one such table wherever there is the tunnel device.
@@ -18,9 +20,11 @@ use telemetry::chain;
 /// Name of the table, of family `inet`, in the node's namespace.
 pub const TABLE: &str = "podnet-tunnels";
 
-/// What passes, and what does not. By `entrances` other nodes send, whatever the way back is; by any other
-/// link only those come that the way back leads to, with `reverse_path`, so that a change of the node's
-/// routes needs no change here.
+/// Rules for packets to the tunnel port.
+///
+/// Packets by `entrances` pass, whatever the route back is: other nodes send by these. A packet by
+/// another link passes only when the route back leads there, with `reverse_path`, so that a change of
+/// the node's routes needs no change here. All others are dropped.
 fn fence(port: u16, entrances: &BTreeSet<String>, reverse_path: bool) -> Ruleset {
     let mut guards = Vec::new();
     for link in entrances {
@@ -48,8 +52,10 @@ fn fence(port: u16, entrances: &BTreeSet<String>, reverse_path: bool) -> Ruleset
     }
 }
 
-/// The links by which other nodes send: those of the node's own addresses for tunnels, those that lead to
-/// other nodes, and those of default routes; and the VRFs that they are in.
+/// Links by which other nodes send, and the VRFs that these are in.
+///
+/// They are those of the node's own addresses for tunnels, those that lead to other nodes, and those of
+/// default routes.
 pub(crate) fn entrances(
     connection: &mut Connection,
     own: &[IpAddr],
@@ -154,8 +160,9 @@ impl Overlay {
         Ok(written)
     }
 
-    /// Writes the table again where somebody changed it; true then. Where there is no tunnel device there is
-    /// none to write.
+    /// Writes the table again when it differs; true then.
+    ///
+    /// A node without a tunnel device has no such table.
     ///
     /// # Errors
     /// As for [`Self::fence`].
@@ -175,7 +182,9 @@ fn is_unknown(error: &netdev::Error) -> bool {
     )
 }
 
-/// Removes the table, for `cleanup`; true when there was one. With `dry` only says so.
+/// Removes the table, for `cleanup`; true when there was one.
+///
+/// With `dry` only looks.
 pub fn remove(dry: bool) -> bool {
     let there = match Netfilter::open() {
         Ok(mut netfilter) if dry => netfilter.has(TABLE),

@@ -1,4 +1,4 @@
-//! What the node shall have for the network that it routes for. Pure.
+//! Plans the node's settings for the network that it routes for. Pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -46,14 +46,14 @@ pub(super) struct Way {
     pub(super) via: IpAddr,
 }
 
-/// What the node shall have.
+/// Settings, routes and masquerade that the node shall have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Plan {
     /// It forwards IPv4.
     pub(super) v4: bool,
     /// It forwards IPv6.
     pub(super) v6: bool,
-    /// Whom it masquerades.
+    /// Packets to masquerade.
     pub(super) masquerade: Option<Masquerade>,
     /// To which nodes it has routes.
     pub(super) ways: Vec<Way>,
@@ -134,7 +134,7 @@ impl Plan {
     }
 }
 
-/// Those of the prefixes that are inside a subnet of the network.
+/// Prefixes that are inside a subnet of the network.
 pub(super) fn within(prefixes: &[Prefix], network: &Network) -> Vec<Prefix> {
     let inside = |prefix: &&Prefix| {
         let mut subnets = network.subnets.iter();
@@ -143,8 +143,10 @@ pub(super) fn within(prefixes: &[Prefix], network: &Network) -> Vec<Prefix> {
     prefixes.iter().filter(inside).copied().collect()
 }
 
-/// The addresses of a prefix without its first, which some take for the network itself and IPv6 has for
-/// its routers (RFC 4291 section 2.6.1), and without the last of IPv4, which some take for everybody.
+/// Splits a prefix into parts without its first address, and IPv4's last.
+///
+/// Some programs take the first for the network itself, and IPv6 has it for its routers (RFC 4291
+/// section 2.6.1). Some take the last for a broadcast address.
 pub(super) fn inner(prefix: &Prefix) -> Vec<Prefix> {
     let last = prefix.addr().is_ipv4().then(|| prefix.broadcast());
     let edges: Vec<IpAddr> = [prefix.network()].into_iter().chain(last).collect();

@@ -16,7 +16,7 @@ fn ears(record: &Attachment) -> Vec<(String, u32, Ear)> {
 }
 
 impl NodeRouting {
-    /// Makes the node's stack reach an attachment again, where somebody undid a part of that.
+    /// Restores the node's routes and neighbours of an attachment.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -47,7 +47,7 @@ impl NodeRouting {
         Ok(())
     }
 
-    /// What is wrong with how the node's stack reaches an attachment.
+    /// Faults of the node's routes and neighbours of an attachment.
     ///
     /// # Errors
     /// When the kernel does not tell.

@@ -1,4 +1,4 @@
-//! Routes to the pods of other nodes, and the end of everything that was made once for the node.
+//! Routes to the pods of other nodes, and the removal of the node's settings.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::plan::Way;
 use crate::host::PROTOCOL;
 use telemetry::chain;
 
-/// Makes the routes of ours that lead to other nodes these. Nodes that are not reached, and why.
+/// Replaces podnet's routes to other nodes; returns unreached nodes with reasons.
 pub(super) fn direct(
     connection: &mut Connection,
     ways: &[Way],

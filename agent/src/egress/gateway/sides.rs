@@ -1,5 +1,4 @@
-//! The addresses, routes and settings on both sides of a gateway's link to the node, and towards its
-//! pods.
+//! Addresses, routes and settings of a gateway, towards its node and its pods.
 
 use std::net::IpAddr;
 
