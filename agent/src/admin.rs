@@ -60,7 +60,9 @@ async fn metrics(State(node): State<Arc<Node>>) -> Response {
     }
 }
 
-/// A store that fails for long is the one thing that a new start may mend and this process has not.
+/// Fails when the store has failed for long, so that the agent is restarted.
+///
+/// A lasting failure of the store is the one fault that a restart may mend and this process cannot.
 async fn livez(State(node): State<Arc<Node>>) -> Response {
     match node.book.lasting_failure() {
         Some(error) => (StatusCode::SERVICE_UNAVAILABLE, chain(&error)).into_response(),

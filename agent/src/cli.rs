@@ -1,4 +1,4 @@
-//! What can be typed.
+//! Parses the command line.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -25,12 +25,12 @@ use crate::reconcile::StormOptions;
 #[derive(Debug, Parser)]
 #[command(name = "podnet-agent", version, about)]
 pub struct Cli {
-    /// What to do.
+    /// Command to run.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// Commands of the agent.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve CNI requests and keep the datapath
@@ -65,10 +65,10 @@ pub struct RunOptions {
         conflicts_with = "kubeconfig"
     )]
     pub standalone: Option<PathBuf>,
-    /// Who is where on the other nodes.
+    /// Options about members on other nodes.
     #[command(flatten)]
     pub spanning: SpanningOptions,
-    /// What XDP is used for.
+    /// Options about XDP.
     #[command(flatten)]
     pub early: EarlyOptions,
     /// How to reach the cluster's API server; the service account of this pod when not given
@@ -80,7 +80,7 @@ pub struct RunOptions {
     /// Where CNI's things are.
     #[command(flatten)]
     pub cni: CniPlaces,
-    /// What is put there.
+    /// Options about the installation of the plugin.
     #[command(flatten)]
     pub install: InstallOptions,
     /// Address for /metrics, /livez, /readyz and /debug/state
@@ -110,7 +110,7 @@ pub struct RunOptions {
         default_value_t = 60
     )]
     pub tcx_after: u64,
-    /// What is replicated.
+    /// Options about replicated packets.
     #[command(flatten)]
     pub storms: StormOptions,
     /// UDP port of VXLAN tunnels, the same on every node
@@ -141,13 +141,13 @@ pub struct RunOptions {
         conflicts_with = "standalone"
     )]
     pub access_control: AccessControl,
-    /// What ways out of networks do not lead to.
+    /// Options about ways out of networks.
     #[command(flatten)]
     pub egress: EgressOptions,
-    /// Who serves ports that are memif sockets.
+    /// Options about the switch of memif ports.
     #[command(flatten)]
     pub switch: SwitchOptions,
-    /// What is said about pods that list their networks themselves.
+    /// Options about pods that list their networks themselves.
     #[command(flatten)]
     pub pods: PodOptions,
     /// Ports as devices of Kubernetes.
@@ -249,7 +249,7 @@ pub struct ServeOptions {
     pub log: String,
 }
 
-/// What ways out of networks do not lead to.
+/// Options about ways out: prefixes that they do not lead to, and limits.
 #[derive(Debug, Clone, Args)]
 pub struct EgressOptions {
     /// Where pods of the cluster have their addresses, whatever plugin gives them: networks with egress
@@ -314,7 +314,7 @@ fn prefix(text: &str) -> Result<Prefix, String> {
     }
 }
 
-/// What the node says about pods that list their networks themselves (`fromPod`).
+/// Options about pods that list their networks themselves (`fromPod`).
 #[derive(Debug, Clone, Args)]
 pub struct PodOptions {
     /// How their lists are read.
@@ -362,7 +362,7 @@ pub struct ExecOptions {
     pub program: PathBuf,
 }
 
-/// What `get` can show.
+/// Tables that `get` shows.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum What {
     /// Networks, and whether they can be attached to

@@ -23,17 +23,16 @@ use crate::tombstone;
 
 pub mod error;
 
-/// The namespace a PodNetworkAttachment is looked up in when neither the configuration nor the
-/// runtime names one.
+/// Namespace of a PodNetworkAttachment that no configuration or runtime names.
 const DEFAULT_NAMESPACE: &str = "default";
 
 /// Time between two lines about the same refusal of the same pod.
 const REFUSALS_EVERY: Duration = Duration::from_secs(10);
 
-/// An answer, and for an `ADD` that made something, what to undo should nobody hear it.
+/// Reply to a request; after an `ADD` with the attachment to undo when it is lost.
 #[derive(Debug)]
 pub struct Answer {
-    /// What goes back.
+    /// Reply to the runtime.
     pub reply: Reply,
     /// The attachment an `ADD` answers with.
     pub attachment: Option<Made>,
@@ -70,8 +69,9 @@ pub async fn serve(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>)
     Answer { reply, attachment }
 }
 
-/// Logs why a request was refused. A pod whose annotation is wrong is tried again and again, so the
-/// same refusal of the same pod is a line every [`REFUSALS_EVERY`].
+/// Logs a refusal, once per [`REFUSALS_EVERY`] for the same pod and error.
+///
+/// The kubelet repeats a request for a pod whose annotation is wrong.
 fn note_refusal(request: &CniRequest, reply: &Reply, code: u32, elapsed: Duration) {
     static REFUSALS: Sparing = Sparing::new(REFUSALS_EVERY);
     let Reply::Error(error) = reply else { return };
@@ -184,8 +184,10 @@ fn require(netns: Option<Netns>, path: &str) -> Result<Netns, AgentError> {
     Ok(netns)
 }
 
-/// `ADD` for a pod that says itself what it is attached to. Of all it gets, the answer has what is
-/// behind the interface that the runtime has asked for: it takes every address for the pod's own.
+/// Serves `ADD` for a pod that lists its networks itself.
+///
+/// The answer has only the attachment behind the interface that the runtime has asked for: the runtime
+/// takes every address of it for the pod's own.
 async fn add_pod(
     node: &Arc<Node>,
     request: &CniRequest,
@@ -225,7 +227,7 @@ async fn add_pod(
     Ok((value, made))
 }
 
-/// What `ADD` answers: what the plugins before us made, and what we did (CNI SPEC section 2, ADD).
+/// Result of `ADD`: the previous result and ours (CNI SPEC section 2, ADD).
 fn answer(ours: CniResult, conf: &NetConf) -> Result<Value, SpecError> {
     let mut result = conf.prev_result()?.unwrap_or_default();
     let first = result.interfaces.len();
@@ -243,7 +245,7 @@ fn answer(ours: CniResult, conf: &NetConf) -> Result<Value, SpecError> {
     result.to_version(conf.head.cni_version)
 }
 
-/// The network that the configuration names, which the pod's namespace may have to be allowed to name.
+/// Finds the network of a configuration, if the pod's namespace may name it.
 fn named(node: &Node, asked: Asked<'_>) -> Result<Native, AgentError> {
     let pod = asked.invocation.args.pod();
     let namespace = pod

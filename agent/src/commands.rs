@@ -50,7 +50,7 @@ pub fn get(options: &GetOptions) -> Result<(), Failure> {
     })
 }
 
-/// `explain`: every decision taken for an attachment, or what would happen to a packet.
+/// `explain`: prints the decisions for an attachment, or the path of a packet.
 ///
 /// # Errors
 /// When the agent does not answer, or knows of none.

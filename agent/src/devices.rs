@@ -1,5 +1,6 @@
-//! Ports as devices of Kubernetes: what the scheduler counts, and how the containers of a pod get the
-//! directories in which their sockets are.
+//! Ports as devices of Kubernetes: counted by the scheduler, given to containers.
+//!
+//! A container gets the directory of its device, which has the socket of the port.
 //!
 //! - [`world::resource`] says which extended resources there are, and which one a network is counted by.
 //! - [`crate::ports::directories`] has a directory of the node for each device.
@@ -62,7 +63,7 @@ struct Kubelet {
 }
 
 impl Devices {
-    /// As the options say, with the directories of devices beside the agent's socket and among its pins.
+    /// Devices of these options, with their directories beside socket and pins.
     pub fn new(options: &DeviceOptions, socket: &Path, pins: &PinDir) -> Self {
         let kubelet = options.kubelet_dir.as_deref();
         Self {
@@ -85,7 +86,7 @@ impl Devices {
         self.kubelet.is_some()
     }
 
-    /// The devices that the kubelet has given to the containers of a pod; none where no kubelet is asked.
+    /// Asks the kubelet for the devices of a pod's containers; none without a kubelet.
     ///
     /// # Errors
     /// When the kubelet does not tell.
@@ -103,8 +104,9 @@ impl Devices {
     }
 }
 
-/// The device for a port that a runtime asks for by itself, or somebody for it: the one that the
-/// configuration names, else the pod's first that no other port has.
+/// Chooses the device of a port for a configuration that names its network.
+///
+/// It is the device that the configuration names, else the pod's first that no other port has.
 ///
 /// # Errors
 /// When the kubelet does not tell, or says that the device is not the pod's.

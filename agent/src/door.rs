@@ -1,4 +1,6 @@
-//! Serve the agent's socket: one connection, one request, one reply; root of the node only.
+//! Serves the agent's socket: one connection, one request, one reply.
+//!
+//! Only root of the node is a client.
 
 use std::fs;
 use std::io::{self, IoSliceMut};
@@ -41,8 +43,9 @@ const CONNECTIONS: usize = 512;
 /// How long a request may take to arrive.
 const REQUEST: Duration = Duration::from_secs(10);
 
-/// How long open connections may take to finish when the agent stops. A peer that neither speaks nor
-/// hangs up must not keep it.
+/// Time for open connections to finish when the agent stops.
+///
+/// A peer that neither sends nor closes must not delay the stop.
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// Opens the socket, in place of one that a dead agent left.
@@ -76,7 +79,9 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Serves connections until `stop` says so, then lets those that are open finish, within reason.
+/// Serves connections until `stop` is true, then waits for the open ones.
+///
+/// The wait is limited.
 pub async fn serve(node: Arc<Node>, listener: UnixListener, mut stop: watch::Receiver<bool>) {
     let mut open = JoinSet::new();
     let mut door = Door::new("CNI socket");
@@ -165,8 +170,10 @@ async fn converse(node: &Arc<Node>, stream: &mut UnixStream) -> Result<(), Inter
     }
 }
 
-/// Undoes an attachment whose runtime did not get the answer, unless a repeated `ADD` has told it
-/// since or is about to, or the key is another attachment's by now.
+/// Undoes an attachment whose runtime did not get the answer.
+///
+/// Keeps it when a repeated `ADD` has told it since or is about to, and when the key is another
+/// attachment's by now.
 async fn roll_back(node: &Arc<Node>, made: &Made) {
     let _guard = node.book.turn(&made.key.container).await;
     let unheard = if made.is_pod {
@@ -249,8 +256,10 @@ fn receive_some(stream: &UnixStream, into: &mut [u8]) -> io::Result<(usize, Opti
     Ok((received.bytes, descriptor))
 }
 
-/// Sends the reply; for an `ADD`, true when the plugin says that its runtime has the result. A result
-/// larger than a frame is an error to the plugin, so it was not heard.
+/// Sends the reply; true when the client has it.
+///
+/// The plugin confirms an `ADD` once its runtime has the result. A result larger than a frame is
+/// replaced by an error, so the runtime does not have it.
 async fn deliver(
     stream: &mut UnixStream,
     reply: &Reply,

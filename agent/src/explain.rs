@@ -1,5 +1,6 @@
-//! Follows a packet that a person describes through the tables of the datapath, and says what would
-//! happen to it and why.
+//! Follows a described packet through the tables of the datapath.
+//!
+//! The answer says where the packet ends, and why.
 //!
 //! The frame is built as the pod's kernel would send it, and decided about by the policy that the
 //! programs run, [`agent_common::policy::decide`], over the maps as they are in the kernel: nothing of
@@ -44,7 +45,7 @@ struct Scene<'a> {
     question: Question,
 }
 
-/// What would happen to a packet.
+/// Follows a packet of this description through the tables.
 ///
 /// # Errors
 /// When the description names nobody, or the kernel does not tell.

@@ -49,7 +49,7 @@ pub enum InstallError {
     /// A file.
     #[error("cannot {operation} {}", path.display())]
     File {
-        /// What was tried.
+        /// Verb of the failed operation.
         operation: &'static str,
         /// On what.
         path: PathBuf,
@@ -61,7 +61,7 @@ pub enum InstallError {
     Watch(#[from] notify::Error),
 }
 
-/// What has to be where.
+/// Files to install and their places.
 #[derive(Debug)]
 pub struct Install {
     /// The plugin's executable, to be copied.
@@ -71,7 +71,7 @@ pub struct Install {
 }
 
 impl Install {
-    /// What the options say; none without `--install-cni`.
+    /// Installation of these options; none without `--install-cni`.
     ///
     /// # Errors
     /// When it is not known where the plugin to be copied is.
@@ -96,8 +96,9 @@ impl Install {
         }))
     }
 
-    /// Installs the plugin now and its configuration as soon as an `ADD` would succeed, and keeps
-    /// both; for ever.
+    /// Installs plugin and configuration, and keeps both in place without end.
+    ///
+    /// The plugin is installed at once, the configuration as soon as an `ADD` would succeed.
     ///
     /// # Errors
     /// When the plugin cannot be installed at all. What fails later is logged and tried again.
@@ -134,7 +135,7 @@ impl Install {
         self.places.cni_conf_dir.join(conf::FILE)
     }
 
-    /// Puts both in their places; true when something was not there, or not as it should be.
+    /// Writes plugin and configuration where they differ; true when one did.
     fn put(&self) -> Result<bool, InstallError> {
         let binary = place::binary(&self.source, &self.binary())?;
         let conf = place::text(&self.conf, &self.conf_file())?;
@@ -169,7 +170,9 @@ impl Install {
         *rivals = found;
     }
 
-    /// An existing configuration stays where it is; a new one waits until it can be used.
+    /// Waits until a new configuration can be used.
+    ///
+    /// An existing configuration stays where it is meanwhile.
     async fn until_served(&self, node: &Arc<Node>) {
         node.until_recovered().await;
         let Ok(config) = conf::plugin(&self.conf) else {

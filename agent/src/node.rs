@@ -27,18 +27,18 @@ use crate::remotes::Remotes;
 /// How long a request waits for start-up to be over.
 pub const START_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What requests share.
+/// State that requests share.
 #[derive(Debug)]
 pub struct Node {
     /// Name of the node.
     pub name: String,
-    /// What the user wants.
+    /// Networks and attachments as the user wants them.
     pub world: Arc<Current>,
     /// Attachments, addresses, numbers and pods.
     pub book: Arc<Book>,
     /// Handles of the kernel.
     pub host: Arc<Host>,
-    /// What attachments have on this node.
+    /// Ports of attachments on this node.
     pub ports: Arc<Ports>,
     /// The life of attachments.
     pub attachments: Attachments<Ports, Reach, Reconciler, Giver>,
@@ -46,17 +46,17 @@ pub struct Node {
     pub tables: Arc<Reconciler>,
     /// The door of what carries networks beyond this node.
     pub reach: Arc<Reach>,
-    /// Who is where on other nodes.
+    /// Members on other nodes.
     pub remotes: Arc<Remotes>,
     /// Plugins of others.
     pub delegates: Runner,
     /// Ports as devices of Kubernetes.
     pub devices: Devices,
-    /// What the node says about the lists of its pods.
+    /// Rules about the lists of pods.
     pub rules: Rules,
-    /// Whom to ask for a pod; none when networks come from files.
+    /// Client of the cluster's API server; none when networks come from files.
     pub cluster: Option<Arc<Cluster>>,
-    /// What is counted.
+    /// Counters.
     pub metrics: Arc<Metrics>,
     /// Where `DEL`s wait that came while no agent was there.
     pub tombstones: PathBuf,
@@ -193,8 +193,9 @@ impl Node {
         let _ = ready.wait_for(|ready| *ready).await;
     }
 
-    /// Waits until requests can be served: a restart takes a moment, and a runtime that is told to
-    /// try again waits much longer.
+    /// Waits until requests can be served, for at most [`START_PATIENCE`].
+    ///
+    /// A restart takes a moment, and a runtime that is told to try again waits much longer.
     ///
     /// # Errors
     /// [`AgentError::Starting`] after [`START_PATIENCE`].

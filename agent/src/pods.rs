@@ -1,5 +1,6 @@
-//! Pods that say themselves what they are attached to: one request of the runtime, and as many
-//! attachments as the pod's lists have (NPWG v1.3, KEP-3698).
+//! Pods that list their networks themselves (NPWG v1.3, KEP-3698).
+//!
+//! One request of the runtime makes as many attachments as the lists have.
 //!
 //! - [`plan`] finds out what to do, before anything is done: what the lists say, what the objects
 //!   they name mean, who gets the default routes.
@@ -24,10 +25,10 @@ mod status;
 
 pub(crate) use remove::ATTEMPTS;
 
-/// What the node says about the lists of its pods.
+/// Rules of the node about the lists of its pods.
 #[derive(Debug, Clone)]
 pub struct Rules {
-    /// What becomes of a pod whose lists cannot be understood.
+    /// Treatment of a pod whose lists cannot be understood.
     pub invalid: InvalidAnnotation,
     /// How they are read.
     pub lists: ListOptions,
@@ -35,7 +36,7 @@ pub struct Rules {
     pub conf_dir: PathBuf,
 }
 
-/// What becomes of a pod whose lists cannot be understood (NPWG-G1).
+/// Treatment of a pod whose lists cannot be understood (NPWG-G1).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum InvalidAnnotation {
     /// It does not start, and says why.

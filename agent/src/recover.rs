@@ -1,4 +1,4 @@
-//! Start-up, audit and events of links: each is passed on to the rooms that it concerns.
+//! Start-up, audit and link events: passes each to the rooms that it concerns.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub async fn recover(node: &Arc<Node>, pins: &PinDir) -> Result<(), AgentError> 
     Ok(())
 }
 
-/// Looks for half-removed attachments and pods, dead pods and detached programs, and mends them.
+/// Mends half-removed attachments and pods, dead pods and detached programs.
 ///
 /// # Errors
 /// When the kernel does not tell, and all failures together.

@@ -1,4 +1,4 @@
-//! Build what an attachment to a network of podnet asks for, from all the places where it can be asked.
+//! Builds the request for an attachment from all places of its wishes.
 //!
 //! A configuration that names one network and a pod's list of networks lead here alike: the first is a pod
 //! with one element that says nothing of its own. What is nearer to the pod wins whole:
@@ -65,9 +65,9 @@ pub(crate) struct Native {
     pub(crate) network: Network,
     /// The definition wants the pod's default routes to go through it.
     pub(crate) is_default_gateway: bool,
-    /// What the PodNetworkAttachment asks for.
+    /// Wishes of the PodNetworkAttachment.
     asked: AttachmentRequest,
-    /// What the NetworkAttachmentDefinition asks for.
+    /// Wishes of the NetworkAttachmentDefinition.
     defined: AttachmentRequest,
     object: Option<ObjectRef>,
     decision: Decision,
@@ -149,7 +149,7 @@ impl Native {
         subnets.any(|subnet| self.network.mode == Mode::L3 || subnet.gateway.is_some())
     }
 
-    /// What the attachment of a configuration that names one network shall be.
+    /// Wanted attachment of a configuration that names one network.
     pub(crate) fn wanted_alone(&self, asked: Asked<'_>) -> Result<Wanted, AgentError> {
         let is_default_gateway = asked.conf.is_default_gateway;
         let place = Place {
@@ -163,7 +163,9 @@ impl Native {
         self.wanted_at(asked, place)
     }
 
-    /// What the attachment of an element shall be; `explicit` when the pod wants its default routes here.
+    /// Wanted attachment of a list's element.
+    ///
+    /// `explicit` says that the pod wants its default routes here.
     pub(crate) fn wanted(
         &self,
         asked: Asked<'_>,
@@ -246,8 +248,9 @@ impl Native {
         })
     }
 
-    /// Rates that no object changes later: the runtime's, which are for its own interface, the
-    /// element's, the definition's.
+    /// Rates that no object changes later: of runtime, element and definition.
+    ///
+    /// Those of the runtime are for its own interface.
     fn asked_limits(
         &self,
         asked: Asked<'_>,
@@ -329,8 +332,9 @@ impl Native {
         Ok(first)
     }
 
-    /// On a switched network the next hop is a neighbour; on a routed one it is the network's own
-    /// gateway, and there is no other (NPWG §4.1.2.1.9).
+    /// Checks that each gateway is a possible next hop (NPWG §4.1.2.1.9).
+    ///
+    /// On a switched network it is a neighbour. On a routed one it is the network's own gateway.
     fn check_gateways<'a>(
         &self,
         mut gateways: impl Iterator<Item = &'a IpAddr>,
@@ -354,7 +358,7 @@ impl Native {
     }
 }
 
-/// What podnet does not do it refuses, rather than do half of what was asked.
+/// Refuses options that podnet does not have, rather than serve half a request.
 fn refuse_options(options: &AttachmentOptions) -> Result<(), AgentError> {
     if let Some(mapping) = options.port_mappings.first() {
         return Err(AgentError::HostPortOfList {
@@ -393,7 +397,8 @@ fn with_routes(network: Network, request: &AttachmentRequest) -> Result<Network,
     })
 }
 
-/// What podnet does not do it refuses, rather than do half of what was asked.
+/// Refuses features that podnet does not have, rather than serve half a request.
+///
 /// Host ports are mapped for pods whose first network the node routes for, `with_ports`.
 fn refuse_unsupported(conf: &NetConf, with_ports: bool) -> Result<(), AgentError> {
     if let Some(mapping) = conf.runtime.port_mappings.first().filter(|_| !with_ports) {

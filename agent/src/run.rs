@@ -60,7 +60,7 @@ pub enum RunError {
     /// A file or socket.
     #[error("cannot {operation} {}", path.display())]
     File {
-        /// What was tried.
+        /// Verb of the failed operation.
         operation: &'static str,
         /// On what.
         path: PathBuf,
@@ -106,7 +106,7 @@ pub enum RunError {
     },
 }
 
-/// Runs the agent until it is told to stop. The datapath stays attached and forwarding.
+/// Runs the agent until a signal stops it; the datapath goes on forwarding.
 ///
 /// # Errors
 /// When it cannot start, or cannot go on.
@@ -208,7 +208,7 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
     }
 }
 
-/// Keeps the node's world what files or the cluster say; returns only when that cannot go on.
+/// Updates the node's world from files or the cluster; returns only on failure.
 async fn networks(
     node: Arc<Node>,
     directory: Option<PathBuf>,
@@ -464,8 +464,10 @@ async fn audits(node: &Arc<Node>) {
     }
 }
 
-/// Logs the samples of dropped packets, on a thread of its own for as long as the process lives:
-/// the ring is no socket, and an async runtime cannot wait for it without unsafe code.
+/// Logs the samples of dropped packets, on a thread of its own.
+///
+/// The thread lives as long as the process. The ring is no socket, and an async runtime cannot wait for
+/// it without unsafe code.
 fn log_samples(node: Arc<Node>, mut events: Events) -> io::Result<()> {
     let thread = std::thread::Builder::new().name("podnet-samples".to_owned());
     thread.spawn(move || {

@@ -1,5 +1,6 @@
-//! `DEL`s that came while no agent was there: the plugin leaves them in a directory beside the
-//! socket, and says success.
+//! Serves `DEL`s that came while no agent was there.
+//!
+//! The plugin leaves them in a directory beside the socket, and reports success.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -49,8 +50,9 @@ pub async fn follow(node: &Arc<Node>) -> Result<(), notify::Error> {
     }
 }
 
-/// Serves every tombstone there is. One that cannot be served stays for the next time, which is the next
-/// audit at the latest.
+/// Serves every tombstone.
+///
+/// One that fails stays for the next time, which is the next audit at the latest.
 pub async fn serve_all(node: &Arc<Node>) {
     if node.book.failure().is_some() {
         // Each of them would fail, and say so.
@@ -64,8 +66,10 @@ pub async fn serve_all(node: &Arc<Node>) {
     }
 }
 
-/// Serves those of one attachment; the caller holds its container's lock. An `ADD` does this first:
-/// whatever was left before it must not hit what it makes, nor be answered with what it shall remove.
+/// Serves the tombstones of one attachment.
+///
+/// The caller holds the container's lock. An `ADD` does this first: an older `DEL` must not remove its
+/// attachment, and the `ADD` must not be answered with one that the `DEL` removes.
 ///
 /// # Errors
 /// [`AgentError::Waiting`] when one of them is left.

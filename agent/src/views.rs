@@ -1,4 +1,4 @@
-//! What the agent shows of itself: tables as JSON.
+//! Views of the agent's state: tables as JSON.
 
 use std::collections::BTreeMap;
 
@@ -83,7 +83,9 @@ async fn networks(node: &Node) -> Result<Value, AgentError> {
     Ok(Value::Array(rows))
 }
 
-/// How many addresses the network has for pods, as text: it can exceed any number of JSON's.
+/// Addresses that the network has for pods, as text.
+///
+/// The number can exceed any number of JSON.
 fn capacity(network: &api::Network) -> String {
     network
         .subnets
@@ -152,13 +154,13 @@ async fn attachments(node: &Node) -> Result<Value, AgentError> {
     Ok(Value::Array(rows))
 }
 
-/// What a switch carries from port to port passes no table of the kernel.
+/// Adds packets of the switch's fast path, which pass no table of the kernel.
 fn add(count: &mut Count, fast: uswitch::Count) {
     count.packets = count.packets.wrapping_add(fast.packets);
     count.bytes = count.bytes.wrapping_add(fast.bytes);
 }
 
-/// Who is at a socket, and what was lost there.
+/// Client of a socket, and its losses.
 fn client(port: &PortStatus) -> Value {
     json!({
         "connected": port.connected,
@@ -238,7 +240,7 @@ fn remote_endpoints(node: &Node, ledger: &Ledger) -> Vec<Value> {
     rows
 }
 
-/// What other nodes say of members and is not taken, a row for each node and reason.
+/// Refused claims of other nodes about members, a row for each node and reason.
 fn refused_endpoints(node: &Node) -> impl Iterator<Item = Value> {
     node.remotes.refused().into_iter().map(|claims| {
         let vteps = claims.ip.filter(|_| claims.why == Refusal::Vtep);
@@ -289,7 +291,9 @@ fn uplinks(node: &Node) -> Value {
     places.values().map(|place| json!(place)).collect()
 }
 
-/// Every interface of a pod: namespace, pod, interface, and the network as the pod's status names it.
+/// Interfaces of all pods: namespace, pod, interface, network.
+///
+/// The network has its name in the pod's status.
 fn interfaces(pods: &[PodNetworks], ledger: &Ledger) -> Vec<[String; 4]> {
     let mut named = BTreeMap::new();
     for record in ledger.entries().map(|entry| &entry.record) {
@@ -320,7 +324,9 @@ fn interfaces(pods: &[PodNetworks], ledger: &Ledger) -> Vec<[String; 4]> {
         .collect()
 }
 
-/// Ports that the switch has. While it does not answer the page is without them, and has the rest.
+/// Ports of the switch; empty while the switch does not answer.
+///
+/// The page has the rest then.
 async fn memif_ports(node: &Node, records: &[Attachment]) -> Vec<MemifPort> {
     let mut ports = match node.ports.switched().await {
         Ok(ports) => ports,
@@ -443,7 +449,7 @@ fn explain_limits(record: &Attachment) -> Vec<Decision> {
     decisions
 }
 
-/// What `/metrics` reads.
+/// Figures that `/metrics` shows.
 ///
 /// # Errors
 /// When the kernel does not tell.

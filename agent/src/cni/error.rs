@@ -1,5 +1,6 @@
-//! The CNI code of every failure, chosen here and nowhere else. A new failure does not compile
-//! until somebody picks its code.
+//! Chooses the CNI code of every failure.
+//!
+//! A new failure does not compile until it has a code here.
 
 use api::ResolveError;
 use cni_spec::{CniError, CniVersion, Command, ErrorCode};
@@ -23,7 +24,9 @@ use crate::wires::WireError;
 /// A code, what it means, and what a person can do about it.
 pub type Code = (u32, &'static str, &'static str);
 
-/// The codes of CNI SPEC section 5 that podnet gives. 8 is from libcni's skeleton, not the spec.
+/// Codes of CNI SPEC section 5 that podnet gives.
+///
+/// Code 8 is from libcni's skeleton, not from the specification.
 pub const SPEC_CODES: &[Code] = &[
     (
         1,
@@ -320,9 +323,11 @@ fn host_code(error: &HostError) -> ErrorCode {
     }
 }
 
-/// What a plugin says of trying again, and of its readiness, is passed on. Its other codes are
-/// about its own configuration or its own doing, and mean something else as ours: they are in the
-/// message. Nobody may think that nothing is left to clean up (CNI-ERR-04).
+/// Chooses the code of a plugin's failure; passes on its codes for a later try.
+///
+/// A code for a later try, or about the plugin's readiness, is passed on. Other codes are about the
+/// plugin's own configuration or actions, and mean something else as ours: the message has them. No
+/// code says that nothing is left to clean up (CNI-ERR-04).
 fn delegate_code(error: &DelegateError, command: Command) -> ErrorCode {
     match error {
         DelegateError::Capability { .. } => ErrorCode::UNSUPPORTED_FIELD,

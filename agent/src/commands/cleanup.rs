@@ -163,8 +163,10 @@ pub(super) fn stay(why: &str) -> Result<(), Failure> {
     })
 }
 
-/// Plugin and configuration, the latter first: from then on the runtime asks nobody. Those of another
-/// agent, with another socket, stay.
+/// Files of the plugin and its configuration, unless another agent has them.
+///
+/// The configuration goes first: the runtime calls no plugin from then on. Another agent is one with
+/// another socket.
 fn cni_files(places: &Places, cni: &CniPlaces) -> Vec<PathBuf> {
     let conf = cni.cni_conf_dir.join(conf::FILE);
     let ours = fs::read_to_string(&conf).is_ok_and(|text| conf::leads_to(&text, &places.socket));
@@ -173,8 +175,9 @@ fn cni_files(places: &Places, cni: &CniPlaces) -> Vec<PathBuf> {
     files
 }
 
-/// What is ours of the places that the user chose, files before their directory. A state directory
-/// with anything else in it stays: it may be one that is shared.
+/// Own files in the places that the user chose, each before its directory.
+///
+/// A state directory with any other file stays: other programs may share it.
 fn own_files(places: &Places) -> Vec<PathBuf> {
     let state = &places.state_dir;
     let mut files = vec![
@@ -216,8 +219,9 @@ mod tests {
         own_files(places).into_iter().map(relative).collect()
     }
 
-    /// PAIN-BOOT-3: an uninstalled podnet must not keep pods from ending, and one agent's end must
-    /// not be another's.
+    /// PAIN-BOOT-3: cleanup removes plugin and configuration of its own agent only.
+    ///
+    /// An uninstalled podnet must not keep pods from ending, and one agent's end must not be another's.
     #[test]
     fn plugin_and_configuration_go_with_the_agent_they_lead_to() {
         let root = tempfile::tempdir().unwrap();
@@ -246,7 +250,7 @@ mod tests {
         assert_eq!(cni_files(&ours, &cni), both);
     }
 
-    /// PAIN-BOOT-3: the directory of the socket goes when podnet made it and nobody else uses it.
+    /// PAIN-BOOT-3: the socket's directory goes when podnet made it and it is empty.
     #[test]
     fn the_directory_of_the_socket_goes_when_it_is_empty_and_ours() {
         let root = tempfile::tempdir().unwrap();

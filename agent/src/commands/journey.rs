@@ -1,4 +1,4 @@
-//! What `explain` tells of a packet, for people.
+//! Prints the path of a packet through the datapath, for people.
 
 use std::fmt::Write as _;
 

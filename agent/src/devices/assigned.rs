@@ -29,7 +29,7 @@ pub struct AssignedError {
 pub struct Assigned(BTreeMap<String, VecDeque<String>>);
 
 impl Assigned {
-    /// What the kubelet says, in order.
+    /// Devices of a pod by resource, in the order of the kubelet's answer.
     pub fn new(pod: &PodResources) -> Self {
         let mut all: BTreeMap<String, VecDeque<String>> = BTreeMap::new();
         for container in &pod.containers {
@@ -57,7 +57,7 @@ impl Assigned {
         self.0.get_mut(resource)?.pop_front()
     }
 
-    /// Takes this device, which was given to an attachment by name; false when the pod does not have it.
+    /// Takes a named device of a resource; false when the pod does not have it.
     pub fn take_named(&mut self, resource: &str, id: &str) -> bool {
         let Some(left) = self.0.get_mut(resource) else {
             return false;
@@ -68,8 +68,9 @@ impl Assigned {
     }
 }
 
-/// The device that a configuration names itself, as others who have asked the kubelet put it there: in
-/// `runtimeConfig`, else beside everything else (NPWG-X2). It comes before what the kubelet says.
+/// Device that a configuration names, in `runtimeConfig` or at its top (NPWG-X2).
+///
+/// Another program that has asked the kubelet puts it there. It comes before the kubelet's own answer.
 pub fn named(config: &RawObject) -> Option<String> {
     let text = |value: &RawJson| value.read().ok().filter(|id: &String| !id.is_empty());
     let of_runtime = config.get("runtimeConfig").and_then(|runtime| {

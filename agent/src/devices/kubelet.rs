@@ -27,7 +27,9 @@ use crate::ports::directories::Directories;
 
 /// Time to the next attempt at what did not work.
 const RETRY: Duration = Duration::from_secs(1);
-/// Time to the next look without a reason: the directory may not be there yet, or be another one.
+/// Longest time between two looks at the directory.
+///
+/// The directory may be missing, or be replaced.
 const LOOK: Duration = Duration::from_secs(30);
 /// Longest path of a socket, bytes (unix(7), without the byte at the end).
 const PATH_MAX: usize = 107;
@@ -61,7 +63,7 @@ struct Served {
     devices: watch::Sender<Vec<Device>>,
     /// The kubelet that was told.
     told: Option<Identity>,
-    /// What went wrong last time, to say it once.
+    /// Message of the last failure; a repeated one is not logged again.
     complaint: Option<String>,
     _stop: watch::Sender<bool>,
 }
@@ -224,7 +226,9 @@ impl Watch {
     }
 }
 
-/// Keeps the kubelet told of what is wanted, for ever; the sockets go when this is dropped.
+/// Registers the wanted devices with the kubelet until it is dropped.
+///
+/// The sockets go with it.
 ///
 /// # Errors
 /// When the kernel does not let us watch.

@@ -15,7 +15,9 @@ use world::resource;
 use super::assigned::in_order;
 use crate::ports::directories::Directories;
 
-/// Devices are numbered from 0: a port is made when it is asked for, so they differ in nothing.
+/// Devices of one resource, numbered from 0.
+///
+/// A port is made on request, so devices differ in nothing.
 pub(super) fn devices(number: u16, is_healthy: bool) -> Vec<Device> {
     let health = if is_healthy { HEALTHY } else { UNHEALTHY };
     let device = |id: u16| Device {

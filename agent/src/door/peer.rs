@@ -1,4 +1,4 @@
-//! Decides about callers of the agent's socket: root of the node, and no process of a container.
+//! Admits callers of the agent's socket: root of the node, outside of containers.
 //!
 //! User 0 alone says little: it is what containers run as, also those without any right. A container that
 //! gets hold of the socket, by a mounted directory, could have plugins executed as root of the node.
@@ -14,7 +14,9 @@ use nix::sys::socket::{getsockopt, sockopt};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// The bit of `CAP_SYS_ADMIN` (linux/capability.h): runtimes need it to enter a pod's namespaces.
+/// Bit of `CAP_SYS_ADMIN` (linux/capability.h).
+///
+/// Runtimes need it to enter a pod's namespaces.
 const SYS_ADMIN: u64 = 1 << 21;
 /// Between two lines of the log about callers that were refused.
 const LINE: Duration = Duration::from_secs(1);
@@ -45,7 +47,7 @@ pub(super) enum Stranger {
     },
 }
 
-/// What is known of a process.
+/// Facts about a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Facts {
     /// Its user namespace; none where the kernel has no such namespaces.
@@ -81,7 +83,9 @@ pub(super) fn check(stream: &impl AsFd) -> Result<(), Stranger> {
     judge(&facts(Path::new("/proc/self"))?, &caller?)
 }
 
-/// The process that has connected; before Linux 6.5 the one that has its number now.
+/// Opens a pidfd of the connected process.
+///
+/// Before Linux 6.5 it is of the process that has the peer's number now.
 fn handle(stream: &impl AsFd, pid: Pid) -> Result<OwnedFd, Stranger> {
     match getsockopt(stream, sockopt::PeerPidfd) {
         Ok(handle) => Ok(handle),
@@ -168,7 +172,7 @@ mod tests {
         }
     }
 
-    /// ATT-08: user 0 of a container has another namespace, or does not have the rights of a runtime.
+    /// ATT-08: root of a container lacks the node's user namespace or CAP_SYS_ADMIN.
     #[test]
     fn root_of_a_container_is_not_root_of_the_node() {
         let node = of_node();

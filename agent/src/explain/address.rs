@@ -1,4 +1,6 @@
-//! Which addresses a packet has: what was asked for, and else what a pod's kernel would choose. Pure.
+//! Chooses the addresses of a packet. Pure.
+//!
+//! They are those of the description, and else those that a pod's kernel would choose.
 
 use std::net::IpAddr;
 
@@ -16,7 +18,7 @@ const EXPERIMENT: u16 = 0x88b5;
 /// Both ends of a packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ends {
-    /// What it carries.
+    /// Payload of the packet.
     pub(super) proto: Proto,
     /// Source and destination, unless it is no IP packet.
     pub(super) addresses: Option<(IpAddr, IpAddr)>,
@@ -29,7 +31,7 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// What to write instead.
+    /// Error that names the option to add.
     pub(super) fn needs_address(&self) -> ExplainError {
         ExplainError::Invalid {
             argument: self.lacking,
@@ -133,7 +135,9 @@ fn pair(sources: &[IpAddr], destinations: &[IpAddr], v4: Option<bool>) -> Option
     })
 }
 
-/// What is link-local is spoken to from the own link-local address, unless another one is asked for.
+/// Source address towards a link-local one: the sender's own link-local address.
+///
+/// An address that the description names is kept.
 fn link_local_for(from: &Found, to: IpAddr, source: IpAddr, asked: Option<Address>) -> IpAddr {
     let local = matches!(to, IpAddr::V6(to) if to.is_unicast_link_local());
     match (&from.member, asked, from.address) {
@@ -160,7 +164,7 @@ pub(super) fn is_broadcast(record: &Attachment, ip: IpAddr) -> bool {
             .any(|lease| lease.prefix.contains(&ip) && lease.prefix.broadcast() == ip)
 }
 
-/// Whom the pod's kernel asks for to reach an address, and why, by the routes that podnet has made.
+/// Next hop of the pod's kernel to an address, and why, by the routes of podnet.
 pub(super) fn next_hop(record: &Attachment, destination: IpAddr) -> (IpAddr, &'static str) {
     let link_local = matches!(destination, IpAddr::V6(ip) if ip.is_unicast_link_local());
     let on_link = |lease: &crate::record::Lease| lease.prefix.contains(&destination);
@@ -190,7 +194,7 @@ pub(super) fn next_hop(record: &Attachment, destination: IpAddr) -> (IpAddr, &'s
     }
 }
 
-/// What a packet carries, in words.
+/// Payload of a packet, in words.
 pub(super) fn words(proto: Proto, addresses: Option<(IpAddr, IpAddr)>) -> String {
     match proto {
         Proto::Tcp(ports) => format!("TCP {} to {}", ports.source, ports.destination),
@@ -206,7 +210,7 @@ pub(super) fn words(proto: Proto, addresses: Option<(IpAddr, IpAddr)>) -> String
     }
 }
 
-/// The MAC address that the sender's node, elsewhere, has put into a packet for this address.
+/// MAC address for a group of hosts; `None` for another address.
 pub(super) fn group(destination: IpAddr) -> Option<MacAddr> {
     frame::is_group(destination).then(|| frame::group_mac(destination))
 }

@@ -1,8 +1,8 @@
-//! What a person can do about a dropped packet.
+//! Advice for a person about a dropped packet.
 
 use agent_common::drop::DropReason;
 
-/// What to do when a packet is dropped for this reason.
+/// Advice about a packet that was dropped for this reason.
 // Exhaustive: a new reason does not compile until somebody says what helps.
 pub(super) const fn of(reason: DropReason) -> &'static str {
     match reason {

@@ -1,4 +1,4 @@
-//! What becomes of a packet that another node's tunnel brings.
+//! Follows a packet that comes in by another node's tunnel.
 
 use std::net::IpAddr;
 
@@ -114,7 +114,7 @@ fn outer(scene: &Scene<'_>, from: &Found) -> Result<IpAddr, ExplainError> {
     }
 }
 
-/// What comes for a network from outside the node, as far as it is known before the frame is.
+/// Shows a packet from outside the node, before its frame is built.
 pub(super) fn shown(
     scene: &Scene<'_>,
     (from, to): (&Found, &Found),
@@ -153,7 +153,7 @@ fn steering(scene: &Scene<'_>) -> Vec<String> {
     steers.map(|it| it.interface.clone()).collect()
 }
 
-/// What `from_overlay` does, and `xdp_uplink` in its place.
+/// Runs the checks of `from_overlay`, or of `xdp_uplink` in its place.
 async fn run(
     scene: &Scene<'_>,
     story: &mut Story,

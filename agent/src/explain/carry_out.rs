@@ -1,5 +1,6 @@
-//! What follows from a decision, as far as this node can tell: the queues and links that a packet
-//! passes, the node that it goes to.
+//! Follows a decision to its outcome, as far as this node can tell.
+//!
+//! On the way are the queues and links that a packet passes, and the node that it goes to.
 
 use std::net::IpAddr;
 
@@ -24,7 +25,7 @@ use crate::error::AgentError;
 use crate::overlay::{DEVICE, added};
 
 impl Departure<'_> {
-    /// What `from_pod` does about a decision.
+    /// Carries out a decision as `from_pod` does.
     // Exhaustive: a new decision does not compile until somebody says what becomes of the packet.
     pub(super) async fn carry_out(
         &mut self,
@@ -107,7 +108,9 @@ impl Departure<'_> {
         }
     }
 
-    /// A port with a rate: the packet waits at the shaper's near end, and is decided anew at its far end.
+    /// Sends a packet through the shaper of a port with a rate.
+    ///
+    /// The packet waits at the shaper's near end, and is decided about again at its far end.
     pub(super) async fn through_shaper(
         &mut self,
         port: &Port,
@@ -217,7 +220,9 @@ impl Departure<'_> {
         }
     }
 
-    /// The device, the outer headers and the underlay; an outcome when the packet ends there.
+    /// Encapsulates a packet: device, outer headers, underlay.
+    ///
+    /// Returns an outcome when the packet ends there.
     async fn tunnel(
         &mut self,
         vtep: &Vtep,
@@ -300,7 +305,9 @@ impl Departure<'_> {
         }
     }
 
-    /// What the other node will check, if its tables agree with these; an outcome when that fails.
+    /// Runs the checks of the other node, if its tables agree with these.
+    ///
+    /// Returns an outcome when one fails.
     fn there(
         &mut self,
         peer: &str,

@@ -1,4 +1,4 @@
-//! What becomes of a packet that a pod of this node sends.
+//! Follows a packet that a pod of this node sends.
 
 use std::net::IpAddr;
 
@@ -133,7 +133,7 @@ impl Departure<'_> {
         self.carry_out(decision, &port, &frame).await
     }
 
-    /// What is at the pod's link; an outcome when no program of ours sees the packet.
+    /// Looks at the pod's link; an outcome when no program of ours is there.
     async fn enter(&mut self) -> Result<Option<Outcome>, AgentError> {
         let (node, host) = (self.scene.node, &self.record.host);
         let who = format!("attachment {}", name_of(self.record));
@@ -192,7 +192,9 @@ impl Departure<'_> {
         Ok(Some(port))
     }
 
-    /// The MAC address that the pod's kernel would send to, or what becomes of its question for it.
+    /// MAC address that the pod's kernel would send to.
+    ///
+    /// Returns the outcome of its ARP or ND question when that has no answer.
     async fn receiver_mac(
         &mut self,
         ends: &Ends,
@@ -253,7 +255,9 @@ impl Departure<'_> {
         })
     }
 
-    /// On a network whose addresses podnet does not know, members answer for themselves.
+    /// Finds the member that answers a question on a network of unknown addresses.
+    ///
+    /// podnet does not know the addresses of such a network, so members answer for themselves.
     fn asked_everybody(&mut self, next: IpAddr) -> Result<MacAddr, Outcome> {
         let network = self.record.network.id;
         let what = format!("who has {next}?");
@@ -277,7 +281,7 @@ impl Departure<'_> {
         Err(Outcome::new(Verdict::Unresolved, text, details))
     }
 
-    /// Whom the pod's kernel asks for, by the routes that podnet has made.
+    /// Next hop of the pod's kernel, by the routes that podnet has made.
     fn next_hop(&mut self, destination: IpAddr) -> IpAddr {
         let (next, why) = address::next_hop(self.record, destination);
         let what = format!("route of the pod to {destination}");

@@ -1,4 +1,4 @@
-//! Who a person means, among the attachments of this node and the members that other nodes have.
+//! Finds the member that a person means, on this node or on others.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -38,12 +38,12 @@ pub(super) enum Member {
     There(u32, RemoteEndpoint),
 }
 
-/// What was found for what a person wrote.
+/// Match for the words of a person.
 #[derive(Debug, Clone)]
 pub(super) struct Found {
     /// Number of the network, where it was said.
     pub(super) network: Option<u32>,
-    /// Who it is, if that is known.
+    /// The member, if it is known.
     pub(super) member: Option<Member>,
     /// The address that was written, if one was.
     pub(super) address: Option<Address>,
@@ -85,7 +85,7 @@ impl Member {
 }
 
 impl Directory {
-    /// What the node knows.
+    /// Reads the attachments, networks and members that the node knows.
     pub(super) fn of(node: &Node) -> Self {
         let (here, networks) = {
             let ledger = node.book.ledger();
@@ -120,7 +120,7 @@ impl Directory {
         }
     }
 
-    /// Whom this text means.
+    /// Finds the place that this text means.
     ///
     /// # Errors
     /// When it is nobody, or several.
@@ -191,7 +191,7 @@ impl Directory {
         }
     }
 
-    /// Who has this address on a network. What this node has itself comes first.
+    /// Member that has this address on a network; one of this node comes first.
     pub(super) fn member(&self, network: u32, address: Address) -> Option<Member> {
         let here = self.here.iter().filter(|it| it.network.id == network);
         let here = here.map(|it| Member::Here(Box::new(it.clone())));
@@ -200,7 +200,9 @@ impl Directory {
         here.chain(there).find(|member| member.has(address))
     }
 
-    /// Who has this address on another network, in words: what people mean who look for it here.
+    /// Member that has this address on another network, in words.
+    ///
+    /// A person who looks for the address here may mean it.
     pub(super) fn elsewhere(&self, network: u32, address: Address) -> Option<String> {
         let mut others = self.networks.iter().filter(|(_, id)| **id != network);
         others.find_map(|(name, id)| {
@@ -214,7 +216,7 @@ impl Directory {
         })
     }
 
-    /// What is known of a network by its attachments here.
+    /// Facts about a network, from an attachment of this node.
     pub(super) fn facts(&self, network: u32) -> Option<&NetworkFacts> {
         let mut here = self.here.iter();
         here.find(|it| it.network.id == network)
@@ -262,7 +264,7 @@ impl Directory {
         format!("{} of {who}, interface {}", endpoint.mac, endpoint.ifindex)
     }
 
-    /// Who this is, in words.
+    /// Name of this match, in words.
     pub(super) fn name(&self, found: &Found) -> String {
         match (&found.member, found.address) {
             (Some(Member::Here(record)), _) => format!("{} on this node", name_of(record)),

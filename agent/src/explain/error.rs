@@ -3,7 +3,7 @@
 /// Candidates that an error lists.
 const LISTED: usize = 8;
 
-/// What was written does not describe a packet.
+/// The text does not describe a packet.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainError {
     /// A value cannot be read, or does not fit the others.
@@ -11,21 +11,21 @@ pub enum ExplainError {
     Invalid {
         /// The option.
         argument: &'static str,
-        /// What was written.
+        /// The value as written.
         value: String,
-        /// What to write instead.
+        /// Text to write instead.
         fix: &'static str,
     },
-    /// Nobody is meant.
+    /// No place matches the value.
     #[error("{argument} {value}: {why}; known here: {}", list(known))]
     Unknown {
         /// The option.
         argument: &'static str,
-        /// What was written.
+        /// The value as written.
         value: String,
-        /// What there is none of.
+        /// Reason, as a part of a sentence.
         why: &'static str,
-        /// Whom one could mean.
+        /// Known places that the person may mean.
         known: Vec<String>,
     },
     /// Several are meant.
@@ -33,9 +33,9 @@ pub enum ExplainError {
     Ambiguous {
         /// The option.
         argument: &'static str,
-        /// What was written.
+        /// The value as written.
         value: String,
-        /// Whom it could be.
+        /// Places that match the value.
         candidates: Vec<String>,
     },
 }

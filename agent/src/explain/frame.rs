@@ -133,7 +133,9 @@ pub(super) fn packet(
     }
 }
 
-/// The frame that a router hands on: its own MAC addresses and a hop less. Others stay as they are.
+/// Frame that a router forwards: its own MAC addresses and a hop less.
+///
+/// Other fields but the checksum of IPv4 stay as they are.
 pub(super) fn routed(frame: &[u8], macs: Macs) -> Vec<u8> {
     let mut frame = frame.to_vec();
     let addresses = macs.to.0.into_iter().chain(macs.from.0);
@@ -156,7 +158,7 @@ pub(super) fn routed(frame: &[u8], macs: Macs) -> Vec<u8> {
     frame
 }
 
-/// The MAC address that packets for a group of hosts go to (RFC 1112 section 6.4, RFC 2464 section 7).
+/// MAC address of a group of hosts (RFC 1112 section 6.4, RFC 2464 section 7).
 pub(super) fn group_mac(group: IpAddr) -> MacAddr {
     match group {
         IpAddr::V4(ip) if ip.is_multicast() => {
@@ -276,7 +278,9 @@ fn put(bytes: &mut [u8], at: usize, [high, low]: [u8; 2]) {
     }
 }
 
-/// The Internet checksum of parts that all but the last have even lengths (RFC 1071).
+/// Internet checksum of parts (RFC 1071).
+///
+/// All parts but the last have even lengths.
 fn checksum(parts: &[&[u8]]) -> [u8; 2] {
     let mut sum = 0_u64;
     for pair in parts.iter().flat_map(|part| part.chunks(2)) {

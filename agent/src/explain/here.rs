@@ -11,11 +11,11 @@ use super::report::{Outcome, Story, Verdict};
 use crate::bandwidth::{Bits, mechanism};
 use crate::error::AgentError;
 
-/// What is at the root of a device.
+/// Queue at the root of a device.
 pub(super) struct Queue {
     /// In words.
     pub(super) text: String,
-    /// What it does.
+    /// Effect on the packet.
     pub(super) verdict: String,
     /// Nothing passes.
     pub(super) blocked: bool,
@@ -106,7 +106,7 @@ impl Scene<'_> {
         Ok(ports)
     }
 
-    /// What holds packets back at an interface.
+    /// Finds the queue that holds packets back at an interface.
     pub(super) async fn queue(&self, ifindex: u32) -> Result<Queue, AgentError> {
         let root = self.node.host.netlink.shape_of(ifindex).await?;
         Ok(match root {

@@ -1,4 +1,4 @@
-//! What becomes of a frame that the uplink of a network brings.
+//! Follows a frame that comes in by the uplink of a network.
 
 use std::net::IpAddr;
 
@@ -18,7 +18,7 @@ use super::report::{Outcome, PACKET, Report, Story, Verdict};
 use super::{Scene, tables};
 use crate::error::AgentError;
 
-/// What the programs have of an uplink.
+/// Entries of the tables about an uplink.
 struct Uplink {
     network: Network,
     name: String,
@@ -92,7 +92,7 @@ fn frame_of(
     }
 }
 
-/// What the network has in the tables; `None` when nothing comes in.
+/// Reads a network's uplink from the tables; `None` when nothing comes in.
 async fn uplink(
     scene: &Scene<'_>,
     number: u32,
@@ -123,7 +123,7 @@ async fn uplink(
     }))
 }
 
-/// What `from_wire` does.
+/// Runs the checks of `from_wire`.
 async fn run(
     scene: &Scene<'_>,
     story: &mut Story,

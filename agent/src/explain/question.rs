@@ -13,11 +13,11 @@ const SOURCE_PORT: u16 = 40_000;
 /// The whole question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Question {
-    /// Who sends.
+    /// Sender.
     pub(super) from: Place,
-    /// Who shall receive.
+    /// Receiver.
     pub(super) to: Place,
-    /// What it carries; chosen by what is known of the two when absent.
+    /// Payload; chosen by the facts about both ends when absent.
     pub(super) proto: Option<Proto>,
     /// Bytes without the Ethernet header.
     pub(super) size: Option<usize>,
@@ -34,7 +34,7 @@ pub(super) struct Place {
     pub(super) argument: &'static str,
     /// As it was written.
     pub(super) text: String,
-    /// What that says.
+    /// Object that the text names.
     pub(super) named: Named,
 }
 
@@ -68,7 +68,7 @@ impl Address {
     }
 }
 
-/// What a packet carries.
+/// Payload of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Proto {
     /// The first segment of a connection.

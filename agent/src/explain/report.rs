@@ -1,4 +1,4 @@
-//! What is told of a packet: steps, outcome, and where tables and records disagree.
+//! Report about a packet: steps, outcome, disagreements of tables and records.
 
 use agent_common::drop::DropReason;
 use serde::Serialize;
@@ -14,9 +14,9 @@ pub(super) struct Report {
     pub(super) node: String,
     /// The packet.
     pub(super) packet: Shown,
-    /// What was looked up, in order.
+    /// Lookups in their order.
     pub(super) steps: Vec<Step>,
-    /// What becomes of it.
+    /// Outcome of the packet.
     pub(super) outcome: Outcome,
     /// Where the tables say something else than the records, in words.
     pub(super) disagreements: Vec<String>,
@@ -33,11 +33,11 @@ pub(super) struct Shown {
     pub(super) network_id: u32,
     /// `L2` or `L3`.
     pub(super) mode: &'static str,
-    /// Who sends it.
+    /// Sender.
     pub(super) from: String,
-    /// Who shall get it.
+    /// Receiver.
     pub(super) to: String,
-    /// What it carries.
+    /// Payload.
     pub(super) protocol: String,
     /// Source address, if it has one.
     pub(super) source: Option<String>,
@@ -73,15 +73,15 @@ pub(super) struct Step {
     number: usize,
     /// The packet it is about: `arp`, `nd` or `packet`.
     packet: &'static str,
-    /// What was looked at.
+    /// Object of the lookup.
     lookup: String,
-    /// What was found.
+    /// Result of the lookup.
     found: String,
-    /// What follows.
+    /// Consequence for the packet.
     verdict: String,
 }
 
-/// What becomes of a packet.
+/// End of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Verdict {
@@ -109,7 +109,7 @@ pub(super) enum Verdict {
     Unguarded,
 }
 
-/// What becomes of a packet, and why.
+/// End of a packet, and its cause.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Outcome {
@@ -119,11 +119,11 @@ pub(super) struct Outcome {
     text: String,
     /// Label of the reason for a drop.
     reason: Option<&'static str>,
-    /// What the reason means.
+    /// Meaning of the reason.
     meaning: Option<&'static str>,
-    /// What helps.
+    /// Advice about the reason.
     advice: Option<&'static str>,
-    /// Who gets it.
+    /// Facts about the outcome, as JSON.
     details: Value,
 }
 

@@ -1,4 +1,4 @@
-//! The tables of the datapath as they are in the kernel at this moment, and what was looked up there.
+//! Reads the tables of the datapath in the kernel, and records each lookup.
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
@@ -20,11 +20,11 @@ use crate::reconcile::Reconciler;
 pub(super) struct Lookup {
     /// By what.
     pub(super) key: Address,
-    /// What was there.
+    /// Entry that the lookup found.
     pub(super) found: Hit,
 }
 
-/// What a look found.
+/// Result of a lookup.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Hit {
     /// `PORT_ADDRESSES`: whether it is a further address of the port.
@@ -66,7 +66,7 @@ impl<'a> Live<'a> {
         self.lookups.borrow_mut().push(Lookup { key, found });
     }
 
-    /// What came out, unless the kernel refused a look.
+    /// Returns the value and the lookups, unless the kernel refused one.
     fn end<T>(self, value: T) -> Result<(T, Vec<Lookup>), DatapathError> {
         match self.failure.into_inner() {
             Some(error) => Err(error),
@@ -118,7 +118,7 @@ impl Tables for Live<'_> {
     }
 }
 
-/// What the policy says about a frame of this port.
+/// Decides about a frame of this port, as the programs do.
 ///
 /// # Errors
 /// When the kernel does not tell what is in a map.
@@ -132,7 +132,7 @@ pub(super) fn decide(
     live.end(decision)
 }
 
-/// What the policy says about a frame from another node.
+/// Decides about a frame from another node, as the programs do.
 ///
 /// # Errors
 /// When the kernel does not tell what is in a map.
@@ -147,7 +147,7 @@ pub(super) fn arrive(
     live.end(arrival)
 }
 
-/// What the policy says about a frame from the network's uplink.
+/// Decides about a frame from the network's uplink, as the programs do.
 ///
 /// # Errors
 /// When the kernel does not tell what is in a map.
@@ -162,7 +162,7 @@ pub(super) fn incoming(
     live.end(incoming)
 }
 
-/// Whether an address is in a subnet of the network, as the program at its uplink sees it.
+/// Whether an address is in a subnet of the network, as the uplink's program sees.
 ///
 /// # Errors
 /// When the kernel does not tell what is in a map.
@@ -180,8 +180,9 @@ pub(super) fn is_own(
 /// Number of this node as the other one is supposed to have it.
 const SELF: u32 = u32::MAX;
 
-/// The tables of another node, as far as those of this one tell: what is there is local, what is here
-/// is remote.
+/// Tables of another node, derived from those of this one.
+///
+/// Its local endpoints are remote here, and local ones here are remote there.
 struct Mirrored<'a> {
     live: Live<'a>,
     /// The other node.
@@ -227,8 +228,9 @@ impl Tables for Mirrored<'_> {
     }
 }
 
-/// What the policy says on another node about a frame from this one, if that node's tables agree with
-/// these.
+/// Decides on another node about a frame from this one.
+///
+/// It holds when that node's tables agree with these.
 ///
 /// # Errors
 /// When the kernel does not tell what is in a map.

@@ -79,7 +79,7 @@ impl Departure<'_> {
         Ok(Outcome::new(Verdict::Wired, text, details))
     }
 
-    /// Name of the uplink in the tables, and the VLAN id that frames get; `None` when it is not there.
+    /// Name of the uplink, and the VLAN id of its frames; `None` when it is missing.
     pub(super) async fn uplink(
         &mut self,
         network: u32,

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 pub const FILE: &str = "05-podnet.conflist";
 /// `type` of the plugin and name of its executable.
 pub const PLUGIN: &str = "podnet";
-/// What runtimes take for a configuration.
+/// Extensions of files that runtimes take for a configuration.
 const KINDS: [&str; 3] = ["conf", "conflist", "json"];
 
 /// The configuration, for an agent that listens on this socket.
@@ -42,7 +42,7 @@ pub fn text(socket: &Path) -> String {
     format!("{list:#}\n")
 }
 
-/// What a runtime hands to the plugin of this configuration, for a command without a container.
+/// Configuration as a runtime hands it to the plugin, without a container.
 ///
 /// # Errors
 /// When it is not one of ours.

@@ -10,8 +10,9 @@ use super::{InstallError, failed};
 /// No runtime takes a file with this end for a configuration or executes it.
 const DRAFT: &str = ".podnet-draft";
 
-/// Copies an executable; true when it was not there already. One that runs is replaced and not
-/// written to, so it is never busy.
+/// Copies an executable; true unless it was there already.
+///
+/// A running executable is replaced and not written to, so it is never busy.
 ///
 /// # Errors
 /// When it cannot be read or written.
@@ -46,7 +47,9 @@ fn put(content: &[u8], mode: u32, target: &Path) -> Result<bool, InstallError> {
     Ok(true)
 }
 
-/// In the same directory, since only there a rename is one step. Its name begins with a dot.
+/// Path of the draft: in the same directory, with a dot before its name.
+///
+/// A rename is one step only inside a directory.
 fn draft(target: &Path) -> PathBuf {
     let name = target.file_name().unwrap_or_default().to_string_lossy();
     target.with_file_name(format!(".{name}{DRAFT}"))
@@ -89,7 +92,9 @@ mod tests {
         names
     }
 
-    /// What another test is just starting has the new file open for a moment more.
+    /// Starts a command, again while its file is busy.
+    ///
+    /// A child that another test is just starting has the new file open for a moment more.
     fn start(command: &mut Command) -> Child {
         command.stdout(Stdio::piped());
         loop {

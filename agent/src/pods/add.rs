@@ -19,8 +19,9 @@ use crate::record::{PodIdentity, Sandbox, State};
 use crate::request::Asked;
 
 impl Node {
-    /// Makes every attachment of a pod, in order; the caller holds the container's lock. A repeated
-    /// request gets the answer of the first.
+    /// Makes every attachment of a pod, in order.
+    ///
+    /// The caller holds the container's lock. A repeated request gets the answer of the first.
     ///
     /// # Errors
     /// When one of them cannot be made; nothing of any is left then (NPWG §7.2).

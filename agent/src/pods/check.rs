@@ -13,8 +13,9 @@ use crate::error::AgentError;
 use crate::node::Node;
 use crate::record::State;
 
-/// How long the plugins of the default network may take to say that they are ready: runtimes ask
-/// every few seconds, and the plugin that asks us gives up after two.
+/// Time for plugins of the default network to say that they are ready.
+///
+/// Runtimes ask every few seconds, and the plugin that asks this agent gives up after two.
 const STATUS_PATIENCE: Duration = Duration::from_millis(1500);
 
 impl Node {

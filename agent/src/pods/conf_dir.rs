@@ -9,7 +9,7 @@ use api::nad::{BrokenFile, PLUGIN_TYPE, PluginChain, find_on_disk};
 use crate::error::AgentError;
 use crate::node::Node;
 
-/// What runtimes read in such a directory (RT-CD-01).
+/// Extensions of files that runtimes read in such a directory (RT-CD-01).
 const ENDINGS: [&str; 3] = ["conf", "conflist", "json"];
 
 impl Node {
@@ -18,9 +18,10 @@ impl Node {
         self.delegates.seen(&self.rules.conf_dir)
     }
 
-    /// The first configuration that is not ours, by name of its file, as a runtime without podnet
-    /// would take it. One of a file that cannot be understood is not passed over for the next one:
-    /// pods would come up on another network.
+    /// First configuration that is not ours, as a runtime without podnet takes it.
+    ///
+    /// The order is that of the files' names. A file that cannot be understood is an error: with the
+    /// next one, pods would come up on another network.
     pub(super) fn default_chain(&self) -> Result<PluginChain, AgentError> {
         for (file, text) in self.conf_files(&self.conf_dir())? {
             let runtimes_read = Path::new(&file)
@@ -62,7 +63,7 @@ impl Node {
         found.map(|chain| self.with_directory(chain)).transpose()
     }
 
-    /// The chain with the plugins that a directory of its network's name adds (CNI-CONF-05).
+    /// Adds the plugins of the directory named as the network (CNI-CONF-05).
     fn with_directory(&self, chain: PluginChain) -> Result<PluginChain, AgentError> {
         if !chain.has_directory() {
             return Ok(chain);

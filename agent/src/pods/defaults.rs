@@ -14,7 +14,7 @@ use crate::node::Node;
 use crate::record::metric;
 
 impl Node {
-    /// Puts the default routes right after the member at `index`, which other plugins have made.
+    /// Corrects the default routes after plugins have made the member at `index`.
     pub(super) async fn settle_defaults(
         &self,
         record: &mut PodRecord,
@@ -44,8 +44,9 @@ impl Node {
         Ok(())
     }
 
-    /// The member at `index` has asked for the default route without saying by which gateway, and its
-    /// plugins have made one: everybody else's goes.
+    /// Removes the default routes of all members but the one at `index`.
+    ///
+    /// This one has asked for the default route without a gateway, and its plugins have made one.
     async fn move_default(
         &self,
         record: &mut PodRecord,
@@ -121,7 +122,7 @@ async fn remove_defaults(netns: &Netns, ifname: &IfName, v4: bool) -> Result<usi
     removed.await
 }
 
-/// The default routes of a family go by these gateways, the first preferred, and by no others.
+/// Replaces the default routes of a family by these gateways, the first preferred.
 async fn set_defaults(
     netns: &Netns,
     ifname: &IfName,
@@ -142,8 +143,9 @@ async fn set_defaults(
     set.await
 }
 
-/// Something about an interface of the pod; nothing about one that is not there, as a device that
-/// the kernel does not drive.
+/// Runs `what` on an interface of the pod, if it is there.
+///
+/// The interface may be missing: a device that the kernel does not drive has none.
 async fn in_pod<T: Default + Send + 'static>(
     netns: &Netns,
     ifname: &IfName,

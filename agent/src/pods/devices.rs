@@ -15,7 +15,7 @@ use crate::node::Node;
 use crate::record::{Decision, Device};
 use crate::request::Asked;
 
-/// The device of an attachment that is counted by a resource, if the pod has one for it.
+/// Device of an attachment that is counted by a resource, if the pod has one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Share {
     resource: Option<String>,
@@ -23,8 +23,10 @@ pub(super) struct Share {
 }
 
 impl Node {
-    /// In the order of the pod's list, a device for each attachment that is counted. The kubelet is asked
-    /// only about pods that could have some. Plugins of others are told theirs.
+    /// Assigns a device to each attachment that is counted, in the list's order.
+    ///
+    /// The kubelet is asked only about pods that could have some. Chains of other plugins get their
+    /// device in their configurations.
     pub(super) async fn assign_devices(
         &self,
         world: &World,
@@ -55,7 +57,9 @@ impl Node {
     }
 }
 
-/// Who names a device in its configuration has that one; the others take what is left, in order.
+/// Gives attachments their devices.
+///
+/// An attachment whose configuration names a device has that one; the others take the rest, in order.
 fn share(
     mut assigned: Assigned,
     wishes: impl Iterator<Item = (Option<String>, Option<String>)>,
@@ -78,8 +82,10 @@ fn share(
 }
 
 impl Share {
-    /// Makes a port one of this device. An interface of the kernel needs none, and the devices of others
-    /// have no directories here. A socket without a device has its file where only the node sees it.
+    /// Makes the port one of this device.
+    ///
+    /// An interface of the kernel needs none, and a device of another plugin has no directory here. A
+    /// socket without a device has its file where only the node sees it.
     pub(super) fn give(&self, wanted: &mut Wanted) {
         let Some(resource) = self
             .resource
@@ -101,8 +107,9 @@ impl Share {
     }
 }
 
-/// Puts the device where plugins look for it, as Multus does (NPWG-X2); what the configuration says
-/// itself stays.
+/// Adds the device to configurations of plugins, as Multus does (NPWG-X2).
+///
+/// A key that the configuration has stays.
 fn tell(chain: &mut PluginChain, device: &Device) -> Result<(), serde_json::Error> {
     for plugin in &mut chain.plugins {
         for key in device_info::DEVICE_KEYS {

@@ -1,5 +1,7 @@
-//! Host ports of a pod whose first network the node routes for: the reference plugin `portmap` makes
-//! them, as the last plugin of a chain would (CNI CONVENTIONS.md, `portMappings`).
+//! Maps host ports of a pod whose first network the node routes for.
+//!
+//! The reference plugin `portmap` does it, as the last plugin of a chain would (CNI CONVENTIONS.md,
+//! `portMappings`).
 
 use std::sync::Arc;
 
@@ -18,12 +20,15 @@ use crate::request::Asked;
 
 /// `type` of the plugin and name of its executable.
 const PLUGIN: &str = "portmap";
-/// What every release of it speaks that is in use; newer versions have nothing that it would need.
+/// Version that every release of the plugin in use speaks.
+///
+/// Newer versions have no feature that it would need.
 const NEWEST: CniVersion = CniVersion::V1_0_0;
 
 impl Node {
-    /// Maps the host ports that the runtime asks for, when the pod's first interface is made by us. In
-    /// the record before the plugin is called, so that whatever it did is undone.
+    /// Maps the host ports of the request, when podnet makes the first interface.
+    ///
+    /// The record has the mapping before the plugin is called, so every effect of the plugin is undone.
     ///
     /// # Errors
     /// When the plugin is not on the node, or fails.
@@ -128,7 +133,7 @@ impl Node {
     }
 }
 
-/// What the plugin reads, `prevResult` included: to it, we are the plugin before it.
+/// Configuration of the plugin, with the result of podnet as `prevResult`.
 fn conf(asked: &NetConf, version: CniVersion, result: &Value) -> Value {
     let mappings = asked.runtime.port_mappings.iter().map(|mapping| {
         let mut value = json!({

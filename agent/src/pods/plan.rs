@@ -1,4 +1,4 @@
-//! What a pod is to be attached to, found out before anything is done.
+//! Plans the attachments of a pod, before any is made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -34,12 +34,15 @@ use crate::request::{Asked, Native};
 
 /// Where objects of a request without a pod are looked up.
 const DEFAULT_NAMESPACE: &str = "default";
-/// What every plugin that declares it may know of the pod; all else a runtime passes is for the
-/// default network only (NPWG §7.5).
+/// Capabilities that every plugin which declares them gets of the pod.
+///
+/// All others that a runtime passes are for the default network only (NPWG §7.5).
 const CONTEXT: [&str; 2] = ["cgroupPath", CAP_POD_ANNOTATIONS];
 
-/// Bytes that all other plugins of a pod may read: they are kept in its record, and in memory, until its
-/// `DEL`, and there can be as many pods as the node runs.
+/// Most bytes that all other plugins of a pod may read.
+///
+/// They are kept in the pod's record, and in memory, until its `DEL`, and there can be as many pods as
+/// the node runs.
 const HANDED_ON_MAX: usize = 1 << 20;
 
 /// Time between two lines about the same errors of the same pod.
@@ -52,7 +55,7 @@ pub(super) struct Planned {
     pub(super) native: Option<(Wanted, api::Network)>,
 }
 
-/// What an element of a list means.
+/// Meaning of an element of a list.
 #[derive(Debug)]
 pub(super) enum Meant {
     Native(Box<Native>),
@@ -316,7 +319,7 @@ impl Node {
     }
 }
 
-/// Logs that a pod's lists have no effect, the same errors once in [`IGNORED_EVERY`].
+/// Logs that lists have no effect, once per [`IGNORED_EVERY`] for the same errors.
 fn note_ignored(namespace: &str, asked: Asked<'_>, errors: &SelectionErrors) {
     static IGNORED: Sparing = Sparing::new(IGNORED_EVERY);
     let name = asked.invocation.args.pod().map(|pod| pod.name);
@@ -374,8 +377,10 @@ fn refuse_twice(selection: &PodSelection, meanings: &[Meant]) -> Result<(), Agen
     Ok(())
 }
 
-/// `isDefaultGateway` of a definition is the wish of `default-route: []`, for pods that express no
-/// wish of their own. True when the list of KEP-3698 has such a wish.
+/// Takes `isDefaultGateway` of a definition for the wish of `default-route: []`.
+///
+/// A pod that expresses a wish of its own is left alone. True when the list of KEP-3698 has such a
+/// wish.
 fn claim_default_gateway(
     selection: &mut PodSelection,
     meanings: &[Meant],
@@ -403,8 +408,9 @@ fn claim_default_gateway(
     false
 }
 
-/// The default routes of the pod that go through this attachment. Which of them a chain of others
-/// supplies is known only when it has run; see [`Node::settle_defaults`].
+/// Default routes of the pod that go through this attachment.
+///
+/// The routes of another plugin's chain are known only when it has run; see [`Node::settle_defaults`].
 fn default_routes(
     selection: &PodSelection,
     meanings: &[Meant],
@@ -511,7 +517,7 @@ fn runtime_config(request: &CniRequest) -> BTreeMap<String, RawJson> {
         .collect()
 }
 
-/// `CNI_ARGS` without the address and the MAC address that the runtime wants for its own interface.
+/// `CNI_ARGS` without address and MAC address of the runtime's own interface.
 fn without_requests(args: &str) -> String {
     let kept = args.split(';').filter(|pair| {
         let key = pair.split('=').next().unwrap_or_default().trim();

@@ -1,4 +1,4 @@
-//! Pods taken apart, from their records alone (NPWG §4.2.1): `DEL`, `GC`, what a restart finishes.
+//! Removes pods by their records alone (NPWG §4.2.1): `DEL`, `GC`, restarts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,13 +22,15 @@ mod end;
 
 pub(crate) use end::ATTEMPTS;
 
-/// How long start-up waits for plugins of others to clean up; what takes longer goes on beside
-/// requests.
+/// Time that start-up waits for plugins of others to clean up.
+///
+/// A longer removal goes on during requests.
 const START_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Node {
-    /// Removes whatever is attached under this key: a pod with all it has, or one attachment. The
-    /// caller holds the container's lock.
+    /// Removes the attachment under this key, or the pod with all of its attachments.
+    ///
+    /// The caller holds the container's lock.
     ///
     /// # Errors
     /// When something of it is left; calling again goes on.
@@ -42,7 +44,7 @@ impl Node {
         }
     }
 
-    /// As [`Self::remove`] for an answer that nobody heard; what cannot be removed now stays recorded.
+    /// Removes as [`Self::remove`] after a lost answer; keeps the record on failure.
     pub async fn undo_any(&self, key: &AttachmentKey) {
         if let Err(error) = self.remove(key).await {
             tracing::error!(attachment = %key, %error, "roll-back incomplete, will be finished later");
@@ -53,8 +55,9 @@ impl Node {
         self.take_members_apart(record, record.members.len()).await
     }
 
-    /// Removes a pod of which only the first `begun` members were begun: last to first, all of them
-    /// whatever happens (NPWG §6.2, §7.2).
+    /// Removes a pod's members, last to first; only the first `begun` were begun.
+    ///
+    /// A failure does not stop the rest (NPWG §6.2, §7.2).
     ///
     /// # Errors
     /// The last failure there was. The pod stays recorded then, with what is done already.
@@ -150,7 +153,9 @@ impl Node {
         })
     }
 
-    /// An attachment that is left is the pod's business: it stays until a removal succeeds.
+    /// Reports to a pod that an attachment of it is left.
+    ///
+    /// It stays until a removal succeeds.
     fn tell_left(&self, record: &PodRecord, error: &AgentError) {
         if let Some(pod) = &record.pod {
             self.book.pods().tell(PodChange::Left {
@@ -160,8 +165,9 @@ impl Node {
         }
     }
 
-    /// The description of a device that is gone. One that stays does no harm: whoever gets its name
-    /// removes it first.
+    /// Removes the device-info file of a device that is gone.
+    ///
+    /// A file that stays does no harm: the next user of its name removes it first.
     pub(super) fn forget_device(&self, delegation: &Delegation) {
         if let Some(file) = &delegation.device_info_file
             && let Err(error) = device_info::remove(&self.delegates, file)
@@ -170,10 +176,10 @@ impl Node {
         }
     }
 
-    /// Removes the pods of a CNI network whose first interface `keep` does not want and that were
-    /// there before the request came. Then the plugins of others are told which of their attachments
-    /// are valid: by our records, since the runtime knows only the first interface of a pod
-    /// (CNI-GC-03).
+    /// Removes pods of a CNI network that `keep` rejects, if older than the request.
+    ///
+    /// Afterwards the plugins of others get the list of their valid attachments. It comes from the
+    /// records: the runtime knows only the first interface of a pod (CNI-GC-03).
     ///
     /// # Errors
     /// All failures together; what can be removed is removed.
@@ -237,8 +243,9 @@ impl Node {
         Ok(delegate::gc(&self.delegates, delegation, &valid).await?)
     }
 
-    /// Finishes what the last agent did not: half-made and half-removed pods go, and those whose
-    /// namespace is gone.
+    /// Removes half-made and half-removed pods, and pods whose namespace is gone.
+    ///
+    /// The last agent has left them.
     pub async fn recover_pods(self: &Arc<Self>) {
         let mut work = JoinSet::new();
         for record in self.book.pods().records() {
@@ -255,8 +262,10 @@ impl Node {
         work.detach_all();
     }
 
-    /// Does the same now and then: a `DEL` that failed is tried again, less and less often, and a pod
-    /// whose namespace is gone will have no use for what it holds.
+    /// Tries again to remove deleted pods and pods whose namespace is gone.
+    ///
+    /// The tries become less and less frequent. A pod without its namespace has no use for its
+    /// attachments.
     ///
     /// # Errors
     /// All failures together.
@@ -299,8 +308,9 @@ impl Node {
     }
 }
 
-/// `CNI_NETNS` for plugins: the path while the same namespace is there, else nothing, as runtimes
-/// have it (RT-CD-08).
+/// `CNI_NETNS` for plugins: the path while the same namespace is there (RT-CD-08).
+///
+/// It is empty otherwise, as runtimes have it.
 fn living(sandbox: &Sandbox) -> &str {
     match sandbox.open() {
         Ok(Some(_)) => &sandbox.path,

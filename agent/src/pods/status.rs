@@ -1,4 +1,4 @@
-//! What pods are attached to, for whoever tells Kubernetes or a person.
+//! Status of pods' attachments, for Kubernetes and for people.
 
 use std::net::IpAddr;
 
@@ -22,8 +22,9 @@ impl Node {
             .collect()
     }
 
-    /// What the runtime is told: the result of the interface it has asked for, and nothing of the
-    /// others (KEP-CNI-1).
+    /// Result for the runtime: that of the interface it has asked for (KEP-CNI-1).
+    ///
+    /// It has nothing of the pod's other interfaces.
     ///
     /// # Errors
     /// When there is none; a record of ours has one.
@@ -75,7 +76,7 @@ impl Node {
         })
     }
 
-    /// What plugins of others have made.
+    /// Status of an attachment that plugins of others have made.
     pub(crate) fn made_by_others(
         &self,
         pod: &PodRecord,
@@ -144,7 +145,9 @@ fn gateways(member: &Member, result: &CniResult) -> Vec<IpAddr> {
         .collect()
 }
 
-/// By a route of the result; one without a next hop goes by the gateway of an address.
+/// Gateways of the default routes in a result.
+///
+/// A route without a next hop goes by the gateway of an address.
 fn own_gateways(result: &CniResult, v4: bool) -> Vec<IpAddr> {
     let of_family = result
         .routes

@@ -128,7 +128,7 @@ fn a_network_that_is_missing_is_refused_with_the_manifests_that_could_not_be_rea
     assert!(text.contains("other.yaml:3: a tab"), "{text}");
 }
 
-/// What one source asks for; each source has addresses and rates of its own.
+/// Wishes of one source; each source has addresses and rates of its own.
 fn asks(octet: u8) -> AttachmentRequest {
     AttachmentRequest {
         ips: vec![IpRequest {
@@ -152,7 +152,7 @@ fn rate(octet: u8) -> api::Bandwidth {
     }
 }
 
-/// The table of this module's documentation: what is nearer to the pod wins, for each kind of wish.
+/// The source nearest to the pod wins, as the module's documentation has it.
 #[test]
 fn the_nearest_source_wins_for_addresses_macs_and_rates_alike() {
     const RUNTIME: &str = r#""podNetwork":"blue","runtimeConfig":{"ips":["10.10.0.2"],
@@ -222,7 +222,7 @@ fn the_nearest_source_wins_for_addresses_macs_and_rates_alike() {
     }
 }
 
-/// A pod with a list of one element and a configuration that names the network ask for the same.
+/// A network named alone asks for the same as a list with one element.
 #[test]
 fn a_network_that_is_named_alone_asks_for_what_an_element_without_wishes_asks_for() {
     let request = request("", r#"{"cniVersion":"1.1.0","name":"n","type":"podnet"}"#);

@@ -58,7 +58,9 @@ pub(super) fn explanations(
     rows.into_iter().filter(|row| !row.is_null()).collect()
 }
 
-/// Every member of which plugins may have something. What was never made, or is removed, is in no table.
+/// Rows of the members of which plugins may have something.
+///
+/// A member that was never made, or is removed, is in no table.
 fn each(node: &Node, row: impl Fn(&PodRecord, &Member, &Delegation) -> Value) -> Vec<Value> {
     let mut rows = Vec::new();
     for pod in node.book.pods().records() {

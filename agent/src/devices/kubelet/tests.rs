@@ -216,7 +216,7 @@ async fn a_container_gets_the_directories_and_names_of_its_devices() {
     );
 }
 
-/// DP-3: what programs of DPDK open by `use_pinned_map` is in a directory of its own.
+/// DP-3: the pinned map that DPDK opens by `use_pinned_map` has its own directory.
 #[tokio::test]
 async fn a_container_with_ports_of_af_xdp_gets_the_directory_of_their_map() {
     let scene = Scene::start(wanted(&[("podnet.dev/blue", true)]));

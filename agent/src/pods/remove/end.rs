@@ -1,5 +1,6 @@
-//! The end of removals that cannot succeed: plugins of others that fail `DEL` of a pod whose namespace
-//! is gone.
+//! Ends removals that cannot succeed.
+//!
+//! Plugins of others may fail `DEL` of a pod whose namespace is gone.
 //!
 //! A NetworkAttachmentDefinition can name a plugin that fails for ever, and each attempt of the kubelet
 //! to start the pod leaves a record. The attempts are counted in the record, pauses between them grow,
@@ -16,15 +17,17 @@ use crate::node::Node;
 use crate::record::State;
 use telemetry::chain;
 
-/// Attempts of the agent to remove a pod whose namespace is gone. With pauses of 1, 2, 4, 8, 16, 16 and
-/// 16 audits between them they take half an hour.
+/// Attempts of the agent to remove a pod whose namespace is gone.
+///
+/// With pauses of 1, 2, 4, 8, 16, 16 and 16 audits between them they take half an hour.
 pub(crate) const ATTEMPTS: u32 = 8;
 /// Most pods whose namespace is gone and that could not be removed.
 const LEFT_MAX: usize = 256;
 
 impl Node {
-    /// Counts an attempt that failed, and gives up after the last one. The caller holds the container's
-    /// lock.
+    /// Counts a failed attempt, and gives up after the last one.
+    ///
+    /// The caller holds the container's lock.
     ///
     /// # Errors
     /// The failure, unless it was the last.
@@ -68,7 +71,7 @@ impl Node {
         }
     }
 
-    /// Forgets a pod of which only plugins of others may have something left, and says how to remove it.
+    /// Erases the record of a pod, and logs the plugins that may have something left.
     async fn give_up(&self, record: &PodRecord, why: &str) -> Result<(), AgentError> {
         self.book.erase_pod(&record.key).await?;
         self.book.pods().remove(&record.key);
@@ -102,7 +105,7 @@ impl Node {
     }
 }
 
-/// What plugins of a chain may have left.
+/// Plugins of a chain that may have something left.
 struct Left<'a> {
     network: &'a str,
     ifname: String,
@@ -124,8 +127,9 @@ fn left(record: &PodRecord) -> Vec<Left<'_>> {
         .collect()
 }
 
-/// The pods that are too many of those for which an attempt has failed: of the namespace that has the
-/// most of them the one with the most attempts, again and again.
+/// Pods beyond `most` of those with a failed attempt.
+///
+/// Each is the one with the most attempts of the namespace that has the most pods left at that point.
 fn surplus(records: &[PodRecord], most: usize) -> Vec<AttachmentKey> {
     let mut by_namespace: BTreeMap<&str, Vec<&PodRecord>> = BTreeMap::new();
     for record in records.iter().filter(|record| record.attempts > 0) {

@@ -12,7 +12,7 @@ fn pod() -> (String, String) {
     ("shop".to_owned(), "web-0".to_owned())
 }
 
-/// PAIN-SIL-1, NPWG-X6: what may be otherwise in a moment is tried again; a pod that is gone is not.
+/// PAIN-SIL-1, NPWG-X6: a state that can pass is tried again; a lost pod is not.
 #[test]
 fn what_the_api_server_may_tell_later_is_tried_again() {
     let [(namespace, name), (of_other, other), (of_unknown, unknown)] = [pod(), pod(), pod()];

@@ -1,4 +1,4 @@
-//! Every answer that a CNI caller can get for a failure, as bytes, in a file that is compared.
+//! Compares every answer of a failure to a CNI caller with a file, byte by byte.
 //!
 //! `BLESS=1 cargo test -p agent --lib golden` writes the file again. A change of it is a change of what
 //! runtimes and people read: it belongs into the changelog.
@@ -80,7 +80,7 @@ fn all() -> Vec<Case> {
     all
 }
 
-/// The answers to each command, each once; commands with the same answer are on one line.
+/// Answers to each command; commands with the same answer share a line.
 fn answers(error: &AgentError) -> String {
     let mut answers: Vec<(Vec<&str>, String)> = Vec::new();
     for command in COMMANDS {
@@ -180,7 +180,7 @@ variants!(explain, ExplainError: Invalid Unknown Ambiguous);
 variants!(delegate, DelegateError: Name Absent Start Speak TimedOut Failed Crashed Result Version
     Capability TooLong Conf);
 
-/// The variants of which an error consists, the errors of rooms in others among them.
+/// Variants of an error, with those of the errors of rooms inside it.
 fn names(error: &AgentError) -> Vec<&'static str> {
     let mut names = vec![agent(error)];
     match error {

@@ -1,4 +1,4 @@
-//! Errors of pods that say themselves what they are attached to, and of other plugins.
+//! Errors of pods that list their networks themselves, and of other plugins.
 
 use std::path::PathBuf;
 

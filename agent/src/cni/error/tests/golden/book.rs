@@ -1,4 +1,4 @@
-//! What the book cannot do: addresses, numbers, records.
+//! Failures of the book: addresses, numbers, records.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What the cluster does not give, or does not say.
+//! Failures of the cluster: missing objects, missing answers.
 
 use cluster::access::Used;
 use ipam::{Family, IpamError};

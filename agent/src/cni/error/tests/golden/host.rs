@@ -1,4 +1,4 @@
-//! What the kernel refuses.
+//! Failures of the kernel.
 
 use std::path::PathBuf;
 
