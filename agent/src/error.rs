@@ -129,7 +129,7 @@ pub enum AgentError {
     Damaged {
         /// The attachment.
         key: AttachmentKey,
-        /// What is wrong.
+        /// Faults of the attachment.
         faults: Vec<String>,
     },
     /// No namespace came with the request.
@@ -152,15 +152,17 @@ pub enum AgentError {
         /// Why not.
         source: std::io::Error,
     },
-    /// A `DEL` that the runtime has been told is done has yet to be, and the key is asked for again.
+    /// An earlier `DEL` has yet to be carried out, and the key is asked for again.
+    ///
+    /// The runtime has been told that it is done.
     #[error("an earlier DEL of {key} could not be carried out yet: {why}; try again later")]
     Waiting {
         /// Container and interface.
         key: AttachmentKey,
-        /// What keeps it.
+        /// Cause of the delay.
         why: String,
     },
-    /// What was written does not describe a packet to follow.
+    /// The options of `explain` do not describe a packet to follow.
     #[error(transparent)]
     Explain(#[from] ExplainError),
     /// Programs are missing on live ports.
@@ -266,7 +268,7 @@ pub enum AgentError {
     /// A NetworkAttachmentDefinition that cannot be understood.
     #[error("{source}")]
     Definition {
-        /// What is wrong.
+        /// Fault of the definition.
         #[from]
         source: DefinitionError,
     },
@@ -318,7 +320,7 @@ pub enum AgentError {
     /// The host ports of a pod could not be mapped, or not be taken away.
     #[error("host ports (runtimeConfig.portMappings): {source}")]
     HostPorts {
-        /// What the plugin says, or that it is not there.
+        /// Message of the plugin, or that it is not there.
         source: DelegateError,
     },
     /// One attachment of a pod failed; those before it were undone.
@@ -326,7 +328,7 @@ pub enum AgentError {
     Member {
         /// Its place in the pod's list, from 1.
         number: usize,
-        /// What it is to, and its interface.
+        /// Object that the attachment is to, and its interface.
         member: String,
         /// Why it failed.
         source: Box<AgentError>,

@@ -57,7 +57,7 @@ impl Host {
     }
 }
 
-/// Attaches the dispatcher to a link by a clsact filter: it decides about all that comes in.
+/// Attaches the dispatcher to a link by a clsact filter, for all that comes in.
 ///
 /// A tenth of a millisecond where the kernel needs no grace period for it. Another program in the place of
 /// ours, one that a dispatcher whose pins somebody removed has left, is replaced.

@@ -1,4 +1,4 @@
-//! Locks with a rank: one thread takes them in one order, so no two threads wait for each other.
+//! Locks with a rank: threads take them in one order, so none waits for ever.
 //!
 //! The order is: the tables, then the book, then a feature's own state. A build with debug assertions
 //! panics where a thread takes a lock while it holds one of the same or of a later rank. So a feature
@@ -16,7 +16,7 @@ pub enum Rank {
     Tables,
     /// The ledger.
     Book,
-    /// What a feature knows; taken last, and by itself.
+    /// State of a feature; taken last, and by itself.
     Feature,
 }
 
@@ -146,8 +146,9 @@ mod tests {
         }
     }
 
-    /// ATT-16: recovery took tables before the book, a change of an attachment the book before tables.
-    /// Each pair that could meet another thread the other way round is refused.
+    /// ATT-16: locks that two threads could take in opposite orders are refused.
+    ///
+    /// Recovery took tables before the book, a change of an attachment the book before tables.
     #[cfg(debug_assertions)]
     #[test]
     fn a_lock_that_is_taken_out_of_order_panics_before_two_threads_can_meet() {

@@ -227,11 +227,13 @@ pub struct Metrics {
     api_writes: IntCounterVec,
     blocks: IntCounterVec,
     rulesets: IntCounterVec,
-    /// What each queue had dropped when it was last read: queues come and go, the sum must not fall.
+    /// Packets that each queue had dropped when it was last read.
+    ///
+    /// Queues come and go, and the sum must not fall.
     queues: Mutex<HashMap<u32, u64>>,
 }
 
-/// What is read at the moment of asking.
+/// Values that are read at the moment of asking.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     /// (network, attachments, addresses)
@@ -240,7 +242,7 @@ pub struct Snapshot {
     pub drops: Vec<(String, &'static str, u64, u64)>,
     /// Connections through ways out: (network, tracked, refused packets).
     pub connections: Vec<(String, u64, u64)>,
-    /// What rules of podnet's tables in nf_tables have stopped: (table, rule, packets).
+    /// Packets that rules of podnet's nf_tables have stopped: (table, rule, packets).
     pub stopped: Vec<(&'static str, String, u64)>,
     /// By network and direction.
     pub shaped: BTreeMap<(String, &'static str), Shaped>,
@@ -333,8 +335,9 @@ impl Metrics {
         self.rulesets.with_label_values(&[table]).inc();
     }
 
-    /// Counts what the queue of this interface, which has dropped `dropped` packets in its life, has
-    /// dropped since it was last read.
+    /// Counts the packets that an interface's queue dropped since the last reading.
+    ///
+    /// `dropped` is the number of its whole life.
     pub fn queue_drops(&self, network: &str, direction: &str, ifindex: u32, dropped: u64) {
         let before = self.lock_queues().insert(ifindex, dropped).unwrap_or(0);
         // One that was made anew has begun at zero.

@@ -108,7 +108,7 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Makes the tables of all networks say what is known, and nothing else, whatever was in them.
+    /// Makes the tables of all networks as wanted, whatever was in them.
     ///
     /// # Errors
     /// As for [`Self::reconcile`].
@@ -144,7 +144,9 @@ impl Reconciler {
         tokio::task::spawn_blocking(work).await.unwrap_or(networks)
     }
 
-    /// What a network has beyond this node; the caller holds the tables' lock.
+    /// Collects the state of a network beyond this node.
+    ///
+    /// The caller holds the tables' lock.
     fn others(&self, network: u32) -> Others {
         let facts = {
             let ledger = self.book.ledger();
@@ -184,7 +186,7 @@ impl Reconciler {
         inner.with_numbers(|numbers, vteps| numbers.set_ways(&ways, vteps))
     }
 
-    /// What is taken from interfaces of the node, by index.
+    /// Reads the interfaces of the node that are taken as uplinks, by index.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -230,7 +232,7 @@ impl Reconciler {
         self.lock().datapath.activate()
     }
 
-    /// What is wrong with the tables of this attachment, in words; reads the maps.
+    /// Lists the faults in the tables of this attachment, in words; reads the maps.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -352,7 +354,7 @@ impl Inner {
         self.apply(network, Layers { own, beyond })
     }
 
-    /// The entries of members on other nodes; those that are `known`, if nothing is new.
+    /// Returns the entries of members on other nodes; `known` ones if nothing is new.
     fn beyond(
         &mut self,
         facts: &NetworkFacts,

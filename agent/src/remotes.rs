@@ -1,4 +1,4 @@
-//! Who is where on other nodes, as those nodes say it.
+//! Members of networks on other nodes, as those nodes publish them.
 //!
 //! Nodes publish [`Slice`]s of their members. What counts of them here are those of networks that
 //! have attachments on this node, under the same number and with the same transport; the rest is kept
@@ -42,8 +42,9 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-/// How far clocks of honest nodes may differ: a claim that is dated later than this from now holds
-/// against no other.
+/// Largest difference between clocks of honest nodes.
+///
+/// A claim that is dated later than this from now holds against no other.
 pub const SKEW: SignedDuration = SignedDuration::from_secs(60);
 
 /// Another node, and by which addresses tunnels reach it.
@@ -82,7 +83,7 @@ pub struct RemoteEndpoint {
 pub struct Served {
     /// Its number here.
     pub id: u32,
-    /// What carries its packets.
+    /// Transport of its packets.
     pub transport: Transport,
     /// True for L3: members are found by their IP addresses alone.
     pub routed: bool,
@@ -105,8 +106,9 @@ pub struct Remotes {
 }
 
 impl Remotes {
-    /// Nothing is known yet; `own` is the name of this node. What nodes say counts: there is no cluster
-    /// that could say what they hold.
+    /// Starts without any member; `own` is the name of this node.
+    ///
+    /// Nodes are believed: there is no cluster that could say which addresses they hold.
     pub fn new(own: &str) -> Self {
         Self::of(own, State::default())
     }
@@ -126,14 +128,16 @@ impl Remotes {
         }
     }
 
-    /// Whether all slices that count here have been read since this agent started: until then, who is
-    /// not in them may still be there.
+    /// True when all slices that count here have been read since the start.
+    ///
+    /// Until then, a member that is not in them may still be there.
     pub fn is_complete(&self) -> bool {
         self.complete.load(Ordering::Acquire)
     }
 
-    /// All slices have been read: what the tables have beyond them can go, once everything is read that
-    /// they are judged by.
+    /// Notes that all slices have been read.
+    ///
+    /// Entries of the tables beyond them can go, once everything is read by which they are judged.
     pub fn set_complete(&self) {
         self.change(|state| {
             state.complete = true;
@@ -159,7 +163,7 @@ impl Remotes {
         changed
     }
 
-    /// What all slices of a network say together; the same as before, as long as they do.
+    /// Returns the merged members of a network, shared until a slice changes.
     pub fn resolved(&self, network: u32) -> Option<Arc<Resolved>> {
         self.lock().resolved(network)
     }
@@ -176,14 +180,14 @@ impl Remotes {
         resolved.map_or_else(Vec::new, |resolved| resolved.peers.clone())
     }
 
-    /// The nodes with members of any network that this node serves, in order of their names.
+    /// Lists nodes with members of any network that this node serves, by their names.
     pub fn all_peers(&self) -> Vec<Arc<Peer>> {
         let state = self.lock();
         let peers = state.peers.values();
         peers.map(|(peer, _)| Arc::clone(peer)).collect()
     }
 
-    /// The slice of this name says this now, or is gone; the networks for which that is a change.
+    /// Replaces or removes the slice of this name; returns the networks that change.
     pub fn replace(&self, source: &str, slice: Option<Slice>) -> BTreeSet<u32> {
         self.replace_at(source, slice, Timestamp::now())
     }
@@ -236,12 +240,14 @@ impl Remotes {
         })
     }
 
-    /// What nodes say and what does not count of it.
+    /// Lists the claims of nodes that do not count.
     pub fn refused(&self) -> Vec<RefusedClaims> {
         self.lock().refused()
     }
 
-    /// Tells in the log of what was refused twice in a row: a proof may come later than what it proves.
+    /// Logs the claims that were refused twice in a row.
+    ///
+    /// A proof may come later than the claim.
     pub fn complain(&self) {
         let mut state = self.lock();
         let refused = state.refused();
@@ -280,7 +286,9 @@ impl Remotes {
         self.resolved(network)?.latest_claim(mac, ips)
     }
 
-    /// By which addresses tunnels reach this node: at most one of each family, none if unknown.
+    /// Lists the addresses by which tunnels reach this node.
+    ///
+    /// There is at most one of each family, and none if they are unknown.
     pub fn vteps(&self) -> Vec<IpAddr> {
         self.vteps.borrow().clone()
     }

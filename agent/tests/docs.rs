@@ -1,5 +1,6 @@
-//! The tables of `docs/errors.md` and `docs/metrics.md` are what the code says. When one of these
-//! tests fails, write the files anew: `BLESS=1 cargo test -p agent --test docs`.
+//! Compares the tables of `docs/errors.md` and `docs/metrics.md` with the code.
+//!
+//! When one of these tests fails, write the files again: `BLESS=1 cargo test -p agent --test docs`.
 
 use std::fmt::Write as _;
 use std::fs;

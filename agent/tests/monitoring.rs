@@ -1,4 +1,6 @@
-//! `deploy/monitoring` asks only for what is served: metrics, their types, labels and values.
+//! Checks that `deploy/monitoring` asks only for metrics that are served.
+//!
+//! Their types, labels and values are checked, too.
 
 mod monitoring {
     mod promql;

@@ -4,7 +4,9 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use netdev::{Address, Connection, Family, Sysctl};
 
-/// Our number among those who make routes (`rtm_protocol`): what bears it is ours to remove.
+/// Number of podnet among the makers of routes (`rtm_protocol`).
+///
+/// Routes with it are ours to remove.
 pub const PROTOCOL: u8 = 112;
 
 /// Links that take packets from the dispatcher on behalf of an attachment.
@@ -16,12 +18,16 @@ pub enum Ear {
     Far,
 }
 
-/// An address that nobody has: the dummy one of RFC 7600 section 4.8. Even where reverse paths are
-/// checked loosely, the kernel drops what comes in by a link without an address.
+/// Address without an owner: the dummy one of RFC 7600 section 4.8.
+///
+/// Even where reverse paths are checked loosely, the kernel drops packets that come in by a link without an
+/// address.
 const NOBODY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
 
-/// What a link of the node needs for its stack to take and forward what comes in there. It says
-/// nothing of its own accord: it has no address that others could use, and solicits nobody.
+/// Lists the settings with which the node's stack forwards packets of a link.
+///
+/// The link sends nothing of its own accord: it has no address that others could use, and solicits no
+/// neighbour.
 fn settings(ear: Ear, v6: bool) -> Vec<Sysctl> {
     let mut settings = vec![Sysctl::v4("forwarding", "1")];
     if ear == Ear::Far {

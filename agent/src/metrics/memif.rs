@@ -1,4 +1,6 @@
-//! Metrics of memif ports: what the switch carries without the kernel, and what it drops.
+//! Metrics of memif ports: packets that the switch carries, and that it drops.
+//!
+//! The kernel does not see them.
 
 use prometheus::core::Collector as _;
 use prometheus::proto::MetricFamily;
@@ -15,7 +17,7 @@ pub struct MemifPort {
     pub place: [String; 3],
     /// It has a client.
     pub connected: bool,
-    /// What went through.
+    /// Counters of the port's traffic.
     pub counters: PortCounters,
 }
 
@@ -53,7 +55,9 @@ pub(super) fn families(ports: &[MemifPort]) -> Result<Vec<MetricFamily>, Metrics
         .collect())
 }
 
-/// By the names that `get attachments` has for them. A new one does not compile until it is here.
+/// Lists drops by the names that `get attachments` has for them.
+///
+/// A new one does not compile until it is here.
 fn by_reason(drops: &PortDrops) -> [(&'static str, u64); 7] {
     let PortDrops {
         no_buffer,

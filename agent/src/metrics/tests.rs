@@ -147,7 +147,9 @@ fn a_node_without_networks_exposes_what_it_has() {
     assert!(!text.contains("podnet_memif"), "{text}");
 }
 
-/// Queues are made anew and interfaces get the indexes of others; a counter must not fall.
+/// Counters do not fall when queues are replaced.
+///
+/// Interfaces get the indexes of others, too.
 #[test]
 fn drops_of_queues_add_up_whatever_becomes_of_the_queues() {
     let metrics = Metrics::new().unwrap();

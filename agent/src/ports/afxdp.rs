@@ -1,5 +1,6 @@
-//! AF_XDP ports: links like all others, with a program at the pod's end that gives packets to sockets of
-//! the pod, and a control socket where the pod gets what takes privileges for that.
+//! AF_XDP ports: links with a program that gives packets to sockets of the pod.
+//!
+//! The program is at the pod's end. A control socket gives the pod the things that take privileges.
 //!
 //! Packets pass the dispatcher at the host end both ways, so network, isolation, anti-spoofing, rates and
 //! counters are those of every port. The program, its map and its link are pinned, and packets go on
@@ -38,11 +39,11 @@ use error::MTU_MAX;
 pub struct AfXdp {
     book: Arc<Book>,
     host: Arc<Host>,
-    /// Those of devices.
+    /// Directories of devices.
     devices: Directories,
     /// A directory for each is in here.
     directory: PathBuf,
-    /// Those that are open, by the name of the host end.
+    /// Control sockets that are open, by the name of the host end.
     open: Mutex<BTreeMap<String, Control>>,
     /// Conversations that all of them may have at a time.
     places: Arc<Semaphore>,
@@ -112,8 +113,10 @@ impl AfXdp {
     }
 }
 
-/// Puts the program at the pod's end of a link that is still down, and has the host end give it finished
-/// packets. What was pinned for the port before belonged to a link that is gone.
+/// Puts the program at the pod's end of a link that is still down.
+///
+/// The host end gives it finished packets. Anything that was pinned for the port before belonged to a link
+/// that is gone.
 pub(crate) fn fit_link(
     hook: &Hook,
     port: &FitPort,

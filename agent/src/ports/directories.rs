@@ -1,4 +1,4 @@
-//! A directory of the node for each device, which the containers that have the device see as theirs.
+//! Directories of the node, one for each device; containers see theirs.
 //!
 //! Only the agent makes anything in the directories around it. In its own, a container may make files as
 //! any user: clients of memif refuse a directory that they cannot write. So that no container fills the
@@ -20,15 +20,19 @@ use world::resource;
 
 use crate::record::{Attachment, Device};
 
-/// Nobody but the agent gets to the devices of others.
+/// Mode of directories around devices: the agent alone gets to them.
 const AROUND: u32 = 0o700;
 /// Everybody in the container may write, and nobody may remove what is another's.
 const DEVICE: u32 = 0o1777;
 /// Everybody in the container may look.
 const MAP: u32 = 0o755;
-/// What a container sees of a device's file system. Files are made ready beside it, where it does not get to.
+/// Directory of a device's file system that a container sees.
+///
+/// Files are made ready next to it, where the container does not get to.
 const SEEN: &str = "files";
-/// Of a device's file system (tmpfs): a port takes two files, an application may want some more.
+/// Options of a device's file system (tmpfs).
+///
+/// A port takes two files, and an application may want some more.
 const ROOM: &CStr = c"mode=0700,size=1m,nr_inodes=256";
 /// Files in it are to be talked to and to be read.
 const FLAGS: MountFlags = MountFlags::NOSUID
@@ -105,7 +109,9 @@ impl Directories {
         devices_below(&self.maps).collect()
     }
 
-    /// The directory of a device, made when it is not there: after a reboot no kubelet asks for it again.
+    /// Returns the directory of a device, and makes it when it is not there.
+    ///
+    /// After a reboot no kubelet asks for it again.
     ///
     /// # Errors
     /// When it cannot be made.
@@ -140,7 +146,9 @@ impl Directories {
     }
 }
 
-/// Takes away the file systems of all devices in the directory that [`Directories::beside`] has named.
+/// Detaches the file systems of all devices in a directory.
+///
+/// [`Directories::beside`] has named it.
 ///
 /// # Errors
 /// When one cannot be taken away.
@@ -162,7 +170,9 @@ fn is_mounted(path: &Path) -> io::Result<bool> {
     Ok(fs::metadata(path)?.dev() != fs::metadata(parent)?.dev())
 }
 
-/// Takes a device's file system away. Containers that are still there keep what they see of it.
+/// Detaches a device's file system.
+///
+/// Containers that are still there keep it.
 fn detach(path: &Path) -> io::Result<()> {
     match is_mounted(path) {
         Ok(true) => Ok(unmount(path, UnmountFlags::DETACH)?),
@@ -172,7 +182,9 @@ fn detach(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes the directory of a map when it is not there. Nobody but the agent can write it.
+/// Makes the directory of a map when it is not there.
+///
+/// Only the agent can write it.
 ///
 /// # Errors
 /// When it cannot be made.

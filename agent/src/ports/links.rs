@@ -15,8 +15,10 @@ use crate::ports::error::PortError;
 use crate::ports::shaping::Pair;
 use crate::record::{Attachment, Shaper};
 
-/// How long an `ADD` waits for the queue of its host end: usually less than writing its record
-/// takes, and hundreds of milliseconds while others make and remove links.
+/// Time for which an `ADD` waits for the queue of its host end.
+///
+/// The queue usually comes sooner than the record is written, and takes hundreds of milliseconds while
+/// others make and remove links.
 const QUEUE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Step of a kind of port at a link that is still down.
@@ -36,7 +38,7 @@ pub(super) enum Form {
     Device,
 }
 
-/// Links of an attachment as they shall be: its own, and a shaper for a limited sender.
+/// Wanted links of an attachment: its own, and a shaper for a limited sender.
 ///
 /// The dispatcher is at the host end and the other end in the pod under its final name. The pod's end is
 /// made there: moving one takes the kernel longer than all the rest.

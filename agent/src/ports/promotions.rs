@@ -71,8 +71,9 @@ impl Promotions {
         }
     }
 
-    /// Promotes this host end when it is old enough, at some quiet moment. One that waits already
-    /// keeps its age.
+    /// Queues a host end for promotion at a quiet moment, when it is old enough.
+    ///
+    /// One that waits already keeps its age.
     pub fn add(&self, host: HostEnd) {
         let mut queue = self.queue();
         if queue.iter().any(|waiting| waiting.host == host) {

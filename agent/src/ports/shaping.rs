@@ -1,5 +1,6 @@
-//! Making rates real: the queue at the host end for what a pod receives, the shaper pair for what it
-//! sends, and the tables that lead packets through them.
+//! Makes rates real: queues, shaper pairs, and the tables that lead there.
+//!
+//! The queue at the host end limits the packets to the pod, the shaper pair those from it.
 //!
 //! What is already as it should be is not touched. While limits change, packets always have a way
 //! that is there: a queue is made before the tables lead to it, and runs empty after they have
@@ -25,7 +26,7 @@ mod pair;
 
 pub use pair::Pair;
 
-/// What has left the queue of a shaper is on its way through the far end for an instant more.
+/// Time that packets from a shaper's queue take through the far end.
 const ON_THE_WAY: Duration = Duration::from_millis(20);
 
 /// The rates of this node's attachments.
@@ -140,7 +141,7 @@ impl Shaping {
         self.host.discipline.is_none() && wanted.is_some_and(|wanted| wanted != record.limits)
     }
 
-    /// Brings queues and tables of a live attachment to these limits; returns its record.
+    /// Applies these limits to a live attachment; returns its record.
     ///
     /// The caller holds the container's lock.
     ///
@@ -330,7 +331,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Sets the ends of a shaper up and attaches the dispatcher, where somebody undid that.
+    /// Sets the ends of a shaper up and attaches the dispatcher, where it is missing.
     async fn mend(&self, near: &Link, far: &Link) -> Result<(), PortError> {
         let end = HostEnd {
             name: far.name.clone(),

@@ -1,5 +1,7 @@
-//! Socket files that pods connect to, each in a directory that its pod may have mounted: that of a
-//! device which the kubelet has given to the pod, else one of the port's own.
+//! Socket files that pods connect to, each in a directory for its pod.
+//!
+//! The pod may have the directory mounted: that of a device which the kubelet has given to the pod, else
+//! one of the port's own.
 //!
 //! A pod can do what it likes in such a directory, links that lead elsewhere included. So a file is made
 //! ready beside the directory, where no pod gets to, and put in its place then.
@@ -23,15 +25,18 @@ pub use self::error::PlaceError;
 
 /// The directory of all ports is root's: a pod gets that of its own port mounted.
 const ALL_MODE: u32 = 0o700;
-/// Clients of memif refuse a directory that they cannot write; nobody may remove what is another's.
+/// Mode of a port's directory: all users may write, and remove only their own.
+///
+/// Clients of memif refuse a directory that they cannot write.
 const ONE_MODE: u32 = 0o1777;
-/// Whoever has the directory is the pod, under whatever user its programs run.
+/// Mode of sockets: programs of the pod connect under any user.
 pub(crate) const SOCKET_MODE: u32 = 0o666;
-/// What it is told it only reads.
+/// Mode of files that the pod only reads.
 const TOLD_MODE: u32 = 0o444;
 
-/// Where the socket file of a port is: in the directory of its device, else in one with the name of its
-/// host end among `all`.
+/// Returns the path of a port's socket file.
+///
+/// It is in the directory of its device, else in one with the name of its host end among `all`.
 ///
 /// # Errors
 /// When the directory cannot be made.
@@ -52,7 +57,7 @@ pub(crate) fn place(
     Ok(one.join(file))
 }
 
-/// Has `make` make a file beside the directory in which it shall be, and moves it there.
+/// Has `make` make a file next to its directory, and moves it there.
 ///
 /// # Errors
 /// Those of `make`; [`PlaceError`] when the kernel refuses the rest.
@@ -91,8 +96,9 @@ fn directory(one: &Path) -> io::Result<()> {
     fs::set_permissions(one, Permissions::from_mode(ONE_MODE))
 }
 
-/// Tells the pod's programs, by a file beside the socket, how the port is used. For a port that is no
-/// socket there is nothing to tell.
+/// Tells the pod's programs the use of the port, by a file next to the socket.
+///
+/// A port that is no socket has no such file.
 ///
 /// # Errors
 /// When the file cannot be made.
@@ -109,9 +115,10 @@ pub(crate) fn tell(record: &Attachment, more: Value) -> Result<(), PlaceError> {
     })
 }
 
-/// Removes the socket of a port and what the pod has put beside it. The directory of a device stays with
-/// the device, and is emptied before another pod gets it. What cannot be removed is said, and keeps nobody
-/// from going: a pod may have seen to that.
+/// Removes the socket of a port and the files that the pod has put next to it.
+///
+/// The directory of a device stays with the device, and is emptied before another pod gets it. A file that
+/// cannot be removed is logged, and does not keep the pod from going: the pod may have seen to that.
 pub(crate) fn remove(record: &Attachment) {
     let Some(path) = record.socket_path.as_deref() else {
         return;

@@ -1,5 +1,7 @@
-//! Ports of type Memif: a TAP device and two sockets each, which a switch in a process of its own
-//! serves. That process stays when the agent goes, for clients of memif do not connect again.
+//! Ports of type Memif: a TAP device and two sockets each, served by a switch.
+//!
+//! The switch is a process of its own, which stays when the agent goes: clients of memif do not connect
+//! again.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -53,9 +55,9 @@ pub struct Line {
     socket: PathBuf,
     /// Where ports have their socket files.
     sockets: PathBuf,
-    /// What to start when it does not; none where somebody else sees to it.
+    /// Program to start when no switch answers; none where it is somebody else's task.
     program: Option<PathBuf>,
-    /// Who it is.
+    /// User of the switch.
     user: SwitchUser,
     client: Mutex<Option<Client>>,
 }
@@ -83,7 +85,7 @@ impl Line {
         self.client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the switch, which is started if it is not there and that is the agent's to do.
+    /// Asks the switch, and starts it first where that is the agent's task.
     fn ask<T>(
         &self,
         question: impl FnMut(&mut Client) -> Result<T, uswitch::Error>,
@@ -102,8 +104,9 @@ impl Line {
         }
     }
 
-    /// By the connection there is. One that has ended, for the switch was replaced or has died, is made
-    /// anew.
+    /// Asks by the connection that is there.
+    ///
+    /// A connection that has ended is made again: the switch was replaced or has died.
     fn answer<T>(
         &self,
         mut question: impl FnMut(&mut Client) -> Result<T, uswitch::Error>,
@@ -136,7 +139,9 @@ impl Line {
         }
     }
 
-    /// Makes sure that the switch serves a port as it is recorded. Blocks; in the node's namespace.
+    /// Makes the switch serve a port as recorded.
+    ///
+    /// Blocks; in the node's namespace.
     fn plug_in(
         &self,
         record: &Attachment,
@@ -167,7 +172,9 @@ impl Line {
         Ok(self.ask_if_there(Client::list)?.unwrap_or_default())
     }
 
-    /// Something that becomes readable when the switch goes, or gives its ports to another.
+    /// Returns a socket that is readable when the switch goes.
+    ///
+    /// Also when it gives its ports to another.
     fn watch(&self) -> Result<UnixStream, PortError> {
         let socket = std::os::unix::net::UnixStream::from(self.connect()?.into_socket());
         socket
@@ -301,8 +308,7 @@ impl Switch {
         })
     }
 
-    /// Sees to it that the switch has every port it should have, also when it was replaced or has
-    /// died. For ever.
+    /// Keeps every port on the switch, also when it was replaced or died. For ever.
     pub async fn keep(&self) {
         loop {
             let records = self.switched();
@@ -358,7 +364,9 @@ impl Switch {
         Ok(())
     }
 
-    /// Those that are still being made too: who waits for their containers finds them made.
+    /// Lists live switched attachments, also those that are still being made.
+    ///
+    /// A runtime that waits for their containers finds them made.
     fn switched(&self) -> Vec<Attachment> {
         let ledger = self.book.ledger();
         ledger
@@ -402,12 +410,12 @@ pub fn control_socket(agent: &Path) -> PathBuf {
     own_directory(agent).join("switch.sock")
 }
 
-/// The directory of the switch of the agent with this socket: its own, and nothing else is in it.
+/// Directory of the switch alone, next to this socket of its agent.
 pub fn own_directory(agent: &Path) -> PathBuf {
     agent.with_file_name("switch")
 }
 
-/// Ends the switch that answers there, or says that it would. None if there is none.
+/// Ends the switch that answers there, or says that it would; none without one.
 ///
 /// # Errors
 /// When it does not end.

@@ -1,5 +1,7 @@
-//! What the tables say of members beyond this node. There may be thousands of them, and attachments come
-//! and go much more often than these change: it is made again only of something new.
+//! Entries of the tables for members beyond this node.
+//!
+//! There may be thousands of members, and attachments come and go much more often than these change: the
+//! entries are made again only of something new.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,7 +14,7 @@ use super::surroundings::{Hops, Known, Routers, WayOut};
 use crate::record::NetworkFacts;
 use crate::remotes::Resolved;
 
-/// What a network has beyond this node.
+/// State of a network beyond this node.
 #[derive(Debug, Default)]
 pub struct Others {
     /// Its members there, as their nodes have said it.
@@ -28,7 +30,7 @@ pub struct Others {
 }
 
 impl Others {
-    /// Who leads to the outside from the network's uplink, by IPv4 and by IPv6.
+    /// Routers to the outside from the network's uplink, by IPv4 and by IPv6.
     pub(super) fn routers(&self) -> Routers {
         match self.reach {
             Reach::Wire { routers, .. } => routers,
@@ -64,7 +66,7 @@ pub enum Reach {
         uplink: u32,
         /// Routers on it.
         hops: Arc<Hops>,
-        /// Those that lead to the outside.
+        /// Routers that lead to the outside.
         routers: Routers,
     },
 }
@@ -151,7 +153,7 @@ impl Beyond {
     }
 }
 
-/// Leaves in the tables what is there of other nodes: not all of them have been heard yet.
+/// Leaves entries of other nodes in the tables: not all have been heard yet.
 pub(super) fn keep(wanted: &mut Entries, old: &Entries) {
     for (key, endpoint) in &old.fdb {
         wanted.fdb.entry(*key).or_insert(*endpoint);

@@ -1,4 +1,4 @@
-//! What the tables of one network must hold. Pure.
+//! Entries that the tables of one network must hold. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -22,12 +22,14 @@ use super::{Others, mapped, wires};
 use crate::record::{Attachment, NetworkFacts};
 use crate::remotes::RemoteEndpoint;
 
-/// The shaper of a port that has to have one and has lost it: what is sent there is dropped, rather
-/// than sent without a limit.
+/// Shaper of a port that has to have one and has lost it.
+///
+/// Packets sent there are dropped, rather than sent without a limit.
 const NO_DEVICE: u32 = i32::MAX.unsigned_abs();
 
-/// The entries for these attachments, all of `network`; and what they agree on, if that has members on
-/// other nodes.
+/// Builds the entries of these attachments, all of `network`.
+///
+/// Returns the facts on which they agree, too, if the network has members on other nodes.
 pub(super) fn own<'a>(
     network: u32,
     attachments: impl Iterator<Item = &'a Attachment>,
@@ -113,8 +115,10 @@ pub(super) fn own<'a>(
     (entries, spans)
 }
 
-/// Keeps ports from forging tunnels of this UDP port: those that send to outside of their network, and
-/// those of a segment without a tag, which may be that of the nodes.
+/// Keeps ports from forging tunnels of this UDP port.
+///
+/// They are ports that send to outside of their network, and ports of a segment without a tag, which may be
+/// that of the nodes.
 pub(super) fn guard_tunnels(entries: &mut Entries, tunnel_port: u16) {
     let is_tagged = |network: &Network| network.vlan != 0 || network.flags & NETWORK_TRUNK != 0;
     for port in entries.ports.values_mut() {
@@ -164,7 +168,9 @@ fn outside(entries: &mut Entries, facts: &NetworkFacts, way_out: WayOut) {
     entries.ports.insert(way_out.ifindex, port);
 }
 
-/// The entries of members on other nodes that tunnels lead to; `numbers` are those of the nodes, by name.
+/// Builds the entries of members on other nodes that tunnels lead to.
+///
+/// `numbers` are those of the nodes, by name.
 pub(super) fn tunnelled(
     facts: &NetworkFacts,
     members: &[RemoteEndpoint],

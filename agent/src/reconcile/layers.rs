@@ -1,5 +1,6 @@
-//! What the tables have of a network, in two layers: of this node's own attachments, and of members
-//! beyond it. What this node has itself comes first, whoever else claims it.
+//! Entries of a network, in two layers: this node's attachments, and other members.
+//!
+//! The entries of this node come first, also where others claim the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ pub(super) struct Layers {
     pub(super) beyond: Arc<Beyond>,
 }
 
-/// What differs between two sets of entries, before and after.
+/// Differences between two sets of entries, before and after.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) old: Entries,
@@ -28,8 +29,10 @@ impl Layers {
         self.own == nothing && self.beyond.entries == nothing
     }
 
-    /// What the tables have to be changed by. Of members beyond this node that are the same in both, only
-    /// those are looked at that attachments of this node hide, or hid.
+    /// Computes the change of the tables to `new`.
+    ///
+    /// Of members beyond this node that are the same in both, only those are looked at that attachments of
+    /// this node hide, or hid.
     pub(super) fn to(&self, new: &Self) -> Change {
         let same = Arc::ptr_eq(&self.beyond, &new.beyond);
         let (mut old_part, mut new_part) = (Entries::default(), Entries::default());
@@ -111,8 +114,9 @@ fn differing<K: Ord + Copy, V: PartialEq>(one: &BTreeMap<K, V>, two: &BTreeMap<K
     }
 }
 
-/// Splits what the maps hold by network. Addresses of interfaces that are no port go to network 0,
-/// which has none, and so are removed.
+/// Splits the content of the maps by network.
+///
+/// Addresses of interfaces that are no port go to network 0, which has none, and so are removed.
 pub(super) fn by_network(all: Entries) -> BTreeMap<u32, Layers> {
     let mut networks: BTreeMap<u32, [Entries; 2]> = BTreeMap::new();
     let owner: BTreeMap<u32, u32> = all

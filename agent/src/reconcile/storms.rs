@@ -1,5 +1,6 @@
-//! Storm control as the agent sets it: what copies cost, and which networks have more receivers than one
-//! frame can reach.
+//! Storm control: limits of copies, and networks with too many receivers.
+//!
+//! A frame reaches a limited number of ports and nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +12,9 @@ use datapath::{DatapathError, Storm};
 
 use super::layers::Layers;
 
-/// Fewest copies per second that can be asked for: one frame of a network of a few hundred ports.
+/// Fewest copies per second that can be asked for.
+///
+/// That is one frame of a network of a few hundred ports.
 const LEAST: i64 = 1000;
 /// Most copies per second that can be asked for: far beyond what a node can make.
 const MOST: i64 = 100_000_000;
@@ -54,7 +57,7 @@ impl StormOptions {
     }
 }
 
-/// What was said last.
+/// Limits and networks that were told last.
 #[derive(Debug, Default)]
 pub(super) struct Storms {
     options: StormOptions,
@@ -117,7 +120,7 @@ pub(super) fn receivers(network: u32, layers: &Layers) -> (usize, usize) {
     )
 }
 
-/// What keeps a frame for all from reaching so many ports and nodes.
+/// Names the limit that keeps a frame from reaching so many ports and nodes.
 fn problem((ports, nodes): (usize, usize), options: StormOptions) -> Option<String> {
     let (most_ports, most_nodes) = (
         chunks(FLOOD_CHUNKS, FLOOD_CHUNK),

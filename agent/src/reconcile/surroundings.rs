@@ -1,5 +1,6 @@
-//! The inputs of the tables that are no records: tunnels, routes of the underlay, uplinks, ways out, and
-//! the members that other nodes have.
+//! Inputs of the tables that are no records.
+//!
+//! They are tunnels, routes of the underlay, uplinks, ways out, and the members that other nodes have.
 //!
 //! The owner of an input sets it as a whole when it changes, and then has the tables of the networks
 //! concerned written. The writer of the tables is the only reader, and reads under the tables' lock: what
@@ -24,13 +25,15 @@ pub type Known = BTreeMap<IpAddr, Way>;
 /// A way to another node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Way {
-    /// What the programs need to take it themselves.
+    /// Facts with which the programs take the way themselves.
     pub straight: Option<Straight>,
     /// Largest L3 packet that a tunnel carries on it, bytes.
     pub mtu: u32,
 }
 
-/// Next hops to other nodes: the interface, and the router or the node itself; `None` without a route.
+/// Next hops to other nodes, the interface and the router or the node itself.
+///
+/// `None` without a route.
 pub type Hops = BTreeMap<IpAddr, Option<(u32, IpAddr)>>;
 
 /// Default routers by IPv4 and by IPv6, on one link.
@@ -84,7 +87,9 @@ impl Surroundings {
         self.given().device = device;
     }
 
-    /// Sets the ways to other nodes; those to nodes in the tables are for the caller to write.
+    /// Sets the ways to other nodes.
+    ///
+    /// The caller writes those to nodes in the tables.
     pub(super) fn set_underlay(&self, ways: Known) -> Arc<Known> {
         let ways = Arc::new(ways);
         self.given().underlay = Arc::clone(&ways);
@@ -116,7 +121,9 @@ impl Surroundings {
         given.routers = routers;
     }
 
-    /// Has the members of a network put together, which takes long where there are many; they are kept.
+    /// Puts the members of a network together, and keeps them.
+    ///
+    /// It takes long where there are many.
     pub(super) fn prepare(&self, network: u32) {
         self.remotes.resolved(network);
     }

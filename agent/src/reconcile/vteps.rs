@@ -1,5 +1,6 @@
-//! The numbers that other nodes have in the tables: given once, read again after a restart, and given
-//! to another node only when nothing mentions them any more.
+//! Numbers of other nodes in the tables: given once, read again after a restart.
+//!
+//! A number goes to another node only when no entry mentions it any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,14 +14,14 @@ use super::mapped;
 use super::surroundings::{Known, Way};
 use crate::remotes::Peer;
 
-/// Who has which number.
+/// Numbers of nodes, by address.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     by_address: BTreeMap<Ip16, (u32, Vtep)>,
 }
 
 impl Numbers {
-    /// Those in the tables.
+    /// Reads the numbers in the tables.
     pub(super) fn read(vteps: &mut Vteps) -> Result<Self, DatapathError> {
         let mut numbers = Self::default();
         for (number, vtep) in vteps.dump()? {
@@ -42,8 +43,9 @@ impl Numbers {
         self.by_address.get(address).map(|(number, _)| *number)
     }
 
-    /// Gives a number to each node that has none and that tunnels of this one reach, and says how; the
-    /// numbers by the names of the nodes.
+    /// Gives a number to each node without one that tunnels of this node reach.
+    ///
+    /// Writes the ways there, and returns the numbers by the names of the nodes.
     pub(super) fn give<'a>(
         &mut self,
         nodes: &'a [Arc<Peer>],
@@ -80,7 +82,7 @@ impl Numbers {
         Ok(number)
     }
 
-    /// Who has a number.
+    /// Lists the addresses that have a number.
     pub(super) fn addresses(&self) -> BTreeSet<IpAddr> {
         self.by_address.keys().map(|it| IpAddr::from(*it)).collect()
     }

@@ -1,4 +1,4 @@
-//! What the tables of a network with an uplink must hold beside its own pods.
+//! Entries of a network with an uplink, besides those of its own pods.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -19,8 +19,10 @@ use super::surroundings::{Hops, Routers};
 use crate::record::NetworkFacts;
 use crate::remotes::{Peer, RemoteEndpoint};
 
-/// Adds what a network has at its uplink to `entries`, which have this node's own pods. Without an uplink,
-/// 0, nothing comes in, and what goes out is dropped.
+/// Adds to `entries` those of a network's uplink.
+///
+/// They have this node's own pods. Without an uplink, 0, nothing comes in, and packets that go out are
+/// dropped.
 pub(super) fn add(entries: &mut Entries, facts: &NetworkFacts, wire: &api::Wire, uplink: u32) {
     let id = facts.id;
     let mut network = Network::new(NETWORK_WIRE, u32::from(facts.mtu));
@@ -58,8 +60,9 @@ pub(super) fn add(entries: &mut Entries, facts: &NetworkFacts, wire: &api::Wire,
     entries.wires.extend(keys);
 }
 
-/// Adds the way out of a network that leaves by its uplink: what nobody has goes to these routers, and what
-/// is in a subnet does not.
+/// Adds the way out of a network that leaves by its uplink.
+///
+/// Packets to addresses without a member go to these routers, and those to addresses in a subnet do not.
 pub(super) fn leave(entries: &mut Entries, facts: &NetworkFacts, routers: Routers) {
     if !facts.leaves_by_uplink {
         return;
@@ -92,7 +95,9 @@ pub(super) fn leave(entries: &mut Entries, facts: &NetworkFacts, routers: Router
     }
 }
 
-/// The members on other nodes, of a network that is routed: on a segment everybody answers for himself.
+/// Adds the members on other nodes, of a network that is routed.
+///
+/// On a segment each member answers for itself.
 pub(super) fn beyond(
     facts: &NetworkFacts,
     members: &[RemoteEndpoint],
@@ -124,7 +129,7 @@ pub(super) fn beyond(
     entries
 }
 
-/// Who leads to an address of a node's member.
+/// Finds the next hop to an address of a node's member.
 fn hop_to(ip: IpAddr, node: &Peer, uplink: u32, hops: &Hops) -> Option<IpAddr> {
     let vteps = node.vteps.iter();
     let mut hops = vteps.filter_map(|vtep| hops.get(vtep)?.as_ref());

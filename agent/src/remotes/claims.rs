@@ -11,23 +11,25 @@ use k8s_openapi::jiff::Timestamp;
 use super::holdings::{Judge, Refusal, Standing};
 use super::{Peer, RemoteEndpoint, Slice};
 
-/// Contests and refused claims of a network that are kept to be shown; more are counted only.
+/// Contests and refused claims of a network that are kept to be shown.
+///
+/// More are counted only.
 const SHOWN: usize = 64;
 
-/// What all slices of a network say together.
+/// Merged members of all slices of a network.
 #[derive(Debug, Default)]
 pub struct Resolved {
     /// In order of their MAC addresses.
     pub endpoints: Vec<RemoteEndpoint>,
     /// In order of their names.
     pub peers: Vec<Arc<Peer>>,
-    /// What does not count, by node and reason.
+    /// Claims that do not count, by node and reason.
     pub(super) refused: BTreeMap<(String, Refusal), Refused>,
     /// Claims that are dated too late to hold against another.
     pub(super) early: BTreeSet<String>,
     /// The time of the claim of each endpoint, in the same order.
     since: Vec<Timestamp>,
-    /// Who holds an address: the place in that order.
+    /// Holders of addresses: their places in the order of endpoints.
     by_ip: HashMap<IpAddr, usize>,
 }
 
@@ -61,7 +63,7 @@ pub(super) struct Said<'a> {
     pub(super) until: Timestamp,
 }
 
-/// One endpoint as one slice says it, with those of its addresses that the node may claim.
+/// One endpoint of one slice, with those addresses that the node may claim.
 struct Claim<'a> {
     endpoint: &'a Endpoint,
     peer: &'a Arc<Peer>,
@@ -71,13 +73,17 @@ struct Claim<'a> {
 }
 
 impl Claim<'_> {
-    /// The later in order holds what both claim. A date in the future is before all others.
+    /// Ranks the claim: of two to the same, the later in order holds.
+    ///
+    /// A date in the future is before all others.
     fn rank(&self) -> (Option<Timestamp>, &str, api::MacAddr) {
         (self.since, &self.peer.node, self.endpoint.mac)
     }
 }
 
-/// What these slices, all of one network, say together; and in words what several nodes claim.
+/// Merges these slices, all of one network.
+///
+/// Returns in words, too, the addresses that several nodes claim.
 pub(super) fn resolve<'a>(
     slices: impl Iterator<Item = Said<'a>>,
     judge: Judge<'_>,
@@ -136,7 +142,7 @@ pub(super) fn resolve<'a>(
 }
 
 impl Resolved {
-    /// What of an endpoint counts, if anything.
+    /// Returns the claim of an endpoint, with its addresses that count, if any.
     fn judged<'a>(
         &mut self,
         said: &Said<'a>,

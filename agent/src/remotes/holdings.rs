@@ -1,4 +1,4 @@
-//! What nodes hold, as the API server says it: claims of nodes are judged by it. Pure.
+//! Holdings of nodes at the API server, by which their claims are judged. Pure.
 //!
 //! A slice is written by the node that it is about, so it proves nothing. These objects do: admission
 //! policies bind a block and the reservation of a pod's address to the node that made it, and a node has
@@ -53,8 +53,9 @@ pub type ByAddress<T> = HashMap<String, HashMap<IpAddr, T>>;
 /// How good a claim to an address is; the better one holds, whatever the dates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Standing {
-    /// Nothing speaks against it: there is no cluster to ask, or a grant that the holder of the block may
-    /// not have given.
+    /// No proof contradicts the claim.
+    ///
+    /// There is no cluster to ask, or a grant that the holder of the block may not have given.
     Said,
     /// The node holds the block.
     Block,
@@ -127,8 +128,9 @@ pub(super) struct Holdings {
 }
 
 impl Holdings {
-    /// The nodes that there are, and of those that are gone the ones that are still `heard` of: they are
-    /// where they were. The names of those whose addresses for tunnels are others now.
+    /// Sets the nodes, and keeps those that are gone and still `heard` of.
+    ///
+    /// They are where they were. Returns the names of the nodes whose addresses for tunnels have changed.
     pub(super) fn set_nodes(
         &mut self,
         nodes: BTreeMap<String, NodeFacts>,
@@ -165,7 +167,7 @@ impl Holdings {
         replace_all(&mut self.blocks, all)
     }
 
-    /// A block that begins with this address, or none any more; false when that is nothing new.
+    /// Sets or removes the block that begins with this address; false without a change.
     pub(super) fn set_block(&mut self, network: &str, first: IpAddr, block: Option<Block>) -> bool {
         put(&mut self.blocks, network, first, block)
     }
@@ -176,7 +178,7 @@ impl Holdings {
         replace_all(&mut self.reservations, all)
     }
 
-    /// What an address is reserved for now, if anything; false when that is nothing new.
+    /// Sets or removes the reservation of an address; false without a change.
     pub(super) fn set_reservation(
         &mut self,
         network: &str,
@@ -193,8 +195,9 @@ impl Holdings {
         said.iter().filter(is_own).copied().collect()
     }
 
-    /// The block that an address is in: of several the one that was taken first, for who takes a part of
-    /// another's block gives it up again.
+    /// Finds the block of an address; of several, the one that was taken first.
+    ///
+    /// A node that takes a part of another's block gives it up again.
     fn block_of(&self, network: &str, ip: IpAddr) -> Option<&Block> {
         let blocks = self.blocks.get(network)?;
         let [v4, v6] = LENGTHS;

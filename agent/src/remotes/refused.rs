@@ -12,7 +12,7 @@ const LINES: usize = 10;
 /// Nodes whose dates were complained about; no more are logged.
 const NODES: usize = 1000;
 
-/// What a node says of a network and does not count, for one reason.
+/// Claims of a node about a network that do not count, for one reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedClaims {
     /// Name of the network.
@@ -21,7 +21,9 @@ pub struct RefusedClaims {
     pub node: String,
     /// The reason.
     pub why: Refusal,
-    /// How many addresses or members; for [`Refusal::Vtep`] those that are not reached by that address.
+    /// Number of addresses or members.
+    ///
+    /// For [`Refusal::Vtep`] those that are not reached by that address.
     pub count: usize,
     /// The member of one of them.
     pub mac: Option<MacAddr>,
@@ -32,7 +34,7 @@ pub struct RefusedClaims {
 /// A network, a node, and the reason.
 type Cause = (String, String, Refusal);
 
-/// What was said of that in the log.
+/// Claims that were logged.
 #[derive(Debug, Default)]
 pub(super) struct Complaints {
     /// Refused when it was looked last.

@@ -1,4 +1,4 @@
-//! What was heard, and what of it counts.
+//! Slices of other nodes that were heard, and their claims that count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,7 +13,9 @@ use super::holdings::{Holdings, Judge, NodeFacts, Refusal};
 use super::refused::{Complaints, RefusedClaims};
 use super::{Peer, Resolved, SKEW, Served, Slice};
 
-/// Least time between two lines of the log about addresses of a network that several nodes claim.
+/// Least time between two lines of the log about contested addresses of a network.
+///
+/// Several nodes claim them.
 const QUIET: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
@@ -21,15 +23,16 @@ pub(super) struct State {
     served: BTreeMap<String, Served>,
     /// By name.
     slices: BTreeMap<String, Held>,
-    /// Nodes with slices that count, and how many: a node has one set of addresses, the one that came
-    /// last.
+    /// Nodes with slices that count, and the number of these.
+    ///
+    /// A node has one set of addresses, the one that came last.
     pub(super) peers: BTreeMap<String, (Arc<Peer>, usize)>,
     networks: BTreeMap<u32, OnNetwork>,
     /// Networks that changed, and nobody was told yet.
     pub(super) changed: BTreeSet<u32>,
     /// Slices that do not count for their network's sake and were logged.
     refused: BTreeSet<String>,
-    /// What nodes hold; none where there is no cluster.
+    /// Holdings of nodes; none where there is no cluster.
     holdings: Option<Holdings>,
     /// All slices have been read.
     pub(super) complete: bool,
@@ -59,7 +62,7 @@ impl Held {
 struct OnNetwork {
     /// Names of the slices that count.
     slices: BTreeSet<String>,
-    /// What they say together, once somebody asked.
+    /// Merged members of the slices, once they were asked for.
     resolved: Option<Arc<Resolved>>,
     /// Addresses that several nodes claim, as far as that was logged.
     contested: BTreeSet<String>,
@@ -112,7 +115,7 @@ impl State {
         changed
     }
 
-    /// These nodes are there; slices of those that are reached otherwise now are looked at again.
+    /// Sets the nodes; slices of those that are reached otherwise now are judged again.
     pub(super) fn set_nodes(&mut self, nodes: BTreeMap<String, NodeFacts>) -> BTreeSet<u32> {
         let Some(holdings) = &mut self.holdings else {
             return BTreeSet::new();
@@ -126,7 +129,7 @@ impl State {
         self.add_anew(|held| moved.contains(&held.slice.node))
     }
 
-    /// Judges everything anew that is said of the networks whose holdings a change changes.
+    /// Judges again the claims of the networks whose holdings a change changes.
     pub(super) fn judge_anew(
         &mut self,
         change: impl FnOnce(&mut Holdings) -> BTreeSet<String>,
@@ -275,7 +278,7 @@ impl State {
         networks
     }
 
-    /// What all slices of a network say together.
+    /// Returns the merged members of all slices of a network.
     pub(super) fn resolved(&mut self, network: u32) -> Option<Arc<Resolved>> {
         let on_network = self.networks.get_mut(&network)?;
         if let Some(resolved) = &on_network.resolved {
@@ -302,7 +305,7 @@ impl State {
         Some(resolved)
     }
 
-    /// What does not count, of all networks that this node serves.
+    /// Lists the claims that do not count, of all networks that this node serves.
     pub(super) fn refused(&mut self) -> Vec<RefusedClaims> {
         let mut refused = Vec::new();
         let served: Vec<(String, u32)> = self

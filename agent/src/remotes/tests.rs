@@ -257,7 +257,7 @@ fn said(node: u8, is_blue: bool, members: &[(u8, u8, u8)]) -> Slice {
 }
 
 proptest! {
-    /// Whatever came in which order, what is known is what the slices that are there say.
+    /// The state depends on the slices that are there, not on their history.
     #[test]
     fn the_end_of_any_history_is_that_of_its_last_slices_alone(steps in steps()) {
         let (with_history, anew) = (remotes(), remotes());

@@ -3,7 +3,7 @@
 /// One metric of an expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Use {
-    /// Its name, as it is written: that of a histogram ends in `_bucket`, `_sum` or `_count`.
+    /// Name as written: that of a histogram ends in `_bucket`, `_sum` or `_count`.
     pub(super) metric: String,
     /// The innermost function around it.
     pub(super) function: Option<String>,
@@ -11,7 +11,7 @@ pub(super) struct Use {
     pub(super) matchers: Vec<(String, String)>,
 }
 
-/// What an expression asks for.
+/// Metrics and labels that an expression asks for.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Question {
     pub(super) uses: Vec<Use>,

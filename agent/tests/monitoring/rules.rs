@@ -13,7 +13,7 @@ use super::promql::{Question, Use, read};
 
 /// Labels that Prometheus adds to everything, and that of a histogram's buckets.
 const COMMON: [&str; 3] = ["instance", "job", "le"];
-/// What Prometheus says of every target itself.
+/// Metric that Prometheus has of every target itself.
 const TARGET: &str = "up";
 /// Functions over the growth of a counter.
 const OF_COUNTERS: [&str; 3] = ["rate", "irate", "increase"];
@@ -171,7 +171,7 @@ fn every_metric_label_and_value_of_the_alert_rules_exists() {
     }
 }
 
-/// What is measured can be seen: a metric that nobody looks at is one too many.
+/// The dashboard shows every metric: one that it does not show is one too many.
 #[test]
 fn the_dashboard_shows_every_metric_and_no_other() {
     let dashboard: Value = serde_json::from_str(&file("dashboard.json")).expect("JSON");

@@ -1,4 +1,4 @@
-//! The agent's end of a control socket: who may talk there, how often, and what is done.
+//! Agent's end of a control socket: it checks peers, limits requests, answers them.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -22,15 +22,18 @@ use crate::record::Attachment;
 use listen::Door;
 use telemetry::chain;
 
-/// Conversations at once by each of the two addresses. DPDK has one for each queue, one after the other.
+/// Conversations at once by each of the two addresses.
+///
+/// DPDK has one for each queue, one after the other.
 const CONVERSATIONS: usize = 8;
-/// Who says nothing for so long is not listened to any more.
+/// Time after which a silent peer is not listened to any more.
 const IDLE: Duration = Duration::from_secs(60);
-/// Between two things that are done for a port: a pod that asks and asks gets a thousand answers a second,
-/// which the node does not notice.
+/// Pause between two requests that are carried out for a port.
+///
+/// A pod that asks and asks gets a thousand answers a second, which the node does not notice.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What requests at a port's control socket need.
+/// Context of the requests at a port's control socket.
 #[derive(Debug)]
 pub(super) struct Desk {
     key: AttachmentKey,
@@ -68,8 +71,10 @@ impl Desk {
         })
     }
 
-    /// Who connected is in the pod. Its namespace is that of his socket: no process number is involved,
-    /// which could be another's by now, or mean nothing here.
+    /// True when the peer is in the pod.
+    ///
+    /// Its namespace is that of its socket: no process number is involved, which could be another's by now,
+    /// or mean nothing here.
     fn is_of_pod(&self, peer: &UnixStream) -> bool {
         match NetnsId::of_socket(peer) {
             Ok(id) if id == self.netns.identity() => true,
@@ -193,7 +198,7 @@ impl Desk {
         }
     }
 
-    /// What came is an AF_XDP socket of the pod's own namespace, and nothing else.
+    /// True for an AF_XDP socket of the pod's own namespace.
     fn is_socket_of_pod(&self, socket: &OwnedFd) -> bool {
         xsk::require_xdp(socket.as_fd()).is_ok()
             && NetnsId::of_socket(socket).is_ok_and(|id| id == self.netns.identity())

@@ -1,20 +1,22 @@
-//! What is to be done about a request at a control socket. Pure.
+//! Decides about requests at a control socket. Pure.
 
 use xsk::control::{Answer, Request};
 
-/// Most frames that a poll may take at once: the processor does nothing else meanwhile, whoever needs it.
+/// Most frames that a poll may take at once.
+///
+/// The processor does nothing else meanwhile.
 const BUDGET_MAX: u32 = 512;
 /// Longest time that a read may poll, in microseconds.
 const TIMEOUT_MAX: u32 = 1_000_000;
 
-/// What the control socket is of.
+/// Port of the control socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Facts {
     pub(super) ifname: String,
     pub(super) queues: u32,
 }
 
-/// What to do.
+/// Steps that answer a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// Answer this, and nothing else.

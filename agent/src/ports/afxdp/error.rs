@@ -2,8 +2,10 @@
 
 use std::io;
 
-/// Pages of 4 KiB are the smallest, and a packet in native XDP has room in one: 256 bytes before it, its
-/// Ethernet header, and 320 behind it (`veth_xdp_set`).
+/// Largest MTU, bytes: a packet in native XDP has room in one page of 4 KiB.
+///
+/// Pages of 4 KiB are the smallest. The rest of the page is 256 bytes before the packet, its Ethernet
+/// header, and 320 bytes behind it (`veth_xdp_set`).
 pub(super) const MTU_MAX: u16 = 4096 - 256 - 14 - 320;
 
 /// Why a port cannot be one of AF_XDP.

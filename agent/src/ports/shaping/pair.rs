@@ -8,8 +8,10 @@ use crate::host::{ALIAS_PREFIX, Ear, attach_dispatcher, far_name, listen, near_n
 use crate::ports::error::PortError;
 use crate::record::{Attachment, Shaper};
 
-/// A shaper pair as it shall be. Packets go in at the near end, wait in its queue, and come out at
-/// the far end, where the dispatcher decides about them anew.
+/// Wanted shaper pair.
+///
+/// Packets go in at the near end, wait in its queue, and come out at the far end, where the dispatcher
+/// decides about them again.
 #[derive(Debug, Clone)]
 pub struct Pair {
     near: String,
@@ -38,8 +40,9 @@ impl Pair {
         }
     }
 
-    /// Makes the pair in the connection's namespace, which is the calling thread's; one that is there
-    /// is replaced.
+    /// Makes the pair in the namespace of the connection and of the calling thread.
+    ///
+    /// A pair that is there is replaced.
     ///
     /// # Errors
     /// When the kernel refuses a link, a queue or the program. What was made by then is found by its

@@ -1,4 +1,4 @@
-//! What a pod's programs have to be told of a port that is a socket: a JSON file beside it.
+//! Describes a port that is a socket to the pod's programs: a JSON file next to it.
 
 use serde_json::{Value, json};
 use world::resource;
@@ -10,9 +10,10 @@ pub(crate) fn file(record: &Attachment) -> String {
     format!("{}.json", record.key.ifname)
 }
 
-/// Everything that a program needs, and what is to be typed for programs that are well known. Addresses
-/// are for the program to use: a port without an interface has no stack of the kernel. `more` is what
-/// its kind of port adds.
+/// Describes all that a program needs, with commands for well-known programs.
+///
+/// Addresses are for the program to use: a port without an interface has no stack of the kernel. `more` has
+/// the fields of its kind of port.
 pub(crate) fn describe(record: &Attachment, more: Value) -> Value {
     let addresses: Vec<String> = record
         .leases
@@ -45,7 +46,7 @@ fn mounted(device: &Device) -> String {
     resource::in_container(&device.resource, &device.id)
 }
 
-/// The socket file as the pod's container sees it; none where nothing is mounted for it.
+/// Path of the socket file in the pod's container; none where nothing is mounted.
 pub(crate) fn path(record: &Attachment, file: &str) -> Option<String> {
     let device = record.device.as_ref()?;
     Some(format!("{}/{file}", mounted(device)))

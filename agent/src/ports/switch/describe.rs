@@ -28,9 +28,10 @@ pub(crate) fn describe(record: &Attachment) -> Value {
     })
 }
 
-/// How a pod's programs reach its port, as `device-info` of its status says it (device-info 1.1.0). The
-/// path is as they see it, and without a device the name without a file, as libmemif writes it; the role
-/// is that of the pod.
+/// Describes the port as `device-info` of its status does (device-info 1.1.0).
+///
+/// The path is as the pod's programs see it, and without a device the name without a file, as libmemif
+/// writes it; the role is that of the pod.
 pub(crate) fn device_info(record: &Attachment) -> Option<RawJson> {
     record.is_switched().then_some(())?;
     let by_name = || format!("@{}", name_in_pod(&record.key.ifname));

@@ -1,5 +1,6 @@
-//! The two sockets of a port: a name in the pod's namespace, which needs no file and no permission,
-//! and a file on the node, for pods that have its directory mounted.
+//! Two sockets of a port: a name in the pod's namespace, and a file on the node.
+//!
+//! The name needs no file and no permission. The file is for pods that have its directory mounted.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;

@@ -1,5 +1,6 @@
-//! The user that the switch is, and its directory. It reads the memory of pods, so nothing else on the node
-//! is this user's.
+//! User of the switch, and its directory.
+//!
+//! The switch reads the memory of pods, so nothing else on the node is this user's.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, Permissions};
@@ -51,8 +52,9 @@ impl FromStr for SwitchUser {
     }
 }
 
-/// Makes the directory of the switch its user's alone. Without it a switch that is not started as root
-/// cannot listen, and says so itself.
+/// Makes the directory of the switch its user's alone.
+///
+/// Without it a switch that is not started as root cannot listen, and says so itself.
 pub(super) fn make_directory(path: &Path, user: SwitchUser) {
     let parent = path.parent().map_or(Ok(()), fs::create_dir_all);
     let made = parent

@@ -13,7 +13,7 @@ use crate::samples::{network, wanted};
 
 pub(super) const NETWORK: u32 = 0x0080_0000;
 
-/// Attachments to one network, with the given further wishes, at ifindexes 10, 11, …
+/// Attaches to one network, once for each further wish, at ifindexes 10, 11, …
 pub(super) fn attached(network: &api::Network, wishes: &[fn(&mut Wanted)]) -> Vec<Attachment> {
     let mut ledger = Ledger::new(u16::MAX);
     (10_u32..)

@@ -19,7 +19,7 @@ use crate::samples::network;
 
 const FAR: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 const UPLINK: u32 = 5;
-/// Who leads to the outside: by IPv4 only.
+/// Routers to the outside: by IPv4 only.
 const ROUTERS: Routers = [Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 254))), None];
 
 fn ip(text: &str) -> IpAddr {
@@ -90,7 +90,9 @@ fn a_vlan_is_the_networks_at_its_uplink_and_nobody_is_entered_beyond() {
     assert!(entries.flood_vteps.is_empty() && entries.next_hops.is_empty());
 }
 
-/// What may be the segment of the nodes' own tunnels: pods have none there, whatever addresses they have.
+/// Ports of a segment that may carry the nodes' own tunnels send none.
+///
+/// Their addresses do not matter.
 #[test]
 fn ports_of_a_segment_without_a_tag_are_kept_from_tunnels() {
     let trunk = vec![VlanRange { first: 7, last: 7 }];

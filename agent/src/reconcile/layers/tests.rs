@@ -38,7 +38,7 @@ fn beyond(places: &Places) -> Arc<Beyond> {
     Arc::new(Beyond::new(entries(places, ENDPOINT_REMOTE), None))
 }
 
-/// What packets find.
+/// Returns the entries that packets find.
 fn shown(layers: &Layers) -> Entries {
     let mut shown = layers.beyond.entries.clone();
     shown.fdb.extend(&layers.own.fdb);
@@ -51,8 +51,9 @@ fn places() -> impl Strategy<Value = Places> {
 }
 
 proptest! {
-    /// Whoever comes and goes on whichever node, tables that were right are right after the change, and
-    /// nothing else is touched.
+    /// Tables that were right are right after any change of members.
+    ///
+    /// Nothing else is touched.
     #[test]
     fn a_change_leads_from_what_is_there_to_what_shall_be(
         own in [places(), places()],

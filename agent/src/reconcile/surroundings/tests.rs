@@ -11,7 +11,9 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// Those of a node that serves the network, with a member of it on another node.
+/// Surroundings of a node that serves the network.
+///
+/// Another node has a member of it.
 fn surroundings(transport: Transport) -> Surroundings {
     let remotes = Remotes::new("n1");
     remotes.set_vteps(&[ip("192.0.2.1")]);
@@ -103,7 +105,9 @@ fn a_way_out_is_there_until_its_network_is_dropped() {
     assert_eq!(surroundings.of(NETWORK + 1, None).way_out, None);
 }
 
-/// The tables' lock and the ledger's may be held; the inputs take theirs one after the other.
+/// Inputs can be read under the locks of tables and ledger.
+///
+/// The inputs take their locks one after the other.
 #[test]
 fn inputs_are_read_under_the_locks_of_tables_and_book() {
     let tables = Ranked::new(Rank::Tables, ());

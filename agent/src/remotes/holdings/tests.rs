@@ -49,7 +49,9 @@ fn slice(node: u8, vteps: &[IpAddr], endpoints: &[Endpoint]) -> Slice {
     }
 }
 
-/// Is node `n1` of a cluster with the nodes `n1` to `n4`, and serves `blue`, which has a subnet.
+/// Makes the remotes of node `n1`, which serves `blue`, a network with a subnet.
+///
+/// The cluster has the nodes `n1` to `n4`.
 fn remotes(routed: bool) -> Remotes {
     let remotes = Remotes::judged("n1");
     let blue = Served {
@@ -112,7 +114,7 @@ fn refusals(remotes: &Remotes) -> Vec<(String, Refusal, usize)> {
     refused.map(|it| (it.node, it.why, it.count)).collect()
 }
 
-/// ATT-06a: nothing leads a tunnel to the address of another node, nor out of the cluster.
+/// ATT-06a: no tunnel leads to another node's address, nor out of the cluster.
 #[test]
 fn a_tunnel_leads_to_addresses_of_the_node_that_says_so_only() {
     let remotes = remotes(false);
@@ -201,8 +203,10 @@ fn an_address_of_a_block_of_this_node_is_no_other_nodes() {
     assert_eq!(holder(&remotes, ip(50)), None);
 }
 
-/// ATT-06b: a subnet's gateway, and what is outside of the subnets, is no member's, even where somebody
-/// has taken a block there: nothing but the names of blocks is checked by the API server.
+/// ATT-06b: a gateway or an address outside of the subnets is no member's.
+///
+/// That holds even where somebody has taken a block there: the API server checks nothing but the names of
+/// blocks.
 #[test]
 fn the_gateway_and_the_outside_are_no_members() {
     let remotes = remotes(true);
@@ -256,7 +260,9 @@ fn a_slice_that_comes_before_its_block_counts_when_the_block_comes() {
     assert_eq!(holder(&remotes, ip(40)), Some(name(2)));
 }
 
-/// ATT-06b: an attacker may make a reservation for a pod of its own, and grant it to itself.
+/// ATT-06b: an attacker's reservation that it granted itself takes nothing away.
+///
+/// The attacker may make it for a pod of its own.
 #[test]
 fn a_grant_of_another_than_the_holder_of_the_block_does_not_take_an_address_away() {
     let remotes = remotes(false);
@@ -294,8 +300,9 @@ fn of_two_blocks_with_one_address_the_first_counts() {
     assert_eq!(holder(&remotes, ip(18)), None);
 }
 
-/// ATT-06b: of an `IPAMClaim`, whose pod may be on any node, the later claim holds; but no date in the
-/// future does, and it is nobody's reason to lose an address that no other claims.
+/// ATT-06b: of an `IPAMClaim` the later claim holds, but no date in the future.
+///
+/// Its pod may be on any node. Such a date is no reason to lose an address that no other claims.
 #[test]
 fn a_claim_of_the_future_holds_against_no_other() {
     let remotes = remotes(false);
@@ -323,7 +330,9 @@ fn a_claim_of_the_future_holds_against_no_other() {
     assert_eq!(holder(&remotes, ip(40)), Some(name(3)));
 }
 
-/// ATT-06b: on a routed network a MAC address leads nowhere, so claiming one takes nothing away.
+/// ATT-06b: a claim to a MAC address takes nothing away on a routed network.
+///
+/// A MAC address leads nowhere there.
 #[test]
 fn the_mac_address_of_another_takes_no_address_away_on_a_routed_network() {
     let remotes = remotes(true);
@@ -335,7 +344,9 @@ fn the_mac_address_of_another_takes_no_address_away_on_a_routed_network() {
     assert_eq!(holder(&remotes, ip(33)), Some(name(3)));
 }
 
-/// A network without subnets has members with MAC addresses only, and nothing that could prove one.
+/// A network without subnets has members with MAC addresses only.
+///
+/// Nothing could prove one, so the later claim holds.
 #[test]
 fn on_a_network_without_subnets_the_later_claim_to_a_mac_address_holds() {
     let remotes = remotes(false);
@@ -372,7 +383,9 @@ fn all_is_known_when_slices_and_what_proves_them_have_been_read() {
     assert_eq!(remotes.take_changed(), [7].into());
 }
 
-/// Ten thousand members of forty nodes: what they cost is read in the code, that they are all known here.
+/// Ten thousand members of forty nodes are all known here.
+///
+/// Their cost is read in the code.
 #[test]
 fn ten_thousand_members_are_judged() {
     let remotes = remotes(true);
@@ -465,9 +478,10 @@ fn carry_out(remotes: &Remotes, step: &Step) {
 }
 
 proptest! {
-    /// ATT-06b: whatever came in which order, an address has one holder at most, that one has a block or
-    /// a reservation of it, and where the holder of the block says that it has it and nobody was granted
-    /// it, it is there.
+    /// ATT-06b: an address has one holder at most, in any order of events.
+    ///
+    /// That holder has a block or a reservation of it. Where the holder of the block says that it has the
+    /// address, and it was granted to no other node, it is there.
     #[test]
     fn an_address_is_where_a_proof_says_in_any_order(steps in steps()) {
         let (with_history, anew) = (remotes(false), remotes(false));
