@@ -17,9 +17,9 @@ use crate::early::EarlyOptions;
 use crate::install::InstallOptions;
 use crate::members::SpanningOptions;
 use crate::places::{CniPlaces, Places};
-use crate::pods::InvalidAnnotation;
 use crate::ports::switch::{SwitchOptions, SwitchUser};
 use crate::reconcile::StormOptions;
+use world::lists::InvalidAnnotation;
 
 /// Gives pods more than one network, from an eBPF datapath.
 #[derive(Debug, Parser)]

@@ -13,7 +13,6 @@ use netdev::Netns;
 use serde_json::Value;
 use telemetry::{LOG_BYTES, Sparing};
 
-use crate::devices;
 use crate::error::AgentError;
 use crate::ledger::Made;
 use crate::node::{Node, START_PATIENCE};
@@ -21,6 +20,7 @@ use crate::recover;
 use crate::request::{self, Asked, Native};
 use crate::tombstone;
 
+mod device;
 pub mod error;
 
 /// Namespace of a PodNetworkAttachment that no configuration or runtime names.
@@ -130,7 +130,7 @@ async fn dispatch(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>) 
             let native = named(node, asked)?;
             let (mut wanted, network) = (native.wanted_alone(asked)?, native.network);
             let raw = serde_json::from_str(request.config.get()).unwrap_or_default();
-            Box::pin(devices::choose(node, &mut wanted, &network.name, &raw)).await?;
+            Box::pin(device::choose(node, &mut wanted, &network.name, &raw)).await?;
             let record = Box::pin(node.attachments.add(wanted, &network, &netns)).await?;
             let value = match record.result().map(|ours| answer(ours, &conf)) {
                 Ok(Ok(value)) => value,

@@ -3,6 +3,8 @@
 //! Each room has an error of its own; [`AgentError`] wraps them, and has those of the engine and of the
 //! front ends. No room below the engine returns it.
 
+mod explain;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -15,9 +17,9 @@ use delegate::error::DelegateError;
 use store::StoreError;
 use world::{Unread, WorldError};
 
+pub use self::explain::ExplainError;
 use crate::book::{AddressError, BookError};
 use crate::devices::assigned::AssignedError;
-use crate::explain::error::ExplainError;
 use crate::host::HostError;
 use crate::kube::{AccessError, ClusterError, LookupError};
 use crate::ports::PortError;

@@ -13,7 +13,6 @@ mod arrive;
 mod carry_out;
 mod depart;
 mod directory;
-pub mod error;
 mod frame;
 mod here;
 mod incoming;
@@ -27,7 +26,7 @@ use cni_spec::FollowRequest;
 use datapath::DatapathError;
 use serde_json::Value;
 
-pub use self::error::ExplainError;
+use crate::error::ExplainError;
 
 use self::directory::{Directory, Member, name_of};
 use self::question::{Address, Question};

@@ -19,6 +19,7 @@ mod addresses;
 pub mod error;
 pub mod events;
 mod holdings;
+mod home;
 pub mod lookup;
 mod nodes;
 mod objects;
@@ -34,32 +35,24 @@ use cluster::access::{AccessControl, Used};
 use cluster::{ConnectError, Source, Work};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, select_all};
-use tokio::sync::watch;
-use world::lists::ListOptions;
-use world::{Current, World};
+use world::World;
 
 use self::access::Access;
-pub use self::access::AccessError;
 use self::addresses::Addresses;
-pub use self::error::ClusterError;
+pub use self::error::{AccessError, ClusterError};
 use self::events::EventWriter;
 use self::holdings::Blocks;
+pub use self::home::Home;
 use self::lookup::Pods;
 pub use self::lookup::{LookupError, Pod};
 use self::nodes::Nodes;
 use self::objects::Objects;
 use self::slices::{Followed, Slices};
 use self::status::StatusWriter;
-use crate::book::Book;
 use crate::book::pods::{FollowedAlready, PodNetworks};
 use crate::ledger::Wanted;
-use crate::metrics::Metrics;
 use crate::reach::Reach;
 use crate::record::{Attachment, HostEnd, PodIdentity};
-use crate::remotes::Remotes;
-
-/// Field manager of all writes, in the API server's audit log and in objects.
-const MANAGER: &str = "podnet-agent";
 
 /// A cluster and this node's place in it.
 pub struct Cluster {
@@ -79,36 +72,6 @@ pub struct Cluster {
     access: Option<Access>,
     /// Work that has to be done all the time; [`Cluster::run`] takes it.
     work: std::sync::Mutex<Vec<Work>>,
-}
-
-/// The parts of a node by which it is in a cluster.
-#[derive(Debug, Clone)]
-pub struct Home {
-    /// Attachments, addresses, numbers and pods.
-    pub book: Arc<Book>,
-    /// Networks as they are known now.
-    pub world: Arc<Current>,
-    /// Members on other nodes.
-    pub remotes: Arc<Remotes>,
-    /// How lists of pods are read.
-    pub lists: ListOptions,
-    /// Counters.
-    pub metrics: Arc<Metrics>,
-    /// True once start-up is over.
-    pub ready: watch::Receiver<bool>,
-}
-
-impl Home {
-    /// True when the book is complete.
-    fn is_ready(&self) -> bool {
-        *self.ready.borrow()
-    }
-
-    /// Waits until the book is complete, however long that takes.
-    async fn until_recovered(&self) {
-        // The sender lives as long as the node.
-        let _ = self.ready.clone().wait_for(|ready| *ready).await;
-    }
 }
 
 /// How a node deals with its cluster.

@@ -39,6 +39,7 @@ pub mod book;
 pub mod cli;
 pub mod cni;
 pub mod commands;
+pub mod device_plugin;
 pub mod devices;
 mod digest;
 pub mod door;

@@ -18,11 +18,11 @@ use crate::error::AgentError;
 use crate::host::Host;
 use crate::kube::Cluster;
 use crate::metrics::Metrics;
-use crate::pods::Rules;
 use crate::ports::{self, Ports, Promotions};
 use crate::reach::{Ground, Reach, ReachOptions};
 use crate::reconcile::Reconciler;
 use crate::remotes::Remotes;
+use world::lists::Rules;
 
 /// How long a request waits for start-up to be over.
 pub const START_PATIENCE: Duration = Duration::from_secs(10);

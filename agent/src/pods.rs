@@ -9,10 +9,6 @@
 //!   what a restart has to finish.
 //! - [`check`] does the same for `CHECK`, and [`status`] tells Kubernetes.
 
-use std::path::PathBuf;
-
-use world::lists::ListOptions;
-
 mod add;
 mod check;
 mod conf_dir;
@@ -24,24 +20,3 @@ mod remove;
 mod status;
 
 pub(crate) use remove::ATTEMPTS;
-
-/// Rules of the node about the lists of its pods.
-#[derive(Debug, Clone)]
-pub struct Rules {
-    /// Treatment of a pod whose lists cannot be understood.
-    pub invalid: InvalidAnnotation,
-    /// How they are read.
-    pub lists: ListOptions,
-    /// Where the configurations of other plugins are, as the node has it.
-    pub conf_dir: PathBuf,
-}
-
-/// Treatment of a pod whose lists cannot be understood (NPWG-G1).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum InvalidAnnotation {
-    /// It does not start, and says why.
-    #[default]
-    Fail,
-    /// It starts with the default network alone, which is the letter of NPWG §4.1.
-    Ignore,
-}

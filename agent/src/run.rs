@@ -27,7 +27,8 @@ use world::{self, Current, World};
 use crate::bandwidth::FLOWS;
 use crate::book::{self, Book};
 use crate::cli::RunOptions;
-use crate::devices::{self, Devices};
+use crate::device_plugin;
+use crate::devices::Devices;
 use crate::egress::{self, GatewayOptions};
 use crate::error::AgentError;
 use crate::host::Host;
@@ -36,7 +37,6 @@ use crate::kube::{self, Cluster};
 use crate::members::{self, SpanningError};
 use crate::metrics::Metrics;
 use crate::node::{Node, Parts};
-use crate::pods::Rules;
 use crate::ports::switch::Line;
 use crate::ports::{Promotions, afxdp};
 use crate::reach::ReachOptions;
@@ -44,6 +44,7 @@ use crate::reconcile::Reconciler;
 use crate::remotes::Remotes;
 use crate::{admin, recover};
 use crate::{door, tombstone};
+use world::lists::Rules;
 
 /// Time to the next attempt at tables that the kernel refused.
 const RETRY: Duration = Duration::from_secs(1);
@@ -404,7 +405,7 @@ async fn background(
         end = tombstone::follow(node) => {
             stopped("watching for DELs that waited", reason(end.err().as_ref()))
         }
-        end = devices::serve(node) => stopped("telling the kubelet of devices", reason(end.err().as_ref())),
+        end = device_plugin::serve(node) => stopped("telling the kubelet of devices", reason(end.err().as_ref())),
         end = recover::follow_links(node, links) => stopped("watching links", reason(end.err().as_ref())),
     }
 }

@@ -81,7 +81,7 @@ pub fn named(config: &RawObject) -> Option<String> {
 }
 
 /// By parts: numbers by their value, everything else by its bytes.
-pub(super) fn in_order(one: &str, other: &str) -> Ordering {
+pub(crate) fn in_order(one: &str, other: &str) -> Ordering {
     let (mut one, mut other) = (one, other);
     loop {
         let (first, second) = (part(&mut one), part(&mut other));

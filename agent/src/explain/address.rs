@@ -6,10 +6,10 @@ use std::net::IpAddr;
 
 use agent_common::addr::MacAddr;
 
-use super::ExplainError;
 use super::directory::{Found, Member};
 use super::frame;
 use super::question::{Address, Proto, Question};
+use crate::error::ExplainError;
 use crate::record::Attachment;
 
 /// EtherType for experiments (IEEE 802, table of local experimental types).

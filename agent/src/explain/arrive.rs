@@ -15,8 +15,9 @@ use super::directory::{Found, Member};
 use super::frame::{self, Macs};
 use super::question::{Address, Proto};
 use super::report::{Outcome, Report, Shown, Story, Verdict};
-use super::{ExplainError, Scene, tables};
+use super::{Scene, tables};
 use crate::error::AgentError;
+use crate::error::ExplainError;
 use crate::overlay::DEVICE;
 
 /// A receiver that nobody is: the other node would not have sent it.

@@ -7,8 +7,8 @@ use agent_common::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use agent_common::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_REMOTE, Endpoint};
 use agent_common::vtep::Vtep;
 
-use super::ExplainError;
 use super::question::{Address, Named, Place};
+use crate::error::ExplainError;
 use crate::node::Node;
 use crate::record::{Attachment, NetworkFacts};
 use crate::remotes::{Peer, RemoteEndpoint};

@@ -8,8 +8,8 @@ use agent_common::packet::{
     IPPROTO_TCP, IPPROTO_UDP, IPV4_HLEN, IPV6_HLEN,
 };
 
-use super::ExplainError;
 use super::question::{Ports, Proto};
+use crate::error::ExplainError;
 
 /// Hops that Linux gives a packet.
 const HOPS: u8 = 64;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use agent_common::addr::MacAddr;
 use cni_spec::FollowRequest;
 
-use super::ExplainError;
+use crate::error::ExplainError;
 
 /// Where packets with no ports of their own come from.
 const SOURCE_PORT: u16 = 40_000;

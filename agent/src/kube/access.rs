@@ -14,10 +14,10 @@ use k8s_openapi::api::core::v1::Pod as ApiPod;
 use kube::api::PostParams;
 use kube::{Api, Client};
 
-use super::Home;
 use super::addresses::SOON;
 use super::addresses::answer;
-use super::error::ClusterError;
+use super::error::{AccessError, ClusterError};
+use super::home::Home;
 use super::lookup::{Pod, Pods};
 use crate::record::PodIdentity;
 
@@ -27,44 +27,6 @@ use crate::record::PodIdentity;
 const ALLOWED: Duration = Duration::from_secs(300);
 /// How long a no counts: so long after a grant a pod may still be refused.
 const REFUSED: Duration = Duration::from_secs(5);
-
-/// A pod may not use a network, or nobody says that it may.
-#[derive(Debug, thiserror::Error)]
-pub enum AccessError {
-    /// It may not.
-    #[error(
-        "{who} may not use {used}; grant the verb use on {}, by a RoleBinding in namespace {} for \
-         example",
-        used.resource(),
-        used.asked_in(namespace)
-    )]
-    Refused {
-        /// The service account's user name.
-        who: String,
-        /// The network, or the definition.
-        used: Used,
-        /// The pod's namespace.
-        namespace: String,
-    },
-    /// The API server did not say whether the pod may use its networks.
-    #[error(
-        "whether pod {namespace}/{name} may use its networks could not be checked: {why}; try again later"
-    )]
-    Unknown {
-        /// The pod's namespace.
-        namespace: String,
-        /// The pod's name.
-        name: String,
-        /// Why not.
-        why: String,
-    },
-    /// The cluster controls access, and the request is for nobody.
-    #[error(
-        "the cluster controls access to networks, and the request names no pod: give \
-         K8S_POD_NAMESPACE, K8S_POD_NAME and K8S_POD_UID in CNI_ARGS"
-    )]
-    NoPod,
-}
 
 /// Permissions of pods to use networks, as the API server grants them.
 pub(super) struct Access {

@@ -29,10 +29,11 @@ use kube::{Client, ResourceExt as _};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout_at;
 
+use super::error::ClusterError;
 use super::holdings::of_reservations;
+use super::home::Home;
 use super::lookup::Pods;
 use super::slices::Slices;
-use super::{ClusterError, Home};
 use crate::book::BookError;
 use crate::ledger::{Wanted, pools};
 use crate::record::{Attachment, HostEnd};

@@ -19,7 +19,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::MANAGER;
+use super::home::MANAGER;
 use crate::metrics::Metrics;
 
 /// Events that wait for the API server.

@@ -11,8 +11,8 @@ use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::Notify;
 
-use super::Home;
 use super::addresses::granted_by;
+use super::home::Home;
 use crate::members::spanning;
 use crate::remotes::{Block, ByAddress, Remotes, Reservation};
 

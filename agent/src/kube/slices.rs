@@ -18,8 +18,8 @@ use kube::runtime::watcher::Config;
 use kube::{Client, ResourceExt as _};
 use tokio::sync::{Notify, watch};
 
-use super::Home;
 use super::addresses::Said;
+use super::home::Home;
 use super::nodes::OwnNode;
 use crate::members::{self, Slices as Divided, divide, spec};
 

@@ -20,8 +20,9 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
+use super::home::MANAGER;
+use super::lookup::Pod;
 use super::lookup::{LookupError, Pods};
-use super::{MANAGER, Pod};
 use crate::metrics::Metrics;
 
 /// Writes under way at once.

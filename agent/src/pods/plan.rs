@@ -23,7 +23,6 @@ use world::DefaultNetwork;
 use world::World;
 use world::WorldError;
 
-use super::InvalidAnnotation;
 use crate::attach::doors::Authority as _;
 use crate::book::pods::record::{Maker, Member};
 use crate::error::AgentError;
@@ -31,6 +30,7 @@ use crate::ledger::Wanted;
 use crate::node::Node;
 use crate::record::{DefaultRoutes, ObjectRef, PodIdentity};
 use crate::request::{Asked, Native};
+use world::lists::InvalidAnnotation;
 
 /// Where objects of a request without a pod are looked up.
 const DEFAULT_NAMESPACE: &str = "default";

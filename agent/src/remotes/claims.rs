@@ -9,7 +9,7 @@ use api::Endpoint;
 use k8s_openapi::jiff::Timestamp;
 
 use super::holdings::{Judge, Refusal, Standing};
-use super::{Peer, RemoteEndpoint, Slice};
+use super::peer::{Peer, RemoteEndpoint, Slice};
 
 /// Contests and refused claims of a network that are kept to be shown.
 ///

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use api::Prefix;
 use k8s_openapi::jiff::Timestamp;
 
-use super::Served;
+use super::peer::Served;
 
 /// Lengths that a block can have, from the largest one: of IPv4, of IPv6.
 const LENGTHS: [std::ops::RangeInclusive<u8>; 2] =

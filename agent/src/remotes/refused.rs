@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use agent_common::addr::MacAddr;
 
-use super::Refusal;
+use super::holdings::Refusal;
 
 /// Lines of the log about refused claims at a time; more are counted.
 const LINES: usize = 10;

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use api::Transport;
 use k8s_openapi::jiff::Timestamp;
 
-use super::claims::{self, Said};
+use super::claims::{self, Resolved, Said};
 use super::holdings::{Holdings, Judge, NodeFacts, Refusal};
+use super::peer::{Peer, SKEW, Served, Slice};
 use super::refused::{Complaints, RefusedClaims};
-use super::{Peer, Resolved, SKEW, Served, Slice};
 
 /// Least time between two lines of the log about contested addresses of a network.
 ///

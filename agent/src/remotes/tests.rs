@@ -1,10 +1,11 @@
 use std::collections::BTreeMap;
 
-use api::{Endpoint, NetworkId};
+use api::{Endpoint, NetworkId, Transport};
 use k8s_openapi::jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::*;
+use crate::record::SubnetFacts;
 
 fn mac(last: u8) -> api::MacAddr {
     api::MacAddr::new([2, 0, 0, 0, 0, last])

@@ -3,6 +3,7 @@
 //! The agent, the controller and the webhook are given the same values.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use api::nad::AllowedPlugins;
 use api::selection::SelectionRules;
@@ -123,6 +124,27 @@ fn feature(text: &str) -> Result<(Feature, bool), String> {
         _ => return Err("write MultiNetwork=true or MultiNetwork=false".to_owned()),
     };
     Ok((Feature::MultiNetwork, on))
+}
+
+/// Rules of a node for the lists of its pods.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    /// Fate of a pod whose lists cannot be understood.
+    pub invalid: InvalidAnnotation,
+    /// Options by which lists are read.
+    pub lists: ListOptions,
+    /// Directory of other plugins' configurations, as the node has it.
+    pub conf_dir: PathBuf,
+}
+
+/// Fate of a pod whose lists cannot be understood (NPWG-G1).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum InvalidAnnotation {
+    /// It does not start, and says why.
+    #[default]
+    Fail,
+    /// It starts with the default network alone, which is the letter of NPWG §4.1.
+    Ignore,
 }
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ fn all() -> Vec<(AgentError, Command, u32)> {
         (resolve(), Command::Status, 50),
         (AgentError::NoGateway { network: network() }, add, 7),
         (
-            crate::explain::ExplainError::Invalid {
+            crate::error::ExplainError::Invalid {
                 argument: "--from",
                 value: network(),
                 fix: "write NETWORK/ADDRESS",

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::ANSWER;
 use super::machine::{Answer, BY, Command, Object};
-use crate::kube::MANAGER;
+use crate::kube::home::MANAGER;
 use crate::record::ObjectRef;
 
 /// The API server, as node `node` asks it.

@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt as _};
 use tokio::time::timeout;
 
 use super::{Slices, Step, Unseen};
-use crate::kube::MANAGER;
+use crate::kube::home::MANAGER;
 
 /// How long the API server may take for one answer.
 const ANSWER: Duration = Duration::from_secs(3);

@@ -17,7 +17,7 @@ use super::super::to_cni;
 use crate::book::{AddressError, BookError};
 use crate::egress::EgressError;
 use crate::error::AgentError;
-use crate::explain::ExplainError;
+use crate::error::ExplainError;
 use crate::host::HostError;
 use crate::kube::{AccessError, ClusterError, LookupError};
 use crate::overlay::OverlayError;

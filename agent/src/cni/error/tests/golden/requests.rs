@@ -6,7 +6,7 @@ use world::WorldError;
 
 use super::{Case, denied, no_json, text};
 use crate::error::AgentError;
-use crate::explain::ExplainError;
+use crate::error::ExplainError;
 use crate::ports::PortError;
 
 pub(super) fn all() -> Vec<Case> {

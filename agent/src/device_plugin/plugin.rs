@@ -12,7 +12,7 @@ use ::kubelet::device_plugin::{
 use tokio::sync::watch;
 use world::resource;
 
-use super::assigned::in_order;
+use crate::devices::assigned::in_order;
 use crate::ports::directories::Directories;
 
 /// Devices of one resource, numbered from 0.
