@@ -91,6 +91,19 @@ impl Given {
         given
     }
 
+    /// Makes those of one container with an address.
+    #[cfg(test)]
+    pub(super) fn holding(network: &str, ip: IpAddr) -> Self {
+        let bearer = Bearer {
+            pod: None,
+            container: "c1".to_owned(),
+        };
+        Self {
+            given: BTreeMap::from([(network.to_owned(), BTreeMap::from([(ip, bearer)]))]),
+            own: None,
+        }
+    }
+
     /// Counts those of a block.
     pub(super) fn of_block(&self, network: &str, block: &Prefix) -> u64 {
         let of_network = self.given.get(network).into_iter().flatten();

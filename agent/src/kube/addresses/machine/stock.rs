@@ -216,7 +216,7 @@ impl Machine {
         effects: &mut Vec<Effect>,
     ) -> Option<Command> {
         let network = &object.spec.network;
-        if round.given.of_block(network, &block) > 99 {
+        if round.given.of_block(network, &block) > 0 {
             self.state.leaving.remove(&object.uid()?);
             round.first([Step::Republish]);
             return None;
