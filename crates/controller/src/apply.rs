@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::GATE;
-use api::{API_VERSION, DEFAULT_NETWORK, Listed, PodNetwork, PodNetworkAttachment, PodNetworkSpec};
+use api::{
+    API_VERSION, DEFAULT_NETWORK, IpBlock, Listed, PodNetwork, PodNetworkAttachment, PodNetworkSpec,
+};
 use cluster::brief;
 use futures_util::StreamExt as _;
 use futures_util::stream;
@@ -98,7 +100,9 @@ impl Executor {
     }
 
     /// Does everything; true when all of it is done, or no longer to be done.
-    pub async fn carry_out(&self, plan: &Plan, view: &View) -> bool {
+    ///
+    /// Returns also the excess blocks whose nodes were asked for them.
+    pub async fn carry_out(&self, plan: &Plan, view: &View) -> (bool, Vec<Arc<IpBlock>>) {
         let mut done = true;
         if plan.create_default {
             done &= self.create_default().await;
@@ -119,9 +123,10 @@ impl Executor {
         for reservation in &plan.reservations {
             done &= self.reservation(reservation).await;
         }
-        done &= self.excess(&plan.excess, view).await;
+        let (excess, asked) = self.excess(&plan.excess, view).await;
+        done &= excess;
         done &= self.slices(&plan.slices).await;
-        done
+        (done, asked)
     }
 
     /// Makes a write, counts it and tells of it.

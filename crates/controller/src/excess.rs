@@ -231,6 +231,15 @@ impl Judged {
         matches!(standing, Some(Standing::Asked(_)))
     }
 
+    /// Notes the blocks whose nodes are asked for them since this time.
+    ///
+    /// The copies may never show the mark: the node removes it at once where the block is in use.
+    pub fn asked(&mut self, blocks: &[Arc<IpBlock>], now: Timestamp) {
+        for block in blocks {
+            self.stand(block, Standing::Asked(now));
+        }
+    }
+
     fn stand(&mut self, block: &IpBlock, standing: Standing) {
         if let Some(uid) = block.uid() {
             self.blocks.insert(uid, standing);

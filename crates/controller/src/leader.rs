@@ -97,7 +97,8 @@ impl Leader {
         self.metrics.unreadable.set(count(view.unreadable.len()));
         let waiting = plan.pods.iter().filter(waits).count();
         self.metrics.waiting_pods.set(count(waiting));
-        let done = self.executor.carry_out(&plan, &view).await;
+        let (done, asked) = self.executor.carry_out(&plan, &view).await;
+        memory.judged.asked(&asked, now);
         timer.observe_duration();
         memory.unreadable = unreadable;
         let bar_ends = self.executor.bar_ends(now).await;

@@ -28,10 +28,14 @@ impl Executor {
     ///
     /// The API server's nodes and pods have to confirm them.
     ///
-    /// Returns true when nothing is left to be done.
-    pub(super) async fn excess(&self, suspects: &Suspects, view: &View) -> bool {
+    /// Returns true when nothing is left to be done, and the blocks that are marked now.
+    pub(super) async fn excess(
+        &self,
+        suspects: &Suspects,
+        view: &View,
+    ) -> (bool, Vec<Arc<IpBlock>>) {
         if suspects.found.is_empty() {
-            return self.bar(&[]).await;
+            return (self.bar(&[]).await, Vec::new());
         }
         let nodes = suspects.found.iter().map(|excess| excess.node.as_str());
         let nodes: BTreeSet<&str> = nodes.collect();
@@ -39,7 +43,7 @@ impl Executor {
         for node in nodes.into_iter().take(NODES_A_PASS) {
             if let Err(error) = check::read_node(&self.client, node, &mut now).await {
                 tracing::warn!(node, error, "not known which blocks it needs");
-                return false;
+                return (false, Vec::new());
             }
         }
         let confirmed = suspects.confirmed(&now);
@@ -48,11 +52,14 @@ impl Executor {
         let time = after(Timestamp::now(), GRACE);
         let blocks = confirmed.iter().flat_map(|excess| &excess.blocks);
         let blocks: Vec<Arc<IpBlock>> = blocks.take(BLOCKS_A_PASS).cloned().collect();
-        let asked = stream::iter(blocks)
-            .map(|block| async move { self.block(&block, BlockStep::Mark(time)).await })
+        let marks: Vec<(bool, Arc<IpBlock>)> = stream::iter(blocks)
+            .map(|block| async move { (self.block(&block, BlockStep::Mark(time)).await, block) })
             .buffer_unordered(AT_ONCE)
-            .fold(true, async |all, done| all & done)
+            .collect()
             .await;
+        let all_marked = marks.iter().all(|(done, _)| *done);
+        let marked = marks.into_iter().filter(|(done, _)| *done);
+        let marked = marked.map(|(_, block)| block).collect();
         let blocks = confirmed.iter().flat_map(|excess| &excess.withheld);
         let blocks: Vec<Arc<IpBlock>> = blocks.take(BLOCKS_A_PASS).cloned().collect();
         let revoked: Vec<(Outcome, Arc<IpBlock>)> = stream::iter(blocks)
@@ -73,7 +80,8 @@ impl Executor {
         }
         // What is left is looked at again when the copies know of what is gone.
         let revoked = revoked.iter().all(|(outcome, _)| outcome.is_done());
-        barred && asked && revoked && !confirmed.is_empty()
+        let done = barred && all_marked && revoked && !confirmed.is_empty();
+        (done, marked)
     }
 
     /// When a node may take blocks again.

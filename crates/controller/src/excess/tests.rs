@@ -105,6 +105,26 @@ fn what_was_taken_last_is_taken_back() {
     assert_eq!(cidrs.collect::<Vec<_>>(), ["10.0.0.16/28", "10.0.0.0/28"]);
 }
 
+/// ATT-06e: a block counts as asked for though no copy shows its mark.
+///
+/// Its node may remove the mark before a copy has it.
+#[test]
+fn a_mark_that_its_node_removes_at_once_counts_as_asked() {
+    let mut taken = blocks(8, 90);
+    for (block, taken) in taken.iter_mut().zip(90..) {
+        block["metadata"]["creationTimestamp"] = at(taken).to_string().into();
+    }
+    let view = cluster("10.0.0.0/16", &[taken, pods(2)]);
+    let (mut judged, suspects) = found(&view);
+    let excess = suspects.found[0].blocks.clone();
+    assert_eq!(excess.len(), 5);
+    judged.asked(&excess, at(102));
+    // No copy shows a mark.
+    assert_eq!(judged.judge(&view, 2, at(103)).found, []);
+    let late = judged.judge(&view, 2, at(113)).found;
+    assert_eq!((late[0].blocks.len(), late[0].withheld.len()), (0, 3));
+}
+
 /// ATT-06e: which of its blocks are in use is the node's word, how many is not.
 #[test]
 fn a_node_is_asked_first_and_keeps_as_many_blocks_as_its_pods_can_need_addresses() {
