@@ -230,6 +230,8 @@ impl Ports {
             monitor
         });
         let (monitor, (made, host_end)) = (monitor?, made?);
+        // Before the wait: a start takes a port whose ends are up for complete.
+        sockets::tell(record, told(record)).map_err(PortError::from)?;
         if let Some(links) = monitor {
             started(links, host_end).await?;
         }
@@ -268,7 +270,6 @@ impl Ports {
     /// # Errors
     /// When the kernel or the switch refuses.
     pub async fn activate(&self, record: &Attachment, netns: &Netns) -> Result<(), PortError> {
-        sockets::tell(record, told(record))?;
         if record.is_switched() {
             Box::pin(self.switch.plug_in(record, netns)).await?;
             reached("add.plugged");
