@@ -14,12 +14,12 @@ use std::{fs, io};
 
 use ::kubelet::device_plugin::{Device, KUBELET_SOCKET};
 use ::kubelet::{register, serve};
-use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
+use notify::RecommendedWatcher;
 use telemetry::chain;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
-use world::is_read;
 use world::resource::{self, Offer};
+use world::watched;
 
 use super::plugin::{Plugin, devices};
 use crate::digest::digest;
@@ -211,16 +211,7 @@ impl Watch {
         {
             return Ok(true);
         }
-        let changed = self.changed.clone();
-        let mut watcher =
-            notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-                if event.is_ok_and(|event| is_read(&event)) {
-                    return;
-                }
-                // A full channel says "changed" already.
-                let _ = changed.try_send(());
-            })?;
-        watcher.watch(directory, RecursiveMode::NonRecursive)?;
+        let watcher = watched(directory, self.changed.clone())?;
         self.watcher = Some((found, watcher));
         Ok(true)
     }

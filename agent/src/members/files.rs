@@ -12,10 +12,9 @@ use std::time::Duration;
 use std::{fs, io};
 
 use api::{EndpointSlice, PodNetworkEndpointSlice};
-use notify::{RecursiveMode, Watcher as _};
 use telemetry::chain;
 use tokio::sync::{mpsc, watch};
-use world::is_read;
+use world::watched;
 
 use super::{Membership, Slices, divide, now, of, published, spec};
 use crate::digest::digest;
@@ -100,15 +99,7 @@ impl Membership {
     /// When the kernel does not let us watch.
     pub async fn follow(&self, directory: &Path) -> Result<(), notify::Error> {
         let (changed, mut changes) = mpsc::channel(1);
-        let mut watcher =
-            notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-                if event.is_ok_and(|event| is_read(&event)) {
-                    return;
-                }
-                // A full channel says "changed" already.
-                let _ = changed.try_send(());
-            })?;
-        watcher.watch(directory, RecursiveMode::NonRecursive)?;
+        let _watcher = watched(directory, changed)?;
         tracing::warn!(
             directory = %directory.display(),
             "without a cluster nothing proves what is said here of members on other nodes: it is taken as it is"

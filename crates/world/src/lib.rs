@@ -9,7 +9,7 @@ use std::time::Duration;
 use std::{fs, io};
 
 use api::{Attachment, Network, Resolved};
-use notify::{RecursiveMode, Watcher as _};
+use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::{mpsc, watch};
 
 pub use self::default_network::{DefaultNetwork, NoDefaultNetwork};
@@ -258,14 +258,7 @@ pub async fn follow(
     has_tunnels: impl Fn() -> bool,
 ) -> Result<(), notify::Error> {
     let (changed, mut changes) = mpsc::channel(1);
-    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        if event.is_ok_and(|event| is_read(&event)) {
-            return;
-        }
-        // A full channel says "changed" already.
-        let _ = changed.try_send(());
-    })?;
-    watcher.watch(&directory, RecursiveMode::NonRecursive)?;
+    let _watcher = watched(&directory, changed)?;
     // What changed between the first reading and now was not watched.
     reread(&directory, &current, has_tunnels());
     while changes.recv().await.is_some() {
@@ -276,10 +269,31 @@ pub async fn follow(
     Ok(())
 }
 
+/// Watches a directory and sends a message after each change.
+///
+/// Reads do not count. The watch ends with the watcher. A channel for one message is enough: a full one
+/// says "changed" already.
+///
+/// # Errors
+/// When the kernel does not let us watch.
+pub fn watched(
+    directory: &Path,
+    changed: mpsc::Sender<()>,
+) -> Result<RecommendedWatcher, notify::Error> {
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        if event.is_ok_and(|event| is_read(&event)) {
+            return;
+        }
+        let _ = changed.try_send(());
+    })?;
+    watcher.watch(directory, RecursiveMode::NonRecursive)?;
+    Ok(watcher)
+}
+
 /// Returns true for the event of a file that was only read.
 ///
 /// Such an event must not lead to reading the file again.
-pub fn is_read(event: &notify::Event) -> bool {
+fn is_read(event: &notify::Event) -> bool {
     use notify::event::{AccessKind, AccessMode, EventKind};
     let is_close_write = matches!(
         event.kind,
