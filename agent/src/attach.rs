@@ -192,12 +192,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
     /// When something of it is left; calling again goes on.
     pub async fn remove(&self, key: &AttachmentKey) -> Result<(), AgentError> {
         let _busy = self.ports.busy();
-        let Some(record) = self
-            .book
-            .ledger()
-            .get(key)
-            .map(|entry| entry.record.clone())
-        else {
+        let Some(record) = self.book.record(key) else {
             return Ok(());
         };
         if record.state != State::Deleting {

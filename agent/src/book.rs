@@ -75,6 +75,19 @@ impl Book {
         self.ledger.lock()
     }
 
+    /// Copies the record of an attachment.
+    pub fn record(&self, key: &AttachmentKey) -> Option<Attachment> {
+        let ledger = self.ledger();
+        ledger.get(key).map(|entry| entry.record.clone())
+    }
+
+    /// Copies the records of all attachments, in order of container and interface.
+    pub fn records(&self) -> Vec<Attachment> {
+        let ledger = self.ledger();
+        let entries = ledger.entries();
+        entries.map(|entry| entry.record.clone()).collect()
+    }
+
     /// The pods that list their networks.
     pub const fn pods(&self) -> &Pods {
         &self.pods

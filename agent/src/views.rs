@@ -454,12 +454,7 @@ fn explain_limits(record: &Attachment) -> Vec<Decision> {
 /// # Errors
 /// When the kernel does not tell.
 pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
-    let records: Vec<Attachment> = node
-        .book
-        .ledger()
-        .entries()
-        .map(|entry| entry.record.clone())
-        .collect();
+    let records: Vec<Attachment> = node.book.records();
     let queues = node.ports.shaping().queues(&records).await?;
     let mut shaped = BTreeMap::<_, Shaped>::new();
     for record in &records {

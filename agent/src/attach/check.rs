@@ -19,11 +19,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         netns: &Netns,
         previous: &CniResult,
     ) -> Result<(), AgentError> {
-        let known = self
-            .book
-            .ledger()
-            .get(key)
-            .map(|entry| entry.record.clone());
+        let known = self.book.record(key);
         let record = known.ok_or_else(|| AgentError::NotAttached { key: key.clone() })?;
         if record.state != State::Added {
             // Something of it is left, so the runtime must not take it for unknown (CNI-ERR-04).

@@ -128,12 +128,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
     /// When the kernel does not tell.
     pub async fn audit(&self, can_remove: bool) -> Result<Vec<AgentError>, AgentError> {
         // The book first: what it names now and the survey does not see is gone.
-        let entries: Vec<Attachment> = self
-            .book
-            .ledger()
-            .entries()
-            .map(|entry| entry.record.clone())
-            .collect();
+        let entries: Vec<Attachment> = self.book.records();
         let survey = self.ports.survey().await?;
         let (mut impaired, mut errors) = (0, Vec::new());
         for record in entries {
@@ -195,11 +190,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         self.repair(record, survey).await?;
         let limits = self.ports.limits_now(record);
         self.ports.limit(record, limits).await?;
-        let now = self
-            .book
-            .ledger()
-            .get(&record.key)
-            .map(|entry| entry.record.clone());
+        let now = self.book.record(&record.key);
         let record = now.as_ref().unwrap_or(record);
         let faults = self.faults(record).await?;
         if !faults.is_empty() {
@@ -218,11 +209,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         };
         let guard = self.book.turn(&key.container).await;
         // A request that was under way may have removed it.
-        let record = self
-            .book
-            .ledger()
-            .get(&key)
-            .map(|entry| entry.record.clone());
+        let record = self.book.record(&key);
         let Some(record) = record.filter(|record| record.host.ifindex == ifindex) else {
             drop(guard);
             return self.ports.queue_changed(ifindex).await;

@@ -80,11 +80,7 @@ impl Node {
         key: &cni_spec::AttachmentKey,
         v4: bool,
     ) -> Result<(), AgentError> {
-        let known = self
-            .book
-            .ledger()
-            .get(key)
-            .map(|entry| entry.record.clone());
+        let known = self.book.record(key);
         if let Some(mut record) = known {
             *record.default_gateway.of_mut(v4) = None;
             self.book.save(&record).await?;
