@@ -22,7 +22,7 @@ const RECEIVE_BUFFER: usize = 32 * 1024;
 /// The kernel answers before `send` returns, so this only ends a wait for an answer that was lost.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a dump is restarted when the table changes under it.
-const DUMP_ATTEMPTS: u32 = 10;
+pub(crate) const DUMP_ATTEMPTS: u32 = 10;
 /// Upper half of a look's sequence number; monitors ignore looks ([`is_look`]).
 const LOOK: u32 = 0xf00d_0000;
 /// `MSG_TRUNC`: report the datagram's real length.

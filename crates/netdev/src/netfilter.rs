@@ -22,7 +22,7 @@ use netlink_sys::{Socket, protocols::NETLINK_NETFILTER};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
-use crate::connection;
+use crate::connection::{self, DUMP_ATTEMPTS};
 use crate::error::Error;
 use crate::wire;
 pub use guard::{Bound, Guard, LinkName, Packets};
@@ -311,26 +311,36 @@ impl Netfilter {
     }
 
     fn list(&mut self, table: &'static str) -> Result<Vec<Listed>, Error> {
+        for _ in 0..DUMP_ATTEMPTS {
+            if let Some(rules) = self.list_once(table)? {
+                return Ok(rules);
+            }
+        }
+        Err(Error::DumpInterrupted {
+            what: "rules",
+            attempts: DUMP_ATTEMPTS,
+        })
+    }
+
+    /// Lists the rules of a table; `None` when a program wrote to nf_tables meanwhile.
+    fn list_once(&mut self, table: &'static str) -> Result<Option<Vec<Listed>>, Error> {
         let mut batch = Batch::new(self.sequence, table);
         let sequence = batch.list_rules();
         self.sequence = sequence;
         connection::send(&self.socket, &batch.into_bytes())?;
         let mut rules = Vec::new();
+        let mut interrupted = false;
         loop {
             connection::receive(&self.socket, &mut self.buffer)?;
             for raw in wire::messages(&self.buffer).filter(|raw| raw.sequence == sequence) {
-                if raw.flags & wire::NLM_F_DUMP_INTR != 0 {
-                    return Err(Error::DumpInterrupted {
-                        what: "rules",
-                        attempts: 1,
-                    });
-                }
+                interrupted |= raw.flags & wire::NLM_F_DUMP_INTR != 0;
                 match raw.kind {
                     wire::NLMSG_DONE | wire::NLMSG_ERROR => {
                         let outcome = wire::outcome(raw).ok_or(Error::Malformed {
                             what: "end of dump",
                         })?;
-                        return outcome.map(|()| rules).map_err(|source| Error::Netfilter {
+                        let answer = outcome.map(|()| (!interrupted).then_some(rules));
+                        return answer.map_err(|source| Error::Netfilter {
                             step: "list",
                             table,
                             source,

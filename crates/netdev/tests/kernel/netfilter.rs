@@ -149,3 +149,28 @@ fn a_table_with_guards_is_as_it_was_written_beside_another_one() {
     assert!(!netfilter.has(rules.table).expect("a look"));
     assert!(netfilter.is_masquerading(&wanted()).expect("a look"));
 }
+
+/// A listing that a write of another program interrupts is made again (`NLM_F_DUMP_INTR`).
+#[test]
+fn a_table_is_listed_while_another_program_writes() {
+    const WRITES: usize = 300;
+    let Some(scene) = Scene::set() else { return };
+    let mut reader = open(&scene.node);
+    let mut writer = open(&scene.node);
+    if !can(&mut writer) {
+        return;
+    }
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(move || {
+            for _ in 0..WRITES {
+                writer.masquerade(&wanted()).expect("written");
+            }
+        });
+        while !writing.is_finished() {
+            // The kernel shows both generations of a table for a moment, so that the answer may be either.
+            reader.is_masquerading(&wanted()).expect("a look");
+        }
+        assert!(reader.is_masquerading(&wanted()).expect("a look"));
+        writing.join().expect("the writer");
+    });
+}
