@@ -13,7 +13,7 @@ use webhook::WebhookOptions;
 use world::lists::ListOptions;
 
 use crate::devices::DeviceOptions;
-use crate::early::EarlyOptions;
+use crate::early_drop::EarlyDropOptions;
 use crate::install::InstallOptions;
 use crate::members::SpanningOptions;
 use crate::places::{CniPlaces, Places};
@@ -70,7 +70,7 @@ pub struct RunOptions {
     pub spanning: SpanningOptions,
     /// Options about XDP.
     #[command(flatten)]
-    pub early: EarlyOptions,
+    pub early: EarlyDropOptions,
     /// How to reach the cluster's API server; the service account of this pod when not given
     #[arg(long, value_name = "FILE", env = "PODNET_KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,

@@ -14,7 +14,7 @@
 //! - [`routing`] is what the node's own stack needs for the network that it routes for.
 //! - [`bandwidth`] says which rates an attachment has; [`ports::shaping`] makes them real.
 //! - [`overlay`] carries networks to other nodes: the tunnel device.
-//! - [`ways`] are the routes on which programs do without that device.
+//! - [`underlay`] has the routes on which programs do without that device.
 //! - [`uplinks`] are the node's interfaces by which they send to this one.
 //! - [`members`] is what this node says of its own to other nodes.
 //! - [`remotes`] is what other nodes say of their members of the same networks.
@@ -43,7 +43,7 @@ pub mod device_plugin;
 pub mod devices;
 mod digest;
 pub mod door;
-pub mod early;
+pub mod early_drop;
 pub mod egress;
 pub mod error;
 pub mod explain;
@@ -69,9 +69,9 @@ pub mod run;
 #[cfg(test)]
 mod samples;
 pub mod tombstone;
+pub mod underlay;
+pub mod uplink_networks;
 pub mod uplinks;
 pub mod views;
-pub mod ways;
-pub mod wires;
 
 pub use book::{bandwidth, ledger, record};

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use world::Current;
 
 use crate::book::{Book, BookError};
-use crate::early::{Early, EarlyOptions, Place};
+use crate::early_drop::{EarlyDrop, EarlyDropOptions, Place};
 use crate::egress::{self, Egress, GatewayOptions, Tracked};
 use crate::host::{Host, HostError};
 use crate::ledger::Wanted;
@@ -26,9 +26,9 @@ use crate::record::{Attachment, HostEnd, NetworkFacts};
 use crate::remotes::Remotes;
 use crate::routing::{NodeRouting, Nodes};
 use crate::rulesets::Rulesets;
+use crate::underlay::Underlay;
+use crate::uplink_networks::UplinkNetworks;
 use crate::uplinks::Uplinks;
-use crate::ways::Ways;
-use crate::wires::Wires;
 
 pub mod error;
 
@@ -61,7 +61,7 @@ pub struct ReachOptions {
     /// UDP port of tunnels.
     pub vxlan_port: u16,
     /// Use of XDP at interfaces of the node.
-    pub early: EarlyOptions,
+    pub early: EarlyDropOptions,
     /// Settings of ways out.
     pub gateways: GatewayOptions,
 }
@@ -84,10 +84,10 @@ pub struct Reach {
     routing: Arc<NodeRouting>,
     egress: Arc<Egress>,
     overlay: Arc<Overlay>,
-    early: Arc<Early>,
+    early_drop: Arc<EarlyDrop>,
     uplinks: Arc<Uplinks>,
-    wires: Arc<Wires>,
-    ways: Ways,
+    uplink_networks: Arc<UplinkNetworks>,
+    underlay: Underlay,
     rulesets: Rulesets,
 }
 
@@ -118,11 +118,11 @@ impl Reach {
             Arc::clone(&routing),
             options.gateways,
         ));
-        let early = Arc::new(Early::new(Arc::clone(&host), options.early));
+        let early_drop = Arc::new(EarlyDrop::new(Arc::clone(&host), options.early));
         let uplinks = Arc::new(Uplinks::new(
             Arc::clone(&host),
             Arc::clone(&tables),
-            Arc::clone(&early),
+            Arc::clone(&early_drop),
         ));
         let overlay = Arc::new(Overlay::new(
             Arc::clone(&host),
@@ -131,14 +131,14 @@ impl Reach {
             Arc::clone(&remotes),
             options.vxlan_port,
         ));
-        let wires = Arc::new(Wires::new(
+        let uplink_networks = Arc::new(UplinkNetworks::new(
             Arc::clone(&host),
             Arc::clone(&book),
             Arc::clone(&tables),
             Arc::clone(&remotes),
             Arc::clone(&uplinks),
         ));
-        let ways = Ways::new(
+        let underlay = Underlay::new(
             Arc::clone(&host),
             tables,
             Arc::clone(&remotes),
@@ -160,10 +160,10 @@ impl Reach {
             routing,
             egress,
             overlay,
-            early,
+            early_drop,
             uplinks,
-            wires,
-            ways,
+            uplink_networks,
+            underlay,
             rulesets,
         })
     }
@@ -176,7 +176,7 @@ impl Reach {
         if network.routing == api::Routing::Node {
             self.routing.admit(network).await?;
         }
-        Box::pin(self.wires.admit(network)).await?;
+        Box::pin(self.uplink_networks.admit(network)).await?;
         if network.transport == Transport::Vxlan {
             self.overlay.carry(&network.name, network.mtu).await?;
         }
@@ -204,7 +204,7 @@ impl Reach {
     /// When the kernel refuses.
     pub async fn ensure(&self, facts: &NetworkFacts) -> Result<(), ReachError> {
         if facts.wire.is_some() {
-            Box::pin(self.wires.plug()).await?;
+            Box::pin(self.uplink_networks.plug()).await?;
         }
         Ok(Box::pin(self.egress.open(facts)).await?)
     }
@@ -215,7 +215,7 @@ impl Reach {
     pub async fn release(&self, facts: &NetworkFacts) {
         Box::pin(self.egress.close(facts)).await;
         if facts.wire.is_some() {
-            Box::pin(self.wires.mend()).await;
+            Box::pin(self.uplink_networks.mend()).await;
         }
     }
 
@@ -232,24 +232,24 @@ impl Reach {
             if let Err(error) = self.overlay.tunnel().await {
                 tracing::error!(error = %chain(&error), "no tunnels to other nodes yet");
             }
-            // Before the tables are filled, which would take the ways there are away.
-            if let Err(error) = self.ways.find().await {
-                tracing::warn!(error = %chain(&error), "ways to other nodes not found yet");
+            // Before the tables are filled, which would take the paths that there are away.
+            if let Err(error) = self.underlay.find().await {
+                tracing::warn!(error = %chain(&error), "the paths to other nodes are not found yet: the next look is within half a minute");
             }
         }
         self.egress.recover().await;
         // Before the tables are filled, which would say that uplinks are gone.
-        if let Err((_, error)) = Box::pin(self.wires.find_uplinks()).await {
+        if let Err((_, error)) = Box::pin(self.uplink_networks.find_uplinks()).await {
             tracing::error!(error = %chain(&error), "uplinks of networks not as they should be yet");
         }
-        if let Err(error) = Box::pin(self.wires.find_hops()).await {
+        if let Err(error) = Box::pin(self.uplink_networks.find_hops()).await {
             tracing::error!(error = %chain(&error), "next hops to other nodes not known yet");
         }
     }
 
     /// Mend all members as the book says, at each audit.
     pub async fn settle(&self) {
-        Box::pin(self.wires.mend()).await;
+        Box::pin(self.uplink_networks.mend()).await;
         self.overlay.mend().await;
         self.remotes.complain();
         if let Err(error) = self.egress.audit().await {
@@ -294,11 +294,17 @@ impl Reach {
                 tokio::spawn(async move { overlay.mend().await });
             }
             LinkEvent::Removed { name, .. } if egress::is_link(name) => self.look_at_ways_out(),
-            LinkEvent::Removed { ifindex, name } if self.wires.concerns(name, *ifindex, false) => {
-                self.wires.look();
+            LinkEvent::Removed { ifindex, name }
+                if self.uplink_networks.concerns(name, *ifindex, false) =>
+            {
+                self.uplink_networks.look();
             }
-            LinkEvent::Changed(link) if self.wires.concerns(&link.name, link.ifindex, true) => {
-                self.wires.look();
+            LinkEvent::Changed(link)
+                if self
+                    .uplink_networks
+                    .concerns(&link.name, link.ifindex, true) =>
+            {
+                self.uplink_networks.look();
             }
             LinkEvent::Unhooked { ifindex } if self.uplinks.has(*ifindex) => {
                 let uplinks = Arc::clone(&self.uplinks);
@@ -312,7 +318,7 @@ impl Reach {
                 self.look_at_ways_out();
             }
             LinkEvent::Overrun => {
-                self.wires.look();
+                self.uplink_networks.look();
                 return false;
             }
             _ => return false,
@@ -329,7 +335,7 @@ impl Reach {
     pub async fn work(&self) -> Ended {
         let ended = |what, why| Ended { what, why };
         tokio::select! {
-            end = self.ways.keep(&self.wires) => ended("watching ways to other nodes", reason(end.err().as_ref())),
+            end = self.underlay.keep(&self.uplink_networks) => ended("watching paths to other nodes", reason(end.err().as_ref())),
             end = self.rulesets.keep() => ended("watching nf_tables", reason(end.err().as_ref())),
             () = self.routing.keep() => ended("routing for the node's network", "it ended".into()),
             () = self.members.serve() => ended("following networks in use", "it ended".into()),
@@ -368,7 +374,7 @@ impl Reach {
 
     /// Lock the places of early drops, by the index of the interface.
     pub fn places(&self) -> MutexGuard<'_, BTreeMap<u32, Place>> {
-        self.early.places()
+        self.early_drop.places()
     }
 
     /// Number of nodes with pods that are not reached.

@@ -30,7 +30,7 @@ pub use desired::port_of;
 use layers::{Layers, by_network};
 pub use storms::StormOptions;
 use storms::Storms;
-use surroundings::{Known, Surroundings};
+use surroundings::{Surroundings, UnderlayPaths};
 use vteps::Numbers;
 
 /// The tables, and what is known to be in them.
@@ -176,14 +176,14 @@ impl Reconciler {
             .with_numbers(|numbers, _| Ok(numbers.addresses()))
     }
 
-    /// Sets the ways to other nodes, and writes those to the nodes in the tables.
+    /// Sets the paths to other nodes, and writes those to the nodes in the tables.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn set_ways(&self, ways: Known) -> Result<(), DatapathError> {
+    pub fn set_underlay(&self, paths: UnderlayPaths) -> Result<(), DatapathError> {
         let mut inner = self.lock();
-        let ways = self.surroundings.set_underlay(ways);
-        inner.with_numbers(|numbers, vteps| numbers.set_ways(&ways, vteps))
+        let paths = self.surroundings.set_underlay(paths);
+        inner.with_numbers(|numbers, vteps| numbers.set_underlay(&paths, vteps))
     }
 
     /// Reads the interfaces of the node that are taken as uplinks, by index.
@@ -368,7 +368,7 @@ impl Inner {
         let mut entries = match (&others.said, &others.reach) {
             (None, _) | (_, Reach::Nowhere) => Entries::default(),
             (Some(said), Reach::Tunnels { device, own }) => {
-                let to = (*device, own.as_slice(), &*others.ways);
+                let to = (*device, own.as_slice(), &*others.paths);
                 let numbers =
                     self.with_numbers(|numbers, vteps| numbers.give(&said.peers, to, vteps))?;
                 desired::tunnelled(facts, &said.endpoints, &numbers)

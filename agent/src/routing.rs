@@ -23,14 +23,14 @@ use crate::ledger::Wanted;
 use crate::record::{Attachment, HostEnd};
 use telemetry::chain;
 
+mod direct;
 mod plan;
 mod port;
-mod ways;
 
+use direct::direct;
+pub use direct::remove;
 use plan::Plan;
 pub use plan::{Nodes, Peer};
-use ways::direct;
-pub use ways::remove;
 
 /// Name of the table of nf_tables that masquerades its pods.
 pub const TABLE: &str = netdev::TABLE;
@@ -370,12 +370,12 @@ impl NodeRouting {
 
     /// Routes to the pods of other nodes.
     async fn make_routes(&self, plan: &Plan) -> Result<(), Step> {
-        let ways = plan.ways.clone();
+        let routes = plan.routes.clone();
         let mut unrouted = plan.unrouted.clone();
         let missed = self
             .host
             .netlink
-            .with(move |connection| direct(connection, &ways));
+            .with(move |connection| direct(connection, &routes));
         let missed = missed
             .await
             .map_err(|error| Step("routes to other nodes", error))?;

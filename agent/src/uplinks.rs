@@ -1,7 +1,7 @@
 //! Interfaces by which packets of other nodes come in, and their programs.
 //!
 //! The program takes packets of tunnels and networks. The rest is the node's own, and meets the next
-//! filter. In front of it there may be a program in XDP: see [`crate::early`].
+//! filter. In front of it there may be a program in XDP: see [`crate::early_drop`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd as _;
@@ -15,7 +15,7 @@ use api::Listed;
 use datapath::{DatapathError, Dispatcher, Hook};
 use netdev::{Connection, LinkChange};
 
-use crate::early::Early;
+use crate::early_drop::EarlyDrop;
 use crate::host::{Host, HostError};
 use crate::reconcile::Reconciler;
 use telemetry::chain;
@@ -29,7 +29,7 @@ pub enum User {
     /// Tunnels of other nodes end there.
     Tunnels,
     /// Networks leave and come in there as they are.
-    Wires,
+    UplinkNetworks,
 }
 
 /// Interfaces of the node are not as they should be.
@@ -63,7 +63,7 @@ impl From<DatapathError> for UplinkError {
 pub struct Uplinks {
     host: Arc<Host>,
     tables: Arc<Reconciler>,
-    early: Arc<Early>,
+    early: Arc<EarlyDrop>,
     wanted: Asked,
     /// One at a time makes changes.
     turn: tokio::sync::Mutex<()>,
@@ -86,7 +86,10 @@ impl Asked {
         let wanted = self.lock();
         let silent = |user: &User| !wanted.contains_key(user);
         let mut kept = Wanted::new();
-        for user in [User::Tunnels, User::Wires].iter().filter(|it| silent(it)) {
+        for user in [User::Tunnels, User::UplinkNetworks]
+            .iter()
+            .filter(|it| silent(it))
+        {
             for (ifindex, uplink) in known {
                 if let Some(part) = part(*user, uplink) {
                     let whole = kept.entry(*ifindex).or_insert(part);
@@ -109,7 +112,7 @@ fn part(user: User, uplink: &Uplink) -> Option<Uplink> {
             flags: uplink.flags & UPLINK_ANY_FAMILY,
             ..*uplink
         }),
-        User::Wires => (uplink.flags & UPLINK_WIRES != 0).then_some(Uplink {
+        User::UplinkNetworks => (uplink.flags & UPLINK_WIRES != 0).then_some(Uplink {
             flags: uplink.flags & (UPLINK_WIRES | UPLINK_EVERY_FRAME),
             mac: uplink.mac,
             ..Uplink::NOTHING
@@ -135,7 +138,7 @@ fn both(one: &Uplink, other: &Uplink) -> Uplink {
 
 impl Uplinks {
     /// Hold what is needed; no interface is known yet.
-    pub fn new(host: Arc<Host>, tables: Arc<Reconciler>, early: Arc<Early>) -> Self {
+    pub fn new(host: Arc<Host>, tables: Arc<Reconciler>, early: Arc<EarlyDrop>) -> Self {
         Self {
             host,
             tables,
@@ -398,7 +401,7 @@ mod tests {
             .insert(User::Tunnels, Wanted::from([(1, tunnels)]));
         let expected = Wanted::from([(1, both(&tunnels, &wires)), (2, wires)]);
         assert_eq!(asked.all(&known), expected);
-        asked.lock().insert(User::Wires, Wanted::new());
+        asked.lock().insert(User::UplinkNetworks, Wanted::new());
         assert_eq!(asked.all(&known), Wanted::from([(1, tunnels)]));
     }
 

@@ -18,8 +18,8 @@ use crate::overlay::OverlayError;
 use crate::ports::PortError;
 use crate::ports::afxdp::AfXdpError;
 use crate::reach::ReachError;
+use crate::uplink_networks::UplinkNetworkError;
 use crate::uplinks::UplinkError;
-use crate::wires::WireError;
 
 /// A code, what it means, and what a person can do about it.
 pub type Code = (u32, &'static str, &'static str);
@@ -294,10 +294,10 @@ fn port_code(error: &PortError, command: Command) -> ErrorCode {
 fn reach_code(error: &ReachError, command: Command) -> ErrorCode {
     match error {
         ReachError::Overlay(OverlayError::Host(error))
-        | ReachError::Wire(WireError::Host(error))
+        | ReachError::Wire(UplinkNetworkError::Host(error))
         | ReachError::Egress(EgressError::Host(error))
         | ReachError::Host(error) => host_code(error),
-        ReachError::Uplinks(error) | ReachError::Wire(WireError::Uplinks(error)) => {
+        ReachError::Uplinks(error) | ReachError::Wire(UplinkNetworkError::Uplinks(error)) => {
             uplink_code(error)
         }
         ReachError::Overlay(_) | ReachError::Wire(_) => {

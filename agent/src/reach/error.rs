@@ -6,8 +6,8 @@ use crate::egress::EgressError;
 use crate::host::HostError;
 use crate::overlay::OverlayError;
 use crate::routing::NotRouting;
+use crate::uplink_networks::UplinkNetworkError;
 use crate::uplinks::UplinkError;
-use crate::wires::WireError;
 
 /// A network cannot leave this node.
 #[derive(Debug, thiserror::Error)]
@@ -17,7 +17,7 @@ pub enum ReachError {
     Overlay(#[from] OverlayError),
     /// The network cannot have its uplink.
     #[error(transparent)]
-    Wire(#[from] WireError),
+    Wire(#[from] UplinkNetworkError),
     /// The network has egress, and no way out here.
     #[error(transparent)]
     Egress(#[from] EgressError),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use agent_common::endpoint::{ENDPOINT_REMOTE, Endpoint};
 use datapath::Entries;
 
-use super::surroundings::{Hops, Known, Routers, WayOut};
+use super::surroundings::{Hops, Routers, UnderlayPaths, WayOut};
 use crate::record::NetworkFacts;
 use crate::remotes::Resolved;
 
@@ -22,7 +22,7 @@ pub struct Others {
     /// How packets get there.
     pub reach: Reach,
     /// Where programs tunnel without the device.
-    pub ways: Arc<Known>,
+    pub paths: Arc<UnderlayPaths>,
     /// All nodes have been heard since this agent started: what is not here is gone.
     pub complete: bool,
     /// The way out that the network has on this node.

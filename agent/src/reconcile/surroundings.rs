@@ -19,13 +19,13 @@ use crate::locks::{Guard, Rank, Ranked};
 use crate::record::NetworkFacts;
 use crate::remotes::Remotes;
 
-/// Ways to other nodes, by the address of the node.
-pub type Known = BTreeMap<IpAddr, Way>;
+/// Paths to other nodes, by the address of the node.
+pub type UnderlayPaths = BTreeMap<IpAddr, UnderlayPath>;
 
-/// A way to another node.
+/// A path of the underlay to another node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Way {
-    /// Facts with which the programs take the way themselves.
+pub struct UnderlayPath {
+    /// Facts with which the programs encapsulate themselves.
     pub straight: Option<Straight>,
     /// Largest L3 packet that a tunnel carries on it, bytes.
     pub mtu: u32,
@@ -59,7 +59,7 @@ pub struct Surroundings {
 struct Given {
     /// Index of the tunnel device; 0 before it was needed.
     device: u32,
-    underlay: Arc<Known>,
+    underlay: Arc<UnderlayPaths>,
     ways_out: BTreeMap<u32, WayOut>,
     /// Indexes of the uplinks that are there.
     uplinks: BTreeMap<String, u32>,
@@ -87,13 +87,13 @@ impl Surroundings {
         self.given().device = device;
     }
 
-    /// Sets the ways to other nodes.
+    /// Sets the paths to other nodes.
     ///
     /// The caller writes those to nodes in the tables.
-    pub(super) fn set_underlay(&self, ways: Known) -> Arc<Known> {
-        let ways = Arc::new(ways);
-        self.given().underlay = Arc::clone(&ways);
-        ways
+    pub(super) fn set_underlay(&self, paths: UnderlayPaths) -> Arc<UnderlayPaths> {
+        let paths = Arc::new(paths);
+        self.given().underlay = Arc::clone(&paths);
+        paths
     }
 
     /// Sets the way out of a network.
@@ -137,7 +137,7 @@ impl Surroundings {
     }
 
     fn in_tunnels(&self, network: u32) -> Others {
-        let (device, ways, way_out) = {
+        let (device, paths, way_out) = {
             let given = self.given();
             let way_out = given.ways_out.get(&network).copied();
             (given.device, Arc::clone(&given.underlay), way_out)
@@ -154,7 +154,7 @@ impl Surroundings {
                 device,
                 own: self.remotes.vteps(),
             },
-            ways,
+            paths,
             complete: self.remotes.is_complete(),
             way_out,
         }

@@ -11,7 +11,7 @@ use agent_common::vtep::Vtep;
 use datapath::{DatapathError, Vteps};
 
 use super::mapped;
-use super::surroundings::{Known, Way};
+use super::surroundings::{UnderlayPath, UnderlayPaths};
 use crate::remotes::Peer;
 
 /// Numbers of nodes, by address.
@@ -45,18 +45,18 @@ impl Numbers {
 
     /// Gives a number to each node without one that tunnels of this node reach.
     ///
-    /// Writes the ways there, and returns the numbers by the names of the nodes.
+    /// Writes the paths there, and returns the numbers by the names of the nodes.
     pub(super) fn give<'a>(
         &mut self,
         nodes: &'a [Arc<Peer>],
-        (device, own, ways): (u32, &[IpAddr], &Known),
+        (device, own, paths): (u32, &[IpAddr], &UnderlayPaths),
         vteps: &mut Vteps,
     ) -> Result<BTreeMap<&'a str, u32>, DatapathError> {
         let mut numbers = BTreeMap::new();
         for node in nodes {
             if let Some(address) = node.address_for(own) {
-                let way = ways.get(&address);
-                let number = self.give_one(address, (device, way), vteps)?;
+                let path = paths.get(&address);
+                let number = self.give_one(address, (device, path), vteps)?;
                 numbers.insert(node.node.as_str(), number);
             }
         }
@@ -66,11 +66,11 @@ impl Numbers {
     fn give_one(
         &mut self,
         node: IpAddr,
-        (device, way): (u32, Option<&Way>),
+        (device, path): (u32, Option<&UnderlayPath>),
         vteps: &mut Vteps,
     ) -> Result<u32, DatapathError> {
         let address = mapped(node);
-        let wanted = reached(&address, device, way);
+        let wanted = reached(&address, device, path);
         let number = match self.by_address.get(&address) {
             Some((number, vtep)) if *vtep == wanted => return Ok(*number),
             Some((number, _)) => *number,
@@ -88,14 +88,14 @@ impl Numbers {
     }
 
     /// Says anew how the nodes are reached.
-    pub(super) fn set_ways(
+    pub(super) fn set_underlay(
         &mut self,
-        ways: &Known,
+        paths: &UnderlayPaths,
         vteps: &mut Vteps,
     ) -> Result<(), DatapathError> {
         for (address, (number, vtep)) in &mut self.by_address {
-            let way = ways.get(&IpAddr::from(*address));
-            let wanted = reached(address, vtep.device, way);
+            let path = paths.get(&IpAddr::from(*address));
+            let wanted = reached(address, vtep.device, path);
             if *vtep != wanted {
                 vteps.set(*number, wanted)?;
                 *vtep = wanted;
@@ -139,12 +139,12 @@ impl Numbers {
     }
 }
 
-fn reached(address: &Ip16, device: u32, way: Option<&Way>) -> Vtep {
+fn reached(address: &Ip16, device: u32, path: Option<&UnderlayPath>) -> Vtep {
     let vtep = Vtep::new(address, device);
-    let Some(way) = way else {
+    let Some(path) = path else {
         return vtep;
     };
-    let vtep = vtep.carries(way.mtu);
-    way.straight
+    let vtep = vtep.carries(path.mtu);
+    path.straight
         .map_or(vtep, |straight| vtep.straight(&straight))
 }

@@ -37,7 +37,7 @@ pub struct Peer {
 
 /// Where pods of another node are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct NodeRoute {
     /// Name of the node.
     pub(super) node: String,
     /// The pods.
@@ -56,7 +56,7 @@ pub(super) struct Plan {
     /// Packets to masquerade.
     pub(super) masquerade: Option<Masquerade>,
     /// To which nodes it has routes.
-    pub(super) ways: Vec<Way>,
+    pub(super) routes: Vec<NodeRoute>,
     /// Nodes without a way to them, and why.
     pub(super) unrouted: BTreeMap<String, String>,
 }
@@ -100,7 +100,7 @@ impl Plan {
             for pods in within(&peer.pods, network) {
                 let of_family = |ip: &&IpAddr| ip.is_ipv4() == pods.addr().is_ipv4();
                 match peer.addresses.iter().find(of_family) {
-                    Some(via) => plan.ways.push(Way {
+                    Some(via) => plan.routes.push(NodeRoute {
                         node: node.clone(),
                         pods,
                         via: *via,
@@ -202,7 +202,7 @@ mod tests {
         let plan = Plan::alone(&network(&[("10.0.0.0/24", ""), ("fd10::/64", "")]));
         let masquerade = plan.masquerade.unwrap();
         assert_eq!(masquerade.from, masquerade.inside);
-        assert_eq!((plan.v4, plan.v6, plan.ways.len()), (true, true, 0));
+        assert_eq!((plan.v4, plan.v6, plan.routes.len()), (true, true, 0));
         let mut own = network(&[("10.0.0.0/24", "")]);
         own.masquerade = false;
         let plan = Plan::alone(&own);
@@ -239,8 +239,8 @@ mod tests {
             ["10.244.1.0/24", "fd00:244:0:1::/64"]
         );
         assert_eq!(text(&masquerade.inside), ["10.244.0.0/16", "fd00:244::/48"]);
-        let ways: Vec<String> = plan
-            .ways
+        let routes: Vec<String> = plan
+            .routes
             .iter()
             .map(|way| format!("{} {} {}", way.node, way.pods, way.via))
             .collect();
@@ -248,7 +248,7 @@ mod tests {
             "n2 10.244.2.0/24 172.16.0.2",
             "n2 fd00:244:0:2::/64 fd16::2",
         ];
-        assert_eq!(ways, expected);
+        assert_eq!(routes, expected);
         let missing = plan.unrouted.get("n3").unwrap();
         assert!(missing.contains("InternalIP"), "{missing}");
     }

@@ -19,10 +19,10 @@ const FLOORS: [&[&str]; 23] = [
     // The only writer of the tables.
     &["reconcile"],
     // Wings: what is beyond the node, and kinds of ports.
-    &["early", "members", "overlay", "ports", "routing"],
+    &["early_drop", "members", "overlay", "ports", "routing"],
     &["egress", "uplinks"],
-    &["wires"],
-    &["ways"],
+    &["uplink_networks"],
+    &["underlay"],
     &["rulesets"],
     // Which devices of Kubernetes pods have.
     &["devices"],

@@ -26,8 +26,8 @@ use crate::ports::afxdp::AfXdpError;
 use crate::ports::sockets::PlaceError;
 use crate::ports::switch::SwitchError;
 use crate::reach::ReachError;
+use crate::uplink_networks::UplinkNetworkError;
 use crate::uplinks::UplinkError;
-use crate::wires::WireError;
 
 mod book;
 mod cluster;
@@ -167,7 +167,7 @@ variants!(ipam, IpamError: Exhausted NoRoom Held OutOfSubnets Reserved PrefixLen
     HostBits GatewayOutside ExcludeOutside PoolsOverlap);
 variants!(overlay, OverlayError: NoAddress NotHere TooBig NameTaken NoFence PortTaken Host);
 variants!(egress, EgressError: Refused Full Host);
-variants!(wire, WireError: NoInterface Own NoEthernet TooBig NodeAddress Uplinks Host);
+variants!(wire, UplinkNetworkError: NoInterface Own NoEthernet TooBig NodeAddress Uplinks Host);
 variants!(uplink, UplinkError: Several Host);
 variants!(afxdp, AfXdpError: Mtu Program Control);
 variants!(switch, SwitchError: Absent Start Silent Port Listen);
@@ -253,8 +253,8 @@ fn of_reach(error: &ReachError, names: &mut Vec<&'static str>) {
         ReachError::Wire(error) => {
             names.push(wire(error));
             match error {
-                WireError::Uplinks(error) => of_uplinks(error, names),
-                WireError::Host(error) => names.push(host(error)),
+                UplinkNetworkError::Uplinks(error) => of_uplinks(error, names),
+                UplinkNetworkError::Host(error) => names.push(host(error)),
                 _ => {}
             }
         }
@@ -292,7 +292,7 @@ fn every_variant_is_in_the_golden_file() {
         .chain(listed::<IpamError>())
         .chain(listed::<OverlayError>())
         .chain(listed::<EgressError>())
-        .chain(listed::<WireError>())
+        .chain(listed::<UplinkNetworkError>())
         .chain(listed::<UplinkError>())
         .chain(listed::<AfXdpError>())
         .chain(listed::<SwitchError>())

@@ -11,8 +11,8 @@ use crate::host::HostError;
 use crate::overlay::OverlayError;
 use crate::reach::ReachError;
 use crate::routing::NotRouting;
+use crate::uplink_networks::UplinkNetworkError;
 use crate::uplinks::UplinkError;
-use crate::wires::WireError;
 
 fn reach(error: impl Into<ReachError>) -> AgentError {
     error.into().into()
@@ -73,13 +73,13 @@ pub(super) fn all() -> Vec<Case> {
         ),
         (
             "uplink: interfaces",
-            reach(WireError::from(UplinkError::from(DatapathError::NoMap {
-                name: "UPLINKS",
-            }))),
+            reach(UplinkNetworkError::from(UplinkError::from(
+                DatapathError::NoMap { name: "UPLINKS" },
+            ))),
         ),
         (
             "uplink: kernel",
-            reach(WireError::from(netdev::Error::ShuttingDown)),
+            reach(UplinkNetworkError::from(netdev::Error::ShuttingDown)),
         ),
     ]);
     all
@@ -136,28 +136,28 @@ fn wires() -> Vec<Case> {
     vec![
         (
             "uplink: no interface",
-            reach(WireError::NoInterface {
+            reach(UplinkNetworkError::NoInterface {
                 network: network(),
                 uplink: uplink(),
             }),
         ),
         (
             "uplink: podnet's own",
-            reach(WireError::Own {
+            reach(UplinkNetworkError::Own {
                 network: network(),
                 uplink: uplink(),
             }),
         ),
         (
             "uplink: no Ethernet",
-            reach(WireError::NoEthernet {
+            reach(UplinkNetworkError::NoEthernet {
                 network: network(),
                 uplink: uplink(),
             }),
         ),
         (
             "uplink: too big",
-            reach(WireError::TooBig {
+            reach(UplinkNetworkError::TooBig {
                 network: network(),
                 mtu: 9000,
                 uplink: uplink(),
@@ -175,7 +175,7 @@ fn wires() -> Vec<Case> {
         ),
         (
             "uplink: address of the node",
-            reach(WireError::NodeAddress {
+            reach(UplinkNetworkError::NodeAddress {
                 network: network(),
                 prefix: "10.10.0.0/24".parse().unwrap(),
                 address: "10.10.0.1".parse().unwrap(),

@@ -1,7 +1,7 @@
-//! Ways on which the programs encapsulate packets for other nodes themselves.
+//! Find the paths of the underlay on which the programs encapsulate packets themselves.
 //!
-//! A way is one Ethernet link and one next hop, as the kernel's routes say. The kernel's device does it
-//! where routes differ, or IPsec applies.
+//! A path is one Ethernet link and one next hop to another node, as the kernel's routes say. The kernel's
+//! tunnel device encapsulates where routes differ, or IPsec applies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,22 +17,22 @@ use netdev::{Connection, Link};
 use crate::host::{Host, HostError};
 use crate::overlay::{self, Overlay, OverlayError, added};
 use crate::reconcile::Reconciler;
-use crate::reconcile::surroundings::{Known, Way};
+use crate::reconcile::surroundings::{UnderlayPath, UnderlayPaths};
 use crate::remotes::Remotes;
+use crate::uplink_networks::UplinkNetworks;
 use crate::uplinks::{UplinkError, Uplinks, User, Wanted};
-use crate::wires::Wires;
 use telemetry::chain;
 
 /// Least time between two looks: routes of a node may change often.
 const SETTLE: Duration = Duration::from_millis(50);
-/// Longest time between two looks at the ways.
+/// Longest time between two looks at the paths.
 ///
 /// A change of a router's MTU comes without notice.
 const ROUND: Duration = Duration::from_secs(30);
 
-/// Ways to other nodes are not as they should be.
+/// The paths to other nodes are not as they should be.
 #[derive(Debug, thiserror::Error)]
-pub enum WayError {
+pub enum UnderlayError {
     /// The tunnels have no fence.
     #[error(transparent)]
     Overlay(#[from] OverlayError),
@@ -44,21 +44,21 @@ pub enum WayError {
     Host(#[from] HostError),
 }
 
-impl From<netdev::Error> for WayError {
+impl From<netdev::Error> for UnderlayError {
     fn from(error: netdev::Error) -> Self {
         HostError::from(error).into()
     }
 }
 
-impl From<DatapathError> for WayError {
+impl From<DatapathError> for UnderlayError {
     fn from(error: DatapathError) -> Self {
         HostError::from(error).into()
     }
 }
 
-/// The search for ways.
+/// The search for paths.
 #[derive(Debug)]
-pub struct Ways {
+pub struct Underlay {
     host: Arc<Host>,
     tables: Arc<Reconciler>,
     remotes: Arc<Remotes>,
@@ -66,18 +66,18 @@ pub struct Ways {
     uplinks: Arc<Uplinks>,
 }
 
-/// Ways and links found in the node's routes.
+/// Paths and links found in the node's routes.
 #[derive(Debug, Default)]
 struct Found {
-    ways: Known,
+    paths: UnderlayPaths,
     /// The interfaces by which tunnels may come in.
     uplinks: BTreeSet<u32>,
     /// Names of all links by which other nodes may send.
     entrances: BTreeSet<String>,
 }
 
-impl Ways {
-    /// Hold what is needed; ways are looked for when that is asked.
+impl Underlay {
+    /// Hold the owners of what a path depends on; [`Underlay::find`] looks for paths.
     pub fn new(
         host: Arc<Host>,
         tables: Arc<Reconciler>,
@@ -94,20 +94,23 @@ impl Ways {
         }
     }
 
-    /// Keep ways, and next hops of `wires`, as the node's routes are, for ever.
+    /// Keep paths, and next hops of uplink networks, as the node's routes are, for ever.
     ///
     /// # Errors
     /// When the kernel does not tell of changes any more.
-    pub async fn keep(&self, wires: &Wires) -> Result<(), netdev::Error> {
+    pub async fn keep(&self, uplink_networks: &UplinkNetworks) -> Result<(), netdev::Error> {
         let mut monitor = self.host.netlink.watch_ways()?;
         let mut members = self.remotes.changes();
         let mut vteps = self.remotes.vtep_changes();
         loop {
             if let Err(error) = self.find().await {
                 let error = chain(&error);
-                tracing::warn!(error, "ways to other nodes are not as they should be");
+                tracing::warn!(
+                    error,
+                    "the paths to other nodes are not written: packets go by the tunnel device or as before until the next look"
+                );
             }
-            let hopped = Box::pin(wires.follow_hops()).await;
+            let hopped = Box::pin(uplink_networks.follow_hops()).await;
             self.remotes.look_again(&hopped);
             // What comes meanwhile is seen right after it.
             tokio::time::sleep(SETTLE).await;
@@ -122,11 +125,11 @@ impl Ways {
         }
     }
 
-    /// Looks for the ways to all nodes, and has the tables say them.
+    /// Looks for the paths to all nodes, and writes them to the tables.
     ///
     /// # Errors
     /// When the kernel refuses; packets then go by the device, or as before.
-    pub async fn find(&self) -> Result<(), WayError> {
+    pub async fn find(&self) -> Result<(), UnderlayError> {
         let port = self.overlay.port();
         let own = self.remotes.vteps();
         let mut fenced = Ok(());
@@ -138,7 +141,7 @@ impl Ways {
             let look =
                 move |connection: &mut Connection| look(connection, &nodes, &own, room, port);
             let mut found = self.host.netlink.with(look).await?;
-            // Before anything of a new way is told to others.
+            // Before anything of a new path is told to others.
             fenced = self
                 .overlay
                 .fence_from(std::mem::take(&mut found.entrances))
@@ -147,8 +150,8 @@ impl Ways {
             if self.host.netlink.has_ipsec_policies().await? {
                 tracing::debug!("IPsec policies: tunnels go by the kernel's device");
                 found.uplinks.clear();
-                for way in found.ways.values_mut() {
-                    way.straight = None;
+                for path in found.paths.values_mut() {
+                    path.straight = None;
                 }
             }
             found
@@ -167,7 +170,7 @@ impl Ways {
             ..Uplink::NOTHING
         };
         let uplinks: Wanted = found.uplinks.into_iter().map(|it| (it, uplink)).collect();
-        self.tables.set_ways(found.ways)?;
+        self.tables.set_underlay(found.paths)?;
         self.uplinks.take_from(User::Tunnels, uplinks).await?;
         Ok(fenced?)
     }
@@ -213,7 +216,7 @@ fn look(
         // A router may have said that it carries less than the link.
         let carried = way.mtu.unwrap_or(link.mtu).min(link.mtu);
         let mtu = carried.saturating_sub(added(*address));
-        let mut known = Way {
+        let mut known = UnderlayPath {
             straight: None,
             mtu,
         };
@@ -227,7 +230,7 @@ fn look(
                 says_ethernet: room.says_ethernet,
             });
         }
-        found.ways.insert(*address, known);
+        found.paths.insert(*address, known);
     }
     Ok(found)
 }

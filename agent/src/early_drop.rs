@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// Options about XDP.
 #[derive(Debug, Clone, Copy, Default, Args)]
-pub struct EarlyOptions {
+pub struct EarlyDropOptions {
     /// Where the interfaces that tunnels end at drop what no network of this node wants: before the
     /// kernel makes anything of it, in the driver (native) or for any driver (generic), or behind that, in
     /// TC. auto is native on hardware whose driver takes it
@@ -219,16 +219,16 @@ fn take_off(connection: &mut Connection, hook: &Hook, ifindex: u32) -> Result<()
 
 /// The places of all interfaces that tunnels end at.
 #[derive(Debug)]
-pub struct Early {
+pub struct EarlyDrop {
     host: Arc<Host>,
-    options: EarlyOptions,
+    options: EarlyDropOptions,
     /// By the index of the interface.
     places: Mutex<BTreeMap<u32, Place>>,
 }
 
-impl Early {
+impl EarlyDrop {
     /// Hold what is needed; no place is known yet.
-    pub fn new(host: Arc<Host>, options: EarlyOptions) -> Self {
+    pub fn new(host: Arc<Host>, options: EarlyDropOptions) -> Self {
         Self {
             host,
             options,
@@ -291,7 +291,7 @@ impl Early {
 fn place(
     connection: &mut Connection,
     hook: &Hook,
-    options: EarlyOptions,
+    options: EarlyDropOptions,
     ifindex: u32,
     uplink: &Uplink,
 ) -> Result<Option<Place>, HostError> {

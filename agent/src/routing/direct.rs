@@ -4,30 +4,30 @@ use std::collections::BTreeMap;
 
 use netdev::{Connection, Netfilter, Route};
 
-use super::plan::Way;
+use super::plan::NodeRoute;
 use crate::host::PROTOCOL;
 use telemetry::chain;
 
 /// Replaces podnet's routes to other nodes; returns unreached nodes with reasons.
 pub(super) fn direct(
     connection: &mut Connection,
-    ways: &[Way],
+    routes: &[NodeRoute],
 ) -> Result<BTreeMap<String, String>, netdev::Error> {
     let mut missed = BTreeMap::new();
-    let mut wanted: Vec<(&Way, Route)> = Vec::new();
-    for way in ways {
-        match connection.route_to(way.via)? {
+    let mut wanted: Vec<(&NodeRoute, Route)> = Vec::new();
+    for node in routes {
+        match connection.route_to(node.via)? {
             Some(found) if found.is_on_link() => {
                 let route = Route {
                     protocol: Some(PROTOCOL),
                     ..Route::new(
-                        way.pods.addr(),
-                        way.pods.prefix_len(),
-                        Some(way.via),
+                        node.pods.addr(),
+                        node.pods.prefix_len(),
+                        Some(node.via),
                         found.ifindex,
                     )
                 };
-                wanted.push((way, route));
+                wanted.push((node, route));
             }
             found => {
                 let how = found.map_or_else(
@@ -37,9 +37,9 @@ pub(super) fn direct(
                 let why = format!(
                     "its address {} is on no network of this node ({how}); pods reach each other \
                      over routers only where these know the routes",
-                    way.via
+                    node.via
                 );
-                missed.insert(way.node.clone(), why);
+                missed.insert(node.node.clone(), why);
             }
         }
     }
@@ -56,15 +56,15 @@ pub(super) fn direct(
             tracing::info!(%route, "route to another node removed");
         }
     }
-    for (way, route) in wanted {
+    for (node, route) in wanted {
         if there.iter().any(|other| id(other) == id(&route)) {
             continue;
         }
         match connection.add_route(&route) {
-            Ok(()) => tracing::info!(node = way.node, %route, "route to another node added"),
+            Ok(()) => tracing::info!(node = node.node, %route, "route to another node added"),
             Err(error) if error.is_exists() => {
-                let why = format!("this node has another route to {}", way.pods);
-                missed.insert(way.node.clone(), why);
+                let why = format!("this node has another route to {}", node.pods);
+                missed.insert(node.node.clone(), why);
             }
             Err(error) => return Err(error),
         }

@@ -23,7 +23,7 @@ use telemetry::chain;
 
 /// Why a network cannot have its uplink.
 #[derive(Debug, thiserror::Error)]
-pub enum WireError {
+pub enum UplinkNetworkError {
     /// There is no such interface.
     #[error(
         "network {network} has uplink {uplink}, and this node has no interface of that name: correct spec.transport.uplink of its PodNetworkParameters, or make the interface"
@@ -88,13 +88,13 @@ pub enum WireError {
     Host(#[from] HostError),
 }
 
-impl From<netdev::Error> for WireError {
+impl From<netdev::Error> for UplinkNetworkError {
     fn from(error: netdev::Error) -> Self {
         HostError::from(error).into()
     }
 }
 
-impl From<DatapathError> for WireError {
+impl From<DatapathError> for UplinkNetworkError {
     fn from(error: DatapathError) -> Self {
         HostError::from(error).into()
     }
@@ -105,7 +105,7 @@ const IPV6_METRIC: u32 = 1024;
 
 /// State of uplinks.
 #[derive(Debug)]
-pub struct Wires {
+pub struct UplinkNetworks {
     host: Arc<Host>,
     book: Arc<Book>,
     tables: Arc<Reconciler>,
@@ -130,7 +130,7 @@ struct State {
     routers: BTreeMap<String, Routers>,
 }
 
-impl Wires {
+impl UplinkNetworks {
     /// Hold what is needed; no uplink is known yet.
     pub fn new(
         host: Arc<Host>,
@@ -174,8 +174,8 @@ impl Wires {
     /// Makes sure that a network can have its uplink.
     ///
     /// # Errors
-    /// [`WireError`], or when the kernel does not tell.
-    pub async fn admit(&self, network: &api::Network) -> Result<(), WireError> {
+    /// [`UplinkNetworkError`], or when the kernel does not tell.
+    pub async fn admit(&self, network: &api::Network) -> Result<(), UplinkNetworkError> {
         let Some(wire) = network.wire.clone() else {
             return Ok(());
         };
@@ -193,7 +193,7 @@ impl Wires {
         let (link, addresses) = self.host.netlink.with(look).await?;
         let (name, uplink) = (network.name.clone(), wire.uplink);
         let Some(link) = link else {
-            return Err(WireError::NoInterface {
+            return Err(UplinkNetworkError::NoInterface {
                 network: name,
                 uplink,
             });
@@ -201,13 +201,13 @@ impl Wires {
         match fitness(&link) {
             Fitness::Fit => {}
             Fitness::Own => {
-                return Err(WireError::Own {
+                return Err(UplinkNetworkError::Own {
                     network: name,
                     uplink,
                 });
             }
             Fitness::NoEthernet => {
-                return Err(WireError::NoEthernet {
+                return Err(UplinkNetworkError::NoEthernet {
                     network: name,
                     uplink,
                 });
@@ -215,7 +215,7 @@ impl Wires {
         }
         // The tag of a VLAN is beyond the MTU: devices have room for it.
         if u32::from(network.mtu) > link.mtu {
-            return Err(WireError::TooBig {
+            return Err(UplinkNetworkError::TooBig {
                 network: name,
                 mtu: network.mtu,
                 uplink,
@@ -225,7 +225,7 @@ impl Wires {
         for subnet in &network.subnets {
             let inside = addresses.iter().find(|ip| subnet.prefix.contains(*ip));
             if let Some(address) = inside {
-                return Err(WireError::NodeAddress {
+                return Err(UplinkNetworkError::NodeAddress {
                     network: name,
                     prefix: subnet.prefix,
                     address: *address,
@@ -241,7 +241,7 @@ impl Wires {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub async fn plug(&self) -> Result<(), WireError> {
+    pub async fn plug(&self) -> Result<(), UplinkNetworkError> {
         let hops = self.find_hops().await;
         let plugged = self.plug_uplinks(matches!(hops, Ok(true))).await;
         hops?;
@@ -251,7 +251,7 @@ impl Wires {
     /// Finds the uplinks, and reconciles networks whose uplink has moved.
     ///
     /// With `routed`, reconciles routed networks too.
-    async fn plug_uplinks(&self, routed: bool) -> Result<(), WireError> {
+    async fn plug_uplinks(&self, routed: bool) -> Result<(), UplinkNetworkError> {
         let plugged = self.find_uplinks().await;
         let (moved, plugged) = match plugged {
             Ok(moved) => (moved, Ok(())),
@@ -269,7 +269,7 @@ impl Wires {
 
     /// Restores the uplinks, and logs a failure.
     ///
-    /// The next hops to other nodes are followed with the ways of tunnels.
+    /// The next hops to other nodes are followed with the paths of tunnels.
     pub async fn mend(&self) {
         if let Err(error) = self.plug_uplinks(false).await {
             tracing::error!(error = %chain(&error), "uplinks of networks not as they should be");
@@ -277,7 +277,9 @@ impl Wires {
     }
 
     /// Finds the uplinks without an update of tables; returns the uplinks that moved.
-    pub async fn find_uplinks(&self) -> Result<BTreeSet<String>, (BTreeSet<String>, WireError)> {
+    pub async fn find_uplinks(
+        &self,
+    ) -> Result<BTreeSet<String>, (BTreeSet<String>, UplinkNetworkError)> {
         let _alone = self.turn.lock().await;
         let mut needed: BTreeMap<String, u32> = BTreeMap::new();
         for facts in self.networks_on_wires() {
@@ -322,7 +324,7 @@ impl Wires {
             moved
         };
         self.tables.surroundings().set_uplinks(found);
-        match self.uplinks.take_from(User::Wires, wanted).await {
+        match self.uplinks.take_from(User::UplinkNetworks, wanted).await {
             Ok(()) => Ok(moved),
             Err(error) => Err((moved, error.into())),
         }
@@ -334,7 +336,7 @@ impl Wires {
     ///
     /// # Errors
     /// When the kernel does not tell.
-    pub async fn find_hops(&self) -> Result<bool, WireError> {
+    pub async fn find_hops(&self) -> Result<bool, UplinkNetworkError> {
         let _alone = self.turn.lock().await;
         let (mut nodes, mut uplinks) = (BTreeSet::new(), BTreeSet::new());
         for facts in self.networks_on_wires() {
@@ -408,8 +410,8 @@ impl Wires {
     ///
     /// A caller does so when an attachment has gone, or a link has changed.
     pub fn look(self: &Arc<Self>) {
-        let wires = Arc::clone(self);
-        tokio::spawn(async move { wires.mend().await });
+        let networks = Arc::clone(self);
+        tokio::spawn(async move { networks.mend().await });
     }
 }
 
