@@ -3,19 +3,16 @@
 
 use super::{Act, Ethernet, Step, is_local};
 use crate::addr::{GATEWAY_MAC, Ip16, MacAddr};
+use crate::arp::Arp;
 use crate::drop::DropReason;
 use crate::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, Endpoint};
 use crate::nd;
 use crate::network::{NETWORK_NEXT_HOP, Network};
-use crate::packet::{
-    ARP_FRAME, ETH_HLEN, ETH_P_ARP, ETH_P_IPV6, Frame, IPPROTO_ICMPV6, IPV6_HLEN, L3, Start,
-};
+use crate::packet::{ETH_HLEN, ETH_P_ARP, ETH_P_IPV6, Frame, IPPROTO_ICMPV6, IPV6_HLEN, L3, Start};
 use crate::policy::Tables;
 
 /// ICMPv6 type of neighbour solicitations (RFC 4861 section 4.3).
 const SOLICITATION: u8 = 135;
-/// What every ARP request for IPv4 over Ethernet begins with (RFC 826).
-const ARP_REQUEST: [u8; 8] = [0, 1, 0x08, 0, 6, 4, 0, 1];
 /// Where the message of a solicitation begins: nothing is in front of it.
 const MESSAGE: usize = L3 + IPV6_HLEN;
 
@@ -53,34 +50,12 @@ impl Asked {
 
     #[inline(always)]
     fn by_arp<F: Frame + ?Sized>(frame: &F) -> Option<Self> {
-        let packet = frame.load::<{ ARP_FRAME - ETH_HLEN }>(L3)?;
-        let [
-            k0,
-            k1,
-            k2,
-            k3,
-            k4,
-            k5,
-            k6,
-            k7,
-            a,
-            b,
-            c,
-            d,
-            e,
-            f,
-            s0,
-            s1,
-            s2,
-            s3,
-            ..,
-        ] = packet;
-        let [.., t0, t1, t2, t3] = packet;
-        ([k0, k1, k2, k3, k4, k5, k6, k7] == ARP_REQUEST).then_some(Self {
+        let arp = Arp::read(frame).ok().filter(|arp| arp.is_request)?;
+        Some(Self {
             is_arp: true,
-            sender: Ip16::from_v4([s0, s1, s2, s3]),
-            sender_mac: Some(MacAddr([a, b, c, d, e, f])),
-            target: Ip16::from_v4([t0, t1, t2, t3]),
+            sender: Ip16::from_v4(arp.sender),
+            sender_mac: Some(arp.mac),
+            target: Ip16::from_v4(arp.target),
         })
     }
 
