@@ -111,6 +111,9 @@ const SMALL: [&str; 4] = [
     "profile.release.strip=\"symbols\"",
 ];
 
+/// Cargo's arguments for the demo.
+const DEMO: [&str; 4] = ["--package", "demo", "--bin", "podnet-demo"];
+
 /// Builds everything, for `run` and for the verbs that test the result.
 pub(crate) fn everything(release: bool) -> Result<Built> {
     let profile = if release {
@@ -125,38 +128,62 @@ pub(crate) fn everything(release: bool) -> Result<Built> {
 
 /// Builds everything for the demo, and the demo itself.
 ///
-/// What needs no eBPF object is built while that is made.
+/// The plugin needs no eBPF object and is built while that is made. The demo and the agent are one build:
+/// in two, the libraries that both use with different features would be built twice.
 pub(crate) fn with_demo() -> Result<Built> {
+    let profile = Profile::Demo;
     let object = workspace::ebpf_object();
-    in_parallel(
-        || demo(Profile::Demo).map(|_| ()),
-        || build_ebpf::object(&object),
-    )?;
-    products(Profile::Demo, object)
+    let target = plugin_target()?;
+    let (cni, ()) = in_parallel(|| plugin(profile, &target), || build_ebpf::object(&object))?;
+    say("building podnet-agent and podnet-demo");
+    execute(agent(profile, &object).args(DEMO))?;
+    Ok(built(profile, object, cni))
 }
 
 /// Builds `podnet-demo`.
 pub(crate) fn demo(profile: Profile) -> Result<PathBuf> {
     say("building podnet-demo");
-    let build = ["build", "--package", "demo", "--bin", "podnet-demo"];
-    execute(workspace::cargo(build).args(profile.arguments()))?;
+    execute(
+        workspace::cargo(["build"])
+            .args(DEMO)
+            .args(profile.arguments()),
+    )?;
     Ok(profile.binary("podnet-demo"))
 }
 
 /// Builds the agent around an object, and the plugin.
 fn products(profile: Profile, object: PathBuf) -> Result<Built> {
-    // Before both: rustup has one lock.
+    let target = plugin_target()?;
+    say("building podnet-agent, and podnet (static)");
+    let ((), cni) = in_parallel(
+        || execute(&mut agent(profile, &object)),
+        || plugin(profile, &target),
+    )?;
+    Ok(built(profile, object, cni))
+}
+
+/// The command that builds the agent around an object.
+fn agent(profile: Profile, object: &Path) -> Command {
+    let mut command = workspace::cargo(["build", "--package", "agent", "--bin", "podnet-agent"]);
+    command
+        .args(profile.arguments())
+        .env("PODNET_EBPF_OBJECT", object);
+    command
+}
+
+fn built(profile: Profile, object: PathBuf, cni: PathBuf) -> Built {
+    let agent = profile.binary("podnet-agent");
+    say(format!("built {} and {}", agent.display(), cni.display()));
+    Built { agent, cni, object }
+}
+
+/// The target of the plugin, its standard library installed.
+///
+/// Asked for before builds that run side by side: rustup has one lock.
+fn plugin_target() -> Result<String> {
     let target = format!("{}-unknown-linux-musl", Rustc::query()?.arch);
     install::rust_std(&target)?;
-    say("building podnet-agent, and podnet (static)");
-    let mut agent = workspace::cargo(["build", "--package", "agent", "--bin", "podnet-agent"]);
-    agent
-        .args(profile.arguments())
-        .env("PODNET_EBPF_OBJECT", &object);
-    let (agent, cni) = in_parallel(|| execute(&mut agent), || plugin(profile, &target))
-        .map(|((), cni)| (profile.binary("podnet-agent"), cni))?;
-    say(format!("built {} and {}", agent.display(), cni.display()));
-    Ok(Built { agent, cni, object })
+    Ok(target)
 }
 
 /// Runs two steps at a time, the second one on a thread of its own.

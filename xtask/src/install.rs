@@ -155,6 +155,9 @@ fn bpf_linker(rustc: &Rustc) -> Result<()> {
             ])
             .arg("--root")
             .arg(&tools)
+            // Its time is LLVM's: optimisation and debug information of its own code are minutes of building.
+            .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
+            .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
             // llvm-sys asks the first llvm-config in PATH.
             .env(
                 "PATH",
