@@ -9,17 +9,14 @@ use std::sync::Arc;
 
 use api::{InterfaceKind, RawJson};
 use cni_spec::AttachmentKey;
-use datapath::{HookKind, PinDir};
-use netdev::{Connection, Netns};
+use datapath::PinDir;
+use netdev::Netns;
 use serde_json::{Value, json};
-use telemetry::failpoint::reached;
-use tokio::sync::oneshot;
 use uswitch::PortStatus;
 use world::Current;
 
-use self::afxdp::{AfXdp, FitPort};
+use self::afxdp::AfXdp;
 use self::directories::Directories;
-use self::links::{Form, Links, pod_end, started};
 use self::shaping::Shaping;
 use self::switch::{Line, Switch};
 use crate::bandwidth::Limits;
@@ -33,7 +30,10 @@ use crate::record::{Attachment, HostEnd, State};
 pub mod afxdp;
 pub mod directories;
 pub mod error;
+mod kernel;
+mod life;
 mod links;
+mod parts;
 mod pod;
 pub mod promotions;
 pub mod shaping;
@@ -194,75 +194,7 @@ impl Ports {
         T: Send + 'static,
         E: From<PortError> + From<netdev::Error> + Send + 'static,
     {
-        let links = self.links_of(record, netns)?;
-        Box::pin(self.afxdp.open_control(record, netns)).await?;
-        let (watched, watching) = oneshot::channel();
-        let here = move |connection: &mut Connection| {
-            let links = links.make(connection);
-            reached("add.placed");
-            // Without an answer there will be nobody to tell.
-            let watched = watching.blocking_recv();
-            let links = links.and_then(|links| match watched {
-                Ok(()) => Ok(links),
-                Err(_) => Err(PortError::LinksUnwatched),
-            });
-            let host_end = links.as_ref().map_or(0, |links| links.host_end);
-            live(links).map(|made| (made, host_end))
-        };
-        let is_device = record.is_switched();
-        let make = async {
-            if is_device {
-                self.host.netlink.with(here).await
-            } else {
-                let end = pod_end(record);
-                self.host.netlink.make_pod_link(netns, end, here).await
-            }
-        };
-        let (made, monitor) = tokio::join!(make, async {
-            // While links are made; the pod's end stays down until this is open. Nothing is sent
-            // to a client that is still to connect.
-            let queues = record.host_end_queues() && !is_device;
-            let monitor = queues.then(|| self.host.netlink.monitor()).transpose();
-            if monitor.is_ok() {
-                // A thread that has failed by now does not listen.
-                let _ = watched.send(());
-            }
-            monitor
-        });
-        let (monitor, (made, host_end)) = (monitor?, made?);
-        // Before the wait: a start takes a port whose ends are up for complete.
-        sockets::tell(record, told(record)).map_err(PortError::from)?;
-        if let Some(links) = monitor {
-            started(links, host_end).await?;
-        }
-        Ok(made)
-    }
-
-    /// The links that the kind of this record has.
-    fn links_of(&self, record: &Attachment, netns: &Netns) -> Result<Links, PortError> {
-        let form = match record.interface.kind {
-            InterfaceKind::Veth => Form::Pair {
-                queues: 1,
-                fit: None,
-            },
-            InterfaceKind::AfXdp => {
-                let port = FitPort::of(record, netns, &self.devices);
-                let hook = self.host.hook.clone();
-                Form::Pair {
-                    queues: port.as_ref().map_or(1, FitPort::queues),
-                    fit: port.map(|port| -> links::Fit {
-                        Box::new(move |host, peer| afxdp::fit_link(&hook, &port, host, peer))
-                    }),
-                }
-            }
-            InterfaceKind::Memif => Form::Device,
-        };
-        let limits = &record.limits;
-        let discipline = match limits.is_unlimited() {
-            true => None,
-            false => Some(self.shaping.discipline(limits)?),
-        };
-        Ok(Links::of(&self.host, record, netns, form, discipline))
+        life::make(self, record, netns, live).await
     }
 
     /// Opens a port to the pod's programs, once its links are made.
@@ -270,12 +202,7 @@ impl Ports {
     /// # Errors
     /// When the kernel or the switch refuses.
     pub async fn activate(&self, record: &Attachment, netns: &Netns) -> Result<(), PortError> {
-        if record.is_switched() {
-            Box::pin(self.switch.plug_in(record, netns)).await?;
-            reached("add.plugged");
-        }
-        self.promotions.add(record.host.clone());
-        Ok(())
+        life::activate(self, record, netns).await
     }
 
     /// Removes all that a port has on this node, whatever is there of it.
@@ -283,23 +210,7 @@ impl Ports {
     /// # Errors
     /// When something of it is left; calling again goes on.
     pub async fn unmake(&self, record: &Attachment) -> Result<(), PortError> {
-        if record.is_switched() {
-            self.switch.unplug(record).await?;
-        }
-        self.shaping.close_queues(record).await;
-        // The names are the attachment's own, whatever their index.
-        let (host, near) = (record.host.name.clone(), near_name(&record.host.name));
-        let remove = move |connection: &mut Connection| -> Result<_, netdev::Error> {
-            Ok([
-                connection.delete_by_name(&host)?,
-                connection.delete_by_name(&near)?,
-            ])
-        };
-        let removed = self.host.netlink.with(remove).await?;
-        tracing::debug!(attachment = %record.key, interface = record.host.name, ?removed, "link, shaper");
-        self.promotions.forget(record.host.ifindex);
-        self.host.hook.forget(record.host.ifindex)?;
-        self.afxdp.close(record)
+        life::unmake(self, record).await
     }
 
     /// The link of this index is gone.
@@ -374,8 +285,7 @@ impl Ports {
     /// # Errors
     /// When the kernel refuses.
     pub async fn repair(&self, record: &Attachment) -> Result<(), PortError> {
-        self.mend_hook(record).await?;
-        Box::pin(self.afxdp.mend(record)).await
+        life::repair(self, record).await
     }
 
     /// Attaches the dispatcher where it is missing; true when it was.
@@ -385,16 +295,7 @@ impl Ports {
     /// # Errors
     /// When the kernel refuses.
     pub async fn mend_hook(&self, record: &Attachment) -> Result<bool, PortError> {
-        let host = &record.host;
-        let missing = !self.host.is_attached(&host.name, host.ifindex).await?;
-        if missing {
-            self.host.attach_again(host.ifindex).await?;
-            tracing::info!(interface = %host.name, "program attached again");
-        }
-        if self.host.hook.kind(host.ifindex) == HookKind::Clsact {
-            self.promotions.add(host.clone());
-        }
-        Ok(missing)
+        life::mend_hook(self, record).await
     }
 
     /// Removes links whose names are not among these, stray sockets and stray pins.
@@ -406,11 +307,7 @@ impl Ports {
         survey: &Survey,
         known: &BTreeSet<String>,
     ) -> Result<(), PortError> {
-        for (name, ifindex) in survey.strays(known) {
-            tracing::info!(interface = %name, "removing a link nobody owns");
-            self.host.netlink.delete(ifindex).await?;
-        }
-        self.afxdp.remove_strays()
+        life::remove_strays(self, survey, known).await
     }
 
     /// Removes the pins of links that are gone, except the `kept` ones.
@@ -422,13 +319,7 @@ impl Ports {
         pins: &PinDir,
         kept: impl Fn(u32) -> bool,
     ) -> Result<(), PortError> {
-        let now = self.survey().await?;
-        for ifindex in pins.linked()? {
-            if !now.has_index(ifindex) && !kept(ifindex) {
-                self.host.hook.forget(ifindex)?;
-            }
-        }
-        Ok(())
+        life::drop_stale_pins(self, pins, kept).await
     }
 
     /// The limits that the objects ask for by now, or those that there are.
@@ -443,15 +334,7 @@ impl Ports {
     /// # Errors
     /// When the kernel or the store refuses; calling again goes on.
     pub async fn limit(&self, record: &Attachment, limits: Limits) -> Result<(), PortError> {
-        if !record.is_switched() {
-            return self.shaping.limit(record, limits).await.map(|_| ());
-        }
-        // From the first moment what the switch carries goes by the queues.
-        let mut next = record.clone();
-        next.limits = limits;
-        self.switch.tell(&next).await?;
-        let limited = self.shaping.limit(record, limits).await?;
-        self.switch.tell(&limited).await
+        life::limit(self, record, limits).await
     }
 
     /// Gives all attachments the limits that the objects ask for by now.

@@ -21,6 +21,7 @@ use crate::book::Book;
 use crate::host::Host;
 use crate::ports::directories::{Directories, ensure_map};
 use crate::ports::error::PortError;
+use crate::ports::kernel::Kernel;
 use crate::ports::sockets::{self, PlaceError};
 use crate::record::Attachment;
 
@@ -88,8 +89,13 @@ impl AfXdp {
                 .is_some_and(|path| path.exists())
     }
 
-    /// Closes the control socket of a port. One that is not there is closed already.
-    fn shut(&self, record: &Attachment) {
+    /// Closes the control socket of an AF_XDP port.
+    ///
+    /// One that is not there is closed already.
+    pub(super) fn shut(&self, record: &Attachment) {
+        if !record.is_afxdp() {
+            return;
+        }
         self.open().remove(&record.host.name);
         sockets::remove(record);
         // Others may be in it.
@@ -117,15 +123,18 @@ impl AfXdp {
 ///
 /// The host end gives it finished packets. Anything that was pinned for the port before belonged to a link
 /// that is gone.
-pub(crate) fn fit_link(
-    hook: &Hook,
+///
+/// The indexes are those of the host end and of the pod's end.
+pub(super) fn fit_link<K: Kernel>(
+    kernel: &mut K,
+    hook: &K::Hook,
     port: &FitPort,
-    host_ifindex: u32,
-    peer_ifindex: u32,
+    (host_ifindex, peer_ifindex): (u32, u32),
 ) -> Result<(), PortError> {
-    Offloads::open()?.finish_packets(host_ifindex)?;
-    hook.forget_xsk(&port.host)?;
-    attach(hook, port, peer_ifindex)
+    kernel.finish_packets(host_ifindex)?;
+    kernel.forget_xsk(hook, &port.host)?;
+    kernel.attach_xsk(hook, port, peer_ifindex)?;
+    kernel.share_xsk(hook, port)
 }
 
 /// Facts for fitting a link.
@@ -155,13 +164,26 @@ impl FitPort {
     pub(crate) fn queues(&self) -> u32 {
         self.queues.into()
     }
+
+    /// Name of the host end.
+    #[cfg(test)]
+    pub(super) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The directory in which a container finds the map.
+    #[cfg(test)]
+    pub(super) fn shared(&self) -> Option<&Path> {
+        self.shared.as_deref()
+    }
 }
 
-fn attach(hook: &Hook, port: &FitPort, peer_ifindex: u32) -> Result<(), PortError> {
+/// Puts the program at the pod's end, and pins it with its map.
+pub(super) fn attach(hook: &Hook, port: &FitPort, peer_ifindex: u32) -> Result<(), PortError> {
     let (host, queues) = (&port.host, port.queues());
     let inside = || hook.attach_xsk(host, peer_ifindex, queues);
     match port.netns.run_in(inside)?? {
-        None => share(hook, port),
+        None => Ok(()),
         Some(source) => Err(AfXdpError::Program {
             ifname: port.ifname.clone(),
             source,
@@ -171,7 +193,7 @@ fn attach(hook: &Hook, port: &FitPort, peer_ifindex: u32) -> Result<(), PortErro
 }
 
 /// Pins the map where the container of its device sees it.
-fn share(hook: &Hook, port: &FitPort) -> Result<(), PortError> {
+pub(super) fn share(hook: &Hook, port: &FitPort) -> Result<(), PortError> {
     if let Some(directory) = &port.shared {
         ensure_map(directory).map_err(PlaceError::make(directory))?;
         hook.share_xsk(&port.host, directory)?;
@@ -247,10 +269,9 @@ impl AfXdp {
         Ok(())
     }
 
-    /// Removes what an AF_XDP port has beside its link.
-    pub(crate) fn close(&self, record: &Attachment) -> Result<(), PortError> {
+    /// Removes the pins of an AF_XDP port.
+    pub(super) fn unpin(&self, record: &Attachment) -> Result<(), PortError> {
         if record.is_afxdp() {
-            self.shut(record);
             if let Some(shared) = self.devices.of_map_of(record) {
                 self.host.hook.unshare_xsk(&shared)?;
             }
@@ -324,7 +345,8 @@ impl AfXdp {
                 return share(&hook, &port);
             }
             hook.forget_xsk(&port.host)?;
-            attach(&hook, &port, peer_ifindex)
+            attach(&hook, &port, peer_ifindex)?;
+            share(&hook, &port)
         };
         let done = tokio::task::spawn_blocking(mend).await;
         done.unwrap_or(Err(PortError::MendingDied))?;

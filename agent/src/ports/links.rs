@@ -3,15 +3,16 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use datapath::Hook;
 use netdev::{
-    Address, Connection, Discipline, LinkEvent, LinkLocal, LinkMonitor, Neighbour, Netns, PodEnd,
-    Route, Shape, Sysctl, TapSpec, VethPair, VethSpec,
+    Address, Discipline, LinkEvent, LinkLocal, LinkMonitor, Neighbour, Netns, PodEnd, Route, Shape,
+    Sysctl, TapSpec, VethPair, VethSpec,
 };
 use tokio::time::timeout;
 
-use crate::host::{ALIAS_PREFIX, Ear, Host, PROTOCOL, attach_dispatcher, listen, silence};
+use crate::host::{ALIAS_PREFIX, Ear};
+use crate::ports::afxdp::{self, FitPort};
 use crate::ports::error::PortError;
+use crate::ports::kernel::Kernel;
 use crate::ports::shaping::Pair;
 use crate::record::{Attachment, Shaper};
 
@@ -21,18 +22,13 @@ use crate::record::{Attachment, Shaper};
 /// others make and remove links.
 const QUEUE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Step of a kind of port at a link that is still down.
-///
-/// Its arguments are the indexes of the host end and of the pod's end.
-pub(super) type Fit = Box<dyn FnOnce(u32, u32) -> Result<(), PortError> + Send>;
-
 /// The link that a kind of port has.
 pub(super) enum Form {
     /// A pair with an end in the pod, and as many queues at each end.
     Pair {
         queues: u32,
-        /// Step that makes more of it than a pair.
-        fit: Option<Fit>,
+        /// The AF_XDP port that is made of the pair.
+        fit: Option<FitPort>,
     },
     /// With nothing in the pod: its other end is a process'.
     Device,
@@ -42,11 +38,11 @@ pub(super) enum Form {
 ///
 /// The dispatcher is at the host end and the other end in the pod under its final name. The pod's end is
 /// made there: moving one takes the kernel longer than all the rest.
-pub(super) struct Links {
+pub(super) struct Links<H> {
     link: Made,
     name: String,
-    hook: Hook,
-    fit: Option<Fit>,
+    hook: H,
+    fit: Option<FitPort>,
     into: Option<(Shape, Discipline)>,
     out_of: Option<Pair>,
     /// Where the node's own stack finds the pod, if it routes for the network.
@@ -60,7 +56,7 @@ enum Made {
 }
 
 impl Made {
-    fn of(record: &Attachment, netns: &Netns, form: Form) -> (Self, Option<Fit>) {
+    fn of(record: &Attachment, netns: &Netns, form: Form) -> (Self, Option<FitPort>) {
         let alias = format!("{ALIAS_PREFIX}{}", record.key);
         let mtu = u32::from(record.network.mtu);
         let Form::Pair { queues, fit } = form else {
@@ -81,7 +77,7 @@ impl Made {
     }
 
     /// Its ends; one without an end in the pod has none there.
-    fn make(&self, connection: &mut Connection) -> Result<VethPair, PortError> {
+    fn make(&self, connection: &mut impl Kernel) -> Result<VethPair, PortError> {
         let name = match self {
             Self::Veth(link) => &link.host_name,
             Self::Tap(link) => &link.name,
@@ -113,10 +109,10 @@ pub struct Ends {
     pub shaper: Option<Shaper>,
 }
 
-impl Links {
+impl<H> Links<H> {
     /// Describes the links of a record.
     pub(super) fn of(
-        host: &Host,
+        hook: H,
         record: &Attachment,
         netns: &Netns,
         form: Form,
@@ -129,7 +125,7 @@ impl Links {
         Self {
             link,
             name: record.host.name.clone(),
-            hook: host.hook.clone(),
+            hook,
             fit,
             into: into.map(|(limit, discipline)| (limit.shape(mtu), discipline)),
             out_of: out_of.map(|(limit, discipline)| Pair::of(record, limit, discipline)),
@@ -146,13 +142,13 @@ impl Links {
     ///
     /// # Errors
     /// When the kernel refuses; some of them may be there then.
-    pub(super) fn make(self, connection: &mut Connection) -> Result<Ends, PortError> {
+    pub(super) fn make(self, connection: &mut impl Kernel<Hook = H>) -> Result<Ends, PortError> {
         let name = &self.name;
         let made = self.link.make(connection)?;
         let host_end = made.host_ifindex;
-        attach_dispatcher(connection, &self.hook, host_end)?;
-        if let Some(fit) = self.fit {
-            fit(host_end, made.peer_ifindex)?;
+        connection.attach_dispatcher(&self.hook, host_end)?;
+        if let Some(port) = &self.fit {
+            afxdp::fit_link(connection, &self.hook, port, (host_end, made.peer_ifindex))?;
         }
         if let Some((shape, discipline)) = self.into {
             connection.shape(host_end, &shape, discipline)?;
@@ -160,13 +156,13 @@ impl Links {
         let make = |pair: Pair| pair.make(connection, &self.hook);
         let shaper = self.out_of.map(make).transpose()?;
         if let Some(reach) = &self.reach {
-            listen(connection, (name, host_end), Ear::Host, reach.v6)?;
+            connection.listen((name, host_end), Ear::Host, reach.v6)?;
         } else {
-            silence(name)?;
+            connection.silence(name)?;
         }
         connection.set_up(host_end)?;
         if let Some(reach) = &self.reach {
-            connection.reach(host_end, &reach.neighbours, PROTOCOL)?;
+            connection.reach(host_end, &reach.neighbours)?;
         }
         Ok(Ends { host_end, shaper })
     }

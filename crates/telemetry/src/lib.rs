@@ -4,6 +4,8 @@
 
 pub mod exposition;
 pub mod failpoint;
+#[cfg(feature = "fake")]
+pub mod fate;
 mod log;
 
 pub use self::log::{FilterError, LOG_BYTES, Sparing, init};

@@ -1,11 +1,11 @@
 //! The veth pair that delays what a pod sends.
 
-use datapath::Hook;
-use netdev::{AddrGenMode, Connection, Discipline, LinkChange, Shape, VethSpec};
+use netdev::{AddrGenMode, Discipline, LinkChange, Shape, VethSpec};
 
 use crate::bandwidth::Limit;
-use crate::host::{ALIAS_PREFIX, Ear, attach_dispatcher, far_name, listen, near_name, silence};
+use crate::host::{ALIAS_PREFIX, Ear, far_name, near_name};
 use crate::ports::error::PortError;
+use crate::ports::kernel::Kernel;
 use crate::record::{Attachment, Shaper};
 
 /// Wanted shaper pair.
@@ -47,20 +47,24 @@ impl Pair {
     /// # Errors
     /// When the kernel refuses a link, a queue or the program. What was made by then is found by its
     /// name.
-    pub fn make(&self, connection: &mut Connection, hook: &Hook) -> Result<Shaper, PortError> {
+    pub(crate) fn make<K: Kernel>(
+        &self,
+        connection: &mut K,
+        hook: &K::Hook,
+    ) -> Result<Shaper, PortError> {
         connection.delete_by_name(&self.near)?;
         let mut spec = VethSpec::new(&self.near, &self.far);
         spec.mtu = u32::from(self.mtu);
         spec.alias = Some(self.alias.clone());
         spec.queues = Some(1);
         let pair = connection.create_veth(&spec)?;
-        attach_dispatcher(connection, hook, pair.peer_ifindex)?;
+        connection.attach_dispatcher(hook, pair.peer_ifindex)?;
         // Before it is up: a queue is then made without waiting for those who use the device.
         connection.shape(pair.host_ifindex, &self.shape, self.discipline)?;
-        silence(&self.near)?;
+        connection.silence(&self.near)?;
         match self.routed {
-            Some(v6) => listen(connection, (&self.far, pair.peer_ifindex), Ear::Far, v6)?,
-            None => silence(&self.far)?,
+            Some(v6) => connection.listen((&self.far, pair.peer_ifindex), Ear::Far, v6)?,
+            None => connection.silence(&self.far)?,
         }
         let far = LinkChange {
             alias: Some(self.alias.clone()),
