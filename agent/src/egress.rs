@@ -31,13 +31,15 @@ use telemetry::failpoint::reached;
 
 mod connections;
 mod gateway;
+pub(crate) mod order;
 mod plan;
 mod watch;
 
 pub use connections::Connections;
 pub(crate) use connections::Tracked;
 pub use gateway::remove;
-use plan::Plan;
+use order::Ways;
+pub(crate) use plan::Plan;
 pub use plan::directory;
 pub(crate) use plan::{INSIDE, OUTSIDE};
 pub(crate) use plan::{LINK_PREFIX, PORT_PREFIX};
@@ -110,7 +112,7 @@ pub struct Egress {
     inside: Vec<Prefix>,
     /// How many connections may be tracked.
     pub(crate) connections: Arc<Connections>,
-    /// The node's own guards were set up.
+    /// The node's own guards may be there.
     fenced: AtomicBool,
     /// The table of the node was written, and podnet has not removed it.
     written: AtomicBool,
@@ -138,12 +140,13 @@ impl Egress {
             tables,
             world,
             routing,
+            // Until they are known to be gone, see `mark`.
+            fenced: AtomicBool::new(options.directory.exists()),
             directory: options.directory,
             inside: options.inside,
             connections: Arc::new(options.connections),
             watches: Watches::default(),
             open: Ranked::new(Rank::Feature, BTreeMap::new()),
-            fenced: AtomicBool::new(false),
             written: AtomicBool::new(false),
             turn: tokio::sync::Mutex::default(),
         }
@@ -183,17 +186,14 @@ impl Egress {
         if !facts.egress {
             return Ok(());
         }
-        let Some(mut plan) = self.planned_ways_out().remove(&facts.id) else {
+        let Some(plan) = self.planned_ways_out().remove(&facts.id) else {
             return Ok(());
         };
-        if self.opened().get(&facts.id).map(|(made, _)| made) == Some(&plan) {
+        if self.is_open(&plan) {
             return Ok(());
         }
         let _turn = self.turn.lock().await;
-        self.fence(plan.has(true), plan.has(false)).await?;
-        // Known by now, with the room of the node's table.
-        plan.connections = self.connections.of_pod();
-        self.make_way_out(plan).await.map(drop)
+        order::open(self, facts.id, plan).await
     }
 
     /// Closes the way out of a network that has no attachment any more.
@@ -204,37 +204,18 @@ impl Egress {
             return;
         }
         let _turn = self.turn.lock().await;
-        if let Err(error) = self.remove_ways_out().await {
-            tracing::error!(
-                network = facts.name,
-                error = chain(&error),
-                "way out not removed"
-            );
-        }
+        order::close(self, facts).await;
     }
 
     /// Makes the ways out that attachments need, before the tables lead there.
     ///
     /// Where one cannot be made, its pods do not get out, and the audit tries again.
     pub(crate) async fn recover(&self) {
-        let planned = self.planned_ways_out();
-        if planned.is_empty() {
+        if self.planned_ways_out().is_empty() {
             return;
         }
         let _turn = self.turn.lock().await;
-        let has = |v4| planned.values().any(|plan| plan.has(v4));
-        if let Err(error) = self.fence(has(true), has(false)).await {
-            tracing::error!(error = chain(&error), "no network has a way out yet");
-            return;
-        }
-        // With the room of the node's table, which is known now.
-        let planned = self.planned_ways_out();
-        for plan in planned.into_values() {
-            let network = plan.network;
-            if let Err(error) = self.make_way_out(plan).await {
-                tracing::error!(network, error = chain(&error), "no way out yet");
-            }
-        }
+        order::recover(self).await;
     }
 
     /// Makes again what somebody removed, and removes what no attachment needs.
@@ -243,24 +224,7 @@ impl Egress {
     /// The last that failed; all others are looked after.
     pub async fn audit(&self) -> Result<(), EgressError> {
         let _turn = self.turn.lock().await;
-        let planned = self.planned_ways_out();
-        let mut failed = None;
-        if !planned.is_empty() {
-            let has = |v4| planned.values().any(|plan| plan.has(v4));
-            self.fence(has(true), has(false)).await?;
-        }
-        let planned = self.planned_ways_out();
-        for plan in planned.into_values() {
-            let network = plan.network;
-            let made = match self.make_way_out(plan).await {
-                Ok(false) => Ok(()),
-                Ok(true) => self.tables.reconcile(network).map_err(EgressError::from),
-                Err(error) => Err(error),
-            };
-            failed = made.err().or(failed);
-        }
-        failed = self.remove_ways_out().await.err().or(failed);
-        failed.map_or(Ok(()), Err)
+        order::audit(self).await
     }
 
     /// Plans of the ways out that attachments of any state need, by network number.
@@ -285,7 +249,7 @@ impl Egress {
     /// Enables forwarding of these families and writes the guards of the node.
     ///
     /// Packets leave by the node only after that.
-    async fn fence(&self, v4: bool, v6: bool) -> Result<bool, EgressError> {
+    async fn write_fence(&self, v4: bool, v6: bool) -> Result<bool, EgressError> {
         let inside = self.inside();
         let uplinks = self.host.netlink.with(|connection: &mut Connection| {
             let mut links = Vec::new();
@@ -316,7 +280,6 @@ impl Egress {
             }
             Ok(written)
         };
-        self.fenced.store(true, Ordering::Release);
         let written = self.host.netlink.with_netfilter(write).await?;
         self.written.store(true, Ordering::Release);
         if written {
@@ -362,8 +325,7 @@ impl Egress {
         if planned.is_empty() {
             return Ok(false);
         }
-        let has = |v4| planned.values().any(|plan| plan.has(v4));
-        self.fence(has(true), has(false)).await
+        order::fence(self, &planned).await
     }
 
     /// True when it was not there, or not at the same place.
@@ -381,22 +343,48 @@ impl Egress {
         self.tables.surroundings().set_way_out(network, way_out);
         Ok(before.map(|(_, way_out)| way_out) != Some(way_out))
     }
+}
 
-    /// Removes the gateways that no attachment needs.
-    ///
-    /// With the last gateway, the guards of the node go.
-    async fn remove_ways_out(&self) -> Result<(), EgressError> {
-        let kept: BTreeSet<u32> = {
-            // Who is in the book by now finds its way open; who comes later does not.
-            let ledger = self.book.ledger();
-            let mut open = self.opened();
-            let kept: BTreeSet<u32> = self.planned(&ledger).into_keys().collect();
-            open.retain(|network, _| kept.contains(network));
-            self.watches.end_all_but(&kept);
-            drop(open);
-            self.tables.surroundings().keep_ways_out(&kept);
-            kept
-        };
+impl Ways for Egress {
+    fn planned(&self) -> BTreeMap<u32, Plan> {
+        self.planned_ways_out()
+    }
+
+    fn is_open(&self, plan: &Plan) -> bool {
+        self.opened().get(&plan.network).map(|(made, _)| made) == Some(plan)
+    }
+
+    fn mark(&self) {
+        self.fenced.store(true, Ordering::Release);
+        // Where it cannot be made, no namespace of a gateway can.
+        let _ = std::fs::create_dir_all(&self.directory);
+    }
+
+    async fn fence(&self, v4: bool, v6: bool) -> Result<bool, EgressError> {
+        self.write_fence(v4, v6).await
+    }
+
+    async fn make(&self, plan: Plan) -> Result<bool, EgressError> {
+        self.make_way_out(plan).await
+    }
+
+    fn lead_to(&self, network: u32) -> Result<(), EgressError> {
+        Ok(self.tables.reconcile(network)?)
+    }
+
+    fn forget(&self) -> BTreeSet<u32> {
+        // Who is in the book by now finds its way open; who comes later does not.
+        let ledger = self.book.ledger();
+        let mut open = self.opened();
+        let kept: BTreeSet<u32> = self.planned(&ledger).into_keys().collect();
+        open.retain(|network, _| kept.contains(network));
+        self.watches.end_all_but(&kept);
+        drop(open);
+        self.tables.surroundings().keep_ways_out(&kept);
+        kept
+    }
+
+    async fn remove_all_but(&self, kept: &BTreeSet<u32>) -> Result<bool, EgressError> {
         let (directory, spare) = (self.directory.clone(), kept.clone());
         let remove = move |connection: &mut Connection| {
             gateway::remove_all_but(connection, &directory, &spare, false)
@@ -405,15 +393,24 @@ impl Egress {
         for what in &removed {
             tracing::info!(what, "egress: removed");
         }
-        // Where there was none, nf_tables is not touched: that alone would load its modules.
-        let fenced = self.fenced.load(Ordering::Acquire) || !removed.is_empty();
-        if kept.is_empty() && fenced {
-            self.written.store(false, Ordering::Release);
-            let remove = |netfilter: &mut Netfilter| netfilter.remove_table(OUTSIDE);
-            self.host.netlink.with_netfilter(remove).await?;
-            self.fenced.store(false, Ordering::Release);
-        }
+        Ok(!removed.is_empty())
+    }
+
+    fn has_fence(&self) -> bool {
+        self.is_fenced()
+    }
+
+    async fn remove_fence(&self) -> Result<(), EgressError> {
+        self.written.store(false, Ordering::Release);
+        let remove = |netfilter: &mut Netfilter| netfilter.remove_table(OUTSIDE);
+        self.host.netlink.with_netfilter(remove).await?;
         Ok(())
+    }
+
+    fn unmark(&self) {
+        self.fenced.store(false, Ordering::Release);
+        // One with anything else in it stays.
+        let _ = std::fs::remove_dir(&self.directory);
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, MutexGuard};
 
-use api::{Network, Transport};
+use api::Network;
 use netdev::LinkEvent;
 use telemetry::chain;
 use tokio::sync::watch;
@@ -31,6 +31,8 @@ use crate::uplink_networks::UplinkNetworks;
 use crate::uplinks::Uplinks;
 
 pub mod error;
+mod life;
+mod parts;
 
 pub use error::ReachError;
 
@@ -173,14 +175,7 @@ impl Reach {
     /// # Errors
     /// When the node does not route for it, or has no uplink or no tunnels for it.
     pub async fn admit(&self, network: &Network) -> Result<(), ReachError> {
-        if network.routing == api::Routing::Node {
-            self.routing.admit(network).await?;
-        }
-        Box::pin(self.uplink_networks.admit(network)).await?;
-        if network.transport == Transport::Vxlan {
-            self.overlay.carry(&network.name, network.mtu).await?;
-        }
-        Ok(())
+        life::admit(self, network).await
     }
 
     /// Book an attachment to the network that the node routes for, in a cluster.
@@ -203,65 +198,31 @@ impl Reach {
     /// # Errors
     /// When the kernel refuses.
     pub async fn ensure(&self, facts: &NetworkFacts) -> Result<(), ReachError> {
-        if facts.wire.is_some() {
-            Box::pin(self.uplink_networks.plug()).await?;
-        }
-        Ok(Box::pin(self.egress.open(facts)).await?)
+        life::ensure(self, facts).await
     }
 
     /// Remove parts that a network needs no more, after the book forgot an attachment.
     ///
     /// The audit comes back to what cannot be removed now.
     pub async fn release(&self, facts: &NetworkFacts) {
-        Box::pin(self.egress.close(facts)).await;
-        if facts.wire.is_some() {
-            Box::pin(self.uplink_networks.mend()).await;
-        }
+        life::release(self, facts).await;
     }
 
     /// Make the parts that networks in the book need, before the tables are filled.
     ///
     /// A network that is not carried yet does not keep the others from that: the audit comes back to it.
     pub async fn recover(&self) {
-        let spans = {
-            let ledger = self.book.ledger();
-            let mut entries = ledger.entries();
-            entries.any(|entry| entry.live && entry.record.network.spans_nodes())
-        };
-        if spans {
-            if let Err(error) = self.overlay.tunnel().await {
-                tracing::error!(error = %chain(&error), "no tunnels to other nodes yet");
-            }
-            // Before the tables are filled, which would take the paths that there are away.
-            if let Err(error) = self.underlay.find().await {
-                tracing::warn!(error = %chain(&error), "the paths to other nodes are not found yet: the next look is within half a minute");
-            }
-        }
-        self.egress.recover().await;
-        // Before the tables are filled, which would say that uplinks are gone.
-        if let Err((_, error)) = Box::pin(self.uplink_networks.find_uplinks()).await {
-            tracing::error!(error = %chain(&error), "uplinks of networks not as they should be yet");
-        }
-        if let Err(error) = Box::pin(self.uplink_networks.find_hops()).await {
-            tracing::error!(error = %chain(&error), "next hops to other nodes not known yet");
-        }
+        life::recover(self).await;
     }
 
     /// Mend all members as the book says, at each audit.
     pub async fn settle(&self) {
-        Box::pin(self.uplink_networks.mend()).await;
-        self.overlay.mend().await;
-        self.remotes.complain();
-        if let Err(error) = self.egress.audit().await {
-            tracing::error!(error = %chain(&error), "ways out of networks not as they should be");
-        }
+        life::settle(self).await;
     }
 
     /// Mend ways out, and remove those that no attachment needs.
     pub async fn mend_ways_out(&self) {
-        if let Err(error) = self.egress.audit().await {
-            tracing::error!(error = %chain(&error), "ways out of networks not mended");
-        }
+        life::mend_ways_out(self).await;
     }
 
     /// Mend routes and neighbours of an attachment in the node's stack.

@@ -55,9 +55,9 @@ pub fn directory(socket: &Path) -> PathBuf {
 
 /// The gateway of a network as it shall be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     /// Number of the network.
-    pub(super) network: u32,
+    pub(crate) network: u32,
     /// MTU of the network, bytes.
     pub(super) mtu: u16,
     /// Where pods are.
@@ -79,7 +79,7 @@ pub(super) struct Both {
 
 impl Plan {
     /// For nobody yet.
-    pub(super) const fn of(network: u32) -> Self {
+    pub(crate) const fn of(network: u32) -> Self {
         Self {
             network,
             mtu: 0,
@@ -90,7 +90,7 @@ impl Plan {
     }
 
     /// Adds an attachment to the plan; its network may differ from earlier ones.
-    pub(super) fn serve(&mut self, facts: &NetworkFacts) {
+    pub(crate) fn serve(&mut self, facts: &NetworkFacts) {
         self.mtu = self.mtu.max(facts.mtu);
         for subnet in &facts.subnets {
             if self.subnets.contains(&subnet.prefix) {
@@ -110,7 +110,7 @@ impl Plan {
     }
 
     /// True when pods have addresses of this family.
-    pub(super) fn has(&self, v4: bool) -> bool {
+    pub(crate) fn has(&self, v4: bool) -> bool {
         self.subnets.iter().any(|it| it.addr().is_ipv4() == v4)
     }
 
