@@ -12,17 +12,22 @@ use datapath::PinDir;
 use netdev::Netns;
 use store::Table;
 use store::fake::{Disk, Fault, Survivors};
+use telemetry::fate::{Dead, Fate};
 
 use super::Attachments;
+use crate::bandwidth::{Limit, Source};
 use crate::book::{self, Book};
 use crate::error::AgentError;
 use crate::ledger::Wanted;
 use crate::record::{Sandbox, State};
 use crate::samples;
 
+mod collect;
 mod fakes;
+mod recover;
+mod walk;
 
-use fakes::{Dead, FakeGiver, FakePorts, FakeReach, FakeTables, Fate, Kernel};
+use fakes::{FakeGiver, FakePorts, FakeReach, FakeTables, Kernel};
 
 type Engine = Attachments<FakePorts, FakeReach, FakeTables, FakeGiver>;
 
@@ -34,11 +39,14 @@ struct Scene {
     disk: Disk,
     state: tempfile::TempDir,
     network: Network,
+    /// Attachments have a rate each way.
+    is_limited: bool,
 }
 
 impl Scene {
-    fn new() -> Self {
+    fn of(is_limited: bool) -> Self {
         Self {
+            is_limited,
             kernel: Kernel::default(),
             disk: Disk::with_store().unwrap(),
             state: tempfile::tempdir().unwrap(),
@@ -73,29 +81,53 @@ impl Scene {
         self.recovered().await
     }
 
-    fn wanted(&self) -> Wanted {
-        let mut wanted = samples::wanted("c1");
+    fn wanted(&self, container: &str) -> Wanted {
+        let mut wanted = samples::wanted(container);
         wanted.sandbox = Sandbox::of(NETNS, &netns());
+        let limit = self.is_limited.then_some(Limit {
+            rate: 8_000_000,
+            burst: None,
+            source: Source::Network,
+        });
+        (wanted.limits.ingress, wanted.limits.egress) = (limit, limit);
         wanted
     }
 
     /// `ADD`; none when the agent died.
     async fn add(&self, engine: &Arc<Engine>) -> Option<Result<(), AgentError>> {
-        let (engine, wanted, network) = (Arc::clone(engine), self.wanted(), self.network.clone());
+        self.add_of(engine, "c1").await
+    }
+
+    async fn add_of(
+        &self,
+        engine: &Arc<Engine>,
+        container: &str,
+    ) -> Option<Result<(), AgentError>> {
+        let (engine, wanted) = (Arc::clone(engine), self.wanted(container));
+        let network = self.network.clone();
         let work = async move { engine.add(wanted, &network, &netns()).await.map(|_| ()) };
         alive(tokio::spawn(work).await)
     }
 
     /// `DEL`; none when the agent died.
     async fn remove(&self, engine: &Arc<Engine>) -> Option<Result<(), AgentError>> {
-        let engine = Arc::clone(engine);
-        alive(tokio::spawn(async move { engine.remove(&key()).await }).await)
+        self.remove_of(engine, "c1").await
+    }
+
+    async fn remove_of(
+        &self,
+        engine: &Arc<Engine>,
+        container: &str,
+    ) -> Option<Result<(), AgentError>> {
+        let (engine, key) = (Arc::clone(engine), samples::key(container, "net1"));
+        alive(tokio::spawn(async move { engine.remove(&key).await }).await)
     }
 
     /// Fails with what an attachment has left.
     fn assert_nothing_left(&self, engine: &Engine, after: &str) {
         let things = self.kernel.things();
         assert!(things.links.is_empty(), "{after}: {:?}", things.links);
+        assert!(things.shapers.is_empty(), "{after}: {:?}", things.shapers);
         assert!(things.open.is_empty(), "{after}: {:?}", things.open);
         let mut tables = things.tables.values();
         assert!(
@@ -127,8 +159,13 @@ impl Scene {
 
     /// Fails unless the attachment is there with all it needs at the node.
     fn assert_kept(&self, engine: &Engine, after: &str) {
+        self.assert_kept_of(engine, "c1", after);
+    }
+
+    fn assert_kept_of(&self, engine: &Engine, container: &str, after: &str) {
+        let key = samples::key(container, "net1");
         let ledger = engine.book.ledger();
-        let entry = ledger.get(&key()).expect(after);
+        let entry = ledger.get(&key).expect(after);
         assert_eq!(
             (entry.record.state, entry.live),
             (State::Added, true),
@@ -143,9 +180,12 @@ impl Scene {
             "{after}"
         );
         assert!(things.open.contains(&host.name), "{after}");
+        let shaper = things.shapers.get(&host.name).copied();
+        assert_eq!(shaper, entry.record.shaper, "{after}");
+        assert_eq!(shaper.is_some(), self.is_limited, "{after}");
         let network = entry.record.network.id;
         assert!(
-            things.tables[&network].contains(&key().to_string()),
+            things.tables[&network].contains(&key.to_string()),
             "{after}"
         );
         assert!(things.ways_out.contains(&network), "{after}");
@@ -203,79 +243,35 @@ async fn audit(engine: &Engine) {
 }
 
 /// The calls of an `ADD`, and those of the `DEL` behind it.
-async fn clean_run() -> (Vec<&'static str>, Vec<&'static str>) {
-    let scene = Scene::new();
+async fn clean_run(is_limited: bool) -> (Vec<&'static str>, Vec<&'static str>) {
+    let scene = Scene::of(is_limited);
     let engine = scene.recovered().await;
     scene.kernel.expect(None);
     scene.add(&engine).await.unwrap().unwrap();
-    let added = std::mem::take(&mut scene.kernel.things().calls);
+    let added = scene.kernel.expect(None);
     scene.assert_whole(&engine, "an ADD");
     scene.remove(&engine).await.unwrap().unwrap();
-    let removed = scene.kernel.things().calls.clone();
+    let removed = scene.kernel.expect(None);
     scene.assert_removable(&engine, "a DEL").await;
     (added, removed)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_add_that_fails_at_any_call_leaves_nothing() {
-    let (calls, _) = clean_run().await;
-    assert!(calls.len() >= 8, "{calls:?}");
-    for (at, name) in calls.iter().enumerate() {
-        for fate in Fate::FAILURES {
-            let after = format!("{fate:?} at {name}");
-            let scene = Scene::new();
-            let engine = scene.recovered().await;
-            scene.kernel.expect(Some((at, fate)));
-            scene.add(&engine).await.unwrap().expect_err(&after);
-            scene.kernel.expect(None);
-            if fate == Fate::FailsFrom {
-                // Undoing it failed too, and the audit goes on with that.
-                audit(&engine).await;
-            }
-            scene.assert_nothing_left(&engine, &after);
-            scene.assert_removable(&engine, &after).await;
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_that_dies_at_any_call_of_an_add_leaves_all_or_nothing() {
-    let (calls, _) = clean_run().await;
-    for (at, name) in calls.iter().enumerate() {
-        for fate in Fate::DEATHS {
-            for survivors in [Survivors::None, Survivors::All] {
-                let after = format!("{fate:?} at {name}, {survivors:?} of the writes survive");
-                let mut scene = Scene::new();
+    for is_limited in [false, true] {
+        let (calls, _) = clean_run(is_limited).await;
+        assert!(calls.len() >= 8, "{calls:?}");
+        for (at, name) in calls.iter().enumerate() {
+            for fate in Fate::FAILURES {
+                let after = format!("{fate:?} at {name}");
+                let scene = Scene::of(is_limited);
                 let engine = scene.recovered().await;
                 scene.kernel.expect(Some((at, fate)));
-                assert!(scene.add(&engine).await.is_none(), "{after}");
-                drop(engine);
-                let engine = scene.reborn(survivors).await;
-                scene.assert_kept_or_nothing(&engine, &after).await;
-            }
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_del_that_fails_at_any_call_is_finished_by_the_next_or_by_the_audit() {
-    let (_, calls) = clean_run().await;
-    assert!(calls.len() >= 3, "{calls:?}");
-    for (at, name) in calls.iter().enumerate() {
-        for fate in Fate::FAILURES {
-            for by_audit in [false, true] {
-                let after = format!("{fate:?} at {name}, audit: {by_audit}");
-                let scene = Scene::new();
-                let engine = scene.recovered().await;
-                scene.add(&engine).await.unwrap().unwrap();
-                scene.kernel.expect(Some((at, fate)));
-                let _ = scene.remove(&engine).await.unwrap();
+                scene.add(&engine).await.unwrap().expect_err(&after);
                 scene.kernel.expect(None);
-                if by_audit {
+                if fate == Fate::FailsFrom {
+                    // Undoing it failed too, and the audit goes on with that.
                     audit(&engine).await;
-                } else {
-                    scene.remove(&engine).await.unwrap().expect(&after);
-                    super::doors::Reach::mend_ways_out(&*engine.reach).await;
                 }
                 scene.assert_nothing_left(&engine, &after);
                 scene.assert_removable(&engine, &after).await;
@@ -285,21 +281,73 @@ async fn a_del_that_fails_at_any_call_is_finished_by_the_next_or_by_the_audit() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_dies_at_any_call_of_an_add_leaves_all_or_nothing() {
+    for is_limited in [false, true] {
+        let (calls, _) = clean_run(is_limited).await;
+        for (at, name) in calls.iter().enumerate() {
+            for fate in Fate::DEATHS {
+                for survivors in [Survivors::None, Survivors::All] {
+                    let after = format!("{fate:?} at {name}, {survivors:?} of the writes survive");
+                    let mut scene = Scene::of(is_limited);
+                    let engine = scene.recovered().await;
+                    scene.kernel.expect(Some((at, fate)));
+                    assert!(scene.add(&engine).await.is_none(), "{after}");
+                    drop(engine);
+                    let engine = scene.reborn(survivors).await;
+                    scene.assert_kept_or_nothing(&engine, &after).await;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_del_that_fails_at_any_call_is_finished_by_the_next_or_by_the_audit() {
+    for is_limited in [false, true] {
+        let (_, calls) = clean_run(is_limited).await;
+        assert!(calls.len() >= 3, "{calls:?}");
+        for (at, name) in calls.iter().enumerate() {
+            for fate in Fate::FAILURES {
+                for by_audit in [false, true] {
+                    let after = format!("{fate:?} at {name}, audit: {by_audit}");
+                    let scene = Scene::of(is_limited);
+                    let engine = scene.recovered().await;
+                    scene.add(&engine).await.unwrap().unwrap();
+                    scene.kernel.expect(Some((at, fate)));
+                    let _ = scene.remove(&engine).await.unwrap();
+                    scene.kernel.expect(None);
+                    if by_audit {
+                        audit(&engine).await;
+                    } else {
+                        scene.remove(&engine).await.unwrap().expect(&after);
+                        super::doors::Reach::mend_ways_out(&*engine.reach).await;
+                    }
+                    scene.assert_nothing_left(&engine, &after);
+                    scene.assert_removable(&engine, &after).await;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_that_dies_at_any_call_of_a_del_leaves_nothing_to_the_next() {
-    let (_, calls) = clean_run().await;
-    for (at, name) in calls.iter().enumerate() {
-        for fate in Fate::DEATHS {
-            for survivors in [Survivors::None, Survivors::All] {
-                let after = format!("{fate:?} at {name}, {survivors:?} of the writes survive");
-                let mut scene = Scene::new();
-                let engine = scene.recovered().await;
-                scene.add(&engine).await.unwrap().unwrap();
-                scene.kernel.expect(Some((at, fate)));
-                assert!(scene.remove(&engine).await.is_none(), "{after}");
-                drop(engine);
-                let engine = scene.reborn(survivors).await;
-                scene.assert_nothing_left(&engine, &after);
-                scene.assert_removable(&engine, &after).await;
+    for is_limited in [false, true] {
+        let (_, calls) = clean_run(is_limited).await;
+        for (at, name) in calls.iter().enumerate() {
+            for fate in Fate::DEATHS {
+                for survivors in [Survivors::None, Survivors::All] {
+                    let after = format!("{fate:?} at {name}, {survivors:?} of the writes survive");
+                    let mut scene = Scene::of(is_limited);
+                    let engine = scene.recovered().await;
+                    scene.add(&engine).await.unwrap().unwrap();
+                    scene.kernel.expect(Some((at, fate)));
+                    assert!(scene.remove(&engine).await.is_none(), "{after}");
+                    drop(engine);
+                    let engine = scene.reborn(survivors).await;
+                    scene.assert_nothing_left(&engine, &after);
+                    scene.assert_removable(&engine, &after).await;
+                }
             }
         }
     }
@@ -307,10 +355,10 @@ async fn an_agent_that_dies_at_any_call_of_a_del_leaves_nothing_to_the_next() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_add_or_a_del_whose_record_cannot_be_written_leaves_all_or_nothing() {
-    for removes in [false, true] {
+    for (removes, is_limited) in [(false, false), (false, true), (true, false), (true, true)] {
         for at in 0.. {
-            let after = format!("the disk fails at step {at}, DEL: {removes}");
-            let scene = Scene::new();
+            let after = format!("the disk fails at step {at}, DEL: {removes}, {is_limited}");
+            let scene = Scene::of(is_limited);
             let engine = scene.recovered().await;
             if removes {
                 scene.add(&engine).await.unwrap().unwrap();
@@ -342,23 +390,25 @@ async fn an_add_or_a_del_whose_record_cannot_be_written_leaves_all_or_nothing() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn links_whose_record_did_not_get_to_the_disk_go_at_the_next_start() {
-    let (calls, _) = clean_run().await;
-    let mut deaths = 0;
-    for (at, name) in calls.iter().enumerate() {
-        let after = format!("a death after {name}, and nothing was written");
-        let mut scene = Scene::new();
-        let engine = scene.recovered().await;
-        scene.disk.set_fault(Fault::CrashAt(scene.disk.steps()));
-        scene.kernel.expect(Some((at, Fate::DiesAfter)));
-        // Where it waits for the record it fails instead.
-        if scene.add(&engine).await.is_none() {
-            deaths += 1;
-            drop(engine);
-            let engine = scene.reborn(Survivors::None).await;
-            scene.assert_nothing_left(&engine, &after);
-            scene.assert_removable(&engine, &after).await;
+    for is_limited in [false, true] {
+        let (calls, _) = clean_run(is_limited).await;
+        let mut deaths = 0;
+        for (at, name) in calls.iter().enumerate() {
+            let after = format!("a death after {name}, and nothing was written");
+            let mut scene = Scene::of(is_limited);
+            let engine = scene.recovered().await;
+            scene.disk.set_fault(Fault::CrashAt(scene.disk.steps()));
+            scene.kernel.expect(Some((at, Fate::DiesAfter)));
+            // Where it waits for the record it fails instead.
+            if scene.add(&engine).await.is_none() {
+                deaths += 1;
+                drop(engine);
+                let engine = scene.reborn(Survivors::None).await;
+                scene.assert_nothing_left(&engine, &after);
+                scene.assert_removable(&engine, &after).await;
+            }
         }
+        let made = calls.iter().position(|name| *name == "ports.make");
+        assert!(made.is_some_and(|made| deaths > made), "{deaths}");
     }
-    let made = calls.iter().position(|name| *name == "ports.make");
-    assert!(made.is_some_and(|made| deaths > made), "{deaths}");
 }

@@ -7,37 +7,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cluster::access::Used;
 use datapath::{DatapathError, PinDir};
 use netdev::Netns;
+use telemetry::fate::{Calls, Fate, Fated, Refused, call};
 
 use crate::attach::doors::{Authority, Ports, Reach, Tables};
 use crate::bandwidth::Limits;
 use crate::book::Book;
 use crate::error::AgentError;
-use crate::host::HostError;
+use crate::host::{HostError, near_name};
 use crate::ledger::Wanted;
 use crate::ports::survey::Seen;
 use crate::ports::{Ends, Found, PortError, Survey};
 use crate::reach::ReachError;
-use crate::record::{Attachment, HostEnd, NetworkFacts, PodIdentity};
-
-/// Misfortune at a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// The call has no effect and fails.
-    FailsBefore,
-    /// The call has its effect and fails.
-    FailsAfter,
-    /// This call and all later ones have no effect and fail.
-    FailsFrom,
-    /// The agent dies before the effect.
-    DiesBefore,
-    /// The agent dies after the effect.
-    DiesAfter,
-}
-
-impl Fate {
-    pub(super) const FAILURES: [Self; 3] = [Self::FailsBefore, Self::FailsAfter, Self::FailsFrom];
-    pub(super) const DEATHS: [Self; 2] = [Self::DiesBefore, Self::DiesAfter];
-}
+use crate::record::{Attachment, HostEnd, NetworkFacts, PodIdentity, Shaper};
 
 /// Things of attachments that outlive an agent.
 #[derive(Debug, Default)]
@@ -50,18 +31,35 @@ pub(super) struct Things {
     pub(super) tables: BTreeMap<u32, BTreeSet<String>>,
     /// Networks with a way out.
     pub(super) ways_out: BTreeSet<u32>,
-    /// Names of the calls so far.
-    pub(super) calls: Vec<&'static str>,
-    fate: Option<(usize, Fate)>,
+    /// Ends of shapers, by host end.
+    pub(super) shapers: BTreeMap<String, Shaper>,
+    pub(super) calls: Calls,
     last_index: u32,
+}
+
+impl Fated for Things {
+    fn calls(&mut self) -> &mut Calls {
+        &mut self.calls
+    }
+}
+
+impl Things {
+    fn add_shaper(&mut self, host: &str) -> Shaper {
+        let near = self.last_index + 1;
+        self.last_index += 2;
+        let shaper = Shaper {
+            near,
+            far: near + 1,
+            used: true,
+        };
+        self.shapers.insert(host.to_owned(), shaper);
+        shaper
+    }
 }
 
 /// The kernel, shared by all doors.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Kernel(Arc<Mutex<Things>>);
-
-/// The payload of a death.
-pub(super) struct Dead;
 
 impl Kernel {
     pub(super) fn things(&self) -> MutexGuard<'_, Things> {
@@ -69,38 +67,13 @@ impl Kernel {
     }
 
     /// Counts calls from here on, and has this one meet its fate.
-    pub(super) fn expect(&self, fate: Option<(usize, Fate)>) {
-        let mut things = self.things();
-        things.calls.clear();
-        things.fate = fate;
+    pub(super) fn expect(&self, fate: Option<(usize, Fate)>) -> Vec<&'static str> {
+        self.things().calls.expect(fate)
     }
 
     /// One call of a door: `effect` is what it does.
     fn call<T>(&self, name: &'static str, effect: impl FnOnce(&mut Things) -> T) -> Result<T, ()> {
-        let mut things = self.things();
-        let number = things.calls.len();
-        things.calls.push(name);
-        let fate = things.fate.and_then(|(at, fate)| match fate {
-            Fate::FailsFrom => (number >= at).then_some(fate),
-            _ => (number == at).then_some(fate),
-        });
-        match fate {
-            None => Ok(effect(&mut things)),
-            Some(Fate::FailsBefore | Fate::FailsFrom) => Err(()),
-            Some(Fate::FailsAfter) => {
-                effect(&mut things);
-                Err(())
-            }
-            Some(Fate::DiesBefore) => {
-                drop(things);
-                resume_unwind(Box::new(Dead))
-            }
-            Some(Fate::DiesAfter) => {
-                effect(&mut things);
-                drop(things);
-                resume_unwind(Box::new(Dead))
-            }
-        }
+        call(&self.0, name, effect).map_err(|Refused| ())
     }
 
     /// The same for a door that tells no failures, and comes back to them.
@@ -141,16 +114,16 @@ impl Ports for FakePorts {
         live: impl FnOnce(Result<Ends, PortError>) -> Result<T, AgentError> + Send + 'static,
     ) -> Result<T, AgentError> {
         let (kernel, name) = (self.0.clone(), record.host.name.clone());
+        let is_limited = record.limits.egress.is_some();
         let here = move || {
             let made = kernel.call("ports.make", |things| {
                 things.last_index += 1;
                 things
                     .links
                     .insert(name.clone(), (things.last_index, false));
-                Ends {
-                    host_end: things.last_index,
-                    shaper: None,
-                }
+                let host_end = things.last_index;
+                let shaper = is_limited.then(|| things.add_shaper(&name));
+                Ends { host_end, shaper }
             });
             let made = live(made.map_err(no_port))?;
             let up = kernel.call("ports.make: pod's end", |things| {
@@ -179,6 +152,7 @@ impl Ports for FakePorts {
         let unmade = self.0.call("ports.unmake", |things| {
             things.open.remove(&record.host.name);
             things.links.remove(&record.host.name);
+            things.shapers.remove(&record.host.name);
         });
         unmade.map_err(no_port)
     }
@@ -235,14 +209,22 @@ impl Ports for FakePorts {
         record.limits
     }
 
-    async fn limit(&self, _: &Attachment, _: Limits) -> Result<(), PortError> {
-        self.0.call("ports.limit", |_| ()).map_err(no_port)
+    async fn limit(&self, record: &Attachment, limits: Limits) -> Result<(), PortError> {
+        let limited = self.0.call("ports.limit", |things| {
+            assert_eq!(limits, record.limits, "limits of a test stay");
+            let shaper = things.shapers.get(&record.host.name).copied();
+            assert_eq!(shaper, record.shaper, "the shaper of a record");
+        });
+        limited.map_err(no_port)
     }
 
     async fn remove_strays(&self, _: &Survey, known: &BTreeSet<String>) -> Result<(), PortError> {
         let removed = self.0.call("ports.remove_strays", |things| {
             things.links.retain(|name, _| known.contains(name));
             things.open.retain(|name| known.contains(name));
+            things
+                .shapers
+                .retain(|name, _| known.contains(&near_name(name)));
         });
         removed.map_err(no_port)
     }
