@@ -14,6 +14,7 @@
 use std::net::IpAddr;
 
 use agent_common::addr::MacAddr;
+use api::nad::OwnNetwork;
 use api::selection::{AttachmentOptions, SelectedAttachment};
 use api::{AttachmentRequest, Interface, IpRequest, Mode, Network, Routing};
 use cni_spec::{AttachmentKey, CniRequest, IfName, Invocation, NetConf, NetworkRef, SpecError};
@@ -56,6 +57,8 @@ struct Place<'a> {
     explicit: bool,
     /// Host ports of the runtime are mapped for it.
     with_ports: bool,
+    /// `name` of the configuration that leads to the network.
+    config_name: Option<&'a str>,
     digest: String,
 }
 
@@ -69,6 +72,8 @@ pub(crate) struct Native {
     asked: AttachmentRequest,
     /// Wishes of the NetworkAttachmentDefinition.
     defined: AttachmentRequest,
+    /// `name` of the definition's configuration.
+    config_name: Option<String>,
     object: Option<ObjectRef>,
     decision: Decision,
 }
@@ -81,6 +86,7 @@ impl Native {
             is_default_gateway: false,
             asked: AttachmentRequest::default(),
             defined: AttachmentRequest::default(),
+            config_name: None,
             object: None,
             decision: Decision::new("network", name, because),
         })
@@ -128,16 +134,13 @@ impl Native {
         }
     }
 
-    /// With what a NetworkAttachmentDefinition says beside.
-    pub(crate) fn defined(
-        self,
-        request: AttachmentRequest,
-        is_default_gateway: bool,
-    ) -> Result<Self, AgentError> {
+    /// Adds the wishes of a NetworkAttachmentDefinition.
+    pub(crate) fn defined(self, definition: OwnNetwork) -> Result<Self, AgentError> {
         Ok(Self {
-            network: with_routes(self.network, &request)?,
-            defined: request,
-            is_default_gateway,
+            network: with_routes(self.network, &definition.request)?,
+            defined: definition.request,
+            is_default_gateway: definition.is_default_gateway,
+            config_name: definition.config_name,
             ..self
         })
     }
@@ -158,6 +161,7 @@ impl Native {
             default_gateway: is_default_gateway.into(),
             explicit: is_default_gateway,
             with_ports: false,
+            config_name: Some(&asked.conf.head.name),
             digest: asked.digest.to_owned(),
         };
         self.wanted_at(asked, place)
@@ -180,6 +184,7 @@ impl Native {
             default_gateway,
             explicit,
             with_ports: self.network.routing == Routing::Node,
+            config_name: self.config_name.as_deref(),
             digest: format!("{}/{ifname}", asked.digest),
         };
         self.wanted_at(asked, place)
@@ -192,6 +197,7 @@ impl Native {
             default_gateway,
             explicit,
             with_ports,
+            config_name,
             digest: request_digest,
         } = place;
         let key = AttachmentKey {
@@ -230,6 +236,7 @@ impl Native {
             sandbox: Sandbox::of(&asked.request.netns, asked.netns),
             ips: self.ips(asked, options, is_primary)?,
             claim,
+            claim_network: config_name.map(str::to_owned),
             holder: None,
             mac: self.mac(asked, options, is_primary)?,
             default_gateway,

@@ -71,6 +71,7 @@ pub(crate) fn wanted(container: &str) -> Wanted {
         },
         ips: (Vec::new(), "nobody"),
         claim: None,
+        claim_network: None,
         holder: None,
         mac: None,
         default_gateway: false.into(),

@@ -249,25 +249,23 @@ impl Node {
                 found => found.map(Meant::native),
             },
             Meaning::Own(own) => {
-                let native = match own.network {
-                    NetworkRef::PodNetwork(network) => Native::network(world, &network, &because)?,
+                let native = match &own.network {
+                    NetworkRef::PodNetwork(network) => Native::network(world, network, &because)?,
                     NetworkRef::Attachment {
                         namespace: other,
                         name: object,
                     } => {
                         let rules = self.rules.lists.rules();
-                        let checked = rules.check_namespace(namespace, &other);
+                        let checked = rules.check_namespace(namespace, other);
                         checked.map_err(|isolated| wrong(Box::new(isolated).into()))?;
                         let object = ObjectRef {
-                            namespace: other,
-                            name: object,
+                            namespace: other.clone(),
+                            name: object.clone(),
                         };
                         Native::attachment(world, object, &because)?
                     }
                 };
-                Ok(Meant::native(
-                    native.defined(own.request, own.is_default_gateway)?,
-                ))
+                Ok(Meant::native(native.defined(own)?))
             }
             Meaning::Delegate(chain) => {
                 let allowed = self.rules.lists.rules().plugins;

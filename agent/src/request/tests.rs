@@ -201,6 +201,7 @@ fn the_nearest_source_wins_for_addresses_macs_and_rates_alike() {
             default_gateway: DefaultRoutes::default(),
             explicit: false,
             with_ports: false,
+            config_name: None,
             digest: asked.digest.to_owned(),
         };
         let wanted = native.wanted_at(asked, place).unwrap();

@@ -127,7 +127,11 @@ fn meaning(definition: &Definition<'_>) -> Result<Meaning, DefinitionProblem> {
     }
     let chain = PluginChain::parse(definition.config, definition.name)?;
     match (chain.only_plugin(PLUGIN_TYPE), annotated) {
-        (Some(plugin), None) => Ok(Meaning::Own(own::from_plugin(definition, plugin)?)),
+        (Some(plugin), None) => Ok(Meaning::Own(own::from_plugin(
+            definition,
+            &chain.name,
+            plugin,
+        )?)),
         (None, None) => Ok(Meaning::Delegate(chain)),
         (_, Some(_)) => Err(DefinitionProblem::ConfigAndAnnotation),
     }

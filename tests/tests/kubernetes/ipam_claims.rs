@@ -3,7 +3,7 @@
 use serde_json::json;
 use testbed::wait;
 
-use super::ipam_scene::Nodes;
+use super::ipam_scene::{Nodes, config_name};
 
 fn of_claim(name: &str) -> serde_json::Value {
     json!({"ipam-claim-reference": name})
@@ -117,6 +117,33 @@ fn a_claim_of_another_network_is_refused_and_a_missing_one_waited_for() {
     s.claim("vm-late", &blue, &[]);
     assert_eq!(s.add(&s.one, &here, "late", &late), s.claimed("vm-late"));
     s.del(&s.one, &here, "late", &late);
+}
+
+/// NPWG-8-T3: KubeVirt's claims name the network by the configuration in the NetworkAttachmentDefinition.
+///
+/// The name of the runtime's own configuration, `podnet`, is that of no network.
+#[test]
+fn a_claim_names_its_network_as_the_definition_does_and_never_as_the_runtime_does() {
+    let Some(s) = Nodes::start(testbed::test_name!(), "claim-names") else {
+        return;
+    };
+    let network = s.network("blue", &["10.44.0.0/24"]);
+    s.claim("vm-a", &config_name(&network), &[]);
+    let (first, here) = (
+        s.pod(&s.one, "first", &network, &of_claim("vm-a")),
+        s.one.node.pod("c1"),
+    );
+    assert_eq!(s.add(&s.one, &here, "first", &first), s.claimed("vm-a"));
+    s.del(&s.one, &here, "first", &first);
+
+    s.claim("vm-b", "podnet", &[]);
+    let second = s.pod(&s.one, "second", &network, &of_claim("vm-b"));
+    s.refused(&s.one, &here, ("second", &second), 7).names(&[
+        "vm-b",
+        "spec.network is podnet",
+        &network,
+    ]);
+    assert!(s.claimed("vm-b").is_empty());
 }
 
 /// NPWG-8-T5: on a network without addresses a claim is ignored, and stays.

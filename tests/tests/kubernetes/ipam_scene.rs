@@ -15,6 +15,11 @@ pub(crate) struct Nodes {
     pub(crate) two: AgentScene,
 }
 
+/// `name` of the configuration in the NetworkAttachmentDefinition of a network.
+pub(crate) fn config_name(network: &str) -> String {
+    format!("lan-of-{network}")
+}
+
 impl Nodes {
     /// Starts two agents, which keep spare blocks for a second, and waits for both.
     ///
@@ -49,6 +54,7 @@ impl Nodes {
             "metadata": {"name": network, "namespace": self.one.name},
             "spec": {"config": json!({
                 "cniVersion": "1.0.0", "type": "podnet", "podNetwork": network,
+                "name": config_name(network),
             }).to_string()},
         });
         self.one.apply(&definition.to_string());

@@ -27,6 +27,11 @@ pub struct Wanted {
     pub ips: (Vec<Request>, &'static str),
     /// The `IPAMClaim` that says which addresses it has.
     pub claim: Option<ObjectRef>,
+    /// `name` of the configuration that leads to the network, by which a claim may name it.
+    ///
+    /// It is that of the NetworkAttachmentDefinition, whether this agent reads it or another program calls
+    /// podnet with it; never that of a configuration which leaves the networks to the pod.
+    pub claim_network: Option<String>,
     /// For whom its addresses are reserved in the cluster, where they are.
     pub holder: Option<Holder>,
     /// MAC address it must have, and who said so.

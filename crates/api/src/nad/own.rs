@@ -30,6 +30,10 @@ const CONFIG: &str = "spec.config";
 pub struct OwnNetwork {
     /// The network.
     pub network: NetworkRef,
+    /// `name` of the configuration, by which an `IPAMClaim` may name the network (NPWG §8.2).
+    ///
+    /// The annotation has none.
+    pub config_name: Option<String>,
     /// The pod's default routes go through it.
     pub is_default_gateway: bool,
     /// Rates, MAC and addresses; those of a pod's own list come first.
@@ -53,10 +57,12 @@ pub enum NetworkRef {
 /// Reads a plugin of type [`PLUGIN_TYPE`], without the plugin's own keys.
 pub(super) fn from_plugin(
     definition: &Definition<'_>,
+    config_name: &str,
     plugin: &Plugin,
 ) -> Result<OwnNetwork, DefinitionProblem> {
     Ok(OwnNetwork {
         network: network(definition, &plugin.config, CONFIG)?,
+        config_name: Some(config_name.to_owned()),
         is_default_gateway: flag(&plugin.config, "isDefaultGateway")?,
         request: AttachmentRequest::default(),
     })
@@ -98,6 +104,7 @@ pub(super) fn from_annotation(
         })?;
     Ok(OwnNetwork {
         network,
+        config_name: None,
         is_default_gateway,
         request,
     })

@@ -251,6 +251,11 @@ fn a_config_of_our_type_names_a_network_of_ours() {
         assert!(!own.is_default_gateway);
     }
     assert!(own(r#"{"type":"podnet","isDefaultGateway":"true"}"#, "").is_default_gateway);
+    // NPWG-8-T3: by this name an IPAMClaim means the network; without one, by that of the object.
+    let named = own(r#"{"type":"podnet","name":"lan"}"#, "");
+    assert_eq!(named.config_name.as_deref(), Some("lan"));
+    let unnamed = own(r#"{"type":"podnet"}"#, "");
+    assert_eq!(unnamed.config_name.as_deref(), Some("blue"));
     for (config, why) in [
         (
             r#"{"type":"podnet","podNetwork":"a","podNetworkAttachment":"b"}"#,

@@ -307,7 +307,7 @@ fn fits(
     network: &Network,
 ) -> Result<(), AddressError> {
     let spec = &object.spec;
-    if spec.network != network.name && spec.network != wanted.cni_network {
+    if spec.network != network.name && Some(&spec.network) != wanted.claim_network.as_ref() {
         return Err(AddressError::ClaimOfAnother {
             claim: claim.clone(),
             found: spec.network.clone(),

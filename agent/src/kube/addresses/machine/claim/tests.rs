@@ -26,7 +26,10 @@ fn name() -> ObjectRef {
 #[test]
 fn a_claim_fits_its_network_by_either_name_whatever_the_interface_is_called() {
     let blue = network("blue", Mode::L2, &[("10.10.0.0/24", "")]);
-    let attachment = wanted("c1");
+    let attachment = Wanted {
+        claim_network: Some("lan-of-shop".to_owned()),
+        ..wanted("c1")
+    };
     let fits = |network: &str, interface: &str| {
         fits(
             &claim(network, interface, &json!([])),
@@ -36,8 +39,9 @@ fn a_claim_fits_its_network_by_either_name_whatever_the_interface_is_called() {
         )
     };
     assert!(fits("blue", "net1").is_ok());
-    // `name` of the CNI configuration.
-    assert!(fits(&attachment.cni_network, "net1").is_ok());
+    // `name` in the NetworkAttachmentDefinition, and not that of the runtime's own configuration.
+    assert!(fits("lan-of-shop", "net1").is_ok());
+    assert!(fits(&attachment.cni_network, "net1").is_err());
     assert!(fits("blue", "pod37a8eec1ce1").is_ok());
     let refused = fits("red", "net1").unwrap_err().to_string();
     assert!(
