@@ -403,7 +403,7 @@ pub struct GetOptions {
 /// Options of `explain`.
 #[derive(Debug, Clone, Args)]
 pub struct ExplainOptions {
-    /// Container id, to show every decision taken for it
+    /// First characters of a container's ID, to show every decision taken for it
     #[arg(long, required_unless_present = "from")]
     pub container: Option<String>,
     /// Interface in the container; all of them when not given

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use agent_common::addr::{GATEWAY_MAC, GATEWAY_V4, GATEWAY_V6};
 use agent_common::counter::Count;
-use cni_spec::{ExplainRequest, GetWhat};
+use cni_spec::{ContainerId, ExplainRequest, GetWhat};
 use ipam::Pool;
 use serde_json::{Value, json};
 use uswitch::PortStatus;
@@ -188,6 +188,7 @@ fn endpoints(node: &Node) -> Value {
             "node": node.name,
             "hostInterface": record.host.name,
             "container": record.key.container,
+            "pod": record.pod,
             "ifname": record.key.ifname,
         }));
         if record.network.routed && gateways.insert(record.network.id) {
@@ -373,7 +374,7 @@ pub fn explain(node: &Node, request: &ExplainRequest) -> Result<Value, AgentErro
     let ledger = node.book.ledger();
     let mut rows: Vec<Value> = ledger
         .entries()
-        .filter(|entry| entry.record.key.container == request.container)
+        .filter(|entry| begins(&entry.record.key.container, &request.container))
         .filter(|entry| {
             request
                 .ifname
@@ -396,6 +397,7 @@ pub fn explain(node: &Node, request: &ExplainRequest) -> Result<Value, AgentErro
                 "container": record.key.container,
                 "ifname": record.key.ifname,
                 "network": record.network.name,
+                "pod": record.pod,
                 "state": record.state,
                 "decisions": decisions,
             })
@@ -419,6 +421,11 @@ pub fn explain(node: &Node, request: &ExplainRequest) -> Result<Value, AgentErro
 }
 
 /// Where each rate came from, and how packets to the pod travel.
+/// True when an ID begins with what a person typed of it.
+fn begins(container: &ContainerId, typed: &ContainerId) -> bool {
+    container.as_str().starts_with(typed.as_str())
+}
+
 fn explain_limits(record: &Attachment) -> Vec<Decision> {
     let mut decisions: Vec<Decision> = Direction::ALL
         .into_iter()

@@ -7,6 +7,13 @@ use serde_json::Value;
 
 use crate::bandwidth::Bits;
 
+/// Column of the pod, as `NAMESPACE/NAME`; without Kubernetes the first characters of the container's ID.
+///
+/// `explain --from` takes both.
+const HOLDER: &str = "(pod)";
+/// Shown characters of a container's ID, as many as `crictl` shows.
+const CONTAINER_SHOWN: usize = 13;
+
 /// Heading and JSON key of each column.
 type Columns = &'static [(&'static str, &'static str)];
 
@@ -26,19 +33,19 @@ const NETWORKS: Columns = &[
     ("MESSAGE", "message"),
 ];
 const ATTACHMENTS: Columns = &[
-    ("CONTAINER", "container"),
+    ("POD", HOLDER),
     ("INTERFACE", "ifname"),
     ("NETWORK", "network"),
     ("ADDRESSES", "ips"),
     ("MAC", "mac"),
-    ("HOST", "hostInterface"),
-    ("HOOK", "hook"),
-    ("INGRESS", "bandwidth.ingress"),
-    ("EGRESS", "bandwidth.egress"),
     ("STATE", "state"),
     ("SENT", "fromPod.packets"),
     ("RECEIVED", "toPod.packets"),
     ("DROPPED", "dropped.packets"),
+    ("HOST", "hostInterface"),
+    ("HOOK", "hook"),
+    ("INGRESS", "bandwidth.ingress"),
+    ("EGRESS", "bandwidth.egress"),
 ];
 const ENDPOINTS: Columns = &[
     ("NETWORK", "network"),
@@ -47,7 +54,7 @@ const ENDPOINTS: Columns = &[
     ("PLACE", "place"),
     ("NODE", "node"),
     ("HOST", "hostInterface"),
-    ("CONTAINER", "container"),
+    ("POD", HOLDER),
     ("INTERFACE", "ifname"),
 ];
 const DROPS: Columns = &[
@@ -98,7 +105,7 @@ pub(super) fn of(what: GetWhat, rows: &Value) -> String {
 pub(super) fn explanation(rows: &Value) -> String {
     let mut text = String::new();
     for row in rows.as_array().into_iter().flatten() {
-        let title = ["container", "ifname", "network", "state"].map(|key| cell(row, key));
+        let title = [HOLDER, "ifname", "network", "state"].map(|key| cell(row, key));
         let [container, ifname, network, state] = title;
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{ifname} of {container} on {network} ({state})");
@@ -121,6 +128,9 @@ pub(super) fn explanation(rows: &Value) -> String {
 }
 
 pub(super) fn cell(row: &Value, key: &str) -> String {
+    if key == HOLDER {
+        return holder(row);
+    }
     let found = key.split('.').try_fold(row, |value, part| value.get(part));
     match found {
         None | Some(Value::Null) => "-".to_owned(),
@@ -137,6 +147,17 @@ pub(super) fn cell(row: &Value, key: &str) -> String {
             .join(","),
         Some(limit @ Value::Object(fields)) if fields.contains_key("rate") => rate(limit),
         Some(other) => other.to_string(),
+    }
+}
+
+fn holder(row: &Value) -> String {
+    let text = |path: &str| row.pointer(path).and_then(Value::as_str);
+    match (text("/pod/namespace"), text("/pod/name")) {
+        (Some(namespace), Some(name)) => format!("{namespace}/{name}"),
+        _ => text("/container").map_or_else(
+            || "-".to_owned(),
+            |id| id.chars().take(CONTAINER_SHOWN).collect(),
+        ),
     }
 }
 
@@ -191,6 +212,28 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0].find("REASON"), lines[1].find("spoofed_mac"));
         assert!(lines[1].ends_with('-'), "{text}");
+    }
+
+    #[test]
+    fn a_pod_has_its_name_and_a_container_without_one_the_beginning_of_its_id() {
+        let id = "0f".repeat(32);
+        let rows = json!([
+            {"container": id, "pod": {"namespace": "vms", "name": "vm-a", "uid": "u"}},
+            {"container": id, "pod": null},
+            {"container": "short"},
+            {},
+        ]);
+        for what in [GetWhat::Attachments, GetWhat::Endpoints] {
+            let text = of(what, &rows);
+            let column = text.lines().next().and_then(|line| line.find("POD"));
+            let column = column.expect("a column of pods");
+            let shown: Vec<&str> = text
+                .lines()
+                .skip(1)
+                .filter_map(|line| line[column..].split_whitespace().next())
+                .collect();
+            assert_eq!(shown, ["vms/vm-a", "0f0f0f0f0f0f0", "short", "-"], "{text}");
+        }
     }
 
     #[test]

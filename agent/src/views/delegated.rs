@@ -3,6 +3,7 @@
 use cni_spec::{ContainerId, IfName};
 use serde_json::{Value, json};
 
+use super::begins;
 use crate::book::pods::AttachedNetwork;
 use crate::book::pods::record::{Maker, Member, PodRecord};
 use crate::node::Node;
@@ -41,8 +42,8 @@ pub(super) fn explanations(
     ifname: Option<&IfName>,
 ) -> Vec<Value> {
     let rows = each(node, |pod, member, delegation| {
-        let wanted =
-            pod.key.container == *container && ifname.is_none_or(|ifname| member.ifname == *ifname);
+        let wanted = begins(&pod.key.container, container)
+            && ifname.is_none_or(|ifname| member.ifname == *ifname);
         if !wanted {
             return Value::Null;
         }
@@ -51,6 +52,7 @@ pub(super) fn explanations(
             "container": pod.key.container,
             "ifname": member.ifname,
             "network": delegation.network,
+            "pod": pod.pod,
             "state": pod.state,
             "decisions": decisions(pod, member, delegation, &made),
         })

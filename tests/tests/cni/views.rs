@@ -30,11 +30,11 @@ fn every_table_can_be_had_both_ways() {
     pod.detach("blue", "net1");
 }
 
-/// `explain` names the decisions, and fails for what is not there.
+/// `explain` names the decisions, takes the beginning of an ID, and fails for an unknown one.
 #[test]
 fn explain_tells_why_an_attachment_is_as_it_is() {
     let node = testbed::node!();
-    let pod = node.pod("a");
+    let pod = node.pod("a0b1c2");
     let port = pod.attach("blue", "net1");
     let socket = node.socket();
     let socket = socket.to_str().expect("UTF-8");
@@ -44,8 +44,8 @@ fn explain_tells_why_an_attachment_is_as_it_is() {
         node.agent_command(&all)
     };
     for args in [
-        &["--container", "a"][..],
-        &["--container", "a", "--ifname", "net1"],
+        &["--container", "a0b"][..],
+        &["--container", "a0b", "--ifname", "net1"],
     ] {
         let output = explain(args);
         assert!(output.status.success(), "{output:?}");
@@ -55,7 +55,7 @@ fn explain_tells_why_an_attachment_is_as_it_is() {
     }
     assert!(!explain(&["--container", "stranger"]).status.success());
     assert!(
-        !explain(&["--container", "a", "--ifname", "net9"])
+        !explain(&["--container", "a0b", "--ifname", "net9"])
             .status
             .success()
     );
