@@ -24,7 +24,7 @@ const FIRST: [&str; 8] = [
     "deploy/crds/podnetworkendpointslices.podnet.dev.yaml",
     "deploy/crds/podnetworkparameters.podnet.dev.yaml",
     "deploy/crds/podnetworks.podnet.dev.yaml",
-    "deploy/examples/default-network-native.yaml",
+    "deploy/examples/default-network/native.yaml",
 ];
 /// The manifest from which everything else is applied.
 const MANIFEST: &str = "deploy/install.yaml";
