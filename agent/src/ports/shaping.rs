@@ -10,10 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use netdev::{Connection, Discipline, Link, LinkChange, RootQueue, Shape};
-use telemetry::failpoint::reached;
 use world::Current;
 
-use crate::bandwidth::{Direction, Limit, Limits};
+use crate::bandwidth::{Direction, Limits};
 use crate::book::Book;
 use crate::host::{Host, far_name, near_name};
 use crate::metrics::Metrics;
@@ -21,9 +20,11 @@ use crate::ports::error::PortError;
 use crate::reconcile::Reconciler;
 use crate::record::{Attachment, HostEnd, Shaper};
 
+mod change;
 mod look;
 mod pair;
 
+use change::Work;
 pub use pair::Pair;
 
 /// Time that packets from a shaper's queue take through the far end.
@@ -49,26 +50,6 @@ struct Seen {
     pair: Option<(Link, Link, RootQueue)>,
     /// There is a link with the name of the near end.
     near: bool,
-}
-
-/// An attachment on its way to other limits.
-struct Change<'a> {
-    shaping: &'a Shaping,
-    /// Record in the book and in the tables.
-    written: Attachment,
-    /// Record that comes next there.
-    next: Attachment,
-}
-
-impl Change<'_> {
-    fn write(&mut self) -> Result<(), PortError> {
-        if self.next != self.written {
-            self.shaping.book.ledger().set_shaping(&self.next);
-            self.shaping.tables.reconcile(self.next.network.id)?;
-            self.written = self.next.clone();
-        }
-        Ok(())
-    }
 }
 
 impl Shaping {
@@ -152,41 +133,7 @@ impl Shaping {
         record: &Attachment,
         limits: Limits,
     ) -> Result<Attachment, PortError> {
-        if limits != record.limits {
-            let recorded = Attachment {
-                limits,
-                ..record.clone()
-            };
-            self.book.save(&recorded).await?;
-            reached("limit.recorded");
-        }
-        let seen = self.seen(record).await?;
-        let mut change = Change {
-            shaping: self,
-            written: record.clone(),
-            next: record.clone(),
-        };
-        match limits.ingress {
-            Some(limit) => change.limit_ingress(limit, &seen.host).await?,
-            None => change.unlimit_ingress(&seen.host).await?,
-        }
-        match limits.egress {
-            Some(limit) => change.limit_egress(limit, seen.pair).await?,
-            None => change.unlimit_egress(seen.near).await?,
-        }
-        if change.written == *record {
-            return Ok(change.written);
-        }
-        for direction in Direction::ALL {
-            let (old, new) = (record.limits.of(direction), limits.of(direction));
-            if old != new {
-                let rate = new.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
-                let direction = direction.label();
-                tracing::info!(attachment = %record.key, direction, rate, "limit changed");
-            }
-        }
-        self.book.save(&change.written).await?;
-        Ok(change.written)
+        change::limit(self, record, limits).await
     }
 
     async fn seen(&self, record: &Attachment) -> Result<Seen, PortError> {
@@ -213,163 +160,80 @@ impl Shaping {
     }
 }
 
-impl Change<'_> {
-    async fn limit_ingress(&mut self, limit: Limit, seen: &RootQueue) -> Result<(), PortError> {
-        let shape = limit.shape(self.next.network.mtu);
-        let discipline = self.shaping.discipline(&only(Direction::Ingress, limit))?;
-        if !is(seen, &shape, discipline) {
-            let ifindex = self.next.host.ifindex;
-            self.shaping
-                .host
-                .netlink
-                .shape(ifindex, shape, discipline)
-                .await?;
-            reached("limit.queued");
-        }
-        self.next.limits.ingress = Some(limit);
-        self.next.queued = false;
-        self.write()
+/// True when the queue is there, whole, and has this shape.
+fn is(queue: &RootQueue, shape: &Shape, discipline: Discipline) -> bool {
+    matches!(queue, RootQueue::Ours(state) if state.is(shape, discipline))
+}
+
+impl Work for Shaping {
+    fn discipline(&self, limits: &Limits) -> Result<Discipline, PortError> {
+        self.discipline(limits)
     }
 
-    async fn unlimit_ingress(&mut self, seen: &RootQueue) -> Result<(), PortError> {
-        if let (false, RootQueue::Foreign { kind }) = (self.next.queued, seen) {
-            tracing::warn!(
-                attachment = %self.next.key, interface = self.next.host.name, kind,
-                "a queue of somebody else: packets to the pod go through it from now on",
-            );
-        }
-        self.next.limits.ingress = None;
-        self.next.queued = matches!(seen, RootQueue::Foreign { .. });
-        self.write()?;
-        if let RootQueue::Ours(_) = seen {
-            let ifindex = self.next.host.ifindex;
-            self.shaping.host.netlink.unshape(ifindex).await?;
-            self.shaping.metrics.queue_is_gone(ifindex);
-        }
-        Ok(())
+    async fn seen(&self, record: &Attachment) -> Result<Seen, PortError> {
+        self.seen(record).await
     }
 
-    async fn limit_egress(
-        &mut self,
-        limit: Limit,
-        seen: Option<(Link, Link, RootQueue)>,
+    async fn save(&self, record: &Attachment) -> Result<(), PortError> {
+        Ok(self.book.save(record).await?)
+    }
+
+    fn write(&self, record: &Attachment) -> Result<(), PortError> {
+        self.book.ledger().set_shaping(record);
+        Ok(self.tables.reconcile(record.network.id)?)
+    }
+
+    async fn shape(
+        &self,
+        ifindex: u32,
+        shape: Shape,
+        discipline: Discipline,
     ) -> Result<(), PortError> {
-        let pair = Pair::of(
-            &self.next,
-            limit,
-            self.shaping.discipline(&only(Direction::Egress, limit))?,
-        );
-        let recorded = self.next.shaper;
-        let seen = seen.filter(|(near, far, _)| {
-            recorded.is_none_or(|known| (known.near, known.far) == (near.ifindex, far.ifindex))
-        });
-        let shaper = match seen {
-            Some((near, far, queue)) => {
-                if !is(&queue, &pair.shape, pair.discipline) {
-                    let ifindex = near.ifindex;
-                    let (shape, discipline) = (pair.shape, pair.discipline);
-                    self.shaping
-                        .host
-                        .netlink
-                        .shape(ifindex, shape, discipline)
-                        .await?;
-                    reached("limit.queued");
-                }
-                self.mend(&near, &far).await?;
-                Shaper {
-                    near: near.ifindex,
-                    far: far.ifindex,
-                    used: true,
-                }
-            }
-            None => {
-                let hook = self.shaping.host.hook.clone();
-                let made = self
-                    .shaping
-                    .host
-                    .netlink
-                    .with(move |connection| pair.make(connection, &hook));
-                let shaper = made.await?;
-                reached("limit.queued");
-                shaper
-            }
-        };
-        if self.next.limits.egress.is_none() {
-            // The far end first: what arrives there must find its port.
-            self.next.shaper = Some(Shaper {
-                used: false,
-                ..shaper
-            });
-            self.write()?;
-        }
-        self.next.limits.egress = Some(limit);
-        self.next.shaper = Some(shaper);
-        self.write()
+        let netlink = &self.host.netlink;
+        Ok(netlink.shape(ifindex, shape, discipline).await?)
     }
 
-    /// `stray`: the near end is there, whether it is recorded or not.
-    async fn unlimit_egress(&mut self, stray: bool) -> Result<(), PortError> {
-        self.next.limits.egress = None;
-        if let Some(shaper) = self.next.shaper {
-            // The far end still forwards what comes out.
-            self.next.shaper = Some(Shaper {
-                used: false,
-                ..shaper
-            });
-            self.write()?;
-            self.shaping.host.netlink.let_go(shaper.near).await?;
-            reached("limit.drained");
-            tokio::time::sleep(ON_THE_WAY).await;
-            self.next.shaper = None;
-            self.shaping.metrics.queue_is_gone(shaper.near);
-        }
-        self.write()?;
-        if stray {
-            let near = near_name(&self.next.host.name);
-            self.shaping.host.netlink.delete_by_name(&near).await?;
-        }
-        Ok(())
+    async fn unshape(&self, ifindex: u32) -> Result<(), PortError> {
+        Ok(self.host.netlink.unshape(ifindex).await?)
     }
 
-    /// Sets the ends of a shaper up and attaches the dispatcher, where it is missing.
-    async fn mend(&self, near: &Link, far: &Link) -> Result<(), PortError> {
-        let end = HostEnd {
-            name: far.name.clone(),
-            ifindex: far.ifindex,
-        };
-        if !self
-            .shaping
-            .host
-            .is_attached(&end.name, end.ifindex)
-            .await?
-        {
-            self.shaping.host.attach_again(end.ifindex).await?;
-            tracing::info!(interface = %far.name, "program attached again");
-        }
-        if near.up && far.up {
-            return Ok(());
-        }
-        let (near, far) = (near.ifindex, far.ifindex);
+    async fn make_pair(&self, pair: Pair) -> Result<Shaper, PortError> {
+        let hook = self.host.hook.clone();
+        let make = move |connection: &mut Connection| pair.make(connection, &hook);
+        self.host.netlink.with(make).await
+    }
+
+    async fn is_attached(&self, end: &HostEnd) -> Result<bool, PortError> {
+        Ok(self.host.is_attached(&end.name, end.ifindex).await?)
+    }
+
+    async fn attach_again(&self, ifindex: u32) -> Result<(), PortError> {
+        Ok(self.host.attach_again(ifindex).await?)
+    }
+
+    async fn restart(&self, near: u32, far: u32) -> Result<(), PortError> {
         let restart = move |connection: &mut Connection| {
             // The near end last: the kernel starts the queue of that one at once.
             connection.reconfigure(near, &LinkChange::updown(false))?;
             connection.set_up(far)?;
             connection.set_up(near)
         };
-        Ok(self.shaping.host.netlink.with(restart).await?)
+        Ok(self.host.netlink.with(restart).await?)
     }
-}
 
-/// True when the queue is there, whole, and has this shape.
-fn is(queue: &RootQueue, shape: &Shape, discipline: Discipline) -> bool {
-    matches!(queue, RootQueue::Ours(state) if state.is(shape, discipline))
-}
-
-fn only(direction: Direction, limit: Limit) -> Limits {
-    let mut limits = Limits::default();
-    match direction {
-        Direction::Ingress => limits.ingress = Some(limit),
-        Direction::Egress => limits.egress = Some(limit),
+    async fn let_go(&self, near: u32) -> Result<(), PortError> {
+        Ok(self.host.netlink.let_go(near).await.map(drop)?)
     }
-    limits
+
+    async fn wait_for_far_end(&self) {
+        tokio::time::sleep(ON_THE_WAY).await;
+    }
+
+    async fn delete(&self, near: String) -> Result<(), PortError> {
+        Ok(self.host.netlink.delete_by_name(&near).await.map(drop)?)
+    }
+
+    fn forget_queue(&self, ifindex: u32) {
+        self.metrics.queue_is_gone(ifindex);
+    }
 }

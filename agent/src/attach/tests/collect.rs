@@ -1,4 +1,6 @@
-//! Garbage collection that fails or dies at each call: the stale go, the others stay.
+//! Garbage collection that fails or dies at each call.
+//!
+//! The stale go, the others stay.
 
 use std::time::Instant;
 
@@ -118,4 +120,25 @@ async fn what_came_after_the_request_and_what_is_of_another_network_stays() {
     let removed = engine.collect("conf", before, |_| false).await.unwrap();
     assert_eq!(removed, 2);
     scene.assert_kept_of(&engine, "c1", "it came after the request");
+}
+
+/// Made anew while the collection waits for the container's turn.
+#[tokio::test]
+async fn what_was_made_anew_while_a_collection_waited_stays() {
+    let (scene, engine) = three(false).await;
+    let turn = engine.book.turn(&key().container).await;
+    let collection = tokio::spawn({
+        let engine = Arc::clone(&engine);
+        async move {
+            let keep = |record: &crate::record::Attachment| record.key != key();
+            engine.collect("conf", Instant::now(), keep).await
+        }
+    });
+    // It goes as far as it gets: to the turn.
+    tokio::task::yield_now().await;
+    scene.remove(&engine).await.unwrap().unwrap();
+    scene.add(&engine).await.unwrap().unwrap();
+    drop(turn);
+    assert_eq!(collection.await.unwrap().unwrap(), 0);
+    scene.assert_kept(&engine, "it is another one by now");
 }
