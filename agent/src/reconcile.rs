@@ -101,7 +101,7 @@ impl Reconciler {
         // What takes long of it is done before, so that others do not wait for it.
         self.surroundings.prepare(network);
         let mut inner = self.lock();
-        let others = self.others(network);
+        let others = self.others(&inner, network);
         pause("tables.read");
         inner.update(network, self.book.ledger().live_on(network), &others)?;
         passed("tables.written");
@@ -118,7 +118,7 @@ impl Reconciler {
         let mut networks: BTreeSet<u32> = inner.current()?.keys().copied().collect();
         networks.extend(self.book.ledger().live_networks());
         for network in networks {
-            let others = self.others(network);
+            let others = self.others(&inner, network);
             inner.update(network, self.book.ledger().live_on(network), &others)?;
         }
         Ok(())
@@ -146,8 +146,8 @@ impl Reconciler {
 
     /// Collects the state of a network beyond this node.
     ///
-    /// The caller holds the tables' lock.
-    fn others(&self, network: u32) -> Others {
+    /// The caller holds the tables' lock, as it shows: what was read before may be old when it is written.
+    fn others(&self, _locked: &Inner, network: u32) -> Others {
         let facts = {
             let ledger = self.book.ledger();
             let mut records = ledger.entries_on(network);

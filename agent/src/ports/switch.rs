@@ -3,7 +3,7 @@
 //! The switch is a process of its own, which stays when the agent goes: clients of memif do not connect
 //! again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,6 +27,7 @@ mod describe;
 pub mod error;
 mod listen;
 mod options;
+mod plan;
 mod process;
 mod user;
 
@@ -301,11 +302,9 @@ impl Switch {
     pub async fn faults(&self, record: &Attachment) -> Result<Vec<String>, PortError> {
         let config = config(record);
         let ports = self.ports().await?;
-        Ok(match ports.get(&config.key) {
-            Some(port) if port.config == config => Vec::new(),
-            Some(_) => vec!["the switch has its port otherwise than it is recorded".to_owned()],
-            None => vec!["the switch does not have its port".to_owned()],
-        })
+        let found = ports.get(&config.key).map(|port| &port.config);
+        let fault = plan::fault(&config, found);
+        Ok(fault.map(ToOwned::to_owned).into_iter().collect())
     }
 
     /// Keeps every port on the switch, also when it was replaced or died. For ever.
@@ -346,14 +345,9 @@ impl Switch {
     /// Ports that the switch has and no record names are leftovers.
     async fn unplug_strays(&self) -> Result<(), PortError> {
         let ports = self.ports().await?;
-        for key in ports.into_keys() {
-            let is_owned = || {
-                let ledger = self.book.ledger();
-                ledger
-                    .entries()
-                    .any(|entry| entry.record.key.to_string() == key)
-            };
-            if is_owned() {
+        for key in plan::strays(&ports, &self.recorded()) {
+            // One that came while others were removed stays.
+            if self.recorded().contains(&key) {
                 continue;
             }
             tracing::info!(port = key, "removing a port of the switch that nobody owns");
@@ -362,6 +356,13 @@ impl Switch {
             self.host.netlink.with(remove).await?;
         }
         Ok(())
+    }
+
+    /// Lists the keys of all records.
+    fn recorded(&self) -> BTreeSet<String> {
+        let ledger = self.book.ledger();
+        let entries = ledger.entries();
+        entries.map(|entry| entry.record.key.to_string()).collect()
     }
 
     /// Lists live switched attachments, also those that are still being made.

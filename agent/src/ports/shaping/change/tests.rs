@@ -251,7 +251,9 @@ fn port(limits: Limits, spoiled: usize) -> (Fake, Attachment) {
     (Fake(Arc::new(Mutex::new(things))), record)
 }
 
-/// Fails unless queues, tables and disk are as the limits say, and another look does nothing.
+/// Fails unless queues, tables and disk are as the limits say.
+///
+/// Another look does nothing then.
 async fn assert_settled(fake: &Fake, limits: Limits, was_foreign: bool, after: &str) {
     let record = fake.things().tables.clone();
     assert_eq!(record.limits, limits, "{after}");
