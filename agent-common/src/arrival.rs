@@ -21,7 +21,7 @@ pub struct Origin {
     pub vtep: u32,
 }
 
-/// What to do with it.
+/// Verdict on the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
     /// Count and discard.

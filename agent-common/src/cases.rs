@@ -47,9 +47,9 @@ use crate::policy::{Decision, Family};
 pub struct Case {
     /// A sentence.
     pub name: &'static str,
-    /// Who sends.
+    /// Sender of the frame.
     pub sender: &'static Pod,
-    /// What it sends.
+    /// The frame.
     pub frame: Vec<u8>,
     /// A VLAN tag travels beside the frame.
     pub vlan_tag: bool,
@@ -57,7 +57,7 @@ pub struct Case {
     pub vlan_id: u16,
     /// The frame is a GSO packet; its segments have this many bytes, Ethernet header included.
     pub segment: Option<usize>,
-    /// What the policy must say.
+    /// Expected decision of the policy.
     pub decision: Decision,
     /// The frame that leaves; for a flood, each copy. `None` when none does.
     pub output: Option<Vec<u8>>,

@@ -23,13 +23,13 @@ pub struct Count {
     Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 pub struct PortCounters {
-    /// What the pod sent and podnet forwarded or answered.
+    /// Packets of the pod that podnet forwarded or answered.
     pub from_pod: Count,
-    /// What podnet delivered to the pod.
+    /// Packets that podnet delivered to the pod.
     pub to_pod: Count,
-    /// What the pod sent and podnet dropped.
+    /// Packets of the pod that podnet dropped.
     pub dropped: Count,
-    /// What the pod sent and podnet replicated to the other ports of its network.
+    /// Packets of the pod that podnet replicated to the ports of its network.
     pub flooded: Count,
 }
 

@@ -20,7 +20,7 @@ macro_rules! drop_reasons {
                 match self { $(Self::$name => $label,)+ }
             }
 
-            /// What it means, for documentation and `explain`.
+            /// Returns the meaning, for documentation and `explain`.
             pub const fn meaning(self) -> &'static str {
                 match self { $(Self::$name => concat!($($doc,)+),)+ }
             }
@@ -51,7 +51,7 @@ drop_reasons! {
     LinkControl = 10, "link_control";
     /// The network does not carry this EtherType; one with an uplink carries those that it lists.
     EtherType = 11, "ether_type";
-    /// Nobody on the network has the destination address.
+    /// No member of the network has the destination address.
     NoEndpoint = 12, "no_endpoint";
     /// The destination is the sender.
     Hairpin = 13, "hairpin";

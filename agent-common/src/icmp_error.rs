@@ -11,7 +11,7 @@ pub const QUOTED: usize = 8;
 pub const ICMP_ERROR_V4: usize = ETH_HLEN + IPV4_HLEN + ICMP_HLEN + IPV4_HLEN + QUOTED;
 /// The same for IPv6.
 pub const ICMP_ERROR_V6: usize = ETH_HLEN + IPV6_HLEN + ICMP_HLEN + IPV6_HLEN + QUOTED;
-/// What the headers say of it: without Ethernet's, and for IPv6 without the IP header either.
+/// Length that the headers state: without Ethernet's, for IPv6 without the IP header.
 const LENGTH_V4: u8 = 56;
 const LENGTH_V6: u8 = 56;
 const _: () = assert!(LENGTH_V4 as usize == ICMP_ERROR_V4 - ETH_HLEN);
@@ -23,7 +23,7 @@ const HOPS: u8 = 64;
 pub enum IcmpError {
     /// No hop was left.
     HopsSpent,
-    /// What lies ahead carries packets of this many bytes at most.
+    /// The path ahead carries packets of this many bytes at most.
     TooBig(u32),
 }
 

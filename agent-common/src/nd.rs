@@ -16,7 +16,7 @@ pub const ROUTER_SOLICITATION: usize = 8;
 /// Options a message may carry before it is refused. The kernel sends one or two.
 const OPTIONS_MAX: usize = 4;
 
-/// What an IPv6 packet means to neighbour discovery and group membership.
+/// Meaning of an IPv6 packet for neighbour discovery and group membership.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nd {
     /// None of the others.

@@ -6,7 +6,7 @@ use crate::packet::{ETH_HLEN, IPPROTO_UDP, IPV4_HLEN, IPV6_HLEN, L3, UDP_HLEN, v
 use crate::uplink::Uplink;
 use crate::vtep::{ADDED_V4, ADDED_V6, VXLAN_FLAGS};
 
-/// What they say.
+/// Fields of the outer headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outer {
     /// The node that sent it.
@@ -19,7 +19,9 @@ pub struct Outer {
     pub flaw: Option<Flaw>,
 }
 
-/// What keeps a tunnel's packet from being taken. It may still be dropped.
+/// Reason why a tunnel's packet is not taken.
+///
+/// It may still be dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flaw {
     /// A UDP checksum, which the node's stack has to check.

@@ -145,8 +145,9 @@ pub trait Frame {
     }
 }
 
-/// How many bytes [`Frame::start`] tries to read, longest first. Each ends a part that the policy
-/// asks for: an IPv6 header with the ports behind it and without, an IPv4 header likewise, and the
+/// Lengths in bytes that [`Frame::start`] tries to read, longest first.
+///
+/// Each ends a part that the policy asks for: an IPv6 header with the ports behind it and without, an IPv4 header likewise, and the
 /// Ethernet header.
 pub const START_LENGTHS: [u16; 5] = [
     short(START_MAX),
@@ -270,7 +271,7 @@ pub const fn is_vlan_ether_type(ether_type: u16) -> bool {
     matches!(ether_type, 0x8100 | 0x88a8 | 0x9100 | 0x9200 | 0x9300)
 }
 
-/// What the walk over IPv6 extension headers found.
+/// Result of the walk over IPv6 extension headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ipv6Payload {
     /// The first header that is not an extension header.

@@ -14,7 +14,9 @@ pub const PORT_MORE_IPS: u32 = 1 << 2;
 pub const PORT_NODE: u32 = 1 << 3;
 /// The network has members on other nodes: what is for all goes there too.
 pub const PORT_REPLICATE: u32 = 1 << 4;
-/// What nobody on the network has, and is no address of the network's node, goes to its way out.
+/// Flag of a port whose packets to unknown addresses go to the network's way out.
+///
+/// Unknown is an address that no member and not the node of the network has.
 pub const PORT_EGRESS: u32 = 1 << 8;
 /// The way out itself: it speaks for everybody outside of the network, and for nobody on it.
 pub const PORT_OUTSIDE: u32 = 1 << 9;

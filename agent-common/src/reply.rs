@@ -7,7 +7,7 @@ use crate::packet::{ARP_FRAME, ETH_HLEN, IPPROTO_ICMPV6, IPV6_HLEN};
 /// Length of a neighbour advertisement with its link-layer address option, headers included.
 pub const ND_FRAME: usize = ETH_HLEN + IPV6_HLEN + 32;
 
-/// Who asked for what, and the answer.
+/// A question of a host, and the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArpReply {
     /// MAC address that has the address asked for.
@@ -37,7 +37,7 @@ impl ArpReply {
     }
 }
 
-/// Who asked for what, and the answer.
+/// A question of a host, and the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NdReply {
     /// MAC address that has the address asked for.

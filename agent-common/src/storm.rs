@@ -14,8 +14,9 @@ pub const PORT_COPIES: u32 = 50_000;
 pub const NETWORK_COPIES: u32 = 200_000;
 /// The same of all networks of this node.
 pub const NODE_COPIES: u32 = 400_000;
-/// What a frame costs its port at least, in copies, for each of its segments: on a network of few
-/// ports it is what it costs to decide about it.
+/// Least cost of a frame to its port, in copies for each segment.
+///
+/// On a network of few ports it is the cost of the decision about the frame.
 pub const FLOOD_COPIES_MIN: u32 = 50;
 /// Replicated frames a port may send per second in the long run where there are few receivers.
 pub const STORM_RATE: u64 = (PORT_COPIES / FLOOD_COPIES_MIN) as u64;
@@ -26,10 +27,12 @@ const SECOND: u32 = 1_000_000_000;
 const SECOND_NS: u64 = SECOND as u64;
 /// How long a bucket fills, nanoseconds.
 const BURST_NS: u64 = 2 * SECOND_NS;
-/// How far shares are paid ahead at most, nanoseconds: one large frame silences nobody for longer.
+/// Longest time for which a share is paid ahead, nanoseconds.
+///
+/// One large frame silences no port for longer.
 const SHARE_NS: u64 = 60 * SECOND_NS;
 
-/// What copies cost.
+/// Prices of copies.
 ///
 /// *Written by* the agent. *Read by* `flood` and `replicate`. *Key*: 0.
 #[repr(C)]
@@ -193,7 +196,7 @@ impl Flood {
         self.segments as u64 * self.receivers as u64
     }
 
-    /// What a port pays for.
+    /// Returns the copies that a port pays for.
     #[inline(always)]
     const fn price(self) -> u64 {
         let least = self.segments as u64 * FLOOD_COPIES_MIN as u64;
@@ -263,7 +266,7 @@ pub const fn admit(
     })
 }
 
-/// What one of so many pays that have an equal share each.
+/// Returns the price for one of many that have an equal share each.
 #[inline(always)]
 const fn shared(cost_ns: u64, among: u32) -> u64 {
     let cost_ns = if cost_ns > SHARE_NS {

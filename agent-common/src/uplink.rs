@@ -17,8 +17,10 @@ pub const UPLINK_PROMISCUOUS: u32 = 1 << 10;
 /// a socket goes on from `xdp_uplink`.
 pub const UPLINK_STEERS: u32 = 1 << 11;
 
-/// What `from_uplink` takes from an interface, and `xdp_uplink` drops there or gives to sockets.
-/// Everything else is the node's own.
+/// Share of podnet in the packets of an interface.
+///
+/// `from_uplink` takes it, and `xdp_uplink` drops it there or gives it to sockets. Everything else is the
+/// node's own.
 ///
 /// *Written by* the agent, before the dispatcher is attached. *Read by* `from_uplink` and
 /// `xdp_uplink`. *Lifetime*: as

@@ -33,7 +33,7 @@ pub struct Vtep {
     pub uplink: u32,
     /// Flags of `bpf_skb_adjust_room`, but for the length of the inner Ethernet header.
     pub room: u32,
-    /// Whom to give packets for it on the uplink's link, in wire order: IPv4 in the first word.
+    /// Next hop on the uplink's link, in wire order: IPv4 in the first word.
     pub next_hop: [u32; 4],
     /// Sum of the 16-bit words of `head`'s IPv4 header, for its checksum (RFC 1071).
     pub sum: u32,
@@ -79,9 +79,9 @@ pub const ROOM_TO_IPV4: u32 = 1 << 7;
 /// `BPF_F_ADJ_ROOM_DECAP_L3_IPV6` (Linux 6.3): what stays is IPv6.
 pub const ROOM_TO_IPV6: u32 = 1 << 8;
 
-/// What `try_room` returns: the kernel takes [`ROOM_ETHERNET`].
+/// Bit in the result of `try_room`: the kernel takes [`ROOM_ETHERNET`].
 pub const TRY_ETHERNET: u32 = 1 << 0;
-/// What `try_room` returns: the kernel takes [`ROOM_TO_IPV6`].
+/// Bit in the result of `try_room`: the kernel takes [`ROOM_TO_IPV6`].
 pub const TRY_FAMILY: u32 = 1 << 1;
 
 /// A way to another node on which the programs tunnel themselves.
@@ -201,7 +201,7 @@ impl Vtep {
     }
 }
 
-/// What the headers in front of one packet have of their own.
+/// Fields of the outer headers that differ from packet to packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Each {
     /// The VNI.

@@ -112,7 +112,7 @@ impl WireKey {
     }
 }
 
-/// Whom to give packets for a member on another node, on the link of its network's uplink.
+/// Next hop to a member on another node, on the link of the network's uplink.
 ///
 /// *Written by* the reconciler. *Read by* `from_pod`. *Lifetime*: as that of the member's entry in
 /// `ENDPOINTS`, which has the same key.
@@ -159,7 +159,7 @@ impl NextHop {
     }
 }
 
-/// What to do with a frame from an uplink.
+/// Verdict on a frame from an uplink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Incoming {
     /// Not for a pod: the node's.

@@ -8,7 +8,7 @@ use agent_common::policy::{self, Decision};
 
 /// Where sums go behind their beginning: TCP, UDP, SCTP, ICMP, and what nobody has.
 const OFFSETS: [u16; 7] = [16, 6, 8, 2, 0, 1, 40];
-/// What is written there: addresses, ports and types that must not be.
+/// Values written there: forbidden addresses, ports and types.
 const VALUES: [[u8; 2]; 5] = [[0, 0], [0xff, 0xff], [134, 0], [0, 67], [10, 66]];
 
 /// A case into which a checksum is still to be written.

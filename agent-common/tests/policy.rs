@@ -16,7 +16,7 @@ use agent_common::storm::{STORM_BURST, STORM_RATE, StormBucket};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-/// What happens outside of the policy: in the dispatcher, in storm control, in delivery.
+/// Reasons of the dispatcher, storm control and delivery, outside of the policy.
 const NOT_OF_THE_POLICY: [DropReason; 12] = [
     DropReason::SmallSegments,
     DropReason::StormNetwork,
@@ -32,7 +32,7 @@ const NOT_OF_THE_POLICY: [DropReason; 12] = [
     DropReason::NoUplink,
 ];
 
-/// What a frame costs where there are few receivers, nanoseconds.
+/// Cost of a frame with few receivers, nanoseconds.
 const FLOOD_NS: u64 = 1_000_000_000 / STORM_RATE;
 
 static WORLD: LazyLock<World> = LazyLock::new(World::new);
@@ -121,7 +121,7 @@ fn a_frame_cut_anywhere_is_dropped_or_treated_as_the_whole_one() {
     }
 }
 
-/// What must hold of any decision about any frame.
+/// Checks the invariants of a decision about any frame.
 fn judge(world: &World, sender: &Pod, frame: &[u8]) -> Result<(), TestCaseError> {
     let decision = decide(world, sender, frame);
     if matches!(decision, Decision::Drop(_)) {

@@ -14,7 +14,7 @@ use crate::verdict::{self, Verdict};
 /// The target address of a neighbour solicitation that follows the fixed header.
 const ND_TARGET: usize = L3 + IPV6_HLEN + 8;
 
-/// What to answer; three words travel with the packet to the answering program.
+/// Answer to write, three words that travel with the packet to the program.
 #[derive(Clone, Copy)]
 pub(crate) enum Answer {
     Arp(MacAddr),

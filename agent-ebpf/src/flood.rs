@@ -46,7 +46,7 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
     end(skb, sender)
 }
 
-/// What an uplink brought for all is the node's too.
+/// Leaves a frame that an uplink brought for all hosts to the node too.
 #[inline(always)]
 fn end(skb: &Skb<'_>, sender: u32) -> Verdict {
     if sender == wire::FROM_WIRE {

@@ -1,5 +1,7 @@
-//! What a gateway of egress sends to the node. It may leave the node again by an outlet, and nothing else:
-//! this holds also where the node's table of nf_tables, which says more, is gone.
+//! Judge the packets that a gateway of egress sends to the node.
+//!
+//! They may leave the node again by an outlet, and nothing else: this holds also where the node's table of
+//! nf_tables, which says more, is gone.
 
 use agent_common::addr::Ip16;
 use agent_common::drop::DropReason;

@@ -1,5 +1,7 @@
-//! What comes in by an interface of the node: tunnels of other nodes are podnet's, and what belongs to
-//! a network that has the interface as its uplink. The rest is left to the node as it is.
+//! Take podnet's packets from an interface of the node.
+//!
+//! These are tunnels of other nodes, and frames of a network that has the interface as its uplink. The rest
+//! is left to the node as it is.
 
 use agent_common::map::JUMP_WIRE;
 use agent_common::uplink::UPLINK_WIRES;

@@ -97,28 +97,28 @@ pub fn x_uplink(ctx: XdpContext) -> u32 {
     Early::Pass.code()
 }
 
-/// What a tunnel brings that nobody here wants, before the kernel makes anything of it.
+/// XDP: drops unwanted packets of tunnels before the kernel makes an skb of them.
 #[xdp]
 #[inline(always)]
 pub fn xdp_uplink(ctx: XdpContext) -> u32 {
     xdp_uplink::run(&Xdp::new(&ctx)).code()
 }
 
-/// What comes in by an interface of the node, of which little is podnet's.
+/// TC: takes podnet's packets from an interface of the node.
 #[classifier]
 #[inline(always)]
 pub fn from_uplink(ctx: TcContext) -> i32 {
     from_uplink::run(&Skb::new(&ctx)).code()
 }
 
-/// What comes in by an uplink of a network.
+/// TC: judges the frames that an uplink of a network brings.
 #[classifier]
 #[inline(always)]
 pub fn from_wire(ctx: TcContext) -> i32 {
     wire::receive(&Skb::new(&ctx)).code()
 }
 
-/// What a pod sends out of its network's uplink.
+/// TC: judges the frames that a pod sends out of its network's uplink.
 #[classifier]
 #[inline(always)]
 pub fn to_wire(ctx: TcContext) -> i32 {

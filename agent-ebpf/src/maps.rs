@@ -159,7 +159,7 @@ pub(crate) fn vtep(number: u32) -> Option<&'static Vtep> {
     VTEPS.get(number)
 }
 
-/// What is podnet's of what comes in by an interface of the node.
+/// Returns podnet's share in the packets of an interface.
 #[inline(always)]
 pub(crate) fn uplink(ifindex: u32) -> Option<&'static Uplink> {
     // SAFETY: as in `port`.
@@ -199,7 +199,7 @@ pub(crate) fn wire_address(ifindex: u32, ip: Ip16) -> Option<u32> {
     unsafe { WIRES.get(WireKey::address(ifindex, ip)) }.copied()
 }
 
-/// Whom to give packets for a member on another node.
+/// Returns the next hop to a member on another node.
 #[inline(always)]
 pub(crate) fn next_hop(network: u32, ip: &Ip16) -> Option<&'static NextHop> {
     // SAFETY: as in `port`.

@@ -100,8 +100,9 @@ impl<'a> Skb<'a> {
         unsafe { bpf_get_hash_recalc(self.raw()) }
     }
 
-    /// How many packets it is on a wire as its length tells: what a program says in headers of its own
-    /// does not count.
+    /// Returns the number of packets on a wire, by the length alone.
+    ///
+    /// Values that a program wrote into headers of its own do not count.
     #[inline(always)]
     pub(crate) fn real_segments(&self) -> u32 {
         // SAFETY: as in `ifindex`.

@@ -56,9 +56,9 @@ fn send_straight(skb: &Skb<'_>, network: u32, to: &Vtep) -> Option<bool> {
     Some(written && skb.send_by(to.uplink, to.is_v6(), &to.next_hop))
 }
 
-/// What an interface of the node brings, as the hook there has it.
+/// A packet of an interface, as the hook there has it.
 pub(crate) trait Packet: Sized {
-    /// What becomes of it.
+    /// Verdict of the hook.
     type Verdict;
 
     /// Its length in bytes.

@@ -1,4 +1,6 @@
-//! What a program returns. Every drop is counted here and nowhere else.
+//! Return the verdict of a program, and count drops.
+//!
+//! Every drop is counted here and nowhere else.
 
 use agent_common::drop::DropReason;
 use agent_common::packet::Frame as _;

@@ -1,7 +1,8 @@
-//! What comes in by an interface of the node, before the kernel makes an skb of it: what a tunnel brings
-//! that no network here wants ends at once, and what is for a socket goes there where the interface shows
-//! frames as they are on the wire. The rest goes on untouched, the node's own and what is for pods alike:
-//! `from_uplink` sees it with what only an skb knows, its segments and what became of its checksums.
+//! Drop or steer packets of an interface before the kernel makes an skb of them.
+//!
+//! A packet of a tunnel that no network here wants ends at once, and one for a socket goes there where the
+//! interface shows frames as they are on the wire. The rest goes on untouched, packets of the node and for
+//! pods alike: `from_uplink` sees them with what only an skb knows, segments and the state of checksums.
 
 use agent_common::addr::MacAddr;
 use agent_common::drop::DropReason;
@@ -75,8 +76,10 @@ impl Packet for Received<'_> {
         self.xdp.start_at(offset)
     }
 
-    /// What generic XDP is shown may have been merged of several packets, and nothing tells. What is too
-    /// large is dropped where that is known.
+    /// Returns the length of the packet on a wire, bytes; 0 where it is unknown.
+    ///
+    /// Generic XDP may be shown a frame merged of several packets, and nothing tells. One that is too large is
+    /// dropped where that is known.
     #[inline(always)]
     fn segment_length_of(&self, length: usize) -> usize {
         if self.steers { length } else { 0 }

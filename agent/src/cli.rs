@@ -37,7 +37,7 @@ pub enum Command {
     Run(Box<RunOptions>),
     /// Show what the running agent has
     Get(GetOptions),
-    /// Show every decision taken for an attachment, or follow a packet through the live tables
+    /// Show the decisions about an attachment, or follow a packet through the tables
     Explain(ExplainOptions),
     /// Remove everything podnet has put on this node
     Cleanup(CleanupOptions),
@@ -48,16 +48,19 @@ pub enum Command {
     ExecPlugin(ExecOptions),
     /// Answer the API server about pods that list networks
     Webhook(WebhookOptions),
-    /// Move packets of ports of type Memif; takes over from the one that does, if there is one
+    /// Move packets of ports of type Memif
+    ///
+    /// It takes over from a switch that does so already.
     Switch(ServeOptions),
 }
 
 /// Options of `run`.
 #[derive(Debug, Clone, Args)]
 pub struct RunOptions {
-    /// Directory of YAML files with PodNetwork, PodNetworkAttachment, PodNetworkParameters and
-    /// AttachmentParameters objects; read again when it changes. Without it the objects are those
-    /// of the cluster
+    /// Directory of YAML files with the objects; without it they are the cluster's
+    ///
+    /// It has PodNetwork, PodNetworkAttachment, PodNetworkParameters and AttachmentParameters objects, and is
+    /// read again when it changes.
     #[arg(
         long,
         value_name = "DIR",
@@ -71,7 +74,7 @@ pub struct RunOptions {
     /// Options about XDP.
     #[command(flatten)]
     pub early: EarlyDropOptions,
-    /// How to reach the cluster's API server; the service account of this pod when not given
+    /// Configuration of the API server's client; this pod's service account by default
     #[arg(long, value_name = "FILE", env = "PODNET_KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
     /// Where things are kept.
@@ -86,8 +89,9 @@ pub struct RunOptions {
     /// Address for /metrics, /livez, /readyz and /debug/state
     #[arg(long, env = "PODNET_ADMIN", default_value = "127.0.0.1:9464")]
     pub admin: SocketAddr,
-    /// Seconds for which records may be impossible to write until /livez fails, and whoever watches
-    /// that starts the agent anew
+    /// Seconds of failed writes of records after which /livez fails
+    ///
+    /// The kubelet restarts the agent then.
     #[arg(
         long,
         env = "PODNET_STORE_PATIENCE",
@@ -98,11 +102,14 @@ pub struct RunOptions {
     /// Name of this node; the host name when not given
     #[arg(long, env = "NODE_NAME")]
     pub node_name: Option<String>,
-    /// Ports this node can have; changing it moves the datapath to new maps without a loss
+    /// Ports that this node can have
+    ///
+    /// A change moves the datapath to new maps without a loss.
     #[arg(long, env = "PODNET_MAX_PORTS", default_value_t = 4096, value_parser = clap::value_parser!(u16).range(1..=32768))]
     pub max_ports: u16,
-    /// Age in seconds at which a port's clsact filter gets a TCX link in front of it, where the kernel
-    /// has TCX; removing a pod with one takes the kernel some 12 ms longer
+    /// Age in seconds at which a port's clsact filter gets a TCX link in front of it
+    ///
+    /// The kernel needs TCX for it. The removal of a pod with one takes the kernel some 12 ms longer.
     #[arg(
         long,
         env = "PODNET_TCX_AFTER",
@@ -122,8 +129,10 @@ pub struct RunOptions {
         value_parser = clap::value_parser!(u16).range(1..)
     )]
     pub vxlan_port: u16,
-    /// Seconds for which this node keeps a block of addresses that it does not need. The next pod
-    /// then waits for no answer of the API server; other nodes get it sooner when there is no other
+    /// Seconds for which this node keeps a block of addresses that it does not need
+    ///
+    /// The next pod then waits for no answer of the API server. Other nodes get the block sooner when there is
+    /// no other.
     #[arg(
         long,
         env = "PODNET_KEEP_BLOCKS",
@@ -131,8 +140,9 @@ pub struct RunOptions {
         default_value_t = 300
     )]
     pub keep_blocks: u64,
-    /// Who must have the verb `use` on a PodNetwork before a pod is attached to it; the agent knows
-    /// service accounts, and leaves users to the webhook
+    /// Subjects that need the verb `use` on a PodNetwork before a pod is attached
+    ///
+    /// The agent knows service accounts, and leaves users to the webhook.
     #[arg(
         long,
         value_enum,
@@ -183,8 +193,9 @@ pub struct ServeOptions {
         default_value = "/run/podnet/switch/switch.sock"
     )]
     pub socket: PathBuf,
-    /// User and group that a switch which is started as root becomes before it hears of any client; 0:0
-    /// stays root
+    /// User and group of a switch that is started as root; 0:0 stays root
+    ///
+    /// It becomes this user before it hears of any client.
     #[arg(
         long,
         value_name = "UID:GID",
@@ -201,10 +212,10 @@ pub struct ServeOptions {
         value_parser = clap::value_parser!(u16).range(1..=256)
     )]
     pub workers: u16,
-    /// Never sleep: each worker keeps a processor busy, for packets that wait for nothing
+    /// Poll without sleep: each worker keeps a processor busy, and packets never wait
     #[arg(long, env = "PODNET_SWITCH_BUSY_POLL")]
     pub busy_poll: bool,
-    /// Processors that workers stay on, one for each; wherever the kernel wants when not given
+    /// Processors of the workers, one for each; the kernel chooses when not given
     #[arg(
         long,
         value_name = "NUMBERS",
@@ -212,8 +223,9 @@ pub struct ServeOptions {
         value_delimiter = ','
     )]
     pub cpus: Vec<usize>,
-    /// Slots of a ring that the memory of a port is reckoned with: its queues, in both directions, and a
-    /// buffer for each slot
+    /// Slots of a ring by which the memory of a port is computed
+    ///
+    /// A port has its queues, in both directions, and a buffer for each slot.
     #[arg(
         long,
         value_name = "NUMBER",
@@ -231,8 +243,9 @@ pub struct ServeOptions {
         value_parser = clap::value_parser!(u64).range(1..=1 << 20)
     )]
     pub pod_memory: u64,
-    /// MiB of memory that all ports may lend it; the limit of the process's memory must be a tenth and 64
-    /// MiB above that
+    /// MiB of memory that all ports may lend the switch
+    ///
+    /// The limit of the process's memory must be a tenth and 64 MiB above that.
     #[arg(
         long,
         value_name = "MIB",
@@ -241,7 +254,9 @@ pub struct ServeOptions {
         value_parser = clap::value_parser!(u64).range(1..=1 << 20)
     )]
     pub memory: u64,
-    /// When another one has taken over stay until a signal comes, as the pod of a DaemonSet must
+    /// Stay until a signal comes when another switch has taken over
+    ///
+    /// The pod of a DaemonSet must.
     #[arg(long)]
     pub stay: bool,
     /// Log filter, as in `info,uswitch=debug`
@@ -252,8 +267,9 @@ pub struct ServeOptions {
 /// Options about ways out: prefixes that they do not lead to, and limits.
 #[derive(Debug, Clone, Args)]
 pub struct EgressOptions {
-    /// Where pods of the cluster have their addresses, whatever plugin gives them: networks with egress
-    /// do not reach these. The podCIDRs of all Nodes belong to them anyway
+    /// Addresses of the cluster's pods, which networks with egress do not reach
+    ///
+    /// They are those of all plugins. The podCIDRs of all Nodes belong to them anyway.
     #[arg(
         long = "cluster-cidr",
         value_name = "PREFIX",
@@ -262,8 +278,9 @@ pub struct EgressOptions {
         value_parser = prefix
     )]
     pub cluster_cidrs: Vec<Prefix>,
-    /// Where Services of the cluster have their addresses: networks with egress do not reach these. The
-    /// ServiceCIDRs of the cluster belong to them anyway
+    /// Addresses of the cluster's Services, which networks with egress do not reach
+    ///
+    /// The ServiceCIDRs of the cluster belong to them anyway.
     #[arg(
         long = "service-cidr",
         value_name = "PREFIX",
@@ -272,8 +289,9 @@ pub struct EgressOptions {
         value_parser = prefix
     )]
     pub service_cidrs: Vec<Prefix>,
-    /// Connections of each family that a network with egress may have tracked on this node; an eighth of
-    /// nf_conntrack_max when not given
+    /// Tracked connections of a network with egress on this node, for each family
+    ///
+    /// An eighth of nf_conntrack_max when not given.
     #[arg(
         long = "egress-connections-per-network",
         value_name = "NUMBER",
@@ -281,8 +299,9 @@ pub struct EgressOptions {
         value_parser = clap::value_parser!(u32).range(128..)
     )]
     pub connections_per_network: Option<u32>,
-    /// Connections of each family that a pod may have tracked on such a network; a thirty-second of
-    /// nf_conntrack_max when not given
+    /// Tracked connections of a pod on a network with egress, for each family
+    ///
+    /// A thirty-second of nf_conntrack_max when not given.
     #[arg(
         long = "egress-connections-per-pod",
         value_name = "NUMBER",
@@ -320,11 +339,12 @@ pub struct PodOptions {
     /// How their lists are read.
     #[command(flatten)]
     pub lists: ListOptions,
-    /// What becomes of a pod whose annotations cannot be understood
+    /// Treatment of a pod whose annotations cannot be understood
     #[arg(long, value_enum, env = "PODNET_INVALID_ANNOTATION", default_value_t)]
     pub invalid_annotation: InvalidAnnotation,
-    /// Where the node's own root is in an agent that runs in a container; plugins of others run
-    /// below it
+    /// Directory of the node's own root in an agent that runs in a container
+    ///
+    /// Plugins of others run below it.
     #[arg(
         long,
         value_name = "DIR",
@@ -369,7 +389,7 @@ pub enum What {
     Networks,
     /// Attachments this node holds
     Attachments,
-    /// Who is where on which network
+    /// Members of the networks, and their places
     Endpoints,
     /// Dropped packets by reason and network
     Drops,
@@ -390,7 +410,7 @@ pub enum Output {
 /// Options of `get`.
 #[derive(Debug, Clone, Args)]
 pub struct GetOptions {
-    /// What to show
+    /// Objects to show
     pub what: What,
     /// How to print
     #[arg(short, long, value_enum, default_value_t)]
@@ -423,8 +443,10 @@ pub struct ExplainOptions {
 /// A packet that `explain` follows.
 #[derive(Debug, Clone, Args)]
 pub struct PacketOptions {
-    /// Who sends the packet to follow: CONTAINER[/IFNAME], NAMESPACE/POD[:IFNAME] or NETWORK/ADDRESS.
-    /// A member on another node is NETWORK/ADDRESS; what it sends arrives here by a tunnel
+    /// Sender of the packet to follow
+    ///
+    /// It is CONTAINER[/IFNAME], NAMESPACE/POD[:IFNAME] or NETWORK/ADDRESS. A member on another node is
+    /// NETWORK/ADDRESS; its packets arrive here by a tunnel.
     #[arg(
         long,
         value_name = "WHO",
@@ -432,11 +454,13 @@ pub struct PacketOptions {
         conflicts_with = "container"
     )]
     pub from: Option<String>,
-    /// Who shall get it: an IP address, a MAC address, or as --from
+    /// Receiver of the packet: an IP address, a MAC address, or as --from
     #[arg(long, value_name = "WHO", requires = "from")]
     pub to: Option<String>,
-    /// What it carries: tcp[:[SOURCE:]PORT], udp[:[SOURCE:]PORT], icmp (an echo request), arp, nd,
-    /// ip:NUMBER or ether:0xTYPE; icmp when not given
+    /// Protocol of the packet; icmp when not given
+    ///
+    /// It is tcp[:[SOURCE:]PORT], udp[:[SOURCE:]PORT], icmp (an echo request), arp, nd, ip:NUMBER or
+    /// ether:0xTYPE.
     #[arg(long, value_name = "PROTOCOL", requires = "from")]
     pub proto: Option<String>,
     /// Its length in bytes, without the Ethernet header
@@ -445,8 +469,9 @@ pub struct PacketOptions {
     /// The source address in it, IP or MAC; the sender's own when not given
     #[arg(long, value_name = "ADDRESS", requires = "from")]
     pub source: Option<String>,
-    /// The node whose tunnel brings it, by name or by its address for tunnels; the sender's own when
-    /// not given
+    /// Node whose tunnel brings the packet; the sender's own when not given
+    ///
+    /// It is a name, or the node's address for tunnels.
     #[arg(long, value_name = "NODE", requires = "from")]
     pub arrive_from: Option<String>,
 }
@@ -457,7 +482,9 @@ pub struct CleanupOptions {
     /// Say what would be removed, and remove nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// When everything is removed stay until a signal comes, as the pod of a DaemonSet must
+    /// Stay until a signal comes when everything is removed
+    ///
+    /// The pod of a DaemonSet must.
     #[arg(long, conflicts_with = "dry_run")]
     pub stay: bool,
     /// Where CNI's things are.

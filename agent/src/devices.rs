@@ -19,9 +19,10 @@ use crate::ports::directories::Directories;
 /// Ports that are sockets, as devices of Kubernetes.
 #[derive(Debug, Clone, Args)]
 pub struct DeviceOptions {
-    /// Directory of the kubelet. With it, networks whose ports are sockets are resources that pods ask
-    /// for and that the scheduler counts, and the devices that the kubelet gives to a pod are its
-    /// attachments'
+    /// Directory of the kubelet, for networks whose ports are devices
+    ///
+    /// With it, networks whose ports are sockets are resources that pods ask for and that the scheduler counts,
+    /// and the devices that the kubelet gives to a pod are its attachments'.
     #[arg(long, value_name = "DIR", env = "PODNET_KUBELET_DIR")]
     pub kubelet_dir: Option<PathBuf>,
     /// Devices of each such resource on this node

@@ -33,13 +33,16 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Options about XDP.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct EarlyDropOptions {
-    /// Where the interfaces that tunnels end at drop what no network of this node wants: before the
-    /// kernel makes anything of it, in the driver (native) or for any driver (generic), or behind that, in
-    /// TC. auto is native on hardware whose driver takes it
+    /// Place at which interfaces drop packets of tunnels that no network here wants
+    ///
+    /// Before the kernel makes an skb of them, in the driver (native) or for any driver (generic), or behind
+    /// that, in TC. auto is native on hardware whose driver takes it.
     #[arg(long, value_enum, env = "PODNET_XDP", default_value_t)]
     pub xdp: Xdp,
-    /// Whether frames for AF_XDP and memif ports go there from native XDP on these interfaces, past the
-    /// node's network stack. auto is where the interface is hardware that leaves VLAN tags in frames
+    /// Condition on which native XDP brings frames to AF_XDP and memif ports
+    ///
+    /// They go there from the interfaces of tunnels and networks, past the node's network stack. auto is where
+    /// the interface is hardware that leaves VLAN tags in frames.
     #[arg(
         long = "xdp-steer",
         value_enum,

@@ -22,8 +22,9 @@ use crate::places::CniPlaces;
 /// Whether the agent puts its plugin there.
 #[derive(Debug, Clone, Args)]
 pub struct InstallOptions {
-    /// Put the CNI plugin and, once pods can be served, its configuration in their places, and keep
-    /// them there
+    /// Install the CNI plugin and its configuration, and keep them in their places
+    ///
+    /// The configuration comes once pods can be served.
     #[arg(long, env = "PODNET_INSTALL_CNI")]
     pub install_cni: bool,
     /// The plugin to install; `podnet` beside this executable when not given

@@ -21,8 +21,9 @@ pub struct Places {
 /// Where the runtime keeps CNI's plugins and configurations.
 #[derive(Debug, Clone, Args)]
 pub struct CniPlaces {
-    /// Directory of the runtime's CNI plugins, /opt/cni/bin when not given. When it is given, plugins of
-    /// others are looked for there alone, whatever CNI_PATH a request names
+    /// Directory of the runtime's CNI plugins, /opt/cni/bin when not given
+    ///
+    /// When it is given, plugins of others are looked for there alone, whatever CNI_PATH a request names.
     #[arg(long, value_name = "DIR", env = "PODNET_CNI_BIN_DIR")]
     pub cni_bin_dir: Option<PathBuf>,
     /// Directory of the runtime's CNI configurations

@@ -1,4 +1,4 @@
-//! Find the paths of the underlay on which the programs encapsulate packets themselves.
+//! Find paths of the underlay on which the programs encapsulate packets.
 //!
 //! A path is one Ethernet link and one next hop to another node, as the kernel's routes say. The kernel's
 //! tunnel device encapsulates where routes differ, or IPsec applies.
@@ -94,7 +94,7 @@ impl Underlay {
         }
     }
 
-    /// Keep paths, and next hops of uplink networks, as the node's routes are, for ever.
+    /// Keep paths and next hops of uplink networks as the node's routes are.
     ///
     /// # Errors
     /// When the kernel does not tell of changes any more.

@@ -96,7 +96,7 @@ impl Tables for Here {
     }
 }
 
-/// What `NETWORKS` has.
+/// Returns an entry of `NETWORKS`.
 fn network(number: u32) -> Option<Network> {
     let flags = match number {
         BLUE | RED => 0,

@@ -18,11 +18,11 @@ fn is_gso<F: Frame + ?Sized>(frame: &F) -> bool {
     frame.segment_length() != frame.length()
 }
 
-/// Who has sent a frame, by its source MAC address, which is that of a member of `origin`'s node.
+/// Sender of a frame: a member of `origin`'s node, by its source MAC address.
 pub(super) struct Sender<'t, T> {
     pub(super) from: MacAddr,
     pub(super) origin: Origin,
-    /// Nobody knows who has which address.
+    /// The holders of addresses are unknown.
     pub(super) any_ip: bool,
     pub(super) tables: &'t T,
 }
@@ -134,7 +134,7 @@ impl<T: Tables> Sender<'_, T> {
         self.discovery(frame, nd, &payload)
     }
 
-    /// Whose address and MAC address a message of neighbour discovery names.
+    /// Returns the address and MAC address that a message of neighbour discovery names.
     #[inline(always)]
     fn discovery<F: Frame + ?Sized>(&self, frame: &F, nd: Nd, payload: &Ipv6Payload) -> Step<()> {
         let (length, option) = match nd {

@@ -1,4 +1,4 @@
-//! What other nodes may send, and what not.
+//! Test which frames other nodes may send.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};

@@ -153,7 +153,7 @@ pub struct Ipv4 {
     pub fragment: u16,
     /// Options, a multiple of 4 bytes.
     pub options: Vec<u8>,
-    /// What the header says instead of the packet's length.
+    /// Length that the header states instead of the packet's own.
     pub total: Option<u16>,
 }
 
@@ -234,7 +234,7 @@ pub struct Ipv6 {
     pub hops: u8,
     /// Extension headers, in order, each without its first byte, which the builder fills in.
     pub extensions: Vec<Extension>,
-    /// What the header says instead of the payload's length.
+    /// Length that the header states instead of the payload's own.
     pub length: Option<u16>,
 }
 
@@ -365,7 +365,7 @@ impl Ipv6 {
     }
 }
 
-/// What UDP packets carry.
+/// Payload of UDP packets.
 const PAYLOAD: &[u8] = b"podnet test packet";
 
 fn udp(pseudo_header: &[u8], (source, destination): (u16, u16)) -> Vec<u8> {
@@ -393,13 +393,14 @@ pub fn tcp_syn() -> Vec<u8> {
     .concat()
 }
 
-/// What follows the checksum of a solicitation, RFC 4861 section 4.3.
+/// Builds the rest of a solicitation behind its checksum, RFC 4861 section 4.3.
 pub fn solicitation(target: Ipv6Addr, options: &[u8]) -> Vec<u8> {
     [&[0; 4][..], &target.octets()[..], options].concat()
 }
 
-/// What follows the checksum of an advertisement, RFC 4861 section 4.4. The flags are those of the
-/// first byte: `0x80` router, `0x40` solicited, `0x20` override.
+/// Builds the rest of an advertisement behind its checksum, RFC 4861 section 4.4.
+///
+/// The flags are those of the first byte: `0x80` router, `0x40` solicited, `0x20` override.
 pub fn advertisement(flags: u8, target: Ipv6Addr, options: &[u8]) -> Vec<u8> {
     [&[flags, 0, 0, 0][..], &target.octets()[..], options].concat()
 }

@@ -25,7 +25,7 @@ pub(super) fn add(list: &mut List) {
     not_entering(list);
 }
 
-/// What `from` sends, and what its network's way out gets: the hop is counted there.
+/// Builds the frame of `from`, and that at the way out, one hop later.
 fn v4(from: &Pod, to: Ipv4Addr, ttl: u8) -> [Vec<u8>; 2] {
     let ip = Ipv4 {
         ttl,

@@ -194,7 +194,7 @@ fn sources(list: &mut List) {
     list.drops("a DHCP discover, by the node", a, frame, DropReason::Dhcp);
 }
 
-/// What the node's stack would take for its own, whoever it is from.
+/// Adds packets that the node's stack would take for its own, from any sender.
 fn the_node_itself(list: &mut List) {
     let a = &WHITE_A;
     for (name, ip) in [

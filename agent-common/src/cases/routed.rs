@@ -21,7 +21,7 @@ pub(super) fn add(list: &mut List) {
     groups(list);
 }
 
-/// What `from` sends to the gateway, and what reaches `to`.
+/// Builds the frame of `from` to the gateway, and that which reaches `to`.
 fn v4(ip: &Ipv4, from: &Pod, to: &Pod) -> [Vec<u8>; 2] {
     let farther = Ipv4 {
         ttl: ip.ttl.saturating_sub(1),
@@ -33,7 +33,7 @@ fn v4(ip: &Ipv4, from: &Pod, to: &Pod) -> [Vec<u8>; 2] {
     ]
 }
 
-/// What `from` sends to the gateway, and what reaches `to`.
+/// Builds the frame of `from` to the gateway, and that which reaches `to`.
 fn v6(ip: &Ipv6, from: &Pod, to: &Pod) -> [Vec<u8>; 2] {
     let farther = Ipv6 {
         hops: ip.hops.saturating_sub(1),

@@ -151,8 +151,9 @@ fn trunk(list: &mut List) {
     );
 }
 
-/// What a pod sends to the gateway, and what leaves: over a VLAN with the MAC addresses of the members,
-/// else with those of the link, which the kernel writes.
+/// Adds packets to the gateway, and the frames that leave by the uplink.
+///
+/// Over a VLAN these have the MAC addresses of the members, else those of the link, which the kernel writes.
 fn routed(list: &mut List) {
     let far = BEYOND.endpoint();
     for (a, names, macs) in [

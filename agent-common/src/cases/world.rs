@@ -201,7 +201,7 @@ impl World {
         world
     }
 
-    /// What networks have at the uplink, and who is beyond it.
+    /// Adds the networks at the uplink, and the hosts beyond it.
     fn plug(&mut self) {
         for (network, flags, vlan) in [
             (TEAL, 0, 100),

@@ -83,7 +83,7 @@ impl Asked {
         })
     }
 
-    /// What becomes of it.
+    /// Decides about the question.
     #[inline(always)]
     pub(super) fn decide<F: Frame + ?Sized, T: Tables>(
         &self,

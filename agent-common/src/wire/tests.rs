@@ -1,4 +1,4 @@
-//! What an uplink may bring to pods, and what pods may send there.
+//! Test frames from an uplink to pods, and from pods to an uplink.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -139,7 +139,7 @@ fn what_is_for_a_pod_of_this_node_is_delivered_and_what_is_not_is_left() {
     assert_eq!(l2(&other), Incoming::Deliver(near()));
 }
 
-/// What is for all is the node's, and no pod's.
+/// A frame for all hosts is the node's, and no pod's.
 #[test]
 fn an_ether_type_that_is_not_listed_reaches_no_pod() {
     for kind in [0x88b6, 0x88cc, 0x88f7, 0x8863, 0x8847, 0x8808, 46] {
@@ -326,7 +326,7 @@ fn a_trunk_carries_its_vlans_with_one_tag_and_nothing_else() {
     assert_eq!(arrived, Incoming::Deliver(near()));
 }
 
-/// What a host beyond the uplink asks, and who gets an answer.
+/// Questions of hosts beyond the uplink, and their answers.
 mod questions {
     use super::*;
     use crate::cases::build::{
@@ -472,7 +472,7 @@ mod questions {
     }
 }
 
-/// What goes to routers outside is nobody's in the network's own subnets, of whatever length.
+/// No packet to an address of the network's own subnets goes to routers outside.
 #[test]
 fn an_address_is_the_networks_own_in_any_of_its_subnets() {
     struct Subnets([(IpAddr, u8); 3]);

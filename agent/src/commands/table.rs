@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use crate::bandwidth::Bits;
 
-/// Column of the pod, as `NAMESPACE/NAME`; without Kubernetes the first characters of the container's ID.
+/// Column of the pod, as `NAMESPACE/NAME`.
 ///
-/// `explain --from` takes both.
+/// Without Kubernetes it has the first characters of the container's ID. `explain --from` takes both.
 const HOLDER: &str = "(pod)";
 /// Shown characters of a container's ID, as many as `crictl` shows.
 const CONTAINER_SHOWN: usize = 13;

@@ -15,8 +15,9 @@ pub enum Steer {
     /// From hardware with native XDP that leaves VLAN tags in the frame
     #[default]
     Auto,
-    /// From native XDP, whatever the interface is: who says so knows that it shows frames as they are on
-    /// the wire
+    /// From native XDP, on any interface
+    ///
+    /// The operator knows that the interface shows frames as they are on the wire.
     Always,
     /// Not
     Never,

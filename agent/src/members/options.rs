@@ -9,9 +9,10 @@ use clap::Args;
 /// Options about networks that span nodes.
 #[derive(Debug, Clone, Args)]
 pub struct SpanningOptions {
-    /// Address of this node that the tunnels of VXLAN networks end at; once for each of IPv4 and IPv6.
-    /// In a cluster, the InternalIPs of the Node when not given; others go by an address that the Node does
-    /// not have when its annotation podnet.dev/vteps names it
+    /// Address of this node at which tunnels end; once for each of IPv4 and IPv6
+    ///
+    /// In a cluster these are the InternalIPs of the Node when not given. Other nodes take an address that the
+    /// Node does not have when its annotation podnet.dev/vteps names it.
     #[arg(
         long = "vtep",
         value_name = "ADDRESS",
@@ -19,9 +20,11 @@ pub struct SpanningOptions {
         value_delimiter = ','
     )]
     pub vteps: Vec<IpAddr>,
-    /// Directory that the nodes share, without a cluster: this one writes there who is on its VXLAN
-    /// networks, as NODE.yaml, and follows the files of the others. They are believed: who can write there
-    /// can draw the packets of any member to another place
+    /// Directory that the nodes share, without a cluster
+    ///
+    /// This node writes the members of its VXLAN networks there, as NODE.yaml, and follows the files of the
+    /// others. They are believed: a program that can write there can draw the packets of any member to another
+    /// place.
     #[arg(
         long,
         value_name = "DIR",

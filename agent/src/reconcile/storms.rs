@@ -22,15 +22,19 @@ const MOST: i64 = 100_000_000;
 /// How many copies of frames for all the programs make.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct StormOptions {
-    /// Copies per second of one port's broadcast and multicast frames, segments times receivers, 1000 to
-    /// 100000000; twice as many at once
+    /// Copies of one port's broadcast and multicast frames, per second
+    ///
+    /// They are segments times receivers, 1000 to 100000000; twice as many at once.
     #[arg(long, env = "PODNET_STORM_PORT", value_name = "COPIES", default_value_t = PORT_COPIES, value_parser = clap::value_parser!(u32).range(LEAST..=MOST))]
     pub storm_port: u32,
-    /// The same of all ports of a network on this node, of frames that other nodes send too. When it is
-    /// spent, each port keeps an equal share
+    /// Copies of all ports of a network on this node, per second
+    ///
+    /// Frames that other nodes send count too. When it is spent, each port keeps an equal share.
     #[arg(long, env = "PODNET_STORM_NETWORK", value_name = "COPIES", default_value_t = NETWORK_COPIES, value_parser = clap::value_parser!(u32).range(LEAST..=MOST))]
     pub storm_network: u32,
-    /// The same of all networks of this node. When it is spent, each network keeps an equal share
+    /// Copies of all networks of this node, per second
+    ///
+    /// When it is spent, each network keeps an equal share.
     #[arg(long, env = "PODNET_STORM_NODE", value_name = "COPIES", default_value_t = NODE_COPIES, value_parser = clap::value_parser!(u32).range(LEAST..=MOST))]
     pub storm_node: u32,
 }

@@ -29,7 +29,7 @@ pub struct ControllerOptions {
     /// Feature gates.
     #[command(flatten)]
     pub features: FeatureGates,
-    /// Seconds for which a node, pod or claim has to be gone before its addresses are taken back
+    /// Seconds after which addresses of a lost node, pod or claim are taken back
     #[arg(
         long,
         value_name = "SECONDS",
@@ -37,8 +37,9 @@ pub struct ControllerOptions {
         default_value_t = 300
     )]
     pub reclaim_delay: u32,
-    /// Blocks of addresses of a network that a node may take beyond those that its pods can need, for
-    /// each address family
+    /// Blocks of a network that a node may take beyond the need of its pods
+    ///
+    /// For each address family.
     #[arg(
         long,
         value_name = "NUMBER",
@@ -46,7 +47,7 @@ pub struct ControllerOptions {
         default_value_t = 2
     )]
     pub spare_blocks: u32,
-    /// Name by which this controller is known among others; the host's name when not given
+    /// Name of this controller among others; the host's name when not given
     #[arg(long, value_name = "NAME", env = "POD_NAME")]
     pub pod_name: Option<String>,
     /// Options of leader election.
@@ -76,7 +77,9 @@ pub struct LeaderElection {
     /// Seconds after which others may take a Lease that is not renewed
     #[arg(long = "leader-elect-lease-duration", value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..=3600))]
     pub lease_duration: u16,
-    /// Seconds without a renewal after which a leader gives up; less than the lease's duration
+    /// Seconds without a renewal after which a leader gives up
+    ///
+    /// Less than the lease's duration.
     #[arg(
         long = "leader-elect-renew-deadline",
         value_name = "SECONDS",

@@ -1,5 +1,7 @@
-//! What each program costs: instructions, and bytes of the 512 that Linux 5.10 gives a program with all
-//! functions that it calls. Compared with `agent-ebpf/cost.txt`, so that a change shows its price.
+//! Compare the cost of each program with `agent-ebpf/cost.txt`.
+//!
+//! Costs are instructions, and bytes of the 512 that Linux 5.10 gives a program with all functions that it
+//! calls. So a change shows its price.
 //! Needs the eBPF object, not root.
 
 #[path = "cost/program.rs"]
@@ -42,7 +44,9 @@ fn costs(bytes: &[u8]) -> BTreeMap<String, Cost> {
         .collect()
 }
 
-/// The compiler, as it names itself in the object: another one makes other instructions.
+/// Returns the compiler's name in the object.
+///
+/// Another compiler makes other instructions.
 fn compiler(object: &[u8]) -> String {
     const NAME: &[u8] = b"rustc version ";
     let at = object

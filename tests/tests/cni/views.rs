@@ -30,7 +30,7 @@ fn every_table_can_be_had_both_ways() {
     pod.detach("blue", "net1");
 }
 
-/// `explain` names the decisions, takes the beginning of an ID, and fails for an unknown one.
+/// `explain` names the decisions, and takes the beginning of a container's ID.
 #[test]
 fn explain_tells_why_an_attachment_is_as_it_is() {
     let node = testbed::node!();

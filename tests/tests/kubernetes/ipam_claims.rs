@@ -119,9 +119,9 @@ fn a_claim_of_another_network_is_refused_and_a_missing_one_waited_for() {
     s.del(&s.one, &here, "late", &late);
 }
 
-/// NPWG-8-T3: KubeVirt's claims name the network by the configuration in the NetworkAttachmentDefinition.
+/// NPWG-8-T3: claims name the network as the NetworkAttachmentDefinition does.
 ///
-/// The name of the runtime's own configuration, `podnet`, is that of no network.
+/// KubeVirt's do. The name of the runtime's own configuration, `podnet`, is that of no network.
 #[test]
 fn a_claim_names_its_network_as_the_definition_does_and_never_as_the_runtime_does() {
     let Some(s) = Nodes::start(testbed::test_name!(), "claim-names") else {

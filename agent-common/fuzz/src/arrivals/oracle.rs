@@ -1,4 +1,4 @@
-//! What must hold of whatever is accepted, by the bytes alone.
+//! Check invariants of every accepted frame, by its bytes alone.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -216,7 +216,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Nobody knows who has which address there.
+    /// True when the holders of addresses are unknown there.
     fn is_open(&self) -> bool {
         self.network == GREY
     }

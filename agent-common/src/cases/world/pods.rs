@@ -28,7 +28,7 @@ pub const OCHRE: u32 = 5003;
 /// An L3 network whose nodes routers on [`UPLINK`] lead to, with the subnets of [`OCHRE`], and with
 /// egress there.
 pub const OLIVE: u32 = 5004;
-/// What [`TEAL`] carries beside IPv4, IPv6 and ARP: of local experiments (IEEE 802).
+/// EtherType of [`TEAL`] besides IP and ARP: that of local experiments (IEEE 802).
 pub const ETHER_TYPE_OF_TEAL: u16 = 0x88b5;
 /// The VLANs of [`STEEL`].
 pub const TRUNK_VLANS: [u16; 2] = [300, 302];

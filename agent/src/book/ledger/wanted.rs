@@ -27,7 +27,7 @@ pub struct Wanted {
     pub ips: (Vec<Request>, &'static str),
     /// The `IPAMClaim` that says which addresses it has.
     pub claim: Option<ObjectRef>,
-    /// `name` of the configuration that leads to the network, by which a claim may name it.
+    /// `name` of the configuration that leads to the network, as claims may say.
     ///
     /// It is that of the NetworkAttachmentDefinition, whether this agent reads it or another program calls
     /// podnet with it; never that of a configuration which leaves the networks to the pod.

@@ -6,14 +6,16 @@ use clap::Args;
 
 use super::user::SwitchUser;
 
-/// Who serves ports that are memif sockets.
+/// Options of the process that serves memif ports.
 #[derive(Debug, Clone, Args)]
 pub struct SwitchOptions {
-    /// Socket of the switch that serves ports of type Memif; switch/switch.sock beside --socket when not
-    /// given, in a directory that the agent makes for the user of the switch
+    /// Socket of the switch that serves ports of type Memif
+    ///
+    /// switch/switch.sock in the directory of --socket when not given. The agent makes the directory for the
+    /// user of the switch.
     #[arg(long, value_name = "FILE", env = "PODNET_SWITCH_SOCKET")]
     pub switch_socket: Option<PathBuf>,
-    /// Whether the agent starts that switch when none answers; false where something else does
+    /// Start the switch when none answers; false where another program does
     #[arg(
         long,
         env = "PODNET_START_SWITCH",

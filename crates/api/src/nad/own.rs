@@ -30,9 +30,9 @@ const CONFIG: &str = "spec.config";
 pub struct OwnNetwork {
     /// The network.
     pub network: NetworkRef,
-    /// `name` of the configuration, by which an `IPAMClaim` may name the network (NPWG §8.2).
+    /// `name` of the configuration; the annotation has none.
     ///
-    /// The annotation has none.
+    /// An `IPAMClaim` may name the network so (NPWG §8.2).
     pub config_name: Option<String>,
     /// The pod's default routes go through it.
     pub is_default_gateway: bool,

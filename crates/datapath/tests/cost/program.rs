@@ -6,7 +6,7 @@ use aya_obj::generated::bpf_insn;
 
 /// The frame pointer, which is the end of a function's stack.
 const FRAME: u8 = 10;
-/// The kernel gives each function of a program at least this much of the stack, and multiples of it.
+/// Grain in bytes in which the kernel gives a function of a program its stack.
 const GRAIN: u32 = 32;
 
 /// `BPF_CALL`, and the source register by which it calls a function of the program.
@@ -23,7 +23,7 @@ const STX: u8 = 0x03;
 const ALU: u8 = 0x04;
 const ALU64: u8 = 0x07;
 
-/// What one program costs.
+/// Cost of one program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cost {
     /// Instructions, those of the functions that it calls among them.
@@ -84,7 +84,9 @@ fn chain(
         .unwrap_or(0)
 }
 
-/// Bytes of stack that a function reaches: by its frame pointer, and by what is derived from it.
+/// Returns the bytes of stack that a function reaches.
+///
+/// It does so by its frame pointer, and by registers derived from it.
 fn depth(function: &[bpf_insn]) -> u32 {
     let mut deepest = 0;
     let mut reach = |offset: i32| deepest = deepest.max(offset.min(0).unsigned_abs());

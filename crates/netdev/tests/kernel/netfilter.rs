@@ -150,7 +150,7 @@ fn a_table_with_guards_is_as_it_was_written_beside_another_one() {
     assert!(netfilter.is_masquerading(&wanted()).expect("a look"));
 }
 
-/// A listing that a write of another program interrupts is made again (`NLM_F_DUMP_INTR`).
+/// A listing that a write interrupts is made again (`NLM_F_DUMP_INTR`).
 #[test]
 fn a_table_is_listed_while_another_program_writes() {
     const WRITES: usize = 300;
