@@ -309,7 +309,7 @@ fn delegated_attachments_are_shown_and_explained() {
         "{output:?}"
     );
     assert!(
-        text.contains("eth0 of a on blue") && text.contains("net1 of a on lan"),
+        text.contains("eth0 of default/a on blue") && text.contains("net1 of default/a on lan"),
         "{text}"
     );
     pod.detach();
