@@ -52,7 +52,8 @@ pub(crate) fn pay(skb: &Skb<'_>, network: u32, sender: u32, nodes: u32) -> Resul
     match admitted {
         Ok(()) => {
             if let Some(port) = port {
-                maps::count_port(port, PortCounter::Flooded, 1, skb.length() as u32);
+                let (packets, bytes) = (skb.segments(), skb.length() as u32);
+                maps::count_port(port, PortCounter::Flooded, packets, bytes);
             }
             Ok(())
         }

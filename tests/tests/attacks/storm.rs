@@ -32,8 +32,9 @@ fn shout(socket: &UdpSocket, size: usize, count: u64) -> u64 {
         .count() as u64
 }
 
-/// Frames of these ports that were replicated, by the datapath's own count.
+/// Frames of these ports that were replicated, by the datapath's own count; each segment is one.
 ///
+/// Linux 5.10 cuts a packet before any program sees it, later kernels after.
 /// What was sent and not dropped is more: a busy node loses frames in the queue of a veth link, before any
 /// program sees them.
 fn replicated(node: &Node, from: &[Port]) -> u64 {
@@ -61,7 +62,7 @@ fn a_packet_of_many_segments_is_replicated_as_seldom_as_they_are() {
         sent > STORM_BURST * SEGMENTS,
         "the kernel took {sent} segments"
     );
-    let passed = replicated(&node, &senders) * SEGMENTS;
+    let passed = replicated(&node, &senders);
     let seconds = start.elapsed().as_secs() + 1;
     let most = STORM_BURST + STORM_RATE * seconds;
     assert!(
