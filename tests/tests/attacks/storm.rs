@@ -32,7 +32,7 @@ fn shout(socket: &UdpSocket, size: usize, count: u64) -> u64 {
         .count() as u64
 }
 
-/// Frames of these ports that were replicated, by the datapath's own count; each segment is one.
+/// Count segments of these ports that the datapath says it replicated.
 ///
 /// Linux 5.10 cuts a packet before any program sees it, later kernels after.
 /// What was sent and not dropped is more: a busy node loses frames in the queue of a veth link, before any
