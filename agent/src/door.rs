@@ -182,7 +182,7 @@ async fn roll_back(node: &Arc<Node>, made: &Made) {
         node.book.ledger().unheard(made)
     };
     if unheard {
-        tracing::warn!(attachment = %made.key, "nobody heard the answer, rolling back");
+        tracing::warn!(attachment = %made.key, "the runtime closed its connection before the answer, the attachment is undone");
         node.undo_any(&made.key).await;
     }
 }

@@ -261,7 +261,7 @@ impl EarlyDrop {
                         let (interface, because) = (&place.interface, &place.because);
                         let (mode, steers) = (place.mode.label(), place.steers);
                         let steers_because = &place.steers_because;
-                        tracing::info!(%interface, mode, %because, steers, %steers_because, "what tunnels bring unwanted is dropped here");
+                        tracing::info!(%interface, mode, %because, steers, %steers_because, "packets of tunnels that have no receiver here are dropped at this uplink");
                     }
                     places.insert(ifindex, place);
                 }

@@ -391,7 +391,10 @@ impl Ways for Egress {
         };
         let removed = self.host.netlink.with(remove).await?;
         for what in &removed {
-            tracing::info!(what, "egress: removed");
+            tracing::info!(
+                removed = what,
+                "a part of an egress gateway that no network uses was removed"
+            );
         }
         Ok(!removed.is_empty())
     }

@@ -123,7 +123,7 @@ impl Cluster {
             }
             AccessControl::User | AccessControl::Either => {
                 tracing::warn!(
-                    "who made a pod is known to the webhook only: access to networks is not checked again"
+                    "access to networks is not checked at ADD: only the webhook knows the user who made a pod"
                 );
                 None
             }

@@ -383,7 +383,7 @@ impl NodeRouting {
         let mut state = self.state();
         for (node, why) in &unrouted {
             if state.unrouted.get(node) != Some(why) {
-                tracing::warn!(node, why, "pods of another node are not reached");
+                tracing::warn!(node, why, "there is no route to the pods of another node");
             }
         }
         state.unrouted = unrouted;

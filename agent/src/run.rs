@@ -201,7 +201,7 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
         tracing::error!(error = %task, "a server died");
     }
     if let Err(error) = std::fs::remove_file(&options.places.socket) {
-        tracing::warn!(%error, "socket not removed");
+        tracing::warn!(socket = %options.places.socket.display(), %error, "the agent's socket could not be removed, the next agent replaces it");
     }
     match ended {
         Some(error) => Err(error),

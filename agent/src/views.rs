@@ -332,7 +332,7 @@ async fn memif_ports(node: &Node, records: &[Attachment]) -> Vec<MemifPort> {
     let mut ports = match node.ports.switched().await {
         Ok(ports) => ports,
         Err(error) => {
-            tracing::warn!(error = %chain(&error), "metrics without those of memif ports");
+            tracing::warn!(error = %chain(&error), "the switch does not answer, metrics of memif ports are missing");
             return Vec::new();
         }
     };

@@ -333,7 +333,7 @@ impl Tables for Reconciler {
             tokio::time::sleep(Duration::from_secs(1)).await;
             let removed = tokio::task::spawn_blocking(move || retired.remove()).await;
             if let Ok(Err(error)) = removed {
-                tracing::warn!(%error, "old programs and maps not removed");
+                tracing::warn!(%error, "the programs and maps of the older layout could not be removed, the next start tries again");
             }
         });
         Ok(())

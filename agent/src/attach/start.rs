@@ -55,7 +55,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         for record in &records {
             // One port must not keep the others from being served; the audit comes back to it.
             if let Err(error) = self.repair(record, &survey).await {
-                tracing::warn!(attachment = %record.key, %error, "not repaired yet");
+                tracing::warn!(attachment = %record.key, %error, "the attachment could not be repaired at start, the audit tries again");
             }
         }
         // Packets run through the new programs only now that the tables are complete.

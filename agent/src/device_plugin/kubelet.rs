@@ -159,7 +159,7 @@ impl Drop for Served {
         if self.is_there()
             && let Err(error) = fs::remove_file(&self.socket)
         {
-            tracing::warn!(socket = %self.socket.display(), %error, "socket not removed");
+            tracing::warn!(socket = %self.socket.display(), %error, "the device plugin's socket could not be removed, the next start replaces it");
         }
     }
 }

@@ -220,7 +220,7 @@ impl Files {
                 // Gone since it was listed: the directory has changed again.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => {
-                    tracing::warn!(file = %path.display(), %error, "members not readable");
+                    tracing::warn!(file = %path.display(), %error, "the file of members could not be read: correct it, until then its members are not reached");
                     continue;
                 }
             };

@@ -69,7 +69,7 @@ impl Complaints {
                 mac = it.mac.map(tracing::field::display),
                 address = it.ip.map(tracing::field::display),
                 why = it.why.sentence(),
-                "what a node says of its members is not taken"
+                "members of another node are refused"
             );
             self.logged.insert(cause);
         }

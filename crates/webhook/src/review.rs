@@ -84,7 +84,7 @@ pub enum Denial {
         target: Target,
     },
     /// The needs of a pod's networks are not known.
-    #[error("what the pod's networks want of it could not be read: {why}; try again")]
+    #[error("the requirements of the pod's networks could not be read: {why}; try again")]
     NotRead {
         /// Why not.
         why: String,

@@ -45,11 +45,16 @@ impl Count {
 
     /// One line for each count that has risen.
     pub(crate) fn findings(&self) -> Vec<String> {
+        self.findings_above(BEGIN_MAX, LONG_MAX)
+    }
+
+    /// One line for each count above its limit.
+    fn findings_above(&self, begin_max: usize, long_max: usize) -> Vec<String> {
         let begin = "first lines of documentation begin with a pronoun";
         let long = "first lines of documentation have more than 80 characters";
         [
-            (begin, &self.begin, BEGIN_MAX),
-            (long, &self.long, LONG_MAX),
+            (begin, &self.begin, begin_max),
+            (long, &self.long, long_max),
         ]
         .into_iter()
         .filter(|(_, found, most)| found.len() > *most)
@@ -93,6 +98,8 @@ mod tests {
         count.add("a.rs", &text);
         assert_eq!(count.begin, ["a.rs:4: What it is."]);
         assert_eq!(count.long, [format!("a.rs:6: {long}")]);
-        assert!(count.findings().is_empty());
+        assert!(count.findings_above(1, 1).is_empty());
+        assert_eq!(count.findings_above(0, 1).len(), 1);
+        assert_eq!(count.findings_above(0, 0).len(), 2);
     }
 }
