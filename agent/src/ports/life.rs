@@ -115,7 +115,7 @@ pub(super) trait Parts: Sync {
     /// When it cannot be made.
     fn tell_pod(&self, record: &Attachment) -> Result<(), PortError>;
 
-    /// Gives a memif port to the switch.
+    /// Gives a memif port to the switch; returns whether the switch did not have it before.
     ///
     /// # Errors
     /// When the switch or the kernel refuses.
@@ -123,7 +123,7 @@ pub(super) trait Parts: Sync {
         &self,
         record: &Attachment,
         netns: &Netns,
-    ) -> impl Future<Output = Result<(), PortError>> + Send;
+    ) -> impl Future<Output = Result<bool, PortError>> + Send;
 
     /// Takes it from there, and removes its files.
     ///
@@ -221,8 +221,8 @@ where
     };
     let make = parts.with_pod_end(record, netns, here);
     let (made, watch) = tokio::join!(make, async {
-        // While links are made; the pod's end stays down until this is open. Nothing is sent
-        // to a client that is still to connect.
+        // While links are made; the pod's end stays down until this is open. The device of a memif port
+        // starts when the switch has it.
         let queues = record.host_end_queues() && !record.is_switched();
         let watch = queues.then(|| parts.watch()).transpose();
         if watch.is_ok() {
@@ -275,8 +275,13 @@ pub(super) async fn activate<P: Parts>(
     netns: &Netns,
 ) -> Result<(), PortError> {
     if record.is_switched() {
-        Box::pin(parts.plug_in(record, netns)).await?;
+        // The device has a carrier from the moment that the switch has its file.
+        let watch = parts.watch()?;
+        let is_new = Box::pin(parts.plug_in(record, netns)).await?;
         reached("add.plugged");
+        if is_new {
+            parts.started(watch, record.host.ifindex).await?;
+        }
     }
     parts.await_promotion(record.host.clone());
     Ok(())

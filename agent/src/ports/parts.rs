@@ -82,7 +82,7 @@ impl Parts for Ports {
         Ok(sockets::tell(record, told(record))?)
     }
 
-    async fn plug_in(&self, record: &Attachment, netns: &Netns) -> Result<(), PortError> {
+    async fn plug_in(&self, record: &Attachment, netns: &Netns) -> Result<bool, PortError> {
         self.switch.plug_in(record, netns).await
     }
 

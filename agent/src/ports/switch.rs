@@ -140,7 +140,7 @@ impl Line {
         }
     }
 
-    /// Makes the switch serve a port as recorded.
+    /// Makes the switch serve a port as recorded; returns whether it did not before.
     ///
     /// Blocks; in the node's namespace.
     fn plug_in(
@@ -148,16 +148,16 @@ impl Line {
         record: &Attachment,
         netns: &Netns,
         connection: &mut Connection,
-    ) -> Result<(), PortError> {
+    ) -> Result<bool, PortError> {
         let config = config(record);
         if self.ask(|client| client.update(&config))? {
-            return Ok(());
+            return Ok(false);
         }
         let device = connection.open_tap(&record.host.name, record.host.ifindex)?;
         let listeners = listen::listen(record, netns)?;
         let listeners: Vec<_> = listeners.iter().map(OwnedFd::as_fd).collect();
         self.ask(|client| client.add(&config, device.as_fd(), &listeners))?;
-        Ok(())
+        Ok(true)
     }
 
     /// Makes sure that it serves a port no more. Blocks.
@@ -237,16 +237,16 @@ impl Switch {
         &self.line.sockets
     }
 
-    /// Gives a port to the switch.
+    /// Gives a port to the switch; returns whether the switch did not have it before.
     ///
     /// # Errors
     /// When the switch or the kernel refuses; what was made goes with the attachment.
-    pub async fn plug_in(&self, record: &Attachment, netns: &Netns) -> Result<(), PortError> {
+    pub async fn plug_in(&self, record: &Attachment, netns: &Netns) -> Result<bool, PortError> {
         let (line, record, netns) = (Arc::clone(&self.line), record.clone(), netns.clone());
         let plug = move |connection: &mut Connection| line.plug_in(&record, &netns, connection);
-        self.host.netlink.with(plug).await?;
+        let is_new = self.host.netlink.with(plug).await?;
         self.wanted.notify_one();
-        Ok(())
+        Ok(is_new)
     }
 
     /// Takes a port from the switch.

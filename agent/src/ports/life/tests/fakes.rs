@@ -39,6 +39,8 @@ pub(super) struct FakeLink {
     listens: Option<Ear>,
     /// Whether the pod's end is up; none without one.
     pub(super) pod_end: Option<bool>,
+    /// Its queue was waited for.
+    pub(super) started: bool,
 }
 
 /// Things of ports that outlive an agent, and some of the agent's own.
@@ -381,8 +383,20 @@ impl Parts for FakeParts {
         self.kernel.net("watch links", |_| ())
     }
 
-    async fn started(&self, (): (), _: u32) -> Result<(), netdev::Error> {
-        self.kernel.net("wait for the queue", |_| ())
+    async fn started(&self, (): (), host_end: u32) -> Result<(), netdev::Error> {
+        self.kernel.net("wait for the queue", |things| {
+            let name = things.link(host_end).name.clone();
+            let is_memif = things.book.get(&name).is_some_and(|it| it.is_switched());
+            let served = things
+                .switch
+                .iter()
+                .any(|key| *key == things.book[&name].key.to_string());
+            assert!(
+                served || !is_memif,
+                "{name} has no carrier before the switch has it"
+            );
+            things.link(host_end).started = true;
+        })
     }
 
     async fn open_control(&self, record: &Attachment, _: &Netns) -> Result<(), PortError> {
@@ -439,11 +453,11 @@ impl Parts for FakeParts {
         })
     }
 
-    async fn plug_in(&self, record: &Attachment, _: &Netns) -> Result<(), PortError> {
+    async fn plug_in(&self, record: &Attachment, _: &Netns) -> Result<bool, PortError> {
         self.kernel.port("plug in", |things| {
             let ifindex = things.index_of(&record.host.name).expect("its device");
             assert!(things.live.contains(&ifindex), "the switch sends too soon");
-            things.switch.insert(record.key.to_string());
+            things.switch.insert(record.key.to_string())
         })
     }
 
