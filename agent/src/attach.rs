@@ -8,19 +8,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use book::Book;
+use book::ledger::Wanted;
+use book::record::{Attachment, HostEnd, State};
 use cluster::access::Used;
 use cni_spec::AttachmentKey;
+use host::host_name;
 use netdev::Netns;
+use ports::{Ends, PortError};
 use store::Pending;
 use telemetry::failpoint::reached;
 
 use self::doors::{Authority, Ports, Reach, Tables};
-use crate::book::Book;
 use crate::error::AgentError;
-use crate::host::host_name;
-use crate::ledger::Wanted;
-use crate::ports::{Ends, PortError};
-use crate::record::{Attachment, HostEnd, State};
 
 pub mod authority;
 mod check;

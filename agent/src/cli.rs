@@ -8,18 +8,18 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use cluster::access::AccessControl;
 use controller::ControllerOptions;
 use delegate::process;
+use ports::switch::{SwitchOptions, SwitchUser};
+use reach::early_drop::EarlyDropOptions;
+use reach::members::SpanningOptions;
+use tables::StormOptions;
 use uswitch::Memory;
 use webhook::WebhookOptions;
+use world::lists::InvalidAnnotation;
 use world::lists::ListOptions;
 
 use crate::devices::DeviceOptions;
-use crate::early_drop::EarlyDropOptions;
 use crate::install::InstallOptions;
-use crate::members::SpanningOptions;
 use crate::places::{CniPlaces, Places};
-use crate::ports::switch::{SwitchOptions, SwitchUser};
-use crate::reconcile::StormOptions;
-use world::lists::InvalidAnnotation;
 
 /// Gives pods more than one network, from an eBPF datapath.
 #[derive(Debug, Parser)]
@@ -125,7 +125,7 @@ pub struct RunOptions {
         long,
         env = "PODNET_VXLAN_PORT",
         value_name = "PORT",
-        default_value_t = crate::overlay::PORT,
+        default_value_t = reach::overlay::PORT,
         value_parser = clap::value_parser!(u16).range(1..)
     )]
     pub vxlan_port: u16,

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use api::Shortened;
+use book::ledger::Made;
 use cni_spec::{
     Call, CniArgs, CniRequest, CniResult, CniVersion, Command, ConfHead, GcList, Invocation,
     NetConf, NetworkRef, Reply, SpecError,
@@ -14,7 +15,6 @@ use serde_json::Value;
 use telemetry::{LOG_BYTES, Sparing};
 
 use crate::error::AgentError;
-use crate::ledger::Made;
 use crate::node::{Node, START_PATIENCE};
 use crate::recover;
 use crate::request::{self, Asked, Native};

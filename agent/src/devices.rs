@@ -1,7 +1,7 @@
 //! Count ports as devices of Kubernetes, and ask which of them a pod has.
 //!
 //! - [`world::resource`] says which extended resources there are, and which one a network is counted by.
-//! - [`crate::ports::directories`] has a directory of the node for each device.
+//! - [`ports::directories`] has a directory of the node for each device.
 //! - [`assigned`] reads from the kubelet's answer which devices a pod has, for its attachments to take.
 //! - [`crate::device_plugin`] tells the kubelet of them.
 
@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use ::kubelet::{PodResourcesClient, device_plugin, pod_resources};
 use clap::Args;
 use datapath::PinDir;
+use ports::directories::Directories;
 
 use self::assigned::{Assigned, AssignedError};
-use crate::ports::directories::Directories;
 
 /// Ports that are sockets, as devices of Kubernetes.
 #[derive(Debug, Clone, Args)]

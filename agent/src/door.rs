@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use book::ledger::Made;
 use cni_spec::{
     ACK, CniVersion, Command, ConfHead, FRAME_HEADER, Reply, Request, SpecError, decode_header,
     encode_frame,
@@ -23,7 +24,6 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use self::peer::Stranger;
-use crate::ledger::Made;
 
 mod peer;
 

@@ -18,12 +18,13 @@ use store::StoreError;
 use world::{Unread, WorldError};
 
 pub use self::explain::ExplainError;
-use crate::book::{AddressError, BookError};
+use book::{AddressError, BookError};
+use host::HostError;
+use ports::PortError;
+use reach::ReachError;
+
 use crate::devices::assigned::AssignedError;
-use crate::host::HostError;
 use crate::kube::{AccessError, ClusterError, LookupError};
-use crate::ports::PortError;
-use crate::reach::ReachError;
 
 /// A request could not be served.
 #[derive(Debug, thiserror::Error)]

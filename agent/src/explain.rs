@@ -22,20 +22,19 @@ mod tables;
 mod wire;
 
 use agent_common::endpoint::ENDPOINT_REMOTE;
+use book::BookError;
+use book::record::Attachment;
 use cni_spec::FollowRequest;
 use datapath::DatapathError;
 use serde_json::Value;
-
-use crate::error::ExplainError;
 
 use self::directory::{Directory, Member, name_of};
 use self::question::{Address, Question};
 use self::report::Story;
 use self::tables::{Hit, Lookup};
-use crate::book::BookError;
 use crate::error::AgentError;
+use crate::error::ExplainError;
 use crate::node::Node;
-use crate::record::Attachment;
 
 /// The node, everybody on it, and what was asked.
 struct Scene<'a> {

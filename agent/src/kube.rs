@@ -43,16 +43,18 @@ pub use self::error::{AccessError, ClusterError};
 use self::events::EventWriter;
 use self::holdings::Blocks;
 pub use self::home::Home;
+pub use self::lookup::Pod;
 use self::lookup::Pods;
-pub use self::lookup::{LookupError, Pod};
+pub use ::addresses::LookupError;
+use book::ledger::Wanted;
+use book::pods::{FollowedAlready, PodNetworks};
+use book::record::{Attachment, HostEnd, PodIdentity};
+use reach::Reach;
+
 use self::nodes::Nodes;
 use self::objects::Objects;
 use self::slices::{Followed, Slices};
 use self::status::StatusWriter;
-use crate::book::pods::{FollowedAlready, PodNetworks};
-use crate::ledger::Wanted;
-use crate::reach::Reach;
-use crate::record::{Attachment, HostEnd, PodIdentity};
 
 /// A cluster and this node's place in it.
 pub struct Cluster {

@@ -11,16 +11,10 @@
 //! - [`world::lists`] is what is said in a cluster about the lists of pods.
 //! - [`book`] chooses addresses and remembers attachments and pods, in memory and on the disk; [`attach`]
 //!   makes and unmakes them, record before effect.
-//! - [`routing`] is what the node's own stack needs for the network that it routes for.
-//! - [`bandwidth`] says which rates an attachment has; [`ports::shaping`] makes them real.
-//! - [`overlay`] carries networks to other nodes: the tunnel device.
-//! - [`underlay`] has the routes on which programs do without that device.
-//! - [`uplinks`] are the node's interfaces by which they send to this one.
-//! - [`members`] is what this node says of its own to other nodes.
-//! - [`remotes`] is what other nodes say of their members of the same networks.
 //! - [`ports`] is the door to what an attachment has on the node: links, sockets, queues, TCX links.
-//! - [`reconcile`] is the only writer of BPF maps: from records to map entries.
-//! - [`locks`] says in which order one thread takes the node's locks.
+//! - [`reach`] is the door to what carries a network beyond the node; [`node_stack`] is what of it goes through
+//!   the node's own stack.
+//! - [`tables`] is the only writer of BPF maps: from records to map entries.
 //! - [`explain`] follows a packet through the live tables, and says what would happen to it.
 //! - [`devices`] has ports as devices that Kubernetes counts and gives to pods.
 //! - [`install`] puts the plugin where the runtime finds it.
@@ -35,43 +29,21 @@
 
 pub mod admin;
 pub mod attach;
-pub mod book;
 pub mod cli;
 pub mod cni;
 pub mod commands;
 pub mod device_plugin;
 pub mod devices;
-mod digest;
 pub mod door;
-pub mod early_drop;
-pub mod egress;
 pub mod error;
 pub mod explain;
-pub mod host;
 pub mod install;
 pub mod kube;
-pub mod locks;
-pub mod members;
-pub mod metrics;
 pub mod node;
-pub mod overlay;
 pub mod places;
 pub mod pods;
-pub mod ports;
-pub mod reach;
-pub mod reconcile;
 pub mod recover;
-pub mod remotes;
 mod request;
-pub mod routing;
-pub mod rulesets;
 pub mod run;
-#[cfg(test)]
-mod samples;
 pub mod tombstone;
-pub mod underlay;
-pub mod uplink_networks;
-pub mod uplinks;
 pub mod views;
-
-pub use book::{bandwidth, ledger, record};

@@ -6,23 +6,23 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use book::Book;
 use delegate::process::Runner;
+use host::Host;
+use metrics::Metrics;
+use ports::{self, Ports, Promotions};
+use reach::{Ground, Reach, ReachOptions};
+use tables::Reconciler;
+use tables::remotes::Remotes;
 use tokio::sync::watch;
 use world::Current;
+use world::lists::Rules;
 
 use crate::attach::Attachments;
 use crate::attach::authority::Giver;
-use crate::book::Book;
 use crate::devices::Devices;
 use crate::error::AgentError;
-use crate::host::Host;
 use crate::kube::Cluster;
-use crate::metrics::Metrics;
-use crate::ports::{self, Ports, Promotions};
-use crate::reach::{Ground, Reach, ReachOptions};
-use crate::reconcile::Reconciler;
-use crate::remotes::Remotes;
-use world::lists::Rules;
 
 /// How long a request waits for start-up to be over.
 pub const START_PATIENCE: Duration = Duration::from_secs(10);

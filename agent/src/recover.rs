@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use datapath::PinDir;
+use host::{HOST_PREFIX, NEAR_PREFIX};
 use netdev::{LinkEvent, LinkMonitor};
 
 use crate::error::AgentError;
-use crate::host::{HOST_PREFIX, NEAR_PREFIX};
 use crate::node::Node;
 use crate::tombstone;
 

@@ -17,17 +17,17 @@ use agent_common::addr::MacAddr;
 use api::nad::OwnNetwork;
 use api::selection::{AttachmentOptions, SelectedAttachment};
 use api::{AttachmentRequest, Interface, IpRequest, Mode, Network, Routing};
+use book::bandwidth::{Limits, Source};
+use book::ledger::Wanted;
+use book::record::{Decision, DefaultRoutes, ObjectRef, PodIdentity, Sandbox};
+use cni_spec::digest::digest;
 use cni_spec::{AttachmentKey, CniRequest, IfName, Invocation, NetConf, NetworkRef, SpecError};
 use ipam::Request;
 use netdev::Netns;
 use serde_json::Value;
 use world::World;
 
-use crate::bandwidth::{Limits, Source};
-use crate::digest::digest;
 use crate::error::AgentError;
-use crate::ledger::Wanted;
-use crate::record::{Decision, DefaultRoutes, ObjectRef, PodIdentity, Sandbox};
 
 /// Where a network was named that is no element of a list.
 const CONFIGURATION: &str = "the CNI configuration";

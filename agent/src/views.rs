@@ -4,22 +4,22 @@ use std::collections::BTreeMap;
 
 use agent_common::addr::{GATEWAY_MAC, GATEWAY_V4, GATEWAY_V6};
 use agent_common::counter::Count;
+use book::aside::SetAside;
+use book::bandwidth::{Direction, mechanism};
+use book::ledger::Ledger;
+use book::pods::PodNetworks;
+use book::record::{Attachment, Decision};
 use cni_spec::{ContainerId, ExplainRequest, GetWhat};
 use ipam::Pool;
+use metrics::{MemifPort, Shaped, Snapshot};
 use serde_json::{Value, json};
+use tables::remotes::Refusal;
+use telemetry::chain;
 use uswitch::PortStatus;
 
-use crate::bandwidth::{Direction, mechanism};
-use crate::book::aside::SetAside;
-use crate::book::pods::PodNetworks;
 use crate::error::AgentError;
 use crate::kube::report;
-use crate::ledger::Ledger;
-use crate::metrics::{MemifPort, Shaped, Snapshot};
 use crate::node::Node;
-use crate::record::{Attachment, Decision};
-use crate::remotes::Refusal;
-use telemetry::chain;
 
 mod delegated;
 
@@ -140,7 +140,7 @@ async fn attachments(node: &Node) -> Result<Value, AgentError> {
                 "hostIfindex": record.host.ifindex,
                 "portID": record.port_id,
                 "hook": node.host.hook.kind(record.host.ifindex).label(),
-                "bandwidth": record.bandwidth(&queues),
+                "bandwidth": ports::shaping::bandwidth(record, &queues),
                 "foreignQueue": record.queued,
                 "fromPod": count(traffic.from_pod),
                 "toPod": count(traffic.to_pod),
@@ -466,7 +466,7 @@ pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
     let mut shaped = BTreeMap::<_, Shaped>::new();
     for record in &records {
         for direction in Direction::ALL {
-            if let Some((_, ifindex)) = record.queue(direction) {
+            if let Some((_, ifindex)) = ports::shaping::queue_of(record, direction) {
                 let key = (record.network.name.clone(), direction.label());
                 let of_network = shaped.entry(key).or_default();
                 of_network.attachments += 1;

@@ -7,8 +7,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use agent::cni::error::{CODES, Code, SPEC_CODES};
-use agent::metrics::METRICS;
 use agent_common::drop::DropReason;
+use metrics::METRICS;
 
 /// Name, type, labels and meaning.
 type Metric = (&'static str, &'static str, &'static str, &'static str);
@@ -73,7 +73,7 @@ fn metrics() -> String {
     let mut text = String::from(
         "# Metrics\n\
          \n\
-         Generated from `agent/src/metrics.rs` by `BLESS=1 cargo test -p agent --test docs`.\n\
+         Generated from `crates/metrics/src/lib.rs` by `BLESS=1 cargo test -p agent --test docs`.\n\
          \n\
          The agent serves them on `http://<--admin>/metrics`, by default `127.0.0.1:9464`, in\n\
          Prometheus text format 0.0.4.\n\

@@ -3,6 +3,7 @@
 mod arrows;
 mod layers;
 mod rooms;
+mod size;
 mod tokens;
 mod words;
 
@@ -93,6 +94,14 @@ pub(crate) fn check() -> Result<()> {
         }
     }
     say(format!("tidy: {}", words.summary()));
+    let largest = size::largest(&files, 3);
+    let largest = largest
+        .iter()
+        .map(|(room, lines)| format!("{room} ({lines})"));
+    say(format!(
+        "tidy: largest rooms, lines without tests: {}",
+        largest.collect::<Vec<_>>().join(", ")
+    ));
     findings.extend(words.findings());
     findings.extend(rooms::check(&files));
     let packages = workspace::packages()?;

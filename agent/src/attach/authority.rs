@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
+use book::Book;
+use book::ledger::Wanted;
+use book::record::{Attachment, HostEnd, PodIdentity};
 use cluster::access::Used;
+use reach::Reach;
 
 use super::doors::Authority;
-use crate::book::Book;
 use crate::error::AgentError;
 use crate::kube::Cluster;
-use crate::ledger::Wanted;
-use crate::reach::Reach;
-use crate::record::{Attachment, HostEnd, PodIdentity};
 
 /// The giver; see the module.
 #[derive(Debug)]

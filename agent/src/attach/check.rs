@@ -1,12 +1,12 @@
 //! `CHECK`: is the attachment still as it was made?
 
+use book::record::{Attachment, State};
 use cni_spec::{AttachmentKey, CniResult};
 use netdev::Netns;
 
 use super::Attachments;
 use super::doors::{Authority, Ports, Reach, Tables};
 use crate::error::AgentError;
-use crate::record::{Attachment, State};
 
 impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
     /// Compares an attachment with its record, the kernel and the runtime's memory.

@@ -5,18 +5,18 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use book::bandwidth::Limits;
+use book::ledger::Wanted;
+use book::record::{Attachment, HostEnd, NetworkFacts, PodIdentity};
 use cluster::access::Used;
 use datapath::{DatapathError, PinDir};
+use host::HostError;
 use netdev::Netns;
+use ports::{self, Ends, Found, PortError, Survey};
+use reach::{self, ReachError};
+use tables::Reconciler;
 
-use crate::bandwidth::Limits;
 use crate::error::AgentError;
-use crate::host::HostError;
-use crate::ledger::Wanted;
-use crate::ports::{self, Ends, Found, PortError, Survey};
-use crate::reach::{self, ReachError};
-use crate::reconcile::Reconciler;
-use crate::record::{Attachment, HostEnd, NetworkFacts, PodIdentity};
 
 /// Verbs of the door to ports, as [`ports::Ports`] has them.
 pub trait Ports: Send + Sync + 'static {

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
+use book::record::{Attachment, State};
 use datapath::PinDir;
+use ports::{Survey, links_of};
 use telemetry::chain;
 
 use super::Attachments;
 use super::doors::{Authority, Ports, Reach, Tables};
 use crate::error::AgentError;
-use crate::ports::{Survey, links_of};
-use crate::record::{Attachment, State};
 
 impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
     /// Reconciles everything at start, before any request is served.

@@ -7,6 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Mode, Network};
+use book::bandwidth::{Limit, Source};
+use book::ledger::Wanted;
+use book::record::{Sandbox, State};
+use book::samples;
+use book::{self, Book};
 use cni_spec::AttachmentKey;
 use datapath::PinDir;
 use netdev::Netns;
@@ -15,12 +20,7 @@ use store::fake::{Disk, Fault, Survivors};
 use telemetry::fate::{Dead, Fate};
 
 use super::Attachments;
-use crate::bandwidth::{Limit, Source};
-use crate::book::{self, Book};
 use crate::error::AgentError;
-use crate::ledger::Wanted;
-use crate::record::{Sandbox, State};
-use crate::samples;
 
 mod collect;
 mod fakes;

@@ -1,13 +1,13 @@
 //! Choose the device of a single attachment's port.
 
 use api::RawObject;
+use book::ledger::Wanted;
+use book::record::Device;
 use world::resource;
 
 use crate::devices::assigned;
 use crate::error::AgentError;
-use crate::ledger::Wanted;
 use crate::node::Node;
-use crate::record::Device;
 
 /// Choose the device for the port of a request that names one network.
 ///

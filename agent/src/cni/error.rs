@@ -3,23 +3,23 @@
 //! A new failure does not compile until it has a code here.
 
 use api::ResolveError;
+use book::{AddressError, BookError};
 use cni_spec::{CniError, CniVersion, Command, ErrorCode};
 use delegate::error::DelegateError;
+use host::HostError;
 use ipam::IpamError;
+use node_stack::egress::EgressError;
+use ports::PortError;
+use ports::afxdp::AfXdpError;
+use reach::ReachError;
+use reach::overlay::OverlayError;
+use reach::uplink_networks::UplinkNetworkError;
+use reach::uplinks::UplinkError;
 use telemetry::chain;
 use world::WorldError;
 
-use crate::book::{AddressError, BookError};
-use crate::egress::EgressError;
 use crate::error::AgentError;
-use crate::host::HostError;
 use crate::kube::{AccessError, ClusterError, LookupError};
-use crate::overlay::OverlayError;
-use crate::ports::PortError;
-use crate::ports::afxdp::AfXdpError;
-use crate::reach::ReachError;
-use crate::uplink_networks::UplinkNetworkError;
-use crate::uplinks::UplinkError;
 
 /// A code, what it means, and what a person can do about it.
 pub type Code = (u32, &'static str, &'static str);

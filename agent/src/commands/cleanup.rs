@@ -6,18 +6,19 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use datapath::{PinDir, bpffs};
+use host::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX};
 use netdev::{Connection, LinkFilter};
+use node_stack::{egress, routing};
+use ports::directories::{self, Directories};
+use ports::{afxdp, switch};
+use reach::{overlay, uplinks};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Failure, print};
 use crate::cli::CleanupOptions;
-use crate::host::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX};
 use crate::install::conf;
 use crate::places::{CniPlaces, Places};
-use crate::ports::directories::{self, Directories};
-use crate::ports::{afxdp, switch};
 use crate::tombstone;
-use crate::{book, egress, overlay, routing, uplinks};
 
 /// The name of the directory that podnet has for itself below `/run`.
 const OWN_DIRECTORY: &str = "podnet";

@@ -2,10 +2,9 @@
 
 use std::fmt::Write as _;
 
+use book::bandwidth::Bits;
 use cni_spec::GetWhat;
 use serde_json::Value;
-
-use crate::bandwidth::Bits;
 
 /// Column of the pod, as `NAMESPACE/NAME`.
 ///

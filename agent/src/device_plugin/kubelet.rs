@@ -14,7 +14,9 @@ use std::{fs, io};
 
 use ::kubelet::device_plugin::{Device, KUBELET_SOCKET};
 use ::kubelet::{register, serve};
+use cni_spec::digest::digest;
 use notify::RecommendedWatcher;
+use ports::directories::Directories;
 use telemetry::chain;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
@@ -22,8 +24,6 @@ use world::resource::{self, Offer};
 use world::watched;
 
 use super::plugin::{Plugin, devices};
-use crate::digest::digest;
-use crate::ports::directories::Directories;
 
 /// Time to the next attempt at what did not work.
 const RETRY: Duration = Duration::from_secs(1);

@@ -9,11 +9,11 @@ use ::kubelet::device_plugin::{
     ContainerAllocateResponse, ContainerPreferredAllocationRequest, Device, HEALTHY, Mount,
     UNHEALTHY,
 };
+use ports::directories::Directories;
 use tokio::sync::watch;
 use world::resource;
 
 use crate::devices::assigned::in_order;
-use crate::ports::directories::Directories;
 
 /// Devices of one resource, numbered from 0.
 ///

@@ -5,12 +5,12 @@
 use std::net::IpAddr;
 
 use agent_common::addr::MacAddr;
+use book::record::Attachment;
 
 use super::directory::{Found, Member};
 use super::frame;
 use super::question::{Address, Proto, Question};
 use crate::error::ExplainError;
-use crate::record::Attachment;
 
 /// EtherType for experiments (IEEE 802, table of local experimental types).
 const EXPERIMENT: u16 = 0x88b5;
@@ -167,7 +167,7 @@ pub(super) fn is_broadcast(record: &Attachment, ip: IpAddr) -> bool {
 /// Next hop of the pod's kernel to an address, and why, by the routes of podnet.
 pub(super) fn next_hop(record: &Attachment, destination: IpAddr) -> (IpAddr, &'static str) {
     let link_local = matches!(destination, IpAddr::V6(ip) if ip.is_unicast_link_local());
-    let on_link = |lease: &crate::record::Lease| lease.prefix.contains(&destination);
+    let on_link = |lease: &book::record::Lease| lease.prefix.contains(&destination);
     if link_local || (!record.network.routed && record.leases.iter().any(on_link)) {
         return (destination, "on the link");
     }

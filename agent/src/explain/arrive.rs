@@ -7,6 +7,7 @@ use agent_common::arrival::{Arrival, Origin};
 use agent_common::drop::DropReason;
 use agent_common::endpoint::ENDPOINT_SOCKET;
 use agent_common::network::NETWORK_L3;
+use reach::overlay::DEVICE;
 use serde_json::json;
 
 use super::address::{self, Ends};
@@ -18,7 +19,6 @@ use super::report::{Outcome, Report, Shown, Story, Verdict};
 use super::{Scene, tables};
 use crate::error::AgentError;
 use crate::error::ExplainError;
-use crate::overlay::DEVICE;
 
 /// A receiver that nobody is: the other node would not have sent it.
 const NOBODY: MacAddr = MacAddr([0x02, 0, 0, 0, 0, 0]);

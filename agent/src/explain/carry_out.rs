@@ -15,6 +15,7 @@ use agent_common::policy::Decision;
 use agent_common::port::{PORT_L3, PORT_REPLICATE, PORT_WIRE, Port};
 use agent_common::vtep::{VTEP_CHUNKS, Vtep};
 use agent_common::wire::forges_tunnel;
+use reach::overlay::{DEVICE, added};
 use serde_json::json;
 
 use super::depart::Departure;
@@ -22,7 +23,6 @@ use super::frame::{self, Macs};
 use super::report::{Outcome, Verdict};
 use super::tables;
 use crate::error::AgentError;
-use crate::overlay::{DEVICE, added};
 
 impl Departure<'_> {
     /// Carries out a decision as `from_pod` does.

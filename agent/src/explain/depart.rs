@@ -6,6 +6,7 @@ use agent_common::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use agent_common::drop::DropReason;
 use agent_common::policy::Decision;
 use agent_common::port::{PORT_L3, PORT_MORE_IPS, Port};
+use book::record::Attachment;
 
 use super::address::{self, Ends};
 use super::directory::{Found, Member, name_of};
@@ -14,7 +15,6 @@ use super::question::{Address, Proto};
 use super::report::{Outcome, PACKET, Report, Shown, Story, Verdict};
 use super::{Scene, tables};
 use crate::error::AgentError;
-use crate::record::Attachment;
 
 /// The way of one packet.
 pub(super) struct Departure<'a> {

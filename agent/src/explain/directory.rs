@@ -6,12 +6,12 @@ use std::net::IpAddr;
 use agent_common::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use agent_common::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_REMOTE, Endpoint};
 use agent_common::vtep::Vtep;
+use book::record::{Attachment, NetworkFacts};
+use tables::remotes::{Peer, RemoteEndpoint};
 
 use super::question::{Address, Named, Place};
 use crate::error::ExplainError;
 use crate::node::Node;
-use crate::record::{Attachment, NetworkFacts};
-use crate::remotes::{Peer, RemoteEndpoint};
 
 /// Characters of a container ID that are enough when no other one begins so.
 const PREFIX: usize = 6;

@@ -2,13 +2,13 @@
 
 use agent_common::endpoint::{ENDPOINT_NO_PEER, Endpoint};
 use agent_common::flood::{FLOOD_CHUNKS, FloodKey};
+use book::bandwidth::{Bits, mechanism};
 use netdev::RootQueue;
 use serde_json::json;
 
 use super::Scene;
 use super::directory::name_of;
 use super::report::{Outcome, Story, Verdict};
-use crate::bandwidth::{Bits, mechanism};
 use crate::error::AgentError;
 
 /// Queue at the root of a device.

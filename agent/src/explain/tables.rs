@@ -11,9 +11,9 @@ use agent_common::policy::{self, Decision, Tables};
 use agent_common::port::{Port, PortAddressKey};
 use agent_common::wire::{self, Incoming, WireKey};
 use datapath::DatapathError;
+use tables::Reconciler;
 
 use super::question::Address;
-use crate::reconcile::Reconciler;
 
 /// One look into a table, by the policy.
 #[derive(Debug, Clone, Copy)]

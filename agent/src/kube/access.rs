@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use book::record::PodIdentity;
 use cluster::access::{MIRROR, Used, of_account, user_name};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::Pod as ApiPod;
@@ -19,7 +20,6 @@ use super::addresses::answer;
 use super::error::{AccessError, ClusterError};
 use super::home::Home;
 use super::lookup::{Pod, Pods};
-use crate::record::PodIdentity;
 
 /// Time for which a permission counts.
 ///

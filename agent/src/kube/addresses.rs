@@ -1,12 +1,12 @@
 //! Addresses in a cluster: this node's share of its networks, and how it grows.
 //!
-//! - [`machine`] decides everything: it is pure, and its page says which events lead to what.
+//! - [`mod@::addresses`] decides everything: it is pure, and its page says which events lead to what.
 //! - Here is its shell: it tells the machine what the watches, the clock, the book and the requests of
 //!   `ADD` say, and carries out what the machine commands. [`server`] has the commands that are for the
 //!   API server.
 //! - [`expected`] says how many addresses will soon be needed.
 //!
-//! The rules by which all of them work, and why they suffice, are at [`crate::ledger::Share`].
+//! The rules by which all of them work, and why they suffice, are at [`book::ledger::Share`].
 //!
 //! An `ADD` without wishes asks nobody: what the ledger may give is there already. Only when that is
 //! used up, or for an address by name that is not in a block of this node, it waits for the API
@@ -18,7 +18,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ::addresses::{
+    Answer, Command, Effect, Event, Facts, Given, Job, Machine, ROUND, RequestError, RequestId,
+    Seen, Wish,
+};
 use api::{IpBlock, IpReservation};
+use book::BookError;
+use book::ledger::{Wanted, pools};
+use book::record::{Attachment, HostEnd};
 use cluster::Work;
 use cluster::copied::{Copied, Copier, trim_all};
 use ipam::IpamError;
@@ -34,19 +41,12 @@ use super::holdings::of_reservations;
 use super::home::Home;
 use super::lookup::Pods;
 use super::slices::Slices;
-use crate::book::BookError;
-use crate::ledger::{Wanted, pools};
-use crate::record::{Attachment, HostEnd};
 
 mod expected;
-mod machine;
 mod server;
 
+pub(super) use ::addresses::{Said, granted_by};
 pub(super) use expected::{SOON, networks};
-use machine::{
-    Answer, Command, Effect, Event, Facts, Given, Job, Machine, ROUND, RequestId, Seen, Wish,
-};
-pub(super) use machine::{Said, granted_by};
 use server::Server;
 pub(super) use server::answer;
 
@@ -82,7 +82,7 @@ enum Next {
     Call(Command),
     Wait,
     Book(Box<Wanted>),
-    Refuse(ClusterError),
+    Refuse(RequestError),
     Rest(Duration),
 }
 
@@ -326,7 +326,7 @@ impl Addresses {
                         return Ok(booked?);
                     }
                 }
-                Some(Next::Refuse(error)) => return Err(error),
+                Some(Next::Refuse(error)) => return Err(error.into()),
                 // No event of a request leads here.
                 Some(Next::Rest(_)) | None => return Err(BookError::NoAllocator.into()),
             };

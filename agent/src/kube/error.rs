@@ -1,9 +1,8 @@
 //! Failures of what only a cluster has.
 
+use addresses::{LookupError, RequestError};
+use book::{AddressError, BookError};
 use cluster::access::Used;
-
-use super::lookup::LookupError;
-use crate::book::{AddressError, BookError};
 
 /// The cluster does not give, or does not say, what an attachment needs.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +16,15 @@ pub enum ClusterError {
     /// The pod may not use a network, or the API server does not say that it may.
     #[error(transparent)]
     Access(#[from] AccessError),
+}
+
+impl From<RequestError> for ClusterError {
+    fn from(error: RequestError) -> Self {
+        match error {
+            RequestError::Book(error) => error.into(),
+            RequestError::Pod(error) => error.into(),
+        }
+    }
 }
 
 impl From<AddressError> for ClusterError {

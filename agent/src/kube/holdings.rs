@@ -9,12 +9,12 @@ use cluster::copied::trim_all;
 use cluster::watch::{Kind, follow_into};
 use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client, ResourceExt as _};
+use reach::members::spanning;
+use tables::remotes::{Block, ByAddress, Remotes, Reservation};
 use tokio::sync::Notify;
 
 use super::addresses::granted_by;
 use super::home::Home;
-use crate::members::spanning;
-use crate::remotes::{Block, ByAddress, Remotes, Reservation};
 
 /// Follows the blocks of all nodes.
 #[derive(Clone)]

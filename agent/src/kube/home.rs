@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
+use book::Book;
+use metrics::Metrics;
+use tables::remotes::Remotes;
 use tokio::sync::watch;
 use world::Current;
 use world::lists::ListOptions;
-
-use crate::book::Book;
-use crate::metrics::Metrics;
-use crate::remotes::Remotes;
 
 /// Field manager of the agent's writes, as the API server's audit log has it.
 pub(super) const MANAGER: &str = "podnet-agent";

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::addresses::LookupError;
 use cluster::watch::{Kind, follow};
 use cluster::{Work, brief};
 use futures_util::FutureExt as _;
@@ -87,43 +88,6 @@ fn is_from_api(uid: &str) -> bool {
         && groups
             .iter()
             .all(|group| group.bytes().all(|byte| byte.is_ascii_hexdigit()))
-}
-
-/// A pod could not be looked up.
-#[derive(Debug, thiserror::Error)]
-pub enum LookupError {
-    /// There is none. A static pod's may come later.
-    #[error("the API server has no pod {namespace}/{name}; try again later")]
-    NotFound {
-        /// Namespace.
-        namespace: String,
-        /// Name.
-        name: String,
-    },
-    /// The name is another pod's by now.
-    #[error(
-        "K8S_POD_UID of CNI_ARGS is {asked} and pod {namespace}/{name} has UID {found}: the request is for a pod that is gone"
-    )]
-    Another {
-        /// Namespace.
-        namespace: String,
-        /// Name.
-        name: String,
-        /// The UID in the request.
-        asked: String,
-        /// The UID of the pod that is there.
-        found: String,
-    },
-    /// The API server does not tell.
-    #[error("pod {namespace}/{name} cannot be looked up: {why}; try again later")]
-    Unknown {
-        /// Namespace.
-        namespace: String,
-        /// Name.
-        name: String,
-        /// Error of the API server or of the connection to it.
-        why: String,
-    },
 }
 
 /// The pods of this node.

@@ -12,11 +12,10 @@ use k8s_openapi::api::core::v1::{Node as ApiNode, NodeStatus};
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::runtime::watcher::Config;
 use kube::{Client, ResourceExt as _};
+use node_stack::routing::{Nodes as Known, Peer};
+use reach::Reach;
+use tables::remotes::{NodeFacts, Remotes};
 use tokio::sync::{Notify, watch};
-
-use crate::reach::Reach;
-use crate::remotes::{NodeFacts, Remotes};
-use crate::routing::{Nodes as Known, Peer};
 
 /// A copy of all nodes, less what nobody here reads.
 #[derive(Debug)]

@@ -5,14 +5,14 @@ use api::status::{
     AttachmentStatus, NETWORK_STATUS_ANNOTATION, POD_NETWORK_STATUS_ANNOTATION,
     PodNetworkAddresses, StatusAddress, StatusDns, write_network_status, write_pod_network_status,
 };
+use book::pods::{AttachedNetwork, PodChange, PodNetworks};
+use book::record::PodIdentity;
+use telemetry::chain;
 use tokio::sync::mpsc;
 
 use super::Cluster;
 use super::events::{Note, Reason};
 use super::status::Annotations;
-use crate::book::pods::{AttachedNetwork, PodChange, PodNetworks};
-use crate::record::PodIdentity;
-use telemetry::chain;
 
 /// Writes about what is there, and about every change, for as long as changes come.
 pub(super) async fn follow(

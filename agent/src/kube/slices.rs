@@ -16,12 +16,12 @@ use cluster::watch::Progress;
 use futures_util::{StreamExt as _, stream};
 use kube::runtime::watcher::Config;
 use kube::{Client, ResourceExt as _};
+use reach::members::{self, Slices as Divided, divide, spec};
 use tokio::sync::{Notify, watch};
 
 use super::addresses::Said;
 use super::home::Home;
 use super::nodes::OwnNode;
-use crate::members::{self, Slices as Divided, divide, spec};
 
 mod follow;
 mod write;
@@ -264,7 +264,7 @@ impl Slices {
                 .collect();
             let taken = self.taken(&network);
             let divided = divide(&said, &here.members, &taken, |mac, ips| {
-                members::now(&self.home.remotes, here.id, mac, ips)
+                self.home.remotes.date_of_claim(here.id, mac, ips)
             });
             for (number, endpoints) in &divided {
                 let spec = spec(&network, here.id, &self.node, &vteps, endpoints);

@@ -9,12 +9,14 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ::addresses::LookupError;
 use cluster::brief;
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod as ApiPod;
 use kube::api::{Patch, PatchParams};
 use kube::core::Request;
 use kube::{Client, Resource as _};
+use metrics::Metrics;
 use serde::de::IgnoredAny;
 use serde_json::json;
 use tokio::sync::Notify;
@@ -22,8 +24,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::home::MANAGER;
 use super::lookup::Pod;
-use super::lookup::{LookupError, Pods};
-use crate::metrics::Metrics;
+use super::lookup::Pods;
 
 /// Writes under way at once.
 const CONCURRENT: usize = 4;

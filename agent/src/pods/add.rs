@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use book::ledger::Wanted;
+use book::pods::PodChange;
+use book::pods::record::{Maker, PodRecord};
+use book::record::{PodIdentity, Sandbox, State};
 use cni_spec::AttachmentKey;
 use delegate::{self, device_info};
 use netdev::Netns;
@@ -10,12 +14,8 @@ use telemetry::failpoint::reached;
 use world::WorldError;
 
 use super::plan::Planned;
-use crate::book::pods::PodChange;
-use crate::book::pods::record::{Maker, PodRecord};
 use crate::error::AgentError;
-use crate::ledger::Wanted;
 use crate::node::Node;
-use crate::record::{PodIdentity, Sandbox, State};
 use crate::request::Asked;
 
 impl Node {

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use book::pods::record::{Maker, PodRecord};
+use book::record::State;
 use cni_spec::{AttachmentKey, CniResult, Invocation};
 use delegate::prepare::{Wishes, prepare};
 use netdev::Netns;
 use world::DefaultNetwork;
 
-use crate::book::pods::record::{Maker, PodRecord};
 use crate::error::AgentError;
 use crate::node::Node;
-use crate::record::State;
 
 /// Time for plugins of the default network to say that they are ready.
 ///

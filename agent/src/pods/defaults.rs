@@ -5,13 +5,13 @@
 //! asked for are set. A family never loses its default route to an attachment that has none to
 //! give.
 
+use book::pods::record::{Maker, Member, PodRecord};
+use book::record::metric;
 use cni_spec::IfName;
 use netdev::{Netns, Route};
 
-use crate::book::pods::record::{Maker, Member, PodRecord};
 use crate::error::AgentError;
 use crate::node::Node;
-use crate::record::metric;
 
 impl Node {
     /// Corrects the default routes after plugins have made the member at `index`.

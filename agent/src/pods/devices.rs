@@ -3,6 +3,8 @@
 use api::RawObject;
 use api::nad::PluginChain;
 use api::selection::PodSelection;
+use book::ledger::Wanted;
+use book::record::{Decision, Device};
 use delegate::device_info;
 use world::World;
 use world::resource;
@@ -10,9 +12,7 @@ use world::resource;
 use super::plan::Meant;
 use crate::devices::assigned::Assigned;
 use crate::error::AgentError;
-use crate::ledger::Wanted;
 use crate::node::Node;
-use crate::record::{Decision, Device};
 use crate::request::Asked;
 
 /// Device of an attachment that is counted by a resource, if the pod has one.

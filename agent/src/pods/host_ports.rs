@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use api::RawJson;
+use book::pods::record::PodRecord;
 use cni_spec::{CniVersion, NetConf, TraceContext};
 use delegate::error::DelegateError;
 use delegate::{self, Attachment};
@@ -13,7 +14,6 @@ use delegate::{Delegation, PluginConf};
 use serde_json::{Value, json};
 use telemetry::failpoint::reached;
 
-use crate::book::pods::record::PodRecord;
 use crate::error::AgentError;
 use crate::node::Node;
 use crate::request::Asked;

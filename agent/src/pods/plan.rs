@@ -12,6 +12,9 @@ use api::selection::{
     SelectionErrors, SelectionRules, Source, Target, parse_pod_networks,
 };
 use api::{RawJson, RawObject, ResolveError};
+use book::ledger::Wanted;
+use book::pods::record::{Maker, Member};
+use book::record::{DefaultRoutes, ObjectRef, PodIdentity};
 use cluster::access::Used;
 use cni_spec::{AttachmentKey, CAP_POD_ANNOTATIONS, CniRequest, IfName};
 use delegate::Delegation;
@@ -22,15 +25,12 @@ use telemetry::Sparing;
 use world::DefaultNetwork;
 use world::World;
 use world::WorldError;
+use world::lists::InvalidAnnotation;
 
 use crate::attach::doors::Authority as _;
-use crate::book::pods::record::{Maker, Member};
 use crate::error::AgentError;
-use crate::ledger::Wanted;
 use crate::node::Node;
-use crate::record::{DefaultRoutes, ObjectRef, PodIdentity};
 use crate::request::{Asked, Native};
-use world::lists::InvalidAnnotation;
 
 /// Where objects of a request without a pod are looked up.
 const DEFAULT_NAMESPACE: &str = "default";

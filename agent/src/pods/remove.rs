@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use book::pods::PodChange;
+use book::pods::record::{Maker, PodRecord};
+use book::record::{Sandbox, State};
 use cni_spec::{AttachmentKey, TraceContext};
-use futures_util::future::join_all;
-use tokio::task::JoinSet;
-
-use crate::book::pods::PodChange;
-use crate::book::pods::record::{Maker, PodRecord};
-use crate::error::AgentError;
-use crate::node::Node;
-use crate::record::{Sandbox, State};
 use delegate::Delegation;
 use delegate::{self, device_info};
+use futures_util::future::join_all;
 use telemetry::chain;
 use telemetry::failpoint::reached;
+use tokio::task::JoinSet;
+
+use crate::error::AgentError;
+use crate::node::Node;
 
 mod end;
 

@@ -2,15 +2,15 @@
 
 use std::net::IpAddr;
 
+use book::pods::record::{Maker, Member, PodRecord};
+use book::pods::{AttachedNetwork, PodChange, PodNetworks};
+use book::record::State;
 use cni_spec::{CniResult, Interface};
+use delegate::Delegation;
+use ports;
 
-use crate::book::pods::record::{Maker, Member, PodRecord};
-use crate::book::pods::{AttachedNetwork, PodChange, PodNetworks};
 use crate::error::AgentError;
 use crate::node::Node;
-use crate::ports;
-use crate::record::State;
-use delegate::Delegation;
 
 impl Node {
     /// Every pod of a runtime of Kubernetes that is attached now, with what it has.

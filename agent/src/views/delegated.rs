@@ -1,15 +1,15 @@
 //! Attachments that plugins of others have made, beside our own in the tables.
 
+use book::pods::AttachedNetwork;
+use book::pods::record::{Maker, Member, PodRecord};
+use book::record::{Decision, State};
 use cni_spec::{ContainerId, IfName};
+use delegate::Delegation;
 use serde_json::{Value, json};
 
 use super::begins;
-use crate::book::pods::AttachedNetwork;
-use crate::book::pods::record::{Maker, Member, PodRecord};
 use crate::node::Node;
 use crate::pods::ATTEMPTS;
-use crate::record::{Decision, State};
-use delegate::Delegation;
 
 /// Rows of `get attachments`.
 pub(super) fn attachments(node: &Node) -> Vec<Value> {

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use agent::cni::error::{CODES, SPEC_CODES};
-use agent::metrics::METRICS;
 use agent_common::drop::DropReason;
+use metrics::METRICS;
 use serde_json::Value;
 
 use super::promql::{Question, Use, read};

@@ -34,6 +34,7 @@
 mod addr;
 mod args;
 mod config;
+pub mod digest;
 mod error;
 mod fields;
 mod frame;

@@ -42,23 +42,124 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("delegate", &["api", "cni-spec", "telemetry"]),
     // The kernel's side.
     ("agent-ebpf", &["agent-common"]),
+    // Ground of the node: the order of locks, and what is podnet's in the kernel.
+    ("locks", &["telemetry"]),
+    ("host", &["cni-spec", "datapath", "netdev"]),
+    // State: what is held, and by which container.
+    (
+        "book",
+        &[
+            "agent-common",
+            "api",
+            "cni-spec",
+            "delegate",
+            "host",
+            "ipam",
+            "locks",
+            "netdev",
+            "store",
+            "telemetry",
+            "world",
+        ],
+    ),
+    ("metrics", &["book", "memif", "telemetry", "uswitch"]),
+    // The only writer of the maps, which knows no feature.
+    (
+        "tables",
+        &[
+            "agent-common",
+            "api",
+            "book",
+            "datapath",
+            "ipam",
+            "locks",
+            "telemetry",
+        ],
+    ),
+    // Wings, which do not know each other.
+    (
+        "ports",
+        &[
+            "api",
+            "book",
+            "cni-spec",
+            "datapath",
+            "host",
+            "listen",
+            "memif",
+            "metrics",
+            "netdev",
+            "tables",
+            "telemetry",
+            "uswitch",
+            "world",
+            "xsk",
+        ],
+    ),
+    (
+        "node-stack",
+        &[
+            "agent-common",
+            "api",
+            "book",
+            "datapath",
+            "host",
+            "ipam",
+            "locks",
+            "netdev",
+            "tables",
+            "telemetry",
+            "world",
+        ],
+    ),
+    (
+        "reach",
+        &[
+            "agent-common",
+            "api",
+            "book",
+            "cni-spec",
+            "datapath",
+            "host",
+            "locks",
+            "metrics",
+            "netdev",
+            "node-stack",
+            "tables",
+            "telemetry",
+            "world",
+        ],
+    ),
+    (
+        "addresses",
+        &["api", "book", "cni-spec", "ipam", "telemetry", "world"],
+    ),
     // Policy.
     (
         "agent",
         &[
+            "addresses",
             "agent-common",
             "api",
+            "book",
             "cluster",
             "cni-spec",
             "controller",
             "datapath",
             "delegate",
+            "host",
             "ipam",
             "kubelet",
             "listen",
+            "locks",
             "memif",
+            "metrics",
             "netdev",
+            "node-stack",
+            "ports",
+            "reach",
             "store",
+            "tables",
             "telemetry",
             "uswitch",
             "webhook",
@@ -89,6 +190,10 @@ const FOR_TESTS: &[(&str, &str)] = &[
     ("cni-spec", "corpus"),
     ("datapath", "netdev"),
     ("memif", "corpus"),
+    ("addresses", "controller"),
+    ("addresses", "host"),
+    ("addresses", "k8s-openapi"),
+    ("ports", "agent-common"),
 ];
 
 /// Packages that test, show and measure, and may use any other.
@@ -116,6 +221,9 @@ const OWNED: &[(&str, &[&str])] = &[
             "agent",
             "cluster",
             "controller",
+            "ports",
+            "reach",
+            "tables",
             "webhook",
             "world",
             "xtask",
@@ -123,18 +231,26 @@ const OWNED: &[(&str, &[&str])] = &[
     ),
     (
         "k8s-openapi",
-        &["agent", "api", "cluster", "controller", "webhook"],
+        &[
+            "agent",
+            "api",
+            "cluster",
+            "controller",
+            "reach",
+            "tables",
+            "webhook",
+        ],
     ),
     ("kube", &["agent", "cluster", "controller", "webhook"]),
-    ("kube-core", &["api"]),
+    ("kube-core", &["addresses", "api"]),
     ("kube-derive", &["api"]),
     ("libc", &[]),
     ("netlink-*", &["netdev"]),
     ("nix", &["agent", "datapath", "netdev", "uswitch"]),
-    ("notify", &["agent", "world"]),
+    ("notify", &["agent", "reach", "world"]),
     (
         "prometheus",
-        &["agent", "controller", "telemetry", "webhook"],
+        &["agent", "controller", "metrics", "telemetry", "webhook"],
     ),
     ("prost*", &["kubelet"]),
     ("rcgen", &["webhook"]),
@@ -253,8 +369,9 @@ fn external(name: &str, on: &str, is_dev: bool) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn a_rule_for_a_crate_that_no_package_uses_is_named() {

@@ -15,7 +15,7 @@ async fn collect(
     let before = Instant::now();
     let work = async move {
         let keep =
-            |record: &crate::record::Attachment| kept.contains(&record.key.container.as_str());
+            |record: &book::record::Attachment| kept.contains(&record.key.container.as_str());
         engine.collect("conf", before, keep).await
     };
     alive(tokio::spawn(work).await)
@@ -130,7 +130,7 @@ async fn what_was_made_anew_while_a_collection_waited_stays() {
     let collection = tokio::spawn({
         let engine = Arc::clone(&engine);
         async move {
-            let keep = |record: &crate::record::Attachment| record.key != key();
+            let keep = |record: &book::record::Attachment| record.key != key();
             engine.collect("conf", Instant::now(), keep).await
         }
     });

@@ -4,21 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use book::Book;
+use book::bandwidth::Limits;
+use book::ledger::Wanted;
+use book::record::{Attachment, HostEnd, NetworkFacts, PodIdentity, Shaper};
 use cluster::access::Used;
 use datapath::{DatapathError, PinDir};
+use host::{HostError, near_name};
 use netdev::Netns;
+use ports::survey::Seen;
+use ports::{Ends, Found, PortError, Survey};
+use reach::ReachError;
 use telemetry::fate::{Calls, Fate, Fated, Refused, call};
 
 use crate::attach::doors::{Authority, Ports, Reach, Tables};
-use crate::bandwidth::Limits;
-use crate::book::Book;
 use crate::error::AgentError;
-use crate::host::{HostError, near_name};
-use crate::ledger::Wanted;
-use crate::ports::survey::Seen;
-use crate::ports::{Ends, Found, PortError, Survey};
-use crate::reach::ReachError;
-use crate::record::{Attachment, HostEnd, NetworkFacts, PodIdentity, Shaper};
 
 /// Things of attachments that outlive an agent.
 #[derive(Debug, Default)]

@@ -99,7 +99,7 @@ impl Walk {
                 let kept = CONTAINERS[it];
                 self.told.retain(|told| *told == kept);
                 let keep =
-                    |record: &crate::record::Attachment| record.key.container.as_str() == kept;
+                    |record: &book::record::Attachment| record.key.container.as_str() == kept;
                 // What the disk has refused so far is tried again first.
                 assert!(self.engine.book.mend().await);
                 let before = std::time::Instant::now();

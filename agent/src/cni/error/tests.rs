@@ -3,6 +3,7 @@ use std::path::PathBuf;
 
 use agent_common::addr::MacAddr;
 use api::ResolveError;
+use book::samples::key;
 use cni_spec::SpecError;
 use datapath::DatapathError;
 use ipam::Family;
@@ -10,7 +11,6 @@ use store::StoreError;
 use world::WorldError;
 
 use super::*;
-use crate::samples::key;
 
 mod cluster;
 mod golden;

@@ -8,11 +8,11 @@ use ::kubelet::device_plugin::{
 };
 use ::kubelet::peer;
 use datapath::PinDir;
+use ports::directories::ensure_map;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::ports::directories::ensure_map;
 
 /// Long enough for a busy machine; nothing waits for it to pass.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,9 +1,9 @@
 use api::Mode;
+use book::samples::{network, record};
 use cni_spec::FollowRequest;
 
 use super::*;
 use crate::explain::question::{Named, Place};
-use crate::samples::{network, record};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()

@@ -1,12 +1,12 @@
 use std::sync::Arc;
 
 use api::Mode;
+use book::record::PodIdentity;
+use book::samples::{key, network, numbered, record};
 use cni_spec::FollowRequest;
 
 use super::*;
 use crate::explain::question::Question;
-use crate::record::PodIdentity;
-use crate::samples::{key, network, numbered, record};
 
 const SUBNETS: [(&str, &str); 2] = [("10.10.0.0/24", ""), ("fd10:10::/64", "")];
 

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use api::nad::{Definition, Meaning, NetworkRef, read_definition};
 use api::selection::{PodAnnotations, PodSelection, Target};
+use book::record::State;
 use world::DefaultNetwork;
 use world::World;
 use world::lists::ListOptions;
 
 use super::Addresses;
 use crate::kube::Pod;
-use crate::record::State;
 
 /// Age after which a pod that is not attached is not expected any more.
 ///

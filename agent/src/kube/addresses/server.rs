@@ -1,6 +1,8 @@
 //! The API server's side of [`Command`]s: requests and their answers.
 
+use ::addresses::{Answer, BY, Command, Object};
 use api::{GRANTED, IpBlock, IpReservation, IpamClaim};
+use book::record::ObjectRef;
 use cluster::brief;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -10,9 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::ANSWER;
-use super::machine::{Answer, BY, Command, Object};
 use crate::kube::home::MANAGER;
-use crate::record::ObjectRef;
 
 /// The API server, as node `node` asks it.
 pub(super) struct Server {

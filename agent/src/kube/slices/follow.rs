@@ -17,13 +17,13 @@ use futures_util::future::select_all;
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client, ResourceExt as _};
+use reach::members::spanning;
+use tables::remotes::Remotes;
 use telemetry::chain;
 use tokio::sync::Notify;
 
 use super::SETTLE;
 use crate::kube::Home;
-use crate::members::spanning;
-use crate::remotes::Remotes;
 
 /// Most networks of a group.
 ///

@@ -8,14 +8,14 @@
 
 use std::collections::BTreeMap;
 
+use book::pods::PodChange;
+use book::pods::record::PodRecord;
+use book::record::State;
 use cni_spec::AttachmentKey;
+use telemetry::chain;
 
-use crate::book::pods::PodChange;
-use crate::book::pods::record::PodRecord;
 use crate::error::AgentError;
 use crate::node::Node;
-use crate::record::State;
-use telemetry::chain;
 
 /// Attempts of the agent to remove a pod whose namespace is gone.
 ///

@@ -7,27 +7,27 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::{env, fs};
 
+use ::book::{AddressError, BookError};
+use ::host::HostError;
+use ::ports::PortError;
+use ::ports::afxdp::AfXdpError;
+use ::ports::sockets::PlaceError;
+use ::ports::switch::SwitchError;
+use ::reach::ReachError;
+use ::reach::overlay::OverlayError;
+use ::reach::uplink_networks::UplinkNetworkError;
+use ::reach::uplinks::UplinkError;
 use api::ResolveError;
 use cni_spec::{CniVersion, Command, SpecError};
 use delegate::error::DelegateError;
 use ipam::IpamError;
+use node_stack::egress::EgressError;
 use world::WorldError;
 
 use super::super::to_cni;
-use crate::book::{AddressError, BookError};
-use crate::egress::EgressError;
 use crate::error::AgentError;
 use crate::error::ExplainError;
-use crate::host::HostError;
 use crate::kube::{AccessError, ClusterError, LookupError};
-use crate::overlay::OverlayError;
-use crate::ports::PortError;
-use crate::ports::afxdp::AfXdpError;
-use crate::ports::sockets::PlaceError;
-use crate::ports::switch::SwitchError;
-use crate::reach::ReachError;
-use crate::uplink_networks::UplinkNetworkError;
-use crate::uplinks::UplinkError;
 
 mod book;
 mod cluster;

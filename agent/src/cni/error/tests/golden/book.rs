@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use agent_common::addr::MacAddr;
+use book::BookError;
+use book::samples::key;
 use ipam::{Family, IpamError};
 use store::StoreError;
 
 use super::{Case, absent, denied, no_json, text};
-use crate::book::BookError;
 use crate::error::AgentError;
-use crate::samples::key;
 
 pub(super) fn all() -> Vec<Case> {
     let mut all: Vec<Case> = ipam()

@@ -1,14 +1,14 @@
 //! Failures of the cluster: missing objects, missing answers.
 
+use book::record::ObjectRef;
+use book::{AddressError, BookError};
 use cluster::access::Used;
 use ipam::{Family, IpamError};
 use world::WorldError;
 
 use super::{Case, text};
-use crate::book::{AddressError, BookError};
 use crate::error::AgentError;
 use crate::kube::{AccessError, ClusterError, LookupError};
-use crate::record::ObjectRef;
 
 pub(super) fn all() -> Vec<Case> {
     let mut all = pods();

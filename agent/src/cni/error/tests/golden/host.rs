@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use datapath::DatapathError;
+use ports::PortError;
 use rustix::io::Errno;
 
 use super::{Case, absent, denied, text};
 use crate::error::AgentError;
-use crate::ports::PortError;
 
 pub(super) fn all() -> Vec<Case> {
     let netdev = netdev().into_iter().map(|(name, it)| (name, it.into()));

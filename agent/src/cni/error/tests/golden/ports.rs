@@ -2,15 +2,15 @@
 
 use std::path::PathBuf;
 
+use book::BookError;
+use ports::PortError;
+use ports::afxdp::AfXdpError;
+use ports::sockets::PlaceError;
+use ports::switch::SwitchError;
 use store::StoreError;
 
 use super::{Case, absent, denied, text};
-use crate::book::BookError;
 use crate::error::AgentError;
-use crate::ports::PortError;
-use crate::ports::afxdp::AfXdpError;
-use crate::ports::sockets::PlaceError;
-use crate::ports::switch::SwitchError;
 
 fn port(error: impl Into<PortError>) -> AgentError {
     error.into().into()

@@ -1,18 +1,18 @@
 //! Networks that cannot leave the node.
 
 use api::Clash;
+use book::BookError;
 use datapath::DatapathError;
+use host::HostError;
+use node_stack::egress::EgressError;
+use node_stack::routing::NotRouting;
+use reach::ReachError;
+use reach::overlay::OverlayError;
+use reach::uplink_networks::UplinkNetworkError;
+use reach::uplinks::UplinkError;
 
 use super::{Case, text};
-use crate::book::BookError;
-use crate::egress::EgressError;
 use crate::error::AgentError;
-use crate::host::HostError;
-use crate::overlay::OverlayError;
-use crate::reach::ReachError;
-use crate::routing::NotRouting;
-use crate::uplink_networks::UplinkNetworkError;
-use crate::uplinks::UplinkError;
 
 fn reach(error: impl Into<ReachError>) -> AgentError {
     error.into().into()

@@ -2,12 +2,12 @@
 
 use api::{Clash, Kind, Origin, ParametersRef, ResolveError, Transport};
 use cni_spec::{CniVersion, Command, SpecError};
+use ports::PortError;
 use world::WorldError;
 
 use super::{Case, denied, no_json, text};
 use crate::error::AgentError;
 use crate::error::ExplainError;
-use crate::ports::PortError;
 
 pub(super) fn all() -> Vec<Case> {
     let mut all: Vec<Case> = spec()

@@ -1,0 +1,230 @@
+//! Requests: attachments that need answers about addresses before they are booked.
+
+use std::time::Instant;
+
+use api::{Holder, PodHolder};
+use book::{AddressError, BookError};
+use ipam::IpamError;
+
+use super::command::{Answer, Command};
+use super::error::RequestError;
+use super::read::uid_of;
+use super::requests::{Ask, Request, Step, Turn};
+use super::state::{Effect, Machine, RequestId};
+
+impl Machine {
+    /// Does steps of a request up to the next command, or to its end.
+    pub(super) fn serve(
+        &mut self,
+        id: RequestId,
+        mut answer: Option<Answer>,
+        now: Instant,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(mut request) = self.requests.remove(&id) else {
+            return;
+        };
+        while let Some(step) = request.steps.pop() {
+            let turn = self.turn(&mut request, step, answer.take(), (now, &mut *effects));
+            let effect = match turn {
+                Ok(Turn::Go) => continue,
+                Ok(Turn::Call(command)) => Effect::Call(command),
+                Ok(Turn::Wait) => Effect::Wait,
+                Ok(Turn::Book) => Effect::Book(Box::new(request.wish.wanted.clone())),
+                Err(error) => {
+                    unpick(&mut request, effects);
+                    effects.push(Effect::Refuse(error));
+                    return;
+                }
+            };
+            effects.push(effect);
+            break;
+        }
+        self.requests.insert(id, request);
+    }
+
+    fn turn(
+        &mut self,
+        request: &mut Request,
+        step: Step,
+        answer: Option<Answer>,
+        (now, effects): (Instant, &mut Vec<Effect>),
+    ) -> Result<Turn, RequestError> {
+        match step {
+            Step::Begin => Ok(begin(request)),
+            Step::PodFound => self.pod_found(request, answer),
+            Step::AskAll(holder) => self.ask_all(request, holder),
+            Step::Ask(ask) => Ok(self.ask(request, ask, now)?),
+            Step::Made(ask) => Ok(Self::made(request, ask, answer)?),
+            Step::Read(ask) => Ok(Self::read(request, ask, answer)?),
+            Step::Look(ask) => Ok(self.look(request, ask)?),
+            Step::Wait(ask) => {
+                request.first([Step::Look(ask)]);
+                effects.push(Effect::Look);
+                Ok(Turn::Wait)
+            }
+            Step::Known(ask) => {
+                let usable = matches!(answer, Some(Answer::Usable(true)));
+                Ok(self.known(request, ask, usable))
+            }
+            Step::GrantListed(ask) => Ok(self.grant_listed(request, &ask, answer)?),
+            Step::HolderListed(ask) => Ok(self.holder_listed(request, ask, answer)?),
+            Step::HolderMade(ask) => Ok(self.holder_made(request, ask, answer, (now, effects))?),
+            Step::HolderListedAgain(ask) => Ok(Self::holder_listed_again(request, ask, answer)?),
+            Step::ReadClaim => Ok(Self::read_claim(request)?),
+            Step::ClaimRead => Ok(Self::claim_read(request, answer)?),
+            Step::Allocate(read) => Ok(self.allocate(request, read)),
+            Step::Pick(read) => {
+                if !request.is_starved() {
+                    // Stock may be low now.
+                    effects.push(Effect::Look);
+                }
+                Ok(Self::pick(request, read))
+            }
+            Step::Picked(read) => self.picked(request, read, answer, effects),
+            Step::WriteClaim(read, ips) => {
+                unpick(request, effects);
+                Ok(Self::write_claim(request, read, ips))
+            }
+            Step::ClaimWritten(read, ips) => Ok(Self::claim_written(request, read, ips, answer)?),
+            Step::Withdraw(read, ips) => Ok(Self::withdraw(request, read, ips)),
+            Step::Withdrawn(read, ips) => {
+                self.withdrawn(request, &read, &ips, answer);
+                Ok(Turn::Go)
+            }
+            Step::Claimed(holder, ips) => {
+                Self::claimed(request, holder, ips);
+                Ok(Turn::Go)
+            }
+            Step::Delete(object) => Ok(Turn::Call(Command::DeleteReservation(object))),
+            Step::Fail(error) => Err(*error),
+            Step::Book => {
+                request.first([Step::Book]);
+                Ok(Turn::Book)
+            }
+        }
+    }
+
+    fn pod_found(
+        &self,
+        request: &mut Request,
+        answer: Option<Answer>,
+    ) -> Result<Turn, RequestError> {
+        let found = match answer {
+            Some(Answer::Pod(found)) => Some(found?),
+            _ => None,
+        };
+        let pod = request.wish.wanted.pod.as_ref();
+        let holder = pod.and_then(|pod| {
+            Some(Holder::Pod(PodHolder {
+                namespace: pod.namespace.clone(),
+                name: pod.name.clone(),
+                uid: found.or_else(|| pod.uid.clone())?,
+                node: self.node.clone(),
+            }))
+        });
+        request.first([Step::AskAll(holder)]);
+        Ok(Turn::Go)
+    }
+
+    /// Addresses by name: each must be of a block of this node, or be reserved.
+    fn ask_all(&self, request: &mut Request, holder: Option<Holder>) -> Result<Turn, RequestError> {
+        let wish = &mut request.wish;
+        let ips = wish.wanted.ips.0.iter().map(|request| request.address);
+        let mut steps = Vec::new();
+        for ip in ips.filter(|ip| !wish.ours.contains(ip)) {
+            let Some(holder) = &holder else {
+                return Err(AddressError::NoPod { ip }.into());
+            };
+            steps.push(Step::Ask(Box::new(Ask::new(ip, holder.clone()))));
+        }
+        wish.wanted.holder = holder;
+        request.first(steps);
+        Ok(Turn::Go)
+    }
+
+    /// Makes the request wait for a block: there was no room for it.
+    pub(super) fn starve(&mut self, id: RequestId, source: IpamError, effects: &mut Vec<Effect>) {
+        if let Some(request) = self.requests.get_mut(&id) {
+            if request.starved.replace(source).is_none() {
+                effects.push(Effect::Look);
+            }
+            effects.push(Effect::Wait);
+        }
+    }
+
+    /// Ends a request: from now on the book says that its reservations are needed.
+    pub(super) fn booked(&mut self, id: RequestId, effects: &mut Vec<Effect>) {
+        let Some(mut request) = self.requests.remove(&id) else {
+            return;
+        };
+        unpick(&mut request, effects);
+        if let Some(holder) = &request.wish.wanted.holder {
+            let (network, uid) = (request.network(), uid_of(holder));
+            self.state
+                .asked
+                .retain(|(of, _, asked), _| of != network || asked != uid);
+        }
+    }
+
+    /// Ends a request that has waited for too long.
+    pub(super) fn expire(&mut self, id: RequestId, effects: &mut Vec<Effect>) {
+        let Some(mut request) = self.requests.remove(&id) else {
+            return;
+        };
+        unpick(&mut request, effects);
+        let network = request.network().to_owned();
+        let error = match (request.starved.take(), request.steps.pop()) {
+            (Some(source), _) => self.no_block(network, source).into(),
+            (None, Some(Step::Look(ask))) => ask.not_granted(network).into(),
+            // A request waits at these two steps only.
+            (None, _) => BookError::NoAllocator.into(),
+        };
+        effects.push(Effect::Refuse(error));
+    }
+
+    fn no_block(&self, network: String, source: IpamError) -> AddressError {
+        let refused = self.state.refused.get(&network);
+        let why = refused
+            .map(|(why, _)| why.clone())
+            .or_else(|| self.seen.unread.clone())
+            .unwrap_or_else(|| "the API server gave it none in time".to_owned());
+        AddressError::NoBlock {
+            network,
+            source,
+            why,
+        }
+    }
+
+    /// Ends a request of which nobody waits for the end.
+    pub(super) fn forget(&mut self, id: RequestId, effects: &mut Vec<Effect>) {
+        if let Some(mut request) = self.requests.remove(&id) {
+            unpick(&mut request, effects);
+        }
+    }
+}
+
+/// A claim decides where there is one; a pod without a UID is looked up.
+fn begin(request: &mut Request) -> Turn {
+    request.first([Step::Book]);
+    let wanted = &request.wish.wanted;
+    if wanted.claim.is_some() {
+        request.first([Step::ReadClaim]);
+    } else if !wanted.ips.0.is_empty() {
+        let pod = wanted.pod.clone().filter(|pod| pod.uid.is_none());
+        request.first([Step::PodFound]);
+        if let Some(pod) = pod {
+            let (namespace, name) = (pod.namespace, pod.name);
+            return Turn::Call(Command::FindPod { namespace, name });
+        }
+    }
+    Turn::Go
+}
+
+/// The reservations of picked addresses are known, or will not be made.
+fn unpick(request: &mut Request, effects: &mut Vec<Effect>) {
+    if !request.picked.is_empty() {
+        let ips = std::mem::take(&mut request.picked);
+        effects.push(Effect::Unpick(request.network().to_owned(), ips));
+    }
+}

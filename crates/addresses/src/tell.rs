@@ -1,0 +1,63 @@
+//! Blocks' status: marks of the controller that are wrong, and how much is in use.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use kube_core::ResourceExt as _;
+
+use super::command::{Command, Object};
+use super::read::{cidr, is_marked};
+use super::state::{Machine, ROUND};
+use super::steps::{Round, Step};
+
+impl Machine {
+    /// Answers for marked blocks of this node: one in use stays, any other goes.
+    ///
+    /// It is alive: they are too many, or it was taken for gone.
+    pub(super) fn marked(&self, round: &Round) -> Vec<Step> {
+        let own = self.seen.node_uid.as_ref();
+        let blocks = round.view.blocks.iter();
+        let marked = blocks.filter(|it| is_marked(it) && own == Some(&it.spec.node_uid));
+        let mut steps = Vec::new();
+        for block in marked {
+            let Some(cidr) = cidr(block) else {
+                continue;
+            };
+            let (network, name) = (&block.spec.network, block.name_any());
+            if round.given.of_block(network, &cidr) > 0 {
+                tracing::warn!(
+                    block = name,
+                    "this node is asked for a block that is in use"
+                );
+                steps.push(Step::Do(Command::Unmark(Object::of(&**block))));
+            } else if round.facts.ready && !self.is_said(network, &cidr) {
+                steps.push(Step::Leave(Arc::clone(block), cidr));
+            }
+        }
+        steps
+    }
+
+    /// Finds blocks whose status does not say how many of their addresses are in use.
+    ///
+    /// Each is told again only after a while; the status is for people.
+    pub(super) fn uses(&mut self, round: &Round, now: Instant) -> Vec<Command> {
+        let mut uses = Vec::new();
+        for block in &round.view.blocks {
+            let (Some(uid), Some(cidr)) = (block.uid(), cidr(block)) else {
+                continue;
+            };
+            let used = round.given.of_block(&block.spec.network, &cidr);
+            let said = block.status.as_ref().and_then(|status| status.used);
+            if said == i64::try_from(used).ok() || !round.view.serves(block) {
+                continue;
+            }
+            let recent = |(_, when): &(u64, Instant)| now.saturating_duration_since(*when) < ROUND;
+            if self.state.written.get(&uid).is_some_and(recent) {
+                continue;
+            }
+            self.state.written.insert(uid, (used, now));
+            uses.push(Command::TellUsed(Object::of(&**block), used));
+        }
+        uses
+    }
+}

@@ -1,0 +1,536 @@
+//! Holders of attachments, addresses, MAC addresses, network numbers, port indexes.
+//!
+//! In memory, and the same as in the store but for the moment between a change and its commit. All
+//! choices are made here, under one short lock, so no two attachments can choose the same.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
+
+use agent_common::addr::MacAddr;
+use api::{Holder, Network, Subnet};
+use cni_spec::AttachmentKey;
+use ipam::{Allocator, Family};
+use tokio::sync::watch;
+
+use crate::BookError;
+use crate::record::{Attachment, Decision, DefaultRoutes, HostEnd, Lease, NetworkFacts, State};
+
+mod choose;
+mod restored;
+mod share;
+mod taken;
+mod wanted;
+
+pub use choose::pools;
+use choose::{allocator, choose_mac};
+pub use share::{Reserved, Share};
+pub use wanted::Wanted;
+
+/// Numbers below this are for people to choose; ours come from here on.
+const FIRST_OWN_ID: u32 = 0x0080_0000;
+const LAST_ID: u32 = 0x00ff_ffff;
+
+/// Identity of an attachment at a certain time.
+///
+/// The same key can be another attachment later.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Made {
+    /// Container and interface.
+    pub key: AttachmentKey,
+    /// Which of the attachments with this key; see [`Entry::generation`].
+    pub generation: u64,
+    /// True for a whole pod; the key is that of its first interface.
+    ///
+    /// The number is then that of [`crate::pods::PodEntry::generation`].
+    pub is_pod: bool,
+}
+
+/// An attachment and what is not worth writing down.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// The record.
+    pub record: Attachment,
+    /// It has, or shall have, entries in the datapath.
+    pub live: bool,
+    /// Different for every attachment this process has known.
+    pub generation: u64,
+    /// Its runtime has the result, or had it before this process started.
+    pub acknowledged: bool,
+    /// Answers that are on their way to plugins, and may be acknowledged yet.
+    pub answers: usize,
+    /// When it was made in this process; `GC` spares what is younger than its request.
+    pub since: std::time::Instant,
+}
+
+#[derive(Debug, Default)]
+struct Usage {
+    ips: HashSet<IpAddr>,
+    macs: HashSet<MacAddr>,
+    keys: BTreeSet<AttachmentKey>,
+}
+
+/// The book of the node.
+#[derive(Debug)]
+pub struct Ledger {
+    max_ports: u16,
+    generations: u64,
+    entries: BTreeMap<AttachmentKey, Entry>,
+    usage: HashMap<u32, Usage>,
+    ids: BTreeMap<String, u32>,
+    ports: BTreeSet<u16>,
+    allocators: HashMap<String, (Vec<Subnet>, Allocator)>,
+    /// Shares of this node, by network; none where there are no other nodes.
+    shares: Option<HashMap<String, Share>>,
+    /// Network that the node routes for, and the node's share of it.
+    ///
+    /// Sharing of the rest does not change that share.
+    own: Option<(String, Share)>,
+    /// Addresses that are about to be reserved for somebody.
+    picked: BTreeMap<(String, IpAddr), Holder>,
+    /// How often attachments, or what the datapath shall know of them, changed.
+    version: watch::Sender<u64>,
+}
+
+impl Ledger {
+    /// An empty book.
+    pub fn new(max_ports: u16) -> Self {
+        Self {
+            max_ports,
+            generations: 0,
+            entries: BTreeMap::new(),
+            usage: HashMap::new(),
+            ids: BTreeMap::new(),
+            ports: BTreeSet::new(),
+            allocators: HashMap::new(),
+            shares: None,
+            own: None,
+            picked: BTreeMap::new(),
+            version: watch::Sender::new(0),
+        }
+    }
+
+    /// Follows the attachments that come, go, or change for the datapath.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+
+    fn tell(&self) {
+        self.version.send_modify(|version| *version += 1);
+    }
+
+    /// Takes over a network number from the store.
+    pub fn restore_id(&mut self, network: String, id: u32) {
+        self.ids.insert(network, id);
+    }
+
+    /// Takes over a record from the store.
+    pub fn restore(&mut self, record: Attachment) {
+        self.claim_id(record.network.name.clone(), record.network.id);
+        let live = record.state == State::Added;
+        self.insert(record, live);
+    }
+
+    /// The attachment with this key.
+    pub fn get(&self, key: &AttachmentKey) -> Option<&Entry> {
+        self.entries.get(key)
+    }
+
+    /// Every attachment, in order of container and interface.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values()
+    }
+
+    /// How many attachments there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// True when there is none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The attachments of a network, in whatever state.
+    pub fn entries_on(&self, network: u32) -> impl Iterator<Item = &Attachment> {
+        let keys = self.usage.get(&network).into_iter();
+        keys.flat_map(|usage| &usage.keys)
+            .filter_map(|key| self.entries.get(key))
+            .map(|entry| &entry.record)
+    }
+
+    /// Lists the attachments to the network that the datapath shall know.
+    pub fn live_on(&self, network: u32) -> impl Iterator<Item = &Attachment> {
+        self.usage
+            .get(&network)
+            .into_iter()
+            .flat_map(|usage| &usage.keys)
+            .filter_map(|key| self.entries.get(key))
+            .filter(|entry| entry.live)
+            .map(|entry| &entry.record)
+    }
+
+    /// Numbers of the networks with attachments that the datapath shall know.
+    pub fn live_networks(&self) -> BTreeSet<u32> {
+        let live = self.entries.values().filter(|entry| entry.live);
+        live.map(|entry| entry.record.network.id).collect()
+    }
+
+    /// The number of a network, if it has one.
+    pub fn id_of(&self, network: &str) -> Option<u32> {
+        self.ids.get(network).copied()
+    }
+
+    /// Every network with its number.
+    pub fn ids(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.ids.iter().map(|(name, id)| (name.as_str(), *id))
+    }
+
+    /// The name of a network by its number.
+    pub fn name_of(&self, id: u32) -> Option<&str> {
+        self.ids
+            .iter()
+            .find(|(_, other)| **other == id)
+            .map(|(name, _)| name.as_str())
+    }
+
+    /// Attachments and held addresses of a network.
+    pub fn usage_of(&self, id: u32) -> (usize, usize) {
+        self.usage
+            .get(&id)
+            .map_or((0, 0), |usage| (usage.keys.len(), usage.ips.len()))
+    }
+
+    /// The first address family of the network that has no address left, if one has.
+    pub fn exhausted(&self, network: &Network) -> Option<Family> {
+        let held = self
+            .ids
+            .get(&network.name)
+            .and_then(|id| self.usage.get(id));
+        let pools = pools(network).ok()?;
+        [Family::V4, Family::V6].into_iter().find(|family| {
+            let mut of_family = pools
+                .iter()
+                .filter(|pool| pool.family() == *family)
+                .peekable();
+            of_family.peek().is_some()
+                && of_family.all(|pool| {
+                    pool.next(
+                        &|ip| held.is_some_and(|usage| usage.ips.contains(&ip)),
+                        None,
+                    )
+                    .is_none()
+                })
+        })
+    }
+
+    /// Chooses everything about a new attachment and books it, in state `Adding`.
+    ///
+    /// # Errors
+    /// When something wanted cannot be had. Nothing is booked then.
+    pub fn reserve(
+        &mut self,
+        wanted: Wanted,
+        network: &Network,
+        host: HostEnd,
+    ) -> Result<Attachment, BookError> {
+        let id = self.network_id(network)?;
+        let facts = NetworkFacts::of(network, id);
+        self.refuse_changed(&facts)?;
+        let mut decisions = wanted.decisions;
+        let because = match (network.id.map(api::NetworkId::get), &self.shares) {
+            (None, _) => "allocated, and kept for this name",
+            (Some(_), None) => "spec.networkID",
+            (Some(given), Some(_)) if given == id => "networkID of the PodNetwork in the cluster",
+            (Some(_), Some(_)) => "that of its attachments here; in the cluster it has another",
+        };
+        decisions.push(Decision::new("network id", &id, because));
+
+        let free_port = self.free_port();
+        let usage = self.usage.entry(id).or_default();
+        let mac = choose_mac(
+            usage,
+            &wanted.key,
+            id,
+            wanted.mac,
+            &network.name,
+            &mut decisions,
+        )?;
+        let port_id = free_port.ok_or(BookError::NoPort {
+            max: self.max_ports,
+        })?;
+        let allocator = allocator(&mut self.allocators, network)?;
+        let (requests, source) = &wanted.ips;
+        let scope = share::Scope::new(
+            share::of(self.own.as_ref(), self.shares.as_ref(), &network.name),
+            &self.picked,
+            &network.name,
+        );
+        scope.check(requests, wanted.holder.as_ref())?;
+        let leases = scope
+            .allocate(allocator, requests, &usage.ips)
+            .map_err(|source| BookError::Address {
+                network: network.name.clone(),
+                source,
+            })?;
+        for lease in &leases {
+            let asked = requests
+                .iter()
+                .any(|request| request.address == lease.address);
+            let because = if asked {
+                *source
+            } else {
+                "next free address of the subnet"
+            };
+            decisions.push(Decision::new("address", lease, because));
+        }
+        if leases.is_empty() {
+            decisions.push(Decision::new(
+                "address",
+                "none",
+                "the network has no subnets",
+            ));
+        }
+        if let (Some(claim), None) = (&wanted.claim, &wanted.holder) {
+            let because =
+                format!("IPAMClaim {claim}: without a cluster nobody keeps its addresses");
+            decisions.push(Decision::new("ipam-claim-reference", "ignored", &because));
+        }
+        decisions.push(Decision::new(
+            "mtu",
+            &network.mtu,
+            "spec.mtu of the network",
+        ));
+        decisions.push(Decision::new(
+            "host interface",
+            &host.name,
+            "digest of container and interface",
+        ));
+
+        let record = Attachment {
+            key: wanted.key,
+            state: State::Adding,
+            cni_network: wanted.cni_network,
+            request_digest: wanted.request_digest,
+            network: facts,
+            pod: wanted.pod,
+            mac,
+            leases: leases
+                .into_iter()
+                .map(|lease| Lease {
+                    address: lease.address,
+                    prefix: lease.prefix,
+                    gateway: lease.gateway,
+                })
+                .collect(),
+            sandbox: wanted.sandbox,
+            host,
+            port_id,
+            default_gateway: wanted.default_gateway,
+            nameservers: wanted.nameservers,
+            decisions,
+            object: wanted.object,
+            asked: wanted.asked,
+            limits: wanted.limits,
+            interface: wanted.interface,
+            device: wanted.device,
+            socket_path: wanted.socket_path,
+            queued: false,
+            shaper: None,
+        };
+        self.claim_id(network.name.clone(), id);
+        self.insert(record.clone(), false);
+        Ok(record)
+    }
+
+    /// Changes how far an attachment is, and whether the datapath shall know it.
+    pub fn set_state(&mut self, key: &AttachmentKey, state: State, live: bool) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.record.state = state;
+            entry.live = live;
+            self.tell();
+        }
+    }
+
+    /// The attachment has its links; the datapath shall know it.
+    pub fn set_live(&mut self, record: &Attachment) {
+        self.set_shaping(record);
+        if let Some(entry) = self.entries.get_mut(&record.key) {
+            entry.record.host = record.host.clone();
+            entry.live = true;
+            self.tell();
+        }
+    }
+
+    /// The attachment has these limits and queues now.
+    pub fn set_shaping(&mut self, record: &Attachment) {
+        if let Some(entry) = self.entries.get_mut(&record.key) {
+            entry.record.limits = record.limits;
+            entry.record.queued = record.queued;
+            entry.record.shaper = record.shaper;
+        }
+    }
+
+    /// The pod's default routes that go through an attachment are others now.
+    pub fn set_default_gateway(&mut self, key: &AttachmentKey, routes: DefaultRoutes) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.record.default_gateway = routes;
+        }
+    }
+
+    /// The attachment is made; what the datapath shall know stays as it is.
+    pub fn set_added(&mut self, key: &AttachmentKey) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.record.state = State::Added;
+        }
+    }
+
+    /// The live attachment whose host end, or an end of whose shaper, has this index.
+    pub fn on_link(&self, ifindex: u32) -> Option<AttachmentKey> {
+        let mut live = self.entries().filter(|entry| entry.live);
+        let found = live.find(|entry| {
+            let shaper = entry.record.shaper;
+            entry.record.host.ifindex == ifindex
+                || shaper.is_some_and(|shaper| [shaper.near, shaper.far].contains(&ifindex))
+        })?;
+        Some(found.record.key.clone())
+    }
+
+    /// Notes that the host end with this index is gone.
+    ///
+    /// The datapath shall not know its attachment any more. Returns that attachment, if there was one.
+    pub fn lose_link(&mut self, ifindex: u32) -> Option<Attachment> {
+        let mut entries = self.entries.values_mut();
+        let lost = entries.find(|entry| entry.live && entry.record.host.ifindex == ifindex)?;
+        lost.live = false;
+        let lost = lost.record.clone();
+        self.tell();
+        Some(lost)
+    }
+
+    /// Notes that an answer with this attachment goes out.
+    ///
+    /// [`Self::heard`] or [`Self::unheard`] ends it.
+    pub fn answer(&mut self, key: &AttachmentKey) -> Option<Made> {
+        let entry = self.entries.get_mut(key)?;
+        entry.answers += 1;
+        Some(Made {
+            key: key.clone(),
+            generation: entry.generation,
+            is_pod: false,
+        })
+    }
+
+    /// The runtime has the result of this attachment.
+    pub fn heard(&mut self, made: &Made) {
+        if let Some(entry) = self.answered(made) {
+            entry.acknowledged = true;
+        }
+    }
+
+    /// Notes that the answer did not arrive; true when no runtime knows of it.
+    ///
+    /// That is so when no other answer arrived, and none is on its way.
+    pub fn unheard(&mut self, made: &Made) -> bool {
+        self.answered(made)
+            .is_some_and(|entry| entry.answers == 0 && !entry.acknowledged)
+    }
+
+    /// The attachment an answer was about, unless the key is another one's by now.
+    fn answered(&mut self, made: &Made) -> Option<&mut Entry> {
+        let entry = self.entries.get_mut(&made.key)?;
+        if entry.generation != made.generation {
+            return None;
+        }
+        entry.answers = entry.answers.saturating_sub(1);
+        Some(entry)
+    }
+
+    /// Forgets an attachment; what it held is free.
+    pub fn release(&mut self, key: &AttachmentKey) {
+        let Some(entry) = self.entries.remove(key) else {
+            return;
+        };
+        let record = entry.record;
+        self.ports.remove(&record.port_id);
+        if let Some(usage) = self.usage.get_mut(&record.network.id) {
+            usage.keys.remove(key);
+            usage.macs.remove(&record.mac);
+            for lease in &record.leases {
+                usage.ips.remove(&lease.address);
+            }
+        }
+        self.tell();
+    }
+
+    fn insert(&mut self, record: Attachment, live: bool) {
+        let usage = self.usage.entry(record.network.id).or_default();
+        usage.keys.insert(record.key.clone());
+        usage.macs.insert(record.mac);
+        usage
+            .ips
+            .extend(record.leases.iter().map(|lease| lease.address));
+        self.ports.insert(record.port_id);
+        let since = std::time::Instant::now();
+        self.generations += 1;
+        let generation = self.generations;
+        // One that is live when it is booked comes from the store.
+        let entry = Entry {
+            record,
+            live,
+            generation,
+            acknowledged: live,
+            answers: 0,
+            since,
+        };
+        self.entries.insert(entry.record.key.clone(), entry);
+        self.tell();
+    }
+
+    /// Gives a number to one network; an unused network that had it loses it.
+    fn claim_id(&mut self, network: String, id: u32) {
+        self.ids.retain(|_, other| *other != id);
+        self.ids.insert(network, id);
+    }
+
+    fn network_id(&self, network: &Network) -> Result<u32, BookError> {
+        let known = self.ids.get(&network.name).copied();
+        if let Some(id) = network.id.map(api::NetworkId::get) {
+            // What the cluster says meanwhile does not change what runs. With the last attachment of
+            // the time before, the network gets the number it has everywhere.
+            let kept = known.filter(|known| *known != id && self.usage_of(*known).0 > 0);
+            if let (Some(kept), Some(_)) = (kept, &self.shares) {
+                tracing::warn!(
+                    network = network.name,
+                    number = id,
+                    kept,
+                    "attachments here have another number than the network has in the cluster"
+                );
+                return Ok(kept);
+            }
+            return match self
+                .ids
+                .iter()
+                .find(|(name, other)| **other == id && **name != network.name)
+            {
+                Some((owner, _)) if self.usage_of(id).0 > 0 => Err(BookError::IdTaken {
+                    id,
+                    network: network.name.clone(),
+                    owner: owner.clone(),
+                }),
+                _ => Ok(id),
+            };
+        }
+        if let Some(id) = known {
+            return Ok(id);
+        }
+        let taken: BTreeSet<u32> = self.ids.values().copied().collect();
+        (FIRST_OWN_ID..=LAST_ID)
+            .find(|id| !taken.contains(id))
+            .ok_or_else(|| BookError::NoId {
+                network: network.name.clone(),
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,70 @@
+//! Wishes for an attachment, as they were asked for.
+
+use std::path::PathBuf;
+
+use agent_common::addr::MacAddr;
+use api::Holder;
+use cni_spec::AttachmentKey;
+use ipam::Request;
+
+use crate::bandwidth::Limits;
+use crate::record::{Decision, DefaultRoutes, Device, ObjectRef, PodIdentity, Sandbox};
+
+/// Wishes for an attachment, before anything is chosen.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// Container and interface.
+    pub key: AttachmentKey,
+    /// `name` of the CNI network configuration.
+    pub cni_network: String,
+    /// Digest of the request.
+    pub request_digest: String,
+    /// The pod.
+    pub pod: Option<PodIdentity>,
+    /// Its namespace.
+    pub sandbox: Sandbox,
+    /// Addresses it must have, and who said so.
+    pub ips: (Vec<Request>, &'static str),
+    /// The `IPAMClaim` that says which addresses it has.
+    pub claim: Option<ObjectRef>,
+    /// `name` of the configuration that leads to the network, as claims may say.
+    ///
+    /// It is that of the NetworkAttachmentDefinition, whether this agent reads it or another program calls
+    /// podnet with it; never that of a configuration which leaves the networks to the pod.
+    pub claim_network: Option<String>,
+    /// For whom its addresses are reserved in the cluster, where they are.
+    pub holder: Option<Holder>,
+    /// MAC address it must have, and who said so.
+    pub mac: Option<(MacAddr, &'static str)>,
+    /// The pod's default routes that go here.
+    pub default_gateway: DefaultRoutes,
+    /// Resolver settings.
+    pub nameservers: Vec<String>,
+    /// The PodNetworkAttachment that was named.
+    pub object: Option<ObjectRef>,
+    /// Rates that the runtime asks for.
+    pub asked: Limits,
+    /// Rates it shall have.
+    pub limits: Limits,
+    /// Interface of its port.
+    pub interface: api::Interface,
+    /// The device of Kubernetes that it is.
+    pub device: Option<Device>,
+    /// Where its socket is, of a port that has one.
+    pub socket_path: Option<PathBuf>,
+    /// Decisions taken so far.
+    pub decisions: Vec<Decision>,
+}
+
+impl Wanted {
+    /// Its port is this device, which the kubelet has given to the pod.
+    pub fn give(&mut self, device: Device) {
+        let because = format!(
+            "the kubelet has given it to the pod, of {}",
+            device.resource
+        );
+        let decision = Decision::new("device", &device.id, &because);
+        self.decisions.push(decision);
+        self.device = Some(device);
+    }
+}

@@ -1,0 +1,109 @@
+//! Networks, requests and records for unit tests.
+//!
+//! Tests of the crates above have them by the feature `samples`.
+#![expect(
+    clippy::unwrap_used,
+    reason = "what a test gives is valid, and where it is not the test fails"
+)]
+
+use api::{Mode, Network, NetworkId, Prefix, Subnet};
+use cni_spec::{AttachmentKey, ContainerId, IfName};
+use host::host_name;
+
+use crate::bandwidth::Limits;
+use crate::ledger::{Ledger, Wanted};
+use crate::record::{Attachment, HostEnd, Sandbox};
+
+/// A subnet as in a manifest; the gateway may be empty.
+pub fn subnet(prefix: &str, gateway: &str) -> Subnet {
+    let prefix: Prefix = prefix.parse().unwrap();
+    let gateway = (!gateway.is_empty()).then(|| gateway.parse().unwrap());
+    Subnet {
+        prefix,
+        gateway,
+        exclude: Vec::new(),
+    }
+}
+
+/// A network of 1500 bytes with these subnets and gateways.
+pub fn network(name: &str, mode: Mode, subnets: &[(&str, &str)]) -> Network {
+    Network {
+        name: name.to_owned(),
+        mode,
+        routing: api::Routing::Isolated,
+        transport: api::Transport::Local,
+        wire: None,
+        masquerade: false,
+        subnets: subnets
+            .iter()
+            .map(|(prefix, gateway)| subnet(prefix, gateway))
+            .collect(),
+        routes: Vec::new(),
+        egress: api::Egress::None,
+        mtu: 1500,
+        id: None,
+        interface: api::Interface::VETH,
+        bandwidth: api::Bandwidth::default(),
+    }
+}
+
+/// The same network with a number of its own choice.
+pub fn numbered(network: Network, id: u32) -> Network {
+    Network {
+        id: NetworkId::new(id),
+        ..network
+    }
+}
+
+/// Identity of an attachment.
+pub fn key(container: &str, ifname: &str) -> AttachmentKey {
+    AttachmentKey {
+        container: ContainerId::new(container).unwrap(),
+        ifname: IfName::new(ifname).unwrap(),
+    }
+}
+
+/// An attachment that asks for nothing in particular.
+pub fn wanted(container: &str) -> Wanted {
+    Wanted {
+        key: key(container, "net1"),
+        cni_network: "conf".to_owned(),
+        request_digest: "0".to_owned(),
+        pod: None,
+        sandbox: Sandbox {
+            path: format!("/run/netns/{container}"),
+            dev: 4,
+            ino: 4_026_532_000,
+        },
+        ips: (Vec::new(), "nobody"),
+        claim: None,
+        claim_network: None,
+        holder: None,
+        mac: None,
+        default_gateway: false.into(),
+        nameservers: Vec::new(),
+        object: None,
+        asked: Limits::default(),
+        limits: Limits::default(),
+        interface: api::Interface::VETH,
+        device: None,
+        socket_path: None,
+        decisions: Vec::new(),
+    }
+}
+
+/// The host end as `ADD` names it, with this index.
+pub fn host(wanted: &Wanted, ifindex: u32) -> HostEnd {
+    HostEnd {
+        name: host_name(&wanted.key),
+        ifindex,
+    }
+}
+
+/// The record of an attachment to `network`, made by a book of its own.
+pub fn record(network: &Network, change: impl FnOnce(&mut Wanted)) -> Attachment {
+    let mut wanted = wanted("c1");
+    change(&mut wanted);
+    let host = host(&wanted, 7);
+    Ledger::new(16).reserve(wanted, network, host).unwrap()
+}

@@ -1,0 +1,314 @@
+//! Makes, mends and removes one gateway in the kernel.
+//!
+//! Blocking; the connection is in the node's namespace.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+
+use datapath::{Dispatcher, Hook};
+use host::{ALIAS_PREFIX, attach_dispatcher, silence};
+use netdev::{Connection, Link, LinkFilter, NamedNetns, Netns, VethSpec};
+use tables::surroundings::WayOut;
+use telemetry::failpoint::reached;
+
+use super::EgressError;
+use super::plan::{
+    self, LINK_PREFIX, NODE_MAC, PLACES, PODS, PODS_MAC, PORT_PREFIX, Plan, UPLINK, UPLINK_MAC,
+};
+
+mod sides;
+
+/// A gateway that is there.
+struct Found {
+    netns: Netns,
+    port: Link,
+    link: Link,
+    place: u16,
+}
+
+/// Alias of the links of a network's gateway.
+fn alias(network: u32) -> String {
+    format!("{ALIAS_PREFIX}egress of network {network}")
+}
+
+/// The network that a link of a gateway is of.
+fn network_of(link: &Link) -> Option<u32> {
+    let start = format!("{ALIAS_PREFIX}egress of network ");
+    link.alias.as_deref()?.strip_prefix(&start)?.parse().ok()
+}
+
+/// Makes or mends a gateway as planned; an existing one keeps its connections.
+///
+/// # Errors
+/// When the kernel refuses; one that was not there leaves nothing then.
+pub(super) fn ready(
+    connection: &mut Connection,
+    hook: &Hook,
+    directory: &Path,
+    plan: &Plan,
+) -> Result<WayOut, EgressError> {
+    let refused = |source| EgressError::Refused {
+        network: plan.network,
+        source,
+    };
+    let path = directory.join(plan.file());
+    if let Some(found) = find(connection, &path, plan).map_err(refused)? {
+        settle(connection, hook, plan, &found)?;
+        return Ok(way_out(&found));
+    }
+    remove_network(connection, directory, plan.network).map_err(refused)?;
+    let made = make(connection, &path, plan);
+    let made = made.and_then(|found| settle(connection, hook, plan, &found).map(|()| found));
+    match made {
+        Ok(found) => {
+            tracing::info!(
+                network = plan.network,
+                link = found.link.name,
+                "way out opened"
+            );
+            Ok(way_out(&found))
+        }
+        Err(error) => {
+            // The first error is the one to tell.
+            if let Err(error) = remove_network(connection, directory, plan.network) {
+                tracing::warn!(%error, "way out not removed after a failure");
+            }
+            Err(error)
+        }
+    }
+}
+
+const fn way_out(found: &Found) -> WayOut {
+    WayOut {
+        ifindex: found.port.ifindex,
+        mac: PODS_MAC,
+    }
+}
+
+/// The links of gateways in the node's namespace.
+fn links(connection: &mut Connection) -> Result<Vec<Link>, netdev::Error> {
+    let filter = LinkFilter {
+        kind: Some("veth".to_owned()),
+        alias_prefix: Some(ALIAS_PREFIX.to_owned()),
+        ..LinkFilter::default()
+    };
+    let mut links = connection.list(&filter)?;
+    links.retain(|link| {
+        let named = [PORT_PREFIX, LINK_PREFIX];
+        named.iter().any(|prefix| link.name.starts_with(prefix)) && network_of(link).is_some()
+    });
+    Ok(links)
+}
+
+/// The gateway of a network, if it is whole.
+fn find(
+    connection: &mut Connection,
+    path: &Path,
+    plan: &Plan,
+) -> Result<Option<Found>, netdev::Error> {
+    let ours = links(connection)?;
+    let mut of_network = ours
+        .into_iter()
+        .filter(|link| network_of(link) == Some(plan.network));
+    let (Some(one), Some(other), None) = (of_network.next(), of_network.next(), of_network.next())
+    else {
+        return Ok(None);
+    };
+    let (port, link) = if one.name == plan.port() {
+        (one, other)
+    } else {
+        (other, one)
+    };
+    let Some(place) = plan::place_of(&link.name).filter(|_| port.name == plan.port()) else {
+        return Ok(None);
+    };
+    let netns = match Netns::open(path) {
+        Ok(netns) => netns,
+        Err(netdev::Error::NotNetns { .. }) => return Ok(None),
+        Err(netdev::Error::OpenNetns { source, .. }) if source.kind() == ErrorKind::NotFound => {
+            return Ok(None);
+        }
+        // For want of a descriptor, say: what works is not taken down for that.
+        Err(error) => return Err(error),
+    };
+    let inner = netns.run_in(|| -> Result<_, netdev::Error> {
+        let mut inside = Connection::open()?;
+        Ok([inside.by_name(PODS)?, inside.by_name(UPLINK)?])
+    })??;
+    let [pods, uplink] = inner.map(|link| link.map(|link| link.ifindex));
+    let whole = pods.is_some() && uplink.is_some();
+    let joined = pods == port.peer_ifindex && uplink == link.peer_ifindex;
+    Ok((whole && joined).then_some(Found {
+        netns,
+        port,
+        link,
+        place,
+    }))
+}
+
+/// Makes namespace and links; all of them are down.
+fn make(connection: &mut Connection, path: &Path, plan: &Plan) -> Result<Found, EgressError> {
+    let refused = |source| EgressError::Refused {
+        network: plan.network,
+        source,
+    };
+    let taken: BTreeSet<u16> = connection
+        .list(&LinkFilter::default())
+        .map_err(refused)?
+        .iter()
+        .filter_map(|link| plan::place_of(&link.name))
+        .collect();
+    let place = (0..PLACES)
+        .find(|place| !taken.contains(place))
+        .ok_or(EgressError::Full {
+            network: plan.network,
+            max: PLACES,
+        })?;
+    let netns = NamedNetns::create(path).map_err(refused)?.keep();
+    reached("egress.namespace");
+    let mut pair = |spec: VethSpec| {
+        let spec = VethSpec {
+            mtu: u32::from(plan.mtu),
+            alias: Some(alias(plan.network)),
+            peer_netns: Some(netns.clone()),
+            ..spec
+        };
+        connection.create_veth(&spec)?;
+        let link = connection.by_name(&spec.host_name)?;
+        link.ok_or(netdev::Error::LinkVanished {
+            link: spec.host_name.as_str().into(),
+        })
+    };
+    let port = pair(VethSpec {
+        peer_mac: Some(PODS_MAC.0),
+        ..VethSpec::new(&plan.port(), PODS)
+    });
+    let port = port.map_err(refused)?;
+    reached("egress.port");
+    let link = pair(VethSpec {
+        host_mac: Some(NODE_MAC.0),
+        peer_mac: Some(UPLINK_MAC.0),
+        ..VethSpec::new(&plan::link(place), UPLINK)
+    });
+    let link = link.map_err(refused)?;
+    Ok(Found {
+        netns,
+        port,
+        link,
+        place,
+    })
+}
+
+/// Sets everything of a gateway that differs from the plan.
+///
+/// Guards come before addresses, forwarding and the port come last.
+fn settle(
+    connection: &mut Connection,
+    hook: &Hook,
+    plan: &Plan,
+    found: &Found,
+) -> Result<(), EgressError> {
+    let refused = |source| EgressError::Refused {
+        network: plan.network,
+        source,
+    };
+    let inside = found.netns.run_in(|| sides::of_gateway(plan, found.place));
+    inside.and_then(|done| done).map_err(refused)?;
+    // Before it is up: nothing of a gateway comes to the node but through the program.
+    let filters = connection
+        .ingress_filters(found.link.ifindex)
+        .map_err(refused)?;
+    let attached = hook.dispatcher_id(Dispatcher::Gateway)?;
+    if filters.iter().all(|it| it.program != Some(attached)) {
+        let program = hook.program(Dispatcher::Gateway)?;
+        let name = Dispatcher::Gateway.name();
+        connection
+            .set_ingress_program(found.link.ifindex, program.as_fd(), name)
+            .map_err(refused)?;
+    }
+    sides::of_node(connection, plan, (&found.link, found.place)).map_err(refused)?;
+    let dispatcher = hook.dispatcher_id(Dispatcher::Pod)?;
+    let filters = connection
+        .ingress_filters(found.port.ifindex)
+        .map_err(refused)?;
+    let first = filters.iter().min_by_key(|filter| filter.priority);
+    if first.is_none_or(|filter| filter.program != Some(dispatcher)) {
+        attach_dispatcher(connection, hook, found.port.ifindex)?;
+    }
+    silence(&found.port.name).map_err(refused)?;
+    sides::resize(connection, &found.port, plan.mtu).map_err(refused)?;
+    connection.set_up(found.port.ifindex).map_err(refused)?;
+    Ok(())
+}
+
+/// Removes whatever there is of the gateway of a network.
+fn remove_network(
+    connection: &mut Connection,
+    directory: &Path,
+    network: u32,
+) -> Result<(), netdev::Error> {
+    for link in links(connection)? {
+        if network_of(&link) == Some(network) {
+            connection.delete(link.ifindex)?;
+        }
+    }
+    match NamedNetns::remove(&directory.join(network.to_string())) {
+        Err(error) if error.is_gone() => Ok(()),
+        other => other,
+    }
+}
+
+/// Removes the gateways of all networks but these; with `dry` only says what.
+///
+/// # Errors
+/// When the kernel refuses.
+pub(super) fn remove_all_but(
+    connection: &mut Connection,
+    directory: &Path,
+    kept: &BTreeSet<u32>,
+    dry: bool,
+) -> Result<Vec<String>, netdev::Error> {
+    let mut removed = Vec::new();
+    for link in links(connection)? {
+        if network_of(&link).is_some_and(|network| kept.contains(&network)) {
+            continue;
+        }
+        if !dry {
+            connection.delete(link.ifindex)?;
+        }
+        removed.push(format!("link {}", link.name));
+    }
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    for path in entries.map(|entry| entry.path()) {
+        let number = path
+            .file_name()
+            .and_then(|name| name.to_str()?.parse().ok());
+        if number.is_none_or(|network: u32| kept.contains(&network)) {
+            continue;
+        }
+        if !dry {
+            NamedNetns::remove(&path)?;
+        }
+        removed.push(format!("network namespace {}", path.display()));
+    }
+    Ok(removed)
+}
+
+/// Removes all gateways and their directory; with `dry` only lists them.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn remove(
+    connection: &mut Connection,
+    directory: &Path,
+    dry: bool,
+) -> Result<Vec<String>, netdev::Error> {
+    let removed = remove_all_but(connection, directory, &BTreeSet::new(), dry)?;
+    if !dry {
+        // One with anything else in it stays, and one that is not there is gone.
+        let _ = std::fs::remove_dir(directory);
+    }
+    Ok(removed)
+}

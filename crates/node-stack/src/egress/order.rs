@@ -1,0 +1,151 @@
+//! Order in which ways out and the guards of the node are made and removed.
+//!
+//! [`super::Egress`] has the node's own steps; tests have others, which fail or die at each.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use book::record::NetworkFacts;
+use telemetry::chain;
+
+use super::EgressError;
+use super::plan::Plan;
+
+/// Steps at the ways out of a node.
+///
+/// One caller at a time; each step succeeds when its work is done already.
+pub trait Ways: Sync {
+    /// Plans of the ways out that attachments of any state need, by network number.
+    fn planned(&self) -> BTreeMap<u32, Plan>;
+
+    /// True when the way out is open as planned.
+    fn is_open(&self, plan: &Plan) -> bool;
+
+    /// Notes for the next agent that the guards of the node may be there.
+    ///
+    /// One that finds no gateway would not know it, and looks into nf_tables for no other reason.
+    fn mark(&self);
+
+    /// Writes the guards of the node, and has it forward these families.
+    ///
+    /// True when they were not there.
+    ///
+    /// # Errors
+    /// When the kernel refuses, as for all steps.
+    fn fence(&self, v4: bool, v6: bool) -> impl Future<Output = Result<bool, EgressError>> + Send;
+
+    /// Makes a way out; true when it was not there, or not at the same place.
+    ///
+    /// # Errors
+    /// When the kernel refuses; nothing of a way that was not there is left then.
+    fn make(&self, plan: Plan) -> impl Future<Output = Result<bool, EgressError>> + Send;
+
+    /// Has the tables lead to a way out that is new.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn lead_to(&self, network: u32) -> Result<(), EgressError>;
+
+    /// Forgets ways out that no attachment needs; returns the networks of the others.
+    fn forget(&self) -> BTreeSet<u32>;
+
+    /// Removes all ways out but these; true when there was one.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn remove_all_but(
+        &self,
+        kept: &BTreeSet<u32>,
+    ) -> impl Future<Output = Result<bool, EgressError>> + Send;
+
+    /// True when the guards of the node may be there.
+    fn has_fence(&self) -> bool;
+
+    /// Removes the guards of the node.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn remove_fence(&self) -> impl Future<Output = Result<(), EgressError>> + Send;
+
+    /// Notes that they are not there.
+    fn unmark(&self);
+}
+
+/// [`super::Egress::open`], by the caller whose turn it is.
+pub async fn open(ways: &impl Ways, network: u32, plan: Plan) -> Result<(), EgressError> {
+    ways.mark();
+    ways.fence(plan.has(true), plan.has(false)).await?;
+    // With the room of the node's table, which is known now.
+    let planned = ways.planned().remove(&network);
+    ways.make(planned.unwrap_or(plan)).await.map(drop)
+}
+
+/// [`super::Egress::close`].
+pub async fn close(ways: &impl Ways, facts: &NetworkFacts) {
+    if let Err(error) = remove(ways).await {
+        tracing::error!(
+            network = facts.name,
+            error = chain(&error),
+            "way out not removed"
+        );
+    }
+}
+
+/// [`super::Egress::recover`].
+pub async fn recover(ways: &impl Ways) {
+    let planned = ways.planned();
+    if planned.is_empty() {
+        return;
+    }
+    if let Err(error) = fence(ways, &planned).await {
+        tracing::error!(error = chain(&error), "no network has a way out yet");
+        return;
+    }
+    // With the room of the node's table, which is known now.
+    for plan in ways.planned().into_values() {
+        let network = plan.network;
+        if let Err(error) = ways.make(plan).await {
+            tracing::error!(network, error = chain(&error), "no way out yet");
+        }
+    }
+}
+
+/// [`super::Egress::audit`].
+pub async fn audit(ways: &impl Ways) -> Result<(), EgressError> {
+    let planned = ways.planned();
+    let mut failed = None;
+    if !planned.is_empty() {
+        fence(ways, &planned).await?;
+    }
+    for plan in ways.planned().into_values() {
+        let network = plan.network;
+        let made = match ways.make(plan).await {
+            Ok(false) => Ok(()),
+            Ok(true) => ways.lead_to(network),
+            Err(error) => Err(error),
+        };
+        failed = made.err().or(failed);
+    }
+    failed = remove(ways).await.err().or(failed);
+    failed.map_or(Ok(()), Err)
+}
+
+/// Writes the guards for the families of these plans.
+pub async fn fence(ways: &impl Ways, planned: &BTreeMap<u32, Plan>) -> Result<bool, EgressError> {
+    let has = |v4| planned.values().any(|plan| plan.has(v4));
+    ways.mark();
+    ways.fence(has(true), has(false)).await
+}
+
+/// Removes the gateways that no attachment needs.
+///
+/// With the last gateway, the guards of the node go.
+async fn remove(ways: &impl Ways) -> Result<(), EgressError> {
+    let kept = ways.forget();
+    let removed = ways.remove_all_but(&kept).await?;
+    // Where there was none, nf_tables is not touched: that alone would load its modules.
+    if kept.is_empty() && (ways.has_fence() || removed) {
+        ways.remove_fence().await?;
+        ways.unmark();
+    }
+    Ok(())
+}

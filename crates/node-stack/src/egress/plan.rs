@@ -1,0 +1,326 @@
+//! Plans gateways: names, addresses, guards. Pure.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+
+use agent_common::addr::MacAddr;
+use api::Prefix;
+use book::record::NetworkFacts;
+use netdev::{Bound, Guard, Limit, LinkName, Masquerade, Packets, Ruleset, Whose};
+
+/// Prefix of the names of gateways' ports; the number of the network follows.
+///
+/// The ports are in the node's namespace.
+pub(crate) const PORT_PREFIX: &str = "podnet-g";
+/// Prefix of the names of links from the node to gateways; the place follows.
+///
+/// The links are in the node's namespace.
+pub(crate) const LINK_PREFIX: &str = "podnet-e";
+/// The gateway's side of its port.
+pub(super) const PODS: &str = "pods";
+/// The gateway's side of its link to the node.
+pub(super) const UPLINK: &str = "uplink";
+/// The table of nf_tables in the node's namespace.
+pub const OUTSIDE: &str = "podnet-egress";
+/// The table of nf_tables in a gateway.
+pub const INSIDE: &str = "podnet";
+
+/// MAC addresses of a gateway's ends, and of the node's end of its link.
+///
+/// They are the same for all gateways: each is on a link of two.
+pub(super) const PODS_MAC: MacAddr = MacAddr([0x02, 0x70, 0x6e, 0x00, 0x00, 0x02]);
+pub(super) const UPLINK_MAC: MacAddr = MacAddr([0x02, 0x70, 0x6e, 0x00, 0x00, 0x03]);
+pub(super) const NODE_MAC: MacAddr = MacAddr([0x02, 0x70, 0x6e, 0x00, 0x00, 0x04]);
+
+/// Transit addresses, two of each family a place: of the node, of the gateway.
+///
+/// They are link-local (RFC 3927) and unique local (RFC 4193): no router outside has a route to these,
+/// and no subnet of a pod is link-local.
+const TRANSIT_V4: (Ipv4Addr, u8) = (Ipv4Addr::new(169, 254, 64, 0), 18);
+const TRANSIT_V6: (Ipv6Addr, u8) = (
+    Ipv6Addr::new(0xfd70, 0x6f64, 0x6e65, 0x7400, 0, 0, 0, 0),
+    64,
+);
+/// How many places there are.
+pub(super) const PLACES: u16 = 1 << 13;
+
+/// Next hop of a gateway towards pods: the datapath, which answers no ARP.
+pub(super) const TO_PODS_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 2);
+
+/// The directory of gateways' namespaces, beside the socket.
+pub fn directory(socket: &Path) -> PathBuf {
+    socket.parent().unwrap_or(Path::new("/")).join("egress")
+}
+
+/// The gateway of a network as it shall be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// Number of the network.
+    pub network: u32,
+    /// MTU of the network, bytes.
+    pub(super) mtu: u16,
+    /// Where pods are.
+    pub(super) subnets: Vec<Prefix>,
+    /// How many connections a pod may have of each family.
+    pub(super) connections: Option<u32>,
+    /// Addresses of the gateway in the network, as pods see it.
+    ///
+    /// The gateway sends ICMP errors from these when a packet has had too many hops.
+    pub(super) own: Vec<IpAddr>,
+}
+
+/// An address of each family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Both {
+    pub(super) v4: Ipv4Addr,
+    pub(super) v6: Ipv6Addr,
+}
+
+impl Plan {
+    /// Plans a gateway of a network, without addresses yet.
+    pub const fn of(network: u32) -> Self {
+        Self {
+            network,
+            mtu: 0,
+            subnets: Vec::new(),
+            connections: None,
+            own: Vec::new(),
+        }
+    }
+
+    /// Adds an attachment to the plan; its network may differ from earlier ones.
+    pub fn serve(&mut self, facts: &NetworkFacts) {
+        self.mtu = self.mtu.max(facts.mtu);
+        for subnet in &facts.subnets {
+            if self.subnets.contains(&subnet.prefix) {
+                continue;
+            }
+            self.subnets.push(subnet.prefix);
+            let v4 = subnet.prefix.addr().is_ipv4();
+            let own = facts.next_hop(v4);
+            // A link-local one is no source for others.
+            let speaks = !matches!(own, IpAddr::V6(ip) if ip.is_unicast_link_local());
+            if speaks && !self.own.contains(&own) {
+                self.own.push(own);
+            }
+        }
+        self.subnets.sort_unstable();
+        self.own.sort_unstable();
+    }
+
+    /// True when pods have addresses of this family.
+    pub(crate) fn has(&self, v4: bool) -> bool {
+        self.subnets.iter().any(|it| it.addr().is_ipv4() == v4)
+    }
+
+    /// Name of the gateway's port.
+    pub(super) fn port(&self) -> String {
+        format!("{PORT_PREFIX}{:06x}", self.network)
+    }
+
+    /// Name of the file of its namespace.
+    pub(super) fn file(&self) -> String {
+        file(self.network)
+    }
+
+    /// Rules in the namespace of the gateway.
+    ///
+    /// A packet towards the node has the transit address as its source, and is dropped when it cannot
+    /// be translated. A packet from the node passes only as part of a connection that a pod has begun.
+    /// The gateway itself accepts no packet.
+    pub(super) fn rules(&self) -> Ruleset {
+        let subnets = self.subnets.iter();
+        let subnets: Vec<_> = subnets.map(|it| (it.addr(), it.prefix_len())).collect();
+        let from_node = Packets::InBy(LinkName::Is(UPLINK.to_owned()));
+        Ruleset {
+            table: INSIDE,
+            masquerade: Some(Masquerade {
+                from: subnets.clone(),
+                inside: subnets,
+            }),
+            early: false,
+            limits: self.connections.map_or_else(Vec::new, |connections| {
+                let families = [true, false].into_iter().filter(|v4| self.has(*v4));
+                let limit = |v4| Limit {
+                    link: LinkName::Is(PODS.to_owned()),
+                    whose: Whose::Source { v4 },
+                    connections,
+                };
+                families.map(limit).collect()
+            }),
+            guards: vec![
+                Guard::stop(Bound::Elsewhere, &[from_node, Packets::OfNoConnection]),
+                Guard::stop(Bound::Elsewhere, &[Packets::Untracked]),
+                Guard::stop(Bound::Here, &[]),
+            ],
+        }
+    }
+}
+
+/// Rules in the node's namespace, for packets from and to gateways.
+///
+/// A gateway's packets leave by these uplinks with an address of the node as their source, and do not
+/// reach the node's own addresses, these prefixes and Services. No connection begins towards a gateway.
+pub(super) fn fence(
+    uplinks: &[String],
+    inside: &[(IpAddr, u8)],
+    connections: Option<u32>,
+) -> Ruleset {
+    let ours = LinkName::Starts(LINK_PREFIX.to_owned());
+    let from = Packets::InBy(ours.clone());
+    let transit: [(IpAddr, u8); 2] = [
+        (TRANSIT_V4.0.into(), TRANSIT_V4.1),
+        (TRANSIT_V6.0.into(), TRANSIT_V6.1),
+    ];
+    let stop = |what: Packets| Guard::stop(Bound::Elsewhere, &[from.clone(), what]);
+    let mut guards: Vec<Guard> = transit.map(|it| stop(Packets::NotFrom(it))).to_vec();
+    guards.push(stop(Packets::ToTranslated));
+    guards.extend(inside.iter().map(|prefix| stop(Packets::To(*prefix))));
+    for uplink in uplinks {
+        let by = Packets::OutBy(LinkName::Is(uplink.clone()));
+        guards.push(Guard::pass(Bound::Elsewhere, &[from.clone(), by]));
+    }
+    guards.push(Guard::stop(Bound::Elsewhere, std::slice::from_ref(&from)));
+    let begun_outside = [Packets::OutBy(ours), Packets::OfNoConnection];
+    guards.push(Guard::stop(Bound::Elsewhere, &begun_outside));
+    guards.push(Guard::stop(Bound::Here, &[from]));
+    Ruleset {
+        table: OUTSIDE,
+        masquerade: Some(Masquerade {
+            from: transit.to_vec(),
+            inside: transit.to_vec(),
+        }),
+        early: false,
+        limits: connections.map_or_else(Vec::new, |connections| {
+            let limit = |v4| Limit {
+                link: LinkName::Starts(LINK_PREFIX.to_owned()),
+                whose: Whose::Link { v4 },
+                connections,
+            };
+            [true, false].map(limit).to_vec()
+        }),
+        guards,
+    }
+}
+
+/// Name of the file of the namespace of a network's gateway.
+pub(super) fn file(network: u32) -> String {
+    network.to_string()
+}
+
+/// Name of the node's side of the link at a place.
+pub(super) fn link(place: u16) -> String {
+    format!("{LINK_PREFIX}{place:04x}")
+}
+
+/// The place of a link of this name.
+pub(super) fn place_of(name: &str) -> Option<u16> {
+    u16::from_str_radix(name.strip_prefix(LINK_PREFIX)?, 16).ok()
+}
+
+/// The node's addresses at a place.
+pub(super) fn of_node(place: u16) -> Both {
+    transit(place, 0)
+}
+
+/// The gateway's addresses at a place.
+pub(super) fn of_gateway(place: u16) -> Both {
+    transit(place, 1)
+}
+
+fn transit(place: u16, side: u32) -> Both {
+    let offset = u32::from(place) * 2 + side;
+    Both {
+        v4: Ipv4Addr::from_bits(TRANSIT_V4.0.to_bits() | offset),
+        v6: Ipv6Addr::from_bits(TRANSIT_V6.0.to_bits() | u128::from(offset)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::{Egress, Mode, Network};
+    use book::samples;
+
+    use super::*;
+
+    fn network(subnets: &[(&str, &str)]) -> Network {
+        Network {
+            egress: Egress::Masquerade,
+            ..samples::network("green", Mode::L3, subnets)
+        }
+    }
+
+    fn plan(networks: &[Network]) -> Plan {
+        let mut plan = Plan::of(7);
+        for network in networks {
+            plan.serve(&NetworkFacts::of(network, 7));
+        }
+        plan
+    }
+
+    #[test]
+    fn each_place_has_addresses_of_its_own_inside_the_transit_prefixes() {
+        let mut seen = std::collections::BTreeSet::new();
+        let prefixes: [Prefix; 2] = [
+            Prefix::new(TRANSIT_V4.0.into(), TRANSIT_V4.1).unwrap(),
+            Prefix::new(TRANSIT_V6.0.into(), TRANSIT_V6.1).unwrap(),
+        ];
+        for place in 0..PLACES {
+            for side in [of_node(place), of_gateway(place)] {
+                assert!(prefixes[0].contains(&IpAddr::V4(side.v4)), "{side:?}");
+                assert!(prefixes[1].contains(&IpAddr::V6(side.v6)), "{side:?}");
+                assert!(seen.insert(side.v4.to_bits()), "{side:?}");
+            }
+            assert_eq!(place_of(&link(place)), Some(place));
+        }
+        assert_eq!(place_of("podnet-exyz"), None);
+        assert!(link(PLACES).len() < 15 && plan(&[]).port().len() < 15);
+    }
+
+    #[test]
+    fn a_gateway_speaks_by_the_address_that_pods_call_it_by() {
+        let named = plan(&[network(&[
+            ("10.0.0.0/24", "10.0.0.1"),
+            ("fd10::/64", "fd10::1"),
+        ])]);
+        let own: Vec<String> = named.own.iter().map(ToString::to_string).collect();
+        assert_eq!(own, ["10.0.0.1", "fd10::1"]);
+        let nameless = plan(&[network(&[("10.0.0.0/24", ""), ("fd10::/64", "")])]);
+        let own: Vec<String> = nameless.own.iter().map(ToString::to_string).collect();
+        assert_eq!(own, ["169.254.1.1"]);
+        assert!(nameless.has(true) && nameless.has(false));
+    }
+
+    #[test]
+    fn a_network_that_has_changed_is_served_as_it_was_and_as_it_is() {
+        let old = network(&[("10.0.0.0/24", "10.0.0.1")]);
+        let new = Network {
+            mtu: 9000,
+            ..network(&[("10.1.0.0/24", "10.1.0.1")])
+        };
+        let both = plan(&[old.clone(), new.clone()]);
+        assert_eq!((both.mtu, both.subnets.len(), both.own.len()), (9000, 2, 2));
+        assert_eq!(both, plan(&[new, old]), "in whatever order");
+    }
+
+    #[test]
+    fn what_leaves_by_no_uplink_ends_and_so_does_what_is_for_the_node() {
+        let inside = [("10.244.0.0".parse().unwrap(), 16)];
+        let rules = fence(&["eth0".to_owned()], &inside, None);
+        let said: Vec<String> = rules.guards.iter().map(ToString::to_string).collect();
+        let expected = [
+            "stop in by podnet-e* not from 169.254.64.0/18",
+            "stop in by podnet-e* not from fd70:6f64:6e65:7400::/64",
+            "stop in by podnet-e* to a translated address",
+            "stop in by podnet-e* to 10.244.0.0/16",
+            "pass in by podnet-e* out by eth0",
+            "stop in by podnet-e*",
+            "stop out by podnet-e* of no connection",
+            "stop in by podnet-e*",
+        ];
+        assert_eq!(said, expected);
+        assert_eq!(rules.guards.last().unwrap().bound, Bound::Here);
+        let none = fence(&[], &[], None);
+        assert!(none.guards.iter().all(|guard| !guard.pass));
+    }
+}

@@ -1,0 +1,75 @@
+//! One attachment: its host end as a link of the node's own stack.
+
+use book::record::Attachment;
+use host::{Ear, HostError, PROTOCOL, far_name, listen};
+use netdev::Connection;
+
+use super::NodeRouting;
+
+/// The links of an attachment that the node's stack listens at.
+fn ears(record: &Attachment) -> Vec<(String, u32, Ear)> {
+    let mut ears = vec![(record.host.name.clone(), record.host.ifindex, Ear::Host)];
+    if let Some(shaper) = record.shaper {
+        ears.push((far_name(&record.host.name), shaper.far, Ear::Far));
+    }
+    ears
+}
+
+impl NodeRouting {
+    /// Restores the node's routes and neighbours of an attachment.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub async fn mend(&self, record: &Attachment) -> Result<(), HostError> {
+        let neighbours = record.neighbours();
+        if neighbours.is_empty() {
+            return Ok(());
+        }
+        let (ears, v6) = (ears(record), record.has_v6());
+        let ifindex = record.host.ifindex;
+        let mend = move |connection: &mut Connection| -> Result<_, netdev::Error> {
+            for (link, index, ear) in ears {
+                match listen(connection, (&link, index), ear, v6) {
+                    // A shaper that is lost is made anew by those who look after rates.
+                    Err(error) if error.is_gone() && ear == Ear::Far => {}
+                    other => other?,
+                }
+            }
+            let missing = connection.unreached(ifindex, &neighbours)?;
+            connection.reach(ifindex, &missing, PROTOCOL)?;
+            Ok(missing)
+        };
+        let mended = self.host.netlink.with(mend).await?;
+        if !mended.is_empty() {
+            let addresses: Vec<_> = mended.iter().map(|one| one.address).collect();
+            tracing::warn!(attachment = %record.key, ?addresses, "routes or neighbours were gone, made again");
+        }
+        Ok(())
+    }
+
+    /// Faults of the node's routes and neighbours of an attachment.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub async fn faults(&self, record: &Attachment) -> Result<Vec<String>, HostError> {
+        let neighbours = record.neighbours();
+        if neighbours.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ifindex = record.host.ifindex;
+        let missing = self
+            .host
+            .netlink
+            .with(move |connection| connection.unreached(ifindex, &neighbours))
+            .await?;
+        Ok(missing
+            .iter()
+            .map(|one| {
+                format!(
+                    "the node's route or neighbour entry of {} is gone",
+                    one.address
+                )
+            })
+            .collect())
+    }
+}

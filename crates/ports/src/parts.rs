@@ -1,0 +1,136 @@
+//! Parts of this node's ports: each verb of a port's life by its room.
+
+use book::bandwidth::Limits;
+use book::record::{Attachment, HostEnd};
+use datapath::{Hook, HookKind, PinDir};
+use netdev::{Connection, Discipline, LinkMonitor, Netns};
+
+use super::life::Parts;
+use super::{Ports, told};
+use crate::directories::Directories;
+use crate::error::PortError;
+use crate::links::{self, pod_end};
+use crate::sockets;
+use crate::survey::Survey;
+
+impl Parts for Ports {
+    type Kernel = Connection;
+    type Watch = LinkMonitor;
+
+    fn hook(&self) -> Hook {
+        self.host.hook.clone()
+    }
+
+    fn devices(&self) -> &Directories {
+        &self.devices
+    }
+
+    fn discipline(&self, limits: &Limits) -> Result<Discipline, PortError> {
+        self.shaping.discipline(limits)
+    }
+
+    async fn with<T: Send + 'static, E: From<netdev::Error> + Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Connection) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E> {
+        self.host.netlink.with(work).await
+    }
+
+    async fn with_pod_end<T: Send + 'static, E: From<netdev::Error> + Send + 'static>(
+        &self,
+        record: &Attachment,
+        netns: &Netns,
+        here: impl FnOnce(&mut Connection) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E> {
+        if record.is_switched() {
+            self.host.netlink.with(here).await
+        } else {
+            let end = pod_end(record);
+            self.host.netlink.make_pod_link(netns, end, here).await
+        }
+    }
+
+    fn watch(&self) -> Result<LinkMonitor, netdev::Error> {
+        self.host.netlink.monitor()
+    }
+
+    async fn started(&self, watch: LinkMonitor, host_end: u32) -> Result<(), netdev::Error> {
+        links::started(watch, host_end).await
+    }
+
+    async fn open_control(&self, record: &Attachment, netns: &Netns) -> Result<(), PortError> {
+        self.afxdp.open_control(record, netns).await
+    }
+
+    fn shut_control(&self, record: &Attachment) {
+        self.afxdp.shut(record);
+    }
+
+    fn unpin(&self, record: &Attachment) -> Result<(), PortError> {
+        self.afxdp.unpin(record)
+    }
+
+    async fn mend_afxdp(&self, record: &Attachment) -> Result<(), PortError> {
+        self.afxdp.mend(record).await
+    }
+
+    fn remove_stray_controls(&self) -> Result<(), PortError> {
+        self.afxdp.remove_strays()
+    }
+
+    fn tell_pod(&self, record: &Attachment) -> Result<(), PortError> {
+        Ok(sockets::tell(record, told(record))?)
+    }
+
+    async fn plug_in(&self, record: &Attachment, netns: &Netns) -> Result<bool, PortError> {
+        self.switch.plug_in(record, netns).await
+    }
+
+    async fn unplug(&self, record: &Attachment) -> Result<(), PortError> {
+        self.switch.unplug(record).await
+    }
+
+    async fn tell_switch(&self, record: &Attachment) -> Result<(), PortError> {
+        self.switch.tell(record).await
+    }
+
+    async fn shape(&self, record: &Attachment, limits: Limits) -> Result<Attachment, PortError> {
+        self.shaping.limit(record, limits).await
+    }
+
+    async fn close_queues(&self, record: &Attachment) {
+        self.shaping.close_queues(record).await;
+    }
+
+    fn await_promotion(&self, host: HostEnd) {
+        self.promotions.add(host);
+    }
+
+    fn forget_promotion(&self, ifindex: u32) {
+        self.promotions.forget(ifindex);
+    }
+
+    async fn is_attached(&self, host: &HostEnd) -> Result<bool, PortError> {
+        Ok(self.host.is_attached(&host.name, host.ifindex).await?)
+    }
+
+    async fn attach_again(&self, ifindex: u32) -> Result<(), PortError> {
+        Ok(self.host.attach_again(ifindex).await?)
+    }
+
+    fn hook_kind(&self, ifindex: u32) -> HookKind {
+        self.host.hook.kind(ifindex)
+    }
+
+    fn forget_hook(&self, ifindex: u32) -> Result<(), PortError> {
+        Ok(self.host.hook.forget(ifindex)?)
+    }
+
+    fn pinned(&self, pins: &PinDir) -> Result<Vec<u32>, PortError> {
+        Ok(pins.linked()?.into_iter().collect())
+    }
+
+    async fn look(&self) -> Result<Survey, PortError> {
+        Survey::make(&self.host.netlink).await
+    }
+}

@@ -1,0 +1,250 @@
+//! Publishes this node's members of networks that span nodes.
+//!
+//! In a cluster [`crate::kube`] writes them as objects, elsewhere [`files`] as a file. This module
+//! finds the members and divides them into slices. Pure but for the clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::{
+    ENDPOINT_IPS_MAX, ENDPOINTS_MAX, Endpoint, EndpointSlice, MacAddr, NetworkId,
+    PodNetworkEndpointSliceSpec, SliceEndpoint, Transport,
+};
+use book::Book;
+use book::ledger::Ledger;
+use book::record::{Attachment, NetworkFacts};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use tables::remotes::{Remotes, Served};
+use world::{Current, World};
+
+pub mod files;
+mod options;
+#[cfg(test)]
+mod tests;
+
+pub use options::{SpanningError, SpanningOptions, check};
+
+/// Members of one network, by MAC address, and their addresses.
+pub type Members = BTreeMap<MacAddr, Vec<IpAddr>>;
+
+/// Endpoints of a network by slice number, in order of their MAC addresses.
+pub type Slices = BTreeMap<u32, Vec<Endpoint>>;
+
+/// The members of one network that are on this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OnNetwork {
+    /// Number of the network.
+    pub id: NetworkId,
+    /// All that are live.
+    pub members: Members,
+}
+
+/// Members that this node has of networks that span nodes, by network name.
+pub fn of(ledger: &Ledger) -> BTreeMap<String, OnNetwork> {
+    let mut networks: BTreeMap<String, OnNetwork> = BTreeMap::new();
+    let live = ledger.entries().filter(|entry| entry.live);
+    for record in live.map(|entry| &entry.record).filter(|it| spans(it)) {
+        let Some(id) = NetworkId::new(record.network.id) else {
+            continue;
+        };
+        let of_network = || OnNetwork {
+            id,
+            members: Members::new(),
+        };
+        let on_network = networks
+            .entry(record.network.name.clone())
+            .or_insert_with(of_network);
+        let ips = record.leases.iter().map(|lease| lease.address);
+        // More than a slice takes are refused as a whole there, and would take others with them.
+        let ips = ips.take(ENDPOINT_IPS_MAX).collect();
+        let mac = MacAddr::new(record.mac.0);
+        on_network.members.insert(mac, ips);
+    }
+    networks
+}
+
+/// The networks that have attachments here, in whatever state.
+pub fn served(ledger: &Ledger, world: &World) -> BTreeMap<String, Served> {
+    let mut served: BTreeMap<String, Served> = BTreeMap::new();
+    for network in ledger.entries().map(|entry| &entry.record.network) {
+        // Attachments agree on the rest, and there may be thousands.
+        let Some(facts) = served.get_mut(&network.name) else {
+            let facts = Served {
+                id: network.id,
+                transport: network.transport,
+                routed: network.routed,
+                subnets: network.subnets.clone(),
+            };
+            served.insert(network.name.clone(), facts);
+            continue;
+        };
+        // Subnets are of the time when the attachment was made.
+        for subnet in &network.subnets {
+            if !facts.subnets.contains(subnet) {
+                facts.subnets.push(subnet.clone());
+            }
+        }
+    }
+    for (name, facts) in &mut served {
+        let Ok(network) = world.network(name) else {
+            continue;
+        };
+        for subnet in NetworkFacts::of(network, facts.id).subnets {
+            if !facts.subnets.contains(&subnet) {
+                facts.subnets.push(subnet);
+            }
+        }
+    }
+    served
+}
+
+/// Names of those of them that span nodes.
+pub fn spanning(ledger: &Ledger) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for record in ledger.entries().map(|entry| &entry.record) {
+        if spans(record) && !names.contains(&record.network.name) {
+            names.insert(record.network.name.clone());
+        }
+    }
+    names
+}
+
+/// The members of this node and those that other nodes name.
+#[derive(Debug)]
+pub struct Membership {
+    name: String,
+    book: Arc<Book>,
+    world: Arc<Current>,
+    remotes: Arc<Remotes>,
+}
+
+impl Membership {
+    /// Hold what is needed, for the node of this name.
+    pub fn new(name: String, book: Arc<Book>, world: Arc<Current>, remotes: Arc<Remotes>) -> Self {
+        Self {
+            name,
+            book,
+            world,
+            remotes,
+        }
+    }
+
+    /// Tell which networks this node serves.
+    pub fn serve_now(&self) {
+        let served = served(&self.book.ledger(), &self.world.get());
+        self.remotes.serve(served);
+    }
+
+    /// Tell which networks this node serves, whenever that changes; for ever.
+    pub async fn serve(&self) {
+        let mut changes = self.book.ledger().changes();
+        let mut networks = self.world.changes();
+        loop {
+            changes.mark_unchanged();
+            networks.mark_unchanged();
+            self.serve_now();
+            tokio::select! {
+                // Both senders live as long as the node.
+                _ = changes.changed() => {}
+                _ = networks.changed() => {}
+            }
+        }
+    }
+}
+
+fn spans(record: &Attachment) -> bool {
+    record.network.transport != Transport::Local
+}
+
+/// Divides the members of a network into slices.
+///
+/// A member stays in its slice, so a change of one member changes one slice. A new member goes to the
+/// first slice with room. Numbers in `taken` belong to slices of other nodes.
+pub fn divide(
+    published: &Slices,
+    members: &Members,
+    taken: &BTreeSet<u32>,
+    mut since: impl FnMut(MacAddr, &[IpAddr]) -> Timestamp,
+) -> Slices {
+    let mut left: BTreeMap<MacAddr, &Vec<IpAddr>> =
+        members.iter().map(|(mac, ips)| (*mac, ips)).collect();
+    let mut slices = Slices::new();
+    for (number, endpoints) in published {
+        if taken.contains(number) {
+            continue;
+        }
+        let mut kept = Vec::new();
+        for endpoint in endpoints.iter().take(ENDPOINTS_MAX) {
+            let Some(ips) = left.remove(&endpoint.mac) else {
+                continue;
+            };
+            if *ips == endpoint.ips {
+                kept.push(endpoint.clone());
+            } else {
+                kept.push(claim(endpoint.mac, ips, &mut since));
+            }
+        }
+        if !kept.is_empty() {
+            slices.insert(*number, kept);
+        }
+    }
+    let mut number = 0;
+    for (mac, ips) in left {
+        let full = |number: &u32| {
+            taken.contains(number)
+                || slices
+                    .get(number)
+                    .is_some_and(|it| it.len() >= ENDPOINTS_MAX)
+        };
+        while full(&number) {
+            number += 1;
+        }
+        let slice = slices.entry(number).or_default();
+        slice.push(claim(mac, ips, &mut since));
+    }
+    for slice in slices.values_mut() {
+        slice.sort_by_key(|endpoint| endpoint.mac);
+    }
+    slices
+}
+
+fn claim(
+    mac: MacAddr,
+    ips: &[IpAddr],
+    since: &mut impl FnMut(MacAddr, &[IpAddr]) -> Timestamp,
+) -> Endpoint {
+    Endpoint {
+        mac,
+        ips: ips.to_vec(),
+        since: since(mac, ips),
+    }
+}
+
+/// Endpoints of the slices that this node has published, by slice number.
+pub fn published<'a>(slices: impl Iterator<Item = (u32, &'a EndpointSlice)>) -> Slices {
+    slices
+        .map(|(number, slice)| (number, slice.endpoints.clone()))
+        .collect()
+}
+
+/// Spec of a slice with these endpoints.
+pub fn spec(
+    network: &str,
+    id: NetworkId,
+    node: &str,
+    vteps: &[IpAddr],
+    endpoints: &[Endpoint],
+) -> PodNetworkEndpointSliceSpec {
+    PodNetworkEndpointSliceSpec {
+        network: network.to_owned(),
+        network_id: i64::from(id.get()),
+        node: node.to_owned(),
+        vteps: vteps.iter().map(ToString::to_string).collect(),
+        endpoints: endpoints
+            .iter()
+            .map(|it| SliceEndpoint::new(it.mac, &it.ips, MicroTime(it.since)))
+            .collect(),
+    }
+}

@@ -1,0 +1,272 @@
+//! Follows changes of podnet's tables of nf_tables, and writes missing ones again.
+//!
+//! Any tool of the node may flush them, and the kernel announces that.
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use host::Host;
+use metrics::Metrics;
+use netdev::{Netfilter, RulesetMonitor, WayMonitor};
+use node_stack::egress::{Egress, OUTSIDE};
+use node_stack::routing::{self, NodeRouting};
+use telemetry::chain;
+use tokio::time::Instant;
+
+use crate::overlay::{self, Overlay};
+
+/// The tables in the node's own namespace.
+const TABLES: [&str; 3] = [routing::TABLE, OUTSIDE, overlay::TABLE];
+/// Least time between two looks at the tables.
+///
+/// It doubles while another tool changes the tables again and again.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Greatest time between two looks; the audit comes no later than that by much.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// After as long without a change the other tool is taken to have ended.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// How long to wait before the next look.
+#[derive(Debug)]
+struct Pace {
+    pause: Duration,
+    restored: Option<Instant>,
+}
+
+impl Pace {
+    const fn new() -> Self {
+        Self {
+            pause: PAUSE,
+            restored: None,
+        }
+    }
+
+    /// After a look at this time, which had to restore something or not.
+    fn after(&mut self, restored: bool, now: Instant) -> Duration {
+        let is_fight = self.restored.is_some_and(|last| now - last < QUIET);
+        if restored {
+            self.pause = if is_fight {
+                LONGEST_PAUSE.min(self.pause * 2)
+            } else {
+                PAUSE
+            };
+            self.restored = Some(now);
+            return self.pause;
+        }
+        PAUSE
+    }
+}
+
+/// Cause of a look at the tables.
+enum Cause {
+    /// A table of the node's namespace was changed.
+    Changed,
+    /// One in the namespace of a gateway was.
+    Gateways,
+    /// Routes, links, or facts about the cluster have changed; tables may have to.
+    Node,
+}
+
+/// The care for the tables.
+#[derive(Debug)]
+pub struct Rulesets {
+    host: Arc<Host>,
+    metrics: Arc<Metrics>,
+    egress: Arc<Egress>,
+    overlay: Arc<Overlay>,
+    routing: Arc<NodeRouting>,
+}
+
+impl Rulesets {
+    /// Hold the owners of the tables.
+    pub fn new(
+        host: Arc<Host>,
+        metrics: Arc<Metrics>,
+        egress: Arc<Egress>,
+        overlay: Arc<Overlay>,
+        routing: Arc<NodeRouting>,
+    ) -> Self {
+        Self {
+            host,
+            metrics,
+            egress,
+            overlay,
+            routing,
+        }
+    }
+
+    /// Keeps the tables of nf_tables as they should be, for ever.
+    ///
+    /// # Errors
+    /// When the kernel does not tell of changes any more.
+    pub async fn keep(&self) -> Result<(), netdev::Error> {
+        let mut rules = match self.host.netlink.watch_rules(&TABLES) {
+            Ok(monitor) => Some(monitor),
+            Err(error) => {
+                let error = chain(&error);
+                tracing::info!(error, "no netfilter: there are no tables to look after");
+                None
+            }
+        };
+        let mut ways = self.host.netlink.watch_ways()?;
+        let mut cluster = self.routing.changes();
+        let mut pace = Pace::new();
+        loop {
+            let cause = tokio::select! {
+                changed = next_change(rules.as_mut()) => changed.map(|()| Cause::Changed)?,
+                () = self.egress.changed_gateways() => Cause::Gateways,
+                changed = next_way(&mut ways) => changed.map(|()| Cause::Node)?,
+                // The sender lives as long as the node.
+                _ = cluster.changed() => Cause::Node,
+            };
+            let restored = match cause {
+                Cause::Gateways => self.restore_gateways().await,
+                // What changed a route may come with the flush, and be heard first.
+                Cause::Node => {
+                    let gone = self.tables_gone().await;
+                    self.restore_tables(&gone).await
+                }
+                Cause::Changed => self.restore_tables(&TABLES.into()).await,
+            };
+            tokio::time::sleep(pace.after(restored, Instant::now())).await;
+        }
+    }
+
+    /// Tables of this agent in the node's namespace that another program removed.
+    async fn tables_gone(&self) -> BTreeSet<&'static str> {
+        let written = [
+            (OUTSIDE, self.egress.has_written()),
+            (overlay::TABLE, self.overlay.has_written()),
+            (routing::TABLE, self.routing.has_table()),
+        ];
+        let mut gone: BTreeSet<_> = written
+            .into_iter()
+            .filter_map(|(table, is_written)| is_written.then_some(table))
+            .collect();
+        if gone.is_empty() {
+            return gone;
+        }
+        let look = |netfilter: &mut Netfilter| {
+            let mut there = BTreeSet::new();
+            for table in TABLES {
+                if netfilter.has(table)? {
+                    there.insert(table);
+                }
+            }
+            Ok(there)
+        };
+        match self.host.netlink.with_netfilter(look).await {
+            Ok(there) => gone.retain(|table| !there.contains(table)),
+            Err(_) => gone.clear(),
+        }
+        gone
+    }
+
+    /// Packets that rules in the node's namespace have dropped: table, rule, count.
+    pub(crate) async fn stopped_packets(&self) -> Vec<(&'static str, String, u64)> {
+        let look = |netfilter: &mut Netfilter| {
+            let mut all = Vec::new();
+            for table in [OUTSIDE, overlay::TABLE] {
+                let rules = netfilter.stopped(table)?.into_iter();
+                all.extend(rules.map(|(rule, packets)| (table, rule, packets)));
+            }
+            Ok(all)
+        };
+        if !self.has_tables() {
+            return Vec::new();
+        }
+        self.host
+            .netlink
+            .with_netfilter(look)
+            .await
+            .unwrap_or_default()
+    }
+
+    /// Whether the node needs a table.
+    ///
+    /// Where it needs none, nf_tables is not touched: that would load its modules.
+    fn has_tables(&self) -> bool {
+        self.egress.is_fenced() || self.overlay.device() != 0 || self.routing.has_table()
+    }
+
+    /// Writes each table of the node's namespace that differs from the plan.
+    ///
+    /// True when one differed that another program has `changed`.
+    async fn restore_tables(&self, changed: &BTreeSet<&str>) -> bool {
+        let is = |table| changed.contains(table);
+        let egress = self.egress.restore_fence().await;
+        let overlay = self.overlay.restore_fence().await;
+        let routing = self.routing.restore_masquerade().await;
+        let noted = [
+            self.note_restored(OUTSIDE, &egress, is(OUTSIDE)),
+            self.note_restored(overlay::TABLE, &overlay, is(overlay::TABLE)),
+            self.note_restored(routing::TABLE, &routing, is(routing::TABLE)),
+        ];
+        noted.contains(&true)
+    }
+
+    fn note_restored<E: Error>(
+        &self,
+        table: &'static str,
+        outcome: &Result<bool, E>,
+        by_others: bool,
+    ) -> bool {
+        match outcome {
+            Ok(true) if by_others => {
+                self.metrics.ruleset_restored(table);
+                tracing::warn!(
+                    table,
+                    "another program changed a table of podnet in nf_tables: it is written again"
+                );
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::error!(table, error = chain(error), "nf_tables not written");
+            }
+        }
+        by_others && matches!(outcome, Ok(true))
+    }
+
+    /// The same in the namespaces of gateways where something was changed.
+    async fn restore_gateways(&self) -> bool {
+        let mut restored = false;
+        for (network, outcome) in self.egress.mend_changed_gateways().await {
+            tracing::debug!(network, "a table in the namespace of a way out was changed");
+            restored |= self.note_restored("podnet of a way out", &outcome, true);
+        }
+        restored
+    }
+}
+
+async fn next_change(monitor: Option<&mut RulesetMonitor>) -> Result<(), netdev::Error> {
+    match monitor {
+        Some(monitor) => monitor.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn next_way(monitor: &mut WayMonitor) -> Result<(), netdev::Error> {
+    monitor.changed().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fight_with_another_tool_gets_slower_and_ends_with_it() {
+        let (mut pace, mut now) = (Pace::new(), Instant::now());
+        let mut pauses = Vec::new();
+        for _ in 0..10 {
+            let pause = pace.after(true, now);
+            now += pause;
+            pauses.push(pause);
+        }
+        assert_eq!(pauses[0], PAUSE, "the first is answered at once");
+        assert!(pauses.is_sorted() && pauses.last() == Some(&LONGEST_PAUSE));
+        assert_eq!(pace.after(false, now), PAUSE, "a look that found nothing");
+        assert_eq!(pace.after(true, now + QUIET), PAUSE, "the fight is over");
+    }
+}

@@ -1,0 +1,190 @@
+//! Inputs of the tables that are no records.
+//!
+//! They are tunnels, routes of the underlay, uplinks, ways out, and the members that other nodes have.
+//!
+//! The owner of an input sets it as a whole when it changes, and then has the tables of the networks
+//! concerned written. The writer of the tables is the only reader, and reads under the tables' lock: what
+//! is written later was read later. The locks here are taken last ([`Rank::Feature`]), so an owner holds
+//! no other of that rank when it sets its input.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use agent_common::addr::MacAddr;
+use agent_common::vtep::Straight;
+use book::record::NetworkFacts;
+use locks::{Guard, Rank, Ranked};
+
+use super::beyond::{Others, Reach};
+use crate::remotes::Remotes;
+
+/// Paths to other nodes, by the address of the node.
+pub type UnderlayPaths = BTreeMap<IpAddr, UnderlayPath>;
+
+/// A path of the underlay to another node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnderlayPath {
+    /// Facts with which the programs encapsulate themselves.
+    pub straight: Option<Straight>,
+    /// Largest L3 packet that a tunnel carries on it, bytes.
+    pub mtu: u32,
+}
+
+/// Next hops to other nodes, the interface and the router or the node itself.
+///
+/// `None` without a route.
+pub type Hops = BTreeMap<IpAddr, Option<(u32, IpAddr)>>;
+
+/// Default routers by IPv4 and by IPv6, on one link.
+pub type Routers = [Option<IpAddr>; 2];
+
+/// The way out of a network on this node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WayOut {
+    /// The port of the gateway, in the node's namespace.
+    pub ifindex: u32,
+    /// MAC address of the gateway.
+    pub mac: MacAddr,
+}
+
+/// The inputs; see the module.
+#[derive(Debug)]
+pub struct Surroundings {
+    remotes: Arc<Remotes>,
+    given: Ranked<Given>,
+}
+
+#[derive(Debug, Default)]
+struct Given {
+    /// Index of the tunnel device; 0 before it was needed.
+    device: u32,
+    underlay: Arc<UnderlayPaths>,
+    ways_out: BTreeMap<u32, WayOut>,
+    /// Indexes of the uplinks that are there.
+    uplinks: BTreeMap<String, u32>,
+    /// Without an entry a node has not been looked for yet.
+    hops: Arc<Hops>,
+    /// By uplink; without an entry one has not been looked for yet.
+    routers: BTreeMap<String, Routers>,
+}
+
+impl Surroundings {
+    /// Nothing is there yet but what other nodes say.
+    pub(super) fn new(remotes: Arc<Remotes>) -> Self {
+        Self {
+            remotes,
+            given: Ranked::new(Rank::Feature, Given::default()),
+        }
+    }
+
+    fn given(&self) -> Guard<'_, Given> {
+        self.given.lock()
+    }
+
+    /// Sets the index of the tunnel device.
+    pub fn set_tunnels(&self, device: u32) {
+        self.given().device = device;
+    }
+
+    /// Sets the paths to other nodes.
+    ///
+    /// The caller writes those to nodes in the tables.
+    pub(super) fn set_underlay(&self, paths: UnderlayPaths) -> Arc<UnderlayPaths> {
+        let paths = Arc::new(paths);
+        self.given().underlay = Arc::clone(&paths);
+        paths
+    }
+
+    /// Sets the way out of a network.
+    pub fn set_way_out(&self, network: u32, way_out: WayOut) {
+        self.given().ways_out.insert(network, way_out);
+    }
+
+    /// Removes the ways out of all networks but these.
+    pub fn keep_ways_out(&self, networks: &BTreeSet<u32>) {
+        let mut given = self.given();
+        given
+            .ways_out
+            .retain(|network, _| networks.contains(network));
+    }
+
+    /// Sets the uplinks that are there, by name.
+    pub fn set_uplinks(&self, uplinks: BTreeMap<String, u32>) {
+        self.given().uplinks = uplinks;
+    }
+
+    /// Sets the next hops to other nodes, and the default routers on uplinks.
+    pub fn set_hops(&self, hops: Arc<Hops>, routers: BTreeMap<String, Routers>) {
+        let mut given = self.given();
+        given.hops = hops;
+        given.routers = routers;
+    }
+
+    /// Puts the members of a network together, and keeps them.
+    ///
+    /// It takes long where there are many.
+    pub(super) fn prepare(&self, network: u32) {
+        self.remotes.resolved(network);
+    }
+
+    /// The inputs of one network, which is this.
+    pub(super) fn of(&self, network: u32, facts: Option<&NetworkFacts>) -> Others {
+        match facts.and_then(|facts| Some((facts, facts.wire.as_ref()?))) {
+            Some((facts, wire)) => self.on_wire(facts, wire),
+            None => self.in_tunnels(network),
+        }
+    }
+
+    fn in_tunnels(&self, network: u32) -> Others {
+        let (device, paths, way_out) = {
+            let given = self.given();
+            let way_out = given.ways_out.get(&network).copied();
+            (given.device, Arc::clone(&given.underlay), way_out)
+        };
+        if device == 0 {
+            return Others {
+                way_out,
+                ..Others::default()
+            };
+        }
+        Others {
+            said: self.remotes.resolved(network),
+            reach: Reach::Tunnels {
+                device,
+                own: self.remotes.vteps(),
+            },
+            paths,
+            complete: self.remotes.is_complete(),
+            way_out,
+        }
+    }
+
+    fn on_wire(&self, facts: &NetworkFacts, wire: &api::Wire) -> Others {
+        // On a segment each member answers for itself.
+        let resolved = || self.remotes.resolved(facts.id);
+        let said = facts.routed.then(resolved).flatten();
+        let given = self.given();
+        let is_known = |vtep: &IpAddr| given.hops.contains_key(vtep);
+        let peers = said.iter().flat_map(|it| &it.peers);
+        let mut vteps = peers.flat_map(|it| &it.vteps);
+        // Whether the way to all of it is known.
+        let hops_known = !wire.is_routed() || vteps.all(is_known);
+        let routers = given.routers.get(&wire.uplink).copied();
+        let routers_known = !facts.leaves_by_uplink || routers.is_some();
+        Others {
+            reach: Reach::Wire {
+                uplink: given.uplinks.get(&wire.uplink).copied().unwrap_or(0),
+                hops: Arc::clone(&given.hops),
+                routers: routers.unwrap_or_default(),
+            },
+            complete: hops_known && routers_known && self.remotes.is_complete(),
+            way_out: given.ways_out.get(&facts.id).copied(),
+            said,
+            ..Others::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
