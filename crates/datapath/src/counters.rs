@@ -4,7 +4,7 @@ use std::fmt;
 
 use agent_common::counter::{Count, NetworkDropKey, PortCounters};
 use agent_common::drop::DropReason;
-use aya::maps::{MapData, MapError, PerCpuArray, PerCpuHashMap, PerCpuValues};
+use aya::maps::{Map, MapData, MapError, PerCpuArray, PerCpuHashMap, PerCpuValues};
 use aya::util::nr_cpus;
 
 use crate::error::DatapathError;
@@ -21,12 +21,38 @@ pub struct DropCount {
     pub count: Count,
 }
 
+/// `PORT_COUNTERS`.
+type Ports = PerCpuArray<MapData, Abi<PortCounters>>;
+/// `DROPS`.
+type Drops = PerCpuArray<MapData, Abi<Count>>;
+/// `NETWORK_DROPS`.
+type NetworkDrops = PerCpuHashMap<MapData, Abi<NetworkDropKey>, Abi<Count>>;
+
 /// The counters of the node.
 pub struct Counters {
-    pub(crate) ports: PerCpuArray<MapData, Abi<PortCounters>>,
-    pub(crate) network_drops: PerCpuHashMap<MapData, Abi<NetworkDropKey>, Abi<Count>>,
-    pub(crate) drops: PerCpuArray<MapData, Abi<Count>>,
-    pub(crate) root_misses: PerCpuArray<MapData, Abi<u64>>,
+    ports: Ports,
+    network_drops: NetworkDrops,
+    drops: Drops,
+    root_misses: PerCpuArray<MapData, Abi<u64>>,
+}
+
+/// Opens the counters of ports in the map that `map` finds by name.
+pub(crate) fn ports(
+    map: impl FnOnce(&'static str) -> Result<Map, DatapathError>,
+) -> Result<Ports, DatapathError> {
+    let name = "PORT_COUNTERS";
+    PerCpuArray::try_from(map(name)?).map_err(DatapathError::map("open", name))
+}
+
+/// Opens the counters of drops, in all and by network, in the maps that `map` finds.
+pub(crate) fn drops(
+    mut map: impl FnMut(&'static str) -> Result<Map, DatapathError>,
+) -> Result<(Drops, NetworkDrops), DatapathError> {
+    let open = DatapathError::map;
+    let drops = PerCpuArray::try_from(map("DROPS")?).map_err(open("open", "DROPS"))?;
+    let by_network =
+        PerCpuHashMap::try_from(map("NETWORK_DROPS")?).map_err(open("open", "NETWORK_DROPS"))?;
+    Ok((drops, by_network))
 }
 
 impl fmt::Debug for Counters {
@@ -36,6 +62,20 @@ impl fmt::Debug for Counters {
 }
 
 impl Counters {
+    /// Opens all counters in the maps that `map` finds by name.
+    pub(crate) fn new(
+        mut map: impl FnMut(&'static str) -> Result<Map, DatapathError>,
+    ) -> Result<Self, DatapathError> {
+        let (drops, network_drops) = drops(&mut map)?;
+        Ok(Self {
+            ports: ports(&mut map)?,
+            drops,
+            network_drops,
+            root_misses: PerCpuArray::try_from(map("ROOT_MISSES")?)
+                .map_err(DatapathError::map("open", "ROOT_MISSES"))?,
+        })
+    }
+
     /// One port's traffic, all CPUs together.
     ///
     /// # Errors
@@ -140,11 +180,10 @@ impl Counters {
         Ok(())
     }
 
-    /// Takes over what older maps have counted.
-    pub(crate) fn inherit(&mut self, older: &Self) -> Result<(), DatapathError> {
-        let ports = older.ports.len().min(self.ports.len());
-        for index in 0..ports {
-            let read = older.ports.get(&index, 0);
+    /// Takes over what an older map has counted of ports.
+    pub(crate) fn inherit_ports(&mut self, older: &Ports) -> Result<(), DatapathError> {
+        for index in 0..older.len().min(self.ports.len()) {
+            let read = older.get(&index, 0);
             let values = read.map_err(DatapathError::map("read", "PORT_COUNTERS"))?;
             if values
                 .iter()
@@ -154,14 +193,23 @@ impl Counters {
                 write.map_err(DatapathError::map("write", "PORT_COUNTERS"))?;
             }
         }
-        for index in 0..older.drops.len().min(self.drops.len()) {
-            let read = older.drops.get(&index, 0);
+        Ok(())
+    }
+
+    /// Takes over what older maps have counted of drops.
+    pub(crate) fn inherit_drops(
+        &mut self,
+        drops: &Drops,
+        by_network: &NetworkDrops,
+    ) -> Result<(), DatapathError> {
+        for index in 0..drops.len().min(self.drops.len()) {
+            let read = drops.get(&index, 0);
             let values = read.map_err(DatapathError::map("read", "DROPS"))?;
             self.drops
                 .set(index, values, 0)
                 .map_err(DatapathError::map("write", "DROPS"))?;
         }
-        for entry in older.network_drops.iter() {
+        for entry in by_network.iter() {
             let (key, values) = entry.map_err(DatapathError::map("read", "NETWORK_DROPS"))?;
             let write = self.network_drops.insert(key, values, 0);
             write.map_err(DatapathError::map("write", "NETWORK_DROPS"))?;

@@ -13,23 +13,23 @@ use agent_common::map::{
     JUMP_ANSWER, JUMP_FLOOD, JUMP_ICMP_ERROR, JUMP_REPLICATE, JUMP_TO_WIRE, JUMP_WIRE, MAX_PORTS,
     ROOT_FROM_GATEWAY, ROOT_FROM_OVERLAY, ROOT_FROM_POD, ROOT_FROM_UPLINK, ROOT_XDP_UPLINK,
 };
-use aya::maps::{Map, MapData, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf};
+use aya::maps::{Map, MapData, ProgramArray, RingBuf};
 use aya::programs::{SchedClassifier, Xdp};
 use aya::{Ebpf, EbpfLoader};
 
 use crate::btf;
-use crate::counters::Counters;
+use crate::counters::{self, Counters};
 use crate::error::DatapathError;
 use crate::event::Events;
+use crate::homes::{Homes, ROOT_MAPS, digest, jumps, next_jump};
 use crate::hook::{Dispatcher, Hook};
+use crate::lasting;
 use crate::object::{self, Layout};
 use crate::pin::PinDir;
 use crate::storm::Storm;
 use crate::table::{Table, Tables, Vteps};
 use crate::xdp::X_UPLINK;
 
-/// The maps that belong to the dispatcher, whatever the layout of the others.
-const ROOT_MAPS: [&str; 3] = ["ROOT", "ROOT_XDP", "ROOT_MISSES"];
 /// The program behind `ROOT_FROM_POD`.
 pub(crate) const FROM_POD: &str = "from_pod";
 /// The program behind `ROOT_FROM_OVERLAY`.
@@ -83,6 +83,8 @@ impl Options {
 pub struct Datapath {
     pins: PinDir,
     generation: PathBuf,
+    /// Directories of the state that outlives this layout.
+    states: Vec<PathBuf>,
     jump: PathBuf,
     programs: Ebpf,
     tables: Tables,
@@ -139,15 +141,19 @@ impl Datapath {
         pins.create()?;
         let generation = pins.generation(ABI_VERSION, &digest(&layout));
         let adopted = generation.join("PORTS").exists();
-        fs::create_dir_all(&generation).map_err(DatapathError::pin("create", &generation))?;
-        check_pins(&pins, &generation, &layout)?;
+        let homes = Homes::of(&pins, &generation, &layout);
+        let drops = homes.of_map("DROPS");
+        let has_drops = drops.exists();
+        homes.create()?;
+        homes.check(&layout)?;
         let jump = next_jump(&generation)?;
-        let mut programs = load(&object, &pins, &generation, &jump, &sizes, skb)?;
+        let mut programs = load(&object, &homes, &jump, &sizes, skb)?;
         let mut opened = Self {
             tables: tables(&mut programs, &layout)?,
-            counters: counters(|name| take(&mut programs, name))?,
+            counters: Counters::new(|name| take(&mut programs, name))?,
             hook: Hook::new(pins.clone()),
             pins,
+            states: homes.states,
             generation,
             jump,
             programs,
@@ -156,7 +162,10 @@ impl Datapath {
         opened.link_programs()?;
         opened.serve_gateways()?;
         if !opened.adopted {
-            opened.inherit_counters()?;
+            opened.inherit_ports()?;
+        }
+        if !has_drops {
+            opened.inherit_drops(&drops)?;
         }
         Ok(opened)
     }
@@ -221,6 +230,11 @@ impl Datapath {
             .map_err(DatapathError::map("write", "ROOT_XDP"))?;
         let mut paths = self.pins.generations()?;
         paths.retain(|path| *path != self.generation);
+        for kind in lasting::KINDS {
+            let mut states = self.pins.states(kind.name)?;
+            states.retain(|path| !self.states.contains(path));
+            paths.extend(states);
+        }
         paths.extend(jumps(&self.generation)?.into_iter().map(|(_, path)| path));
         paths.retain(|path| *path != self.jump);
         Ok(Retired { paths })
@@ -292,14 +306,28 @@ impl Datapath {
             .map_err(DatapathError::map("write", "ROOT"))
     }
 
-    fn inherit_counters(&mut self) -> Result<(), DatapathError> {
+    /// Copies what the ports of older layouts have counted.
+    fn inherit_ports(&mut self) -> Result<(), DatapathError> {
         for older in self.pins.generations()? {
             if older == self.generation {
                 continue;
             }
             // Maps of another shape are not worth failing for: counters then start at zero.
-            if let Ok(older) = counters_at(&older, &self.pins) {
-                self.counters.inherit(&older)?;
+            if let Ok(older) = counters::ports(|name| pinned(&older, name)) {
+                self.counters.inherit_ports(&older)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies the drops that maps of another shape, or of an agent before this state, have counted.
+    fn inherit_drops(&mut self, own: &Path) -> Result<(), DatapathError> {
+        let mut older = self.pins.generations()?;
+        older.extend(self.pins.states(lasting::DROPS.name)?);
+        older.retain(|path| !own.starts_with(path));
+        for older in older {
+            if let Ok((drops, by_network)) = counters::drops(|name| pinned(&older, name)) {
+                self.counters.inherit_drops(&drops, &by_network)?;
             }
         }
         Ok(())
@@ -311,89 +339,21 @@ fn sizes(max_ports: u16) -> [(&'static str, u32); 3] {
     [("PORTS", ports), ("PORT_COUNTERS", ports), ("STORM", ports)]
 }
 
-/// Returns the digest of the maps that hold state.
-///
-/// The dispatcher's and the jump table are not among them.
-fn digest(layout: &Layout) -> String {
-    let mut state = layout.clone();
-    state
-        .0
-        .retain(|name, _| !ROOT_MAPS.contains(&name.as_str()) && name != "JUMP");
-    state.digest()
-}
-
-fn check_pins(pins: &PinDir, generation: &Path, layout: &Layout) -> Result<(), DatapathError> {
-    for (name, expected) in &layout.0 {
-        let directory = if ROOT_MAPS.contains(&name.as_str()) {
-            pins.root()
-        } else {
-            generation.to_path_buf()
-        };
-        let path = directory.join(name);
-        if !path.exists() {
-            continue;
-        }
-        let foreign = || DatapathError::ForeignMap { path: path.clone() };
-        let info = MapData::from_pin(&path)
-            .and_then(|map| map.info())
-            .map_err(|_| foreign())?;
-        let same = info
-            .map_type()
-            .is_ok_and(|kind| kind as u32 == expected.map_type)
-            && info.key_size() == expected.key_size
-            && info.value_size() == expected.value_size
-            && info.max_entries() == expected.max_entries;
-        if !same {
-            return Err(foreign());
-        }
-    }
-    Ok(())
-}
-
-/// The jump tables of a layout, by number.
-fn jumps(generation: &Path) -> Result<Vec<(u64, PathBuf)>, DatapathError> {
-    let entries = fs::read_dir(generation).map_err(DatapathError::pin("list", generation))?;
-    Ok(entries
-        .filter_map(|entry| {
-            let entry = entry.ok()?;
-            let number = entry
-                .file_name()
-                .to_str()?
-                .strip_prefix("jump-")?
-                .parse()
-                .ok()?;
-            Some((number, entry.path()))
-        })
-        .collect())
-}
-
-/// Returns a name for a jump table that no program set has had.
-///
-/// The tables of those that run must stay as they are.
-fn next_jump(generation: &Path) -> Result<PathBuf, DatapathError> {
-    let last = jumps(generation)?
-        .into_iter()
-        .map(|(number, _)| number)
-        .max()
-        .unwrap_or(0);
-    Ok(generation.join(format!("jump-{}", last + 1)))
-}
-
 fn load(
     object: &[u8],
-    pins: &PinDir,
-    generation: &Path,
+    homes: &Homes,
     jump: &Path,
     sizes: &[(&'static str, u32)],
     skb: u64,
 ) -> Result<Ebpf, DatapathError> {
     let mut loader = EbpfLoader::new();
     loader
-        .default_map_pin_directory(generation)
+        .default_map_pin_directory(&homes.generation)
         .map_pin_path("JUMP", jump)
         .override_global("SKB_LAYOUT", &skb, true);
-    for name in ROOT_MAPS {
-        loader.map_pin_path(name, pins.root().join(name));
+    let lasting = lasting::KINDS.iter().flat_map(|kind| kind.maps);
+    for name in ROOT_MAPS.iter().chain(lasting) {
+        loader.map_pin_path(name, homes.of_map(name));
     }
     for (name, size) in sizes {
         loader.map_max_entries(name, *size);
@@ -417,7 +377,7 @@ fn load(
         load_program(&mut programs, name)?;
     }
     for dispatcher in Dispatcher::ALL {
-        let path = pins.root().join(dispatcher.name());
+        let path = homes.root.join(dispatcher.name());
         if !path.exists() {
             let program = load_program(&mut programs, dispatcher.name())?;
             program
@@ -429,7 +389,7 @@ fn load(
         }
     }
     load_xdp(&mut programs, XDP_UPLINK)?;
-    let path = pins.root().join(X_UPLINK);
+    let path = homes.root.join(X_UPLINK);
     if !path.exists() {
         let program = load_xdp(&mut programs, X_UPLINK)?;
         program
@@ -509,33 +469,11 @@ fn tables(programs: &mut Ebpf, layout: &Layout) -> Result<Tables, DatapathError>
     })
 }
 
-/// The counters, in the maps that `map` finds by name.
-fn counters(
-    mut map: impl FnMut(&'static str) -> Result<Map, DatapathError>,
-) -> Result<Counters, DatapathError> {
-    let open = DatapathError::map;
-    Ok(Counters {
-        ports: PerCpuArray::try_from(map("PORT_COUNTERS")?)
-            .map_err(open("open", "PORT_COUNTERS"))?,
-        drops: PerCpuArray::try_from(map("DROPS")?).map_err(open("open", "DROPS"))?,
-        network_drops: PerCpuHashMap::try_from(map("NETWORK_DROPS")?)
-            .map_err(open("open", "NETWORK_DROPS"))?,
-        root_misses: PerCpuArray::try_from(map("ROOT_MISSES")?)
-            .map_err(open("open", "ROOT_MISSES"))?,
-    })
-}
-
-fn counters_at(generation: &Path, pins: &PinDir) -> Result<Counters, DatapathError> {
-    counters(|name| {
-        let directory = if ROOT_MAPS.contains(&name) {
-            pins.root()
-        } else {
-            generation.to_path_buf()
-        };
-        MapData::from_pin(directory.join(name))
-            .and_then(Map::from_map_data)
-            .map_err(DatapathError::map("open", name))
-    })
+/// Opens a map by its pin in a directory.
+fn pinned(directory: &Path, name: &'static str) -> Result<Map, DatapathError> {
+    MapData::from_pin(directory.join(name))
+        .and_then(Map::from_map_data)
+        .map_err(DatapathError::map("open", name))
 }
 
 fn program_array(path: &Path, name: &'static str) -> Result<ProgramArray<MapData>, DatapathError> {

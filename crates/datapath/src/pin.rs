@@ -7,6 +7,7 @@
 //! <bpffs>/links/xdp-<ifindex>               XDP links
 //! <bpffs>/ports/<name>/{program,map,link}  AF_XDP ports
 //! <bpffs>/devices/<resource>/<device>/xsks_map  the maps of those that are devices of Kubernetes
+//! <bpffs>/state-<kind>-<layout digest>/<MAP>  state that outlives layouts of other maps
 //! <bpffs>/v<ABI>-<layout digest>/<MAP>      the maps of one layout
 //! <bpffs>/v<ABI>-<layout digest>/jump-<n>   one set of programs
 //! ```
@@ -22,6 +23,8 @@ use crate::error::DatapathError;
 
 /// Prefix of the names of pinned XDP links.
 const XDP_LINK: &str = "xdp-";
+/// Prefix of the names of directories with state that outlives layouts.
+const STATE: &str = "state-";
 
 /// The directory everything is pinned under.
 #[derive(Debug, Clone)]
@@ -105,6 +108,20 @@ impl PinDir {
 
     /// Directories of map layouts, whichever. What else is there is not ours.
     pub(crate) fn generations(&self) -> Result<Vec<PathBuf>, DatapathError> {
+        self.directories_that(is_generation)
+    }
+
+    /// Returns the directory of a kind of state with a digest of its maps.
+    pub(crate) fn state(&self, kind: &str, digest: &str) -> PathBuf {
+        self.base.join(format!("{STATE}{kind}-{digest}"))
+    }
+
+    /// Lists the directories of a kind of state, whatever the layout of its maps.
+    pub(crate) fn states(&self, kind: &str) -> Result<Vec<PathBuf>, DatapathError> {
+        self.directories_that(|name| kind_of_state(name) == Some(kind))
+    }
+
+    fn directories_that(&self, fits: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>, DatapathError> {
         let entries = match fs::read_dir(&self.base) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -113,7 +130,7 @@ impl PinDir {
         let mut found = Vec::new();
         for entry in entries {
             let entry = entry.map_err(DatapathError::pin("list", &self.base))?;
-            if is_generation(&entry.file_name().to_string_lossy()) {
+            if fits(&entry.file_name().to_string_lossy()) {
                 found.push(entry.path());
             }
         }
@@ -161,6 +178,8 @@ impl PinDir {
 
     fn directories(&self) -> Result<Vec<PathBuf>, DatapathError> {
         let mut all = self.generations()?;
+        // Of any kind: a later agent may have more of them.
+        all.extend(self.directories_that(|name| kind_of_state(name).is_some())?);
         all.extend([self.devices(), self.all_ports(), self.links(), self.root()]);
         Ok(all)
     }
@@ -200,11 +219,18 @@ impl PinDir {
 /// `v<ABI>-<16 hexadecimal digits>`.
 fn is_generation(name: &str) -> bool {
     let parts = name.strip_prefix('v').and_then(|rest| rest.split_once('-'));
-    parts.is_some_and(|(abi, digest)| {
-        abi.parse::<u32>().is_ok()
-            && digest.len() == 16
-            && digest.bytes().all(|digit| digit.is_ascii_hexdigit())
-    })
+    parts.is_some_and(|(abi, digest)| abi.parse::<u32>().is_ok() && is_digest(digest))
+}
+
+/// Returns the kind in `state-<kind>-<16 hexadecimal digits>`.
+fn kind_of_state(name: &str) -> Option<&str> {
+    let (kind, digest) = name.strip_prefix(STATE)?.rsplit_once('-')?;
+    let is_kind = !kind.is_empty() && kind.bytes().all(|letter| letter.is_ascii_lowercase());
+    (is_kind && is_digest(digest)).then_some(kind)
+}
+
+fn is_digest(text: &str) -> bool {
+    text.len() == 16 && text.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 
 fn collect(path: &Path, found: &mut Vec<PathBuf>) -> Result<(), DatapathError> {
@@ -239,8 +265,17 @@ mod tests {
             "ports/pn0a/map",
             "devices/blue/7/xsks_map",
             "v1-0123456789abcdef/PORTS",
+            "state-drops-0123456789abcdef/DROPS",
+            "state-later-0123456789abcdef/MAP",
         ];
-        let others = ["cilium/map", "v1/map", "vpn", "v1-0123456789abcdeg/PORTS"];
+        let others = [
+            "cilium/map",
+            "v1/map",
+            "vpn",
+            "v1-0123456789abcdeg/PORTS",
+            "state-0123456789abcdef/MAP",
+            "state-drops/MAP",
+        ];
         for name in ours.iter().chain(&others) {
             let path = base.join(name);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -255,10 +290,18 @@ mod tests {
         assert_eq!(pins.linked().unwrap(), [7]);
         assert_eq!(pins.xdp_linked().unwrap(), [8]);
         assert_eq!(pins.ports().unwrap(), ["pn0a"]);
+        let drops = base.join("state-drops-0123456789abcdef");
+        assert_eq!(pins.states("drops").unwrap(), [drops]);
         pins.remove().unwrap();
         assert!(ours.iter().all(|name| !base.join(name).exists()));
         assert!(others.iter().all(|name| base.join(name).exists()));
-        for name in ["cilium", "v1", "v1-0123456789abcdeg"] {
+        for name in [
+            "cilium",
+            "v1",
+            "v1-0123456789abcdeg",
+            "state-0123456789abcdef",
+            "state-drops",
+        ] {
             fs::remove_dir_all(base.join(name)).unwrap();
         }
         fs::remove_file(base.join("vpn")).unwrap();

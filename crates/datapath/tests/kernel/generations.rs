@@ -121,13 +121,94 @@ fn another_size_makes_new_maps_that_inherit_the_counters() {
 }
 
 #[test]
+fn drops_between_the_load_of_another_layout_and_its_flip_are_counted() {
+    scene(|scratch| {
+        let world = World::with_pod_at(&BLUE_A, LOOPBACK);
+        let mut first = Datapath::open(&scratch.options()).expect("programs that load");
+        fill(&mut first, &world);
+        let retired = first.activate().expect("a flip");
+        retired.remove().expect("nothing to remove");
+        let (spoof, drops) = (frame("a neighbour's IPv4 address"), scratch.drops());
+        run(&first, &spoof);
+
+        let mut second = Datapath::open(&scratch.with_ports(64)).expect("programs that load");
+        fill(&mut second, &world);
+        for _ in 0..2 {
+            run(&first, &spoof);
+        }
+        let retired = second.activate().expect("a flip");
+        retired.remove().expect("pins that can be removed");
+        run(&second, &spoof);
+        assert_eq!(spoofed(&mut second), 4);
+        assert_eq!(
+            scratch.drops(),
+            drops,
+            "state outlives the layout of the ports"
+        );
+    });
+}
+
+/// Agents before this state had it among the maps of the layout.
+#[test]
+fn drops_that_an_older_agent_has_counted_are_taken_over() {
+    scene(|scratch| {
+        let world = World::with_pod_at(&BLUE_A, LOOPBACK);
+        let mut older = Datapath::open(&scratch.options()).expect("programs that load");
+        fill(&mut older, &world);
+        for _ in 0..3 {
+            run(&older, &frame("a neighbour's IPv4 address"));
+        }
+        let (state, generation) = (scratch.drops(), scratch.generation());
+        for map in ["DROPS", "NETWORK_DROPS"] {
+            fs::rename(state.join(map), generation.join(map)).expect("a pin");
+        }
+        fs::remove_dir(&state).expect("an empty directory");
+        drop(older);
+
+        let mut newer = Datapath::open(&scratch.with_ports(64)).expect("programs that load");
+        assert_eq!(spoofed(&mut newer), 3);
+        let by_network = newer.counters().drops().expect("drops");
+        assert!(by_network.iter().any(|drop| {
+            drop.reason == DropReason::SpoofedIp
+                && drop.network == BLUE_A.network
+                && drop.count.packets == 3
+        }));
+        let retired = newer.activate().expect("a flip");
+        retired.remove().expect("pins that can be removed");
+        assert!(!generation.exists(), "{} is left", generation.display());
+    });
+}
+
+/// Drops of maps with another shape are copied, and those maps go with the flip.
+#[test]
+fn state_of_another_layout_goes_with_the_flip() {
+    scene(|scratch| {
+        drop(Datapath::open(&scratch.options()).expect("programs that load"));
+        let own = scratch.drops();
+        let (other, foreign) = (
+            scratch.path.join("state-drops-0123456789abcdef"),
+            scratch.path.join("state-later-0123456789abcdef"),
+        );
+        fs::rename(&own, &other).expect("a directory of pins");
+        fs::create_dir(&foreign).expect("a directory of a later agent");
+
+        let mut datapath = Datapath::open(&scratch.options()).expect("programs that load");
+        assert!(own.exists() && other.exists());
+        let retired = datapath.activate().expect("a flip");
+        retired.remove().expect("pins that can be removed");
+        assert!(own.exists() && !other.exists());
+        assert!(foreign.exists(), "this agent does not know what it is");
+    });
+}
+
+#[test]
 fn a_pinned_map_of_another_shape_is_refused_by_its_path() {
     scene(|scratch| {
         drop(Datapath::open(&scratch.options()).expect("programs that load"));
         let generation = scratch.generation();
         for (foreign, place) in [
             ("FDB", generation.join("PORTS")),
-            ("DROPS", scratch.path.join("root").join("ROOT_MISSES")),
+            ("EVENT_TIMES", scratch.path.join("root").join("ROOT_MISSES")),
         ] {
             fs::remove_file(&place).expect("a pin");
             fs::rename(generation.join(foreign), &place).expect("a pin");
@@ -229,6 +310,7 @@ fn the_maps_in_the_kernel_have_the_published_layout() {
             let path = match map {
                 "ROOT" | "ROOT_XDP" | "ROOT_MISSES" => scratch.path.join("root").join(map),
                 "JUMP" => scratch.generation().join("jump-1"),
+                "DROPS" | "NETWORK_DROPS" => scratch.drops().join(map),
                 _ => scratch.generation().join(map),
             };
             let info = MapData::from_pin(&path)

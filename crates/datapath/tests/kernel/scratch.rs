@@ -62,6 +62,19 @@ impl Scratch {
         paths.filter(|path| name(path).starts_with('v')).collect()
     }
 
+    /// The only directory of drop counters.
+    pub(crate) fn drops(&self) -> PathBuf {
+        let entries = std::fs::read_dir(&self.path).expect("the pin directory");
+        let paths = entries.map(|entry| entry.expect("an entry").path());
+        let found: Vec<_> = paths
+            .filter(|path| name(path).starts_with("state-drops-"))
+            .collect();
+        match &found[..] {
+            [only] => only.clone(),
+            others => unreachable!("one directory of drops was asked for, not {others:?}"),
+        }
+    }
+
     /// The only one.
     pub(crate) fn generation(&self) -> PathBuf {
         match &self.generations()[..] {
