@@ -44,7 +44,7 @@ pub(crate) fn ports(
     PerCpuArray::try_from(map(name)?).map_err(DatapathError::map("open", name))
 }
 
-/// Opens the counters of drops, in all and by network, in the maps that `map` finds.
+/// Opens the counters of drops, in all and by network, in maps found by name.
 pub(crate) fn drops(
     mut map: impl FnMut(&'static str) -> Result<Map, DatapathError>,
 ) -> Result<(Drops, NetworkDrops), DatapathError> {

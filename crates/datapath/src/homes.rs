@@ -1,4 +1,4 @@
-//! Name and check the pins of one layout: the dispatcher's, the layout's, lasting state's.
+//! Name and check the pins of one layout, of the dispatcher, and of lasting state.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ impl Homes {
         }
     }
 
-    /// Returns the path of a map's pin; that of `JUMP` is another for each set of programs.
+    /// Returns the path of the pin of a map; `JUMP` has one for each set of programs.
     pub(crate) fn of_map(&self, map: &str) -> PathBuf {
         let kinds = lasting::KINDS.iter().zip(&self.states);
         let state = kinds

@@ -320,7 +320,7 @@ impl Datapath {
         Ok(())
     }
 
-    /// Copies the drops that maps of another shape, or of an agent before this state, have counted.
+    /// Copies the drops that maps of another shape, or at another place, have counted.
     fn inherit_drops(&mut self, own: &Path) -> Result<(), DatapathError> {
         let mut older = self.pins.generations()?;
         older.extend(self.pins.states(lasting::DROPS.name)?);
