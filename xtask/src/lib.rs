@@ -24,6 +24,7 @@ pub mod install;
 mod interop;
 pub mod kubernetes;
 mod manifests;
+mod matrix;
 pub mod oci;
 pub mod step;
 pub mod test;

@@ -18,7 +18,8 @@ pub(crate) use self::skips::Place;
 pub(crate) use self::summary::Rest;
 pub use self::summary::{Reader, Tally};
 use crate::build::{self, Built};
-use crate::step::{execute, is_root, say, show};
+use crate::matrix::Recorder;
+use crate::step::{capture, execute, is_root, say, show};
 use crate::{bench, build_ebpf, cluster, demo, interop, kubernetes, tidy, vm, workspace};
 
 /// Packages whose tests need root and the eBPF object.
@@ -49,8 +50,14 @@ pub(crate) struct Options {
     /// The same, where the kubernetes or the cluster tier runs after it
     #[arg(long, value_name = "MINUTES")]
     vm_end_before_others: Option<u64>,
-    /// Kernels of the vm tier
-    #[arg(long = "kernel", value_name = "VERSION", default_value = "5.10")]
+    /// Kernels of the vm tier; all: each of them, and what ran is recorded in
+    /// docs/kernels.json and the table of docs/compatibility.md
+    #[arg(
+        long = "kernels",
+        visible_alias = "kernel",
+        value_name = "VERSION",
+        default_value = "5.10"
+    )]
     kernels: Vec<String>,
     /// Only tests whose name contains this (static checks are left out then)
     #[arg(last = true)]
@@ -95,6 +102,23 @@ impl Options {
         (self.tier == Tier::All).then(|| Duration::from_secs(minutes * 60))
     }
 
+    /// Returns the recorder of a run on all kernels; none for another run.
+    ///
+    /// # Errors
+    /// The run would not be a whole one, or the checkout has changes.
+    fn recorder(&self) -> Result<Option<Recorder>> {
+        if !self.kernels.iter().any(|version| version == vm::ALL) {
+            return Ok(None);
+        }
+        if !self.filter.is_empty() || self.vm_end.is_some() || self.vm_end_before_others.is_some() {
+            bail!(
+                "--kernels all records what ran, and records whole runs only: remove --vm-end, \
+                 --vm-end-before-others and the part of a test's name, or name the kernels"
+            );
+        }
+        Recorder::new().map(Some)
+    }
+
     /// Whether they are to run, after all others.
     fn starts_cluster(&self, passed: Duration) -> bool {
         is_early(
@@ -119,6 +143,8 @@ fn is_early(tier: &str, (option, limit): (&str, Option<u64>), passed: Duration) 
 /// Runs the chosen tiers to their end, whatever fails on the way.
 pub(crate) fn run(options: &Options) -> crate::Done {
     let started = Instant::now();
+    let kernels = vm::kernels(&options.kernels)?;
+    let recorder = options.recorder()?;
     let mut report = Report::new()?;
     let filter = options.filter.as_slice();
     let host = Place::Host;
@@ -140,11 +166,13 @@ pub(crate) fn run(options: &Options) -> crate::Done {
                 report.stage("clippy (eBPF)", &host, |_| build_ebpf::clippy());
             }
             report.stage("privileged tests", &host, |tally| {
-                privileged(
-                    built.as_ref().context("there is nothing to test")?,
-                    filter,
-                    tally,
-                )
+                let built = built.as_ref().context("there is nothing to test")?;
+                let done = privileged(built, filter, tally);
+                if let Some(recorder) = &recorder {
+                    let release = capture(Command::new("uname").arg("-r"))?;
+                    recorder.record("host", release.trim(), tally)?;
+                }
+                done
             });
             if filter.is_empty()
                 && let Some(built) = &built
@@ -170,7 +198,8 @@ pub(crate) fn run(options: &Options) -> crate::Done {
             virtual_machines(
                 &mut report,
                 built.as_ref(),
-                options,
+                (&kernels, filter),
+                recorder.as_ref(),
                 end.map(|it| started + it),
             );
         }
@@ -221,7 +250,8 @@ fn static_checks(report: &mut Report) {
 fn virtual_machines(
     report: &mut Report,
     built: Option<&Built>,
-    options: &Options,
+    (kernels, filter): (&[String], &[String]),
+    recorder: Option<&Recorder>,
     end: Option<Instant>,
 ) {
     if !vm::is_time(end) {
@@ -233,14 +263,18 @@ fn virtual_machines(
     let binaries = report.stage("build (vm)", &host, |_| {
         vm::test_binaries(built.context(nothing)?)
     });
-    for version in &options.kernels {
+    for version in kernels {
         say(format!(
             "tier vm: privileged tests on Debian's kernel {version}"
         ));
         let name = format!("kernel {version}");
         report.stage(&name, &Place::Kernel(version.clone()), |tally| {
             let (built, binaries) = built.zip(binaries.as_ref()).context(nothing)?;
-            vm::test_kernel(version, built, binaries, (&options.filter, end), tally)
+            let done = vm::test_kernel(version, built, binaries, (filter, end), tally);
+            if let Some(recorder) = recorder {
+                recorder.record(version, &vm::release(version)?, tally)?;
+            }
+            done
         });
     }
 }
@@ -396,6 +430,25 @@ mod tests {
         let mut alone = both.to_vec();
         alone.extend(["--tier", "vm"]);
         assert_eq!(ends(&alone), [None, None]);
+    }
+
+    #[test]
+    fn a_recorded_run_is_a_whole_one() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            options: Options,
+        }
+        let recorder = |words: &[&str]| {
+            let line = ["test"].iter().chain(words);
+            <Line as clap::Parser>::parse_from(line).options.recorder()
+        };
+        assert!(recorder(&["--kernel", "5.10"]).unwrap().is_none());
+        for partial in [&["--vm-end", "54"][..], &["--", "cni"]] {
+            let words = [&["--kernels", "all"], partial].concat();
+            let error = recorder(&words).unwrap_err().to_string();
+            assert!(error.contains("whole runs only"), "{error}");
+        }
     }
 
     #[test]

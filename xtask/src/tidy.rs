@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail};
 use crate::conformance;
 use crate::crdgen;
 use crate::manifests;
+use crate::matrix;
 use crate::step::say;
 use crate::workspace;
 
@@ -58,6 +59,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         crdgen::run(&crdgen::Options {})?;
         manifests::run(&manifests::Options {})?;
         conformance::run(&conformance::Options {})?;
+        matrix::write()?;
     }
     if options.words {
         let (_, words) = read(&workspace::root())?;
@@ -109,6 +111,7 @@ pub(crate) fn check() -> Result<()> {
     findings.extend(layers::dead_rules(&packages));
     findings.extend(manifests::check()?);
     findings.extend(conformance::check()?);
+    findings.extend(matrix::check()?);
     for finding in &findings {
         say(format!("tidy: {finding}"));
     }

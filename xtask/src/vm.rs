@@ -34,7 +34,7 @@ const PACKAGES: [&[&str]; 2] = [&PRIVILEGED, &["netdev"]];
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Kernel versions: 5.10, 6.1, 6.12, or sid for Debian's newest
+    /// Kernel versions: 5.10, 6.1, 6.12, sid for Debian's newest, or all
     #[arg(required = true, value_name = "VERSION")]
     versions: Vec<String>,
     /// End the machines after so many minutes, whatever runs; tests that have not
@@ -48,16 +48,14 @@ pub(crate) struct Options {
 
 /// Builds, then boots one kernel after the other.
 pub(crate) fn run(options: &Options) -> crate::Done {
-    for version in &options.versions {
-        kernel::suite(version)?;
-    }
+    let versions = kernels(&options.versions)?;
     let built = build::everything(true)?;
     let binaries = test_binaries(&built)?;
     let end = options
         .end
         .map(|it| Instant::now() + Duration::from_secs(it * 60));
     let mut report = Report::new()?;
-    for version in &options.versions {
+    for version in &versions {
         let place = Place::Kernel(version.clone());
         report.stage(&format!("kernel {version}"), &place, |tally| {
             test_kernel(version, &built, &binaries, (&options.filter, end), tally)
@@ -65,6 +63,9 @@ pub(crate) fn run(options: &Options) -> crate::Done {
     }
     Ok(report.close())
 }
+
+/// The word for all kernels.
+pub(crate) const ALL: &str = "all";
 
 /// Most starts of a machine for programs left where it stops half-way.
 ///
@@ -83,6 +84,28 @@ const EARLIER: Duration = Duration::from_secs(60);
 /// Whether there is time for a machine until `end`.
 pub(crate) fn is_time(end: Option<Instant>) -> bool {
     end.is_none_or(|end| Instant::now() + LEAST < end)
+}
+
+/// Replaces the word `all` by the versions of all kernels.
+///
+/// # Errors
+/// No Debian release has such a kernel.
+pub(crate) fn kernels(chosen: &[String]) -> Result<Vec<String>> {
+    if chosen.iter().any(|version| version == ALL) {
+        return Ok(kernel::all().map(str::to_owned).collect());
+    }
+    for version in chosen {
+        kernel::suite(version)?;
+    }
+    Ok(chosen.to_vec())
+}
+
+/// Returns `uname -r` of a kernel, which is downloaded if it is not there.
+///
+/// # Errors
+/// It cannot be had.
+pub(crate) fn release(version: &str) -> Result<String> {
+    Ok(kernel::fetch(version)?.release)
 }
 
 /// Runs the privileged tests on one kernel and counts them.

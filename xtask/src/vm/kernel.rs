@@ -65,6 +65,11 @@ impl Kernel {
     }
 }
 
+/// Versions of all kernels that the machines can have.
+pub(crate) fn all() -> impl Iterator<Item = &'static str> {
+    SUITES.iter().map(|(version, _)| *version)
+}
+
 /// The Debian release that ships this kernel version.
 ///
 /// # Errors
