@@ -171,10 +171,7 @@ fn bpf_linker(rustc: &Rustc) -> Result<()> {
 /// # Errors
 /// Not root, not a Debian-like system, or apt refuses; the message has the command to type.
 pub fn apt(packages: &[String]) -> Result<()> {
-    let missing: Vec<&String> = packages
-        .iter()
-        .filter(|package| !is_installed(package))
-        .collect();
+    let missing = missing(packages);
     if missing.is_empty() {
         return Ok(());
     }
@@ -206,6 +203,12 @@ pub fn apt(packages: &[String]) -> Result<()> {
         execute(Command::new("apt-get").args(["update", "--quiet"]))?;
         execute(&mut install)
     })
+}
+
+/// Lists the packages that are not installed.
+pub fn missing(packages: &[String]) -> Vec<&String> {
+    let missing = packages.iter().filter(|package| !is_installed(package));
+    missing.collect()
 }
 
 fn is_installed(package: &str) -> bool {

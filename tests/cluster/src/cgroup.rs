@@ -191,7 +191,7 @@ fn own_group<'a>(text: &'a str, controllers: &str) -> Option<&'a str> {
         (fields.next()? == controllers).then(|| fields.next())?
     })?;
     Some(
-        path.split_once(&format!("/{}", super::place::PREFIX))
+        path.split_once(&format!("/{}", super::name::prefix()))
             .map_or(path, |(up, _)| up),
     )
 }

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use super::{cgroup, place};
+use super::{cgroup, name, place};
 use xtask::workspace;
 
 /// `podnet-cluster enter PART -- COMMAND`, which [`spawn`] runs.
@@ -45,6 +45,7 @@ pub(super) fn spawn(part: &str, program: &str, command: &Command) -> Result<Chil
         .stderr(log)
         // Ctrl-C at this terminal is not for it.
         .process_group(0);
+    name::describe_to(&mut enter);
     enter.spawn().with_context(|| format!("starting {program}"))
 }
 

@@ -9,6 +9,7 @@ mod conformance;
 mod control;
 mod images;
 mod launch;
+mod name;
 mod native;
 mod network;
 mod node;
@@ -30,6 +31,7 @@ use testbed::pki::{NodeName, Pki};
 use xtask::kubernetes::{self as binaries, Binaries, golang};
 use xtask::step::{self, execute, is_root, say, succeeds};
 
+use self::name::ClusterName;
 use self::place::CONTROL;
 
 #[derive(Parser)]
@@ -38,6 +40,9 @@ use self::place::CONTROL;
     about = "Runs a real Kubernetes on this machine"
 )]
 struct Options {
+    /// Name of the cluster; several run side by side
+    #[arg(long, global = true, value_name = "NAME", env = name::VARIABLE, default_value = name::DEFAULT)]
+    name: ClusterName,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -47,7 +52,11 @@ enum Verb {
     /// Start a control plane and nodes; their parts are built or downloaded first
     Up(Up),
     /// End everything and remove it, whatever state it is in
-    Down,
+    Down {
+        /// Also when another checkout has made it
+        #[arg(long)]
+        force: bool,
+    },
     /// Show what runs
     Status,
     /// Run kubectl as an administrator
@@ -134,12 +143,16 @@ fn main() -> ExitCode {
 
 /// Runs one verb.
 fn run(options: &Options) -> xtask::Done {
+    name::choose(&options.name);
     if !is_root() {
         bail!("a cluster needs root: namespaces, mounts and control groups");
     }
     match &options.verb {
         Verb::Up(options) => up(options),
-        Verb::Down => {
+        Verb::Down { force } => {
+            if !force {
+                name::check_owner()?;
+            }
             place::remove()?;
             say("nothing of a cluster is left");
             Ok(ExitCode::SUCCESS)

@@ -1,4 +1,4 @@
-//! Places of a cluster's files, and names of its parts; one cluster at a time.
+//! Places of a cluster's files, and names of its parts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,18 +9,16 @@ use netdev::{NamedNetns, Netns};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::Pid;
 
-use super::{binaries, cgroup};
+use super::{binaries, cgroup, name};
 
-/// Network namespaces and control groups start so.
-pub(super) const PREFIX: &str = "podnet-k8s-";
 /// Where `ip netns` looks for names.
 const NAMES: &str = "/run/netns";
 /// The control plane, as a part.
 pub(super) const CONTROL: &str = "cp";
 
 /// The name of a part's network namespace and control group.
-pub(super) fn part(name: &str) -> String {
-    format!("{PREFIX}{name}")
+pub(super) fn part(part: &str) -> String {
+    format!("{}{part}", name::prefix())
 }
 
 /// The file of a part's network namespace.
@@ -39,7 +37,7 @@ pub(super) fn netns(name: &str) -> Result<Netns> {
 
 /// Directory of everything that is a file of the running cluster.
 pub(super) fn dir() -> PathBuf {
-    binaries::dir().join("run")
+    binaries::dir().join("run").join(name::chosen())
 }
 
 /// Directory of certificates and kubeconfigs.
@@ -62,14 +60,16 @@ pub(super) fn node(name: &str) -> PathBuf {
 /// # Errors
 /// There is one already, or a directory cannot be made.
 pub(super) fn create() -> Result<()> {
+    name::check_owner()?;
     let left = contents();
     if !left.is_empty() {
         bail!(
-            "a cluster is there already, or what is left of one; `cargo xtask cluster down` \
-             removes it: {}",
+            "a cluster of this name is there already, or what is left of one; `cargo xtask cluster down` \
+             removes it, --name makes another: {}",
             left.join(", ")
         );
     }
+    name::own()?;
     for path in [
         pki(),
         dir().join("log"),
@@ -96,7 +96,7 @@ pub(super) fn nodes() -> Vec<String> {
 /// Everything there is of a cluster now, named for people.
 pub(super) fn contents() -> Vec<String> {
     let mut found = Vec::new();
-    let groups = cgroup::find(PREFIX);
+    let groups = cgroup::find(&name::prefix());
     let processes = cgroup::members(&groups).len();
     if processes > 0 {
         found.push(format!("{processes} processes"));
@@ -129,7 +129,7 @@ pub(super) fn contents() -> Vec<String> {
 /// Something is left, and what.
 pub(super) fn remove() -> Result<()> {
     // Mounts, BPF links and containers of a node go with its processes.
-    cgroup::remove(&cgroup::find(PREFIX))?;
+    cgroup::remove(&cgroup::find(&name::prefix()))?;
     for path in namespaces() {
         NamedNetns::remove(&path).with_context(|| format!("removing {}", path.display()))?;
     }
@@ -141,6 +141,7 @@ pub(super) fn remove() -> Result<()> {
     if dir().exists() {
         fs::remove_dir_all(dir()).with_context(|| format!("removing {}", dir().display()))?;
     }
+    name::disown()?;
     let left = contents();
     if !left.is_empty() {
         bail!("still there: {}", left.join(", "));
@@ -192,7 +193,13 @@ fn is_init(status: &str) -> bool {
 
 fn namespaces() -> Vec<PathBuf> {
     let entries = fs::read_dir(NAMES).into_iter().flatten().flatten();
-    let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
+    let prefix = name::prefix();
+    let ours = entries.filter(|entry| {
+        entry
+            .file_name()
+            .to_string_lossy()
+            .starts_with(prefix.as_str())
+    });
     ours.map(|entry| entry.path()).collect()
 }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 use testbed::pki::Pki;
 
 use super::place::{self, CONTROL};
-use super::{Cni, Up, control, kubectl, kubernetes, node, up};
+use super::{Cni, Up, control, kubectl, kubernetes, name, node, up};
 use xtask::step::{capture, execute, say, stream, succeeds};
 use xtask::test::{Reader, Tally};
 use xtask::workspace;
@@ -222,6 +222,7 @@ fn program(binary: &Path, manifest: &Path) -> Result<Command> {
         .env("PODNET_KUBERNETES", kubernetes()?)
         .env("PODNET_MANIFEST", manifest)
         .env("PODNET_CLUSTER", workspace::own_program()?);
+    name::describe_to(&mut command);
     Ok(command)
 }
 

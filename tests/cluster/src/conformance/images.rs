@@ -12,7 +12,7 @@ use super::super::golang::suite::{AGNHOST, TESTS};
 use super::super::{binaries, golang, images};
 use xtask::install;
 use xtask::oci::Image;
-use xtask::step::capture;
+use xtask::step::{capture, say};
 
 /// Packages of the programs below; most machines have the first half.
 const PACKAGES: [&str; 9] = [
@@ -58,7 +58,17 @@ const GROUP: &str =
 /// # Errors
 /// A package cannot be installed, a program read, or a file written.
 pub(super) fn write(suite: &Path, dir: &Path) -> Result<Vec<PathBuf>> {
-    install::apt(&PACKAGES.map(String::from))?;
+    let packages = PACKAGES.map(String::from);
+    let missing = install::missing(&packages);
+    if !missing.is_empty() {
+        let list: Vec<&str> = missing.iter().map(|package| package.as_str()).collect();
+        say(format!(
+            "programs of Debian go into the images of the tests; their packages stay on this machine until \
+             `apt-get purge {}`",
+            list.join(" ")
+        ));
+    }
+    install::apt(&packages)?;
     fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
     let sources = golang::source()?.join("test/images").join(AGNHOST);
     let version = fs::read_to_string(sources.join("VERSION")).context("the version of agnhost")?;
