@@ -6,18 +6,19 @@ use core::str::FromStr;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// An Ethernet address, 6 bytes in wire order. Aligned so that BPF, which has no unaligned stack
-/// access, need not handle it byte by byte.
+/// An Ethernet address, 6 bytes in wire order.
+///
+/// Aligned so that BPF, which has no unaligned stack access, need not handle it byte by byte.
 #[repr(C, align(2))]
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 pub struct MacAddr(pub [u8; 6]);
 
-/// The MAC address of the virtual gateway of every L3 network, the same on all nodes.
+/// MAC address of the virtual gateway of every L3 network, the same on all nodes.
 pub const GATEWAY_MAC: MacAddr = MacAddr([0x02, 0x70, 0x6e, 0x00, 0x00, 0x01]);
 
-/// The next hop of an IPv4 L3 network without a gateway address of its own (RFC 3927 range).
+/// Next hop of an IPv4 L3 network without a gateway address of its own (RFC 3927).
 pub const GATEWAY_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 
 /// The link-local address of the virtual gateway of every L3 network.
@@ -41,7 +42,7 @@ impl MacAddr {
         a & 1 != 0
     }
 
-    /// True for `01:80:c2:00:00:0x`, which no bridge forwards (IEEE 802.1D, table 7-10).
+    /// True for `01:80:c2:00:00:0x`, which no bridge forwards (IEEE 802.1D table 7-10).
     #[inline(always)]
     pub const fn is_link_control(self) -> bool {
         let [a, b, c, d, e, f] = self.0;
@@ -118,8 +119,9 @@ impl FromStr for MacAddr {
     }
 }
 
-/// An IPv6 address, or an IPv4 address mapped into one (`::ffff:a.b.c.d`), in wire order.
-/// Aligned for the reason given at [`MacAddr`].
+/// An IPv6 address, or an IPv4 address mapped into one, in wire order.
+///
+/// An IPv4 address is `::ffff:a.b.c.d`. Aligned for the reason given at [`MacAddr`].
 #[repr(C, align(4))]
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -215,14 +217,15 @@ impl Ip16 {
         }
     }
 
-    /// True for `::ffff:0:0/96`, an IPv4 address in our maps (RFC 4291 section 2.5.5.2).
+    /// True for `::ffff:0:0/96`, an IPv4 address in the maps (RFC 4291 2.5.5.2).
     #[inline(always)]
     pub const fn is_mapped_v4(&self) -> bool {
         u128::from_be_bytes(self.0) >> 32 == 0xffff
     }
 
-    /// True for addresses of more than one host, and those above them that nobody has: 224.0.0.0/3
-    /// (RFC 1112 section 4, RFC 919 section 7) and `ff00::/8`.
+    /// True for addresses of more than one host, and for those above them.
+    ///
+    /// 224.0.0.0/3 (RFC 1112 section 4, RFC 919 section 7) and `ff00::/8`. No host has one from 240.0.0.0 on.
     #[inline(always)]
     pub const fn is_group(&self) -> bool {
         let [.., a, _, _, _] = self.0;
@@ -233,8 +236,9 @@ impl Ip16 {
         }
     }
 
-    /// True for addresses by which a host means itself: 0.0.0.0/8, 127.0.0.0/8 (RFC 1122 section
-    /// 3.2.1.3), `::` and `::1` (RFC 4291 section 2.5).
+    /// True for addresses by which a host means itself.
+    ///
+    /// 0.0.0.0/8, 127.0.0.0/8 (RFC 1122 section 3.2.1.3), `::` and `::1` (RFC 4291 section 2.5).
     #[inline(always)]
     pub const fn is_of_this_host(&self) -> bool {
         let [.., a, _, _, _] = self.0;
@@ -252,7 +256,9 @@ impl Ip16 {
     }
 }
 
-/// The mask of the word that begins at bit `from`, in wire order, for a prefix of `length` bits.
+/// Returns the mask of one word for a prefix of `length` bits, in wire order.
+///
+/// The word has 32 bits and begins at bit `from` of the address.
 #[inline(always)]
 const fn mask(length: u32, from: u32) -> u32 {
     let bits = length.saturating_sub(from);

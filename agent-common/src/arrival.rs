@@ -1,5 +1,7 @@
-//! The decision about one frame that another node sent through a tunnel. That node has checked it;
-//! this one checks that the node may speak for the sender, and delivers to its own pods only.
+//! Decide about one frame that another node sent through a tunnel.
+//!
+//! The other node has checked the frame. This one checks that the node may speak for the sender, and delivers
+//! to its own pods only.
 
 use crate::addr::{GATEWAY_MAC, MacAddr};
 use crate::drop::DropReason;
@@ -28,7 +30,9 @@ pub enum Arrival {
     Drop(DropReason),
     /// Deliver to a pod of this node as it is.
     Deliver(Endpoint),
-    /// Copy to every port that the network has on this node, and to no other node (split horizon).
+    /// Copy to every port of the network on this node, and to no other node.
+    ///
+    /// That is the rule of split horizon.
     Flood,
 }
 
@@ -111,7 +115,9 @@ fn admit<F: Frame + ?Sized, T: Tables>(
     here(tables.station(origin.network, to))
 }
 
-/// L3: the sender's node has routed it, so its MAC addresses are the gateway's and the receiver's.
+/// Decides about a frame of an L3 network.
+///
+/// The sender's node has routed it, so its MAC addresses are the gateway's and the receiver's.
 #[inline(always)]
 fn routed<T: Tables>(
     start: &Start,

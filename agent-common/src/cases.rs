@@ -1,5 +1,6 @@
-//! The table of packets that every engine is held to: what a port sends, the decision, and the
-//! frame that leaves.
+//! List the packets that every engine is held to, with the decision about each.
+//!
+//! A case is a frame that a port sends, the decision, and the frame that leaves.
 //!
 //! The frames, those that leave among them, are put together by builders of their own, from the
 //! RFCs and with whole checksums. They share no code with `policy` and `reply`.
@@ -55,7 +56,7 @@ pub struct Case {
     pub vlan_tag: bool,
     /// Its id, if it is an 802.1Q one; else 0.
     pub vlan_id: u16,
-    /// The frame is a GSO packet; its segments have this many bytes, Ethernet header included.
+    /// Length of each segment of a GSO packet, bytes, Ethernet header included.
     pub segment: Option<usize>,
     /// Expected decision of the policy.
     pub decision: Decision,
@@ -78,7 +79,9 @@ impl Case {
         None
     }
 
-    /// True when a kernel may refuse to test it: newer ones want an IP header to be whole.
+    /// True when a kernel may refuse the frame to `BPF_PROG_TEST_RUN`.
+    ///
+    /// Newer kernels want an IP header to be whole.
     pub fn may_be_refused_by_test_run(&self) -> bool {
         let header = match self.frame.load::<2>(12).map(u16::from_be_bytes) {
             Some(ETH_P_IP) => IPV4_HLEN,

@@ -1,5 +1,6 @@
-//! The checksum of IP, UDP and ICMP headers (RFC 1071). Words are summed as they lie in memory: the
-//! checksum is right in either byte order.
+//! Compute the checksum of IP, UDP and ICMP headers (RFC 1071).
+//!
+//! Words are summed as they lie in memory: the checksum is right in either byte order.
 
 use crate::addr::Ip16;
 use crate::packet::{ETH_HLEN, ETH_P_IP, Frame, IPV4_HLEN, L3};
@@ -17,8 +18,9 @@ pub fn sum<const N: usize>(bytes: &[u8; N]) -> u32 {
     sum
 }
 
-/// The sum of an address's words. It is read as one number: byte by byte the program that answers would
-/// need twice the stack.
+/// Returns the sum of the eight 16-bit words of an address.
+///
+/// The address is read as one number: byte by byte, the program that answers would need twice the stack.
 #[inline(always)]
 pub fn sum_of(ip: &Ip16) -> u32 {
     let mut rest = u128::from_ne_bytes(ip.0);
@@ -57,8 +59,9 @@ pub const fn is_right(sum: u32) -> bool {
 /// Four-byte words of options that an IPv4 header can have.
 const OPTIONS: usize = 10;
 
-/// Whether the checksum of a frame's IPv4 header is right. True of a frame that has none, or not all of one
-/// without options.
+/// True when the checksum of a frame's IPv4 header is right.
+///
+/// True of a frame too that has no IPv4 header, or less of one than its 20 bytes without options.
 #[inline(always)]
 pub fn of_ipv4_is_right<F: Frame + ?Sized>(frame: &F) -> bool {
     let Some([t0, t1, header @ ..]) = frame.load::<{ 2 + IPV4_HLEN }>(ETH_HLEN - 2) else {

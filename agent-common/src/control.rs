@@ -1,5 +1,6 @@
-//! Messages of IP by which hosts are configured and groups and routers are found: which of them a
-//! member of a network may send.
+//! Decide which IP messages of configuration and control a member may send.
+//!
+//! By them hosts are configured, and groups and routers found.
 
 use crate::drop::DropReason;
 use crate::packet::{
@@ -7,9 +8,10 @@ use crate::packet::{
     PORTS_LEN, Start,
 };
 
-/// Refuses an IPv4 packet that configures hosts (DHCP, unless `dhcp` lets it pass), or speaks as a router.
+/// Refuses an IPv4 packet that configures hosts or speaks as a router.
 ///
-/// `header` is the header without its options, `later` a fragment other than the first.
+/// DHCP configures hosts; `dhcp` lets it pass.
+/// `header` is the IPv4 header without its options, `later` true for a fragment other than the first.
 ///
 /// # Errors
 /// `Dhcp`, `RouterAdvertisement`, `ControlMessage`; `Truncated` for a packet without what is judged.
@@ -52,6 +54,8 @@ pub fn v4<F: Frame + ?Sized>(
     }
 }
 
+/// Refuses messages by which routers are found and groups asked for.
+///
 /// RFC 1256 routers; RFC 3376 section 4.1 queries; RFC 4286 section 3 multicast routers.
 #[inline(always)]
 const fn of_v4(protocol: u8, kind: u8) -> Result<(), DropReason> {

@@ -1,4 +1,6 @@
-//! `PORT_COUNTERS`, `DROPS`, `NETWORK_DROPS`: per-CPU, exact, never reset by podnet.
+//! `PORT_COUNTERS`, `DROPS`, `NETWORK_DROPS`: exact counters of each CPU.
+//!
+//! Podnet never resets them while their port or network is there.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

@@ -47,9 +47,13 @@ drop_reasons! {
     SpoofedNd = 8, "spoofed_nd";
     /// The frame carries a VLAN tag.
     VlanTag = 9, "vlan_tag";
-    /// The destination is a link-control group (STP, LLDP, pause), which never leaves a link.
+    /// The destination is a group of link control (STP, LLDP, pause).
+    ///
+    /// Such a frame never leaves its link.
     LinkControl = 10, "link_control";
-    /// The network does not carry this EtherType; one with an uplink carries those that it lists.
+    /// The network does not carry this EtherType.
+    ///
+    /// A network with an uplink carries those that it lists.
     EtherType = 11, "ether_type";
     /// No member of the network has the destination address.
     NoEndpoint = 12, "no_endpoint";
@@ -75,30 +79,39 @@ drop_reasons! {
     Undeliverable = 22, "undeliverable";
     /// The destination is link-local and cannot be routed.
     LinkLocal = 23, "link_local";
-    /// The packet is for the virtual gateway, which answers nothing but ARP, ND and ping.
+    /// The packet is for the virtual gateway, which answers ARP, ND and ping only.
     Gateway = 24, "gateway";
     /// A tunnel brought it from an address that no node of ours has.
     UnknownNode = 25, "unknown_node";
-    /// A tunnel brought it for a network that has no port here, or no members elsewhere.
+    /// A tunnel brought it for a network with no port here, or no member elsewhere.
     UnknownNetwork = 26, "unknown_network";
     /// The node it should go to is not known any more.
     NoTunnel = 27, "no_tunnel";
-    /// The way to the other node does not carry packets of this size; the sender is told.
+    /// The way to the other node carries no packet of this size; the sender is told.
     PathMtu = 28, "path_mtu";
     /// The frame has no VLAN tag of those that the network carries.
     VlanId = 29, "vlan_id";
-    /// The network's uplink is not there, or no way leads from it to the member's node; or what leaves by a
-    /// way out would not leave the node by the link of a default route.
+    /// The uplink is missing, or no way leads from it to the member's node.
+    ///
+    /// A packet by a way out is dropped too that would not leave by the link of a default route.
     NoUplink = 30, "no_uplink";
-    /// A pod sent it out of its network, or onto a segment without a tag, to the UDP port of the nodes' tunnels.
+    /// A pod sent it to the UDP port of the nodes' tunnels.
+    ///
+    /// The packet would leave its network, or go onto a segment without a tag.
     TunnelPort = 31, "tunnel_port";
-    /// An ICMPv6 or IGMP message that only routers send, or that asks hosts who they are.
+    /// An ICMPv6 or IGMP message of a router, or one that asks hosts who they are.
     ControlMessage = 32, "control_message";
-    /// The packet would become more than 128 segments of less than 88 bytes, cut by software.
+    /// The packet would become more than 128 segments of less than 88 bytes.
+    ///
+    /// Software would have to cut it.
     SmallSegments = 33, "small_segments";
-    /// The ports of the network have more copies made than storm control allows, and this one its share.
+    /// The network's ports have more copies made than storm control allows.
+    ///
+    /// The port has had its share.
     StormNetwork = 34, "storm_network";
-    /// The networks of the node have more copies made than storm control allows, and this one its share.
+    /// The node's networks have more copies made than storm control allows.
+    ///
+    /// The network has had its share.
     StormNode = 35, "storm_node";
 }
 

@@ -1,25 +1,32 @@
-//! `FDB` and `ENDPOINTS`: who is where on a network, by MAC address and by IP address.
+//! `FDB` and `ENDPOINTS`: members of a network by MAC address and by IP address.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::addr::{Ip16, MacAddr};
 
-/// Deliver through the host end of the link, not straight into the pod (`bpf_redirect_peer`):
-/// something at the host end or in the pod must see the packet.
+/// Deliver through the host end of the link, not straight into the pod.
+///
+/// Something at the host end or in the pod must see the packet, and `bpf_redirect_peer` would pass it by.
 pub const ENDPOINT_NO_PEER: u32 = 1 << 0;
 /// The network's virtual gateway: answered for, never delivered to.
 pub const ENDPOINT_GATEWAY: u32 = 1 << 1;
 
 /// On another node: `ifindex` is its number in `VTEPS`, `port_id` is nobody's.
 pub const ENDPOINT_REMOTE: u32 = 1 << 2;
-/// With [`ENDPOINT_REMOTE`] or [`ENDPOINT_OUTSIDE`]: reached by the network's uplink, not by a tunnel; `ifindex` is 0.
+/// Reached by the network's uplink, not by a tunnel; `ifindex` is 0.
+///
+/// Set with [`ENDPOINT_REMOTE`] or [`ENDPOINT_OUTSIDE`].
 pub const ENDPOINT_WIRE: u32 = 1 << 3;
-/// A socket takes what is delivered there, without a rate: XDP may give it a frame that no skb was made of.
+/// A socket takes what is delivered there, without a rate.
+///
+/// XDP may give it a frame that no skb was made of.
 pub const ENDPOINT_SOCKET: u32 = 1 << 4;
 
-/// The network's way out, found under [`Ip16::NONE`] and meant for whatever nobody has; that address
-/// itself is nobody's. With [`ENDPOINT_WIRE`] that are routers beyond the network's uplink, in `NEXT_HOPS`
-/// under the unspecified address of each family.
+/// The network's way out, found under [`Ip16::NONE`].
+///
+/// It is meant for every address that no member has; [`Ip16::NONE`] itself belongs to none. With
+/// [`ENDPOINT_WIRE`] it stands for routers beyond the network's uplink, in `NEXT_HOPS` under the unspecified
+/// address of each family.
 pub const ENDPOINT_OUTSIDE: u32 = 1 << 8;
 
 /// Key of `FDB`.
@@ -93,7 +100,9 @@ const _: () = assert!(size_of::<EndpointKey>() == 20);
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Endpoint {
-    /// Host end of the pod's link; 0 for a gateway; a key of `VTEPS` for one on another node.
+    /// Host end of the pod's link; 0 for a gateway.
+    ///
+    /// A key of `VTEPS` for an endpoint on another node.
     pub ifindex: u32,
     /// `ENDPOINT_*` flags.
     pub flags: u32,

@@ -4,7 +4,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Ports per chunk.
 pub const FLOOD_CHUNK: usize = 127;
-/// Chunks per network. How many tail calls they take is in [`tail_call`](crate::tail_call).
+/// Chunks per network.
+///
+/// How many tail calls they take is in [`tail_call`](crate::tail_call).
 pub const FLOOD_CHUNKS: u32 = 28;
 
 /// Key of `FLOOD`.
@@ -38,7 +40,9 @@ pub struct FloodKey {
 pub struct FloodPorts {
     /// How many of `ifindexes` are meant, 0..=127.
     pub count: u16,
-    /// In the first chunk how many ports the network has on this node, in all chunks together; else 0.
+    /// Ports that the network has on this node, in the first chunk; else 0.
+    ///
+    /// The number counts the ports of all chunks together.
     pub total: u16,
     /// Host-side interfaces.
     pub ifindexes: [u32; FLOOD_CHUNK],

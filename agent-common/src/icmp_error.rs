@@ -1,17 +1,22 @@
-//! ICMP errors: the answer to the sender of a packet that could not go on (RFC 792, RFC 4443).
+//! Build ICMP errors about packets that could not go on (RFC 792, RFC 4443).
+//!
+//! An error answers the sender of the packet.
 
 use crate::addr::Ip16;
 use crate::checksum::{field, sum, sum_of};
 use crate::packet::{ETH_HLEN, ICMP_HLEN, IPPROTO_ICMP, IPPROTO_ICMPV6, IPV4_HLEN, IPV6_HLEN};
 
-/// As much of the packet's payload as every error has: 8 bytes (RFC 792), by which the sender finds
-/// whose it was.
+/// Bytes of the packet's payload that every error quotes (RFC 792).
+///
+/// By them the sender finds the socket that the packet was of.
 pub const QUOTED: usize = 8;
 /// Length of a frame with an error about an IPv4 packet, bytes.
 pub const ICMP_ERROR_V4: usize = ETH_HLEN + IPV4_HLEN + ICMP_HLEN + IPV4_HLEN + QUOTED;
 /// The same for IPv6.
 pub const ICMP_ERROR_V6: usize = ETH_HLEN + IPV6_HLEN + ICMP_HLEN + IPV6_HLEN + QUOTED;
-/// Length that the headers state: without Ethernet's, for IPv6 without the IP header.
+/// Length that the headers state, bytes.
+///
+/// Ethernet's header is not in it, and for IPv6 the IP header neither.
 const LENGTH_V4: u8 = 56;
 const LENGTH_V6: u8 = 56;
 const _: () = assert!(LENGTH_V4 as usize == ICMP_ERROR_V4 - ETH_HLEN);
@@ -46,8 +51,9 @@ impl IcmpError {
         }
     }
 
-    /// Type, code, room for the checksum, and the word after it. RFC 1191 section 4 has the MTU in half
-    /// of that word, RFC 4443 section 3.2 in all of it.
+    /// Returns type, code, room for the checksum, and the word after it.
+    ///
+    /// RFC 1191 section 4 has the MTU in half of that word, RFC 4443 section 3.2 in all of it.
     #[inline(always)]
     const fn start(self, v4: bool) -> [u8; ICMP_HLEN] {
         let (kind, code, mtu) = match (self, v4) {
@@ -61,8 +67,10 @@ impl IcmpError {
     }
 }
 
-/// Whether an error about an IPv4 packet may be sent (RFC 1122 section 3.2.2): not one to a group, a
-/// later fragment or an ICMP message that is no echo. Nor one with options, which would not fit.
+/// True when an error about an IPv4 packet may be sent (RFC 1122 section 3.2.2).
+///
+/// No error is sent about a packet to a group, a later fragment or an ICMP message that is no echo; nor about
+/// one with options, which would not fit.
 #[inline(always)]
 pub fn may_answer_v4(header: &[u8; IPV4_HLEN], data: &[u8; QUOTED]) -> bool {
     let [kind, ..] = *data;
@@ -71,8 +79,9 @@ pub fn may_answer_v4(header: &[u8; IPV4_HLEN], data: &[u8; QUOTED]) -> bool {
     is_plain && header[16] < 0xe0 && !is_error
 }
 
-/// The same of an IPv6 packet (RFC 4443 section 2.4), extension headers and all: those of an error stand
-/// before the 8 bytes that are looked at, and such packets have no error sent.
+/// True when an error about an IPv6 packet may be sent (RFC 4443 section 2.4).
+///
+/// Not about a packet with extension headers: those of an error stand before the 8 bytes that are looked at.
 #[inline(always)]
 pub fn may_answer_v6(header: &[u8; IPV6_HLEN], data: &[u8; QUOTED]) -> bool {
     let (next, group) = (header[6], header[24]);
@@ -82,7 +91,9 @@ pub fn may_answer_v6(header: &[u8; IPV6_HLEN], data: &[u8; QUOTED]) -> bool {
     is_known && group != 0xff
 }
 
-/// An IPv4 header and the ICMP header of an error about a packet with this header and start of payload.
+/// Builds the IPv4 and ICMP headers of an error about a packet.
+///
+/// `header` and `data` are the header and the start of the payload of the packet.
 #[inline(always)]
 pub fn v4(
     error: IcmpError,
@@ -120,8 +131,9 @@ pub fn v4(
     (ip, icmp)
 }
 
-/// Start of an IPv6 header, which goes on with the addresses `from` and the packet's source, and the
-/// ICMPv6 header of an error about a packet.
+/// Builds the start of the IPv6 header and the ICMPv6 header of an error.
+///
+/// The IPv6 header goes on with the addresses `from` and the packet's source.
 #[inline(always)]
 pub fn v6(
     error: IcmpError,

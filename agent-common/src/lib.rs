@@ -1,4 +1,4 @@
-//! The words and the packet decisions that podnet's kernel programs and userspace share.
+//! Share words and packet decisions between podnet's kernel programs and userspace.
 //!
 //! It knows map layouts (one file per map value), how to read a frame and what to do with it. It
 //! refuses to know how maps are created, how a frame reached us and how it leaves: those belong to
@@ -45,5 +45,7 @@ pub mod uplink;
 pub mod vtep;
 pub mod wire;
 
-/// Version of the map layouts; part of the pin path. Raise it whenever `tests/abi.txt` changes.
+/// Version of the map layouts, part of the pin path.
+///
+/// Raise it whenever `tests/abi.txt` changes.
 pub const ABI_VERSION: u32 = 6;

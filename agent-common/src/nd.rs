@@ -72,7 +72,9 @@ pub fn inspect<F: Frame + ?Sized>(
     Ok(meaning)
 }
 
-/// True when no option of this kind, in options that begin at `offset`, names another MAC than `mac`.
+/// True when no option of this kind names another MAC address than `mac`.
+///
+/// The options begin at byte `offset` of the frame.
 ///
 /// # Errors
 /// `Truncated` for a frame that ends before `offset`; `Malformed` for options that do not end with the

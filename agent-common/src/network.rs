@@ -2,7 +2,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The network is routed, as [`PORT_L3`](crate::port::PORT_L3) says it to its ports.
+/// The network is routed, as [`PORT_L3`](crate::port::PORT_L3) tells its ports.
 pub const NETWORK_L3: u32 = 1 << 0;
 /// Its packets leave the node by an uplink as they are, and by no tunnel.
 pub const NETWORK_WIRE: u32 = 1 << 1;
@@ -10,13 +10,17 @@ pub const NETWORK_WIRE: u32 = 1 << 1;
 pub const NETWORK_TRUNK: u32 = 1 << 2;
 /// Its packets go to routers on the uplink, by the addresses of `NEXT_HOPS`.
 pub const NETWORK_NEXT_HOP: u32 = 1 << 3;
-/// The network has no addresses of ours, as [`PORT_ANY_IP`](crate::port::PORT_ANY_IP) says it to its ports.
+/// The network has no addresses of podnet.
+///
+/// [`PORT_ANY_IP`](crate::port::PORT_ANY_IP) tells its ports the same.
 pub const NETWORK_ANY_IP: u32 = 1 << 4;
 
-/// Lengths of subnets that a network has at most: one for each subnet that it can have.
+/// Lengths of subnets that a network has at most, one for each of its subnets.
 pub const NETWORK_SUBNETS: usize = 16;
 
-/// A network with members on other nodes. A network that is not here has none, whatever a tunnel says.
+/// A network with members on other nodes.
+///
+/// A network that is not in the map has none, whatever a tunnel says.
 ///
 /// *Written by* the reconciler. *Read by* `from_overlay`, `from_uplink`,
 /// `from_wire`, `from_pod` and `replicate`. *Lifetime*: as long as the network has ports
@@ -35,7 +39,9 @@ pub struct Network {
     pub vlan: u16,
     /// Zero.
     pub reserved: u16,
-    /// The different lengths of the subnets in `WIRES`, of mapped addresses, bits; 0 behind the last.
+    /// The different lengths of the subnets in `WIRES`, bits; 0 behind the last.
+    ///
+    /// Lengths are those of mapped addresses.
     pub subnets: [u8; NETWORK_SUBNETS],
 }
 

@@ -1,4 +1,4 @@
-//! The outer headers of a tunnel's packet (RFC 7348 section 5), as they come in by an uplink.
+//! Read the outer headers of a tunnel's packet (RFC 7348 section 5) at an uplink.
 
 use crate::addr::Ip16;
 use crate::checksum;
@@ -30,8 +30,9 @@ pub enum Flaw {
     Header,
 }
 
-/// Reads a packet over IPv4 whose frame is of this `length`. `None` for all that is not a tunnel to
-/// this node's address and port: that is the node's to judge.
+/// Reads the outer headers over IPv4 of a frame of `length` bytes.
+///
+/// `None` for everything but a tunnel to this node's address and port: the node judges it.
 #[inline(always)]
 pub fn v4(bytes: &[u8; ADDED_V4], length: usize, uplink: &Uplink) -> Option<Outer> {
     let (_, rest) = bytes.split_first_chunk::<ETH_HLEN>()?;
@@ -78,7 +79,9 @@ pub fn v6(bytes: &[u8; ADDED_V6], length: usize, uplink: &Uplink) -> Option<Oute
     })
 }
 
-/// The VNI, of the UDP and VXLAN headers in front of a payload of this `length`, UDP header included.
+/// Reads the VNI from the UDP and VXLAN headers.
+///
+/// `length` is that of the UDP datagram in bytes, its header included.
 #[inline(always)]
 fn network(bytes: &[u8; 16], length: usize, uplink: &Uplink) -> Option<(u32, Option<Flaw>)> {
     let [_, _, p0, p1, l0, l1, c0, c1, flags, r0, r1, r2, a, b, c, r3] = *bytes;

@@ -1,4 +1,4 @@
-//! Reading a frame: offsets, constants and the one-method view both engines implement.
+//! Read a frame: offsets, constants, and the view that both engines implement.
 
 use crate::addr::Ip16;
 use crate::drop::DropReason;
@@ -10,7 +10,9 @@ pub const ETH_P_IP: u16 = 0x0800;
 pub const ETH_P_ARP: u16 = 0x0806;
 /// EtherType of IPv6.
 pub const ETH_P_IPV6: u16 = 0x86dd;
-/// EtherType of MAC control: pause and its kind (IEEE 802.3 clause 31), between the two ends of a link.
+/// EtherType of MAC control (IEEE 802.3 clause 31).
+///
+/// Pause and its kind go between the two ends of a link.
 pub const ETH_P_MAC_CONTROL: u16 = 0x8808;
 /// Smallest number that is an EtherType; below it is an IEEE 802.3 length.
 pub const ETH_P_802_3_MIN: u16 = 0x0600;
@@ -56,8 +58,10 @@ pub const IPPROTO_MOBILITY: u8 = 135;
 /// Extension headers a packet may have before it is refused.
 pub const IPV6_EXT_MAX: usize = 8;
 
-/// The IP protocol by the fixed headers alone: of an IPv6 packet with extension headers the first of
-/// these. 0 for what is neither IPv4 nor IPv6, or too short.
+/// Returns the IP protocol that the fixed headers name, 0 for none.
+///
+/// Of an IPv6 packet with extension headers it is the first of these. 0 stands for a frame that is neither
+/// IPv4 nor IPv6, or too short.
 #[inline(always)]
 pub fn first_protocol<F: Frame + ?Sized>(frame: &F) -> u8 {
     // The EtherType, and as far as the protocol of IPv4.
@@ -113,7 +117,9 @@ pub trait Frame {
     /// Length of the frame in bytes, all segments of a GSO packet together.
     fn length(&self) -> usize;
 
-    /// Length of the largest packet this frame becomes on a wire, Ethernet header included.
+    /// Length of the largest packet that this frame becomes on a wire, bytes.
+    ///
+    /// The Ethernet header is included.
     fn segment_length(&self) -> usize;
 
     /// True when a VLAN tag was taken off the frame and is kept beside it.
@@ -134,8 +140,9 @@ pub trait Frame {
     /// `N` bytes at `offset`, or `None` when the frame ends before.
     fn load<const N: usize>(&self, offset: usize) -> Option<[u8; N]>;
 
-    /// The first bytes of the frame, in one go: in the kernel every [`load`](Self::load) costs as
-    /// much as a look into a map.
+    /// Reads the first bytes of the frame, in one go.
+    ///
+    /// In the kernel every [`load`](Self::load) costs as much as a look into a map.
     fn start(&self) -> Start;
 
     /// The same, written where it is kept.
@@ -161,8 +168,10 @@ pub const START_MAX: usize = ETH_HLEN + IPV6_HLEN + PORTS_LEN;
 /// Length of the two port numbers that UDP and TCP start with.
 pub const PORTS_LEN: usize = 4;
 
-/// The first bytes of a frame. Aligned for the reason given at [`MacAddr`](crate::addr::MacAddr), and so
-/// that the addresses of IP headers, which begin at byte 14, can be read as words.
+/// The first bytes of a frame.
+///
+/// Aligned for the reason given at [`MacAddr`](crate::addr::MacAddr), and so that the addresses of IP headers,
+/// which begin at byte 14, can be read as words.
 #[repr(C, align(8))]
 #[derive(Debug, Clone, Copy)]
 pub struct Start {
@@ -214,8 +223,10 @@ impl Start {
         self.length as usize >= END
     }
 
-    /// Bytes `AT` to `AT + N`: a field of a header that the frame [has](Self::has). A program keeps each
-    /// byte of a larger part in a place of its own on the stack.
+    /// Returns bytes `AT` to `AT + N`, a field of a header that the frame has.
+    ///
+    /// [`has`](Self::has) tells whether it has. A program keeps each byte of a larger part in a place of its own
+    /// on the stack.
     #[inline(always)]
     pub fn field<const AT: usize, const N: usize>(&self) -> [u8; N] {
         const { assert!(AT + N <= START_MAX, "no byte of a start") };
@@ -265,7 +276,9 @@ impl Frame for [u8] {
     }
 }
 
-/// True for the EtherTypes of VLAN tags: 802.1Q, 802.1ad and their older private forms.
+/// True for the EtherTypes of VLAN tags.
+///
+/// 802.1Q, 802.1ad and their older private forms.
 #[inline(always)]
 pub const fn is_vlan_ether_type(ether_type: u16) -> bool {
     matches!(ether_type, 0x8100 | 0x88a8 | 0x9100 | 0x9200 | 0x9300)

@@ -1,5 +1,6 @@
-//! Checksums that are written when a frame leaves for where nothing finishes them: the kernel's
-//! `CHECKSUM_PARTIAL` (linux/skbuff.h).
+//! Judge checksums that are written when a frame leaves: `CHECKSUM_PARTIAL`.
+//!
+//! The kernel writes them (linux/skbuff.h) when a frame leaves for where nothing finishes them.
 //!
 //! The sender names the place, and what is decided about the frame is decided before. So a place is
 //! accepted only outside of all that the policy reads.
@@ -11,13 +12,16 @@ use crate::packet::{
 
 /// SCTP, RFC 9260.
 const IPPROTO_SCTP: u8 = 132;
-/// IPv4 in IP (RFC 2003), IPv6 in IP (RFC 4213), GRE (RFC 2784), MPLS in IP (RFC 4023), Ethernet
-/// (RFC 8986).
+/// IP protocols that carry packets.
+///
+/// IPv4 in IP (RFC 2003), IPv6 in IP (RFC 4213), GRE (RFC 2784), MPLS in IP (RFC 4023), Ethernet (RFC 8986).
 const TUNNELS: [u8; 5] = [4, 41, 47, 137, 143];
 
-/// Where the checksum is in the headers of TCP (RFC 9293), UDP (RFC 768) and SCTP (RFC 9260).
+/// Byte of the TCP header at which the checksum is (RFC 9293).
 const TCP_CHECKSUM: u16 = 16;
+/// Byte of the UDP header at which the checksum is (RFC 768).
 const UDP_CHECKSUM: u16 = 6;
+/// Byte of the SCTP header at which the checksum is (RFC 9260).
 const SCTP_CHECKSUM: u16 = 8;
 
 /// Where a checksum of a frame is still to be written, if one is.
@@ -28,6 +32,8 @@ impl Partial {
     /// The frame is as it will be received.
     pub const NONE: Self = Self(u64::MAX);
 
+    /// Names the place by two offsets, bytes.
+    ///
     /// The sum begins `start` bytes after the frame does, and goes `offset` bytes behind that.
     #[inline(always)]
     #[expect(clippy::cast_sign_loss, reason = "read back as it was")]
@@ -68,8 +74,10 @@ impl Partial {
         self.is_none() || self.start() >= end as i32
     }
 
-    /// True when what is written is the checksum of the transport header that was found at `at`, or lies
-    /// in a packet that this one carries through a tunnel. A fragment's is always written by who cuts.
+    /// True when the checksum is that of the transport header found at `at`.
+    ///
+    /// True too when it lies in a packet that this one carries through a tunnel. The one of a fragment is always
+    /// written by the program that cuts.
     #[inline(always)]
     #[expect(
         clippy::cast_possible_truncation,
@@ -93,8 +101,9 @@ impl Partial {
         }
     }
 
-    /// True when what is still to be written into a frame of this EtherType is a transport's own checksum, as the
-    /// policy has it of what pods send.
+    /// True when the missing checksum is a transport's own, in a frame of `ether_type`.
+    ///
+    /// The policy asks the same of frames that pods send.
     #[inline(always)]
     pub fn fits<F: Frame + ?Sized>(self, frame: &F, start: &Start, ether_type: u16) -> bool {
         if self.is_none() {
@@ -161,7 +170,7 @@ mod tests {
         }
     }
 
-    /// ICMP, IGMP, ICMPv6, ESP, AH and what nobody knows: no kernel leaves theirs unfinished.
+    /// ICMP, IGMP, ICMPv6, ESP, AH and unknown: no kernel leaves theirs unfinished.
     #[test]
     fn other_protocols_have_none() {
         for protocol in [0, 1, 2, 33, 50, 51, 58, 89, 136, 255] {

@@ -4,13 +4,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::addr::{Ip16, MacAddr};
 
-/// The network is routed: frames go to the virtual gateway, destinations are found by IP address.
+/// The network is routed: frames go to the virtual gateway.
+///
+/// Destinations are found by IP address.
 pub const PORT_L3: u32 = 1 << 0;
 /// The network has no addresses of ours: only MAC addresses are checked.
 pub const PORT_ANY_IP: u32 = 1 << 1;
 /// `PORT_ADDRESSES` holds further addresses of this port.
 pub const PORT_MORE_IPS: u32 = 1 << 2;
-/// The node's own network stack routes for this port, which is one of a routed network.
+/// The node's own network stack routes for this port of a routed network.
 pub const PORT_NODE: u32 = 1 << 3;
 /// The network has members on other nodes: what is for all goes there too.
 pub const PORT_REPLICATE: u32 = 1 << 4;
@@ -18,7 +20,9 @@ pub const PORT_REPLICATE: u32 = 1 << 4;
 ///
 /// Unknown is an address that no member and not the node of the network has.
 pub const PORT_EGRESS: u32 = 1 << 8;
-/// The way out itself: it speaks for everybody outside of the network, and for nobody on it.
+/// The way out itself: the sender of everything from outside of the network.
+///
+/// It may not speak for a member.
 pub const PORT_OUTSIDE: u32 = 1 << 9;
 /// The network is a segment beyond podnet: whom podnet does not know may be there.
 pub const PORT_WIRE: u32 = 1 << 10;
@@ -45,21 +49,29 @@ pub struct Port {
     pub ip4: [u8; 4],
     /// Index of the port's counters.
     pub port_id: u16,
-    /// UDP port of the nodes' tunnels, which it may not send to anywhere outside of its network; 0 for any.
+    /// UDP port of the nodes' tunnels; 0 allows any.
+    ///
+    /// The pod may not send to it anywhere outside of its network.
     pub tunnel_port: u16,
     /// The first IPv6 address, zero for none.
     pub ip6: Ip16,
     /// The link-local address that belongs to `mac`.
     pub link_local: Ip16,
-    /// Host end of the pod's link: the key itself, except in the entry of a shaper's far end.
+    /// Host end of the pod's link.
+    ///
+    /// It is the key itself, except in the entry of a shaper's far end.
     pub home: u32,
-    /// Device that delays what the pod sends, and hands it back at its far end; 0 for none.
+    /// Device that delays what the pod sends; 0 for none.
+    ///
+    /// It hands the packets back at its far end.
     pub shaper: u32,
 }
 
 const _: () = assert!(size_of::<Port>() == 64);
 
-/// Key of `PORT_ADDRESSES`: an address beyond the first of its family. The value is a `u32` of 1.
+/// Key of `PORT_ADDRESSES`: an address beyond the first of its family.
+///
+/// The value is a `u32` of 1.
 #[repr(C)]
 #[derive(
     Debug,

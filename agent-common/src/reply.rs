@@ -4,7 +4,9 @@ use crate::addr::{Ip16, MacAddr};
 use crate::checksum::{field, sum, sum_of};
 use crate::packet::{ARP_FRAME, ETH_HLEN, IPPROTO_ICMPV6, IPV6_HLEN};
 
-/// Length of a neighbour advertisement with its link-layer address option, headers included.
+/// Length of a neighbour advertisement with a link-layer address option, bytes.
+///
+/// All headers are included.
 pub const ND_FRAME: usize = ETH_HLEN + IPV6_HLEN + 32;
 
 /// A question of a host, and the answer.
@@ -57,10 +59,10 @@ const ALL_NODES: Ip16 = Ip16([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]
 /// The group MAC address of [`ALL_NODES`], RFC 2464 section 7.
 const ALL_NODES_MAC: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
 
-/// The pieces of a neighbour advertisement, in the order they stand in the frame. The target
-/// address, which follows `message`, is where the solicitation has it.
+/// The pieces of a neighbour advertisement, in the order they stand in the frame.
 ///
-/// Pieces, because a BPF program has 512 bytes of stack.
+/// Pieces, because a BPF program has 512 bytes of stack. The target address, which follows `message`, is where
+/// the solicitation has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NdPieces {
     /// Ethernet header and the first 8 bytes of the IPv6 header.

@@ -2,10 +2,13 @@
 
 use crate::packet::{ETH_HLEN, ETH_P_IPV6, Frame, IPV6_HLEN, L3, ipv6_payload};
 
-/// Payload of a segment, bytes, below which it is small: `TCP_MIN_MSS` of Linux (net/tcp.h).
+/// Payload below which a segment is small, bytes.
+///
+/// `TCP_MIN_MSS` of Linux (net/tcp.h).
 pub const SEGMENT_MIN: u32 = 88;
-/// Small segments that one packet may become: `UDP_MAX_SEGMENTS` of Linux (linux/udp.h), so that no call
-/// by `UDP_SEGMENT` is refused.
+/// Small segments that one packet may become.
+///
+/// `UDP_MAX_SEGMENTS` of Linux (linux/udp.h), so that no call by `UDP_SEGMENT` is refused.
 pub const SMALL_SEGMENTS_MAX: u32 = 128;
 
 /// Headers that a frame has besides, bytes: Ethernet, IPv6 and TCP.
@@ -24,8 +27,9 @@ pub const fn segments(length: u32, size: u32, count: u32) -> u32 {
     if least > count { least } else { count }
 }
 
-/// True for a frame that would become more small segments than any program needs: cutting it by software
-/// costs the node a thousand times what it costs the sender.
+/// True for a frame of more small segments than any program needs.
+///
+/// Cutting it by software costs the node a thousand times what it costs the sender.
 #[inline(always)]
 pub const fn is_too_fine(length: u32, size: u32) -> bool {
     size != 0 && size < SEGMENT_MIN && length > size * SMALL_SEGMENTS_MAX + HEADERS

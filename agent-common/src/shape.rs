@@ -11,10 +11,14 @@ use crate::packet::IPPROTO_TCP;
 pub const FLOW_MAJOR: u32 = 0x0f11;
 /// Classes for flows: minors 1 to this.
 pub const FLOW_QUEUES: u32 = 64;
-/// So many of them are for TCP, the first ones. Two flows may get one class; with classes of its
-/// own, a ping or a small UDP request never waits behind the frames of a bulk TCP stream.
+/// Classes of these that TCP has, the first ones.
+///
+/// Two flows may get one class; with classes of its own, a ping or a small UDP request never waits behind the
+/// frames of a bulk TCP stream.
 pub const STREAM_QUEUES: u32 = 48;
-/// The class of what no program has sorted: answers, and what the node itself sends.
+/// Class of packets that no program has sorted.
+///
+/// Answers, and packets that the node itself sends.
 pub const FLOW_OTHER: u32 = FLOW_QUEUES + 1;
 
 const _: () = assert!(STREAM_QUEUES < FLOW_QUEUES && FLOW_OTHER < 0xffff);

@@ -1,12 +1,15 @@
-//! Where the running kernel's `struct sk_buff` has what the programs read of it and `__sk_buff` does not show.
+//! Describe where the kernel's `struct sk_buff` has the fields that programs read.
 //!
-//! The loader finds it in the kernel's type information; programs get it as one constant.
+//! `__sk_buff` does not show these fields.
+//!
+//! The loader finds their places in the kernel's type information; programs get them as one constant.
 
 /// Most bytes of the structure that are read at once.
 pub const SKB_WINDOW: usize = 96;
 
-/// The part of `struct sk_buff` (linux/skbuff.h) that is read, and what is where in it. Offsets are in
-/// bytes and, but for the first, count from where that part begins.
+/// The part of `struct sk_buff` (linux/skbuff.h) that is read, and its fields.
+///
+/// Offsets are in bytes and, but for the first, count from where that part begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SkbLayout {
     /// Where the part begins in the structure, a multiple of 8.

@@ -1,4 +1,6 @@
-//! `STORM`, `STORM_NETWORKS`, `STORM_NODE` and `STORM_LIMITS`: token buckets for frames that are replicated.
+//! Limit replicated frames by token buckets.
+//!
+//! The maps are `STORM`, `STORM_NETWORKS`, `STORM_NODE` and `STORM_LIMITS`.
 //!
 //! One such frame costs the node as many copies as the network has receivers, and a GSO packet that times
 //! its segments. So what counts is copies, for a port, its network and the node. Ports of a network that
@@ -10,7 +12,9 @@ use crate::drop::DropReason;
 
 /// Copies of its frames that a port may have made per second in the long run.
 pub const PORT_COPIES: u32 = 50_000;
-/// The same of all ports of a network on this node, and of other nodes' frames on it.
+/// Copies that all ports of a network on this node may have made per second.
+///
+/// Frames of other nodes on the network count too.
 pub const NETWORK_COPIES: u32 = 200_000;
 /// The same of all networks of this node.
 pub const NODE_COPIES: u32 = 400_000;
@@ -18,7 +22,7 @@ pub const NODE_COPIES: u32 = 400_000;
 ///
 /// On a network of few ports it is the cost of the decision about the frame.
 pub const FLOOD_COPIES_MIN: u32 = 50;
-/// Replicated frames a port may send per second in the long run where there are few receivers.
+/// Replicated frames a port may send per second to few receivers, in the long run.
 pub const STORM_RATE: u64 = (PORT_COPIES / FLOOD_COPIES_MIN) as u64;
 /// Replicated frames it may send at once there.
 pub const STORM_BURST: u64 = STORM_RATE * (BURST_NS / SECOND_NS);
@@ -117,7 +121,7 @@ const fn nonzero(value: u32, other: u32) -> u32 {
     Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 pub struct StormBucket {
-    /// `CLOCK_MONOTONIC` at which the copies so far would have been paid for, nanoseconds.
+    /// `CLOCK_MONOTONIC` at which the copies so far would be paid for, nanoseconds.
     pub paid_until_ns: u64,
     /// The same of those that only a share of the others' paid for.
     pub share_until_ns: u64,
@@ -126,7 +130,9 @@ pub struct StormBucket {
 const _: () = assert!(size_of::<StormBucket>() == 16);
 
 impl StormBucket {
-    /// Takes what `cost_ns` nanoseconds earn: the new bucket, or `None` when there is less in it.
+    /// Takes what `cost_ns` nanoseconds earn, and returns the new bucket.
+    ///
+    /// `None` when there is less in it.
     #[inline(always)]
     pub const fn take(self, now_ns: u64, cost_ns: u64) -> Option<Self> {
         let paid_until_ns = self.begin(now_ns) + cost_ns;
@@ -216,8 +222,9 @@ pub struct Buckets {
     pub node: StormBucket,
 }
 
-/// Takes what a frame costs: the new buckets. `by_port` is false for one that came from elsewhere, for which
-/// its port's node has paid.
+/// Takes the price of a frame, and returns the new buckets.
+///
+/// `by_port` is false for a frame that came from elsewhere, for which its port's node has paid.
 ///
 /// # Errors
 /// `Storm`, `StormNetwork` or `StormNode`, by whose limit it is refused; nothing is taken then.
@@ -277,7 +284,9 @@ const fn shared(cost_ns: u64, among: u32) -> u64 {
     cost_ns * among as u64
 }
 
-/// Takes what telling a port about one of its packets costs it: the new bucket, or `None`.
+/// Takes the price of telling a port about a packet, and returns the new bucket.
+///
+/// `None` when there is less in it.
 #[inline(always)]
 pub const fn tell(bucket: StormBucket, limits: StormLimits, now_ns: u64) -> Option<StormBucket> {
     let each = limits.or_default().port_ns as u64;

@@ -24,8 +24,9 @@ pub const REPLICATE_CALLS: u32 = VTEP_CHUNKS.div_ceil(VTEP_CHUNKS_A_CALL);
 /// A program, and how often it is called in a row at most.
 pub type Calls = (&'static str, u32);
 
-/// Every way of a frame that ends with the last call: the dispatcher, which nothing calls, and the programs
-/// behind it.
+/// Lists every way of a frame that ends with the last call.
+///
+/// A way begins with the dispatcher, which no program calls, and names the programs behind it.
 pub const WAYS: [(&str, &[Calls]); 9] = [
     (
         "d_pod",

@@ -4,7 +4,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::addr::{Ip16, MacAddr};
 
-/// `bpf_skb_adjust_room` takes a header of one family off a packet of the other (Linux 6.3).
+/// `bpf_skb_adjust_room` takes off outer headers of another family (Linux 6.3).
+///
+/// The outer header is of one family, the packet inside of the other.
 pub const UPLINK_ANY_FAMILY: u32 = 1 << 0;
 /// Networks have it as their uplink: see `WIRES`.
 pub const UPLINK_WIRES: u32 = 1 << 8;
@@ -13,8 +15,9 @@ pub const UPLINK_WIRES: u32 = 1 << 8;
 pub const UPLINK_EVERY_FRAME: u32 = 1 << 9;
 /// Podnet has set the interface to promiscuous mode for that, and nobody else.
 pub const UPLINK_PROMISCUOUS: u32 = 1 << 10;
-/// XDP sees frames there as they are on the wire, each alone, whole, finished and with its tag: what is for
-/// a socket goes on from `xdp_uplink`.
+/// XDP sees each frame there as it is on the wire.
+///
+/// Alone, whole, finished and with its tag. Frames for a socket go on from `xdp_uplink`.
 pub const UPLINK_STEERS: u32 = 1 << 11;
 
 /// Share of podnet in the packets of an interface.
@@ -39,8 +42,10 @@ pub struct Uplink {
     pub v4: Ip16,
     /// The node's IPv6 address for tunnels; [`Ip16::NONE`] for none.
     pub v6: Ip16,
-    /// The interface's MAC address: `xdp_uplink` does not see a tag that a driver has taken off, and
-    /// what is for a VLAN of somebody else's is not sent here.
+    /// The interface's MAC address.
+    ///
+    /// `xdp_uplink` does not see a tag that a driver has taken off, and frames for a VLAN of somebody else's are
+    /// not sent here.
     pub mac: MacAddr,
     /// Zero.
     pub reserved_too: u16,

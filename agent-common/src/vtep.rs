@@ -1,4 +1,6 @@
-//! `VTEPS`, `VTEP_SOURCES` and `FLOOD_VTEPS`: other nodes, as ends of VXLAN tunnels (RFC 7348).
+//! `VTEPS`, `VTEP_SOURCES` and `FLOOD_VTEPS`: ends of VXLAN tunnels (RFC 7348).
+//!
+//! Each end is another node.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -11,7 +13,9 @@ use crate::wire::{AF_INET, AF_INET6, NextHop};
 
 /// Nodes per chunk of `FLOOD_VTEPS`.
 pub const VTEP_CHUNK: usize = 126;
-/// Chunks per network. How many tail calls they take is in [`tail_call`](crate::tail_call).
+/// Chunks per network.
+///
+/// How many tail calls they take is in [`tail_call`](crate::tail_call).
 pub const VTEP_CHUNKS: u32 = 4;
 
 /// Another node.
@@ -22,14 +26,17 @@ pub const VTEP_CHUNKS: u32 = 4;
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Vtep {
-    /// Its address on the underlay as `bpf_tunnel_key` has it: IPv4 as a number in the first word, IPv6
-    /// in wire order.
+    /// Its address on the underlay, as `bpf_tunnel_key` has it.
+    ///
+    /// IPv4 is a number in the first word, IPv6 is in wire order.
     pub remote: [u32; 4],
-    /// The device that encapsulates what the programs do not; 0 for a number not in use.
+    /// Device that encapsulates what the programs do not; 0 for a number not in use.
     pub device: u32,
     /// Flags of `bpf_skb_set_tunnel_key`.
     pub flags: u32,
-    /// The interface by which the programs reach it themselves; 0 when they leave all to the device.
+    /// The interface by which the programs reach the node themselves.
+    ///
+    /// 0 when they leave all packets to the device.
     pub uplink: u32,
     /// Flags of `bpf_skb_adjust_room`, but for the length of the inner Ethernet header.
     pub room: u32,
@@ -37,10 +44,13 @@ pub struct Vtep {
     pub next_hop: [u32; 4],
     /// Sum of the 16-bit words of `head`'s IPv4 header, for its checksum (RFC 1071).
     pub sum: u32,
-    /// Largest L3 packet on the way there in bytes, without what a tunnel adds; 0 for any.
+    /// Largest L3 packet on the way there, bytes; 0 for any.
+    ///
+    /// The headers that a tunnel adds are not in it.
     pub mtu: u32,
-    /// The outer headers of each packet (RFC 7348 section 5), zero where packets differ: Ethernet, IP,
-    /// UDP, VXLAN; 50 bytes with IPv4, 70 with IPv6.
+    /// Outer headers of each packet (RFC 7348 section 5), zero where packets differ.
+    ///
+    /// Ethernet, IP, UDP, VXLAN; 50 bytes with IPv4, 70 with IPv6.
     pub head: [u64; HEAD_WORDS],
 }
 
@@ -101,7 +111,9 @@ pub struct Straight {
 
 /// `BPF_F_TUNINFO_IPV6` (linux/bpf.h).
 const TUNINFO_IPV6: u32 = 1 << 0;
-/// `BPF_F_ZERO_CSUM_TX`: the inner checksums are enough (RFC 7348 section 5, RFC 6935).
+/// `BPF_F_ZERO_CSUM_TX`: the inner checksums are enough.
+///
+/// RFC 7348 section 5, RFC 6935.
 const ZERO_CSUM_TX: u32 = 1 << 1;
 /// `BPF_F_DONT_FRAGMENT`: the underlay's MTU was looked at before.
 const DONT_FRAGMENT: u32 = 1 << 2;
@@ -141,7 +153,9 @@ impl Vtep {
         Self { mtu, ..self }
     }
 
-    /// The same, with a way that the programs take themselves: all addresses are of one family.
+    /// Adds a way that the programs take themselves.
+    ///
+    /// All addresses of the way are of one family.
     #[must_use]
     pub fn straight(self, way: &Straight) -> Self {
         let mut head = [0; HEAD_WORDS * 8];
@@ -274,7 +288,9 @@ impl Vtep {
         ]
     }
 
-    /// Outer headers over IPv6 and the inner Ethernet header, 84 bytes and four that do not count.
+    /// Returns outer headers over IPv6 and the inner Ethernet header, 84 bytes.
+    ///
+    /// Four bytes behind them do not count.
     #[inline(always)]
     pub const fn outer_v6(&self, each: &Each) -> [u64; 11] {
         let [a, b, c, d, e, f, g, h, i] = self.head;
@@ -325,14 +341,17 @@ fn ipv6(local: &Ip16, remote: &Ip16) -> [u8; IPV6_HLEN] {
     header
 }
 
-/// UDP and VXLAN. Source port, length and VNI are each packet's; there is no checksum.
+/// Writes the UDP and VXLAN headers.
+///
+/// Source port, length and VNI are each packet's; there is no checksum.
 fn tail(head: &mut [u8], at: usize, port: u16) {
     put(head, at + 2, &port.to_be_bytes());
     put(head, at + UDP_HLEN, &[VXLAN_FLAGS]);
 }
 
-/// The other nodes with members of an L2 network, for broadcast and multicast. The key is a
-/// [`FloodKey`](crate::flood::FloodKey).
+/// The other nodes with members of an L2 network, for broadcast and multicast.
+///
+/// The key is a [`FloodKey`](crate::flood::FloodKey).
 ///
 /// *Written by* the reconciler. *Read by* `replicate`. *Lifetime*: as long as the network has ports here
 /// and members elsewhere.

@@ -1,6 +1,7 @@
-//! `WIRES` and `NEXT_HOPS`, and the decision about one frame that an uplink brought: networks that are
-//! a VLAN or a segment of the world outside, or that it routes to. What is not for a pod of this node
-//! is left to the node.
+//! `WIRES` and `NEXT_HOPS`, and the decision about a frame that an uplink brought.
+//!
+//! Networks with an uplink are a VLAN or a segment of the world outside, or routed to it. A frame that is not
+//! for a pod of this node is left to the node.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -21,7 +22,9 @@ use self::asked::Asked;
 pub use self::asked::asked_for;
 pub use self::tunnels::forges_tunnel;
 
-/// Key of `WIRES`: what belongs to a network at an uplink. The value is its number, `u32`.
+/// Key of `WIRES`: what belongs to a network at an uplink.
+///
+/// The value is the network's number, `u32`.
 ///
 /// *Written by* the reconciler. *Read by* `from_wire`, and by `from_pod` for ports with
 /// [`PORT_TRUNK`](crate::port::PORT_TRUNK). *Lifetime*: as long as the network has ports on this node;
@@ -42,14 +45,21 @@ pub use self::tunnels::forges_tunnel;
     KnownLayout,
 )]
 pub struct WireKey {
-    /// The uplink; of a trunk's own entries, subnets and EtherTypes the number of the network.
+    /// The uplink; the network's number in entries that are of no uplink.
+    ///
+    /// Those are a trunk's own entries, subnets and EtherTypes.
     pub ifindex: u32,
-    /// VLAN id, 0 for frames without a tag; of a subnet its length, bits; or an EtherType.
+    /// VLAN id, 0 for frames without a tag.
+    ///
+    /// Of a subnet its length, bits; or an EtherType.
     pub vlan: u16,
-    /// Zero; 1 in a trunk's own entries, which say what its pods may send; 2 for a subnet; 3 for an
-    /// EtherType.
+    /// Kind of the entry: 0 at an uplink, 1 of a trunk, 2 a subnet, 3 an EtherType.
+    ///
+    /// A trunk's own entries say what its pods may send.
     pub reserved: u16,
-    /// A pod's address, for a network that routers lead to; [`Ip16::NONE`] for all frames of the VLAN.
+    /// A pod's address, for a network that routers lead to.
+    ///
+    /// [`Ip16::NONE`] for all frames of the VLAN.
     pub ip: Ip16,
 }
 
@@ -89,7 +99,9 @@ impl WireKey {
         }
     }
 
-    /// An EtherType beside IPv4, IPv6 and ARP that an L2 network with an uplink carries.
+    /// Names an EtherType besides IPv4, IPv6 and ARP that an L2 network carries.
+    ///
+    /// The network has an uplink.
     #[inline(always)]
     pub const fn ether_type(network: u32, ether_type: u16) -> Self {
         Self {
@@ -170,18 +182,20 @@ pub enum Incoming {
     Deliver(Endpoint),
     /// Deliver from the virtual gateway's MAC address to the pod's.
     Route(Endpoint),
-    /// Copy to every port that the network has on this node, and leave it to the node then.
+    /// Copy to every port of the network on this node, then leave to the node.
     Flood,
-    /// Send back that this member's IPv4 address is here: at its own MAC address, or at the uplink's where
-    /// routers bring packets.
+    /// Send back that this member's IPv4 address is here.
+    ///
+    /// At its own MAC address, or at the uplink's where routers bring packets.
     ArpReply(Endpoint),
     /// The same for an IPv6 address.
     NdReply(Endpoint),
 }
 
-/// [`Incoming`] without its endpoint, which is kept beside it and never left unset. Linux 5.10 reads
-/// nothing of the stack that was not written, and a compiler leaves the endpoint of a variant that has none
-/// unwritten.
+/// [`Incoming`] without its endpoint, which is kept apart and never left unset.
+///
+/// Linux 5.10 reads nothing of the stack that was not written, and a compiler leaves the endpoint of a variant
+/// that has none unwritten.
 #[derive(Debug, Clone, Copy)]
 enum Act {
     Leave,
@@ -254,8 +268,9 @@ struct Ethernet {
     to: MacAddr,
     from: MacAddr,
     ether_type: u16,
-    /// Nothing that is judged here changes later: an interface of a virtual machine brings what its
-    /// neighbour left unfinished.
+    /// Nothing that is judged here changes later.
+    ///
+    /// An interface of a virtual machine brings what its neighbour left unfinished.
     is_settled: bool,
 }
 
@@ -347,7 +362,9 @@ fn advertised<F: Frame + ?Sized>(frame: &F, start: &Start) -> Result<Option<Ip16
     Ok(None)
 }
 
-/// L3: the sender's node has routed it, or a router on the way; or somebody asks who has an address.
+/// Decides about a frame on an L3 network.
+///
+/// The sender's node has routed it, or a router on the way; or somebody asks who has an address.
 #[inline(always)]
 fn routed<F: Frame + ?Sized, T: Tables>(
     frame: &F,
@@ -398,7 +415,9 @@ fn routed<F: Frame + ?Sized, T: Tables>(
     Ok(Act::Route)
 }
 
-/// Whether an address is in a subnet of the network: who has it there is known, or nobody has it.
+/// True when an address is in a subnet of the network.
+///
+/// The holder of such an address is known, or there is none.
 #[inline(always)]
 pub fn is_own<T: Tables>(network: &Network, number: u32, ip: &Ip16, tables: &T) -> bool {
     for length in network.subnets {

@@ -19,7 +19,9 @@ use agent_common::uplink::{self, Uplink};
 use agent_common::vtep::{FloodVteps, VTEP_CHUNK, VTEP_CHUNKS, Vtep};
 use agent_common::wire::{NextHop, WireKey};
 
-/// One line for the type, one for each field. A field that is left out does not compile.
+/// Writes one line for each type, and one for each of its fields.
+///
+/// A field that is left out does not compile.
 macro_rules! layout {
     ($out:ident, $($name:ident { $($field:ident),+ })+) => {
         $(
@@ -37,7 +39,7 @@ macro_rules! layout {
     };
 }
 
-/// Name, key and value of each map, its entries, and whether they take memory before they exist.
+/// Writes name, kind, sizes of key and value, and number of entries of each map.
 macro_rules! maps {
     ($out:ident, $($name:ident $kind:literal [$key:ty => $value:ty; $entries:expr])+) => {
         $(
@@ -158,7 +160,9 @@ fn layout() -> Result<String, std::fmt::Error> {
     Ok(out)
 }
 
-/// New drop reasons change no layout: they may come without a new version, at the end.
+/// Returns the layout without drop reasons.
+///
+/// New ones change no layout: they may come without a new version, at the end.
 fn without_reasons(layout: &str) -> Vec<&str> {
     layout
         .lines()

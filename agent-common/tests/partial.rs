@@ -1,4 +1,4 @@
-//! Checksums that are written after the decision: they change nothing that it was made from.
+//! Prove that checksums written after the decision change nothing it was made from.
 
 use agent_common::cases::{self, Case, World};
 use agent_common::drop::DropReason;
@@ -47,8 +47,9 @@ impl Frame for Unfinished<'_> {
     }
 }
 
-/// ATT-02a: a frame with an unfinished checksum is decided about as one without, and stays one that is decided
-/// about like that whatever is written; or it is refused.
+/// ATT-02a: an unfinished checksum changes no decision, or the frame is refused.
+///
+/// Whatever is written later, the frame stays one about which the same is decided.
 #[test]
 fn what_is_written_later_changes_no_decision() {
     let world = World::new();

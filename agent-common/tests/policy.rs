@@ -1,4 +1,4 @@
-//! The policy against the table of packets, and against whatever a pod may think of.
+//! Hold the policy to the table of packets, and to any bytes that a pod may send.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -238,8 +238,9 @@ fn load<const N: usize>(frame: &[u8], at: usize) -> [u8; N] {
     frame[at..at + N].try_into().expect("as many as asked for")
 }
 
-/// True when the IP source, read here anew, is one of the sender's own addresses, or when it says
-/// nothing and nobody gets the packet but by flooding.
+/// True when the IP source, read here again, is one of the sender's own addresses.
+///
+/// True too when it is unspecified and the packet reaches others by flooding only.
 fn owns_source(sender: &Pod, frame: &[u8], decision: &Decision) -> bool {
     let ether_type = u16::from_be_bytes([frame[12], frame[13]]);
     let source: std::net::IpAddr = match ether_type {

@@ -1,4 +1,4 @@
-//! The answers the datapath gives, held against frames that were put together elsewhere.
+//! Compare answers of the datapath with frames that builders of their own made.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -23,7 +23,9 @@ fn assemble(reply: &NdReply) -> Vec<u8> {
     .concat()
 }
 
-/// The checksum over the pseudo header and the message of an IPv6 packet: 0 when it is right.
+/// Returns the checksum of an IPv6 packet's message, 0 when it is right.
+///
+/// It covers the pseudo header and the message.
 fn icmp6_sum(frame: &[u8]) -> u16 {
     let message = &frame[54..];
     let pseudo = [

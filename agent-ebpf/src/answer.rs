@@ -1,5 +1,7 @@
-//! Turns a question into its answer. A pod's: ARP, neighbour discovery, ping of the gateway. Somebody's
-//! beyond an uplink: who has the address of a pod?
+//! Turn a question into its answer.
+//!
+//! A pod asks by ARP, neighbour discovery, or a ping of the gateway. A host beyond an uplink asks who has the
+//! address of a pod.
 
 use agent_common::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use agent_common::drop::DropReason;
@@ -48,7 +50,9 @@ impl Answer {
     }
 }
 
-/// Bits of the kind; the network is above them when an uplink has brought the question.
+/// Bits of the kind.
+///
+/// The network is above them when an uplink has brought the question.
 const KIND_BITS: u32 = 8;
 
 /// A question that an uplink has brought about the address of a port.

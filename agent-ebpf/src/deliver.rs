@@ -1,4 +1,4 @@
-//! Delivers a packet to a port of this node, and counts the hop of one that is routed.
+//! Deliver a packet to a port of this node, and count the hop of a routed one.
 
 use agent_common::drop::DropReason;
 use agent_common::endpoint::{ENDPOINT_NO_PEER, Endpoint};

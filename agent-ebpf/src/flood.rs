@@ -10,8 +10,10 @@ use crate::storm;
 use crate::verdict::Verdict;
 use crate::wire;
 
-/// Copies to the ports of a few chunks and calls itself for the next. The cursor is the first of them, the
-/// network and whether the frame is paid for, and the sender's own interface, 0 when it is on another node, or [`wire::FROM_WIRE`].
+/// Copies a frame to the ports of a few chunks, and calls itself for the next.
+///
+/// The cursor has the first of these chunks, then the network and whether the frame is paid for, then the
+/// sender's own interface: 0 when it is on another node, or [`wire::FROM_WIRE`].
 #[inline(always)]
 pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
     let [first, marked, sender] = skb.cursor();

@@ -1,4 +1,4 @@
-//! Carries out what is decided about a frame that another node sent through a tunnel.
+//! Carry out the decision about a frame that another node sent through a tunnel.
 
 use agent_common::drop::DropReason;
 use agent_common::map::JUMP_FLOOD;

@@ -139,8 +139,9 @@ fn answer(skb: &Skb<'_>, answer: Answer) -> DropReason {
     DropReason::NoProgram
 }
 
-/// To a pod, here or on another node, and a hop nearer where it is routed; what is counted is what the
-/// pod sent.
+/// Sends a packet to a pod of this or another node, a hop nearer if it is routed.
+///
+/// The packet is counted as the pod sent it.
 #[inline(always)]
 fn send(skb: &Skb<'_>, port: &Port, to: &Endpoint, hop: Option<Family>) -> Result<bool, Refusal> {
     skb.clear_mark();

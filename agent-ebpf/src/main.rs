@@ -73,7 +73,9 @@ pub fn d_overlay(ctx: TcContext) -> i32 {
     verdict::no_program().code()
 }
 
-/// TC ingress on a gateway's link to the node: calls whatever `ROOT` holds, or drops.
+/// TC ingress on a gateway's link to the node: calls the program in `ROOT`.
+///
+/// Drops all packets where there is none.
 #[classifier]
 #[inline(always)]
 pub fn d_gateway(ctx: TcContext) -> i32 {
@@ -81,7 +83,9 @@ pub fn d_gateway(ctx: TcContext) -> i32 {
     verdict::no_program().code()
 }
 
-/// TC ingress on an interface of the node: calls whatever `ROOT` holds, or leaves all to the node.
+/// TC ingress on an interface of the node: calls the program in `ROOT`.
+///
+/// All packets are left to the node where there is none.
 #[classifier]
 #[inline(always)]
 pub fn d_uplink(ctx: TcContext) -> i32 {
@@ -89,7 +93,9 @@ pub fn d_uplink(ctx: TcContext) -> i32 {
     Verdict::Pass.code()
 }
 
-/// XDP on an interface of the node: calls whatever `ROOT_XDP` holds, or leaves all to the node.
+/// XDP on an interface of the node: calls the program in `ROOT_XDP`.
+///
+/// All packets are left to the node where there is none.
 #[xdp]
 #[inline(always)]
 pub fn x_uplink(ctx: XdpContext) -> u32 {
@@ -174,15 +180,17 @@ pub fn icmp_error(ctx: TcContext) -> i32 {
     icmp_error::run(&Skb::new(&ctx)).code()
 }
 
-/// Replicates a frame to the other nodes of its network, and then to the ports of this one.
+/// Replicates a frame to the other nodes of its network, then to ports of this one.
 #[classifier]
 #[inline(always)]
 pub fn replicate(ctx: TcContext) -> i32 {
     replicate::run(&Skb::new(&ctx)).code()
 }
 
-/// The kernel's helpers we call (`bpf_redirect_peer` is not, `bpf_ktime_get_ns` is) ask for a
-/// GPL-compatible licence.
+/// A licence that is compatible with the GPL.
+///
+/// Some of the kernel's helpers that the programs call ask for one: `bpf_redirect_peer` does not,
+/// `bpf_ktime_get_ns` does.
 #[expect(
     unsafe_code,
     reason = "section and symbol names are attributes the compiler calls unsafe"

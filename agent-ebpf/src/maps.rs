@@ -153,7 +153,9 @@ pub(crate) fn network(number: u32) -> Option<&'static Network> {
     unsafe { NETWORKS.get(number) }
 }
 
-/// The node with this number. One that nobody has leads to no device: nothing gets there.
+/// Returns the node with this number.
+///
+/// A number that no node has leads to no device: no packet gets there.
 #[inline(always)]
 pub(crate) fn vtep(number: u32) -> Option<&'static Vtep> {
     VTEPS.get(number)
@@ -276,8 +278,9 @@ impl Tables for NodeTables {
     }
 }
 
-/// Takes what a frame that is to be replicated costs. `port_id` is that of the port which sent it; none for one
-/// that came from elsewhere.
+/// Takes the price of a frame that is to be replicated.
+///
+/// `port_id` is that of the port which sent it; none for a frame from elsewhere.
 #[inline(always)]
 pub(crate) fn may_flood(
     network: u32,
@@ -405,15 +408,18 @@ pub(crate) trait Sample {
     /// Its length in bytes.
     fn whole_length(&self) -> u32;
 
-    /// Copies the first bytes of the packet to `to`: 64, or what a shorter frame has at least. How many.
+    /// Copies the first bytes of the packet to `to`, and returns their number.
+    ///
+    /// 64, or at least all the bytes of a shorter frame.
     ///
     /// # Safety
     /// 64 bytes at `to` are the caller's to write.
     unsafe fn copy_head(&self, to: *mut u8) -> u32;
 }
 
-/// Publishes the start of the packet, unless one dropped for the same reason was published a moment
-/// ago on this CPU.
+/// Publishes the start of a dropped packet.
+///
+/// Not when one dropped for the same reason was published a moment ago on this CPU.
 #[inline(always)]
 pub(crate) fn publish_drop<S: Sample>(packet: &S, network: u32, reason: DropReason) {
     // SAFETY: no memory is involved.

@@ -1,4 +1,6 @@
-//! Replicates a frame to every other node that has ports of its network (head-end replication).
+//! Replicate a frame to every other node with ports of its network.
+//!
+//! Head-end replication: the sender's node makes the copies.
 
 use agent_common::map::{JUMP_FLOOD, JUMP_REPLICATE};
 use agent_common::network::NETWORK_WIRE;
@@ -11,8 +13,9 @@ use crate::storm;
 use crate::verdict::{self, Verdict};
 use crate::wire;
 
-/// Copies to the nodes of a few chunks, calls itself for the next, and then `flood` for this node. The
-/// cursor is that of `flood`.
+/// Copies a frame to the nodes of a few chunks, and calls itself for the next.
+///
+/// After the last it calls `flood` for the ports of this node. The cursor is that of `flood`.
 #[inline(always)]
 pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
     let [first, marked, sender] = skb.cursor();

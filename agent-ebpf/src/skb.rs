@@ -31,19 +31,26 @@ use crate::tag::Tag;
 mod route;
 mod tunnel;
 
-/// [`SkbLayout`] of the running kernel; the loader fills it in. A constant to the verifier.
+/// [`SkbLayout`] of the running kernel, a constant to the verifier.
+///
+/// The loader fills it in.
 #[unsafe(no_mangle)]
 static SKB_LAYOUT: Global<u64> = Global::new(0);
 
 /// `PACKET_HOST` of `linux/if_packet.h`: the packet is for whoever receives it.
 const PACKET_HOST: u32 = 0;
-/// `PACKET_OTHERHOST` of `linux/if_packet.h`: the packet is for another host's MAC address.
+/// The packet is for another host's MAC address: `PACKET_OTHERHOST`.
+///
+/// From `linux/if_packet.h`.
 const PACKET_OTHERHOST: u32 = 3;
-/// `TC_ACT_REDIRECT` of `linux/pkt_cls.h`, what a redirect helper returns when it will try.
+/// Result of a redirect helper that will try: `TC_ACT_REDIRECT`.
+///
+/// From `linux/pkt_cls.h`.
 const TC_ACT_REDIRECT: i64 = 7;
 
-/// Bytes on the stack that may be read a word at a time: BPF has no unaligned loads of its stack,
-/// and the compiler reads an unaligned array byte by byte.
+/// Bytes on the stack that may be read a word at a time.
+///
+/// BPF has no unaligned loads of its stack, and the compiler reads an unaligned array byte by byte.
 #[repr(align(8))]
 struct Aligned<const N: usize>([u8; N]);
 
@@ -173,7 +180,9 @@ impl<'a> Skb<'a> {
         unsafe { bpf_skb_vlan_pop(self.raw()) == 0 }
     }
 
-    /// Keeps what copies for pods change, behind the cursor: the priority, and the tag taken off.
+    /// Keeps the values that copies for pods change: priority, and the tag taken off.
+    ///
+    /// They are behind the cursor.
     #[inline(always)]
     pub(crate) fn keep_for_node(&self, tag: u32) {
         // SAFETY: as in `cursor` and `ifindex`.

@@ -1,4 +1,4 @@
-//! Storm control: what a frame that is replicated costs is taken once, before the first copy.
+//! Take the price of a replicated frame once, before its first copy.
 
 use agent_common::drop::DropReason;
 use agent_common::packet::Frame as _;
@@ -10,7 +10,9 @@ use crate::tunnel::NO_PORT;
 use crate::verdict::{self, Verdict};
 use crate::wire;
 
-/// Beside the network in the cursor of `flood` and `replicate`: the frame is paid for.
+/// Mark of a frame that is paid for, in the cursor of `flood` and `replicate`.
+///
+/// It is in the word of the network.
 const PAID: u32 = 1 << 31;
 
 /// The network of a cursor, and whether its frame is paid for.
@@ -25,8 +27,9 @@ pub(crate) const fn paid(network: u32) -> u32 {
     network | PAID
 }
 
-/// Takes what a frame costs that `nodes` other nodes get, and the ports of its network on this one. The
-/// sender is that of a cursor.
+/// Takes the price of a frame for `nodes` other nodes and the ports of this one.
+///
+/// The sender is that of a cursor.
 ///
 /// # Errors
 /// What becomes of one that may not be replicated, which is counted.

@@ -1,5 +1,6 @@
-//! Tunnels to and from other nodes, put on and taken off by the programs themselves. What they do not
-//! take goes by the kernel's device: any frame, on any kernel.
+//! Put tunnels to other nodes on packets and take them off, in the programs.
+//!
+//! Packets that they do not take go by the kernel's device: any frame, on any kernel.
 
 use agent_common::addr::Ip16;
 use agent_common::arrival::{self, Arrival, Origin};
@@ -77,7 +78,9 @@ pub(crate) trait Packet: Sized {
     fn take<const AT: usize>(&self, uplink: &Uplink, outer: &Outer) -> Self::Verdict;
 }
 
-/// Has a packet taken that is in a tunnel to this node. `None`: it is in none, and the node's.
+/// Has a packet taken that is in a tunnel to this node.
+///
+/// `None` for a packet in no such tunnel: it is the node's.
 #[inline(always)]
 pub(crate) fn open<P: Packet>(packet: &P, ether_type: u16, uplink: &Uplink) -> Option<P::Verdict> {
     let length = packet.whole();
@@ -94,8 +97,9 @@ pub(crate) fn open<P: Packet>(packet: &P, ether_type: u16, uplink: &Uplink) -> O
     }
 }
 
-/// Takes a packet out of its tunnel and into a pod. What is no tunnel, or not for this way, goes on to
-/// the node, and by it to the kernel's device.
+/// Takes a packet out of its tunnel and into a pod.
+///
+/// A packet in no tunnel, or one not for this way, goes on to the node, and by it to the kernel's device.
 #[inline(always)]
 pub(crate) fn receive(skb: &Skb<'_>, uplink: &Uplink) -> Verdict {
     // One for a VLAN of the uplink.
@@ -156,7 +160,9 @@ fn take<const AT: usize>(skb: &Skb<'_>, uplink: &Uplink, outer: &Outer) -> Verdi
 /// Why a packet ends here, and its network where that is known.
 pub(crate) type Refused = (Option<u32>, DropReason);
 
-/// Decides about a frame that the node of this address has sent on a network. `None`: it is for many.
+/// Decides about a frame that the node of this address has sent on a network.
+///
+/// `None` for a frame to many.
 #[inline(always)]
 pub(crate) fn arrive<F: Frame>(
     source: &Ip16,
@@ -176,7 +182,9 @@ pub(crate) fn arrive<F: Frame>(
     }
 }
 
-/// The same of the frame in a tunnel's packet. `None` also where the node's stack has to look at it first.
+/// Decides about the frame in a tunnel's packet.
+///
+/// `None` for a frame to many, and for one that the node's stack has to look at first.
 #[inline(always)]
 pub(crate) fn judge<F: Frame>(outer: &Outer, frame: &F) -> Result<Option<Endpoint>, Refused> {
     if outer.flaw == Some(Flaw::Header) {
@@ -228,8 +236,9 @@ struct Inner {
 }
 
 impl Inner {
-    /// `None` for what the kernel's device does: neither IPv4 nor IPv6, and GSO packets that are not
-    /// TCP.
+    /// Reads the parts; `None` for a packet that the kernel's device has to take.
+    ///
+    /// That is one of neither IPv4 nor IPv6, or a GSO packet that is not TCP.
     #[inline(always)]
     fn read<F: Frame>(frame: &F, is_gso: bool) -> Option<Self> {
         let [

@@ -11,8 +11,10 @@ use crate::maps::{self, PortCounter};
 use crate::skb::Skb;
 use crate::xdp::Xdp;
 
-/// The end of a packet's way through a program. What podnet does not forward never reaches the
-/// node's own stack, but for the one network that the node routes for.
+/// The end of a packet's way through a program.
+///
+/// A packet that podnet does not forward never reaches the node's own stack, but for the one network that the
+/// node routes for.
 #[must_use]
 #[derive(Clone, Copy)]
 pub(crate) enum Verdict {
@@ -46,7 +48,9 @@ pub(crate) fn no_program() -> Verdict {
     Verdict::Consumed
 }
 
-/// Counts and samples a drop. `port` is the network and the port id, when they are known.
+/// Counts and samples a drop.
+///
+/// `port` is the network and the port id, when they are known.
 #[inline(always)]
 pub(crate) fn drop(skb: &Skb<'_>, port: Option<(u32, u16)>, reason: DropReason) -> Verdict {
     let (packets, bytes) = (skb.segments(), skb.length() as u32);

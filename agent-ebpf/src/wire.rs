@@ -1,4 +1,6 @@
-//! Networks that leave the node by an uplink as they are: what goes out, and what comes in.
+//! Carry frames of networks with an uplink, out of the node and into it.
+//!
+//! They leave as they are, in no tunnel.
 
 use agent_common::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use agent_common::drop::DropReason;
@@ -18,7 +20,9 @@ use crate::skb::Skb;
 use crate::tunnel::NO_PORT;
 use crate::verdict::{self, Verdict};
 
-/// The sender that `flood` is told of what came by an uplink: no interface has this index.
+/// Sender that `flood` is told for a frame from an uplink.
+///
+/// No interface has this index.
 pub(crate) const FROM_WIRE: u32 = u32::MAX;
 
 /// In the cursor of `to_wire`: as it is, or routed.
@@ -28,8 +32,9 @@ const ROUTED_V6: u32 = 6;
 /// Beside these: to a router, not to a member.
 const OUTSIDE: u32 = 8;
 
-/// Has a frame of a pod sent out of its network's uplink, to a member if one is named. That has a
-/// program, and so a stack, of its own. Returns only when that program is missing.
+/// Has a pod's frame sent out of its network's uplink, to `member` if it is named.
+///
+/// A program, and so a stack, of its own sends it. Returns only when that program is missing.
 #[inline(always)]
 pub(crate) fn to(skb: &Skb<'_>, member: Option<(&Endpoint, Family)>) -> DropReason {
     let cursor = match member {
@@ -259,7 +264,9 @@ pub(crate) fn receive(skb: &Skb<'_>) -> Verdict {
     }
 }
 
-/// Says where the address of a pod is. Returns only when the program that does is missing.
+/// Says where the address of a pod is.
+///
+/// Returns only when the program that does so is missing.
 #[inline(always)]
 fn answer(
     skb: &Skb<'_>,
@@ -295,7 +302,9 @@ pub(crate) fn hand_back(skb: &Skb<'_>) -> Verdict {
     }
 }
 
-/// The network of the pod that a packet for this node's MAC address is for, or that is asked for.
+/// Returns the network of the pod that a packet is for, or that it asks for.
+///
+/// The packet is for this node's MAC address.
 #[inline(always)]
 fn addressed(skb: &Skb<'_>) -> Option<u32> {
     if skb.is_for_another() {

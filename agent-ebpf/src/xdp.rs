@@ -1,5 +1,6 @@
-//! The packet at an XDP hook: checked loads, straight from where the driver has put it. The helper that
-//! copies came with Linux 5.18.
+//! Read a packet at an XDP hook by checked loads, where the driver has put it.
+//!
+//! The helper that copies came with Linux 5.18.
 #![expect(
     unsafe_code,
     reason = "the packet is reached through two pointers, which the verifier wants compared before each read"
@@ -39,7 +40,7 @@ impl<'a> Xdp<'a> {
         unsafe { bpf_xdp_adjust_head(self.ctx.ctx, count) == 0 }
     }
 
-    /// Has the frame sent out of an interface when the program returns that it is redirected.
+    /// Has the frame sent out of an interface, when the program returns a redirect.
     #[inline(always)]
     pub(crate) fn send(&self, ifindex: u32) -> bool {
         // SAFETY: a helper call without pointers.
@@ -61,8 +62,9 @@ impl<'a> Xdp<'a> {
         (at + N <= self.ctx.data_end()).then_some(at as *const u8)
     }
 
-    /// [`Frame::start`](agent_common::packet::Frame::start) of a frame that begins at this byte of the
-    /// packet.
+    /// Reads the start of a frame that begins at `offset` in the packet, bytes.
+    ///
+    /// As [`Frame::start`](agent_common::packet::Frame::start) does of the whole packet.
     #[inline(always)]
     pub(crate) fn start_at(&self, offset: usize) -> Start {
         let mut start = Start::EMPTY;

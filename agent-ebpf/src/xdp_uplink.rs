@@ -42,8 +42,9 @@ struct Received<'a> {
 }
 
 impl Received<'_> {
-    /// Takes the tunnel's headers off and hands the frame to the port's own link, which brings it to the
-    /// socket.
+    /// Takes the tunnel's headers off and hands the frame to the port's own link.
+    ///
+    /// The link brings it to the socket.
     #[inline(always)]
     fn give<const AT: usize>(&self, to: &Endpoint, network: u32) -> Early {
         let bytes = (self.xdp.length() - AT) as u32;

@@ -1,4 +1,4 @@
-//! `xsk_port`: the program at the pod's end of an AF_XDP port, one for each, with a map of its own.
+//! `xsk_port`: the program at the pod's end of one AF_XDP port, with its own map.
 //!
 //! An object of its own, too, because it is loaded again and again, and knows nothing of networks: what
 //! comes here has passed the programs of the node. It is never replaced while it is attached.

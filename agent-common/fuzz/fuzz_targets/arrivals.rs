@@ -1,4 +1,6 @@
-//! Frames that arrive on an uplink, tunnels of other nodes among them, as a compromised node sends them.
+//! Judge frames on an uplink as a compromised node sends them.
+//!
+//! Tunnels of other nodes are among them.
 #![no_main]
 
 #[path = "../src/arrivals.rs"]

@@ -1,4 +1,6 @@
-//! Frames that arrive on an uplink, tunnels of other nodes among them, as a compromised node sends them.
+//! Judge frames that arrive on an uplink, as a compromised node sends them.
+//!
+//! Tunnels of other nodes are among them.
 //!
 //! Input: a byte of switches, a byte for the length of segments, two bytes that say which node each
 //! pod of the table of packets is on, then the outer frame. What is accepted is judged by a reader of
@@ -136,7 +138,9 @@ impl Frame for Inner<'_> {
     }
 }
 
-/// As the programs open a tunnel: the outer headers, and where the inner frame begins.
+/// Opens a tunnel as the programs do.
+///
+/// Returns the outer headers, and where the inner frame begins, bytes.
 fn open(frame: &[u8]) -> Option<(Outer, usize)> {
     let uplink = Uplink {
         port: PORT.to_be_bytes(),

@@ -1,4 +1,6 @@
-//! L2: a node speaks for its own members, in every header that others believe, as they may themselves.
+//! Check that a node speaks for its own members only on an L2 network.
+//!
+//! Each header that receivers believe is checked as it is for a pod of this node.
 
 use super::{Origin, Step, drop, is_of};
 use crate::addr::{Ip16, MacAddr};

@@ -1,5 +1,6 @@
-//! Putting frames together, header by header. Lengths and checksums are right unless a field says
-//! otherwise.
+//! Build frames header by header.
+//!
+//! Lengths and checksums are right unless a field says otherwise.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -30,8 +31,9 @@ pub fn ethernet(to: MacAddr, from: MacAddr, ether_type: u16, payload: &[u8]) -> 
     .concat()
 }
 
-/// `frame` with zeros up to the shortest frame a wire carries (IEEE 802.3: 60 bytes and the
-/// checksum sequence).
+/// Pads `frame` with zeros to the shortest frame that a wire carries, bytes.
+///
+/// IEEE 802.3: 60 bytes and the checksum sequence.
 pub fn padded(mut frame: Vec<u8>) -> Vec<u8> {
     frame.resize(frame.len().max(60), 0);
     frame
@@ -232,7 +234,7 @@ pub struct Ipv6 {
     pub destination: Ipv6Addr,
     /// Hop limit.
     pub hops: u8,
-    /// Extension headers, in order, each without its first byte, which the builder fills in.
+    /// Extension headers in order, without the first byte, which the builder sets.
     pub extensions: Vec<Extension>,
     /// Length that the header states instead of the payload's own.
     pub length: Option<u16>,
@@ -248,8 +250,9 @@ pub struct Extension {
 }
 
 impl Extension {
-    /// One of the options kind (hop-by-hop, destination, and routing and mobility by their form),
-    /// of `units` times 8 bytes and 8 more.
+    /// Builds a header of the options kind, of `units` times 8 bytes and 8 more.
+    ///
+    /// Hop-by-hop and destination options are of that kind, and by their form routing and mobility.
     pub fn options(kind: u8, units: u8) -> Self {
         let mut rest = vec![units];
         rest.resize(usize::from(units) * 8 + 7, 0);
@@ -405,12 +408,16 @@ pub fn advertisement(flags: u8, target: Ipv6Addr, options: &[u8]) -> Vec<u8> {
     [&[flags, 0, 0, 0][..], &target.octets()[..], options].concat()
 }
 
-/// A link-layer address option, RFC 4861 section 4.6.1: 1 the source's, 2 the target's.
+/// Builds a link-layer address option, RFC 4861 section 4.6.1.
+///
+/// Kind 1 is the source's, kind 2 the target's.
 pub fn link_address(kind: u8, mac: MacAddr) -> Vec<u8> {
     [&[kind, 1][..], &mac.0[..]].concat()
 }
 
-/// A nonce option, RFC 3971 section 5.3.2: what Linux adds when it looks for duplicates.
+/// Builds a nonce option, RFC 3971 section 5.3.2.
+///
+/// Linux adds one when it looks for duplicates.
 pub fn nonce() -> Vec<u8> {
     vec![14, 1, 0xde, 0xad, 0xbe, 0xef, 0x00, 0x01]
 }

@@ -1,4 +1,4 @@
-//! Messages by which routers and switches are found or told what to do, which no pod may send.
+//! List messages that find or configure routers and switches; no pod may send one.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

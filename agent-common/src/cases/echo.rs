@@ -1,4 +1,6 @@
-//! Ping of the virtual gateway, the one thing it answers besides ARP and neighbour discovery.
+//! List pings of the virtual gateway.
+//!
+//! A ping is all that the gateway answers besides ARP and neighbour discovery.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -21,7 +23,9 @@ pub(super) fn add(list: &mut List) {
     refused_v6(list);
 }
 
-/// A ping of the gateway and its answer, which has the same fields but for addresses and type.
+/// Builds a ping of the gateway and its answer.
+///
+/// The answer has the same fields but for addresses and type.
 fn ping4(ip: &Ipv4, from: MacAddr) -> [Vec<u8>; 2] {
     let back = Ipv4 {
         source: ip.destination,

@@ -1,5 +1,6 @@
-//! IP on the L3 network with a way out: what nobody on it has goes there, and what comes from there
-//! reaches its pods.
+//! List IP packets on the L3 network with a way out.
+//!
+//! Packets for addresses that no member has go there, and packets that come from there reach the pods.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -90,7 +91,9 @@ fn leaving(list: &mut List) {
     );
 }
 
-/// The way out gives a pod its node's address, by which other nodes know whose tunnel it is.
+/// Lists packets to the tunnel port, which the way out must not carry.
+///
+/// The way out gives a pod its node's address, by which other nodes know whose tunnel a packet is of.
 fn tunnels(list: &mut List) {
     let (a, ports) = (&AMBER_A, (4000, TUNNEL_PORT));
     let drop = DropReason::TunnelPort;

@@ -1,4 +1,6 @@
-//! IPv6 on an L2 network: whose address, which extension headers, which fragment, no DHCPv6.
+//! List IPv6 packets on an L2 network.
+//!
+//! By source address, extension headers and fragments; and DHCPv6, which is refused.
 
 use std::net::Ipv6Addr;
 

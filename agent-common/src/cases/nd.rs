@@ -1,5 +1,6 @@
-//! Neighbour discovery (RFC 4861), duplicate address detection (RFC 4862), and what may not be
-//! fragmented (RFC 6980).
+//! List packets of neighbour discovery (RFC 4861).
+//!
+//! Duplicate address detection (RFC 4862) and messages that may not be fragmented (RFC 6980) are among them.
 
 use std::net::Ipv6Addr;
 
@@ -51,7 +52,9 @@ fn told(to: &Pod, asker: Ipv6Addr, target: Ipv6Addr, mac: MacAddr) -> Vec<u8> {
     Ipv6::neighbour(target, destination).icmp(to_mac, mac, 136, 0, &body)
 }
 
-/// `from` asks for `target` with its own address option, and hears that `mac` has it.
+/// Builds the question of `from` for `target`, and the answer that `mac` has it.
+///
+/// The question has the address option of `from`, or a nonce when it has no source address.
 fn asked(from: &Pod, source: Ipv6Addr, target: Ipv6Addr, mac: MacAddr) -> [Vec<u8>; 2] {
     let options = if source == NOBODY {
         nonce()

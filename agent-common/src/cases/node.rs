@@ -1,5 +1,6 @@
-//! IP on the L3 network that the node routes for: what a pod may send goes to the node's stack as it
-//! is, and nothing else does.
+//! List IP packets on the L3 network that the node routes for.
+//!
+//! The node's stack gets what a pod may send as it is, and nothing else.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

@@ -1,5 +1,7 @@
-//! Networks with an uplink: a VLAN, a trunk, and L3 over a VLAN and behind routers. The tag of a VLAN is put
-//! on beside the frame, which leaves as it is.
+//! List packets on networks with an uplink.
+//!
+//! A VLAN, a trunk, and L3 over a VLAN and behind routers. The tag of a VLAN is put on beside the frame, which
+//! leaves as it is.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

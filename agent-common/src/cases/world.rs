@@ -1,6 +1,8 @@
-//! The node of the cases: two L2 networks with one subnet, an L3 network, an L3 network that the
-//! node routes for, one with a way out, an L2 network without addresses; and of those with an uplink a
-//! VLAN, a trunk, and L3 networks over a VLAN and behind routers.
+//! Describe the node of the cases: its networks, ports and tables.
+//!
+//! Two L2 networks with one subnet, an L3 network, an L3 network that the node routes for, one with a way out,
+//! an L2 network without addresses; and of networks with an uplink a VLAN, a trunk, and L3 networks over a VLAN
+//! and behind routers.
 
 mod pods;
 
@@ -77,8 +79,9 @@ impl Pod {
         found.unwrap_or(Ipv6Addr::UNSPECIFIED)
     }
 
-    /// Every address by which others find it: none where podnet does not know, and for the way out
-    /// the one that nobody has.
+    /// Returns every address by which others find the pod.
+    ///
+    /// None where podnet does not know its addresses, and for the way out the unspecified one.
     pub fn addresses(&self) -> Vec<IpAddr> {
         if self.flags & PORT_ANY_IP != 0 {
             return Vec::new();
@@ -236,7 +239,9 @@ impl World {
         }
     }
 
-    /// The way that [`OLIVE`] has to the outside, and its subnets, for which that is not the way.
+    /// Gives [`OLIVE`] its way to the outside, and its subnets.
+    ///
+    /// Packets for the subnets do not go that way.
     fn lead_outside(&mut self) {
         let at = |ip| EndpointKey { network: OLIVE, ip };
         self.endpoints.insert(at(Ip16::NONE), OUTSIDE.endpoint());

@@ -118,7 +118,7 @@ fn a_node_without_an_address_of_the_family_hears_nothing() {
     assert_eq!(v6(&over_v6(), ADDED_V6 + 64, &uplink), None);
 }
 
-/// RFC 4291 section 2.5.5.2: such an address stands for an IPv4 one, and is on no wire.
+/// RFC 4291 section 2.5.5.2: such an address means an IPv4 one, and is on no wire.
 #[test]
 fn an_ipv6_source_that_stands_for_an_ipv4_node_is_left_to_the_node() {
     let mut bytes = over_v6();

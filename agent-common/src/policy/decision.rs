@@ -11,7 +11,9 @@ use crate::packet::Frame;
 pub enum Decision {
     /// Count and discard.
     Drop(DropReason),
-    /// Discard: the frame did its work here (duplicate address detection, group membership).
+    /// Discard a frame that did its work here.
+    ///
+    /// Duplicate address detection and group membership are such frames.
     Ignore,
     /// Deliver as it is.
     Switch(Endpoint),
@@ -23,7 +25,9 @@ pub enum Decision {
     Node,
     /// Send out of the network's uplink as it is.
     Wire,
-    /// Send out of the network's uplink to this member elsewhere, or router (`ENDPOINT_OUTSIDE`), a hop less.
+    /// Send out of the network's uplink, a hop less.
+    ///
+    /// To this member elsewhere, or to a router (`ENDPOINT_OUTSIDE`).
     WireRoute(Endpoint, Family),
     /// Copy to every other port of the network.
     Flood,
@@ -91,8 +95,10 @@ impl Act {
         }
     }
 
-    /// True when the frame goes to where no kernel need look at its IP header again before a program does: by
-    /// an uplink, to another node, to a socket. Of those with a queue of a kernel's pod too, and of all copies.
+    /// True when no kernel need look at the IP header before another program does.
+    ///
+    /// The frame leaves by an uplink, to another node, or to a socket. True too of frames to a kernel's pod with a
+    /// queue, and of all copies.
     #[inline(always)]
     pub const fn leaves_the_kernel(self, scratch: &Scratch) -> bool {
         match self {

@@ -113,7 +113,7 @@ fn a_network_has_no_more_copies_made_than_it_may_whoever_sends() {
     assert!(node.all() > most / 2, "{} copies", node.all());
 }
 
-/// The others are as many as there can be: what one of them sends now and then is not lost.
+/// With as many others as there can be, frames that one sends now and then pass.
 #[test]
 fn a_port_keeps_its_share_of_a_network_that_others_flood() {
     let mut node = Node::new(9, 1);
@@ -151,7 +151,9 @@ fn a_network_keeps_its_share_of_a_node_that_others_flood() {
     assert!(node.all() <= most * 2, "{} copies", node.all());
 }
 
-/// Announcements, listener reports and names: each pod of a thousand asks everybody once in ten seconds.
+/// Each pod of a thousand asks all others once in ten seconds.
+///
+/// By announcements, listener reports and questions for names.
 #[test]
 fn what_a_thousand_pods_ask_everybody_passes() {
     let mut node = Node::new(1000, 1);

@@ -1,5 +1,6 @@
-//! Questions from beyond an uplink: who has the address of a member of this node? On an L3 network its
-//! node answers for it, and no other one.
+//! Answer questions from beyond an uplink for the address of a member of this node.
+//!
+//! On an L3 network the member's node answers for it, and no other one.
 
 use super::{Act, Ethernet, Step, is_local};
 use crate::addr::{GATEWAY_MAC, Ip16, MacAddr};
@@ -25,7 +26,9 @@ pub(super) struct Asked {
     target: Ip16,
 }
 
-/// The address that a frame asks for by ARP or neighbour discovery; `None` for all that is no question.
+/// Returns the address that a frame asks for by ARP or neighbour discovery.
+///
+/// `None` for a frame that is no question.
 #[inline(always)]
 pub fn asked_for<F: Frame + ?Sized>(frame: &F) -> Option<Ip16> {
     let start = frame.start();

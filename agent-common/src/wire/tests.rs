@@ -230,7 +230,9 @@ fn port(flags: u32) -> Port {
     }
 }
 
-/// A frame with what a kernel keeps beside it: the id of a tag, the checksum still to be written.
+/// A frame with the values that a kernel keeps apart from its bytes.
+///
+/// The id of a tag, and the checksum still to be written.
 struct Beside<'a> {
     bytes: &'a [u8],
     tag: Option<u16>,
@@ -396,8 +398,9 @@ mod questions {
         assert_eq!(on(&ROUTED, &frame), Incoming::Leave);
     }
 
-    /// Members on other nodes, who has the gateway's address out there, routers by their link-local
-    /// addresses, and who has no address yet.
+    /// Members on other nodes, a gateway out there, routers, hosts without an address.
+    ///
+    /// Routers ask from their link-local addresses.
     #[test]
     fn whoever_may_speak_for_the_address_he_asks_from_is_answered() {
         let all = MacAddr::BROADCAST;

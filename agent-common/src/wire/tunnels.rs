@@ -1,5 +1,7 @@
-//! Pods on the segment that tunnels of nodes go by: what they send there as it is, other nodes get with any
-//! source that the pod may have.
+//! Refuse frames of pods that would pass for tunnels of nodes.
+//!
+//! Such pods are on the segment that the tunnels go by. Other nodes get what a pod sends there as it is, with
+//! any source that the pod may have.
 
 use crate::packet::{
     ETH_HLEN, ETH_P_IP, ETH_P_IPV6, Frame, IPPROTO_UDP, L3, PORTS_LEN, ipv6_payload,
@@ -75,7 +77,9 @@ mod tests {
         frame
     }
 
-    /// A header with this protocol and this field of fragments, and so many words of options.
+    /// Builds an IPv4 header with `options` words of options.
+    ///
+    /// `protocol` and `fragment` are the values of these fields.
     fn v4(protocol: u8, fragment: u16, options: u8) -> Vec<u8> {
         let [a, b] = fragment.to_be_bytes();
         let mut header = vec![0x45 + options, 0, 0, 0, 0, 0, a, b, 64, protocol];

@@ -21,8 +21,9 @@ const FIB_NO_NEIGHBOUR: i64 = 7;
 const FIB_TOO_LARGE: i64 = 8;
 
 impl Skb<'_> {
-    /// Sends the packet out of an interface of the node to a neighbour on its link, whose MAC address
-    /// the kernel knows or asks for.
+    /// Sends the packet out of an interface of the node to a neighbour on its link.
+    ///
+    /// The kernel knows the neighbour's MAC address or asks for it.
     #[inline(always)]
     pub(crate) fn send_by(&self, ifindex: u32, is_v6: bool, next_hop: &[u32; 4]) -> bool {
         let mut neighbour = bpf_redir_neigh {
@@ -36,8 +37,10 @@ impl Skb<'_> {
         }
     }
 
-    /// The interface by which the node's routes lead a packet with these addresses that came in here; none
-    /// where it is for the node itself, or would not be forwarded. IPv4 has its addresses in the first words.
+    /// Returns the interface by which the node's routes lead a packet from here.
+    ///
+    /// The packet came in here and has these addresses; IPv4 has them in the first words. None for a packet to
+    /// the node itself, and for one that would not be forwarded.
     #[inline(always)]
     pub(crate) fn route(&self, is_v6: bool, from: [u32; 4], to: [u32; 4]) -> Option<u32> {
         let [a, b, c, d] = from;

@@ -16,9 +16,10 @@ use aya_ebpf::helpers::generated::{
 
 use super::Skb;
 
-/// As much of `bpf_tunnel_key` (linux/bpf.h) as Linux 5.10 knows, everything before `local_ipv4`: the
-/// network, four words of the remote address, TOS and TTL and flags in a byte, a byte and two, the flow
-/// label.
+/// The part of `bpf_tunnel_key` (linux/bpf.h) that Linux 5.10 knows, 28 bytes.
+///
+/// Everything before `local_ipv4`: the network, four words of the remote address, TOS and TTL and flags in a
+/// byte, a byte and two, the flow label.
 #[repr(C, align(8))]
 struct TunnelKey([u32; 7]);
 /// `size_of::<TunnelKey>()` less what aligns it.
@@ -40,7 +41,9 @@ impl Skb<'_> {
         }
     }
 
-    /// The network that a tunnel brought the packet for, and the address of the node that sent it.
+    /// Returns the network that a tunnel brought the packet for, and the sending node.
+    ///
+    /// The node is named by its address.
     #[inline(always)]
     pub(crate) fn tunnel(&self) -> Option<(u32, Ip16)> {
         let mut key = TunnelKey([0; 7]);
@@ -60,8 +63,9 @@ impl Skb<'_> {
         None
     }
 
-    /// Makes room for the outer headers of a tunnel, behind the Ethernet header and with one more of
-    /// those at its end.
+    /// Makes room for a tunnel's outer headers behind the Ethernet header.
+    ///
+    /// The room ends with one more Ethernet header.
     #[inline(always)]
     pub(crate) fn make_room(&self, length: usize, flags: u32) -> bool {
         // `BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN)` (linux/bpf.h).
@@ -70,8 +74,10 @@ impl Skb<'_> {
         unsafe { bpf_skb_adjust_room(self.raw(), length as i32, BPF_ADJ_ROOM_MAC, flags) == 0 }
     }
 
-    /// Takes bytes away behind the Ethernet header: the outer headers of a tunnel without a checksum, of
-    /// which what is known of the inner checksum is still right (as `__skb_decr_checksum_unnecessary`).
+    /// Takes a tunnel's outer headers away behind the Ethernet header.
+    ///
+    /// The tunnel has no checksum, so what is known of the inner checksum is still right (as
+    /// `__skb_decr_checksum_unnecessary`).
     #[inline(always)]
     pub(crate) fn take_room(&self, length: usize, flags: u32) -> bool {
         // SAFETY: as in `resize`. How many checksums are known is no matter where none is.

@@ -48,8 +48,10 @@ fn sum(bytes: &[u8]) -> u16 {
     u16::try_from(sum).expect("folded after each word")
 }
 
-/// Writes lengths, and the checksum of an outer IPv4 header, as they must be for a frame of this length;
-/// with `inner`, those of the IP header inside too.
+/// Writes the lengths and checksum of outer headers that fit the frame.
+///
+/// The checksum is that of an outer IPv4 header. With `inner`, the length in the IP header inside is written
+/// too.
 pub(crate) fn finish(frame: &mut [u8], inner: bool) {
     let length = frame.len();
     let put = |frame: &mut [u8], at: usize, value: usize| {
@@ -80,8 +82,9 @@ pub(crate) fn finish(frame: &mut [u8], inner: bool) {
     }
 }
 
-/// Reads the outer headers, RFC 791, RFC 8200, RFC 768 and RFC 7348. `None`: not for a tunnel that ends
-/// here, or of a form that no node sends.
+/// Reads the outer headers, RFC 791, RFC 8200, RFC 768 and RFC 7348.
+///
+/// `None` for a tunnel that does not end here, and for a form that no node sends.
 pub(crate) fn tunnel(frame: &[u8]) -> Option<Tunnel> {
     let (source, congested, udp) = match word(frame, 12)? {
         0x0800 => {
@@ -153,7 +156,9 @@ impl Judge<'_> {
             .any(|pod| pod.mac.0 == mac && self.places.of(pod) == self.node)
     }
 
-    /// A pod of the sending node has this address, of its leases or made of its MAC address.
+    /// True when a pod of the sending node has this address.
+    ///
+    /// An address of its leases, or the one made of its MAC address.
     fn speaks_for(&self, ip: IpAddr) -> bool {
         self.pods()
             .any(|pod| self.places.of(pod) == self.node && has(pod, ip))
@@ -331,7 +336,9 @@ impl Judge<'_> {
         }
     }
 
-    /// No option of neighbour discovery of this kind names another MAC address than the frame's source.
+    /// Asserts that a message of neighbour discovery names the frame's source alone.
+    ///
+    /// Each of its options of this kind has the source MAC address of the frame.
     fn names_itself(&self, message: &[u8], from: usize, kind: u8) {
         let mut rest = message.get(from..).unwrap_or_default();
         while let [option, units, ..] = *rest {
@@ -347,8 +354,10 @@ impl Judge<'_> {
     }
 }
 
-/// Behind the extension headers, RFC 8200 section 4: protocol, content, and whether it is a fragment
-/// other than the first. `None` when they do not end in the packet.
+/// Reads the protocol and content behind extension headers, RFC 8200 section 4.
+///
+/// The third value is true for a fragment other than the first. `None` when the headers do not end in the
+/// packet.
 fn content(packet: &[u8]) -> Option<(u8, &[u8], bool)> {
     let (mut next, mut at) = (packet[6], 40);
     loop {

@@ -1,5 +1,6 @@
-//! The sending and the receiving node judge an L2 frame alike: over the table of packets, each of whose
-//! senders is taken for a pod of another node.
+//! Prove that sending and receiving node judge an L2 frame alike.
+//!
+//! Over the table of packets, each of whose senders is taken for a pod of another node.
 
 use super::*;
 use crate::cases::{self, BLUE, Case, GREY, RED, View, World};

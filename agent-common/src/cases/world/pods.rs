@@ -25,8 +25,9 @@ pub const TEAL: u32 = 5001;
 pub const STEEL: u32 = 5002;
 /// An L3 network over VLAN 200 of [`UPLINK`], 10.60.0.0/24 and fd60:60::/64.
 pub const OCHRE: u32 = 5003;
-/// An L3 network whose nodes routers on [`UPLINK`] lead to, with the subnets of [`OCHRE`], and with
-/// egress there.
+/// An L3 network that routers on [`UPLINK`] lead to, with egress there.
+///
+/// It has the subnets of [`OCHRE`].
 pub const OLIVE: u32 = 5004;
 /// EtherType of [`TEAL`] besides IP and ARP: that of local experiments (IEEE 802).
 pub const ETHER_TYPE_OF_TEAL: u16 = 0x88b5;
@@ -124,7 +125,9 @@ pub static BLUE_B: Pod = Pod {
     ip6: l2_v6(0x12),
     ..NOBODY
 };
-/// On [`BLUE`], with two addresses of each family, reached by the host end of its link.
+/// On [`BLUE`], with two addresses of each family.
+///
+/// Reached by the host end of its link.
 pub static BLUE_C: Pod = Pod {
     name: "blue-c",
     network: BLUE,
@@ -197,7 +200,9 @@ pub static GREEN_B: Pod = Pod {
     ip6: l3_v6(0x12),
     ..NOBODY
 };
-/// On [`GREEN`], with two addresses of each family, reached by the host end of its link.
+/// On [`GREEN`], with two addresses of each family.
+///
+/// Reached by the host end of its link.
 pub static GREEN_C: Pod = Pod {
     name: "green-c",
     network: GREEN,
@@ -254,7 +259,9 @@ pub static AMBER_A: Pod = Pod {
     ip6: egress_v6(0x11),
     ..NOBODY
 };
-/// On [`AMBER`], with two addresses of each family, reached by the host end of its link.
+/// On [`AMBER`], with two addresses of each family.
+///
+/// Reached by the host end of its link.
 pub static AMBER_B: Pod = Pod {
     name: "amber-b",
     network: AMBER,
@@ -369,7 +376,7 @@ pub static OLIVE_A: Pod = Pod {
     ip6: wired_v6(0x11),
     ..NOBODY
 };
-/// A member of [`OCHRE`] and [`OLIVE`] on another node, beyond the uplink; no pod of this one.
+/// A member of [`OCHRE`] and [`OLIVE`] on another node, beyond the uplink.
 pub static BEYOND: Pod = Pod {
     name: "beyond",
     port_id: u16::MAX,

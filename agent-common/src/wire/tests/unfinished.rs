@@ -11,7 +11,7 @@ fn unfinished(bytes: &[u8], start: i32, offset: u16) -> Beside<'_> {
     }
 }
 
-/// ATT-02a: as of pods' frames, the transport's own checksum may be missing and nothing else.
+/// ATT-02a: only the transport's own checksum may be missing, as of pods' frames.
 #[test]
 fn an_uplink_brings_pods_no_frame_that_will_say_something_else() {
     let brought = |frame: &[u8], start, offset| {
