@@ -43,9 +43,9 @@ impl From<DropReason> for Arrival {
     }
 }
 
-type Step<T> = Result<T, Arrival>;
+type Admission<T> = Result<T, Arrival>;
 
-const fn drop<T>(reason: DropReason) -> Step<T> {
+const fn drop<T>(reason: DropReason) -> Admission<T> {
     Err(Arrival::Drop(reason))
 }
 
@@ -63,7 +63,7 @@ pub fn arrive<F: Frame + ?Sized, T: Tables>(
 }
 
 #[inline(always)]
-fn part<const AT: usize, const N: usize>(start: &Start) -> Step<[u8; N]> {
+fn part<const AT: usize, const N: usize>(start: &Start) -> Admission<[u8; N]> {
     match start.get::<AT, N>() {
         Some(bytes) => Ok(bytes),
         None => drop(DropReason::Truncated),
@@ -76,7 +76,7 @@ fn admit<F: Frame + ?Sized, T: Tables>(
     network: &Network,
     origin: Origin,
     tables: &T,
-) -> Step<Arrival> {
+) -> Admission<Arrival> {
     // Its number is no VNI.
     if network.flags & NETWORK_WIRE != 0 {
         return drop(DropReason::UnknownNetwork);
@@ -125,7 +125,7 @@ fn routed<T: Tables>(
     tables: &T,
     (to, from): (MacAddr, MacAddr),
     ether_type: u16,
-) -> Step<Arrival> {
+) -> Admission<Arrival> {
     if from != GATEWAY_MAC {
         return drop(DropReason::SpoofedMac);
     }
@@ -148,7 +148,7 @@ const fn is_of(sender: &Endpoint, vtep: u32) -> bool {
 
 /// Split horizon: what came from a node goes to no other one.
 #[inline(always)]
-fn here(found: Option<Endpoint>) -> Step<Arrival> {
+fn here(found: Option<Endpoint>) -> Admission<Arrival> {
     match found {
         None => drop(DropReason::NoEndpoint),
         Some(endpoint) if endpoint.flags & ENDPOINT_REMOTE != 0 => drop(DropReason::Hairpin),

@@ -52,7 +52,7 @@ pub struct Case {
     pub sender: &'static Pod,
     /// The frame.
     pub frame: Vec<u8>,
-    /// A VLAN tag travels beside the frame.
+    /// True when a VLAN tag travels next to the frame.
     pub vlan_tag: bool,
     /// Its id, if it is an 802.1Q one; else 0.
     pub vlan_id: u16,

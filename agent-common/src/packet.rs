@@ -122,7 +122,7 @@ pub trait Frame {
     /// The Ethernet header is included.
     fn segment_length(&self) -> usize;
 
-    /// True when a VLAN tag was taken off the frame and is kept beside it.
+    /// True when a VLAN tag was taken off the frame and is kept next to it.
     fn has_vlan_tag(&self) -> bool;
 
     /// The id of that tag when it is an 802.1Q one, else 0.

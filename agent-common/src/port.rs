@@ -24,7 +24,7 @@ pub const PORT_EGRESS: u32 = 1 << 8;
 ///
 /// It may not speak for a member.
 pub const PORT_OUTSIDE: u32 = 1 << 9;
-/// The network is a segment beyond podnet: whom podnet does not know may be there.
+/// The network is a segment beyond podnet, with hosts that podnet does not know.
 pub const PORT_WIRE: u32 = 1 << 10;
 /// The port sends and receives frames with VLAN tags of its network, and no others.
 pub const PORT_TRUNK: u32 = 1 << 11;

@@ -197,7 +197,7 @@ pub enum Incoming {
 /// Linux 5.10 reads nothing of the stack that was not written, and a compiler leaves the endpoint of a variant
 /// that has none unwritten.
 #[derive(Debug, Clone, Copy)]
-enum Act {
+enum IncomingAct {
     Leave,
     Drop(DropReason),
     Deliver,
@@ -207,7 +207,7 @@ enum Act {
     NdReply,
 }
 
-impl Act {
+impl IncomingAct {
     #[inline(always)]
     const fn with(self, to: Endpoint) -> Incoming {
         match self {
@@ -230,9 +230,9 @@ const NO_ENDPOINT: Endpoint = Endpoint {
     port_id: 0,
 };
 
-type Step<T> = Result<T, Act>;
+type Judgement<T> = Result<T, IncomingAct>;
 
-/// Decides about a frame of network `number`; its tag is beside it.
+/// Decides about a frame of network `number`; its tag is next to it.
 #[inline(always)]
 pub fn incoming<F: Frame + ?Sized, T: Tables>(
     frame: &F,
@@ -282,21 +282,21 @@ fn switched<F: Frame + ?Sized, T: Tables>(
     (network, number): (&Network, u32),
     tables: &T,
     to: &mut Endpoint,
-) -> Step<Act> {
+) -> Judgement<IncomingAct> {
     if header.to.is_link_control() {
-        return Err(Act::Leave);
+        return Err(IncomingAct::Leave);
     }
     let is_for_all = header.to.is_group();
     if !is_for_all {
         let local = tables.station(number, header.to).filter(is_local);
-        *to = local.ok_or(Act::Leave)?;
+        *to = local.ok_or(IncomingAct::Leave)?;
     }
     // What is for all is the node's too, whatever pods do not take.
     let unfit = |reason| {
         if is_for_all {
-            Act::Leave
+            IncomingAct::Leave
         } else {
-            Act::Drop(reason)
+            IncomingAct::Drop(reason)
         }
     };
     if is_vlan_ether_type(header.ether_type) {
@@ -313,7 +313,7 @@ fn switched<F: Frame + ?Sized, T: Tables>(
     }
     // A pod of this node does not come in by the uplink, and the virtual gateway is nowhere.
     if header.from == GATEWAY_MAC || tables.station(number, header.from).is_some() {
-        return Err(Act::Drop(DropReason::SpoofedMac));
+        return Err(IncomingAct::Drop(DropReason::SpoofedMac));
     }
     let is_here = |ip: &Ip16| tables.endpoint(number, ip).is_some();
     match header.ether_type {
@@ -325,25 +325,29 @@ fn switched<F: Frame + ?Sized, T: Tables>(
             ]);
             let ip = Ip16::from_v4([packet[14], packet[15], packet[16], packet[17]]);
             if is_here(&ip) || sender == GATEWAY_MAC || tables.station(number, sender).is_some() {
-                return Err(Act::Drop(DropReason::SpoofedArp));
+                return Err(IncomingAct::Drop(DropReason::SpoofedArp));
             }
         }
         ETH_P_IP | ETH_P_IPV6 => {
             let (source, _) = ip_addresses(start, header.ether_type).map_err(unfit)?;
             if is_here(&source) {
-                return Err(Act::Drop(DropReason::SpoofedIp));
+                return Err(IncomingAct::Drop(DropReason::SpoofedIp));
             }
             if header.ether_type == ETH_P_IPV6 {
                 let target = advertised(frame, start).map_err(unfit)?;
                 if target.is_some_and(|target| is_here(&target)) {
-                    return Err(Act::Drop(DropReason::SpoofedNd));
+                    return Err(IncomingAct::Drop(DropReason::SpoofedNd));
                 }
             }
         }
         other if carries_on_wire(number, other, tables) => {}
         _ => return Err(unfit(DropReason::EtherType)),
     }
-    Ok(if is_for_all { Act::Flood } else { Act::Deliver })
+    Ok(if is_for_all {
+        IncomingAct::Flood
+    } else {
+        IncomingAct::Deliver
+    })
 }
 
 /// The address that an IPv6 packet advertises, if it is a neighbour advertisement.
@@ -373,14 +377,14 @@ fn routed<F: Frame + ?Sized, T: Tables>(
     (network, number): (&Network, u32),
     tables: &T,
     to: &mut Endpoint,
-) -> Step<Act> {
+) -> Judgement<IncomingAct> {
     if let Some(asked) = Asked::read(frame, start, header.ether_type) {
         return asked.decide(frame, header, (network, number), tables, to);
     }
     let addresses = ip_addresses(start, header.ether_type);
-    let (source, destination) = addresses.map_err(|_| Act::Leave)?;
+    let (source, destination) = addresses.map_err(|_| IncomingAct::Leave)?;
     let here = tables.endpoint(number, &destination).filter(is_local);
-    *to = here.ok_or(Act::Leave)?;
+    *to = here.ok_or(IncomingAct::Leave)?;
     let sender = tables.endpoint(number, &source);
     if network.flags & NETWORK_NEXT_HOP != 0 {
         // Anybody that the underlay routes for, but nobody who is here.
@@ -389,30 +393,30 @@ fn routed<F: Frame + ?Sized, T: Tables>(
             .is_some_and(|it| it.flags & ENDPOINT_REMOTE == 0)
             || source.is_link_local_v6()
         {
-            return Err(Act::Drop(DropReason::SpoofedIp));
+            return Err(IncomingAct::Drop(DropReason::SpoofedIp));
         }
     } else {
         if header.to != to.mac {
-            return Err(Act::Leave);
+            return Err(IncomingAct::Leave);
         }
         match sender {
             Some(sender) if sender.flags & ENDPOINT_REMOTE == 0 => {
-                return Err(Act::Drop(DropReason::SpoofedIp));
+                return Err(IncomingAct::Drop(DropReason::SpoofedIp));
             }
-            None => return Err(Act::Drop(DropReason::SpoofedIp)),
+            None => return Err(IncomingAct::Drop(DropReason::SpoofedIp)),
             Some(sender) if sender.mac != header.from => {
-                return Err(Act::Drop(DropReason::SpoofedMac));
+                return Err(IncomingAct::Drop(DropReason::SpoofedMac));
             }
             Some(_) => {}
         }
     }
     if frame.segment_length() > network.mtu as usize + ETH_HLEN {
-        return Err(Act::Drop(DropReason::TooBig));
+        return Err(IncomingAct::Drop(DropReason::TooBig));
     }
     if !header.is_settled {
-        return Err(Act::Drop(DropReason::Malformed));
+        return Err(IncomingAct::Drop(DropReason::Malformed));
     }
-    Ok(Act::Route)
+    Ok(IncomingAct::Route)
 }
 
 /// True when an address is in a subnet of the network.

@@ -215,7 +215,7 @@ fn judge(world: &World, sender: &Pod, frame: &[u8]) -> Result<(), TestCaseError>
     Ok(())
 }
 
-/// Read here anew: a group, or an address by which a host means itself.
+/// Read here again: a group, or an address by which a host means itself.
 fn is_for_none_or_many(frame: &[u8]) -> bool {
     let ip: std::net::IpAddr = match u16::from_be_bytes([frame[12], frame[13]]) {
         ETH_P_IP => load::<4>(frame, 30).into(),

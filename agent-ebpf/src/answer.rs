@@ -63,7 +63,7 @@ pub(crate) struct FromWire {
 }
 
 impl FromWire {
-    /// The words of an answer that names a MAC address, with these beside them.
+    /// Returns the words of an answer that names a MAC address, and these values.
     #[inline(always)]
     pub(crate) fn pack(self, answer: Answer) -> [u32; 3] {
         let [kind, first, second] = answer.pack();

@@ -152,7 +152,7 @@ impl<'a> Skb<'a> {
         }
     }
 
-    /// The tag beside the packet; `None` for one of another kind.
+    /// The tag next to the packet; `None` for one of another kind.
     #[inline(always)]
     pub(crate) fn tag(&self) -> Option<Tag> {
         // SAFETY: as in `ifindex`. `vlan_proto` is in wire order.

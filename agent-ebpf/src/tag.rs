@@ -1,12 +1,12 @@
-//! The 802.1Q tag that the kernel keeps beside a packet.
+//! The 802.1Q tag that the kernel keeps next to a packet.
 
-/// The 802.1Q tag beside a packet, if there is one.
+/// The 802.1Q tag next to a packet, if there is one.
 #[derive(Clone, Copy)]
 pub(crate) struct Tag(u32);
 
 impl Tag {
     pub(crate) const NONE: Self = Self(0);
-    /// Beside the 16 bits of a tag.
+    /// Mark above the 16 bits of a tag.
     const IS_THERE: u32 = 1 << 16;
 
     /// The tag of these 16 bits.

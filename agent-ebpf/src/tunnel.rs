@@ -284,7 +284,7 @@ impl<P: Packet, const AT: usize> Frame for InnerFrame<'_, P, AT> {
         self.packet.segment_length_of(self.length())
     }
 
-    /// One beside the packet would be the outer frame's.
+    /// A tag next to the packet would be the outer frame's.
     #[inline(always)]
     fn has_vlan_tag(&self) -> bool {
         false

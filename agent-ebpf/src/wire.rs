@@ -29,7 +29,7 @@ pub(crate) const FROM_WIRE: u32 = u32::MAX;
 const AS_IT_IS: u32 = 0;
 const ROUTED_V4: u32 = 4;
 const ROUTED_V6: u32 = 6;
-/// Beside these: to a router, not to a member.
+/// Mark of a frame to a router, not to a member.
 const OUTSIDE: u32 = 8;
 
 /// Has a pod's frame sent out of its network's uplink, to `member` if it is named.
@@ -137,7 +137,7 @@ fn route(skb: &Skb<'_>, port: &Port, to: MacAddr, family: Family) -> Result<bool
     by_router(skb, port, network, hop, family)
 }
 
-/// Sends a packet of a pod to whom the node itself gives what is for the outside.
+/// Sends a packet of a pod to the router of the node's own default route.
 #[inline(always)]
 fn route_outside(skb: &Skb<'_>, port: &Port, family: Family) -> Result<bool, Refusal> {
     let network = network_of(port)?;

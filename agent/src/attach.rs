@@ -89,7 +89,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
             match self.check(&record.key, netns, &record.result()?).await {
                 Ok(()) => return Ok(record),
                 Err(AgentError::Damaged { faults, .. }) => {
-                    tracing::warn!(attachment = %record.key, ?faults, "asked for again, made anew");
+                    tracing::warn!(attachment = %record.key, ?faults, "a damaged attachment is asked for again: it is removed and made once more");
                     self.take_apart(&record.key).await?;
                 }
                 Err(error) => return Err(error),
@@ -180,7 +180,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
     /// A part that cannot be removed now stays recorded, and the audit goes on with it.
     pub async fn undo(&self, key: &AttachmentKey) {
         if let Err(error) = self.take_apart(key).await {
-            tracing::error!(attachment = %key, %error, "roll-back incomplete, will be finished later");
+            tracing::error!(attachment = %key, %error, "the attachment could not be undone completely; the audit goes on with it");
         }
     }
 
@@ -266,7 +266,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
             if !still {
                 continue;
             }
-            tracing::info!(attachment = %key, "removing a stale attachment");
+            tracing::info!(attachment = %key, "a stale attachment is removed");
             match self.remove(&key).await {
                 Ok(()) => removed += 1,
                 Err(error) => errors.push(error),
@@ -310,7 +310,7 @@ fn go_live(
 async fn note_saved(saved: Pending, key: AttachmentKey) {
     // The book has it as made, and the store will when it can be written again.
     if let Err(error) = saved.await {
-        tracing::error!(attachment = %key, %error, "not recorded as made");
+        tracing::error!(attachment = %key, %error, "the attachment is not recorded as made yet: the store could not be written");
     }
     reached("add.saved");
 }

@@ -41,7 +41,7 @@ pub enum Command {
     Explain(ExplainOptions),
     /// Remove everything podnet has put on this node
     Cleanup(CleanupOptions),
-    /// Decide what is decided once for a cluster
+    /// Run the controller of the cluster: conditions, numbers, gates and blocks
     Controller(ControllerOptions),
     /// Become another CNI plugin, below the node's root
     #[command(name = process::STAGE, hide = true)]

@@ -62,8 +62,8 @@ pub async fn serve(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>)
     };
     node.metrics.request(command.as_str(), code, elapsed);
     span.in_scope(|| match (code, command) {
-        (0, Command::Status | Command::Check) => tracing::debug!(?elapsed, "served"),
-        (0, _) => tracing::info!(?elapsed, "served"),
+        (0, Command::Status | Command::Check) => tracing::debug!(?elapsed, "the request is served"),
+        (0, _) => tracing::info!(?elapsed, "the request is served"),
         _ => note_refusal(request, &reply, code, elapsed),
     });
     Answer { reply, attachment }
@@ -85,7 +85,7 @@ fn note_refusal(request: &CniRequest, reply: &Reply, code: u32, elapsed: Duratio
     };
     let reason = Shortened(&error.msg, LOG_BYTES);
     let details = Shortened(&error.details, LOG_BYTES);
-    tracing::warn!(?elapsed, code, %reason, %details, unsaid, "refused");
+    tracing::warn!(?elapsed, code, %reason, %details, unsaid, "the request is refused");
 }
 
 fn refuse(
@@ -283,7 +283,11 @@ async fn collect(node: &Arc<Node>, conf: &NetConf) -> Served {
             0
         }
     };
-    tracing::info!(network = name, removed, "collected");
+    tracing::info!(
+        network = name,
+        removed,
+        "attachments that the runtime does not list are removed"
+    );
     Ok((Value::Null, None))
 }
 

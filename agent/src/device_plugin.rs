@@ -10,7 +10,7 @@ mod plugin;
 use tokio::sync::watch;
 use world::resource;
 
-use self::kubelet::Place;
+use self::kubelet::PluginPlace;
 use crate::node::Node;
 
 /// Tell the kubelet of the node's devices, until its directory cannot be watched.
@@ -21,7 +21,7 @@ pub async fn serve(node: &Node) -> Result<(), notify::Error> {
     let Some(plugins) = node.devices.plugins() else {
         return std::future::pending().await;
     };
-    let place = Place {
+    let place = PluginPlace {
         plugins: plugins.to_owned(),
         directories: node.devices.directories().clone(),
         number: node.devices.number(),

@@ -51,7 +51,7 @@ struct Kubelet {
 }
 
 impl Devices {
-    /// Devices of these options, with their directories beside socket and pins.
+    /// Devices of these options, with their directories next to socket and pins.
     pub fn new(options: &DeviceOptions, socket: &Path, pins: &PinDir) -> Self {
         let kubelet = options.kubelet_dir.as_deref();
         Self {

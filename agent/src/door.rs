@@ -105,7 +105,7 @@ pub async fn serve(node: Arc<Node>, listener: UnixListener, mut stop: watch::Rec
 
 async fn connection(node: &Arc<Node>, mut stream: UnixStream) {
     if let Err(error) = converse(node, &mut stream).await {
-        tracing::debug!(%error, "connection ended early");
+        tracing::debug!(%error, "a connection of the agent's socket ended early");
     }
 }
 

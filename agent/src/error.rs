@@ -349,13 +349,13 @@ pub enum AgentError {
         key: AttachmentKey,
     },
     /// The attachment exists, and has lost its link.
-    #[error("{key} is attached already, with another link: that one is gone: DEL it first")]
+    #[error("{key} is attached already, and its link is gone: DEL it first")]
     LinkGone {
         /// The attachment.
         key: AttachmentKey,
     },
     /// The attachment exists, and is going away.
-    #[error("{key} is attached already, with another state: it is being removed: DEL it first")]
+    #[error("{key} is attached already, and is being removed: DEL it first")]
     BeingRemoved {
         /// The attachment.
         key: AttachmentKey,

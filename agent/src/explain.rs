@@ -99,8 +99,7 @@ impl Scene<'_> {
             question::Named::OnNetwork(..)
             | question::Named::Container(_)
             | question::Named::Pair(..) => {
-                "nobody is known to have it on this network; for a packet of another node say \
-                 which with --arrive-from"
+                "no member of this network is known to have it; for a packet of another node name the node with --arrive-from"
             }
         };
         ExplainError::Invalid {

@@ -27,7 +27,7 @@ pub struct InstallOptions {
     /// The configuration comes once pods can be served.
     #[arg(long, env = "PODNET_INSTALL_CNI")]
     pub install_cni: bool,
-    /// The plugin to install; `podnet` beside this executable when not given
+    /// The plugin to install; `podnet` next to this executable when not given
     #[arg(long, value_name = "FILE", env = "PODNET_CNI_BINARY")]
     pub cni_binary: Option<PathBuf>,
 }
@@ -141,10 +141,10 @@ impl Install {
         let binary = place::binary(&self.source, &self.binary())?;
         let conf = place::text(&self.conf, &self.conf_file())?;
         if binary {
-            tracing::info!(file = %self.binary().display(), "CNI plugin installed");
+            tracing::info!(file = %self.binary().display(), "the CNI plugin is installed");
         }
         if conf {
-            tracing::info!(file = %self.conf_file().display(), "CNI configuration written");
+            tracing::info!(file = %self.conf_file().display(), "the CNI configuration is written");
         }
         Ok(binary || conf)
     }
@@ -153,11 +153,11 @@ impl Install {
     fn put_again(&self, rivals: &mut Vec<String>) {
         match self.put() {
             Ok(true) => tracing::warn!(
-                "somebody had changed or removed podnet's CNI plugin or configuration"
+                "podnet's CNI plugin or configuration had been changed or removed, and is written again"
             ),
             Ok(false) => {}
             Err(error) => {
-                tracing::error!(error = %chain(&error), "CNI plugin or configuration not in place, trying again");
+                tracing::error!(error = %chain(&error), "the CNI plugin or configuration cannot be written, trying again");
             }
         }
         let found = conf::before_ours(&self.places.cni_conf_dir);
@@ -196,7 +196,7 @@ impl Install {
                 Reply::Error(error) if error.msg != told => {
                     tracing::info!(
                         reason = error.msg,
-                        "no CNI configuration yet: an ADD would fail"
+                        "the CNI configuration is not written yet: an ADD would fail"
                     );
                     told = error.msg;
                 }

@@ -72,7 +72,7 @@ pub async fn follow_links(node: &Arc<Node>, monitor: &mut LinkMonitor) -> Result
             LinkEvent::Removed { .. } | LinkEvent::Changed(_) => {}
             LinkEvent::Overrun => {
                 if let Err(error) = audit(node).await {
-                    tracing::warn!(%error, "audit incomplete");
+                    tracing::warn!(%error, "the audit is incomplete");
                 }
             }
         }

@@ -181,7 +181,7 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
     node.set_ready(true);
     tracing::info!(
         node = node.name, attachments = node.book.ledger().len(),
-        socket = %options.places.socket.display(), admin = %options.admin, "ready",
+        socket = %options.places.socket.display(), admin = %options.admin, "the agent is ready",
     );
 
     let ended = tokio::select! {
@@ -190,7 +190,7 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
         why = background(&node, networks, &mut links) => Some(why),
         why = installed(&node, install) => Some(why),
     };
-    tracing::info!("stopping; the datapath goes on forwarding");
+    tracing::info!("the agent stops; the datapath goes on forwarding");
     node.set_ready(false);
     // Nobody can be left to hear it only if all tasks are gone already.
     let _ = stop.send(true);
@@ -198,7 +198,7 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
         .into_iter()
         .flatten()
     {
-        tracing::error!(error = %task, "a server died");
+        tracing::error!(error = %task, "a server of the agent died");
     }
     if let Err(error) = std::fs::remove_file(&options.places.socket) {
         tracing::warn!(socket = %options.places.socket.display(), %error, "the agent's socket could not be removed, the next agent replaces it");
@@ -300,7 +300,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         max_ports: options.max_ports,
         ..Options::new(bpffs)
     })?;
-    tracing::info!(pins = %options.places.bpffs.display(), adopted = datapath.adopted(), "datapath loaded");
+    tracing::info!(pins = %options.places.bpffs.display(), adopted = datapath.adopted(), "the datapath is loaded");
     let host = Host {
         netlink: Netlink::current().map_err(AgentError::from)?,
         hook: datapath.hook().clone(),
@@ -387,7 +387,7 @@ async fn installed(node: &Arc<Node>, install: Option<Install>) -> RunError {
     }
 }
 
-/// Everything that goes on beside requests; returns only when one of them cannot.
+/// Runs all tasks besides requests; returns only when one of them cannot go on.
 async fn background(
     node: &Arc<Node>,
     networks: JoinHandle<RunError>,
@@ -426,7 +426,10 @@ async fn follow_members(node: &Arc<Node>) {
             && let Err(error) = node.tables.forget_nodes()
         {
             let error = chain(&error);
-            tracing::error!(error, "numbers of nodes that are gone not forgotten yet");
+            tracing::error!(
+                error,
+                "the numbers of nodes that are gone are not forgotten yet"
+            );
         }
         if !failed.is_empty() {
             tokio::time::sleep(RETRY).await;
@@ -459,7 +462,7 @@ async fn audits(node: &Arc<Node>) {
     loop {
         ticks.tick().await;
         if let Err(error) = recover::audit(node).await {
-            tracing::warn!(error = %chain(&error), "audit incomplete");
+            tracing::warn!(error = %chain(&error), "the audit is incomplete");
         }
         Box::pin(node.reach.settle()).await;
     }
@@ -510,7 +513,7 @@ fn log_sample(node: &Node, sample: &Sample) {
         ifindex = sample.ifindex,
         length = sample.length,
         head,
-        "dropped"
+        "a packet is dropped"
     );
 }
 

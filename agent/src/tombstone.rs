@@ -61,7 +61,7 @@ pub async fn serve_all(node: &Arc<Node>) {
     for (path, key) in list(&node.tombstones) {
         let _guard = node.book.turn(&key.container).await;
         if let Err(error) = serve(node, &path, &key).await {
-            tracing::warn!(attachment = %key, error = %chain(&error), "kept for the next time");
+            tracing::warn!(attachment = %key, error = %chain(&error), "a DEL that waited failed, and is kept for the next time");
         }
     }
 }
@@ -92,7 +92,7 @@ async fn serve(node: &Arc<Node>, path: &Path, key: &AttachmentKey) -> Result<(),
     if !path.exists() {
         return Ok(());
     }
-    tracing::info!(attachment = %key, "serving a DEL that waited");
+    tracing::info!(attachment = %key, "a DEL that waited is served");
     node.remove(key).await?;
     fs::remove_file(path).map_err(|source| AgentError::Tombstone {
         path: path.to_owned(),
@@ -136,7 +136,7 @@ fn read(path: &Path) -> Option<AttachmentKey> {
     if let Some(Call::Del { key, .. }) = call {
         return Some(key);
     }
-    tracing::warn!(path = %path.display(), "not a DEL, removed");
+    tracing::warn!(path = %path.display(), "a file among the DELs that wait is none, and is removed");
     discard(path);
     None
 }
@@ -156,6 +156,6 @@ fn sweep(path: &Path) {
 
 fn discard(path: &Path) {
     if let Err(error) = fs::remove_file(path) {
-        tracing::warn!(path = %path.display(), %error, "not removed");
+        tracing::warn!(path = %path.display(), %error, "a DEL that was served could not be removed");
     }
 }

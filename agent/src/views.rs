@@ -436,13 +436,13 @@ fn explain_limits(record: &Attachment) -> Vec<Decision> {
             };
             match record.limits.of(direction) {
                 Some(limit) => Decision::new(about, &limit, limit.source.key(direction)),
-                None => Decision::new(about, "no limit", "nobody sets one, or an object says 0"),
+                None => Decision::new(about, "no limit", "no object sets one, or one says 0"),
             }
         })
         .collect();
     let because = match (record.limits.ingress, record.queued) {
         (Some(_), _) => Some("the host end limits the rate to the pod"),
-        (None, true) => Some("somebody put a queue at the host end"),
+        (None, true) => Some("the host end has a queue that is not podnet's"),
         (None, false) => None,
     };
     decisions.push(match because {

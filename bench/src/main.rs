@@ -11,7 +11,7 @@ use bench::{interrupt, probe};
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(name = "podnet-bench", about = "Measures podnet beside its peers")]
+#[command(name = "podnet-bench", about = "Measures podnet and its peers")]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,

@@ -2,7 +2,7 @@
 //!
 //! Each header that receivers believe is checked as it is for a pod of this node.
 
-use super::{Origin, Step, drop, is_of};
+use super::{Admission, Origin, drop, is_of};
 use crate::addr::{Ip16, MacAddr};
 use crate::arp::Arp;
 use crate::control;
@@ -37,7 +37,7 @@ impl<T: Tables> Sender<'_, T> {
         frame: &F,
         start: &Start,
         ether_type: u16,
-    ) -> Step<()> {
+    ) -> Admission<()> {
         match ether_type {
             ETH_P_IP => self.ipv4(frame, start),
             ETH_P_IPV6 => self.ipv6(frame, start),
@@ -58,7 +58,7 @@ impl<T: Tables> Sender<'_, T> {
     }
 
     #[inline(always)]
-    fn arp<F: Frame + ?Sized>(&self, frame: &F) -> Step<()> {
+    fn arp<F: Frame + ?Sized>(&self, frame: &F) -> Admission<()> {
         let packet = Arp::read(frame)?;
         if packet.mac == self.from && (packet.is_probe() || self.has(&Ip16::from_v4(packet.sender)))
         {
@@ -69,7 +69,7 @@ impl<T: Tables> Sender<'_, T> {
     }
 
     #[inline(always)]
-    fn ipv4<F: Frame + ?Sized>(&self, frame: &F, start: &Start) -> Step<()> {
+    fn ipv4<F: Frame + ?Sized>(&self, frame: &F, start: &Start) -> Admission<()> {
         let Some(header) = start.get::<L3, IPV4_HLEN>() else {
             return drop(DropReason::Truncated);
         };
@@ -105,7 +105,7 @@ impl<T: Tables> Sender<'_, T> {
     }
 
     #[inline(always)]
-    fn ipv6<F: Frame + ?Sized>(&self, frame: &F, start: &Start) -> Step<()> {
+    fn ipv6<F: Frame + ?Sized>(&self, frame: &F, start: &Start) -> Admission<()> {
         let Some(header) = start.get::<L3, IPV6_HLEN>() else {
             return drop(DropReason::Truncated);
         };
@@ -138,7 +138,12 @@ impl<T: Tables> Sender<'_, T> {
 
     /// Returns the address and MAC address that a message of neighbour discovery names.
     #[inline(always)]
-    fn discovery<F: Frame + ?Sized>(&self, frame: &F, nd: Nd, payload: &Ipv6Payload) -> Step<()> {
+    fn discovery<F: Frame + ?Sized>(
+        &self,
+        frame: &F,
+        nd: Nd,
+        payload: &Ipv6Payload,
+    ) -> Admission<()> {
         let (length, option) = match nd {
             Nd::Other | Nd::Membership => return Ok(()),
             Nd::RouterSolicitation => (nd::ROUTER_SOLICITATION, nd::OPTION_SOURCE_LINK_ADDRESS),

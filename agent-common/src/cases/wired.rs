@@ -29,7 +29,7 @@ pub(super) fn add(list: &mut List) {
 }
 
 impl List {
-    /// A frame of a trunk's pod, with a tag of this id beside it.
+    /// A frame of a trunk's pod, with a tag of this id next to it.
     fn tagged(&mut self, name: &'static str, id: u16, frame: Vec<u8>, decision: Decision) {
         let stays = matches!(decision, Decision::Drop(_));
         let output = (!stays).then(|| frame.clone());

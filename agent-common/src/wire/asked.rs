@@ -2,7 +2,7 @@
 //!
 //! On an L3 network the member's node answers for it, and no other one.
 
-use super::{Act, Ethernet, Step, is_local};
+use super::{Ethernet, IncomingAct, Judgement, is_local};
 use crate::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use crate::arp::Arp;
 use crate::drop::DropReason;
@@ -95,18 +95,18 @@ impl Asked {
         (network, number): (&Network, u32),
         tables: &T,
         to: &mut Endpoint,
-    ) -> Step<Act> {
+    ) -> Judgement<IncomingAct> {
         let holder = tables.endpoint(number, &self.target).filter(is_local);
-        *to = holder.ok_or(Act::Leave)?;
+        *to = holder.ok_or(IncomingAct::Leave)?;
         let by_router = network.flags & NETWORK_NEXT_HOP != 0;
         if !header.to.is_group() && !by_router && header.to != to.mac {
-            return Err(Act::Leave);
+            return Err(IncomingAct::Leave);
         }
         // The answer is written over the question.
         if !header.is_settled {
-            return Err(Act::Drop(DropReason::Malformed));
+            return Err(IncomingAct::Drop(DropReason::Malformed));
         }
-        let lie = Act::Drop(if self.is_arp {
+        let lie = IncomingAct::Drop(if self.is_arp {
             DropReason::SpoofedArp
         } else {
             DropReason::SpoofedNd
@@ -121,7 +121,7 @@ impl Asked {
             None => {
                 let kind = nd::OPTION_SOURCE_LINK_ADDRESS;
                 let honest = nd::options_name_only(frame, MESSAGE + nd::MESSAGE, kind, header.from);
-                if !honest.map_err(|_| Act::Leave)? {
+                if !honest.map_err(|_| IncomingAct::Leave)? {
                     return Err(lie);
                 }
             }
@@ -134,9 +134,9 @@ impl Asked {
             Some(_) | None => {}
         }
         Ok(if self.is_arp {
-            Act::ArpReply
+            IncomingAct::ArpReply
         } else {
-            Act::NdReply
+            IncomingAct::NdReply
         })
     }
 }

@@ -239,7 +239,7 @@ struct Beside<'a> {
     partial: Partial,
 }
 
-/// A frame with a tag beside it.
+/// A frame with a tag next to it.
 fn tagged(bytes: &[u8], id: u16) -> Beside<'_> {
     Beside {
         bytes,

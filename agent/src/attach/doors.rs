@@ -12,7 +12,7 @@ use cluster::access::Used;
 use datapath::{DatapathError, PinDir};
 use host::HostError;
 use netdev::Netns;
-use ports::{self, Ends, Found, PortError, Survey};
+use ports::{self, Ends, PortError, PortFindings, Survey};
 use reach::{self, ReachError};
 use tables::Reconciler;
 
@@ -60,7 +60,10 @@ pub trait Ports: Send + Sync + 'static {
     fn has_link(&self, host: &HostEnd) -> impl Future<Output = Result<bool, PortError>> + Send;
 
     /// [`ports::Ports::faults`].
-    fn faults(&self, record: &Attachment) -> impl Future<Output = Result<Found, PortError>> + Send;
+    fn faults(
+        &self,
+        record: &Attachment,
+    ) -> impl Future<Output = Result<PortFindings, PortError>> + Send;
 
     /// [`ports::Ports::pod_faults`].
     fn pod_faults(
@@ -230,7 +233,7 @@ impl Ports for ports::Ports {
         self.has_link(host).await
     }
 
-    async fn faults(&self, record: &Attachment) -> Result<Found, PortError> {
+    async fn faults(&self, record: &Attachment) -> Result<PortFindings, PortError> {
         self.faults(record).await
     }
 

@@ -61,7 +61,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         // Packets run through the new programs only now that the tables are complete.
         self.tables.activate()?;
         for key in remove {
-            tracing::info!(attachment = %key, "removing what was unfinished or lost its pod");
+            tracing::info!(attachment = %key, "an attachment that is unfinished or has lost its pod is removed");
             self.undo(&key).await;
         }
         self.ports.remove_strays(&survey, &known).await?;
@@ -81,10 +81,10 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
             .filter_map(|entry| survey.whole(&entry.record))
             .collect();
         for record in whole {
-            tracing::info!(attachment = %record.key, "found made");
+            tracing::info!(attachment = %record.key, "an attachment whose end was not recorded is found made");
             if let Err(error) = self.book.save(&record).await {
                 // The book has it, and the store will.
-                tracing::error!(attachment = %record.key, error = %chain(&error), "not recorded as made");
+                tracing::error!(attachment = %record.key, error = %chain(&error), "the attachment is not recorded as made yet: the store could not be written");
             }
             let mut ledger = self.book.ledger();
             ledger.set_live(&record);
@@ -100,7 +100,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         for record in &mut records {
             // Nobody is let past a limit for this: without its shaper a limited port sends nothing.
             if let Err(error) = self.ports.limit(record, record.limits).await {
-                tracing::error!(attachment = %record.key, %error, "limits not restored yet");
+                tracing::error!(attachment = %record.key, %error, "the limits of the attachment are not restored yet; the audit tries again");
             }
             if let Some(entry) = self.book.ledger().get(&record.key) {
                 record.clone_from(&entry.record);
@@ -137,7 +137,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
                 Ok(true) => {}
                 Ok(false) => impaired += 1,
                 Err(error) => {
-                    tracing::warn!(attachment = %record.key, %error, "not mended");
+                    tracing::warn!(attachment = %record.key, %error, "the attachment could not be mended; the audit tries again");
                     impaired += usize::from(record.state == State::Added);
                     errors.push(error);
                 }
@@ -169,7 +169,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
             State::Added if !survey.is_dead(record) => {}
             State::Added | State::Deleting if !can_remove => return Ok(true),
             State::Added | State::Deleting => {
-                tracing::info!(attachment = %record.key, "removing what lost its pod");
+                tracing::info!(attachment = %record.key, "an attachment that has lost its pod is removed");
                 return self.remove(&record.key).await.map(|()| true);
             }
         }
@@ -194,7 +194,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         let record = now.as_ref().unwrap_or(record);
         let faults = self.faults(record).await?;
         if !faults.is_empty() {
-            tracing::warn!(attachment = %record.key, ?faults, "port damaged");
+            tracing::warn!(attachment = %record.key, ?faults, "the port of the attachment is damaged");
         }
         Ok(faults.is_empty())
     }
@@ -215,9 +215,13 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
             return self.ports.queue_changed(ifindex).await;
         };
         match self.ports.mend_hook(&record).await {
-            Ok(true) => tracing::warn!(attachment = %key, "somebody had removed the program"),
+            Ok(true) => {
+                tracing::warn!(attachment = %key, "the port's program had been removed, and is attached again");
+            }
             Ok(false) => {}
-            Err(error) => tracing::error!(attachment = %key, %error, "program not attached again"),
+            Err(error) => {
+                tracing::error!(attachment = %key, %error, "the program could not be attached to the port again; the audit tries again");
+            }
         }
     }
 
@@ -227,9 +231,9 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         let Some(record) = self.book.ledger().lose_link(ifindex) else {
             return;
         };
-        tracing::info!(attachment = %record.key, interface = %record.host.name, "link is gone");
+        tracing::info!(attachment = %record.key, interface = %record.host.name, "the link of the attachment is gone: its port leaves the tables");
         if let Err(error) = self.tables.reconcile(record.network.id) {
-            tracing::error!(%error, "tables not updated");
+            tracing::error!(%error, "the tables could not be updated after a link had gone; the audit tries again");
         }
     }
 }

@@ -35,13 +35,13 @@ pub const SPEC_CODES: &[Code] = &[
     ),
     (
         2,
-        "something was asked for that podnet does not do, or a rate that this kernel cannot limit",
+        "the request asks for a thing that podnet does not do, or for a rate that this kernel cannot limit",
         "remove the key that the message names",
     ),
     (
         3,
         "`CHECK` of an attachment that does not exist, and nothing of it is left",
-        "nothing to clean up; `ADD` it again",
+        "`ADD` the attachment again; there is nothing to clean up",
     ),
     (
         4,
@@ -81,7 +81,7 @@ pub const SPEC_CODES: &[Code] = &[
     (
         51,
         "`STATUS`: as 50, and attachments may be cut off",
-        "see the log for `port damaged`; the audit repairs what it can within 30 s",
+        "see the log for `the port of the attachment is damaged`; the audit repairs what it can within 30 s",
     ),
 ];
 

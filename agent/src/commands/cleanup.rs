@@ -31,7 +31,7 @@ pub fn cleanup(options: &CleanupOptions) -> Result<(), Failure> {
     let places = &options.places;
     if UnixStream::connect(&places.socket).is_ok() {
         return Err(format!(
-            "an agent answers on {}: stop it first, it would make everything anew",
+            "an agent answers on {}: stop it first, or it makes everything again",
             places.socket.display()
         )
         .into());

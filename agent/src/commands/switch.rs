@@ -33,7 +33,7 @@ pub fn switch(options: &ServeOptions) -> Result<(), Failure> {
         Ended::Stopped => tracing::info!("the switch was asked to end"),
         // It says itself that another one has taken over.
         Ended::Replaced if options.stay => {
-            return stay("replaced by another switch; waiting for a signal to end");
+            return stay("another switch has taken over; the process waits for a signal to end");
         }
         Ended::Replaced => {}
     }

@@ -37,7 +37,7 @@ const PATH_MAX: usize = 107;
 /// The resources there should be; none while that is not known.
 pub type Wanted = Option<BTreeMap<String, Offer>>;
 
-/// Which file is at a path: another one, and one that was made anew, differ.
+/// Identity of the file at a path; a file that was made again has another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -69,7 +69,7 @@ struct Served {
 }
 
 impl Served {
-    fn start(place: &Place, resource: &str, offer: Offer) -> io::Result<Self> {
+    fn start(place: &PluginPlace, resource: &str, offer: Offer) -> io::Result<Self> {
         let socket = place.socket(resource);
         match fs::remove_file(&socket) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -89,7 +89,11 @@ impl Served {
         let name = resource.to_owned();
         tokio::spawn(async move {
             if let Err(error) = serve(listener, Arc::new(plugin), stopping).await {
-                tracing::error!(resource = name, error = chain(&error), "devices not served");
+                tracing::error!(
+                    resource = name,
+                    error = chain(&error),
+                    "the devices of the resource are not served to the kubelet any more"
+                );
             }
         });
         Ok(Self {
@@ -166,7 +170,7 @@ impl Drop for Served {
 
 /// Where device plugins are, and what ours have.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct PluginPlace {
     /// The kubelet's directory of device plugins.
     pub plugins: PathBuf,
     /// The directories of devices.
@@ -175,7 +179,7 @@ pub struct Place {
     pub number: u16,
 }
 
-impl Place {
+impl PluginPlace {
     /// The socket of a resource. Its name may be longer than the path of a socket.
     fn socket(&self, resource: &str) -> PathBuf {
         let name = resource::short(resource);
@@ -224,7 +228,7 @@ impl Watch {
 /// # Errors
 /// When the kernel does not let us watch.
 pub async fn follow(
-    place: Place,
+    place: PluginPlace,
     mut wanted: watch::Receiver<Wanted>,
 ) -> Result<(), notify::Error> {
     let (changed, mut changes) = mpsc::channel(1);
@@ -253,14 +257,14 @@ pub async fn follow(
 
 /// True when all is as it should be.
 async fn pass(
-    place: &Place,
+    place: &PluginPlace,
     wanted: &BTreeMap<String, Offer>,
     served: &mut BTreeMap<String, Served>,
 ) -> bool {
     served.retain(|resource, _| {
         let stays = wanted.contains_key(resource);
         if !stays {
-            tracing::info!(resource, "there are no such devices any more");
+            tracing::info!(resource, "the resource has no devices any more");
         }
         stays
     });
@@ -279,7 +283,7 @@ async fn pass(
                     tracing::warn!(
                         resource,
                         error = chain(&error),
-                        "no socket for devices, trying again"
+                        "the socket of the device plugin cannot be made, trying again"
                     );
                     is_done = false;
                     continue;

@@ -94,12 +94,16 @@ impl DevicePlugin for Plugin {
         devices.sort_unstable_by(|one, other| in_order(one, other));
         let mounts: Result<Vec<_>, String> = devices.iter().map(|id| self.mounts(id)).collect();
         let mounts = mounts.inspect_err(|why| {
-            tracing::error!(resource = self.resource, why, "devices not given");
+            tracing::error!(
+                resource = self.resource,
+                why,
+                "the devices are not given to the container"
+            );
         })?;
         tracing::info!(
             resource = self.resource,
             ?devices,
-            "devices given to a container"
+            "the devices are given to a container"
         );
         Ok(ContainerAllocateResponse {
             envs: HashMap::from([(resource::variable(&self.resource), devices.join(","))]),

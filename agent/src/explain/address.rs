@@ -36,8 +36,7 @@ impl Ends {
         ExplainError::Invalid {
             argument: self.lacking,
             value: words(self.proto, None),
-            fix: "this needs IP addresses of one family at both ends: write an IP address as --to, \
-                  and as --source one for a sender that has none",
+            fix: "the protocol needs IP addresses of one family at both ends: write an IP address as --to, and as --source one for a sender that has none",
         }
     }
 }
@@ -82,8 +81,7 @@ pub(super) fn ends(question: &Question, from: &Found, to: &Found) -> Result<Ends
         mac: mac.ok_or(ExplainError::Invalid {
             argument: "--from",
             value: from.address.map_or_else(String::new, text),
-            fix: "nobody is known to have this address: write NETWORK/MAC, and the IP address as \
-                  --source",
+            fix: "no member is known to have this address: write NETWORK/MAC, and the IP address as --source",
         })?,
         to_mac,
         lacking: if destinations.is_empty() {

@@ -8,8 +8,7 @@ pub(super) const fn of(reason: DropReason) -> &'static str {
     match reason {
         DropReason::NoProgram => "start podnet-agent run: it puts its programs back",
         DropReason::NoPort => {
-            "CHECK the attachment and look at podnet-agent get attachments; a restart of the agent \
-             writes the tables anew"
+            "CHECK the attachment and look at podnet-agent get attachments; a restart of the agent writes the tables again"
         }
         DropReason::Truncated | DropReason::Malformed => {
             "correct the program that makes the packet"
@@ -22,7 +21,7 @@ pub(super) const fn of(reason: DropReason) -> &'static str {
             "send from an address that the attachment has, or ask for more with runtimeConfig.ips"
         }
         DropReason::VlanTag => "send without a VLAN tag; give each VLAN a network of its own",
-        DropReason::LinkControl => "nothing: such frames never leave a link",
+        DropReason::LinkControl => "no remedy: such frames never leave a link",
         DropReason::EtherType => {
             "use an L2 network for what is not IP, and where it has an uplink list the EtherType in \
              spec.transport.etherTypes of its PodNetworkParameters"
@@ -40,7 +39,7 @@ pub(super) const fn of(reason: DropReason) -> &'static str {
              PodNetworkParameters"
         }
         DropReason::Dhcp => "take the addresses that the attachment has; podnet serves no DHCP",
-        DropReason::RouterAdvertisement => "nothing: pods are no routers for others",
+        DropReason::RouterAdvertisement => "no remedy: pods are no routers for others",
         DropReason::TunnelPort => "use another UDP port: tunnels end at this one",
         DropReason::SmallSegments => {
             "send segments of 88 bytes and more, or fewer of them at once: see TCP_MAXSEG and \
@@ -50,11 +49,13 @@ pub(super) const fn of(reason: DropReason) -> &'static str {
             "look which ports flood, podnet_drops_total and get attachments; more is allowed with \
              --storm-network and --storm-node of podnet-agent run"
         }
-        DropReason::ControlMessage => "nothing: pods are no routers, and tell nobody who they are",
+        DropReason::ControlMessage => {
+            "no remedy: pods are no routers, and answer no question who they are"
+        }
         DropReason::Ipv6Headers => {
             "send fewer extension headers, all of them in the first fragment"
         }
-        DropReason::FragmentedNd => "nothing: neighbour discovery must not be fragmented",
+        DropReason::FragmentedNd => "no remedy: neighbour discovery must not be fragmented",
         DropReason::Undeliverable => {
             "look at the link and the queue of the receiver, podnet-agent get attachments shows both"
         }
@@ -76,7 +77,7 @@ pub(super) const fn of(reason: DropReason) -> &'static str {
             "see that the uplink is there and up, and for L3 that a route to the other node leads out of it"
         }
         DropReason::PathMtu => {
-            "nothing: the sender was told, and sends smaller packets; to avoid it, raise the underlay's \
+            "no remedy is needed: the sender was told, and sends smaller packets; to avoid it, raise the underlay's \
              MTU or lower spec.mtu of the network's PodNetworkParameters"
         }
         DropReason::NoTunnel => {

@@ -48,7 +48,7 @@ impl Departure<'_> {
             }
             Decision::Ignore => {
                 self.story.step("policy", "nothing to do", "it ends here");
-                let text = "it has done its work: nobody needs to get it";
+                let text = "it has done its work, and no receiver needs it";
                 Ok(Outcome::new(Verdict::Ignored, text, json!({})))
             }
             Decision::ArpReply(mac) | Decision::NdReply(mac) => {
@@ -81,7 +81,7 @@ impl Departure<'_> {
                 self.deliver(&endpoint, port, &routed).await
             }
             Decision::Leave(endpoint) => {
-                let found = "nobody on the network, which has egress";
+                let found = "no member of the network, which has egress";
                 self.story
                     .step("policy", found, "leave: to the network's gateway here");
                 let link = self
@@ -426,7 +426,7 @@ impl Departure<'_> {
                         let address = vtep.address();
                         format!("{} ({address})", self.scene.directory.node_of(address))
                     }
-                    None => format!("number {number}, which is nobody's"),
+                    None => format!("number {number}, which no node has"),
                 });
             }
         }

@@ -159,7 +159,7 @@ impl Departure<'_> {
                 .step(what, format!("d_pod, {kind}"), "it decides");
             return Ok(None);
         }
-        self.story.step(what, "not podnet's", "nobody decides");
+        self.story.step(what, "not podnet's", "no program decides");
         let text = format!(
             "no program of podnet is at {}: the node's own stack gets the packet",
             host.name
@@ -274,7 +274,7 @@ impl Departure<'_> {
         self.story.step(
             what,
             "not known here",
-            "the question goes to all members; whoever has it answers",
+            "the question goes to all members; the holder answers",
         );
         let text = format!("who has {next} is for the members of the network to answer");
         let details = serde_json::json!({"nextHop": next.to_string()});

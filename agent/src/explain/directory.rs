@@ -9,7 +9,7 @@ use agent_common::vtep::Vtep;
 use book::record::{Attachment, NetworkFacts};
 use tables::remotes::{Peer, RemoteEndpoint};
 
-use super::question::{Address, Named, Place};
+use super::question::{Address, Named, Party};
 use crate::error::ExplainError;
 use crate::node::Node;
 
@@ -124,7 +124,7 @@ impl Directory {
     ///
     /// # Errors
     /// When it is nobody, or several.
-    pub(super) fn find(&self, place: &Place) -> Result<Found, ExplainError> {
+    pub(super) fn find(&self, place: &Party) -> Result<Found, ExplainError> {
         match &place.named {
             Named::Address(address) => Ok(Found {
                 network: None,
@@ -172,7 +172,7 @@ impl Directory {
         }
     }
 
-    fn only(&self, place: &Place, found: &[&Attachment]) -> Result<Found, ExplainError> {
+    fn only(&self, place: &Party, found: &[&Attachment]) -> Result<Found, ExplainError> {
         match found {
             [only] => Ok(Found {
                 network: Some(only.network.id),
@@ -241,7 +241,7 @@ impl Directory {
         let mut peers = self.peers.iter();
         let found = peers.find(|peer| peer.vteps.contains(&address));
         found.map_or_else(
-            || "a node nobody has told of".to_owned(),
+            || "a node that has not published its members".to_owned(),
             |peer| peer.node.clone(),
         )
     }
@@ -253,14 +253,14 @@ impl Directory {
         }
         if endpoint.flags & ENDPOINT_REMOTE != 0 {
             let node = vtep.map_or_else(
-                || format!("node number {}, which is nobody's", endpoint.ifindex),
+                || format!("node number {}, which no node has", endpoint.ifindex),
                 |vtep| format!("{} ({})", self.node_of(vtep.address()), vtep.address()),
             );
             return format!("{} on {node}", endpoint.mac);
         }
         let who = self
             .at(endpoint.ifindex)
-            .map_or("nobody".to_owned(), name_of);
+            .map_or("no attachment".to_owned(), name_of);
         format!("{} of {who}, interface {}", endpoint.mac, endpoint.ifindex)
     }
 
@@ -274,7 +274,7 @@ impl Directory {
             (None, Some(Address::Mac(GATEWAY_MAC))) => "the virtual gateway".to_owned(),
             (None, Some(Address::Ip(ip))) => ip.to_string(),
             (None, Some(Address::Mac(mac))) => mac.to_string(),
-            (None, None) => "nobody".to_owned(),
+            (None, None) => "no member".to_owned(),
         }
     }
 }
@@ -288,7 +288,7 @@ pub(super) fn name_of(record: &Attachment) -> String {
     }
 }
 
-fn unknown(place: &Place, why: &'static str, known: Vec<String>) -> ExplainError {
+fn unknown(place: &Party, why: &'static str, known: Vec<String>) -> ExplainError {
     ExplainError::Unknown {
         argument: place.argument,
         value: place.text.clone(),

@@ -35,11 +35,11 @@ impl Scene<'_> {
             story.step(what, "none that is up", "lost behind the program");
             let text = format!("interface {ifindex}, where the tables lead, is gone or down");
             let advice =
-                "CHECK the receiver's attachment; restart the agent to write its tables anew";
+                "CHECK the receiver's attachment; restart the agent to write its tables again";
             return Ok(Outcome::lost(text, advice));
         };
         let owner = self.directory.at(ifindex);
-        let who = owner.map_or_else(|| "nobody that is recorded".to_owned(), name_of);
+        let who = owner.map_or_else(|| "no recorded attachment".to_owned(), name_of);
         if owner.is_none() {
             story.disagree(format!(
                 "the tables lead to interface {ifindex}, which no attachment has"
@@ -91,9 +91,10 @@ impl Scene<'_> {
             let count = usize::from(found.count);
             let others = found.ifindexes.iter().take(count);
             ports.extend(others.filter(|it| **it != sender && **it != 0).map(|it| {
-                self.directory
-                    .at(*it)
-                    .map_or_else(|| format!("interface {it}, which is nobody's"), name_of)
+                self.directory.at(*it).map_or_else(
+                    || format!("interface {it}, which no attachment has"),
+                    name_of,
+                )
             }));
         }
         let found = if ports.is_empty() {
@@ -116,7 +117,7 @@ impl Scene<'_> {
                 blocked: false,
             },
             RootQueue::Foreign { kind } => Queue {
-                text: format!("a {kind} of somebody else"),
+                text: format!("a {kind} that is not podnet's"),
                 verdict: "as that decides".to_owned(),
                 blocked: false,
             },

@@ -14,9 +14,9 @@ const SOURCE_PORT: u16 = 40_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Question {
     /// Sender.
-    pub(super) from: Place,
+    pub(super) from: Party,
     /// Receiver.
-    pub(super) to: Place,
+    pub(super) to: Party,
     /// Payload; chosen by the facts about both ends when absent.
     pub(super) proto: Option<Proto>,
     /// Bytes without the Ethernet header.
@@ -27,9 +27,9 @@ pub(super) struct Question {
     pub(super) arrive_from: Option<String>,
 }
 
-/// Somebody, as a person names them; who it is is found out later.
+/// Sender or receiver as a person names it; the directory finds it later.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Party {
     /// The option.
     pub(super) argument: &'static str,
     /// As it was written.
@@ -120,8 +120,8 @@ impl Question {
                 })
         });
         Ok(Self {
-            from: Place::read("--from", &request.from)?,
-            to: Place::read("--to", &request.to)?,
+            from: Party::read("--from", &request.from)?,
+            to: Party::read("--to", &request.to)?,
             proto: request.proto.as_deref().map(Proto::read).transpose()?,
             size: size.transpose()?,
             source: source.transpose()?,
@@ -130,7 +130,7 @@ impl Question {
     }
 }
 
-impl Place {
+impl Party {
     fn read(argument: &'static str, text: &str) -> Result<Self, ExplainError> {
         let named = match (Address::read(text), text.split_once('/')) {
             (Some(address), _) => Some(Named::Address(address)),
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     fn named(text: &str) -> Named {
-        Place::read("--from", text).unwrap().named
+        Party::read("--from", text).unwrap().named
     }
 
     #[test]
@@ -243,7 +243,7 @@ mod tests {
             assert_eq!(named(text), expected, "{text}");
         }
         for bad in ["", "/", "blue/", "/net1"] {
-            let error = Place::read("--to", bad).unwrap_err().to_string();
+            let error = Party::read("--to", bad).unwrap_err().to_string();
             assert!(
                 error.contains("--to") && error.contains("NETWORK/ADDRESS"),
                 "{error}"

@@ -24,7 +24,7 @@ impl Departure<'_> {
         let found = if member.is_some() {
             "a member on another node"
         } else {
-            "nobody of this node"
+            "no member on this node"
         };
         self.story.step("policy", found, "to the wire");
         let Some((name, vlan)) = self.uplink(port.network).await? else {
@@ -32,7 +32,7 @@ impl Departure<'_> {
         };
         let text = match member {
             Some(member) => format!("out of {name}, for {}", member.mac),
-            None => format!("out of {name}, to whoever has the address there"),
+            None => format!("out of {name}, to the holder of the address there"),
         };
         let mac = member.map(|member| member.mac.to_string());
         let details = json!({"uplink": name, "vlan": vlan, "mac": mac});
@@ -47,7 +47,7 @@ impl Departure<'_> {
         destination: Option<IpAddr>,
     ) -> Result<Outcome, AgentError> {
         let number = port.network;
-        let found = "nobody on the network, which has egress";
+        let found = "no member of the network, which has egress";
         self.story.step("policy", found, "to the wire");
         let Some((name, _)) = self.uplink(number).await? else {
             return Ok(self.drop(DropReason::NoUplink));

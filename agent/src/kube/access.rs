@@ -176,7 +176,7 @@ impl Access {
                     let used = Used::Network(network);
                     let asked = self.may_use(&user, &pod.namespace, &used).await;
                     if let Err(why) = asked {
-                        tracing::debug!(%used, why, "access not known yet");
+                        tracing::debug!(%used, why, "the pod's access to networks is not known yet");
                     }
                 }
             }

@@ -53,7 +53,7 @@ pub enum AccessError {
     },
     /// The API server did not say whether the pod may use its networks.
     #[error(
-        "whether pod {namespace}/{name} may use its networks could not be checked: {why}; try again later"
+        "cannot check whether pod {namespace}/{name} may use its networks: {why}; try again later"
     )]
     Unknown {
         /// The pod's namespace.

@@ -121,7 +121,7 @@ impl EventWriter {
     /// Hands one in. When too many wait already, it is dropped, and counted.
     pub fn say(&self, note: Note) {
         if let Err(error) = self.notes.try_send(note) {
-            tracing::debug!(%error, "event dropped");
+            tracing::debug!(%error, "an Event of the pod is dropped");
             self.metrics.api_write("event", "dropped");
         }
     }
@@ -156,7 +156,7 @@ impl Worker {
                     }
                     // The namespace is being deleted, and the pod with it.
                     Ok(Err(kube::Error::Api(status))) if matches!(status.code, 403 | 404) => {
-                        tracing::debug!(status.message, "event refused");
+                        tracing::debug!(status.message, "the API server refused an Event");
                         self.metrics.api_write("event", "gone");
                         break;
                     }
@@ -168,7 +168,7 @@ impl Worker {
                         namespace = note.namespace,
                         pod = note.pod,
                         error = why,
-                        "event dropped"
+                        "an Event of the pod is dropped"
                     );
                     self.metrics.api_write("event", "failed");
                 } else {

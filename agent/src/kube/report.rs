@@ -71,7 +71,7 @@ fn publish(cluster: &Cluster, networks: &PodNetworks) {
             annotations,
         ),
         Err(error) => {
-            tracing::error!(namespace = pod.namespace, pod = pod.name, error = %chain(&error), "no network status");
+            tracing::error!(namespace = pod.namespace, pod = pod.name, error = %chain(&error), "the pod gets no network status");
         }
     }
 }

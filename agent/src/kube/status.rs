@@ -258,7 +258,12 @@ impl StatusWriter {
                 one.failures = 0;
                 one.due = None;
                 one.written = Some(Instant::now());
-                tracing::debug!(namespace, pod, result, "network status");
+                tracing::debug!(
+                    namespace,
+                    pod,
+                    result,
+                    "the network status of the pod is written"
+                );
             }
             Outcome::Failed(why) => {
                 if one.failures == 0 {
@@ -266,7 +271,7 @@ impl StatusWriter {
                         namespace,
                         pod,
                         error = why,
-                        "network status not written, trying again"
+                        "the network status of the pod is not written, trying again"
                     );
                 }
                 one.due = Some(Instant::now() + retry(name, one.failures));

@@ -107,7 +107,7 @@ impl Node {
             }
         }
         if let Err(left) = self.take_members_apart(&record, begun).await {
-            tracing::error!(pod = %key, error = %left, "roll-back incomplete, will be finished later");
+            tracing::error!(pod = %key, error = %left, "the pod's attachments could not be undone completely; the audit goes on with them");
         }
         Err(error)
     }

@@ -40,7 +40,7 @@ impl Node {
             }
             let chain = self.with_directory(chain)?;
             if !has_our_plugin(&chain) {
-                tracing::debug!(file, network = chain.name, "default network");
+                tracing::debug!(file, network = chain.name, "the default network is chosen");
                 return Ok(chain);
             }
         }
@@ -57,7 +57,7 @@ impl Node {
             .map(|(file, text)| (file.as_str(), text.as_str()));
         let found = find_on_disk(network, files)?;
         for broken in &found.broken {
-            tracing::debug!(%broken, "passed over");
+            tracing::debug!(%broken, "a CNI configuration is passed over");
         }
         let found = found.found.map(|(_, chain)| chain);
         found.map(|chain| self.with_directory(chain)).transpose()

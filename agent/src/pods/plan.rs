@@ -169,7 +169,7 @@ impl Node {
             }
         };
         for note in &selection.notes {
-            tracing::debug!(%note, "annotation");
+            tracing::debug!(%note, "the annotations of a pod have a part that is passed over");
         }
         if self.rules.lists.default_network == DefaultNetwork::None {
             selection.attachments.retain(|one| !is_implied(one));

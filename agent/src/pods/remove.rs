@@ -47,7 +47,7 @@ impl Node {
     /// Removes as [`Self::remove`] after a lost answer; keeps the record on failure.
     pub async fn undo_any(&self, key: &AttachmentKey) {
         if let Err(error) = self.remove(key).await {
-            tracing::error!(attachment = %key, %error, "roll-back incomplete, will be finished later");
+            tracing::error!(attachment = %key, %error, "the pod's attachments could not be undone completely; the audit goes on with them");
         }
     }
 
@@ -94,7 +94,7 @@ impl Node {
         }
         if let Some(last) = errors.pop() {
             for error in errors {
-                tracing::warn!(pod = %record.key, %error, "not removed");
+                tracing::warn!(pod = %record.key, %error, "an attachment of the pod could not be removed; the others are");
             }
             if record != before {
                 // Who is done is not asked again, by no attempt and by no later agent.
@@ -172,7 +172,7 @@ impl Node {
         if let Some(file) = &delegation.device_info_file
             && let Err(error) = device_info::remove(&self.delegates, file)
         {
-            tracing::warn!(path = %file.display(), %error, "device-info file not removed");
+            tracing::warn!(path = %file.display(), %error, "the device-info file could not be removed");
         }
     }
 
@@ -209,7 +209,7 @@ impl Node {
             if !self.book.pods().is_older(key, before) {
                 continue;
             }
-            tracing::info!(pod = %key, "removing a stale pod");
+            tracing::info!(pod = %key, "the attachments of a stale pod are removed");
             match self.remove(key).await {
                 Ok(()) => removed += 1,
                 Err(error) => errors.push(error),
@@ -257,7 +257,7 @@ impl Node {
         }
         let all = async { while work.join_next().await.is_some() {} };
         if tokio::time::timeout(START_PATIENCE, all).await.is_err() {
-            tracing::warn!("plugins of others are still cleaning up");
+            tracing::warn!("other plugins are still removing attachments of pods that are gone");
         }
         work.detach_all();
     }
@@ -290,7 +290,7 @@ impl Node {
 
     async fn remove_pod_later(&self, record: &PodRecord) {
         if let Err(error) = self.try_remove_pod(record).await {
-            tracing::warn!(pod = %record.key, %error, "not removed yet");
+            tracing::warn!(pod = %record.key, %error, "the pod's attachments are not removed yet; the audit tries again");
         }
     }
 
@@ -300,7 +300,7 @@ impl Node {
         if self.book.pods().get(&record.key).as_ref() != Some(record) {
             return Ok(());
         }
-        tracing::info!(pod = %record.key, "removing what was unfinished or lost its pod");
+        tracing::info!(pod = %record.key, "attachments that are unfinished or have lost their pod are removed");
         match self.remove(&record.key).await {
             Ok(()) => Ok(()),
             Err(error) => self.postpone(&record.key, error).await,

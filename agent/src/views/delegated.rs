@@ -1,4 +1,4 @@
-//! Attachments that plugins of others have made, beside our own in the tables.
+//! Attachments that other plugins have made, next to podnet's own in the tables.
 
 use book::pods::AttachedNetwork;
 use book::pods::record::{Maker, Member, PodRecord};

@@ -141,7 +141,7 @@ fn limits(out: &mut String, case: &Case) {
     const GROUPS: [(&str, &str); 3] = [
         ("Goodput", "goodput, % of what the rate allows"),
         ("Worst second", "worst second, % of the rate"),
-        ("Ping beside the streams, p99", "ping beside it, p99 ms"),
+        ("Ping beside the streams, p99", "ping meanwhile, p99 ms"),
     ];
     let lines: Vec<&Measure> = case
         .measures

@@ -12,7 +12,7 @@ use world::blocks::{LENGTH, pools as pools_of};
 
 use super::command::{Answer, Command, Object};
 use super::read::{answer as answer_of, block_holder, cidr, granted_by, holder, uid_of};
-use super::requests::{Ask, Request, Step, Turn};
+use super::requests::{Ask, Request, RequestStep, Turn};
 use super::reservations::ASKED;
 use super::state::{Effect, Machine};
 
@@ -40,7 +40,7 @@ impl Machine {
         // That of a claim is taken back by the node that made it: see agent-policy.yaml.
         let maker = (NODE_LABEL.to_owned(), self.node.clone());
         wanted.metadata.annotations = Some([maker].into());
-        request.first([Step::Made(ask)]);
+        request.first([RequestStep::Made(ask)]);
         Ok(Turn::Call(Command::CreateReservation(Box::new(wanted))))
     }
 
@@ -54,7 +54,7 @@ impl Machine {
             Some(Answer::ReservationMade(Ok(None))) => {
                 let wanted = IpReservation::ask(network, ask.ip, ask.holder.clone());
                 let wanted = wanted.map_err(|error| ask.cannot_reserve(network, chain(&error)))?;
-                request.first([Step::Read(ask)]);
+                request.first([RequestStep::Read(ask)]);
                 let name = wanted.name_any();
                 Ok(Turn::Call(Command::GetReservation { name }))
             }
@@ -96,7 +96,7 @@ impl Machine {
                 ask.again = true;
                 return self.reserve(request, ask);
             }
-            request.first([Step::Wait(ask)]);
+            request.first([RequestStep::Wait(ask)]);
             return Ok(Turn::Go);
         }
         let now = known.unwrap_or(reservation);
@@ -110,7 +110,7 @@ impl Machine {
                     holder: uid_of(&ask.holder).to_owned(),
                 };
                 ask.reservation = Some(now);
-                request.first([Step::Known(ask)]);
+                request.first([RequestStep::Known(ask)]);
                 Ok(Turn::Call(command))
             }
             Some((false, why)) => {
@@ -119,18 +119,18 @@ impl Machine {
                     ip: ask.ip,
                     message: why.to_owned(),
                 };
-                let fail = Step::Fail(Box::new(error.into()));
-                request.first([Step::Delete(Object::of(&*now)), fail]);
+                let fail = RequestStep::Fail(Box::new(error.into()));
+                request.first([RequestStep::Delete(Object::of(&*now)), fail]);
                 Ok(Turn::Go)
             }
             None if ask.granter.is_none() => {
                 let uid = self.own_uid();
                 uid.map_err(|why| ask.cannot_find(&network, why))?;
-                request.first([Step::HolderListed(ask)]);
+                request.first([RequestStep::HolderListed(ask)]);
                 Ok(Turn::Call(Command::list_blocks(network)))
             }
             None => {
-                request.first([Step::Wait(ask)]);
+                request.first([RequestStep::Wait(ask)]);
                 Ok(Turn::Go)
             }
         }
@@ -138,7 +138,7 @@ impl Machine {
 
     pub(super) fn known(&self, request: &mut Request, ask: Box<Ask>, usable: bool) -> Turn {
         if !usable {
-            request.first([Step::Wait(ask)]);
+            request.first([RequestStep::Wait(ask)]);
             return Turn::Go;
         }
         let reservation = ask.reservation.as_ref();
@@ -148,7 +148,7 @@ impl Machine {
         if by == self.node {
             return Turn::Go;
         }
-        request.first([Step::GrantListed(ask)]);
+        request.first([RequestStep::GrantListed(ask)]);
         Turn::Call(Command::list_blocks(request.network().to_owned()))
     }
 
@@ -188,8 +188,8 @@ impl Machine {
             let error = fail(format!(
                 "node {by} says that it is, and node {holder} holds the block"
             ));
-            let fail = Step::Fail(Box::new(error.into()));
-            request.first([Step::Delete(Object::of(&**reservation)), fail]);
+            let fail = RequestStep::Fail(Box::new(error.into()));
+            request.first([RequestStep::Delete(Object::of(&**reservation)), fail]);
         }
         Ok(Turn::Go)
     }
@@ -205,7 +205,7 @@ impl Machine {
         let listed = blocks_of(answer).map_err(|why| ask.cannot_find(&network, why))?;
         if let Some(found) = block_holder(&listed, ask.ip) {
             ask.granter = Some(found);
-            request.first([Step::Wait(ask)]);
+            request.first([RequestStep::Wait(ask)]);
             return Ok(Turn::Go);
         }
         let pools = self.seen.world.network(&network);
@@ -216,7 +216,7 @@ impl Machine {
         let block = block.ok_or_else(none)?;
         let command = self.create(&network, block);
         let command = command.map_err(|why| ask.cannot_find(&network, why))?;
-        request.first([Step::HolderMade(ask)]);
+        request.first([RequestStep::HolderMade(ask)]);
         Ok(Turn::Call(command))
     }
 
@@ -232,11 +232,11 @@ impl Machine {
             Some(Answer::BlockMade(Ok(Some(made)))) => {
                 self.taken(&made, moment);
                 ask.granter = Some(self.node.clone());
-                request.first([Step::Wait(ask)]);
+                request.first([RequestStep::Wait(ask)]);
                 Ok(Turn::Go)
             }
             Some(Answer::BlockMade(Ok(None))) => {
-                request.first([Step::HolderListedAgain(ask)]);
+                request.first([RequestStep::HolderListedAgain(ask)]);
                 Ok(Turn::Call(Command::list_blocks(network)))
             }
             Some(Answer::BlockMade(Err(why))) => Err(ask.cannot_find(&network, why)),
@@ -251,7 +251,7 @@ impl Machine {
     ) -> Asked {
         let listed = blocks_of(answer).map_err(|why| ask.cannot_find(request.network(), why))?;
         ask.granter = Some(block_holder(&listed, ask.ip).unwrap_or_default());
-        request.first([Step::Wait(ask)]);
+        request.first([RequestStep::Wait(ask)]);
         Ok(Turn::Go)
     }
 
@@ -275,8 +275,8 @@ fn has(request: &mut Request, mut ask: Box<Ask>, reservation: IpReservation) {
     ask.reservation = Some(Arc::new(reservation));
     let again = std::mem::take(&mut ask.again);
     request.first([if again {
-        Step::Wait(ask)
+        RequestStep::Wait(ask)
     } else {
-        Step::Look(ask)
+        RequestStep::Look(ask)
     }]);
 }

@@ -22,7 +22,7 @@ use kube_core::ResourceExt as _;
 use super::command::{Answer, Command, Object};
 use super::error::RequestError;
 use super::read::{holder as holder_of, uid_of};
-use super::requests::{Ask, Read, Request, Step, Turn};
+use super::requests::{Ask, Read, Request, RequestStep, Turn};
 use super::state::{Effect, Machine};
 
 /// Attempts at a claim that others write at the same moment.
@@ -42,7 +42,7 @@ impl Machine {
             });
         }
         request.attempts += 1;
-        request.first([Step::ClaimRead]);
+        request.first([RequestStep::ClaimRead]);
         Ok(Turn::Call(Command::GetClaim(claim)))
     }
 
@@ -75,10 +75,10 @@ impl Machine {
                 object,
                 holder,
             };
-            request.first([Step::Allocate(Box::new(read))]);
+            request.first([RequestStep::Allocate(Box::new(read))]);
         } else {
             same_as_asked(&known, wanted, &claim)?;
-            request.first([Step::Claimed(holder.clone(), known.clone())]);
+            request.first([RequestStep::Claimed(holder.clone(), known.clone())]);
             request.first(asks(&known, &holder));
         }
         Ok(Turn::Go)
@@ -95,7 +95,7 @@ impl Machine {
         let known = [asked, begun].into_iter().find(|ips| !ips.is_empty());
         match known {
             Some(ips) => reserve(request, read, ips),
-            None => request.first([Step::Pick(read)]),
+            None => request.first([RequestStep::Pick(read)]),
         }
         Turn::Go
     }
@@ -105,7 +105,7 @@ impl Machine {
             network: Box::new(request.wish.network.clone()),
             holder: read.holder.clone(),
         };
-        request.first([Step::Picked(read)]);
+        request.first([RequestStep::Picked(read)]);
         Turn::Call(command)
     }
 
@@ -131,7 +131,7 @@ impl Machine {
                 if request.starved.replace(source).is_none() {
                     effects.push(Effect::Look);
                 }
-                request.first([Step::Pick(read)]);
+                request.first([RequestStep::Pick(read)]);
                 Ok(Turn::Wait)
             }
             Some(Answer::Picked(Err(error))) => Err(error.into()),
@@ -177,7 +177,7 @@ impl Machine {
             version: read.object.resource_version(),
             ips: ips.iter().filter_map(with_length).collect(),
         };
-        request.first([Step::ClaimWritten(read, ips)]);
+        request.first([RequestStep::ClaimWritten(read, ips)]);
         Turn::Call(command)
     }
 
@@ -189,11 +189,11 @@ impl Machine {
     ) -> Result<Turn, AddressError> {
         match answer {
             Some(Answer::ClaimWritten(Ok(true))) => {
-                request.first([Step::Claimed(read.holder, ips)]);
+                request.first([RequestStep::Claimed(read.holder, ips)]);
             }
             // Somebody was faster. What nobody wrote down is let go.
             Some(Answer::ClaimWritten(Ok(false))) => {
-                request.first([Step::Withdraw(read, ips), Step::ReadClaim]);
+                request.first([RequestStep::Withdraw(read, ips), RequestStep::ReadClaim]);
             }
             Some(Answer::ClaimWritten(Err(why))) => {
                 return Err(AddressError::ClaimUnwritten {
@@ -208,7 +208,7 @@ impl Machine {
 
     pub(super) fn withdraw(request: &mut Request, read: Box<Read>, ips: Vec<IpAddr>) -> Turn {
         let claim = read.claim.clone();
-        request.first([Step::Withdrawn(read, ips)]);
+        request.first([RequestStep::Withdrawn(read, ips)]);
         Turn::Call(Command::GetClaim(claim))
     }
 
@@ -245,7 +245,7 @@ impl Machine {
             let ip = spec.address.parse::<IpAddr>();
             let is_spare = ip.is_ok_and(|ip| ips.contains(&ip) && !kept.contains(&ip));
             if is_theirs && spec.network == request.network() && is_spare {
-                steps.push(Step::Delete(Object::of(&**reservation)));
+                steps.push(RequestStep::Delete(Object::of(&**reservation)));
             }
         }
         request.first(steps);
@@ -268,13 +268,13 @@ impl Machine {
 /// Reserves addresses for the claim, and writes them into it.
 fn reserve(request: &mut Request, read: Box<Read>, ips: Vec<IpAddr>) {
     let asks = asks(&ips, &read.holder);
-    request.first([Step::WriteClaim(read, ips)]);
+    request.first([RequestStep::WriteClaim(read, ips)]);
     request.first(asks);
 }
 
-fn asks(ips: &[IpAddr], holder: &Holder) -> Vec<Step> {
+fn asks(ips: &[IpAddr], holder: &Holder) -> Vec<RequestStep> {
     let asks = ips.iter().map(|ip| Ask::new(*ip, holder.clone()));
-    asks.map(|ask| Step::Ask(Box::new(ask))).collect()
+    asks.map(|ask| RequestStep::Ask(Box::new(ask))).collect()
 }
 
 /// The claim that was found, unless it is of no use.
@@ -315,7 +315,7 @@ fn fits(
         });
     }
     if spec.interface != wanted.key.ifname.as_str() {
-        tracing::warn!(%claim, spec.interface, attachment = %wanted.key, "the claim is for another interface");
+        tracing::warn!(%claim, spec.interface, attachment = %wanted.key, "the claim names another interface than the attachment has");
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use kube_core::ResourceExt as _;
 
 use super::command::{Answer, Command};
 use super::state::{Machine, ROUND};
-use super::steps::{Round, Step, Taken};
+use super::steps::{Round, RoundStep, Taken};
 
 impl Machine {
     /// Lists the steps that check blocks which are new here, one for each network.
@@ -19,7 +19,7 @@ impl Machine {
     ///
     /// The order of the steps counts: while another block with some of the addresses was there, its
     /// holder may have granted one of them.
-    pub(super) fn new_blocks(&mut self, now: Instant) -> Vec<Step> {
+    pub(super) fn new_blocks(&mut self, now: Instant) -> Vec<RoundStep> {
         let state = &mut self.state;
         let blocks = &self.seen.blocks;
         let known: BTreeSet<String> = blocks.iter().filter_map(|block| block.uid()).collect();
@@ -40,7 +40,7 @@ impl Machine {
         }
         let steps = new.into_iter();
         steps
-            .map(|(network, blocks)| Step::ListBlocks(network, blocks))
+            .map(|(network, blocks)| RoundStep::ListBlocks(network, blocks))
             .collect()
     }
 
@@ -54,7 +54,11 @@ impl Machine {
         let uncontested = match answer {
             Some(Answer::Blocks(Ok(listed))) => self.uncontested(&network, blocks, &listed),
             Some(Answer::Blocks(Err(error))) => {
-                tracing::warn!(network, error, "blocks cannot be read");
+                tracing::warn!(
+                    network,
+                    error,
+                    "IPBlocks of the network cannot be read: correct or delete them"
+                );
                 return None;
             }
             _ => return None,
@@ -62,7 +66,7 @@ impl Machine {
         if uncontested.is_empty() {
             return None;
         }
-        round.first([Step::ReservationsListed(network.clone(), uncontested)]);
+        round.first([RoundStep::ReservationsListed(network.clone(), uncontested)]);
         Some(Command::ListReservations { network })
     }
 
@@ -90,7 +94,12 @@ impl Machine {
             };
             if self.state.contested.insert(block.uid) {
                 let (block, of) = (block.cidr.to_string(), rival.cidr.to_string());
-                tracing::warn!(network, block, of, "part of the block is another's");
+                tracing::warn!(
+                    network,
+                    block,
+                    of,
+                    "the IPBlock overlaps another, and no address of it is given"
+                );
             }
         }
         uncontested
@@ -112,7 +121,11 @@ impl Machine {
                 self.state.cleared.extend(blocks);
             }
             Some(Answer::Reservations(Err(error))) => {
-                tracing::warn!(network, error, "reservations cannot be read");
+                tracing::warn!(
+                    network,
+                    error,
+                    "IPReservations of the network cannot be read: correct or delete them"
+                );
             }
             _ => {}
         }
@@ -121,14 +134,14 @@ impl Machine {
     /// Forgets reservations that the copy has by now, and asks for each other one.
     ///
     /// The answer is whether it is there still.
-    pub(super) fn unseen(&mut self) -> Vec<Step> {
+    pub(super) fn unseen(&mut self) -> Vec<RoundStep> {
         let copied = self.seen.reservations.iter();
         let copied: BTreeSet<String> = copied.filter_map(|it| it.uid()).collect();
         let unseen = &mut self.state.unseen;
         unseen.retain(|uid, _| !copied.contains(uid));
         let unseen = unseen.iter();
         unseen
-            .map(|(uid, it)| Step::Find(uid.clone(), it.name_any()))
+            .map(|(uid, it)| RoundStep::Find(uid.clone(), it.name_any()))
             .collect()
     }
 

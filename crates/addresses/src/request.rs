@@ -9,7 +9,7 @@ use ipam::IpamError;
 use super::command::{Answer, Command};
 use super::error::RequestError;
 use super::read::uid_of;
-use super::requests::{Ask, Request, Step, Turn};
+use super::requests::{Ask, Request, RequestStep, Turn};
 use super::state::{Effect, Machine, RequestId};
 
 impl Machine {
@@ -46,60 +46,66 @@ impl Machine {
     fn turn(
         &mut self,
         request: &mut Request,
-        step: Step,
+        step: RequestStep,
         answer: Option<Answer>,
         (now, effects): (Instant, &mut Vec<Effect>),
     ) -> Result<Turn, RequestError> {
         match step {
-            Step::Begin => Ok(begin(request)),
-            Step::PodFound => self.pod_found(request, answer),
-            Step::AskAll(holder) => self.ask_all(request, holder),
-            Step::Ask(ask) => Ok(self.ask(request, ask, now)?),
-            Step::Made(ask) => Ok(Self::made(request, ask, answer)?),
-            Step::Read(ask) => Ok(Self::read(request, ask, answer)?),
-            Step::Look(ask) => Ok(self.look(request, ask)?),
-            Step::Wait(ask) => {
-                request.first([Step::Look(ask)]);
+            RequestStep::Begin => Ok(begin(request)),
+            RequestStep::PodFound => self.pod_found(request, answer),
+            RequestStep::AskAll(holder) => self.ask_all(request, holder),
+            RequestStep::Ask(ask) => Ok(self.ask(request, ask, now)?),
+            RequestStep::Made(ask) => Ok(Self::made(request, ask, answer)?),
+            RequestStep::Read(ask) => Ok(Self::read(request, ask, answer)?),
+            RequestStep::Look(ask) => Ok(self.look(request, ask)?),
+            RequestStep::Wait(ask) => {
+                request.first([RequestStep::Look(ask)]);
                 effects.push(Effect::Look);
                 Ok(Turn::Wait)
             }
-            Step::Known(ask) => {
+            RequestStep::Known(ask) => {
                 let usable = matches!(answer, Some(Answer::Usable(true)));
                 Ok(self.known(request, ask, usable))
             }
-            Step::GrantListed(ask) => Ok(self.grant_listed(request, &ask, answer)?),
-            Step::HolderListed(ask) => Ok(self.holder_listed(request, ask, answer)?),
-            Step::HolderMade(ask) => Ok(self.holder_made(request, ask, answer, (now, effects))?),
-            Step::HolderListedAgain(ask) => Ok(Self::holder_listed_again(request, ask, answer)?),
-            Step::ReadClaim => Ok(Self::read_claim(request)?),
-            Step::ClaimRead => Ok(Self::claim_read(request, answer)?),
-            Step::Allocate(read) => Ok(self.allocate(request, read)),
-            Step::Pick(read) => {
+            RequestStep::GrantListed(ask) => Ok(self.grant_listed(request, &ask, answer)?),
+            RequestStep::HolderListed(ask) => Ok(self.holder_listed(request, ask, answer)?),
+            RequestStep::HolderMade(ask) => {
+                Ok(self.holder_made(request, ask, answer, (now, effects))?)
+            }
+            RequestStep::HolderListedAgain(ask) => {
+                Ok(Self::holder_listed_again(request, ask, answer)?)
+            }
+            RequestStep::ReadClaim => Ok(Self::read_claim(request)?),
+            RequestStep::ClaimRead => Ok(Self::claim_read(request, answer)?),
+            RequestStep::Allocate(read) => Ok(self.allocate(request, read)),
+            RequestStep::Pick(read) => {
                 if !request.is_starved() {
                     // Stock may be low now.
                     effects.push(Effect::Look);
                 }
                 Ok(Self::pick(request, read))
             }
-            Step::Picked(read) => self.picked(request, read, answer, effects),
-            Step::WriteClaim(read, ips) => {
+            RequestStep::Picked(read) => self.picked(request, read, answer, effects),
+            RequestStep::WriteClaim(read, ips) => {
                 unpick(request, effects);
                 Ok(Self::write_claim(request, read, ips))
             }
-            Step::ClaimWritten(read, ips) => Ok(Self::claim_written(request, read, ips, answer)?),
-            Step::Withdraw(read, ips) => Ok(Self::withdraw(request, read, ips)),
-            Step::Withdrawn(read, ips) => {
+            RequestStep::ClaimWritten(read, ips) => {
+                Ok(Self::claim_written(request, read, ips, answer)?)
+            }
+            RequestStep::Withdraw(read, ips) => Ok(Self::withdraw(request, read, ips)),
+            RequestStep::Withdrawn(read, ips) => {
                 self.withdrawn(request, &read, &ips, answer);
                 Ok(Turn::Go)
             }
-            Step::Claimed(holder, ips) => {
+            RequestStep::Claimed(holder, ips) => {
                 Self::claimed(request, holder, ips);
                 Ok(Turn::Go)
             }
-            Step::Delete(object) => Ok(Turn::Call(Command::DeleteReservation(object))),
-            Step::Fail(error) => Err(*error),
-            Step::Book => {
-                request.first([Step::Book]);
+            RequestStep::Delete(object) => Ok(Turn::Call(Command::DeleteReservation(object))),
+            RequestStep::Fail(error) => Err(*error),
+            RequestStep::Book => {
+                request.first([RequestStep::Book]);
                 Ok(Turn::Book)
             }
         }
@@ -123,7 +129,7 @@ impl Machine {
                 node: self.node.clone(),
             }))
         });
-        request.first([Step::AskAll(holder)]);
+        request.first([RequestStep::AskAll(holder)]);
         Ok(Turn::Go)
     }
 
@@ -136,7 +142,7 @@ impl Machine {
             let Some(holder) = &holder else {
                 return Err(AddressError::NoPod { ip }.into());
             };
-            steps.push(Step::Ask(Box::new(Ask::new(ip, holder.clone()))));
+            steps.push(RequestStep::Ask(Box::new(Ask::new(ip, holder.clone()))));
         }
         wish.wanted.holder = holder;
         request.first(steps);
@@ -176,7 +182,7 @@ impl Machine {
         let network = request.network().to_owned();
         let error = match (request.starved.take(), request.steps.pop()) {
             (Some(source), _) => self.no_block(network, source).into(),
-            (None, Some(Step::Look(ask))) => ask.not_granted(network).into(),
+            (None, Some(RequestStep::Look(ask))) => ask.not_granted(network).into(),
             // A request waits at these two steps only.
             (None, _) => BookError::NoAllocator.into(),
         };
@@ -206,13 +212,13 @@ impl Machine {
 
 /// A claim decides where there is one; a pod without a UID is looked up.
 fn begin(request: &mut Request) -> Turn {
-    request.first([Step::Book]);
+    request.first([RequestStep::Book]);
     let wanted = &request.wish.wanted;
     if wanted.claim.is_some() {
-        request.first([Step::ReadClaim]);
+        request.first([RequestStep::ReadClaim]);
     } else if !wanted.ips.0.is_empty() {
         let pod = wanted.pod.clone().filter(|pod| pod.uid.is_none());
-        request.first([Step::PodFound]);
+        request.first([RequestStep::PodFound]);
         if let Some(pod) = pod {
             let (namespace, name) = (pod.namespace, pod.name);
             return Turn::Call(Command::FindPod { namespace, name });

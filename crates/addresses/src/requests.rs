@@ -17,7 +17,7 @@ use super::known::Wish;
 pub(super) struct Request {
     pub(super) wish: Wish,
     /// Steps to come, the next one last.
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<RequestStep>,
     /// Addresses that are set apart in the book until their reservations are known.
     pub(super) picked: Vec<IpAddr>,
     /// Why it waits for a block, if it does.
@@ -30,8 +30,8 @@ pub(super) struct Request {
 ///
 /// Those named in the past tense take the answer of the one before.
 #[derive(Debug)]
-pub(super) enum Step {
-    /// Work out whom to ask.
+pub(super) enum RequestStep {
+    /// Work out which node to ask.
     Begin,
     /// Note the UID of the pod.
     PodFound,
@@ -105,7 +105,7 @@ impl Request {
     pub(super) fn new(wish: Wish) -> Self {
         Self {
             wish,
-            steps: vec![Step::Begin],
+            steps: vec![RequestStep::Begin],
             picked: Vec::new(),
             starved: None,
             attempts: 0,
@@ -125,7 +125,7 @@ impl Request {
     /// Puts steps before those that are to come.
     pub(super) fn first<I>(&mut self, steps: I)
     where
-        I: IntoIterator<Item = Step, IntoIter: DoubleEndedIterator>,
+        I: IntoIterator<Item = RequestStep, IntoIter: DoubleEndedIterator>,
     {
         self.steps.extend(steps.into_iter().rev());
     }

@@ -10,7 +10,7 @@ use kube_core::ResourceExt as _;
 use super::command::{Command, Object};
 use super::known::Bearer;
 use super::state::Machine;
-use super::steps::{Round, Step};
+use super::steps::{Round, RoundStep};
 
 /// Time for which a reservation is kept for a pod whose `ADD` failed.
 ///
@@ -60,7 +60,7 @@ impl Machine {
         if given_up.is_empty() {
             return None;
         }
-        round.first([Step::LetGoPublished(given_up)]);
+        round.first([RoundStep::LetGoPublished(given_up)]);
         Some(self.publish())
     }
 
@@ -81,11 +81,11 @@ impl Machine {
                     kept = true;
                 }
             } else {
-                steps.push(Step::DeleteReservation(reservation));
+                steps.push(RoundStep::DeleteReservation(reservation));
             }
         }
         if kept {
-            steps.insert(0, Step::Republish);
+            steps.insert(0, RoundStep::Republish);
         }
         round.first(steps);
     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::command::{Answer, Command, Object};
 use super::state::{Effect, Machine};
-use super::steps::{Round, Step};
+use super::steps::{Round, RoundStep};
 
 impl Machine {
     /// Does steps of the round up to the next command, or to its end.
@@ -21,7 +21,7 @@ impl Machine {
             return;
         };
         if let (None, Some(why)) = (&answer, &self.seen.unread) {
-            tracing::debug!(why, "addresses of the cluster not known yet");
+            tracing::debug!(why, "the addresses of the cluster are not known yet");
             round.steps.clear();
         }
         while let Some(step) = round.steps.pop() {
@@ -38,116 +38,116 @@ impl Machine {
     fn step(
         &mut self,
         round: &mut Round,
-        step: Step,
+        step: RoundStep,
         answer: Option<Answer>,
         now: Instant,
         effects: &mut Vec<Effect>,
     ) -> Option<Command> {
         match step {
-            Step::Clear => {
+            RoundStep::Clear => {
                 let new = self.new_blocks(now);
                 let after = [
-                    Step::Forget,
-                    Step::Publish,
-                    Step::Grant,
-                    Step::Survey,
-                    Step::Stay,
-                    Step::Tell,
+                    RoundStep::Forget,
+                    RoundStep::Publish,
+                    RoundStep::Grant,
+                    RoundStep::Survey,
+                    RoundStep::Stay,
+                    RoundStep::Tell,
                 ];
                 round.first(after);
                 round.first(new);
             }
-            Step::ListBlocks(network, blocks) => {
-                round.first([Step::BlocksListed(network.clone(), blocks)]);
+            RoundStep::ListBlocks(network, blocks) => {
+                round.first([RoundStep::BlocksListed(network.clone(), blocks)]);
                 return Some(Command::list_blocks(network));
             }
-            Step::BlocksListed(network, blocks) => {
+            RoundStep::BlocksListed(network, blocks) => {
                 return self.blocks_listed(round, network, blocks, answer);
             }
-            Step::ReservationsListed(network, blocks) => {
+            RoundStep::ReservationsListed(network, blocks) => {
                 self.reservations_listed(&network, blocks, answer);
             }
-            Step::Forget => round.first(self.unseen()),
-            Step::Find(uid, name) => {
-                round.first([Step::Found(uid)]);
+            RoundStep::Forget => round.first(self.unseen()),
+            RoundStep::Find(uid, name) => {
+                round.first([RoundStep::Found(uid)]);
                 return Some(Command::FindReservation { name });
             }
-            Step::Found(uid) => self.found(&uid, answer),
-            Step::Publish => {
-                round.first([Step::Published]);
+            RoundStep::Found(uid) => self.found(&uid, answer),
+            RoundStep::Publish => {
+                round.first([RoundStep::Published]);
                 round.view = self.view();
                 return Some(Command::Publish(self.shares(&round.view)));
             }
-            Step::Republish => {
-                round.first([Step::Published]);
+            RoundStep::Republish => {
+                round.first([RoundStep::Published]);
                 return Some(self.publish());
             }
-            Step::Published => published(round, answer),
-            Step::Grant => {
+            RoundStep::Published => published(round, answer),
+            RoundStep::Grant => {
                 let unanswered = round.view.unanswered();
-                round.first(unanswered.into_iter().map(Step::Answer));
+                round.first(unanswered.into_iter().map(RoundStep::Answer));
             }
-            Step::Answer(reservation) => return self.answer(round, &reservation),
-            Step::Survey => {
-                round.first([Step::Surveyed]);
+            RoundStep::Answer(reservation) => return self.answer(round, &reservation),
+            RoundStep::Survey => {
+                round.first([RoundStep::Surveyed]);
                 return Some(Command::Survey);
             }
-            Step::Surveyed => {
+            RoundStep::Surveyed => {
                 let Some(Answer::Surveyed(facts)) = answer else {
                     return None;
                 };
                 round.given.clone_from(&facts.given);
                 if facts.ready {
                     // Before that the book is not complete.
-                    round.first([Step::LetGo, Step::Yield, Step::Stock]);
+                    round.first([RoundStep::LetGo, RoundStep::Yield, RoundStep::Stock]);
                 }
                 round.facts = facts;
             }
-            Step::LetGo => return self.let_go(round, now),
-            Step::LetGoPublished(given_up) => {
+            RoundStep::LetGo => return self.let_go(round, now),
+            RoundStep::LetGoPublished(given_up) => {
                 published(round, answer);
                 self.let_go_published(round, given_up);
             }
-            Step::DeleteReservation(reservation) => {
+            RoundStep::DeleteReservation(reservation) => {
                 return Some(Command::DeleteReservation(Object::of(&*reservation)));
             }
-            Step::Yield => self.yield_contested(round),
-            Step::Stock => self.stock(round),
-            Step::Balance(balance) => return self.balance(round, balance, now),
-            Step::TakeListed(balance) => self.take_listed(round, balance, answer, now),
-            Step::TakeNext(balance, attempt) => {
+            RoundStep::Yield => self.yield_contested(round),
+            RoundStep::Stock => self.stock(round),
+            RoundStep::Balance(balance) => return self.balance(round, balance, now),
+            RoundStep::TakeListed(balance) => self.take_listed(round, balance, answer, now),
+            RoundStep::TakeNext(balance, attempt) => {
                 return self.take_next(round, balance, attempt, now);
             }
-            Step::TakeMade(balance, attempt) => {
+            RoundStep::TakeMade(balance, attempt) => {
                 self.take_made(round, balance, attempt, answer, (now, effects));
             }
-            Step::Idle => self.idle(round, now),
-            Step::Scarce(network, family, blocks) => {
+            RoundStep::Idle => self.idle(round, now),
+            RoundStep::Scarce(network, family, blocks) => {
                 return self.scarce(round, network, family, blocks, now);
             }
-            Step::ScarceListed(network, family, blocks) => {
+            RoundStep::ScarceListed(network, family, blocks) => {
                 self.scarce_listed(round, &network, family, blocks, answer);
             }
-            Step::GiveBack(network, block) => return self.give_back(round, &network, block),
-            Step::Leave(object, block) => return self.leave(round, object, block),
-            Step::GiveBackPublished(object, block) => {
+            RoundStep::GiveBack(network, block) => return self.give_back(round, &network, block),
+            RoundStep::Leave(object, block) => return self.leave(round, object, block),
+            RoundStep::GiveBackPublished(object, block) => {
                 published(round, answer);
                 return self.give_back_published(round, &object, block, effects);
             }
-            Step::RetryLeaving => {
+            RoundStep::RetryLeaving => {
                 let leaving = self.leaving(&round.view);
-                round.first(leaving.into_iter().map(Step::DeleteBlock));
+                round.first(leaving.into_iter().map(RoundStep::DeleteBlock));
             }
-            Step::DeleteBlock(object) => return Some(Command::DeleteBlock(object)),
-            Step::Stay => {
+            RoundStep::DeleteBlock(object) => return Some(Command::DeleteBlock(object)),
+            RoundStep::Stay => {
                 let marked = self.marked(round);
                 round.first(marked);
             }
-            Step::Tell => {
+            RoundStep::Tell => {
                 let uses = self.uses(round, now);
-                round.first(uses.into_iter().map(Step::Do));
+                round.first(uses.into_iter().map(RoundStep::Do));
             }
-            Step::Do(command) => return Some(command),
+            RoundStep::Do(command) => return Some(command),
         }
         None
     }

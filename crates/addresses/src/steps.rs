@@ -17,7 +17,7 @@ use super::view::View;
 #[derive(Debug)]
 pub(super) struct Round {
     /// Steps to come, the next one last.
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<RoundStep>,
     pub(super) view: View,
     /// Addresses that the book had given when it was last asked.
     pub(super) given: Given,
@@ -30,7 +30,7 @@ pub(super) struct Round {
 ///
 /// Those named in the past tense take the answer of the one before.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum RoundStep {
     /// Look for blocks that are new here.
     Clear,
     /// Read all blocks of a network with new ones.
@@ -104,7 +104,7 @@ pub(super) enum Step {
 impl Round {
     pub(super) fn new() -> Self {
         Self {
-            steps: vec![Step::Clear],
+            steps: vec![RoundStep::Clear],
             view: View::default(),
             given: Given::default(),
             facts: Facts::default(),
@@ -115,7 +115,7 @@ impl Round {
     /// Puts steps before those that are to come.
     pub(super) fn first<I>(&mut self, steps: I)
     where
-        I: IntoIterator<Item = Step, IntoIter: DoubleEndedIterator>,
+        I: IntoIterator<Item = RoundStep, IntoIter: DoubleEndedIterator>,
     {
         self.steps.extend(steps.into_iter().rev());
     }

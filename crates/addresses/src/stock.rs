@@ -14,7 +14,7 @@ use world::blocks::{LENGTH, pools};
 use super::command::{Answer, Command, Object};
 use super::read::cidr;
 use super::state::{Effect, Machine, ROUND};
-use super::steps::{Balance, Round, Step, room};
+use super::steps::{Balance, Round, RoundStep, room};
 use super::view::View;
 
 /// Blocks that a network gets in one round; more come with the next.
@@ -54,7 +54,7 @@ impl Machine {
             let coming = (used.contains(&network) && !by_node).then_some(coming);
             for family in [Family::V4, Family::V6] {
                 let has_family = pools.iter().any(|pool| pool.family() == family);
-                steps.push(Step::Balance(Box::new(Balance {
+                steps.push(RoundStep::Balance(Box::new(Balance {
                     network: network.clone(),
                     pools: pools.clone(),
                     family,
@@ -65,7 +65,7 @@ impl Machine {
                 })));
             }
         }
-        steps.extend([Step::Idle, Step::RetryLeaving]);
+        steps.extend([RoundStep::Idle, RoundStep::RetryLeaving]);
         round.first(steps);
     }
 
@@ -95,7 +95,7 @@ impl Machine {
                     }
                     balance.held = Some(held);
                     let network = balance.network.clone();
-                    round.first([Step::TakeListed(balance)]);
+                    round.first([RoundStep::TakeListed(balance)]);
                     return Some(Command::list_blocks(network));
                 }
                 Plan::GiveBack(block) => {
@@ -125,10 +125,10 @@ impl Machine {
         }
         state.looked.retain(|key, _| others.contains_key(key));
         let due = due.into_iter();
-        let due = due.map(|(network, block)| Step::GiveBack(network, block));
+        let due = due.map(|(network, block)| RoundStep::GiveBack(network, block));
         let others = others.into_iter();
         let others =
-            others.map(|((network, family), blocks)| Step::Scarce(network, family, blocks));
+            others.map(|((network, family), blocks)| RoundStep::Scarce(network, family, blocks));
         round.first(due.chain(others).collect::<Vec<_>>());
     }
 
@@ -147,7 +147,7 @@ impl Machine {
             return None;
         }
         self.state.looked.insert(key, now);
-        round.first([Step::ScarceListed(network.clone(), family, blocks)]);
+        round.first([RoundStep::ScarceListed(network.clone(), family, blocks)]);
         // A moment old is new enough.
         Some(Command::ListBlocks {
             network,
@@ -172,7 +172,7 @@ impl Machine {
         let mut free = candidates(&pools, family, LENGTH, self.seed(), &is_taken);
         if free.next().is_none() {
             let blocks = blocks.into_iter();
-            round.first(blocks.map(|block| Step::GiveBack(network.to_owned(), block)));
+            round.first(blocks.map(|block| RoundStep::GiveBack(network.to_owned(), block)));
         }
     }
 
@@ -204,7 +204,7 @@ impl Machine {
     ) -> Option<Command> {
         self.state.leaving.insert(object.uid()?);
         // The book gives no more of it; what it gave since the plan was made keeps the block.
-        round.first([Step::GiveBackPublished(object, block)]);
+        round.first([RoundStep::GiveBackPublished(object, block)]);
         Some(self.publish())
     }
 
@@ -218,10 +218,14 @@ impl Machine {
         let network = &object.spec.network;
         if round.given.of_block(network, &block) > 0 {
             self.state.leaving.remove(&object.uid()?);
-            round.first([Step::Republish]);
+            round.first([RoundStep::Republish]);
             return None;
         }
-        tracing::info!(network, block = object.spec.cidr, "block given back");
+        tracing::info!(
+            network,
+            block = object.spec.cidr,
+            "an IPBlock that no pod uses is given back"
+        );
         effects.push(Effect::Count("given_back"));
         Some(Command::DeleteBlock(Object::of(object)))
     }

@@ -13,7 +13,7 @@ use world::blocks::LENGTH;
 use super::command::{Answer, Command};
 use super::read::cidr;
 use super::state::{Effect, Machine};
-use super::steps::{Attempt, Balance, Round, Step};
+use super::steps::{Attempt, Balance, Round, RoundStep};
 
 /// Attempts at a block that others take at the same moment.
 const ATTEMPTS: usize = 32;
@@ -47,7 +47,7 @@ impl Machine {
             free: free.take(ATTEMPTS).collect(),
             otherwise: all_taken(&listed),
         };
-        round.first([Step::TakeNext(balance, attempt)]);
+        round.first([RoundStep::TakeNext(balance, attempt)]);
     }
 
     pub(super) fn take_next(
@@ -63,7 +63,7 @@ impl Machine {
         };
         match self.create(&balance.network, *block) {
             Ok(command) => {
-                round.first([Step::TakeMade(balance, attempt)]);
+                round.first([RoundStep::TakeMade(balance, attempt)]);
                 Some(command)
             }
             Err(why) => {
@@ -90,9 +90,11 @@ impl Machine {
                 self.taken(&made, (now, effects));
                 self.state.refused.remove(&balance.network);
                 balance.took(block);
-                round.first([Step::Balance(balance)]);
+                round.first([RoundStep::Balance(balance)]);
             }
-            Some(Answer::BlockMade(Ok(None))) => round.first([Step::TakeNext(balance, attempt)]),
+            Some(Answer::BlockMade(Ok(None))) => {
+                round.first([RoundStep::TakeNext(balance, attempt)]);
+            }
             Some(Answer::BlockMade(Err(why))) => self.refused(round, *balance, &why, now),
             _ => {}
         }
@@ -104,7 +106,7 @@ impl Machine {
         let before = self.state.refused.insert(balance.network.clone(), refused);
         if before.is_none_or(|(before, _)| before != why) {
             let (network, family) = (&balance.network, balance.family);
-            tracing::warn!(network, %family, why, "no further block");
+            tracing::warn!(network, %family, why, "the node cannot take a further IPBlock");
         }
         round.spare.extend(balance.into_spare());
     }
@@ -132,7 +134,11 @@ impl Machine {
     /// Notes a block that was created.
     pub(super) fn taken(&mut self, made: &IpBlock, (now, effects): (Instant, &mut Vec<Effect>)) {
         let network = &made.spec.network;
-        tracing::info!(network, block = made.spec.cidr, "block taken");
+        tracing::info!(
+            network,
+            block = made.spec.cidr,
+            "an IPBlock is taken for this node"
+        );
         effects.push(Effect::Count("taken"));
         if let (Some(uid), Some(block)) = (made.uid(), cidr(made)) {
             // Until it is in the copy, nobody else would know that it need not be taken again.

@@ -8,13 +8,13 @@ use kube_core::ResourceExt as _;
 use super::command::{Command, Object};
 use super::read::{cidr, is_marked};
 use super::state::{Machine, ROUND};
-use super::steps::{Round, Step};
+use super::steps::{Round, RoundStep};
 
 impl Machine {
     /// Answers for marked blocks of this node: one in use stays, any other goes.
     ///
     /// It is alive: they are too many, or it was taken for gone.
-    pub(super) fn marked(&self, round: &Round) -> Vec<Step> {
+    pub(super) fn marked(&self, round: &Round) -> Vec<RoundStep> {
         let own = self.seen.node_uid.as_ref();
         let blocks = round.view.blocks.iter();
         let marked = blocks.filter(|it| is_marked(it) && own == Some(&it.spec.node_uid));
@@ -29,9 +29,9 @@ impl Machine {
                     block = name,
                     "this node is asked for a block that is in use"
                 );
-                steps.push(Step::Do(Command::Unmark(Object::of(&**block))));
+                steps.push(RoundStep::Do(Command::Unmark(Object::of(&**block))));
             } else if round.facts.ready && !self.is_said(network, &cidr) {
-                steps.push(Step::Leave(Arc::clone(block), cidr));
+                steps.push(RoundStep::Leave(Arc::clone(block), cidr));
             }
         }
         steps

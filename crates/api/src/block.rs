@@ -88,7 +88,7 @@ pub const BLOCK_LEN_V6: u8 = 124;
 )]
 #[schemars(extend("x-kubernetes-validations" = [
     Rule::new("self == oldSelf")
-        .message("is immutable; delete the block and take it anew"),
+        .message("is immutable; delete the block and take another"),
 ]))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IpBlockSpec {

@@ -35,7 +35,7 @@ pub(crate) fn list_schema(_: &mut SchemaGenerator) -> Schema {
                 "lastTransitionTime": {
                     "type": "string",
                     "format": "date-time",
-                    "description": "When `status` last changed.",
+                    "description": "Time at which `status` last changed.",
                 },
                 "message": {
                     "type": "string",
@@ -64,7 +64,7 @@ pub(crate) fn list_schema(_: &mut SchemaGenerator) -> Schema {
                     "type": "string",
                     "maxLength": 316,
                     "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
-                    "description": "What the condition is about, in CamelCase.",
+                    "description": "Subject of the condition, in CamelCase.",
                 },
             },
         },

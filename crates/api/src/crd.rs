@@ -61,7 +61,7 @@ fn network_attachment_definitions() -> CustomResourceDefinition {
         "CNI configuration or configuration list, as JSON text. Without it the network is one that \
          the implementation knows by the object's name.",
     );
-    let spec = object("How pods attach to the network.", "config", config);
+    let spec = object("Way in which pods attach to the network.", "config", config);
     let root = object(
         "A network pods attach to by name (NPWG v1.3 section 3).",
         "spec",

@@ -217,7 +217,7 @@ impl TransportSpec {
     singular = "podnetworkparameters",
     shortname = "pnp",
     derive = "PartialEq",
-    doc = "What a PodNetwork of provider podnet.dev/ebpf is made of.",
+    doc = "Parameters of a PodNetwork of provider podnet.dev/ebpf.",
     crates(kube_core = "::kube_core"),
     printcolumn(
         name = "Mode",
@@ -229,7 +229,7 @@ impl TransportSpec {
         name = "Transport",
         type_ = "string",
         json_path = ".spec.transport.type",
-        description = "What carries packets between nodes",
+        description = "Transport of packets between nodes",
         priority = 1
     ),
     printcolumn(
@@ -259,7 +259,7 @@ impl TransportSpec {
         .message("routing by the node needs mode L3; write mode L3, or routing Isolated")
         .field_path(".routing"),
     Rule::new("!has(self.masquerade) || self.?routing.orValue('Isolated') == 'Node'")
-        .message("belongs to routing Node; write that, or remove this field")
+        .message("the field belongs to routing Node; write that, or remove this field")
         .field_path(".masquerade"),
     Rule::new("self.?transport.type.orValue('Local') == 'Local' || self.?routing.orValue('Isolated') == 'Isolated'")
         .message("with routing Node the nodes route between each other; write routing Isolated, or remove this field")
@@ -275,7 +275,7 @@ impl TransportSpec {
         .message("Uplink is for transport Native; write that, or egress Masquerade")
         .field_path(".egress"),
     Rule::new("size(self.?routes.orValue([])) == 0 || size(self.?subnets.orValue([])) > 0")
-        .message("needs spec.subnets; list a subnet or remove this field")
+        .message("the field needs spec.subnets; list a subnet or remove this field")
         .field_path(".routes"),
     Rule::new("self.?transport.id.orValue(0) == oldSelf.?transport.id.orValue(0)")
         .message("is immutable; make other PodNetworkParameters for another PodNetwork")
@@ -291,7 +291,7 @@ impl TransportSpec {
         .message("is immutable; make other PodNetworkParameters for another PodNetwork")
         .field_path(".transport"),
     Rule::new("size(self.?exclude.orValue([])) == 0 || size(self.?subnets.orValue([])) > 0")
-        .message("needs spec.subnets; list a subnet or remove this field")
+        .message("the field needs spec.subnets; list a subnet or remove this field")
         .field_path(".exclude"),
     Rule::new("!has(self.mtu) || self.mtu >= 1280 || !has(self.subnets) || !self.subnets.exists(s, s.contains(':'))")
         .message("a network with an IPv6 subnet has an MTU of at least 1280")
@@ -444,7 +444,7 @@ pub struct PodNetworkParametersSpec {
     shortname = "pnap",
     namespaced,
     derive = "PartialEq",
-    doc = "What one attachment asks of a PodNetwork of provider podnet.dev/ebpf.",
+    doc = "Parameters of one attachment to a PodNetwork of provider podnet.dev/ebpf.",
     crates(kube_core = "::kube_core"),
     printcolumn(
         name = "Addresses",

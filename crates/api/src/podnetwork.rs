@@ -59,7 +59,7 @@ const PROVIDER_MAX: usize = 253;
         name = "Provider",
         type_ = "string",
         json_path = ".spec.provider",
-        description = "Who implements the network"
+        description = "Implementer of the network"
     ),
     printcolumn(
         name = "ID",

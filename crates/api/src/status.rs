@@ -167,7 +167,7 @@ pub enum StatusError {
         name: String,
     },
     /// Not a list of entries.
-    #[error("not a list of network statuses")]
+    #[error("the annotation is not a list of network statuses")]
     Json(#[from] serde_json::Error),
     /// A value that is not what it must be.
     #[error("[{index}].{key}: {found} is not {expected}")]

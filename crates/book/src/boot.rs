@@ -1,4 +1,4 @@
-//! The boot that the records are of, as a file beside the store.
+//! The boot that the records are of, as a file next to the store.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -8,7 +8,7 @@ use super::BookError;
 
 /// Changes with every boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// File beside the store that says in which boot it was written.
+/// File next to the store that says in which boot it was written.
 pub const BOOT_FILE: &str = "boot-id";
 
 fn boot_id() -> Option<String> {

@@ -109,7 +109,7 @@ pub enum BookError {
         mac: MacAddr,
     },
     /// The node's tables are full.
-    #[error("this node has all the {max} ports it can have: raise --max-ports")]
+    #[error("the node has all the {max} ports it can have: raise --max-ports")]
     NoPort {
         /// Number of ports.
         max: u16,

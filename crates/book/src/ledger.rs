@@ -292,7 +292,7 @@ impl Ledger {
         }
         if let (Some(claim), None) = (&wanted.claim, &wanted.holder) {
             let because =
-                format!("IPAMClaim {claim}: without a cluster nobody keeps its addresses");
+                format!("IPAMClaim {claim}: the node has no cluster that keeps its addresses");
             decisions.push(Decision::new("ipam-claim-reference", "ignored", &because));
         }
         decisions.push(Decision::new(

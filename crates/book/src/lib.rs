@@ -36,7 +36,7 @@ pub use error::BookError;
 use ledger::Ledger;
 use pods::Pods;
 use pods::record::PodRecord;
-pub use read::{Found, read};
+pub use read::{Records, read};
 use record::{Attachment, State};
 pub use refusal::AddressError;
 pub use turns::Turn;
@@ -60,7 +60,7 @@ impl Book {
     /// Makes a book of the records that a start found in the store.
     ///
     /// Failures of the store that last longer than `patience` are lasting ones.
-    pub fn new(found: Found, store: Store, patience: Duration) -> Self {
+    pub fn new(found: Records, store: Store, patience: Duration) -> Self {
         Self {
             ledger: Ranked::new(Rank::Book, found.ledger),
             pods: found.pods,

@@ -294,5 +294,5 @@ impl Pods {
 
 /// There is one follower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("somebody follows the pods already")]
+#[error("the pods have a follower already: start the task that follows them once")]
 pub struct FollowedAlready;

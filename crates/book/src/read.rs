@@ -14,7 +14,7 @@ use crate::record::{Attachment, State};
 
 /// State with which a start begins.
 #[derive(Debug)]
-pub struct Found {
+pub struct Records {
     /// Pods that list their networks.
     pub pods: Pods,
     /// Attachments, and the numbers of networks.
@@ -35,7 +35,7 @@ pub struct Found {
 /// # Errors
 /// When the store cannot be read, or not be written where that is needed; when too many records cannot be
 /// used; and when there are more attachments than ports.
-pub async fn read(store: &Store, state_dir: &Path, max_ports: u16) -> Result<Found, BookError> {
+pub async fn read(store: &Store, state_dir: &Path, max_ports: u16) -> Result<Records, BookError> {
     let rebooted = boot::is_another(state_dir);
     let mut reading = Reading::default();
     let pods = read_pods(store, rebooted, &mut reading)?;
@@ -58,7 +58,7 @@ pub async fn read(store: &Store, state_dir: &Path, max_ports: u16) -> Result<Fou
         store.submit(changes).await?;
     }
     boot::remember(state_dir)?;
-    Ok(Found {
+    Ok(Records {
         pods,
         ledger,
         set_aside,
@@ -153,7 +153,7 @@ fn read_ledger(
             reading.set_aside(Kind::Attachment, row, reason);
             continue;
         }
-        tracing::warn!(attachment = %record.key, before = record.port_id, now = port, "its port has another number now, for --max-ports is smaller");
+        tracing::warn!(attachment = %record.key, before = record.port_id, now = port, "the port of the attachment has another number now: --max-ports is smaller than before");
         record.port_id = port;
         let value = serde_json::to_vec(&record).map_err(|source| BookError::Record {
             key: record.key.to_string(),

@@ -126,7 +126,7 @@ pub enum AddressError {
         claim: ObjectRef,
     },
     /// The claim is going away (NPWG §8).
-    #[error("IPAMClaim {claim} is being deleted; create it anew")]
+    #[error("IPAMClaim {claim} is being deleted; create it again")]
     ClaimDeleted {
         /// The claim.
         claim: ObjectRef,
@@ -154,7 +154,7 @@ pub enum AddressError {
     },
     /// The claim has other addresses than the attachment asks for (NPWG §8).
     #[error(
-        "IPAMClaim {claim}: {ip} is asked for beside it, and the claim has other addresses; remove ips"
+        "IPAMClaim {claim}: the pod asks for {ip} too, and the claim has other addresses; remove ips"
     )]
     ClaimDiffers {
         /// The claim.

@@ -45,7 +45,7 @@ impl Left {
         self.found(max_ports).map(|found| found.ledger)
     }
 
-    fn found(&self, max_ports: u16) -> Result<Found, BookError> {
+    fn found(&self, max_ports: u16) -> Result<Records, BookError> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap();

@@ -26,7 +26,7 @@ impl Source {
 pub enum ConnectError {
     /// Not in a cluster.
     #[error(
-        "no API server: this is no pod with a service account; run as one, or give --kubeconfig \
+        "no API server is known: the process is in no pod with a service account; run it in one, or give --kubeconfig \
          FILE; `run` also takes --standalone DIR, for networks from files"
     )]
     NotInCluster(#[source] InClusterError),

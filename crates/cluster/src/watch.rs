@@ -77,14 +77,18 @@ impl Kind {
         let why = why(error);
         let mut progress = self.progress();
         if matches!(&*progress, Progress::Unread(known) if known.as_ref() != Some(&why)) {
-            tracing::warn!(kind = self.name, error = why, "not readable, trying again");
+            tracing::warn!(
+                kind = self.name,
+                error = why,
+                "objects of this kind cannot be read, trying again"
+            );
             *progress = Progress::Unread(Some(why));
             self.changed.notify_one();
         } else {
             tracing::debug!(
                 kind = self.name,
                 error = why,
-                "watch interrupted, trying again"
+                "the watch of this kind was interrupted, trying again"
             );
         }
     }
@@ -162,11 +166,11 @@ fn absent<K>(kind: &Kind, apply: &mut impl FnMut(&Event<K>)) {
         Progress::Read if !kind.optional => {
             tracing::error!(
                 kind = kind.name,
-                "no longer defined in the cluster; going by what was read before"
+                "the cluster does not define this kind any more; the objects read before are used"
             );
         }
         Progress::Read | Progress::Unread(_) => {
-            tracing::info!(kind = kind.name, "not defined in the cluster");
+            tracing::info!(kind = kind.name, "the cluster does not define this kind");
             apply(&Event::Init);
             apply(&Event::InitDone);
             kind.set(Progress::Absent);

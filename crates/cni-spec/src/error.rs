@@ -321,7 +321,7 @@ pub enum SpecError {
         rule: &'static str,
     },
     /// A text that is no IP address.
-    #[error("{value:?} is not an address we can use: {rule}")]
+    #[error("{value:?} is not an address that podnet can use: {rule}")]
     Address {
         /// The value given.
         value: String,
@@ -329,7 +329,7 @@ pub enum SpecError {
         rule: &'static str,
     },
     /// A text that is no MAC address, or none an interface may have.
-    #[error("{value:?} is not a MAC address we can use: {rule}")]
+    #[error("{value:?} is not a MAC address that podnet can use: {rule}")]
     Mac {
         /// The value given.
         value: String,
@@ -548,7 +548,7 @@ mod tests {
         assert_eq!(object.msg, "`runtimeConfig.mac` is not valid");
         assert_eq!(
             object.details,
-            "\"x\" is not a MAC address we can use: too short"
+            "\"x\" is not a MAC address that podnet can use: too short"
         );
     }
 }

@@ -155,10 +155,15 @@ impl Executor {
         };
         if let Outcome::Stale(label) = outcome {
             self.metrics.write(kind, label);
-            tracing::debug!(kind, name, error = why, "changed meanwhile");
+            tracing::debug!(kind, name, error = why, "the object was changed meanwhile");
         } else {
             self.metrics.write(kind, "failed");
-            tracing::warn!(kind, name, error = why, "not written, trying again");
+            tracing::warn!(
+                kind,
+                name,
+                error = why,
+                "the object is not written, trying again"
+            );
         }
         (outcome, None)
     }
@@ -179,7 +184,7 @@ impl Executor {
         let request = api.create(&params, &network);
         let (outcome, _) = self.write("PodNetwork", DEFAULT_NETWORK, request).await;
         if outcome == Outcome::Written {
-            tracing::info!("PodNetwork default created");
+            tracing::info!("PodNetwork default is created");
         }
         outcome.is_done()
     }
@@ -205,7 +210,11 @@ impl Executor {
                     }
                     // It is about to give the number up, or the copy is old.
                     Some(Some(holder)) if *holder != step.name => {
-                        tracing::debug!(network = step.name, holder, "number not free yet");
+                        tracing::debug!(
+                            network = step.name,
+                            holder,
+                            "the number of the network is not free yet"
+                        );
                         done = false;
                         continue;
                     }
@@ -223,7 +232,7 @@ impl Executor {
     async fn number_holders(&self) -> Option<BTreeMap<u32, String>> {
         let networks = check::list::<PodNetwork>(&self.client).await;
         let networks = networks
-            .inspect_err(|why| tracing::warn!(error = why, "networks not readable"))
+            .inspect_err(|why| tracing::warn!(error = why, "the PodNetworks cannot be read"))
             .ok()?;
         let holder = |network: &PodNetwork| {
             let number = network.status.as_ref()?.network_id?;
@@ -250,7 +259,12 @@ impl Executor {
                     // The copies will say so.
                     Ok(false) => return true,
                     Err(error) => {
-                        tracing::warn!(kind, name = step.name, error, "use not known");
+                        tracing::warn!(
+                            kind,
+                            name = step.name,
+                            error,
+                            "the use of the object is not known, trying again"
+                        );
                         return false;
                     }
                 }
@@ -309,7 +323,7 @@ impl Executor {
             Ok(Ok(true)) => "written",
             Ok(Ok(false)) => return false,
             Ok(Err(error)) => {
-                tracing::debug!(error = brief(&error), "event dropped");
+                tracing::debug!(error = brief(&error), "an Event is dropped");
                 "failed"
             }
             Err(_) => "failed",
@@ -330,7 +344,11 @@ impl Executor {
                 let request = api.patch(name, &params, &patch);
                 let (outcome, _) = self.write("Pod", name, request).await;
                 if outcome == Outcome::Written {
-                    tracing::info!(namespace, pod = name, "pod let go");
+                    tracing::info!(
+                        namespace,
+                        pod = name,
+                        "the pod's scheduling gate is removed"
+                    );
                 }
                 outcome.is_done()
             }
@@ -427,7 +445,7 @@ fn tell(kind: &str, step: &ObjectStep, status: &Status) {
         name = step.name,
         number,
         ?conditions,
-        "status"
+        "the status of the object is written"
     );
 }
 

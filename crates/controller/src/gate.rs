@@ -14,7 +14,7 @@ use super::view::{Key, View};
 
 /// Whether pods can attach to an object now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
+pub struct ObjectState {
     /// `Ready`, or why not.
     pub ready: Result<(), String>,
     /// It is being deleted.
@@ -25,9 +25,9 @@ pub struct State {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct States {
     /// Networks by name.
-    pub networks: BTreeMap<String, State>,
+    pub networks: BTreeMap<String, ObjectState>,
     /// Attachments.
-    pub attachments: BTreeMap<Key, State>,
+    pub attachments: BTreeMap<Key, ObjectState>,
 }
 
 /// Returns the obstacles to scheduling a pod, empty if there are none.
@@ -151,16 +151,16 @@ impl Judge<'_> {
     }
 }
 
-fn obstacle(what: &str, state: Option<&State>) -> Option<String> {
+fn obstacle(what: &str, state: Option<&ObjectState>) -> Option<String> {
     match state {
         None => Some(missing(what)),
-        Some(State {
+        Some(ObjectState {
             terminating: true, ..
         }) => Some(format!("{what} is being deleted")),
-        Some(State {
+        Some(ObjectState {
             ready: Err(why), ..
         }) => Some(format!("{what} is not Ready: {why}")),
-        Some(State { ready: Ok(()), .. }) => None,
+        Some(ObjectState { ready: Ok(()), .. }) => None,
     }
 }
 

@@ -90,7 +90,7 @@ impl Leader {
             .take(UNREADABLE_LINES)
         {
             let object = Shortened(object, LOG_BYTES);
-            tracing::warn!(%object, "not readable");
+            tracing::warn!(%object, "the object cannot be read: correct or delete it");
         }
         let waits = |(_, step): &&_| matches!(step, PodStep::Wait(_));
         self.metrics.networks(plan.ready);
@@ -147,7 +147,7 @@ impl Leader {
         });
         let (thought, orphans, judged) = thinking
             .await
-            .inspect_err(|error| tracing::error!(%error, "no plan"))
+            .inspect_err(|error| tracing::error!(%error, "the next steps of the controller could not be planned"))
             .ok()?;
         memory.orphans = orphans;
         memory.judged = judged;

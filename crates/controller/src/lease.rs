@@ -133,7 +133,7 @@ impl Candidate {
                 Ok(Attempt::Held) => renewed = Instant::now(),
                 Ok(Attempt::Others(holder)) => return format!("{holder} has the lease"),
                 Ok(Attempt::Raced) => {}
-                Err(why) => tracing::warn!(error = why, "lease not renewed, trying again"),
+                Err(why) => tracing::warn!(error = why, "the Lease is not renewed, trying again"),
             }
         }
     }
@@ -152,9 +152,14 @@ impl Candidate {
             Ok::<(), kube::Error>(())
         });
         match released.await {
-            Ok(Ok(())) => tracing::info!("lease given away"),
-            Ok(Err(error)) => tracing::warn!(error = brief(&error), "lease not given away"),
-            Err(_) => tracing::warn!("lease not given away in time"),
+            Ok(Ok(())) => tracing::info!("the Lease is given away"),
+            Ok(Err(error)) => tracing::warn!(
+                error = brief(&error),
+                "the Lease could not be given away; another controller waits for its end"
+            ),
+            Err(_) => tracing::warn!(
+                "the Lease could not be given away in time; another controller waits for its end"
+            ),
         }
     }
 

@@ -81,7 +81,7 @@ pub enum ControllerError {
     #[error("cannot start the runtime")]
     Runtime(#[source] io::Error),
     /// Another one leads now.
-    #[error("no longer the leader: {why}")]
+    #[error("the controller is no longer the leader: {why}")]
     Deposed {
         /// The change of the Lease that ended the leadership.
         why: String,
@@ -147,7 +147,7 @@ async fn serve(options: ControllerOptions) -> Result<(), ControllerError> {
         choices: choices(&options),
         rules: options.lists.rules(),
     };
-    let state = server::State {
+    let state = server::ServerState {
         copies,
         metrics: Arc::clone(&metrics),
     };

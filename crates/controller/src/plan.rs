@@ -11,7 +11,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::conditions::{self, Finding};
 use super::excess::Suspects;
-use super::gate::{self, State, States};
+use super::gate::{self, ObjectState, States};
 use super::numbers::{self, Assigned, Numbered};
 use super::pod::Pod;
 use super::reclaim::{self, BlockStep, Orphans};
@@ -196,7 +196,7 @@ fn objects(
         let terminating = network.metadata.deletion_timestamp.is_some();
         states
             .networks
-            .insert(name.clone(), State { ready, terminating });
+            .insert(name.clone(), ObjectState { ready, terminating });
         plan.networks.extend(worth_doing(step));
     }
     for (key, attachment) in &view.attachments {
@@ -223,7 +223,7 @@ fn objects(
         let terminating = attachment.metadata.deletion_timestamp.is_some();
         states
             .attachments
-            .insert(key.clone(), State { ready, terminating });
+            .insert(key.clone(), ObjectState { ready, terminating });
         plan.attachments.extend(worth_doing(step));
     }
     states

@@ -18,7 +18,7 @@ use super::metrics::Metrics;
 
 /// Sources of the answers about health and metrics.
 #[derive(Clone, Debug)]
-pub struct State {
+pub struct ServerState {
     /// Ready when everything was read once.
     pub copies: Arc<Copies>,
     /// The metrics.
@@ -37,7 +37,7 @@ pub async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 ///
 /// # Errors
 /// When the listener fails.
-pub async fn serve(state: State, listener: TcpListener) -> io::Result<()> {
+pub async fn serve(state: ServerState, listener: TcpListener) -> io::Result<()> {
     let routes = Router::new()
         .route("/metrics", get(metrics))
         .route("/livez", get(|| async { "ok\n" }))
@@ -46,7 +46,7 @@ pub async fn serve(state: State, listener: TcpListener) -> io::Result<()> {
     axum::serve(Limited::new(listener, "admin address"), routes).await
 }
 
-async fn metrics(Extract(state): Extract<State>) -> Response {
+async fn metrics(Extract(state): Extract<ServerState>) -> Response {
     match state.metrics.render() {
         Ok(text) => ([("content-type", "text/plain; version=0.0.4")], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, chain(&error)).into_response(),
@@ -54,7 +54,7 @@ async fn metrics(Extract(state): Extract<State>) -> Response {
 }
 
 /// One that stands by is ready, too: it could lead at once.
-async fn readyz(Extract(state): Extract<State>) -> Response {
+async fn readyz(Extract(state): Extract<ServerState>) -> Response {
     let unread = state.copies.unread();
     if unread.is_empty() {
         "ok\n".into_response()

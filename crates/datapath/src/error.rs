@@ -14,7 +14,7 @@ use aya::programs::links::LinkError;
 pub enum DatapathError {
     /// The agent was built without the eBPF object.
     #[error(
-        "this podnet-agent was built without its eBPF object: build it with `cargo xtask build`, \
+        "podnet-agent was built without its eBPF object: build it with `cargo xtask build`, \
          which installs the BPF toolchain, or pass --ebpf-object"
     )]
     NoObject,

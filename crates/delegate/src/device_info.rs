@@ -106,7 +106,7 @@ pub fn read(runner: &Runner, path: &Path) -> Option<RawJson> {
     match read {
         Ok(raw) => Some(raw),
         Err(why) => {
-            tracing::warn!(path = %path.display(), why, "a device-info file that says nothing");
+            tracing::warn!(path = %path.display(), why, "a device-info file cannot be understood, and is left out of the status");
             None
         }
     }

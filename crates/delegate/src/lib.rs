@@ -182,7 +182,7 @@ async fn remove(
         match done {
             Ok(()) => plugin.settled = true,
             Err(error) => {
-                tracing::warn!(network = delegation.network, %error, "DEL goes on with the others");
+                tracing::warn!(network = delegation.network, %error, "a plugin failed DEL; the others are called");
                 outcome = Err(error);
             }
         }
@@ -264,7 +264,7 @@ pub async fn gc(
         let stdin = stdin(plugin, None, &lists)?;
         let called = runner.call(&plugin.plugin, Command::Gc, &env, &stdin);
         if let Err(error) = called.await {
-            tracing::warn!(network = delegation.network, %error, "GC goes on with the others");
+            tracing::warn!(network = delegation.network, %error, "a plugin failed GC; the others are called");
             outcome = Err(error);
         }
     }

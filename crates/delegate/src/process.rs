@@ -148,7 +148,7 @@ impl Runner {
                 plugin,
                 asked = env.path,
                 used = plugins,
-                "CNI_PATH is ignored"
+                "the plugin's CNI_PATH is not that of the agent, and is ignored"
             );
             env.to_mut().path.clone_from(plugins);
         }
@@ -271,11 +271,11 @@ fn log_lines(plugin: &str, command: Command, printed: &str) {
     let mut lines = printed.lines().filter(|line| !line.trim().is_empty());
     for line in lines.by_ref().take(LINES_MAX) {
         let line = Shortened(line, LOG_BYTES);
-        tracing::info!(plugin, %command, %line, "plugin");
+        tracing::info!(plugin, %command, %line, "a plugin wrote to stderr");
     }
     let more = lines.count();
     if more > 0 {
-        tracing::info!(plugin, %command, more, "plugin said more");
+        tracing::info!(plugin, %command, more, "a plugin wrote more to stderr than is logged");
     }
 }
 

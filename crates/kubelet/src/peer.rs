@@ -66,7 +66,7 @@ pub fn registry(socket: &Path) -> io::Result<(Socket, mpsc::UnboundedReceiver<Re
         let heard = heard.clone();
         match path {
             REGISTER => server::unary(move |request: RegisterRequest| {
-                let gone = |_| Status::unavailable("nobody listens any more");
+                let gone = |_| Status::unavailable("the receiver of registrations has ended");
                 heard.send(request).map(|()| Empty {}).map_err(gone)
             }),
             _ => Answer::Unknown,

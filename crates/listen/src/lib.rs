@@ -108,7 +108,7 @@ impl Door {
                 Err(error) => {
                     if let Some(attempts) = self.failed(Instant::now()) {
                         let socket = &self.name;
-                        tracing::warn!(socket, attempts, %error, "connections are not accepted");
+                        tracing::warn!(socket, attempts, %error, "connections to the socket are not accepted");
                     }
                 }
             }

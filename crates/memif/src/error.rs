@@ -214,7 +214,7 @@ pub enum Closed {
     #[error("the peer broke the protocol: {0}")]
     Violation(#[from] Violation),
     /// The socket failed.
-    #[error("control socket: {0}")]
+    #[error("the control socket failed: {0}")]
     Socket(Errno),
     /// We said so.
     #[error("disconnected: {0}")]
@@ -274,6 +274,6 @@ pub enum Error {
     )]
     StrictOvercommit,
     /// The thread that rings a peer's doorbells cannot be started.
-    #[error("starting the thread for doorbells: {0}")]
+    #[error("cannot start the thread for doorbells: {0}")]
     Thread(#[source] io::Error),
 }

@@ -117,7 +117,7 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
         "podnet_egress_refused_packets",
         "gauge",
         "network",
-        "Packets of connections that a pod was not let begin, for it had too many; since the way out or its rules were made",
+        "Packets of connections that a pod could not begin because it had too many; since the way out or its rules were made",
     ),
     (
         "podnet_ruleset_stopped_packets",

@@ -304,7 +304,7 @@ pub enum Error {
         source: Refusal,
     },
     /// `RTM_NEWQDISC` or `RTM_NEWTFILTER`.
-    #[error("cannot {step} {link}; are sch_ingress and cls_bpf available?")]
+    #[error("cannot {step} {link}; load the kernel's modules sch_ingress and cls_bpf")]
     Filter {
         /// The link.
         link: LinkId,
@@ -338,8 +338,7 @@ pub enum Error {
     },
     /// The place of the rate limit is taken; nothing was changed.
     #[error(
-        "cannot limit the rate of {link}: it has a root queueing discipline, {kind}, that is not \
-         ours; remove it with `tc qdisc del dev … root`"
+        "cannot limit the rate of {link}: it has a root queueing discipline, {kind}, that is not podnet's; remove it with `tc qdisc del dev … root`"
     )]
     ForeignQueue {
         /// The link.
@@ -348,7 +347,7 @@ pub enum Error {
         kind: String,
     },
     /// No packet socket, by which we wait for what is being sent.
-    #[error("cannot wait for what is being sent at this moment: no packet socket")]
+    #[error("cannot open a packet socket, by which packets in flight are waited for")]
     Quiesce {
         /// Why not.
         #[source]

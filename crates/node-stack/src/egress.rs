@@ -39,7 +39,7 @@ pub use connections::Connections;
 pub use connections::Tracked;
 pub use gateway::remove;
 use order::Ways;
-pub use plan::Plan;
+pub use plan::GatewayPlan;
 pub use plan::directory;
 pub use plan::{INSIDE, OUTSIDE};
 pub(crate) use plan::{LINK_PREFIX, PORT_PREFIX};
@@ -107,7 +107,7 @@ pub struct Egress {
     /// Where their namespaces are kept.
     directory: PathBuf,
     /// Open ways out and their plans, by the number of the network.
-    open: Ranked<BTreeMap<u32, (Plan, WayOut)>>,
+    open: Ranked<BTreeMap<u32, (GatewayPlan, WayOut)>>,
     /// Where pods and Services of the cluster are, as the operator says.
     inside: Vec<Prefix>,
     /// How many connections may be tracked.
@@ -152,7 +152,7 @@ impl Egress {
         }
     }
 
-    fn opened(&self) -> Guard<'_, BTreeMap<u32, (Plan, WayOut)>> {
+    fn opened(&self) -> Guard<'_, BTreeMap<u32, (GatewayPlan, WayOut)>> {
         self.open.lock()
     }
 
@@ -228,17 +228,17 @@ impl Egress {
     }
 
     /// Plans of the ways out that attachments of any state need, by network number.
-    fn planned_ways_out(&self) -> BTreeMap<u32, Plan> {
+    fn planned_ways_out(&self) -> BTreeMap<u32, GatewayPlan> {
         self.planned(&self.book.ledger())
     }
 
-    fn planned(&self, ledger: &Ledger) -> BTreeMap<u32, Plan> {
-        let mut plans: BTreeMap<u32, Plan> = BTreeMap::new();
+    fn planned(&self, ledger: &Ledger) -> BTreeMap<u32, GatewayPlan> {
+        let mut plans: BTreeMap<u32, GatewayPlan> = BTreeMap::new();
         for facts in ledger.entries().map(|entry| &entry.record.network) {
             if facts.egress {
-                let plan = plans.entry(facts.id).or_insert_with(|| Plan {
+                let plan = plans.entry(facts.id).or_insert_with(|| GatewayPlan {
                     connections: self.connections.of_pod(),
-                    ..Plan::of(facts.id)
+                    ..GatewayPlan::of(facts.id)
                 });
                 plan.serve(facts);
             }
@@ -329,7 +329,7 @@ impl Egress {
     }
 
     /// True when it was not there, or not at the same place.
-    async fn make_way_out(&self, plan: Plan) -> Result<bool, EgressError> {
+    async fn make_way_out(&self, plan: GatewayPlan) -> Result<bool, EgressError> {
         let (hook, directory) = (self.host.hook.clone(), self.directory.clone());
         let wanted = plan.clone();
         let make = move |connection: &mut Connection| {
@@ -346,11 +346,11 @@ impl Egress {
 }
 
 impl Ways for Egress {
-    fn planned(&self) -> BTreeMap<u32, Plan> {
+    fn planned(&self) -> BTreeMap<u32, GatewayPlan> {
         self.planned_ways_out()
     }
 
-    fn is_open(&self, plan: &Plan) -> bool {
+    fn is_open(&self, plan: &GatewayPlan) -> bool {
         self.opened().get(&plan.network).map(|(made, _)| made) == Some(plan)
     }
 
@@ -364,7 +364,7 @@ impl Ways for Egress {
         self.write_fence(v4, v6).await
     }
 
-    async fn make(&self, plan: Plan) -> Result<bool, EgressError> {
+    async fn make(&self, plan: GatewayPlan) -> Result<bool, EgressError> {
         self.make_way_out(plan).await
     }
 
@@ -451,7 +451,10 @@ pub fn clean(
         Ok(true) => removed.push(format!("nf_tables table inet {OUTSIDE}")),
         Ok(false) => {}
         // One without nf_tables has none either.
-        Err(error) => tracing::debug!(error = chain(&error), "no nf_tables"),
+        Err(error) => tracing::debug!(
+            error = chain(&error),
+            "nf_tables cannot be read, and no table of ways out is looked for"
+        ),
     }
     Ok(removed)
 }

@@ -28,7 +28,7 @@ mod port;
 
 use direct::direct;
 pub use direct::remove;
-use plan::Plan;
+use plan::RoutingPlan;
 pub use plan::{Nodes, Peer};
 
 /// Name of the table of nf_tables that masquerades its pods.
@@ -55,7 +55,7 @@ pub struct NodeRouting {
 #[derive(Debug, Default)]
 struct State {
     /// Plan as made, but for `trouble`.
-    plan: Option<Plan>,
+    plan: Option<RoutingPlan>,
     /// Why the network cannot be served, if so.
     trouble: Option<String>,
     /// Nodes whose pods are not reached, and why.
@@ -163,12 +163,12 @@ impl NodeRouting {
         self.nodes.subscribe()
     }
 
-    fn plan(&self, network: &Network) -> Result<Plan, String> {
+    fn plan(&self, network: &Network) -> Result<RoutingPlan, String> {
         if !self.clustered {
-            return Ok(Plan::alone(network));
+            return Ok(RoutingPlan::alone(network));
         }
         match &*self.nodes.borrow() {
-            Some(nodes) => Plan::in_cluster(network, nodes),
+            Some(nodes) => RoutingPlan::in_cluster(network, nodes),
             None => Err("the nodes of the cluster were not read yet".to_owned()),
         }
     }
@@ -277,21 +277,26 @@ impl NodeRouting {
             .ledger()
             .entries()
             .any(|entry| entry.record.network.by_node);
-        let done = self.state().plan == Some(Plan::default());
+        let done = self.state().plan == Some(RoutingPlan::default());
         if in_use || done {
             return;
         }
-        let nothing = Plan::default();
+        let nothing = RoutingPlan::default();
         match self.make_routes(&nothing).await {
             Ok(()) => {}
-            Err(step) => return tracing::warn!(error = %step, "routes to other nodes not removed"),
+            Err(step) => {
+                return tracing::warn!(error = %step, "the routes to other nodes could not be removed");
+            }
         }
         // Where none was written, nf_tables is not touched: that alone would load its modules.
         if self.state().table == Table::Written {
             match self.host.netlink.with_netfilter(Netfilter::remove).await {
                 Ok(_) => self.state().table = Table::Absent,
                 Err(error) => {
-                    return tracing::warn!(error = chain(&error), "masquerading not removed");
+                    return tracing::warn!(
+                        error = chain(&error),
+                        "masquerading of pods could not be removed"
+                    );
                 }
             }
         }
@@ -300,7 +305,7 @@ impl NodeRouting {
         state.trouble = None;
     }
 
-    async fn make(&self, plan: &Plan) -> Result<(), Step> {
+    async fn make(&self, plan: &RoutingPlan) -> Result<(), Step> {
         let (v4, v6) = (plan.v4, plan.v6);
         let forward = self.host.netlink.with(move |_| {
             for (family, wanted) in [(Family::V4, v4), (Family::V6, v6)] {
@@ -346,7 +351,7 @@ impl NodeRouting {
         self.host.netlink.with_netfilter(write).await
     }
 
-    async fn make_masquerade(&self, plan: &Plan) -> Result<(), netdev::Error> {
+    async fn make_masquerade(&self, plan: &RoutingPlan) -> Result<(), netdev::Error> {
         let Some(wanted) = plan.masquerade.clone() else {
             if self.state().table == Table::Absent {
                 return Ok(());
@@ -361,14 +366,14 @@ impl NodeRouting {
             return Ok(());
         };
         if self.write_masquerade(wanted).await? {
-            tracing::info!("masquerading of pods set up, in the nf_tables table inet podnet");
+            tracing::info!("masquerading of pods is set up, in the nf_tables table inet podnet");
         }
         self.state().table = Table::Written;
         Ok(())
     }
 
     /// Routes to the pods of other nodes.
-    async fn make_routes(&self, plan: &Plan) -> Result<(), Step> {
+    async fn make_routes(&self, plan: &RoutingPlan) -> Result<(), Step> {
         let routes = plan.routes.clone();
         let mut unrouted = plan.unrouted.clone();
         let missed = self
@@ -382,7 +387,11 @@ impl NodeRouting {
         let mut state = self.state();
         for (node, why) in &unrouted {
             if state.unrouted.get(node) != Some(why) {
-                tracing::warn!(node, why, "there is no route to the pods of another node");
+                tracing::warn!(
+                    node,
+                    why,
+                    "the node has no route to the pods of another node"
+                );
             }
         }
         state.unrouted = unrouted;

@@ -111,9 +111,12 @@ impl AfXdp {
             if known(&name) {
                 continue;
             }
-            tracing::info!(port = name, "removing a control socket nobody owns");
+            tracing::info!(
+                port = name,
+                "a control socket that no attachment owns is removed"
+            );
             if let Err(error) = fs::remove_dir_all(self.directory.join(&name)) {
-                tracing::warn!(port = name, %error, "not removed");
+                tracing::warn!(port = name, %error, "a control socket that no attachment owns could not be removed");
             }
         }
     }
@@ -247,7 +250,7 @@ impl AfXdp {
         let by_name = by_name
             .map_err(|error| {
                 // Somebody in the pod was faster; that is his own loss, and there is the file.
-                tracing::warn!(attachment = %record.key, error = chain(&error), "no control socket by name");
+                tracing::warn!(attachment = %record.key, error = chain(&error), "the control socket has no abstract name in the pod: use the one in the file system");
             })
             .ok();
         let desk = Desk::new(
@@ -312,7 +315,7 @@ impl AfXdp {
         Ok(faults)
     }
 
-    /// Makes anew what is missing of an AF_XDP port.
+    /// Makes the missing parts of an AF_XDP port again.
     pub(crate) async fn mend(&self, record: &Attachment) -> Result<(), PortError> {
         if self.faults(record)?.is_empty() {
             return Ok(());
@@ -350,7 +353,7 @@ impl AfXdp {
         };
         let done = tokio::task::spawn_blocking(mend).await;
         done.unwrap_or(Err(PortError::MendingDied))?;
-        tracing::info!(attachment = %record.key, "AF_XDP port mended");
+        tracing::info!(attachment = %record.key, "the AF_XDP port is mended");
         Ok(())
     }
 
@@ -373,12 +376,12 @@ impl AfXdp {
             .iter()
             .filter(|it| !is_known(it))
         {
-            tracing::info!(port = name, "removing pins nobody owns");
+            tracing::info!(port = name, "pins that no attachment owns are removed");
             self.host.hook.forget_xsk(name)?;
         }
         let strays = self.devices.maps().into_iter();
         for directory in strays.filter(|it| !shared.contains(it) && Hook::has_shared_xsk(it)) {
-            tracing::info!(directory = %directory.display(), "removing a map nobody owns");
+            tracing::info!(directory = %directory.display(), "a map that no attachment owns is removed");
             self.host.hook.unshare_xsk(&directory)?;
         }
         Ok(())

@@ -48,7 +48,7 @@ pub struct Directories {
 }
 
 impl Directories {
-    /// Beside the agent's socket, and among its pins.
+    /// Next to the agent's socket, and among its pins.
     pub fn new(socket: &Path, pins: &PinDir) -> Self {
         Self {
             sockets: Self::beside(socket),
@@ -66,7 +66,7 @@ impl Directories {
         }
     }
 
-    /// The directory that has those with sockets, beside the agent's own.
+    /// The directory that has those with sockets, next to the agent's own.
     pub fn beside(socket: &Path) -> PathBuf {
         socket.with_file_name("devices")
     }

@@ -72,14 +72,14 @@ pub struct Places {
 
 /// Findings about a port.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct PortFindings {
     /// Its link is there.
     pub is_linked: bool,
     /// Faults, in words.
     pub faults: Vec<String>,
 }
 
-impl Found {
+impl PortFindings {
     fn unlinked(fault: String) -> Self {
         Self {
             is_linked: false,
@@ -239,13 +239,15 @@ impl Ports {
     ///
     /// # Errors
     /// When the kernel does not tell.
-    pub async fn faults(&self, record: &Attachment) -> Result<Found, PortError> {
+    pub async fn faults(&self, record: &Attachment) -> Result<PortFindings, PortError> {
         let name = &record.host.name;
         let Some(link) = self.host.netlink.by_name(name).await? else {
-            return Ok(Found::unlinked(format!("host interface {name} is gone")));
+            return Ok(PortFindings::unlinked(format!(
+                "host interface {name} is gone"
+            )));
         };
         if link.ifindex != record.host.ifindex {
-            return Ok(Found::unlinked(format!(
+            return Ok(PortFindings::unlinked(format!(
                 "host interface {name} was replaced"
             )));
         }
@@ -258,7 +260,7 @@ impl Ports {
         }
         faults.extend(self.afxdp.faults(record)?);
         faults.extend(self.shaping.faults(record).await?);
-        Ok(Found {
+        Ok(PortFindings {
             is_linked: true,
             faults,
         })
@@ -353,13 +355,13 @@ impl Ports {
                 continue;
             };
             if self.shaping.falls_short(&record) {
-                tracing::error!(attachment = %key, "this kernel cannot limit rates: not limited");
+                tracing::error!(attachment = %key, "the attachment has a rate and this kernel cannot limit it: load its module sch_tbf and restart the agent");
             }
             let limits = self.limits_now(&record);
             if limits != record.limits
                 && let Err(error) = self.limit(&record, limits).await
             {
-                tracing::error!(attachment = %key, %error, "limits not changed");
+                tracing::error!(attachment = %key, %error, "the limits of the attachment could not be changed");
             }
         }
     }

@@ -96,7 +96,7 @@ pub(super) trait Parts: Sync {
     /// When one cannot be removed.
     fn unpin(&self, record: &Attachment) -> Result<(), PortError>;
 
-    /// Makes anew what is missing of an AF_XDP port.
+    /// Makes the missing parts of an AF_XDP port again.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -302,7 +302,7 @@ pub(super) async fn unmake<P: Parts>(parts: &P, record: &Attachment) -> Result<(
         ])
     };
     let removed = parts.with(remove).await?;
-    tracing::debug!(attachment = %record.key, interface = record.host.name, ?removed, "link, shaper");
+    tracing::debug!(attachment = %record.key, interface = record.host.name, ?removed, "link and shaper of the port are removed");
     parts.forget_promotion(record.host.ifindex);
     parts.forget_hook(record.host.ifindex)?;
     parts.shut_control(record);
@@ -315,7 +315,7 @@ pub(super) async fn mend_hook<P: Parts>(parts: &P, record: &Attachment) -> Resul
     let missing = !parts.is_attached(host).await?;
     if missing {
         parts.attach_again(host.ifindex).await?;
-        tracing::info!(interface = %host.name, "program attached again");
+        tracing::info!(interface = %host.name, "the program is attached to the port again");
     }
     if parts.hook_kind(host.ifindex) == HookKind::Clsact {
         parts.await_promotion(host.clone());
@@ -353,7 +353,7 @@ pub(super) async fn remove_strays<P: Parts>(
     known: &BTreeSet<String>,
 ) -> Result<(), PortError> {
     for (name, ifindex) in survey.strays(known) {
-        tracing::info!(interface = %name, "removing a link nobody owns");
+        tracing::info!(interface = %name, "a link that no attachment owns is removed");
         parts
             .with(move |connection: &mut P::Kernel| connection.delete(ifindex))
             .await?;

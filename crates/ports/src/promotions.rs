@@ -131,11 +131,11 @@ impl Promotions {
         })
         .await;
         match done {
-            Ok(Ok(true)) => tracing::debug!(interface = name, "tcx link attached"),
+            Ok(Ok(true)) => tracing::debug!(interface = name, "the port has its TCX link"),
             // The filter does the same work.
             Ok(Ok(false)) | Err(_) => {}
             Ok(Err(error)) => {
-                tracing::debug!(interface = name, %error, "no tcx link, the filter stays");
+                tracing::debug!(interface = name, %error, "the port gets no TCX link, and its filter stays");
             }
         }
     }

@@ -137,7 +137,7 @@ pub(crate) fn remove(record: &Attachment) {
         match removed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 let path = target.display();
-                tracing::warn!(attachment = %record.key, %path, %error, "not removed");
+                tracing::warn!(attachment = %record.key, %path, %error, "a file of the port's socket could not be removed");
             }
             _ => {}
         }

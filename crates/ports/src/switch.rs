@@ -64,7 +64,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// As the options say; what is not said is beside the agent's own socket.
+    /// As the options say; a path that is not given is next to the agent's own socket.
     pub fn of(options: &SwitchOptions, agent: &Path) -> Self {
         let socket = options.switch_socket.clone();
         // Also when the file was replaced by another version meanwhile.
@@ -329,7 +329,7 @@ impl Switch {
                 }
             };
             if let Err(error) = self.unplug_strays().await {
-                tracing::warn!(error = %chain(&error), "the switch may have ports nobody owns");
+                tracing::warn!(error = %chain(&error), "ports of the switch that no attachment owns could not be looked for");
             }
             for record in records {
                 self.plug_in_again(&record).await;
@@ -350,7 +350,10 @@ impl Switch {
             if self.recorded().contains(&key) {
                 continue;
             }
-            tracing::info!(port = key, "removing a port of the switch that nobody owns");
+            tracing::info!(
+                port = key,
+                "a port of the switch that no attachment owns is removed"
+            );
             let line = Arc::clone(&self.line);
             let remove = move |_: &mut Connection| line.ask(|client| client.remove(&key));
             self.host.netlink.with(remove).await?;
@@ -387,16 +390,16 @@ impl Switch {
         let plugged = match now.sandbox.open() {
             Ok(Some(netns)) => self.plug_in(&now, &netns).await,
             Ok(None) => {
-                tracing::warn!(attachment = %now.key, "its namespace was replaced");
+                tracing::warn!(attachment = %now.key, "the pod's network namespace was replaced, and its memif port is not given to the switch");
                 return;
             }
             Err(error) => {
-                tracing::warn!(attachment = %now.key, error = %chain(&error), "its pod is gone");
+                tracing::warn!(attachment = %now.key, error = %chain(&error), "the pod is gone, and its memif port is not given to the switch");
                 return;
             }
         };
         if let Err(error) = plugged {
-            tracing::error!(attachment = %now.key, error = %chain(&error), "not at the switch");
+            tracing::error!(attachment = %now.key, error = %chain(&error), "the memif port could not be given to the switch; the audit tries again");
         }
     }
 }

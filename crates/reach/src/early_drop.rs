@@ -98,7 +98,7 @@ impl From<XdpMode> for Mode {
 
 /// Place at which an interface drops unwanted tunnel packets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Place {
+pub struct DropPlace {
     /// Its name.
     pub interface: String,
     /// Its index.
@@ -224,7 +224,7 @@ pub struct EarlyDrop {
     host: Arc<Host>,
     options: EarlyDropOptions,
     /// By the index of the interface.
-    places: Mutex<BTreeMap<u32, Place>>,
+    places: Mutex<BTreeMap<u32, DropPlace>>,
 }
 
 impl EarlyDrop {
@@ -238,7 +238,7 @@ impl EarlyDrop {
     }
 
     /// Lock the places, by the index of the interface.
-    pub fn places(&self) -> MutexGuard<'_, BTreeMap<u32, Place>> {
+    pub fn places(&self) -> MutexGuard<'_, BTreeMap<u32, DropPlace>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -266,7 +266,7 @@ impl EarlyDrop {
                 // It is gone, and the program with it.
                 Ok(None) => gone.push(ifindex),
                 Err(error) => {
-                    tracing::warn!(ifindex, error = %chain(&error), "not known where this interface drops");
+                    tracing::warn!(ifindex, error = %chain(&error), "the place where this interface drops packets cannot be chosen; the next look tries again");
                 }
             }
         }
@@ -278,9 +278,9 @@ impl EarlyDrop {
             let hook = self.host.hook.clone();
             let off = move |connection: &mut Connection| take_off(connection, &hook, ifindex);
             match self.host.netlink.with(off).await {
-                Ok(()) => tracing::info!(ifindex, "XDP program taken off"),
+                Ok(()) => tracing::info!(ifindex, "the XDP program is taken off the interface"),
                 Err(error) => {
-                    tracing::warn!(ifindex, error = %chain(&error), "XDP program not taken off");
+                    tracing::warn!(ifindex, error = %chain(&error), "the XDP program cannot be taken off the interface; the next look tries again");
                 }
             }
         }
@@ -295,7 +295,7 @@ fn place(
     options: EarlyDropOptions,
     ifindex: u32,
     uplink: &Uplink,
-) -> Result<Option<Place>, HostError> {
+) -> Result<Option<DropPlace>, HostError> {
     let Some(link) = connection.by_index(ifindex)? else {
         return Ok(None);
     };
@@ -318,7 +318,7 @@ fn place(
     let addresses = addresses
         .into_iter()
         .filter(|it| *it != agent_common::addr::Ip16::NONE);
-    Ok(Some(Place {
+    Ok(Some(DropPlace {
         interface: link.name,
         ifindex,
         addresses: addresses.map(IpAddr::from).collect(),

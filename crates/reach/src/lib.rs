@@ -29,7 +29,7 @@ use telemetry::chain;
 use tokio::sync::watch;
 use world::Current;
 
-use crate::early_drop::{EarlyDrop, EarlyDropOptions, Place};
+use crate::early_drop::{DropPlace, EarlyDrop, EarlyDropOptions};
 use crate::members::Membership;
 use crate::overlay::Overlay;
 use crate::rulesets::Rulesets;
@@ -285,7 +285,7 @@ impl Reach {
                 let uplinks = Arc::clone(&self.uplinks);
                 tokio::spawn(async move {
                     if let Err(error) = uplinks.mend().await {
-                        tracing::error!(error = %chain(&error), "program not attached again");
+                        tracing::error!(error = %chain(&error), "the program could not be attached to an uplink again; the audit tries again");
                     }
                 });
             }
@@ -348,7 +348,7 @@ impl Reach {
     }
 
     /// Lock the places of early drops, by the index of the interface.
-    pub fn places(&self) -> MutexGuard<'_, BTreeMap<u32, Place>> {
+    pub fn places(&self) -> MutexGuard<'_, BTreeMap<u32, DropPlace>> {
         self.early_drop.places()
     }
 

@@ -134,7 +134,7 @@ pub(super) async fn release(members: &impl Members, facts: &NetworkFacts) {
 pub(super) async fn recover(members: &impl Members) {
     if members.has_tunnelled() {
         if let Err(error) = members.tunnel().await {
-            tracing::error!(error = %chain(&error), "no tunnels to other nodes yet");
+            tracing::error!(error = %chain(&error), "tunnels to other nodes cannot be made yet; the audit tries again");
         }
         // Before the tables are filled, which would take the paths that there are away.
         if let Err(error) = members.find_paths().await {
@@ -144,10 +144,10 @@ pub(super) async fn recover(members: &impl Members) {
     members.recover_ways_out().await;
     // Before the tables are filled, which would say that uplinks are gone.
     if let Err(error) = Box::pin(members.find_uplinks()).await {
-        tracing::error!(error = %chain(&error), "uplinks of networks not as they should be yet");
+        tracing::error!(error = %chain(&error), "the uplinks of networks are not as they should be; the audit tries again");
     }
     if let Err(error) = Box::pin(members.find_hops()).await {
-        tracing::error!(error = %chain(&error), "next hops to other nodes not known yet");
+        tracing::error!(error = %chain(&error), "the next hops to other nodes are not known yet; the audit tries again");
     }
 }
 
@@ -157,14 +157,14 @@ pub(super) async fn settle(members: &impl Members) {
     members.mend_tunnels().await;
     members.complain();
     if let Err(error) = members.audit_ways_out().await {
-        tracing::error!(error = %chain(&error), "ways out of networks not as they should be");
+        tracing::error!(error = %chain(&error), "the ways out of networks are not as they should be; the audit tries again");
     }
 }
 
 /// [`super::Reach::mend_ways_out`].
 pub(super) async fn mend_ways_out(members: &impl Members) {
     if let Err(error) = members.audit_ways_out().await {
-        tracing::error!(error = %chain(&error), "ways out of networks not mended");
+        tracing::error!(error = %chain(&error), "the ways out of networks could not be mended; the audit tries again");
     }
 }
 

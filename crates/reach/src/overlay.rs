@@ -259,7 +259,7 @@ impl Overlay {
     /// [`Self::audit`]; what it comes to is logged.
     pub async fn mend(&self) {
         if let Err(error) = self.audit().await {
-            tracing::error!(error = %chain(&error), "no tunnels to other nodes");
+            tracing::error!(error = %chain(&error), "tunnels to other nodes cannot be made; the audit tries again");
         }
     }
 

@@ -106,7 +106,10 @@ impl Rulesets {
             Ok(monitor) => Some(monitor),
             Err(error) => {
                 let error = chain(&error);
-                tracing::info!(error, "no netfilter: there are no tables to look after");
+                tracing::info!(
+                    error,
+                    "nf_tables cannot be watched: no table of podnet is looked after"
+                );
                 None
             }
         };
@@ -223,7 +226,11 @@ impl Rulesets {
             }
             Ok(_) => {}
             Err(error) => {
-                tracing::error!(table, error = chain(error), "nf_tables not written");
+                tracing::error!(
+                    table,
+                    error = chain(error),
+                    "the table in nf_tables could not be written"
+                );
             }
         }
         by_others && matches!(outcome, Ok(true))

@@ -148,7 +148,7 @@ impl Underlay {
                 .await
                 .map(drop);
             if self.host.netlink.has_ipsec_policies().await? {
-                tracing::debug!("IPsec policies: tunnels go by the kernel's device");
+                tracing::debug!("the node has IPsec policies: tunnels go by the kernel's device");
                 found.uplinks.clear();
                 for path in found.paths.values_mut() {
                     path.straight = None;

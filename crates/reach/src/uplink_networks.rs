@@ -272,7 +272,7 @@ impl UplinkNetworks {
     /// The next hops to other nodes are followed with the paths of tunnels.
     pub async fn mend(&self) {
         if let Err(error) = self.plug_uplinks(false).await {
-            tracing::error!(error = %chain(&error), "uplinks of networks not as they should be");
+            tracing::error!(error = %chain(&error), "the uplinks of networks are not as they should be; the audit tries again");
         }
     }
 
@@ -316,8 +316,15 @@ impl UplinkNetworks {
                 .collect();
             for name in needed.keys().filter(|name| moved.contains(*name)) {
                 match state.uplinks.get(name) {
-                    Some(ifindex) => tracing::info!(uplink = name, ifindex, "networks leave here"),
-                    None => tracing::error!(uplink = name, "not there, its networks are cut off"),
+                    Some(ifindex) => tracing::info!(
+                        uplink = name,
+                        ifindex,
+                        "packets of networks leave the node by this uplink"
+                    ),
+                    None => tracing::error!(
+                        uplink = name,
+                        "the uplink is not there, and its networks are cut off: make the interface"
+                    ),
                 }
             }
             state.needed = needed.into_keys().collect();
@@ -387,7 +394,7 @@ impl UplinkNetworks {
             }
             Ok(false) => BTreeSet::new(),
             Err(error) => {
-                tracing::error!(error = %chain(&error), "next hops to other nodes not known yet");
+                tracing::error!(error = %chain(&error), "the next hops to other nodes are not known yet; the audit tries again");
                 BTreeSet::new()
             }
         }

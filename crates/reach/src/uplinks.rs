@@ -193,10 +193,13 @@ impl Uplinks {
             let hook = self.host.hook.clone();
             let attach = move |connection: &mut Connection| attach(connection, &hook, ifindex);
             match self.host.netlink.with(attach).await {
-                Ok(true) => tracing::info!(ifindex, "packets of other nodes are taken in here"),
+                Ok(true) => tracing::info!(
+                    ifindex,
+                    "packets of other nodes are taken in at this interface"
+                ),
                 Ok(false) => {}
                 Err(error) => {
-                    tracing::warn!(ifindex, error = %chain(&error), "program not attached");
+                    tracing::warn!(ifindex, error = %chain(&error), "the program could not be attached to the interface; the audit tries again");
                     errors.push(error);
                 }
             }
@@ -213,7 +216,7 @@ impl Uplinks {
         }
         for (ifindex, uplink) in &wanted {
             if let Err(error) = self.open_up(*ifindex, *uplink).await {
-                tracing::warn!(ifindex, error = %chain(&error), "promiscuous mode not as it should be");
+                tracing::warn!(ifindex, error = %chain(&error), "the promiscuous mode of the interface could not be set; the audit tries again");
                 errors.push(error);
             }
         }

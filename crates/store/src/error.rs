@@ -18,7 +18,7 @@ pub enum StoreError {
     /// The file is not a store, or damaged beyond what a crash does.
     #[error(
         "{} is not a readable store; move it away and start again: the agent then detaches all \
-         pods of this node, which have to be made anew",
+         pods of this node, which have to be made again",
         path.display()
     )]
     Corrupt {

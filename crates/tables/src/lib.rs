@@ -50,7 +50,7 @@ struct Inner {
     datapath: Datapath,
     /// UDP port of the nodes' tunnels.
     tunnel_port: u16,
-    /// By network; an error leaves none, and the next call reads the maps anew.
+    /// By network; an error leaves none, and the next call reads the maps again.
     current: Option<BTreeMap<u32, Layers>>,
     /// Numbers of other nodes, once they were read.
     numbers: Option<Numbers>,
@@ -139,7 +139,11 @@ impl Reconciler {
                     Ok(()) => false,
                     Err(error) => {
                         let error = chain(&error);
-                        tracing::error!(network, error, "tables not up to date, trying again");
+                        tracing::error!(
+                            network,
+                            error,
+                            "the tables of the network are not up to date, trying again"
+                        );
                         true
                     }
                 })

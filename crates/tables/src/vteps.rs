@@ -87,7 +87,7 @@ impl Numbers {
         self.by_address.keys().map(|it| IpAddr::from(*it)).collect()
     }
 
-    /// Says anew how the nodes are reached.
+    /// Writes again how the nodes are reached.
     pub(super) fn set_underlay(
         &mut self,
         paths: &UnderlayPaths,

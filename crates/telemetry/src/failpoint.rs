@@ -110,7 +110,7 @@ pub fn passed(point: &'static str) {
     if let Some(directory) = PAUSE_IN.get() {
         let file = directory.join(format!("{point}.passed"));
         if let Err(error) = std::fs::write(&file, "") {
-            tracing::error!(file = %file.display(), %error, "cannot say that a point was passed");
+            tracing::error!(file = %file.display(), %error, "the file of a failpoint cannot be written");
         }
     }
 }

@@ -12,10 +12,10 @@ use crate::control::Refusal;
 #[derive(Debug, Error)]
 pub enum Error {
     /// The socket of the switch cannot be bound or connected to.
-    #[error("socket of the switch: {0}")]
+    #[error("the socket of the switch cannot be used: {0}")]
     Address(#[source] memif::Error),
     /// Its file cannot be given its owner and mode.
-    #[error("{}: giving it to the user of the switch alone: {source}", path.display())]
+    #[error("cannot give {} to the user of the switch alone: {source}", path.display())]
     Mode {
         /// The file.
         path: PathBuf,
@@ -23,7 +23,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The process cannot become another user.
-    #[error("becoming user {uid} and group {gid}: {source}")]
+    #[error("cannot become user {uid} and group {gid}: {source}")]
     User {
         /// The user.
         uid: u32,
@@ -47,10 +47,10 @@ pub enum Error {
     #[error("the switch did not answer in time")]
     Timeout,
     /// A reply of another kind than the request has.
-    #[error("the switch answered {0} instead of what was asked for")]
+    #[error("the switch answered {0}, which does not answer the request")]
     Unexpected(String),
     /// A message that cannot be written or read.
-    #[error("a message of the switch: {0}")]
+    #[error("a message of the switch cannot be read or written: {0}")]
     Message(#[from] serde_json::Error),
     /// A message longer than any is.
     #[error("a message of the switch has {0} bytes, {max} are allowed", max = crate::control::MESSAGE_MAX)]
@@ -62,13 +62,13 @@ pub enum Error {
     #[error(transparent)]
     Memif(#[from] memif::Error),
     /// A thread cannot be started.
-    #[error("starting a thread of the switch: {0}")]
+    #[error("cannot start a thread of the switch: {0}")]
     Thread(#[source] io::Error),
     /// A worker does not answer its control thread, or has ended.
     #[error("worker {0} of the switch does not answer")]
     Worker(usize),
     /// The one before did not give all that it announced.
-    #[error("the switch before handed over {got} of {announced} ports")]
+    #[error("the switch before this one handed over {got} of {announced} ports")]
     Incomplete {
         /// Ports that came.
         got: usize,

@@ -309,6 +309,6 @@ fn raise_descriptors() {
     );
     if let Err(errno) = raised {
         let error = io::Error::from(errno);
-        tracing::warn!(%error, "the limit of descriptors stays as it is");
+        tracing::warn!(%error, "the limit of the switch's descriptors could not be raised");
     }
 }

@@ -125,7 +125,7 @@ impl Worker {
             set.set(cpu);
             if let Err(errno) = rustix::thread::sched_setaffinity(None, &set) {
                 let error = io::Error::from(errno);
-                tracing::warn!(worker = self.number, cpu, %error, "cannot stay on the processor");
+                tracing::warn!(worker = self.number, cpu, %error, "the worker cannot be bound to its processor");
             }
         }
         let mut events = Vec::with_capacity(EVENTS);
@@ -231,7 +231,7 @@ impl Worker {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => {
                 let error = io::Error::from(errno);
-                tracing::error!(worker = self.number, %error, "waiting for files");
+                tracing::error!(worker = self.number, %error, "the worker cannot wait for its files");
             }
         }
         let mut commands = false;

@@ -120,10 +120,13 @@ impl Callers {
                 Ok(None) => {}
                 Ok(Some(read)) => {
                     (self.acceptor, self.read) = read;
-                    tracing::info!(file = %path.display(), "callers' authority read again");
+                    tracing::info!(file = %path.display(), "the authority of callers is read again");
                 }
                 Err(error) => {
-                    tracing::error!(error = chain(&error), "callers are those before");
+                    tracing::error!(
+                        error = chain(&error),
+                        "the authority of callers cannot be read, and the one before stays"
+                    );
                 }
             }
         }

@@ -48,18 +48,20 @@ enum KeepError {
         operation: String,
         source: Box<kube::Error>,
     },
-    #[error("there is no {kind} {name}; apply podnet's manifests, or name it with --configuration")]
+    #[error(
+        "{kind} {name} does not exist; apply podnet's manifests, or name another with --configuration"
+    )]
     NoConfiguration { kind: String, name: String },
     #[error(transparent)]
     Certificate(#[from] CertificateError),
     #[error(
-        "the certificate in Secret {secret} is not usable; delete the Secret, and it is made anew"
+        "the certificate in Secret {secret} is not usable; delete the Secret, and the webhook makes another"
     )]
     Unusable {
         secret: String,
         source: tokio_rustls::rustls::Error,
     },
-    #[error("Secret {secret} keeps changing; is it written by others?")]
+    #[error("Secret {secret} keeps changing; let no other program write it")]
     Restless { secret: String },
 }
 
@@ -107,8 +109,11 @@ impl Keeper {
             let problem = self.keep().await.err().map(|error| chain(&error));
             if problem != told {
                 match &problem {
-                    Some(error) => tracing::warn!(error, "certificates are not kept, trying again"),
-                    None => tracing::info!("certificates are kept"),
+                    Some(error) => tracing::warn!(
+                        error,
+                        "the certificates could not be looked after, trying again"
+                    ),
+                    None => tracing::info!("the certificates are looked after"),
                 }
                 told.clone_from(&problem);
             }
@@ -137,7 +142,7 @@ impl Keeper {
                 Found::Broken(version) => {
                     tracing::error!(
                         secret = self.place.secret,
-                        "the Secret cannot be read; all certificates are made anew"
+                        "the Secret cannot be read; all certificates are made again"
                     );
                     let first = Certificates::new(now(), self.lifetimes, &self.names)?;
                     self.write(&first, Some(version)).await?;
@@ -151,7 +156,7 @@ impl Keeper {
             if let Some(step) = due {
                 let after = certificates.after(step, now, self.lifetimes, &self.names)?;
                 if self.write(&after, Some(version)).await? {
-                    tracing::info!(?step, "certificates");
+                    tracing::info!(?step, "the certificates are replaced");
                 }
                 continue;
             }
@@ -278,7 +283,7 @@ impl Keeper {
             .patch(name, &params, &Patch::Apply(patch))
             .await
             .map_err(failure(&format!("write caBundle of {kind}"), name))?;
-        tracing::info!(kind, name, "caBundle written");
+        tracing::info!(kind, name, "the caBundle of the configuration is written");
         Ok(())
     }
 }

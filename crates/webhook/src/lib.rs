@@ -145,14 +145,14 @@ async fn serve(options: &WebhookOptions) -> Result<(), WebhookError> {
         stopping.clone(),
     ));
     let reviews = tokio::spawn(server::serve_reviews(reviews, reviewer, stopping));
-    tracing::info!(listen = %options.listen, admin = %options.admin, "serving reviews");
+    tracing::info!(listen = %options.listen, admin = %options.admin, "the webhook serves reviews");
 
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
         () = keeper.run() => {}
     }
-    tracing::info!("stopping");
+    tracing::info!("the webhook stops");
     // Nobody can be left to hear it only if both servers are gone already.
     let _ = stop.send(true);
     for (option, task) in [("--admin", pages), ("--listen", reviews)] {

@@ -38,7 +38,7 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
         EXPIRY,
         "gauge",
         "certificate",
-        "When the authority that signs and the serving certificate end, seconds since 1970",
+        "End of the signing authority and of the serving certificate, seconds since 1970",
     ),
 ];
 

@@ -34,7 +34,7 @@ pub enum Denial {
     #[error(transparent)]
     Invalid(#[from] SelectionErrors),
     /// An object the pod names is on its way out (KEP-PN-U3).
-    #[error("{target} is being deleted; name another network, or try again when it is there anew")]
+    #[error("{target} is being deleted; name another network, or try again when it is there again")]
     BeingDeleted {
         /// The object.
         target: Target,

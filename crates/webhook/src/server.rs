@@ -140,7 +140,7 @@ impl Reviewer {
         if let Some(unsaid) = UNANSWERED.admit(&why) {
             tracing::warn!(
                 error = %Shortened(&why, LOG_BYTES), unsaid,
-                "the API server does not say what is asked about a pod"
+                "the API server does not answer a question about a pod"
             );
         }
         if self.control == AccessControl::Off {
@@ -326,7 +326,7 @@ fn note_refusal(request: &AdmissionRequest<Pod>, denial: &Denial) {
         let reason = Shortened(&reason, LOG_BYTES);
         tracing::info!(
             namespace, pod = name(request), user = request.user_info.username, %reason, unsaid,
-            "pod refused"
+            "the pod is refused"
         );
     }
 }

@@ -163,10 +163,10 @@ impl World {
     /// Logs what is wrong with the manifests.
     pub fn complain(&self) {
         for problem in &self.broken {
-            tracing::warn!(%problem, "manifest not readable");
+            tracing::warn!(%problem, "a manifest cannot be read: correct it");
         }
         for problem in self.resolved.problems() {
-            tracing::warn!(%problem, "manifest not valid");
+            tracing::warn!(%problem, "a manifest is not valid: correct it");
         }
     }
 
@@ -306,12 +306,12 @@ fn reread(directory: &Path, current: &Current, has_tunnels: bool) {
     match World::read(directory) {
         Ok(world) => {
             if current.set(world.on_node(has_tunnels)) {
-                tracing::info!(directory = %directory.display(), "manifests read");
+                tracing::info!(directory = %directory.display(), "the manifests are read");
                 current.get().complain();
             }
         }
         Err(error) => {
-            tracing::error!(directory = %directory.display(), %error, "manifests not readable, keeping those read before");
+            tracing::error!(directory = %directory.display(), %error, "the manifests cannot be read, and those read before are used");
         }
     }
 }

@@ -45,7 +45,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The agent said no.
-    #[error("asked for `{request}`, the agent answered `{answer}`")]
+    #[error("the agent answered `{answer}` to `{request}`")]
     Refused {
         /// The request.
         request: String,

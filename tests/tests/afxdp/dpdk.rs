@@ -15,7 +15,7 @@ use super::scene::{attach, setup, socket_path};
 
 /// Capabilities of testpmd, which opens its own sockets and locks much memory.
 const CAPABILITIES: &str = "-all,+net_raw,+ipc_lock";
-/// Loaded before it, for it looks for drivers where it was built.
+/// Loaded before it, because it looks for drivers where it was built.
 const DRIVERS: [&str; 2] = ["librte_net_af_xdp.so.", "librte_mempool_ring.so."];
 
 /// A running testpmd that echoes by swapping both addresses; ended when dropped.

@@ -127,7 +127,7 @@ fn an_audit_without_descriptors_removes_no_pod() {
     let links = pod.links();
     wait_until_all_is_open(&node);
     let had = limit(&node, 3).current.unwrap_or(LIMIT);
-    let audited = || node.log().contains("audit incomplete");
+    let audited = || node.log().contains("the audit is incomplete");
     // Audits are as far apart as one wait is long.
     let end = Instant::now() + 3 * wait::PATIENCE;
     while !audited() {

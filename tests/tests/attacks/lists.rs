@@ -44,7 +44,7 @@ fn a_pod_takes_no_more_ports_than_its_limit() {
     let list = vec!["red"; 32].join(",");
     let refused = add(&node, "many", &json!({ NPWG: list }));
     refused.fails_with(7).names(&[
-        "k8s.v1.cni.cncf.io/networks: asks for 32 attachments beside 1 that the pod has",
+        "k8s.v1.cni.cncf.io/networks: the pod asks for 32 attachments besides 1 that the pod has",
         "the limit of a pod is 32",
         "--max-attachments-per-pod",
     ]);

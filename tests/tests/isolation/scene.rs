@@ -31,7 +31,7 @@ pub(crate) struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    /// Pods on `network`, and one on `beside` with the same subnets.
+    /// Pods on `network`, and one on another network with the same subnets.
     pub(crate) fn set(node: &'a Node, network: &str, beside: &str) -> Self {
         // The order of ADDs decides addresses: Alice and the other one get the first.
         let mut pods = Vec::new();

@@ -81,7 +81,7 @@ fn a_known_grant_serves_while_the_api_server_is_away_and_nothing_else_does() {
         assert!(!outcome.success, "{outcome}");
         Some(outcome.error()).filter(|failure| failure.code == 11)
     });
-    unknown.names(&["could not be checked", "try again later"]);
+    unknown.names(&["cannot check whether", "try again later"]);
     s.door.open_again();
 }
 
@@ -173,7 +173,7 @@ fn att_07a_a_direct_configuration_is_asked_about() {
         assert!(!outcome.success, "{outcome}");
         Some(outcome.error()).filter(|failure| failure.code == 11)
     });
-    unknown.names(&["could not be checked", "try again later"]);
+    unknown.names(&["cannot check whether", "try again later"]);
     call(&sandbox, "DEL", &conf, &args).run().silent();
     s.door.open_again();
     s.node.assert_empty();

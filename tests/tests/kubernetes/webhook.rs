@@ -86,7 +86,7 @@ fn a_pod_with_a_wrong_list_is_refused_and_the_place_is_named() {
         ),
         (
             npwg("comma", "a,,b"),
-            "k8s.v1.cni.cncf.io/networks, item 2 at character 3: nothing is named here",
+            "k8s.v1.cni.cncf.io/networks, item 2 at character 3: a name is missing here",
         ),
         (
             npwg("mac", r#"[{"name": "a", "mac": "1"}]"#),
@@ -197,7 +197,7 @@ fn a_change_of_npwgs_list_is_looked_at() {
         for status in [false, true] {
             let refused = annotate(&client, name, "web", list("a,,b"), status).await;
             let words = refused.expect_err("a wrong list");
-            assert!(words.contains("nothing is named here"), "{words}");
+            assert!(words.contains("a name is missing here"), "{words}");
             let changed = annotate(
                 &client,
                 name,

@@ -23,7 +23,7 @@ async fn until<F: Future<Output = bool>>(what: &str, probe: impl Fn() -> F) {
 async fn says_no(webhook: &Webhook, client: &Client) {
     let refusal = webhook.refusal(client, &npwg("wrong", "a,,b")).await;
     assert!(
-        refusal.contains("nothing is named here"),
+        refusal.contains("a name is missing here"),
         "a call failed: {refusal}"
     );
 }

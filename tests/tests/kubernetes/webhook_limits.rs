@@ -92,7 +92,7 @@ fn a_list_of_43000_networks_is_refused_without_a_question() {
             .refusal(&client, &npwg("web", &names.join(",")))
             .await;
         assert!(
-            refusal.contains("asks for 43000 attachments beside 1 that the pod has"),
+            refusal.contains("asks for 43000 attachments besides 1 that the pod has"),
             "{refusal:.500}"
         );
         assert_eq!(webhook.metric(QUESTIONS), before);
@@ -213,7 +213,7 @@ fn only_the_api_server_is_served_where_its_authority_is_known() {
         }
         let refusal = webhook.refusal(&client, &wrong).await;
         assert!(
-            refusal.contains("podnet.dev/networks: not a JSON list"),
+            refusal.contains("podnet.dev/networks: the value is not a JSON list"),
             "{refusal}"
         );
         let good = listing("web", r#"[{"name": "a"}]"#);

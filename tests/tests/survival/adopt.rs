@@ -192,7 +192,7 @@ fn a_filter_that_somebody_removed_is_put_back_at_once() {
     // Written when it is done. The audit would not have said it.
     wait::until_true("it is told for each", || {
         node.log()
-            .matches("somebody had removed the program")
+            .matches("the port's program had been removed, and is attached again")
             .count()
             == 2
     });

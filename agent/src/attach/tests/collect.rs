@@ -122,7 +122,7 @@ async fn what_came_after_the_request_and_what_is_of_another_network_stays() {
     scene.assert_kept_of(&engine, "c1", "it came after the request");
 }
 
-/// Made anew while the collection waits for the container's turn.
+/// Made again while the collection waits for the container's turn.
 #[tokio::test]
 async fn what_was_made_anew_while_a_collection_waited_stays() {
     let (scene, engine) = three(false).await;

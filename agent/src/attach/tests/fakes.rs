@@ -13,7 +13,7 @@ use datapath::{DatapathError, PinDir};
 use host::{HostError, near_name};
 use netdev::Netns;
 use ports::survey::Seen;
-use ports::{Ends, Found, PortError, Survey};
+use ports::{Ends, PortError, PortFindings, Survey};
 use reach::ReachError;
 use telemetry::fate::{Calls, Fate, Fated, Refused, call};
 
@@ -180,8 +180,8 @@ impl Ports for FakePorts {
         Ok(link.is_some_and(|(ifindex, _)| *ifindex == host.ifindex))
     }
 
-    async fn faults(&self, record: &Attachment) -> Result<Found, PortError> {
-        Ok(Found {
+    async fn faults(&self, record: &Attachment) -> Result<PortFindings, PortError> {
+        Ok(PortFindings {
             is_linked: self.has_link(&record.host).await?,
             faults: Vec::new(),
         })

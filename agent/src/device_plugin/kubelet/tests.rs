@@ -30,7 +30,7 @@ fn directories(run: &Path) -> Directories {
 
 /// A node with a kubelet's directory.
 struct Scene {
-    place: Place,
+    place: PluginPlace,
     wanted: watch::Sender<Wanted>,
     run: tempfile::TempDir,
     work: JoinHandle<Result<(), notify::Error>>,
@@ -54,7 +54,7 @@ fn wanted(resources: &[(&str, bool)]) -> Wanted {
 impl Scene {
     fn start(first: Wanted) -> Self {
         let run = tempfile::tempdir().unwrap();
-        let place = Place {
+        let place = PluginPlace {
             plugins: run.path().join("device-plugins"),
             directories: directories(run.path()),
             number: 12,
@@ -337,7 +337,7 @@ async fn a_kubelet_that_does_not_answer_is_tried_again() {
 
 #[test]
 fn a_socket_has_a_path_that_sockets_can_have() {
-    let place = |plugins: &str| Place {
+    let place = |plugins: &str| PluginPlace {
         plugins: PathBuf::from(plugins),
         directories: directories(Path::new("/run/podnet")),
         number: 1,

@@ -3,7 +3,7 @@ use book::samples::{network, record};
 use cni_spec::FollowRequest;
 
 use super::*;
-use crate::explain::question::{Named, Place};
+use crate::explain::question::{Named, Party};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -68,7 +68,7 @@ fn asked(request: &FollowRequest, to: Option<Member>) -> Result<Ends, ExplainErr
         Mode::L2,
         &[("10.10.0.0/24", ""), ("fd10:10::/64", "")],
     );
-    let address = |place: &Place| match place.named {
+    let address = |place: &Party| match place.named {
         Named::Address(address) | Named::OnNetwork(_, address) => Some(address),
         Named::Container(_) | Named::Pair(..) => None,
     };

@@ -138,10 +138,10 @@ fn an_endpoint_is_told_by_who_is_there() {
     };
     for (text, words) in [
         (at(7, 0), "0123456789ab/net1"),
-        (at(8, 0), "nobody"),
+        (at(8, 0), "no attachment"),
         (at(0, ENDPOINT_GATEWAY), "the virtual gateway"),
         (at(5, ENDPOINT_REMOTE), "node-2 (192.0.2.2)"),
-        (at(6, ENDPOINT_REMOTE), "number 6, which is nobody's"),
+        (at(6, ENDPOINT_REMOTE), "number 6, which no node has"),
     ] {
         assert!(text.contains(words), "{text}");
     }

@@ -109,9 +109,9 @@ impl Server {
             Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {}
             Ok(Err(error)) => {
                 let error = brief(&error);
-                tracing::warn!(block, error, "block not given back yet");
+                tracing::warn!(block, error, "the IPBlock is not given back yet");
             }
-            Err(_) => tracing::warn!(block, "block not given back yet"),
+            Err(_) => tracing::warn!(block, "the IPBlock is not given back yet"),
         }
         Answer::Done
     }
@@ -120,14 +120,14 @@ impl Server {
         let reservation = &object.name;
         let request = self.reservations();
         match timeout(ANSWER, request.delete(reservation, &only(object))).await {
-            Ok(Ok(_)) => tracing::info!(reservation, "given up"),
+            Ok(Ok(_)) => tracing::info!(reservation, "the IPReservation is deleted"),
             // Gone, or another's by now.
             Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {}
             Ok(Err(error)) => {
                 let error = brief(&error);
-                tracing::warn!(reservation, error, "not given up yet");
+                tracing::warn!(reservation, error, "the IPReservation is not deleted yet");
             }
-            Err(_) => tracing::warn!(reservation, "not given up yet"),
+            Err(_) => tracing::warn!(reservation, "the IPReservation is not deleted yet"),
         }
         Answer::Done
     }
@@ -137,7 +137,11 @@ impl Server {
         let (name, patch) = (&object.name, Patch::Merge(body));
         let api = self.blocks();
         if let Err(why) = answer(api.patch_status(name, &patched(), &patch)).await {
-            tracing::debug!(block = name, why, "status not written");
+            tracing::debug!(
+                block = name,
+                why,
+                "the status of the IPBlock is not written yet"
+            );
         }
         Answer::Done
     }
@@ -173,9 +177,17 @@ impl Server {
         match answer(api.patch_status(name, &patched(), &patch)).await {
             Ok(_) => {
                 let granted = &condition.status;
-                tracing::info!(reservation = name, granted, "answered");
+                tracing::info!(
+                    reservation = name,
+                    granted,
+                    "the IPReservation has its answer"
+                );
             }
-            Err(why) => tracing::debug!(reservation = name, why, "not answered yet"),
+            Err(why) => tracing::debug!(
+                reservation = name,
+                why,
+                "the IPReservation has no answer yet"
+            ),
         }
         Answer::Done
     }
@@ -192,7 +204,7 @@ impl Server {
         let request = api.patch_status(&claim.name, &params, &patch);
         match timeout(ANSWER, request).await {
             Ok(Ok(_)) => {
-                tracing::info!(%claim, ?ips, "claim has addresses");
+                tracing::info!(%claim, ?ips, "the IPAMClaim has its addresses");
                 Ok(true)
             }
             Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => Ok(false),

@@ -211,7 +211,11 @@ impl Heard {
                 self.remotes.replace(&name, Some(slice));
             }
             Err(error) => {
-                tracing::warn!(slice = name, error, "members on another node not readable");
+                tracing::warn!(
+                    slice = name,
+                    error,
+                    "the slice of another node cannot be read, and its members are not reached"
+                );
                 self.forget(&name);
             }
         }

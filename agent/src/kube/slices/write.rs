@@ -64,7 +64,7 @@ impl Slices {
                 tracing::warn!(
                     slice = name,
                     node,
-                    "the name is taken, another number is used"
+                    "the name of a slice belongs to another node, and another number is used"
                 );
                 let number = wanted.number().map(|it| (wanted.spec.network.clone(), it));
                 self.state().others.extend(number);
@@ -167,7 +167,7 @@ impl Slices {
             tracing::warn!(
                 slice = name,
                 error = why,
-                "members not published, trying again"
+                "the members of this node are not published, trying again"
             );
             state.failing = Some(why.to_owned());
         }

@@ -66,7 +66,7 @@ impl Node {
             }
             let why = format!("more than {LEFT_MAX} pods are left");
             if let Err(error) = self.give_up(&record, &why).await {
-                tracing::warn!(pod = %record.key, %error, "not given up");
+                tracing::warn!(pod = %record.key, %error, "the attachments of a pod that is gone could not be given up; the audit tries again");
             }
         }
     }
@@ -83,7 +83,7 @@ impl Node {
                 plugins = left.plugins.join(", "),
                 attempts = record.attempts,
                 error = why,
-                "given up: the pod's namespace is gone and these plugins do not succeed in DEL; \
+                "the removal is given up: the pod's namespace is gone and these plugins do not succeed in DEL; \
                  correct or install them, and remove what they keep for this container by hand"
             );
         }

@@ -101,7 +101,10 @@ fn a_file_with_anything_else_is_refused_with_the_place() {
     let text = serde_json::to_string(&written).unwrap();
     let read = parse_endpoint_slices("n1.yaml", &text);
     let error = read[0].as_ref().unwrap_err().to_string();
-    assert!(error.contains("spec.vteps: has 0 items"), "{error}");
+    assert!(
+        error.contains("spec.vteps: the list has 0 items"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -127,11 +130,11 @@ fn every_wrong_field_of_a_slice_is_named() {
         ),
         (
             faults(|it| it.endpoints.clear()),
-            "spec.endpoints: has 0 items; write 1 to 256",
+            "spec.endpoints: the list has 0 items; write 1 to 256",
         ),
         (
             faults(|it| it.endpoints = vec![endpoint("02:00:00:00:00:01", &[]); 257]),
-            "spec.endpoints: has 257 items",
+            "spec.endpoints: the list has 257 items",
         ),
         (
             faults(|it| it.endpoints[1].mac = "02:00:00:00:00:01".to_owned()),
@@ -147,7 +150,7 @@ fn every_wrong_field_of_a_slice_is_named() {
         ),
         (
             faults(|it| it.endpoints[1].ips = vec!["10.10.0.2".to_owned(); 65]),
-            "spec.endpoints[1].ips: has 65 items; write 0 to 64",
+            "spec.endpoints[1].ips: the list has 65 items; write 0 to 64",
         ),
     ];
     for (found, expected) in cases {

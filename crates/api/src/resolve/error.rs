@@ -175,8 +175,7 @@ pub enum ResolveError {
     },
     /// Nodes that do not know of each other would number it each in its own way.
     #[error(
-        "PodNetwork {name} has spec.transport {transport}, and nobody gives it one number for all \
-         nodes; set spec.networkID of its PodNetworkParameters, the same on every node"
+        "PodNetwork {name} has spec.transport {transport}, and no controller gives it one number for all nodes; set spec.networkID of its PodNetworkParameters, the same on every node"
     )]
     NoSharedNumber {
         /// The network.

@@ -92,7 +92,7 @@ impl fmt::Display for Place {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectionProblem {
     /// Not JSON although it begins like a list.
-    #[error("not a JSON list: {reason}; write it as [{{\"name\": \"net-a\"}}]")]
+    #[error("the value is not a JSON list: {reason}; write it as [{{\"name\": \"net-a\"}}]")]
     NotJson {
         /// The JSON reader's message, with line and column.
         reason: String,
@@ -123,7 +123,7 @@ pub enum SelectionProblem {
         known: &'static str,
     },
     /// A comma with nothing before or after it.
-    #[error("nothing is named here; remove the comma or write a name")]
+    #[error("a name is missing here; remove the comma or write a name")]
     EmptyItem,
     /// An element without a name.
     #[error("a name is required; write {example}")]
@@ -160,7 +160,7 @@ pub enum SelectionProblem {
     #[error(transparent)]
     BadField(#[from] FieldProblem),
     /// An empty list or object where one value at least is needed.
-    #[error("needs at least one {what}; add it or remove the key")]
+    #[error("the key needs at least one {what}; add it or remove the key")]
     Empty {
         /// The missing value.
         what: &'static str,
@@ -277,7 +277,7 @@ pub enum SelectionProblem {
     },
     /// More attachments than a pod may have.
     #[error(
-        "asks for {found} attachments{}, and the limit of a pod is {limit}; list fewer networks, or \
+        "the pod asks for {found} attachments{}, and the limit of a pod is {limit}; list fewer networks, or \
          raise --max-attachments-per-pod of agent, webhook and controller",
         beside(*before)
     )]
@@ -290,7 +290,7 @@ pub enum SelectionProblem {
         limit: usize,
     },
     /// More values than one element may have.
-    #[error("has {found} items, and the limit is {limit}; remove some")]
+    #[error("the list has {found} items, and the limit is {limit}; remove some")]
     TooManyItems {
         /// How many there are.
         found: usize,
@@ -298,7 +298,7 @@ pub enum SelectionProblem {
         limit: usize,
     },
     /// A value that is too long.
-    #[error("is {found} bytes long, and the limit is {limit}; shorten it")]
+    #[error("the value is {found} bytes long, and the limit is {limit}; shorten it")]
     TooLong {
         /// Bytes.
         found: usize,
@@ -315,7 +315,7 @@ pub enum SelectionProblem {
     #[error("a pod may not choose its default network on this cluster; remove the annotation")]
     DefaultOverrideRefused,
     /// A pod has one default network.
-    #[error("names {found} networks; a pod has one default network")]
+    #[error("the annotation names {found} networks, and a pod has one default network; name one")]
     DefaultOverrideCount {
         /// How many there are.
         found: usize,
@@ -389,6 +389,6 @@ impl Findings {
 fn beside(before: usize) -> String {
     match before {
         0 => String::new(),
-        before => format!(" beside {before} that the pod has by default or by its other list"),
+        before => format!(" besides {before} that the pod has by default or by its other list"),
     }
 }

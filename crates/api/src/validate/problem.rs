@@ -84,7 +84,7 @@ pub enum FieldProblem {
     #[error("the node routes by address; write mode L3, or routing Isolated")]
     RoutingNeedsL3,
     /// Nothing leaves an isolated network, under whatever address.
-    #[error("belongs to routing Node; write that, or remove this field")]
+    #[error("the field belongs to routing Node; write that, or remove this field")]
     MasqueradeNeedsRouting,
     /// The node's own routes lead to other nodes.
     #[error(
@@ -97,7 +97,7 @@ pub enum FieldProblem {
     },
     /// Something else leads out of the network, or there are no addresses to go by.
     #[error(
-        "is for networks of mode L3 that nobody routes for; write mode L3 and routing Isolated, or egress None"
+        "the field is for networks of mode L3 that the nodes do not route for; write mode L3 and routing Isolated, or egress None"
     )]
     EgressNeedsIsolatedL3,
     /// Nothing outside leads to its pods.
@@ -211,7 +211,7 @@ pub enum FieldProblem {
     },
     /// EtherTypes where pods are on no segment of an uplink.
     #[error(
-        "is for networks of mode L2 with an uplink; write mode L2 and type VLAN or Native, or remove this field"
+        "the field is for networks of mode L2 with an uplink; write mode L2 and type VLAN or Native, or remove this field"
     )]
     EtherTypesOfNoSegment,
     /// More EtherTypes than a network can have.
@@ -229,7 +229,7 @@ pub enum FieldProblem {
         found: String,
     },
     /// Gateway or exclude on a network without subnets.
-    #[error("needs spec.subnets; list a subnet or remove this field")]
+    #[error("the field needs spec.subnets; list a subnet or remove this field")]
     WithoutSubnets,
     /// Not an address.
     #[error("\"{found}\" is not an IP address; write one as 10.10.0.1 or fd10:10::1")]
@@ -361,7 +361,7 @@ pub enum FieldProblem {
     #[error(transparent)]
     Name(#[from] NameError),
     /// Fewer or more items than may be.
-    #[error("has {found} items; write {min} to {max}")]
+    #[error("the list has {found} items; write {min} to {max}")]
     Count {
         /// The least allowed.
         min: usize,

@@ -230,8 +230,8 @@ fn gateway_and_exclude_need_subnets() {
     };
     assert_eq!(
         refusal(&spec),
-        "spec.gateway: needs spec.subnets; list a subnet or remove this field; \
-         spec.exclude: needs spec.subnets; list a subnet or remove this field"
+        "spec.gateway: the field needs spec.subnets; list a subnet or remove this field; \
+         spec.exclude: the field needs spec.subnets; list a subnet or remove this field"
     );
 }
 
@@ -513,7 +513,7 @@ fn the_node_routes_for_a_routed_network_only_and_masquerades_unless_told_not_to(
         };
         assert_eq!(
             refusal(&spec),
-            "spec.masquerade: belongs to routing Node; write that, or remove this field"
+            "spec.masquerade: the field belongs to routing Node; write that, or remove this field"
         );
     }
 }

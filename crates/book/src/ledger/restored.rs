@@ -4,7 +4,7 @@ use super::{LAST_ID, Ledger};
 use crate::record::Attachment;
 
 impl Ledger {
-    /// Says why a record cannot be true beside those that are in the book.
+    /// Says why a record contradicts those that are in the book.
     ///
     /// # Errors
     /// The reason.

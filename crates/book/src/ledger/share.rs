@@ -45,7 +45,7 @@ pub struct Share {
 /// A reserved address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reserved {
-    /// For whom.
+    /// Holder of the address: a pod or an IPAMClaim.
     pub holder: Holder,
     /// True when the holder of the block has agreed.
     pub granted: bool,

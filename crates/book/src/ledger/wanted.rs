@@ -32,7 +32,7 @@ pub struct Wanted {
     /// It is that of the NetworkAttachmentDefinition, whether this agent reads it or another program calls
     /// podnet with it; never that of a configuration which leaves the networks to the pod.
     pub claim_network: Option<String>,
-    /// For whom its addresses are reserved in the cluster, where they are.
+    /// Holder of its addresses in the cluster, where they are reserved.
     pub holder: Option<Holder>,
     /// MAC address it must have, and who said so.
     pub mac: Option<(MacAddr, &'static str)>,

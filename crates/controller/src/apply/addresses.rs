@@ -29,7 +29,12 @@ impl Executor {
         let (outcome, _) = self.write("IPBlock", &name, request).await;
         if outcome == Outcome::Written {
             let node = &block.spec.node;
-            tracing::info!(block = name, node, reclaim_after = time, "block marked");
+            tracing::info!(
+                block = name,
+                node,
+                reclaim_after = time,
+                "the IPBlock of a node that is gone is marked, to be taken back"
+            );
         }
         outcome.is_done()
     }
@@ -41,7 +46,11 @@ impl Executor {
             Ok(true) => {}
             Ok(false) => return false,
             Err(error) => {
-                tracing::warn!(block = name, error, "not known whether its node is gone");
+                tracing::warn!(
+                    block = name,
+                    error,
+                    "the node of the IPBlock cannot be read, so the block stays"
+                );
                 return false;
             }
         }
@@ -50,7 +59,11 @@ impl Executor {
         let request = api.delete(&name, &params);
         let (outcome, _) = self.write("IPBlock", &name, request).await;
         if outcome == Outcome::Written {
-            tracing::info!(block = name, node = spec.node, "block taken back");
+            tracing::info!(
+                block = name,
+                node = spec.node,
+                "the IPBlock of a node that is gone is taken back"
+            );
         }
         outcome.is_done()
     }
@@ -76,7 +89,7 @@ impl Executor {
                 tracing::warn!(
                     reservation = name,
                     error,
-                    "not known whether its holder is gone"
+                    "the holder of the IPReservation cannot be read, so the reservation stays"
                 );
                 return false;
             }
@@ -88,7 +101,7 @@ impl Executor {
         if outcome == Outcome::Written {
             tracing::info!(
                 reservation = name,
-                "reservation removed, its holder is gone"
+                "the IPReservation of a holder that is gone is removed"
             );
         }
         outcome.is_done()
@@ -105,7 +118,10 @@ impl Executor {
         let nodes = match check::nodes(&self.client).await {
             Ok(nodes) => labels_of_nodes(nodes.iter().map(String::as_str)),
             Err(error) => {
-                tracing::warn!(error, "not known which nodes are gone");
+                tracing::warn!(
+                    error,
+                    "the nodes of the cluster cannot be read, so no slice is removed"
+                );
                 return false;
             }
         };
@@ -117,7 +133,7 @@ impl Executor {
             let request = api.delete(&name, &params);
             let (outcome, _) = self.write("PodNetworkEndpointSlice", &name, request).await;
             if outcome == Outcome::Written {
-                tracing::info!(slice = name, "slice removed, its node is gone");
+                tracing::info!(slice = name, "the slice of a node that is gone is removed");
             }
             done &= outcome.is_done();
         }

@@ -18,7 +18,7 @@ use crate::excess::{Excess, GRACE, Suspects, after};
 use crate::reclaim::BlockStep;
 use crate::view::View;
 
-/// Nodes whose pods are listed anew in one pass; the next pass has the others.
+/// Nodes whose pods are listed again in one pass; the next pass has the others.
 const NODES_A_PASS: usize = 16;
 /// Blocks that are taken back in one pass.
 const BLOCKS_A_PASS: usize = 256;
@@ -42,7 +42,11 @@ impl Executor {
         let mut now = check::without_nodes(view);
         for node in nodes.into_iter().take(NODES_A_PASS) {
             if let Err(error) = check::read_node(&self.client, node, &mut now).await {
-                tracing::warn!(node, error, "not known which blocks it needs");
+                tracing::warn!(
+                    node,
+                    error,
+                    "the IPBlocks that the node needs are not known, so none is taken back"
+                );
                 return (false, Vec::new());
             }
         }
@@ -89,7 +93,7 @@ impl Executor {
         self.bars.lock().await.next(now)
     }
 
-    /// Bars these nodes from further blocks, and says for whom that has ended.
+    /// Bars these nodes from further blocks, and says of which nodes that has ended.
     async fn bar(&self, confirmed: &[Excess]) -> bool {
         let now = Timestamp::now();
         let mut bars = self.bars.lock().await;
@@ -123,7 +127,11 @@ impl Executor {
         let (outcome, _) = self.write("IPBlock", &name, request).await;
         if outcome == Outcome::Written {
             let node = &block.spec.node;
-            tracing::debug!(block = name, node, "block beyond the limit taken back");
+            tracing::debug!(
+                block = name,
+                node,
+                "an IPBlock beyond the limit of the node is taken back"
+            );
         }
         outcome
     }

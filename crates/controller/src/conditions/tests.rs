@@ -70,7 +70,7 @@ fn a_network_is_ready_when_its_parameters_are() {
     );
 }
 
-/// KEP-PN-R3: what is wrong beside that is said, too.
+/// KEP-PN-R3: other faults are said, too.
 #[test]
 fn a_disabled_network_says_so_first() {
     let disabled = disabled(network("blue"));

@@ -19,7 +19,7 @@ fn found_with(pod: Value, mut more: Vec<Value>) -> Vec<String> {
         } else {
             Ok(())
         };
-        let state = State {
+        let state = ObjectState {
             ready: ready.clone(),
             terminating: name == "old",
         };
@@ -27,7 +27,7 @@ fn found_with(pod: Value, mut more: Vec<Value>) -> Vec<String> {
         let key = ("shop".to_owned(), format!("of-{name}"));
         states.attachments.insert(
             key,
-            State {
+            ObjectState {
                 ready,
                 terminating: false,
             },
@@ -164,7 +164,7 @@ fn a_pod_without_a_list_waits_for_the_default_network_only_where_there_is_one() 
     let view = view(&[pod()]);
     let mut states = States::default();
     assert_eq!(obstacles(find(&view, "web"), &view, &states), [""; 0]);
-    let state = State {
+    let state = ObjectState {
         ready: Err("its parameters are gone".to_owned()),
         terminating: false,
     };

@@ -15,7 +15,8 @@ use telemetry::failpoint::reached;
 
 use super::EgressError;
 use super::plan::{
-    self, LINK_PREFIX, NODE_MAC, PLACES, PODS, PODS_MAC, PORT_PREFIX, Plan, UPLINK, UPLINK_MAC,
+    self, GatewayPlan, LINK_PREFIX, NODE_MAC, PLACES, PODS, PODS_MAC, PORT_PREFIX, UPLINK,
+    UPLINK_MAC,
 };
 
 mod sides;
@@ -47,7 +48,7 @@ pub(super) fn ready(
     connection: &mut Connection,
     hook: &Hook,
     directory: &Path,
-    plan: &Plan,
+    plan: &GatewayPlan,
 ) -> Result<WayOut, EgressError> {
     let refused = |source| EgressError::Refused {
         network: plan.network,
@@ -66,14 +67,14 @@ pub(super) fn ready(
             tracing::info!(
                 network = plan.network,
                 link = found.link.name,
-                "way out opened"
+                "the way out of the network is open"
             );
             Ok(way_out(&found))
         }
         Err(error) => {
             // The first error is the one to tell.
             if let Err(error) = remove_network(connection, directory, plan.network) {
-                tracing::warn!(%error, "way out not removed after a failure");
+                tracing::warn!(%error, "the way out could not be removed after a failure; the audit tries again");
             }
             Err(error)
         }
@@ -106,7 +107,7 @@ fn links(connection: &mut Connection) -> Result<Vec<Link>, netdev::Error> {
 fn find(
     connection: &mut Connection,
     path: &Path,
-    plan: &Plan,
+    plan: &GatewayPlan,
 ) -> Result<Option<Found>, netdev::Error> {
     let ours = links(connection)?;
     let mut of_network = ours
@@ -149,7 +150,11 @@ fn find(
 }
 
 /// Makes namespace and links; all of them are down.
-fn make(connection: &mut Connection, path: &Path, plan: &Plan) -> Result<Found, EgressError> {
+fn make(
+    connection: &mut Connection,
+    path: &Path,
+    plan: &GatewayPlan,
+) -> Result<Found, EgressError> {
     let refused = |source| EgressError::Refused {
         network: plan.network,
         source,
@@ -207,7 +212,7 @@ fn make(connection: &mut Connection, path: &Path, plan: &Plan) -> Result<Found, 
 fn settle(
     connection: &mut Connection,
     hook: &Hook,
-    plan: &Plan,
+    plan: &GatewayPlan,
     found: &Found,
 ) -> Result<(), EgressError> {
     let refused = |source| EgressError::Refused {

@@ -8,17 +8,17 @@ use book::record::NetworkFacts;
 use telemetry::chain;
 
 use super::EgressError;
-use super::plan::Plan;
+use super::plan::GatewayPlan;
 
 /// Steps at the ways out of a node.
 ///
 /// One caller at a time; each step succeeds when its work is done already.
 pub trait Ways: Sync {
     /// Plans of the ways out that attachments of any state need, by network number.
-    fn planned(&self) -> BTreeMap<u32, Plan>;
+    fn planned(&self) -> BTreeMap<u32, GatewayPlan>;
 
     /// True when the way out is open as planned.
-    fn is_open(&self, plan: &Plan) -> bool;
+    fn is_open(&self, plan: &GatewayPlan) -> bool;
 
     /// Notes for the next agent that the guards of the node may be there.
     ///
@@ -37,7 +37,7 @@ pub trait Ways: Sync {
     ///
     /// # Errors
     /// When the kernel refuses; nothing of a way that was not there is left then.
-    fn make(&self, plan: Plan) -> impl Future<Output = Result<bool, EgressError>> + Send;
+    fn make(&self, plan: GatewayPlan) -> impl Future<Output = Result<bool, EgressError>> + Send;
 
     /// Has the tables lead to a way out that is new.
     ///
@@ -71,7 +71,7 @@ pub trait Ways: Sync {
 }
 
 /// [`super::Egress::open`], by the caller whose turn it is.
-pub async fn open(ways: &impl Ways, network: u32, plan: Plan) -> Result<(), EgressError> {
+pub async fn open(ways: &impl Ways, network: u32, plan: GatewayPlan) -> Result<(), EgressError> {
     ways.mark();
     ways.fence(plan.has(true), plan.has(false)).await?;
     // With the room of the node's table, which is known now.
@@ -85,7 +85,7 @@ pub async fn close(ways: &impl Ways, facts: &NetworkFacts) {
         tracing::error!(
             network = facts.name,
             error = chain(&error),
-            "way out not removed"
+            "the way out of the network could not be removed; the audit tries again"
         );
     }
 }
@@ -97,14 +97,21 @@ pub async fn recover(ways: &impl Ways) {
         return;
     }
     if let Err(error) = fence(ways, &planned).await {
-        tracing::error!(error = chain(&error), "no network has a way out yet");
+        tracing::error!(
+            error = chain(&error),
+            "networks cannot have ways out yet; the audit tries again"
+        );
         return;
     }
     // With the room of the node's table, which is known now.
     for plan in ways.planned().into_values() {
         let network = plan.network;
         if let Err(error) = ways.make(plan).await {
-            tracing::error!(network, error = chain(&error), "no way out yet");
+            tracing::error!(
+                network,
+                error = chain(&error),
+                "the network has no way out yet; the audit tries again"
+            );
         }
     }
 }
@@ -130,7 +137,10 @@ pub async fn audit(ways: &impl Ways) -> Result<(), EgressError> {
 }
 
 /// Writes the guards for the families of these plans.
-pub async fn fence(ways: &impl Ways, planned: &BTreeMap<u32, Plan>) -> Result<bool, EgressError> {
+pub async fn fence(
+    ways: &impl Ways,
+    planned: &BTreeMap<u32, GatewayPlan>,
+) -> Result<bool, EgressError> {
     let has = |v4| planned.values().any(|plan| plan.has(v4));
     ways.mark();
     ways.fence(has(true), has(false)).await

@@ -47,14 +47,14 @@ pub(super) const PLACES: u16 = 1 << 13;
 /// Next hop of a gateway towards pods: the datapath, which answers no ARP.
 pub(super) const TO_PODS_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 2);
 
-/// The directory of gateways' namespaces, beside the socket.
+/// The directory of gateways' namespaces, next to the socket.
 pub fn directory(socket: &Path) -> PathBuf {
     socket.parent().unwrap_or(Path::new("/")).join("egress")
 }
 
 /// The gateway of a network as it shall be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct GatewayPlan {
     /// Number of the network.
     pub network: u32,
     /// MTU of the network, bytes.
@@ -76,7 +76,7 @@ pub(super) struct Both {
     pub(super) v6: Ipv6Addr,
 }
 
-impl Plan {
+impl GatewayPlan {
     /// Plans a gateway of a network, without addresses yet.
     pub const fn of(network: u32) -> Self {
         Self {
@@ -250,8 +250,8 @@ mod tests {
         }
     }
 
-    fn plan(networks: &[Network]) -> Plan {
-        let mut plan = Plan::of(7);
+    fn plan(networks: &[Network]) -> GatewayPlan {
+        let mut plan = GatewayPlan::of(7);
         for network in networks {
             plan.serve(&NetworkFacts::of(network, 7));
         }

@@ -110,7 +110,7 @@ impl Egress {
     }
 
     /// Writes the table of a gateway again; true when it was not as it should be.
-    async fn restore_gateway(&self, plan: plan::Plan) -> Result<bool, HostError> {
+    async fn restore_gateway(&self, plan: plan::GatewayPlan) -> Result<bool, HostError> {
         let path = self.directory.join(plan.file());
         let write = move |_: &mut netdev::Connection| -> Result<bool, netdev::Error> {
             let netns = Netns::open(&path)?;

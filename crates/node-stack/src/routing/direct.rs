@@ -53,7 +53,7 @@ pub(super) fn direct(
     for route in &there {
         if !wanted.iter().any(|(_, other)| id(other) == id(route)) {
             connection.remove_route(route)?;
-            tracing::info!(%route, "route to another node removed");
+            tracing::info!(%route, "a route to another node is removed");
         }
     }
     for (node, route) in wanted {
@@ -61,7 +61,7 @@ pub(super) fn direct(
             continue;
         }
         match connection.add_route(&route) {
-            Ok(()) => tracing::info!(node = node.node, %route, "route to another node added"),
+            Ok(()) => tracing::info!(node = node.node, %route, "a route to another node is added"),
             Err(error) if error.is_exists() => {
                 let why = format!("this node has another route to {}", node.pods);
                 missed.insert(node.node.clone(), why);
@@ -96,7 +96,10 @@ pub fn remove(connection: &mut Connection, dry: bool) -> Result<Vec<String>, net
         Ok(true) => removed.push("nf_tables table inet podnet".to_owned()),
         Ok(false) => {}
         // One without nf_tables has none either.
-        Err(error) => tracing::debug!(error = chain(&error), "no nf_tables"),
+        Err(error) => tracing::debug!(
+            error = chain(&error),
+            "nf_tables cannot be read, and no table of masquerading is looked for"
+        ),
     }
     Ok(removed)
 }

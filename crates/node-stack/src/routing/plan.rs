@@ -48,7 +48,7 @@ pub(super) struct NodeRoute {
 
 /// Settings, routes and masquerade that the node shall have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct RoutingPlan {
     /// It forwards IPv4.
     pub(super) v4: bool,
     /// It forwards IPv6.
@@ -61,7 +61,7 @@ pub(super) struct Plan {
     pub(super) unrouted: BTreeMap<String, String>,
 }
 
-impl Plan {
+impl RoutingPlan {
     /// All of the network is on this node.
     pub(super) fn alone(network: &Network) -> Self {
         let subnets: Vec<Prefix> = network.subnets.iter().map(|it| it.prefix).collect();
@@ -199,13 +199,13 @@ mod tests {
 
     #[test]
     fn alone_all_subnets_are_this_nodes_and_nothing_leads_elsewhere() {
-        let plan = Plan::alone(&network(&[("10.0.0.0/24", ""), ("fd10::/64", "")]));
+        let plan = RoutingPlan::alone(&network(&[("10.0.0.0/24", ""), ("fd10::/64", "")]));
         let masquerade = plan.masquerade.unwrap();
         assert_eq!(masquerade.from, masquerade.inside);
         assert_eq!((plan.v4, plan.v6, plan.routes.len()), (true, true, 0));
         let mut own = network(&[("10.0.0.0/24", "")]);
         own.masquerade = false;
-        let plan = Plan::alone(&own);
+        let plan = RoutingPlan::alone(&own);
         assert_eq!((plan.v4, plan.v6, plan.masquerade), (true, false, None));
     }
 
@@ -226,7 +226,7 @@ mod tests {
                 ("n3".to_owned(), peer(&["10.244.3.0/24"], &["fd16::3"])),
             ]),
         };
-        let plan = Plan::in_cluster(&network, &nodes).unwrap();
+        let plan = RoutingPlan::in_cluster(&network, &nodes).unwrap();
         let masquerade = plan.masquerade.unwrap();
         let text = |pairs: &[(IpAddr, u8)]| -> Vec<String> {
             pairs
@@ -299,7 +299,7 @@ mod tests {
                 own,
                 ..Nodes::default()
             };
-            let why = Plan::in_cluster(&network, &nodes).unwrap_err();
+            let why = RoutingPlan::in_cluster(&network, &nodes).unwrap_err();
             assert!(
                 why.contains("spec.podCIDRs") && why.contains(missing),
                 "{why}"

@@ -42,7 +42,7 @@ impl NodeRouting {
         let mended = self.host.netlink.with(mend).await?;
         if !mended.is_empty() {
             let addresses: Vec<_> = mended.iter().map(|one| one.address).collect();
-            tracing::warn!(attachment = %record.key, ?addresses, "routes or neighbours were gone, made again");
+            tracing::warn!(attachment = %record.key, ?addresses, "the node's routes or neighbours of the attachment were gone, and are made again");
         }
         Ok(())
     }

@@ -45,7 +45,7 @@ pub(super) struct Desk {
     turn: tokio::sync::Mutex<()>,
     /// Somebody was sent away, and it was said.
     complained: AtomicBool,
-    /// Conversations that the control sockets of this node may have beside these.
+    /// Conversations that the control sockets of this node may have besides these.
     places: Arc<Semaphore>,
 }
 
@@ -80,12 +80,12 @@ impl Desk {
             Ok(id) if id == self.netns.identity() => true,
             Ok(id) => {
                 if !self.complained.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(attachment = %self.key, from = %id, "somebody who is not in the pod was at its control socket, and sent away");
+                    tracing::warn!(attachment = %self.key, from = %id, "a process outside of the pod called its control socket, and is sent away");
                 }
                 false
             }
             Err(error) => {
-                tracing::warn!(attachment = %self.key, error = chain(&error), "not known who was at the control socket");
+                tracing::warn!(attachment = %self.key, error = chain(&error), "the caller of the control socket cannot be identified, and is sent away");
                 false
             }
         }
@@ -143,7 +143,7 @@ impl Desk {
             Ok(answer) => answer,
             Err(error) => {
                 let request = request.map(|it| it.to_string());
-                tracing::warn!(attachment = %self.key, ?request, error = chain(&error), "not done");
+                tracing::warn!(attachment = %self.key, ?request, error = chain(&error), "a request at the control socket failed");
                 (Answer::Error, None)
             }
         }
@@ -173,7 +173,7 @@ impl Desk {
                 match sockets.insert(queue, socket.as_fd())? {
                     None => Ok((Answer::FdAck, None)),
                     Some(error) => {
-                        tracing::info!(attachment = %self.key, queue, %error, "the kernel does not take this socket");
+                        tracing::info!(attachment = %self.key, queue, %error, "the kernel refuses the socket that the pod sent for a queue");
                         Ok((Answer::FdNak, None))
                     }
                 }
@@ -184,7 +184,7 @@ impl Desk {
                     .is_some_and(|it| match busy_poll(it.as_fd(), timeout, budget) {
                         Ok(()) => true,
                         Err(error) => {
-                            tracing::info!(attachment = %self.key, %error, "no busy polling");
+                            tracing::info!(attachment = %self.key, %error, "the kernel refuses busy polling for the pod's socket");
                             false
                         }
                     });

@@ -10,7 +10,7 @@ use crate::sockets::path_in_pod;
 /// Name of the control socket in the directory of its port.
 pub(crate) const FILE: &str = "afxdp.sock";
 
-/// The part of the file beside the socket that is of this type.
+/// The part of the file next to the socket that is of this type.
 pub(crate) fn describe(record: &Attachment) -> Value {
     let (ifname, path) = (&record.key.ifname, path_in_pod(record, FILE));
     let dpdk = path.as_ref().map(|path| {

@@ -100,7 +100,7 @@ pub(super) async fn limit<W: Work>(
         if old != new {
             let rate = new.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
             let direction = direction.label();
-            tracing::info!(attachment = %record.key, direction, rate, "limit changed");
+            tracing::info!(attachment = %record.key, direction, rate, "the limit of the attachment is changed");
         }
     }
     work.save(&change.written).await?;
@@ -144,7 +144,7 @@ impl<W: Work> Change<'_, W> {
         if let (false, RootQueue::Foreign { kind }) = (self.next.queued, seen) {
             tracing::warn!(
                 attachment = %self.next.key, interface = self.next.host.name, kind,
-                "a queue of somebody else: packets to the pod go through it from now on",
+                "the port has a queue that is not podnet's: packets to the pod go through it from now on",
             );
         }
         self.next.limits.ingress = None;
@@ -238,7 +238,7 @@ impl<W: Work> Change<'_, W> {
         };
         if !self.work.is_attached(&end).await? {
             self.work.attach_again(end.ifindex).await?;
-            tracing::info!(interface = %far.name, "program attached again");
+            tracing::info!(interface = %far.name, "the program is attached to the shaper again");
         }
         if near.up && far.up {
             return Ok(());

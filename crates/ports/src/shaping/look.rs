@@ -95,7 +95,7 @@ impl Shaping {
     pub async fn close_queues(&self, record: &Attachment) {
         // Not counted is no reason to keep the attachment.
         if let Err(error) = self.queues([record]).await {
-            tracing::debug!(attachment = %record.key, %error, "drops of its queues not counted");
+            tracing::debug!(attachment = %record.key, %error, "drops in the queues of the attachment are not counted");
         }
         for direction in Direction::ALL {
             if let Some((_, ifindex)) = queue_of(record, direction) {
@@ -158,7 +158,7 @@ fn queue_fault(queue: &RootQueue, as_it_should_be: bool) -> Option<String> {
         RootQueue::Ours(state) => Some(format!("its limit is changed or broken ({})", state.shape)),
         RootQueue::Default => Some("its limit is gone".to_owned()),
         RootQueue::Foreign { kind } => Some(format!(
-            "its limit was replaced by a {kind} of somebody else"
+            "its limit was replaced by a {kind} that is not podnet's"
         )),
     }
 }

@@ -4,7 +4,7 @@ use book::record::{Attachment, Device};
 use serde_json::{Value, json};
 use world::resource;
 
-/// The file, beside the socket: for an interface called net1, `net1.json`.
+/// The file next to the socket: for an interface called net1, `net1.json`.
 pub(crate) fn file(record: &Attachment) -> String {
     format!("{}.json", record.key.ifname)
 }

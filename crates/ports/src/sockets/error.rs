@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
     /// The file or its directory cannot be made.
-    #[error("cannot make {}, for a pod to connect to", path.display())]
+    #[error("cannot make {}, to which the pod connects", path.display())]
     Make {
         /// The file or directory.
         path: PathBuf,
@@ -15,7 +15,7 @@ pub enum PlaceError {
         source: io::Error,
     },
     /// A file that an earlier attempt has left cannot be removed.
-    #[error("cannot remove {}, for a pod to connect to", path.display())]
+    #[error("cannot remove {}, to which the pod connected", path.display())]
     Remove {
         /// The file.
         path: PathBuf,
@@ -23,7 +23,7 @@ pub enum PlaceError {
         source: io::Error,
     },
     /// The file that describes the port cannot be written.
-    #[error("cannot write {}, for a pod to connect to", path.display())]
+    #[error("cannot write {}, which tells the pod where to connect", path.display())]
     Write {
         /// The file.
         path: PathBuf,

@@ -15,7 +15,7 @@ pub(super) fn name_in_pod(ifname: &IfName) -> String {
     format!("podnet/{ifname}")
 }
 
-/// The part of the file beside the socket that is of this type.
+/// The part of the file next to the socket that is of this type.
 pub(crate) fn describe(record: &Attachment) -> Value {
     let (name, mac) = (name_in_pod(&record.key.ifname), record.mac);
     json!({

@@ -31,13 +31,13 @@ pub enum SwitchError {
         socket: PathBuf,
     },
     /// It says no, or has gone.
-    #[error("port of type Memif")]
+    #[error("the switch does not serve the port of type Memif")]
     Port {
         /// Its words.
         source: uswitch::Error,
     },
     /// A socket that clients connect to could not be made.
-    #[error("sockets of a port of type Memif")]
+    #[error("cannot make the socket of a port of type Memif")]
     Listen {
         /// Why not.
         source: memif::Error,

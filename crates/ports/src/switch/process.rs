@@ -38,7 +38,7 @@ pub(super) fn start(
         .process_group(0)
         .spawn()
         .map_err(failed)?;
-    tracing::info!(pid = child.id(), socket = %socket.display(), "started the switch");
+    tracing::info!(pid = child.id(), socket = %socket.display(), "the switch is started");
     let started = Instant::now();
     loop {
         match Client::connect(socket) {

@@ -36,7 +36,7 @@ impl fmt::Display for SwitchUser {
 
 /// A user that is not written as one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("write the numbers of a user and a group, as in 60900:60900")]
+#[error("the text is not USER:GROUP; write the numbers of both, as 60900:60900")]
 pub struct NotAUser;
 
 impl FromStr for SwitchUser {

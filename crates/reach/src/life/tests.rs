@@ -7,7 +7,7 @@ use api::{Egress, Mode, Network, Routing, Share, Transport, Wire};
 use book::record::NetworkFacts;
 use book::samples;
 use node_stack::egress::order::{self, Ways};
-use node_stack::egress::{EgressError, Plan};
+use node_stack::egress::{EgressError, GatewayPlan};
 use node_stack::routing::NotRouting;
 use proptest::prelude::*;
 use telemetry::fate::{Calls, Dead, Fate, Fated, Refused, call};
@@ -107,17 +107,17 @@ impl Fake {
 }
 
 impl Ways for Fake {
-    fn planned(&self) -> BTreeMap<u32, Plan> {
+    fn planned(&self) -> BTreeMap<u32, GatewayPlan> {
         let things = self.things();
         let mut plans = BTreeMap::new();
         for facts in things.book.values().filter(|it| it.egress) {
-            let plan = plans.entry(facts.id).or_insert(Plan::of(facts.id));
+            let plan = plans.entry(facts.id).or_insert(GatewayPlan::of(facts.id));
             plan.serve(facts);
         }
         plans
     }
 
-    fn is_open(&self, plan: &Plan) -> bool {
+    fn is_open(&self, plan: &GatewayPlan) -> bool {
         self.things().known.open.contains(&plan.network)
     }
 
@@ -134,7 +134,7 @@ impl Ways for Fake {
         Ok(self.call("fence", fence)?)
     }
 
-    async fn make(&self, plan: Plan) -> Result<bool, EgressError> {
+    async fn make(&self, plan: GatewayPlan) -> Result<bool, EgressError> {
         let made = self.call("gateway", |things| {
             things.gateways.insert(plan.network);
         });

@@ -49,7 +49,7 @@ impl Membership {
                     Ok(()) => written = Some(text),
                     Err(error) => {
                         let file = own.display();
-                        tracing::error!(%file, %error, "members not published, trying again");
+                        tracing::error!(%file, %error, "the members of this node are not published, trying again");
                         tokio::time::sleep(RETRY).await;
                         continue;
                     }
@@ -112,7 +112,7 @@ impl Membership {
                 Ok(()) => self.remotes.set_complete(),
                 Err(error) => {
                     let directory = directory.display();
-                    tracing::error!(%directory, %error, "members of other nodes not readable, trying again");
+                    tracing::error!(%directory, %error, "the members of other nodes cannot be read, trying again");
                     tokio::time::sleep(RETRY).await;
                     continue;
                 }
@@ -136,7 +136,7 @@ fn read_own(own: &Path) -> (Published, Option<String>) {
             return (Published::new(), Some(String::new()));
         }
         Err(error) => {
-            tracing::warn!(file = %own.display(), %error, "not readable, written anew");
+            tracing::warn!(file = %own.display(), %error, "the file of this node's members cannot be read, and is written again");
             return (Published::new(), None);
         }
     };
@@ -252,7 +252,10 @@ fn read_file(path: &Path, text: &str, remotes: &Remotes) -> BTreeSet<String> {
             }
             Err(error) => {
                 let error = chain(&error);
-                tracing::warn!(error, "members on another node not readable");
+                tracing::warn!(
+                    error,
+                    "the file of another node cannot be read, and its members are not reached"
+                );
             }
         }
     }

@@ -145,7 +145,7 @@ impl Overlay {
         if has != tried {
             self.has_reverse_path.store(has, Ordering::Release);
             tracing::info!(
-                "no look-up of the way back in this kernel's nf_tables: tunnels are taken in from the links that are found"
+                "this kernel's nf_tables cannot look up the way back: tunnels are taken in from the links that are found"
             );
         }
         if written {
@@ -194,7 +194,10 @@ pub fn remove(dry: bool) -> bool {
     };
     there.unwrap_or_else(|error| {
         // One without nf_tables has none either.
-        tracing::debug!(error = chain(&error), "no nf_tables");
+        tracing::debug!(
+            error = chain(&error),
+            "nf_tables cannot be read, and no fence of tunnels is looked for"
+        );
         false
     })
 }

@@ -76,7 +76,7 @@ impl Complaints {
         if more > 0 {
             tracing::warn!(
                 more,
-                "and what other nodes say; podnet-agent get endpoints shows it"
+                "more members of other nodes are refused; podnet-agent get endpoints shows them"
             );
         }
         self.seen = now;

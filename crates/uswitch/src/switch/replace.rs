@@ -76,12 +76,12 @@ impl Switch {
                 tracing::info!(
                     ports = given.len(),
                     ?took,
-                    "another process is the switch now"
+                    "another process has taken over as the switch"
                 );
                 self.ended = Some(Ended::Replaced);
             }
             Err(error) => {
-                tracing::warn!(%error, "the next switch failed, this one goes on");
+                tracing::warn!(%error, "the switch that was to take over failed; this one goes on");
                 // Before anything moves: it must see that it is not the switch.
                 drop(asker);
                 self.go_on(given);
@@ -237,7 +237,10 @@ impl Switch {
             (other, _) => return Err(unexpected(&other)),
         }
         switch.go_on(ports);
-        tracing::info!(ports = announced, "took over from the switch before");
+        tracing::info!(
+            ports = announced,
+            "the switch has taken over from the one before it"
+        );
         Ok(switch)
     }
 }

@@ -57,7 +57,7 @@ fn a_wrong_list_is_refused_with_its_place_and_what_to_write() {
         ),
         (
             npwg("a,,b"),
-            "k8s.v1.cni.cncf.io/networks, item 2 at character 3: nothing is named here",
+            "k8s.v1.cni.cncf.io/networks, item 2 at character 3: a name is missing here",
         ),
         (
             npwg(r#"[{"name": "a", "mac": "nonsense"}]"#),

@@ -29,7 +29,7 @@ impl Followed {
 pub(super) enum Step {
     /// A node, or the controller as the last one, hears some changes of a kind.
     Hear(usize, Followed, usize),
-    /// It has lost the watch, and lists anew.
+    /// It has lost the watch, and lists again.
     List(usize, Followed),
     /// It hears of everything.
     Catch(usize),
@@ -51,7 +51,7 @@ pub(super) enum Step {
     Tick(i64),
     Restart(usize),
     Ready(usize),
-    /// The `Node` is deleted and made anew, and its pods run on.
+    /// The `Node` is deleted and made again, and its pods run on.
     Register(usize),
     /// The `Node` is deleted, and its pods run on.
     Unregister(usize),

@@ -114,7 +114,7 @@ fn a_comma_too_many_is_an_error_with_its_place() {
         assert_says(&error, place);
         assert_says(
             &error,
-            "nothing is named here; remove the comma or write a name",
+            "a name is missing here; remove the comma or write a name",
         );
     }
 }
@@ -168,7 +168,10 @@ fn a_bracket_makes_it_json_and_a_brace_is_no_list() {
 #[test]
 fn broken_json_is_an_error_with_line_and_column() {
     let error = error("[\n  {\u{201c}name\u{201d}: \"a\"}]");
-    assert_says(&error, "k8s.v1.cni.cncf.io/networks: not a JSON list");
+    assert_says(
+        &error,
+        "k8s.v1.cni.cncf.io/networks: the value is not a JSON list",
+    );
     assert_says(&error, "line 2 column 4");
 }
 

@@ -76,21 +76,23 @@ fn a_pod_has_as_many_attachments_as_the_limit_in_whatever_list() {
     assert_eq!(
         refused(&[(POD_NETWORKS_ANNOTATION, &kep_over)]),
         format!(
-            "podnet.dev/networks: asks for 33 attachments, and the limit of a pod is 32; list fewer \
+            "podnet.dev/networks: the pod asks for 33 attachments, and the limit of a pod is 32; list fewer \
              networks, or {raise}"
         )
     );
     let beside = "that the pod has by default or by its other list, and the limit of a pod is 32";
     assert_says(
         &refused(&[(NETWORKS_ANNOTATION, &over)]),
-        &format!("k8s.v1.cni.cncf.io/networks: asks for 32 attachments beside 1 {beside}"),
+        &format!("k8s.v1.cni.cncf.io/networks: the pod asks for 32 attachments besides 1 {beside}"),
     );
     assert_says(
         &refused(&[
             (POD_NETWORKS_ANNOTATION, &half),
             (NETWORKS_ANNOTATION, &rest_over),
         ]),
-        &format!("k8s.v1.cni.cncf.io/networks: asks for 17 attachments beside 16 {beside}"),
+        &format!(
+            "k8s.v1.cni.cncf.io/networks: the pod asks for 17 attachments besides 16 {beside}"
+        ),
     );
 }
 
@@ -110,7 +112,7 @@ fn a_list_of_43000_networks_is_one_error() {
     )]);
     assert_says(
         &errors,
-        "podnet.dev/networks: asks for 60001 attachments, and",
+        "podnet.dev/networks: the pod asks for 60001 attachments, and",
     );
 }
 
@@ -138,8 +140,9 @@ fn an_annotation_longer_than_kubernetes_allows_is_refused_unread() {
         let fits = read(&[(annotation, &spaces)], &SelectionRules::default());
         assert!(fits.is_ok(), "{fits:?}");
         let errors = refused(&[(annotation, &format!("{spaces} "))]);
-        let wanted =
-            format!("{annotation}: is 262145 bytes long, and the limit is 262144; shorten it");
+        let wanted = format!(
+            "{annotation}: the value is 262145 bytes long, and the limit is 262144; shorten it"
+        );
         assert_eq!(errors, wanted);
     }
 }
@@ -156,22 +159,22 @@ fn what_one_element_asks_for_is_limited() {
         (
             "ips",
             format!("[{}]", addresses.join(",")),
-            "[0].ips: has 65 items, and the limit is 64; remove some",
+            "[0].ips: the list has 65 items, and the limit is 64; remove some",
         ),
         (
             "default-route",
             format!("[{}]", gateways.join(",")),
-            "[0].default-route: has 17 items, and the limit is 16; remove some",
+            "[0].default-route: the list has 17 items, and the limit is 16; remove some",
         ),
         (
             "portMappings",
             format!("[{}]", mappings.join(",")),
-            "[0].portMappings: has 65 items, and the limit is 64; remove some",
+            "[0].portMappings: the list has 65 items, and the limit is 64; remove some",
         ),
         (
             "cni-args",
             format!(r#"{{"a":"{long}"}}"#),
-            "[0].cni-args: is 16392 bytes long, and the limit is 16384; shorten it",
+            "[0].cni-args: the value is 16392 bytes long, and the limit is 16384; shorten it",
         ),
     ] {
         let list = format!(r#"[{{"name":"n","{key}":{value}}}]"#);

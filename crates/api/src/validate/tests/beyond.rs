@@ -126,7 +126,7 @@ fn a_route_that_cannot_work_is_refused_by_its_field_with_what_to_do() {
     let many = (0..17).map(|n| route(&format!("192.0.{n}.0/24"), None));
     let said = refusal(&with(Mode::L2, many.collect(), own()));
     assert!(
-        said.starts_with("spec.routes: has 17 items; write 0 to 16"),
+        said.starts_with("spec.routes: the list has 17 items; write 0 to 16"),
         "{said}"
     );
 }
@@ -144,7 +144,7 @@ fn egress_is_of_routed_networks_that_nobody_routes_for() {
     for (mode, routing) in [(Mode::L2, Routing::Isolated), (Mode::L3, Routing::Node)] {
         let said = refusal(&with(mode, routing));
         assert!(
-            said.starts_with("spec.egress: is for networks of mode L3"),
+            said.starts_with("spec.egress: the field is for networks of mode L3"),
             "{said}"
         );
     }
@@ -176,7 +176,7 @@ fn egress_by_the_uplink_is_of_networks_that_routers_lead_to() {
     }
     let said = refusal(&with(Mode::L2, Transport::Native, None));
     assert!(
-        said.starts_with("spec.egress: is for networks of mode L3"),
+        said.starts_with("spec.egress: the field is for networks of mode L3"),
         "{said}"
     );
 }
@@ -298,14 +298,14 @@ fn ether_types_are_listed_where_pods_are_on_a_segment_of_an_uplink() {
         assert_eq!(wire.ether_types, [0x88b5, 0x88f7]);
         let said = refusal(&with(Mode::L3, kind, &["0x88f7"]));
         assert!(
-            said.contains("spec.transport.etherTypes: is for networks of mode L2"),
+            said.contains("spec.transport.etherTypes: the field is for networks of mode L2"),
             "{said}"
         );
     }
     for kind in [Transport::Local, Transport::Vxlan] {
         let said = refusal(&with(Mode::L2, kind, &["0x88f7"]));
         assert!(
-            said.contains("spec.transport.etherTypes: is for networks of mode L2"),
+            said.contains("spec.transport.etherTypes: the field is for networks of mode L2"),
             "{said}"
         );
     }

@@ -8,13 +8,13 @@ use netdev::{
     AddrGenMode, Address, Connection, Link, LinkChange, Neighbour, Netfilter, Route, Sysctl, sysctl,
 };
 
-use super::super::plan::{self, Both, NODE_MAC, PODS, Plan, TO_PODS_V4, UPLINK, UPLINK_MAC};
+use super::super::plan::{self, Both, GatewayPlan, NODE_MAC, PODS, TO_PODS_V4, UPLINK, UPLINK_MAC};
 use super::super::write;
 
 /// The node's side of the link.
 pub(super) fn of_node(
     connection: &mut Connection,
-    plan: &Plan,
+    plan: &GatewayPlan,
     (link, place): (&Link, u16),
 ) -> Result<(), netdev::Error> {
     let v6 = plan.has(false);
@@ -36,7 +36,7 @@ pub(super) fn of_node(
 }
 
 /// The gateway's own namespace, on a thread in it.
-pub(super) fn of_gateway(plan: &Plan, place: u16) -> Result<(), netdev::Error> {
+pub(super) fn of_gateway(plan: &GatewayPlan, place: u16) -> Result<(), netdev::Error> {
     let (v4, v6) = (plan.has(true), plan.has(false));
     write(&mut Netfilter::open()?, &plan.rules())?;
     for link in ["all", PODS, UPLINK] {
@@ -115,7 +115,7 @@ impl Both {
     }
 }
 
-impl Plan {
+impl GatewayPlan {
     /// Of two addresses those of families that pods have.
     fn transit(&self, both: Both) -> Vec<IpAddr> {
         let families = [true, false].into_iter().filter(|v4| self.has(*v4));
