@@ -48,7 +48,7 @@ pub(crate) struct Options {
     /// Write the generated files again instead of comparing them
     #[arg(long)]
     bless: bool,
-    /// List the first lines of documentation that begin with a pronoun or are too long
+    /// List first lines of documentation and errors whose words are not in order
     #[arg(long)]
     words: bool,
 }
