@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use api::Prefix;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use cluster::access::AccessControl;
+use cni_spec::LEASE_MAX;
 use controller::ControllerOptions;
 use delegate::process;
 use ports::switch::{SwitchOptions, SwitchUser};
@@ -99,6 +100,18 @@ pub struct RunOptions {
         default_value_t = 60
     )]
     pub store_patience: u64,
+    /// Seconds for which a restart of this agent is no failure of the node; 0 for none
+    ///
+    /// They count from when the agent was well. Until then STATUS has the answer that it had before, and
+    /// requests wait.
+    #[arg(
+        long,
+        env = "PODNET_RESTART_LEASE",
+        value_name = "SECONDS",
+        default_value_t = LEASE_MAX.as_secs(),
+        value_parser = clap::value_parser!(u64).range(..=LEASE_MAX.as_secs())
+    )]
+    pub restart_lease: u64,
     /// Name of this node; the host name when not given
     #[arg(long, env = "NODE_NAME")]
     pub node_name: Option<String>,

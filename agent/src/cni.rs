@@ -13,9 +13,10 @@ use cni_spec::{
 use netdev::Netns;
 use serde_json::Value;
 use telemetry::{LOG_BYTES, Sparing};
+use world::WorldError;
 
 use crate::error::AgentError;
-use crate::node::{Node, START_PATIENCE};
+use crate::node::Node;
 use crate::recover;
 use crate::request::{self, Asked, Native};
 use crate::tombstone;
@@ -104,15 +105,14 @@ type Served = Result<(Value, Option<Made>), AgentError>;
 async fn dispatch(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>) -> Served {
     let invocation = request.invocation()?;
     let conf = request.conf()?;
-    if command_waits(request.command) {
-        node.until_ready().await?;
-    } else if !node.is_ready() {
-        return Err(AgentError::Starting);
+    if request.command == Command::Status {
+        return answer_status(node, request, &conf).await;
     }
+    node.until_ready().await?;
     match &invocation.call {
         Call::Add { key, netns: path } => {
             let netns = require(netns, path)?;
-            node.world.until_read(START_PATIENCE).await?;
+            node.world.until_read(node.start_patience()).await?;
             let _guard = node.book.turn(&key.container).await;
             tombstone::serve_key(node, key).await?;
             if conf.network == Some(NetworkRef::FromPod) {
@@ -161,15 +161,9 @@ async fn dispatch(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>) 
             Ok((Value::Null, None))
         }
         Call::Gc => collect(node, &conf).await,
-        Call::Status => status(node, request, &conf).await,
-        // The plugin answers this one itself.
-        Call::Version => Ok((Value::Null, None)),
+        // The first is answered above, the plugin answers the other one itself.
+        Call::Status | Call::Version => Ok((Value::Null, None)),
     }
-}
-
-/// `STATUS` is asked to find out whether one has to wait.
-const fn command_waits(command: Command) -> bool {
-    !matches!(command, Command::Status)
 }
 
 fn require(netns: Option<Netns>, path: &str) -> Result<Netns, AgentError> {
@@ -291,39 +285,56 @@ async fn collect(node: &Arc<Node>, conf: &NetConf) -> Served {
     Ok((Value::Null, None))
 }
 
-async fn status(node: &Node, request: &CniRequest, conf: &NetConf) -> Served {
+/// Answers `STATUS` at once: it is asked to find out whether one has to wait.
+///
+/// A start that goes on within the lease of the agent before has that agent's answer (CNI-ST-05).
+async fn answer_status(node: &Node, request: &CniRequest, conf: &NetConf) -> Served {
+    let config = request.config.get();
+    match status(node, request, conf).await {
+        Ok(()) => node.lease.note(config, true),
+        Err(AgentError::Starting | AgentError::World(WorldError::NotSynced { .. }))
+            if node.lease.covers(config) => {}
+        Err(error) => {
+            if node.is_ready() {
+                node.lease.note(config, false);
+            }
+            return Err(error);
+        }
+    }
+    Ok((Value::Null, None))
+}
+
+/// Whether an `ADD` with this configuration would be served.
+///
+/// Networks that have no free address are served: their `ADD`s fail, and those of others do not.
+async fn status(node: &Node, request: &CniRequest, conf: &NetConf) -> Result<(), AgentError> {
+    if !node.is_ready() {
+        return Err(AgentError::Starting);
+    }
     node.book.require_store()?;
     let ports = node.attachments.impaired();
     if ports > 0 {
         return Err(AgentError::Impaired { ports });
     }
-    if conf.network == Some(NetworkRef::FromPod) {
-        node.default_network_status(&request.path).await?;
-        return Ok((Value::Null, None));
-    }
     let world = node.world.get();
-    let network = match &conf.network {
-        Some(NetworkRef::PodNetwork(name)) => Some(world.network(name)?),
+    match &conf.network {
+        Some(NetworkRef::FromPod) => node.default_network_status(&request.path).await?,
+        Some(NetworkRef::PodNetwork(name)) => {
+            world.network(name)?;
+        }
         Some(NetworkRef::Attachment {
             namespace: Some(namespace),
             name,
-        }) => Some(world.network(&world.attachment(namespace, name)?.network)?),
+        }) => {
+            world.network(&world.attachment(namespace, name)?.network)?;
+        }
         // The pod, and with it the namespace, is not known to STATUS.
         Some(NetworkRef::Attachment {
             namespace: None, ..
         })
-        | Some(NetworkRef::FromPod)
-        | None => None,
-    };
-    if let Some(network) = network
-        && let Some(family) = node.book.ledger().exhausted(network)
-    {
-        return Err(AgentError::PoolEmpty {
-            network: network.name.clone(),
-            family,
-        });
+        | None => {}
     }
-    Ok((Value::Null, None))
+    Ok(())
 }
 
 #[cfg(test)]

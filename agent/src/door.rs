@@ -7,7 +7,7 @@ use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,10 +79,16 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Serves connections until `stop` is true, then waits for the open ones.
+/// Serves connections until `stop` is true, then those that have come.
 ///
-/// The wait is limited.
-pub async fn serve(node: Arc<Node>, listener: UnixListener, mut stop: watch::Receiver<bool>) {
+/// The socket at `path` goes first, so that plugins wait for the next agent instead of connecting to
+/// this one. The time for the rest is limited.
+pub async fn serve(
+    node: Arc<Node>,
+    path: PathBuf,
+    listener: UnixListener,
+    mut stop: watch::Receiver<bool>,
+) {
     let mut open = JoinSet::new();
     let mut door = Door::new("CNI socket");
     loop {
@@ -95,12 +101,36 @@ pub async fn serve(node: Arc<Node>, listener: UnixListener, mut stop: watch::Rec
             Some(_) = open.join_next(), if !open.is_empty() => {}
         }
     }
-    drop(listener);
+    if let Err(error) = fs::remove_file(&path) {
+        tracing::warn!(socket = %path.display(), %error, "the agent's socket could not be removed, the next agent replaces it");
+    }
+    for stream in waiting(listener, CONNECTIONS.saturating_sub(open.len())) {
+        let node = Arc::clone(&node);
+        open.spawn(async move { connection(&node, stream).await });
+    }
     let finished = async { while open.join_next().await.is_some() {} };
     if timeout(DRAIN, finished).await.is_err() {
         // What they were about is recorded: the next start goes on with it.
         tracing::warn!("connections were still open, and are cut");
     }
+}
+
+/// Accepts the connections that wait in the kernel's queue, up to a number.
+///
+/// The listener is closed. A plugin whose connection is closed here sends its request to the next agent.
+fn waiting(listener: UnixListener, most: usize) -> Vec<UnixStream> {
+    // The kernel is asked: the async runtime may not have heard of the latest ones yet.
+    let accepted = listener.into_std().map(|listener| {
+        let next = || listener.accept().ok();
+        std::iter::from_fn(next)
+            .take(most)
+            .filter_map(|(stream, _)| {
+                stream.set_nonblocking(true).ok()?;
+                UnixStream::from_std(stream).ok()
+            })
+            .collect()
+    });
+    accepted.unwrap_or_default()
 }
 
 async fn connection(node: &Arc<Node>, mut stream: UnixStream) {

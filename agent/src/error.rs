@@ -174,14 +174,6 @@ pub enum AgentError {
         /// How many.
         ports: usize,
     },
-    /// No address is left for the next attachment.
-    #[error("network {network} has no free address of family {family}")]
-    PoolEmpty {
-        /// The network.
-        network: String,
-        /// IPv4 or IPv6.
-        family: ipam::Family,
-    },
     /// Several removals failed.
     #[error("{} attachments could not be removed or mended: {}", errors.len(), Listed::new(errors))]
     Collect {

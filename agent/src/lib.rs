@@ -39,6 +39,7 @@ pub mod error;
 pub mod explain;
 pub mod install;
 pub mod kube;
+pub mod lease;
 pub mod node;
 pub mod places;
 pub mod pods;

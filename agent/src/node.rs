@@ -23,9 +23,10 @@ use crate::attach::authority::Giver;
 use crate::devices::Devices;
 use crate::error::AgentError;
 use crate::kube::Cluster;
+use crate::lease::RestartLease;
 
-/// How long a request waits for start-up to be over.
-pub const START_PATIENCE: Duration = Duration::from_secs(10);
+/// Time for which a request waits for start-up when there is no lease.
+const START_PATIENCE: Duration = Duration::from_secs(10);
 
 /// State that requests share.
 #[derive(Debug)]
@@ -60,6 +61,8 @@ pub struct Node {
     pub metrics: Arc<Metrics>,
     /// Where `DEL`s wait that came while no agent was there.
     pub tombstones: PathBuf,
+    /// The lease that a restart of this agent goes by.
+    pub lease: RestartLease,
     /// Requests so far, to find their log lines.
     pub requests: AtomicU64,
     /// Start-up is over.
@@ -101,6 +104,8 @@ pub struct Parts {
     pub metrics: Arc<Metrics>,
     /// See [`Node::tombstones`].
     pub tombstones: PathBuf,
+    /// See [`Node::lease`].
+    pub lease: RestartLease,
     /// True once start-up is over.
     pub ready: watch::Sender<bool>,
 }
@@ -166,6 +171,7 @@ impl Node {
             cluster: parts.cluster,
             metrics: parts.metrics,
             tombstones: parts.tombstones,
+            lease: parts.lease,
             requests: AtomicU64::new(0),
             ready: parts.ready,
         })
@@ -186,6 +192,16 @@ impl Node {
         self.ready.subscribe()
     }
 
+    /// True when an `ADD` would be served now, whatever its network.
+    ///
+    /// Then the lease is made longer.
+    pub fn is_well(&self) -> bool {
+        self.is_ready()
+            && self.book.require_store().is_ok()
+            && self.attachments.impaired() == 0
+            && self.world.get().check_read().is_ok()
+    }
+
     /// Waits until start-up is over, however long that takes.
     pub async fn until_recovered(&self) {
         let mut ready = self.ready.subscribe();
@@ -193,15 +209,22 @@ impl Node {
         let _ = ready.wait_for(|ready| *ready).await;
     }
 
-    /// Waits until requests can be served, for at most [`START_PATIENCE`].
+    /// How long a request waits for what a start still has to read or to mend.
     ///
-    /// A restart takes a moment, and a runtime that is told to try again waits much longer.
+    /// A restart takes a moment, and a runtime that is told to try again waits much longer. While the
+    /// lease of the agent before holds, the restart is no failure.
+    pub fn start_patience(&self) -> Duration {
+        self.lease.inherited().max(START_PATIENCE)
+    }
+
+    /// Waits until requests can be served, for at most [`Self::start_patience`].
     ///
     /// # Errors
-    /// [`AgentError::Starting`] after [`START_PATIENCE`].
+    /// [`AgentError::Starting`] after that.
     pub async fn until_ready(&self) -> Result<(), AgentError> {
         let mut ready = self.ready.subscribe();
-        let waited = tokio::time::timeout(START_PATIENCE, ready.wait_for(|ready| *ready)).await;
+        let patience = self.start_patience();
+        let waited = tokio::time::timeout(patience, ready.wait_for(|ready| *ready)).await;
         match waited {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) | Err(_) => Err(AgentError::Starting),

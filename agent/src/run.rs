@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +43,7 @@ use crate::devices::Devices;
 use crate::error::AgentError;
 use crate::install::{Install, InstallError};
 use crate::kube::{self, Cluster};
+use crate::lease::RestartLease;
 use crate::node::{Node, Parts};
 use crate::{admin, recover};
 use crate::{door, tombstone};
@@ -170,11 +172,14 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
             source,
         })?;
     // From here on requests are answered, at first with "starting".
-    let requests = tokio::spawn(door::serve(Arc::clone(&node), listener, stopping.clone()));
+    let socket = options.places.socket.clone();
+    let door = door::serve(Arc::clone(&node), socket, listener, stopping.clone());
+    let mut requests = tokio::spawn(door);
     let pages = tokio::spawn(admin::serve(Arc::clone(&node), http, stopping));
     log_samples(Arc::clone(&node), events).map_err(|source| RunError::Runtime { source })?;
     // Opened first: what happens to a link from now on is not missed.
     let mut links = node.host.netlink.monitor().map_err(AgentError::from)?;
+    failpoint::pause("start.recover");
     recover::recover(&node, &pins).await?;
     // Removals that waited come before anything a runtime asks for now.
     tombstone::serve_all(&node).await;
@@ -184,24 +189,31 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
         socket = %options.places.socket.display(), admin = %options.admin, "the agent is ready",
     );
 
+    let mut work = pin!(background(&node, networks, &mut links));
     let ended = tokio::select! {
         _ = terminate.recv() => None,
         _ = interrupt.recv() => None,
-        why = background(&node, networks, &mut links) => Some(why),
+        why = &mut work => Some(why),
         why = installed(&node, install) => Some(why),
     };
     tracing::info!("the agent stops; the datapath goes on forwarding");
-    node.set_ready(false);
     // Nobody can be left to hear it only if all tasks are gone already.
     let _ = stop.send(true);
-    for task in [requests.await.err(), pages.await.err()]
-        .into_iter()
-        .flatten()
-    {
-        tracing::error!(error = %task, "a server of the agent died");
+    // Requests that have come are still served, and may need the background work.
+    let (served, ended) = if let Some(error) = ended {
+        (requests.await, Some(error))
+    } else {
+        tokio::select! {
+            served = &mut requests => (served, None),
+            why = work => (requests.await, Some(why)),
+        }
+    };
+    if ended.is_none() {
+        node.lease.write(node.is_well());
     }
-    if let Err(error) = std::fs::remove_file(&options.places.socket) {
-        tracing::warn!(socket = %options.places.socket.display(), %error, "the agent's socket could not be removed, the next agent replaces it");
+    node.set_ready(false);
+    for task in [served.err(), pages.await.err()].into_iter().flatten() {
+        tracing::error!(error = %task, "a server of the agent died");
     }
     match ended {
         Some(error) => Err(error),
@@ -338,6 +350,10 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         cluster,
         metrics,
         tombstones: tombstone::directory(&options.places.socket),
+        lease: RestartLease::open(
+            &options.places.socket,
+            Duration::from_secs(options.restart_lease),
+        ),
         ready,
         controls: afxdp::directory(&options.places.socket),
         reach: ReachOptions {
@@ -397,6 +413,7 @@ async fn background(
     tokio::select! {
         () = node.ports.promote() => stopped("attaching links", "it ended".into()),
         () = audits(node) => stopped("the audit", "it ended".into()),
+        () = keep_lease(node) => stopped("keeping the lease", "it ended".into()),
         end = networks => end.unwrap_or_else(|died| stopped("following networks", died.to_string())),
         end = node.reach.work() => stopped(end.what, end.why),
         () = follow_members(node) => stopped("following members on other nodes", "it ended".into()),
@@ -451,6 +468,14 @@ async fn limits(node: &Arc<Node>) {
         if changes.changed().await.is_err() {
             return;
         }
+    }
+}
+
+/// Keeps the lease for a restart as long as this agent is well.
+async fn keep_lease(node: &Arc<Node>) {
+    loop {
+        node.lease.write(node.is_well());
+        node.lease.due().await;
     }
 }
 

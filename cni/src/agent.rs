@@ -17,8 +17,15 @@ use rustix::net::{
     SocketFlags, SocketType, connect, sendmsg, socket_with,
 };
 
-/// Between two attempts to connect.
+use crate::patience::Patience;
+
+/// Between two attempts to reach the agent.
 const RETRY: Duration = Duration::from_millis(20);
+
+/// Waits between two attempts to reach the agent.
+pub(crate) fn pause() {
+    thread::sleep(RETRY);
+}
 
 /// How the exchange with the agent failed.
 #[derive(Debug)]
@@ -47,6 +54,35 @@ impl fmt::Display for TransportError {
     }
 }
 
+impl TransportError {
+    /// True when no agent listens at the socket.
+    ///
+    /// An agent that is there and cannot keep up is not away.
+    pub(crate) fn is_absence(&self) -> bool {
+        let Self::Connect { source } = self else {
+            return false;
+        };
+        let errno = Errno::from_io_error(source);
+        matches!(errno, Some(Errno::NOENT | Errno::CONNREFUSED))
+    }
+
+    /// True when the other side ended the connection before its answer.
+    pub(crate) fn is_loss(&self) -> bool {
+        let source = match self {
+            Self::Connect { .. } => return false,
+            Self::Send { source }
+            | Self::Reply {
+                source: SpecError::FrameIo { source },
+            } => source,
+            Self::Reply { source } => return matches!(source, SpecError::FrameCut { .. }),
+        };
+        matches!(
+            source.kind(),
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+        )
+    }
+}
+
 /// A connection on which everything ends at a deadline.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -55,10 +91,10 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects; until `patience` an agent that is not there is awaited.
+    /// Connects; while `patience` lasts an agent that is not there is awaited.
     pub(crate) fn open(
         socket: &Path,
-        patience: Instant,
+        patience: &mut Patience<'_>,
         deadline: Instant,
     ) -> Result<Self, TransportError> {
         let fail = |source: Errno| TransportError::Connect {
@@ -69,9 +105,9 @@ impl Connection {
             match Self::connect_once(&address, deadline) {
                 Ok(stream) => return Ok(Self { stream, deadline }),
                 Err(Errno::NOENT | Errno::CONNREFUSED | Errno::AGAIN)
-                    if Instant::now() < patience =>
+                    if patience.lasts() && Instant::now() < deadline =>
                 {
-                    thread::sleep(RETRY);
+                    pause();
                 }
                 Err(errno) => return Err(fail(errno)),
             }

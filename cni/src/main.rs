@@ -4,10 +4,12 @@
 //!
 //! It knows the protocol of CNI and the way to the agent. It refuses to know networks, addresses
 //! and links: every decision is the agent's, except those that must work without one (`VERSION`,
-//! malformed requests, and the tombstone of a `DEL`).
+//! malformed requests, the tombstone of a `DEL`, and `STATUS` while the agent is restarted).
 
 mod agent;
+mod lease;
 mod netns;
+mod patience;
 mod plugin;
 mod stdio;
 mod tombstone;

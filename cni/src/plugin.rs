@@ -1,6 +1,7 @@
 //! One call of the plugin, from the environment to the answer.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -10,11 +11,9 @@ use cni_spec::{
 };
 use serde_json::value::RawValue;
 
-use crate::agent::{Connection, TransportError};
-use crate::{netns, stdio, tombstone};
-
-/// How long `ADD` and `CHECK` wait for an agent that is just being restarted.
-const RESTART_PATIENCE: Duration = Duration::from_secs(2);
+use crate::agent::{self, Connection, TransportError};
+use crate::patience::Patience;
+use crate::{lease, netns, stdio, tombstone};
 
 /// How long `STATUS` takes at most: runtimes call it every few seconds (CNI-ST-04).
 const STATUS_LIMIT: Duration = Duration::from_secs(2);
@@ -110,6 +109,7 @@ fn forward(invocation: &Invocation, netns_override: bool) -> Result<(), Failure>
 
     let config = RawValue::from_string(text)
         .map_err(|source| SpecError::ConfigSyntax { source }.to_cni(version))?;
+    let asked = config.clone();
     let body = Request::Cni(CniRequest::new(invocation, config))
         .to_body()
         .map_err(|error| error.to_cni(version))?;
@@ -118,33 +118,80 @@ fn forward(invocation: &Invocation, netns_override: bool) -> Result<(), Failure>
         CniError::new(version, ErrorCode::INVALID_CONFIG, msg, error.to_string())
     })?;
 
-    let now = Instant::now();
-    let (patience, limit) = match command {
-        Command::Add | Command::Check => (RESTART_PATIENCE, SAFETY_LIMIT),
-        Command::Status => (Duration::ZERO, STATUS_LIMIT),
-        Command::Del | Command::Gc | Command::Version => (Duration::ZERO, SAFETY_LIMIT),
+    let limit = match command {
+        Command::Status => STATUS_LIMIT,
+        _ => SAFETY_LIMIT,
     };
-    let deadline = now + limit;
-    let exchanged =
-        Connection::open(&head.socket, now + patience, deadline).and_then(|mut agent| {
-            let reply = match agent.send(&frame, netns.as_ref()) {
-                Ok(()) => agent.reply()?,
-                // An agent that refuses to read on may have said why.
-                Err(error) => match agent.reply() {
-                    Ok(refusal @ Reply::Error(_)) => refusal,
-                    _ => return Err(error),
-                },
-            };
-            Ok((agent, reply))
-        });
-    match exchanged {
+    let deadline = Instant::now() + limit;
+    let mut patience = Patience::new(command, &head.socket);
+    match ask(
+        &head.socket,
+        &frame,
+        netns.as_ref(),
+        &mut patience,
+        deadline,
+    ) {
         Ok((_, Reply::Error(error))) => refused(call, &head.socket, &body, error),
         Ok((agent, Reply::Ok(result))) if command == Command::Add => {
             hand_over(agent, &result, version)
         }
         Ok((_, Reply::Ok(_))) => Ok(()),
+        Err(error) if command == Command::Status && is_answered(&head.socket, &asked, &error) => {
+            stdio::log(&format!(
+                "podnet-agent is being restarted ({error}); it was ready a moment ago"
+            ));
+            Ok(())
+        }
         Err(error) => without_agent(call, version, &head.socket, &body, &error),
     }
+}
+
+/// Sends the request until it is answered, as often as the patience bears.
+fn ask(
+    socket: &Path,
+    frame: &[u8],
+    netns: Option<&OwnedFd>,
+    patience: &mut Patience<'_>,
+    deadline: Instant,
+) -> Result<(Connection, Reply), TransportError> {
+    let mut lost = None;
+    loop {
+        let answered = Connection::open(socket, patience, deadline)
+            .and_then(|connection| exchange(connection, frame, netns));
+        match answered {
+            Err(error) if error.is_loss() && patience.bears_loss() => {
+                lost.get_or_insert(error);
+                agent::pause();
+            }
+            // A request that was sent before may have been carried out.
+            Err(error @ TransportError::Connect { .. }) => return Err(lost.unwrap_or(error)),
+            done => return done,
+        }
+    }
+}
+
+/// Sends the request once and waits for the reply.
+fn exchange(
+    mut agent: Connection,
+    frame: &[u8],
+    netns: Option<&OwnedFd>,
+) -> Result<(Connection, Reply), TransportError> {
+    let reply = match agent.send(frame, netns) {
+        Ok(()) => agent.reply()?,
+        // An agent that refuses to read on may have said why.
+        Err(error) => match agent.reply() {
+            Ok(refusal @ Reply::Error(_)) => refusal,
+            _ => return Err(error),
+        },
+    };
+    Ok((agent, reply))
+}
+
+/// Tells whether the lease answers a `STATUS` in place of the agent.
+///
+/// An agent that is there and does not answer is not being restarted.
+fn is_answered(socket: &Path, config: &RawValue, error: &TransportError) -> bool {
+    (error.is_absence() || error.is_loss()) && lease::answers(socket, config.get())
 }
 
 /// Prints the result of `ADD` and acknowledges it to the agent (CNI-ADD-06).

@@ -27,6 +27,7 @@ mod e2e {
     mod reach;
     mod removal;
     mod restart;
+    mod rollout;
     mod statuses;
     mod uninstall;
 }

@@ -3,5 +3,6 @@
 mod survival {
     mod adopt;
     mod reboot;
+    mod restart;
     mod traffic;
 }

@@ -76,7 +76,7 @@ pub const SPEC_CODES: &[Code] = &[
     (
         50,
         "`STATUS`: an `ADD` would not be served now",
-        "see the message: no agent, no such network, no free address, or records that cannot be written",
+        "see the message: no agent and no lease of it, no such network, or records that cannot be written",
     ),
     (
         51,
@@ -203,7 +203,6 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
         AgentError::Member { source, .. } => code(source, command),
         AgentError::DeviceInfo { .. } => ErrorCode(130),
         AgentError::NotItsDevice { .. } => ErrorCode::INVALID_CONFIG,
-        AgentError::PoolEmpty { .. } => ErrorCode::NOT_AVAILABLE,
         AgentError::Impaired { .. } => ErrorCode::LIMITED_CONNECTIVITY,
         AgentError::Collect { errors } => errors
             .first()

@@ -18,7 +18,7 @@ use super::{Failure, print};
 use crate::cli::CleanupOptions;
 use crate::install::conf;
 use crate::places::{CniPlaces, Places};
-use crate::tombstone;
+use crate::{lease, tombstone};
 
 /// The name of the directory that podnet has for itself below `/run`.
 const OWN_DIRECTORY: &str = "podnet";
@@ -191,6 +191,7 @@ fn own_files(places: &Places) -> Vec<PathBuf> {
         Directories::beside(&places.socket),
         places.socket.clone(),
     ];
+    files.extend(lease::files(&places.socket));
     files.retain(|path| fs::symlink_metadata(path).is_ok());
     let only_ours = fs::read_dir(state).is_ok_and(|mut entries| {
         entries.all(|entry| entry.is_ok_and(|entry| files.contains(&entry.path())))
@@ -285,12 +286,18 @@ mod tests {
             "state/boot-id",
             "state/letter",
             "run/pending-del/a-b",
+            "run/lease",
         ] {
             let path = root.path().join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, "").unwrap();
         }
-        let ours = ["state/attachments.redb", "state/boot-id", "run/pending-del"];
+        let ours = [
+            "state/attachments.redb",
+            "state/boot-id",
+            "run/pending-del",
+            "run/lease",
+        ];
         assert_eq!(names(&places), ours);
         fs::remove_file(root.path().join("state/letter")).unwrap();
         let all = own_files(&places);

@@ -71,24 +71,20 @@ impl Node {
         Ok(entry.record.result()?)
     }
 
-    /// Whether a pod could get its default network now.
+    /// Whether pods can be attached to their default network now.
+    ///
+    /// A network whose addresses are all held still is one: a full pool is no failure of the node.
     ///
     /// # Errors
-    /// When it could not.
+    /// When they cannot.
     pub(crate) async fn default_network_status(&self, path: &str) -> Result<(), AgentError> {
         let world = self.world.get();
         world.check_read()?;
         match &self.rules.lists.default_network {
             DefaultNetwork::None => Ok(()),
             DefaultNetwork::PodNetwork(name) => {
-                let network = world.network(name)?;
-                match self.book.ledger().exhausted(network) {
-                    None => Ok(()),
-                    Some(family) => Err(AgentError::PoolEmpty {
-                        network: network.name.clone(),
-                        family,
-                    }),
-                }
+                world.network(name)?;
+                Ok(())
             }
             DefaultNetwork::Delegate => {
                 let chain = self.default_chain()?;

@@ -8,6 +8,7 @@
 mod agent_away;
 mod calls;
 mod exchange;
+mod lease;
 mod namespace;
 mod parameters;
 mod peer;

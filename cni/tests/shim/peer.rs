@@ -1,14 +1,20 @@
 //! The agent's side of the socket.
 
+use std::fs;
 use std::io::{IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
-use cni_spec::{CniRequest, FRAME_HEADER, Reply, Request, decode_header, write_frame};
+use cni_spec::{
+    CniRequest, FRAME_HEADER, Lease, Question, Reply, Request, decode_header, write_frame,
+};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -40,6 +46,41 @@ impl Place {
     /// A socket without a listener, as a killed agent leaves it.
     pub(crate) fn abandon_socket(&self) {
         drop(UnixListener::bind(self.socket()).unwrap());
+    }
+
+    /// Leaves a lease that ends so long from now, and answers these configurations.
+    pub(crate) fn lease(&self, left: Duration, ready: &[Question]) {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        let lease = Lease::ending(&boot, boottime() + left, ready);
+        self.write_lease(&lease.to_string());
+    }
+
+    pub(crate) fn write_lease(&self, text: &str) {
+        fs::write(self.lease_file(), text).unwrap();
+        fs::set_permissions(self.lease_file(), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    pub(crate) fn lease_file(&self) -> PathBuf {
+        self.dir().join("lease")
+    }
+
+    /// Listens, loses some requests, and answers the next one with success.
+    pub(crate) fn lose_then_serve(&self, lost: usize, value: &str) -> JoinHandle<Vec<CniRequest>> {
+        let listener = UnixListener::bind(self.socket()).unwrap();
+        let body = format!(r#"{{"v":1,"ok":{value}}}"#);
+        thread::spawn(move || {
+            let mut requests = Vec::new();
+            for _ in 0..lost {
+                let (mut stream, _) = listener.accept().unwrap();
+                requests.push(receive(&mut stream).0);
+            }
+            let (mut stream, _) = listener.accept().unwrap();
+            requests.push(receive(&mut stream).0);
+            send(&mut stream, body.as_bytes());
+            let mut after = Vec::new();
+            let _ = stream.read_to_end(&mut after);
+            requests
+        })
     }
 
     /// Listens, takes one request, and lets `answer` do the rest of the connection.
@@ -79,6 +120,11 @@ impl Place {
     pub(crate) fn serve_nothing(&self) -> JoinHandle<Seen> {
         self.serve(|stream| stream.shutdown(std::net::Shutdown::Both).unwrap())
     }
+}
+
+/// The clock that leases end by.
+pub(crate) fn boottime() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap()
 }
 
 /// The request that came over the connection, and the bytes after it.

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use agent_common::addr::MacAddr;
 use api::{Holder, Network, Subnet};
 use cni_spec::AttachmentKey;
-use ipam::{Allocator, Family};
+use ipam::Allocator;
 use tokio::sync::watch;
 
 use crate::BookError;
@@ -198,29 +198,6 @@ impl Ledger {
         self.usage
             .get(&id)
             .map_or((0, 0), |usage| (usage.keys.len(), usage.ips.len()))
-    }
-
-    /// The first address family of the network that has no address left, if one has.
-    pub fn exhausted(&self, network: &Network) -> Option<Family> {
-        let held = self
-            .ids
-            .get(&network.name)
-            .and_then(|id| self.usage.get(id));
-        let pools = pools(network).ok()?;
-        [Family::V4, Family::V6].into_iter().find(|family| {
-            let mut of_family = pools
-                .iter()
-                .filter(|pool| pool.family() == *family)
-                .peekable();
-            of_family.peek().is_some()
-                && of_family.all(|pool| {
-                    pool.next(
-                        &|ip| held.is_some_and(|usage| usage.ips.contains(&ip)),
-                        None,
-                    )
-                    .is_none()
-                })
-        })
     }
 
     /// Chooses everything about a new attachment and books it, in state `Adding`.

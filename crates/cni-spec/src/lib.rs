@@ -39,6 +39,7 @@ mod error;
 mod fields;
 mod frame;
 mod id;
+mod lease;
 mod message;
 mod request;
 mod result;
@@ -57,6 +58,7 @@ pub use frame::{
     read_frame, write_frame,
 };
 pub use id::{AttachmentKey, ContainerId, IfName};
+pub use lease::{LEASE, LEASE_ANSWERS, LEASE_BYTES, LEASE_MAX, Lease, Question};
 pub use message::{
     CniRequest, ExplainRequest, FittingBody, FollowRequest, GetRequest, GetWhat, PENDING_DEL,
     PROTOCOL_VERSION, Reply, Request,

@@ -26,7 +26,7 @@ const STANDARD: [&str; 2] = [
     "deploy/crds/ipamclaims.yaml",
 ];
 /// Tests that run by themselves after all others, in this order.
-const ALONE: [&str; 2] = ["e2e::chaos::", LAST];
+const ALONE: [&str; 3] = ["e2e::rollout::", "e2e::chaos::", LAST];
 /// Tests that take long: they run where the filter names them.
 const NAMED: [&str; 1] = ["e2e::hostile::"];
 /// The test that ends podnet, so that it is the last.

@@ -38,6 +38,7 @@ pub mod pki;
 pub mod plugins;
 pub mod pod;
 pub mod residue;
+pub mod schedule;
 pub mod skip;
 pub mod stream;
 pub mod talk;
@@ -54,6 +55,7 @@ pub use crate::manifest::Network;
 pub use crate::memif_app::MemifApp;
 pub use crate::node::{Explained, Node, Setup};
 pub use crate::pod::{Pod, Port};
+pub use crate::schedule::Schedule;
 pub use crate::tap::{Tap, VirtioHeader};
 pub use crate::watch::Watch;
 

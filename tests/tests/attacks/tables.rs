@@ -1,47 +1,9 @@
 //! ATT-16: what two threads write of one network, the older of what they know last.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::{fs, thread};
 
-use testbed::{Fabric, Network, Node, Setup, skip, wait};
-
-/// A directory in which the agent finds where to wait, and says where it has been.
-struct Schedule(PathBuf);
-
-impl Schedule {
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    /// The next thread that comes to this point waits there.
-    fn pause(&self, point: &str) {
-        fs::write(self.file(point), "").expect("a file");
-    }
-
-    fn wait_held(&self, point: &str) {
-        let held = self.file(&format!("{point}.held"));
-        wait::until_true(&format!("a thread at {point}"), || held.exists());
-    }
-
-    fn release(&self, point: &str) {
-        fs::remove_file(self.file(&format!("{point}.held"))).expect("a thread is held");
-    }
-
-    /// Removes the marks of these points, so that none counts as passed.
-    fn forget(&self, points: &[&str]) {
-        for point in points {
-            let _ = fs::remove_file(self.file(&format!("{point}.passed")));
-        }
-    }
-
-    /// Waits until a thread has been at one of these points.
-    fn wait_passed(&self, points: &[&str]) {
-        wait::until_true(&format!("a thread past one of {points:?}"), || {
-            let mut points = points.iter();
-            points.any(|point| self.file(&format!("{point}.passed")).exists())
-        });
-    }
-}
+use testbed::{Fabric, Network, Node, Schedule, Setup, skip, wait};
 
 /// Writes the file of node-9, with this member of network blue and no other.
 fn say(directory: &Path, last: u8) {
@@ -86,7 +48,7 @@ fn what_was_read_earlier_is_not_written_over_what_was_read_later() {
         .env("PODNET_PAUSE_IN", &path(&held))
         .network(&blue.id(2001).vxlan());
     let node = Node::start_on(setup, fabric.host(1));
-    let schedule = Schedule(held.path().to_owned());
+    let schedule = Schedule::new(held.path());
     let (a, b) = (node.pod("a"), node.pod("b"));
     say(shared.path(), 200);
     a.add("blue", "net1").result();

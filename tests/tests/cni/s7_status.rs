@@ -33,26 +33,28 @@ fn status_50_agent_down() {
     node.cni("STATUS").conf(&conf).run().silent();
 }
 
-/// CNI-ST-01: no address left; back to ready when one is free.
+/// CNI-ST-01: a network without a free address fails its ADDs alone.
+///
+/// The kubelet would start no pod there at all, and its controller would evict those that run.
 #[test]
-fn status_50_pool_empty() {
+fn status_ready_in_spite_of_a_full_pool() {
     let tiny = Network::l2("tiny", &["10.3.0.0/30"]);
-    let node = testbed::node!(Setup::default().network(&tiny));
-    let conf = node.conf("tiny");
-    let (a, b) = (node.pod("a"), node.pod("b"));
+    let setup = Setup::default().network(&tiny);
+    let node = testbed::node!(setup.args(&["--default-network", "podnetwork:tiny"]));
+    let (a, b, late) = (node.pod("a"), node.pod("b"), node.pod("late"));
     a.attach("tiny", "net1");
-    node.cni("STATUS").conf(&conf).run().silent();
     b.attach("tiny", "net1");
-    node.cni("STATUS")
-        .conf(&conf)
-        .run()
-        .fails_with(50)
-        .names(&["tiny"]);
-    // Other networks are not concerned.
-    node.cni("STATUS").conf(&node.conf("blue")).run().silent();
+    late.add("tiny", "net1")
+        .fails_with(100)
+        .names(&["tiny", "no free IPv4 address"]);
+    for conf in [node.conf("tiny"), node.disk_conf(), node.conf("blue")] {
+        node.cni("STATUS").conf(&conf).run().silent();
+    }
     a.detach("tiny", "net1");
-    node.cni("STATUS").conf(&conf).run().silent();
-    b.detach("tiny", "net1");
+    late.attach("tiny", "net1");
+    for pod in [&b, &late] {
+        pod.detach("tiny", "net1");
+    }
 }
 
 /// CNI-ST-01: the network is missing or disabled.

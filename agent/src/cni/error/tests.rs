@@ -201,14 +201,6 @@ fn all() -> Vec<(AgentError, Command, u32)> {
         (AgentError::Starting, add, 11),
         (AgentError::Starting, Command::Del, 11),
         (AgentError::Starting, Command::Status, 50),
-        (
-            AgentError::PoolEmpty {
-                network: network(),
-                family: Family::V6,
-            },
-            Command::Status,
-            50,
-        ),
         (AgentError::Impaired { ports: 2 }, Command::Status, 51),
         (collect, Command::Gc, 11),
         (AgentError::Collect { errors: Vec::new() }, Command::Gc, 199),

@@ -64,6 +64,8 @@ impl Node {
             .env("NO_COLOR", "1")
             // Ports as they are most of their lives; `Setup` can ask for another age.
             .env("PODNET_TCX_AFTER", "0")
+            // A test that ends its agent wants the answers of its absence; `Setup` can ask for a lease.
+            .env("PODNET_RESTART_LEASE", "0")
             .envs(self.setup.env.iter().cloned())
             .envs(env.iter().copied())
             .stdin(Stdio::null())

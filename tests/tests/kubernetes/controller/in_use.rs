@@ -15,6 +15,9 @@ async fn assert_held(cluster: &Cluster, name: (&str, &str, &str), user: &str) {
         !object["metadata"]["deletionTimestamp"].is_null(),
         "{object}"
     );
+    let ready = cluster.wait_condition(name, "Ready", "False", "Terminating");
+    let message = ready.await["message"].to_string();
+    assert!(message.contains(user), "{message}");
     // Those of objects without a namespace are in this one.
     let namespace = if name.1.is_empty() { "default" } else { name.1 };
     until(

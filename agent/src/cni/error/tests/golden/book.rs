@@ -147,20 +147,6 @@ fn networks() -> Vec<Case> {
         ),
         ("no port", AgentError::from(BookError::NoPort { max: 1024 })),
         (
-            "pool empty: IPv4",
-            AgentError::PoolEmpty {
-                network: network(),
-                family: Family::V4,
-            },
-        ),
-        (
-            "pool empty: IPv6",
-            AgentError::PoolEmpty {
-                network: network(),
-                family: Family::V6,
-            },
-        ),
-        (
             "orphan",
             AgentError::from(BookError::Orphan {
                 ip: "10.10.0.9".parse().unwrap(),
