@@ -35,6 +35,7 @@ mod kubernetes {
     mod webhook;
     mod webhook_access;
     mod webhook_certificates;
+    mod webhook_copies;
     mod webhook_downward;
     mod webhook_inject;
     mod webhook_limits;

@@ -1,6 +1,6 @@
 //! Collect the objects that a pod names, as the cluster has them, for one review.
 //!
-//! Nothing is kept between reviews, so nothing is out of date.
+//! The API server is asked in each review, so nothing is out of date; copies answer where it does not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -126,7 +126,7 @@ impl Way {
 
 async fn is_being_deleted(lookup: &Lookup, network: &str) -> Asked<bool> {
     let found = lookup.network_metadata(network).await?;
-    Ok(found.is_some_and(|found| found.metadata.deletion_timestamp.is_some()))
+    Ok(found.is_some_and(|found| found.deletion_timestamp.is_some()))
 }
 
 async fn attachment(lookup: &Lookup, namespace: &str, name: &str) -> Asked<Way> {

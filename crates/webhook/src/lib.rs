@@ -7,12 +7,15 @@
 //! - [`certificates`] says when which certificate is made; the keeper keeps them in a Secret that
 //!   all replicas share, and tells the API server its authority.
 //!
+//! - [`lookup`] asks the API server what a pod names; copies answer where it does not in time.
+//!
 //! A review that cannot be done stops no pod: the agent checks the lists of every pod again.
 
 pub mod access;
 pub mod callers;
 pub mod certificates;
 mod connection;
+mod copies;
 pub mod downward;
 pub mod facts;
 pub mod inject;
@@ -33,6 +36,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use cluster::{ConnectError, Source};
+use futures_util::future::join_all;
 use telemetry::exposition::MetricsError;
 use telemetry::{self, FilterError};
 use tokio::net::TcpListener;
@@ -41,6 +45,7 @@ use tokio::sync::watch;
 
 use self::callers::CallersError;
 use self::certificates::{CertificateError, Lifetimes, Names};
+use self::copies::Copies;
 use self::keeper::{Keeper, Place};
 pub use self::metrics::METRICS;
 use self::metrics::Metrics;
@@ -126,8 +131,10 @@ async fn serve(options: &WebhookOptions) -> Result<(), WebhookError> {
         Arc::clone(&identity),
         Arc::clone(&metrics),
     );
+    let (copies, copying) = Copies::new(&client, metrics.copied.clone());
     let reviewer = Reviewer::new(
         client,
+        Arc::clone(&copies),
         options.rules(),
         options.access_control,
         Injections::of(options),
@@ -142,6 +149,7 @@ async fn serve(options: &WebhookOptions) -> Result<(), WebhookError> {
         pages,
         metrics,
         keeper.readiness(),
+        copies,
         stopping.clone(),
     ));
     let reviews = tokio::spawn(server::serve_reviews(reviews, reviewer, stopping));
@@ -151,6 +159,7 @@ async fn serve(options: &WebhookOptions) -> Result<(), WebhookError> {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
         () = keeper.run() => {}
+        _ = join_all(copying) => {}
     }
     tracing::info!("the webhook stops");
     // Nobody can be left to hear it only if both servers are gone already.

@@ -1,10 +1,13 @@
-//! Ask the API server for the objects of one review: each once, within limits.
+//! Ask the API server, or copies, for the objects of one review.
+//!
+//! Each is asked for once, within limits.
 //!
 //! The author of a pod decides how many objects it names, and how many of those lead to the same.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use api::{
     AttachmentParameters, NetworkAttachmentDefinition, PodNetwork, PodNetworkAttachment,
@@ -12,10 +15,13 @@ use api::{
 };
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Client;
 use kube::api::{Api, PostParams};
-use kube::{Client, core::PartialObjectMeta};
 use prometheus::IntCounter;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
+
+use super::copies::{self, Copies};
 
 /// Questions of one review that are open at a time.
 const AT_ONCE: usize = 8;
@@ -73,6 +79,9 @@ impl<T> Answers<T> {
 /// The questions of one review.
 pub struct Lookup {
     client: Client,
+    copies: Arc<Copies>,
+    /// End of the wait for the API server, where copies answer otherwise.
+    live_until: Option<Instant>,
     /// Places for questions of the whole process.
     open: Arc<Semaphore>,
     limit: usize,
@@ -81,7 +90,7 @@ pub struct Lookup {
     definitions: Answers<Read<NetworkAttachmentDefinition>>,
     attachments: Answers<Read<PodNetworkAttachment>>,
     networks: Answers<Read<PodNetwork>>,
-    network_metadata: Answers<Option<Arc<PartialObjectMeta<PodNetwork>>>>,
+    network_metadata: Answers<Option<Arc<ObjectMeta>>>,
     network_parameters: Answers<Read<PodNetworkParameters>>,
     attachment_parameters: Answers<Read<AttachmentParameters>>,
 }
@@ -103,11 +112,16 @@ macro_rules! reads {
         /// When the API server does not answer, or too much was asked.
         pub async fn $name(&self, namespace: &str, name: &str) -> Asked<Read<$kind>> {
             let cell = self.$name.of(namespace, name);
-            let read = async || {
-                let _place = self.place().await?;
+            let live = async || {
+                let _place = self.place().await;
                 let make: fn(Client, &str) -> Api<$kind> = $api;
                 let found = make(self.client.clone(), namespace).get_opt(name).await;
                 Ok::<_, AskError>(readable(found)?.map(|found| found.map(Arc::new)))
+            };
+            let read = async || {
+                self.count()?;
+                let copy = || copies::find(&self.copies.$name, namespace, name);
+                self.copies.answer(self.live_until, live(), copy).await
             };
             cell.get_or_try_init(read).await.cloned()
         })*
@@ -118,14 +132,17 @@ impl Lookup {
     /// Makes the look-up of one review, of a pod with at most `max_attachments`.
     ///
     /// `open` has the places of the process, `questions` counts the questions.
-    pub fn new(
+    pub(super) fn new(
         client: Client,
+        copies: Arc<Copies>,
         open: Arc<Semaphore>,
         questions: IntCounter,
         max_attachments: usize,
     ) -> Self {
         Self {
             client,
+            live_until: copies.live_until(),
+            copies,
             open,
             questions,
             limit: max_attachments.saturating_mul(QUESTIONS_EACH),
@@ -156,39 +173,47 @@ impl Lookup {
     ///
     /// # Errors
     /// When the API server does not answer, or too much was asked.
-    pub async fn network_metadata(
-        &self,
-        name: &str,
-    ) -> Asked<Option<Arc<PartialObjectMeta<PodNetwork>>>> {
+    pub async fn network_metadata(&self, name: &str) -> Asked<Option<Arc<ObjectMeta>>> {
         let cell = self.network_metadata.of("", name);
-        let read = async || {
-            let _place = self.place().await?;
+        let live = async || {
+            let _place = self.place().await;
             let networks: Api<PodNetwork> = Api::all(self.client.clone());
             let found = networks.get_metadata_opt(name).await?;
-            Ok::<_, AskError>(found.map(Arc::new))
+            Ok::<_, AskError>(found.map(|found| Arc::new(found.metadata)))
+        };
+        let read = async || {
+            self.count()?;
+            let copy = || copies::metadata(&self.copies.networks, name);
+            self.copies.answer(self.live_until, live(), copy).await
         };
         cell.get_or_try_init(read).await.cloned()
     }
 
-    /// Whether somebody may do something.
+    /// Whether somebody may do something. No copy answers this.
     ///
     /// # Errors
     /// When the API server does not answer, or too much was asked.
     pub async fn may(&self, review: &SubjectAccessReview) -> Asked<bool> {
-        let _place = self.place().await?;
+        self.count()?;
+        let _place = self.place().await;
         let reviews: Api<SubjectAccessReview> = Api::all(self.client.clone());
         let answer = reviews.create(&PostParams::default(), review).await?;
         Ok(answer.status.is_some_and(|status| status.allowed))
     }
 
-    /// Waits for a place, and counts the question.
-    async fn place(&self) -> Asked<Option<SemaphorePermit<'_>>> {
+    /// Counts an object that is looked for, in a copy or at the server.
+    fn count(&self) -> Asked<()> {
         if self.asked.fetch_add(1, Ordering::Relaxed) >= self.limit {
             return Err(AskError::TooMany { limit: self.limit });
         }
+        Ok(())
+    }
+
+    /// Waits for a place, and counts the question to the API server.
+    async fn place(&self) -> Option<SemaphorePermit<'_>> {
         self.questions.inc();
         // It is never closed.
-        Ok(self.open.acquire().await.ok())
+        self.open.acquire().await.ok()
     }
 }
 

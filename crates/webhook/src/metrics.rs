@@ -17,6 +17,7 @@ const SECONDS: [f64; 8] = [0.0005, 0.001, 0.002, 0.005, 0.02, 0.1, 0.5, 3.0];
 const REVIEWS: &str = "podnet_webhook_reviews_total";
 const DURATION: &str = "podnet_webhook_duration_seconds";
 const QUESTIONS: &str = "podnet_webhook_questions_total";
+const COPIED: &str = "podnet_webhook_copied_answers_total";
 const EXPIRY: &str = "podnet_webhook_certificate_expiry_seconds";
 
 /// Name, type, labels and meaning of every metric of `podnet-agent webhook`.
@@ -33,6 +34,12 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
         "counter",
         "",
         "Questions to the API server about what pods list, and about who may use it",
+    ),
+    (
+        COPIED,
+        "counter",
+        "",
+        "Questions about what pods list that copies have answered, where the API server did not within a second",
     ),
     (
         EXPIRY,
@@ -67,6 +74,8 @@ pub(super) struct Metrics {
     durations: HistogramVec,
     /// Questions of reviews.
     pub(super) questions: IntCounter,
+    /// Answers that copies gave.
+    pub(super) copied: IntCounter,
     expiry: IntGaugeVec,
 }
 
@@ -86,17 +95,20 @@ impl Metrics {
         let buckets = HistogramOpts::from(opts(DURATION)).buckets(SECONDS.to_vec());
         let durations = HistogramVec::new(buckets, &["hook"])?;
         let questions = IntCounter::with_opts(opts(QUESTIONS))?;
+        let copied = IntCounter::with_opts(opts(COPIED))?;
         let expiry = IntGaugeVec::new(opts(EXPIRY), &["certificate"])?;
         let registry = Registry::new();
         registry.register(Box::new(reviews.clone()))?;
         registry.register(Box::new(durations.clone()))?;
         registry.register(Box::new(questions.clone()))?;
+        registry.register(Box::new(copied.clone()))?;
         registry.register(Box::new(expiry.clone()))?;
         Ok(Self {
             registry,
             reviews,
             durations,
             questions,
+            copied,
             expiry,
         })
     }

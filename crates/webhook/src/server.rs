@@ -22,6 +22,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
 use super::access::{self, AccessControl};
+use super::copies::Copies;
 use super::downward;
 use super::facts::Facts;
 use super::inject::{self, Injection};
@@ -43,6 +44,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Clone)]
 pub(super) struct Reviewer {
     client: Client,
+    copies: Arc<Copies>,
     control: AccessControl,
     /// None: lists mean nothing.
     rules: Option<SelectionRules>,
@@ -85,6 +87,7 @@ struct Mutation {
 impl Reviewer {
     pub(super) fn new(
         client: Client,
+        copies: Arc<Copies>,
         rules: Option<SelectionRules>,
         control: AccessControl,
         injections: Injections,
@@ -92,6 +95,7 @@ impl Reviewer {
     ) -> Self {
         Self {
             client,
+            copies,
             control,
             rules,
             injections,
@@ -104,7 +108,14 @@ impl Reviewer {
     fn lookup(&self, rules: &SelectionRules) -> Lookup {
         let open = Arc::clone(&self.open);
         let questions = self.metrics.questions.clone();
-        Lookup::new(self.client.clone(), open, questions, rules.max_attachments)
+        let copies = Arc::clone(&self.copies);
+        Lookup::new(
+            self.client.clone(),
+            copies,
+            open,
+            questions,
+            rules.max_attachments,
+        )
     }
 
     async fn validate(&self, request: &AdmissionRequest<Pod>) -> Result<Vec<String>, Denial> {
@@ -362,12 +373,16 @@ pub(super) async fn serve_admin(
     listener: TcpListener,
     metrics: Arc<Metrics>,
     readiness: Readiness,
+    copies: Arc<Copies>,
     stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let routes = Router::new()
         .route("/metrics", get(move || async move { page(&metrics) }))
         .route("/livez", get(|| async { "ok\n" }))
-        .route("/readyz", get(move || async move { readyz(&readiness) }));
+        .route(
+            "/readyz",
+            get(move || async move { readyz(&readiness, &copies) }),
+        );
     axum::serve(listener, routes)
         .with_graceful_shutdown(stopped(stop))
         .await
@@ -380,8 +395,12 @@ fn page(metrics: &Metrics) -> Response {
     }
 }
 
-fn readyz(readiness: &Readiness) -> Response {
-    match &*readiness.borrow() {
+/// Fails until there are certificates and copies.
+///
+/// The API server asks another replica meanwhile.
+fn readyz(readiness: &Readiness, copies: &Copies) -> Response {
+    let why = readiness.borrow().clone().or_else(|| copies.unread());
+    match why {
         None => "ok\n".into_response(),
         Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
     }

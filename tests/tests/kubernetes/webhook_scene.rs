@@ -163,6 +163,13 @@ impl Webhook {
         self
     }
 
+    /// Writes a file into the webhook's own directory.
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.dir.path().join(name);
+        fs::write(&path, text).expect("a file");
+        path
+    }
+
     fn log(&self) -> PathBuf {
         self.dir.path().join("webhook.log")
     }
