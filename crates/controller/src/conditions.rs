@@ -1,7 +1,7 @@
 //! Decide `Ready` and `ParamsReady` of objects (KEP-PN-R1 to R8, KEP-PNA-02 to 06).
 
 use api::{PARAMS_READY, PodNetwork, PodNetworkAttachment, READY, ResolveError};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 
 use super::events::beginning;
@@ -39,14 +39,28 @@ impl Finding {
     }
 }
 
+/// Reason of `Ready` of an object that is being deleted.
+const TERMINATING: &str = "Terminating";
+
+/// Refuses pods on an object that is being deleted, and names its user.
+fn terminating(metadata: &ObjectMeta, user: Option<&str>) -> Result<(), Refusal> {
+    if metadata.deletion_timestamp.is_none() {
+        return Ok(());
+    }
+    let rest = user.map_or(String::new(), |user| format!("; it waits for {user} to go"));
+    let message = format!("it is being deleted and takes no new pods{rest}");
+    Err((TERMINATING, message))
+}
+
 /// Returns the state and the conditions of a network of podnet's class.
 ///
 /// `parameters` is the result of following its references; `conflict` is the reason for which it does
-/// not have the number that it asks for.
+/// not have the number that it asks for; `user` is what keeps it while it is being deleted.
 pub fn of_network(
     network: &PodNetwork,
     parameters: Result<(), &ResolveError>,
     conflict: Option<&NumberConflict>,
+    user: Option<&str>,
 ) -> (Result<(), Refusal>, Vec<Finding>) {
     let name = network.metadata.name.as_deref().unwrap_or_default();
     let has_parameters = !network.spec.parameters_refs.is_empty();
@@ -57,14 +71,14 @@ pub fn of_network(
         (Ok(()), Some(conflict)) => Err(("NetworkIDConflict", conflict.to_string())),
         (Ok(()), None) => Ok(()),
     };
-    let ready = if !network.spec.enabled {
-        let message = "spec.enabled is false; set it to true to allow new attachments";
-        Err(("AdministrativelyDisabled", message.to_owned()))
-    } else {
-        parameters
-            .clone()
-            .map_err(|(_, message)| ("ParamsNotReady", message))
-    };
+    let ready = terminating(&network.metadata, user).and_then(|()| {
+        if !network.spec.enabled {
+            let message = "spec.enabled is false; set it to true to allow new attachments";
+            return Err(("AdministrativelyDisabled", message.to_owned()));
+        }
+        let parameters = parameters.clone();
+        parameters.map_err(|(_, message)| ("ParamsNotReady", message))
+    });
     let mut findings = vec![Finding::new(READY, "Ready", ready.clone())];
     if has_parameters {
         findings.push(Finding::new(PARAMS_READY, "Resolved", parameters));
@@ -74,23 +88,25 @@ pub fn of_network(
 
 /// Returns the state and the conditions of an attachment.
 ///
-/// `network` is whether its network is ready: `None` when there is no such network.
+/// `network` is whether its network is ready: `None` when there is no such network. `user` is what
+/// keeps the attachment while it is being deleted.
 pub fn of_attachment(
     attachment: &PodNetworkAttachment,
     parameters: Result<(), &ResolveError>,
     network: Option<&Result<(), String>>,
+    user: Option<&str>,
 ) -> (Result<(), Refusal>, Vec<Finding>) {
     let has_parameters = !attachment.spec.parameters_refs.is_empty();
     let parameters = parameters.map_err(|error| (error.reason(), error.to_string()));
     let name = &attachment.spec.pod_network_name;
     let not_ready = |message| Err(("PodNetworkNotReady", message));
-    let ready = match network {
+    let ready = terminating(&attachment.metadata, user).and_then(|()| match network {
         None => not_ready(format!("PodNetwork {name} does not exist; create it")),
         Some(Err(why)) => not_ready(format!("PodNetwork {name} is not Ready: {why}")),
         Some(Ok(())) => parameters
             .clone()
             .map_err(|(_, message)| ("ParamsNotReady", message)),
-    };
+    });
     let mut findings = vec![Finding::new(READY, "Ready", ready.clone())];
     if has_parameters {
         findings.push(Finding::new(PARAMS_READY, "Resolved", parameters));

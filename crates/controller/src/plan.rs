@@ -174,7 +174,7 @@ fn objects(
             .map(str::to_owned)
             .or_else(|| unknown.clone());
         let wants = is_ours && name != DEFAULT_NETWORK;
-        finalizer(&mut step, &network.metadata, wants, user);
+        finalizer(&mut step, &network.metadata, wants, user.clone());
         let ready = if is_ours {
             let assigned = numbers.remove(name).unwrap_or_default();
             let parameters = resolved.network(name).map(drop);
@@ -182,12 +182,15 @@ fn objects(
                 network,
                 parameters.as_ref().copied(),
                 assigned.conflict.as_ref(),
+                user.as_deref(),
             );
             let is_ready = usize::from(ready.is_ok());
             if let Some(count) = plan.ready.get_mut(is_ready) {
                 *count += 1;
             }
-            step.status = network_status(network, &findings, &assigned, now);
+            // One that goes in this pass has no status to write.
+            step.status =
+                network_status(network, &findings, &assigned, now).filter(|_| !step.must_be_unused);
             ready.map_err(|(_, message)| message)
         } else {
             let status = network.status.as_ref();
@@ -207,15 +210,20 @@ fn objects(
             .is_none_or(|it| it.spec.is_ours(network));
         let mut step = step_of(&attachment.metadata);
         let user = usage.attachments.get(key).cloned();
-        finalizer(&mut step, &attachment.metadata, is_ours, user);
+        finalizer(&mut step, &attachment.metadata, is_ours, user.clone());
         let status = attachment.status.as_ref();
         let written = status.map_or(&[][..], |status| &status.conditions);
         let ready = if is_ours {
             let parameters = resolved.attachment(&key.0, &key.1).map(drop);
             let of_network = states.networks.get(network).map(|state| &state.ready);
-            let (ready, findings) =
-                conditions::of_attachment(attachment, parameters.as_ref().copied(), of_network);
-            step.status = status_of(&attachment.metadata, &findings, written, now);
+            let (ready, findings) = conditions::of_attachment(
+                attachment,
+                parameters.as_ref().copied(),
+                of_network,
+                user.as_deref(),
+            );
+            step.status = status_of(&attachment.metadata, &findings, written, now)
+                .filter(|_| !step.must_be_unused);
             ready.map_err(|(_, message)| message)
         } else {
             said_by_others(written)

@@ -10,7 +10,8 @@ fn states(objects: &[Value], name: &str) -> (String, Option<String>) {
     let view = view(objects);
     let resolved = view.resolve();
     let parameters = resolved.network(name).map(drop);
-    let (_, findings) = of_network(&view.networks[name], parameters.as_ref().copied(), None);
+    let network = &view.networks[name];
+    let (_, findings) = of_network(network, parameters.as_ref().copied(), None, None);
     words(&findings)
 }
 
@@ -167,11 +168,43 @@ fn an_attachment_is_ready_when_its_network_and_its_parameters_are() {
         let resolved = view.resolve();
         let object = Arc::clone(&view.attachments[&("shop".to_owned(), "fast".to_owned())]);
         let parameters = resolved.attachment("shop", "fast").map(drop);
-        let (_, findings) = of_attachment(&object, parameters.as_ref().copied(), of_network);
+        let (_, findings) = of_attachment(&object, parameters.as_ref().copied(), of_network, None);
         assert_eq!(
             words(&findings),
             (ready.to_owned(), Some(of_params.to_owned()))
         );
+    }
+}
+
+/// KEP-PN-U3: an object on its way out is not ready, and names its user.
+#[test]
+fn an_object_that_is_being_deleted_says_so_and_what_it_waits_for() {
+    let mut network = disabled(network("blue"));
+    let mut pna = attachment("shop", "fast", "blue");
+    for object in [&mut network, &mut pna] {
+        object["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z".into();
+    }
+    let view = view(&[network, pna, parameters("blue", None)]);
+    let (network, key) = (
+        &view.networks["blue"],
+        ("shop".to_owned(), "fast".to_owned()),
+    );
+    for user in [None, Some("pod shop/web")] {
+        let (ready, findings) = of_network(network, Ok(()), None, user);
+        let (other, of_attachment) =
+            of_attachment(&view.attachments[&key], Ok(()), Some(&Ok(())), user);
+        assert_eq!(ready, other);
+        let (reason, message) = ready.expect_err("no pod can attach");
+        assert_eq!(reason, "Terminating");
+        assert_eq!(message.contains("waits for pod shop/web"), user.is_some());
+        assert_eq!(
+            words(&findings),
+            (
+                "false/Terminating".to_owned(),
+                Some("true/Resolved".to_owned())
+            )
+        );
+        assert_eq!(words(&of_attachment).0, "false/Terminating");
     }
 }
 

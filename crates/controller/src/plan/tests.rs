@@ -79,6 +79,7 @@ fn what_is_being_deleted_stays_while_it_is_in_use() {
     let free = step(&free.networks, "blue").unwrap();
     assert_eq!(free.finalizers, Some(vec!["acme.io/x".to_owned()]));
     assert!(free.must_be_unused);
+    assert_eq!(free.status, None, "it may be gone by then");
 
     let user = pod("web", &json!([{"name": "blue"}]), "");
     let used = planned(&[deleted(network("blue")), user]);
@@ -86,6 +87,17 @@ fn what_is_being_deleted_stays_while_it_is_in_use() {
     assert_eq!(
         (&used.finalizers, used.user.as_deref()),
         (&None, Some("pod shop/web"))
+    );
+    let status = used.status.as_ref().unwrap();
+    let ready = &status.conditions[0];
+    assert_eq!(
+        (ready.status.as_str(), ready.reason.as_str()),
+        ("False", "Terminating")
+    );
+    assert!(
+        ready.message.contains("waits for pod shop/web"),
+        "{}",
+        ready.message
     );
 
     let pna = deleted(attachment("shop", "fast", "blue"));
