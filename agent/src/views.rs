@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use agent_common::addr::{GATEWAY_MAC, GATEWAY_V4, GATEWAY_V6};
 use agent_common::counter::Count;
+use api::DEFAULT_NETWORK;
 use book::aside::SetAside;
 use book::bandwidth::{Direction, mechanism};
 use book::ledger::Ledger;
@@ -41,11 +42,15 @@ async fn networks(node: &Node) -> Result<Value, AgentError> {
     let tracked = node.reach.tracked_connections().await?;
     let most = node.reach.most_connections();
     let world = node.world.get();
+    let mut default_network = delegated::default_network(node, &world);
     let ledger = node.book.ledger();
     let mut rows: Vec<Value> = world
         .resolved
         .statuses()
-        .map(|status| {
+        .map(|mut status| {
+            if status.name == DEFAULT_NETWORK && let Some(state) = default_network.take() {
+                (status.ready, status.reason, status.message) = (state.ready, state.reason, state.message);
+            }
             let definition = world.resolved.definition(&status.name);
             let wanted = definition.and_then(|network| network.id).map(api::NetworkId::get);
             // The number it had before means nothing once nothing uses it.

@@ -22,7 +22,7 @@ impl Node {
     ///
     /// The order is that of the files' names. A file that cannot be understood is an error: with the
     /// next one, pods would come up on another network.
-    pub(super) fn default_chain(&self) -> Result<PluginChain, AgentError> {
+    pub(crate) fn default_chain(&self) -> Result<PluginChain, AgentError> {
         for (file, text) in self.conf_files(&self.conf_dir())? {
             let runtimes_read = Path::new(&file)
                 .extension()

@@ -1,11 +1,14 @@
 //! Attachments that other plugins have made, next to podnet's own in the tables.
 
+use api::{DEFAULT_NETWORK, ResolveError};
 use book::pods::AttachedNetwork;
 use book::pods::record::{Maker, Member, PodRecord};
 use book::record::{Decision, State};
 use cni_spec::{ContainerId, IfName};
 use delegate::Delegation;
 use serde_json::{Value, json};
+use telemetry::chain;
+use world::{DefaultNetwork, World};
 
 use super::begins;
 use crate::node::Node;
@@ -33,6 +36,51 @@ pub(super) fn attachments(node: &Node) -> Vec<Value> {
             "netns": pod.sandbox.path,
         })
     })
+}
+
+/// State of a network in the table of networks.
+#[derive(Debug)]
+pub(super) struct NetworkState {
+    pub(super) ready: bool,
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+/// State of PodNetwork `default` where podnet makes no default network.
+///
+/// The object then has no parameters, and needs none: other plugins make the attachments, or there are
+/// none. `None` where it is an object as any other.
+pub(super) fn default_network(node: &Node, world: &World) -> Option<NetworkState> {
+    let refused = world.resolved.network(DEFAULT_NETWORK).err()?;
+    if !matches!(refused, ResolveError::ParametersMissing { .. }) {
+        return None;
+    }
+    let state = match &node.rules.lists.default_network {
+        DefaultNetwork::PodNetwork(_) => return None,
+        DefaultNetwork::None => NetworkState {
+            ready: false,
+            reason: "NoDefaultNetwork",
+            message: "this node has --default-network=none: a pod must list its first network"
+                .to_owned(),
+        },
+        DefaultNetwork::Delegate => match node.default_chain() {
+            Ok(chain) => NetworkState {
+                ready: true,
+                reason: "Delegated",
+                message: format!(
+                    "pods have it from another plugin: network {} of {}",
+                    chain.name,
+                    node.rules.conf_dir.display()
+                ),
+            },
+            Err(error) => NetworkState {
+                ready: false,
+                reason: "NoDefaultNetwork",
+                message: chain(&error),
+            },
+        },
+    };
+    Some(state)
 }
 
 /// Rows of `explain`.

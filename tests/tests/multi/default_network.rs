@@ -191,6 +191,51 @@ fn kep_p1_10_without_a_default_network_pods_must_list_their_first() {
     node.assert_empty();
 }
 
+/// The PodNetwork `default` of a cluster, as `get networks` shows it.
+fn shown(node: &Node) -> (bool, String, String) {
+    let rows = node.get("networks");
+    let row = rows.iter().find(|row| row["name"] == "default");
+    let row = row.expect("a row of the network `default`");
+    let text = |key: &str| row[key].as_str().expect("a text").to_owned();
+    (row["ready"] == true, text("reason"), text("message"))
+}
+
+const DEFAULT: &str = "apiVersion: podnet.dev/v1alpha1\nkind: PodNetwork\n\
+    metadata: {name: default}\nspec: {enabled: true}\n";
+
+/// KEP-DEF-1: the object stands for another plugin's network.
+#[test]
+fn the_network_default_of_another_plugin_is_shown_as_that() {
+    let plugins = Plugins::new(&["first", "second"]);
+    let node = testbed::node!(delegated(&plugins).file("default.yaml", DEFAULT));
+    let (ready, reason, message) = shown(&node);
+    assert!(
+        !ready && reason == "NoDefaultNetwork",
+        "{reason}: {message}"
+    );
+    assert!(message.contains("no default network yet"), "{message}");
+    write(&plugins, "10-lan.conflist", &lan());
+    let (ready, reason, message) = shown(&node);
+    assert!(ready && reason == "Delegated", "{reason}: {message}");
+    assert!(message.contains("network lan"), "{message}");
+}
+
+/// NPWG-6: a node whose pods have no default network says that.
+#[test]
+fn the_network_default_of_a_node_without_one_is_shown_as_that() {
+    let setup = Setup::default().args(&["--default-network", "none"]);
+    let node = testbed::node!(setup.file("default.yaml", DEFAULT));
+    let (ready, reason, message) = shown(&node);
+    assert!(
+        !ready && reason == "NoDefaultNetwork",
+        "{reason}: {message}"
+    );
+    assert!(
+        message.contains("a pod must list its first network"),
+        "{message}"
+    );
+}
+
 /// CNI-ST-01: STATUS is about the default network, not its free addresses.
 #[test]
 fn cni_st_01_status_names_a_default_network_that_is_not_there_and_bears_a_full_one() {
