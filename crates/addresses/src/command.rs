@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use api::{Holder, IpBlock, IpReservation, IpamClaim, Network};
+use api::{BlockReason, Holder, IpBlock, IpReservation, IpamClaim, Network};
 use book::BookError;
 use book::ledger::Share;
 use book::record::ObjectRef;
@@ -72,8 +72,9 @@ pub enum Command {
     CreateBlock(Box<IpBlock>),
     /// Delete a block with this UID: [`Answer::Done`].
     DeleteBlock(Object),
-    /// Write the number of addresses in use into a block: [`Answer::Done`].
-    TellUsed(Object, u64),
+    /// Write into a block how many addresses are in use, and why it is kept:
+    /// [`Answer::Done`].
+    TellUsed(Object, u64, BlockReason),
     /// Remove the mark of a block by which the controller deletes it:
     /// [`Answer::Done`].
     Unmark(Object),

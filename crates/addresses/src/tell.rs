@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use api::BlockReason;
 use kube_core::ResourceExt as _;
 
 use super::command::{Command, Object};
@@ -37,8 +38,9 @@ impl Machine {
         steps
     }
 
-    /// Finds blocks whose status does not say how many of their addresses are in use.
+    /// Finds blocks whose status is not what it should say.
     ///
+    /// That is how many addresses are in use, and why the block is kept.
     /// Each is told again only after a while; the status is for people.
     pub(super) fn uses(&mut self, round: &Round, now: Instant) -> Vec<Command> {
         let mut uses = Vec::new();
@@ -47,8 +49,20 @@ impl Machine {
                 continue;
             };
             let used = round.given.of_block(&block.spec.network, &cidr);
-            let said = block.status.as_ref().and_then(|status| status.used);
-            if said == i64::try_from(used).ok() || !round.view.serves(block) {
+            let is_spare = || {
+                let block = (block.spec.network.clone(), cidr);
+                round.spare.contains(&block)
+            };
+            let reason = match used {
+                0 if is_spare() => BlockReason::Idle,
+                0 => BlockReason::Ahead,
+                _ => BlockReason::InUse,
+            };
+            let is_said = block.status.as_ref().is_some_and(|status| {
+                status.used == i64::try_from(used).ok()
+                    && status.reason.as_deref() == Some(reason.as_str())
+            });
+            if is_said || !round.view.serves(block) {
                 continue;
             }
             let recent = |(_, when): &(u64, Instant)| now.saturating_duration_since(*when) < ROUND;
@@ -56,7 +70,7 @@ impl Machine {
                 continue;
             }
             self.state.written.insert(uid, (used, now));
-            uses.push(Command::TellUsed(Object::of(&**block), used));
+            uses.push(Command::TellUsed(Object::of(&**block), used, reason));
         }
         uses
     }

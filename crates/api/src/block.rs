@@ -84,6 +84,19 @@ pub const BLOCK_LEN_V6: u8 = 124;
         json_path = ".status.used",
         description = "Addresses in use when the node last said so"
     ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.reason",
+        description = "Why the node keeps it: InUse, Ahead of pods to come, or Idle and given back after --keep-blocks"
+    ),
+    printcolumn(
+        name = "Reclaim",
+        type_ = "string",
+        json_path = ".status.reclaimAfter",
+        priority = 1,
+        description = "Time at which the controller takes it back"
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -120,10 +133,37 @@ pub struct IpBlockStatus {
     #[schemars(range(min = 0, max = 16))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<i64>,
+    /// Why its node keeps the block: `InUse`, `Ahead` or `Idle`; for people.
+    #[schemars(length(max = 32))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// Time at which the controller takes the block back, unless its node needs it.
     #[schemars(with = "Option<String>", extend("format" = "date-time"))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reclaim_after: Option<Time>,
+}
+
+/// Reason for which a node keeps a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockReason {
+    /// Pods of the node have addresses of it.
+    InUse,
+    /// The next pods get its addresses without a request to the API server.
+    Ahead,
+    /// The node does not need it, and gives it back when that lasts (`--keep-blocks`).
+    Idle,
+}
+
+impl BlockReason {
+    /// The word in [`IpBlockStatus::reason`].
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::InUse => "InUse",
+            Self::Ahead => "Ahead",
+            Self::Idle => "Idle",
+        }
+    }
 }
 
 impl IpBlock {

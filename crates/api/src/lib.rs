@@ -58,7 +58,7 @@ pub mod status;
 mod validate;
 
 pub use attachment::{PodNetworkAttachment, PodNetworkAttachmentSpec, PodNetworkAttachmentStatus};
-pub use block::{BLOCK_LEN_V4, BLOCK_LEN_V6, IpBlock, IpBlockSpec, IpBlockStatus};
+pub use block::{BLOCK_LEN_V4, BLOCK_LEN_V6, BlockReason, IpBlock, IpBlockSpec, IpBlockStatus};
 pub use claim::{IpamClaim, IpamClaimSpec, IpamClaimStatus};
 pub use condition::{GATE, GRANTED, PARAMS_READY, READY};
 pub use crd::{own_definitions, standard_definitions};

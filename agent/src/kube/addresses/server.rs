@@ -57,8 +57,9 @@ impl Server {
             }
             Command::DeleteBlock(object) => self.delete_block(&object).await,
             Command::DeleteReservation(object) => self.delete_reservation(&object).await,
-            Command::TellUsed(object, used) => {
-                self.patch_block(&object, &json!({"used": used})).await
+            Command::TellUsed(object, used, reason) => {
+                let status = json!({"used": used, "reason": reason.as_str()});
+                self.patch_block(&object, &status).await
             }
             Command::Unmark(object) => {
                 self.patch_block(&object, &json!({"reclaimAfter": null}))

@@ -223,7 +223,7 @@ impl Server {
                 self.reservations.delete(object, None);
                 Answer::Done
             }
-            Command::TellUsed(object, used) => {
+            Command::TellUsed(object, used, reason) => {
                 let used = i64::try_from(*used).ok();
                 self.patch(
                     |it| &mut it.blocks,
@@ -231,6 +231,7 @@ impl Server {
                     None,
                     |block| {
                         status(block).used = used;
+                        status(block).reason = Some(reason.as_str().to_owned());
                     },
                 );
                 Answer::Done
