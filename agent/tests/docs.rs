@@ -1,4 +1,4 @@
-//! Compares the tables of `docs/errors.md` and `docs/metrics.md` with the code.
+//! Compares the generated pages of `docs` with the code.
 //!
 //! When one of these tests fails, write the files again: `BLESS=1 cargo test -p agent --test docs`.
 
@@ -6,8 +6,10 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 
+use agent::cli::Cli;
 use agent::cni::error::{CODES, Code, SPEC_CODES};
 use agent_common::drop::DropReason;
+use clap::{Arg, Command, CommandFactory as _};
 use metrics::METRICS;
 
 /// Name, type, labels and meaning.
@@ -122,6 +124,101 @@ fn metrics() -> String {
     text
 }
 
+fn options() -> String {
+    let mut text = String::from(
+        "# Options\n\
+         \n\
+         Generated from the command line of `podnet-agent` by `BLESS=1 cargo test -p agent --test docs`.\n\
+         What an operator has to decide is in [operations.md](operations.md).\n\
+         \n\
+         An option wins over its variable, and that over the default. `podnet-agent COMMAND --help` says\n\
+         the same.\n",
+    );
+    let cli = Cli::command();
+    for command in cli.get_subcommands().filter(|it| !it.is_hide_set()) {
+        describe(&mut text, command);
+    }
+    text
+}
+
+fn describe(text: &mut String, command: &Command) {
+    let about = command.get_long_about().or(command.get_about());
+    let about = about.expect("a command says what it does").to_string();
+    write!(
+        text,
+        "\n## `podnet-agent {}`\n\n{}.\n\n\
+         | Option | Variable | Default | Meaning |\n\
+         |---|---|---|---|\n",
+        command.get_name(),
+        sentences(&about),
+    )
+    .expect("a string takes everything");
+    for argument in command.get_arguments().filter(|it| !it.is_hide_set()) {
+        let cell = |words: Vec<String>| {
+            let quoted = words.iter().map(|word| format!("`{word}`"));
+            quoted.collect::<Vec<_>>().join(", ")
+        };
+        let variable = argument.get_env().map(|name| name.to_string_lossy().into());
+        let defaults = argument.get_default_values().iter();
+        // A flag is off unless it is given.
+        let defaults = defaults.filter(|_| takes_value(argument));
+        let defaults = defaults.map(|value| value.to_string_lossy().into());
+        writeln!(
+            text,
+            "| `{}` | {} | {} | {} |",
+            written(argument),
+            cell(variable.into_iter().collect()),
+            cell(defaults.collect()),
+            meaning(argument),
+        )
+        .expect("a string takes everything");
+    }
+}
+
+fn takes_value(argument: &Arg) -> bool {
+    argument.get_action().takes_values()
+}
+
+/// An option as it is written on the command line.
+fn written(argument: &Arg) -> String {
+    let names = argument.get_value_names().unwrap_or_default();
+    let value = names.first().map_or("VALUE", |name| name.as_str());
+    match argument.get_long() {
+        None => value.to_owned(),
+        Some(long) if takes_value(argument) => format!("--{long} {value}"),
+        Some(long) => format!("--{long}"),
+    }
+}
+
+fn meaning(argument: &Arg) -> String {
+    let help = argument.get_long_help().or(argument.get_help());
+    let help = help.map(ToString::to_string).unwrap_or_default();
+    let mut meaning = sentences(&help);
+    let values = argument.get_possible_values();
+    let is_flag = !takes_value(argument) || values.iter().any(|it| it.get_name() == "true");
+    if !is_flag && !values.is_empty() {
+        meaning.push_str(". One of ");
+        let values = values.iter().filter(|it| !it.is_hide_set()).map(|value| {
+            let help = value.get_help().map(|help| format!(" ({help})"));
+            format!("`{}`{}", value.get_name(), help.unwrap_or_default())
+        });
+        meaning.push_str(&values.collect::<Vec<_>>().join(", "));
+    }
+    meaning.replace('|', "\\|")
+}
+
+/// A text of several paragraphs in one line, without the full stop at its end.
+fn sentences(text: &str) -> String {
+    let paragraphs = text.split("\n\n");
+    let lines =
+        paragraphs.map(|paragraph| paragraph.split_whitespace().collect::<Vec<_>>().join(" "));
+    let lines: Vec<String> = lines
+        .map(|line| line.trim_end_matches('.').to_owned())
+        .filter(|line| !line.is_empty())
+        .collect();
+    lines.join(". ")
+}
+
 fn check(name: &str, now: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("../docs")
@@ -145,6 +242,38 @@ fn errors_md_is_what_the_code_says() {
 #[test]
 fn metrics_md_is_what_the_code_says() {
     check("metrics.md", &metrics());
+}
+
+#[test]
+fn options_md_is_what_the_code_says() {
+    check("options.md", &options());
+}
+
+/// Each option says what it is about, in one line of the table.
+#[test]
+fn every_option_has_a_meaning() {
+    let text = options();
+    for (option, command) in [
+        ("--reclaim-delay SECONDS", "controller"),
+        ("--restart-lease SECONDS", "run"),
+        ("--client-ca-file", "webhook"),
+        ("--busy-poll", "switch"),
+    ] {
+        let of_command = text.split(&format!("## `podnet-agent {command}`")).nth(1);
+        let of_command = of_command.and_then(|text| text.split("\n## ").next());
+        let row = format!("| `{option}");
+        assert!(
+            of_command.is_some_and(|text| text.contains(&row)),
+            "{option}"
+        );
+    }
+    for row in text.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<_> = row.split(" | ").collect();
+        assert!(
+            cells.len() >= 4 && !cells[3].trim_matches([' ', '|']).is_empty(),
+            "{row}"
+        );
+    }
 }
 
 /// A table of Markdown has one line for each row, and a bar ends a cell.

@@ -30,6 +30,9 @@ pub struct ControllerOptions {
     #[command(flatten)]
     pub features: FeatureGates,
     /// Seconds after which addresses of a lost node, pod or claim are taken back
+    ///
+    /// Blocks of a lost node say when in status.reclaimAfter. Reservations of a lost pod or claim wait from when
+    /// this leader first sees that it is gone: a new leader begins again.
     #[arg(
         long,
         value_name = "SECONDS",
