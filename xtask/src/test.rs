@@ -18,6 +18,7 @@ pub(crate) use self::skips::Place;
 pub(crate) use self::summary::Rest;
 pub use self::summary::{Reader, Tally};
 use crate::build::{self, Built};
+use crate::conformance;
 use crate::matrix::Recorder;
 use crate::step::{capture, execute, is_root, say, show};
 use crate::{bench, build_ebpf, cluster, demo, interop, kubernetes, tidy, vm, workspace};
@@ -146,6 +147,8 @@ pub(crate) fn run(options: &Options) -> crate::Done {
     let kernels = vm::kernels(&options.kernels)?;
     let recorder = options.recorder()?;
     let mut report = Report::new()?;
+    let check_ins = conformance::directory();
+    fs::create_dir_all(&check_ins).with_context(|| format!("making {}", check_ins.display()))?;
     let filter = options.filter.as_slice();
     let host = Place::Host;
     if options.tier.includes(Tier::Unit) {
@@ -154,6 +157,7 @@ pub(crate) fn run(options: &Options) -> crate::Done {
             static_checks(&mut report);
         }
         report.stage("unit tests", &Place::Unit, |tally| unit(filter, tally));
+        report.here().tiers.insert(conformance::Tier::Unit);
     }
     if [Tier::Kubernetes, Tier::Netns, Tier::Vm, Tier::Cluster]
         .into_iter()
@@ -174,6 +178,7 @@ pub(crate) fn run(options: &Options) -> crate::Done {
                 }
                 done
             });
+            report.here().tiers.insert(conformance::Tier::Netns);
             if filter.is_empty()
                 && let Some(built) = &built
             {
@@ -211,6 +216,7 @@ pub(crate) fn run(options: &Options) -> crate::Done {
                 let built = built.as_ref().context("there is nothing to test")?;
                 api_server(built, programs, filter, tally)
             });
+            report.here().tiers.insert(conformance::Tier::Kubernetes);
         }
         let can = match (&nodes, &programs) {
             (Some(Err(why)), _) | (_, Some(Err(why))) => Err(why),
@@ -222,6 +228,13 @@ pub(crate) fn run(options: &Options) -> crate::Done {
                 nodes_and_pods(can, filter, tally)
             });
         }
+    }
+    let run = std::mem::take(report.here());
+    if filter.is_empty() {
+        report.stage("conformance", &host, |_| conformance::compare(&run));
+    } else {
+        // A part of the tests proves a part of the page.
+        let _ = fs::remove_dir_all(check_ins);
     }
     Ok(report.close())
 }
@@ -375,7 +388,9 @@ fn cargo_test(
 ) -> Result<()> {
     let log = workspace::target().join(format!("skips-{}.log", std::process::id()));
     // The fixture appends here: libtest shows nothing of a test that passed.
-    command.env("PODNET_SKIP_LOG", &log);
+    command
+        .env("PODNET_SKIP_LOG", &log)
+        .env(conformance::VARIABLE, conformance::directory());
     command
         .args(["--", "--show-output"])
         .args(arguments)

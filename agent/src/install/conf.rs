@@ -105,6 +105,7 @@ mod tests {
             true
         );
         assert_eq!(list["cniVersion"], "1.0.0");
+        proof::of!("CNI-CONF-06", "CNI-CONF-11", "CNI-CAP-04");
     }
 
     #[test]

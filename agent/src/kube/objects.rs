@@ -159,5 +159,6 @@ mod tests {
             cut(&mut text, most);
             assert_eq!(text.len(), kept);
         }
+        proof::of!("ATT-04a");
     }
 }

@@ -269,6 +269,7 @@ mod tests {
                 {"name": "blue", "interfaceName": "net1", "ip": "10.1.0.7"},
             ])
         );
+        proof::of!("NPWG-5.3.1", "NPWG-5.3.5", "KEP-STS-01", "KEP-STS-05");
     }
 
     /// NPWG-X4
@@ -284,5 +285,6 @@ mod tests {
             "Add net1 [10.1.0.7/24] from shop/fast-blue"
         );
         assert_eq!(added_text(&net2), "Add net2 [] from shop/storage");
+        proof::of!("NPWG-X4");
     }
 }

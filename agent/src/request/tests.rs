@@ -305,4 +305,5 @@ fn runtime_config_comes_before_cni_args() {
         far.requested_ips(&args).unwrap()[0].addr.to_string(),
         "10.0.0.9"
     );
+    proof::of!("CNI-CAP-05");
 }

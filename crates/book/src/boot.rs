@@ -95,5 +95,6 @@ mod tests {
         let error = remember(dir.path()).unwrap_err();
         assert!(error.to_string().contains("boot-id"), "{error}");
         assert_eq!(fs::read_to_string(&file).unwrap(), "another");
+        proof::of!("ATT-05");
     }
 }

@@ -174,6 +174,7 @@ async fn a_plugin_gets_the_environment_of_cni_and_nothing_else() {
         conf,
         json!({"type": "a", "cniVersion": "1.0.0", "name": "lan"})
     );
+    proof::of!("CNI-DLG-01", "CNI-DLG-02", "NPWG-4.1.2.1.5.1", "CNI-ENV-10");
 }
 
 /// CNI SPEC §3: each plugin gets the previous result; the last is the chain's.
@@ -211,6 +212,7 @@ async fn a_result_of_another_version_is_converted() {
         previous["ips"][0],
         json!({"version": "4", "address": "10.0.0.1/24"})
     );
+    proof::of!("NPWG-7.1", "CNI-RES-03");
 }
 
 /// CNI-RES-04: attachments without addresses.
@@ -222,6 +224,7 @@ async fn a_plugin_may_have_no_result() {
         let result = scene.add(&scene.chain("1.0.0", &["a"])).await.unwrap();
         assert_eq!(result, None, "{printed}");
     }
+    proof::of!("CNI-RES-04");
 }
 
 /// CNI-DLG-05, NPWG-7.2a: the failing plugin too, last to first.
@@ -257,6 +260,7 @@ async fn a_failed_add_is_followed_by_del_of_all_that_was_attempted() {
         ("later", "why")
     );
     assert_eq!(scene.stdin("a", "DEL").get("prevResult"), None);
+    proof::of!("CNI-DLG-05", "NPWG-7.2a");
 }
 
 /// CNI-ERR-01: no object on stdout; then whatever was said counts.
@@ -276,6 +280,7 @@ async fn what_a_plugin_says_without_an_error_object_is_kept() {
     scene.on("a", "ADD", "echo no JSON");
     let error = scene.add(&scene.chain("1.0.0", &["a"])).await.unwrap_err();
     assert!(matches!(error, DelegateError::Result { .. }), "{error}");
+    proof::of!("CNI-ERR-01");
 }
 
 /// CNI-DEL-06, CNI-DEL-08, NPWG-7.2b: `DEL` runs last to first, past every failure.
@@ -300,6 +305,7 @@ async fn del_goes_on_and_reports_the_last_error() {
     let error = scene.del(&delegation).await.unwrap_err();
     assert!(matches!(error, DelegateError::Absent { .. }), "{error}");
     assert_eq!(scene.stdin("a", "DEL").get("prevResult"), None);
+    proof::of!("CNI-DEL-06", "CNI-DEL-08", "NPWG-7.2b");
 }
 
 /// ATT-17: `DEL` is for plugins that were executed and have not completed it.
@@ -339,6 +345,7 @@ async fn only_plugins_with_something_left_are_told_del() {
             .unwrap();
     }
     assert_eq!(scene.order().len(), 5, "{:?}", scene.order());
+    proof::of!("ATT-17");
 }
 
 /// CNI-ERR-08, CNI-GC-05, CNI-GC-07, CNI-ST-02: commands follow version and config.
@@ -374,6 +381,7 @@ async fn commands_need_a_version_that_has_them() {
         .unwrap();
     gc(&scene.runner, &delegation, &[]).await.unwrap();
     assert_eq!(scene.order(), [""; 0]);
+    proof::of!("CNI-ERR-08", "CNI-GC-05", "CNI-GC-07", "CNI-ST-02");
 }
 
 /// CNI-GC-01, CNI-ENV-06, CNI-ST-03
@@ -391,6 +399,7 @@ async fn gc_has_both_lists_and_no_container() {
         env.contains("CNI_CONTAINERID=\n") && env.contains("CNI_IFNAME=\n"),
         "{env}"
     );
+    proof::of!("CNI-GC-01", "CNI-ENV-06", "CNI-ST-03");
 }
 
 /// CNI-CONF-06, CNI-CONF-10
@@ -422,6 +431,7 @@ async fn a_plugin_is_the_first_program_of_its_name_in_cni_path() {
     // CNI-ERR-06: no words that a runtime forgives.
     assert!(!error.to_string().contains("not found"), "{error}");
     assert!(error.to_string().contains("other"), "{error}");
+    proof::of!("CNI-CONF-06", "CNI-CONF-10", "CNI-ERR-06");
 }
 
 /// ATT-08: with a plugin directory of the agent, a request chooses no program.
@@ -452,6 +462,7 @@ async fn cni_path_of_a_request_is_ignored_where_the_agent_has_a_directory() {
         "{absent:?}"
     );
     assert!(!taken.exists());
+    proof::of!("ATT-08");
 }
 
 /// CNI-DLG-07: it is killed, and so is what it has started.
@@ -471,6 +482,7 @@ async fn a_plugin_that_does_not_end_is_killed_with_its_children() {
         tokio::task::yield_now().await;
     }
     assert!(gone(&state()), "{}", state());
+    proof::of!("CNI-DLG-07");
 }
 
 /// CNI-DLG-06: a program that is just being written.
@@ -489,6 +501,7 @@ async fn a_busy_program_is_tried_again() {
     };
     let (result, ()) = tokio::join!(scene.add(&delegation), release);
     assert_eq!(result.unwrap(), None);
+    proof::of!("CNI-DLG-06");
 }
 
 /// PAIN-MEM-1

@@ -164,6 +164,7 @@ mod tests {
         assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
         drop(slow);
         drip.await.unwrap();
+        proof::of!("ATT-04c");
     }
 
     /// ATT-04c
@@ -178,5 +179,6 @@ mod tests {
             assert!(!kept.in_request);
             client.read_exact(&mut [0; 6]).await.unwrap();
         }
+        proof::of!("ATT-04c");
     }
 }

@@ -68,5 +68,6 @@ mod tests {
         ] {
             assert!(bad.parse::<DefaultNetwork>().is_err(), "{bad}");
         }
+        proof::of!("NPWG-6");
     }
 }

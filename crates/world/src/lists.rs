@@ -180,6 +180,7 @@ mod tests {
         assert_eq!(chosen.default_network, "blue");
         assert_eq!(chosen.default_override.as_deref(), Some("kube-system"));
         assert!(parse(&["--default-network=blue"]).is_err());
+        proof::of!("NPWG-6");
     }
 
     /// ATT-04a
@@ -195,6 +196,7 @@ mod tests {
             let argument = format!("--max-attachments-per-pod={wrong}");
             assert!(limit(&[&argument]).is_err(), "{wrong}");
         }
+        proof::of!("ATT-04a");
     }
 
     /// ATT-07b: all plugins are allowed without a limit, and an empty list allows none.
@@ -221,6 +223,7 @@ mod tests {
         ]);
         assert_eq!(strict.plugins, AllowedPlugins::Listed(names(&[])));
         assert_eq!(strict.global_namespaces, Some(names(&[])));
+        proof::of!("ATT-07b");
     }
 
     /// KEP-CTL-4
@@ -236,5 +239,6 @@ mod tests {
             let error = parse(&["--feature-gates", wrong]).unwrap_err();
             assert!(error.contains("write MultiNetwork=true"), "{error}");
         }
+        proof::of!("KEP-CTL-4");
     }
 }

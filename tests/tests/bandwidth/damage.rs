@@ -94,6 +94,7 @@ fn a_limit_that_is_broken_or_replaced_is_damage() {
     a.detach("blue", "net1");
     b.detach("blue", "net1");
     node.assert_empty();
+    proof::of!("CNI-CHK-02");
 }
 
 /// A shaper that is deleted is made again on the kernel's event.

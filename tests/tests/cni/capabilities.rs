@@ -32,6 +32,7 @@ fn add_caps_uppercase_keys() {
         pod.detach("blue", "net1");
     }
     node.assert_empty();
+    proof::of!("CNI-CAP-03");
 }
 
 /// CNI-CAP-01, CNI-CAP-02: `capabilities` alone, or false ones, have no effect.
@@ -46,6 +47,7 @@ fn add_caps_false_not_honoured() {
     pod.attach_conf(&conf, "net1");
     pod.detach("blue", "net1");
     node.assert_empty();
+    proof::of!("CNI-CAP-01", "CNI-CAP-02");
 }
 
 /// CNI-CAP-01: static addresses of both families and a MAC.
@@ -66,6 +68,7 @@ fn ips_and_mac_are_given_as_asked() {
     traffic::assert_reaches(&port, &other);
     pod.detach("blue", "net1");
     peer.detach("blue", "net1");
+    proof::of!("CNI-CAP-01");
 }
 
 /// CNI-CAP-05, CNI-ENV-09: the older ways to ask, and who wins.
@@ -90,6 +93,7 @@ fn older_ways_to_ask_for_an_address_work() {
     );
     pod.detach("blue", "net1");
     node.assert_empty();
+    proof::of!("CNI-CAP-05", "CNI-ENV-09");
 }
 
 /// MEAS-01: zero is unlimited, so there is nothing to refuse.
@@ -122,6 +126,7 @@ fn port_mappings_are_refused_with_a_clear_error() {
     failure.names(&["portMappings", "8080", "80"]);
     assert!(pod.links().is_empty());
     node.assert_empty();
+    proof::of!("CNI-CAP-07");
 }
 
 /// A MAC that no interface may have, or that is held, is refused.

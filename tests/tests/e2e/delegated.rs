@@ -59,4 +59,5 @@ fn a_plugin_that_no_node_has_keeps_the_pod_from_running_and_an_event_says_so() {
     let object = corner.object("web");
     assert_eq!(object["status"]["phase"], "Pending");
     assert_ne!(condition(&object, "Ready"), Some("True"));
+    proof::of!("NPWG-6.1");
 }

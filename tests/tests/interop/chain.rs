@@ -160,6 +160,7 @@ fn a_route_taken_away_by_sbr_is_named() {
     libcni.run("del", "lane", &pod, "net1").succeeds();
     other.detach("lane", "net1");
     node.assert_empty();
+    proof::of!("CNI-CHK-01");
 }
 
 /// A MAC address that podnet did not give is cut off as a spoofed one.

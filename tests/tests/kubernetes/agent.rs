@@ -52,6 +52,7 @@ fn a_disabled_network_takes_no_new_pods_until_it_is_enabled() {
     s.add_in_time(&second, "new", &new);
     s.del(&first, "old", &old).silent();
     s.del(&second, "new", &new).silent();
+    proof::of!("KEP-POD-13", "KEP-PN-L5");
 }
 
 /// NPWG-3: definitions of the API server are attached to.
@@ -140,6 +141,7 @@ fn status_is_50_until_the_networks_are_known() {
     s.door.open_again();
     s.node.wait_ready();
     s.node.cni("STATUS").conf(&s.conf()).run().silent();
+    proof::of!("CNI-ST-01", "NPWG-6.1");
 }
 
 /// NPWG-3, PAIN-MULTI-1: a cluster may get the kinds of the NPWG at any time.

@@ -114,6 +114,7 @@ fn plugin_and_configuration_are_put_in_their_places_and_stay_there() {
     let output = s.node.cleanup(&[&bin, &conf]);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(runtime.files(), [""; 0]);
+    proof::of!("NPWG-6.1");
 }
 
 /// PAIN-BOOT-3: another agent's plugin is not ours to remove.

@@ -62,4 +62,5 @@ fn an_attachment_that_cannot_be_removed_has_an_event() {
     });
     plugins.answer("alpha", "DEL", &json!({}));
     call(&s, &plugins, &sandbox, "DEL").silent();
+    proof::of!("NPWG-X4", "NPWG-7.2b");
 }

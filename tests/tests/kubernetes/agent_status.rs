@@ -71,6 +71,7 @@ fn a_pod_says_where_it_is_attached_and_keeps_what_else_it_says() {
         &[&format!("from {}", s.network("red"))],
     );
     s.del(&sandbox, "web", &uid).silent();
+    proof::of!("NPWG-5.0", "NPWG-5-W1", "NPWG-X4", "KEP-STS-01");
 }
 
 /// NPWG-X4, PAIN-SIL-1: the pod has the reason of a failed start, once and counted.
@@ -103,6 +104,7 @@ fn a_refused_pod_has_an_event_that_says_why() {
         "FailedAddingInterface",
         &[&s.network("off"), "disabled"],
     );
+    proof::of!("NPWG-X4");
 }
 
 /// NPWG-5-W1, PAIN-STS-1: whatever was missed is made good.
@@ -146,6 +148,7 @@ fn annotations_that_are_lost_come_back() {
 
     s.del(&sandbox, "web", &uid).silent();
     s.del(&other, "late", &late).silent();
+    proof::of!("NPWG-5-W1");
 }
 
 /// NPWG-5-W2: a deleted pod ends the tries, and another of its name is left alone.
@@ -181,6 +184,7 @@ fn another_pod_of_the_same_name_is_not_written_about() {
     assert_eq!(s.annotation("web-0", NPWG), None);
     s.del(&sandbox, "web-0", &old).silent();
     s.del(&probe, "probe", &before).silent();
+    proof::of!("NPWG-5-W2");
 }
 
 /// `deploy/base/agent-policy.yaml`: an agent's rights suffice for two annotations.

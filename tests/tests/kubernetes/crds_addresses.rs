@@ -53,6 +53,7 @@ fn of_two_nodes_that_want_a_block_one_gets_it() {
             }
         }
     });
+    proof::of!("KEP-P1-13");
 }
 
 /// A block has one name, or it could be taken twice.
@@ -205,4 +206,5 @@ fn an_address_is_reserved_once_for_a_pod_or_a_claim() {
             assert_eq!(answer.is_ok(), fits, "{spec}: {answer:?}");
         }
     });
+    proof::of!("NPWG-8.0");
 }

@@ -372,6 +372,7 @@ fn the_server_refuses_network_parameters_that_podnet_would() {
         let parameters = Objects::all::<PodNetworkParameters>(&client);
         check_specs(&parameters, "parameters", &table).await;
     });
+    proof::of!("KEP-PN-R4");
 }
 
 /// KEP-PN-R4
@@ -393,6 +394,7 @@ fn the_server_refuses_attachment_parameters_that_podnet_would() {
         let parameters = Objects::of::<AttachmentParameters>(&client, &namespace);
         check_specs(&parameters, "parameters", &table).await;
     });
+    proof::of!("KEP-PN-R4");
 }
 
 /// The server keeps every written field: podnet would never see a dropped one.

@@ -170,6 +170,7 @@ fn a_subnet_that_grows_and_shrinks_gives_no_address_twice() {
     for sandbox in [first, second, third, last].into_iter().flatten() {
         sandbox.del(&network, "eth0").silent();
     }
+    proof::of!("KEP-P1-13");
 }
 
 /// Purpose: of two blocks with a common address the earlier one counts.

@@ -74,6 +74,7 @@ fn npwg_6_1_status_waits_for_the_default_network_and_passes_its_own_on() {
     plugins.fail("second", "STATUS", 7, "bad");
     status(&node, &plugins).fails_with(50).names(&["bad"]);
     node.assert_empty();
+    proof::of!("NPWG-6.1", "NPWG-6.1.2", "CNI-ST-02");
 }
 
 /// NPWG-6.2, NPWG-7.5, CNI-DLG-01: the default network is first, and last to go.
@@ -112,6 +113,7 @@ fn npwg_6_2_the_default_network_is_first_and_gets_what_the_runtime_asks_for() {
     assert_eq!(plugins.calls(), ["second DEL eth0", "first DEL eth0"]);
     assert_eq!(pod.pod.links(), Vec::<String>::new());
     node.assert_empty();
+    proof::of!("NPWG-6.2", "NPWG-7.5", "CNI-DLG-01", "CNI-CAP-01");
 }
 
 /// PAIN-CONF-1: a default network that leads back to podnet is passed over.
@@ -147,6 +149,7 @@ fn cni_st_04_a_plugin_that_does_not_answer_status_is_not_waited_for() {
     );
     plugins.on("first", "STATUS", "sleep 1000");
     status(&node, &plugins).fails_with(50);
+    proof::of!("CNI-ST-04");
 }
 
 /// NPWG-6, NPWG-X1: an annotation names the default network, where this is allowed.
@@ -165,6 +168,7 @@ fn npwg_6_x_a_pod_chooses_another_default_network_where_that_is_allowed() {
     assert_eq!(held(&node), ["a/eth0 red"]);
     pod.detach();
     node.assert_empty();
+    proof::of!("NPWG-6", "NPWG-X1");
 }
 
 /// KEP-P1-10: without a default network every pod says what its first one is.
@@ -189,6 +193,7 @@ fn kep_p1_10_without_a_default_network_pods_must_list_their_first() {
     assert_eq!(held(&node), ["c/eth0 blue", "c/net1 red"]);
     pod.detach();
     node.assert_empty();
+    proof::of!("KEP-P1-10");
 }
 
 /// CNI-ST-01: STATUS is about the default network, with ours too.
@@ -212,4 +217,5 @@ fn cni_st_01_status_names_a_default_network_that_is_not_there_or_full() {
     ask()
         .fails_with(50)
         .names(&["PodNetwork tiny does not exist"]);
+    proof::of!("CNI-ST-01");
 }

@@ -58,6 +58,7 @@ fn npwg_4_1_2_1_9_default_routes_go_by_the_gateways_in_the_list() {
     pod.check(&result).silent();
     pod.detach();
     node.assert_empty();
+    proof::of!("NPWG-4.1.2.1.9", "NPWG-5-W3");
 }
 
 /// NPWG-4.1.2.1.9 `[D]`, PAIN-DGW-1: an empty list takes the network's gateways.
@@ -79,6 +80,7 @@ fn npwg_4_1_2_1_9_an_empty_list_takes_what_the_network_has_to_give() {
         pod.detach();
     }
     node.assert_empty();
+    proof::of!("NPWG-4.1.2.1.9");
 }
 
 /// NPWG-4.1.2.1.9: a gateway that is no neighbour could never be used.
@@ -92,6 +94,7 @@ fn npwg_4_1_2_1_9_a_gateway_outside_the_network_fails_the_pod() {
         .names(&["attachment 2", "10.31.0.1", "gate"]);
     assert_eq!(pod.links(), Vec::<String>::new());
     node.assert_empty();
+    proof::of!("NPWG-4.1.2.1.9");
 }
 
 /// KEP-POD-20, KEP-POD-21
@@ -117,4 +120,5 @@ fn kep_pod_20_is_default_gw_moves_the_default_routes_and_needs_a_gateway() {
     assert_eq!(pod.default_routes(true), Vec::<String>::new());
     pod.detach();
     node.assert_empty();
+    proof::of!("KEP-POD-20", "KEP-POD-21", "KEP-X1");
 }

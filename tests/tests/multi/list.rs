@@ -21,6 +21,7 @@ fn npwg_6_a_pod_without_lists_has_the_default_network_only() {
         pod.detach();
     }
     node.assert_empty();
+    proof::of!("NPWG-6", "KEP-P1-11");
 }
 
 /// NPWG-4.1, NPWG-4.1.1b, NPWG-4.1.2.1.5: networks come after the default one.
@@ -52,6 +53,14 @@ fn npwg_4_1_networks_come_after_the_default_one_and_the_result_is_the_first() {
         pod.detach();
     }
     node.assert_empty();
+    proof::of!(
+        "NPWG-4.1",
+        "NPWG-4.1.1b",
+        "NPWG-4.1.2.1.5",
+        "NPWG-3.2a",
+        "KEP-CNI-1",
+        "NPWG-4.2"
+    );
 }
 
 /// KEP-P1-10, KEP-X1, KEP-X2: a list of the KEP leaves the default network out.
@@ -89,6 +98,7 @@ fn kep_p1_10_a_complete_list_leaves_the_default_network_out() {
     pod.check(&result).silent();
     pod.detach();
     node.assert_empty();
+    proof::of!("KEP-P1-10", "KEP-X1", "KEP-X2");
 }
 
 /// KEP-POD-12: attachments of a network count as the network.
@@ -100,6 +110,7 @@ fn kep_pod_12_a_network_is_in_the_list_once_counting_its_attachments() {
         .fails_with(7)
         .names(&["green", "PodNetworkAttachment"]);
     node.assert_empty();
+    proof::of!("KEP-POD-12");
 }
 
 /// NPWG-7.2a: the first failure ends it, names the element, and leaves nothing.
@@ -116,6 +127,7 @@ fn npwg_7_2a_the_first_failure_takes_everything_back() {
     assert_eq!(pod.links(), Vec::<String>::new());
     node.assert_empty();
     pod.detach();
+    proof::of!("NPWG-7.2a");
 }
 
 /// NPWG-7.2a: an interface that is there already is not removed (PAIN-DEL-2).
@@ -131,6 +143,7 @@ fn npwg_4_1_2_1_5_an_interface_that_is_there_already_fails_and_stays() {
     pod.add().fails_with(111).names(&["attachment 2", "old0"]);
     assert_eq!(pod.links(), ["old0", "old1"]);
     node.assert_empty();
+    proof::of!("NPWG-7.2a");
 }
 
 /// A missing network fails the pod, named with its kind (PAIN-SIL-1).
@@ -207,6 +220,7 @@ fn npwg_g1_an_invalid_annotation_fails_the_pod() {
         .names(&["k8s.v1.cni.cncf.io/networks[1].mac"]);
     assert_eq!(pod.links(), Vec::<String>::new());
     node.assert_empty();
+    proof::of!("NPWG-G1");
 }
 
 /// NPWG-G1: the letter of the specification, where the operator wants it.
@@ -218,6 +232,7 @@ fn npwg_g1_an_invalid_annotation_can_be_ignored() {
     assert_eq!(held(&node), ["a/eth0 blue"]);
     pod.detach();
     node.assert_empty();
+    proof::of!("NPWG-G1");
 }
 
 /// CNI-CAP-04, PAIN-SIL-1: a pod does not start without annotations and networks.
@@ -235,6 +250,7 @@ fn cni_cap_04_without_annotations_a_pod_of_kubernetes_waits() {
     assert_eq!(interfaces(&plain.run().result()), ["eth0"]);
     pod.detach();
     node.assert_empty();
+    proof::of!("CNI-CAP-04");
 }
 
 /// CNI-CONF-06: a configuration either names a network or leaves it to the pod.
@@ -248,4 +264,5 @@ fn from_pod_beside_a_network_is_refused() {
         .run()
         .fails_with(7)
         .names(&["fromPod", "podNetwork"]);
+    proof::of!("CNI-CONF-06");
 }

@@ -484,6 +484,7 @@ proptest! {
         steps in prop::collection::vec(step(), 0..250),
     ) {
         walk(len, &steps)?;
+        proof::of!("KEP-P1-13", "NPWG-8-T2");
     }
 }
 

@@ -76,5 +76,6 @@ mod tests {
         let ours = parse_manifests("net.yaml", TEXT);
         assert_eq!(ours.len(), 1);
         assert_eq!(ours[0].as_ref().unwrap().origin.document, 2);
+        proof::of!("NPWG-3.1");
     }
 }

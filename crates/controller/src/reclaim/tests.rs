@@ -117,6 +117,7 @@ fn a_reservation_of_a_claim_goes_with_the_claim_when_no_pod_names_it() {
     assert!(orphan(&holder, &[]));
     let list = r#"[{"name": "blue", "ipam-claim-reference": "vm-a"}]"#;
     assert!(!orphan(&holder, &[pod("vm", &Value::Null, list)]));
+    proof::of!("NPWG-8.3");
 }
 
 #[test]

@@ -116,6 +116,7 @@ fn a_block_without_an_address_to_give_is_left_out() {
         ["10.0.0.0/28", "10.0.0.32/28"]
     );
     assert_eq!(pools[0].capacity_in(&net("10.0.0.0/28")), 1);
+    proof::of!("KEP-P1-13");
 }
 
 #[test]
@@ -405,6 +406,7 @@ proptest! {
                 }
             }
         }
+        proof::of!("KEP-P1-13");
     }
 
     #[test]

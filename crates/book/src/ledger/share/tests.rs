@@ -98,6 +98,7 @@ fn a_node_without_a_block_gives_nothing() {
         "{refused:?}"
     );
     assert!(ledger.is_empty());
+    proof::of!("KEP-P1-13");
 }
 
 #[test]

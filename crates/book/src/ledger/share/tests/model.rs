@@ -298,6 +298,7 @@ proptest! {
             let different: BTreeSet<IpAddr> = all.iter().copied().collect();
             prop_assert_eq!(all.len(), different.len(), "{:?} by node {}", step, n);
         }
+        proof::of!("KEP-P1-13", "NPWG-8-T2");
     }
 }
 
