@@ -161,6 +161,7 @@ async fn a_plugin_gets_the_environment_of_cni_and_nothing_else() {
     assert_eq!(names, wanted);
     for line in [
         "CNI_COMMAND=ADD",
+        "TRACEPARENT=00-1-1-01",
         "CNI_CONTAINERID=c1",
         "CNI_IFNAME=net1",
         "CNI_NETNS=/run/netns/p",
@@ -367,7 +368,7 @@ async fn commands_need_a_version_that_has_them() {
             .await
             .unwrap();
         status(&scene.runner, &delegation).await.unwrap();
-        gc(&scene.runner, &delegation, &[]).await.unwrap();
+        assert!(gc(&scene.runner, &delegation, &[]).await.is_empty());
         assert_eq!(scene.order(), wanted, "{version}");
     }
     let scene = Scene::new(&["a"]);
@@ -379,7 +380,7 @@ async fn commands_need_a_version_that_has_them() {
     check(&scene.runner, &delegation, &attachment)
         .await
         .unwrap();
-    gc(&scene.runner, &delegation, &[]).await.unwrap();
+    assert!(gc(&scene.runner, &delegation, &[]).await.is_empty());
     assert_eq!(scene.order(), [""; 0]);
     proof::of!("CNI-ERR-08", "CNI-GC-05", "CNI-GC-07", "CNI-ST-02");
 }
@@ -389,7 +390,8 @@ async fn commands_need_a_version_that_has_them() {
 async fn gc_has_both_lists_and_no_container() {
     let scene = Scene::new(&["a"]);
     let delegation = scene.chain("1.1.0", &["a"]);
-    gc(&scene.runner, &delegation, &[key()]).await.unwrap();
+    let failures = gc(&scene.runner, &delegation, &[key()]).await;
+    assert!(failures.is_empty(), "{failures:?}");
     let list = json!([{"containerID": "c1", "ifname": "net1"}]);
     let conf = scene.stdin("a", "GC");
     assert_eq!(conf["cni.dev/valid-attachments"], list);
@@ -400,6 +402,23 @@ async fn gc_has_both_lists_and_no_container() {
         "{env}"
     );
     proof::of!("CNI-GC-01", "CNI-ENV-06", "CNI-ST-03");
+}
+
+/// CNI-GC-04: every plugin is told, and every failure comes back.
+#[tokio::test]
+async fn gc_goes_on_past_failures_and_tells_each() {
+    let scene = Scene::new(&["a", "b", "d"]);
+    scene.on("a", "GC", "echo one >&2; exit 1");
+    scene.on("d", "GC", "echo two >&2; exit 1");
+    let delegation = scene.chain("1.1.0", &["a", "b", "gone", "d"]);
+    let failures = gc(&scene.runner, &delegation, &[]).await;
+    assert_eq!(scene.order(), ["a GC", "b GC", "d GC"]);
+    let told: Vec<String> = failures.iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 3, "{told:?}");
+    for (told, word) in told.iter().zip(["one", "gone", "two"]) {
+        assert!(told.contains(word), "{word}: {told}");
+    }
+    proof::of!("CNI-GC-04");
 }
 
 /// CNI-CONF-06, CNI-CONF-10

@@ -223,26 +223,49 @@ fn cni_gc_03_gc_spares_live_secondary_networks() {
     proof::of!("CNI-GC-03");
 }
 
-/// CNI-GC-02, CNI-GC-04
+/// CNI-GC-02, CNI-GC-04: removals and lists go on past failures, and all are told.
 #[test]
 fn cni_gc_04_gc_goes_on_past_plugins_that_fail() {
-    let plugins = Plugins::new(&["alpha"]);
-    let node = testbed::node!(with(
-        &json!({"cniVersion": "1.1.0", "name": "lan", "type": "alpha"})
-    ));
-    let pods = ["a", "b"].map(|name| pod(&node, name, &plugins));
+    let plugins = Plugins::new(&["alpha", "beta", "gamma"]);
+    let lan = list(
+        "1.1.0",
+        &[json!({"type": "alpha"}), json!({"type": "beta"})],
+    );
+    let other = json!({"cniVersion": "1.1.0", "name": "other", "type": "gamma"});
+    let node = testbed::node!(with(&lan).file("other.json", &definition("other", &other)));
+    let pods = ["a", "b", "c"].map(|name| pod(&node, name, &plugins).npwg(&json!("lan,other")));
     pods.iter().for_each(|pod| drop(pod.attach()));
     let absent = node
         .cni("GC")
         .env("CNI_PATH", &plugins.path())
         .conf(&node.disk_conf());
     absent.run().silent();
-    assert_eq!(held(&node).len(), 4, "no list is no information");
+    assert_eq!(held(&node).len(), 9, "no list is no information");
     plugins.fail("alpha", "GC", 7, "no such thing");
-    gc(&node, &["a"], &plugins.path())
-        .fails_with(130)
-        .names(&["no such thing"]);
-    assert_eq!(held(&node), ["a/eth0 blue", "a/net1 lan"]);
+    plugins.fail("gamma", "GC", 7, "not that one either");
+    // Of one pod only, and not of the first to be removed.
+    let run =
+        r#"if [ "$CNI_CONTAINERID" = b ]; then echo '{"code":7,"msg":"held fast"}'; exit 1; fi"#;
+    plugins.on("gamma", "DEL", run);
+    plugins.forget_calls();
+    gc(&node, &["a"], &plugins.path()).fails_with(130).names(&[
+        "3 attachments",
+        "held fast",
+        "no such thing",
+        "not that one either",
+    ]);
+    assert_eq!(
+        held(&node),
+        ["a/eth0 blue", "a/net1 lan", "a/net2 other", "b/net2 other"]
+    );
+    let calls = plugins.calls();
+    let collected = calls.iter().filter(|call| call.contains(" GC"));
+    assert_eq!(
+        collected.collect::<Vec<_>>(),
+        ["alpha GC", "beta GC", "gamma GC"]
+    );
+    plugins.on("gamma", "DEL", "");
+    pods[1].detach();
     pods[0].detach();
     node.assert_empty();
     proof::of!("CNI-GC-02", "CNI-GC-04");

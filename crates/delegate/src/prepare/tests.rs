@@ -122,6 +122,18 @@ fn a_stored_runtime_config_is_merged_over() {
     proof::of!("CNI-CONF-08");
 }
 
+/// CNI-CONF-06: a definition does not speak for the runtime.
+#[test]
+fn keys_of_the_runtime_are_not_taken_from_a_definition() {
+    let conf = r#"{"cniVersion":"1.1.0","type":"a","cni.dev/valid-attachments":[],
+        "CNI.dev/other":1,"prevResult":{"ips":[]},"cni.devices":2}"#;
+    let plugins = prepared(conf, &Wishes::default());
+    let wanted =
+        json!({"cniVersion": "1.1.0", "type": "a", "name": "from-object", "cni.devices": 2});
+    assert_eq!(plugins[0], wanted);
+    proof::of!("CNI-CONF-06");
+}
+
 /// NPWG-4.1.2.1.3.2 and its siblings: values have the names of their capabilities.
 #[test]
 fn what_an_element_asks_for_arrives_in_runtime_config() {
