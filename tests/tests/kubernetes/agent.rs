@@ -48,9 +48,10 @@ fn a_disabled_network_takes_no_new_pods_until_it_is_enabled() {
         .fails_with(11)
         .names(&[&s.network("blue"), "is disabled", "spec.enabled"]);
     assert_eq!(first.links(), ["eth0"], "who was there keeps running");
+    s.del(&first, "old", &old).silent();
+    assert_eq!(first.links(), [""; 0]);
     s.apply_network("blue", &["10.1.0.0/24"], true);
     s.add_in_time(&second, "new", &new);
-    s.del(&first, "old", &old).silent();
     s.del(&second, "new", &new).silent();
     proof::of!("KEP-POD-13", "KEP-PN-L5");
 }

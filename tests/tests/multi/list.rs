@@ -101,6 +101,29 @@ fn kep_p1_10_a_complete_list_leaves_the_default_network_out() {
     proof::of!("KEP-P1-10", "KEP-X1", "KEP-X2");
 }
 
+/// KEP-PNA-07: of two pods with one attachment, one gets the address that it asks for.
+#[test]
+fn kep_pna_07_a_request_that_only_one_pod_can_have_fails_the_second() {
+    let fast = attachment("fast", "green", "{ipRequests: [10.20.0.77]}");
+    let node = testbed::node!(setup().file("fast.yaml", &fast));
+    let [first, second] = ["a", "b"].map(|name| {
+        let list = json!([{"name": "blue"}, {"attachmentName": "fast"}]);
+        K8sPod::new(&node, name).kep(&list)
+    });
+    first.attach();
+    second
+        .add()
+        .fails_with(101)
+        .names(&["attachment 2", "10.20.0.77"]);
+    assert_eq!(second.links(), Vec::<String>::new());
+    assert_eq!(held(&node), ["a/eth0 blue", "a/net1 green"]);
+    first.detach();
+    second.attach();
+    second.detach();
+    node.assert_empty();
+    proof::of!("KEP-PNA-07");
+}
+
 /// KEP-POD-12: attachments of a network count as the network.
 #[test]
 fn kep_pod_12_a_network_is_in_the_list_once_counting_its_attachments() {

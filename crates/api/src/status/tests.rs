@@ -117,6 +117,53 @@ fn statuses_of_others_are_read() {
     proof::of!("NPWG-5.4", "NPWG-5.3.7");
 }
 
+/// NPWG-5.4: the examples of the standard, with the JSON that they lack.
+///
+/// Quotation marks, commas and brackets are missing in its text; names, values and keys are as there.
+#[test]
+fn the_examples_of_the_standard_are_read() {
+    let list = parse_network_status(
+        r#"[{"name":"namespace-a/cluster-wide-default","interface":"eth5",
+             "ips":["192.0.2.2/24","2001:db8::2230/32"],"mac":"02:11:22:33:44:54",
+             "default-route":["192.0.2.1","2001:db8::1","2001:db8::2"],"default":true},
+            {"name":"namespace-b/some-network","interface":"eth1",
+             "ips":["192.0.2.2/24","2001:db8::2234/32"],"mac":"02:11:22:33:44:55",
+             "dns":{"nameservers":["192.0.2.1","2001:db8:4860::8888"],
+                    "search":["eng.example.com","example.com"]}}]"#,
+    )
+    .unwrap();
+    let [first, second] = list.as_slice() else {
+        panic!("{list:?}");
+    };
+    assert!(first.default && !second.default);
+    assert_eq!(first.ips, ips(&["192.0.2.2/24", "2001:db8::2230/32"]));
+    let routes: Vec<String> = first
+        .default_route
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(routes, ["192.0.2.1", "2001:db8::1", "2001:db8::2"]);
+    assert_eq!(second.dns.search, ["eng.example.com", "example.com"]);
+    let devices = parse_network_status(
+        r#"[{"name":"namespace-b/sriov-network_a","interface":"net1",
+             "device-info":{"type":"pci","version":"1.0.0",
+               "pci":{"pci-address":"0000:18:02.5","pf-pci-address":"0000:18:00.0"}}},
+            {"name":"namespace-c/userspace_net1","interface":"net3","mac":" 64:1f:74:32:2e:6d",
+             "device":{"type":"vhost-user","version":"1.0.0"}}]"#,
+    )
+    .unwrap();
+    let kind = |entry: &AttachmentStatus| {
+        let device = entry.device_info.as_ref().expect("a device");
+        serde_json::from_str::<serde_json::Value>(device.get()).unwrap()["type"].clone()
+    };
+    assert_eq!(
+        devices.iter().map(kind).collect::<Vec<_>>(),
+        ["pci", "vhost-user"]
+    );
+    assert_eq!(devices[1].mac.unwrap().to_string(), "64:1f:74:32:2e:6d");
+    proof::of!("NPWG-5.4");
+}
+
 /// NPWG-5.0: no value is no entries; anything else must be a list of entries.
 #[test]
 fn what_is_no_status_is_refused() {
