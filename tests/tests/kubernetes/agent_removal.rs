@@ -7,7 +7,7 @@ use testbed::{Outcome, Pod, wait};
 use super::agent_scene::AgentScene;
 
 /// A call of podnet as a runtime makes it, with the plugins of others in its path.
-fn call(s: &AgentScene, plugins: &Plugins, sandbox: &Pod<'_>, command: &str) -> Outcome {
+pub(super) fn call(s: &AgentScene, plugins: &Plugins, sandbox: &Pod<'_>, command: &str) -> Outcome {
     let args = format!(
         "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID={}",
         s.name,

@@ -3,8 +3,10 @@
 use k8s_openapi::api::core::v1::Pod as ApiPod;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
-use testbed::wait;
+use testbed::plugins::Plugins;
+use testbed::{Network, wait};
 
+use super::agent_removal::call;
 use super::agent_scene::AgentScene;
 
 const NPWG: &str = "k8s.v1.cni.cncf.io/network-status";
@@ -72,6 +74,82 @@ fn a_pod_says_where_it_is_attached_and_keeps_what_else_it_says() {
     );
     s.del(&sandbox, "web", &uid).silent();
     proof::of!("NPWG-5.0", "NPWG-5-W1", "NPWG-X4", "KEP-STS-01");
+}
+
+/// NPWG-5.3.6, NPWG-5.3.7, NPWG-5-W3: a pod says who has its default route, its DNS and its device.
+#[test]
+fn a_pod_says_its_default_routes_dns_and_devices() {
+    let Some(s) = AgentScene::start(testbed::test_name!(), "agent-beside") else {
+        return;
+    };
+    let gateway = |short: &str, subnet| Network::l2(&s.network(short), &[subnet]).gateway("First");
+    s.apply_as(&gateway("blue", "10.1.0.0/24"));
+    s.apply_as(&gateway("gate", "10.2.0.0/24"));
+    s.apply_as(&Network::l2(&s.network("mem"), &["10.3.0.0/24"]).interface("Memif"));
+    let ours =
+        |short| json!({"cniVersion": "1.0.0", "type": "podnet", "podNetwork": s.network(short)});
+    for (name, config) in [
+        ("gate", ours("gate")),
+        ("mem", ours("mem")),
+        (
+            "lan",
+            json!({"cniVersion": "1.0.0", "name": "lan", "type": "alpha"}),
+        ),
+    ] {
+        let definition = json!({
+            "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+            "metadata": {"name": name, "namespace": s.name},
+            "spec": {"config": config.to_string()},
+        });
+        s.apply(&definition.to_string());
+    }
+    let plugins = Plugins::new(&["alpha"]);
+    let dns = json!({"nameservers": ["10.9.0.53"], "search": ["lan.example"]});
+    let printed = json!({
+        "cniVersion": "1.0.0", "interfaces": [{"name": "net3", "sandbox": "/x"}],
+        "ips": [{"address": "10.9.0.5/24", "interface": 0}], "dns": dns,
+    });
+    plugins.answer("alpha", "ADD", &printed);
+    let kep = json!([{"name": s.network("blue")}]).to_string();
+    let npwg = json!([
+        {"name": "gate", "default-route": ["10.2.0.1"]}, {"name": "mem"}, {"name": "lan"},
+    ]);
+    let npwg = npwg.to_string();
+    s.make_pod(
+        "web",
+        &[
+            ("podnet.dev/networks", &kep),
+            ("k8s.v1.cni.cncf.io/networks", &npwg),
+        ],
+    );
+    let sandbox = s.node.pod("c1");
+    let added = wait::until("the agent to know of the networks", || {
+        Some(call(&s, &plugins, &sandbox, "ADD")).filter(|outcome| outcome.success)
+    });
+    added.result();
+
+    let status = s.written("web", NPWG);
+    let of = |key: &str| [0, 1, 2, 3].map(|index| status[index][key].clone());
+    let names = ["eth0", "net1", "net2", "net3"].map(Value::from);
+    assert_eq!(of("interface"), names, "{status}");
+    let moved = [Value::Null, json!(["10.2.0.1"]), Value::Null, Value::Null];
+    assert_eq!(of("default-route"), moved, "{status}");
+    // The default network has none any more, though its network has a gateway.
+    assert_eq!(of("gateway"), moved, "{status}");
+    let none = json!({});
+    assert_eq!(
+        of("dns"),
+        [none.clone(), none.clone(), none, dns],
+        "{status}"
+    );
+    let [eth0, net1, net2, net3] = of("device-info");
+    assert_eq!([eth0, net1, net3], [const { Value::Null }; 3], "{status}");
+    assert_eq!(net2["type"], "memif", "{status}");
+    let path = net2["memif"]["path"].as_str().expect("a path");
+    assert!(std::path::Path::new(path).exists(), "{path}");
+    call(&s, &plugins, &sandbox, "DEL").silent();
+    s.node.assert_empty();
+    proof::of!("NPWG-5.3.6", "NPWG-5.3.7", "NPWG-5-W3");
 }
 
 /// NPWG-X4, PAIN-SIL-1: the pod has the reason of a failed start, once and counted.
