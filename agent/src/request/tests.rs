@@ -283,6 +283,7 @@ fn what_podnet_does_not_do_is_refused_by_its_key() {
     ] {
         assert_eq!(refusal(keys), None, "{keys}");
     }
+    proof::of!("CNI-CAP-07");
 }
 
 /// CNI-CAP-05: the nearer source wins whole.

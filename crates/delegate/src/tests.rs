@@ -261,10 +261,10 @@ async fn a_failed_add_is_followed_by_del_of_all_that_was_attempted() {
         ("later", "why")
     );
     assert_eq!(scene.stdin("a", "DEL").get("prevResult"), None);
-    proof::of!("CNI-DLG-05", "NPWG-7.2a");
+    proof::of!("CNI-DLG-05", "NPWG-7.2a", "CNI-ERR-02", "CNI-ADD-05");
 }
 
-/// CNI-ERR-01: no object on stdout; then whatever was said counts.
+/// No object on stdout; then whatever was said counts.
 #[tokio::test]
 async fn what_a_plugin_says_without_an_error_object_is_kept() {
     let scene = Scene::new(&["a"]);
@@ -281,7 +281,7 @@ async fn what_a_plugin_says_without_an_error_object_is_kept() {
     scene.on("a", "ADD", "echo no JSON");
     let error = scene.add(&scene.chain("1.0.0", &["a"])).await.unwrap_err();
     assert!(matches!(error, DelegateError::Result { .. }), "{error}");
-    proof::of!("CNI-ERR-01");
+    proof::of!("CNI-ERR-02");
 }
 
 /// CNI-DEL-06, CNI-DEL-08, NPWG-7.2b: `DEL` runs last to first, past every failure.
@@ -349,7 +349,7 @@ async fn only_plugins_with_something_left_are_told_del() {
     proof::of!("ATT-17");
 }
 
-/// CNI-ERR-08, CNI-GC-05, CNI-GC-07, CNI-ST-02: commands follow version and config.
+/// CNI-ERR-08, CNI-GC-05, CNI-ST-02: commands follow version and config.
 ///
 /// A command that a version does not have, or that the configuration does not want, is not given.
 #[tokio::test]
@@ -382,10 +382,9 @@ async fn commands_need_a_version_that_has_them() {
         .unwrap();
     assert!(gc(&scene.runner, &delegation, &[]).await.is_empty());
     assert_eq!(scene.order(), [""; 0]);
-    proof::of!("CNI-ERR-08", "CNI-GC-05", "CNI-GC-07", "CNI-ST-02");
+    proof::of!("CNI-ERR-08", "CNI-GC-05", "CNI-ST-02", "CNI-CONF-01");
 }
 
-/// CNI-GC-01, CNI-ENV-06, CNI-ST-03
 #[tokio::test]
 async fn gc_has_both_lists_and_no_container() {
     let scene = Scene::new(&["a"]);
@@ -401,7 +400,7 @@ async fn gc_has_both_lists_and_no_container() {
         env.contains("CNI_CONTAINERID=\n") && env.contains("CNI_IFNAME=\n"),
         "{env}"
     );
-    proof::of!("CNI-GC-01", "CNI-ENV-06", "CNI-ST-03");
+    proof::of!("CNI-GC-03");
 }
 
 /// CNI-GC-04: every plugin is told, and every failure comes back.

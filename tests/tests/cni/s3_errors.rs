@@ -24,7 +24,7 @@ fn add_stdin_garbage_code6() {
         add_stdin(&node, garbage).fails_with(6);
     }
     node.assert_empty();
-    proof::of!("CNI-ERR-09");
+    proof::of!("CNI-ERR-09", "CNI-ERR-01");
 }
 
 /// CNI-ERR-09: `name` missing or outside its grammar.
@@ -66,7 +66,7 @@ fn an_error_has_the_version_of_the_configuration() {
         failure.names(&["nowhere"]);
     }
     node.assert_empty();
-    proof::of!("CNI-ERR-02");
+    proof::of!("CNI-ERR-02", "CNI-ERR-01");
 }
 
 /// A missing network and a broken one are refused, each with its reason.

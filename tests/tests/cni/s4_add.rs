@@ -182,7 +182,7 @@ fn a_netns_path_is_repeated_as_given() {
     assert_eq!(sandbox, link.to_str());
     assert_eq!(pod.links(), ["net1"]);
     pod.detach("blue", "net1");
-    proof::of!("CNI-ADD-07");
+    proof::of!("CNI-ADD-07", "CNI-ADD-09");
 }
 
 /// A path that is no network namespace is refused before anything is made.

@@ -70,7 +70,7 @@ fn a_second_add_gives_the_same_addresses() {
     proof::of!("CNI-ADD-04");
 }
 
-/// CNI-CHK-02: what is broken is said in words that libcni passes on.
+/// What is broken is said in words that libcni passes on.
 #[test]
 fn check_names_what_is_wrong() {
     let Some(tools) = Tools::find(testbed::test_name!(), &[]) else {
@@ -89,10 +89,10 @@ fn check_names_what_is_wrong() {
     ended.fails_with(&["podnet", "net1 is gone"]);
     libcni.detach("blue", &pod, "net1");
     node.assert_empty();
-    proof::of!("CNI-CHK-02");
+    proof::of!("CNI-CHK-01");
 }
 
-/// CNI-GC-01, CNI-GC-08: `gc` without a list removes stale attachments only.
+/// CNI-GC-08: `gc` without a list removes stale attachments only.
 ///
 /// libcni deletes what it remembers of this network, and podnet what has lost its pod. Neither touches
 /// another network, nor another runtime's living pod.
@@ -129,7 +129,7 @@ fn gc_removes_stale_attachments_of_its_network_only() {
     assert_eq!(alive.links(), ["net1"]);
     alive.detach("blue", "net1");
     node.assert_empty();
-    proof::of!("CNI-GC-01", "CNI-GC-08");
+    proof::of!("CNI-GC-08", "CNI-GC-02", "CNI-GC-03");
 }
 
 /// A runtime that lost its pod's namespace can still delete its attachments.

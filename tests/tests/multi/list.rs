@@ -59,7 +59,8 @@ fn npwg_4_1_networks_come_after_the_default_one_and_the_result_is_the_first() {
         "NPWG-4.1.2.1.5",
         "NPWG-3.2a",
         "KEP-CNI-1",
-        "NPWG-4.2"
+        "NPWG-4.2",
+        "CNI-CAP-04"
     );
 }
 
@@ -276,7 +277,7 @@ fn cni_cap_04_without_annotations_a_pod_of_kubernetes_waits() {
     proof::of!("CNI-CAP-04");
 }
 
-/// CNI-CONF-06: a configuration either names a network or leaves it to the pod.
+/// A configuration either names a network or leaves it to the pod.
 #[test]
 fn from_pod_beside_a_network_is_refused() {
     let node = testbed::node!(setup());
@@ -287,5 +288,4 @@ fn from_pod_beside_a_network_is_refused() {
         .run()
         .fails_with(7)
         .names(&["fromPod", "podNetwork"]);
-    proof::of!("CNI-CONF-06");
 }

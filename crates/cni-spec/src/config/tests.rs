@@ -70,7 +70,7 @@ fn a_missing_or_bad_name_is_code_7_for_every_command_cni_err_09() {
             assert!(error.to_string().contains("`name`"), "{error}");
         }
     }
-    proof::of!("CNI-ERR-09");
+    proof::of!("CNI-ERR-09", "CNI-CONF-01");
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn the_newest_version_spoken_here_is_chosen() {
         let found = prepare(&chain(conf), &Wishes::default()).ok();
         assert_eq!(found.map(|found| found.version.as_str()), version, "{conf}");
     }
-    proof::of!("CNI-CONF-03");
+    proof::of!("CNI-CONF-03", "CNI-CONF-01");
 }
 
 /// CNI-CONF-07: unknown keys pass through as they were written.
@@ -119,7 +119,7 @@ fn a_stored_runtime_config_is_merged_over() {
     assert_eq!(plugin["runtimeConfig"], wanted);
     assert_eq!(plugin.get("RuntimeConfig"), None);
     assert_eq!(plugin.get("prevResult"), None);
-    proof::of!("CNI-CONF-08");
+    proof::of!("CNI-CONF-08", "CNI-CONF-06");
 }
 
 /// CNI-CONF-06: a definition does not speak for the runtime.
