@@ -166,7 +166,6 @@ mod tests {
         Line::try_parse_from(line).map_err(|error| error.to_string())
     }
 
-    /// NPWG-6
     #[test]
     fn lists_are_read_by_the_default_network_and_what_may_replace_it() {
         let rules = |arguments: &[&str]| parse(arguments).unwrap().lists.rules();
@@ -180,7 +179,6 @@ mod tests {
         assert_eq!(chosen.default_network, "blue");
         assert_eq!(chosen.default_override.as_deref(), Some("kube-system"));
         assert!(parse(&["--default-network=blue"]).is_err());
-        proof::of!("NPWG-6");
     }
 
     /// ATT-04a

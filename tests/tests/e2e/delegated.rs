@@ -40,6 +40,7 @@ fn a_definition_with_plugins_of_others_is_made_and_unmade_by_them() {
     let left = listing("n1", leases);
     assert!(!left.contains(&a[1].ips[0]), "{left:?}");
     assert!(left.contains(&b[1].ips[0]), "{left:?}");
+    proof::of!("NPWG-3.2.2");
 }
 
 /// NPWG §6.1: a pod has all its networks or does not run.
@@ -59,5 +60,5 @@ fn a_plugin_that_no_node_has_keeps_the_pod_from_running_and_an_event_says_so() {
     let object = corner.object("web");
     assert_eq!(object["status"]["phase"], "Pending");
     assert_ne!(condition(&object, "Ready"), Some("True"));
-    proof::of!("NPWG-6.1");
+    proof::of!("NPWG-7.2", "NPWG-X4");
 }

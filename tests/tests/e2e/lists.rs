@@ -48,7 +48,7 @@ fn networks_of_the_npwg_list_come_beside_the_default_network() {
             "{interfaces:?}"
         );
     }
-    proof::of!("NPWG-4.1.2");
+    proof::of!("NPWG-4.1.2", "NPWG-4.1.1a", "NPWG-4.1.1b");
 }
 
 /// KEP-3698 `networks`.

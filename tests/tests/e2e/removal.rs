@@ -92,5 +92,4 @@ fn nothing_of_a_deleted_pod_is_left_on_its_node() {
             .any(|block| block["spec"]["network"] == network.as_str());
         (!left).then_some(())
     });
-    proof::of!("NPWG-6.2");
 }

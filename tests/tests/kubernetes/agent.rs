@@ -56,7 +56,7 @@ fn a_disabled_network_takes_no_new_pods_until_it_is_enabled() {
     proof::of!("KEP-POD-13", "KEP-PN-L5");
 }
 
-/// NPWG-3: definitions of the API server are attached to.
+/// Definitions of the API server are attached to.
 ///
 /// One of them names a network of podnet.
 #[test]
@@ -87,6 +87,7 @@ fn a_network_attachment_definition_of_the_cluster_is_attached_to() {
     assert_eq!(links, ["data0", "eth0"]);
     s.del(&sandbox, "web", &uid).silent();
     s.node.assert_empty();
+    proof::of!("NPWG-G3");
 }
 
 /// PAIN-LAT-1, PAIN-SIL-1: known objects stay known, and unknown ones are an error.
@@ -145,7 +146,7 @@ fn status_is_50_until_the_networks_are_known() {
     proof::of!("CNI-ST-01", "NPWG-6.1");
 }
 
-/// NPWG-3, PAIN-MULTI-1: a cluster may get the kinds of the NPWG at any time.
+/// PAIN-MULTI-1: a cluster may get the kinds of the NPWG at any time.
 ///
 /// It can do without them; it cannot do without podnet's.
 #[test]

@@ -73,7 +73,16 @@ fn a_pod_says_where_it_is_attached_and_keeps_what_else_it_says() {
         &[&format!("from {}", s.network("red"))],
     );
     s.del(&sandbox, "web", &uid).silent();
-    proof::of!("NPWG-5.0", "NPWG-5-W1", "NPWG-X4", "KEP-STS-01");
+    proof::of!(
+        "NPWG-5.0",
+        "NPWG-5-W1",
+        "NPWG-X4",
+        "KEP-STS-01",
+        "NPWG-5.2",
+        "NPWG-5.3.2",
+        "NPWG-5.3.4",
+        "NPWG-5.3.5"
+    );
 }
 
 /// NPWG-5.3.6, NPWG-5.3.7, NPWG-5-W3: a pod says who has its default route, its DNS and its device.

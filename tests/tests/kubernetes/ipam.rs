@@ -161,7 +161,7 @@ fn a_subnet_that_another_node_has_taken_is_refused_with_its_name() {
     there.del(&network, "eth0").silent();
 }
 
-/// KEP-P1-13, NPWG-4.1.2.1.5: an address by name has one holder in the cluster.
+/// KEP-P1-13: an address by name has one holder in the cluster.
 ///
 /// So it is, however the holder got it.
 #[test]
@@ -225,7 +225,7 @@ fn an_address_by_name_has_one_holder_in_the_cluster_and_a_refusal_names_it() {
     for node in [&s.one, &s.two] {
         node.node.assert_empty();
     }
-    proof::of!("KEP-P1-13", "NPWG-4.1.2.1.5");
+    proof::of!("KEP-P1-13", "NPWG-4.1.2.1.3");
 }
 
 /// Purpose: a node that needs an address of a free block takes the block.

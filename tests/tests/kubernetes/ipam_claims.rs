@@ -47,7 +47,7 @@ fn a_claim_gets_addresses_once_and_keeps_them_from_pod_to_pod_and_node_to_node()
     assert_eq!(s.add(&s.one, &here, "third", &third), ips);
     s.del(&s.one, &here, "third", &third);
     s.del(&s.two, &there, "second", &second);
-    proof::of!("NPWG-8-T1", "NPWG-8-T2", "NPWG-8.0");
+    proof::of!("NPWG-8-T1", "NPWG-8-T2", "NPWG-8.0", "NPWG-8.3");
 }
 
 /// NPWG-8-T2, NPWG-4.1.2.1.11

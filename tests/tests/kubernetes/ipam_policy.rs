@@ -317,5 +317,5 @@ fn an_agent_gives_addresses_to_a_claim_that_has_none_and_changes_none() {
         let now = admin.get("vm-a").await.expect("the claim");
         assert_eq!(now.status.expect("its addresses").ips, ["10.76.0.7/24"]);
     });
-    proof::of!("ATT-06d");
+    proof::of!("ATT-06d", "NPWG-8.2");
 }

@@ -108,9 +108,7 @@ fn a_pod_asks_for_its_devices_and_goes_to_the_nodes_that_have_them() {
         let refusal = webhook.refusal(&client, &elsewhere).await;
         assert!(refusal.contains("NetworkAttachmentDefinition webhook-inject/vf: wants nodes with rack=a"), "{refusal}");
     });
-    proof::of!(
-        "S003-05", "S003-06", "S003-07", "NRI-06", "NRI-07", "NRI-08"
-    );
+    proof::of!("S003-05", "S003-06", "NRI-06", "NRI-07", "NRI-08");
 }
 
 /// NRI-04, S003-04: without the option a pod waits, as KEP-POD-10 wants it.

@@ -192,7 +192,7 @@ fn npwg_3_2a_a_network_that_does_not_exist_fails_the_pod() {
     node.assert_empty();
 }
 
-/// NPWG-3.2: a definition names one of our networks by type or by annotation.
+/// A definition names one of our networks by type or by annotation.
 ///
 /// The type is `podnet`.
 #[test]
@@ -219,6 +219,7 @@ fn npwg_3_2b_a_definition_can_name_one_of_our_networks() {
     );
     pod.detach();
     node.assert_empty();
+    proof::of!("NPWG-3.2b", "NPWG-G3");
 }
 
 /// PAIN-CONF-1: podnet would wait for itself.

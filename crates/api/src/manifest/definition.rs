@@ -63,7 +63,7 @@ mod tests {
         apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\n\
         metadata: {name: -bad, namespace: ops}\n";
 
-    /// NPWG-3.1: such objects stand next to those of podnet, in one file too.
+    /// Such objects stand next to those of podnet, in one file too.
     #[test]
     fn definitions_are_read_from_among_other_documents() {
         let read = parse_definitions("net.yaml", TEXT);
@@ -76,6 +76,5 @@ mod tests {
         let ours = parse_manifests("net.yaml", TEXT);
         assert_eq!(ours.len(), 1);
         assert_eq!(ours[0].as_ref().unwrap().origin.document, 2);
-        proof::of!("NPWG-3.1");
     }
 }

@@ -528,7 +528,7 @@ fn a_broken_file_of_the_name_is_an_error() {
 }
 
 proptest! {
-    /// NPWG-G1: every text is a definition or has an error.
+    /// Every text is a definition or has an error.
     #[test]
     fn no_text_panics(
         text in prop_oneof![
@@ -545,7 +545,6 @@ proptest! {
         let _in_config = read(&text, &[]);
         let _in_annotation = read("", &[(CONFIG_ANNOTATION, &text)]);
         let _on_disk = find_on_disk("blue", [("a.conf", text.as_str()), ("b.conflist", &text)]);
-        proof::of!("NPWG-G1");
     }
 
     /// NPWG-3.4.2, CNI-CONF-07: what is handed on reads back as the same chain.

@@ -110,7 +110,7 @@ fn a_network_is_used_once_counting_through_attachments() {
     proof::of!("KEP-POD-12");
 }
 
-/// NPWG-4.1.2: its list may have a network more than once.
+/// Its list may have a network more than once.
 #[test]
 fn definitions_are_waited_for_and_may_be_used_twice() {
     let definitions = || {
@@ -154,7 +154,7 @@ fn definitions_are_waited_for_and_may_be_used_twice() {
             assert!(found[0].starts_with(wanted), "{}", found[0]);
         }
     }
-    proof::of!("NPWG-4.1.2");
+    proof::of!("NPWG-4.2");
 }
 
 /// KEP-DEF-3, KEP-DEF-4: pods wait for a default network only if its object exists.

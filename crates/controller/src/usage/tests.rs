@@ -69,7 +69,7 @@ fn a_pod_without_a_list_uses_the_default_network_and_one_of_its_node_none() {
     proof::of!("KEP-DEF-5", "KEP-P1-11");
 }
 
-/// NPWG-3.2: a definition stands for a network of ours, or for none.
+/// A definition stands for a network of ours, or for none.
 #[test]
 fn a_definition_counts_by_the_pods_that_name_it() {
     let ours = definition("shop", "nad", r#"{"type": "podnet", "podNetwork": "blue"}"#);
@@ -93,6 +93,7 @@ fn a_definition_counts_by_the_pods_that_name_it() {
     let networks: Vec<&str> = usage.by_pods.keys().map(String::as_str).collect();
     assert_eq!(networks, ["blue", "default", "green"]);
     assert_eq!(usage.attachments.len(), 1);
+    proof::of!("NPWG-3.2a");
 }
 
 #[test]
@@ -110,7 +111,6 @@ fn lists_that_cannot_be_read_refer_to_nothing() {
     assert_eq!(usage, Usage::default());
 }
 
-/// NPWG-8.2
 #[test]
 fn a_pod_holds_the_claim_it_names_even_when_it_has_ended() {
     let list = r#"[{"name": "blue", "ipam-claim-reference": "vm-a.blue"}]"#;
@@ -119,5 +119,5 @@ fn a_pod_holds_the_claim_it_names_even_when_it_has_ended() {
     let claim = ("shop".to_owned(), "vm-a.blue".to_owned());
     assert!(usage.claims.contains(&claim));
     assert!(usage.by_pods.is_empty());
-    proof::of!("NPWG-8.2");
+    proof::of!("NPWG-8-T4");
 }

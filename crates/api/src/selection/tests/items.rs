@@ -175,7 +175,7 @@ fn a_bracket_makes_it_json_and_a_brace_is_no_list() {
     proof::of!("NPWG-4.1-detect");
 }
 
-/// NPWG-5.4: quotes of a word processor are an error with line and column.
+/// Quotes of a word processor are an error with line and column.
 #[test]
 fn broken_json_is_an_error_with_line_and_column() {
     let error = error("[\n  {\u{201c}name\u{201d}: \"a\"}]");
@@ -184,7 +184,7 @@ fn broken_json_is_an_error_with_line_and_column() {
         "k8s.v1.cni.cncf.io/networks: the value is not a JSON list",
     );
     assert_says(&error, "line 2 column 4");
-    proof::of!("NPWG-5.4");
+    proof::of!("NPWG-G1");
 }
 
 /// NPWG-G1: an annotation is written by anybody; how deep it is does not matter.

@@ -46,7 +46,7 @@ fn interfaces(kep: &str, npwg: &str) -> Vec<String> {
     selection.attachments.iter().map(name).collect()
 }
 
-/// NPWG-6, NPWG-5.2, KEP-P1-11, KEP-DEF-5: no list is the default network.
+/// NPWG-6, KEP-P1-11, KEP-DEF-5: no list is the default network.
 #[test]
 fn a_pod_without_lists_has_the_default_network() {
     let default = PodSelection::default_only(&SelectionRules::default());
@@ -56,7 +56,7 @@ fn a_pod_without_lists_has_the_default_network() {
     }
     let none = read_by(&SelectionRules::default(), false, &[]).unwrap();
     assert_eq!(none, default);
-    proof::of!("NPWG-6", "NPWG-5.2", "KEP-P1-11", "KEP-DEF-5");
+    proof::of!("NPWG-6", "KEP-P1-11", "KEP-DEF-5");
 }
 
 /// NPWG-6, NPWG-6.2: the default network comes before what NPWG's list adds.
