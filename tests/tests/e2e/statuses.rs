@@ -47,6 +47,7 @@ fn both_statuses_and_the_events_say_what_the_pod_has() {
         "NPWG-5.3.1",
         "NPWG-5.3.2",
         "NPWG-5.3.4",
-        "NPWG-5.3.5"
+        "NPWG-5.3.5",
+        "KEP-STS-02"
     );
 }

@@ -124,5 +124,4 @@ fn interfaces_are_named_in_the_metrics_while_they_are_there() {
     assert!(metrics().contains("podnet_world_unread 0"));
     s.del(&sandbox, "web", &uid).silent();
     wait::until_true("the line to go", || !metrics().contains(&line));
-    proof::of!("KEP-STS-01");
 }

@@ -33,7 +33,7 @@ fn a_network_is_enabled_unless_it_says_false() {
             assert_eq!(taken["spec"]["enabled"], enabled, "{written}");
         }
     });
-    proof::of!("KEP-PN-01", "KEP-DEF-1");
+    proof::of!("KEP-PN-01");
 }
 
 /// `pn_provider_pattern_ok`, `pn_provider_pattern_bad`: KEP-PN-03, KEP-PN-M2.
@@ -70,7 +70,7 @@ fn the_provider_is_a_domain_and_a_path() {
     proof::of!("KEP-PN-03", "KEP-PN-M2");
 }
 
-/// KEP-PN-02, KEP-PN-M2
+/// KEP-PN-M2
 #[test]
 fn references_name_group_kind_and_object() {
     let Some(scene) = objects::set(testbed::test_name!()) else {
@@ -122,7 +122,7 @@ fn references_name_group_kind_and_object() {
     scene.run(|client| async move {
         check_specs(&Objects::all::<PodNetwork>(&client), "references", &table).await;
     });
-    proof::of!("KEP-PN-02", "KEP-PN-M2");
+    proof::of!("KEP-PN-M2");
 }
 
 /// `pn_spec_immutable_provider_change` and its siblings: KEP-PN-M1.
@@ -170,7 +170,7 @@ fn the_spec_of_a_network_never_changes() {
             .await;
         assert!(gone.expect_err("no spec").contains("spec"));
     });
-    proof::of!("KEP-PN-M1");
+    proof::of!("KEP-PN-M1", "KEP-PN-02");
 }
 
 /// `pn_enabled_mutable`: KEP-PN-M1.
@@ -261,7 +261,7 @@ fn a_network_has_at_most_five_conditions_one_of_a_type() {
     proof::of!("KEP-PN-04");
 }
 
-/// KEP-PN-01, KEP-P1-02: `kubectl get podnetwork blue` is about the network.
+/// KEP-P1-02: `kubectl get podnetwork blue` is about the network.
 ///
 /// It is not about everything in a category of that name.
 #[test]
@@ -295,7 +295,7 @@ fn a_network_is_found_by_every_name_of_its_kind() {
         head,
         ["NAME", "READY", "REASON", "ENABLED", "PROVIDER", "AGE"]
     );
-    proof::of!("KEP-PN-01", "KEP-P1-02");
+    proof::of!("KEP-P1-02");
 }
 
 /// A network's name leaves room for an address in the names of its `IPBlock`s.

@@ -20,7 +20,7 @@ fn claim(uid: &str) -> Holder {
     })
 }
 
-/// KEP-P1-13: addresses are unique in the cluster.
+/// Addresses are unique in the cluster.
 #[test]
 fn of_two_nodes_that_want_a_block_one_gets_it() {
     let Some(scene) = objects::set(testbed::test_name!()) else {
@@ -53,7 +53,6 @@ fn of_two_nodes_that_want_a_block_one_gets_it() {
             }
         }
     });
-    proof::of!("KEP-P1-13");
 }
 
 /// A block has one name, or it could be taken twice.

@@ -354,7 +354,7 @@ fn attachments() -> Table {
     ]
 }
 
-/// KEP-PN-R4: fewer parameters have to be called invalid later.
+/// Fewer parameters have to be called invalid later.
 #[test]
 fn the_server_refuses_network_parameters_that_podnet_would() {
     let Some(scene) = objects::set(testbed::test_name!()) else {
@@ -372,10 +372,8 @@ fn the_server_refuses_network_parameters_that_podnet_would() {
         let parameters = Objects::all::<PodNetworkParameters>(&client);
         check_specs(&parameters, "parameters", &table).await;
     });
-    proof::of!("KEP-PN-R4");
 }
 
-/// KEP-PN-R4
 #[test]
 fn the_server_refuses_attachment_parameters_that_podnet_would() {
     let Some(scene) = objects::set(testbed::test_name!()) else {
@@ -394,7 +392,6 @@ fn the_server_refuses_attachment_parameters_that_podnet_would() {
         let parameters = Objects::of::<AttachmentParameters>(&client, &namespace);
         check_specs(&parameters, "parameters", &table).await;
     });
-    proof::of!("KEP-PN-R4");
 }
 
 /// The server keeps every written field: podnet would never see a dropped one.

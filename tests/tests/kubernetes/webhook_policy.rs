@@ -173,7 +173,7 @@ fn the_network_default_stays_and_is_never_seen_terminating() {
                 .is_none()
         );
     });
-    proof::of!("KEP-DEF-2");
+    proof::of!("KEP-DEF-2", "KEP-P1-09");
 }
 
 /// KEP-POD-07: the list is a part of the pod's spec, which does not change.

@@ -117,7 +117,7 @@ fn the_spec_is_required() {
     proof::of!("KEP-PNA-04");
 }
 
-/// KEP-PN-01, KEP-PN-02, KEP-P1-04
+/// KEP-PN-01, KEP-P1-04
 #[test]
 fn a_pod_network_has_the_fields_of_the_kep() {
     let spec = &schema(&of("PodNetwork"))["properties"]["spec"];
@@ -127,7 +127,7 @@ fn a_pod_network_has_the_fields_of_the_kep() {
     assert_eq!(spec["properties"]["enabled"]["default"], true);
     let reference = &spec["properties"]["parametersRefs"]["items"];
     assert_eq!(reference["required"], json!(["group", "kind", "name"]));
-    proof::of!("KEP-PN-01", "KEP-PN-02", "KEP-P1-04");
+    proof::of!("KEP-PN-01", "KEP-P1-04");
 }
 
 /// KEP-PN-04

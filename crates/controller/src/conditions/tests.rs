@@ -68,7 +68,13 @@ fn a_network_is_ready_when_its_parameters_are() {
         "false/ParamsNotReady",
         Some("false/KindNotSupported"),
     );
-    proof::of!("KEP-PN-R1", "KEP-PN-R2", "KEP-PN-R4", "KEP-PN-R8");
+    proof::of!(
+        "KEP-PN-R1",
+        "KEP-PN-R2",
+        "KEP-PN-R4",
+        "KEP-PN-R8",
+        "KEP-P1-06"
+    );
 }
 
 /// KEP-PN-R3: other faults are said, too.
@@ -88,7 +94,7 @@ fn a_disabled_network_says_so_first() {
     proof::of!("KEP-PN-R3");
 }
 
-/// KEP-PN-R5, KEP-DEF-1
+/// KEP-PN-R5
 #[test]
 fn the_default_network_is_ready_without_parameters() {
     let default = ours(
@@ -98,7 +104,7 @@ fn the_default_network_is_ready_without_parameters() {
     );
     check(std::slice::from_ref(&default), "true/Ready", None);
     check(&[disabled(default)], "false/AdministrativelyDisabled", None);
-    proof::of!("KEP-PN-R5", "KEP-DEF-1");
+    proof::of!("KEP-PN-R5");
 }
 
 /// KEP-PN-R1: it is not valid, since no node knows what to make of it.

@@ -157,7 +157,7 @@ fn definitions_are_waited_for_and_may_be_used_twice() {
     proof::of!("NPWG-4.2");
 }
 
-/// KEP-DEF-3, KEP-DEF-4: pods wait for a default network only if its object exists.
+/// Pods wait for a default network only if its object exists.
 ///
 /// Nodes have a default network before there is an object for it; an object that exists has to be
 /// ready.
@@ -173,7 +173,6 @@ fn a_pod_without_a_list_waits_for_the_default_network_only_where_there_is_one() 
     };
     states.networks.insert("default".to_owned(), state);
     assert_eq!(obstacles(find(&view, "web"), &view, &states).len(), 1);
-    proof::of!("KEP-DEF-3", "KEP-DEF-4");
 }
 
 /// KEP-POD-01: a pod with an unreadable list waits where there is no webhook.

@@ -55,7 +55,7 @@ fn an_attachment_uses_its_network_by_itself_and_for_its_pods() {
     proof::of!("KEP-PN-U1", "KEP-PN-U2", "KEP-PNA-05");
 }
 
-/// KEP-DEF-5, KEP-P1-11
+/// KEP-DEF-5
 #[test]
 fn a_pod_without_a_list_uses_the_default_network_and_one_of_its_node_none() {
     let plain = pod("web", &Value::Null, "");
@@ -66,7 +66,7 @@ fn a_pod_without_a_list_uses_the_default_network_and_one_of_its_node_none() {
         Some("pod shop/web")
     );
     assert_eq!(Usage::of(&view(&[host])), Usage::default());
-    proof::of!("KEP-DEF-5", "KEP-P1-11");
+    proof::of!("KEP-DEF-5");
 }
 
 /// A definition stands for a network of ours, or for none.

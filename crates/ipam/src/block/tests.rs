@@ -90,7 +90,7 @@ fn blocks_overlap_when_one_has_the_other_in_it() {
     assert!(!case("fd00::/124", "10.0.0.0/28"));
 }
 
-/// KEP-P1-13: what is no pod's to have is in no pod's block.
+/// What is no pod's to have is in no pod's block.
 #[test]
 fn a_block_without_an_address_to_give_is_left_out() {
     let pools = [pool(
@@ -116,7 +116,6 @@ fn a_block_without_an_address_to_give_is_left_out() {
         ["10.0.0.0/28", "10.0.0.32/28"]
     );
     assert_eq!(pools[0].capacity_in(&net("10.0.0.0/28")), 1);
-    proof::of!("KEP-P1-13");
 }
 
 #[test]
@@ -365,7 +364,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// KEP-P1-13, PAIN-IP-2: nodes read the registry at any time and act on it later.
+    /// PAIN-IP-2: nodes read the registry at any time and act on it later.
     #[test]
     fn no_two_nodes_give_one_address_and_none_gives_a_reserved_one(
         seeds in any::<[u64; 3]>(),
@@ -406,7 +405,6 @@ proptest! {
                 }
             }
         }
-        proof::of!("KEP-P1-13");
     }
 
     #[test]

@@ -138,7 +138,7 @@ fn pods_without_lists_are_taken_as_they_are() {
         );
         assert_eq!(gate(&request, &rules()), None, "{pod}");
     }
-    proof::of!("KEP-P1-01", "KEP-POD-06");
+    proof::of!("KEP-P1-01", "KEP-POD-06", "KEP-DEF-3");
 }
 
 /// NPWG-4.1: an update is checked when a list changes, and not when none does.

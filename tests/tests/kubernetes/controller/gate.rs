@@ -159,7 +159,6 @@ fn a_pod_waits_for_a_network_that_is_being_deleted() {
     proof::of!("KEP-PN-U3");
 }
 
-/// KEP-DEF-4, KEP-P1-11
 #[test]
 fn a_gated_pod_without_a_list_goes_on_at_once() {
     let Some(scene) = set(testbed::test_name!()) else {
@@ -176,5 +175,4 @@ fn a_gated_pod_without_a_list_goes_on_at_once() {
             "{pod}"
         );
     });
-    proof::of!("KEP-DEF-4", "KEP-P1-11");
 }

@@ -121,7 +121,7 @@ fn interface_names_follow_linux() {
     proof::of!("KEP-POD-05");
 }
 
-/// KEP-PN-M2: types, keys and names are checked.
+/// Types, keys and names are checked.
 #[test]
 fn other_types_keys_and_names_are_refused() {
     for (text, why) in [
@@ -142,7 +142,7 @@ fn other_types_keys_and_names_are_refused() {
     ] {
         assert_says(&error(text), why);
     }
-    proof::of!("KEP-PN-M2");
+    proof::of!("KEP-POD-01");
 }
 
 /// KEP-DEF-5: an empty list is an unset one, as Kubernetes writes no empty lists.

@@ -73,7 +73,7 @@ fn add(
     Ok(leases.map(|lease| lease.address.to_string()).collect())
 }
 
-/// KEP-P1-13: what was not taken is not given.
+/// What was not taken is not given.
 #[test]
 fn a_node_without_a_block_gives_nothing() {
     let mut ledger = Ledger::new(64);
@@ -98,7 +98,6 @@ fn a_node_without_a_block_gives_nothing() {
         "{refused:?}"
     );
     assert!(ledger.is_empty());
-    proof::of!("KEP-P1-13");
 }
 
 #[test]
