@@ -155,7 +155,7 @@ mod tests {
         assert!(!text.contains("name: network-attachment-definitions.k8s.cni.cncf.io"));
         assert!(!text.contains("name: ipamclaims.k8s.cni.cncf.io"));
         assert!(text.contains("name: podnetworks.podnet.dev"));
-        proof::of!("NPWG-3.1");
+        proof::of!("NPWG-3.1", "PAIN-MULTI-1");
     }
 
     fn documents() -> Vec<serde_json::Value> {

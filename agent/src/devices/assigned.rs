@@ -166,7 +166,7 @@ mod tests {
         );
         assert_eq!(all(assigned.clone(), "podnet.dev/red"), ["0"]);
         assert_eq!(all(assigned, "podnet.dev/green"), [""; 0]);
-        proof::of!("DP-6", "S003-09");
+        proof::of!("DP-6", "S003-09", "PAIN-DEV-1");
     }
 
     #[test]

@@ -105,7 +105,7 @@ mod tests {
             true
         );
         assert_eq!(list["cniVersion"], "1.0.0");
-        proof::of!("CNI-CONF-11");
+        proof::of!("CNI-CONF-11", "PAIN-TOK-1");
     }
 
     #[test]
@@ -134,5 +134,6 @@ mod tests {
             fs::write(dir.path().join(name), "").unwrap();
         }
         assert_eq!(before_ours(dir.path()), ["00-multus.conf", "02-x.json"]);
+        proof::of!("RT-CD-01", "PAIN-BOOT-2");
     }
 }

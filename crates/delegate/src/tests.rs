@@ -541,6 +541,7 @@ async fn no_more_plugins_run_at_once_than_allowed() {
         running += if line == "start" { 1 } else { -1 };
         assert!(running <= 2, "{run}");
     }
+    proof::of!("PAIN-MEM-1");
 }
 
 /// A plugin has ended although a child of it keeps its pipes open.

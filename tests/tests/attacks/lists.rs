@@ -129,5 +129,5 @@ fn a_definition_of_thousands_of_plugins_takes_no_memory_of_the_agent() {
     let peak = node.agent_peak();
     assert!(peak < 256 << 20, "{} MiB", peak >> 20);
     assert_eq!(node.get("attachments"), Vec::<Value>::new());
-    proof::of!("ATT-04a");
+    proof::of!("ATT-04a", "PAIN-MEM-1");
 }

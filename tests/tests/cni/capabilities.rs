@@ -32,7 +32,7 @@ fn add_caps_uppercase_keys() {
         pod.detach("blue", "net1");
     }
     node.assert_empty();
-    proof::of!("CNI-CAP-03");
+    proof::of!("CNI-CAP-03", "RT-CD-05");
 }
 
 /// CNI-CAP-02: `capabilities` alone, or false ones, have no effect.

@@ -150,7 +150,7 @@ fn cni_args_are_read_as_kubernetes_sends_them() {
     let text = json!(held).to_string();
     assert!(text.contains("web"), "the pod's name is not known: {text}");
     pod.detach("blue", "net1");
-    proof::of!("CNI-ENV-09");
+    proof::of!("CNI-ENV-09", "RT-CD-04");
 }
 
 /// CNI-ENV-10: trace context is never a reason to refuse.

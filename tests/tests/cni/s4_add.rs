@@ -68,7 +68,7 @@ fn add_iface_exists_err() {
     let kept = pod_links.by_name("net1").expect("links can be read");
     assert_eq!(kept.map(|link| link.ifindex), Some(pair.host_ifindex));
     node.assert_empty();
-    proof::of!("CNI-ADD-01");
+    proof::of!("CNI-ADD-01", "PAIN-DEL-2");
 }
 
 /// CNI-ADD-04: the same call again is the same answer.

@@ -64,7 +64,7 @@ fn del_empty_netns() {
     pod.del("blue", "net1").silent();
     pod.del("blue", "net1").silent();
     node.assert_empty();
-    proof::of!("CNI-DEL-01");
+    proof::of!("CNI-DEL-01", "RT-CD-08");
 }
 
 /// CNI-DEL-01: an empty `CNI_NETNS` removes the interface from a live namespace.
@@ -124,7 +124,7 @@ fn del_with_another_configuration() {
     pod.call("DEL", "net1").conf(&conf).run().silent();
     assert!(pod.links().is_empty());
     node.assert_empty();
-    proof::of!("CNI-DEL-01");
+    proof::of!("CNI-DEL-01", "RT-CD-07");
 }
 
 /// CNI-DEL-01: the network's manifest is gone.

@@ -40,7 +40,14 @@ fn a_container_finds_the_socket_of_its_port_where_its_device_is() {
     let files: Vec<&str> = files.split_whitespace().collect();
     assert_eq!(files, ["memif.sock", "net1.json", "own"]);
     proof::of!(
-        "DP-1", "DP-3", "S003-02", "S003-05", "S003-07", "S003-08", "S003-09"
+        "DP-1",
+        "DP-3",
+        "S003-02",
+        "S003-05",
+        "S003-07",
+        "S003-08",
+        "S003-09",
+        "PAIN-SCH-1"
     );
 }
 

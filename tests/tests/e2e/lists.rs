@@ -87,5 +87,5 @@ fn a_list_of_the_kep_can_leave_the_default_network_out() {
         corner.object("web")["status"]["podIP"],
         interfaces[0].ips[0].as_str()
     );
-    proof::of!("KEP-X1", "KEP-P1-10");
+    proof::of!("KEP-X1", "KEP-P1-10", "RT-CD-09");
 }

@@ -67,7 +67,7 @@ fn a_second_add_gives_the_same_addresses() {
     assert_eq!(first.result, second.result);
     libcni.detach("blue", &pod, "net1");
     node.assert_empty();
-    proof::of!("CNI-ADD-04");
+    proof::of!("CNI-ADD-04", "RT-CT-01");
 }
 
 /// What is broken is said in words that libcni passes on.
@@ -129,7 +129,7 @@ fn gc_removes_stale_attachments_of_its_network_only() {
     assert_eq!(alive.links(), ["net1"]);
     alive.detach("blue", "net1");
     node.assert_empty();
-    proof::of!("CNI-GC-08", "CNI-GC-02", "CNI-GC-03");
+    proof::of!("CNI-GC-08", "CNI-GC-02", "CNI-GC-03", "RT-CT-01");
 }
 
 /// A runtime that lost its pod's namespace can still delete its attachments.

@@ -125,6 +125,7 @@ fn pods_are_attached_while_the_api_server_is_away() {
     s.add(&second, "more", &more).result();
     s.del(&second, "more", &more).silent();
     s.node.assert_empty();
+    proof::of!("PAIN-LAT-1", "PAIN-SIL-1");
 }
 
 /// CNI-ST-01, NPWG-6.1: an `ADD` cannot succeed before the networks are known.
@@ -209,4 +210,5 @@ fn kinds_that_are_defined_later_are_picked_up() {
     ));
     s.add_in_time(&sandbox, "web", &uid);
     s.del(&sandbox, "web", &uid).silent();
+    proof::of!("PAIN-MULTI-1");
 }

@@ -40,7 +40,7 @@ fn a_pod_that_the_api_server_does_not_have_is_no_success() {
     s.del(&sandbox, "nobody", "4f9a6f5e-0000-4000-8000-000000000000")
         .silent();
     s.node.assert_empty();
-    proof::of!("NPWG-X6");
+    proof::of!("NPWG-X6", "PAIN-SIL-1");
 }
 
 /// NPWG-X6: the kubelet's UID of a static pod differs from its object's UID.
@@ -124,4 +124,5 @@ fn interfaces_are_named_in_the_metrics_while_they_are_there() {
     assert!(metrics().contains("podnet_world_unread 0"));
     s.del(&sandbox, "web", &uid).silent();
     wait::until_true("the line to go", || !metrics().contains(&line));
+    proof::of!("PAIN-OBS-1");
 }

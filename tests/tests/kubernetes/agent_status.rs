@@ -191,7 +191,7 @@ fn a_refused_pod_has_an_event_that_says_why() {
         "FailedAddingInterface",
         &[&s.network("off"), "disabled"],
     );
-    proof::of!("NPWG-X4");
+    proof::of!("NPWG-X4", "PAIN-SIL-1");
 }
 
 /// NPWG-5-W1, PAIN-STS-1: whatever was missed is made good.
@@ -235,7 +235,7 @@ fn annotations_that_are_lost_come_back() {
 
     s.del(&sandbox, "web", &uid).silent();
     s.del(&other, "late", &late).silent();
-    proof::of!("NPWG-5-W1");
+    proof::of!("NPWG-5-W1", "PAIN-STS-1");
 }
 
 /// NPWG-5-W2: a deleted pod ends the tries, and another of its name is left alone.

@@ -53,6 +53,7 @@ fn of_two_nodes_that_want_a_block_one_gets_it() {
             }
         }
     });
+    proof::of!("PAIN-IP-2");
 }
 
 /// A block has one name, or it could be taken twice.

@@ -64,6 +64,7 @@ fn nodes_that_attach_pods_at_the_same_moment_never_give_one_address_twice() {
     wait::until_true("all blocks to be given back", || {
         s.blocks(&network).is_empty()
     });
+    proof::of!("PAIN-IP-2", "KUR-11");
 }
 
 /// Purpose: a pod that starts waits for no answer of the API server.
@@ -224,7 +225,7 @@ fn an_address_by_name_has_one_holder_in_the_cluster_and_a_refusal_names_it() {
     for node in [&s.one, &s.two] {
         node.node.assert_empty();
     }
-    proof::of!("NPWG-4.1.2.1.3");
+    proof::of!("NPWG-4.1.2.1.3", "PAIN-IP-2", "ARK-04");
 }
 
 /// Purpose: a node that needs an address of a free block takes the block.

@@ -169,6 +169,7 @@ fn a_subnet_that_grows_and_shrinks_gives_no_address_twice() {
     for sandbox in [first, second, third, last].into_iter().flatten() {
         sandbox.del(&network, "eth0").silent();
     }
+    proof::of!("PAIN-IP-2");
 }
 
 /// Purpose: of two blocks with a common address the earlier one counts.

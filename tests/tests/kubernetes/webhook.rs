@@ -121,7 +121,8 @@ fn a_pod_with_a_wrong_list_is_refused_and_the_place_is_named() {
         "KEP-POD-04",
         "KEP-POD-05",
         "KEP-POD-06",
-        "NPWG-4.1"
+        "NPWG-4.1",
+        "ARK-08"
     );
 }
 

@@ -62,7 +62,7 @@ fn an_add_that_died_half_way_leaves_nothing() {
         pod.detach();
         node.assert_empty();
     }
-    proof::of!("NPWG-7.2");
+    proof::of!("NPWG-7.2", "PAIN-IP-1");
 }
 
 /// CNI-ADD-06: committed but not told: the runtime's next call gets what it must.

@@ -74,7 +74,14 @@ fn npwg_6_1_status_waits_for_the_default_network_and_passes_its_own_on() {
     plugins.fail("second", "STATUS", 7, "bad");
     status(&node, &plugins).fails_with(50).names(&["bad"]);
     node.assert_empty();
-    proof::of!("NPWG-6.1", "NPWG-6.1.2", "CNI-ST-02");
+    proof::of!(
+        "NPWG-6.1",
+        "NPWG-6.1.2",
+        "CNI-ST-02",
+        "PAIN-BOOT-2",
+        "PAIN-READY-1",
+        "PAIN-CONF-1"
+    );
 }
 
 /// NPWG-6.2, NPWG-7.5, CNI-DLG-01: the default network is first, and last to go.
@@ -113,7 +120,13 @@ fn npwg_6_2_the_default_network_is_first_and_gets_what_the_runtime_asks_for() {
     assert_eq!(plugins.calls(), ["second DEL eth0", "first DEL eth0"]);
     assert_eq!(pod.pod.links(), Vec::<String>::new());
     node.assert_empty();
-    proof::of!("NPWG-6.2", "NPWG-7.5", "CNI-DLG-01", "CNI-CAP-01");
+    proof::of!(
+        "NPWG-6.2",
+        "NPWG-7.5",
+        "CNI-DLG-01",
+        "CNI-CAP-01",
+        "RT-CD-05"
+    );
 }
 
 /// PAIN-CONF-1: a default network that leads back to podnet is passed over.

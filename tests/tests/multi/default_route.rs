@@ -30,6 +30,7 @@ fn pain_dgw_1_the_default_network_has_the_default_routes() {
     pod.check(&result).silent();
     pod.detach();
     node.assert_empty();
+    proof::of!("PAIN-DGW-1");
 }
 
 /// NPWG-4.1.2.1.9: default routes go by the gateways in the list, by preference.
@@ -80,7 +81,7 @@ fn npwg_4_1_2_1_9_an_empty_list_takes_what_the_network_has_to_give() {
         pod.detach();
     }
     node.assert_empty();
-    proof::of!("NPWG-4.1.2.1.9");
+    proof::of!("NPWG-4.1.2.1.9", "PAIN-DGW-1");
 }
 
 /// NPWG-4.1.2.1.9: a gateway that is no neighbour could never be used.

@@ -110,7 +110,7 @@ fn npwg_4_1_2_1_3_2_wishes_reach_a_plugin_that_takes_them_or_fail_the_pod() {
         .names(&["attachment 2", "bandwidth", "lan"]);
     assert_eq!(plugins.calls(), Vec::<String>::new());
     node.assert_empty();
-    proof::of!("NPWG-4.1.2.1.3.2", "NPWG-4.1.2.1.6");
+    proof::of!("NPWG-4.1.2.1.3.2", "NPWG-4.1.2.1.6", "PAIN-SIL-2");
 }
 
 /// CNI-DLG-05, NPWG-7.2a, NPWG-6.2: a failing plugin takes the whole pod back.
@@ -187,7 +187,7 @@ fn npwg_7_2b_del_goes_on_past_failures_and_reports_the_last() {
     plugins.on("alpha", "DEL", "");
     pod.detach();
     node.assert_empty();
-    proof::of!("CNI-DEL-08", "NPWG-7.2b", "CNI-ERR-06");
+    proof::of!("CNI-DEL-08", "NPWG-7.2b", "CNI-ERR-06", "PAIN-DEL-1");
 }
 
 /// CNI-GC-03: `GC` spares live secondary networks.

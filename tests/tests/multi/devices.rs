@@ -220,7 +220,7 @@ fn npwg_di_5_a_plugin_is_told_the_device_of_its_network() {
     }
     pod.detach();
     node.assert_empty();
-    proof::of!("NPWG-DI-5", "NPWG-X2");
+    proof::of!("NPWG-DI-5", "NPWG-X2", "PAIN-DEV-1");
 }
 
 /// S003-09: a container's mounted directory stays while the agent restarts.

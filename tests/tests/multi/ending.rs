@@ -156,7 +156,7 @@ fn att_17_a_removal_that_never_succeeds_ends() {
     audit(&node, &plugins).silent();
     assert_eq!(plugins.calls(), wanted);
     node.assert_empty();
-    proof::of!("ATT-17");
+    proof::of!("ATT-17", "RT-CO-04");
 }
 
 /// ATT-17, CNI-DEL-02: a removal has no end while the namespace is there.

@@ -167,7 +167,7 @@ fn npwg_4_1_2_1_5_an_interface_that_is_there_already_fails_and_stays() {
     pod.add().fails_with(111).names(&["attachment 2", "old0"]);
     assert_eq!(pod.links(), ["old0", "old1"]);
     node.assert_empty();
-    proof::of!("NPWG-7.2a");
+    proof::of!("NPWG-7.2a", "PAIN-DEL-2");
 }
 
 /// A missing network fails the pod, named with its kind (PAIN-SIL-1).
@@ -190,6 +190,7 @@ fn npwg_3_2a_a_network_that_does_not_exist_fails_the_pod() {
         assert_eq!(pod.links(), Vec::<String>::new());
     }
     node.assert_empty();
+    proof::of!("PAIN-SIL-1");
 }
 
 /// A definition names one of our networks by type or by annotation.
@@ -233,6 +234,7 @@ fn pain_conf_1_podnet_among_other_plugins_is_refused() {
         .fails_with(7)
         .names(&["attachment 2", "podnet among other plugins"]);
     node.assert_empty();
+    proof::of!("PAIN-CONF-1");
 }
 
 /// NPWG-G1: by default an invalid list fails the pod, with the place.
@@ -275,7 +277,7 @@ fn cni_cap_04_without_annotations_a_pod_of_kubernetes_waits() {
     assert_eq!(interfaces(&plain.run().result()), ["eth0"]);
     pod.detach();
     node.assert_empty();
-    proof::of!("CNI-CAP-04");
+    proof::of!("CNI-CAP-04", "PAIN-SIL-1", "RT-CT-01");
 }
 
 /// A configuration either names a network or leaves it to the pod.

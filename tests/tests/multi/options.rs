@@ -58,7 +58,7 @@ fn npwg_7_5_requests_of_the_runtime_are_for_the_first_interface() {
     assert_ne!(net1["mac"], "02:00:00:00:00:63");
     pod.detach();
     node.assert_empty();
-    proof::of!("NPWG-7.5");
+    proof::of!("NPWG-7.5", "RT-CO-01", "RT-CO-02");
 }
 
 /// NPWG-4.1.2.1.8

@@ -55,7 +55,7 @@ fn npwg_4_2_1_del_uses_what_was_recorded_at_add() {
     );
     assert_eq!(pod.pod.links(), Vec::<String>::new());
     node.assert_empty();
-    proof::of!("NPWG-4.2.1");
+    proof::of!("NPWG-4.2.1", "PAIN-DEL-3");
 }
 
 /// CNI-ADD-04: a repeated `ADD` gets the same answer; another request is refused.
@@ -106,7 +106,7 @@ fn rt_cd_08_del_without_a_namespace_reaches_the_plugins() {
     call.run().silent();
     assert_eq!(plugins.calls(), ["alpha ADD net1", "alpha DEL net1"]);
     node.assert_empty();
-    proof::of!("CNI-DEL-01");
+    proof::of!("CNI-DEL-01", "RT-CD-08");
 }
 
 /// PAIN-IP-1: a pod that is gone without `DEL` is cleaned up by the next look.
@@ -126,6 +126,7 @@ fn pain_ip_1_pods_that_are_gone_are_cleaned_up_by_themselves() {
     wait::until_true("the pod to be cleaned up", || held(&node).is_empty());
     assert_eq!(plugins.calls(), ["alpha ADD net1", "alpha DEL net1"]);
     node.assert_empty();
+    proof::of!("RT-CD-06", "RT-CO-04", "PAIN-IP-1");
 }
 
 /// CNI-DEL-05: a `DEL` that no agent was there to hear takes the whole pod.

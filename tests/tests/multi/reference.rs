@@ -202,7 +202,7 @@ fn npwg_4_1_2_1_9_a_delegated_default_network_gives_its_default_route_up() {
     assert_eq!(leases(&data(&plugins)), Vec::<String>::new());
     remove_bridge(&node);
     node.assert_empty();
-    proof::of!("NPWG-6.2", "NPWG-4.1.2.1.9");
+    proof::of!("NPWG-6.2", "NPWG-4.1.2.1.9", "PAIN-DGW-1");
 }
 
 /// NPWG-4.1.2.1.9: the other way round: a secondary network of another plugin.

@@ -484,7 +484,7 @@ proptest! {
         steps in prop::collection::vec(step(), 0..250),
     ) {
         walk(len, &steps)?;
-        proof::of!("NPWG-8-T2");
+        proof::of!("NPWG-8-T2", "PAIN-IP-2");
     }
 }
 

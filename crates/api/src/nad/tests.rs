@@ -307,7 +307,7 @@ fn the_annotation_names_the_network_and_its_parameters() {
     assert_eq!(own.request.bandwidth.ingress, rate);
     assert_eq!(own.request.mac.unwrap().to_string(), "02:00:00:00:00:01");
     assert_eq!(own.request.ips[0].to_string(), "10.0.0.7");
-    proof::of!("NPWG-3.2b");
+    proof::of!("NPWG-3.2b", "KUR-02");
 }
 
 /// KUR-02: an annotation without a network means that of the object's name.
@@ -316,6 +316,7 @@ fn the_annotation_may_leave_the_network_out() {
     let own = own("", r#"{"egressRate":2000}"#);
     assert_eq!(own.network, NetworkRef::PodNetwork("blue".to_owned()));
     assert_eq!(own.request.bandwidth.egress.rate, Some(2000));
+    proof::of!("KUR-02");
 }
 
 /// KUR-02: a wrong annotation is an error and not a network without parameters.
@@ -344,6 +345,7 @@ fn a_wrong_annotation_is_refused() {
     for config in [r#"{"type":"podnet"}"#, r#"{"type":"macvlan"}"#] {
         refused(config, &[(CONFIG_ANNOTATION, "{}")], "remove one");
     }
+    proof::of!("KUR-02");
 }
 
 /// NPWG-X1: the resource a device plugin offers.
@@ -396,7 +398,7 @@ fn capabilities_no_plugin_declares_are_told() {
         chain(r#"{"type":"x"}"#).missing_capabilities(&options(r#""x.y":1"#)),
         []
     );
-    proof::of!("NPWG-4.1.2.1.3.2");
+    proof::of!("NPWG-4.1.2.1.3.2", "PAIN-SIL-2");
 }
 
 /// NPWG-4.1.2.1.6: every plugin gets the arguments; the pod's replace others.

@@ -49,7 +49,7 @@ fn a_status_is_what_clients_read() {
             r#""dev.podnet.ips":["192.0.2.2/24","2001:db8::2234/32"],"org.example.x":[1.0]}]"#,
         )
     );
-    proof::of!("NPWG-G2", "NPWG-5.3", "NPWG-5.3.3");
+    proof::of!("NPWG-G2", "NPWG-5.3", "NPWG-5.3.3", "PAIN-STS-1");
 }
 
 /// NPWG-5.1.1, NPWG-5.3.5: `default` is required; `dns` is always written.

@@ -154,7 +154,7 @@ fn definitions_are_waited_for_and_may_be_used_twice() {
             assert!(found[0].starts_with(wanted), "{}", found[0]);
         }
     }
-    proof::of!("NPWG-4.2");
+    proof::of!("NPWG-4.2", "PAIN-CONF-3");
 }
 
 /// Pods wait for a default network only if its object exists.

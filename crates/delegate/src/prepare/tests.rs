@@ -186,7 +186,7 @@ fn a_demand_that_no_plugin_takes_is_refused_by_its_name() {
             "{capability}"
         );
     }
-    proof::of!("NPWG-4.1.2.1.3.2");
+    proof::of!("NPWG-4.1.2.1.3.2", "PAIN-SIL-2");
 }
 
 /// NPWG-4.1.2.1.6: into `args.cni` of every plugin, key by key, over what is there.

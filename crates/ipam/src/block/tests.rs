@@ -405,6 +405,7 @@ proptest! {
                 }
             }
         }
+        proof::of!("PAIN-IP-2");
     }
 
     #[test]

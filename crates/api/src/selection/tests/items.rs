@@ -54,7 +54,7 @@ fn blanks_around_items_are_trimmed() {
             reference(Some("other-ns"), "net-c", Some("eth5")),
         ]
     );
-    proof::of!("NPWG-4.1.1a");
+    proof::of!("NPWG-4.1.1a", "KUR-09");
 }
 
 /// NPWG-4.1.2.1.2, KUR-09: a namespace is that of its own item.
@@ -65,7 +65,7 @@ fn a_namespace_does_not_leak_to_the_next_items() {
     let json = r#"[{"namespace":"x","name":"a"},{"name":"b"},{"name":"c","namespace":""}]"#;
     let namespaces: Vec<_> = references(json).into_iter().map(|r| r.0).collect();
     assert_eq!(namespaces, [Some("x".to_owned()), None, None]);
-    proof::of!("NPWG-4.1.2.1.2");
+    proof::of!("NPWG-4.1.2.1.2", "KUR-09");
 }
 
 /// NPWG-4.2: the same network twice is two attachments.

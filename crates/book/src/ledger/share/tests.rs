@@ -98,6 +98,7 @@ fn a_node_without_a_block_gives_nothing() {
         "{refused:?}"
     );
     assert!(ledger.is_empty());
+    proof::of!("PAIN-IP-2");
 }
 
 #[test]

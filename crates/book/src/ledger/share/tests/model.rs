@@ -298,7 +298,7 @@ proptest! {
             let different: BTreeSet<IpAddr> = all.iter().copied().collect();
             prop_assert_eq!(all.len(), different.len(), "{:?} by node {}", step, n);
         }
-        proof::of!("NPWG-8-T2");
+        proof::of!("NPWG-8-T2", "PAIN-IP-2");
     }
 }
 
