@@ -452,7 +452,7 @@ async fn a_plugin_is_the_first_program_of_its_name_in_cni_path() {
     proof::of!("CNI-CONF-06", "CNI-CONF-10", "CNI-ERR-06");
 }
 
-/// ATT-08: with a plugin directory of the agent, a request chooses no program.
+/// With a plugin directory of the agent, a request chooses no program.
 #[tokio::test]
 async fn cni_path_of_a_request_is_ignored_where_the_agent_has_a_directory() {
     let mut scene = Scene::new(&["a"]);
@@ -480,7 +480,6 @@ async fn cni_path_of_a_request_is_ignored_where_the_agent_has_a_directory() {
         "{absent:?}"
     );
     assert!(!taken.exists());
-    proof::of!("ATT-08");
 }
 
 /// CNI-DLG-07: it is killed, and so is what it has started.

@@ -167,7 +167,6 @@ mod tests {
         proof::of!("ATT-04c");
     }
 
-    /// ATT-04c
     #[tokio::test]
     async fn a_connection_is_kept_for_the_next_request() {
         let (mut kept, mut client, _places) = connect(LONG, LONG).await;
@@ -179,6 +178,5 @@ mod tests {
             assert!(!kept.in_request);
             client.read_exact(&mut [0; 6]).await.unwrap();
         }
-        proof::of!("ATT-04c");
     }
 }
