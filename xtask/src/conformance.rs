@@ -35,9 +35,12 @@ pub(crate) const VARIABLE: &str = "PODNET_CHECK_INS";
 type Tests = BTreeMap<String, BTreeSet<(String, String)>>;
 
 /// Check-ins in the sources, by requirement, and what is wrong with some.
+#[derive(Default)]
 struct Sources {
     tests: Tests,
     faults: Vec<String>,
+    /// Words of the documentation of tests that may be requirements.
+    named: Vec<Proof>,
 }
 
 /// Writes the page again, and says what is missing in it.
@@ -48,6 +51,11 @@ pub(crate) fn run(_: &Options) -> Result<()> {
     let (sections, sources) = (sections()?, sources()?);
     for finding in findings(&sections, &sources) {
         say(finding);
+    }
+    for Proof { id, file, test } in only_named(&sections, &sources) {
+        say(format!(
+            "{file}: {test} names {id} and does not check it in"
+        ));
     }
     let page = page(&sections, &sources.tests);
     let path = workspace::root().join(FILE);
@@ -135,10 +143,7 @@ fn sources() -> Result<Sources> {
     let root = workspace::root();
     let mut files = Vec::new();
     tidy::rust_files(&root, &mut files)?;
-    let mut sources = Sources {
-        tests: Tests::new(),
-        faults: Vec::new(),
-    };
+    let mut sources = Sources::default();
     for file in &files {
         let name = file.strip_prefix(&root).unwrap_or(file).to_string_lossy();
         if name.starts_with("xtask/src/conformance") {
@@ -149,6 +154,7 @@ fn sources() -> Result<Sources> {
             fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
         let (proofs, faults) = scan::file(&name, &text);
         sources.faults.extend(faults);
+        sources.named.extend(scan::named(&name, &text));
         for Proof { id, file, test } in proofs {
             sources.tests.entry(id).or_default().insert((file, test));
         }
@@ -156,7 +162,25 @@ fn sources() -> Result<Sources> {
     Ok(sources)
 }
 
-fn findings(sections: &[Section], Sources { tests, faults }: &Sources) -> Vec<String> {
+/// Returns requirements that documentation of a test names and the test does not check in.
+///
+/// Some are named in passing, so they are no findings.
+fn only_named<'a>(
+    sections: &[Section],
+    Sources { tests, named, .. }: &'a Sources,
+) -> impl Iterator<Item = &'a Proof> {
+    let all = sections.iter().flat_map(|section| &section.requirements);
+    let known: BTreeSet<String> = all.map(|one| one.id.clone()).collect();
+    named.iter().filter(move |proof| {
+        let place = (proof.file.clone(), proof.test.clone());
+        let is_checked_in = tests
+            .get(&proof.id)
+            .is_some_and(|tests| tests.contains(&place));
+        known.contains(&proof.id) && !is_checked_in
+    })
+}
+
+fn findings(sections: &[Section], Sources { tests, faults, .. }: &Sources) -> Vec<String> {
     let mut findings = faults.clone();
     let mut known: BTreeMap<&str, &Requirement> = BTreeMap::new();
     for one in sections.iter().flat_map(|section| &section.requirements) {
@@ -206,7 +230,7 @@ mod tests {
         let place = || BTreeSet::from([("a.rs".to_owned(), "test".to_owned())]);
         let sources = Sources {
             tests: named.iter().map(|id| ((*id).to_owned(), place())).collect(),
-            faults: Vec::new(),
+            ..Sources::default()
         };
         findings(&list::parse(&format!("== One\n{list}")).unwrap(), &sources)
     }

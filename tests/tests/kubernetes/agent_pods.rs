@@ -104,7 +104,7 @@ fn att_15c_a_pod_that_claims_to_be_static_is_compared_by_its_uid() {
     proof::of!("ATT-15c");
 }
 
-/// KEP-STS-01 and the metric by which network-metrics-daemon names networks.
+/// PAIN-OBS-1: the metric by which network-metrics-daemon names networks.
 #[test]
 fn interfaces_are_named_in_the_metrics_while_they_are_there() {
     let Some(s) = AgentScene::start(testbed::test_name!(), "agent-metric") else {

@@ -13,8 +13,6 @@ fn reference(name: &str) -> Value {
 }
 
 /// `pn_enabled_default_true`: KEP-PN-01.
-///
-/// `pn_default_autocreate_exact` needs the same: KEP-DEF-1.
 #[test]
 fn a_network_is_enabled_unless_it_says_false() {
     let Some(scene) = objects::set(testbed::test_name!()) else {

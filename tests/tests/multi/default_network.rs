@@ -148,7 +148,7 @@ fn npwg_6_1_a_broken_first_configuration_is_not_passed_over() {
         .names(&["00-bad.conf"]);
     fs::remove_file(plugins.conf_dir().join("00-bad.conf")).expect("it was there");
     status(&node, &plugins).silent();
-    proof::of!("NPWG-6.1");
+    proof::of!("NPWG-6.1", "PAIN-CONF-1");
 }
 
 /// CNI-ST-04: the default network's plugins must not keep the runtime waiting.

@@ -39,6 +39,45 @@ struct Body {
     last: Vec<String>,
 }
 
+/// Lists what the documentation of a file's tests names, as check-ins, in order.
+///
+/// It is prose: what it names and the test does not check in may be said in passing, or be forgotten.
+pub(super) fn named(name: &str, text: &str) -> Vec<Proof> {
+    let (mut found, mut docs, mut is_test) = (Vec::new(), Vec::new(), false);
+    for word in text.lines().map(str::trim_start) {
+        if let Some(doc) = word.strip_prefix("///") {
+            docs.extend(words(doc));
+        } else if word.starts_with("#[") {
+            is_test |= is_attribute_of_test(word);
+        } else if !word.starts_with("//") {
+            let ids = std::mem::take(&mut docs);
+            let is_it = std::mem::take(&mut is_test);
+            let Some(test) = function(word).filter(|name| is_it && !name.starts_with('$')) else {
+                continue;
+            };
+            found.extend(ids.into_iter().map(|id| Proof {
+                id,
+                file: name.to_owned(),
+                test: test.to_owned(),
+            }));
+        }
+    }
+    found
+}
+
+/// Words that may be identifiers, without what ends a sentence.
+fn words(text: &str) -> impl Iterator<Item = String> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+    text.split(move |c| !is_part(c))
+        .map(|word| word.trim_end_matches('.').to_owned())
+}
+
+fn is_attribute_of_test(word: &str) -> bool {
+    ["#[test]", "#[tokio::test"]
+        .iter()
+        .any(|start| word.starts_with(start))
+}
+
 /// All check-ins of a file in order, and faults: each one line.
 pub(super) fn file(name: &str, text: &str) -> (Vec<Proof>, Vec<String>) {
     let mut found: Vec<Proof> = Vec::new();
@@ -84,9 +123,7 @@ impl Reader {
             self.fault("a check-in outside of a test");
         }
         if word.starts_with("#[") {
-            self.is_test |= ["#[test]", "#[tokio::test"]
-                .iter()
-                .any(|start| word.starts_with(start));
+            self.is_test |= is_attribute_of_test(word);
             return Vec::new();
         }
         if word.is_empty() || word.starts_with("//") {
@@ -206,6 +243,28 @@ macro_rules! golden {
         let expected = expected.map(|(test, id)| (test.to_owned(), id.to_owned()));
         assert_eq!(found, expected);
         assert_eq!(faults, "");
+    }
+
+    #[test]
+    fn what_documentation_of_tests_names_is_listed() {
+        let text = "\
+/// CNI-ADD-01, NPWG-4.1.2: words. See KEP-X1.
+#[tokio::test]
+async fn first() {
+    // CNI-ADD-02
+}
+/// CNI-ADD-03
+fn other() {}
+#[test]
+fn second() {}
+";
+        let found = named("a.rs", text).into_iter();
+        let found = found.filter(|proof| proof.id.contains('-'));
+        let found: Vec<String> = found.map(|it| format!("{} {}", it.test, it.id)).collect();
+        assert_eq!(
+            found,
+            ["first CNI-ADD-01", "first NPWG-4.1.2", "first KEP-X1"]
+        );
     }
 
     #[test]

@@ -40,7 +40,7 @@ fn the_blocks_of_a_subnet_come_once_each_from_a_place_the_seed_says() {
     assert_eq!(of(6), of(6 + 16));
 }
 
-/// PAIN-IP-2: a small subnet is no single node's.
+/// A small subnet is no single node's.
 #[test]
 fn a_subnet_has_sixteen_blocks_or_more_where_it_has_as_many_addresses() {
     let of = |subnet: &str| {
