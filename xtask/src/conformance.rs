@@ -66,9 +66,9 @@ pub(crate) fn run(_: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Lists requirements without a test or a reason, misplaced check-ins, and a stale page.
+/// Lists requirements without a test or a reason, and misplaced check-ins.
 ///
-/// Each is one line.
+/// Each is one line, and a stale page is one more.
 ///
 /// # Errors
 /// The list or a source file cannot be read.
@@ -162,9 +162,9 @@ fn sources() -> Result<Sources> {
     Ok(sources)
 }
 
-/// Returns requirements that documentation of a test names and the test does not check in.
+/// Returns requirements that only the documentation of a test names.
 ///
-/// Some are named in passing, so they are no findings.
+/// The test does not check them in. Some are named in passing, so they are no findings.
 fn only_named<'a>(
     sections: &[Section],
     Sources { tests, named, .. }: &'a Sources,

@@ -156,8 +156,8 @@ pub(crate) fn run(options: &Options) -> crate::Done {
         if filter.is_empty() {
             static_checks(&mut report);
         }
-        report.stage("unit tests", &Place::Unit, |tally| unit(filter, tally));
-        report.here().tiers.insert(conformance::Tier::Unit);
+        let done = report.stage("unit tests", &Place::Unit, |tally| unit(filter, tally));
+        report.here().ended(conformance::Tier::Unit, done);
     }
     if [Tier::Kubernetes, Tier::Netns, Tier::Vm, Tier::Cluster]
         .into_iter()
@@ -169,7 +169,7 @@ pub(crate) fn run(options: &Options) -> crate::Done {
             if filter.is_empty() {
                 report.stage("clippy (eBPF)", &host, |_| build_ebpf::clippy());
             }
-            report.stage("privileged tests", &host, |tally| {
+            let done = report.stage("privileged tests", &host, |tally| {
                 let built = built.as_ref().context("there is nothing to test")?;
                 let done = privileged(built, filter, tally);
                 if let Some(recorder) = &recorder {
@@ -178,7 +178,7 @@ pub(crate) fn run(options: &Options) -> crate::Done {
                 }
                 done
             });
-            report.here().tiers.insert(conformance::Tier::Netns);
+            report.here().ended(conformance::Tier::Netns, done);
             if filter.is_empty()
                 && let Some(built) = &built
             {
@@ -212,11 +212,11 @@ pub(crate) fn run(options: &Options) -> crate::Done {
             programs.map(|built| built.join().unwrap_or_else(|panic| resume_unwind(panic)));
         if let Some(programs) = programs.as_ref().filter(|_| api) {
             say("tier kubernetes: tests with a real API server");
-            report.stage("API tests", &host, |tally| {
+            let done = report.stage("API tests", &host, |tally| {
                 let built = built.as_ref().context("there is nothing to test")?;
                 api_server(built, programs, filter, tally)
             });
-            report.here().tiers.insert(conformance::Tier::Kubernetes);
+            report.here().ended(conformance::Tier::Kubernetes, done);
         }
         let can = match (&nodes, &programs) {
             (Some(Err(why)), _) | (_, Some(Err(why))) => Err(why),

@@ -109,9 +109,9 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         records
     }
 
-    /// Makes again what somebody undid at the node's end of an attachment that has its link.
+    /// Mends the node's end of an attachment that has its link.
     ///
-    /// Returns the record as it is then.
+    /// Program, sockets, routes and queues are as recorded then. Returns the record as it is after that.
     ///
     /// # Errors
     /// When the kernel refuses, or another program's queue is in the way.

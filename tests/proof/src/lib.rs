@@ -1,4 +1,4 @@
-//! Check-ins of tests: each names the requirements that it proves, by its last statement.
+//! Check-ins of tests: requirements that each names by its last statement.
 //!
 //! A comment can name a requirement in a test that never gets to its assertions: one that is skipped, or
 //! returns early. The last statement is reached after all of them only.

@@ -58,7 +58,7 @@ fn a_limit_that_somebody_removed_or_changed_is_put_back_at_once() {
     node.assert_empty();
 }
 
-/// CNI-CHK-02, CNI-CHK-05: damage without a kernel event is found by CHECK and repaired.
+/// CNI-CHK-02, CNI-CHK-05: damage without a kernel event is mended by CHECK.
 ///
 /// The audit repairs it, too. Another program's queue in place of podnet's is damage that CHECK tells: it is
 /// not removed.

@@ -125,7 +125,7 @@ fn check_interface_down() {
     proof::of!("CNI-CHK-01");
 }
 
-/// CNI-CHK-02, CNI-CHK-05: a missing program of a port is there again before the answer.
+/// CNI-CHK-02, CNI-CHK-05: a missing program is there again before the answer.
 #[test]
 fn check_missing_bpf() {
     let node = testbed::node!();
@@ -147,7 +147,7 @@ fn check_missing_bpf() {
     proof::of!("CNI-CHK-02", "CNI-CHK-05");
 }
 
-/// CNI-CHK-02, CNI-CHK-05: what the tables have lost is there again before the answer.
+/// CNI-CHK-02, CNI-CHK-05: lost entries are there again before the answer.
 #[test]
 fn check_missing_table_entries() {
     let node = testbed::node!();

@@ -22,7 +22,7 @@ fn a_pod_without_annotations_has_the_network_of_the_cluster_and_no_other() {
     proof::of!("KEP-P1-01", "KEP-P1-08", "NPWG-6");
 }
 
-/// NPWG-4.1.1a, NPWG-4.1.2: listed networks of both formats follow the default network.
+/// NPWG-4.1.1a, NPWG-4.1.2: networks of both formats follow the default network.
 #[test]
 fn networks_of_the_npwg_list_come_beside_the_default_network() {
     let corner = Corner::new("npwg");

@@ -70,7 +70,7 @@ fn a_second_add_gives_the_same_addresses() {
     proof::of!("CNI-ADD-04", "RT-CT-01");
 }
 
-/// What is broken is said in words that libcni passes on.
+/// CNI-CHK-01: damage is told in words that libcni passes on.
 #[test]
 fn check_names_what_is_wrong() {
     let Some(tools) = Tools::find(testbed::test_name!(), &[]) else {

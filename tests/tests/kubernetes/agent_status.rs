@@ -85,7 +85,7 @@ fn a_pod_says_where_it_is_attached_and_keeps_what_else_it_says() {
     );
 }
 
-/// NPWG-5.3.6, NPWG-5.3.7, NPWG-5-W3: a pod says who has its default route, its DNS and its device.
+/// NPWG-5.3.6, NPWG-5.3.7, NPWG-5-W3: default routes, DNS and devices are told.
 #[test]
 fn a_pod_says_its_default_routes_dns_and_devices() {
     let Some(s) = AgentScene::start(testbed::test_name!(), "agent-beside") else {

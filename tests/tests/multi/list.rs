@@ -102,7 +102,7 @@ fn kep_p1_10_a_complete_list_leaves_the_default_network_out() {
     proof::of!("KEP-P1-10", "KEP-X1", "KEP-X2");
 }
 
-/// KEP-PNA-07: of two pods with one attachment, one gets the address that it asks for.
+/// KEP-PNA-07: of two pods with one attachment, one gets the address it names.
 #[test]
 fn kep_pna_07_a_request_that_only_one_pod_can_have_fails_the_second() {
     let fast = attachment("fast", "green", "{ipRequests: [10.20.0.77]}");

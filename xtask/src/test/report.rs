@@ -19,7 +19,7 @@ pub(crate) struct Report {
     failed: u64,
     /// Place and test name to reason.
     skipped: BTreeMap<(String, String), String>,
-    /// What became of the tests on this machine.
+    /// Tests on this machine by their results.
     run: Run,
     /// Problems, repeated at the end: the rest of a log may be lost or too long.
     problems: Vec<String>,
@@ -52,7 +52,7 @@ impl Report {
         }
     }
 
-    /// What became of the tests of all stages on this machine so far.
+    /// Returns the tests of all stages on this machine so far, by their results.
     pub(crate) fn here(&mut self) -> &mut Run {
         &mut self.run
     }
@@ -255,7 +255,7 @@ mod tests {
                 Ok(())
             });
         }
-        assert!(report.here().passed.iter().eq(["here"]));
+        assert!(report.here().passed().eq(["here"]));
     }
 
     #[test]

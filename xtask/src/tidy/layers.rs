@@ -197,7 +197,7 @@ const FOR_TESTS: &[(&str, &str)] = &[
     ("ports", "agent-common"),
 ];
 
-/// The package that tests of every other may use: by it they check in what they prove.
+/// The package that tests of every other may use, to check in.
 const FOR_EVERY_TEST: &str = "proof";
 
 /// Packages that test, show and measure, and may use any other.

@@ -90,7 +90,7 @@ fn blocks_overlap_when_one_has_the_other_in_it() {
     assert!(!case("fd00::/124", "10.0.0.0/28"));
 }
 
-/// What is no pod's to have is in no pod's block.
+/// An address that no pod can have makes no block.
 #[test]
 fn a_block_without_an_address_to_give_is_left_out() {
     let pools = [pool(

@@ -73,7 +73,7 @@ fn add(
     Ok(leases.map(|lease| lease.address.to_string()).collect())
 }
 
-/// What was not taken is not given.
+/// A block that was not taken gives no address.
 #[test]
 fn a_node_without_a_block_gives_nothing() {
     let mut ledger = Ledger::new(64);
