@@ -162,20 +162,32 @@ mod tests {
         serde_saphyr::from_multiple(&text().unwrap()).unwrap()
     }
 
-    /// KEP-DEF-3: no pod of podnet's waits for a network, or for the webhook.
+    /// KEP-DEF-3: Pods that networks need are on the nodes'; the webhook delays none.
     #[test]
     fn pods_of_podnet_need_no_network_of_podnets() {
-        let mut workloads = 0;
+        let mut on_nodes = Vec::new();
         for document in documents() {
             let template = &document["spec"]["template"];
+            let name = document["metadata"]["name"].as_str().unwrap_or_default();
             if template.is_object() {
-                let name = &document["metadata"]["name"];
-                assert_eq!(template["spec"]["hostNetwork"], true, "{name}");
                 assert_eq!(document["metadata"]["namespace"], "podnet-system", "{name}");
-                workloads += 1;
+                let annotations = template["metadata"]["annotations"].as_object();
+                let mut keys = annotations.into_iter().flatten().map(|(key, _)| key);
+                assert!(keys.all(|key| !key.contains("network")), "{name}");
+                on_nodes.push((name.to_owned(), template["spec"]["hostNetwork"] == true));
+            }
+            for hook in document["webhooks"].as_array().into_iter().flatten() {
+                assert_eq!(hook["failurePolicy"], "Ignore", "{name}");
             }
         }
-        assert!(workloads >= 3, "agent, controller and webhook: {workloads}");
+        on_nodes.sort();
+        let expected = [
+            ("podnet-agent", true),
+            ("podnet-controller", true),
+            ("podnet-switch", true),
+            ("podnet-webhook", false),
+        ];
+        assert_eq!(on_nodes, expected.map(|(name, is)| (name.to_owned(), is)));
         proof::of!("KEP-DEF-3");
     }
 
