@@ -97,4 +97,5 @@ fn what_is_written_later_changes_no_decision() {
         accepted > 1000 && refused > 10_000,
         "{accepted} and {refused}"
     );
+    proof::of!("ATT-02a");
 }

@@ -252,6 +252,7 @@ mod tests {
         assert!(!next.inherited().is_zero() && next.inherited() <= LEASE_MAX);
         let names = fs::read_dir(place.dir.path()).unwrap().count();
         assert_eq!(names, 1, "no draft is left");
+        proof::of!("CNI-ST-05");
     }
 
     /// CNI-ST-05: only an agent that is well makes it longer.
@@ -271,6 +272,7 @@ mod tests {
         );
         agent.write(true);
         assert!(read(&place.file()).unwrap().until() > lease.until());
+        proof::of!("CNI-ST-05");
     }
 
     /// An agent that was never well writes no lease, and makes none longer.

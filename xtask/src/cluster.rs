@@ -8,6 +8,7 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
+use crate::conformance;
 use crate::step::{capture, execute, show};
 use crate::test::{Reader, Tally};
 use crate::workspace;
@@ -52,7 +53,10 @@ pub(crate) fn check() -> Result<()> {
 /// Something cannot be started, a test fails, or something is left.
 pub(crate) fn tier(filter: &[String], tally: &mut Tally) -> Result<()> {
     let mut command = program(RELEASE)?;
-    command.args(["tier", "--"]).args(filter);
+    command
+        .args(["tier", "--"])
+        .args(filter)
+        .env(conformance::VARIABLE, conformance::directory());
     let mut reader = Reader::default();
     let status = reader.follow(&mut command)?;
     tally.add(reader.finish());

@@ -1,18 +1,22 @@
 //! `cargo xtask conformance`: writes `docs/conformance.md`.
 //!
-//! It has every requirement with the tests that name it, and for those without a test the reason.
+//! It has every requirement with the tests that check it in, and for those without a test the reason.
 
 mod list;
+mod page;
+mod run;
 mod scan;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::fs;
+use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use self::list::{Remark, Requirement, Section};
-use self::scan::Naming;
+use self::page::page;
+pub(crate) use self::run::{Run, Tier};
+use self::scan::Proof;
 use crate::step::say;
 use crate::{tidy, workspace};
 
@@ -24,19 +28,36 @@ const FILE: &str = "docs/conformance.md";
 #[derive(clap::Args)]
 pub(crate) struct Options {}
 
-/// Tests by the requirements they name.
+/// Variable by which test processes learn of the directory for their check-ins.
+pub(crate) const VARIABLE: &str = "PODNET_CHECK_INS";
+
+/// Tests, as file and name, by the requirements they check in.
 type Tests = BTreeMap<String, BTreeSet<(String, String)>>;
+
+/// Check-ins in the sources, by requirement, and what is wrong with some.
+#[derive(Default)]
+struct Sources {
+    tests: Tests,
+    faults: Vec<String>,
+    /// Words of the documentation of tests that may be requirements.
+    named: Vec<Proof>,
+}
 
 /// Writes the page again, and says what is missing in it.
 ///
 /// # Errors
 /// The list cannot be read.
 pub(crate) fn run(_: &Options) -> Result<()> {
-    let (sections, tests) = (sections()?, tests()?);
-    for finding in findings(&sections, &tests) {
+    let (sections, sources) = (sections()?, sources()?);
+    for finding in findings(&sections, &sources) {
         say(finding);
     }
-    let page = page(&sections, &tests);
+    for Proof { id, file, test } in only_named(&sections, &sources) {
+        say(format!(
+            "{file}: {test} names {id} and does not check it in"
+        ));
+    }
+    let page = page(&sections, &sources.tests);
     let path = workspace::root().join(FILE);
     if fs::read_to_string(&path).unwrap_or_default() != page {
         fs::write(&path, page).with_context(|| format!("writing {FILE}"))?;
@@ -45,20 +66,71 @@ pub(crate) fn run(_: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Lists requirements without a test or a reason, and a stale page.
+/// Lists requirements without a test or a reason, and misplaced check-ins.
 ///
-/// Each is one line.
+/// Each is one line, and a stale page is one more.
 ///
 /// # Errors
 /// The list or a source file cannot be read.
 pub(crate) fn check() -> Result<Vec<String>> {
-    let (sections, tests) = (sections()?, tests()?);
-    let mut findings = findings(&sections, &tests);
+    let (sections, sources) = (sections()?, sources()?);
+    let mut findings = findings(&sections, &sources);
     let written = fs::read_to_string(workspace::root().join(FILE)).unwrap_or_default();
-    if findings.is_empty() && written != page(&sections, &tests) {
+    if findings.is_empty() && written != page(&sections, &sources.tests) {
         findings.push(format!("{FILE}: stale, run `cargo xtask conformance`"));
     }
     Ok(findings)
+}
+
+/// The directory in which test processes of this run leave their check-ins.
+pub(crate) fn directory() -> PathBuf {
+    workspace::target().join(format!("check-ins-{}", std::process::id()))
+}
+
+/// Compares the page with the check-ins of a run, and removes those.
+///
+/// Requirements of which no test has run are named, with the reason.
+///
+/// # Errors
+/// A test of the page has passed without its check-in, or is in no tier.
+pub(crate) fn compare(run: &Run) -> Result<()> {
+    let directory = directory();
+    let check_ins = run::read(&directory)?;
+    let tests = sources()?.tests;
+    let proofs = tests.into_iter().flat_map(|(id, tests)| {
+        tests.into_iter().map(move |(file, test)| {
+            let id = id.clone();
+            Proof { id, file, test }
+        })
+    });
+    let outcome = run::compare(&proofs.collect(), &check_ins, run);
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (id, reason) in &outcome.not_run {
+        reasons.entry(reason).or_default().push(id);
+    }
+    for (reason, ids) in reasons {
+        say(format!(
+            "not proved in this run ({reason}): {}",
+            ids.join(", ")
+        ));
+    }
+    say(format!(
+        "{} requirements were proved in this run, {} were not run",
+        outcome.proved.len(),
+        outcome.not_run.len()
+    ));
+    // Absent when no test had anything to check in.
+    let _ = fs::remove_dir_all(directory);
+    for problem in &outcome.problems {
+        say(problem);
+    }
+    match outcome.problems.as_slice() {
+        [] => Ok(()),
+        [first, ..] => bail!(
+            "{} proofs of {FILE} are none, of which the first: {first}",
+            outcome.problems.len()
+        ),
+    }
 }
 
 fn sections() -> Result<Vec<Section>> {
@@ -67,11 +139,11 @@ fn sections() -> Result<Vec<Section>> {
     list::parse(&text).with_context(|| format!("reading {LIST}"))
 }
 
-fn tests() -> Result<Tests> {
+fn sources() -> Result<Sources> {
     let root = workspace::root();
     let mut files = Vec::new();
     tidy::rust_files(&root, &mut files)?;
-    let mut tests = Tests::new();
+    let mut sources = Sources::default();
     for file in &files {
         let name = file.strip_prefix(&root).unwrap_or(file).to_string_lossy();
         if name.starts_with("xtask/src/conformance") {
@@ -80,15 +152,36 @@ fn tests() -> Result<Tests> {
         }
         let text =
             fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
-        for Naming { id, file, test } in scan::file(&name, &text) {
-            tests.entry(id).or_default().insert((file, test));
+        let (proofs, faults) = scan::file(&name, &text);
+        sources.faults.extend(faults);
+        sources.named.extend(scan::named(&name, &text));
+        for Proof { id, file, test } in proofs {
+            sources.tests.entry(id).or_default().insert((file, test));
         }
     }
-    Ok(tests)
+    Ok(sources)
 }
 
-fn findings(sections: &[Section], tests: &Tests) -> Vec<String> {
-    let mut findings = Vec::new();
+/// Returns requirements that only the documentation of a test names.
+///
+/// The test does not check them in. Some are named in passing, so they are no findings.
+fn only_named<'a>(
+    sections: &[Section],
+    Sources { tests, named, .. }: &'a Sources,
+) -> impl Iterator<Item = &'a Proof> {
+    let all = sections.iter().flat_map(|section| &section.requirements);
+    let known: BTreeSet<String> = all.map(|one| one.id.clone()).collect();
+    named.iter().filter(move |proof| {
+        let place = (proof.file.clone(), proof.test.clone());
+        let is_checked_in = tests
+            .get(&proof.id)
+            .is_some_and(|tests| tests.contains(&place));
+        known.contains(&proof.id) && !is_checked_in
+    })
+}
+
+fn findings(sections: &[Section], Sources { tests, faults, .. }: &Sources) -> Vec<String> {
+    let mut findings = faults.clone();
     let mut known: BTreeMap<&str, &Requirement> = BTreeMap::new();
     for one in sections.iter().flat_map(|section| &section.requirements) {
         if known.insert(&one.id, one).is_some() {
@@ -112,75 +205,21 @@ fn findings(sections: &[Section], tests: &Tests) -> Vec<String> {
                 others
                     .iter()
                     .filter(|other| !tests.contains_key(*other))
-                    .map(|other| format!("{LIST}: {id} is proven by {other}, which no test names")),
+                    .map(|other| {
+                        format!("{LIST}: {id} is proven by {other}, which no test checks in")
+                    }),
             ),
             (false, None | Some(Remark::Partly(_))) => findings.push(format!(
-                "{LIST}: no test names {id}: write one, or the reason there is none"
+                "{LIST}: no test checks in {id}: write one, or the reason there is none"
             )),
         }
     }
-    // Sections of NPWG are named by tests as a whole, too, so a number alone is no mistake.
-    let is_misspelt = |id: &&String| {
-        let is_section = id
-            .strip_prefix("NPWG-")
-            .is_some_and(|rest| rest.chars().all(|c| c.is_ascii_digit() || c == '.'));
-        !is_section && !known.contains_key(id.as_str())
-    };
-    findings.extend(tests.keys().filter(is_misspelt).map(|id| {
+    let unknown = tests.keys().filter(|id| !known.contains_key(id.as_str()));
+    findings.extend(unknown.map(|id| {
         let place = tests[id].first().map_or("", |(file, _)| file);
-        format!("{place}: a test names {id}, which is not in {LIST}")
+        format!("{place}: a test checks in {id}, which is not in {LIST}")
     }));
     findings
-}
-
-fn page(sections: &[Section], tests: &Tests) -> String {
-    let all = || sections.iter().flat_map(|section| &section.requirements);
-    let count =
-        |wanted: fn(&Option<Remark>) -> bool| all().filter(|one| wanted(&one.remark)).count();
-    let not_met = count(|remark| matches!(remark, Some(Remark::NotMet(_))));
-    let partly = count(|remark| matches!(remark, Some(Remark::Partly(_))));
-    let not_applicable = count(|remark| matches!(remark, Some(Remark::NotApplicable(_))));
-    let total = all().count();
-    let mut text = format!(
-        "# Conformance\n\
-         \n\
-         Generated from `docs/requirements.txt` and the tests by `cargo xtask conformance`.\n\
-         \n\
-         What CNI 1.1, the multi-network standard of the Network Plumbing Working Group v1.3 and\n\
-         KEP-3698 ask for, as single behaviours, and the tests that name each. The numbers are ours;\n\
-         those of NPWG are its sections. A requirement without a test has a reason instead.\n\
-         `cargo xtask tidy` fails when one has neither.\n\
-         \n\
-         Of {total} requirements {} are met, {partly} in part; {not_met} are not; {not_applicable}\n\
-         ask nothing of podnet.\n",
-        total - not_met - partly - not_applicable,
-    );
-    for section in sections {
-        text.push_str("\n## ");
-        text.push_str(&section.title);
-        text.push_str("\n\n| | Requirement | Tests |\n|---|---|---|\n");
-        for one in &section.requirements {
-            let proof = proof(one, tests);
-            // A string takes everything.
-            let _ = writeln!(text, "| {} | {} | {proof} |", one.id, one.words);
-        }
-    }
-    text
-}
-
-fn proof(one: &Requirement, tests: &Tests) -> String {
-    let links = tests.get(&one.id).into_iter().flatten();
-    let links: Vec<String> = links
-        .map(|(file, test)| format!("[{test}](../{file})"))
-        .collect();
-    let links = links.join(", ");
-    match &one.remark {
-        None => links,
-        Some(Remark::By(others)) => format!("those of {}", others.join(", ")),
-        Some(Remark::Partly(rest)) => format!("{links}. **Partly**: {rest}"),
-        Some(Remark::NotMet(why)) => format!("**Not met**: {why}"),
-        Some(Remark::NotApplicable(why)) => format!("Not applicable: {why}"),
-    }
 }
 
 #[cfg(test)]
@@ -189,18 +228,25 @@ mod tests {
 
     fn found(list: &str, named: &[&str]) -> Vec<String> {
         let place = || BTreeSet::from([("a.rs".to_owned(), "test".to_owned())]);
-        let tests = named.iter().map(|id| ((*id).to_owned(), place())).collect();
-        findings(&list::parse(&format!("== One\n{list}")).unwrap(), &tests)
+        let sources = Sources {
+            tests: named.iter().map(|id| ((*id).to_owned(), place())).collect(),
+            ..Sources::default()
+        };
+        findings(&list::parse(&format!("== One\n{list}")).unwrap(), &sources)
     }
 
     #[test]
     fn a_requirement_has_a_test_or_a_reason_and_not_both() {
         let good = "CNI-A-1 | x\nCNI-A-2 | x | by: CNI-A-1\nCNI-A-3 | x | not met: later\n\
                     CNI-A-4 | x | partly: the rest later\n";
-        assert_eq!(found(good, &["CNI-A-1", "CNI-A-4", "NPWG-4"]), [""; 0]);
+        assert_eq!(found(good, &["CNI-A-1", "CNI-A-4"]), [""; 0]);
         for (list, named, expected) in [
-            ("CNI-A-1 | x\n", &[][..], "no test names CNI-A-1"),
-            ("CNI-A-1 | x | partly: y\n", &[], "no test names CNI-A-1"),
+            ("CNI-A-1 | x\n", &[][..], "no test checks in CNI-A-1"),
+            (
+                "CNI-A-1 | x | partly: y\n",
+                &[],
+                "no test checks in CNI-A-1",
+            ),
             ("CNI-A-1 | x | not met: y\n", &["CNI-A-1"], "so it is met"),
             (
                 "CNI-A-1 | x | by: CNI-A-2\n",
@@ -216,32 +262,11 @@ mod tests {
             (
                 "",
                 &["CNI-A-1"],
-                "a.rs: a test names CNI-A-1, which is not in",
+                "a.rs: a test checks in CNI-A-1, which is not in",
             ),
         ] {
             let found = found(list, named).join("\n");
             assert!(found.contains(expected), "{list}{named:?}: {found}");
         }
-    }
-
-    #[test]
-    fn the_page_names_tests_and_reasons() {
-        let sections =
-            list::parse("== One\nCNI-A-1 | first\nCNI-A-2 | x | not met: later\n").unwrap();
-        let test = ("agent/src/x.rs".to_owned(), "it_works".to_owned());
-        let tests = Tests::from([("CNI-A-1".to_owned(), BTreeSet::from([test]))]);
-        let page = page(&sections, &tests);
-        assert!(
-            page.contains("| CNI-A-1 | first | [it_works](../agent/src/x.rs) |"),
-            "{page}"
-        );
-        assert!(
-            page.contains("| CNI-A-2 | x | **Not met**: later |"),
-            "{page}"
-        );
-        assert!(
-            page.contains("Of 2 requirements 1 are met, 0 in part; 1 are not; 0\n"),
-            "{page}"
-        );
     }
 }

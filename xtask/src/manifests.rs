@@ -155,12 +155,74 @@ mod tests {
         assert!(!text.contains("name: network-attachment-definitions.k8s.cni.cncf.io"));
         assert!(!text.contains("name: ipamclaims.k8s.cni.cncf.io"));
         assert!(text.contains("name: podnetworks.podnet.dev"));
+        proof::of!("NPWG-3.1", "PAIN-MULTI-1");
+    }
+
+    fn documents() -> Vec<serde_json::Value> {
+        serde_saphyr::from_multiple(&text().unwrap()).unwrap()
+    }
+
+    /// KEP-DEF-3: Pods that networks need are on the nodes'; the webhook delays none.
+    #[test]
+    fn pods_of_podnet_need_no_network_of_podnets() {
+        let mut on_nodes = Vec::new();
+        for document in documents() {
+            let template = &document["spec"]["template"];
+            let name = document["metadata"]["name"].as_str().unwrap_or_default();
+            if template.is_object() {
+                assert_eq!(document["metadata"]["namespace"], "podnet-system", "{name}");
+                let annotations = template["metadata"]["annotations"].as_object();
+                let mut keys = annotations.into_iter().flatten().map(|(key, _)| key);
+                assert!(keys.all(|key| !key.contains("network")), "{name}");
+                on_nodes.push((name.to_owned(), template["spec"]["hostNetwork"] == true));
+            }
+            for hook in document["webhooks"].as_array().into_iter().flatten() {
+                assert_eq!(hook["failurePolicy"], "Ignore", "{name}");
+            }
+        }
+        on_nodes.sort();
+        let expected = [
+            ("podnet-agent", true),
+            ("podnet-controller", true),
+            ("podnet-switch", true),
+            ("podnet-webhook", false),
+        ];
+        assert_eq!(on_nodes, expected.map(|(name, is)| (name.to_owned(), is)));
+        proof::of!("KEP-DEF-3");
+    }
+
+    /// NRI-01: new pods of all namespaces are reviewed, but of podnet's own.
+    #[test]
+    fn pods_of_podnets_namespace_are_not_reviewed() {
+        let mut reviewers = 0;
+        for document in documents() {
+            let hooks = document["webhooks"].as_array().into_iter().flatten();
+            for hook in hooks {
+                let name = &hook["name"];
+                let rule = serde_json::json!({
+                    "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["podnet-system"],
+                });
+                let left_out = &hook["namespaceSelector"]["matchExpressions"];
+                assert_eq!(left_out, &serde_json::json!([rule]), "{name}");
+                let asked = hook["rules"].as_array().into_iter().flatten();
+                let is_about_new_pods = |rule: &serde_json::Value| {
+                    rule["operations"] == serde_json::json!(["CREATE"])
+                        && rule["resources"] == serde_json::json!(["pods"])
+                };
+                assert!(asked.into_iter().any(is_about_new_pods), "{name}");
+                reviewers += 1;
+            }
+        }
+        assert_eq!(
+            reviewers, 2,
+            "one that changes pods and one that refuses them"
+        );
+        proof::of!("NRI-01");
     }
 
     #[test]
     fn every_document_is_yaml_with_a_kind() {
-        let text = text().unwrap();
-        let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(&text).unwrap();
+        let documents = documents();
         assert!(documents.len() > 10);
         for document in documents {
             assert!(document["kind"].is_string(), "{document}");

@@ -18,6 +18,7 @@ pub(crate) use self::skips::Place;
 pub(crate) use self::summary::Rest;
 pub use self::summary::{Reader, Tally};
 use crate::build::{self, Built};
+use crate::conformance;
 use crate::matrix::Recorder;
 use crate::step::{capture, execute, is_root, say, show};
 use crate::{bench, build_ebpf, cluster, demo, interop, kubernetes, tidy, vm, workspace};
@@ -146,6 +147,8 @@ pub(crate) fn run(options: &Options) -> crate::Done {
     let kernels = vm::kernels(&options.kernels)?;
     let recorder = options.recorder()?;
     let mut report = Report::new()?;
+    let check_ins = conformance::directory();
+    fs::create_dir_all(&check_ins).with_context(|| format!("making {}", check_ins.display()))?;
     let filter = options.filter.as_slice();
     let host = Place::Host;
     if options.tier.includes(Tier::Unit) {
@@ -153,7 +156,8 @@ pub(crate) fn run(options: &Options) -> crate::Done {
         if filter.is_empty() {
             static_checks(&mut report);
         }
-        report.stage("unit tests", &Place::Unit, |tally| unit(filter, tally));
+        let done = report.stage("unit tests", &Place::Unit, |tally| unit(filter, tally));
+        report.here().ended(conformance::Tier::Unit, done);
     }
     if [Tier::Kubernetes, Tier::Netns, Tier::Vm, Tier::Cluster]
         .into_iter()
@@ -165,7 +169,7 @@ pub(crate) fn run(options: &Options) -> crate::Done {
             if filter.is_empty() {
                 report.stage("clippy (eBPF)", &host, |_| build_ebpf::clippy());
             }
-            report.stage("privileged tests", &host, |tally| {
+            let done = report.stage("privileged tests", &host, |tally| {
                 let built = built.as_ref().context("there is nothing to test")?;
                 let done = privileged(built, filter, tally);
                 if let Some(recorder) = &recorder {
@@ -174,6 +178,7 @@ pub(crate) fn run(options: &Options) -> crate::Done {
                 }
                 done
             });
+            report.here().ended(conformance::Tier::Netns, done);
             if filter.is_empty()
                 && let Some(built) = &built
             {
@@ -207,10 +212,11 @@ pub(crate) fn run(options: &Options) -> crate::Done {
             programs.map(|built| built.join().unwrap_or_else(|panic| resume_unwind(panic)));
         if let Some(programs) = programs.as_ref().filter(|_| api) {
             say("tier kubernetes: tests with a real API server");
-            report.stage("API tests", &host, |tally| {
+            let done = report.stage("API tests", &host, |tally| {
                 let built = built.as_ref().context("there is nothing to test")?;
                 api_server(built, programs, filter, tally)
             });
+            report.here().ended(conformance::Tier::Kubernetes, done);
         }
         let can = match (&nodes, &programs) {
             (Some(Err(why)), _) | (_, Some(Err(why))) => Err(why),
@@ -222,6 +228,13 @@ pub(crate) fn run(options: &Options) -> crate::Done {
                 nodes_and_pods(can, filter, tally)
             });
         }
+    }
+    let run = std::mem::take(report.here());
+    if filter.is_empty() {
+        report.stage("conformance", &host, |_| conformance::compare(&run));
+    } else {
+        // A part of the tests proves a part of the page.
+        let _ = fs::remove_dir_all(check_ins);
     }
     Ok(report.close())
 }
@@ -375,7 +388,9 @@ fn cargo_test(
 ) -> Result<()> {
     let log = workspace::target().join(format!("skips-{}.log", std::process::id()));
     // The fixture appends here: libtest shows nothing of a test that passed.
-    command.env("PODNET_SKIP_LOG", &log);
+    command
+        .env("PODNET_SKIP_LOG", &log)
+        .env(conformance::VARIABLE, conformance::directory());
     command
         .args(["--", "--show-output"])
         .args(arguments)

@@ -3,6 +3,7 @@
 use book::record::{Attachment, State};
 use cni_spec::{AttachmentKey, CniResult};
 use netdev::Netns;
+use telemetry::chain;
 
 use super::Attachments;
 use super::doors::{Authority, Ports, Reach, Tables};
@@ -11,8 +12,11 @@ use crate::error::AgentError;
 impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
     /// Compares an attachment with its record, the kernel and the runtime's memory.
     ///
+    /// What can be made again at the node's end is made again first: a runtime takes what it is told here for
+    /// the end of the pod (CNI-CHK-05).
+    ///
     /// # Errors
-    /// [`AgentError::NotAttached`], or [`AgentError::Damaged`] with everything that is wrong.
+    /// [`AgentError::NotAttached`], or [`AgentError::Damaged`] with everything that is still wrong.
     pub async fn check(
         &self,
         key: &AttachmentKey,
@@ -35,7 +39,12 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         } else {
             faults.extend(self.ports.pod_faults(&record, netns).await?);
         }
-        faults.extend(self.faults(&record).await?);
+        let found = self.faults(&record).await?;
+        let left = match found.is_empty() || !self.ports.has_link(&record.host).await? {
+            true => found,
+            false => self.mended(&record, found).await,
+        };
+        faults.extend(left);
         if faults.is_empty() {
             Ok(())
         } else {
@@ -43,6 +52,28 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
                 key: key.clone(),
                 faults,
             })
+        }
+    }
+
+    /// Mends the node's end of an attachment; returns the faults that are left.
+    async fn mended(&self, record: &Attachment, found: Vec<String>) -> Vec<String> {
+        let mended = async {
+            let record = self.mend(record).await?;
+            if !self.tables.faults(&record)?.is_empty() {
+                // What is known of the tables is wrong, so it is read again.
+                self.tables.reconcile_everything()?;
+            }
+            self.faults(&record).await
+        };
+        match mended.await {
+            Ok(left) => {
+                tracing::warn!(attachment = %record.key, ?found, ?left, "CHECK has mended a port");
+                left
+            }
+            Err(error) => {
+                tracing::warn!(attachment = %record.key, error = %chain(&error), "CHECK cannot mend a port");
+                found
+            }
         }
     }
 

@@ -109,6 +109,21 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         records
     }
 
+    /// Mends the node's end of an attachment that has its link.
+    ///
+    /// Program, sockets, routes and queues are as recorded then. Returns the record as it is after that.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or another program's queue is in the way.
+    pub(super) async fn mend(&self, record: &Attachment) -> Result<Attachment, AgentError> {
+        self.ports.repair(record).await?;
+        self.reach.mend(record).await?;
+        let limits = self.ports.limits_now(record);
+        self.ports.limit(record, limits).await?;
+        let now = self.book.record(&record.key);
+        Ok(now.unwrap_or_else(|| record.clone()))
+    }
+
     /// Attaches the dispatcher where somebody took it away.
     ///
     /// The port gets its TCX link, too.
@@ -174,7 +189,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
             }
         }
         if survey.has(&record.host) {
-            let looked = self.look_after(record, survey).await;
+            let looked = self.look_after(record).await;
             let gone = !matches!(looked, Ok(true)) && !self.ports.has_link(&record.host).await?;
             if !gone {
                 return looked;
@@ -186,13 +201,9 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         Ok(true)
     }
 
-    async fn look_after(&self, record: &Attachment, survey: &Survey) -> Result<bool, AgentError> {
-        self.repair(record, survey).await?;
-        let limits = self.ports.limits_now(record);
-        self.ports.limit(record, limits).await?;
-        let now = self.book.record(&record.key);
-        let record = now.as_ref().unwrap_or(record);
-        let faults = self.faults(record).await?;
+    async fn look_after(&self, record: &Attachment) -> Result<bool, AgentError> {
+        let record = self.mend(record).await?;
+        let faults = self.faults(&record).await?;
         if !faults.is_empty() {
             tracing::warn!(attachment = %record.key, ?faults, "the port of the attachment is damaged");
         }

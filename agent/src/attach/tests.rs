@@ -24,6 +24,7 @@ use crate::error::AgentError;
 
 mod collect;
 mod fakes;
+mod mend;
 mod recover;
 mod walk;
 

@@ -250,6 +250,7 @@ mod tests {
         assert_eq!(cni_files(&other, &cni), Vec::<PathBuf>::new());
         let both = [conf, cni.bin_dir().join("podnet")];
         assert_eq!(cni_files(&ours, &cni), both);
+        proof::of!("PAIN-BOOT-3");
     }
 
     /// PAIN-BOOT-3: the socket's directory goes when podnet made it and it is empty.
@@ -269,6 +270,7 @@ mod tests {
         assert_eq!(own_directory(&places("shared/agent.sock")), None);
         fs::write(root.path().join("podnet/letter"), "").unwrap();
         assert_eq!(own_directory(&ours), None, "something else is in it");
+        proof::of!("PAIN-BOOT-3");
     }
 
     /// `--state-dir` and the directory of `--socket` may be shared with others.

@@ -76,5 +76,6 @@ mod tests {
             "{needed} bytes are needed, {limit} are the limit"
         );
         assert!(Memory::default().pod < lent);
+        proof::of!("ATT-03a");
     }
 }

@@ -166,6 +166,7 @@ mod tests {
         );
         assert_eq!(all(assigned.clone(), "podnet.dev/red"), ["0"]);
         assert_eq!(all(assigned, "podnet.dev/green"), [""; 0]);
+        proof::of!("DP-6", "S003-09", "PAIN-DEV-1");
     }
 
     #[test]
@@ -218,5 +219,6 @@ mod tests {
         assert_eq!(of(r#"{"deviceID": "3"}"#).as_deref(), Some("3"));
         assert_eq!(of(r#"{"deviceID": "", "runtimeConfig": {}}"#), None);
         assert_eq!(of(r#"{"deviceID": 3}"#), None);
+        proof::of!("NPWG-X2");
     }
 }

@@ -206,6 +206,7 @@ mod tests {
             ..of_node()
         };
         assert_eq!(judge(&old, &old), Ok(()));
+        proof::of!("ATT-08");
     }
 
     #[test]

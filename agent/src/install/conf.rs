@@ -87,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    /// CNI-CONF-06, CNI-CONF-11, CNI-CAP-04
+    /// CNI-CONF-11
     #[test]
     fn the_configuration_is_one_that_the_plugin_takes() {
         let text = text(Path::new("/tmp/other.sock"));
@@ -105,6 +105,7 @@ mod tests {
             true
         );
         assert_eq!(list["cniVersion"], "1.0.0");
+        proof::of!("CNI-CONF-11", "PAIN-TOK-1");
     }
 
     #[test]
@@ -133,5 +134,6 @@ mod tests {
             fs::write(dir.path().join(name), "").unwrap();
         }
         assert_eq!(before_ours(dir.path()), ["00-multus.conf", "02-x.json"]);
+        proof::of!("RT-CD-01", "PAIN-BOOT-2");
     }
 }

@@ -122,6 +122,7 @@ mod tests {
         assert_eq!(names(&dir.path().join("bin")), ["podnet"]);
         let output = start(Command::new(&target).arg("it runs")).wait_with_output();
         assert_eq!(output.unwrap().stdout, b"it runs\n");
+        proof::of!("PAIN-BOOT-1");
     }
 
     /// RT-CD-03
@@ -146,6 +147,7 @@ mod tests {
         assert!(text("{}", &target).unwrap());
         let names = names(dir.path());
         assert_eq!(names, ["05-podnet.conflist", "05-podnet.conflist.bak"]);
+        proof::of!("RT-CD-03");
     }
 
     #[test]

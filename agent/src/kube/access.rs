@@ -218,6 +218,7 @@ mod tests {
         // What is out of date is not kept for ever.
         known.learn(question("green"), true, begin + ALLOWED);
         assert_eq!(known.answers.len(), 1);
+        proof::of!("KEP-P2-1");
     }
 
     #[test]

@@ -292,5 +292,6 @@ mod tests {
         assert_eq!(event.reason.unwrap(), "FailedRemovingInterface");
         assert_eq!(event.action.unwrap(), "Detach");
         assert_eq!(event.type_.unwrap(), "Warning");
+        proof::of!("NPWG-X4");
     }
 }

@@ -263,6 +263,7 @@ mod tests {
         assert!(pod(&[]).is(Some("uid-1")));
         assert!(pod(&[]).is(None));
         assert!(!pod(&[]).is(Some("uid-2")));
+        proof::of!("NPWG-X6");
     }
 
     /// NPWG-X6: the UID that the kubelet gives a static pod is not that of its mirror.
@@ -274,6 +275,7 @@ mod tests {
         assert!(mirror.is_mirror_of(hash));
         assert!(!mirror.is(Some("1d6b1f3f5c7f4f8a9b1c2d3e4f5a6b7c")));
         assert!(!mirror.is_mirror_of("uid-1"));
+        proof::of!("NPWG-X6");
     }
 
     /// ATT-15c: annotations are written by users.
@@ -289,6 +291,7 @@ mod tests {
         let claims = pod(&[(MIRROR, other)]);
         assert!(!claims.is(Some(other)));
         assert!(!claims.is_mirror_of(other));
+        proof::of!("ATT-15c");
     }
 
     #[test]

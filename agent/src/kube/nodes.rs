@@ -263,6 +263,7 @@ mod tests {
                 "fd16::7"
             ]
         );
+        proof::of!("ATT-06a");
     }
 
     #[test]

@@ -146,7 +146,7 @@ fn number(network: &PodNetwork) -> Option<NetworkId> {
 mod tests {
     use super::*;
 
-    /// ATT-04a: what is cut is still too long, and so refused.
+    /// A text that is cut is still too long, and so refused.
     #[test]
     fn a_text_is_cut_behind_a_whole_character() {
         for (text, most, kept) in [

@@ -269,6 +269,34 @@ mod tests {
                 {"name": "blue", "interfaceName": "net1", "ip": "10.1.0.7"},
             ])
         );
+        proof::of!("NPWG-5.3.1", "NPWG-5.3.5", "KEP-STS-01", "KEP-STS-05");
+    }
+
+    /// NPWG-5.3.6, NPWG-5.3.7, NPWG-5-W3: what there is to say next to the addresses.
+    #[test]
+    fn the_annotation_has_dns_default_routes_and_devices_of_who_has_them() {
+        let [mut eth0, net1, mut net2] = pod();
+        // Its default routes went to the last network, by the pod's list.
+        eth0.gateways = Vec::new();
+        eth0.dns.nameservers = vec!["10.0.0.53".to_owned()];
+        eth0.dns.domain = Some("shop.example".to_owned());
+        let gateways: Vec<std::net::IpAddr> = vec!["10.9.0.1".parse().unwrap()];
+        (net2.gateways, net2.default_route) = (gateways.clone(), Some(gateways));
+        let device = r#"{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:04:00.5"}}"#;
+        net2.device_info = Some(api::RawJson::parse(device).unwrap());
+        let written = annotations(&[eth0, net1, net2]).unwrap();
+        let npwg = read(&written[NETWORK_STATUS_ANNOTATION]);
+        let of = |key: &str| [&npwg[0][key], &npwg[1][key], &npwg[2][key]].map(Clone::clone);
+        let dns = json!({"nameservers": ["10.0.0.53"], "domain": "shop.example"});
+        assert_eq!(of("dns"), [dns, json!({}), json!({})]);
+        let routes = json!(["10.9.0.1"]);
+        assert_eq!(
+            of("default-route"),
+            [Value::Null, Value::Null, routes.clone()]
+        );
+        assert_eq!(of("gateway"), [Value::Null, Value::Null, routes]);
+        assert_eq!(of("device-info"), [Value::Null, Value::Null, read(device)]);
+        proof::of!("NPWG-5.3.6", "NPWG-5.3.7", "NPWG-5-W3");
     }
 
     /// NPWG-X4
@@ -284,5 +312,6 @@ mod tests {
             "Add net1 [10.1.0.7/24] from shop/fast-blue"
         );
         assert_eq!(added_text(&net2), "Add net2 [] from shop/storage");
+        proof::of!("NPWG-X4");
     }
 }

@@ -323,6 +323,7 @@ mod tests {
         pod.annotations.insert("b".to_owned(), "2".to_owned());
         pod.annotations.insert("c".to_owned(), "4".to_owned());
         assert!(says(&pod, &wanted));
+        proof::of!("NPWG-5-W1");
     }
 
     #[test]

@@ -172,6 +172,7 @@ mod tests {
             .map(|share| share.device.as_ref().map(|device| device.id.as_str()))
             .collect();
         assert_eq!(given, [Some("1"), None, Some("2"), None, Some("10"), None]);
+        proof::of!("NPWG-DI-5", "S003-09");
     }
 
     /// NPWG-X2
@@ -201,5 +202,6 @@ mod tests {
         assert_eq!(told[1]["runtimeConfig"], json!({"deviceID": id}));
         assert_eq!(told[2]["deviceID"], id);
         assert_eq!(told[2]["runtimeConfig"], Value::Null);
+        proof::of!("NPWG-X2");
     }
 }

@@ -9,6 +9,7 @@ use book::pods::record::{Maker, PodRecord};
 use book::record::{Sandbox, State};
 use cni_spec::{AttachmentKey, TraceContext};
 use delegate::Delegation;
+use delegate::error::DelegateError;
 use delegate::{self, device_info};
 use futures_util::future::join_all;
 use telemetry::chain;
@@ -217,9 +218,8 @@ impl Node {
             reached("gc.one");
         }
         for delegation in chains.into_values() {
-            if let Err(error) = self.collect_delegated(&delegation).await {
-                errors.push(error);
-            }
+            let failures = self.collect_delegated(&delegation).await;
+            errors.extend(failures.into_iter().map(AgentError::from));
         }
         if errors.is_empty() {
             Ok(removed)
@@ -228,7 +228,8 @@ impl Node {
         }
     }
 
-    async fn collect_delegated(&self, delegation: &Delegation) -> Result<(), AgentError> {
+    /// Tells plugins which of their attachments are valid; returns each failure.
+    async fn collect_delegated(&self, delegation: &Delegation) -> Vec<DelegateError> {
         let records = self.book.pods().records();
         let valid: Vec<AttachmentKey> = records
             .iter()
@@ -240,7 +241,7 @@ impl Node {
                 members.map(|member| record.key_of(member))
             })
             .collect();
-        Ok(delegate::gc(&self.delegates, delegation, &valid).await?)
+        delegate::gc(&self.delegates, delegation, &valid).await
     }
 
     /// Removes half-made and half-removed pods, and pods whose namespace is gone.

@@ -283,6 +283,7 @@ fn what_podnet_does_not_do_is_refused_by_its_key() {
     ] {
         assert_eq!(refusal(keys), None, "{keys}");
     }
+    proof::of!("CNI-CAP-07");
 }
 
 /// CNI-CAP-05: the nearer source wins whole.
@@ -305,4 +306,5 @@ fn runtime_config_comes_before_cni_args() {
         far.requested_ips(&args).unwrap()[0].addr.to_string(),
         "10.0.0.9"
     );
+    proof::of!("CNI-CAP-05");
 }

@@ -49,6 +49,7 @@ fn an_absent_agent_is_code_50_for_status_cni_st_01() {
         error.msg.contains("podnet-agent is not running"),
         "{error:?}"
     );
+    proof::of!("CNI-ST-01");
 }
 
 #[test]

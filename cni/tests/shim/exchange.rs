@@ -105,6 +105,7 @@ fn an_error_of_del_is_worded_so_that_no_runtime_forgives_it_cni_err_06() {
     let check = call("CHECK", &place.socket()).run().failed_with(110);
     assert_eq!(check.msg, "link not found");
     agent.join().unwrap();
+    proof::of!("CNI-ERR-06");
 }
 
 #[test]

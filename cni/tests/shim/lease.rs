@@ -38,6 +38,7 @@ fn status_is_answered_by_the_lease_while_no_agent_listens() {
     let agent = place.serve_nothing();
     call("STATUS", &place.socket()).run().printed("");
     agent.join().unwrap();
+    proof::of!("CNI-ST-05");
 }
 
 /// CNI-ST-05: what the agent has not answered with success, its lease does not.
@@ -49,6 +50,7 @@ fn status_of_another_configuration_fails_in_spite_of_the_lease() {
         .stdin(other.to_string())
         .run();
     done.failed_with(50);
+    proof::of!("CNI-ST-05");
 }
 
 /// CNI-ST-05: an agent that is there and does not answer is no restart.
@@ -58,6 +60,7 @@ fn status_of_an_agent_that_hangs_fails_in_spite_of_the_lease() {
     let agent = place.serve(|_| ());
     call("STATUS", &place.socket()).run().failed_with(50);
     agent.join().unwrap();
+    proof::of!("CNI-ST-05");
 }
 
 /// CNI-ST-05: no reboot, other clock or torn file makes a lease longer.
@@ -84,6 +87,7 @@ fn a_lease_that_cannot_be_true_is_no_lease() {
     }
     place.write_lease(&good);
     call("STATUS", &place.socket()).run().printed("");
+    proof::of!("CNI-ST-05");
 }
 
 #[test]
@@ -119,6 +123,8 @@ fn a_request_that_a_restart_has_lost_is_sent_to_the_next_agent() {
         assert_eq!(heard, [command, command]);
         assert!(!place.pending().exists(), "{command}");
     }
+    proof::of!("CNI-ERR-05");
+    proof::of!("PAIN-UPG-1");
 }
 
 /// PAIN-UPG-1: the agent was there, is gone, and another one comes.
@@ -138,6 +144,7 @@ fn requests_wait_for_the_next_agent_while_the_lease_holds() {
         assert_eq!(agent.join().unwrap().request.command.as_str(), command);
         assert!(!place.pending().exists(), "{command}");
     }
+    proof::of!("PAIN-UPG-1");
 }
 
 /// An agent that closes each connection is not being restarted.
@@ -159,6 +166,7 @@ fn a_del_that_outlasts_the_lease_is_kept() {
     place.lease(Duration::from_millis(300), &[]);
     call("DEL", &place.socket()).run().printed("");
     assert!(place.pending().join("c1-net1").exists());
+    proof::of!("CNI-DEL-05");
 }
 
 /// CNI-ERR-05: no lease, no restart, and no request that is sent again.
@@ -171,4 +179,5 @@ fn requests_fail_when_the_lease_has_ended() {
         call(command, &place.socket()).run().failed_with(code);
         agent.join().unwrap();
     }
+    proof::of!("CNI-ERR-05");
 }

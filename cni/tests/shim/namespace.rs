@@ -50,6 +50,7 @@ fn the_descriptor_that_arrives_is_the_namespace() {
         );
         assert_eq!(seen.request.netns, OWN);
     }
+    proof::of!("CNI-ADD-07");
 }
 
 #[test]
@@ -65,6 +66,7 @@ fn the_plugins_own_namespace_is_code_8_for_add_and_del() {
             assert!(!place.pending().exists());
         }
     }
+    proof::of!("CNI-ENV-08");
 }
 
 #[test]
@@ -74,6 +76,7 @@ fn only_1_and_true_lift_the_guard() {
         let code = done.run().error().code.0;
         assert_eq!(code, if lifted { 11 } else { 8 }, "{value:?}");
     }
+    proof::of!("CNI-ENV-07");
 }
 
 #[test]
@@ -107,6 +110,7 @@ fn del_goes_on_without_a_namespace() {
         assert_eq!(seen.request.netns, path);
         assert!(seen.fds.is_empty());
     }
+    proof::of!("CNI-DEL-01");
 }
 
 #[test]

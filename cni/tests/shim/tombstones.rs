@@ -168,4 +168,5 @@ fn umask_0_opens_nothing_cni_env_11() {
         .printed("");
     assert_eq!(mode(&place.pending()), 0o700);
     assert_eq!(mode(&place.pending().join("c1-net1")), 0o600);
+    proof::of!("CNI-ENV-11");
 }

@@ -53,5 +53,6 @@ mod tests {
         .unwrap();
         assert_eq!(claim.spec.network, "tenantred");
         assert_eq!(claim.status.unwrap().ips, ["10.0.0.3/24"]);
+        proof::of!("NPWG-8.1");
     }
 }

@@ -212,6 +212,7 @@ mod tests {
     fn numbers_keep_their_digits_and_keys_their_order() {
         let text = r#"{"z":12345678901234567890123,"a":1.10,"m":{"b": 1e3 ,"a":[1.0]}}"#;
         assert_eq!(serde_json::to_string(&object(text)).unwrap(), text);
+        proof::of!("CNI-CONF-07");
     }
 
     #[test]

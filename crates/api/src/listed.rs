@@ -123,6 +123,7 @@ mod tests {
             dropped.to_string().ends_with(", p10, and 30002 more"),
             "{dropped}"
         );
+        proof::of!("ATT-04d");
     }
 
     /// ATT-04d
@@ -136,6 +137,7 @@ mod tests {
             Shortened(format_args!("{}{}{}", "ab", "cd", "e"), 3).to_string(),
             "abc…"
         );
+        proof::of!("ATT-04d");
     }
 
     proptest! {
@@ -147,6 +149,7 @@ mod tests {
             let text = Listed::new(&problems).beyond(beyond).to_string();
             let one = PROBLEM_BYTES + "…; ".len();
             prop_assert!(text.len() <= PROBLEMS_MAX * one + "and  more".len() + 20, "{}", text.len());
+            proof::of!("ATT-04d");
         }
     }
 }

@@ -92,6 +92,7 @@ mod tests {
         ] {
             assert_eq!(read(spec.clone()).spec.config, "", "{spec}");
         }
+        proof::of!("NPWG-3.1", "NPWG-3.2a");
     }
 
     /// NPWG-3.2.1
@@ -102,5 +103,6 @@ mod tests {
             read(json!({"config": config, "other": 1})).spec.config,
             config
         );
+        proof::of!("NPWG-3.2.1");
     }
 }

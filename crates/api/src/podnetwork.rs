@@ -183,6 +183,7 @@ mod tests {
         assert!(of(None).is_ours("default"));
         assert!(!of(None).is_ours("blue"));
         assert!(!of(Some("acme.io/foo")).is_ours("default"));
+        proof::of!("KEP-PN-06");
     }
 
     /// KEP-PN-03: the pattern of `spec.provider`.
@@ -203,5 +204,6 @@ mod tests {
         ] {
             assert!(!check_provider(bad), "{bad:?} was taken");
         }
+        proof::of!("KEP-PN-03");
     }
 }

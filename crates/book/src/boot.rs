@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
-    /// ATT-05: what cannot be written leaves the file as it was, and stops the start.
+    /// A boot that cannot be written leaves the file as it was, and stops the start.
     #[test]
     fn a_boot_that_cannot_be_written_down_is_an_error_and_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();

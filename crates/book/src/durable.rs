@@ -137,6 +137,7 @@ mod tests {
         let minute = Duration::from_secs(60);
         assert!(!lasts(Duration::ZERO, minute) && !lasts(minute / 2, minute));
         assert!(lasts(minute, minute) && lasts(Duration::ZERO, Duration::ZERO));
+        proof::of!("ATT-05");
     }
 
     /// ATT-05
@@ -156,5 +157,6 @@ mod tests {
                 .put(Table::Networks, b"b", b"9")
                 .put(Table::Networks, b"d", b"4");
         assert_eq!(of_networks, expected);
+        proof::of!("ATT-05");
     }
 }

@@ -106,5 +106,6 @@ mod tests {
         ] {
             assert_eq!(is_absent(errno), absent, "{errno}");
         }
+        proof::of!("ATT-12");
     }
 }

@@ -215,6 +215,7 @@ fn a_record_that_cannot_be_used_is_set_aside_and_the_others_are_kept() {
             Err(_) => assert_eq!(aside.bytes.as_deref(), Some("ff0001")),
         }
     }
+    proof::of!("ATT-15b");
 }
 
 /// ATT-15b
@@ -228,6 +229,7 @@ fn a_pod_that_cannot_be_read_is_set_aside() {
     assert_eq!(found.ledger.len(), 1);
     assert_eq!(found.set_aside[0].kind, aside::Kind::Pod);
     assert_eq!(left.store().rows(Table::Pods).unwrap(), []);
+    proof::of!("ATT-15b");
 }
 
 /// ATT-15b: records of another agent are no damage.
@@ -258,6 +260,7 @@ fn a_store_of_which_most_cannot_be_read_stops_the_start_and_keeps_everything() {
         left.found(64),
         Err(BookError::Unreadable { bad: 17, .. })
     ));
+    proof::of!("ATT-15b");
 }
 
 /// ATT-15b: what is set aside start after start does not grow without end.
@@ -276,6 +279,7 @@ fn the_oldest_of_what_was_set_aside_make_room() {
         assert_eq!(found.set_aside.len(), (15 * (round + 1)).min(64));
     }
     assert_eq!(left.store().rows(Table::SetAside).unwrap().len(), 64);
+    proof::of!("ATT-15b");
 }
 
 /// ATT-15b: a port beyond a smaller `--max-ports` gets another number.
@@ -294,4 +298,5 @@ fn ports_beyond_fewer_ports_get_other_numbers_and_more_than_fit_are_refused() {
         assert_eq!(ports, [0, 1, 2]);
         assert!(found.set_aside.is_empty());
     }
+    proof::of!("ATT-15b");
 }

@@ -49,5 +49,6 @@ mod tests {
         // What is not in use is forgotten.
         drop(turns.take(&other).await);
         assert_eq!(turns.locks.lock().unwrap().len(), 1);
+        proof::of!("CNI-ADD-08");
     }
 }

@@ -176,5 +176,6 @@ mod tests {
             Used::chain(&Target::PodNetwork("blue".to_owned()), ""),
             None
         );
+        proof::of!("ATT-07a");
     }
 }

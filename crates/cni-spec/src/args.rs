@@ -103,6 +103,7 @@ mod tests {
         assert_eq!(args.get("C"), None);
         assert_eq!(args.get("bare"), None);
         assert_eq!(args.raw(), ";;A=1; B = x=y ;bare;=lost;C=;A=2;");
+        proof::of!("CNI-ENV-09");
     }
 
     proptest! {

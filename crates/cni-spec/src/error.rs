@@ -496,6 +496,7 @@ mod tests {
         let short = "b".repeat(ERROR_TEXT_MAX);
         let error = CniError::new(CniVersion::LATEST, ErrorCode(7), short.clone(), "");
         assert_eq!(error.msg, short);
+        proof::of!("ATT-13");
     }
 
     #[test]
@@ -518,6 +519,7 @@ mod tests {
         .worded_for_del();
         assert_eq!(error.msg, "link missing, missing");
         assert_eq!(error.details, "open: missing path (os error 2)");
+        proof::of!("CNI-ERR-06");
     }
 
     #[test]

@@ -264,5 +264,6 @@ mod tests {
                 Some(false)
             ]
         );
+        proof::of!("CNI-CONF-02");
     }
 }

@@ -157,6 +157,7 @@ mod tests {
             assert_eq!(error.code().0, 4, "{bad:?}");
             assert!(error.to_string().contains("CNI_CONTAINERID"));
         }
+        proof::of!("CNI-ENV-02");
     }
 
     #[test]
@@ -183,6 +184,7 @@ mod tests {
             assert!(error.to_string().contains("CNI_IFNAME"), "{bad:?}");
             assert!(error.to_string().contains(rule), "{bad:?}: {error}");
         }
+        proof::of!("CNI-ENV-03");
     }
 
     #[test]

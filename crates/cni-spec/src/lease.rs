@@ -188,6 +188,7 @@ mod tests {
         assert_eq!(longest.left(BOOT, NOW), Some(LEASE_MAX));
         let shortest = Lease::new(BOOT, NOW, Duration::ZERO, &[]);
         assert_eq!(shortest.left(BOOT, NOW), None);
+        proof::of!("CNI-ST-05");
     }
 
     #[test]

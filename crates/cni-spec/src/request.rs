@@ -303,6 +303,7 @@ mod tests {
                 (other, _) => panic!("{command}: {other:?}"),
             }
         }
+        proof::of!("CNI-ENV-01");
     }
 
     #[test]
@@ -323,12 +324,14 @@ mod tests {
         assert_eq!(gc.unwrap().call, Call::Gc);
         let del = with("DEL", &[("CNI_NETNS", "")]).unwrap();
         assert_eq!(del.call.netns(), None);
+        proof::of!("CNI-ENV-06");
     }
 
     #[test]
     fn cni_path_is_never_required_cni_env_05() {
         assert!(with("ADD", &[("CNI_PATH", "")]).is_ok());
         assert!(with("GC", &[("CNI_PATH", "")]).is_ok());
+        proof::of!("CNI-ENV-05");
     }
 
     #[test]
@@ -340,6 +343,7 @@ mod tests {
         }
         assert!(matches!(with("", &[]), Err(SpecError::NoCommand)));
         assert!(matches!(from(&[]), Err(SpecError::NoCommand)));
+        proof::of!("CNI-ENV-04");
     }
 
     #[test]
@@ -359,6 +363,7 @@ mod tests {
         assert!(["1", "true", "TRUE", "True"].into_iter().all(read));
         assert!(!["", "0", "yes", "false", "11"].into_iter().any(read));
         assert!(!netns_override(|_| None));
+        proof::of!("CNI-ENV-07");
     }
 
     proptest! {

@@ -131,6 +131,7 @@ mod tests {
         assert_eq!(said(&mut bars, 340), None);
         bars.add("n1", "blue", at(340));
         assert_eq!(bars.next(at(340)), Some(at(400)));
+        proof::of!("ATT-06e");
     }
 
     /// ATT-06e
@@ -145,5 +146,6 @@ mod tests {
         let data = bars.unwritten(at(0)).expect("something new");
         assert!(object("podnet-system", &data).to_string().len() < 1 << 20);
         assert_eq!(data.len(), MAX);
+        proof::of!("ATT-06e");
     }
 }

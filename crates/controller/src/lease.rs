@@ -264,6 +264,7 @@ mod tests {
         ] {
             assert_eq!(decide(&spec, "me", unchanged), wanted, "{spec:?}");
         }
+        proof::of!("KEP-CTL-3");
     }
 
     #[test]

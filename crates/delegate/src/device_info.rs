@@ -165,6 +165,7 @@ mod tests {
         let found = path("ns/lan", &key());
         let wanted = "/var/run/k8s.cni.cncf.io/devinfo/cni/ns-lan-c1_net1";
         assert_eq!(found, Path::new(wanted));
+        proof::of!("NPWG-DI-1");
     }
 
     /// NPWG-DI-1, NPWG-X1
@@ -190,6 +191,7 @@ mod tests {
             path.unwrap()
                 .ends_with("/dp/example.com-fast-..-..-x-device.json")
         );
+        proof::of!("NPWG-DI-1", "NPWG-X1");
     }
 
     /// NPWG-DI-3, NPWG-DI-4
@@ -205,6 +207,7 @@ mod tests {
         assert!(read(&runner, &path).is_some());
         prepare(&runner, &path, None).unwrap();
         assert!(!runner.seen(&path).exists());
+        proof::of!("NPWG-DI-3", "NPWG-DI-4");
     }
 
     /// NPWG-DI-3: and what the plugin writes in its place counts.
@@ -234,6 +237,7 @@ mod tests {
             runner.seen(&from).exists(),
             "that one is the device plugin's"
         );
+        proof::of!("NPWG-DI-3");
     }
 
     /// NPWG-DI-2: each known type has its required fields; unknown types are passed on.
@@ -285,5 +289,6 @@ mod tests {
             let error = understood(bad).unwrap_err();
             assert!(error.contains(why), "{bad}: {error}");
         }
+        proof::of!("NPWG-DI-2");
     }
 }

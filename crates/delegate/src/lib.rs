@@ -237,17 +237,15 @@ pub async fn status(runner: &Runner, delegation: &Delegation) -> Result<(), Dele
 
 /// Calls `GC` with the valid attachments; all others of the network are stale.
 ///
-/// Does nothing for configurations that do not have the command or do not want it.
-///
-/// # Errors
-/// The last failure there was; every plugin is told.
+/// Does nothing for configurations that do not have the command or do not want it. Every plugin is told,
+/// whatever the others answer. Returns each failure.
 pub async fn gc(
     runner: &Runner,
     delegation: &Delegation,
     valid: &[AttachmentKey],
-) -> Result<(), DelegateError> {
+) -> Vec<DelegateError> {
     if delegation.disable_gc || delegation.version < CniVersion::first_with(Command::Gc) {
-        return Ok(());
+        return Vec::new();
     }
     let env = PluginEnv {
         path: delegation.path.clone(),
@@ -259,16 +257,15 @@ pub async fn gc(
         ("cni.dev/valid-attachments", &list),
         ("cni.dev/attachments", &list),
     ];
-    let mut outcome = Ok(());
+    let mut failures = Vec::new();
     for plugin in &delegation.plugins {
-        let stdin = stdin(plugin, None, &lists)?;
-        let called = runner.call(&plugin.plugin, Command::Gc, &env, &stdin);
-        if let Err(error) = called.await {
-            tracing::warn!(network = delegation.network, %error, "a plugin failed GC; the others are called");
-            outcome = Err(error);
-        }
+        let called = async {
+            let stdin = stdin(plugin, None, &lists)?;
+            runner.call(&plugin.plugin, Command::Gc, &env, &stdin).await
+        };
+        failures.extend(called.await.err());
     }
-    outcome
+    failures
 }
 
 /// A configuration with what belongs to one call of it.

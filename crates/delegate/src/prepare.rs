@@ -15,6 +15,9 @@ use serde_json::json;
 use super::error::DelegateError;
 use crate::{Delegation, PluginConf};
 
+/// How keys begin that are a runtime's to set (CNI SPEC section 1).
+const RESERVED: &str = "cni.dev/";
+
 /// Values that an attachment offers to and demands of its plugins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wishes {
@@ -151,6 +154,15 @@ fn complete(
     // For the runtime only (CNI-CAP-02), and a leftover that would be taken for a plugin's result.
     for key in ["capabilities", "prevResult"] {
         take(&mut conf, key);
+    }
+    // Only a runtime says these (CNI-CONF-06).
+    let reserved: Vec<String> = conf
+        .iter()
+        .map(|(key, _)| key.to_owned())
+        .filter(|key| key.to_ascii_lowercase().starts_with(RESERVED))
+        .collect();
+    for key in reserved {
+        conf.remove(&key);
     }
     conf.set("cniVersion", &version)?;
     conf.set("name", &network)?;

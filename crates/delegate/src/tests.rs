@@ -161,6 +161,7 @@ async fn a_plugin_gets_the_environment_of_cni_and_nothing_else() {
     assert_eq!(names, wanted);
     for line in [
         "CNI_COMMAND=ADD",
+        "TRACEPARENT=00-1-1-01",
         "CNI_CONTAINERID=c1",
         "CNI_IFNAME=net1",
         "CNI_NETNS=/run/netns/p",
@@ -174,6 +175,7 @@ async fn a_plugin_gets_the_environment_of_cni_and_nothing_else() {
         conf,
         json!({"type": "a", "cniVersion": "1.0.0", "name": "lan"})
     );
+    proof::of!("CNI-DLG-01", "CNI-DLG-02", "NPWG-4.1.2.1.5.1", "CNI-ENV-10");
 }
 
 /// CNI SPEC §3: each plugin gets the previous result; the last is the chain's.
@@ -211,6 +213,7 @@ async fn a_result_of_another_version_is_converted() {
         previous["ips"][0],
         json!({"version": "4", "address": "10.0.0.1/24"})
     );
+    proof::of!("NPWG-7.1", "CNI-RES-03");
 }
 
 /// CNI-RES-04: attachments without addresses.
@@ -222,6 +225,7 @@ async fn a_plugin_may_have_no_result() {
         let result = scene.add(&scene.chain("1.0.0", &["a"])).await.unwrap();
         assert_eq!(result, None, "{printed}");
     }
+    proof::of!("CNI-RES-04");
 }
 
 /// CNI-DLG-05, NPWG-7.2a: the failing plugin too, last to first.
@@ -257,9 +261,10 @@ async fn a_failed_add_is_followed_by_del_of_all_that_was_attempted() {
         ("later", "why")
     );
     assert_eq!(scene.stdin("a", "DEL").get("prevResult"), None);
+    proof::of!("CNI-DLG-05", "NPWG-7.2a", "CNI-ERR-02", "CNI-ADD-05");
 }
 
-/// CNI-ERR-01: no object on stdout; then whatever was said counts.
+/// No object on stdout; then whatever was said counts.
 #[tokio::test]
 async fn what_a_plugin_says_without_an_error_object_is_kept() {
     let scene = Scene::new(&["a"]);
@@ -276,6 +281,7 @@ async fn what_a_plugin_says_without_an_error_object_is_kept() {
     scene.on("a", "ADD", "echo no JSON");
     let error = scene.add(&scene.chain("1.0.0", &["a"])).await.unwrap_err();
     assert!(matches!(error, DelegateError::Result { .. }), "{error}");
+    proof::of!("CNI-ERR-02");
 }
 
 /// CNI-DEL-06, CNI-DEL-08, NPWG-7.2b: `DEL` runs last to first, past every failure.
@@ -300,6 +306,7 @@ async fn del_goes_on_and_reports_the_last_error() {
     let error = scene.del(&delegation).await.unwrap_err();
     assert!(matches!(error, DelegateError::Absent { .. }), "{error}");
     assert_eq!(scene.stdin("a", "DEL").get("prevResult"), None);
+    proof::of!("CNI-DEL-06", "CNI-DEL-08", "NPWG-7.2b");
 }
 
 /// ATT-17: `DEL` is for plugins that were executed and have not completed it.
@@ -339,9 +346,10 @@ async fn only_plugins_with_something_left_are_told_del() {
             .unwrap();
     }
     assert_eq!(scene.order().len(), 5, "{:?}", scene.order());
+    proof::of!("ATT-17");
 }
 
-/// CNI-ERR-08, CNI-GC-05, CNI-GC-07, CNI-ST-02: commands follow version and config.
+/// CNI-ERR-08, CNI-GC-05, CNI-ST-02: commands follow version and config.
 ///
 /// A command that a version does not have, or that the configuration does not want, is not given.
 #[tokio::test]
@@ -360,7 +368,7 @@ async fn commands_need_a_version_that_has_them() {
             .await
             .unwrap();
         status(&scene.runner, &delegation).await.unwrap();
-        gc(&scene.runner, &delegation, &[]).await.unwrap();
+        assert!(gc(&scene.runner, &delegation, &[]).await.is_empty());
         assert_eq!(scene.order(), wanted, "{version}");
     }
     let scene = Scene::new(&["a"]);
@@ -372,16 +380,17 @@ async fn commands_need_a_version_that_has_them() {
     check(&scene.runner, &delegation, &attachment)
         .await
         .unwrap();
-    gc(&scene.runner, &delegation, &[]).await.unwrap();
+    assert!(gc(&scene.runner, &delegation, &[]).await.is_empty());
     assert_eq!(scene.order(), [""; 0]);
+    proof::of!("CNI-ERR-08", "CNI-GC-05", "CNI-ST-02", "CNI-CONF-01");
 }
 
-/// CNI-GC-01, CNI-ENV-06, CNI-ST-03
 #[tokio::test]
 async fn gc_has_both_lists_and_no_container() {
     let scene = Scene::new(&["a"]);
     let delegation = scene.chain("1.1.0", &["a"]);
-    gc(&scene.runner, &delegation, &[key()]).await.unwrap();
+    let failures = gc(&scene.runner, &delegation, &[key()]).await;
+    assert!(failures.is_empty(), "{failures:?}");
     let list = json!([{"containerID": "c1", "ifname": "net1"}]);
     let conf = scene.stdin("a", "GC");
     assert_eq!(conf["cni.dev/valid-attachments"], list);
@@ -391,6 +400,24 @@ async fn gc_has_both_lists_and_no_container() {
         env.contains("CNI_CONTAINERID=\n") && env.contains("CNI_IFNAME=\n"),
         "{env}"
     );
+    proof::of!("CNI-GC-03");
+}
+
+/// CNI-GC-04: every plugin is told, and every failure comes back.
+#[tokio::test]
+async fn gc_goes_on_past_failures_and_tells_each() {
+    let scene = Scene::new(&["a", "b", "d"]);
+    scene.on("a", "GC", "echo one >&2; exit 1");
+    scene.on("d", "GC", "echo two >&2; exit 1");
+    let delegation = scene.chain("1.1.0", &["a", "b", "gone", "d"]);
+    let failures = gc(&scene.runner, &delegation, &[]).await;
+    assert_eq!(scene.order(), ["a GC", "b GC", "d GC"]);
+    let told: Vec<String> = failures.iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 3, "{told:?}");
+    for (told, word) in told.iter().zip(["one", "gone", "two"]) {
+        assert!(told.contains(word), "{word}: {told}");
+    }
+    proof::of!("CNI-GC-04");
 }
 
 /// CNI-CONF-06, CNI-CONF-10
@@ -422,9 +449,10 @@ async fn a_plugin_is_the_first_program_of_its_name_in_cni_path() {
     // CNI-ERR-06: no words that a runtime forgives.
     assert!(!error.to_string().contains("not found"), "{error}");
     assert!(error.to_string().contains("other"), "{error}");
+    proof::of!("CNI-CONF-06", "CNI-CONF-10", "CNI-ERR-06");
 }
 
-/// ATT-08: with a plugin directory of the agent, a request chooses no program.
+/// With a plugin directory of the agent, a request chooses no program.
 #[tokio::test]
 async fn cni_path_of_a_request_is_ignored_where_the_agent_has_a_directory() {
     let mut scene = Scene::new(&["a"]);
@@ -471,6 +499,7 @@ async fn a_plugin_that_does_not_end_is_killed_with_its_children() {
         tokio::task::yield_now().await;
     }
     assert!(gone(&state()), "{}", state());
+    proof::of!("CNI-DLG-07");
 }
 
 /// CNI-DLG-06: a program that is just being written.
@@ -489,6 +518,7 @@ async fn a_busy_program_is_tried_again() {
     };
     let (result, ()) = tokio::join!(scene.add(&delegation), release);
     assert_eq!(result.unwrap(), None);
+    proof::of!("CNI-DLG-06");
 }
 
 /// PAIN-MEM-1
@@ -510,6 +540,7 @@ async fn no_more_plugins_run_at_once_than_allowed() {
         running += if line == "start" { 1 } else { -1 };
         assert!(running <= 2, "{run}");
     }
+    proof::of!("PAIN-MEM-1");
 }
 
 /// A plugin has ended although a child of it keeps its pipes open.

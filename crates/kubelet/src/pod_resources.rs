@@ -86,6 +86,7 @@ mod tests {
             assert_eq!(absent, PodResources::default(), "that is another pod");
             told.close().await;
         }
+        proof::of!("DP-6");
     }
 
     /// The bytes of a message as `api.proto` of the kubelet numbers its fields.

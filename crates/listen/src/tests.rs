@@ -40,6 +40,7 @@ fn an_accept_that_fails_is_followed_by_a_pause_and_said_once_a_second() {
         now = door.again.unwrap();
     }
     assert_eq!(told, [1, 10, 10, 10, 10], "attempts a line");
+    proof::of!("ATT-12");
 }
 
 /// ATT-12
@@ -54,6 +55,7 @@ async fn a_socket_is_served_again_when_the_kernel_has_descriptors_again() {
         door.next(&starved).await;
         assert_eq!(door.said.is_some(), pauses, "error {error}");
     }
+    proof::of!("ATT-12");
 }
 
 const PATIENT: Patience = Patience {
@@ -91,6 +93,7 @@ async fn a_connection_ends_when_it_is_idle_or_old() {
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
     assert!(lock(&open).is_empty());
+    proof::of!("ATT-12");
 }
 
 /// ATT-12
@@ -117,4 +120,5 @@ async fn a_new_connection_displaces_the_oldest() {
     let (mut second, mut there) = kept.remove(0);
     there.write_all(b"y").await.unwrap();
     assert_eq!(second.read_u8().await.unwrap(), b'y', "it has its place");
+    proof::of!("ATT-12");
 }

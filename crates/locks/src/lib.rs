@@ -167,5 +167,6 @@ mod tests {
             let words = panic.downcast_ref::<String>().expect("a message");
             assert!(words.contains("locks out of order"), "{words}");
         }
+        proof::of!("ATT-16");
     }
 }

@@ -182,6 +182,7 @@ mod tests {
         assert_eq!(switch.used(), 540);
         drop((handed, other));
         assert_eq!(switch.used(), 0);
+        proof::of!("ATT-03a");
     }
 
     proptest! {

@@ -217,6 +217,7 @@ fn a_store_is_not_opened_again_before_it_can_be_written() {
     assert!(store.reopen(|_| Ok(Batch::new())).unwrap());
     store.commit(put("a", "1")).unwrap();
     assert_eq!(store.rows(Table::Attachments).unwrap().len(), full + 1);
+    proof::of!("ATT-05");
 }
 
 /// ATT-05
@@ -236,6 +237,7 @@ fn a_store_in_a_file_is_opened_again_and_made_anew_where_it_is_gone() {
         assert_eq!(rows.len(), if gone { 1 } else { 2 });
     }
     assert!(matches!(Store::open(&path), Err(StoreError::InUse { .. })));
+    proof::of!("ATT-05");
 }
 
 #[test]

@@ -111,6 +111,7 @@ mod tests {
         assert_eq!(log.admit_at(2, begin), Some(1000), "another cause is news");
         assert_eq!(log.admit_at(1, begin), None);
         assert_eq!(log.admit_at(1, begin + PERIOD), Some(1));
+        proof::of!("ATT-13");
     }
 
     /// ATT-13
@@ -125,5 +126,6 @@ mod tests {
         assert_eq!(lines, CAUSES_MAX);
         assert_eq!(log.admit_at(7, begin + PERIOD), Some(99_900));
         assert!(log.said.lock().unwrap().causes.len() <= CAUSES_MAX);
+        proof::of!("ATT-13");
     }
 }

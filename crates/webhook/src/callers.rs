@@ -390,6 +390,7 @@ mod tests {
                 later_is_served
             );
         }
+        proof::of!("ATT-04c");
     }
 
     /// ATT-04c
@@ -419,5 +420,6 @@ mod tests {
             "{}",
             refused()
         );
+        proof::of!("ATT-04c");
     }
 }

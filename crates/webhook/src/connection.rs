@@ -164,9 +164,9 @@ mod tests {
         assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
         drop(slow);
         drip.await.unwrap();
+        proof::of!("ATT-04c");
     }
 
-    /// ATT-04c
     #[tokio::test]
     async fn a_connection_is_kept_for_the_next_request() {
         let (mut kept, mut client, _places) = connect(LONG, LONG).await;

@@ -202,6 +202,7 @@ mod tests {
                 "{items}"
             );
         }
+        proof::of!("KEP-P2-2");
     }
 
     #[test]
@@ -228,6 +229,7 @@ mod tests {
         assert!(says(&json!({})).is_some());
         assert!(says(&json!({ANNOTATION: "true"})).is_some());
         assert_eq!(says(&json!({ANNOTATION: "false"})), None);
+        proof::of!("NRI-08");
     }
 
     /// NRI-08
@@ -280,5 +282,6 @@ mod tests {
             containers[3]["env"],
             json!([{"name": CONTAINER, "value": "own"}])
         );
+        proof::of!("NRI-08");
     }
 }

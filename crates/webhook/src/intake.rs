@@ -199,6 +199,7 @@ mod tests {
         assert_eq!(intake.reviews.available_permits(), REVIEWS_MAX);
         assert_eq!(intake.bytes.available_permits(), BYTES_MAX / GRAIN);
         assert_eq!(intake.objects.available_permits(), OBJECTS_MAX);
+        proof::of!("ATT-04c");
     }
 
     /// ATT-04c
@@ -213,6 +214,7 @@ mod tests {
         assert_eq!(refused, StatusCode::SERVICE_UNAVAILABLE);
         taken.pop();
         assert!(take(&intake, review("")).await.is_ok());
+        proof::of!("ATT-04c");
     }
 
     /// ATT-04c
@@ -220,5 +222,6 @@ mod tests {
     fn braces_in_texts_weigh_nothing() {
         assert_eq!(weight(br#"{"a":"{{{\"{\\","b":{}}"#), 2);
         assert_eq!(weight(format!("[{}]", "1,".repeat(160)).as_bytes()), 10);
+        proof::of!("ATT-04c");
     }
 }

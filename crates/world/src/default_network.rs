@@ -47,7 +47,6 @@ impl FromStr for DefaultNetwork {
 mod tests {
     use super::*;
 
-    /// NPWG-6
     #[test]
     fn the_default_network_is_ours_another_plugins_or_none() {
         let ours = DefaultNetwork::PodNetwork("blue".to_owned());

@@ -166,7 +166,6 @@ mod tests {
         Line::try_parse_from(line).map_err(|error| error.to_string())
     }
 
-    /// NPWG-6
     #[test]
     fn lists_are_read_by_the_default_network_and_what_may_replace_it() {
         let rules = |arguments: &[&str]| parse(arguments).unwrap().lists.rules();
@@ -195,6 +194,7 @@ mod tests {
             let argument = format!("--max-attachments-per-pod={wrong}");
             assert!(limit(&[&argument]).is_err(), "{wrong}");
         }
+        proof::of!("ATT-04a");
     }
 
     /// ATT-07b: all plugins are allowed without a limit, and an empty list allows none.
@@ -221,6 +221,7 @@ mod tests {
         ]);
         assert_eq!(strict.plugins, AllowedPlugins::Listed(names(&[])));
         assert_eq!(strict.global_namespaces, Some(names(&[])));
+        proof::of!("ATT-07b");
     }
 
     /// KEP-CTL-4
@@ -236,5 +237,6 @@ mod tests {
             let error = parse(&["--feature-gates", wrong]).unwrap_err();
             assert!(error.contains("write MultiNetwork=true"), "{error}");
         }
+        proof::of!("KEP-CTL-4");
     }
 }

@@ -348,6 +348,7 @@ spec: {interface: {type: Veth}}
         assert_eq!(found, expected);
         let unread = World::unread(vec!["podnetworks are not read yet".to_owned()]);
         assert_eq!(all(&unread), None, "nothing is taken away for that");
+        proof::of!("S003-02");
     }
 
     /// S003-01, S003-05
@@ -381,6 +382,7 @@ spec: {interface: {type: Veth}}
         for nothing in ["blue", "broken", "absent"] {
             assert_eq!(definition(nothing), None, "{nothing}");
         }
+        proof::of!("S003-01", "S003-05");
     }
 
     #[test]

@@ -96,6 +96,7 @@ fn nodes_and_hosts_of_a_segment_are_one_network_kep_p1_13() {
     for (pod, _) in &pods {
         pod.detach("blue", "net1");
     }
+    proof::of!("KEP-P1-13");
 }
 
 /// Broadcast reaches pods and node, and tagged frames do not enter this network.

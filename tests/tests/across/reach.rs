@@ -43,6 +43,7 @@ fn three_nodes_are_one_network_kep_p1_13() {
         return;
     }
     mesh(Underlay::V4);
+    proof::of!("KEP-P1-13");
 }
 
 #[test]

@@ -72,6 +72,7 @@ fn three_nodes_on_a_vlan_are_one_network_kep_p1_13() {
     for node in &all.nodes {
         node.assert_empty();
     }
+    proof::of!("KEP-P1-13");
 }
 
 #[test]

@@ -59,4 +59,5 @@ fn root_of_a_container_cannot_call_the_agent() {
     // Root of the node still can.
     let output = ask_as(&node, || {});
     assert!(output.status.success(), "{output:?}");
+    proof::of!("ATT-08");
 }

@@ -95,6 +95,7 @@ fn a_checksum_written_later_changes_no_address_and_no_type() {
         scene.close();
     }
     node.assert_empty();
+    proof::of!("ATT-02a");
 }
 
 /// ATT-02a: an unfinished transport checksum passes, and arrives finished.
@@ -144,6 +145,7 @@ fn a_transport_checksum_may_be_written_later() {
         scene.close();
     }
     node.assert_empty();
+    proof::of!("ATT-02a");
 }
 
 /// ATT-02a: a neighbour on the uplink's segment takes no address by a checksum.
@@ -165,6 +167,7 @@ fn an_uplink_brings_no_frame_whose_sender_changes_later() {
     }
     scene.close();
     node.assert_empty();
+    proof::of!("ATT-02a");
 }
 
 fn tcp_with(word: &Marker) -> Vec<u8> {
@@ -197,4 +200,5 @@ fn a_wrong_ipv4_header_checksum_goes_nowhere_unchecked() {
         scene.close();
     }
     node.assert_empty();
+    proof::of!("ATT-02b");
 }

@@ -344,6 +344,7 @@ fn a_node_speaks_on_l2_for_its_own_members_only() {
         drop(pods);
         drop(nodes.fabric);
     }
+    proof::of!("ATT-06c");
 }
 
 /// Without addresses, a node sends on L2 by its members' MAC addresses only.
@@ -432,4 +433,5 @@ fn a_node_speaks_on_l2_without_addresses_by_its_members_mac_addresses_only() {
         ),
     ];
     assert_refused(&nodes, ("grey", GREY), (b.mac, &taps), &lies);
+    proof::of!("ATT-06c");
 }

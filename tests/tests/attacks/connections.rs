@@ -123,4 +123,5 @@ fn a_pod_and_a_network_have_a_share_of_the_nodes_connections_and_no_more() {
             pod.detach(network, "eth0");
         }
     }
+    proof::of!("ATT-10a");
 }

@@ -81,6 +81,7 @@ fn idle_connections_leave_room_for_cni_and_probes() {
     assert!(more < 50, "{more} lines:\n{}", node.log());
     drop(idle);
     node.assert_empty();
+    proof::of!("ATT-12");
 }
 
 /// ATT-12: without a descriptor the agent waits, logs it rarely, and serves later.
@@ -109,6 +110,7 @@ fn a_failed_accept_does_not_fill_the_log() {
     pod.attach("blue", "net1");
     pod.detach("blue", "net1");
     node.assert_empty();
+    proof::of!("ATT-12");
 }
 
 /// ATT-12: an audit without descriptors removes no pod.
@@ -138,4 +140,5 @@ fn an_audit_without_descriptors_removes_no_pod() {
     assert_eq!(pod.links(), links, "{}", node.log());
     ask("DEL").silent();
     node.assert_empty();
+    proof::of!("ATT-12");
 }

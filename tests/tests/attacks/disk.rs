@@ -170,6 +170,7 @@ fn a_full_disk_stops_the_node_only_until_there_is_room() {
         pod.detach("blue", "net1");
     }
     node.assert_empty();
+    proof::of!("ATT-05");
 }
 
 fn conf_of_lists(node: &Node) -> Value {
@@ -230,6 +231,7 @@ fn pods_with_lists_are_whole_or_gone_after_a_full_disk() {
         call("DEL", pod).silent();
     }
     node.assert_empty();
+    proof::of!("ATT-05");
 }
 
 /// ATT-05: `/livez` fails when the records cannot be written for too long.
@@ -248,6 +250,7 @@ fn livez_fails_when_the_store_does_for_too_long() {
         pod.detach("blue", "net1");
     }
     node.assert_empty();
+    proof::of!("ATT-05");
 }
 
 /// ATT-05: an agent that starts on a full disk keeps its attachments.
@@ -273,4 +276,5 @@ fn an_agent_that_starts_on_a_full_disk_keeps_what_it_had() {
         pod.detach("blue", "net1");
     }
     node.assert_empty();
+    proof::of!("ATT-05");
 }

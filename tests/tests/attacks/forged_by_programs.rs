@@ -69,4 +69,5 @@ fn no_pod_sends_to_the_tunnel_port_of_anybody_outside_of_its_network() {
         pod.detach(network, "eth0");
     }
     node.assert_empty();
+    proof::of!("ATT-01a");
 }

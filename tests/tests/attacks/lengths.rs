@@ -87,4 +87,5 @@ fn segments_behind_long_headers_do_not_leave_above_the_mtu() {
     }
     pod.detach("plain", "net1");
     node.assert_empty();
+    proof::of!("ATT-11c");
 }

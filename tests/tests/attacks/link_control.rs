@@ -68,6 +68,7 @@ fn a_pod_solicits_routers_by_its_own_mac_address_only() {
     let word = marker();
     tap.send(&solicit(own, m.mac, &word));
     seen.wait_marker("an honest solicitation", &word);
+    proof::of!("ATT-14a");
 }
 
 /// Control messages of routers do not pass.
@@ -119,6 +120,7 @@ fn control_messages_of_routers_do_not_pass() {
     refused(&node, (&m, &tap), &[&seen], said, |word| {
         ethernet(a.mac, m.mac, 0x8808, word)
     });
+    proof::of!("ATT-14a");
 }
 
 /// An advertisement without known addresses names the port's own MAC address.
@@ -142,6 +144,7 @@ fn an_advertisement_without_addresses_names_the_ports_own_mac_address() {
     let word = marker();
     tap.send(&advertise(m.mac, &word));
     seen.wait_marker("an honest advertisement", &word);
+    proof::of!("ATT-14a");
 }
 
 /// Link protocols do not leave by an uplink.
@@ -217,4 +220,5 @@ fn link_protocols_do_not_leave_by_an_uplink() {
     let word = marker();
     arriving(101, &d, EXPERIMENT, &word);
     seen[2].wait_marker("what the network lists, from the uplink", &word);
+    proof::of!("ATT-14b");
 }

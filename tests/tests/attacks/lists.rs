@@ -52,6 +52,7 @@ fn a_pod_takes_no_more_ports_than_its_limit() {
     let most = vec!["red"; 31].join(",");
     add(&node, "most", &json!({ NPWG: most })).result();
     assert_eq!(node.get("attachments").len(), 32);
+    proof::of!("ATT-04a");
 }
 
 /// ATT-13: an annotation with 60,000 errors is answered and logged in a few lines.
@@ -87,6 +88,7 @@ fn an_annotation_with_60000_errors_is_answered_and_logged_in_a_few_lines() {
         (3..3 * ATTEMPTS / 2).contains(&refusals),
         "{refusals} lines"
     );
+    proof::of!("ATT-13");
 }
 
 /// ATT-04a: a definition of thousands of plugins takes no memory of the agent.
@@ -127,4 +129,5 @@ fn a_definition_of_thousands_of_plugins_takes_no_memory_of_the_agent() {
     let peak = node.agent_peak();
     assert!(peak < 256 << 20, "{} MiB", peak >> 20);
     assert_eq!(node.get("attachments"), Vec::<Value>::new());
+    proof::of!("ATT-04a", "PAIN-MEM-1");
 }

@@ -70,6 +70,7 @@ fn one_damaged_record_does_not_stop_the_node() {
         pod.detach("blue", "net1");
     }
     node.assert_empty();
+    proof::of!("ATT-15b");
 }
 
 /// ATT-15b: set-aside records of a pod that lists its networks end with its `DEL`.
@@ -97,6 +98,7 @@ fn a_pod_of_many_networks_leaves_nothing_set_aside() {
     node.assert_empty();
     let rows = node.get("attachments");
     assert!(rows.is_empty(), "{rows:?}");
+    proof::of!("ATT-15b");
 }
 
 /// ATT-15b: an agent with fewer ports than before serves all that find room.
@@ -114,4 +116,5 @@ fn fewer_ports_do_not_stop_the_node() {
         pod.detach("blue", "net1");
     }
     node.assert_empty();
+    proof::of!("ATT-15b");
 }

@@ -69,6 +69,7 @@ fn a_packet_of_many_segments_is_replicated_as_seldom_as_they_are() {
         passed > 0 && passed <= most,
         "{passed} of {sent} segments were replicated, {most} may be"
     );
+    proof::of!("ATT-11a");
 }
 
 /// A network has a limit of copies, for all of its pods together.
@@ -107,6 +108,7 @@ fn pods_together_have_no_more_copies_made_than_their_network_may() {
         copies > 0 && copies <= most + most / 50,
         "{copies} copies of {sent} frames in {seconds} s, {most} may be"
     );
+    proof::of!("ATT-11a");
 }
 
 /// A flooded network still carries the rare broadcasts of another pod.
@@ -139,6 +141,7 @@ fn a_network_that_others_flood_still_carries_a_pods_question() {
     let word = marker();
     traffic::shout(honest, honest.v4().into(), ALL, &word).expect("sent");
     tap.wait_marker("a pod's question", &word);
+    proof::of!("ATT-11a");
 }
 
 /// Sends a stream of so many bytes, in segments of this size, and reads it.
@@ -215,4 +218,5 @@ fn many_small_segments_do_not_reach_a_queue_that_cuts_them() {
         dropped() > 0,
         "packets of hundreds of small segments were cut"
     );
+    proof::of!("ATT-11b");
 }

@@ -85,6 +85,7 @@ fn a_pod_with_many_memif_ports_lends_no_more_than_a_pod_may() {
     connected.clear();
     wait::until_true("the memory to be free", || lend(&ports[8], 2048).is_ok());
     assert_reaches(&good[0], &good[1]);
+    proof::of!("ATT-03a");
 }
 
 /// ATT-08: the switch runs as an unprivileged user, with a directory of its own.
@@ -138,6 +139,7 @@ fn the_switch_is_not_root_and_serves() {
             path.display()
         );
     }
+    proof::of!("ATT-08");
 }
 
 /// ATT-03c: a half-open handshake never keeps the pod's own client out.
@@ -160,6 +162,7 @@ fn a_half_open_handshake_in_a_pod_locks_nobody_out() {
         .collect();
     let client = lend(&port, 2048);
     assert_eq!(client.err(), None, "with {} idle ones", idle.len());
+    proof::of!("ATT-03c");
 }
 
 /// ATT-13: a client that reconnects is logged a few times a second.
@@ -199,4 +202,5 @@ fn a_memif_client_that_reconnects_fills_no_log() {
             lines.len()
         );
     }
+    proof::of!("ATT-13");
 }

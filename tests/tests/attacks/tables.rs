@@ -78,4 +78,5 @@ fn what_was_read_earlier_is_not_written_over_what_was_read_later() {
     });
     b.detach("blue", "net1");
     a.detach("blue", "net1");
+    proof::of!("ATT-16");
 }

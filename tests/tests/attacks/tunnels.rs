@@ -260,6 +260,7 @@ fn what_leaves_by_egress_for_the_tunnel_port_of_another_node_ends_at_the_first()
         send_from(&gateway, to, &tunnelled(&a, &b, word));
     });
     amber.detach("amber", "eth0");
+    proof::of!("ATT-01b");
 }
 
 /// ATT-01b: a Service whose endpoint is a node's tunnel port leads to no tunnel.
@@ -284,6 +285,7 @@ fn a_service_that_stands_for_the_tunnel_port_of_a_node_ends_at_the_first() {
         send_from(&port.netns, service, &tunnelled(&a, &b, word));
     });
     white.detach("white", "eth0");
+    proof::of!("ATT-01b");
 }
 
 /// ATT-01b: a pod of another plugin tunnels into no network of its node.
@@ -332,6 +334,7 @@ fn a_pod_of_another_plugin_tunnels_into_no_network_of_its_node() {
     assert_eq!(asker.ip(), ip(STRANGER[0]));
     drop(stranger);
     forget_stranger(&nodes[1]);
+    proof::of!("ATT-01b");
 }
 
 /// ATT-01b: a pod of another plugin tunnels into no network by IPv6 either.
@@ -370,6 +373,7 @@ fn a_pod_of_another_plugin_tunnels_into_no_network_of_its_node_by_ipv6() {
     assert_honest_arrives(nodes, &a, &b, &tap, Fabric::v6(2));
     drop(stranger);
     forget_stranger(&nodes[1]);
+    proof::of!("ATT-01b");
 }
 
 /// Waits until the link of a stranger is gone with its namespace.

@@ -154,6 +154,7 @@ fn a_pod_on_the_segment_of_the_underlay_sends_no_tunnel() {
     for pod in pods {
         pod.detach("blue", "net1");
     }
+    proof::of!("ATT-01a");
 }
 
 /// Asserts that the liar's node drops the packet, and the victim does not get it.

@@ -122,6 +122,7 @@ fn tables_that_another_program_flushes_are_written_again_at_once() {
     }
     pod.detach("amber", "eth0");
     white.detach("white", "eth0");
+    proof::of!("ATT-09");
 }
 
 /// ATT-09: tables flushed after their first write are restored, and this is logged.
@@ -137,6 +138,7 @@ fn tables_flushed_right_after_their_first_write_are_reported() {
     wait_for(node.netns(), OUTSIDE);
     wait_restored(&node, OUTSIDE, 1);
     pod.detach("amber", "eth0");
+    proof::of!("ATT-09");
 }
 
 /// ATT-09: without tables and agent, a way out leads to nothing of the node.
@@ -173,6 +175,7 @@ fn without_tables_and_without_an_agent_a_way_out_leads_to_nothing_of_the_node() 
     }
     pod.detach("amber", "eth0");
     white.detach("white", "eth0");
+    proof::of!("ATT-09");
 }
 
 /// ATT-10b: pods and Services of the cluster are inside, whatever the route.
@@ -207,4 +210,5 @@ fn pods_and_services_of_the_cluster_are_not_outside_whatever_way_leads_there() {
         assert_unheard(&node, &port, node.host().outside(), address);
     }
     pod.detach("amber", "eth0");
+    proof::of!("ATT-10b");
 }

@@ -117,6 +117,7 @@ fn any_burst_gives_a_limit_that_works() {
     }
     b.detach("blue", "net1");
     node.assert_empty();
+    proof::of!("CNI-CAP-06");
 }
 
 /// The smallest and the largest rate, and one that is no whole number of bytes.
@@ -268,4 +269,5 @@ fn the_first_that_sets_a_direction_decides_it() {
         pod.del("paced", "net1").silent();
     }
     node.assert_empty();
+    proof::of!("KEP-P1-12");
 }

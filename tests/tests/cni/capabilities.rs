@@ -32,9 +32,10 @@ fn add_caps_uppercase_keys() {
         pod.detach("blue", "net1");
     }
     node.assert_empty();
+    proof::of!("CNI-CAP-03", "RT-CD-05");
 }
 
-/// CNI-CAP-01, CNI-CAP-02: `capabilities` alone, or false ones, have no effect.
+/// CNI-CAP-02: `capabilities` alone, or false ones, have no effect.
 ///
 /// libcni leaves the key in the request.
 #[test]
@@ -46,9 +47,10 @@ fn add_caps_false_not_honoured() {
     pod.attach_conf(&conf, "net1");
     pod.detach("blue", "net1");
     node.assert_empty();
+    proof::of!("CNI-CAP-02");
 }
 
-/// CNI-CAP-01: static addresses of both families and a MAC.
+/// Static addresses of both families and a MAC.
 #[test]
 fn ips_and_mac_are_given_as_asked() {
     let node = testbed::node!();
@@ -90,6 +92,7 @@ fn older_ways_to_ask_for_an_address_work() {
     );
     pod.detach("blue", "net1");
     node.assert_empty();
+    proof::of!("CNI-CAP-05", "CNI-ENV-09");
 }
 
 /// MEAS-01: zero is unlimited, so there is nothing to refuse.
@@ -105,6 +108,7 @@ fn a_bandwidth_of_zero_is_no_limit() {
     let limits = node.get("attachments").remove(0)["bandwidth"].clone();
     assert_eq!(limits, json!({"ingress": null, "egress": null}));
     pod.detach("blue", "net1");
+    proof::of!("CNI-CAP-06");
 }
 
 /// CNI-CAP-07: port mappings are refused, and nothing is left.
@@ -122,6 +126,7 @@ fn port_mappings_are_refused_with_a_clear_error() {
     failure.names(&["portMappings", "8080", "80"]);
     assert!(pod.links().is_empty());
     node.assert_empty();
+    proof::of!("CNI-CAP-07");
 }
 
 /// A MAC that no interface may have, or that is held, is refused.

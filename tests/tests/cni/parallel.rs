@@ -32,6 +32,7 @@ fn add_parallel_same_container() {
         }
     });
     node.assert_empty();
+    proof::of!("CNI-ADD-08");
 }
 
 /// CNI-ADD-04, CNI-ADD-08: the same ADD at the same moment makes one attachment.
@@ -57,6 +58,7 @@ fn the_same_add_at_the_same_moment_makes_one_attachment() {
     assert_eq!(node.attachments().len(), 1);
     pod.detach("blue", "net1");
     node.assert_empty();
+    proof::of!("CNI-ADD-04", "CNI-ADD-08");
 }
 
 /// CNI-ADD-08: 100 containers at once have each address and each MAC once.
@@ -97,6 +99,7 @@ fn add_parallel_100_containers() {
         }
     });
     node.assert_empty();
+    proof::of!("CNI-ADD-08");
 }
 
 /// ADD and DEL of one attachment at once leave nothing half done.

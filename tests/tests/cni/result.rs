@@ -95,6 +95,7 @@ macro_rules! golden {
             let expected: fn(&str, &str) -> Value = $expected;
             assert_eq!(without_host_interfaces(result), expected($version, &sandbox));
             node.assert_empty();
+            proof::of!("CNI-ADD-02", "CNI-RES-01", "CNI-RES-05");
         }
     )+};
 }
@@ -115,6 +116,7 @@ fn a_configuration_without_a_version_is_0_1_0() {
     let node = testbed::node!(setup());
     let (result, _) = result_in(&node, None);
     assert_eq!(result, old("0.1.0"));
+    proof::of!("CNI-CONF-01");
 }
 
 /// CNI-RES-06: the interface of the sandbox comes first.
@@ -126,6 +128,7 @@ fn the_interface_of_the_sandbox_comes_first() {
     assert_eq!(port.result["interfaces"][0]["name"], "net1");
     assert!(port.result["interfaces"][0]["sandbox"].is_string());
     pod.detach("blue", "net1");
+    proof::of!("CNI-RES-06");
 }
 
 /// NPWG-2.3: an attachment may have no address at all.
@@ -140,6 +143,7 @@ fn a_network_without_subnets_attaches_without_addresses() {
     pod.check("bare", "net1", &port.result).silent();
     pod.detach("bare", "net1");
     node.assert_empty();
+    proof::of!("NPWG-2.3");
 }
 
 /// Without `isDefaultGateway` a secondary network takes no default route.

@@ -32,6 +32,7 @@ fn add_missing_env_lists_all() {
     let failure = outcome.fails_with(4);
     failure.names(&["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"]);
     node.assert_empty();
+    proof::of!("CNI-ENV-01");
 }
 
 /// CNI-ENV-06: an empty variable is an unset one.
@@ -42,6 +43,7 @@ fn an_empty_variable_is_missing() {
     let failure = outcome.fails_with(4);
     failure.names(&["CNI_NETNS", "CNI_IFNAME"]);
     assert!(!failure.text().contains("CNI_CONTAINERID"), "{failure:?}");
+    proof::of!("CNI-ENV-06");
 }
 
 /// CNI-ENV-02.
@@ -53,6 +55,7 @@ fn add_bad_containerid() {
         outcome.fails_with(4).names(&["CNI_CONTAINERID"]);
     }
     node.assert_empty();
+    proof::of!("CNI-ENV-02");
 }
 
 macro_rules! bad_ifnames {
@@ -94,6 +97,7 @@ fn an_ifname_of_15_bytes_is_taken() {
     assert_eq!(pod.links(), ["fifteen-bytes-x"]);
     pod.detach("blue", "fifteen-bytes-x");
     node.assert_empty();
+    proof::of!("CNI-ENV-03");
 }
 
 /// CNI-ENV-04: an unknown command is an error, in any spelling but the exact one.
@@ -104,6 +108,7 @@ fn an_unknown_command_is_code_4() {
         let outcome = add_with(&node, &[("CNI_COMMAND", Some(bad))]);
         outcome.fails_with(4).names(&["CNI_COMMAND"]);
     }
+    proof::of!("CNI-ENV-04");
 }
 
 /// CNI-ENV-04: a person who runs the binary gets an explanation on stderr.
@@ -115,6 +120,7 @@ fn about_text() {
     assert!(outcome.stderr.contains("podnet"), "{outcome}");
     assert!(outcome.stderr.contains("0.1.0"), "{outcome}");
     assert!(outcome.stderr.contains("1.1.0"), "{outcome}");
+    proof::of!("CNI-ENV-04");
 }
 
 /// CNI-ENV-05, CNI-ENV-11: nothing but what the specification requires is needed.
@@ -128,6 +134,7 @@ fn cni_path_is_not_required() {
     let call = pod.call("DEL", "net1").conf(&conf).without("CNI_PATH");
     call.run().silent();
     node.assert_empty();
+    proof::of!("CNI-ENV-05", "CNI-ENV-11");
 }
 
 /// CNI-ENV-09: unknown keys, `=` in values and any order are accepted.
@@ -143,6 +150,7 @@ fn cni_args_are_read_as_kubernetes_sends_them() {
     let text = json!(held).to_string();
     assert!(text.contains("web"), "the pod's name is not known: {text}");
     pod.detach("blue", "net1");
+    proof::of!("CNI-ENV-09", "RT-CD-04");
 }
 
 /// CNI-ENV-10: trace context is never a reason to refuse.
@@ -157,6 +165,7 @@ fn trace_context_is_accepted() {
         call.run().result();
         pod.detach("blue", "net1");
     }
+    proof::of!("CNI-ENV-10");
 }
 
 /// CNI-ENV-08: the node's own namespace is not a container's, by whatever path.
@@ -171,6 +180,7 @@ fn add_host_netns_code8() {
     }
     node.assert_empty();
     assert!(!node.links().iter().any(|link| link.name == "net1"));
+    proof::of!("CNI-ENV-08");
 }
 
 /// CNI-ENV-07: without the binary's guard, the agent itself protects the node.
@@ -183,4 +193,5 @@ fn the_netns_override_does_not_harm_the_node() {
     call.env("CNI_NETNS_OVERRIDE", "TRUE").run().fails_with(8);
     assert!(!node.links().iter().any(|link| link.name == "net1"));
     node.assert_empty();
+    proof::of!("CNI-ENV-07");
 }

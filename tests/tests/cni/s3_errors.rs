@@ -24,6 +24,7 @@ fn add_stdin_garbage_code6() {
         add_stdin(&node, garbage).fails_with(6);
     }
     node.assert_empty();
+    proof::of!("CNI-ERR-09", "CNI-ERR-01");
 }
 
 /// CNI-ERR-09: `name` missing or outside its grammar.
@@ -36,6 +37,7 @@ fn add_no_name_code7() {
             .names(&["name"]);
     }
     node.assert_empty();
+    proof::of!("CNI-ERR-09");
 }
 
 /// CNI-ERR-07: both sides are named.
@@ -48,6 +50,7 @@ fn add_version_unsupported_code1() {
         failure.names(&["incompatible CNI versions", version, "1.1.0"]);
     }
     node.assert_empty();
+    proof::of!("CNI-ERR-07");
 }
 
 /// CNI-ERR-02: the error is in the version of the configuration.
@@ -63,6 +66,7 @@ fn an_error_has_the_version_of_the_configuration() {
         failure.names(&["nowhere"]);
     }
     node.assert_empty();
+    proof::of!("CNI-ERR-02", "CNI-ERR-01");
 }
 
 /// A missing network and a broken one are refused, each with its reason.
@@ -81,6 +85,7 @@ fn a_network_that_cannot_be_used_is_code_7_or_11_and_says_why() {
     }
     assert!(pod.links().is_empty());
     node.assert_empty();
+    proof::of!("KEP-POD-13");
 }
 
 /// Neither, or both, of the keys that name a network.
@@ -112,6 +117,7 @@ fn no_failed_add_claims_that_the_container_is_unknown() {
     a.detach("tiny", "net1");
     b.detach("tiny", "net1");
     node.assert_empty();
+    proof::of!("CNI-ERR-04");
 }
 
 /// CNI-ERR-05: without an agent, code 11 has a text that is complete for a person.
@@ -128,6 +134,7 @@ fn add_agent_down_code11() {
     assert!(pod.links().is_empty());
     node.start_agent();
     node.assert_empty();
+    proof::of!("CNI-ERR-05");
 }
 
 /// CNI-ERR-06: an error of DEL has no words that runtimes take for success.
@@ -139,6 +146,7 @@ fn an_error_of_del_is_not_taken_for_success() {
     let text = call.run().fails_with(6).text().to_lowercase();
     assert!(!text.contains("not found"), "{text}");
     assert!(!text.contains("no such file or directory"), "{text}");
+    proof::of!("CNI-ERR-06");
 }
 
 /// A configuration may be as large as a pod's annotations make it.

@@ -28,6 +28,7 @@ fn add_creates_iface() {
     assert_eq!(pod.links(), ["net1"]);
     pod.detach("blue", "net1");
     node.assert_empty();
+    proof::of!("CNI-ADD-01", "CNI-ADD-09");
 }
 
 /// CNI-CHK-03: no address is tentative when ADD returns, and all can be used.
@@ -42,6 +43,7 @@ fn addresses_are_usable_when_add_returns() {
     traffic::assert_reaches(&pa, &pb);
     a.detach("blue", "net1");
     b.detach("blue", "net1");
+    proof::of!("CNI-CHK-03");
 }
 
 /// CNI-ADD-01: an existing interface of that name is an error and stays as it is.
@@ -66,6 +68,7 @@ fn add_iface_exists_err() {
     let kept = pod_links.by_name("net1").expect("links can be read");
     assert_eq!(kept.map(|link| link.ifindex), Some(pair.host_ifindex));
     node.assert_empty();
+    proof::of!("CNI-ADD-01", "PAIN-DEL-2");
 }
 
 /// CNI-ADD-04: the same call again is the same answer.
@@ -79,6 +82,7 @@ fn the_same_add_again_answers_the_same() {
     assert_eq!(node.attachments().len(), 1);
     pod.detach("blue", "net1");
     node.assert_empty();
+    proof::of!("CNI-ADD-04");
 }
 
 /// CNI-ADD-04: the same name with another configuration or namespace is an error.
@@ -97,6 +101,7 @@ fn another_add_for_the_same_name_is_refused() {
     pod.check("blue", "net1", &port.result).silent();
     pod.detach("blue", "net1");
     node.assert_empty();
+    proof::of!("CNI-ADD-04");
 }
 
 /// CNI-ADD-04 after a restart of the agent: the answer is the same as before.
@@ -109,6 +114,7 @@ fn the_same_add_again_answers_the_same_after_a_restart() {
     assert_eq!(pod.add("blue", "net1").result(), first);
     pod.detach("blue", "net1");
     node.assert_empty();
+    proof::of!("CNI-ADD-04");
 }
 
 /// CNI-ADD-03: as a later chain member podnet adds to the previous result.
@@ -155,6 +161,7 @@ fn add_prevresult_passthrough() {
     assert_eq!(result["dns"]["nameservers"], json!(["10.96.0.10"]));
     pod.call("DEL", "net1").conf(&conf).run().silent();
     node.assert_empty();
+    proof::of!("CNI-ADD-03");
 }
 
 /// CNI-ADD-07: the namespace is the one at the path, whatever the path looks like.
@@ -175,6 +182,7 @@ fn a_netns_path_is_repeated_as_given() {
     assert_eq!(sandbox, link.to_str());
     assert_eq!(pod.links(), ["net1"]);
     pod.detach("blue", "net1");
+    proof::of!("CNI-ADD-07", "CNI-ADD-09");
 }
 
 /// A path that is no network namespace is refused before anything is made.

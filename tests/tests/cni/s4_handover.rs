@@ -38,6 +38,7 @@ fn add_timeout_rollback() {
     wait_rolled_back(&node, &pod);
     pod.attach("blue", "net1");
     pod.detach("blue", "net1");
+    proof::of!("CNI-ADD-06");
 }
 
 /// CNI-ADD-06: the shim has the answer and dies before its runtime has.
@@ -50,9 +51,10 @@ fn an_answer_that_nobody_acknowledges_is_rolled_back() {
     assert_eq!(pod.links(), ["net1"]);
     drop(exchange);
     wait_rolled_back(&node, &pod);
+    proof::of!("CNI-ADD-06");
 }
 
-/// CNI-ADD-06: acknowledged is kept.
+/// Acknowledged is kept.
 #[test]
 fn an_answer_that_is_acknowledged_is_kept() {
     let node = testbed::node!();
@@ -79,9 +81,10 @@ fn a_result_that_cannot_be_printed_is_rolled_back() {
     let output = child.wait_with_output().expect("podnet ends");
     assert!(!output.status.success());
     wait_rolled_back(&node, &pod);
+    proof::of!("CNI-ADD-06");
 }
 
-/// CNI-ADD-06, CNI-DEL-04: a shim killed late does not undo a later ADD.
+/// A shim killed late does not undo a later ADD.
 #[test]
 fn an_abandoned_add_does_not_roll_back_its_successor() {
     let node = testbed::node!();
@@ -102,7 +105,7 @@ fn an_abandoned_add_does_not_roll_back_its_successor() {
     pod.detach("blue", "net1");
 }
 
-/// CNI-ADD-04, CNI-ADD-06: the result of a retry counts while the first shim hangs.
+/// CNI-ADD-04: the result of a retry counts while the first shim hangs.
 #[test]
 fn an_acknowledged_repeat_keeps_the_attachment() {
     let node = testbed::node!();
@@ -121,6 +124,7 @@ fn an_acknowledged_repeat_keeps_the_attachment() {
     assert_eq!(pod.links(), ["net1"], "what the retry was given is gone");
     pod.check("blue", "net1", &result).silent();
     pod.detach("blue", "net1");
+    proof::of!("CNI-ADD-04");
 }
 
 /// CNI-ADD-05: a result that the version cannot express fails, and leaves nothing.
@@ -134,4 +138,5 @@ fn a_result_that_cannot_be_expressed_leaves_nothing() {
     pod.add_conf(&conf, "net1").fails_with(7);
     assert!(pod.links().is_empty());
     node.assert_empty();
+    proof::of!("CNI-ADD-05");
 }

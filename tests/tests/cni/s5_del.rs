@@ -16,6 +16,7 @@ fn del_twice() {
     }
     assert!(pod.links().is_empty());
     node.assert_empty();
+    proof::of!("CNI-DEL-02");
 }
 
 /// CNI-DEL-02.
@@ -27,6 +28,7 @@ fn del_before_add() {
     pod.attach("blue", "net1");
     pod.detach("blue", "net1");
     node.assert_empty();
+    proof::of!("CNI-DEL-02");
 }
 
 /// CNI-DEL-01, MEAS-12: the namespace is gone, and with it the interface.
@@ -49,6 +51,7 @@ fn del_no_netns() {
         "the address is free"
     );
     next.detach("blue", "net1");
+    proof::of!("CNI-DEL-01");
 }
 
 /// CNI-DEL-01, RT-CD-08, MEAS-04: the second DEL every pod sees.
@@ -61,6 +64,7 @@ fn del_empty_netns() {
     pod.del("blue", "net1").silent();
     pod.del("blue", "net1").silent();
     node.assert_empty();
+    proof::of!("CNI-DEL-01", "RT-CD-08");
 }
 
 /// CNI-DEL-01: an empty `CNI_NETNS` removes the interface from a live namespace.
@@ -73,6 +77,7 @@ fn del_empty_netns_of_a_live_pod() {
     call.env("CNI_NETNS", "").run().silent();
     assert!(pod.links().is_empty());
     node.assert_empty();
+    proof::of!("CNI-DEL-01");
 }
 
 /// CNI-DEL-01: prevResult absent, empty, null, or of another version.
@@ -91,6 +96,7 @@ fn del_no_prevresult() {
         assert!(pod.links().is_empty());
     }
     node.assert_empty();
+    proof::of!("CNI-DEL-01");
 }
 
 /// CNI-DEL-01: the interface is gone already; the lease still goes.
@@ -103,6 +109,7 @@ fn del_without_the_interface() {
     assert!(removed.expect("links can be removed"));
     pod.del("blue", "net1").silent();
     node.assert_empty();
+    proof::of!("CNI-DEL-01");
 }
 
 /// CNI-DEL-01, RT-CD-07: DEL works when the configuration or the network is gone.
@@ -117,6 +124,7 @@ fn del_with_another_configuration() {
     pod.call("DEL", "net1").conf(&conf).run().silent();
     assert!(pod.links().is_empty());
     node.assert_empty();
+    proof::of!("CNI-DEL-01", "RT-CD-07");
 }
 
 /// CNI-DEL-01: the network's manifest is gone.
@@ -129,6 +137,7 @@ fn del_after_the_network_was_removed() {
     testbed::wait::until_true("the agent to notice", || pod_refused(&node));
     pod.detach("blue", "net1");
     node.assert_empty();
+    proof::of!("CNI-DEL-01");
 }
 
 fn pod_refused(node: &testbed::Node) -> bool {
@@ -149,6 +158,7 @@ fn del_missing_state() {
     pod.del("blue", "net1").silent();
     assert!(pod.links().is_empty(), "an interface nobody owns is left");
     node.assert_empty();
+    proof::of!("CNI-DEL-01");
 }
 
 /// CNI-DEL-04: DEL of one container, or of one of its interfaces, touches no other.
@@ -172,6 +182,7 @@ fn del_other_container_same_pod() {
     traffic::assert_reaches(&port, &other);
     peer.detach("blue", "net1");
     pod.detach("blue", "net1");
+    proof::of!("CNI-DEL-04");
 }
 
 /// CNI-DEL-02: after a failed ADD everything it took is free again.
@@ -191,6 +202,7 @@ fn del_after_a_failed_add() {
     assert_eq!(port.v4().to_string(), "10.10.0.77");
     pod.detach("blue", "net1");
     node.assert_empty();
+    proof::of!("CNI-DEL-02");
 }
 
 /// CNI-DEL-01: the agent was restarted since ADD.
@@ -202,4 +214,5 @@ fn del_after_a_restart() {
     node.restart();
     pod.detach("blue", "net1");
     node.assert_empty();
+    proof::of!("CNI-DEL-01");
 }

@@ -22,6 +22,7 @@ fn del_agent_down_tombstone() {
         node.tombstones().is_empty() && pod.links().is_empty()
     });
     node.assert_empty();
+    proof::of!("CNI-DEL-05");
 }
 
 /// CNI-DEL-05: the address is free as soon as the agent is ready, or soon after.
@@ -39,6 +40,7 @@ fn a_tombstone_releases_the_address() {
         next.add_conf(&conf, "net1").success
     });
     next.detach("blue", "net1");
+    proof::of!("CNI-DEL-05");
 }
 
 /// CNI-DEL-05: DEL twice while the agent is away is one tombstone.
@@ -61,9 +63,10 @@ fn tombstones_are_idempotent() {
         node.tombstones().is_empty()
     });
     node.assert_empty();
+    proof::of!("CNI-DEL-05");
 }
 
-/// CNI-DEL-05, CNI-DEL-04: two attachments with similar names have two tombstones.
+/// CNI-DEL-05: two attachments with similar names have two tombstones.
 #[test]
 fn tombstones_of_names_that_look_alike_are_two() {
     let node = testbed::node!();
@@ -80,6 +83,7 @@ fn tombstones_of_names_that_look_alike_are_two() {
     });
     assert!(one.links().is_empty() && two.links().is_empty());
     node.assert_empty();
+    proof::of!("CNI-DEL-05");
 }
 
 /// CNI-DEL-05: a tombstone that cannot be written is no success.
@@ -96,6 +100,7 @@ fn a_tombstone_that_cannot_be_written_is_code_11() {
     fs::remove_file(&dir).expect("the file can be removed");
     node.start_agent();
     pod.detach("blue", "net1");
+    proof::of!("CNI-DEL-05");
 }
 
 /// "del_corrupt_cache": an unreadable tombstone stops neither the agent nor others.
@@ -151,4 +156,5 @@ fn a_tombstone_does_not_hit_a_later_attachment() {
     pod.check("blue", "net1", &port.result).silent();
     pod.detach("blue", "net1");
     node.assert_empty();
+    proof::of!("CNI-DEL-05");
 }

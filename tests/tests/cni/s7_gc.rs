@@ -30,6 +30,7 @@ fn gc_removes_what_the_runtime_does_not_know() {
     assert_eq!(pods[1].links(), ["net1"]);
     pods[1].detach("blue", "net1");
     node.assert_empty();
+    proof::of!("CNI-GC-01");
 }
 
 /// CNI-GC-02: `[]` says that nothing is valid.
@@ -40,6 +41,7 @@ fn gc_empty() {
     node.gc("blue", &[]).silent();
     assert!(pods.iter().all(|pod| pod.links().is_empty()));
     node.assert_empty();
+    proof::of!("CNI-GC-02");
 }
 
 /// CNI-GC-02: `null` is how Go writes an empty list.
@@ -52,6 +54,7 @@ fn gc_null() {
     node.cni("GC").conf(&conf).run().silent();
     assert!(pods[0].links().is_empty());
     node.assert_empty();
+    proof::of!("CNI-GC-02");
 }
 
 /// CNI-GC-02: an absent list removes only attachments without a pod.
@@ -70,6 +73,7 @@ fn gc_absent() {
     });
     pods[0].detach("blue", "net1");
     node.assert_empty();
+    proof::of!("CNI-GC-02");
 }
 
 /// CNI-GC-01: the legacy key counts when the other is absent, and only then.
@@ -92,6 +96,7 @@ fn gc_legacy_key() {
     assert_eq!(held(&node), ["a/net1"]);
     pods[0].detach("blue", "net1");
     node.assert_empty();
+    proof::of!("CNI-GC-01");
 }
 
 /// CNI-GC-03: the scope is the `name` of the configuration.
@@ -106,6 +111,7 @@ fn gc_other_network_untouched() {
     assert_eq!(pod.links(), ["net2"]);
     pod.detach("red", "net2");
     node.assert_empty();
+    proof::of!("CNI-GC-03");
 }
 
 /// CNI-GC-03: two configurations over one PodNetwork are two CNI networks.
@@ -121,6 +127,7 @@ fn gc_other_configuration_of_the_same_podnetwork_untouched() {
     assert_eq!(held(&node), ["a/net2"]);
     pod.call("DEL", "net2").conf(&conf).run().silent();
     node.assert_empty();
+    proof::of!("CNI-GC-03");
 }
 
 /// CNI-GC-03: interfaces of one container are separate attachments.
@@ -135,9 +142,10 @@ fn gc_live_secondary_untouched() {
     assert_eq!(pod.links(), ["net2"]);
     pod.detach("blue", "net2");
     node.assert_empty();
+    proof::of!("CNI-GC-03");
 }
 
-/// CNI-GC-04, CNI-GC-07: attachments in any state of decay do not stop the others'.
+/// CNI-GC-07: attachments in any state of decay do not stop the others'.
 #[test]
 fn gc_continue_on_error() {
     let node = testbed::node!();
@@ -152,6 +160,7 @@ fn gc_continue_on_error() {
     assert!(pods[2].links().is_empty());
     pods[3].detach("blue", "net1");
     node.assert_empty();
+    proof::of!("CNI-GC-07");
 }
 
 /// CNI-ERR-08.
@@ -167,6 +176,7 @@ fn gc_lt_110_code1() {
     }
     assert_eq!(held(&node), ["a/net1"]);
     pods[0].detach("blue", "net1");
+    proof::of!("CNI-ERR-08");
 }
 
 /// A list that cannot be read must not be taken for an empty one.
@@ -224,4 +234,5 @@ fn gc_racing_add() {
     });
     assert!(stale.links().is_empty());
     node.assert_empty();
+    proof::of!("CNI-GC-06");
 }

@@ -10,6 +10,7 @@ use testbed::{Network, Setup, wait};
 fn status_ready() {
     let node = testbed::node!();
     node.cni("STATUS").conf(&node.conf("blue")).run().silent();
+    proof::of!("CNI-ST-01");
 }
 
 /// CNI-ST-03, CNI-ENV-06: as libcni calls it, with empty variables.
@@ -19,6 +20,7 @@ fn status_no_containerid() {
     let call = node.cni("STATUS").conf(&node.conf("blue"));
     let call = call.env("CNI_CONTAINERID", "").env("CNI_NETNS", "");
     call.env("CNI_IFNAME", "").run().silent();
+    proof::of!("CNI-ST-03", "CNI-ENV-06");
 }
 
 /// CNI-ST-01.
@@ -31,6 +33,7 @@ fn status_50_agent_down() {
     failure.names(&["podnet-agent"]);
     node.start_agent();
     node.cni("STATUS").conf(&conf).run().silent();
+    proof::of!("CNI-ST-01");
 }
 
 /// CNI-ST-01: a network without a free address fails its ADDs alone.
@@ -55,6 +58,7 @@ fn status_ready_in_spite_of_a_full_pool() {
     for pod in [&b, &late] {
         pod.detach("tiny", "net1");
     }
+    proof::of!("CNI-ST-01");
 }
 
 /// CNI-ST-01: the network is missing or disabled.
@@ -66,6 +70,7 @@ fn status_50_network_missing() {
         let call = node.cni("STATUS").conf(&node.conf(name));
         call.run().fails_with(50).names(&[name]);
     }
+    proof::of!("CNI-ST-01");
 }
 
 /// CNI-ST-01: STATUS reports impaired pods until the agent has repaired them.
@@ -91,6 +96,7 @@ fn status_51_dataplane_down() {
         node.cni("STATUS").conf(&conf).run().success
     });
     pod.detach("blue", "net1");
+    proof::of!("CNI-ST-01");
 }
 
 /// CNI-ERR-08.
@@ -102,6 +108,7 @@ fn status_lt_110_code1() {
         conf["cniVersion"] = version.into();
         node.cni("STATUS").conf(&conf).run().fails_with(1);
     }
+    proof::of!("CNI-ERR-08");
 }
 
 /// CNI-ST-06: ADD, CHECK and DEL work while STATUS fails.
@@ -114,6 +121,7 @@ fn add_and_del_work_while_status_fails() {
     let port = pod.attach("blue", "net1");
     pod.check("blue", "net1", &port.result).silent();
     pod.detach("blue", "net1");
+    proof::of!("CNI-ST-06");
 }
 
 /// CNI-ST-04 ("status_latency" without a clock): STATUS does not wait for ADDs.
@@ -139,6 +147,7 @@ fn status_is_answered_while_adds_run() {
         }
         busy.join().expect("no ADD fails");
     });
+    proof::of!("CNI-ST-04");
 }
 
 /// The admin address agrees with STATUS, and forgets nothing it is asked for.

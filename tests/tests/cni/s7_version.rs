@@ -23,6 +23,7 @@ fn version_probe_libcni() {
         answer,
         json!({"cniVersion": "1.1.0", "supportedVersions": ALL})
     );
+    proof::of!("CNI-VER-01", "CNI-VER-02");
 }
 
 /// CNI-VER-01: stdin may hold nothing.
@@ -35,6 +36,7 @@ fn version_stdin_empty() {
         assert!(answer["cniVersion"].is_string(), "{stdin}: {answer}");
     }
     assert_eq!(version(&node, "")["cniVersion"], "1.1.0");
+    proof::of!("CNI-VER-01");
 }
 
 /// CNI-VER-01: the version asked in is the version answered in.
@@ -45,4 +47,5 @@ fn version_echoes_the_version_of_the_request() {
         let answer = version(&node, &json!({"cniVersion": asked}).to_string());
         assert_eq!(answer["cniVersion"], asked);
     }
+    proof::of!("CNI-VER-01");
 }

@@ -125,6 +125,7 @@ fn cleanup_can_stay_until_it_is_told_to_end() {
     kill_process(Pid::from_child(&child), Signal::TERM).expect("it can be signalled");
     let ended = child.wait().expect("it is our child");
     assert!(ended.success(), "{ended}");
+    proof::of!("PAIN-BOOT-3");
 }
 
 /// Changed manifests are read again, and a broken one does not hide the others.

@@ -121,6 +121,7 @@ fn pods_on_two_nodes_reach_each_other_by_vxlan_and_none_of_another_network() {
     let corner = Corner::new("vxlan");
     let transport = json!({"type": "VXLAN"});
     assert_apart(&corner, [spec(&transport), spec(&transport)]);
+    proof::of!("KEP-P1-13");
 }
 
 /// KEP-3698 "Story 4": the network of the pods is one of those outside the cluster.

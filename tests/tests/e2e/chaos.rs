@@ -283,4 +283,5 @@ fn agents_die_while_a_hundred_pods_come_and_go() {
         seen = left;
         seen.is_empty().then_some(())
     });
+    proof::of!("KEP-POD-14", "PAIN-BOOT-2", "PAIN-IP-1");
 }

@@ -32,4 +32,5 @@ fn the_address_of_a_claim_outlives_its_pods_and_goes_to_another_node_with_it() {
     assert_eq!(corner.ready("second")[1].ips[0], address);
     corner.delete("second");
     corner.objects.delete_wait(CLAIM, claim);
+    proof::of!("NPWG-8.0", "NPWG-8-T1", "NPWG-8-T2");
 }

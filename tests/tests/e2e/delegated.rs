@@ -6,7 +6,7 @@ use super::commands::listing;
 use super::corner::{Corner, NPWG, pairs};
 use super::objects::condition;
 
-/// NPWG §7: the plugins of a definition make the interface, and remove all of it.
+/// The plugins of a definition make the interface, and remove all of it.
 #[test]
 fn a_definition_with_plugins_of_others_is_made_and_unmade_by_them() {
     let corner = Corner::new("delegated");
@@ -40,9 +40,10 @@ fn a_definition_with_plugins_of_others_is_made_and_unmade_by_them() {
     let left = listing("n1", leases);
     assert!(!left.contains(&a[1].ips[0]), "{left:?}");
     assert!(left.contains(&b[1].ips[0]), "{left:?}");
+    proof::of!("NPWG-3.2.2");
 }
 
-/// NPWG §6.1: a pod has all its networks or does not run.
+/// NPWG-7.2: a pod has all its networks or does not run.
 #[test]
 fn a_plugin_that_no_node_has_keeps_the_pod_from_running_and_an_event_says_so() {
     let corner = Corner::new("unknown-plugin");
@@ -59,4 +60,5 @@ fn a_plugin_that_no_node_has_keeps_the_pod_from_running_and_an_event_says_so() {
     let object = corner.object("web");
     assert_eq!(object["status"]["phase"], "Pending");
     assert_ne!(condition(&object, "Ready"), Some("True"));
+    proof::of!("NPWG-7.2", "NPWG-X4");
 }

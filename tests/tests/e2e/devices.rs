@@ -39,6 +39,16 @@ fn a_container_finds_the_socket_of_its_port_where_its_device_is() {
     let files = corner.run("web", &["sh", "-c", &script]);
     let files: Vec<&str> = files.split_whitespace().collect();
     assert_eq!(files, ["memif.sock", "net1.json", "own"]);
+    proof::of!(
+        "DP-1",
+        "DP-3",
+        "S003-02",
+        "S003-05",
+        "S003-07",
+        "S003-08",
+        "S003-09",
+        "PAIN-SCH-1"
+    );
 }
 
 /// DP-5: a node has no devices of a deleted network, also by the kubelet's count.
@@ -58,4 +68,5 @@ fn a_node_has_no_devices_of_a_network_that_is_gone() {
     has("64");
     corner.objects.delete_wait(NETWORK, ("", &network));
     has("0");
+    proof::of!("DP-5");
 }

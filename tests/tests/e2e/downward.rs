@@ -63,4 +63,5 @@ fn a_container_reads_its_networks_from_a_file_and_a_later_one_from_its_environme
     assert_eq!(kep.last(), Some(&entry));
     let all = corner.run("web", &["cat", "/etc/podnetinfo/annotations"]);
     assert!(all.contains(NPWG_STATUS), "{all}");
+    proof::of!("KEP-P2-2");
 }

@@ -29,4 +29,5 @@ fn a_pod_waits_for_a_network_that_is_not_there_and_goes_on_by_itself() {
             .get("schedulingGates")
             .is_none()
     );
+    proof::of!("KEP-POD-10", "KEP-POD-11", "KEP-POD-12");
 }

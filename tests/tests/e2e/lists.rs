@@ -19,9 +19,10 @@ fn a_pod_without_annotations_has_the_network_of_the_cluster_and_no_other() {
     assert!(object["spec"].get("schedulingGates").is_none());
     // The API server as a Service: kube-proxy, routes and the network of the node play along.
     corner.run("web", &["nc", "-w", "10", "10.96.0.1", "443", "-e", "true"]);
+    proof::of!("KEP-P1-01", "KEP-P1-08", "NPWG-6");
 }
 
-/// NPWG §4.1.1, §4.1.2: listed networks of both formats follow the default network.
+/// NPWG-4.1.1a, NPWG-4.1.2: networks of both formats follow the default network.
 #[test]
 fn networks_of_the_npwg_list_come_beside_the_default_network() {
     let corner = Corner::new("npwg");
@@ -47,6 +48,7 @@ fn networks_of_the_npwg_list_come_beside_the_default_network() {
             "{interfaces:?}"
         );
     }
+    proof::of!("NPWG-4.1.2", "NPWG-4.1.1a", "NPWG-4.1.1b");
 }
 
 /// KEP-3698 `networks`.
@@ -85,4 +87,5 @@ fn a_list_of_the_kep_can_leave_the_default_network_out() {
         corner.object("web")["status"]["podIP"],
         interfaces[0].ips[0].as_str()
     );
+    proof::of!("KEP-X1", "KEP-P1-10", "RT-CD-09");
 }

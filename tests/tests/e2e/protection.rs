@@ -32,9 +32,10 @@ fn a_network_that_a_pod_is_on_is_deleted_after_the_pod() {
     until("the network to be gone", || {
         corner.objects.get(NETWORK, place).is_none().then_some(())
     });
+    proof::of!("KEP-PN-U1");
 }
 
-/// KEP-DEF-5: every cluster has it.
+/// Every cluster has it.
 #[test]
 fn the_default_network_is_not_deleted() {
     let corner = Corner::new("default");
@@ -46,4 +47,5 @@ fn the_default_network_is_not_deleted() {
     let after = corner.objects.get(NETWORK, place).expect("it is there");
     assert_eq!(before["metadata"]["uid"], after["metadata"]["uid"]);
     assert!(after["metadata"].get("deletionTimestamp").is_none());
+    proof::of!("KEP-DEF-2");
 }

@@ -41,4 +41,5 @@ fn pods_of_one_network_reach_each_other_and_no_pod_of_another_with_the_same_subn
     assert!(seen >= 2);
     // And the default network is there for all.
     assert!(corner.reaches("r1", &b1[0].ips[0]));
+    proof::of!("KEP-PN-05");
 }

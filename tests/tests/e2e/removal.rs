@@ -37,7 +37,7 @@ fn namespaces_with(node: &str, ip: &str) -> Vec<String> {
     on_node(node, &script).lines().map(str::to_owned).collect()
 }
 
-/// CNI §2 DEL, NPWG §6.2: namespace, links, leases, records and blocks are removed.
+/// Namespace, links, leases, records and blocks are removed.
 #[test]
 fn nothing_of_a_deleted_pod_is_left_on_its_node() {
     let corner = Corner::new("removal");

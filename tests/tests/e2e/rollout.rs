@@ -100,4 +100,5 @@ fn a_rollout_of_the_agents_is_not_noticed_by_the_cluster() {
     assert_eq!(failed, [], "sandboxes failed");
     assert_eq!(readiness(&corner), ready, "a node was not Ready");
     assert_eq!(slices(&corner), before, "endpoints have changed");
+    proof::of!("CNI-ST-05");
 }

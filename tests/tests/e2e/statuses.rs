@@ -41,4 +41,13 @@ fn both_statuses_and_the_events_say_what_the_pod_has() {
     corner.event("web", "AddedInterface", &[&added]);
     let from = format!("from {}", corner.default_network());
     corner.event("web", "AddedInterface", &["Add eth0 [", &from]);
+    proof::of!(
+        "NPWG-X4",
+        "NPWG-5.2",
+        "NPWG-5.3.1",
+        "NPWG-5.3.2",
+        "NPWG-5.3.4",
+        "NPWG-5.3.5",
+        "KEP-STS-02"
+    );
 }

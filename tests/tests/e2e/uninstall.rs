@@ -110,4 +110,5 @@ fn nothing_of_podnet_is_left_and_pods_start_without_it() {
         });
         assert!(pod["metadata"].get("annotations").is_none(), "{pod}");
     }
+    proof::of!("PAIN-BOOT-3");
 }

@@ -118,4 +118,5 @@ fn cni_args_arrive() {
     assert_eq!(port.v4().to_string(), "10.10.0.66");
     libcni.detach("blue", &pod, "net1");
     node.assert_empty();
+    proof::of!("CNI-ENV-09");
 }

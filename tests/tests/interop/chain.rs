@@ -118,6 +118,7 @@ fn three_neighbours_behind_podnet_work_together() {
     in_a_chain(&tools, "blue", &others, |_, _, port| {
         assert_eq!(port.result["cniVersion"], "1.0.0");
     });
+    proof::of!("RT-ND-01");
 }
 
 /// The same works on routed networks without `sbr`.
@@ -136,6 +137,7 @@ fn two_neighbours_behind_podnet_work_on_a_routed_network() {
         tuning(&json!({"sysctl": {"net.ipv4.conf.net1.arp_notify": "1"}})),
     ];
     in_a_chain(&tools, "green", &others, |_, _, _| {});
+    proof::of!("RT-ND-01");
 }
 
 /// CNI-CHK-01: `CHECK` names podnet's own route that `sbr` removed.
@@ -160,6 +162,7 @@ fn a_route_taken_away_by_sbr_is_named() {
     libcni.run("del", "lane", &pod, "net1").succeeds();
     other.detach("lane", "net1");
     node.assert_empty();
+    proof::of!("CNI-CHK-01");
 }
 
 /// A MAC address that podnet did not give is cut off as a spoofed one.

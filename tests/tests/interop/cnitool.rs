@@ -67,9 +67,10 @@ fn a_second_add_gives_the_same_addresses() {
     assert_eq!(first.result, second.result);
     libcni.detach("blue", &pod, "net1");
     node.assert_empty();
+    proof::of!("CNI-ADD-04", "RT-CT-01");
 }
 
-/// CNI-CHK-02: what is broken is said in words that libcni passes on.
+/// CNI-CHK-01: damage is told in words that libcni passes on.
 #[test]
 fn check_names_what_is_wrong() {
     let Some(tools) = Tools::find(testbed::test_name!(), &[]) else {
@@ -88,9 +89,10 @@ fn check_names_what_is_wrong() {
     ended.fails_with(&["podnet", "net1 is gone"]);
     libcni.detach("blue", &pod, "net1");
     node.assert_empty();
+    proof::of!("CNI-CHK-01");
 }
 
-/// CNI-GC-01, CNI-GC-08: `gc` without a list removes stale attachments only.
+/// CNI-GC-08: `gc` without a list removes stale attachments only.
 ///
 /// libcni deletes what it remembers of this network, and podnet what has lost its pod. Neither touches
 /// another network, nor another runtime's living pod.
@@ -127,6 +129,7 @@ fn gc_removes_stale_attachments_of_its_network_only() {
     assert_eq!(alive.links(), ["net1"]);
     alive.detach("blue", "net1");
     node.assert_empty();
+    proof::of!("CNI-GC-08", "CNI-GC-02", "CNI-GC-03", "RT-CT-01");
 }
 
 /// A runtime that lost its pod's namespace can still delete its attachments.
@@ -177,6 +180,7 @@ fn without_an_agent_libcni_is_told_so() {
     node.assert_empty();
     assert_eq!(pod.links(), Vec::<String>::new());
     libcni.of_network("status", "blue").silent();
+    proof::of!("CNI-ERR-05", "CNI-DEL-05");
 }
 
 /// CNI-STATUS: a network that does not exist is not ready.

@@ -95,12 +95,14 @@ fn stays(kind: &str, test: &str) {
 #[test]
 fn the_interface_of_ptp_stays() {
     stays("ptp", testbed::test_name!());
+    proof::of!("CNI-ADD-01");
 }
 
 /// CNI-ADD-01 behind `bridge`.
 #[test]
 fn the_interface_of_bridge_stays() {
     stays("bridge", testbed::test_name!());
+    proof::of!("CNI-ADD-01");
 }
 
 /// A second interface next to another plugin's is what podnet is for.

@@ -35,6 +35,7 @@ fn the_highest_common_version_is_used() {
         libcni.detach("blue", &pod, "net1");
     }
     node.assert_empty();
+    proof::of!("CNI-CONF-03");
 }
 
 /// libcni decodes each version with code of its own and refuses what does not fit.

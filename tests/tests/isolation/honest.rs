@@ -60,6 +60,7 @@ fn overlapping_networks_work_side_by_side() {
         }
     }
     node.assert_empty();
+    proof::of!("KEP-PN-05");
 }
 
 /// Broadcast and multicast reach every member of the network once, and no other.

@@ -48,13 +48,15 @@ fn a_disabled_network_takes_no_new_pods_until_it_is_enabled() {
         .fails_with(11)
         .names(&[&s.network("blue"), "is disabled", "spec.enabled"]);
     assert_eq!(first.links(), ["eth0"], "who was there keeps running");
+    s.del(&first, "old", &old).silent();
+    assert_eq!(first.links(), [""; 0]);
     s.apply_network("blue", &["10.1.0.0/24"], true);
     s.add_in_time(&second, "new", &new);
-    s.del(&first, "old", &old).silent();
     s.del(&second, "new", &new).silent();
+    proof::of!("KEP-POD-13", "KEP-PN-L5");
 }
 
-/// NPWG-3: definitions of the API server are attached to.
+/// Definitions of the API server are attached to.
 ///
 /// One of them names a network of podnet.
 #[test]
@@ -85,6 +87,7 @@ fn a_network_attachment_definition_of_the_cluster_is_attached_to() {
     assert_eq!(links, ["data0", "eth0"]);
     s.del(&sandbox, "web", &uid).silent();
     s.node.assert_empty();
+    proof::of!("NPWG-G3");
 }
 
 /// PAIN-LAT-1, PAIN-SIL-1: known objects stay known, and unknown ones are an error.
@@ -122,6 +125,7 @@ fn pods_are_attached_while_the_api_server_is_away() {
     s.add(&second, "more", &more).result();
     s.del(&second, "more", &more).silent();
     s.node.assert_empty();
+    proof::of!("PAIN-LAT-1", "PAIN-SIL-1");
 }
 
 /// CNI-ST-01, NPWG-6.1: an `ADD` cannot succeed before the networks are known.
@@ -140,9 +144,10 @@ fn status_is_50_until_the_networks_are_known() {
     s.door.open_again();
     s.node.wait_ready();
     s.node.cni("STATUS").conf(&s.conf()).run().silent();
+    proof::of!("CNI-ST-01", "NPWG-6.1");
 }
 
-/// NPWG-3, PAIN-MULTI-1: a cluster may get the kinds of the NPWG at any time.
+/// PAIN-MULTI-1: a cluster may get the kinds of the NPWG at any time.
 ///
 /// It can do without them; it cannot do without podnet's.
 #[test]
@@ -205,4 +210,5 @@ fn kinds_that_are_defined_later_are_picked_up() {
     ));
     s.add_in_time(&sandbox, "web", &uid);
     s.del(&sandbox, "web", &uid).silent();
+    proof::of!("PAIN-MULTI-1");
 }

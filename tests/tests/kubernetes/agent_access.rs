@@ -51,6 +51,7 @@ fn a_pod_without_a_grant_is_not_attached_and_with_one_it_is() {
     grant(&s, &network);
     s.add_in_time(&sandbox, "web", &uid);
     s.del(&sandbox, "web", &uid).silent();
+    proof::of!("KEP-P2-1");
 }
 
 /// KEP-P2-1; purpose: a known grant needs no API server, an unknown one is refused.
@@ -83,6 +84,7 @@ fn a_known_grant_serves_while_the_api_server_is_away_and_nothing_else_does() {
     });
     unknown.names(&["cannot check whether", "try again later"]);
     s.door.open_again();
+    proof::of!("KEP-P2-1");
 }
 
 /// `CNI_ARGS` of a runtime of Kubernetes.
@@ -177,6 +179,7 @@ fn att_07a_a_direct_configuration_is_asked_about() {
     call(&sandbox, "DEL", &conf, &args).run().silent();
     s.door.open_again();
     s.node.assert_empty();
+    proof::of!("ATT-07a");
 }
 
 /// ATT-07a: a definition of another namespace is checked in that namespace.
@@ -248,4 +251,5 @@ fn att_07a_a_definition_of_another_namespace_is_asked_about() {
         s.del(sandbox, name, uid).silent();
     }
     s.node.assert_empty();
+    proof::of!("ATT-07a");
 }

@@ -114,6 +114,13 @@ fn plugin_and_configuration_are_put_in_their_places_and_stay_there() {
     let output = s.node.cleanup(&[&bin, &conf]);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(runtime.files(), [""; 0]);
+    proof::of!(
+        "NPWG-6.1",
+        "RT-CD-01",
+        "RT-CD-03",
+        "PAIN-BOOT-2",
+        "PAIN-CONF-2"
+    );
 }
 
 /// PAIN-BOOT-3: another agent's plugin is not ours to remove.
@@ -129,4 +136,5 @@ fn cleanup_leaves_the_plugin_of_another_agent() {
     s.node.terminate();
     assert!(s.node.cleanup(&[&bin, &conf]).status.success());
     assert_eq!(runtime.files(), ["bin/podnet", "net.d/05-podnet.conflist"]);
+    proof::of!("PAIN-BOOT-3");
 }

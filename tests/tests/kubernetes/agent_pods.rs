@@ -23,6 +23,7 @@ fn a_request_for_a_pod_that_is_gone_is_refused() {
         .fails_with(4)
         .names(&["K8S_POD_UID", &old, &new]);
     assert_eq!(late.links(), [""; 0]);
+    proof::of!("NPWG-X6");
 }
 
 /// NPWG-X6, PAIN-SIL-1: not found is no success.
@@ -39,6 +40,7 @@ fn a_pod_that_the_api_server_does_not_have_is_no_success() {
     s.del(&sandbox, "nobody", "4f9a6f5e-0000-4000-8000-000000000000")
         .silent();
     s.node.assert_empty();
+    proof::of!("NPWG-X6", "PAIN-SIL-1");
 }
 
 /// NPWG-X6: the kubelet's UID of a static pod differs from its object's UID.
@@ -67,6 +69,7 @@ fn a_static_pod_is_attached_and_described_by_its_mirror() {
     let status = s.written("etcd-node", "podnet.dev/network-status");
     assert_eq!(status[0]["interfaceName"], "eth0", "{status}");
     s.del(&sandbox, "etcd-node", of_kubelet).silent();
+    proof::of!("NPWG-X6");
 }
 
 /// ATT-15c: annotations of any user do not make a request mean another pod.
@@ -98,9 +101,10 @@ fn att_15c_a_pod_that_claims_to_be_static_is_compared_by_its_uid() {
         s.delete_pod("web");
     }
     s.node.assert_empty();
+    proof::of!("ATT-15c");
 }
 
-/// KEP-STS-01 and the metric by which network-metrics-daemon names networks.
+/// PAIN-OBS-1: the metric by which network-metrics-daemon names networks.
 #[test]
 fn interfaces_are_named_in_the_metrics_while_they_are_there() {
     let Some(s) = AgentScene::start(testbed::test_name!(), "agent-metric") else {
@@ -120,4 +124,5 @@ fn interfaces_are_named_in_the_metrics_while_they_are_there() {
     assert!(metrics().contains("podnet_world_unread 0"));
     s.del(&sandbox, "web", &uid).silent();
     wait::until_true("the line to go", || !metrics().contains(&line));
+    proof::of!("PAIN-OBS-1");
 }

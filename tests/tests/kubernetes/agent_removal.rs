@@ -7,7 +7,7 @@ use testbed::{Outcome, Pod, wait};
 use super::agent_scene::AgentScene;
 
 /// A call of podnet as a runtime makes it, with the plugins of others in its path.
-fn call(s: &AgentScene, plugins: &Plugins, sandbox: &Pod<'_>, command: &str) -> Outcome {
+pub(super) fn call(s: &AgentScene, plugins: &Plugins, sandbox: &Pod<'_>, command: &str) -> Outcome {
     let args = format!(
         "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID={}",
         s.name,
@@ -62,4 +62,5 @@ fn an_attachment_that_cannot_be_removed_has_an_event() {
     });
     plugins.answer("alpha", "DEL", &json!({}));
     call(&s, &plugins, &sandbox, "DEL").silent();
+    proof::of!("NPWG-X4", "NPWG-7.2b");
 }

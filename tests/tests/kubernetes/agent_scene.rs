@@ -94,6 +94,11 @@ impl AgentScene {
     pub(crate) fn apply_network(&self, short: &str, subnets: &[&str], enabled: bool) {
         let mut network = Network::l2(&self.network(short), subnets);
         network.enabled = enabled;
+        self.apply_as(&network);
+    }
+
+    /// Makes or changes a network that is more than its subnets, and numbers it.
+    pub(crate) fn apply_as(&self, network: &Network) {
         self.apply(&network.yaml());
         self.number(&network.name, number_of(&network.name));
     }

@@ -3,8 +3,10 @@
 use k8s_openapi::api::core::v1::Pod as ApiPod;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
-use testbed::wait;
+use testbed::plugins::Plugins;
+use testbed::{Network, wait};
 
+use super::agent_removal::call;
 use super::agent_scene::AgentScene;
 
 const NPWG: &str = "k8s.v1.cni.cncf.io/network-status";
@@ -71,6 +73,92 @@ fn a_pod_says_where_it_is_attached_and_keeps_what_else_it_says() {
         &[&format!("from {}", s.network("red"))],
     );
     s.del(&sandbox, "web", &uid).silent();
+    proof::of!(
+        "NPWG-5.0",
+        "NPWG-5-W1",
+        "NPWG-X4",
+        "KEP-STS-01",
+        "NPWG-5.2",
+        "NPWG-5.3.2",
+        "NPWG-5.3.4",
+        "NPWG-5.3.5"
+    );
+}
+
+/// NPWG-5.3.6, NPWG-5.3.7, NPWG-5-W3: default routes, DNS and devices are told.
+#[test]
+fn a_pod_says_its_default_routes_dns_and_devices() {
+    let Some(s) = AgentScene::start(testbed::test_name!(), "agent-beside") else {
+        return;
+    };
+    let gateway = |short: &str, subnet| Network::l2(&s.network(short), &[subnet]).gateway("First");
+    s.apply_as(&gateway("blue", "10.1.0.0/24"));
+    s.apply_as(&gateway("gate", "10.2.0.0/24"));
+    s.apply_as(&Network::l2(&s.network("mem"), &["10.3.0.0/24"]).interface("Memif"));
+    let ours =
+        |short| json!({"cniVersion": "1.0.0", "type": "podnet", "podNetwork": s.network(short)});
+    for (name, config) in [
+        ("gate", ours("gate")),
+        ("mem", ours("mem")),
+        (
+            "lan",
+            json!({"cniVersion": "1.0.0", "name": "lan", "type": "alpha"}),
+        ),
+    ] {
+        let definition = json!({
+            "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+            "metadata": {"name": name, "namespace": s.name},
+            "spec": {"config": config.to_string()},
+        });
+        s.apply(&definition.to_string());
+    }
+    let plugins = Plugins::new(&["alpha"]);
+    let dns = json!({"nameservers": ["10.9.0.53"], "search": ["lan.example"]});
+    let printed = json!({
+        "cniVersion": "1.0.0", "interfaces": [{"name": "net3", "sandbox": "/x"}],
+        "ips": [{"address": "10.9.0.5/24", "interface": 0}], "dns": dns,
+    });
+    plugins.answer("alpha", "ADD", &printed);
+    let kep = json!([{"name": s.network("blue")}]).to_string();
+    let npwg = json!([
+        {"name": "gate", "default-route": ["10.2.0.1"]}, {"name": "mem"}, {"name": "lan"},
+    ]);
+    let npwg = npwg.to_string();
+    s.make_pod(
+        "web",
+        &[
+            ("podnet.dev/networks", &kep),
+            ("k8s.v1.cni.cncf.io/networks", &npwg),
+        ],
+    );
+    let sandbox = s.node.pod("c1");
+    let added = wait::until("the agent to know of the networks", || {
+        Some(call(&s, &plugins, &sandbox, "ADD")).filter(|outcome| outcome.success)
+    });
+    added.result();
+
+    let status = s.written("web", NPWG);
+    let of = |key: &str| [0, 1, 2, 3].map(|index| status[index][key].clone());
+    let names = ["eth0", "net1", "net2", "net3"].map(Value::from);
+    assert_eq!(of("interface"), names, "{status}");
+    let moved = [Value::Null, json!(["10.2.0.1"]), Value::Null, Value::Null];
+    assert_eq!(of("default-route"), moved, "{status}");
+    // The default network has none any more, though its network has a gateway.
+    assert_eq!(of("gateway"), moved, "{status}");
+    let none = json!({});
+    assert_eq!(
+        of("dns"),
+        [none.clone(), none.clone(), none, dns],
+        "{status}"
+    );
+    let [eth0, net1, net2, net3] = of("device-info");
+    assert_eq!([eth0, net1, net3], [const { Value::Null }; 3], "{status}");
+    assert_eq!(net2["type"], "memif", "{status}");
+    let path = net2["memif"]["path"].as_str().expect("a path");
+    assert!(std::path::Path::new(path).exists(), "{path}");
+    call(&s, &plugins, &sandbox, "DEL").silent();
+    s.node.assert_empty();
+    proof::of!("NPWG-5.3.6", "NPWG-5.3.7", "NPWG-5-W3");
 }
 
 /// NPWG-X4, PAIN-SIL-1: the pod has the reason of a failed start, once and counted.
@@ -103,6 +191,7 @@ fn a_refused_pod_has_an_event_that_says_why() {
         "FailedAddingInterface",
         &[&s.network("off"), "disabled"],
     );
+    proof::of!("NPWG-X4", "PAIN-SIL-1");
 }
 
 /// NPWG-5-W1, PAIN-STS-1: whatever was missed is made good.
@@ -146,6 +235,7 @@ fn annotations_that_are_lost_come_back() {
 
     s.del(&sandbox, "web", &uid).silent();
     s.del(&other, "late", &late).silent();
+    proof::of!("NPWG-5-W1", "PAIN-STS-1");
 }
 
 /// NPWG-5-W2: a deleted pod ends the tries, and another of its name is left alone.
@@ -181,6 +271,7 @@ fn another_pod_of_the_same_name_is_not_written_about() {
     assert_eq!(s.annotation("web-0", NPWG), None);
     s.del(&sandbox, "web-0", &old).silent();
     s.del(&probe, "probe", &before).silent();
+    proof::of!("NPWG-5-W2");
 }
 
 /// `deploy/base/agent-policy.yaml`: an agent's rights suffice for two annotations.

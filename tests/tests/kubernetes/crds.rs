@@ -13,8 +13,6 @@ fn reference(name: &str) -> Value {
 }
 
 /// `pn_enabled_default_true`: KEP-PN-01.
-///
-/// `pn_default_autocreate_exact` needs the same: KEP-DEF-1.
 #[test]
 fn a_network_is_enabled_unless_it_says_false() {
     let Some(scene) = objects::set(testbed::test_name!()) else {
@@ -33,6 +31,7 @@ fn a_network_is_enabled_unless_it_says_false() {
             assert_eq!(taken["spec"]["enabled"], enabled, "{written}");
         }
     });
+    proof::of!("KEP-PN-01");
 }
 
 /// `pn_provider_pattern_ok`, `pn_provider_pattern_bad`: KEP-PN-03, KEP-PN-M2.
@@ -66,9 +65,10 @@ fn the_provider_is_a_domain_and_a_path() {
     for text in ["acme.io/foo", "foo/bar", "a/b/c:d%20~"] {
         assert!(api::check_provider(text), "{text}");
     }
+    proof::of!("KEP-PN-03", "KEP-PN-M2");
 }
 
-/// KEP-PN-02, KEP-PN-M2
+/// KEP-PN-M2
 #[test]
 fn references_name_group_kind_and_object() {
     let Some(scene) = objects::set(testbed::test_name!()) else {
@@ -120,6 +120,7 @@ fn references_name_group_kind_and_object() {
     scene.run(|client| async move {
         check_specs(&Objects::all::<PodNetwork>(&client), "references", &table).await;
     });
+    proof::of!("KEP-PN-M2");
 }
 
 /// `pn_spec_immutable_provider_change` and its siblings: KEP-PN-M1.
@@ -167,6 +168,7 @@ fn the_spec_of_a_network_never_changes() {
             .await;
         assert!(gone.expect_err("no spec").contains("spec"));
     });
+    proof::of!("KEP-PN-M1", "KEP-PN-02");
 }
 
 /// `pn_enabled_mutable`: KEP-PN-M1.
@@ -193,6 +195,7 @@ fn a_network_can_be_disabled_and_labelled() {
         let none = json!({"metadata": {"finalizers": null}});
         networks.merge("mutable", none).await.unwrap();
     });
+    proof::of!("KEP-PN-M1");
 }
 
 /// KEP-PN-M1: an empty list and none are the same wish; a typed client writes none.
@@ -214,6 +217,7 @@ fn a_typed_client_can_write_back_what_it_read() {
         let written = networks.replace("typed", &params, &read).await;
         assert!(!written.expect("the same spec").spec.enabled);
     });
+    proof::of!("KEP-PN-M1");
 }
 
 /// `pn_conditions_max5`: KEP-PN-04.
@@ -252,9 +256,10 @@ fn a_network_has_at_most_five_conditions_one_of_a_type() {
             .await;
         assert_eq!(numbered.unwrap()["status"]["networkID"], 7);
     });
+    proof::of!("KEP-PN-04");
 }
 
-/// KEP-PN-01, KEP-P1-02: `kubectl get podnetwork blue` is about the network.
+/// KEP-P1-02: `kubectl get podnetwork blue` is about the network.
 ///
 /// It is not about everything in a category of that name.
 #[test]
@@ -288,6 +293,7 @@ fn a_network_is_found_by_every_name_of_its_kind() {
         head,
         ["NAME", "READY", "REASON", "ENABLED", "PROVIDER", "AGE"]
     );
+    proof::of!("KEP-P1-02");
 }
 
 /// A network's name leaves room for an address in the names of its `IPBlock`s.
@@ -354,4 +360,5 @@ fn the_spec_of_an_attachment_never_changes() {
         let labels = json!({"metadata": {"labels": {"team": "a"}}});
         attachments.merge("a", labels).await.unwrap();
     });
+    proof::of!("KEP-PNA-01", "KEP-PNA-04");
 }

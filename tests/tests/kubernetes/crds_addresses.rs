@@ -20,7 +20,7 @@ fn claim(uid: &str) -> Holder {
     })
 }
 
-/// KEP-P1-13: addresses are unique in the cluster.
+/// Addresses are unique in the cluster.
 #[test]
 fn of_two_nodes_that_want_a_block_one_gets_it() {
     let Some(scene) = objects::set(testbed::test_name!()) else {
@@ -53,6 +53,7 @@ fn of_two_nodes_that_want_a_block_one_gets_it() {
             }
         }
     });
+    proof::of!("PAIN-IP-2");
 }
 
 /// A block has one name, or it could be taken twice.
@@ -205,4 +206,5 @@ fn an_address_is_reserved_once_for_a_pod_or_a_claim() {
             assert_eq!(answer.is_ok(), fits, "{spec}: {answer:?}");
         }
     });
+    proof::of!("NPWG-8.0");
 }

@@ -354,7 +354,7 @@ fn attachments() -> Table {
     ]
 }
 
-/// KEP-PN-R4: fewer parameters have to be called invalid later.
+/// Fewer parameters have to be called invalid later.
 #[test]
 fn the_server_refuses_network_parameters_that_podnet_would() {
     let Some(scene) = objects::set(testbed::test_name!()) else {
@@ -374,7 +374,6 @@ fn the_server_refuses_network_parameters_that_podnet_would() {
     });
 }
 
-/// KEP-PN-R4
 #[test]
 fn the_server_refuses_attachment_parameters_that_podnet_would() {
     let Some(scene) = objects::set(testbed::test_name!()) else {

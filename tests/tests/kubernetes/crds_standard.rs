@@ -43,6 +43,14 @@ fn every_form_of_the_standard_is_taken_and_read() {
     );
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(text.lines().count(), 4, "{text}");
+    proof::of!(
+        "NPWG-3.1",
+        "NPWG-3.2a",
+        "NPWG-3.2.1",
+        "NPWG-3.2.2",
+        "NPWG-3.2.3",
+        "NPWG-3.2.4"
+    );
 }
 
 /// NPWG-8.1, NPWG-8.2: spec and status are written by different people.
@@ -79,4 +87,5 @@ fn a_claim_has_a_status_of_its_own() {
         let read = typed.get("vm-a.blue.net1").await.expect("readable");
         assert_eq!(read.status.expect("a status").ips, ["10.0.0.3/24"]);
     });
+    proof::of!("NPWG-8.1", "NPWG-8.2", "NPWG-8.3");
 }

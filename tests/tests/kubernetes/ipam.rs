@@ -32,7 +32,7 @@ pub(super) fn add_all(scene: &AgentScene, sandboxes: &[Pod<'_>], network: &str) 
     })
 }
 
-/// KEP-P1-13, PAIN-IP-2: two nodes, and pods on both at the same moment.
+/// PAIN-IP-2: two nodes, and pods on both at the same moment.
 #[test]
 fn nodes_that_attach_pods_at_the_same_moment_never_give_one_address_twice() {
     let Some(s) = Nodes::start(testbed::test_name!(), "ipam-parallel") else {
@@ -64,6 +64,7 @@ fn nodes_that_attach_pods_at_the_same_moment_never_give_one_address_twice() {
     wait::until_true("all blocks to be given back", || {
         s.blocks(&network).is_empty()
     });
+    proof::of!("PAIN-IP-2", "KUR-11");
 }
 
 /// Purpose: a pod that starts waits for no answer of the API server.
@@ -160,7 +161,7 @@ fn a_subnet_that_another_node_has_taken_is_refused_with_its_name() {
     there.del(&network, "eth0").silent();
 }
 
-/// KEP-P1-13, NPWG-4.1.2.1.5: an address by name has one holder in the cluster.
+/// An address by name has one holder in the cluster.
 ///
 /// So it is, however the holder got it.
 #[test]
@@ -224,6 +225,7 @@ fn an_address_by_name_has_one_holder_in_the_cluster_and_a_refusal_names_it() {
     for node in [&s.one, &s.two] {
         node.node.assert_empty();
     }
+    proof::of!("NPWG-4.1.2.1.3", "PAIN-IP-2", "ARK-04");
 }
 
 /// Purpose: a node that needs an address of a free block takes the block.

@@ -65,4 +65,5 @@ fn a_grant_of_a_node_that_does_not_hold_the_block_gives_no_address() {
         assert!(told.contains(name) && told.contains("away"), "{told}");
     });
     s.one.node.assert_empty();
+    proof::of!("ATT-06d");
 }

@@ -131,7 +131,6 @@ fn two_nodes_attach_pods_to_a_subnet_of_sixteen_addresses() {
 
 /// Purpose: blocks of another length remain from before a change of subnets.
 ///
-/// KEP-P1-13.
 #[test]
 fn a_subnet_that_grows_and_shrinks_gives_no_address_twice() {
     let Some(s) = Nodes::start(testbed::test_name!(), "blocks-grow") else {
@@ -170,6 +169,7 @@ fn a_subnet_that_grows_and_shrinks_gives_no_address_twice() {
     for sandbox in [first, second, third, last].into_iter().flatten() {
         sandbox.del(&network, "eth0").silent();
     }
+    proof::of!("PAIN-IP-2");
 }
 
 /// Purpose: of two blocks with a common address the earlier one counts.

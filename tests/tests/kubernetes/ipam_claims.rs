@@ -47,6 +47,7 @@ fn a_claim_gets_addresses_once_and_keeps_them_from_pod_to_pod_and_node_to_node()
     assert_eq!(s.add(&s.one, &here, "third", &third), ips);
     s.del(&s.one, &here, "third", &third);
     s.del(&s.two, &there, "second", &second);
+    proof::of!("NPWG-8-T1", "NPWG-8-T2", "NPWG-8.0", "NPWG-8.3");
 }
 
 /// NPWG-8-T2, NPWG-4.1.2.1.11
@@ -83,6 +84,7 @@ fn addresses_that_a_claim_has_already_are_used_exactly_or_not_at_all() {
     s.refused(&s.two, &there, ("fourth", &fourth), 7)
         .names(&["vm-c", "10.41.0.98", "remove ips"]);
     s.del(&s.one, &here, "first", &first);
+    proof::of!("NPWG-8-T2", "NPWG-4.1.2.1.11");
 }
 
 /// NPWG-8-T3; facts 4.1.2.1.11: a claim that is not there yet is waited for.
@@ -117,6 +119,7 @@ fn a_claim_of_another_network_is_refused_and_a_missing_one_waited_for() {
     s.claim("vm-late", &blue, &[]);
     assert_eq!(s.add(&s.one, &here, "late", &late), s.claimed("vm-late"));
     s.del(&s.one, &here, "late", &late);
+    proof::of!("NPWG-8-T3");
 }
 
 /// NPWG-8-T3: claims name the network as the NetworkAttachmentDefinition does.
@@ -144,6 +147,7 @@ fn a_claim_names_its_network_as_the_definition_does_and_never_as_the_runtime_doe
         &network,
     ]);
     assert!(s.claimed("vm-b").is_empty());
+    proof::of!("NPWG-8-T3");
 }
 
 /// NPWG-8-T5: on a network without addresses a claim is ignored, and stays.
@@ -161,4 +165,5 @@ fn a_claim_on_a_network_without_addresses_is_left_alone() {
     assert!(s.add(&s.one, &here, "web", &web).is_empty());
     assert!(s.claimed("vm-a").is_empty());
     s.del(&s.one, &here, "web", &web);
+    proof::of!("NPWG-8-T5");
 }

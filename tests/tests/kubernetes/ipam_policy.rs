@@ -212,6 +212,7 @@ fn an_agent_whose_token_names_no_node_writes_nothing() {
         let noted = pods.patch_status("web", &params, &Patch::Merge(note)).await;
         check("an annotation", noted, refused);
     });
+    proof::of!("ATT-15a");
 }
 
 /// ATT-06d: the maker of a claim's reservation removes it; or any node, if refused.
@@ -271,6 +272,7 @@ fn an_agent_deletes_reservations_of_claims_that_it_made_and_refused_ones_only() 
         check("refused", delete(&foreign).await, None);
         check("its own", delete(&own).await, None);
     });
+    proof::of!("ATT-06d");
 }
 
 /// ATT-06d: addresses of a claim are written once, and no agent changes them.
@@ -315,4 +317,5 @@ fn an_agent_gives_addresses_to_a_claim_that_has_none_and_changes_none() {
         let now = admin.get("vm-a").await.expect("the claim");
         assert_eq!(now.status.expect("its addresses").ips, ["10.76.0.7/24"]);
     });
+    proof::of!("ATT-06d", "NPWG-8.2");
 }

@@ -199,4 +199,5 @@ fn a_node_that_was_taken_over_draws_no_address_of_another_node() {
     wait_remote(&s.one, &both);
     s.del(&s.one, &one, "one", &one_uid);
     s.del(&s.two, &two, "two", &two_uid);
+    proof::of!("ATT-06a", "ATT-06b");
 }

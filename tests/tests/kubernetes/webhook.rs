@@ -114,6 +114,16 @@ fn a_pod_with_a_wrong_list_is_refused_and_the_place_is_named() {
         let refused = "podnet_webhook_reviews_total{hook=\"validate-pods\",outcome=\"invalid\"}";
         assert_eq!(webhook.metric(refused), table.len() as u64);
     });
+    proof::of!(
+        "KEP-POD-01",
+        "KEP-POD-02",
+        "KEP-POD-03",
+        "KEP-POD-04",
+        "KEP-POD-05",
+        "KEP-POD-06",
+        "NPWG-4.1",
+        "ARK-08"
+    );
 }
 
 /// KEP-POD-10..12: who lists networks waits for them.
@@ -144,6 +154,7 @@ fn a_pod_that_lists_networks_waits_behind_the_gate() {
         let made = webhook.create(&client, &bound, false).await.expect("taken");
         assert_eq!(gates(&made), [""; 0], "a pod with a node cannot wait");
     });
+    proof::of!("KEP-POD-10", "KEP-POD-11", "KEP-POD-12");
 }
 
 /// KEP-P1-01: pods that say nothing of networks are none of podnet's business.
@@ -177,6 +188,7 @@ fn a_pod_without_a_list_is_as_it_was_written_and_nobody_is_asked() {
             assert_eq!(webhook.metric(&metric), 0, "{metric}");
         }
     });
+    proof::of!("KEP-P1-01");
 }
 
 /// NPWG-4.1: also by way of `pods/status`, which changes annotations as well.
@@ -209,6 +221,7 @@ fn a_change_of_npwgs_list_is_looked_at() {
             changed.expect("a right list");
         }
     });
+    proof::of!("NPWG-4.1");
 }
 
 /// KEP-PN-U3: what is being deleted takes no new references.
@@ -261,6 +274,7 @@ fn a_network_that_is_being_deleted_takes_no_new_pods() {
                 .expect("one that is not there is waited for");
         }
     });
+    proof::of!("KEP-PN-U3");
 }
 
 /// KEP-P1-01, `failurePolicy`: no pod waits for a webhook that is not there.
@@ -288,6 +302,7 @@ fn pods_are_made_while_no_webhook_answers() {
         webhook.refusal(&client, &npwg("wrong-2", "a,,b")).await;
         assert_eq!(webhook.bundle(&client).await, before);
     });
+    proof::of!("KEP-P1-01");
 }
 
 /// KEP-CTL-4: without the feature lists mean nothing, and no pod waits.
@@ -307,4 +322,5 @@ fn with_the_feature_off_every_pod_is_taken_as_it_is() {
         let asked = "podnet_webhook_reviews_total{hook=\"validate-pods\",outcome=\"allowed\"}";
         assert_eq!(webhook.metric(asked), 2);
     });
+    proof::of!("KEP-CTL-4");
 }

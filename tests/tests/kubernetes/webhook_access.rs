@@ -133,6 +133,7 @@ fn a_user_lists_only_networks_that_were_granted() {
             .await
             .expect("granted");
     });
+    proof::of!("KEP-P2-1");
 }
 
 /// KEP-P2-1, `pn_access_denied_sa`.
@@ -163,6 +164,7 @@ fn a_service_account_lists_only_networks_that_were_granted() {
             assert!(refusal.contains(&words), "{refusal}");
         }
     });
+    proof::of!("KEP-P2-1");
 }
 
 /// KEP-P2-1: one of both is enough, as it was for pod security policies.
@@ -181,6 +183,7 @@ fn either_of_both_may_have_the_grant() {
         let refusal = webhook.refusal(&alice, &listing("none", RED)).await;
         assert!(refusal.contains("neither alice nor system:serviceaccount:webhook-either:default may use PodNetwork red"), "{refusal}");
     });
+    proof::of!("KEP-P2-1");
 }
 
 /// KEP-P2-1: the network behind an attachment or a definition counts.
@@ -257,4 +260,5 @@ fn no_object_leads_around_the_check() {
                 .expect("nothing to refuse");
         }
     });
+    proof::of!("KEP-P2-1");
 }

@@ -95,7 +95,14 @@ fn access_is_not_granted_by_copies() {
         (pod["apiVersion"], pod["kind"]) = ("v1".into(), "Pod".into());
         let file = webhook.write("pod.json", &pod.to_string());
         let file = file.to_str().expect("a path that is text");
-        let arguments = ["create", "--dry-run=server", "--namespace", name, "--filename", file];
+        let arguments = [
+            "create",
+            "--dry-run=server",
+            "--namespace",
+            name,
+            "--filename",
+            file,
+        ];
         let output = kubectl(server, &arguments);
         assert!(!output.status.success(), "{output:?}");
         let refusal = String::from_utf8_lossy(&output.stderr);
@@ -105,4 +112,5 @@ fn access_is_not_granted_by_copies() {
         );
         door.open_again();
     });
+    proof::of!("KEP-P2-1");
 }

@@ -80,4 +80,5 @@ fn a_pod_that_asks_gets_the_volume_with_its_networks() {
             .flat_map(|spec| spec.scheduling_gates.iter().flatten());
         assert_eq!(gates.count(), 1, "it waits for its networks too");
     });
+    proof::of!("KEP-P2-2");
 }

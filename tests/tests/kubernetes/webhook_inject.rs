@@ -108,6 +108,7 @@ fn a_pod_asks_for_its_devices_and_goes_to_the_nodes_that_have_them() {
         let refusal = webhook.refusal(&client, &elsewhere).await;
         assert!(refusal.contains("NetworkAttachmentDefinition webhook-inject/vf: wants nodes with rack=a"), "{refusal}");
     });
+    proof::of!("S003-05", "S003-06", "NRI-06", "NRI-07", "NRI-08");
 }
 
 /// NRI-04, S003-04: without the option a pod waits, as KEP-POD-10 wants it.
@@ -136,4 +137,5 @@ fn a_pod_that_names_what_does_not_exist_is_refused_only_where_that_is_wanted() {
         assert_eq!(limits(&made), json!({"c": null}));
         assert_eq!(made.spec.and_then(|spec| spec.node_selector), None);
     });
+    proof::of!("NRI-04", "S003-04", "KEP-POD-10");
 }

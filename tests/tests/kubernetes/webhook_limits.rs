@@ -71,6 +71,7 @@ fn a_review_asks_about_each_object_once() {
             "{asked} questions"
         );
     });
+    proof::of!("ATT-04c");
 }
 
 /// ATT-04a, ATT-04c: an annotation full of names is refused without a question.
@@ -105,6 +106,7 @@ fn a_list_of_43000_networks_is_refused_without_a_question() {
         assert!(refusal.len() < 8192, "{}", refusal.len());
         assert_eq!(webhook.metric(QUESTIONS), before);
     });
+    proof::of!("ATT-04a", "ATT-04c", "ATT-04d");
 }
 
 /// An authority, and clients with certificates of it.
@@ -233,6 +235,7 @@ fn only_the_api_server_is_served_where_its_authority_is_known() {
                 .expect_err("no caller but the API server");
         }
     });
+    proof::of!("ATT-04c");
 }
 
 /// ATT-04c: with access control a webhook that does not answer lets no pod pass.
@@ -295,4 +298,5 @@ fn the_component_for_access_control_fails_closed() {
             "{object}"
         );
     }
+    proof::of!("ATT-04c");
 }

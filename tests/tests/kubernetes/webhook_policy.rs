@@ -173,6 +173,7 @@ fn the_network_default_stays_and_is_never_seen_terminating() {
                 .is_none()
         );
     });
+    proof::of!("KEP-DEF-2", "KEP-P1-09");
 }
 
 /// KEP-POD-07: the list is a part of the pod's spec, which does not change.
@@ -228,6 +229,7 @@ fn the_list_of_a_pod_cannot_change() {
                 .expect("other annotations are free");
         }
     });
+    proof::of!("KEP-POD-07");
 }
 
 /// KEP-POD-07: the scheduler's binding is one more way to write annotations.
@@ -282,6 +284,7 @@ fn a_binding_brings_no_list() {
             Some("policy-node")
         );
     });
+    proof::of!("KEP-POD-07");
 }
 
 /// The policies let a Kubernetes namespace end, which deletes its pods.

@@ -103,6 +103,7 @@ fn cni_conf_05_plugins_of_the_networks_directory_are_called_after_those_of_the_l
     assert_eq!(plugins.calls(), ["first ADD eth0", "second ADD net1"]);
     pod.detach();
     node.assert_empty();
+    proof::of!("CNI-CONF-05", "NPWG-3.4.1");
 }
 
 /// CNI-DLG-03: what a plugin tells people is for who looks for the pod's trouble.
@@ -127,4 +128,5 @@ fn cni_dlg_03_what_plugins_print_on_standard_error_is_in_the_agents_log() {
     plugins.on("first", "DEL", "");
     pod.detach();
     node.assert_empty();
+    proof::of!("CNI-DLG-03");
 }

@@ -62,6 +62,7 @@ fn an_add_that_died_half_way_leaves_nothing() {
         pod.detach();
         node.assert_empty();
     }
+    proof::of!("NPWG-7.2", "PAIN-IP-1");
 }
 
 /// CNI-ADD-06: committed but not told: the runtime's next call gets what it must.
@@ -92,6 +93,7 @@ fn an_add_that_died_before_its_answer_is_answered_again_or_removed() {
             node.assert_empty();
         }
     }
+    proof::of!("CNI-ADD-06");
 }
 
 /// CNI-DEL-02: a removal that was begun is finished.
@@ -126,6 +128,7 @@ fn a_del_that_died_half_way_is_finished() {
         pod.detach();
         node.assert_empty();
     }
+    proof::of!("CNI-DEL-02");
 }
 
 /// CNI-ADD-06: an answer that no runtime hears is taken back.
@@ -152,4 +155,5 @@ fn cni_add_06_an_answer_nobody_hears_is_taken_back() {
     assert_eq!(plugins.calls(), ["alpha ADD net2", "alpha DEL net2"]);
     assert_eq!(pod.pod.links(), Vec::<String>::new());
     node.assert_empty();
+    proof::of!("CNI-ADD-06");
 }

@@ -74,6 +74,14 @@ fn npwg_6_1_status_waits_for_the_default_network_and_passes_its_own_on() {
     plugins.fail("second", "STATUS", 7, "bad");
     status(&node, &plugins).fails_with(50).names(&["bad"]);
     node.assert_empty();
+    proof::of!(
+        "NPWG-6.1",
+        "NPWG-6.1.2",
+        "CNI-ST-02",
+        "PAIN-BOOT-2",
+        "PAIN-READY-1",
+        "PAIN-CONF-1"
+    );
 }
 
 /// NPWG-6.2, NPWG-7.5, CNI-DLG-01: the default network is first, and last to go.
@@ -112,6 +120,13 @@ fn npwg_6_2_the_default_network_is_first_and_gets_what_the_runtime_asks_for() {
     assert_eq!(plugins.calls(), ["second DEL eth0", "first DEL eth0"]);
     assert_eq!(pod.pod.links(), Vec::<String>::new());
     node.assert_empty();
+    proof::of!(
+        "NPWG-6.2",
+        "NPWG-7.5",
+        "CNI-DLG-01",
+        "CNI-CAP-01",
+        "RT-CD-05"
+    );
 }
 
 /// PAIN-CONF-1: a default network that leads back to podnet is passed over.
@@ -133,6 +148,7 @@ fn npwg_6_1_a_broken_first_configuration_is_not_passed_over() {
         .names(&["00-bad.conf"]);
     fs::remove_file(plugins.conf_dir().join("00-bad.conf")).expect("it was there");
     status(&node, &plugins).silent();
+    proof::of!("NPWG-6.1", "PAIN-CONF-1");
 }
 
 /// CNI-ST-04: the default network's plugins must not keep the runtime waiting.
@@ -147,9 +163,10 @@ fn cni_st_04_a_plugin_that_does_not_answer_status_is_not_waited_for() {
     );
     plugins.on("first", "STATUS", "sleep 1000");
     status(&node, &plugins).fails_with(50);
+    proof::of!("CNI-ST-04");
 }
 
-/// NPWG-6, NPWG-X1: an annotation names the default network, where this is allowed.
+/// NPWG-X1: an annotation names the default network, where this is allowed.
 ///
 /// The operator allows it.
 #[test]
@@ -165,6 +182,7 @@ fn npwg_6_x_a_pod_chooses_another_default_network_where_that_is_allowed() {
     assert_eq!(held(&node), ["a/eth0 red"]);
     pod.detach();
     node.assert_empty();
+    proof::of!("NPWG-X1", "NPWG-6-X");
 }
 
 /// KEP-P1-10: without a default network every pod says what its first one is.
@@ -189,6 +207,7 @@ fn kep_p1_10_without_a_default_network_pods_must_list_their_first() {
     assert_eq!(held(&node), ["c/eth0 blue", "c/net1 red"]);
     pod.detach();
     node.assert_empty();
+    proof::of!("KEP-P1-10");
 }
 
 /// The PodNetwork `default` of a cluster, as `get networks` shows it.
@@ -218,6 +237,7 @@ fn the_network_default_of_another_plugin_is_shown_as_that() {
     let (ready, reason, message) = shown(&node);
     assert!(ready && reason == "Delegated", "{reason}: {message}");
     assert!(message.contains("network lan"), "{message}");
+    proof::of!("KEP-DEF-1");
 }
 
 /// NPWG-6: a node whose pods have no default network says that.
@@ -234,6 +254,7 @@ fn the_network_default_of_a_node_without_one_is_shown_as_that() {
         message.contains("a pod must list its first network"),
         "{message}"
     );
+    proof::of!("NPWG-6");
 }
 
 /// CNI-ST-01: STATUS is about the default network, not its free addresses.
@@ -259,4 +280,5 @@ fn cni_st_01_status_names_a_default_network_that_is_not_there_and_bears_a_full_o
     ask()
         .fails_with(50)
         .names(&["PodNetwork tiny does not exist"]);
+    proof::of!("CNI-ST-01");
 }

@@ -30,6 +30,7 @@ fn pain_dgw_1_the_default_network_has_the_default_routes() {
     pod.check(&result).silent();
     pod.detach();
     node.assert_empty();
+    proof::of!("PAIN-DGW-1");
 }
 
 /// NPWG-4.1.2.1.9: default routes go by the gateways in the list, by preference.
@@ -47,7 +48,7 @@ fn npwg_4_1_2_1_9_default_routes_go_by_the_gateways_in_the_list() {
         ["net1 10.30.0.9", "net1 10.30.0.1"]
     );
     assert_eq!(pod.default_routes(false), ["eth0 fe80::1"]);
-    // NPWG-5-W3: what the runtime is told is how it came out.
+    // What the runtime is told is how it came out.
     let routes = result["routes"].to_string();
     assert!(
         !routes.contains("\"0.0.0.0/0\"") && routes.contains("\"::/0\""),
@@ -58,6 +59,7 @@ fn npwg_4_1_2_1_9_default_routes_go_by_the_gateways_in_the_list() {
     pod.check(&result).silent();
     pod.detach();
     node.assert_empty();
+    proof::of!("NPWG-4.1.2.1.9");
 }
 
 /// NPWG-4.1.2.1.9 `[D]`, PAIN-DGW-1: an empty list takes the network's gateways.
@@ -79,6 +81,7 @@ fn npwg_4_1_2_1_9_an_empty_list_takes_what_the_network_has_to_give() {
         pod.detach();
     }
     node.assert_empty();
+    proof::of!("NPWG-4.1.2.1.9", "PAIN-DGW-1");
 }
 
 /// NPWG-4.1.2.1.9: a gateway that is no neighbour could never be used.
@@ -92,6 +95,7 @@ fn npwg_4_1_2_1_9_a_gateway_outside_the_network_fails_the_pod() {
         .names(&["attachment 2", "10.31.0.1", "gate"]);
     assert_eq!(pod.links(), Vec::<String>::new());
     node.assert_empty();
+    proof::of!("NPWG-4.1.2.1.9");
 }
 
 /// KEP-POD-20, KEP-POD-21
@@ -117,4 +121,5 @@ fn kep_pod_20_is_default_gw_moves_the_default_routes_and_needs_a_gateway() {
     assert_eq!(pod.default_routes(true), Vec::<String>::new());
     pod.detach();
     node.assert_empty();
+    proof::of!("KEP-POD-20", "KEP-POD-21", "KEP-X1");
 }

@@ -66,6 +66,14 @@ fn cni_dlg_01_a_plugin_gets_its_own_configuration_and_the_pods_environment() {
     assert_eq!(env("CNI_ARGS"), args);
     pod.detach();
     node.assert_empty();
+    proof::of!(
+        "CNI-DLG-01",
+        "CNI-DLG-02",
+        "NPWG-4.1.2.1.5.1",
+        "NPWG-7.1",
+        "NPWG-7.5",
+        "CNI-RES-04"
+    );
 }
 
 /// NPWG-4.1.2.1.3.2, NPWG-4.1.2.1.6, PAIN-SIL-2: wishes reach a plugin, or fail.
@@ -102,6 +110,7 @@ fn npwg_4_1_2_1_3_2_wishes_reach_a_plugin_that_takes_them_or_fail_the_pod() {
         .names(&["attachment 2", "bandwidth", "lan"]);
     assert_eq!(plugins.calls(), Vec::<String>::new());
     node.assert_empty();
+    proof::of!("NPWG-4.1.2.1.3.2", "NPWG-4.1.2.1.6", "PAIN-SIL-2");
 }
 
 /// CNI-DLG-05, NPWG-7.2a, NPWG-6.2: a failing plugin takes the whole pod back.
@@ -143,6 +152,7 @@ fn npwg_7_2a_a_failing_plugin_takes_the_whole_pod_back() {
     assert_eq!(plugins.calls(), wanted);
     assert_eq!(pod.pod.links(), Vec::<String>::new());
     node.assert_empty();
+    proof::of!("CNI-DLG-05", "NPWG-7.2a", "NPWG-6.2");
 }
 
 /// CNI-DEL-08, NPWG-7.2b, PAIN-DEL-1: `DEL` goes on past failures and reports them.
@@ -177,6 +187,7 @@ fn npwg_7_2b_del_goes_on_past_failures_and_reports_the_last() {
     plugins.on("alpha", "DEL", "");
     pod.detach();
     node.assert_empty();
+    proof::of!("CNI-DEL-08", "NPWG-7.2b", "CNI-ERR-06", "PAIN-DEL-1");
 }
 
 /// CNI-GC-03: `GC` spares live secondary networks.
@@ -209,30 +220,55 @@ fn cni_gc_03_gc_spares_live_secondary_networks() {
     pods[0].detach();
     assert_eq!(pods[1].pod.links(), Vec::<String>::new());
     node.assert_empty();
+    proof::of!("CNI-GC-03");
 }
 
-/// CNI-GC-02, CNI-GC-04
+/// CNI-GC-02, CNI-GC-04: removals and lists go on past failures, and all are told.
 #[test]
 fn cni_gc_04_gc_goes_on_past_plugins_that_fail() {
-    let plugins = Plugins::new(&["alpha"]);
-    let node = testbed::node!(with(
-        &json!({"cniVersion": "1.1.0", "name": "lan", "type": "alpha"})
-    ));
-    let pods = ["a", "b"].map(|name| pod(&node, name, &plugins));
+    let plugins = Plugins::new(&["alpha", "beta", "gamma"]);
+    let lan = list(
+        "1.1.0",
+        &[json!({"type": "alpha"}), json!({"type": "beta"})],
+    );
+    let other = json!({"cniVersion": "1.1.0", "name": "other", "type": "gamma"});
+    let node = testbed::node!(with(&lan).file("other.json", &definition("other", &other)));
+    let pods = ["a", "b", "c"].map(|name| pod(&node, name, &plugins).npwg(&json!("lan,other")));
     pods.iter().for_each(|pod| drop(pod.attach()));
     let absent = node
         .cni("GC")
         .env("CNI_PATH", &plugins.path())
         .conf(&node.disk_conf());
     absent.run().silent();
-    assert_eq!(held(&node).len(), 4, "no list is no information");
+    assert_eq!(held(&node).len(), 9, "no list is no information");
     plugins.fail("alpha", "GC", 7, "no such thing");
-    gc(&node, &["a"], &plugins.path())
-        .fails_with(130)
-        .names(&["no such thing"]);
-    assert_eq!(held(&node), ["a/eth0 blue", "a/net1 lan"]);
+    plugins.fail("gamma", "GC", 7, "not that one either");
+    // Of one pod only, and not of the first to be removed.
+    let run =
+        r#"if [ "$CNI_CONTAINERID" = b ]; then echo '{"code":7,"msg":"held fast"}'; exit 1; fi"#;
+    plugins.on("gamma", "DEL", run);
+    plugins.forget_calls();
+    gc(&node, &["a"], &plugins.path()).fails_with(130).names(&[
+        "3 attachments",
+        "held fast",
+        "no such thing",
+        "not that one either",
+    ]);
+    assert_eq!(
+        held(&node),
+        ["a/eth0 blue", "a/net1 lan", "a/net2 other", "b/net2 other"]
+    );
+    let calls = plugins.calls();
+    let collected = calls.iter().filter(|call| call.contains(" GC"));
+    assert_eq!(
+        collected.collect::<Vec<_>>(),
+        ["alpha GC", "beta GC", "gamma GC"]
+    );
+    plugins.on("gamma", "DEL", "");
+    pods[1].detach();
     pods[0].detach();
     node.assert_empty();
+    proof::of!("CNI-GC-02", "CNI-GC-04");
 }
 
 /// CNI-CHK-06, CNI-CHK-04: `CHECK` reaches all attachments, each with its result.
@@ -257,6 +293,7 @@ fn cni_chk_06_check_reaches_every_attachment() {
     failure.names(&["attachment 2", "address lost"]);
     pod.detach();
     node.assert_empty();
+    proof::of!("CNI-CHK-06", "CNI-CHK-04");
 }
 
 /// CNI-DLG-07: a plugin that hangs is ended, and the pod fails.
@@ -270,6 +307,7 @@ fn cni_dlg_07_a_plugin_that_hangs_is_killed() {
     pod.add().fails_with(130).names(&["alpha", "killed"]);
     assert_eq!(plugins.calls(), ["alpha ADD net1", "alpha DEL net1"]);
     node.assert_empty();
+    proof::of!("CNI-DLG-07");
 }
 
 /// Attachments of other plugins are in the tables, with the reasons.
@@ -382,6 +420,7 @@ fn npwg_di_3_a_plugin_describes_its_device_in_a_file_of_its_own() {
     pod.add().fails_with(130).names(&["exit status: 8"]);
     assert_eq!(files(), Vec::<String>::new());
     node.assert_empty();
+    proof::of!("NPWG-DI-1", "NPWG-DI-3", "NPWG-DI-4");
 }
 
 /// Plugins run below the node's root, which an agent in a container has elsewhere.

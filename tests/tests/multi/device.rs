@@ -54,4 +54,5 @@ fn npwg_di_3_a_plugin_finds_what_the_device_plugin_has_written() {
     assert!(!devices.join("cni/fast-a_net1").exists());
     assert!(described.exists());
     node.assert_empty();
+    proof::of!("NPWG-DI-1", "NPWG-DI-3", "PAIN-DEV-2");
 }

@@ -84,6 +84,7 @@ fn s003_09_each_attachment_has_the_directory_of_its_own_device() {
         assert!(!socket.exists(), "{}", socket.display());
     }
     node.assert_empty();
+    proof::of!("S003-09", "DP-1", "DP-3");
 }
 
 /// A container with a device may fill the directory of its own device only.
@@ -176,6 +177,7 @@ fn s003_09_a_device_that_is_named_counts_if_it_is_the_pods() {
     let app = MemifApp::start_at(&port, Address::Path(socket(&named)));
     traffic::assert_reaches(&port, &kernel);
     drop(app);
+    proof::of!("S003-09");
 }
 
 /// NPWG-DI-5, NPWG-X2: plugins of others are told the pod's devices of Kubernetes.
@@ -218,6 +220,7 @@ fn npwg_di_5_a_plugin_is_told_the_device_of_its_network() {
     }
     pod.detach();
     node.assert_empty();
+    proof::of!("NPWG-DI-5", "NPWG-X2", "PAIN-DEV-1");
 }
 
 /// S003-09: a container's mounted directory stays while the agent restarts.
@@ -248,4 +251,5 @@ fn s003_09_a_control_socket_comes_back_into_the_directory_of_its_device() {
     pod.detach();
     assert!(!socket.exists());
     node.assert_empty();
+    proof::of!("S003-09");
 }

@@ -73,6 +73,7 @@ fn att_17_a_plugin_that_does_not_exist_leaves_no_record() {
         assert_eq!(plugins.calls(), Vec::<String>::new(), "{chain:?}");
         node.assert_empty();
     }
+    proof::of!("ATT-17");
 }
 
 /// ATT-17: a plugin that was not executed is told no `DEL`; those before it are.
@@ -91,6 +92,7 @@ fn att_17_a_plugin_that_was_not_executed_is_not_told_del() {
     assert_eq!(held(&node), Vec::<String>::new());
     assert_eq!(plugins.calls(), ["alpha ADD net1", "alpha DEL net1"]);
     node.assert_empty();
+    proof::of!("ATT-17");
 }
 
 /// ATT-17: a `DEL` that never succeeds ends, if the pod's namespace is gone.
@@ -154,6 +156,7 @@ fn att_17_a_removal_that_never_succeeds_ends() {
     audit(&node, &plugins).silent();
     assert_eq!(plugins.calls(), wanted);
     node.assert_empty();
+    proof::of!("ATT-17", "RT-CO-04");
 }
 
 /// ATT-17, CNI-DEL-02: a removal has no end while the namespace is there.
@@ -175,4 +178,5 @@ fn att_17_a_removal_has_no_end_while_the_namespace_is_there() {
     plugins.on("alpha", "DEL", "");
     pod.detach();
     node.assert_empty();
+    proof::of!("ATT-17", "CNI-DEL-02");
 }

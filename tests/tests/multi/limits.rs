@@ -95,6 +95,7 @@ fn att_07b_only_listed_plugins_run() {
     assert_eq!(plugins.calls(), ["beta ADD net1"]);
     attached.detach();
     open.assert_empty();
+    proof::of!("ATT-07b");
 }
 
 /// ATT-07b: a pod names definitions of its own and of global namespaces only.
@@ -156,4 +157,5 @@ fn att_07b_namespaces_are_isolated() {
     own.attach();
     own.detach();
     node.assert_empty();
+    proof::of!("ATT-07b");
 }

@@ -21,6 +21,7 @@ fn npwg_6_a_pod_without_lists_has_the_default_network_only() {
         pod.detach();
     }
     node.assert_empty();
+    proof::of!("NPWG-6", "KEP-P1-11");
 }
 
 /// NPWG-4.1, NPWG-4.1.1b, NPWG-4.1.2.1.5: networks come after the default one.
@@ -52,6 +53,15 @@ fn npwg_4_1_networks_come_after_the_default_one_and_the_result_is_the_first() {
         pod.detach();
     }
     node.assert_empty();
+    proof::of!(
+        "NPWG-4.1",
+        "NPWG-4.1.1b",
+        "NPWG-4.1.2.1.5",
+        "NPWG-3.2a",
+        "KEP-CNI-1",
+        "NPWG-4.2",
+        "CNI-CAP-04"
+    );
 }
 
 /// KEP-P1-10, KEP-X1, KEP-X2: a list of the KEP leaves the default network out.
@@ -89,6 +99,30 @@ fn kep_p1_10_a_complete_list_leaves_the_default_network_out() {
     pod.check(&result).silent();
     pod.detach();
     node.assert_empty();
+    proof::of!("KEP-P1-10", "KEP-X1", "KEP-X2");
+}
+
+/// KEP-PNA-07: of two pods with one attachment, one gets the address it names.
+#[test]
+fn kep_pna_07_a_request_that_only_one_pod_can_have_fails_the_second() {
+    let fast = attachment("fast", "green", "{ipRequests: [10.20.0.77]}");
+    let node = testbed::node!(setup().file("fast.yaml", &fast));
+    let [first, second] = ["a", "b"].map(|name| {
+        let list = json!([{"name": "blue"}, {"attachmentName": "fast"}]);
+        K8sPod::new(&node, name).kep(&list)
+    });
+    first.attach();
+    second
+        .add()
+        .fails_with(101)
+        .names(&["attachment 2", "10.20.0.77"]);
+    assert_eq!(second.links(), Vec::<String>::new());
+    assert_eq!(held(&node), ["a/eth0 blue", "a/net1 green"]);
+    first.detach();
+    second.attach();
+    second.detach();
+    node.assert_empty();
+    proof::of!("KEP-PNA-07");
 }
 
 /// KEP-POD-12: attachments of a network count as the network.
@@ -100,6 +134,7 @@ fn kep_pod_12_a_network_is_in_the_list_once_counting_its_attachments() {
         .fails_with(7)
         .names(&["green", "PodNetworkAttachment"]);
     node.assert_empty();
+    proof::of!("KEP-POD-12");
 }
 
 /// NPWG-7.2a: the first failure ends it, names the element, and leaves nothing.
@@ -116,6 +151,7 @@ fn npwg_7_2a_the_first_failure_takes_everything_back() {
     assert_eq!(pod.links(), Vec::<String>::new());
     node.assert_empty();
     pod.detach();
+    proof::of!("NPWG-7.2a");
 }
 
 /// NPWG-7.2a: an interface that is there already is not removed (PAIN-DEL-2).
@@ -131,6 +167,7 @@ fn npwg_4_1_2_1_5_an_interface_that_is_there_already_fails_and_stays() {
     pod.add().fails_with(111).names(&["attachment 2", "old0"]);
     assert_eq!(pod.links(), ["old0", "old1"]);
     node.assert_empty();
+    proof::of!("NPWG-7.2a", "PAIN-DEL-2");
 }
 
 /// A missing network fails the pod, named with its kind (PAIN-SIL-1).
@@ -153,9 +190,10 @@ fn npwg_3_2a_a_network_that_does_not_exist_fails_the_pod() {
         assert_eq!(pod.links(), Vec::<String>::new());
     }
     node.assert_empty();
+    proof::of!("PAIN-SIL-1");
 }
 
-/// NPWG-3.2: a definition names one of our networks by type or by annotation.
+/// A definition names one of our networks by type or by annotation.
 ///
 /// The type is `podnet`.
 #[test]
@@ -182,6 +220,7 @@ fn npwg_3_2b_a_definition_can_name_one_of_our_networks() {
     );
     pod.detach();
     node.assert_empty();
+    proof::of!("NPWG-3.2b", "NPWG-G3");
 }
 
 /// PAIN-CONF-1: podnet would wait for itself.
@@ -195,6 +234,7 @@ fn pain_conf_1_podnet_among_other_plugins_is_refused() {
         .fails_with(7)
         .names(&["attachment 2", "podnet among other plugins"]);
     node.assert_empty();
+    proof::of!("PAIN-CONF-1");
 }
 
 /// NPWG-G1: by default an invalid list fails the pod, with the place.
@@ -207,6 +247,7 @@ fn npwg_g1_an_invalid_annotation_fails_the_pod() {
         .names(&["k8s.v1.cni.cncf.io/networks[1].mac"]);
     assert_eq!(pod.links(), Vec::<String>::new());
     node.assert_empty();
+    proof::of!("NPWG-G1");
 }
 
 /// NPWG-G1: the letter of the specification, where the operator wants it.
@@ -218,6 +259,7 @@ fn npwg_g1_an_invalid_annotation_can_be_ignored() {
     assert_eq!(held(&node), ["a/eth0 blue"]);
     pod.detach();
     node.assert_empty();
+    proof::of!("NPWG-G1");
 }
 
 /// CNI-CAP-04, PAIN-SIL-1: a pod does not start without annotations and networks.
@@ -235,9 +277,10 @@ fn cni_cap_04_without_annotations_a_pod_of_kubernetes_waits() {
     assert_eq!(interfaces(&plain.run().result()), ["eth0"]);
     pod.detach();
     node.assert_empty();
+    proof::of!("CNI-CAP-04", "PAIN-SIL-1", "RT-CT-01");
 }
 
-/// CNI-CONF-06: a configuration either names a network or leaves it to the pod.
+/// A configuration either names a network or leaves it to the pod.
 #[test]
 fn from_pod_beside_a_network_is_refused() {
     let node = testbed::node!(setup());

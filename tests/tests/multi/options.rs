@@ -40,6 +40,7 @@ fn npwg_4_1_2_1_3_addresses_and_mac_are_those_asked_for() {
         .names(&["attachment 2", "10.10.0.42"]);
     pod.detach();
     node.assert_empty();
+    proof::of!("NPWG-4.1.2.1.3", "NPWG-4.1.2.1.4", "KEP-CNI-1");
 }
 
 /// NPWG-7.5: what the runtime asks for is for its own interface.
@@ -57,6 +58,7 @@ fn npwg_7_5_requests_of_the_runtime_are_for_the_first_interface() {
     assert_ne!(net1["mac"], "02:00:00:00:00:63");
     pod.detach();
     node.assert_empty();
+    proof::of!("NPWG-7.5", "RT-CO-01", "RT-CO-02");
 }
 
 /// NPWG-4.1.2.1.8
@@ -83,6 +85,7 @@ fn npwg_4_1_2_1_8_bandwidth_is_kept_and_is_not_that_of_the_runtime() {
     assert!(limit::discipline().is_some() && rate("net1")["mechanism"].is_string());
     pod.detach();
     node.assert_empty();
+    proof::of!("NPWG-4.1.2.1.8");
 }
 
 /// NPWG-4.1.2.1.7, NPWG-4.1.2.1.10: what podnet does not do fails the attachment.
@@ -106,6 +109,7 @@ fn npwg_4_1_2_1_7_what_podnet_does_not_do_is_refused_by_its_key() {
         assert_eq!(pod.links(), Vec::<String>::new());
     }
     node.assert_empty();
+    proof::of!("NPWG-4.1.2.1.7", "NPWG-4.1.2.1.10");
 }
 
 /// Two pods on their second networks reach each other.

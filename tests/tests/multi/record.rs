@@ -55,6 +55,7 @@ fn npwg_4_2_1_del_uses_what_was_recorded_at_add() {
     );
     assert_eq!(pod.pod.links(), Vec::<String>::new());
     node.assert_empty();
+    proof::of!("NPWG-4.2.1", "PAIN-DEL-3");
 }
 
 /// CNI-ADD-04: a repeated `ADD` gets the same answer; another request is refused.
@@ -81,6 +82,7 @@ fn cni_add_04_a_repeated_add_gets_the_same_answer() {
     assert_eq!(held(&node), ["a/eth0 blue", "a/net1 lan"]);
     other.detach();
     node.assert_empty();
+    proof::of!("CNI-ADD-04");
 }
 
 /// CNI-DEL-01, RT-CD-08: `DEL` without a namespace reaches the plugins.
@@ -104,6 +106,7 @@ fn rt_cd_08_del_without_a_namespace_reaches_the_plugins() {
     call.run().silent();
     assert_eq!(plugins.calls(), ["alpha ADD net1", "alpha DEL net1"]);
     node.assert_empty();
+    proof::of!("CNI-DEL-01", "RT-CD-08");
 }
 
 /// PAIN-IP-1: a pod that is gone without `DEL` is cleaned up by the next look.
@@ -123,6 +126,7 @@ fn pain_ip_1_pods_that_are_gone_are_cleaned_up_by_themselves() {
     wait::until_true("the pod to be cleaned up", || held(&node).is_empty());
     assert_eq!(plugins.calls(), ["alpha ADD net1", "alpha DEL net1"]);
     node.assert_empty();
+    proof::of!("RT-CD-06", "RT-CO-04", "PAIN-IP-1");
 }
 
 /// CNI-DEL-05: a `DEL` that no agent was there to hear takes the whole pod.
@@ -143,6 +147,7 @@ fn cni_del_05_a_del_that_waited_removes_the_whole_pod() {
     assert_eq!(plugins.calls(), ["alpha ADD net1", "alpha DEL net1"]);
     assert_eq!(pod.pod.links(), Vec::<String>::new());
     node.assert_empty();
+    proof::of!("CNI-DEL-05");
 }
 
 /// CNI-DEL-04: another sandbox of the same pod is another container.
@@ -159,6 +164,7 @@ fn cni_del_04_a_del_of_an_old_sandbox_spares_the_new_one() {
     assert_eq!(held(&node), ["new/eth0 blue", "new/net1 lan"]);
     pods[1].detach();
     node.assert_empty();
+    proof::of!("CNI-DEL-04");
 }
 
 /// CNI-GC-07: releases without the namespace.
@@ -175,4 +181,5 @@ fn cni_gc_07_gc_releases_pods_without_a_namespace() {
     assert_eq!(held(&node), Vec::<String>::new());
     assert_eq!(plugins.calls(), ["alpha ADD net1", "alpha DEL net1"]);
     node.assert_empty();
+    proof::of!("CNI-GC-07");
 }

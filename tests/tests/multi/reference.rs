@@ -121,6 +121,7 @@ fn npwg_4_2_bridge_and_host_local_are_attached_twice_and_released() {
     assert_eq!(leases(&data(&plugins)), Vec::<String>::new());
     remove_bridge(&node);
     node.assert_empty();
+    proof::of!("NPWG-4.1.2.1.3", "NPWG-4.1.2.1.4", "NPWG-4.2", "CNI-CHK-06");
 }
 
 /// NPWG-7.2a: a failure later in the list frees the lease and the interface.
@@ -143,6 +144,7 @@ fn npwg_7_2a_a_failure_after_a_bridge_leaves_no_lease() {
     assert_eq!(leases(&data(&plugins)), Vec::<String>::new());
     remove_bridge(&node);
     node.assert_empty();
+    proof::of!("NPWG-7.2a");
 }
 
 /// NPWG-6.2, NPWG-4.1.2.1.9, PAIN-DGW-1: a default network gives its route up.
@@ -200,6 +202,7 @@ fn npwg_4_1_2_1_9_a_delegated_default_network_gives_its_default_route_up() {
     assert_eq!(leases(&data(&plugins)), Vec::<String>::new());
     remove_bridge(&node);
     node.assert_empty();
+    proof::of!("NPWG-6.2", "NPWG-4.1.2.1.9", "PAIN-DGW-1");
 }
 
 /// NPWG-4.1.2.1.9: the other way round: a secondary network of another plugin.
@@ -248,6 +251,7 @@ fn npwg_4_1_2_1_9_a_delegated_secondary_network_takes_the_default_route() {
     }
     remove_bridge(&node);
     node.assert_empty();
+    proof::of!("NPWG-4.1.2.1.9");
 }
 
 /// CNI SPEC §3: a chain, each plugin with the result of the one before.
@@ -294,4 +298,5 @@ fn npwg_4_1_2_1_7_host_ports_need_a_plugin_that_maps_them() {
     assert_eq!(pod.links(), Vec::<String>::new());
     assert_eq!(leases(&data(&plugins)), Vec::<String>::new());
     node.assert_empty();
+    proof::of!("NPWG-4.1.2.1.7");
 }

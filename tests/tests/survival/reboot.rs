@@ -54,6 +54,7 @@ fn a_reboot_leaks_nothing() {
         pod.del(network, "net1").silent();
     }
     node.assert_empty();
+    proof::of!("RT-CD-08", "PAIN-IP-1");
 }
 
 /// Static addresses can be had again at once.
@@ -98,6 +99,7 @@ fn a_pod_that_vanished_while_the_agent_was_away_leaks_nothing() {
     });
     kept.detach("blue", "net1");
     node.assert_empty();
+    proof::of!("RT-CD-06", "PAIN-IP-1");
 }
 
 /// Lost pins are repaired by a restart, while pods live.

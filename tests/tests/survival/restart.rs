@@ -92,6 +92,7 @@ fn no_add_and_no_status_fails_while_the_agent_is_restarted() {
     });
     node.terminate();
     under_load(&node, 2, || node.start_agent());
+    proof::of!("CNI-ST-05");
 }
 
 /// CNI-ST-05: `DEL` and `CHECK` wait as well, and `DEL` leaves no tombstone.
@@ -119,6 +120,7 @@ fn del_and_check_wait_for_the_next_agent() {
     );
     a.detach("blue", "net1");
     node.assert_empty();
+    proof::of!("CNI-ST-05");
 }
 
 /// CNI-ST-01, CNI-ST-05: the lease ends, and then the node is not ready.
@@ -141,6 +143,8 @@ fn status_fails_when_the_lease_has_ended() {
     wait::until_true("the tombstone to be served", || {
         node.tombstones().is_empty()
     });
+    proof::of!("CNI-ST-01");
+    proof::of!("CNI-ST-05");
 }
 
 /// CNI-ST-05: a network that was not ready is not ready because its agent is away.
@@ -157,6 +161,7 @@ fn status_of_a_network_that_was_not_ready_fails_during_a_restart() {
     let green = node.conf("green");
     node.cni("STATUS").conf(&green).run().fails_with(50);
     node.start_agent();
+    proof::of!("CNI-ST-05");
 }
 
 /// CNI-ST-05: an agent that starts has the answers of the one before.
@@ -195,6 +200,7 @@ fn a_start_that_is_not_over_has_the_answers_of_the_agent_before() {
     }
     pod.detach("blue", "net1");
     node.assert_empty();
+    proof::of!("CNI-ST-05");
 }
 
 /// CNI-ADD-06: an agent that is told to end serves what has come.
@@ -227,4 +233,5 @@ fn an_agent_that_stops_finishes_the_requests_that_it_has() {
         pod.detach("blue", "net1");
     }
     node.assert_empty();
+    proof::of!("CNI-ADD-06");
 }

@@ -58,6 +58,7 @@ fn kill_9_and_restart_lose_nothing() {
             progress(streams);
         }
     });
+    proof::of!("PAIN-UPG-1");
 }
 
 /// SIGTERM drains and leaves the datapath forwarding.
@@ -70,6 +71,7 @@ fn sigterm_leaves_the_datapath_forwarding() {
         progress(streams);
         node.start_agent();
     });
+    proof::of!("PAIN-UPG-1");
 }
 
 /// The change from clsact to TCX loses nothing, under traffic.

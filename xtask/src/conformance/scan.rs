@@ -1,10 +1,11 @@
-//! Find the requirements that the tests of a file name.
+//! Find the requirements that the tests of a file check in.
 //!
-//! They are in their documentation, in the comments of their bodies, and in their own names.
+//! A check-in, `proof::of!("CNI-ADD-01");`, is the last statement of a test: nothing that could still fail
+//! or end the test follows it.
 
-/// A test, and a requirement it names.
+/// A test, and a requirement that it checks in.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Naming {
+pub(super) struct Proof {
     /// The requirement.
     pub(super) id: String,
     /// Where: the path from the root.
@@ -13,42 +14,101 @@ pub(super) struct Naming {
     pub(super) test: String,
 }
 
-/// Where an identifier begins.
-const PREFIXES: [&str; 7] = ["CNI-", "NPWG-", "KEP-", "DP-", "S003-", "NRI-", "ATT-"];
-/// The name of the whole document, not of a requirement.
-const KEP: &str = "KEP-3698";
+/// Begins a check-in.
+const CHECK_IN: &str = "proof::of!(";
+/// Columns of one more level of indentation.
+const LEVEL: usize = 4;
 
 /// State of the lines before the next one.
 #[derive(Default)]
 struct Reader {
-    comments: String,
     is_test: bool,
     macro_name: Option<String>,
-    /// The test whose body this is, and the indentation of its end.
-    body: Option<(String, usize)>,
+    body: Option<Body>,
+    findings: Vec<String>,
 }
 
-/// All namings of a file, in order.
-pub(super) fn file(name: &str, text: &str) -> Vec<Naming> {
-    let mut found = Vec::new();
-    let mut reader = Reader::default();
-    for line in text.lines() {
-        for (test, id) in reader.line(line) {
-            let naming = Naming {
+/// A test whose body the next line is in.
+struct Body {
+    test: String,
+    /// Indentation of its end.
+    end: usize,
+    /// The check-in that began and has not ended, line by line.
+    open: Option<String>,
+    /// Requirements of check-ins with nothing after them so far.
+    last: Vec<String>,
+}
+
+/// Lists what the documentation of a file's tests names, as check-ins, in order.
+///
+/// It is prose: what it names and the test does not check in may be said in passing, or be forgotten.
+pub(super) fn named(name: &str, text: &str) -> Vec<Proof> {
+    let (mut found, mut docs, mut is_test) = (Vec::new(), Vec::new(), false);
+    for word in text.lines().map(str::trim_start) {
+        if let Some(doc) = word.strip_prefix("///") {
+            docs.extend(words(doc));
+        } else if word.starts_with("#[") {
+            is_test |= is_attribute_of_test(word);
+        } else if !word.starts_with("//") {
+            let ids = std::mem::take(&mut docs);
+            let is_it = std::mem::take(&mut is_test);
+            let Some(test) = function(word).filter(|name| is_it && !name.starts_with('$')) else {
+                continue;
+            };
+            found.extend(ids.into_iter().map(|id| Proof {
                 id,
                 file: name.to_owned(),
-                test,
-            };
-            if !found.contains(&naming) {
-                found.push(naming);
-            }
+                test: test.to_owned(),
+            }));
         }
     }
     found
 }
 
+/// Words that may be identifiers, without what ends a sentence.
+fn words(text: &str) -> impl Iterator<Item = String> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+    text.split(move |c| !is_part(c))
+        .map(|word| word.trim_end_matches('.').to_owned())
+}
+
+fn is_attribute_of_test(word: &str) -> bool {
+    ["#[test]", "#[tokio::test"]
+        .iter()
+        .any(|start| word.starts_with(start))
+}
+
+/// All check-ins of a file in order, and faults: each one line.
+pub(super) fn file(name: &str, text: &str) -> (Vec<Proof>, Vec<String>) {
+    let mut found: Vec<Proof> = Vec::new();
+    let mut reader = Reader::default();
+    for (number, line) in (1..).zip(text.lines()) {
+        for (test, id) in reader.line(line) {
+            let proof = Proof {
+                id,
+                file: name.to_owned(),
+                test,
+            };
+            if found.contains(&proof) {
+                reader.fault(&format!("{} is checked in twice", proof.id));
+            } else {
+                found.push(proof);
+            }
+        }
+        let faults = reader.findings.iter_mut();
+        faults
+            .filter(|fault| !fault.starts_with(name))
+            .for_each(|fault| *fault = format!("{name}:{number}: {fault}"));
+    }
+    (found, reader.findings)
+}
+
 impl Reader {
-    /// Tests and the requirements that this line adds to them.
+    fn fault(&mut self, words: &str) {
+        self.findings.push(words.to_owned());
+    }
+
+    /// Tests that end with this line, with each requirement that they check in.
     fn line(&mut self, line: &str) -> Vec<(String, String)> {
         let word = line.trim_start();
         let indent = line.len() - word.len();
@@ -56,32 +116,19 @@ impl Reader {
             let name = rest.split([' ', '{']).next().unwrap_or_default();
             self.macro_name = Some(format!("{name}!"));
         }
-        if let Some((test, end)) = &self.body {
-            let named = word
-                .find("//")
-                .map(|at| ids(&word[at..]))
-                .unwrap_or_default();
-            let named = named.into_iter().map(|id| (test.clone(), id)).collect();
-            if indent <= *end && word.starts_with('}') {
-                self.body = None;
-            }
-            return named;
+        if let Some(body) = self.body.take() {
+            return self.inside(body, word, indent);
         }
-        if let Some(comment) = word.strip_prefix("///") {
-            self.comments.push_str(comment);
-            self.comments.push('\n');
-            return Vec::new();
+        if word.starts_with(CHECK_IN) {
+            self.fault("a check-in outside of a test");
         }
         if word.starts_with("#[") {
-            self.is_test |= ["#[test]", "#[tokio::test"]
-                .iter()
-                .any(|start| word.starts_with(start));
+            self.is_test |= is_attribute_of_test(word);
             return Vec::new();
         }
         if word.is_empty() || word.starts_with("//") {
             return Vec::new();
         }
-        let comments = std::mem::take(&mut self.comments);
         let is_test = std::mem::take(&mut self.is_test);
         let Some(name) = function(word).filter(|_| is_test) else {
             return Vec::new();
@@ -91,13 +138,46 @@ impl Reader {
         } else {
             name.to_owned()
         };
-        let mut named = ids(&comments);
-        named.extend(from_name(name));
         if !word.ends_with("{}") {
-            self.body = Some((test.clone(), indent));
+            self.body = Some(Body {
+                test,
+                end: indent,
+                open: None,
+                last: Vec::new(),
+            });
         }
-        named.into_iter().map(|id| (test.clone(), id)).collect()
+        Vec::new()
     }
+
+    /// A line of a test's body.
+    fn inside(&mut self, mut body: Body, word: &str, indent: usize) -> Vec<(String, String)> {
+        if let Some(open) = &mut body.open {
+            open.push_str(word);
+        } else if indent <= body.end && word.starts_with('}') {
+            let Body { test, last, .. } = body;
+            return last.into_iter().map(|id| (test.clone(), id)).collect();
+        } else if let Some(arguments) = word.strip_prefix(CHECK_IN) {
+            if indent != body.end + LEVEL {
+                self.fault("a check-in that is not a statement of the test itself");
+            }
+            body.open = Some(arguments.to_owned());
+        } else if word.contains(CHECK_IN) {
+            self.fault("a check-in that does not begin its line");
+        } else if !word.is_empty() && !body.last.is_empty() {
+            body.last.clear();
+            self.fault("a check-in that is not the end of its test: move it there");
+        }
+        if let Some(arguments) = body.open.take_if(|open| open.ends_with(");")) {
+            body.last.extend(literals(&arguments));
+        }
+        self.body = Some(body);
+        Vec::new()
+    }
+}
+
+/// The texts in quotation marks.
+fn literals(text: &str) -> impl Iterator<Item = String> {
+    text.split('"').skip(1).step_by(2).map(str::to_owned)
 }
 
 /// The name of the function that a line begins.
@@ -107,158 +187,111 @@ fn function(line: &str) -> Option<&str> {
     rest.split(['(', '<']).next()
 }
 
-/// Lists the requirements in a text.
-///
-/// They are `CNI-ADD-01`, `NPWG-4.1.2.1.3`, `KEP-POD-01..06`, `KEP-POD-10 to 12`, and sections: `NPWG
-/// §4.1`, `NPWG §6.2, §7.2`.
-pub(super) fn ids(text: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    for prefix in PREFIXES {
-        for (at, _) in text.match_indices(prefix) {
-            let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-';
-            if text[..at].ends_with(is_part) {
-                continue;
-            }
-            let (id, rest) = identifier(&text[at..]);
-            let has_number = id.bytes().any(|byte| byte.is_ascii_digit());
-            if id == KEP || !has_number {
-                continue;
-            }
-            found.extend(range(&id, rest));
-            found.push(id);
-        }
-    }
-    for (at, _) in text.match_indices("NPWG §") {
-        let mut rest = &text[at + "NPWG ".len()..];
-        while let Some(after) = rest.strip_prefix('§') {
-            let end = after.find(|c: char| !c.is_ascii_digit() && c != '.');
-            let (section, more) = after.split_at(end.unwrap_or(after.len()));
-            found.push(format!("NPWG-{}", section.trim_end_matches('.')));
-            rest = more.strip_prefix(", ").unwrap_or_default();
-        }
-    }
-    found
-}
-
-/// The identifier at the beginning, without what ends a sentence, and what follows.
-fn identifier(text: &str) -> (String, &str) {
-    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
-    let end = text.find(|c| !is_part(c)).unwrap_or(text.len());
-    let (mut id, _) = text.split_at(end);
-    if let Some(dots) = id.find("..") {
-        id = &id[..dots];
-    }
-    let id = id.trim_end_matches(['.', '-']);
-    (id.to_owned(), &text[id.len()..])
-}
-
-/// The rest of a range that begins with `id`.
-fn range(id: &str, rest: &str) -> Vec<String> {
-    let after = ["..", " to "]
-        .iter()
-        .find_map(|word| rest.strip_prefix(word));
-    let Some((stem, first)) = id.rsplit_once('-') else {
-        return Vec::new();
-    };
-    let digits: String = after
-        .unwrap_or_default()
-        .chars()
-        .take_while(char::is_ascii_digit)
-        .collect();
-    match (first.parse::<u32>(), digits.parse::<u32>()) {
-        (Ok(first), Ok(last)) => (first + 1..=last)
-            .map(|number| format!("{stem}-{number:02}"))
-            .collect(),
-        _ => Vec::new(),
-    }
-}
-
-/// `…_cni_res_05` and `kep_pod_12_…` in the name of a test.
-fn from_name(name: &str) -> Vec<String> {
-    let words: Vec<&str> = name.split('_').collect();
-    let triples = words.windows(3).filter_map(|words| match words {
-        [kind @ ("cni" | "kep"), area, number]
-            if number.len() == 2 && number.bytes().all(|byte| byte.is_ascii_digit()) =>
-        {
-            Some(format!("{kind}-{area}-{number}").to_uppercase())
-        }
-        _ => None,
-    });
-    triples.collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn identifiers_ranges_and_sections_are_read() {
-        let text = "CNI-ADD-01, NPWG-4.1.2. KEP-POD-01..03 KEP-POD-10 to 12: KEP-3698, \
-                    NPWG §6.2, §7.2: xCNI-ADD-09 NPWG-4.1-detect \
-                    KEP-CNI-1 CNI-STATUS";
-        let mut found = ids(text);
-        found.sort();
-        assert_eq!(
-            found,
-            [
-                "CNI-ADD-01",
-                "KEP-CNI-1",
-                "KEP-POD-01",
-                "KEP-POD-02",
-                "KEP-POD-03",
-                "KEP-POD-10",
-                "KEP-POD-11",
-                "KEP-POD-12",
-                "NPWG-4.1-detect",
-                "NPWG-4.1.2",
-                "NPWG-6.2",
-                "NPWG-7.2",
-            ]
-        );
+    fn read(text: &str) -> (Vec<(String, String)>, String) {
+        let (found, faults) = file("a.rs", text);
+        let found = found.into_iter().map(|proof| (proof.test, proof.id));
+        (found.collect(), faults.join("\n"))
     }
 
     #[test]
-    fn a_test_names_what_its_documentation_its_body_and_its_name_say() {
-        let text = "\
-/// CNI-ADD-01
+    fn a_test_proves_what_its_last_statements_check_in_and_nothing_else() {
+        let (found, faults) = read(
+            "\
+/// CNI-ADD-07, which is only named.
 #[test]
-fn first() {
-    // CNI-ADD-02: inside
-    let url = \"CNI-ADD-07\";
+fn first_cni_add_08() {
+    assert!(works());
+    proof::of!(\"CNI-ADD-01\", \"CNI-ADD-02\");
 }
 
-/// CNI-ADD-03, which is no test
+/// No test.
 fn other() {}
 
-/// Nothing.
 #[tokio::test(flavor = \"current_thread\")]
-async fn second_cni_add_04() {}
+async fn second() {
+    let text = \"x\";
+    proof::of!(
+        \"CNI-ADD-04\",
+        \"CNI-ADD-05\",
+    );
+    proof::of!(\"CNI-ADD-06\");
+}
 
 macro_rules! golden {
     ($($test:ident;)+) => {$(
-        /// CNI-ADD-05
         #[test]
         fn $test() {
             run();
+            proof::of!(\"CNI-ADD-05\");
         }
     )+};
 }
-
-// CNI-ADD-06 beside a test
-#[test]
-fn third() {}
-";
-        let found: Vec<(String, String)> = file("a.rs", text)
-            .into_iter()
-            .map(|naming| (naming.test, naming.id))
-            .collect();
+",
+        );
         let expected = [
-            ("first", "CNI-ADD-01"),
-            ("first", "CNI-ADD-02"),
-            ("second_cni_add_04", "CNI-ADD-04"),
+            ("first_cni_add_08", "CNI-ADD-01"),
+            ("first_cni_add_08", "CNI-ADD-02"),
+            ("second", "CNI-ADD-04"),
+            ("second", "CNI-ADD-05"),
+            ("second", "CNI-ADD-06"),
             ("golden!", "CNI-ADD-05"),
         ];
         let expected = expected.map(|(test, id)| (test.to_owned(), id.to_owned()));
         assert_eq!(found, expected);
+        assert_eq!(faults, "");
+    }
+
+    #[test]
+    fn what_documentation_of_tests_names_is_listed() {
+        let text = "\
+/// CNI-ADD-01, NPWG-4.1.2: words. See KEP-X1.
+#[tokio::test]
+async fn first() {
+    // CNI-ADD-02
+}
+/// CNI-ADD-03
+fn other() {}
+#[test]
+fn second() {}
+";
+        let found = named("a.rs", text).into_iter();
+        let found = found.filter(|proof| proof.id.contains('-'));
+        let found: Vec<String> = found.map(|it| format!("{} {}", it.test, it.id)).collect();
+        assert_eq!(
+            found,
+            ["first CNI-ADD-01", "first NPWG-4.1.2", "first KEP-X1"]
+        );
+    }
+
+    #[test]
+    fn a_check_in_that_is_not_the_end_of_a_test_is_a_fault_and_no_proof() {
+        let of = "proof::of!(\"A-1\");";
+        for (body, expected) in [
+            (
+                format!("    {of}\n    assert!(x);\n"),
+                "a.rs:4: a check-in that is not the end",
+            ),
+            (
+                format!("    if x {{\n        {of}\n    }}\n"),
+                "a.rs:4: a check-in that is not a statement",
+            ),
+            (
+                format!("    x(|| {of}\n    );\n"),
+                "a.rs:3: a check-in that does not begin",
+            ),
+        ] {
+            let (found, faults) = read(&format!("#[test]\nfn test() {{\n{body}}}\n"));
+            assert_eq!(found, [], "{body}");
+            assert!(faults.starts_with(expected), "{body}{faults}");
+        }
+        let (found, faults) = read(&format!("fn step() {{\n    {of}\n}}\n"));
+        assert_eq!(found, []);
+        assert_eq!(faults, "a.rs:2: a check-in outside of a test");
+        let (_, faults) = read(&format!("#[test]\nfn test() {{\n    {of}\n    {of}\n}}\n"));
+        assert_eq!(faults, "a.rs:5: A-1 is checked in twice");
     }
 }

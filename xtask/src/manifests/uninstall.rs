@@ -112,6 +112,7 @@ mod tests {
     #[test]
     fn the_uninstall_takes_the_agents_place_and_reaches_all_they_leave() {
         assert_eq!(check().unwrap(), [""; 0]);
+        proof::of!("PAIN-BOOT-3");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use anyhow::Result;
 
 use super::skips::{Expected, Place};
 use super::summary::Tally;
+use crate::conformance::Run;
 use crate::step::say;
 
 /// The stages run so far and what they counted.
@@ -18,6 +19,8 @@ pub(crate) struct Report {
     failed: u64,
     /// Place and test name to reason.
     skipped: BTreeMap<(String, String), String>,
+    /// Tests on this machine by their results.
+    run: Run,
     /// Problems, repeated at the end: the rest of a log may be lost or too long.
     problems: Vec<String>,
 }
@@ -44,8 +47,14 @@ impl Report {
             passed: 0,
             failed: 0,
             skipped: BTreeMap::new(),
+            run: Run::default(),
             problems: Vec::new(),
         }
+    }
+
+    /// Returns the tests of all stages on this machine so far, by their results.
+    pub(crate) fn here(&mut self) -> &mut Run {
+        &mut self.run
     }
 
     /// Runs one stage; prints and remembers a failure, and the next stage still runs.
@@ -68,6 +77,9 @@ impl Report {
             self.problems.push(format!("{name}: {test}"));
             self.problems
                 .extend(last_words(output).map(|line| format!("    {line}")));
+        }
+        if matches!(place, Place::Unit | Place::Host) {
+            self.run.add(&tally);
         }
         self.judge_skips(name, place, &mut tally);
         self.passed += tally.passed;
@@ -229,6 +241,21 @@ mod tests {
             Ok(())
         });
         assert_eq!(report.sum(), "0 passed, 0 failed, 1 skipped");
+    }
+
+    #[test]
+    fn tests_in_virtual_machines_do_not_count_as_run_here() {
+        let mut report = report();
+        for (place, name) in [
+            (Place::Host, "here"),
+            (Place::Kernel("5.10".into()), "there"),
+        ] {
+            report.stage("tests", &place, |tally| {
+                tally.ran.insert(name.into());
+                Ok(())
+            });
+        }
+        assert!(report.here().passed().eq(["here"]));
     }
 
     #[test]

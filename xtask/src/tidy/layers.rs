@@ -174,6 +174,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Links nothing of podnet: documents are checked without building it.
     ("bench-report", &[]),
     ("corpus", &[]),
+    ("proof", &[]),
     ("testbed", ANY),
     ("demo", ANY),
     ("test-cluster", ANY),
@@ -195,6 +196,9 @@ const FOR_TESTS: &[(&str, &str)] = &[
     ("addresses", "k8s-openapi"),
     ("ports", "agent-common"),
 ];
+
+/// The package that tests of every other may use, to check in.
+const FOR_EVERY_TEST: &str = "proof";
 
 /// Packages that test, show and measure, and may use any other.
 const FOR_TESTING: [&str; 6] = [
@@ -284,7 +288,7 @@ pub(crate) fn check(packages: &[Value]) -> Vec<String> {
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
             let on = dependency["name"].as_str().unwrap_or_default();
             let is_dev = dependency["kind"] == "dev";
-            if is_dev && FOR_TESTS.contains(&(name, on)) {
+            if is_dev && (on == FOR_EVERY_TEST || FOR_TESTS.contains(&(name, on))) {
                 continue;
             }
             let finding = if LAYERS.iter().any(|(known, _)| *known == on) {
@@ -401,6 +405,12 @@ mod tests {
         assert_eq!(check_one("datapath", "netdev", Some("dev")), [""; 0]);
         assert_eq!(check_one("datapath", "netdev", None).len(), 1);
         assert_eq!(check_one("agent", "datapath", None), [""; 0]);
+    }
+
+    #[test]
+    fn tests_of_every_package_may_check_in_and_no_product_does() {
+        assert_eq!(check_one("cni-spec", "proof", Some("dev")), [""; 0]);
+        assert_eq!(check_one("cni-spec", "proof", None).len(), 1);
     }
 
     #[test]

@@ -37,6 +37,7 @@ fn an_uplink_brings_pods_no_frame_that_will_say_something_else() {
     // What is for all is the node's, whatever pods do not take.
     assert_eq!(brought(&group, 34, 6), Incoming::Flood);
     assert_eq!(brought(&group, 20, 8), Incoming::Leave);
+    proof::of!("ATT-02a");
 }
 
 /// An ARP packet has no checksum at all.

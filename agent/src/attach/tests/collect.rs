@@ -76,6 +76,7 @@ async fn a_collection_that_fails_at_any_call_removes_the_rest_and_is_finished_by
             }
         }
     }
+    proof::of!("CNI-GC-04");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -120,6 +121,7 @@ async fn what_came_after_the_request_and_what_is_of_another_network_stays() {
     let removed = engine.collect("conf", before, |_| false).await.unwrap();
     assert_eq!(removed, 2);
     scene.assert_kept_of(&engine, "c1", "it came after the request");
+    proof::of!("CNI-GC-03", "CNI-GC-06");
 }
 
 /// Made again while the collection waits for the container's turn.
@@ -141,4 +143,5 @@ async fn what_was_made_anew_while_a_collection_waited_stays() {
     drop(turn);
     assert_eq!(collection.await.unwrap().unwrap(), 0);
     scene.assert_kept(&engine, "it is another one by now");
+    proof::of!("CNI-GC-06");
 }

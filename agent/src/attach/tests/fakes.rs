@@ -181,9 +181,12 @@ impl Ports for FakePorts {
     }
 
     async fn faults(&self, record: &Attachment) -> Result<PortFindings, PortError> {
+        let name = &record.host.name;
+        let is_open = self.0.things().open.contains(name);
+        let fault = format!("the program of host interface {name} is detached");
         Ok(PortFindings {
             is_linked: self.has_link(&record.host).await?,
-            faults: Vec::new(),
+            faults: (!is_open).then_some(fault).into_iter().collect(),
         })
     }
 
@@ -331,8 +334,13 @@ impl Tables for FakeTables {
         self.0.call("tables.activate", |_| ()).map_err(no_tables)
     }
 
-    fn faults(&self, _: &Attachment) -> Result<Vec<String>, DatapathError> {
-        Ok(Vec::new())
+    fn faults(&self, record: &Attachment) -> Result<Vec<String>, DatapathError> {
+        let key = record.key.to_string();
+        let things = self.0.things();
+        let network = things.tables.get(&record.network.id);
+        let is_there = network.is_some_and(|keys| keys.contains(&key));
+        let fault = format!("the tables have nothing of {key}");
+        Ok((!is_there).then_some(fault).into_iter().collect())
     }
 }
 

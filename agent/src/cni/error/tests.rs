@@ -267,6 +267,7 @@ fn our_own_codes_are_in_the_plugins_range() {
             .iter()
             .all(|(number, ..)| *number < ErrorCode::PLUGIN_FIRST.0)
     );
+    proof::of!("CNI-ERR-03");
 }
 
 /// CNI-ERR-04: 3 lets a runtime skip `DEL`, so nothing but `CHECK` may give it.
@@ -275,6 +276,7 @@ fn unknown_container_is_for_check_alone() {
     for (error, command, expected) in every() {
         assert!(expected != 3 || command == Command::Check, "{error}");
     }
+    proof::of!("CNI-ERR-04");
 }
 
 #[test]
@@ -318,4 +320,5 @@ fn no_error_of_del_reads_like_success() {
         "{}",
         other.details
     );
+    proof::of!("CNI-ERR-06");
 }

@@ -133,6 +133,7 @@ async fn a_resource_is_registered_and_its_devices_follow_the_health_of_its_netwo
     let list = soon("the change", lists.message()).await.unwrap().unwrap();
     assert_eq!(health(&list), [HEALTHY]);
     assert!(heard.try_recv().is_err(), "that needs no registration");
+    proof::of!("DP-1", "DP-2", "S003-02");
 }
 
 /// DP-3, S003-08
@@ -214,6 +215,7 @@ async fn a_container_gets_the_directories_and_names_of_its_devices() {
             .contains("podnet.dev/my-net has no device 12"),
         "{refused}"
     );
+    proof::of!("DP-3", "S003-08");
 }
 
 /// DP-3: the pinned map that DPDK opens by `use_pinned_map` has its own directory.
@@ -245,6 +247,7 @@ async fn a_container_with_ports_of_af_xdp_gets_the_directory_of_their_map() {
     assert_eq!(paths.collect::<Vec<_>>(), expected);
     assert_eq!(Path::new(&mounts[1].host_path), left);
     assert!(left.is_dir() && !left.join("xsks_map").exists());
+    proof::of!("DP-3");
 }
 
 /// DP-4: the kubelet removes all sockets when it starts.
@@ -275,6 +278,7 @@ async fn a_kubelet_that_starts_again_is_told_anew() {
         let list = soon("the devices", lists.message()).await.unwrap().unwrap();
         assert_eq!(health(&list), [HEALTHY]);
     }
+    proof::of!("DP-4");
 }
 
 /// DP-5: and of a network that comes, without a kubelet's knowing of it before.
@@ -313,6 +317,7 @@ async fn a_resource_goes_with_its_network_and_all_sockets_with_the_agent() {
     let left = fs::read_dir(&scene.place.plugins).unwrap();
     let left: Vec<_> = left.map(|file| file.unwrap().file_name()).collect();
     assert_eq!(left, [KUBELET_SOCKET]);
+    proof::of!("DP-5");
 }
 
 /// DP-4: a file at the socket's place is no kubelet that listens.
@@ -333,6 +338,7 @@ async fn a_kubelet_that_does_not_answer_is_tried_again() {
         registered(&mut heard).await.resource_name,
         "podnet.dev/blue"
     );
+    proof::of!("DP-4");
 }
 
 #[test]

@@ -181,5 +181,6 @@ mod tests {
         assert_eq!(names(7), Vec::<String>::new());
         assert_eq!(names(5), ["n6", "n5"]);
         assert_eq!(names(0).len(), 7, "without an attempt nothing is given up");
+        proof::of!("ATT-17");
     }
 }

@@ -48,6 +48,7 @@ fn a_claim_fits_its_network_by_either_name_whatever_the_interface_is_called() {
         refused.starts_with("IPAMClaim vms/vm-a: spec.network is red") && refused.contains("blue"),
         "{refused}"
     );
+    proof::of!("NPWG-8-T3");
 }
 
 /// NPWG-8.1: with the length of the prefix; other writers leave it out.
@@ -62,6 +63,7 @@ fn addresses_of_a_claim_are_read_with_and_without_their_lengths() {
     assert!(read(json!([])).unwrap().is_empty());
     let refused = read(json!(["10.10.0"])).unwrap_err().to_string();
     assert!(refused.contains("\"10.10.0\" in status.ips"), "{refused}");
+    proof::of!("NPWG-8.1");
 }
 
 /// NPWG-4.1.2.1.11
@@ -87,4 +89,5 @@ fn addresses_beside_a_claim_are_among_its_own() {
         refused.contains("10.10.0.8") && refused.contains("remove ips"),
         "{refused}"
     );
+    proof::of!("NPWG-4.1.2.1.11");
 }

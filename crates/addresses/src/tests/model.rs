@@ -477,13 +477,14 @@ fn walk(len: u8, steps: &[Step]) -> Result<Tally, TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// KEP-P1-13, PAIN-IP-2, NPWG-8-T2
+    /// PAIN-IP-2, NPWG-8-T2
     #[test]
     fn no_address_has_two_holders_or_none_for_ever(
         len in prop::sample::select(&SUBNETS[..]),
         steps in prop::collection::vec(step(), 0..250),
     ) {
         walk(len, &steps)?;
+        proof::of!("NPWG-8-T2", "PAIN-IP-2");
     }
 }
 

@@ -114,9 +114,10 @@ fn the_spec_is_required() {
         let kind = &definition.spec.names.kind;
         assert_eq!(schema(&definition)["required"], json!(["spec"]), "{kind}");
     }
+    proof::of!("KEP-PNA-04");
 }
 
-/// KEP-PN-01, KEP-PN-02, KEP-P1-04
+/// KEP-PN-01, KEP-P1-04
 #[test]
 fn a_pod_network_has_the_fields_of_the_kep() {
     let spec = &schema(&of("PodNetwork"))["properties"]["spec"];
@@ -126,6 +127,7 @@ fn a_pod_network_has_the_fields_of_the_kep() {
     assert_eq!(spec["properties"]["enabled"]["default"], true);
     let reference = &spec["properties"]["parametersRefs"]["items"];
     assert_eq!(reference["required"], json!(["group", "kind", "name"]));
+    proof::of!("KEP-PN-01", "KEP-P1-04");
 }
 
 /// KEP-PN-04
@@ -143,6 +145,7 @@ fn conditions_are_a_list_by_type_of_at_most_five() {
             "{kind}"
         );
     }
+    proof::of!("KEP-PN-04");
 }
 
 /// NPWG-3.1
@@ -169,6 +172,7 @@ fn the_network_attachment_definition_has_the_names_of_the_standard() {
     assert_eq!(schema["required"], Value::Null);
     let config = &schema["properties"]["spec"]["properties"]["config"];
     assert_eq!(config["type"], "string");
+    proof::of!("NPWG-3.1");
 }
 
 /// NPWG-8.1
@@ -186,6 +190,7 @@ fn the_ipam_claim_has_the_names_and_fields_of_the_standard() {
     let spec = &schema["properties"]["spec"];
     assert_eq!(spec["required"], json!(["interface", "network"]));
     assert_eq!(schema["properties"]["status"]["required"], json!(["ips"]));
+    proof::of!("NPWG-8.1");
 }
 
 /// Objects written for the API server come back with the same meaning.
@@ -213,4 +218,5 @@ fn a_disabled_network_is_written_as_disabled() {
         let spec: crate::PodNetworkSpec = serde_json::from_value(written).unwrap();
         assert_eq!(serde_json::to_value(spec).unwrap()["enabled"], enabled);
     }
+    proof::of!("KEP-PN-01");
 }

@@ -63,7 +63,7 @@ mod tests {
         apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\n\
         metadata: {name: -bad, namespace: ops}\n";
 
-    /// NPWG-3.1: such objects stand next to those of podnet, in one file too.
+    /// Such objects stand next to those of podnet, in one file too.
     #[test]
     fn definitions_are_read_from_among_other_documents() {
         let read = parse_definitions("net.yaml", TEXT);

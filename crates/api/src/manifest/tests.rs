@@ -232,6 +232,7 @@ fn enabled_is_true_unless_it_says_false() {
         };
         assert_eq!(network.spec.enabled, want, "{spec}");
     }
+    proof::of!("KEP-PN-01");
 }
 
 proptest! {

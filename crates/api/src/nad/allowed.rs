@@ -231,6 +231,7 @@ mod tests {
         }
         let error = check(&[], r#"{"type": "bridge"}"#).unwrap_err();
         assert!(error.contains("none"), "{error}");
+        proof::of!("ATT-07b");
     }
 
     /// ATT-07b: Go reads half of a surrogate pair as U+FFFD, and Rust does not read it.
@@ -263,6 +264,7 @@ mod tests {
         // Of a value that is no configuration no plugin makes one.
         let other = r#"{"type": "bridge", "ipam": null, "delegate": "\ud800", "delegates": [1]}"#;
         assert_eq!(check(&allowed, other), Ok(()));
+        proof::of!("ATT-07b");
     }
 
     /// ATT-07b: a configuration that cannot be followed to its end is refused.
@@ -281,5 +283,6 @@ mod tests {
             let error = check(&["a"], &nested(depth)).unwrap_err();
             assert!(error.contains("more than 8"), "{error}");
         }
+        proof::of!("ATT-07b");
     }
 }

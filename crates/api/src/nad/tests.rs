@@ -60,6 +60,7 @@ fn an_empty_config_means_the_network_of_the_objects_name() {
             Meaning::ByName("blue".to_owned())
         );
     }
+    proof::of!("NPWG-3.2a", "NPWG-3.2.4");
 }
 
 /// NPWG-3.2.1: one plugin.
@@ -76,6 +77,7 @@ fn one_plugin_is_a_chain_of_one() {
         .collect();
     assert_eq!(types, ["bridge"]);
     assert_eq!(chain.config(), text);
+    proof::of!("NPWG-3.2.1");
 }
 
 /// NPWG-3.2.2: a list of plugins, in order.
@@ -92,6 +94,7 @@ fn a_list_keeps_its_plugins_in_order() {
         .collect();
     assert_eq!(types, ["bridge", "tuning"]);
     assert_eq!(chain.config(), text);
+    proof::of!("NPWG-3.2.2");
 }
 
 /// NPWG-3.2.3, NPWG-3.4.2: the object's name replaces a missing or empty one.
@@ -121,6 +124,7 @@ fn a_missing_or_empty_name_is_the_objects_name() {
         alone.plugins[0].config.get("name").unwrap().get(),
         "\"blue\""
     );
+    proof::of!("NPWG-3.2.3", "NPWG-3.4.2");
 }
 
 /// NPWG-3.4.3: another name than the object's is legal, and can be told.
@@ -138,6 +142,7 @@ fn the_configurations_own_name_is_kept() {
         &[],
         "is not a network name of CNI",
     );
+    proof::of!("NPWG-3.4.3");
 }
 
 /// CNI-CONF-07: unknown keys go through, and numbers keep their digits.
@@ -152,6 +157,7 @@ fn values_keep_their_bytes() {
         serde_json::to_string(&plugin.config).unwrap(),
         r#"{"type":"x","big":18446744073709551616}"#
     );
+    proof::of!("CNI-CONF-07");
 }
 
 /// CNI-CONF-02: booleans as strings.
@@ -175,6 +181,7 @@ fn booleans_are_read_as_strings_too() {
         &[],
         "disableCheck is \"yes\"; write true or false",
     );
+    proof::of!("CNI-CONF-02");
 }
 
 /// NPWG-3.4.2b, CNI-CONF-04, CNI-CONF-06: what is no plugin.
@@ -215,6 +222,7 @@ fn a_config_without_a_plugin_is_refused() {
     ] {
         refused(config, &[], why);
     }
+    proof::of!("NPWG-3.4.2b", "CNI-CONF-04", "CNI-CONF-06");
 }
 
 /// NPWG-G3: configurations of type `podnet`, with the keys the plugin reads.
@@ -273,6 +281,7 @@ fn a_config_of_our_type_names_a_network_of_ours() {
     ] {
         refused(config, &[], why);
     }
+    proof::of!("NPWG-G3", "NPWG-8-T3");
 }
 
 /// NPWG-G3: with other plugins behind it, the whole chain is called.
@@ -280,6 +289,7 @@ fn a_config_of_our_type_names_a_network_of_ours() {
 fn our_plugin_with_others_behind_it_is_a_chain() {
     let chain = chain(r#"{"plugins":[{"type":"podnet","podNetwork":"red"},{"type":"tuning"}]}"#);
     assert_eq!(chain.plugins.len(), 2);
+    proof::of!("NPWG-G3");
 }
 
 /// NPWG-3.2b, KUR-02: what is not CNI's is in an annotation of the object.
@@ -297,6 +307,7 @@ fn the_annotation_names_the_network_and_its_parameters() {
     assert_eq!(own.request.bandwidth.ingress, rate);
     assert_eq!(own.request.mac.unwrap().to_string(), "02:00:00:00:00:01");
     assert_eq!(own.request.ips[0].to_string(), "10.0.0.7");
+    proof::of!("NPWG-3.2b", "KUR-02");
 }
 
 /// KUR-02: an annotation without a network means that of the object's name.
@@ -305,6 +316,7 @@ fn the_annotation_may_leave_the_network_out() {
     let own = own("", r#"{"egressRate":2000}"#);
     assert_eq!(own.network, NetworkRef::PodNetwork("blue".to_owned()));
     assert_eq!(own.request.bandwidth.egress.rate, Some(2000));
+    proof::of!("KUR-02");
 }
 
 /// KUR-02: a wrong annotation is an error and not a network without parameters.
@@ -333,6 +345,7 @@ fn a_wrong_annotation_is_refused() {
     for config in [r#"{"type":"podnet"}"#, r#"{"type":"macvlan"}"#] {
         refused(config, &[(CONFIG_ANNOTATION, "{}")], "remove one");
     }
+    proof::of!("KUR-02");
 }
 
 /// NPWG-X1: the resource a device plugin offers.
@@ -349,6 +362,7 @@ fn the_resource_name_is_read() {
     );
     assert_eq!(name(""), None);
     assert_eq!(read("", &[]).unwrap().resource_name, None);
+    proof::of!("NPWG-X1");
 }
 
 /// NPWG-4.1.2.1.3.2, .4.2, .7.2, .8.2, .10.2, PAIN-SIL-2: no wish is dropped.
@@ -384,6 +398,7 @@ fn capabilities_no_plugin_declares_are_told() {
         chain(r#"{"type":"x"}"#).missing_capabilities(&options(r#""x.y":1"#)),
         []
     );
+    proof::of!("NPWG-4.1.2.1.3.2", "PAIN-SIL-2");
 }
 
 /// NPWG-4.1.2.1.6: every plugin gets the arguments; the pod's replace others.
@@ -406,6 +421,7 @@ fn cni_args_are_merged_key_by_key_into_every_plugin() {
     let wrong = chain(r#"{"plugins":[{"type":"x","args":{"cni":5}}]}"#).with_cni_args(&args);
     let error = wrong.unwrap_err().to_string();
     assert_eq!(error, "plugins[0].args.cni is 5; write an object");
+    proof::of!("NPWG-4.1.2.1.6");
 }
 
 /// ATT-04a: a definition has limits of plugins and bytes.
@@ -433,6 +449,7 @@ fn a_definition_has_a_limit_of_plugins_and_of_bytes() {
             .len(),
         33
     );
+    proof::of!("ATT-04a");
 }
 
 fn found(files: &[(&str, &str)]) -> (Option<String>, Vec<String>) {
@@ -462,6 +479,7 @@ fn a_list_on_disk_wins_over_a_plugin() {
     ] {
         assert_eq!(found(&files), (Some(file.to_owned()), Vec::new()));
     }
+    proof::of!("NPWG-3.4.1");
 }
 
 /// NPWG-3.4.1: no file of that name, or files that are no configurations.
@@ -475,6 +493,7 @@ fn no_file_of_that_name_is_no_network() {
     ];
     assert_eq!(found(&files), (None, Vec::new()));
     assert_eq!(found(&[]), (None, Vec::new()));
+    proof::of!("NPWG-3.4.1");
 }
 
 /// NPWG-3.4.1: a broken unrelated file does not stop the search, and is told.
@@ -492,6 +511,7 @@ fn a_broken_unrelated_file_never_aborts() {
             vec!["00-x.conflist".to_owned(), "01-x.conf".to_owned()]
         )
     );
+    proof::of!("NPWG-3.4.1");
 }
 
 /// NPWG-3.4.1: a broken file of this name is not passed over for another one.
@@ -506,10 +526,11 @@ fn a_broken_file_of_the_name_is_an_error() {
         assert_eq!(error.file, file);
         assert!(error.to_string().contains(why), "{error}");
     }
+    proof::of!("NPWG-3.4.1");
 }
 
 proptest! {
-    /// NPWG-G1: every text is a definition or has an error.
+    /// Every text is a definition or has an error.
     #[test]
     fn no_text_panics(
         text in prop_oneof![
@@ -545,5 +566,6 @@ proptest! {
         prop_assert_eq!(&after.name, &before.name);
         prop_assert_eq!(&after.plugins, &before.plugins);
         prop_assert_eq!(after.config(), before.config());
+        proof::of!("NPWG-3.4.2", "CNI-CONF-07");
     }
 }

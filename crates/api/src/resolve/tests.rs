@@ -140,6 +140,7 @@ fn a_disabled_network_keeps_its_definition() {
     );
     assert_eq!(resolved.definition("blue").unwrap().mtu, 9000);
     assert_eq!(resolved.ready_networks().count(), 0);
+    proof::of!("KEP-PN-L5");
 }
 
 #[test]
@@ -179,6 +180,7 @@ fn networks_may_share_parameters() {
             .collect::<Vec<_>>(),
         ["blue", "red"]
     );
+    proof::of!("KEP-REL-1");
 }
 
 #[test]
@@ -381,6 +383,7 @@ fn what_an_attachment_cannot_refer_to() {
             field: "egressRate",
         }
     );
+    proof::of!("KEP-PNA-09");
 }
 
 #[test]

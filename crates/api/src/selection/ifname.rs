@@ -136,6 +136,7 @@ mod tests {
             let error = InterfaceName::new(bad).unwrap_err().to_string();
             assert!(error.contains(rule), "{bad:?}: {error}");
         }
+        proof::of!("NPWG-4.1.2.1.5", "KEP-POD-05");
     }
 
     /// NPWG-4.1.2.1.5: laxer than a DNS label, upper case and dots are fine to Linux.
@@ -144,5 +145,6 @@ mod tests {
         for good in ["eth0", "net1", "Eth-0", "a", "...", "0123456789abcde", "ä"] {
             assert_eq!(InterfaceName::new(good).unwrap().as_str(), good);
         }
+        proof::of!("NPWG-4.1.2.1.5");
     }
 }

@@ -35,7 +35,7 @@ fn full() -> AttachmentStatus {
     }
 }
 
-/// NPWG-G2, NPWG-5.3, NPWG-5.3.3, NPWG-5.3.6: what clients in use read.
+/// NPWG-G2, NPWG-5.3, NPWG-5.3.3: what clients in use read.
 #[test]
 fn a_status_is_what_clients_read() {
     assert_eq!(
@@ -49,6 +49,7 @@ fn a_status_is_what_clients_read() {
             r#""dev.podnet.ips":["192.0.2.2/24","2001:db8::2234/32"],"org.example.x":[1.0]}]"#,
         )
     );
+    proof::of!("NPWG-G2", "NPWG-5.3", "NPWG-5.3.3", "PAIN-STS-1");
 }
 
 /// NPWG-5.1.1, NPWG-5.3.5: `default` is required; `dns` is always written.
@@ -59,6 +60,7 @@ fn a_minimal_entry_has_a_name_and_default() {
         written(&entry),
         r#"[{"name":"shop/blue","default":false,"dns":{}}]"#
     );
+    proof::of!("NPWG-5.1.1", "NPWG-5.3.5");
 }
 
 /// NPWG-5.3.5: only one entry is the default network.
@@ -70,6 +72,7 @@ fn two_default_networks_are_refused() {
     };
     let error = write_network_status(&[default("a"), default("b")]);
     assert!(error.unwrap_err().to_string().contains("\"a\" and \"b\""));
+    proof::of!("NPWG-5.3.5");
 }
 
 /// NPWG-5.3.4: no hardware address without an interface.
@@ -81,9 +84,10 @@ fn a_mac_needs_an_interface() {
     };
     let error = write_network_status(&[entry]).unwrap_err();
     assert!(matches!(error, StatusError::MacWithoutInterface { name } if name == "shop/blue"));
+    proof::of!("NPWG-5.3.4");
 }
 
-/// NPWG-5.4, NPWG-5.3.7: statuses of other writers are read.
+/// NPWG-5.4: statuses of other writers are read.
 ///
 /// They have no `default`, blanks in a MAC, `device`, `null`.
 #[test]
@@ -110,6 +114,54 @@ fn statuses_of_others_are_read() {
         second.device_info.as_ref().unwrap().get(),
         r#"{"type":"pci"}"#
     );
+    proof::of!("NPWG-5.4");
+}
+
+/// NPWG-5.4: the examples of the standard, with the JSON that they lack.
+///
+/// Quotation marks, commas and brackets are missing in its text; names, values and keys are as there.
+#[test]
+fn the_examples_of_the_standard_are_read() {
+    let list = parse_network_status(
+        r#"[{"name":"namespace-a/cluster-wide-default","interface":"eth5",
+             "ips":["192.0.2.2/24","2001:db8::2230/32"],"mac":"02:11:22:33:44:54",
+             "default-route":["192.0.2.1","2001:db8::1","2001:db8::2"],"default":true},
+            {"name":"namespace-b/some-network","interface":"eth1",
+             "ips":["192.0.2.2/24","2001:db8::2234/32"],"mac":"02:11:22:33:44:55",
+             "dns":{"nameservers":["192.0.2.1","2001:db8:4860::8888"],
+                    "search":["eng.example.com","example.com"]}}]"#,
+    )
+    .unwrap();
+    let [first, second] = list.as_slice() else {
+        panic!("{list:?}");
+    };
+    assert!(first.default && !second.default);
+    assert_eq!(first.ips, ips(&["192.0.2.2/24", "2001:db8::2230/32"]));
+    let routes: Vec<String> = first
+        .default_route
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(routes, ["192.0.2.1", "2001:db8::1", "2001:db8::2"]);
+    assert_eq!(second.dns.search, ["eng.example.com", "example.com"]);
+    let devices = parse_network_status(
+        r#"[{"name":"namespace-b/sriov-network_a","interface":"net1",
+             "device-info":{"type":"pci","version":"1.0.0",
+               "pci":{"pci-address":"0000:18:02.5","pf-pci-address":"0000:18:00.0"}}},
+            {"name":"namespace-c/userspace_net1","interface":"net3","mac":" 64:1f:74:32:2e:6d",
+             "device":{"type":"vhost-user","version":"1.0.0"}}]"#,
+    )
+    .unwrap();
+    let kind = |entry: &AttachmentStatus| {
+        let device = entry.device_info.as_ref().expect("a device");
+        serde_json::from_str::<serde_json::Value>(device.get()).unwrap()["type"].clone()
+    };
+    assert_eq!(
+        devices.iter().map(kind).collect::<Vec<_>>(),
+        ["pci", "vhost-user"]
+    );
+    assert_eq!(devices[1].mac.unwrap().to_string(), "64:1f:74:32:2e:6d");
+    proof::of!("NPWG-5.4");
 }
 
 /// NPWG-5.0: no value is no entries; anything else must be a list of entries.
@@ -142,6 +194,7 @@ fn what_is_no_status_is_refused() {
         let error = parse_network_status(text).expect_err(text).to_string();
         assert!(error.contains(why), "{why:?} is not in {error:?}");
     }
+    proof::of!("NPWG-5.0");
 }
 
 fn interface(name: &str, sandbox: Option<&str>) -> ResultInterface {
@@ -194,6 +247,7 @@ fn the_first_interface_in_the_sandbox_is_the_entry() {
     assert_eq!(entry.mtu, Some(1400));
     assert_eq!(entry.ips, ips(&["10.0.0.2/24", "fd00::2/64"]));
     assert!(!entry.default);
+    proof::of!("NPWG-5.1.1", "NPWG-5.3.2", "NPWG-5.3.3");
 }
 
 /// NPWG-5.3.3: without an interface in the sandbox the first free address counts.
@@ -213,6 +267,7 @@ fn without_an_interface_the_first_unplaced_address_counts() {
     assert_eq!(entry.ips, ips(&["10.0.0.2/24"]));
     result.ips.truncate(1);
     assert_eq!(AttachmentStatus::from_result("a", &result).ips, []);
+    proof::of!("NPWG-5.3.3");
 }
 
 /// NPWG-5.3.3: before 0.3.0 a result has one address of each family.
@@ -225,6 +280,7 @@ fn a_legacy_result_gives_both_its_addresses() {
     };
     let entry = AttachmentStatus::from_result("a", &result);
     assert_eq!(entry.ips, ips(&["10.0.0.2/24", "fd00::2/64"]));
+    proof::of!("NPWG-5.3.3");
 }
 
 /// NPWG-5.1.1, NPWG-2.3: no result and no addresses are fine.
@@ -232,6 +288,7 @@ fn a_legacy_result_gives_both_its_addresses() {
 fn an_empty_result_is_a_minimal_entry() {
     let entry = AttachmentStatus::from_result("a", &AttachmentResult::default());
     assert_eq!(entry, AttachmentStatus::minimal("a"));
+    proof::of!("NPWG-5.1.1", "NPWG-2.3");
 }
 
 fn addresses(network: &str, interface: &str, ips: &[&str]) -> PodNetworkAddresses {
@@ -261,6 +318,7 @@ fn the_status_follows_the_list() {
             r#"{"name":"fast-net","interfaceName":"net2","ip":"2011::233"}]"#,
         )
     );
+    proof::of!("KEP-STS-02");
 }
 
 /// KEP-STS-01, pod_status_dualstack_two_entries: an entry for each family.
@@ -286,6 +344,7 @@ fn both_families_have_an_entry_of_their_own() {
             .iter()
             .all(|e| e.name == "blue" && e.interface_name == "net1")
     );
+    proof::of!("KEP-STS-01");
 }
 
 /// KEP-STS-05: an attachment without addresses has an entry without one.
@@ -293,6 +352,7 @@ fn both_families_have_an_entry_of_their_own() {
 fn an_attachment_without_addresses_has_an_entry() {
     let text = write_pod_network_status(&[addresses("blue", "net1", &[])]).unwrap();
     assert_eq!(text, r#"[{"name":"blue","interfaceName":"net1"}]"#);
+    proof::of!("KEP-STS-05");
 }
 
 fn entries() -> impl Strategy<Value = AttachmentStatus> {
@@ -344,6 +404,7 @@ proptest! {
     fn a_written_status_reads_back(entry in entries()) {
         let text = written(&entry);
         prop_assert_eq!(parse_network_status(&text).unwrap(), vec![entry], "{}", text);
+        proof::of!("NPWG-G2");
     }
 
     /// KEP-STS-02: what is written reads back.
@@ -363,9 +424,10 @@ proptest! {
         let text = write_pod_network_status(&list).unwrap();
         let read: Vec<PodNetworkStatusEntry> = serde_json::from_str(&text).unwrap();
         prop_assert_eq!(read, pod_network_entries(&list));
+        proof::of!("KEP-STS-02");
     }
 
-    /// NPWG-5.4: every text is a status or has an error.
+    /// Every text is a status or has an error.
     #[test]
     fn no_text_panics(text in ".*", key in "[a-z.-]{1,12}", value in "[0-9a-z\\[\\]{}\":,]{0,12}") {
         let _any = parse_network_status(&text);

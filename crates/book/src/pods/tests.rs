@@ -83,6 +83,7 @@ fn a_record_reads_back_as_it_was_written() {
         text.contains(r#""big":12345678901234567890,"f":1.10"#),
         "{text}"
     );
+    proof::of!("NPWG-4.2.1", "CNI-CONF-07");
 }
 
 #[test]
@@ -105,6 +106,7 @@ fn a_pod_is_older_than_what_comes_after_it() {
     assert!(pods.is_older(&key("eth0"), Instant::now()));
     pods.remove(&key("eth0"));
     assert!(!pods.is_older(&key("eth0"), Instant::now()));
+    proof::of!("CNI-GC-06");
 }
 
 #[test]
@@ -166,6 +168,7 @@ fn attempts_to_remove_a_pod_come_less_and_less_often() {
     assert_eq!(pauses, [0, 1, 2, 4, 8, 16, 16, 16]);
     pods.remove(&key);
     assert!(!pods.is_due(&key));
+    proof::of!("ATT-17");
 }
 
 /// ATT-17: records of an older agent have plugins that may have been executed.
@@ -184,4 +187,5 @@ fn a_record_without_what_is_settled_has_everything_left() {
     text["members"][1]["maker"]["Plugins"]["plugins"][0]["settled"] = json!(true);
     let read: PodRecord = serde_json::from_value(text).unwrap();
     assert_eq!(left(&read), Vec::<String>::new());
+    proof::of!("ATT-17");
 }

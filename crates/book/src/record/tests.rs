@@ -144,6 +144,7 @@ fn the_result_names_the_pods_interface_first_and_the_host_end_without_sandbox() 
     assert_eq!(result.ips[0].gateway, Some("10.10.0.1".parse().unwrap()));
     assert_eq!(result.ips[0].interface, Some(0));
     assert_eq!(result.dns.nameservers, ["10.10.0.53"]);
+    proof::of!("CNI-RES-06");
 }
 
 #[test]

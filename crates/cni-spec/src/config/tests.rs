@@ -70,6 +70,7 @@ fn a_missing_or_bad_name_is_code_7_for_every_command_cni_err_09() {
             assert!(error.to_string().contains("`name`"), "{error}");
         }
     }
+    proof::of!("CNI-ERR-09", "CNI-CONF-01");
 }
 
 #[test]
@@ -98,6 +99,7 @@ fn version_is_read_first_and_too_old_for_the_command_is_code_1_cni_err_08() {
     );
     assert_eq!(ConfHead::version_of("garbage"), CniVersion::LATEST);
     assert_eq!(ConfHead::version_of("{}"), CniVersion::V0_1_0);
+    proof::of!("CNI-ERR-08");
 }
 
 #[test]
@@ -184,6 +186,7 @@ fn keys_match_in_any_case_as_go_does_cni_cap_03() {
             assert_eq!(numbers.map(|n| n.unwrap().get()), [8000, 9, 10000, 11]);
         }
     }
+    proof::of!("CNI-CAP-03");
 }
 
 #[test]
@@ -225,6 +228,7 @@ fn no_annotations_are_told_from_nothing_said_of_them_cni_cap_04() {
         let read = blue(&json!({key: none})).unwrap().pod_annotations;
         assert_eq!(read, Some(std::collections::BTreeMap::new()));
     }
+    proof::of!("CNI-CAP-04");
 }
 
 #[test]
@@ -256,6 +260,7 @@ fn all_zero_bandwidth_is_no_limit_and_the_largest_burst_fits_cni_cap_06() {
         assert!(limits.is_limited());
     }
     assert_eq!(Bandwidth::default().ingress_rate, None);
+    proof::of!("CNI-CAP-06");
 }
 
 #[test]
@@ -395,6 +400,7 @@ fn addresses_come_from_the_nearest_source_cni_cap_05() {
         ask(json!({}), "IP=nonsense").unwrap_err().code(),
         ErrorCode::INVALID_CONFIG
     );
+    proof::of!("CNI-CAP-05");
 }
 
 #[test]
@@ -447,6 +453,7 @@ fn del_works_whatever_became_of_the_configuration_cni_del_01() {
         let conf = parse(&json!({"prevResult": prev}), Command::Del).unwrap();
         assert_eq!(conf.prev_result().unwrap(), None);
     }
+    proof::of!("CNI-DEL-01");
 }
 
 #[test]
@@ -466,6 +473,7 @@ fn check_needs_a_prev_result_cni_chk_01() {
         assert_eq!(error.code(), ErrorCode::INVALID_CONFIG);
         assert!(error.to_string().contains("`prevResult`"));
     }
+    proof::of!("CNI-CHK-01");
 }
 
 #[test]
@@ -473,6 +481,7 @@ fn quoted_booleans_are_booleans_cni_conf_02() {
     let extra = json!({"podNetwork": "b", "isDefaultGateway": "true", "disableCheck": "false"});
     let conf = parse(&extra, Command::Add).unwrap();
     assert!(conf.is_default_gateway && !conf.disable_check);
+    proof::of!("CNI-CONF-02");
 }
 
 #[test]
@@ -507,6 +516,7 @@ fn gc_lists_have_four_forms_cni_gc_02() {
     );
     let go = json!([{"ContainerID": "c1", "IfName": "eth0"}]);
     assert_eq!(read(json!({own: go})).unwrap(), GcList::List(vec![key]));
+    proof::of!("CNI-GC-02");
 }
 
 #[test]

@@ -53,6 +53,7 @@ fn the_configuration_passes_byte_for_byte_cni_conf_07() {
     assert_eq!(request.config.get(), config);
     let again = Request::Cni(request).to_body().unwrap();
     assert!(String::from_utf8(again).unwrap().contains(config));
+    proof::of!("CNI-CONF-07");
 }
 
 #[test]
@@ -237,4 +238,5 @@ fn a_reply_larger_than_a_frame_is_an_error_that_fits() {
         assert!(told.msg.starts_with(words), "{}", told.msg);
         assert!(told.details.contains("larger than the limit of 4194304"));
     }
+    proof::of!("ATT-13");
 }

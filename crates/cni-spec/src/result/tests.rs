@@ -137,6 +137,7 @@ fn one_result_has_a_golden_form_per_version_and_reads_back_cni_res_01() {
         let read = CniResult::parse(&written, CniVersion::LATEST).unwrap();
         assert_eq!(read, as_known_by(version, full()), "{version}");
     }
+    proof::of!("CNI-RES-01");
 }
 
 #[test]
@@ -203,6 +204,7 @@ fn no_index_outside_the_interfaces_is_written_or_read_cni_res_05() {
     let foreign =
         json!({"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.1/8", "interface": 0}]});
     assert!(CniResult::parse(&foreign, CniVersion::LATEST).is_err());
+    proof::of!("CNI-RES-05");
 }
 
 #[test]
@@ -217,6 +219,7 @@ fn a_result_without_version_has_the_one_of_the_configuration_cni_res_03() {
         let read = CniResult::parse(&old, config).unwrap();
         assert_eq!(read, as_known_by(CniVersion::V0_2_0, full()), "{config}");
     }
+    proof::of!("CNI-RES-03");
 }
 
 #[test]
@@ -251,6 +254,7 @@ fn odd_results_are_tolerated_cni_res_04() {
     let bare = json!({"cniVersion": "0.1.0", "ip4": {"ip": "10.0.0.1"}});
     let read = CniResult::parse(&bare, CniVersion::V0_1_0).unwrap();
     assert_eq!(read.ips[0].address.to_string(), "10.0.0.1/32");
+    proof::of!("CNI-RES-04");
 }
 
 #[test]

@@ -69,6 +69,13 @@ fn a_network_is_ready_when_its_parameters_are() {
         "false/ParamsNotReady",
         Some("false/KindNotSupported"),
     );
+    proof::of!(
+        "KEP-PN-R1",
+        "KEP-PN-R2",
+        "KEP-PN-R4",
+        "KEP-PN-R8",
+        "KEP-P1-06"
+    );
 }
 
 /// KEP-PN-R3: other faults are said, too.
@@ -85,9 +92,10 @@ fn a_disabled_network_says_so_first() {
         "false/AdministrativelyDisabled",
         Some("false/ParamsNotFound"),
     );
+    proof::of!("KEP-PN-R3");
 }
 
-/// KEP-PN-R5, KEP-DEF-1
+/// KEP-PN-R5
 #[test]
 fn the_default_network_is_ready_without_parameters() {
     let default = ours(
@@ -97,6 +105,7 @@ fn the_default_network_is_ready_without_parameters() {
     );
     check(std::slice::from_ref(&default), "true/Ready", None);
     check(&[disabled(default)], "false/AdministrativelyDisabled", None);
+    proof::of!("KEP-PN-R5");
 }
 
 /// KEP-PN-R1: it is not valid, since no node knows what to make of it.
@@ -105,6 +114,7 @@ fn another_network_of_ours_without_parameters_is_not_ready() {
     let mut bare = network("blue");
     bare["spec"]["parametersRefs"] = json!([]);
     check(&[bare], "false/ParamsNotReady", None);
+    proof::of!("KEP-PN-R1");
 }
 
 #[test]
@@ -174,6 +184,7 @@ fn an_attachment_is_ready_when_its_network_and_its_parameters_are() {
             (ready.to_owned(), Some(of_params.to_owned()))
         );
     }
+    proof::of!("KEP-PNA-02", "KEP-PNA-03", "KEP-PNA-06");
 }
 
 /// KEP-PN-U3: an object on its way out is not ready, and names its user.
@@ -206,6 +217,7 @@ fn an_object_that_is_being_deleted_says_so_and_what_it_waits_for() {
         );
         assert_eq!(words(&of_attachment).0, "false/Terminating");
     }
+    proof::of!("KEP-PN-U3");
 }
 
 /// KEP-PN-R6
@@ -228,6 +240,7 @@ fn the_time_of_a_condition_moves_with_its_status_only() {
     assert_eq!(third[0].last_transition_time, Time(at(20)));
     let same = with_history(&[finding(true, "Ready")], at(30), Some(2), &third);
     assert!(are_written(&same, &third));
+    proof::of!("KEP-PN-R6");
 }
 
 #[test]

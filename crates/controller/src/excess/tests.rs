@@ -89,6 +89,7 @@ fn a_node_keeps_the_blocks_that_its_pods_can_need_and_those_to_spare() {
         counts(&cluster("10.0.0.0/16", &[blocks(5, 90), pods(40)])),
         (5, 0)
     );
+    proof::of!("ATT-06e");
 }
 
 /// ATT-06e: the earlier ones stay, by the API server's clock.
@@ -103,6 +104,7 @@ fn what_was_taken_last_is_taken_back() {
         .iter()
         .map(|it| it.spec.cidr.as_str());
     assert_eq!(cidrs.collect::<Vec<_>>(), ["10.0.0.16/28", "10.0.0.0/28"]);
+    proof::of!("ATT-06e");
 }
 
 /// ATT-06e: a block counts as asked for though no copy shows its mark.
@@ -123,6 +125,7 @@ fn a_mark_that_its_node_removes_at_once_counts_as_asked() {
     assert_eq!(judged.judge(&view, 2, at(103)).found, []);
     let late = judged.judge(&view, 2, at(113)).found;
     assert_eq!((late[0].blocks.len(), late[0].withheld.len()), (0, 3));
+    proof::of!("ATT-06e");
 }
 
 /// ATT-06e: which of its blocks are in use is the node's word, how many is not.
@@ -158,6 +161,7 @@ fn a_node_is_asked_first_and_keeps_as_many_blocks_as_its_pods_can_need_addresses
     let cidrs: Vec<&str> = withheld.iter().map(|it| it.spec.cidr.as_str()).collect();
     assert_eq!(cidrs, ["10.0.0.64/28", "10.0.0.80/28", "10.0.0.96/28"]);
     assert!(!judged.is_asked(&last(&answered)));
+    proof::of!("ATT-06e");
 }
 
 /// ATT-06e: what a node once had a right to may be in use, whoever is gone.
@@ -170,6 +174,7 @@ fn a_block_that_was_kept_stays_when_the_pods_go() {
     let later = judged.judge(&without, 2, at(203)).found;
     assert_eq!((later[0].kept, later[0].blocks.len()), (5, 1));
     assert_eq!(later[0].blocks[0].spec.cidr, "10.0.0.80/28");
+    proof::of!("ATT-06e");
 }
 
 /// ATT-06e
@@ -186,6 +191,7 @@ fn a_controller_that_begins_judges_what_was_taken_while_nobody_led() {
     assert_eq!(judged.judge(&view, 2, at(100)).again, Some(at(102)));
     let found = judged.judge(&view, 2, at(102)).found;
     assert_eq!((found[0].kept, found[0].blocks.len()), (10, 10));
+    proof::of!("ATT-06e");
 }
 
 /// ATT-06e: names of nodes, networks and parts of blocks do not evade the limit.
@@ -211,6 +217,7 @@ fn parts_of_blocks_and_other_uids_of_the_node_count_too() {
     two.push(node("n2"));
     two.push(block_of("n2", "n2-uid", "10.0.9.0/28", 90));
     assert_eq!(counts(&cluster("10.0.0.0/16", &[two])), (4, 0));
+    proof::of!("ATT-06e");
 }
 
 /// ATT-06e: blocks for addresses by name and blocks of one address are granted.
@@ -236,6 +243,7 @@ fn addresses_by_name_and_small_blocks_are_granted_what_agents_take_for_them() {
         .collect();
     let small = cluster("10.0.0.0/28", &[pods(7), single]);
     assert_eq!(counts(&small), (10, 0));
+    proof::of!("ATT-06e");
 }
 
 /// ATT-06e: a plugin may attach a pod that lists nothing of it.
@@ -280,6 +288,7 @@ fn pods_that_list_nothing_count_by_their_addresses_and_until_they_have_one() {
         counts(&cluster("10.0.0.0/16", &[host, blocks(50, 90)])),
         (3, 47)
     );
+    proof::of!("ATT-06e");
 }
 
 /// ATT-06e: before anything is taken back, the API server's own word counts.
@@ -295,4 +304,5 @@ fn what_pods_need_that_the_copies_did_not_know_is_not_taken_back() {
             .confirmed(&cluster("10.0.0.0/16", &[blocks(6, 90), pods(90)]))
             .is_empty()
     );
+    proof::of!("ATT-06e");
 }

@@ -89,6 +89,7 @@ fn a_pod_waits_for_networks_that_are_missing_not_ready_or_on_their_way_out() {
             assert!(found.starts_with(wanted), "{list}: {found}");
         }
     }
+    proof::of!("KEP-POD-10", "KEP-POD-11", "KEP-PN-U3");
 }
 
 /// KEP-POD-12
@@ -106,9 +107,10 @@ fn a_network_is_used_once_counting_through_attachments() {
             found[0]
         );
     }
+    proof::of!("KEP-POD-12");
 }
 
-/// NPWG-4.1.2: its list may have a network more than once.
+/// Its list may have a network more than once.
 #[test]
 fn definitions_are_waited_for_and_may_be_used_twice() {
     let definitions = || {
@@ -152,9 +154,10 @@ fn definitions_are_waited_for_and_may_be_used_twice() {
             assert!(found[0].starts_with(wanted), "{}", found[0]);
         }
     }
+    proof::of!("NPWG-4.2", "PAIN-CONF-3");
 }
 
-/// KEP-DEF-3, KEP-DEF-4: pods wait for a default network only if its object exists.
+/// Pods wait for a default network only if its object exists.
 ///
 /// Nodes have a default network before there is an object for it; an object that exists has to be
 /// ready.
@@ -180,6 +183,7 @@ fn a_pod_with_a_list_nobody_can_read_waits_and_says_why() {
     let found = found(pod("web", &json!([{"nam": "blue"}]), ""));
     assert_eq!(found.len(), 1);
     assert!(found[0].contains("podnet.dev/networks[0]"), "{}", found[0]);
+    proof::of!("KEP-POD-01");
 }
 
 #[test]
@@ -194,7 +198,7 @@ fn obstacles_are_told_as_the_scheduler_tells_its_own() {
     );
 }
 
-/// ATT-04a, ATT-04b: a list is refused by its length, its networks are not read.
+/// ATT-04a: a list is refused by its length, its networks are not read.
 #[test]
 fn a_list_of_43000_networks_is_one_obstacle() {
     let found = found(pod("web", &Value::Null, &vec!["n"; 43_000].join(",")));
@@ -204,6 +208,7 @@ fn a_list_of_43000_networks_is_one_obstacle() {
         "{}",
         found[0]
     );
+    proof::of!("ATT-04a");
 }
 
 /// ATT-04d: the words of the event and of the condition do not grow with the list.
@@ -215,6 +220,7 @@ fn obstacles_beyond_ten_are_counted() {
     let text = as_scheduler(&many, 3);
     assert!(text.ends_with(", and 990 more."), "{text}");
     assert!(text.len() < 6000, "{}", text.len());
+    proof::of!("ATT-04d");
 }
 
 /// ATT-07b: what no node would attach is not let go.
@@ -256,4 +262,5 @@ fn a_pod_waits_for_what_plugins_and_namespaces_do_not_allow() {
             "{name}: {found:?}"
         );
     }
+    proof::of!("ATT-07b");
 }

@@ -39,6 +39,7 @@ fn the_default_network_is_made_where_it_is_missing_and_wanted() {
         ..CHOICES
     };
     assert!(!plan(&view(&[]), &choices, &mut Orphans::default(), at(0)).create_default);
+    proof::of!("KEP-DEF-1", "KEP-DEF-4");
 }
 
 /// KEP-PN-U1, KEP-DEF-2
@@ -70,6 +71,7 @@ fn every_network_but_the_default_gets_the_finalizer() {
         finalizers(&plan.attachments, "fast"),
         Some(vec![FINALIZER.to_owned()])
     );
+    proof::of!("KEP-PN-U1", "KEP-DEF-2");
 }
 
 /// KEP-PN-U1, KEP-PNA-05
@@ -109,6 +111,7 @@ fn what_is_being_deleted_stays_while_it_is_in_use() {
             .finalizers
             .is_some()
     );
+    proof::of!("KEP-PN-U1", "KEP-PNA-05");
 }
 
 #[test]
@@ -136,6 +139,7 @@ fn networks_of_others_are_left_alone_and_their_word_is_taken() {
         "lastTransitionTime": "2026-11-20T10:00:00Z",
     }]});
     assert_eq!(planned(&[foreign, web]).pods[0].1, PodStep::Release);
+    proof::of!("KEP-PN-06");
 }
 
 /// The next plan finds the status that a plan has written, and writes none.
@@ -176,6 +180,7 @@ fn a_pod_is_released_in_the_pass_that_finds_its_networks_ready() {
     assert!(matches!(waits.pods[0].1, PodStep::Wait(_)));
     let goes = planned(&[network("blue"), parameters("blue", None), web]);
     assert_eq!(goes.pods[0].1, PodStep::Release);
+    proof::of!("KEP-POD-10", "KEP-POD-11");
 }
 
 #[test]
@@ -209,6 +214,7 @@ fn without_the_feature_nothing_waits_and_nothing_is_written() {
     };
     assert_eq!(red.finalizers, Some(vec!["acme.io/x".to_owned()]));
     assert!(!red.must_be_unused && red.status.is_none());
+    proof::of!("KEP-CTL-4");
 }
 
 /// ATT-04b: a large cluster is planned without work that grows with a square.
@@ -242,4 +248,5 @@ fn a_large_cluster_with_lists_of_any_length_is_planned() {
     assert_eq!((count, plan.pods.len()), (PODS / 100, PODS));
     assert!(words < 1000, "{words}");
     assert_eq!(plan.ready, [0, NETWORKS]);
+    proof::of!("ATT-04b");
 }

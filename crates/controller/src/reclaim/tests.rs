@@ -108,7 +108,6 @@ fn a_reservation_of_a_pod_goes_with_the_pod_by_its_uid() {
     assert!(orphan(&holder("an-earlier-uid"), &[on_n1("Running")]));
 }
 
-/// NPWG-8.3
 #[test]
 fn a_reservation_of_a_claim_goes_with_the_claim_when_no_pod_names_it() {
     let claim = json!({"kind": "IPAMClaim", "metadata": {"name": "vm-a", "uid": "c1"}});
@@ -117,6 +116,7 @@ fn a_reservation_of_a_claim_goes_with_the_claim_when_no_pod_names_it() {
     assert!(orphan(&holder, &[]));
     let list = r#"[{"name": "blue", "ipam-claim-reference": "vm-a"}]"#;
     assert!(!orphan(&holder, &[pod("vm", &Value::Null, list)]));
+    proof::of!("NPWG-8-T4");
 }
 
 #[test]

@@ -23,6 +23,7 @@ fn a_pod_uses_the_networks_it_names_until_it_has_ended() {
         let user = uses.then_some("pod shop/web");
         assert_eq!(usage.network_user("blue"), user, "{phase}");
     }
+    proof::of!("KEP-PN-U1");
 }
 
 /// KEP-PN-U2
@@ -32,6 +33,7 @@ fn a_pod_that_is_being_deleted_uses_its_networks_still() {
     pod["metadata"]["deletionTimestamp"] = "2026-11-20T10:00:00Z".into();
     let usage = Usage::of(&view(&[pod]));
     assert_eq!(usage.network_user("blue"), Some("pod shop/web"));
+    proof::of!("KEP-PN-U2");
 }
 
 /// KEP-PN-U1, KEP-PN-U2, KEP-PNA-05
@@ -50,9 +52,10 @@ fn an_attachment_uses_its_network_by_itself_and_for_its_pods() {
     assert_eq!(usage.by_pods["blue"], "pod shop/web");
     let key = ("shop".to_owned(), "fast".to_owned());
     assert_eq!(usage.attachments[&key], "pod shop/web");
+    proof::of!("KEP-PN-U1", "KEP-PN-U2", "KEP-PNA-05");
 }
 
-/// KEP-DEF-5, KEP-P1-11
+/// KEP-DEF-5
 #[test]
 fn a_pod_without_a_list_uses_the_default_network_and_one_of_its_node_none() {
     let plain = pod("web", &Value::Null, "");
@@ -63,9 +66,10 @@ fn a_pod_without_a_list_uses_the_default_network_and_one_of_its_node_none() {
         Some("pod shop/web")
     );
     assert_eq!(Usage::of(&view(&[host])), Usage::default());
+    proof::of!("KEP-DEF-5");
 }
 
-/// NPWG-3.2: a definition stands for a network of ours, or for none.
+/// A definition stands for a network of ours, or for none.
 #[test]
 fn a_definition_counts_by_the_pods_that_name_it() {
     let ours = definition("shop", "nad", r#"{"type": "podnet", "podNetwork": "blue"}"#);
@@ -89,6 +93,7 @@ fn a_definition_counts_by_the_pods_that_name_it() {
     let networks: Vec<&str> = usage.by_pods.keys().map(String::as_str).collect();
     assert_eq!(networks, ["blue", "default", "green"]);
     assert_eq!(usage.attachments.len(), 1);
+    proof::of!("NPWG-3.2a");
 }
 
 #[test]
@@ -106,7 +111,6 @@ fn lists_that_cannot_be_read_refer_to_nothing() {
     assert_eq!(usage, Usage::default());
 }
 
-/// NPWG-8.2
 #[test]
 fn a_pod_holds_the_claim_it_names_even_when_it_has_ended() {
     let list = r#"[{"name": "blue", "ipam-claim-reference": "vm-a.blue"}]"#;
@@ -115,4 +119,5 @@ fn a_pod_holds_the_claim_it_names_even_when_it_has_ended() {
     let claim = ("shop".to_owned(), "vm-a.blue".to_owned());
     assert!(usage.claims.contains(&claim));
     assert!(usage.by_pods.is_empty());
+    proof::of!("NPWG-8-T4");
 }

@@ -132,6 +132,7 @@ fn a_network_has_as_many_copies_made_as_it_may() {
         );
         assert_eq!(held(DropReason::Storm), 0);
     });
+    proof::of!("ATT-11a");
 }
 
 #[test]

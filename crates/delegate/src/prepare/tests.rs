@@ -46,6 +46,7 @@ fn name_and_version_are_given_to_every_plugin() {
         assert_eq!(plugin["name"], "from-object");
         assert_eq!(plugin["cniVersion"], "0.3.1");
     }
+    proof::of!("NPWG-7.1", "NPWG-3.4.2");
 }
 
 /// CNI-CONF-03
@@ -69,6 +70,7 @@ fn the_newest_version_spoken_here_is_chosen() {
         let found = prepare(&chain(conf), &Wishes::default()).ok();
         assert_eq!(found.map(|found| found.version.as_str()), version, "{conf}");
     }
+    proof::of!("CNI-CONF-03", "CNI-CONF-01");
 }
 
 /// CNI-CONF-07: unknown keys pass through as they were written.
@@ -81,6 +83,7 @@ fn numbers_of_unknown_keys_keep_their_digits() {
         text.contains("\"big\":12345678901234567890123,\"f\":1.10"),
         "{text}"
     );
+    proof::of!("CNI-CONF-07");
 }
 
 /// CNI-CAP-01, CNI-CAP-02: plugins get declared capabilities, not the declaration.
@@ -98,6 +101,7 @@ fn runtime_config_has_declared_capabilities_only() {
             .iter()
             .all(|plugin| plugin.get("capabilities").is_none())
     );
+    proof::of!("CNI-CAP-01", "CNI-CAP-02");
 }
 
 /// CNI-CONF-08: values merge over a stored `runtimeConfig`, however it is spelled.
@@ -115,6 +119,19 @@ fn a_stored_runtime_config_is_merged_over() {
     assert_eq!(plugin["runtimeConfig"], wanted);
     assert_eq!(plugin.get("RuntimeConfig"), None);
     assert_eq!(plugin.get("prevResult"), None);
+    proof::of!("CNI-CONF-08", "CNI-CONF-06");
+}
+
+/// CNI-CONF-06: a definition does not speak for the runtime.
+#[test]
+fn keys_of_the_runtime_are_not_taken_from_a_definition() {
+    let conf = r#"{"cniVersion":"1.1.0","type":"a","cni.dev/valid-attachments":[],
+        "CNI.dev/other":1,"prevResult":{"ips":[]},"cni.devices":2}"#;
+    let plugins = prepared(conf, &Wishes::default());
+    let wanted =
+        json!({"cniVersion": "1.1.0", "type": "a", "name": "from-object", "cni.devices": 2});
+    assert_eq!(plugins[0], wanted);
+    proof::of!("CNI-CONF-06");
 }
 
 /// NPWG-4.1.2.1.3.2 and its siblings: values have the names of their capabilities.
@@ -133,6 +150,7 @@ fn what_an_element_asks_for_arrives_in_runtime_config() {
         "infinibandGUID": "24:8a:07:03:00:8d:ae:2f",
     });
     assert_eq!(prepared(conf, &wishes)[0]["runtimeConfig"], wanted);
+    proof::of!("NPWG-4.1.2.1.3.2");
 }
 
 /// NPWG-4.1.2.1.3.2, PAIN-SIL-2: a demand no plugin takes fails the attachment.
@@ -168,6 +186,7 @@ fn a_demand_that_no_plugin_takes_is_refused_by_its_name() {
             "{capability}"
         );
     }
+    proof::of!("NPWG-4.1.2.1.3.2", "PAIN-SIL-2");
 }
 
 /// NPWG-4.1.2.1.6: into `args.cni` of every plugin, key by key, over what is there.
@@ -185,4 +204,5 @@ fn cni_args_win_over_those_of_the_configuration() {
         plugins[1]["args"],
         json!({"cni": {"y": {"new": 1.1}, "z": "text"}})
     );
+    proof::of!("NPWG-4.1.2.1.6");
 }

@@ -40,7 +40,7 @@ fn the_blocks_of_a_subnet_come_once_each_from_a_place_the_seed_says() {
     assert_eq!(of(6), of(6 + 16));
 }
 
-/// PAIN-IP-2: a small subnet is no single node's.
+/// A small subnet is no single node's.
 #[test]
 fn a_subnet_has_sixteen_blocks_or_more_where_it_has_as_many_addresses() {
     let of = |subnet: &str| {
@@ -90,7 +90,7 @@ fn blocks_overlap_when_one_has_the_other_in_it() {
     assert!(!case("fd00::/124", "10.0.0.0/28"));
 }
 
-/// KEP-P1-13: what is no pod's to have is in no pod's block.
+/// An address that no pod can have makes no block.
 #[test]
 fn a_block_without_an_address_to_give_is_left_out() {
     let pools = [pool(
@@ -364,7 +364,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// KEP-P1-13, PAIN-IP-2: nodes read the registry at any time and act on it later.
+    /// PAIN-IP-2: nodes read the registry at any time and act on it later.
     #[test]
     fn no_two_nodes_give_one_address_and_none_gives_a_reserved_one(
         seeds in any::<[u64; 3]>(),
@@ -405,6 +405,7 @@ proptest! {
                 }
             }
         }
+        proof::of!("PAIN-IP-2");
     }
 
     #[test]

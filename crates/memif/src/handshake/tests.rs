@@ -371,6 +371,7 @@ fn a_half_open_handshake_gives_way_to_a_newer_one() {
     let mut own = ServerHandshake::<Fake>::new(config, Instant::now()).0;
     connected(&mut own);
     assert!(late.accept().is_none());
+    proof::of!("ATT-03c");
 }
 
 #[test]

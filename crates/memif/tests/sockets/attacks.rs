@@ -308,6 +308,7 @@ fn attack_memory_that_is_kept_open_after_the_connection() {
     assert!(matches!(violation, Violation::Cookie { .. }), "{violation}");
     assert_eq!(pages(&memory), 0);
     scene.assert_alive();
+    proof::of!("ATT-03a");
 }
 
 /// F_SEAL_SHRINK permits holes; they read as zeroes and are filled again.

@@ -105,5 +105,6 @@ mod tests {
         }
         let directory = super::super::own_directory(Path::new("/run/podnet/agent.sock"));
         assert_eq!(directory, Path::new("/run/podnet/switch"));
+        proof::of!("ATT-08");
     }
 }

@@ -110,6 +110,7 @@ proptest! {
                 }
             }
         }
+        proof::of!("ATT-05");
     }
 
     /// ATT-05: data that the kernel gave up to write back is written again.
@@ -131,5 +132,6 @@ proptest! {
                 }
             }
         }
+        proof::of!("ATT-05");
     }
 }

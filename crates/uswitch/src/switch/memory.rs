@@ -106,5 +106,6 @@ mod tests {
                 assert!(most < of_port(&config, 2048));
             }
         }
+        proof::of!("ATT-03a");
     }
 }

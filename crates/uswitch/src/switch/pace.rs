@@ -122,6 +122,7 @@ mod tests {
             None,
             "a clock may not go backwards"
         );
+        proof::of!("ATT-13");
     }
 
     /// ATT-13: a port that churns is accepted from a few times a second.
@@ -145,5 +146,6 @@ mod tests {
         now += Duration::from_secs(3600);
         let burst = (0..100).filter(|_| accepts.take(now).is_ok()).count();
         assert_eq!(burst, BURST as usize);
+        proof::of!("ATT-13");
     }
 }

@@ -273,6 +273,7 @@ mod tests {
             let good = share(&ports, "good");
             assert!((0.45..=0.55).contains(&good), "{flood}: {good}");
         }
+        proof::of!("ATT-03b");
     }
 
     /// ATT-03b: many ports are no more time than one.
@@ -286,6 +287,7 @@ mod tests {
         let each: Vec<i64> = ports[1..].iter().map(|port| port.used).collect();
         let (least, most) = (each.iter().min().unwrap(), each.iter().max().unwrap());
         assert!(most - least <= 2 * 25_000, "{each:?}");
+        proof::of!("ATT-03b");
     }
 
     #[test]
@@ -343,6 +345,7 @@ mod tests {
                 let share = share(&ports, name) * count as f64;
                 prop_assert!(share >= 0.8, "{name} has {share} of an equal share of {ports:?}");
             }
+            proof::of!("ATT-03b");
         }
     }
 }

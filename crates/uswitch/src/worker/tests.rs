@@ -211,6 +211,7 @@ fn a_flood_of_dropped_frames_leaves_a_good_pair_its_share() {
         let drops = good.counters(&worker).drops;
         assert_eq!(drops, crate::port::PortDrops::default());
     }
+    proof::of!("ATT-03b");
 }
 
 /// ATT-03b: a flood from the kernel to one pod leaves a good pair its share.
@@ -249,6 +250,7 @@ fn a_flood_from_the_kernel_leaves_a_good_pair_its_share() {
         time * 10 >= equal * 8,
         "the good pair had {time} ns, an equal share is {equal} ns"
     );
+    proof::of!("ATT-03b");
 }
 
 /// A worker with one debtor serves it in the next round but one, and then sleeps.

@@ -65,6 +65,7 @@ fn clients_lend_no_more_than_port_pod_and_switch_may_have() {
     until("its memory to be free", || {
         refused(&mut late, 2048).is_none().then_some(())
     });
+    proof::of!("ATT-03a");
 }
 
 /// A switch that takes over counts what its clients have.
@@ -112,6 +113,7 @@ fn what_a_client_leaves_is_given_back_whatever_it_keeps_open() {
     until("all pages to be given back", || {
         kept.iter().all(|memory| blocks(memory) == 0).then_some(())
     });
+    proof::of!("ATT-03a");
 }
 
 /// ATT-03c: handshakes stalled in any state do not delay the next client.
@@ -145,6 +147,7 @@ fn half_open_handshakes_keep_nobody_out() {
         assert_eq!(pod.poll(), None, "with {} idle ones", idle.len());
         pod.rings.is_some().then_some(())
     });
+    proof::of!("ATT-03c");
 }
 
 /// ATT-13: a port whose clients come and go has to wait, and the others' do not.
@@ -164,4 +167,5 @@ fn a_port_that_churns_waits_and_the_others_do_not() {
             assert_eq!(refused(&mut other, 2048), None, "at its first attempt");
         }
     }
+    proof::of!("ATT-13");
 }

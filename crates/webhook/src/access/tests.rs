@@ -49,6 +49,7 @@ fn the_subjects_are_those_of_the_option() {
     ] {
         assert_eq!(asked(control, &pod, &facts), Ok(expected), "{control:?}");
     }
+    proof::of!("KEP-P2-1");
 }
 
 /// KEP-P2-1: each network is asked about once, whatever object names it.
@@ -83,6 +84,7 @@ fn every_network_is_asked_about_once() {
         names,
         ["PodNetwork blue", "PodNetwork green", "PodNetwork red"]
     );
+    proof::of!("KEP-P2-1");
 }
 
 /// KEP-P2-1: an object that appears later must not lead around the check.
@@ -106,6 +108,7 @@ fn an_unknown_object_is_refused_where_access_is_controlled() {
     let denial = asked(AccessControl::ServiceAccount, &pod, &facts).unwrap_err();
     let why = "does not exist".to_owned();
     assert_eq!(denial, Denial::Unknown { target: fast, why });
+    proof::of!("KEP-P2-1");
 }
 
 /// Kubernetes static pods: no question is asked about their mirror pods.
@@ -172,6 +175,7 @@ fn every_network_needs_one_subject_that_may_use_it() {
             (found, expected) => panic!("{found:?}, not {expected:?}"),
         }
     }
+    proof::of!("KEP-P2-1");
 }
 
 /// Kubernetes authorization: the question RBAC answers, for the pod's namespace.
@@ -233,4 +237,5 @@ fn a_definition_of_another_namespace_is_asked_about() {
             && message.contains("by a RoleBinding in namespace ops"),
         "{message}"
     );
+    proof::of!("ATT-07a");
 }

@@ -105,6 +105,7 @@ fn the_first_container_asks_for_a_device_for_each_attachment() {
     );
     let (again, _) = with_resources(&after);
     assert_eq!(again, [Value::Null; 0], "the webhook may be asked twice");
+    proof::of!("S003-05", "NRI-02", "NRI-06");
 }
 
 /// KEP-3698's list counts as NPWG's.
@@ -146,6 +147,7 @@ fn what_a_pod_asks_for_itself_is_not_asked_for_again() {
             expected.map(|(path, value)| json!({"op": "add", "path": path, "value": value}));
         assert_eq!(own(container), expected, "{container}");
     }
+    proof::of!("NRI-06");
 }
 
 fn on_nodes(pod: &Value, wants: &Wants) -> Result<Vec<Value>, String> {
@@ -175,6 +177,7 @@ fn a_pod_goes_to_the_nodes_that_its_networks_want() {
     let expected = json!({"op": "add", "path": "/spec/nodeSelector/has-nic", "value": ""});
     assert_eq!(on_nodes(&own, &wants()), Ok(vec![expected]));
     assert_eq!(on_nodes(&list, &Wants::default()), Ok(Vec::new()));
+    proof::of!("NRI-07");
 }
 
 /// NRI-07
@@ -194,6 +197,7 @@ fn wishes_that_no_node_can_meet_are_refused() {
             "{refused}"
         );
     }
+    proof::of!("NRI-07");
 }
 
 /// S003-06: no author can choose it.
@@ -212,4 +216,5 @@ fn a_context_is_another_one_for_each_pod_and_the_authors_own_is_replaced() {
     let request = create(&json!({"metadata": {"name": "web"}, "spec": plain()}));
     let patch = context_uid(request.object.as_ref().expect("a pod")).expect("an identifier");
     assert_eq!(patch[0]["path"], "/metadata/annotations");
+    proof::of!("S003-06");
 }

@@ -85,6 +85,15 @@ fn a_wrong_list_is_refused_with_its_place_and_what_to_write() {
             "{causes:?}"
         );
     }
+    proof::of!(
+        "KEP-POD-01",
+        "KEP-POD-02",
+        "KEP-POD-03",
+        "KEP-POD-04",
+        "KEP-POD-05",
+        "KEP-POD-06",
+        "NPWG-4.1"
+    );
 }
 
 /// A person mends a list in one go.
@@ -129,6 +138,7 @@ fn pods_without_lists_are_taken_as_they_are() {
         );
         assert_eq!(gate(&request, &rules()), None, "{pod}");
     }
+    proof::of!("KEP-P1-01", "KEP-POD-06", "KEP-DEF-3");
 }
 
 /// NPWG-4.1: an update is checked when a list changes, and not when none does.
@@ -144,6 +154,7 @@ fn an_update_is_looked_at_when_a_list_changes() {
     let mut going = bad;
     going["metadata"]["deletionTimestamp"] = json!("2026-11-21T10:00:00Z");
     assert_eq!(read(&update(&good, &going), &rules()), Ok(None));
+    proof::of!("NPWG-4.1");
 }
 
 /// KEP-POD-10..12: the gate makes the pod wait, with the gates of others.
@@ -162,6 +173,7 @@ fn a_pod_that_lists_networks_gets_the_gate() {
     pod["spec"]["schedulingGates"] = json!([{ "name": "other.example/gate" }]);
     let beside = json!([{ "op": "add", "path": "/spec/schedulingGates/-", "value": { "name": "podnet.dev/pod-networks" } }]);
     assert_eq!(gate(&create(&pod), &rules()), Some(beside));
+    proof::of!("KEP-POD-10", "KEP-POD-11", "KEP-POD-12");
 }
 
 /// KEP-POD-10..12, Kubernetes "Pod scheduling readiness": a gate comes at creation.
@@ -179,6 +191,7 @@ fn no_gate_for_pods_that_cannot_wait_or_wait_already() {
     let later = update(&npwg("a"), &npwg("a,b"));
     assert_eq!(later.operation, Operation::Update);
     assert_eq!(gate(&later, &rules()), None);
+    proof::of!("KEP-POD-10", "KEP-POD-11", "KEP-POD-12");
 }
 
 /// ATT-07b: new pods that name forbidden plugins or namespaces are refused.
@@ -217,6 +230,7 @@ fn plugins_and_namespaces_that_are_not_allowed_are_refused() {
     let hidden = PluginChain::parse(config, "lan").expect("a chain");
     let way = Way::to_others(hidden);
     assert!(matches!(way.reached, Reached::Unknown(_)), "{way:?}");
+    proof::of!("ATT-07b");
 }
 
 /// ATT-07b: as agents and the controller say it, see `check_namespace` there.
@@ -250,6 +264,7 @@ fn a_definition_that_leads_into_another_namespace_is_refused_where_namespaces_ar
         assert!(message.contains(words), "{words}: {message}");
     }
     assert_eq!(denial.respond(&create(&npwg("lan"))).result.code, 403);
+    proof::of!("ATT-07b");
 }
 
 /// KEP-PN-U3: a network that is being deleted gets no new references.
@@ -296,6 +311,7 @@ fn a_network_that_is_being_deleted_takes_no_new_pods() {
             "{response:?}"
         );
     }
+    proof::of!("KEP-PN-U3");
 }
 
 /// NPWG-4.1.2: reserved keys are ignored, and the user is told.
@@ -306,4 +322,5 @@ fn what_has_no_effect_is_a_warning() {
         warnings(&lists),
         ["k8s.v1.cni.cncf.io/networks[0].mtu is not known and ignored"]
     );
+    proof::of!("NPWG-4.1.2");
 }

@@ -270,4 +270,5 @@ fn random_frames_with_random_headers_say_nothing_in_anothers_name() {
         run(&node, network, &mut random, frames.div_ceil(5));
     }
     node.assert_empty();
+    proof::of!("ATT-02a");
 }

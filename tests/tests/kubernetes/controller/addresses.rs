@@ -121,7 +121,7 @@ fn the_reservation_of_a_pod_goes_with_the_pod() {
     });
 }
 
-/// NPWG-8.3, NPWG-8-T4
+/// NPWG-8-T4
 #[test]
 fn the_reservation_of_a_claim_goes_with_the_claim_and_its_pods() {
     let Some(scene) = set(testbed::test_name!()) else {
@@ -154,4 +154,5 @@ fn the_reservation_of_a_claim_goes_with_the_claim_and_its_pods() {
         cluster.delete_now(&space, "vm").await;
         cluster.wait_gone(reservation).await;
     });
+    proof::of!("NPWG-8-T4");
 }

@@ -31,6 +31,7 @@ fn pn_default_autocreate_exact() {
             assert!(found["metadata"][key].is_null(), "{key}: {found}");
         }
     });
+    proof::of!("KEP-DEF-1", "KEP-DEF-2");
 }
 
 /// KEP-DEF-2
@@ -50,6 +51,7 @@ fn pn_default_recreated() {
         .await;
         assert_eq!(second["spec"], json!({"enabled": true}));
     });
+    proof::of!("KEP-DEF-2");
 }
 
 /// KEP-PN-R1, KEP-PN-R5: without references nothing is said about parameters.
@@ -68,4 +70,5 @@ fn pn_ready_no_refs() {
         })
         .await;
     });
+    proof::of!("KEP-PN-R1", "KEP-PN-R5");
 }

@@ -128,4 +128,5 @@ fn a_node_keeps_no_more_blocks_of_a_network_than_its_pods_can_need() {
         })
         .await;
     });
+    proof::of!("ATT-06e");
 }

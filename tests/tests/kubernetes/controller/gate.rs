@@ -42,6 +42,7 @@ fn pod_pending_missing_pn_heals() {
             .wait_condition(pod, "podnet.dev/NetworksReady", "True", "NetworksReady")
             .await;
     });
+    proof::of!("KEP-POD-10");
 }
 
 /// KEP-POD-11
@@ -67,6 +68,7 @@ fn pod_pending_notready_pn_heals() {
         cluster.parameters("gate-notready", json!({})).await;
         cluster.wait_released(&space, "web").await;
     });
+    proof::of!("KEP-POD-11");
 }
 
 /// KEP-POD-12
@@ -91,6 +93,7 @@ fn pod_pending_pn_dup_via_pna() {
         .await;
         assert_eq!(cluster.gates(&space, "web").await.len(), 2);
     });
+    proof::of!("KEP-POD-12");
 }
 
 /// KEP-POD-10: the scheduler's Event and `PodScheduled` tell that the pod is gated.
@@ -126,6 +129,7 @@ fn pod_event_and_condition() {
         let words = "nodes are available: PodNetwork gate-event does not exist";
         assert!(note.starts_with("0/") && note.contains(words), "{note}");
     });
+    proof::of!("KEP-POD-10");
 }
 
 /// KEP-PN-U3
@@ -152,9 +156,9 @@ fn a_pod_waits_for_a_network_that_is_being_deleted() {
         )
         .await;
     });
+    proof::of!("KEP-PN-U3");
 }
 
-/// KEP-DEF-4, KEP-P1-11
 #[test]
 fn a_gated_pod_without_a_list_goes_on_at_once() {
     let Some(scene) = set(testbed::test_name!()) else {

@@ -64,6 +64,7 @@ fn pn_inuse_pod_blocks_delete() {
         cluster.delete_now(&space, "web").await;
         cluster.wait_gone(network).await;
     });
+    proof::of!("KEP-PN-U1");
 }
 
 /// KEP-PN-U1: an attachment counts by itself, without any pod.
@@ -85,6 +86,7 @@ fn pn_inuse_pna_blocks_delete() {
             .await;
         cluster.wait_gone(network).await;
     });
+    proof::of!("KEP-PN-U1");
 }
 
 /// KEP-PN-U1
@@ -113,6 +115,7 @@ fn pn_succeeded_pod_does_not_block() {
         cluster.delete(("PodNetwork", "", "inuse-ended")).await;
         cluster.wait_gone(("PodNetwork", "", "inuse-ended")).await;
     });
+    proof::of!("KEP-PN-U1");
 }
 
 /// KEP-PN-U2
@@ -137,6 +140,7 @@ fn pn_terminating_pod_blocks() {
         cluster.delete_now(&space, "web").await;
         cluster.wait_gone(network).await;
     });
+    proof::of!("KEP-PN-U2");
 }
 
 /// KEP-PN-U1: by the pods that name it, a definition counts, too.
@@ -166,6 +170,7 @@ fn pn_inuse_through_a_definition() {
         cluster.delete_now(&space, "web").await;
         cluster.wait_gone(network).await;
     });
+    proof::of!("KEP-PN-U1");
 }
 
 /// KEP-PNA-05, KEP-PN-U2
@@ -204,4 +209,5 @@ fn pna_inuse() {
         cluster.wait_gone(attachment).await;
         cluster.wait_gone(("PodNetwork", "", "inuse-of-pna")).await;
     });
+    proof::of!("KEP-PNA-05", "KEP-PN-U2");
 }

@@ -85,6 +85,7 @@ fn one_controller_leads_and_another_takes_over() {
         let lease = cluster.get(("Lease", "podnet-system", "takeover")).await;
         assert_eq!(lease.expect("the lease")["spec"]["leaseTransitions"], 1);
     });
+    proof::of!("KEP-CTL-3");
 }
 
 /// It stops at once instead of writing next to another.
@@ -109,6 +110,7 @@ fn a_controller_that_loses_the_lease_ends() {
         );
         assert_eq!(holder(&cluster, "robbed").await, "thief");
     });
+    proof::of!("KEP-CTL-3");
 }
 
 /// Whether another leads cannot be known then, so it has to be assumed.

@@ -111,6 +111,7 @@ fn a_controller_that_was_taken_over_changes_nothing_else_of_a_pod() {
         let made = pods.create(&PostParams::default(), &pod).await;
         assert!(words(made.expect_err("no creation")).contains("(403)"));
     });
+    proof::of!("ATT-15a");
 }
 
 /// ATT-15a: and what it is there for works with the policy in force.
@@ -151,4 +152,5 @@ fn a_controller_removes_its_gate_and_writes_its_condition() {
         let done = pods.patch("web", &params, &Patch::Strategic(back)).await;
         words(done.expect_err("no gate"));
     });
+    proof::of!("ATT-15a");
 }

@@ -31,6 +31,7 @@ fn pn_ready_params_missing() {
             assert_eq!(found["observedGeneration"], 1);
         }
     });
+    proof::of!("KEP-PN-R2", "KEP-PN-R4");
 }
 
 /// KEP-PN-R3
@@ -61,6 +62,7 @@ fn pn_ready_disabled() {
             .wait_condition(network, "Ready", "True", "Ready")
             .await;
     });
+    proof::of!("KEP-PN-R3");
 }
 
 /// KEP-PN-R6, KEP-PNA-06
@@ -113,6 +115,7 @@ fn pn_ready_flip_back() {
             .wait_condition(attachment, "Ready", "True", "Ready")
             .await;
     });
+    proof::of!("KEP-PN-R6", "KEP-PNA-06");
 }
 
 /// KEP-PNA-02, KEP-PNA-03
@@ -140,6 +143,7 @@ fn pna_ready_pn_missing() {
             .wait_condition(attachment, "Ready", "True", "Ready")
             .await;
     });
+    proof::of!("KEP-PNA-02", "KEP-PNA-03");
 }
 
 /// KEP-PNA-03, KEP-PNA-06
@@ -165,6 +169,7 @@ fn pna_ready_pn_notready() {
             .wait_condition(attachment, "Ready", "False", "PodNetworkNotReady")
             .await;
     });
+    proof::of!("KEP-PNA-03", "KEP-PNA-06");
 }
 
 /// KEP-PNA-03, KEP-PNA-09
@@ -208,6 +213,7 @@ fn pna_ready_params() {
             .wait_condition(leak, "ParamsReady", "False", "RefNotPermitted")
             .await;
     });
+    proof::of!("KEP-PNA-03", "KEP-PNA-09");
 }
 
 /// KEP-PN-06: conditions and finalizers of others' networks are theirs.
@@ -237,4 +243,5 @@ fn networks_of_other_providers_are_left_alone() {
             assert!(network["metadata"]["finalizers"].is_null(), "{network}");
         }
     });
+    proof::of!("KEP-PN-06");
 }

@@ -68,6 +68,7 @@ fn gate_removed_when_feature_off() {
         cluster.wait_released(&space, "last").await;
         assert!(cluster.get(("PodNetwork", "", "default")).await.is_none());
     });
+    proof::of!("KEP-CTL-4", "KEP-PN-U4");
 }
 
 /// KEP-DEF-4: the operator makes it, and only pods that name it wait.
@@ -97,4 +98,5 @@ fn the_default_network_is_not_made_when_the_operator_wants_to() {
             .await;
         cluster.wait_released(&space, "names-it").await;
     });
+    proof::of!("KEP-DEF-4");
 }

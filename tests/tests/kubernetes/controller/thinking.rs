@@ -67,6 +67,7 @@ fn a_plan_that_does_not_end_keeps_neither_the_lease_nor_livez_waiting() {
         fs::remove_file(&hold).expect("the file is there");
         cluster.wait_released(&space, "web").await;
     });
+    proof::of!("ATT-04b");
 }
 
 /// ATT-04b, ATT-04d: pods with lists of 43,000 networks wait with a short sentence.
@@ -118,4 +119,5 @@ fn pods_with_lists_of_43000_networks_wait_with_one_short_sentence() {
                 .all(|note| note.to_string().len() <= 1100)
         );
     });
+    proof::of!("ATT-04b", "ATT-04d");
 }

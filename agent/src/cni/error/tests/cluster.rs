@@ -36,6 +36,7 @@ fn what_the_api_server_may_tell_later_is_tried_again() {
     assert_eq!(code(&unread, Command::Add).0, 11);
     assert_eq!(code(&unread, Command::Status).0, 50);
     assert_eq!(code(&another, Command::Add).0, 4);
+    proof::of!("NPWG-X6", "PAIN-SIL-1");
 }
 
 /// KEP-POD-13: the network flips between the pod's release and `ADD`.
@@ -49,4 +50,5 @@ fn a_disabled_network_is_worth_another_attempt() {
     });
     assert_eq!(code(&disabled, Command::Add).0, 11);
     assert_eq!(code(&disabled, Command::Status).0, 50);
+    proof::of!("KEP-POD-13");
 }

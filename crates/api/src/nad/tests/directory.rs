@@ -46,6 +46,7 @@ fn plugins_of_the_directory_follow_those_of_the_list() {
         PluginChain::parse(r#"{"name":"blue"}"#, ""),
         Err(DefinitionProblem::NoPlugin)
     );
+    proof::of!("CNI-CONF-05", "CNI-CONF-04");
 }
 
 /// CNI-CONF-05: pods must not come up without a configured plugin.
@@ -65,4 +66,5 @@ fn a_broken_file_of_the_directory_is_named() {
         error,
         "blue: plugins is missing or empty; list at least one plugin"
     );
+    proof::of!("CNI-CONF-05");
 }

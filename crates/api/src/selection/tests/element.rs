@@ -79,6 +79,7 @@ fn every_key_of_the_standard_is_read() {
     assert_eq!(args.get("a").unwrap().get(), r#"{"b":1.50}"#);
     assert_eq!(options.extensions["org.example.key"].get(), "[1, 2]");
     assert_eq!(all.ignored, [] as [String; 0]);
+    proof::of!("NPWG-4.1.2");
 }
 
 /// NPWG-4.1.2: elements that are not objects.
@@ -89,6 +90,7 @@ fn an_element_must_be_an_object() {
         assert_says(&error, "networks[0]: ");
         assert_says(&error, "is not an object");
     }
+    proof::of!("NPWG-4.1.2");
 }
 
 /// NPWG-4.1.2.1.1: `name` is required.
@@ -104,6 +106,7 @@ fn a_name_is_required() {
     ] {
         assert_says(&error(&format!(r#"[{{"name":{name}}}]"#)), why);
     }
+    proof::of!("NPWG-4.1.2.1.1");
 }
 
 /// NPWG-4.1.2.1.2: `namespace` is a name of Kubernetes.
@@ -116,6 +119,7 @@ fn a_namespace_must_be_a_label() {
             ("1", "is not a string"),
         ],
     );
+    proof::of!("NPWG-4.1.2.1.2");
 }
 
 /// NPWG-4.1.2: keys without a period are reserved, those with one are extensions.
@@ -126,6 +130,7 @@ fn unknown_keys_are_ignored_and_extensions_are_kept() {
     assert_eq!(element.ignored, ["portMappings[0].why", "mut"]);
     let keys: Vec<_> = element.options.extensions.keys().collect();
     assert_eq!(keys, ["X.y", "x.y"]);
+    proof::of!("NPWG-4.1.2");
 }
 
 /// NPWG-4.1.2: duplicate keys; JSON readers disagree about which one counts.
@@ -141,6 +146,7 @@ fn a_key_twice_is_an_error_in_any_case() {
             "is there twice; remove one",
         );
     }
+    proof::of!("NPWG-4.1.2");
 }
 
 /// CNI-CAP-03: Go matches keys without regard to case, so lists in use have any.
@@ -149,6 +155,7 @@ fn keys_match_in_any_case() {
     let element = one(r#"{"Name":"a","Interface":"x0","MAC":"02:00:00:00:00:01"}"#);
     assert_eq!(element.interface.unwrap().as_str(), "x0");
     assert!(element.options.mac.is_some());
+    proof::of!("CNI-CAP-03");
 }
 
 /// NPWG-4.1.2: `null` is an absent value, as Go writes it.
@@ -158,6 +165,7 @@ fn null_values_are_absent() {
         r#"{"name":"a","ips":null,"mac":null,"bandwidth":null,"default-route":null,"cni-args":null}"#,
     );
     assert_eq!(element, one(r#"{"name":"a"}"#));
+    proof::of!("NPWG-4.1.2");
 }
 
 /// NPWG-4.1.2.1.3: addresses that are none, and such that no pod can have.
@@ -194,6 +202,7 @@ fn wrong_ips_are_refused() {
             ),
         ],
     );
+    proof::of!("NPWG-4.1.2.1.3");
 }
 
 /// NPWG-4.1.2.1.3: an IPv4 address in IPv6's form is not IPv6 to a network.
@@ -210,6 +219,7 @@ fn a_mapped_address_is_refused_with_what_to_write() {
         "default-route",
         &[(r#"["::ffff:10.0.0.1"]"#, "write 10.0.0.1")],
     );
+    proof::of!("NPWG-4.1.2.1.3");
 }
 
 /// NPWG-4.1.2.1.3: a prefix is optional; the network decides whether it takes it.
@@ -218,6 +228,7 @@ fn addresses_are_read_with_and_without_a_prefix() {
     let element = one(r#"{"name":"a","ips":["10.0.0.7","10.1.0.0/31","fd00::7/64"]}"#);
     let lens: Vec<_> = element.options.ips.iter().map(|ip| ip.prefix_len).collect();
     assert_eq!(lens, [None, Some(31), Some(64)]);
+    proof::of!("NPWG-4.1.2.1.3");
 }
 
 /// NPWG-4.1.2.1.4: six octets, in any form Go reads; normalised.
@@ -230,6 +241,7 @@ fn macs_are_normalised_to_lower_case_and_colons() {
             "02:ab:cd:00:00:01"
         );
     }
+    proof::of!("NPWG-4.1.2.1.4");
 }
 
 /// NPWG-4.1.2.1.4: other lengths, groups and zero.
@@ -248,6 +260,7 @@ fn wrong_macs_are_refused() {
             ("2", "is not a string"),
         ],
     );
+    proof::of!("NPWG-4.1.2.1.4");
 }
 
 /// NPWG-4.1.2.1.5: names Linux refuses, and one name twice.
@@ -266,6 +279,7 @@ fn wrong_interfaces_are_refused() {
         &error(r#"[{"name":"a","interface":"x0"},{"name":"b","interface":"x0"}]"#),
         "networks[1].interface: interface x0 is used by k8s.v1.cni.cncf.io/networks[0] already",
     );
+    proof::of!("NPWG-4.1.2.1.5");
 }
 
 /// NPWG-4.1.2.1.6: arguments keep their bytes.
@@ -280,6 +294,7 @@ fn cni_args_must_be_an_object() {
         serde_json::to_string(&element.options.cni_args).unwrap(),
         r#"{"n":123456789012345678901234567890,"f":1e0}"#
     );
+    proof::of!("NPWG-4.1.2.1.6");
 }
 
 /// NPWG-4.1.2.1.7: ports, protocols.
@@ -319,6 +334,7 @@ fn wrong_port_mappings_are_refused() {
             ),
         ],
     );
+    proof::of!("NPWG-4.1.2.1.7");
 }
 
 /// NPWG-4.1.2.1.7: any case, `tcp` by default, no address for all addresses.
@@ -333,6 +349,7 @@ fn protocols_are_lower_case_and_tcp_by_default() {
     let protocols: Vec<_> = mappings.iter().map(|m| m.protocol.as_str()).collect();
     assert_eq!(protocols, ["tcp", "sctp", "tcp"]);
     assert!(mappings.iter().all(|mapping| mapping.host_ip.is_none()));
+    proof::of!("NPWG-4.1.2.1.7");
 }
 
 /// NPWG-4.1.2.1.8: rates and bursts.
@@ -365,6 +382,7 @@ fn wrong_bandwidths_are_refused() {
             ),
         ],
     );
+    proof::of!("NPWG-4.1.2.1.8");
 }
 
 /// NPWG-4.1.2.1.9: gateways; the list may be empty, but the key is for one element.
@@ -378,6 +396,7 @@ fn only_one_element_may_have_the_default_route() {
         ),
         "networks[2].default-route: only one element may have default-route, and [0] has it",
     );
+    proof::of!("NPWG-4.1.2.1.9");
 }
 
 /// NPWG-4.1.2.1.9: what cannot be a gateway.
@@ -398,6 +417,7 @@ fn wrong_gateways_are_refused() {
             ("\"10.0.0.1\"", "is not a list of strings"),
         ],
     );
+    proof::of!("NPWG-4.1.2.1.9");
 }
 
 /// NPWG-4.1.2.1.10: eight octets.
@@ -413,6 +433,7 @@ fn wrong_guids_are_refused() {
             (r#""""#, "write eight hex pairs"),
         ],
     );
+    proof::of!("NPWG-4.1.2.1.10");
 }
 
 /// NPWG-4.1.2.1.11: the name of an object.
@@ -422,6 +443,7 @@ fn a_claim_is_named_by_an_object_name() {
         "ipam-claim-reference",
         &[(r#""A""#, "DNS-1123"), (r#""""#, "a name is required")],
     );
+    proof::of!("NPWG-4.1.2.1.11");
 }
 
 /// NPWG-G1: a person sees all that is wrong.
@@ -443,4 +465,5 @@ fn every_wrong_key_of_every_element_is_reported() {
             "[2].interface"
         ]
     );
+    proof::of!("NPWG-G1");
 }

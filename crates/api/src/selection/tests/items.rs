@@ -27,6 +27,7 @@ fn an_empty_list_means_no_networks() {
     for text in ["", " ", "\n\t ", "[]", " [ ] "] {
         assert_eq!(parse_networks(text).unwrap(), [], "{text:?}");
     }
+    proof::of!("NPWG-4.1");
 }
 
 /// NPWG-4.1.1a: names, with or without a namespace.
@@ -40,6 +41,7 @@ fn the_example_of_the_standard_names_three_networks() {
             reference(Some("other-ns"), "net-c", None),
         ]
     );
+    proof::of!("NPWG-4.1.1a");
 }
 
 /// NPWG-4.1.1a, KUR-09: blanks around items are not part of names.
@@ -52,6 +54,7 @@ fn blanks_around_items_are_trimmed() {
             reference(Some("other-ns"), "net-c", Some("eth5")),
         ]
     );
+    proof::of!("NPWG-4.1.1a", "KUR-09");
 }
 
 /// NPWG-4.1.2.1.2, KUR-09: a namespace is that of its own item.
@@ -62,6 +65,7 @@ fn a_namespace_does_not_leak_to_the_next_items() {
     let json = r#"[{"namespace":"x","name":"a"},{"name":"b"},{"name":"c","namespace":""}]"#;
     let namespaces: Vec<_> = references(json).into_iter().map(|r| r.0).collect();
     assert_eq!(namespaces, [Some("x".to_owned()), None, None]);
+    proof::of!("NPWG-4.1.2.1.2", "KUR-09");
 }
 
 /// NPWG-4.2: the same network twice is two attachments.
@@ -69,6 +73,7 @@ fn a_namespace_does_not_leak_to_the_next_items() {
 fn a_network_can_be_named_twice() {
     assert_eq!(references("net-a,net-a").len(), 2);
     assert_eq!(references(r#"[{"name":"a"},{"name":"a"}]"#).len(), 2);
+    proof::of!("NPWG-4.2");
 }
 
 /// NPWG-3.3: names of objects can have dots, and more than 63 characters.
@@ -78,6 +83,7 @@ fn every_name_kubernetes_takes_is_taken() {
     for name in ["a", "0", "a-b", "a.b", "null", long.as_str()] {
         assert_eq!(references(name), [reference(None, name, None)]);
     }
+    proof::of!("NPWG-3.3");
 }
 
 /// NPWG-3.3: names Kubernetes has no objects of.
@@ -100,6 +106,7 @@ fn names_kubernetes_refuses_are_refused() {
             "k8s.v1.cni.cncf.io/networks, item 1 at character 1: ",
         );
     }
+    proof::of!("NPWG-3.3");
 }
 
 /// NPWG-4.1.1a: a comma too many.
@@ -117,6 +124,7 @@ fn a_comma_too_many_is_an_error_with_its_place() {
             "a name is missing here; remove the comma or write a name",
         );
     }
+    proof::of!("NPWG-4.1.1a");
 }
 
 /// NPWG-4.1.1b: too many or too few parts.
@@ -136,6 +144,7 @@ fn references_of_another_form_are_refused() {
     ] {
         assert_says(&error(text), why);
     }
+    proof::of!("NPWG-4.1.1b");
 }
 
 /// NPWG-G1: a person sees all that is wrong, with places in characters of the text.
@@ -151,6 +160,7 @@ fn every_wrong_item_is_reported() {
             ", item 4 at character 9"
         ]
     );
+    proof::of!("NPWG-G1");
 }
 
 /// NPWG-4.1-detect: the first character that is not blank decides.
@@ -162,9 +172,10 @@ fn a_bracket_makes_it_json_and_a_brace_is_no_list() {
     );
     assert_says(&error(r#" {"name": "a"}"#), "put it in brackets: [{…}]");
     assert_says(&error(r#""net-a""#), "item 1 at character 1");
+    proof::of!("NPWG-4.1-detect");
 }
 
-/// NPWG-5.4: quotes of a word processor are an error with line and column.
+/// Quotes of a word processor are an error with line and column.
 #[test]
 fn broken_json_is_an_error_with_line_and_column() {
     let error = error("[\n  {\u{201c}name\u{201d}: \"a\"}]");
@@ -173,6 +184,7 @@ fn broken_json_is_an_error_with_line_and_column() {
         "k8s.v1.cni.cncf.io/networks: the value is not a JSON list",
     );
     assert_says(&error, "line 2 column 4");
+    proof::of!("NPWG-G1");
 }
 
 /// NPWG-G1: an annotation is written by anybody; how deep it is does not matter.
@@ -189,4 +201,5 @@ fn deep_nesting_is_kept_or_refused_and_never_followed() {
     );
     assert_says(&error(&deep), "networks[0]: ");
     assert_says(&error(&"[".repeat(200_000)), "EOF while parsing");
+    proof::of!("NPWG-G1");
 }

@@ -30,6 +30,7 @@ fn the_example_of_the_kep_is_read() {
         list[2].target,
         PodNetworkRef::Attachment("my-interface-fast-net".to_owned())
     );
+    proof::of!("KEP-POD-01");
 }
 
 /// KEP-POD-01, pod_name_xor_attachment: exactly one of both.
@@ -46,6 +47,7 @@ fn name_and_attachment_name_exclude_each_other() {
     ] {
         assert_says(&error(&format!("[{none}]")), "[0]: a name is required");
     }
+    proof::of!("KEP-POD-01");
 }
 
 /// Part 3.0 of the facts: `podNetworkName` is an alias of `name`.
@@ -79,6 +81,7 @@ fn a_network_can_be_named_once() {
         parse_pod_networks(attachments).is_ok(),
         "needs the objects to be known"
     );
+    proof::of!("KEP-POD-02");
 }
 
 /// KEP-POD-03, pod_two_default_gw.
@@ -92,6 +95,7 @@ fn one_network_can_be_the_default_gateway() {
         parse_pod_networks(r#"[{"name":"a","isDefaultGW":true},{"name":"b","isDefaultGW":false}]"#)
             .is_ok()
     );
+    proof::of!("KEP-POD-03");
 }
 
 /// KEP-POD-04, pod_dup_ifname.
@@ -101,6 +105,7 @@ fn one_interface_name_is_for_one_network() {
         &error(r#"[{"name":"a","interfaceName":"n"},{"name":"b","interfaceName":"n"}]"#),
         "networks[1].interfaceName: interface n is used by podnet.dev/networks[0] already",
     );
+    proof::of!("KEP-POD-04");
 }
 
 /// KEP-POD-05, pod_bad_ifname.
@@ -113,9 +118,10 @@ fn interface_names_follow_linux() {
         );
     }
     assert!(parse_pod_networks(r#"[{"name":"a","interfaceName":""}]"#).is_ok());
+    proof::of!("KEP-POD-05");
 }
 
-/// KEP-PN-M2: types, keys and names are checked.
+/// Types, keys and names are checked.
 #[test]
 fn other_types_keys_and_names_are_refused() {
     for (text, why) in [
@@ -136,6 +142,7 @@ fn other_types_keys_and_names_are_refused() {
     ] {
         assert_says(&error(text), why);
     }
+    proof::of!("KEP-POD-01");
 }
 
 /// KEP-DEF-5: an empty list is an unset one, as Kubernetes writes no empty lists.
@@ -144,4 +151,5 @@ fn an_empty_list_is_no_list() {
     for text in ["", " ", "[]"] {
         assert_eq!(parse_pod_networks(text).unwrap(), [], "{text:?}");
     }
+    proof::of!("KEP-DEF-5");
 }

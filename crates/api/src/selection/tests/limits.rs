@@ -94,6 +94,7 @@ fn a_pod_has_as_many_attachments_as_the_limit_in_whatever_list() {
             "k8s.v1.cni.cncf.io/networks: the pod asks for 17 attachments besides 16 {beside}"
         ),
     );
+    proof::of!("ATT-04a");
 }
 
 /// ATT-04a: what an annotation has room for.
@@ -114,6 +115,7 @@ fn a_list_of_43000_networks_is_one_error() {
         &errors,
         "podnet.dev/networks: the pod asks for 60001 attachments, and",
     );
+    proof::of!("ATT-04a");
 }
 
 /// ATT-04a
@@ -126,6 +128,7 @@ fn the_limit_is_the_operators() {
     assert!(read(&[(NETWORKS_ANNOTATION, "a")], &rules).is_ok());
     let errors = read(&[(NETWORKS_ANNOTATION, "a,a")], &rules).expect_err("too long");
     assert_says(&errors.to_string(), "the limit of a pod is 2;");
+    proof::of!("ATT-04a");
 }
 
 /// ATT-04a: the webhook reads annotations before Kubernetes checks their length.
@@ -145,6 +148,7 @@ fn an_annotation_longer_than_kubernetes_allows_is_refused_unread() {
         );
         assert_eq!(errors, wanted);
     }
+    proof::of!("ATT-04a");
 }
 
 /// ATT-04a: one element is no way round the limit.
@@ -181,6 +185,7 @@ fn what_one_element_asks_for_is_limited() {
         let errors = refused(&[(NETWORKS_ANNOTATION, &list)]);
         assert_eq!(errors, format!("{NETWORKS_ANNOTATION}{wanted}"));
     }
+    proof::of!("ATT-04a");
 }
 
 /// ATT-04d: 60,000 keys or words that are wrong are ten problems and a number.
@@ -196,6 +201,7 @@ fn at_most_ten_problems_are_kept_of_both_lists_together() {
     let errors = read(&annotations, &SelectionRules::default()).expect_err("wrong lists");
     assert_eq!((errors.first.len(), errors.more), (10, 20_020), "{errors}");
     assert_says(&errors.to_string(), "; and 20020 more");
+    proof::of!("ATT-04d");
 }
 
 /// ATT-04d: one word may have all the room of an annotation.
@@ -207,6 +213,7 @@ fn a_problem_quotes_the_beginning_of_a_long_word() {
         "{}",
         errors.len()
     );
+    proof::of!("ATT-04d");
 }
 
 /// ATT-04d
@@ -218,6 +225,7 @@ fn at_most_ten_ignored_keys_are_noted() {
     let notes = selection.expect("unknown keys are ignored").notes;
     assert_eq!(notes.len(), PROBLEMS_MAX + 1);
     assert_eq!(notes.last(), Some(&SelectionNote::More { count: 990 }));
+    proof::of!("ATT-04d");
 }
 
 proptest! {
@@ -245,6 +253,7 @@ proptest! {
                 prop_assert!(errors.to_string().len() <= most);
             }
         }
+        proof::of!("ATT-04a", "ATT-04d");
     }
 }
 

@@ -46,7 +46,7 @@ fn interfaces(kep: &str, npwg: &str) -> Vec<String> {
     selection.attachments.iter().map(name).collect()
 }
 
-/// NPWG-6, NPWG-5.2, KEP-P1-11, KEP-DEF-5: no list is the default network.
+/// NPWG-6, KEP-P1-11, KEP-DEF-5: no list is the default network.
 #[test]
 fn a_pod_without_lists_has_the_default_network() {
     let default = PodSelection::default_only(&SelectionRules::default());
@@ -56,6 +56,7 @@ fn a_pod_without_lists_has_the_default_network() {
     }
     let none = read_by(&SelectionRules::default(), false, &[]).unwrap();
     assert_eq!(none, default);
+    proof::of!("NPWG-6", "KEP-P1-11", "KEP-DEF-5");
 }
 
 /// NPWG-6, NPWG-6.2: the default network comes before what NPWG's list adds.
@@ -76,6 +77,7 @@ fn npwg_networks_come_after_the_default_network() {
         sources,
         [Source::Default, Source::Npwg, Source::Npwg, Source::Npwg]
     );
+    proof::of!("NPWG-6", "NPWG-6.2");
 }
 
 /// KEP-P1-10, NPWG-6-Y: the list of the KEP is complete.
@@ -89,6 +91,7 @@ fn a_kep_list_without_the_default_network_leaves_it_out() {
             "PodNetworkAttachment shop/fast@net1"
         ]
     );
+    proof::of!("KEP-P1-10", "NPWG-6-Y");
 }
 
 /// KEP-X2: the KEP's networks come first.
@@ -104,6 +107,7 @@ fn npwg_networks_come_after_those_of_the_kep() {
             "NetworkAttachmentDefinition shop/b@net3",
         ]
     );
+    proof::of!("KEP-X2");
 }
 
 /// NPWG-4.1.2.1.5: the n-th network is `net<n>` while that is free.
@@ -122,6 +126,7 @@ fn a_taken_name_moves_only_its_own_network() {
     ] {
         assert_eq!(interfaces("", list), names, "{list}");
     }
+    proof::of!("NPWG-4.1.2.1.5");
 }
 
 /// NPWG-4.1.2.1.5: `eth0` is the default network's.
@@ -131,6 +136,7 @@ fn the_name_of_the_default_networks_interface_is_taken() {
         &only(&read("", "a@eth0").unwrap_err()),
         "item 1 at character 1: interface eth0 is used by the default network already",
     );
+    proof::of!("NPWG-4.1.2.1.5");
 }
 
 /// KEP-X2, KEP-POD-04: one name in both lists.
@@ -146,6 +152,7 @@ fn an_interface_is_refused_to_the_second_list() {
         ),
         "k8s.v1.cni.cncf.io/networks[0].interface: interface x0 is used by podnet.dev/networks[0]",
     );
+    proof::of!("KEP-X2", "KEP-POD-04");
 }
 
 /// KEP-X1: the primary network is `eth0`, wherever it is in the list.
@@ -162,6 +169,7 @@ fn the_default_gateway_of_a_kep_list_is_eth0() {
         interfaces(r#"[{"name":"a"},{"name":"default"}]"#, ""),
         ["net1", "eth0"]
     );
+    proof::of!("KEP-X1");
 }
 
 /// KEP-X1: another name for the primary network needs somebody else at `eth0`.
@@ -182,6 +190,7 @@ fn somebody_must_be_eth0() {
         interfaces(r#"[{"name":"a","interfaceName":"x"}]"#, "b@eth0"),
         ["x", "eth0"]
     );
+    proof::of!("KEP-X1");
 }
 
 /// KEP-X1: a mistake in one element is not blamed on the next one.
@@ -189,6 +198,7 @@ fn somebody_must_be_eth0() {
 fn a_wrong_element_brings_no_other_error_with_it() {
     let errors = read(r#"[{"name":"A"},{"name":"b","interfaceName":"net5"}]"#, "").unwrap_err();
     assert_says(&only(&errors), "networks[0].name");
+    proof::of!("KEP-X1");
 }
 
 /// The runtime's `CNI_IFNAME` is the name of the first interface.
@@ -231,6 +241,7 @@ fn the_default_network_else_the_first_one_is_the_default_gateway() {
             .collect();
         assert_eq!(gateways, [gateway], "{list}");
     }
+    proof::of!("KEP-POD-20");
 }
 
 /// NPWG-4.1.2.1.9: `default-route` claims the families of its gateways.
@@ -247,6 +258,7 @@ fn a_default_route_is_taken_by_family() {
     let selection = read("", both).unwrap();
     let holder = |family| selection.default_route(family, |_| false).unwrap().position;
     assert_eq!((holder(Family::V4), holder(Family::V6)), (1, 1));
+    proof::of!("NPWG-4.1.2.1.9");
 }
 
 /// NPWG-4.1.2.1.9: an empty `default-route` leaves no pod without one.
@@ -262,6 +274,7 @@ fn an_empty_default_route_counts_when_the_network_supplies_one() {
             .position
     };
     assert_eq!((holder(true), holder(false)), (1, 0));
+    proof::of!("NPWG-4.1.2.1.9");
 }
 
 /// NPWG-4.1.2.1.9: one attachment of both lists has the default route.
@@ -273,6 +286,7 @@ fn is_default_gw_and_default_route_exclude_each_other() {
         "k8s.v1.cni.cncf.io/networks[0].default-route: podnet.dev/networks gives the default",
     );
     assert!(read(r#"[{"name":"a"}]"#, claim).is_ok());
+    proof::of!("NPWG-4.1.2.1.9");
 }
 
 /// KEP-POD-06, pod_hostnetwork_denied; KEP-DEF-5: a host network pod has none.
@@ -289,6 +303,7 @@ fn a_host_network_pod_has_no_networks() {
         &only(&host(r#"[{"name":"a"}]"#, "").unwrap_err()),
         "podnet.dev/networks: a pod with hostNetwork: true",
     );
+    proof::of!("KEP-POD-06", "KEP-DEF-5");
 }
 
 /// NPWG-4.1.2.1.3, NPWG-4.1.2.1.4, NPWG-4.2: an address or MAC has one attachment.
@@ -308,6 +323,7 @@ fn an_address_is_for_one_attachment_of_a_network() {
             "other networks have addresses of their own"
         );
     }
+    proof::of!("NPWG-4.1.2.1.3", "NPWG-4.1.2.1.4", "NPWG-4.2");
 }
 
 /// NPWG-4.1.2.1.7: a port of the node leads to one attachment.
@@ -329,6 +345,7 @@ fn a_host_port_is_for_one_attachment() {
     ] {
         assert!(read("", &list(one, two)).is_ok(), "{one} {two}");
     }
+    proof::of!("NPWG-4.1.2.1.7");
 }
 
 /// NPWG-4.1.2.1.11: the claim compares both keys, unless the letter is wanted.
@@ -345,6 +362,7 @@ fn ips_beside_a_claim_are_refused_by_the_letter_only() {
         &only(&error),
         "networks[0].ipam-claim-reference: ips and ipam-claim-reference",
     );
+    proof::of!("NPWG-4.1.2.1.11");
 }
 
 /// NPWG-6-X, NPWG-X1: the default network of one pod, where the cluster allows it.
@@ -391,6 +409,7 @@ fn a_pod_can_have_another_default_network_where_that_is_allowed() {
         assert_says(&error, "v1.multus-cni.io/default-network");
         assert_says(&error, why);
     }
+    proof::of!("NPWG-6-X", "NPWG-X1");
 }
 
 /// ATT-07b: isolated namespaces limit the definitions that a pod can name.
@@ -432,6 +451,7 @@ fn a_definition_of_another_namespace_is_refused_where_namespaces_are_isolated() 
         let selection = read(&isolated, DEFAULT_NETWORK_ANNOTATION, text);
         assert_eq!(selection.is_ok(), is_taken, "{text}: {selection:?}");
     }
+    proof::of!("ATT-07b");
 }
 
 /// NPWG-6-Y: the list of the KEP is complete, whatever the other annotation says.
@@ -447,6 +467,7 @@ fn a_kep_list_wins_over_another_default_network() {
         &selection.notes[0].to_string(),
         "v1.multus-cni.io/default-network is ignored",
     );
+    proof::of!("NPWG-6-Y");
 }
 
 /// KEP-DEF-6: the default network has another name on some nodes.
@@ -469,6 +490,7 @@ fn the_name_of_the_default_network_is_the_callers() {
         shown(&selection),
         ["PodNetwork default@net1", "PodNetwork green@eth0*"]
     );
+    proof::of!("KEP-DEF-6");
 }
 
 /// NPWG-4.1.2: what is ignored can be found in a debug message.
@@ -480,6 +502,7 @@ fn ignored_keys_are_noted_with_their_path() {
         notes,
         ["k8s.v1.cni.cncf.io/networks[1].mut is not known and ignored"]
     );
+    proof::of!("NPWG-4.1.2");
 }
 
 /// NPWG-G1: both lists' errors at once, in the order in which attachments are made.
@@ -489,4 +512,5 @@ fn errors_of_both_lists_are_reported_together() {
     let annotations: Vec<_> = errors.first.iter().map(|error| error.annotation).collect();
     assert_eq!(annotations, [POD_NETWORKS_ANNOTATION, NETWORKS_ANNOTATION]);
     assert_says(&errors.to_string(), "; k8s.v1.cni.cncf.io/networks, item 1");
+    proof::of!("NPWG-G1");
 }

@@ -111,6 +111,7 @@ proptest! {
     fn a_written_element_reads_back(selection in selections()) {
         let text = serde_json::to_string(&[&selection]).unwrap();
         prop_assert_eq!(parse_networks(&text), Ok(vec![selection]), "{}", text);
+        proof::of!("NPWG-4.1.2");
     }
 
     /// NPWG-G1: every text is a list or has an error that says where.
@@ -124,6 +125,7 @@ proptest! {
             prop_assert!(!errors.first.is_empty());
             prop_assert!(errors.to_string().starts_with(POD_NETWORKS_ANNOTATION));
         }
+        proof::of!("NPWG-G1");
     }
 
     /// KEP-X1, NPWG-4.1.2.1.5: unique names, one primary, one default gateway.
@@ -155,5 +157,6 @@ proptest! {
             let gateways = selection.attachments.iter().filter(|one| one.is_default_gateway);
             prop_assert_eq!(gateways.count(), 1);
         }
+        proof::of!("KEP-X1", "NPWG-4.1.2.1.5");
     }
 }

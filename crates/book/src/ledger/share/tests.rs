@@ -73,7 +73,7 @@ fn add(
     Ok(leases.map(|lease| lease.address.to_string()).collect())
 }
 
-/// KEP-P1-13: what was not taken is not given.
+/// A block that was not taken gives no address.
 #[test]
 fn a_node_without_a_block_gives_nothing() {
     let mut ledger = Ledger::new(64);
@@ -98,6 +98,7 @@ fn a_node_without_a_block_gives_nothing() {
         "{refused:?}"
     );
     assert!(ledger.is_empty());
+    proof::of!("PAIN-IP-2");
 }
 
 #[test]

@@ -172,6 +172,7 @@ fn attack_regions_of_several_interfaces_together() {
     assert!(acknowledged(&hears(&mut admitted(0), region(0, 256 << 10))));
     drop((of_pod, small, others));
     assert_eq!(switch.used(), 0);
+    proof::of!("ATT-03a");
 }
 
 #[test]

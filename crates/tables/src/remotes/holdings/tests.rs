@@ -140,6 +140,7 @@ fn a_tunnel_leads_to_addresses_of_the_node_that_says_so_only() {
     assert_eq!(remotes.set_nodes(nodes.into()), [7].into());
     assert_eq!(remotes.endpoints(7)[0].peer.vteps, [far]);
     assert!(refusals(&remotes).is_empty());
+    proof::of!("ATT-06a");
 }
 
 /// ATT-06a: a kubelet writes the addresses of its Node.
@@ -161,6 +162,7 @@ fn of_two_nodes_that_say_they_have_an_address_the_older_one_has_it() {
     remotes.replace_at("n2", None, at(NOW));
     remotes.set_nodes([facts(3, &[vtep(2)], 6)].into());
     assert_eq!(holder(&remotes, ip(33)), Some(name(3)));
+    proof::of!("ATT-06a");
 }
 
 /// ATT-06b: the attack of the review, with the date of the year 9999.
@@ -187,6 +189,7 @@ fn an_address_is_the_holders_of_its_block_whatever_another_node_says_and_when() 
     let id = NetworkId::new(7).unwrap();
     let next = remotes.date_of_claim(id, mac(9), &[ip(17)]);
     assert!(next <= Timestamp::now(), "{next}");
+    proof::of!("ATT-06b");
 }
 
 /// ATT-06b: what this node holds is nobody else's, also while no pod has it.
@@ -201,6 +204,7 @@ fn an_address_of_a_block_of_this_node_is_no_other_nodes() {
     assert_eq!(holder(&remotes, ip(50)), Some(name(3)));
     remotes.set_reservation("blue", ip(50), None);
     assert_eq!(holder(&remotes, ip(50)), None);
+    proof::of!("ATT-06b");
 }
 
 /// ATT-06b: a gateway or an address outside of the subnets is no member's.
@@ -225,6 +229,7 @@ fn the_gateway_and_the_outside_are_no_members() {
     assert_eq!(known[0].ips, [ip(2)]);
     let expected = [Refusal::Outside, Refusal::Gateway, Refusal::NoAddress];
     assert_eq!(refusals(&remotes), expected.map(|why| (name(3), why, 1)));
+    proof::of!("ATT-06b");
 }
 
 /// ATT-06b: a proof that comes later than the claim is in time.
@@ -258,6 +263,7 @@ fn a_slice_that_comes_before_its_block_counts_when_the_block_comes() {
     remotes.set_blocks(ByAddress::new());
     assert_eq!(holder(&remotes, ip(17)), None);
     assert_eq!(holder(&remotes, ip(40)), Some(name(2)));
+    proof::of!("ATT-06b");
 }
 
 /// ATT-06b: an attacker's reservation that it granted itself takes nothing away.
@@ -285,6 +291,7 @@ fn a_grant_of_another_than_the_holder_of_the_block_does_not_take_an_address_away
     grant(&remotes, 18, Some(2), 4, 40);
     say(&remotes, 3, &[endpoint(3, &[ip(18)], NOW)]);
     assert_eq!(holder(&remotes, ip(18)), None);
+    proof::of!("ATT-06b");
 }
 
 /// ATT-06b: who takes a part of another's block afterwards has nothing of it.
@@ -298,6 +305,7 @@ fn of_two_blocks_with_one_address_the_first_counts() {
     assert_eq!(holder(&remotes, ip(18)), Some(name(2)));
     remotes.replace_at("n2", None, at(NOW));
     assert_eq!(holder(&remotes, ip(18)), None);
+    proof::of!("ATT-06b");
 }
 
 /// ATT-06b: of an `IPAMClaim` the later claim holds, but no date in the future.
@@ -328,6 +336,7 @@ fn a_claim_of_the_future_holds_against_no_other() {
         .unwrap();
     remotes.replace_at("n3", Some(late), later);
     assert_eq!(holder(&remotes, ip(40)), Some(name(3)));
+    proof::of!("ATT-06b");
 }
 
 /// ATT-06b: a claim to a MAC address takes nothing away on a routed network.
@@ -342,6 +351,7 @@ fn the_mac_address_of_another_takes_no_address_away_on_a_routed_network() {
     say(&remotes, 3, &[endpoint(2, &[ip(33)], NOW)]);
     assert_eq!(holder(&remotes, ip(17)), Some(name(2)));
     assert_eq!(holder(&remotes, ip(33)), Some(name(3)));
+    proof::of!("ATT-06b");
 }
 
 /// A network without subnets has members with MAC addresses only.
@@ -518,5 +528,6 @@ proptest! {
                 prop_assert_eq!(of_block, Some(found));
             }
         }
+        proof::of!("ATT-06b");
     }
 }

@@ -285,7 +285,7 @@ fn key_of_nobody() -> cni_spec::AttachmentKey {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// KEP-P1-13, PAIN-IP-2, NPWG-8-T2
+    /// PAIN-IP-2, NPWG-8-T2
     #[test]
     fn no_address_is_given_by_two_nodes_whatever_comes_late(
         steps in prop::collection::vec((0..NODES, step()), 0..120),
@@ -298,6 +298,7 @@ proptest! {
             let different: BTreeSet<IpAddr> = all.iter().copied().collect();
             prop_assert_eq!(all.len(), different.len(), "{:?} by node {}", step, n);
         }
+        proof::of!("NPWG-8-T2", "PAIN-IP-2");
     }
 }
 
