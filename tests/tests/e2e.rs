@@ -19,6 +19,7 @@ mod e2e {
     mod delegated;
     mod devices;
     mod downward;
+    mod examples;
     mod gate;
     mod hostile;
     mod lists;

@@ -18,6 +18,7 @@ mod kubernetes {
     mod agent_routes;
     mod agent_scene;
     mod agent_status;
+    mod agent_transports;
     mod crds;
     mod crds_addresses;
     mod crds_parameters;

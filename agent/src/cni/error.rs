@@ -226,9 +226,9 @@ fn unless_status(code: ErrorCode, command: Command) -> ErrorCode {
 fn world_code(error: &WorldError, command: Command) -> ErrorCode {
     let code = match error {
         WorldError::Resolve { source, .. } => match **source {
-            ResolveError::Disabled { .. } | ResolveError::NotNumbered { .. } => {
-                ErrorCode::TRY_AGAIN_LATER
-            }
+            ResolveError::Disabled { .. }
+            | ResolveError::NotNumbered { .. }
+            | ResolveError::TransportPending { .. } => ErrorCode::TRY_AGAIN_LATER,
             _ => ErrorCode::INVALID_CONFIG,
         },
         WorldError::NotSynced { .. } => ErrorCode::TRY_AGAIN_LATER,

@@ -1,12 +1,14 @@
 //! The objects of the cluster that say which networks there are.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use api::nad::CONFIG_MAX;
 use api::{
-    AttachmentParameters, IpamClaim, NetworkAttachmentDefinition, NetworkId, Object, Origin,
+    AttachmentParameters, Given, IpamClaim, NetworkAttachmentDefinition, Object, Origin,
     PodNetwork, PodNetworkAttachment, PodNetworkParameters, Resource as ApiResource,
+    decided_transport,
 };
 use cluster::Work;
 use cluster::copied::{self, Copier, Guarded, settled};
@@ -90,10 +92,21 @@ impl Objects {
                 .unwrap_or_default(),
         });
         broken.sort();
-        let numbers = self.networks.map(&mut Vec::new(), number).into_iter();
-        let numbers = numbers.filter_map(|((_, name), number)| Some((name, number?)));
+        let given = self
+            .networks
+            .map(&mut Vec::new(), |network| network.given());
+        let given: BTreeMap<String, Given> = given
+            .into_iter()
+            .map(|((_, name), given)| (name, given))
+            .collect();
+        let numbers = given.iter();
+        let numbers = numbers.filter_map(|(name, given)| Some((name.clone(), given.number?)));
         let mut resolved = api::resolve(objects);
         resolved.number(&numbers.collect());
+        resolved.transport(|network| {
+            let given = given.get(&network.name).copied().unwrap_or_default();
+            decided_transport(network, given)
+        });
         World {
             resolved,
             definitions,
@@ -134,12 +147,6 @@ where
         origin: Origin::api_server(),
         resource,
     }));
-}
-
-/// The number that the controller has given a network.
-fn number(network: &PodNetwork) -> Option<NetworkId> {
-    let number = network.status.as_ref()?.network_id?;
-    NetworkId::new(u32::try_from(number).ok()?)
 }
 
 #[cfg(test)]

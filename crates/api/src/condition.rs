@@ -12,6 +12,8 @@ pub const READY: &str = "Ready";
 ///
 /// KEP-3698 "ParamsReady".
 pub const PARAMS_READY: &str = "ParamsReady";
+/// Condition: pods of a network that ends at the node are on several nodes.
+pub const SPLIT: &str = "Split";
 /// Condition: an address is the holder's of an `IPReservation`.
 pub const GRANTED: &str = "Granted";
 

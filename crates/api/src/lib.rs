@@ -60,7 +60,7 @@ mod validate;
 pub use attachment::{PodNetworkAttachment, PodNetworkAttachmentSpec, PodNetworkAttachmentStatus};
 pub use block::{BLOCK_LEN_V4, BLOCK_LEN_V6, BlockReason, IpBlock, IpBlockSpec, IpBlockStatus};
 pub use claim::{IpamClaim, IpamClaimSpec, IpamClaimStatus};
-pub use condition::{GATE, GRANTED, PARAMS_READY, READY};
+pub use condition::{GATE, GRANTED, PARAMS_READY, READY, SPLIT};
 pub use crd::{own_definitions, standard_definitions};
 pub use endpoint_slice::{
     ENDPOINT_IPS_MAX, ENDPOINTS_MAX, NETWORK_LABEL, NODE_LABEL, PodNetworkEndpointSlice,
@@ -88,13 +88,16 @@ pub use parameters::{
     AttachmentParameters, AttachmentParametersSpec, Mode, PodNetworkParameters,
     PodNetworkParametersSpec, Routing, Transport, TransportSpec,
 };
-pub use podnetwork::{PodNetwork, PodNetworkSpec, PodNetworkStatus, check_provider};
+pub use podnetwork::{Given, PodNetwork, PodNetworkSpec, PodNetworkStatus, check_provider};
 pub use reservation::{
     ClaimHolder, Holder, IpReservation, IpReservationSpec, IpReservationStatus, PodHolder,
 };
-pub use resolve::{Attachment, NetworkStatus, Problem, ResolveError, Resolved, resolve};
+pub use resolve::{
+    Attachment, NetworkStatus, Problem, ResolveError, Resolved, decided_transport, resolve,
+};
 pub use validate::{
     AttachmentRequest, Bandwidth, Clash, Endpoint, EndpointSlice, FieldError, FieldErrors,
     FieldProblem, IpRequest, Limit, MTU_MAX, Network, NetworkId, PushedRoute, RATE_MAX, RATE_MIN,
-    RouteRequest, Share, Subnet, VlanRange, Wire, attachment_request, is_pod_address, network,
+    RouteRequest, Share, Subnet, VlanRange, Wire, Written, attachment_request, is_pod_address,
+    network,
 };

@@ -89,6 +89,8 @@ impl fmt::Display for Routing {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Transport {
     /// Nothing: pods reach the pods of their own node.
+    ///
+    /// A record without a transport has it.
     #[default]
     Local,
     /// VXLAN between the nodes, with the network's number as VNI (RFC 7348).
@@ -135,7 +137,7 @@ impl fmt::Display for Transport {
 /// `spec.transport` of `PodNetworkParameters`.
 ///
 /// It is an object, because some types have fields of their own.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-validations" = [
     Rule::new("has(self.uplink) == (self.type in ['VLAN', 'Native'])")
         .message("VLAN and Native have an uplink, the name of an interface of the nodes; others have none"),
@@ -144,7 +146,7 @@ impl fmt::Display for Transport {
 ]))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TransportSpec {
-    /// Type of the transport: `Local` (default), `VXLAN`, `VLAN` or `Native`.
+    /// Type of the transport: `Local`, `VXLAN`, `VLAN` or `Native`.
     ///
     /// `Local`: pods reach the pods of their own node. `VXLAN`: those of all nodes, by tunnels between
     /// the addresses of the nodes. `VLAN`: the network is a VLAN of the network that an interface of the
@@ -198,8 +200,16 @@ pub struct TransportSpec {
 }
 
 impl TransportSpec {
-    fn is_local(&self) -> bool {
-        self.kind.is_local()
+    /// Makes a spec of this type without further fields.
+    #[must_use]
+    pub const fn of(kind: Transport) -> Self {
+        Self {
+            kind,
+            uplink: None,
+            id: None,
+            trunk: None,
+            ether_types: Vec::new(),
+        }
     }
 }
 
@@ -264,10 +274,19 @@ impl TransportSpec {
     Rule::new("self.?transport.type.orValue('Local') == 'Local' || self.?routing.orValue('Isolated') == 'Isolated'")
         .message("with routing Node the nodes route between each other; write routing Isolated, or remove this field")
         .field_path(".transport"),
-    // By each of the other values: the cost of comparing two values of unknown length is too high.
-    Rule::new("['VXLAN', 'VLAN', 'Native'].all(type, (self.?transport.type.orValue('Local') == type) == (oldSelf.?transport.type.orValue('Local') == type))")
+    // By each of the values: the cost of comparing two values of unknown length is too high. The transport that
+    // the cluster has decided on may be written; a PodNetwork with another one says so.
+    Rule::new("has(oldSelf.transport) ? has(self.transport) && ['Local', 'VXLAN', 'VLAN', 'Native'].all(type, (self.transport.type == type) == (oldSelf.transport.type == type)) \
+        : !has(self.transport) || self.transport.type in ['Local', 'VXLAN']")
         .message("is immutable; make other PodNetworkParameters for another PodNetwork")
         .field_path(".transport"),
+    // Nodes with pods of the network would stay with the old one, and all others begin with the new one.
+    Rule::new("(self.mode == 'L3') == (oldSelf.mode == 'L3')")
+        .message("is immutable; make other PodNetworkParameters for another PodNetwork")
+        .field_path(".mode"),
+    Rule::new("(size(self.?subnets.orValue([])) > 0) == (size(oldSelf.?subnets.orValue([])) > 0)")
+        .message("a network has subnets or none for as long as it exists; make other PodNetworkParameters for another PodNetwork")
+        .field_path(".subnets"),
     Rule::new("self.?egress.orValue('None') == 'None' || self.mode == 'L3' && self.?routing.orValue('Isolated') == 'Isolated'")
         .message("egress is of networks with mode L3 and routing Isolated; write these, or egress None")
         .field_path(".egress"),
@@ -325,13 +344,12 @@ pub struct PodNetworkParametersSpec {
     /// Such packets get an address of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub masquerade: Option<bool>,
-    /// The transport of packets between nodes; without it they stay on their node.
-    #[serde(
-        default,
-        deserialize_with = "null_as_default",
-        skip_serializing_if = "TransportSpec::is_local"
-    )]
-    pub transport: TransportSpec,
+    /// The transport of packets between nodes.
+    ///
+    /// Without it, a network with routing `Isolated` is `VXLAN` in a cluster, and `Local` where no cluster
+    /// is. `status.transport` of the PodNetwork has the result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transport: Option<TransportSpec>,
     /// Prefixes of the pods' addresses; one of each family makes a dual-stack network.
     #[schemars(length(max = SUBNETS_MAX), inner(length(max = 43)))]
     #[schemars(extend("x-kubernetes-validations" = [

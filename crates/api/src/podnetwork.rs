@@ -7,12 +7,14 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube_core::Rule;
 use kube_derive::CustomResource;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     condition,
     meta::{DEFAULT_NETWORK, PROVIDER, ParametersRef, is_label, null_as_default},
+    parameters::Transport,
+    validate::NetworkId,
 };
 
 /// The longest `spec.provider` of KEP-3698, bytes.
@@ -37,6 +39,9 @@ const PROVIDER_MAX: usize = 253;
     // An IPBlock is named after its network and its first address, 39 bytes of IPv6 at most.
     validation = Rule::new("self.metadata.name.size() <= 213")
         .message("metadata.name must have at most 213 characters: its address blocks are named after it"),
+    // A rule at the field does not run when the field goes.
+    validation = Rule::new("!has(oldSelf.status) || !has(oldSelf.status.transport) || has(self.status) && has(self.status.transport)")
+        .message("status.transport must stay: pods are attached by it"),
     printcolumn(
         name = "Ready",
         type_ = "string",
@@ -60,6 +65,12 @@ const PROVIDER_MAX: usize = 253;
         type_ = "string",
         json_path = ".spec.provider",
         description = "Implementer of the network"
+    ),
+    printcolumn(
+        name = "Transport",
+        type_ = "string",
+        json_path = ".status.transport",
+        description = "Transport of packets between nodes"
     ),
     printcolumn(
         name = "ID",
@@ -115,7 +126,9 @@ pub struct PodNetworkSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodNetworkStatus {
-    /// `Ready`, and `ParamsReady` where the network has parameters (KEP-3698).
+    /// `Ready`, `ParamsReady` and `Split`.
+    ///
+    /// `ParamsReady` where the network has parameters (KEP-3698), `Split` with transport Local.
     #[schemars(schema_with = "condition::list_schema")]
     #[serde(
         default,
@@ -129,6 +142,59 @@ pub struct PodNetworkStatus {
     #[schemars(range(min = 1, max = 16_777_215))]
     #[serde(default, rename = "networkID", skip_serializing_if = "Option::is_none")]
     pub network_id: Option<i64>,
+    /// Transport of packets between nodes.
+    ///
+    /// It is written or decided once, and kept as long as the network exists.
+    #[schemars(schema_with = "transport_schema")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transport: Option<Transport>,
+}
+
+/// Returns the schema of `status.transport`, which never changes.
+fn transport_schema(_: &mut SchemaGenerator) -> Schema {
+    let types = [
+        Transport::Local,
+        Transport::Vxlan,
+        Transport::Vlan,
+        Transport::Native,
+    ];
+    json_schema!({
+        "type": "string",
+        "description": "Transport of packets between nodes. It is written or decided once, and kept as long \
+                        as the network exists.",
+        "enum": types.map(|it| it.as_str()),
+        "maxLength": 6,
+        "x-kubernetes-validations": [{
+            "rule": "self == oldSelf",
+            "message": "is immutable; make another PodNetwork",
+        }],
+    })
+}
+
+/// Number and transport that a cluster has given a network.
+///
+/// There is one of each for all nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    /// `status.networkID`.
+    pub number: Option<NetworkId>,
+    /// `status.transport`.
+    pub transport: Option<Transport>,
+}
+
+impl PodNetwork {
+    /// Returns the number and the transport in its status.
+    #[must_use]
+    pub fn given(&self) -> Given {
+        let Some(status) = &self.status else {
+            return Given::default();
+        };
+        let number = status.network_id.and_then(|id| u32::try_from(id).ok());
+        Given {
+            number: number.and_then(NetworkId::new),
+            transport: status.transport,
+        }
+    }
 }
 
 impl PodNetworkSpec {

@@ -7,10 +7,12 @@ mod index;
 mod numbers;
 #[cfg(test)]
 mod tests;
+mod transports;
 mod tunnels;
 mod wires;
 
 pub use error::ResolveError;
+pub use transports::decided_transport;
 
 use std::{collections::BTreeMap, fmt};
 

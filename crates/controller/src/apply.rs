@@ -244,7 +244,10 @@ impl Executor {
     /// Finalizers and status of a network or an attachment.
     async fn object(&self, resource: &ApiResource, step: &ObjectStep, view: &View) -> bool {
         if let Some(user) = &step.user {
-            self.say_in_use(resource, step, user).await;
+            self.say(&in_use_note(resource, step, user)).await;
+        }
+        if let Some(why) = &step.split {
+            self.say(&split_note(resource, step, why)).await;
         }
         let api: Api<DynamicObject> = match &step.namespace {
             Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, resource),
@@ -291,25 +294,6 @@ impl Executor {
             tell(kind, step, status);
         }
         outcome.is_done()
-    }
-
-    async fn say_in_use(&self, resource: &ApiResource, step: &ObjectStep, user: &str) {
-        let note = Note {
-            about: ObjectReference {
-                api_version: Some(API_VERSION.to_owned()),
-                kind: Some(resource.kind.clone()),
-                namespace: step.namespace.clone(),
-                name: Some(step.name.clone()),
-                uid: Some(step.uid.clone()),
-                ..ObjectReference::default()
-            },
-            reason: "InUse",
-            action: "Delete",
-            is_warning: false,
-            varies: false,
-            text: format!("deleted as soon as nothing uses it: {user} does"),
-        };
-        self.say(&note).await;
     }
 
     /// Writes an Event; true when it was written, and not lately.
@@ -419,6 +403,9 @@ fn status_patch(
     if let Some(number) = status.number {
         fields["networkID"] = number.get().into();
     }
+    if let Some(transport) = status.transport {
+        fields["transport"] = transport.as_str().into();
+    }
     json!({
         "apiVersion": resource.api_version,
         "kind": resource.kind,
@@ -444,6 +431,7 @@ fn tell(kind: &str, step: &ObjectStep, status: &Status) {
         namespace = step.namespace,
         name = step.name,
         number,
+        transport = status.transport.map(|it| it.as_str()),
         ?conditions,
         "the status of the object is written"
     );
@@ -461,6 +449,40 @@ fn condition(status: &str, reason: &str, message: &str, is_known: bool) -> Value
         condition["lastTransitionTime"] = Timestamp::now().to_string().into();
     }
     condition
+}
+
+fn reference(resource: &ApiResource, step: &ObjectStep) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(API_VERSION.to_owned()),
+        kind: Some(resource.kind.clone()),
+        namespace: step.namespace.clone(),
+        name: Some(step.name.clone()),
+        uid: Some(step.uid.clone()),
+        ..ObjectReference::default()
+    }
+}
+
+fn in_use_note(resource: &ApiResource, step: &ObjectStep, user: &str) -> Note {
+    Note {
+        about: reference(resource, step),
+        reason: "InUse",
+        action: "Delete",
+        is_warning: false,
+        varies: false,
+        text: format!("deleted as soon as nothing uses it: {user} does"),
+    }
+}
+
+fn split_note(resource: &ApiResource, step: &ObjectStep, why: &str) -> Note {
+    Note {
+        about: reference(resource, step),
+        reason: "Split",
+        action: "Connect",
+        is_warning: true,
+        // Pods come and go on other nodes, and it stays the same warning.
+        varies: true,
+        text: why.to_owned(),
+    }
 }
 
 /// As the scheduler tells of a pod that fits nowhere (KEP-POD-10).

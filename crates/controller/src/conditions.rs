@@ -1,6 +1,10 @@
-//! Decide `Ready` and `ParamsReady` of objects (KEP-PN-R1 to R8, KEP-PNA-02 to 06).
+//! Decide `Ready`, `ParamsReady` and `Split` of objects.
+//!
+//! KEP-PN-R1 to R8, KEP-PNA-02 to 06.
 
-use api::{PARAMS_READY, PodNetwork, PodNetworkAttachment, READY, ResolveError};
+use std::collections::BTreeSet;
+
+use api::{PARAMS_READY, PodNetwork, PodNetworkAttachment, READY, ResolveError, SPLIT};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 
@@ -13,7 +17,7 @@ const MESSAGE_MAX: usize = 32_768;
 /// A condition without its history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// [`READY`] or [`PARAMS_READY`].
+    /// [`READY`], [`PARAMS_READY`] or [`SPLIT`].
     pub type_: &'static str,
     /// `True` or `False`.
     pub holds: bool,
@@ -86,6 +90,32 @@ pub fn of_network(
     (ready, findings)
 }
 
+/// Returns the condition `Split` of a network, and a warning if it holds.
+///
+/// The network ends at the node, and has pods on these nodes.
+pub fn split(nodes: &BTreeSet<String>) -> (Finding, Option<String>) {
+    let mut names = nodes.iter();
+    let why = match (names.next(), names.next()) {
+        (Some(first), Some(second)) => Some(format!(
+            "pods of this network are on several nodes, {first} and {second} among them, and with \
+             transport Local no pod reaches a pod of another node; make a PodNetwork with transport VXLAN \
+             for them, or keep them on one node"
+        )),
+        _ => None,
+    };
+    let finding = Finding {
+        type_: SPLIT,
+        holds: why.is_some(),
+        reason: if why.is_some() {
+            "SeveralNodes"
+        } else {
+            "OneNode"
+        },
+        message: why.clone().unwrap_or_default(),
+    };
+    (finding, why)
+}
+
 /// Returns the state and the conditions of an attachment.
 ///
 /// `network` is whether its network is ready: `None` when there is no such network. `user` is what
@@ -140,9 +170,9 @@ pub fn with_history(
     findings.iter().map(with_history).collect()
 }
 
-/// True when `written` says what `wanted` does, about the two types that are ours.
+/// True when `written` says what `wanted` does, about the types that are ours.
 pub fn are_written(wanted: &[Condition], written: &[Condition]) -> bool {
-    [READY, PARAMS_READY].into_iter().all(|type_| {
+    [READY, PARAMS_READY, SPLIT].into_iter().all(|type_| {
         let find = |all: &[Condition]| all.iter().find(|it| it.type_ == type_).cloned();
         find(wanted) == find(written)
     })

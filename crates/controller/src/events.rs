@@ -51,8 +51,8 @@ pub struct Note {
 pub struct EventWriter {
     client: Client,
     instance: String,
-    /// By UID of the object.
-    said: HashMap<String, (String, Instant)>,
+    /// By UID of the object and reason.
+    said: HashMap<(String, &'static str), (String, Instant)>,
 }
 
 impl std::fmt::Debug for EventWriter {
@@ -79,15 +79,15 @@ impl EventWriter {
     /// When the API server does not take it; it is not tried again before [`AGAIN`].
     pub async fn say(&mut self, note: &Note) -> Result<bool, kube::Error> {
         self.said.retain(|_, (_, when)| when.elapsed() < AGAIN);
-        let uid = note.about.uid.clone().unwrap_or_default();
+        let what = (note.about.uid.clone().unwrap_or_default(), note.reason);
         let is_known = self
             .said
-            .get(&uid)
+            .get(&what)
             .is_some_and(|(text, _)| note.varies || *text == note.text);
         if is_known {
             return Ok(false);
         }
-        self.said.insert(uid, (note.text.clone(), Instant::now()));
+        self.said.insert(what, (note.text.clone(), Instant::now()));
         // Those of objects without a namespace are kept where kubectl looks for them.
         let namespace = note.about.namespace.as_deref().unwrap_or("default");
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);

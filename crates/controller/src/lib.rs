@@ -1,6 +1,7 @@
 //! `controller`: what is decided once for a cluster, and not on each node.
 //!
-//! - [`conditions`] of networks and attachments, [`numbers`] of networks, the default network.
+//! - [`conditions`] of networks and attachments, [`numbers`] and [`transports`] of networks, the default
+//!   network.
 //! - [`usage`]: what is in use is not deleted. [`gate`]: which pods may be scheduled. [`reclaim`]:
 //!   what those that are gone have left. [`excess`]: what nodes take beyond their pods' needs, [`bars`]: those that do not
 //!   stop.
@@ -28,6 +29,7 @@ pub mod reclaim;
 #[cfg(test)]
 mod samples;
 pub mod server;
+pub mod transports;
 pub mod usage;
 pub mod view;
 

@@ -5,16 +5,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use api::{DEFAULT_NETWORK, IpBlock, IpReservation, NetworkId, PodNetwork, READY, Resolved};
+use api::{
+    DEFAULT_NETWORK, Given, IpBlock, IpReservation, NetworkId, PodNetwork, READY, Resolved,
+    Transport,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::conditions::{self, Finding};
 use super::excess::Suspects;
 use super::gate::{self, ObjectState, States};
-use super::numbers::{self, Assigned, Numbered};
+use super::numbers::{self, Numbered};
 use super::pod::Pod;
 use super::reclaim::{self, BlockStep, Orphans};
+use super::transports;
 use super::usage::Usage;
 use super::view::View;
 
@@ -78,17 +82,21 @@ pub struct ObjectStep {
     pub status: Option<Status>,
     /// User that keeps the object from being deleted.
     pub user: Option<String>,
+    /// Nodes that a network leaves apart, and the remedy.
+    pub split: Option<String>,
 }
 
 /// The status of a network or an attachment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Status {
-    /// [`READY`] and `ParamsReady`.
+    /// [`READY`], `ParamsReady` and `Split`.
     pub conditions: Vec<Condition>,
     /// The number of a network.
     pub number: Option<NetworkId>,
     /// It did not have this number before.
     pub is_new_number: bool,
+    /// The transport of a network.
+    pub transport: Option<Transport>,
 }
 
 /// Step about a pod.
@@ -178,7 +186,7 @@ fn objects(
         let ready = if is_ours {
             let assigned = numbers.remove(name).unwrap_or_default();
             let parameters = resolved.network(name).map(drop);
-            let (ready, findings) = conditions::of_network(
+            let (ready, mut findings) = conditions::of_network(
                 network,
                 parameters.as_ref().copied(),
                 assigned.conflict.as_ref(),
@@ -188,9 +196,21 @@ fn objects(
             if let Some(count) = plan.ready.get_mut(is_ready) {
                 *count += 1;
             }
+            let transport = transports::kept(network, resolved.definition(name));
+            if transports::ends_at_the_node(resolved.definition(name), transport) {
+                let none = BTreeSet::new();
+                let nodes = usage.nodes.get(name).unwrap_or(&none);
+                let (finding, split) = conditions::split(nodes);
+                findings.push(finding);
+                step.split = split;
+            }
+            let given = Given {
+                number: assigned.number,
+                transport,
+            };
             // One that goes in this pass has no status to write.
             step.status =
-                network_status(network, &findings, &assigned, now).filter(|_| !step.must_be_unused);
+                network_status(network, &findings, given, now).filter(|_| !step.must_be_unused);
             ready.map_err(|(_, message)| message)
         } else {
             let status = network.status.as_ref();
@@ -261,7 +281,6 @@ fn numbered(view: &View, resolved: &Resolved, usage: &Usage) -> Vec<Numbered> {
     let numbered = of_ours.map(|(name, network)| {
         let definition = resolved.definition(name);
         let metadata = &network.metadata;
-        let held = network.status.as_ref().and_then(|status| status.network_id);
         Numbered {
             name: name.clone(),
             uid: metadata.uid.clone().unwrap_or_default(),
@@ -270,7 +289,7 @@ fn numbered(view: &View, resolved: &Resolved, usage: &Usage) -> Vec<Numbered> {
                 .as_ref()
                 .map_or(0, |time| time.0.as_second()),
             asked: definition.and_then(|definition| definition.id),
-            held: held.and_then(|id| NetworkId::new(u32::try_from(id).ok()?)),
+            held: network.given().number,
             wanted: definition.is_some() && metadata.deletion_timestamp.is_none(),
             used: usage.by_pods.contains_key(name),
         }
@@ -289,7 +308,8 @@ fn step_of(metadata: &ObjectMeta) -> ObjectStep {
 }
 
 fn worth_doing(step: ObjectStep) -> Option<ObjectStep> {
-    let has_work = step.finalizers.is_some() || step.status.is_some() || step.user.is_some();
+    let has_writes = step.finalizers.is_some() || step.status.is_some();
+    let has_work = has_writes || step.user.is_some() || step.split.is_some();
     has_work.then_some(step)
 }
 
@@ -326,15 +346,14 @@ fn keep(step: &mut ObjectStep, metadata: &ObjectMeta, ours: bool) {
 fn network_status(
     network: &PodNetwork,
     findings: &[Finding],
-    assigned: &Assigned,
+    given: Given,
     now: Timestamp,
 ) -> Option<Status> {
     let status = network.status.as_ref();
     let written = status.map_or(&[][..], |status| &status.conditions);
-    let held = status.and_then(|status| status.network_id);
-    let number = assigned.number.map(|number| i64::from(number.get()));
+    let before = network.given();
     let conditions = status_of(&network.metadata, findings, written, now);
-    if conditions.is_none() && number == held {
+    if conditions.is_none() && given == before {
         return None;
     }
     let conditions = conditions.map_or_else(
@@ -346,8 +365,9 @@ fn network_status(
     );
     Some(Status {
         conditions,
-        number: assigned.number,
-        is_new_number: assigned.number.is_some() && number != held,
+        number: given.number,
+        is_new_number: given.number.is_some() && given.number != before.number,
+        transport: given.transport,
     })
 }
 

@@ -17,6 +17,9 @@ use api::status::{POD_NETWORK_STATUS_ANNOTATION, PodNetworkStatusEntry};
 use super::pod::Pod;
 use super::view::{Key, View};
 
+/// The most nodes of a network that are named.
+const NODES_MAX: usize = 2;
+
 /// Networks, attachments and claims that one pod refers to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct References {
@@ -39,6 +42,8 @@ pub struct Usage {
     pub attachments: BTreeMap<Key, String>,
     /// `IPAMClaim`s that any pod names.
     pub claims: BTreeSet<Key>,
+    /// Nodes that pods of a network are bound to: two of them, where there are more.
+    pub nodes: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Usage {
@@ -63,15 +68,29 @@ impl Usage {
             for attachment in references.attachments {
                 if let Some(object) = view.attachments.get(&attachment) {
                     let network = object.spec.pod_network_name.clone();
+                    usage.note_node(&network, pod);
                     usage.by_pods.entry(network).or_insert_with(user);
                 }
                 usage.attachments.entry(attachment).or_insert_with(user);
             }
             for network in references.networks {
+                usage.note_node(&network, pod);
                 usage.by_pods.entry(network).or_insert_with(user);
             }
         }
         usage
+    }
+
+    fn note_node(&mut self, network: &str, pod: &Pod) {
+        let Some(node) = &pod.spec.node_name else {
+            return;
+        };
+        let nodes = self.nodes.entry(network.to_owned()).or_default();
+        nodes.insert(node.clone());
+        // The first by name, so that the warning about them changes seldom.
+        if nodes.len() > NODES_MAX {
+            nodes.pop_last();
+        }
     }
 
     /// Returns the pod or attachment that keeps a network from being deleted, if any.

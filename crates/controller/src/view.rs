@@ -13,6 +13,7 @@ use api::{
 use kube::core::PartialObjectMeta;
 
 use super::pod::Pod;
+use super::transports;
 
 /// Namespace and name.
 pub type Key = (String, String);
@@ -51,9 +52,10 @@ pub struct View {
 }
 
 impl View {
-    /// Follows all references, by the code that the agents use.
+    /// Follows all references, and decides on transports.
     ///
-    /// Disabled networks count as enabled, so that their other problems are known, too.
+    /// The code is that of the agents. Disabled networks count as enabled, so that their other problems
+    /// are known, too.
     pub fn resolve(&self) -> Resolved {
         let networks = self.networks.values().map(|network| {
             let mut resource = Resource::from(&**network);
@@ -71,10 +73,15 @@ impl View {
             .chain(attachments)
             .chain(network_parameters)
             .chain(attachment_parameters);
-        api::resolve(all.map(|resource| Object {
+        let mut resolved = api::resolve(all.map(|resource| Object {
             origin: Origin::api_server(),
             resource,
-        }))
+        }));
+        resolved.transport(|network| {
+            let object = self.networks.get(&network.name)?;
+            Some(transports::decide(network, object.given()))
+        });
+        resolved
     }
 }
 

@@ -122,7 +122,11 @@ fn podnet(name: &str, number: u8) -> Result<()> {
         "apiVersion": "podnet.dev/v1alpha1",
         "kind": "PodNetworkParameters",
         "metadata": {"name": name},
-        "spec": {"mode": "L2", "subnets": [format!("10.{}.0.0/16", 120 + number)]},
+        "spec": {
+            "mode": "L2", "subnets": [format!("10.{}.0.0/16", 120 + number)],
+            // As the bridges that it is compared with.
+            "transport": {"type": "Local"},
+        },
     }))?;
     let refs = json!([{"group": "podnet.dev", "kind": "PodNetworkParameters", "name": name}]);
     apply(&json!({

@@ -15,19 +15,23 @@ use xtask::step::capture;
 pub(super) const PAUSE: &str = "localhost/pause:1";
 /// The image of test pods.
 const BUSYBOX: &str = "localhost/busybox:1";
+/// The same under the name that the examples of `deploy/examples` have for it.
+const BUSYBOX_OF_EXAMPLES: &str = "docker.io/library/busybox:1.37";
 
 /// Users of images with a shell.
 pub(super) const PASSWD: &str =
     "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n";
 pub(super) const GROUP: &str = "root:x:0:\nnobody:x:65534:\n";
 
-/// Writes both archives into a directory.
+/// Writes the archives into a directory.
 ///
 /// # Errors
 /// A program cannot be read, or a file not written.
 pub(super) fn write(binaries: &Binaries, dir: &Path) -> Result<()> {
     pause(&binaries.pause)?.write(PAUSE, &dir.join("pause.tar"))?;
-    busybox(&binaries.busybox)?.write(BUSYBOX, &dir.join("busybox.tar"))
+    let busybox = busybox(&binaries.busybox)?;
+    busybox.write(BUSYBOX, &dir.join("busybox.tar"))?;
+    busybox.write(BUSYBOX_OF_EXAMPLES, &dir.join("busybox-of-examples.tar"))
 }
 
 /// Makes the image that holds a pod's namespaces.

@@ -5,6 +5,9 @@
 //! podnet-k8s-n1 10.89.0.11  fd89::11 ─┼─ br0 in podnet-k8s-sw
 //! podnet-k8s-n2 10.89.0.12  fd89::12 ─┘
 //! ```
+//!
+//! Each machine has a second link, `eth1`, to `br1`: a network that is there without the cluster. The control
+//! plane is a host there, 192.168.105.1, and the nodes have no address.
 
 use std::fs;
 use std::io::Write as _;
@@ -21,6 +24,10 @@ use xtask::step::show;
 const SWITCH: &str = "sw";
 /// Name of every machine's link.
 const LINK: &str = "eth0";
+/// Name of every machine's link to the network that is not the cluster's.
+const PREMISES: &str = "eth1";
+/// The address of the host there.
+const PREMISES_HOST: &str = "192.168.105.1/24";
 /// Number of the control plane in its addresses, and of the first node less one.
 const CONTROL_HOST: u8 = 1;
 const FIRST_HOST: u8 = 10;
@@ -65,9 +72,14 @@ pub(super) fn create() -> Result<()> {
     namespace(SWITCH)?;
     ip(
         SWITCH,
-        "link add br0 type bridge\nlink set br0 addrgenmode none\nlink set br0 up\n",
+        "link add br0 type bridge\nlink set br0 addrgenmode none\nlink set br0 up\n\
+         link add br1 type bridge\nlink set br1 addrgenmode none\nlink set br1 up\n",
     )?;
-    connect(CONTROL, control_plane())
+    connect(CONTROL, control_plane())?;
+    ip(
+        CONTROL,
+        &format!("address add {PREMISES_HOST} dev {PREMISES}\n"),
+    )
 }
 
 /// Makes the namespace of a machine and connects it to the switch.
@@ -76,7 +88,7 @@ pub(super) fn create() -> Result<()> {
 /// The kernel refuses.
 pub(super) fn connect(name: &str, [v4, v6]: Addresses) -> Result<()> {
     namespace(name)?;
-    let port = format!("to-{name}");
+    let (port, premises) = (format!("to-{name}"), format!("pr-{name}"));
     let switch = place::part(SWITCH);
     ip(
         name,
@@ -85,12 +97,18 @@ pub(super) fn connect(name: &str, [v4, v6]: Addresses) -> Result<()> {
              link add {LINK} type veth peer name {port} netns {switch}\n\
              link set {LINK} up\n\
              address add {v4}/24 dev {LINK}\n\
-             address add {v6}/64 dev {LINK} nodad\n"
+             address add {v6}/64 dev {LINK} nodad\n\
+             link add {PREMISES} type veth peer name {premises} netns {switch}\n\
+             link set {PREMISES} addrgenmode none\n\
+             link set {PREMISES} up\n"
         ),
     )?;
     ip(
         SWITCH,
-        &format!("link set {port} master br0 up addrgenmode none\n"),
+        &format!(
+            "link set {port} master br0 up addrgenmode none\n\
+             link set {premises} master br1 up addrgenmode none\n"
+        ),
     )?;
     if name != CONTROL {
         // The kubelet takes the address of the link with the default route.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::commands::in_pod;
 use super::corner::{Corner, Interface, KEP, pod_fields};
-use super::objects::{NODE, until};
+use super::objects::{EVENT, NETWORK, NODE, condition, until};
 
 /// The interface that connects the nodes of the cluster.
 const UPLINK: &str = "eth0";
@@ -116,12 +116,48 @@ fn spec(transport: &Value) -> Value {
 }
 
 /// KEP-P1-13, KEP-3698 "Requirements": a network's pods reach all others of it.
+///
+/// One of the two says so, the other says nothing.
 #[test]
 fn pods_on_two_nodes_reach_each_other_by_vxlan_and_none_of_another_network() {
     let corner = Corner::new("vxlan");
-    let transport = json!({"type": "VXLAN"});
-    assert_apart(&corner, [spec(&transport), spec(&transport)]);
+    let mut silent = spec(&Value::Null);
+    silent
+        .as_object_mut()
+        .expect("an object")
+        .remove("transport");
+    assert_apart(&corner, [spec(&json!({"type": "VXLAN"})), silent]);
     proof::of!("KEP-P1-13");
+}
+
+/// Issue 17: nothing fails where pods are apart, so it has to be said.
+#[test]
+fn a_local_network_with_pods_on_two_nodes_says_that_they_are_apart() {
+    let corner = Corner::new("local");
+    let network = corner.network_with("grey", spec(&json!({"type": "Local"})));
+    let split = |wanted: &str| {
+        until(&format!("{network} to be Split={wanted}"), || {
+            let object = corner.objects.get(NETWORK, ("", &network))?;
+            (condition(&object, "Split")? == wanted).then_some(())
+        });
+    };
+    split("False");
+    for (pod, node) in [("a", "n1"), ("b", "n2")] {
+        corner.pod(pod, node, &[(KEP, list(&network))]);
+    }
+    let found = ["a", "b"].map(|pod| corner.ready(pod));
+    split("True");
+    until("the Event", || {
+        let events = corner.objects.list(EVENT, "default");
+        let mut of_network = events
+            .iter()
+            .filter(|it| it["regarding"]["name"] == *network && it["reason"] == "Split");
+        let note = of_network.next()?["note"].as_str()?.to_owned();
+        note.contains("n1 and n2").then_some(())
+    });
+    assert!(!corner.reaches("a", &addresses(&found[1])[0]));
+    corner.delete("b");
+    split("False");
 }
 
 /// KEP-3698 "Story 4": the network of the pods is one of those outside the cluster.

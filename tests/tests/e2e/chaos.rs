@@ -33,9 +33,9 @@ const LOOK: &str = "for i in eth0 net1 net2; do \
 /// Command that prints the state of a node, one item a line.
 ///
 /// Of host-local's files it has those that hold an address; of pinned links not those of the node's own
-/// interfaces, which tunnels of other tests have needed: they stay until an agent starts that has no
-/// tunnels.
-const INVENTORY: &str = "ip -o link | sed 's/^[0-9]*: \\([^:@]*\\).*/link \\1/'; \
+/// interfaces, which tunnels have needed: they stay until an agent starts that has no tunnels, as the
+/// tunnel device does.
+const INVENTORY: &str = "ip -o link | grep -v ': podnet-vxlan' | sed 's/^[0-9]*: \\([^:@]*\\).*/link \\1/'; \
     ls /run/netns | sed 's/^/namespace /'; \
     for pin in $(ls /sys/fs/bpf/podnet/links 2>/dev/null); do \
         ip -o link | grep \"^$pin: \" | grep -qv '^[0-9]*: pn' || echo pin $pin; done; \

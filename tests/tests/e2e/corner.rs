@@ -280,6 +280,12 @@ pub(crate) fn pod_fields(node: &str, annotations: &[(&str, String)]) -> Value {
     })
 }
 
+/// Returns the interfaces of a pod's object, none where it has no status yet.
+pub(crate) fn status_of(pod: &Value) -> Vec<Interface> {
+    let status = pod["metadata"]["annotations"][NPWG_STATUS].as_str();
+    status.map(read).unwrap_or_default()
+}
+
 /// Reads the annotation with the status of NPWG §5.
 fn read(status: &str) -> Vec<Interface> {
     let list: Vec<Value> = serde_json::from_str(status).expect("the status is a JSON list");

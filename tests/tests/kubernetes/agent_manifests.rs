@@ -56,7 +56,7 @@ fn the_networks_of_every_example_are_taken() {
         return;
     };
     let examples = files("examples", "yaml");
-    assert!(examples.len() >= 4, "{examples:?}");
+    assert!(examples.len() >= 8, "{examples:?}");
     for file in &examples {
         let text = std::fs::read_to_string(file).expect("a file of the repository");
         let networks = text
@@ -74,9 +74,14 @@ fn the_networks_of_every_example_are_taken() {
     let networks = [
         "downward-data",
         "story-1-data",
+        "story-2-afxdp",
+        "story-2-memif",
         "story-3-red",
         "story-3-blue",
         "story-4-tenant",
+        "story-5-office",
+        "story-5-storage",
+        "story-7-lab",
         "story-8",
     ];
     for (number, network) in (0x00c0_0000..).zip(networks) {

@@ -57,7 +57,9 @@ fn a_number_that_a_network_asks_for_needs_no_controller() {
         return;
     };
     let network = s.network("blue");
-    s.apply(&Network::l2(&network, &["10.61.0.0/24"]).id(61_061).yaml());
+    let mut asked = Network::l2(&network, &["10.61.0.0/24"]).id(61_061);
+    asked.transport = Some("type: Local".to_owned());
+    s.apply(&asked.yaml());
     let uid = s.make_pod_of("web", "blue");
     let sandbox = s.node.pod("c1");
     s.add_in_time(&sandbox, "web", &uid);

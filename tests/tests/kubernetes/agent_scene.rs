@@ -104,8 +104,16 @@ impl AgentScene {
     }
 
     /// Gives a network its number in the cluster. No controller runs here.
+    ///
+    /// A network for which no transport is written ends at its nodes then, as one that an older controller
+    /// has numbered.
     pub(crate) fn number(&self, network: &str, number: u32) {
-        let status = json!({"status": {"networkID": number}});
+        self.give(network, &json!({"networkID": number}));
+    }
+
+    /// Merges fields into the status of a network.
+    pub(crate) fn give(&self, network: &str, status: &Value) {
+        let status = json!({ "status": status });
         self.run(|client| async move {
             let networks: Api<PodNetwork> = Api::all(client);
             let patch = Patch::Merge(&status);

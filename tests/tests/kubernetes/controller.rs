@@ -16,6 +16,7 @@ mod ready;
 mod slices;
 mod switches;
 mod thinking;
+mod transports;
 
 use std::fs;
 use std::io::{Read as _, Write as _};

@@ -291,7 +291,15 @@ fn a_network_is_found_by_every_name_of_its_kind() {
         .collect();
     assert_eq!(
         head,
-        ["NAME", "READY", "REASON", "ENABLED", "PROVIDER", "AGE"]
+        [
+            "NAME",
+            "READY",
+            "REASON",
+            "ENABLED",
+            "PROVIDER",
+            "TRANSPORT",
+            "AGE"
+        ]
     );
     proof::of!("KEP-P1-02");
 }

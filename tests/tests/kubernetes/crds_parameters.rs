@@ -374,6 +374,61 @@ fn the_server_refuses_network_parameters_that_podnet_would() {
     });
 }
 
+/// Issue 17: a network that changes under its pods is two networks.
+///
+/// Nodes with pods of it stay with the old one, the others make a new one.
+#[test]
+fn a_network_keeps_its_mode_and_has_subnets_or_none_for_as_long_as_it_exists() {
+    let Some(scene) = objects::set(testbed::test_name!()) else {
+        return;
+    };
+    scene.run(|client| async move {
+        let parameters = Objects::all::<PodNetworkParameters>(&client);
+        let create = async |name: &str, spec: Value| {
+            let made = parameters.create(name, json!({ "spec": spec })).await;
+            made.unwrap();
+        };
+        create("kept-l2", l2(&json!({}))).await;
+        create("kept-l3", l2(&json!({"mode": "L3"}))).await;
+        create("kept-bare", json!({"mode": "L2"})).await;
+        create("kept-empty", json!({"mode": "L2", "subnets": []})).await;
+        let subnets = json!(["10.10.0.0/24"]);
+        for (name, change, field) in [
+            ("kept-l2", json!({"mode": "L3"}), "spec.mode"),
+            ("kept-l3", json!({"mode": "L2"}), "spec.mode"),
+            ("kept-l2", json!({"subnets": null}), "spec.subnets"),
+            ("kept-l2", json!({"subnets": []}), "spec.subnets"),
+            ("kept-bare", json!({"subnets": subnets}), "spec.subnets"),
+            ("kept-empty", json!({"subnets": subnets}), "spec.subnets"),
+            (
+                "kept-bare",
+                json!({"mode": "L3", "subnets": subnets}),
+                "spec.mode",
+            ),
+        ] {
+            let patch = json!({ "spec": change });
+            let refused = parameters.merge(name, patch).await.unwrap_err();
+            assert!(
+                refused.contains(field) && refused.contains("make other PodNetworkParameters"),
+                "{name} {change}: {refused}"
+            );
+        }
+        // Other subnets are not another network.
+        for (name, change) in [
+            (
+                "kept-l2",
+                json!({"mode": "L2", "subnets": ["10.10.0.0/23"]}),
+            ),
+            ("kept-l3", json!({"subnets": ["10.12.0.0/24"], "mtu": 1400})),
+            ("kept-bare", json!({"subnets": []})),
+            ("kept-empty", json!({"subnets": null})),
+        ] {
+            let patch = json!({ "spec": change });
+            parameters.merge(name, patch).await.unwrap();
+        }
+    });
+}
+
 #[test]
 fn the_server_refuses_attachment_parameters_that_podnet_would() {
     let Some(scene) = objects::set(testbed::test_name!()) else {

@@ -1,6 +1,6 @@
 //! `PodNetworkEndpointSlice` and `spec.transport`, as the API server checks them.
 
-use api::{PodNetworkEndpointSlice, PodNetworkParameters};
+use api::{PodNetwork, PodNetworkEndpointSlice, PodNetworkParameters};
 use serde_json::{Value, json};
 
 use super::objects::{self, Objects, check_specs};
@@ -172,30 +172,68 @@ fn a_transport_is_chosen_once_and_not_for_a_network_that_nodes_route_for() {
             Some(transport) => json!({"spec": {"mode": "L2", "transport": transport}}),
             None => json!({"spec": {"mode": "L2"}}),
         };
-        parameters
-            .create("transport-vxlan", spec(Some(&vxlan)))
-            .await
-            .unwrap();
-        parameters
-            .create("transport-none", spec(None))
-            .await
-            .unwrap();
-        for (name, patch) in [
-            ("transport-vxlan", json!({"spec": {"transport": null}})),
-            (
-                "transport-vxlan",
-                json!({"spec": {"transport": {"type": "Local"}}}),
-            ),
-            ("transport-none", json!({"spec": {"transport": vxlan}})),
+        let local = json!({"type": "Local"});
+        for (name, transport) in [
+            ("transport-vxlan", Some(&vxlan)),
+            ("transport-local", Some(&local)),
+            ("transport-none", None),
+            ("transport-open", None),
         ] {
+            parameters.create(name, spec(transport)).await.unwrap();
+        }
+        let vlan = json!({"type": "VLAN", "uplink": "eth1", "id": 5});
+        for (name, transport) in [
+            ("transport-vxlan", Value::Null),
+            ("transport-vxlan", local.clone()),
+            ("transport-local", Value::Null),
+            ("transport-local", vxlan.clone()),
+            // Nothing is decided on that has an uplink.
+            ("transport-none", vlan),
+        ] {
+            let patch = json!({"spec": {"transport": transport}});
             let refused = parameters.merge(name, patch).await.unwrap_err();
             assert!(
                 refused.contains("spec.transport") && refused.contains("immutable"),
-                "{refused}"
+                "{name} {transport}: {refused}"
             );
         }
-        // What is the default may be said.
-        let local = json!({"spec": {"transport": {"type": "Local"}}});
-        parameters.merge("transport-none", local).await.unwrap();
+        // The decision may be written, once.
+        for (name, transport, other) in [
+            ("transport-none", &local, &vxlan),
+            ("transport-open", &vxlan, &local),
+        ] {
+            let patch = |transport: &Value| json!({"spec": {"transport": transport}});
+            parameters.merge(name, patch(transport)).await.unwrap();
+            let refused = parameters.merge(name, patch(other)).await.unwrap_err();
+            assert!(refused.contains("immutable"), "{refused}");
+        }
+    });
+}
+
+/// Pods are attached by the transport in the status.
+///
+/// Where it is lost, an agent would go by another.
+#[test]
+fn the_transport_in_a_status_is_given_once_and_stays() {
+    let Some(scene) = objects::set(testbed::test_name!()) else {
+        return;
+    };
+    scene.run(|client| async move {
+        let networks = Objects::all::<PodNetwork>(&client);
+        let (name, spec) = ("transport-status", json!({"spec": {"enabled": true}}));
+        networks.create(name, spec).await.unwrap();
+        let give = async |status: Value| networks.merge_status(name, status).await;
+        give(json!({"networkID": 7})).await.unwrap();
+        let refused = give(json!({"transport": "GRE"})).await.unwrap_err();
+        assert!(refused.contains("status.transport"), "{refused}");
+        give(json!({"transport": "VXLAN"})).await.unwrap();
+        let refused = give(json!({"transport": "Local"})).await.unwrap_err();
+        assert!(refused.contains("is immutable"), "{refused}");
+        for lost in [json!({"transport": null}), Value::Null] {
+            let refused = give(lost.clone()).await.unwrap_err();
+            assert!(refused.contains("must stay"), "{lost}: {refused}");
+        }
+        // Everything else of it still changes.
+        give(json!({"networkID": 8})).await.unwrap();
     });
 }

@@ -120,6 +120,29 @@ pub enum ResolveError {
         /// The network.
         name: String,
     },
+    /// The cluster has not decided on the transport of the network yet.
+    #[error(
+        "PodNetwork {name} has no transport yet: podnet-agent controller writes it to \
+         status.transport; where none runs, write spec.transport of its PodNetworkParameters"
+    )]
+    TransportPending {
+        /// The network.
+        name: String,
+    },
+    /// The parameters have another transport than the one the network was made with.
+    #[error(
+        "PodNetwork {name} was made with transport {decided}, and its PodNetworkParameters have {}; \
+         write {decided} there, or make another PodNetwork",
+        written.map_or("none", |it| it.as_str())
+    )]
+    TransportConflict {
+        /// The network.
+        name: String,
+        /// The transport of the parameters, if they have one.
+        written: Option<Transport>,
+        /// `status.transport`, by which pods are attached.
+        decided: Transport,
+    },
     /// Two networks ask for one id.
     #[error(
         "PodNetwork {name} has networkID {id}, and so has {}; give each its own, or remove it \
@@ -164,8 +187,8 @@ pub enum ResolveError {
     },
     /// Tunnels end at an address, and this node has none for them.
     #[error(
-        "PodNetwork {name} has spec.transport {transport}, and this node has no address that other \
-         nodes reach; give the agent --vtep ADDRESS, or write type Local"
+        "PodNetwork {name} has transport {transport}, and this node has no address that other nodes \
+         reach; give the agent --vtep ADDRESS, or make a PodNetwork with spec.transport of type Local"
     )]
     NoTunnelAddress {
         /// The network.
@@ -228,6 +251,8 @@ impl ResolveError {
             Self::NetworkIdConflict { .. } => "NetworkIDConflict",
             Self::RoutingConflict { .. } => "RoutingConflict",
             Self::UplinkConflict { .. } => "UplinkConflict",
+            Self::TransportPending { .. } => "TransportPending",
+            Self::TransportConflict { .. } => "TransportConflict",
             Self::NoTunnelAddress { .. } => "NoTunnelAddress",
             Self::NoSharedNumber { .. } => "NetworkIDMissing",
             Self::Duplicate { .. } => "DuplicateObject",

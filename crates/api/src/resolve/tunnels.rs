@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(reasons(&resolved), ["Ready", refused, refused]);
         let why = resolved.network("wide").unwrap_err().to_string();
         assert!(
-            why.contains("spec.transport VXLAN") && why.contains("--vtep"),
+            why.contains("transport VXLAN") && why.contains("--vtep"),
             "{why}"
         );
         assert!(resolved.definition("wide").is_some());

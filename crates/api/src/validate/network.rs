@@ -30,7 +30,7 @@ pub const MTU_MAX: u16 = 65521;
 const MTU_MIN_V4: u16 = 68;
 /// The smallest MTU of IPv6 (RFC 8200 §5), bytes.
 const MTU_MIN_V6: u16 = 1280;
-/// The MTU of a network that does not say, bytes.
+/// The MTU of a network without tunnels that does not say, bytes.
 const MTU_DEFAULT: u16 = 1500;
 /// Overhead of VXLAN over IPv6, bytes (RFC 7348 §5).
 ///
@@ -52,6 +52,8 @@ pub struct Network {
     /// They get an address of the node.
     pub masquerade: bool,
     /// Transport of packets between nodes; only `Local` with routing by the node.
+    ///
+    /// `Local` where none is written and none was decided on, see [`Written::transport`].
     pub transport: Transport,
     /// Its uplink, with transport `VLAN` and `Native`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,6 +74,28 @@ pub struct Network {
     pub interface: Interface,
     /// Rates of attachments that ask for none of their own.
     pub bandwidth: Bandwidth,
+    /// Which of the fields that a cluster decides on the manifest has.
+    #[serde(skip)]
+    pub written: Written,
+}
+
+/// The fields of a manifest that a cluster decides on when they are absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// The transport; with routing by the node it is never open.
+    pub transport: bool,
+    /// The MTU, which is that of the transport otherwise.
+    pub mtu: bool,
+}
+
+impl Network {
+    /// Sets the transport of a network whose manifest has none, and the MTU with it.
+    pub(crate) fn carry_by(&mut self, transport: Transport) {
+        self.transport = transport;
+        if !self.written.mtu {
+            self.mtu = default_mtu(transport);
+        }
+    }
 }
 
 /// A subnet of a network.
@@ -135,7 +159,8 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
     if spec.masquerade.is_some() && !by_node {
         faults.push("spec.masquerade", FieldProblem::MasqueradeNeedsRouting);
     }
-    let transport = spec.transport.kind;
+    let written = spec.transport.as_ref();
+    let transport = written.map_or(Transport::Local, |transport| transport.kind);
     if by_node && transport != Transport::Local {
         faults.push(
             "spec.transport",
@@ -148,12 +173,8 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
         let problem = FieldProblem::EgressNeedsNative { found: transport };
         faults.push("spec.egress", problem);
     }
-    let wire = wire(
-        &mut faults,
-        &spec.transport,
-        spec.mode,
-        !spec.subnets.is_empty(),
-    );
+    let has_subnets = !spec.subnets.is_empty();
+    let wire = written.and_then(|written| wire(&mut faults, written, spec.mode, has_subnets));
     let misplaced = faults.0.len();
     let mut subnets = subnets(&mut faults, spec);
     let mut pushed = Vec::new();
@@ -193,6 +214,10 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
         id,
         interface,
         bandwidth,
+        written: Written {
+            transport: written.is_some() || by_node,
+            mtu: spec.mtu.is_some(),
+        },
     })
 }
 
@@ -392,12 +417,17 @@ fn parse_exclude(text: &str) -> Result<IpNet, FieldProblem> {
     }
 }
 
-fn mtu(faults: &mut Faults, written: Option<i64>, subnets: &[Subnet], transport: Transport) -> u16 {
-    let default = match transport {
+/// The MTU of a network that does not say, bytes.
+const fn default_mtu(transport: Transport) -> u16 {
+    match transport {
         Transport::Local | Transport::Vlan | Transport::Native => MTU_DEFAULT,
         // Of either family of the nodes: one network has one MTU.
         Transport::Vxlan => MTU_DEFAULT - VXLAN_OVERHEAD,
-    };
+    }
+}
+
+fn mtu(faults: &mut Faults, written: Option<i64>, subnets: &[Subnet], transport: Transport) -> u16 {
+    let default = default_mtu(transport);
     let Some(found) = written else {
         return default;
     };

@@ -12,7 +12,7 @@ fn l2(subnets: &[&str]) -> PodNetworkParametersSpec {
         mode: Mode::L2,
         routing: Routing::Isolated,
         masquerade: None,
-        transport: TransportSpec::default(),
+        transport: None,
         subnets: subnets.iter().map(ToString::to_string).collect(),
         gateway: GatewaySpec::None,
         exclude: Vec::new(),
@@ -523,10 +523,7 @@ fn a_network_that_spans_nodes_leaves_room_for_its_tunnels_and_is_not_the_nodes_o
     let over = |kind, mtu, routing| PodNetworkParametersSpec {
         mode: Mode::L3,
         routing,
-        transport: TransportSpec {
-            kind,
-            ..TransportSpec::default()
-        },
+        transport: Some(TransportSpec::of(kind)),
         mtu,
         ..l2(&["10.0.0.0/24", "fd00::/64"])
     };

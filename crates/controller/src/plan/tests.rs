@@ -154,13 +154,15 @@ fn a_status_is_written_once() {
         .unwrap();
     assert!(status.is_new_number);
     let number = status.number.expect("a number").get();
+    assert_eq!(status.transport, Some(Transport::Vxlan));
     let mut written = network("blue");
     written["metadata"]["finalizers"] = json!([FINALIZER]);
-    written["status"] = json!({"conditions": status.conditions, "networkID": number});
+    written["status"] =
+        json!({"conditions": status.conditions, "networkID": number, "transport": "VXLAN"});
     let [_, parameters] = objects;
     assert_eq!(planned(&[written.clone(), parameters]).networks, []);
 
-    // Without its parameters it is not ready, and keeps its number.
+    // Without its parameters it is not ready, and keeps number and transport.
     let later = planned(&[written]);
     let later = step(&later.networks, "blue")
         .unwrap()
@@ -168,8 +170,145 @@ fn a_status_is_written_once() {
         .clone()
         .unwrap();
     assert_eq!(later.number.map(NetworkId::get), Some(number));
+    assert_eq!(later.transport, Some(Transport::Vxlan));
     assert!(!later.is_new_number);
     assert_eq!(later.conditions[0].status, "False");
+}
+
+/// Returns the status of `blue` that a plan writes.
+///
+/// The parameters have these fields, and the network this status before.
+fn status_of_blue(parameters: Value, status: Value) -> Option<Status> {
+    let mut blue = network("blue");
+    blue["metadata"]["finalizers"] = json!([FINALIZER]);
+    blue["status"] = status;
+    let mut spec = json!({"mode": "L3", "subnets": ["10.1.0.0/24"]});
+    for (key, value) in parameters.as_object().into_iter().flatten() {
+        spec[key] = value.clone();
+    }
+    let parameters = ours("PodNetworkParameters", json!({"name": "blue"}), spec);
+    let planned = planned(&[blue, parameters]);
+    step(&planned.networks, "blue")?.status.clone()
+}
+
+#[test]
+fn a_network_without_a_transport_spans_the_nodes_unless_it_was_numbered_without_one_before() {
+    let transport = |parameters: Value, status: Value| {
+        let status = status_of_blue(parameters, status).expect("a status is written");
+        status.transport.map(|it| it.as_str())
+    };
+    let local = json!({"transport": {"type": "Local"}});
+    let new = json!({});
+    assert_eq!(transport(json!({}), new.clone()), Some("VXLAN"));
+    assert_eq!(transport(local.clone(), new.clone()), Some("Local"));
+    assert_eq!(
+        transport(json!({"routing": "Node"}), new.clone()),
+        Some("Local")
+    );
+    let vlan = json!({"transport": {"type": "VLAN", "uplink": "eth1", "id": 5}});
+    assert_eq!(transport(vlan, new), Some("VLAN"));
+    // Of the version before: its pods are attached to a network that ends at their nodes.
+    let numbered = json!({"networkID": 0x80_0001});
+    assert_eq!(transport(json!({}), numbered), Some("Local"));
+    let decided = json!({"networkID": 0x80_0001, "transport": "VXLAN"});
+    assert_eq!(transport(local, decided), Some("VXLAN"));
+}
+
+/// Pods are attached by the first one, so a later one is refused.
+#[test]
+fn parameters_with_another_transport_than_the_network_was_made_with_are_not_ready() {
+    let local = json!({"transport": {"type": "Local"}});
+    let decided = json!({"networkID": 0x80_0001, "transport": "VXLAN"});
+    let status = status_of_blue(local, decided).expect("a status is written");
+    let found = |type_: &str| {
+        let mut conditions = status.conditions.iter();
+        let found = conditions.find(|it| it.type_ == type_).expect(type_);
+        (found.status.as_str(), found.reason.as_str())
+    };
+    assert_eq!(found("ParamsReady"), ("False", "TransportConflict"));
+    assert_eq!(found(READY), ("False", "ParamsNotReady"));
+}
+
+fn on_node(mut pod: Value, node: &str) -> Value {
+    pod["spec"]["nodeName"] = node.into();
+    pod
+}
+
+#[test]
+fn a_local_network_with_pods_on_two_nodes_says_so_and_names_the_remedy() {
+    let mut of_nad = pod("nad", &Value::Null, "blue-nad");
+    of_nad["metadata"]["namespace"] = "shop".into();
+    let nad = crate::samples::definition(
+        "shop",
+        "blue-nad",
+        r#"{"cniVersion":"1.0.0","type":"podnet","podNetwork":"blue"}"#,
+    );
+    let split = |transport: &str, pods: &[Value]| {
+        let mut parameters = parameters("blue", None);
+        parameters["spec"]["transport"] = json!({ "type": transport });
+        let mut objects = vec![network("blue"), parameters, nad.clone()];
+        objects.extend(pods.iter().cloned());
+        let planned = planned(&objects);
+        let step = step(&planned.networks, "blue").expect("a step").clone();
+        let conditions = step.status.expect("a status is written").conditions;
+        let found = conditions.into_iter().find(|it| it.type_ == api::SPLIT);
+        (
+            found.map(|it| (it.status, it.reason, it.message)),
+            step.split,
+        )
+    };
+    let web = |name: &str| pod(name, &json!([{"name": "blue"}]), "");
+    let words = |status: &str, reason: &str| (status.to_owned(), reason.to_owned());
+
+    let (found, why) = split(
+        "Local",
+        &[on_node(web("a"), "n1"), on_node(web("b"), "n1"), web("c")],
+    );
+    let (status, reason, message) = found.expect("a condition");
+    assert_eq!((status, reason), words("False", "OneNode"));
+    assert_eq!((message.as_str(), why), ("", None));
+
+    let apart = [
+        on_node(web("a"), "n2"),
+        on_node(of_nad, "n1"),
+        on_node(web("c"), "n3"),
+    ];
+    let (found, why) = split("Local", &apart);
+    let (status, reason, message) = found.expect("a condition");
+    assert_eq!((status, reason), words("True", "SeveralNodes"));
+    assert_eq!(why.as_ref(), Some(&message));
+    for words in ["n1 and n2 among them", "transport VXLAN"] {
+        assert!(message.contains(words), "{message}");
+    }
+    assert_eq!(split("VXLAN", &apart), (None, None));
+
+    // A pod that has ended reaches no other.
+    let mut ended = on_node(web("a"), "n2");
+    ended["status"]["phase"] = "Succeeded".into();
+    let (found, _) = split("Local", &[ended, on_node(web("b"), "n1")]);
+    assert_eq!(found.expect("a condition").1, "OneNode");
+}
+
+/// The Event is written again from time to time, though no status is.
+#[test]
+fn a_split_network_is_told_of_as_long_as_it_is_split() {
+    let mut parameters = parameters("blue", None);
+    parameters["spec"]["transport"] = json!({"type": "Local"});
+    let web = |name: &str, node: &str| on_node(pod(name, &json!([{"name": "blue"}]), ""), node);
+    let mut objects = vec![network("blue"), parameters, web("a", "n1"), web("b", "n2")];
+    let first = planned(&objects);
+    let status = step(&first.networks, "blue")
+        .unwrap()
+        .status
+        .clone()
+        .unwrap();
+    let number = status.number.map(NetworkId::get);
+    objects[0]["metadata"]["finalizers"] = json!([FINALIZER]);
+    objects[0]["status"] =
+        json!({"conditions": status.conditions, "networkID": number, "transport": "Local"});
+    let again = planned(&objects);
+    let again = step(&again.networks, "blue").expect("an Event");
+    assert!(again.status.is_none() && again.split.is_some(), "{again:?}");
 }
 
 /// KEP-POD-10, KEP-POD-11

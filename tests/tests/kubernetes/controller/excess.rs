@@ -46,8 +46,9 @@ fn a_node_keeps_no_more_blocks_of_a_network_than_its_pods_can_need() {
     let network = "excess";
     honest.run(async |client| {
         let cluster = Cluster::new(client);
-        let subnets = json!({"subnets": ["10.60.0.0/22"]});
-        cluster.parameters(network, subnets).await;
+        // These nodes have no addresses for tunnels.
+        let local = json!({"subnets": ["10.60.0.0/22"], "transport": {"type": "Local"}});
+        cluster.parameters(network, local).await;
         cluster.network(network).await;
         let name = ("PodNetwork", "", network);
         cluster.wait_condition(name, "Ready", "True", "Ready").await;

@@ -100,3 +100,34 @@ fn the_default_network_is_not_made_when_the_operator_wants_to() {
     });
     proof::of!("KEP-DEF-4");
 }
+
+/// Issue 17: an upgrade changes no network under its pods.
+#[test]
+fn a_network_that_was_there_before_transports_were_decided_on_stays_on_its_nodes() {
+    let Some((scene, _turn)) = set(testbed::test_name!()) else {
+        return;
+    };
+    scene.run(async |client| {
+        let cluster = Cluster::new(client);
+        for name in ["before", "after"] {
+            cluster.parameters(name, json!({})).await;
+            cluster.network(name).await;
+        }
+        let numbered = json!({"networkID": 0x0080_1234});
+        cluster
+            .patch_status(("PodNetwork", "", "before"), numbered)
+            .await;
+        let _controller = start(&scene, "transports", &[]);
+        for (name, expected) in [("before", "Local"), ("after", "VXLAN")] {
+            let what = format!("the transport of {name}");
+            let found = until(&what, async || {
+                let network = cluster.get(("PodNetwork", "", name)).await?;
+                network["status"]["transport"].as_str().map(str::to_owned)
+            });
+            assert_eq!(found.await, expected, "{name}");
+        }
+        let before = cluster.get(("PodNetwork", "", "before")).await;
+        let before = before.expect("the network");
+        assert_eq!(before["status"]["networkID"], 0x0080_1234);
+    });
+}

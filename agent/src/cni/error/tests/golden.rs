@@ -161,8 +161,9 @@ variants!(spec, SpecError: NoCommand UnknownCommand EnvMissing ContainerId IfNam
     InterfaceIndex NoIpForVersion FrameTooLarge FrameCut FrameIo FrameJson FrameVersion FrameKind);
 variants!(resolve, ResolveError: NetworkNotFound Disabled ForeignProvider ParametersMissing
     ParametersAmbiguous KindNotSupported NamespaceOnClusterScoped RefNotPermitted ParametersNotFound
-    ParametersInvalid RequestInvalid ConflictingParameters NotNumbered NetworkIdConflict
-    RoutingConflict UplinkConflict NoTunnelAddress NoSharedNumber Duplicate AttachmentNotFound);
+    ParametersInvalid RequestInvalid ConflictingParameters NotNumbered TransportPending
+    TransportConflict NetworkIdConflict RoutingConflict UplinkConflict NoTunnelAddress NoSharedNumber
+    Duplicate AttachmentNotFound);
 variants!(ipam, IpamError: Exhausted NoRoom Held OutOfSubnets Reserved PrefixLength RequestedTwice
     HostBits GatewayOutside ExcludeOutside PoolsOverlap);
 variants!(overlay, OverlayError: NoAddress NotHere TooBig NameTaken NoFence PortTaken Host);

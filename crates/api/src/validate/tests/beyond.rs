@@ -152,15 +152,14 @@ fn egress_is_of_routed_networks_that_nobody_routes_for() {
 
 #[test]
 fn egress_by_the_uplink_is_of_networks_that_routers_lead_to() {
-    let with = |mode, kind, id| PodNetworkParametersSpec {
+    let with = |mode, kind: Transport, id| PodNetworkParametersSpec {
         mode,
         egress: Egress::Uplink,
-        transport: TransportSpec {
-            kind,
+        transport: Some(TransportSpec {
             uplink: kind.has_uplink().then(|| "eth1".to_owned()),
             id,
-            ..TransportSpec::default()
-        },
+            ..TransportSpec::of(kind)
+        }),
         ..l2(&["10.1.0.0/24"])
     };
     let made = network("olive", &with(Mode::L3, Transport::Native, None)).unwrap();
@@ -184,13 +183,12 @@ fn egress_by_the_uplink_is_of_networks_that_routers_lead_to() {
 #[test]
 fn an_uplink_belongs_to_vlan_and_native_with_what_is_the_networks_there() {
     let over = |transport| PodNetworkParametersSpec {
-        transport,
+        transport: Some(transport),
         ..l2(&[])
     };
     let vlan = TransportSpec {
-        kind: Transport::Vlan,
         uplink: Some("eth1".to_owned()),
-        ..TransportSpec::default()
+        ..TransportSpec::of(Transport::Vlan)
     };
     let with_id = |id| TransportSpec {
         id: Some(id),
@@ -204,7 +202,7 @@ fn an_uplink_belongs_to_vlan_and_native_with_what_is_the_networks_there() {
         let spec = PodNetworkParametersSpec {
             mode,
             ..PodNetworkParametersSpec {
-                transport,
+                transport: Some(transport),
                 ..l2(subnets)
             }
         };
@@ -227,13 +225,9 @@ fn an_uplink_belongs_to_vlan_and_native_with_what_is_the_networks_there() {
     let made = shown(trunk("5,1-3"), Mode::L2, &[]).unwrap();
     assert_eq!(made.as_deref(), Some("eth1, VLANs 1-3,5"));
     assert_eq!(
-        shown(TransportSpec::default(), Mode::L2, &net).unwrap(),
+        shown(TransportSpec::of(Transport::Vxlan), Mode::L2, &net).unwrap(),
         None
     );
-    let without = |kind| TransportSpec {
-        kind,
-        ..TransportSpec::default()
-    };
     let both = TransportSpec {
         id: Some(5),
         ..trunk("5")
@@ -252,7 +246,7 @@ fn an_uplink_belongs_to_vlan_and_native_with_what_is_the_networks_there() {
     };
     for (transport, words) in [
         (
-            without(Transport::Native),
+            TransportSpec::of(Transport::Native),
             "spec.transport.uplink: Native needs",
         ),
         (vlan.clone(), "spec.transport.id: VLAN needs either id"),
@@ -280,13 +274,12 @@ fn an_uplink_belongs_to_vlan_and_native_with_what_is_the_networks_there() {
 fn ether_types_are_listed_where_pods_are_on_a_segment_of_an_uplink() {
     let with = |mode, kind: Transport, list: &[&str]| PodNetworkParametersSpec {
         mode,
-        transport: TransportSpec {
-            kind,
+        transport: Some(TransportSpec {
             uplink: kind.has_uplink().then(|| "eth1".to_owned()),
             id: (kind == Transport::Vlan).then_some(5),
             ether_types: list.iter().map(ToString::to_string).collect(),
-            ..TransportSpec::default()
-        },
+            ..TransportSpec::of(kind)
+        }),
         ..l2(&["10.1.0.0/24"])
     };
     for kind in [Transport::Vlan, Transport::Native] {

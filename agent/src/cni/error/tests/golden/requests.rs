@@ -293,6 +293,10 @@ fn resolve() -> Vec<(&'static str, ResolveError)> {
             "resolve: no number",
             ResolveError::NotNumbered { name: name() },
         ),
+        (
+            "resolve: no transport",
+            ResolveError::TransportPending { name: name() },
+        ),
     ]
 }
 
@@ -330,6 +334,14 @@ fn conflicts() -> Vec<(&'static str, ResolveError)> {
                 first: first(),
                 uplink: text("eth1"),
                 what: Clash::Vlan(100),
+            },
+        ),
+        (
+            "resolve: made with another transport",
+            ResolveError::TransportConflict {
+                name: name(),
+                written: Some(Transport::Local),
+                decided: Transport::Vxlan,
             },
         ),
         (
