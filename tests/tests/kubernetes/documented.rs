@@ -157,5 +157,9 @@ fn the_documented_commands_of_helm_install_podnet_and_leave_nothing_of_it() {
         assert!(left(&server).contains("podnetworks.podnet.dev"));
         run(&server, "helm-uninstall", Some(helm.program()));
         assert_eq!(left(&server), "");
+        run(&server, "install", None);
+        run(&server, "helm-take-over", Some(helm.program()));
+        run(&server, "helm-uninstall", Some(helm.program()));
+        assert_eq!(left(&server), "");
     });
 }
