@@ -50,7 +50,7 @@ pub(crate) enum PluginError {
     },
     /// No agents are there.
     #[error(
-        "there is no pod of podnet-agent in namespace {namespace}: name podnet's namespace by \
+        "no pod of podnet-agent is in namespace {namespace}: name podnet's namespace by \
          --podnet-namespace"
     )]
     NoAgents {

@@ -21,7 +21,7 @@ pub fn find(test: &str) -> Option<PathBuf> {
     plugin
 }
 
-/// What a run of it has printed.
+/// Output of a run of it.
 #[derive(Debug)]
 pub struct Answer {
     /// Exit code.

@@ -1,4 +1,4 @@
-//! `kubectl podnet` with a real kubectl and a real API server, where no kubelet runs the agents.
+//! Run `kubectl podnet` with a real kubectl, where no kubelet runs the agents.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -80,7 +80,7 @@ fn pods_without_a_node_and_nodes_that_do_not_answer_are_named() {
     assert_eq!(none.code, 1);
     assert!(
         none.complaint
-            .contains("no pod of podnet-agent in namespace plugin-agents"),
+            .contains("no pod of podnet-agent is in namespace plugin-agents"),
         "{none:?}"
     );
 

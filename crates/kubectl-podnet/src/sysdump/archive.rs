@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(files["dump/d"], "");
         let errors = &files["dump/errors.txt"];
         for words in [
-            "b: missing: there is no pod of podnet-agent",
+            "b: missing: no pod of podnet-agent is in namespace x",
             "c: cut by --file-limit",
             "c: cut by --total-limit",
             "d: cut by --total-limit",
