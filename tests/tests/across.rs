@@ -10,6 +10,7 @@ mod across {
     mod forged;
     mod moves;
     mod native;
+    mod plugin;
     mod reach;
     mod refused;
     mod scene;

@@ -10,6 +10,7 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 
 use crate::build_ebpf;
+use crate::cross::Machine;
 use crate::install::{self, Rustc};
 use crate::step::{execute, say};
 use crate::workspace;
@@ -19,6 +20,11 @@ pub(crate) struct Options {
     /// Optimised binaries in target/release instead of target/debug
     #[arg(long)]
     release: bool,
+    /// Machine to build for, as aarch64-unknown-linux-gnu; this one when not given
+    ///
+    /// The binaries are in target/TRIPLE then.
+    #[arg(long, value_name = "TRIPLE")]
+    target: Option<String>,
 }
 
 /// The files of a build; all paths are absolute.
@@ -55,6 +61,11 @@ pub(crate) enum Profile {
 }
 
 impl Profile {
+    /// The one that is shipped, or the one for development.
+    fn of(release: bool) -> Self {
+        if release { Self::Release } else { Self::Debug }
+    }
+
     /// Arguments of cargo.
     pub(crate) fn arguments(self) -> &'static [&'static str] {
         match self {
@@ -81,7 +92,14 @@ impl Profile {
 
 /// Builds everything.
 pub(crate) fn run(options: &Options) -> Result<Built> {
-    everything(options.release)
+    let machine = match &options.target {
+        Some(target) => Machine::find(target)?,
+        None => None,
+    };
+    match machine {
+        None => everything(options.release),
+        Some(machine) => for_machine(options.release, &machine),
+    }
 }
 
 /// The binaries that `PODNET_AGENT` and `PODNET_CNI` name, as for the tests.
@@ -114,13 +132,42 @@ const SMALL: [&str; 4] = [
 /// Cargo's arguments for the demo.
 const DEMO: [&str; 4] = ["--package", "demo", "--bin", "podnet-demo"];
 
+/// Builds everything for another machine.
+///
+/// The plugin is static there too, with the C library of the cross compiler: what glibc asks the processor
+/// at its start costs time on x86-64 alone.
+pub(crate) fn for_machine(release: bool, machine: &Machine) -> Result<Built> {
+    let profile = Profile::of(release);
+    // Little-endian BPF is the same for all machines; the object embeds no layout of registers.
+    let object = workspace::ebpf_object();
+    build_ebpf::object(&object)?;
+    say(format!(
+        "building podnet-agent, and podnet (static), for {}",
+        machine.triple
+    ));
+    let mut agent = agent(profile, &object);
+    machine.apply(&mut agent);
+    execute(&mut agent)?;
+    let folder = workspace::target()
+        .join(machine.triple)
+        .join(profile.directory());
+    let static_one = |package, binary| {
+        let mut command = static_binary(profile, package, binary);
+        machine.apply(&mut command);
+        let from = finish_static(command, machine.triple, profile, binary)?;
+        let known = folder.join(binary);
+        publish(&from, &known)?;
+        Ok::<_, anyhow::Error>(known)
+    };
+    let cni = static_one("cni", "podnet")?;
+    let agent = folder.join("podnet-agent");
+    say(format!("built {} and {}", agent.display(), cni.display()));
+    Ok(Built { agent, cni, object })
+}
+
 /// Builds everything, for `run` and for the verbs that test the result.
 pub(crate) fn everything(release: bool) -> Result<Built> {
-    let profile = if release {
-        Profile::Release
-    } else {
-        Profile::Debug
-    };
+    let profile = Profile::of(release);
     let object = workspace::ebpf_object();
     build_ebpf::object(&object)?;
     products(profile, object)
@@ -204,45 +251,140 @@ fn in_parallel<T, U: Send>(
 /// glibc's start asks the processor some forty times what it can do, and in a virtual machine each answer
 /// is the hypervisor's and takes microseconds. That was half of the time from exec to exit.
 fn plugin(profile: Profile, target: &str) -> Result<PathBuf> {
-    // Of its own: one cargo builds in a directory at a time.
-    let directory = workspace::target().join("plugin");
-    let mut command = workspace::cargo(["rustc", "--package", "cni", "--bin", "podnet"]);
+    let mut command = static_binary(profile, "cni", "podnet");
+    command.args(["--target", target]);
+    let built = finish_static(command, target, profile, "podnet")?;
+    // Cargo puts a build for the machine itself under the name that people know.
+    let known = profile.binary("podnet");
+    publish(&built, &known)?;
+    Ok(known)
+}
+
+/// Builds kubectl's plugin, static as the CNI plugin is.
+///
+/// It is for this machine when no other is given.
+pub(crate) fn kubectl_plugin(machine: Option<&Machine>) -> Result<PathBuf> {
+    let (profile, name) = (Profile::Release, "kubectl-podnet");
+    let mut command = static_binary(profile, name, name);
+    let target = match machine {
+        Some(machine) => {
+            machine.apply(&mut command);
+            machine.triple.to_owned()
+        }
+        None => {
+            let target = plugin_target()?;
+            command.args(["--target", &target]);
+            target
+        }
+    };
+    finish_static(command, &target, profile, name)
+}
+
+/// The command that builds a binary without shared libraries, but for its target.
+fn static_binary(profile: Profile, package: &str, binary: &str) -> Command {
+    let mut command = workspace::cargo(["rustc", "--package", package, "--bin", binary]);
     command
-        .args(["--target", target])
+        // Of its own: one cargo builds in a directory at a time.
         .arg("--target-dir")
-        .arg(&directory)
+        .arg(static_binaries())
         .args(profile.arguments())
         .env("CARGO_TERM_PROGRESS_WHEN", "never");
     if profile == Profile::Release {
         command.args(SMALL.iter().flat_map(|setting| ["--config", setting]));
     }
+    command
+}
+
+fn static_binaries() -> PathBuf {
+    workspace::target().join("plugin")
+}
+
+/// Builds, and makes sure that it needs no library.
+fn finish_static(
+    mut command: Command,
+    target: &str,
+    profile: Profile,
+    binary: &str,
+) -> Result<PathBuf> {
     execute(
         command
             .args(["--", "-C", "target-feature=+crt-static"])
             .args(["-C", "relocation-model=static"]),
     )?;
-    let built = directory
+    let built = static_binaries()
         .join(target)
         .join(profile.directory())
-        .join("podnet");
+        .join(binary);
     require_static(&built)?;
-    // Cargo puts a build for the machine itself under the name that people know.
-    let known = profile.binary("podnet");
+    Ok(built)
+}
+
+/// Copies a binary to its place in one step.
+fn publish(built: &Path, known: &Path) -> Result<()> {
     let draft = known.with_extension("new");
     if let Some(parent) = known.parent() {
         fs::create_dir_all(parent)
             .with_context(|| format!("{} cannot be made", parent.display()))?;
     }
-    fs::copy(&built, &draft)
-        .and_then(|_| fs::rename(&draft, &known))
-        .with_context(|| format!("{} cannot be written", known.display()))?;
-    Ok(known)
+    fs::copy(built, &draft)
+        .and_then(|_| fs::rename(&draft, known))
+        .with_context(|| format!("{} cannot be written", known.display()))
 }
 
+/// Refuses a program that names an interpreter.
+///
+/// ldd knows programs of this machine alone.
 fn require_static(binary: &Path) -> Result<()> {
-    let libraries = crate::vm::shared_libraries(binary)?;
-    if !libraries.is_empty() {
-        bail!("{} is not static, it needs {libraries:?}", binary.display());
+    let bytes = fs::read(binary).with_context(|| format!("reading {}", binary.display()))?;
+    match interpreter(&bytes) {
+        Some(false) => Ok(()),
+        Some(true) => bail!(
+            "{} is not static, it names an interpreter",
+            binary.display()
+        ),
+        None => bail!("{} is no 64-bit little-endian ELF file", binary.display()),
     }
-    Ok(())
+}
+
+/// Whether a program names an interpreter (ELF-64, `PT_INTERP`).
+///
+/// `None` when it is no such file.
+fn interpreter(bytes: &[u8]) -> Option<bool> {
+    const PT_INTERP: u32 = 3;
+    if bytes.get(..6)? != b"\x7fELF\x02\x01" {
+        return None;
+    }
+    let number = |at: usize, size: usize| -> Option<usize> {
+        let bytes = bytes.get(at..at.checked_add(size)?)?;
+        let value = bytes
+            .iter()
+            .rev()
+            .fold(0_u64, |value, byte| (value << 8) | u64::from(*byte));
+        usize::try_from(value).ok()
+    };
+    let (start, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+    for header in 0..count {
+        let at = start.checked_add(header.checked_mul(size)?)?;
+        if number(at, 4)? == PT_INTERP as usize {
+            return Some(true);
+        }
+    }
+    Some(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_with_an_interpreter_is_not_static_whatever_its_machine() {
+        let own = fs::read(env::current_exe().unwrap()).unwrap();
+        assert_eq!(interpreter(&own), Some(true));
+        // The same with no program headers.
+        let mut without = own.clone();
+        without[56..58].fill(0);
+        assert_eq!(interpreter(&without), Some(false));
+        assert_eq!(interpreter(b"#!/bin/sh"), None);
+        assert_eq!(interpreter(&own[..60]), None);
+    }
 }

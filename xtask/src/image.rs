@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 use crate::build::{self, Built};
+use crate::cross::Machine;
 use crate::oci::Image;
 use crate::step::say;
 use crate::workspace;
@@ -22,20 +23,36 @@ pub(crate) struct Options {
     /// The image's reference
     #[arg(long, default_value = "localhost/podnet:dev")]
     name: String,
-    /// The archive to write, by default target/podnet-image.tar
+    /// The archive to write, by default target/podnet-image.tar, and with --target
+    /// target/podnet-image-ARCHITECTURE.tar
     #[arg(long)]
     output: Option<PathBuf>,
+    /// Machine to build for, as aarch64-unknown-linux-gnu; this one when not given
+    #[arg(long, value_name = "TRIPLE")]
+    target: Option<String>,
 }
 
 /// Builds the binaries and packs them.
 pub(crate) fn run(options: &Options) -> crate::Done {
     check_name(&options.name)?;
-    let built = build::everything(true)?;
+    let machine = match &options.target {
+        Some(target) => Machine::find(target)?,
+        None => None,
+    };
+    let (image, file) = match &machine {
+        None => (
+            image(&build::everything(true)?)?,
+            "podnet-image.tar".to_owned(),
+        ),
+        Some(machine) => (
+            image_of(machine, &build::for_machine(true, machine)?)?,
+            format!("podnet-image-{}.tar", machine.architecture),
+        ),
+    };
     let path = options
         .output
         .clone()
-        .unwrap_or_else(|| workspace::target().join("podnet-image.tar"));
-    let image = image(&built)?;
+        .unwrap_or_else(|| workspace::target().join(file));
     image.write(&options.name, &path)?;
     say(format!("{} is in {}", options.name, path.display()));
     say("cargo xtask cluster load-image puts it on the nodes");
@@ -47,10 +64,25 @@ fn image(built: &Built) -> Result<Image> {
     let mut image = Image::new();
     image
         .program(AGENT, &built.agent)?
-        .program(CNI, &built.cni)?
-        .directory("/tmp", 0o1777)
-        .entrypoint(&[AGENT]);
-    Ok(image)
+        .program(CNI, &built.cni)?;
+    Ok(complete(image))
+}
+
+/// The same for another machine, with the libraries of the compiler for it.
+fn image_of(machine: &Machine, built: &Built) -> Result<Image> {
+    let mut image = Image::of(machine.architecture);
+    for (path, program) in [(AGENT, &built.agent), (CNI, &built.cni)] {
+        image.copy(path, program)?;
+        for (place, library) in machine.libraries(program)? {
+            image.copy(&place, &library)?;
+        }
+    }
+    Ok(complete(image))
+}
+
+fn complete(mut image: Image) -> Image {
+    image.directory("/tmp", 0o1777).entrypoint(&[AGENT]);
+    image
 }
 
 /// Checks that a reference has a tag.
@@ -90,37 +122,6 @@ mod tests {
                 library.display()
             );
         }
-    }
-
-    /// `deploy/Dockerfile` makes the same image, and nothing here can build it.
-    ///
-    /// It is for users with a container tool.
-    #[test]
-    fn the_dockerfile_puts_the_same_programs_in_the_same_places() {
-        let read = |name: &str| std::fs::read_to_string(workspace::root().join(name)).unwrap();
-        let file = read("deploy/Dockerfile");
-        assert!(
-            file.ends_with(&format!("ENTRYPOINT [\"{AGENT}\"]\n")),
-            "{file}"
-        );
-        let copy = file
-            .lines()
-            .find(|line| line.starts_with("COPY --from=build"));
-        let mut words: Vec<&str> = copy.unwrap().split_whitespace().skip(2).collect();
-        let directory = words.pop().unwrap();
-        let places: Vec<String> = words
-            .iter()
-            .filter_map(|from| from.strip_prefix("/out/"))
-            .map(|name| format!("{directory}{name}"))
-            .collect();
-        assert_eq!(places, [AGENT, CNI]);
-        // The compiler that the workspace asks for.
-        let manifest = read("Cargo.toml");
-        let version = manifest
-            .lines()
-            .find_map(|line| line.strip_prefix("rust-version = "));
-        let wanted = format!("/rust:{}-", version.unwrap().trim_matches('"'));
-        assert!(file.contains(&wanted), "{wanted} is not in {file}");
     }
 
     #[test]

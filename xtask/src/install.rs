@@ -65,7 +65,11 @@ pub fn path_with(first: &Path) -> Result<OsString> {
     env::join_paths(all).context("PATH with the tools directory")
 }
 
-fn rust_src() -> Result<()> {
+/// Installs the source of Rust's standard library.
+///
+/// # Errors
+/// It is missing, and rustup is, too.
+pub(crate) fn rust_src() -> Result<()> {
     let core = sysroot()?.join("lib/rustlib/src/rust/library/core");
     if core.is_dir() {
         return Ok(());
@@ -77,9 +81,21 @@ fn rust_src() -> Result<()> {
     )
 }
 
+/// Whether Rust's standard library for a target is installed.
+///
+/// # Errors
+/// rustc does not say where it has its libraries.
+pub fn has_rust_std(target: &str) -> Result<bool> {
+    Ok(library_of(target)?.is_dir())
+}
+
+fn library_of(target: &str) -> Result<PathBuf> {
+    Ok(sysroot()?.join("lib/rustlib").join(target).join("lib"))
+}
+
 /// Rust's standard library for a target.
 pub fn rust_std(target: &str) -> Result<()> {
-    let library = sysroot()?.join("lib/rustlib").join(target).join("lib");
+    let library = library_of(target)?;
     if library.is_dir() {
         return Ok(());
     }

@@ -95,6 +95,22 @@ pub fn for_cluster() -> Result<PathBuf> {
     Ok(Binaries::install()?.kubernetes)
 }
 
+/// Returns Helm's path: named by `PODNET_HELM`, in `PATH`, or built.
+///
+/// # Errors
+/// There is none, and none can be built.
+pub fn helm() -> Result<PathBuf> {
+    let named = env::var_os("PODNET_HELM").map(PathBuf::from);
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut candidates = named
+        .into_iter()
+        .chain(env::split_paths(&path).map(|dir| dir.join("helm")));
+    match candidates.find(|program| program.is_file()) {
+        Some(program) => Ok(program),
+        None => golang::helm(&dir()).context("or let PODNET_HELM name a Helm"),
+    }
+}
+
 /// Installs packages by apt, ahead of users that would run apt at one time.
 ///
 /// # Errors

@@ -7,6 +7,7 @@
 //!
 //! ```sh
 //! cargo xtask build --release        # target/release/podnet-agent and target/release/podnet
+//! cargo xtask build --release --target aarch64-unknown-linux-gnu    # the same for another machine
 //! cargo xtask test --tier unit       # what needs neither root nor the BPF toolchain
 //! cargo xtask vm 5.10 6.1 -- cni     # privileged tests named *cni* on Debian's kernels
 //! ```
@@ -17,11 +18,13 @@ mod build_ebpf;
 mod cluster;
 mod conformance;
 mod crdgen;
+mod cross;
 mod demo;
 mod fuzz;
 mod image;
 pub mod install;
 mod interop;
+mod kubectl_plugin;
 pub mod kubernetes;
 mod manifests;
 mod matrix;
@@ -64,7 +67,9 @@ enum Verb {
     Fuzz(fuzz::Options),
     /// Pack podnet's container image as an archive
     Image(image::Options),
-    /// Rewrite deploy/install.yaml and other manifests
+    /// Build `kubectl podnet`, static, with its archive and manifest for krew
+    KubectlPlugin(kubectl_plugin::Options),
+    /// Rewrite deploy/install.yaml, the Helm chart and other manifests
     Manifests(manifests::Options),
     /// Run every check and test, tier by tier
     Test(test::Options),
@@ -86,6 +91,7 @@ pub fn main() -> ExitCode {
         Verb::Demo(options) => demo::run(&options),
         Verb::Fuzz(options) => fuzz::run(&options).map(|()| ExitCode::SUCCESS),
         Verb::Image(options) => image::run(&options),
+        Verb::KubectlPlugin(options) => kubectl_plugin::run(&options).map(|()| ExitCode::SUCCESS),
         Verb::Manifests(options) => manifests::run(&options).map(|()| ExitCode::SUCCESS),
         Verb::Test(options) => test::run(&options),
         Verb::Tidy(options) => tidy::run(&options).map(|()| ExitCode::SUCCESS),

@@ -1,7 +1,8 @@
-//! `cargo xtask manifests`: `deploy/install.yaml`, a cluster's needs in one file.
+//! `cargo xtask manifests`: writes `deploy/install.yaml` and the Helm chart.
 //!
 //! Other files in deploy/ are made of something there too.
 
+mod chart;
 mod rule;
 mod uninstall;
 
@@ -35,8 +36,12 @@ struct Kustomization {
 /// Writes the files again.
 pub(crate) fn run(_: &Options) -> Result<()> {
     for (file, text) in generated()? {
-        let path = workspace::root().join(file);
+        let path = workspace::root().join(&file);
         if fs::read_to_string(&path).unwrap_or_default() != text {
+            if let Some(folder) = path.parent() {
+                fs::create_dir_all(folder)
+                    .with_context(|| format!("creating {}", folder.display()))?;
+            }
             fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
             say(format!("wrote {file}"));
         }
@@ -44,19 +49,27 @@ pub(crate) fn run(_: &Options) -> Result<()> {
     Ok(())
 }
 
-fn generated() -> Result<[(&'static str, String); 2]> {
-    Ok([(FILE, text()?), (rule::FILE, rule::text()?)])
+/// Every generated file: its path in the repository and its text.
+fn generated() -> Result<Vec<(String, String)>> {
+    let mut files = vec![
+        (FILE.to_owned(), text()?),
+        (rule::FILE.to_owned(), rule::text()?),
+    ];
+    files.extend(chart::generated()?);
+    Ok(files)
 }
 
 /// One line for each file that is stale, and for each that was forgotten.
 pub(crate) fn check() -> Result<Vec<String>> {
     let mut findings = uninstall::check()?;
     for (file, text) in generated()? {
-        if fs::read_to_string(workspace::root().join(file)).unwrap_or_default() != text {
+        if fs::read_to_string(workspace::root().join(&file)).unwrap_or_default() != text {
             findings.push(format!("{file}: stale, run `cargo xtask manifests`"));
         }
     }
     let listed = resources()?;
+    let names: Vec<String> = listed.iter().map(|file| relative(file)).collect();
+    findings.extend(chart::check(&names)?);
     for folder in ["deploy/base", "deploy/crds"] {
         for file in yaml_files(&workspace::root().join(folder))? {
             let name = relative(&file);

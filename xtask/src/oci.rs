@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tar::{Builder, EntryType, Header};
 
+use crate::cross;
 use crate::vm::shared_libraries;
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -34,6 +35,8 @@ pub struct Image {
     entries: BTreeMap<String, Entry>,
     entrypoint: Vec<String>,
     command: Vec<String>,
+    /// Of another machine than this one.
+    architecture: Option<&'static str>,
 }
 
 impl Image {
@@ -52,6 +55,14 @@ impl Image {
         self.add(path, Entry::File(mode, content.into()))
     }
 
+    /// An image for a machine of that architecture, as Go calls it.
+    pub fn of(architecture: &'static str) -> Self {
+        Self {
+            architecture: Some(architecture),
+            ..Self::default()
+        }
+    }
+
     /// Adds a program of this machine, with its shared libraries at their own paths.
     ///
     /// # Errors
@@ -64,7 +75,11 @@ impl Image {
         Ok(self)
     }
 
-    fn copy(&mut self, path: &str, from: &Path) -> Result<()> {
+    /// Adds a file of this machine as a program.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn copy(&mut self, path: &str, from: &Path) -> Result<()> {
         let content = fs::read(from).with_context(|| format!("reading {}", from.display()))?;
         self.file(path, 0o755, content);
         Ok(())
@@ -131,7 +146,7 @@ impl Image {
         });
         let manifest = manifest.to_string().into_bytes();
         let mut described = descriptor(MANIFEST, &manifest);
-        described["platform"] = json!({"architecture": architecture(), "os": "linux"});
+        described["platform"] = json!({"architecture": self.architecture(), "os": "linux"});
         let tag = name.rsplit_once(':').map_or("latest", |(_, tag)| tag);
         described["annotations"] = json!({
             // containerd names what it imports so; others take the tag.
@@ -162,6 +177,10 @@ impl Image {
         tar.into_inner()
     }
 
+    fn architecture(&self) -> &'static str {
+        self.architecture.unwrap_or_else(cross::own_architecture)
+    }
+
     fn config(&self, layer: &str) -> Value {
         let mut run = json!({"Env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"]});
         for (key, words) in [("Entrypoint", &self.entrypoint), ("Cmd", &self.command)] {
@@ -170,7 +189,7 @@ impl Image {
             }
         }
         json!({
-            "architecture": architecture(),
+            "architecture": self.architecture(),
             "os": "linux",
             "config": run,
             "rootfs": {"type": "layers", "diff_ids": [layer]},
@@ -213,15 +232,6 @@ fn digest(content: &[u8]) -> String {
     let hash = Sha256::digest(content);
     let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")
-}
-
-/// As Go calls the machine this runs on.
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 pub(crate) use self::report::Report;
 pub(crate) use self::skips::Place;
@@ -26,6 +26,12 @@ use crate::{bench, build_ebpf, cluster, demo, interop, kubernetes, tidy, vm, wor
 /// Packages whose tests need root and the eBPF object.
 pub(crate) const PRIVILEGED: [&str; 2] = ["tests", "datapath"];
 
+/// Where tests find kubectl's plugin.
+const PLUGIN: &str = "PODNET_KUBECTL_PLUGIN";
+
+/// Reason of tests that need Helm, when there is no time to build it.
+const LEFT_OUT: &str = "left out by --helm-before";
+
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// unit: no root needed; netns: as root on this kernel; kubernetes: with a real
@@ -36,6 +42,10 @@ pub(crate) struct Options {
     /// before the vm tier: its server takes minutes to build
     #[arg(long, value_name = "MINUTES")]
     kubernetes_before: Option<u64>,
+    /// Leave the tests of the Helm chart out of all, saying so, when this much time is
+    /// over before the vm tier: Helm takes minutes to build
+    #[arg(long, value_name = "MINUTES")]
+    helm_before: Option<u64>,
     /// Leave the cluster tier out of all, saying so, when this much time is over
     /// before the vm tier, with which its programs are built
     #[arg(long, value_name = "MINUTES")]
@@ -86,6 +96,15 @@ impl Options {
     fn tests_api(&self, passed: Duration) -> bool {
         let limit = ("--kubernetes-before", self.kubernetes_before);
         self.tier.includes(Tier::Kubernetes) && is_early("kubernetes", limit, passed)
+    }
+
+    /// Whether the tests with Helm are to run, when those with an API server do.
+    fn tests_chart(&self, passed: Duration) -> bool {
+        is_early(
+            "kubernetes, with Helm,",
+            ("--helm-before", self.helm_before),
+            passed,
+        )
     }
 
     /// Whether the tests with a cluster are to be prepared for.
@@ -197,7 +216,12 @@ pub(crate) fn run(options: &Options) -> crate::Done {
             Some(Ok(())) => Some(kubernetes::for_cluster as fn() -> _),
             _ => api.then_some(kubernetes::for_tests as fn() -> _),
         };
-        let programs = build.map(thread::spawn);
+        let chart = api && options.tests_chart(started.elapsed());
+        let helm = move || match chart {
+            true => kubernetes::helm(),
+            false => Err(anyhow!("{LEFT_OUT}")),
+        };
+        let programs = build.map(|build| thread::spawn(move || (build(), helm())));
         if options.tier.includes(Tier::Vm) {
             let end = options.machines_end(build.is_some());
             virtual_machines(
@@ -219,7 +243,7 @@ pub(crate) fn run(options: &Options) -> crate::Done {
             report.here().ended(conformance::Tier::Kubernetes, done);
         }
         let can = match (&nodes, &programs) {
-            (Some(Err(why)), _) | (_, Some(Err(why))) => Err(why),
+            (Some(Err(why)), _) | (_, Some((Err(why), _))) => Err(why),
             _ => Ok(()),
         };
         if nodes.is_some() && options.starts_cluster(started.elapsed()) {
@@ -311,6 +335,7 @@ fn privileged(built: &Built, filter: &[String], tally: &mut Tally) -> Result<()>
         bail!("network namespaces and BPF need root: run as root, or choose `--tier unit`");
     }
     let others = interop::install()?;
+    let plugin = build::kubectl_plugin(None)?;
     let mut command = release_tests();
     command.arg("--no-fail-fast");
     for package in PRIVILEGED {
@@ -319,8 +344,11 @@ fn privileged(built: &Built, filter: &[String], tally: &mut Tally) -> Result<()>
     built.describe_to(&mut command);
     others.describe_to(&mut command);
     command
+        .env(PLUGIN, plugin)
         .env_remove("PODNET_KUBERNETES")
-        .env("PODNET_NO_KUBERNETES", "see the tier kubernetes");
+        .env("PODNET_NO_KUBERNETES", "see the tier kubernetes")
+        .env_remove("PODNET_HELM")
+        .env("PODNET_NO_HELM", "see the tier kubernetes");
     // Each test starts an agent of its own: more at a time only makes them wait for each other.
     let threads = thread::available_parallelism().map_or(2, |cores| cores.get().min(8));
     cargo_test(
@@ -333,12 +361,13 @@ fn privileged(built: &Built, filter: &[String], tally: &mut Tally) -> Result<()>
 
 fn api_server(
     built: &Built,
-    programs: &Result<PathBuf>,
+    (programs, helm): &(Result<PathBuf>, Result<PathBuf>),
     filter: &[String],
     tally: &mut Tally,
 ) -> Result<()> {
     let mut command = release_tests();
     built.describe_to(&mut command);
+    command.env(PLUGIN, build::kubectl_plugin(None)?);
     command.args([
         "--no-fail-fast",
         "--package",
@@ -349,6 +378,12 @@ fn api_server(
     match programs {
         Ok(programs) => command.env("PODNET_KUBERNETES", programs),
         Err(why) => command.env("PODNET_NO_KUBERNETES", format!("{why:#}")),
+    };
+    match helm {
+        Ok(helm) => command.env("PODNET_HELM", helm),
+        Err(why) => command
+            .env_remove("PODNET_HELM")
+            .env("PODNET_NO_HELM", format!("{why:#}")),
     };
     cargo_test(&mut command, &[], filter, tally)
 }

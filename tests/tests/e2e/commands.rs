@@ -35,6 +35,19 @@ pub(crate) fn kubectl(arguments: &[&str]) -> Result<String, String> {
     outcome(command)
 }
 
+/// Runs lines of the documentation by a shell that finds kubectl.
+pub(crate) fn shell(script: &str) -> Result<String, String> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let own = std::iter::once(variable("PODNET_KUBERNETES"));
+    let path = env::join_paths(own.chain(env::split_paths(&path))).expect("a PATH");
+    let mut command = Command::new("bash");
+    command
+        .args(["-e", "-c", script])
+        .env("PATH", path)
+        .current_dir(testbed::documented::root());
+    outcome(command)
+}
+
 /// Runs a program in the container of a pod.
 pub(crate) fn in_pod((namespace, pod): (&str, &str), program: &[&str]) -> Result<String, String> {
     let mut arguments = vec!["exec", "--namespace", namespace, pod, "--"];

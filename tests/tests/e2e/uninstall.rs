@@ -6,15 +6,16 @@ use std::{env, fs};
 
 use serde_json::Value;
 use tempfile::NamedTempFile;
+use testbed::documented;
 
-use super::commands::{SYSTEM, kubectl, listing, on_node};
+use super::commands::{SYSTEM, kubectl, listing, on_node, shell};
 use super::corner::{Corner, is_native};
-use super::objects::{DAEMON_SET, DEPLOYMENT, Objects, POD, condition, until};
+use super::objects::{DAEMON_SET, POD, condition, until};
 
 const NODES: [&str; 2] = ["n1", "n2"];
 
-/// Manifest that replaces the agents.
-const MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/uninstall.yaml");
+/// Manifest that replaces the agents, from the root of the repository.
+const MANIFEST: &str = "deploy/uninstall.yaml";
 
 /// The image that the manifests name.
 const IMAGE: &str = "localhost/podnet:dev";
@@ -23,20 +24,10 @@ const IMAGE: &str = "localhost/podnet:dev";
 fn with_image_of(agents: &Value) -> NamedTempFile {
     let image = &agents["spec"]["template"]["spec"]["containers"][0]["image"];
     let image = image.as_str().expect("the agents have an image");
-    let text = fs::read_to_string(MANIFEST).expect("a manifest");
+    let text = fs::read_to_string(documented::root().join(MANIFEST)).expect("a manifest");
     let file = NamedTempFile::new().expect("a file");
     fs::write(file.path(), text.replace(IMAGE, image)).expect("a file");
     file
-}
-
-fn wait_until_none(objects: &Objects, app: &str) {
-    until(&format!("the pods of {app} to be gone"), || {
-        let pods = objects.list(POD, SYSTEM);
-        let left = pods
-            .iter()
-            .any(|pod| pod["metadata"]["labels"]["app.kubernetes.io/name"] == app);
-        (!left).then_some(())
-    });
 }
 
 /// Command that prints podnet's files, links, pins and routes on a node.
@@ -53,29 +44,16 @@ fn nothing_of_podnet_is_left_and_pods_start_without_it() {
     let agents = objects.get(DAEMON_SET, (SYSTEM, "podnet-agent"));
     let file = with_image_of(&agents.expect("podnet is installed"));
     let file = file.path().to_str().expect("a path in UTF-8");
-    // Those that have pod networks first, while there is an agent to take them away.
-    for (kind, name) in [
-        (DEPLOYMENT, "podnet-controller"),
-        (DEPLOYMENT, "podnet-webhook"),
-        (DAEMON_SET, "podnet-switch"),
-    ] {
-        objects.delete_wait(kind, (SYSTEM, name));
-        wait_until_none(objects, name);
-    }
-    for words in [
-        &["apply", "--filename", file][..],
-        &[
-            "rollout",
-            "status",
-            "--namespace",
-            SYSTEM,
-            "--timeout=180s",
-            "daemonset/podnet-agent",
-        ],
-    ] {
-        let done = kubectl(words);
-        assert!(done.is_ok(), "{done:?}");
-    }
+    let manifest = env::var("PODNET_MANIFEST").expect("`cargo xtask cluster test` sets it");
+    // docs/operations.md, as it is written but for the names of the two files.
+    let commands = documented::commands("docs/operations.md", "uninstall")
+        .replace(MANIFEST, file)
+        .replace("deploy/install.yaml", &manifest);
+    let (first, last) = commands
+        .split_once("# 5.")
+        .expect("the commands end with a step 5");
+    let done = shell(first);
+    assert!(done.is_ok(), "{done:?}");
     for pod in objects.list(POD, SYSTEM) {
         let name = pod["metadata"]["name"].as_str().expect("a name");
         let said = kubectl(&["logs", "--namespace", SYSTEM, "--container=cleanup", name]);
@@ -83,14 +61,7 @@ fn nothing_of_podnet_is_left_and_pods_start_without_it() {
         let said = said.expect("what it has removed");
         assert!(said.contains("/opt/cni/bin/podnet"), "{said}");
     }
-    let manifest = env::var("PODNET_MANIFEST").expect("`cargo xtask cluster test` sets it");
-    let deleted = kubectl(&[
-        "delete",
-        "--ignore-not-found",
-        "--timeout=120s",
-        "-f",
-        &manifest,
-    ]);
+    let deleted = shell(&format!("# 5.{last}"));
     assert!(deleted.is_ok(), "{deleted:?}");
 
     for node in NODES {

@@ -18,6 +18,8 @@ const STAGING: &str = "v0.36.2";
 ///
 /// A kubelet asks its runtime for what came with containerd 2.
 pub const CONTAINERD: &str = "v2.1.9";
+/// Helm's version; its charts of `apiVersion: v2` are those of Helm 4 too.
+pub const HELM: &str = "v3.22.0";
 /// The reference CNI plugins.
 const PLUGINS: &str = "v1.9.1";
 
@@ -201,6 +203,31 @@ pub fn plugins(under: &Path) -> Result<PathBuf> {
             "./plugins/meta/tuning",
         ],
     )
+}
+
+/// Builds `helm`, and returns the program's path.
+///
+/// # Errors
+/// As [`kubernetes`].
+pub fn helm(under: &Path) -> Result<PathBuf> {
+    let dir = under.join(format!("helm-{HELM}"));
+    let version = "helm.sh/helm/v3/internal/version";
+    // A chart says which Kubernetes it is for, and is rendered for that unless another is named.
+    let minor = KUBERNETES.split('.').nth(1).unwrap_or_default();
+    let capabilities = "helm.sh/helm/v3/pkg/chartutil";
+    let built = build_programs(
+        &dir,
+        ("helm.sh/helm/v3", HELM),
+        &[
+            "-ldflags",
+            &format!(
+                "-s -w -X {version}.version={HELM} -X {capabilities}.k8sVersionMajor=1 \
+                 -X {capabilities}.k8sVersionMinor={minor}"
+            ),
+        ],
+        &["./cmd/helm"],
+    )?;
+    Ok(built.join("helm"))
 }
 
 /// Builds packages of a module whose own `go.mod` says all that is needed.

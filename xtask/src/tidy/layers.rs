@@ -169,6 +169,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     // Edges.
     ("cni", &["cni-spec"]),
+    // Asks agents by kubectl, in their own words.
+    ("kubectl-podnet", &[]),
     // Verbs only: it is built before it prints a word.
     ("xtask", &[]),
     // Links nothing of podnet: documents are checked without building it.
@@ -225,6 +227,7 @@ const OWNED: &[(&str, &[&str])] = &[
             "agent",
             "cluster",
             "controller",
+            "kubectl-podnet",
             "ports",
             "reach",
             "tables",
@@ -233,6 +236,7 @@ const OWNED: &[(&str, &[&str])] = &[
             "xtask",
         ],
     ),
+    ("flate2", &["kubectl-podnet", "xtask"]),
     (
         "k8s-openapi",
         &[
@@ -261,7 +265,7 @@ const OWNED: &[(&str, &[&str])] = &[
     ("redb", &["store"]),
     ("schemars", &["api"]),
     ("sha2", &["xtask"]),
-    ("tar", &["xtask"]),
+    ("tar", &["kubectl-podnet", "xtask"]),
     ("tokio-rustls", &["webhook"]),
     ("tonic*", &["kubelet"]),
     ("tower*", &["kubelet"]),

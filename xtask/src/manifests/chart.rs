@@ -1,0 +1,392 @@
+//! Make the Helm chart of the manifests that install.yaml is made of.
+//!
+//! A template is a file of deploy/base with a few lines changed, which are in [`seams`]. So chart and
+//! install.yaml cannot differ in an object, a right or a limit, and no Helm is needed to write either.
+
+mod defaults;
+mod seams;
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use self::seams::{Change, File};
+use crate::workspace;
+
+/// Directory of the chart.
+const FOLDER: &str = "deploy/helm/podnet";
+
+/// Files of the chart that people write.
+const WRITTEN: [&str; 5] = [
+    "templates/NOTES.txt",
+    "templates/_podnet.tpl",
+    "templates/monitoring.yaml",
+    "values.schema.json",
+    "values.yaml",
+];
+
+/// The namespace of every object of install.yaml; in the chart it is the release's.
+const NAMESPACE: &str = "podnet-system";
+/// The label that every object has, with those of the release put below it.
+const LABEL: &str = "\n    app.kubernetes.io/part-of: podnet\n";
+const LABELS: &str = "\n    app.kubernetes.io/part-of: podnet\n    \
+                      {{- include \"podnet.labels\" . | nindent 4 }}\n";
+/// Beginning of a definition, and the same of one that outlives the release.
+const METADATA: &str = "\nmetadata:\n";
+const KEPT: &str = "\nmetadata:\n  annotations:\n    helm.sh/resource-policy: keep\n";
+
+/// Line between documents of a file.
+const SEPARATOR: &str = "\n---\n";
+
+/// Definitions of podnet's own kinds, and those of a standard.
+const DEFINITIONS: [(&str, &str); 2] = [
+    ("templates/crds.yaml", ".Values.crds.install"),
+    ("templates/crds-npwg.yaml", ".Values.crds.npwg"),
+];
+
+/// Files with braces of their own, which monitoring objects are made of.
+const COPIES: [(&str, &str); 2] = [
+    ("deploy/monitoring/alerts.yaml", "files/alerts.yaml"),
+    ("deploy/monitoring/dashboard.json", "files/dashboard.json"),
+];
+
+/// Returns each generated file of the chart, with its path in the repository.
+pub(super) fn generated() -> Result<Vec<(String, String)>> {
+    let mut files = vec![("Chart.yaml".to_owned(), chart()?)];
+    for file in seams::files()? {
+        let text = template(&file, &read(&file.source)?)
+            .with_context(|| format!("a template of {}", file.source))?;
+        files.push((file.template(), text));
+    }
+    for (name, condition) in DEFINITIONS {
+        files.push((name.to_owned(), definitions(name, condition)?));
+    }
+    for (from, to) in COPIES {
+        files.push((to.to_owned(), read(from)?));
+    }
+    let path = |name: String| format!("{FOLDER}/{name}");
+    Ok(files
+        .into_iter()
+        .map(|(name, text)| (path(name), text))
+        .collect())
+}
+
+/// Lists wrong defaults, manifests without a template, and files of no use.
+pub(super) fn check(resources: &[String]) -> Result<Vec<String>> {
+    let mut findings = defaults::check(&read_values()?, &read_schema()?)?;
+    let known: BTreeSet<String> = seams::files()?
+        .into_iter()
+        .map(|file| file.source)
+        .collect();
+    let bases = resources
+        .iter()
+        .filter(|file| file.starts_with("deploy/base/") && !file.ends_with("/namespace.yaml"));
+    findings.extend(bases.filter(|file| !known.contains(*file)).map(|file| {
+        format!("{file}: not in the chart, add it to xtask/src/manifests/chart/seams.yaml")
+    }));
+    let mut kept: BTreeSet<String> = generated()?.into_iter().map(|(path, _)| path).collect();
+    kept.extend(WRITTEN.map(|name| format!("{FOLDER}/{name}")));
+    for folder in ["", "/files", "/templates"] {
+        let folder = format!("{FOLDER}{folder}");
+        for entry in
+            fs::read_dir(workspace::root().join(&folder)).with_context(|| folder.clone())?
+        {
+            let entry = entry.with_context(|| folder.clone())?;
+            let name = format!("{folder}/{}", entry.file_name().to_string_lossy());
+            if entry.path().is_file() && !kept.contains(&name) {
+                findings.push(format!("{name}: no file of the chart, remove it"));
+            }
+        }
+    }
+    Ok(findings)
+}
+
+fn read(file: &str) -> Result<String> {
+    let path = workspace::root().join(file);
+    fs::read_to_string(&path).with_context(|| format!("reading {file}"))
+}
+
+fn read_values() -> Result<Value> {
+    let file = format!("{FOLDER}/values.yaml");
+    serde_saphyr::from_str(&read(&file)?).with_context(|| format!("reading {file}"))
+}
+
+fn read_schema() -> Result<Value> {
+    let file = format!("{FOLDER}/values.schema.json");
+    serde_json::from_str(&read(&file)?).with_context(|| format!("reading {file}"))
+}
+
+/// The chart's own description, with the version of the workspace.
+fn chart() -> Result<String> {
+    let manifest = read("Cargo.toml")?;
+    let version = manifest
+        .lines()
+        .find_map(|line| line.strip_prefix("version = \"")?.strip_suffix('"'))
+        .context("Cargo.toml: [workspace.package] has no line `version = \"…\"`")?;
+    Ok(format!(
+        "# Generated by `cargo xtask manifests`. Do not edit.\n\
+         apiVersion: v2\n\
+         name: podnet\n\
+         description: Extra, isolated networks of pods, by a CNI plugin with an eBPF datapath\n\
+         type: application\n\
+         version: {version}\n\
+         appVersion: \"{version}\"\n\
+         # Tokens of service accounts name their node since then, and admission policies are v1.\n\
+         kubeVersion: \">=1.30.0-0\"\n\
+         home: https://podnet.dev\n\
+         keywords: [cni, network, multi-network, ebpf]\n"
+    ))
+}
+
+/// Every definition of a kind, each kept when the release goes.
+///
+/// Helm never upgrades what is in a chart's `crds` directory, so they are templates.
+fn definitions(name: &str, condition: &str) -> Result<String> {
+    let mut text = header("deploy/crds", condition);
+    let is_of_others = name.ends_with("-npwg.yaml");
+    let mut first = true;
+    for file in super::yaml_files(&workspace::root().join("deploy/crds"))? {
+        if super::is_of_others(&file) != is_of_others {
+            continue;
+        }
+        let name = super::relative(&file);
+        let content = super::without_header(&read(&name)?);
+        let kept = replaced_once(
+            &format!("\n{}", without_braces(&content, &name)?),
+            METADATA,
+            KEPT,
+        )
+        .with_context(|| name)?;
+        if !first {
+            text.push_str("---\n");
+        }
+        first = false;
+        text.push_str(kept.trim_start_matches('\n'));
+    }
+    text.push_str("{{- end }}\n");
+    Ok(text)
+}
+
+fn header(source: &str, condition: &str) -> String {
+    format!(
+        "{{{{- /* Generated from {source} by `cargo xtask manifests`. Do not edit. */ -}}}}\n\
+         {{{{- if {condition} }}}}\n"
+    )
+}
+
+/// The template of a file: its lines, with the file's seams.
+fn template(file: &File, base: &str) -> Result<String> {
+    let mut text = without_braces(base, &file.source)?.to_owned();
+    for document in &file.documents {
+        for change in &document.changes {
+            text = in_document(&text, &document.kind, |text| change.apply(text))
+                .with_context(|| format!("{}: {change:?}", document.kind))?;
+        }
+    }
+    let text = text.replace(NAMESPACE, "{{ .Release.Namespace }}");
+    let text = text.replace(LABEL, LABELS);
+    Ok(format!(
+        "{}{text}{{{{- end }}}}\n",
+        header(&file.source, &file.condition)
+    ))
+}
+
+/// Text that Helm would take for its own.
+fn without_braces<'a>(text: &'a str, name: &str) -> Result<&'a str> {
+    if text.contains("{{") {
+        bail!("{name} has `{{{{`, which Helm would take for its own: write it in another way");
+    }
+    Ok(text)
+}
+
+/// Changes the one document of a kind.
+fn in_document(text: &str, kind: &str, change: impl Fn(&str) -> Result<String>) -> Result<String> {
+    let line = format!("\nkind: {kind}\n");
+    let mut all: Vec<String> = documents(text).into_iter().map(str::to_owned).collect();
+    let mut found = all.iter_mut().filter(|document| document.contains(&line));
+    let (Some(document), None) = (found.next(), found.next()) else {
+        bail!("not exactly one {kind} is in it");
+    };
+    *document = change(document)?;
+    Ok(all.join(SEPARATOR))
+}
+
+/// The documents of a file.
+fn documents(text: &str) -> Vec<&str> {
+    text.split(SEPARATOR).collect()
+}
+
+fn replaced_once(text: &str, from: &str, to: &str) -> Result<String> {
+    if text.matches(from).count() != 1 {
+        bail!("not exactly once: {from:?}");
+    }
+    Ok(text.replace(from, to))
+}
+
+impl Change {
+    /// The document with it.
+    fn apply(&self, document: &str) -> Result<String> {
+        match self {
+            Self::Within {
+                line,
+                text,
+                value,
+                filter,
+            } => {
+                let pipe = if filter.is_empty() { "" } else { " | " };
+                let value = format!("{{{{ .Values.{value}{pipe}{filter} }}}}");
+                every_line(document, line, &replaced_once(line, text, &value)?)
+            }
+            Self::Line { line, with } => every_line(document, line, with),
+            Self::Block { block: key, value } => {
+                let (start, end) = block(document, key)?;
+                let indent = key.len() - key.trim_start().len() + 2;
+                Ok(format!(
+                    "{}{:indent$}{{{{- toYaml .Values.{value} | nindent {indent} }}}}\n{}",
+                    &document[..start],
+                    "",
+                    &document[end..]
+                ))
+            }
+            Self::After { after, insert } => {
+                every_line(document, after, &format!("{after}\n{}", insert.trim_end()))
+            }
+            Self::Lines { lines, with } => replaced_once(document, lines, with),
+        }
+    }
+}
+
+/// Replaces a whole line, wherever the document has it.
+fn every_line(document: &str, line: &str, with: &str) -> Result<String> {
+    let mut found = false;
+    let lines: Vec<&str> = document
+        .split('\n')
+        .map(|it| {
+            found |= it == line;
+            if it == line { with } else { it }
+        })
+        .collect();
+    if !found {
+        bail!("there is no line {line:?}");
+    }
+    Ok(lines.join("\n"))
+}
+
+/// The place of a key's value: the lines below it that are further in.
+fn block(document: &str, key: &str) -> Result<(usize, usize)> {
+    let line = format!("\n{key}\n");
+    let mut places = document.match_indices(&line);
+    let (Some((place, _)), None) = (places.next(), places.next()) else {
+        bail!("not exactly one line {key:?} is in it");
+    };
+    let start = place + line.len();
+    let indent = key.len() - key.trim_start().len();
+    let mut end = start;
+    for line in document[start..].split_inclusive('\n') {
+        if line.len() - line.trim_start_matches(' ').len() <= indent {
+            break;
+        }
+        end += line.len();
+    }
+    Ok((start, end))
+}
+
+/// The value of a key in a document, as YAML has it.
+fn block_value(document: &str, key: &str) -> Result<Value> {
+    let (start, end) = block(document, key)?;
+    serde_saphyr::from_str(&document[start..end]).with_context(|| format!("{key} is no YAML"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: &str = "\
+apiVersion: v1
+kind: One
+spec:
+  list:
+    - a: podnet-system
+    # The last line of it.
+  other: 1
+---
+apiVersion: v1
+kind: Two
+spec:
+  list: 2
+";
+
+    fn file(documents: &str) -> File {
+        let text = format!("{{source: deploy/base/one.yaml, documents: {documents}}}");
+        serde_saphyr::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn a_block_ends_where_the_next_key_begins() {
+        let change: Change = serde_saphyr::from_str("{block: '  list:', value: x}").unwrap();
+        let text = change.apply(documents(BASE)[0]).unwrap();
+        assert!(
+            text.ends_with("  list:\n    {{- toYaml .Values.x | nindent 4 }}\n  other: 1"),
+            "{text}"
+        );
+        assert_eq!(
+            block_value(BASE, "  list:").unwrap(),
+            serde_json::json!([{"a": "podnet-system"}])
+        );
+    }
+
+    #[test]
+    fn a_template_has_the_release_s_namespace_and_the_document_that_is_named() {
+        let two =
+            "[{kind: Two, changes: [{line: '  list: 2', text: '2', value: count, filter: int}]}]";
+        let text = template(&file(two), BASE).unwrap();
+        assert!(text.contains("- a: {{ .Release.Namespace }}\n"), "{text}");
+        assert!(
+            text.contains("  list: {{ .Values.count | int }}\n{{- end }}\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_line_that_is_gone_from_the_manifests_is_an_error_that_names_it() {
+        let gone = "[{kind: One, changes: [{after: '  nothing: 1', insert: x}]}]";
+        let error = format!("{:#}", template(&file(gone), BASE).unwrap_err());
+        assert!(
+            error.contains("there is no line \"  nothing: 1\""),
+            "{error}"
+        );
+        let error = template(&file("[]"), "a: \"{{ b }}\"").unwrap_err();
+        assert!(error.to_string().contains("in another way"), "{error}");
+    }
+
+    /// The release's labels are not part of the selectors, which never change.
+    #[test]
+    fn labels_of_the_release_are_on_every_object_and_on_no_pod() {
+        for (path, text) in generated().unwrap() {
+            let objects = text
+                .matches("\n    app.kubernetes.io/part-of: podnet\n")
+                .count();
+            let labels = text
+                .matches("include \"podnet.labels\" . | nindent 4")
+                .count();
+            assert_eq!(labels, objects, "{path}");
+        }
+    }
+
+    #[test]
+    fn definitions_are_upgraded_with_the_release_and_stay_when_it_goes() {
+        let files = generated().unwrap();
+        let crds = &files.iter().find(|(path, _)| path.ends_with("/crds.yaml"));
+        let (_, crds) = crds.unwrap();
+        let kinds = crds.matches("\nkind: CustomResourceDefinition\n").count();
+        assert!(kinds > 5, "{kinds}");
+        assert_eq!(
+            crds.matches("helm.sh/resource-policy: keep\n").count(),
+            kinds
+        );
+        assert!(!crds.contains("name: ipamclaims.k8s.cni.cncf.io"));
+        assert!(!workspace::root().join(FOLDER).join("crds").exists());
+    }
+}
