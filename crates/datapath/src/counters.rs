@@ -180,15 +180,28 @@ impl Counters {
         Ok(())
     }
 
+    /// Forgets the drops of all networks.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(crate) fn forget_drops(&mut self) -> Result<(), DatapathError> {
+        let keys = self.network_drops.keys().collect::<Result<Vec<_>, _>>();
+        for key in keys.map_err(DatapathError::map("read", "NETWORK_DROPS"))? {
+            self.network_drops
+                .remove(&key)
+                .map_err(DatapathError::map("write", "NETWORK_DROPS"))?;
+        }
+        Ok(())
+    }
+
     /// Takes over what an older map has counted of ports.
     pub(crate) fn inherit_ports(&mut self, older: &Ports) -> Result<(), DatapathError> {
         for index in 0..older.len().min(self.ports.len()) {
             let read = older.get(&index, 0);
             let values = read.map_err(DatapathError::map("read", "PORT_COUNTERS"))?;
-            if values
-                .iter()
-                .any(|value| value.0 != PortCounters::default())
-            {
+            let own = self.ports.get(&index, 0);
+            let own = own.map_err(DatapathError::map("read", "PORT_COUNTERS"))?;
+            if values.iter().ne(own.iter()) {
                 let write = self.ports.set(index, values, 0);
                 write.map_err(DatapathError::map("write", "PORT_COUNTERS"))?;
             }

@@ -1,6 +1,7 @@
 //! Name and check the pins of one layout, of the dispatcher, and of lasting state.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use aya::maps::MapData;
@@ -12,6 +13,11 @@ use crate::pin::PinDir;
 
 /// The maps that belong to the dispatcher, whatever the layout of the others.
 pub(crate) const ROOT_MAPS: [&str; 3] = ["ROOT", "ROOT_XDP", "ROOT_MISSES"];
+/// Directory among the maps that packets meet.
+///
+/// Without it, maps may not have got yet what older ones had counted.
+const SERVED: &str = "served";
+
 /// Directories of the pins of one layout.
 pub(crate) struct Homes {
     pub(crate) root: PathBuf,
@@ -79,6 +85,50 @@ impl Homes {
             }
         }
         Ok(())
+    }
+}
+
+/// True when packets meet the maps in a directory, or did when their agent died.
+pub(crate) fn is_served(directory: &Path) -> bool {
+    directory.join(SERVED).exists()
+}
+
+/// Leaves the directories whose maps packets meet; all, if none says so.
+///
+/// Agents before this mark have not made it.
+pub(crate) fn served(mut directories: Vec<PathBuf>) -> Vec<PathBuf> {
+    if directories.iter().any(|path| is_served(path)) {
+        directories.retain(|path| is_served(path));
+    }
+    directories
+}
+
+/// Notes that packets meet the maps in a directory.
+pub(crate) fn mark_served(directory: &Path) -> Result<(), DatapathError> {
+    let path = directory.join(SERVED);
+    match fs::create_dir(&path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(DatapathError::pin("create", &path)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Notes that packets meet the maps in a directory no more.
+pub(crate) fn unmark_served(directory: &Path) -> Result<(), DatapathError> {
+    let path = directory.join(SERVED);
+    match fs::remove_dir(&path) {
+        Ok(()) => Ok(()),
+        // What is no directory has no mark, whatever its name.
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
+        {
+            Ok(())
+        }
+        Err(error) => Err(DatapathError::pin("remove", &path)(error)),
     }
 }
 

@@ -21,7 +21,7 @@ use crate::btf;
 use crate::counters::{self, Counters};
 use crate::error::DatapathError;
 use crate::event::Events;
-use crate::homes::{Homes, ROOT_MAPS, digest, jumps, next_jump};
+use crate::homes::{self, Homes, ROOT_MAPS, digest, jumps, next_jump};
 use crate::hook::{Dispatcher, Hook};
 use crate::lasting;
 use crate::object::{self, Layout};
@@ -142,8 +142,6 @@ impl Datapath {
         let generation = pins.generation(ABI_VERSION, &digest(&layout));
         let adopted = generation.join("PORTS").exists();
         let homes = Homes::of(&pins, &generation, &layout);
-        let drops = homes.of_map("DROPS");
-        let has_drops = drops.exists();
         homes.create()?;
         homes.check(&layout)?;
         let jump = next_jump(&generation)?;
@@ -161,12 +159,8 @@ impl Datapath {
         };
         opened.link_programs()?;
         opened.serve_gateways()?;
-        if !opened.adopted {
-            opened.inherit_ports()?;
-        }
-        if !has_drops {
-            opened.inherit_drops(&drops)?;
-        }
+        opened.inherit_ports()?;
+        opened.inherit_drops()?;
         Ok(opened)
     }
 
@@ -228,8 +222,14 @@ impl Datapath {
             .map_err(DatapathError::program("use", XDP_UPLINK))?;
         root.set(ROOT_XDP_UPLINK, program, 0)
             .map_err(DatapathError::map("write", "ROOT_XDP"))?;
-        let mut paths = self.pins.generations()?;
-        paths.retain(|path| *path != self.generation);
+        homes::mark_served(&self.generation)?;
+        for state in &self.states {
+            homes::mark_served(state)?;
+        }
+        let mut paths = self.other_layouts()?;
+        for path in &paths {
+            homes::unmark_served(path)?;
+        }
         for kind in lasting::KINDS {
             let mut states = self.pins.states(kind.name)?;
             states.retain(|path| !self.states.contains(path));
@@ -306,12 +306,25 @@ impl Datapath {
             .map_err(DatapathError::map("write", "ROOT"))
     }
 
-    /// Copies what the ports of older layouts have counted.
+    fn other_layouts(&self) -> Result<Vec<PathBuf>, DatapathError> {
+        let mut layouts = self.pins.generations()?;
+        layouts.retain(|path| *path != self.generation);
+        Ok(layouts)
+    }
+
+    /// Lists the layouts that packets meet until the flip; none if they meet this one.
+    fn layouts_before(&self) -> Result<Vec<PathBuf>, DatapathError> {
+        if homes::is_served(&self.generation) {
+            return Ok(Vec::new());
+        }
+        Ok(homes::served(self.other_layouts()?))
+    }
+
+    /// Copies what the ports of the layout before have counted.
+    ///
+    /// Again at each opening until the flip: an agent that died before that may have copied nothing.
     fn inherit_ports(&mut self) -> Result<(), DatapathError> {
-        for older in self.pins.generations()? {
-            if older == self.generation {
-                continue;
-            }
+        for older in self.layouts_before()? {
             // Maps of another shape are not worth failing for: counters then start at zero.
             if let Ok(older) = counters::ports(|name| pinned(&older, name)) {
                 self.counters.inherit_ports(&older)?;
@@ -321,14 +334,27 @@ impl Datapath {
     }
 
     /// Copies the drops that maps of another shape, or at another place, have counted.
-    fn inherit_drops(&mut self, own: &Path) -> Result<(), DatapathError> {
-        let mut older = self.pins.generations()?;
-        older.extend(self.pins.states(lasting::DROPS.name)?);
-        older.retain(|path| !own.starts_with(path));
-        for older in older {
-            if let Ok((drops, by_network)) = counters::drops(|name| pinned(&older, name)) {
-                self.counters.inherit_drops(&drops, &by_network)?;
-            }
+    ///
+    /// The layout before has maps of its own if its agent did not know this state. What the state has counted
+    /// is then older, and those maps are what was reported last.
+    fn inherit_drops(&mut self) -> Result<(), DatapathError> {
+        let drops = |older: Vec<PathBuf>| -> Vec<_> {
+            let found = older.iter();
+            found
+                .filter_map(|older| counters::drops(|name| pinned(older, name)).ok())
+                .collect()
+        };
+        let states = self.pins.states(lasting::DROPS.name)?.into_iter();
+        let (own, others): (Vec<_>, Vec<_>) = states.partition(|path| self.states.contains(path));
+        let mut older = drops(self.layouts_before()?);
+        if older.is_empty() && !own.iter().all(|path| homes::is_served(path)) {
+            older = drops(homes::served(others));
+        }
+        if !older.is_empty() {
+            self.counters.forget_drops()?;
+        }
+        for (drops, by_network) in older {
+            self.counters.inherit_drops(&drops, &by_network)?;
         }
         Ok(())
     }

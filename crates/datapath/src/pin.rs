@@ -10,6 +10,7 @@
 //! <bpffs>/state-<kind>-<layout digest>/<MAP>  state that outlives layouts of other maps
 //! <bpffs>/v<ABI>-<layout digest>/<MAP>      the maps of one layout
 //! <bpffs>/v<ABI>-<layout digest>/jump-<n>   one set of programs
+//! <bpffs>/{state,v}…/served                 packets meet the maps here
 //! ```
 
 use std::fs;

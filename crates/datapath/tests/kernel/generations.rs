@@ -6,7 +6,7 @@ use std::path::Path;
 use agent_common::cases::{BLUE_A, BLUE_B, RED_A, World};
 use agent_common::drop::DropReason;
 use aya::maps::MapData;
-use datapath::{Datapath, DatapathError, Dispatcher};
+use datapath::{Datapath, DatapathError, Dispatcher, Options};
 
 use super::scratch::{LOOPBACK, REDIRECT, Scratch, entries, fill, name, run, scene};
 
@@ -27,6 +27,31 @@ fn spoofed(datapath: &mut Datapath) -> u64 {
         .total_drops(DropReason::SpoofedIp)
         .expect("drops")
         .packets
+}
+
+fn spoofed_in_blue(datapath: &mut Datapath) -> u64 {
+    let drops = datapath.counters().drops().expect("drops");
+    let of_blue = drops
+        .iter()
+        .filter(|drop| (drop.network, drop.reason) == (BLUE_A.network, DropReason::SpoofedIp));
+    of_blue.map(|drop| drop.count.packets).sum()
+}
+
+fn dropped_at_a(datapath: &mut Datapath) -> u64 {
+    let counters = datapath.counters().port(BLUE_A.port_id);
+    counters.expect("counters").dropped.packets
+}
+
+/// Has an agent with these options flip, and drop frames that a pod forges.
+fn serve(options: &Options, forged: usize) -> Datapath {
+    let mut datapath = Datapath::open(options).expect("programs that load");
+    fill(&mut datapath, &World::with_pod_at(&BLUE_A, LOOPBACK));
+    // It dies before it removes what was there.
+    let _retired = datapath.activate().expect("a flip");
+    for _ in 0..forged {
+        run(&datapath, &frame("a neighbour's IPv4 address"));
+    }
+    datapath
 }
 
 #[test]
@@ -158,24 +183,104 @@ fn drops_that_an_older_agent_has_counted_are_taken_over() {
         for _ in 0..3 {
             run(&older, &frame("a neighbour's IPv4 address"));
         }
-        let (state, generation) = (scratch.drops(), scratch.generation());
-        for map in ["DROPS", "NETWORK_DROPS"] {
-            fs::rename(state.join(map), generation.join(map)).expect("a pin");
-        }
-        fs::remove_dir(&state).expect("an empty directory");
+        let generation = scratch.make_older();
         drop(older);
 
         let mut newer = Datapath::open(&scratch.with_ports(64)).expect("programs that load");
         assert_eq!(spoofed(&mut newer), 3);
-        let by_network = newer.counters().drops().expect("drops");
-        assert!(by_network.iter().any(|drop| {
-            drop.reason == DropReason::SpoofedIp
-                && drop.network == BLUE_A.network
-                && drop.count.packets == 3
-        }));
+        assert_eq!(spoofed_in_blue(&mut newer), 3);
         let retired = newer.activate().expect("a flip");
         retired.remove().expect("pins that can be removed");
         assert!(!generation.exists(), "{} is left", generation.display());
+    });
+}
+
+#[test]
+fn an_agent_that_died_after_the_load_has_its_counters_copied_by_the_next() {
+    for half_made in [None, Some("NETWORK_DROPS")] {
+        scene(|scratch| {
+            drop(serve(&scratch.options(), 3));
+            let older = scratch.make_older();
+            // Nothing to copy is there, as for an agent that did not get so far.
+            let hidden = scratch.path.join("hidden");
+            fs::rename(&older, &hidden).expect("a directory of pins");
+            drop(Datapath::open(&scratch.with_ports(64)).expect("programs that load"));
+            fs::rename(&hidden, &older).expect("a directory of pins");
+            if let Some(map) = half_made {
+                fs::remove_file(scratch.drops().join(map)).expect("a pin");
+            }
+
+            let mut next = Datapath::open(&scratch.with_ports(64)).expect("programs that load");
+            assert_eq!(dropped_at_a(&mut next), 3, "{half_made:?}");
+            assert_eq!(spoofed(&mut next), 3, "{half_made:?}");
+            assert_eq!(spoofed_in_blue(&mut next), 3, "{half_made:?}");
+        });
+    }
+}
+
+/// The older agent had taken away all layouts but its own, and did not know of the state.
+#[test]
+fn drops_that_an_older_agent_counts_after_a_rollback_are_what_the_next_one_goes_on_with() {
+    scene(|scratch| {
+        drop(serve(&scratch.options(), 3));
+        let older = scratch.make_older();
+        let hidden = scratch.path.join("hidden");
+        fs::rename(&older, &hidden).expect("a directory of pins");
+        drop(serve(&scratch.with_ports(64), 5));
+        fs::remove_dir_all(scratch.generation()).expect("a layout");
+        fs::rename(&hidden, &older).expect("a directory of pins");
+
+        let mut again = serve(&scratch.with_ports(64), 1);
+        assert_eq!(spoofed(&mut again), 4);
+        assert_eq!(spoofed_in_blue(&mut again), 4);
+        assert_eq!(dropped_at_a(&mut again), 4);
+    });
+}
+
+#[test]
+fn counters_of_ports_come_from_the_layout_that_packets_met_last() {
+    for back_to in [1024, 32] {
+        scene(|scratch| {
+            drop(serve(&scratch.with_ports(1024), 1));
+            drop(serve(&scratch.with_ports(64), 2));
+            let mut next = serve(&scratch.with_ports(back_to), 1);
+            assert_eq!(dropped_at_a(&mut next), 4, "{back_to} ports");
+            assert_eq!(spoofed(&mut next), 4, "{back_to} ports");
+        });
+    }
+}
+
+#[test]
+fn an_agent_that_died_after_the_flip_keeps_what_was_counted_since() {
+    scene(|scratch| {
+        drop(serve(&scratch.options(), 2));
+        let older = scratch.make_older();
+        drop(serve(&scratch.with_ports(64), 3));
+        assert!(older.exists(), "it died before it removed that");
+        let mut next = serve(&scratch.with_ports(64), 1);
+        assert_eq!(dropped_at_a(&mut next), 6);
+        assert_eq!(spoofed(&mut next), 6);
+        assert_eq!(spoofed_in_blue(&mut next), 6);
+    });
+}
+
+#[test]
+fn a_map_or_a_program_of_others_among_the_drops_is_refused_by_its_path() {
+    scene(|scratch| {
+        drop(Datapath::open(&scratch.options()).expect("programs that load"));
+        let place = scratch.drops().join("NETWORK_DROPS");
+        let (map, program) = (
+            scratch.generation().join("FDB"),
+            scratch.path.join("root/d_pod"),
+        );
+        for foreign in [map, program] {
+            fs::remove_file(&place).expect("a pin");
+            fs::rename(&foreign, &place).expect("a pin");
+            match Datapath::open(&scratch.options()) {
+                Err(DatapathError::ForeignMap { path }) => assert_eq!(path, place),
+                other => unreachable!("{} was opened: {other:?}", place.display()),
+            }
+        }
     });
 }
 

@@ -75,6 +75,18 @@ impl Scratch {
         }
     }
 
+    /// Makes the pins those of an agent that had the drops among the maps of its layout.
+    pub(crate) fn make_older(&self) -> PathBuf {
+        let (state, generation) = (self.drops(), self.generation());
+        for map in ["DROPS", "NETWORK_DROPS"] {
+            std::fs::rename(state.join(map), generation.join(map)).expect("a pin");
+        }
+        std::fs::remove_dir_all(&state).expect("a directory without maps");
+        // Nor did it note which layout it served.
+        let _ = std::fs::remove_dir(generation.join("served"));
+        generation
+    }
+
     /// The only one.
     pub(crate) fn generation(&self) -> PathBuf {
         match &self.generations()[..] {
