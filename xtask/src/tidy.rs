@@ -140,6 +140,20 @@ fn inspect(name: &str, text: &str, findings: &mut Vec<String>) -> Option<String>
             ));
         }
     }
+    if name.contains("/src/") {
+        for line in tokens::open_tests_lines(&code) {
+            findings.push(format!(
+                "{name}:{line}: `mod tests` without `#[cfg(test)]` above it: no rule looks into files of this name"
+            ));
+        }
+    }
+    if name.starts_with("agent/src/") {
+        for line in tokens::moved_files_lines(&code) {
+            findings.push(format!(
+                "{name}:{line}: a file from another place: put it where its module's name says, which the rules of rooms read"
+            ));
+        }
+    }
     for unfinished in UNFINISHED {
         for line in tokens::macro_lines(&code, unfinished) {
             findings.push(format!("{name}:{line}: `{unfinished}!` left in the code"));
@@ -211,6 +225,15 @@ mod tests {
     fn a_generated_file_may_be_long() {
         let text = format!("// @generated\n{}", "\n".repeat(LINES_MAX + 1));
         assert_eq!(findings("a.rs", &text), [""; 0]);
+    }
+
+    #[test]
+    fn code_where_no_rule_looks_is_found() {
+        let text = "pub mod tests;\n#[path = \"../node.rs\"]\nmod other;\n";
+        let found = findings("agent/src/attach.rs", text);
+        assert!(found[0].contains("attach.rs:1: `mod tests`"), "{found:?}");
+        assert!(found[1].contains("attach.rs:2: a file from"), "{found:?}");
+        assert_eq!(findings("agent/tests/docs.rs", text), [""; 0]);
     }
 
     #[test]

@@ -34,15 +34,14 @@ pub(crate) fn modules(files: &[(String, String)], root: &str) -> Vec<Module> {
         .iter()
         .filter_map(|(name, text)| {
             let inner = name.strip_prefix(root)?.strip_suffix(".rs")?;
-            if is_test(name) || inner == "samples" {
+            if is_test(name) {
                 return None;
             }
             let path: Vec<String> = match inner {
                 "lib" | "main" => Vec::new(),
                 inner => inner.split('/').map(str::to_owned).collect(),
             };
-            let code = text.split("#[cfg(test)]\nmod tests").next();
-            let code = tokens::code_only(code.unwrap_or_default());
+            let code = tokens::without_tests(&tokens::code_only(text));
             let uses = paths(&code, &path);
             let file = name.clone();
             Some(Module { file, path, uses })
@@ -57,7 +56,8 @@ fn paths(code: &str, of: &[String]) -> BTreeSet<Vec<String>> {
         for (at, _) in code.match_indices(start) {
             let (before, after) = (&code[..at], &code[at + start.len()..]);
             let is_word = |c: char| c == '_' || c == ':' || c.is_alphanumeric();
-            if before.ends_with(is_word) || !after.starts_with("::") {
+            let is_renamed = after.trim_start().starts_with("as ");
+            if before.ends_with(is_word) || !(after.starts_with("::") || is_renamed) {
                 continue;
             }
             let base = match start {
@@ -67,7 +67,11 @@ fn paths(code: &str, of: &[String]) -> BTreeSet<Vec<String>> {
                     .map_or_else(Vec::new, |(_, rest)| rest.to_vec()),
                 _ => of.to_vec(),
             };
-            tree(&mut after.trim_start_matches("::"), base, &mut found);
+            if is_renamed {
+                found.insert(base);
+            } else {
+                tree(&mut after.trim_start_matches("::"), base, &mut found);
+            }
         }
     }
     found
@@ -200,6 +204,14 @@ mod tests {
             "x::y::i::J",
         ];
         assert_eq!(paths, expected);
+    }
+
+    #[test]
+    fn another_name_for_a_module_and_code_behind_tests_are_read() {
+        let text = "use crate as root;\nuse super::super as up;\n#[cfg(test)]\nmod tests;\nuse crate::a;\n";
+        let modules = read(&[("src/x/y.rs", text)]);
+        let expected = [vec![], vec!["a".to_owned()]];
+        assert_eq!(modules[0].uses, BTreeSet::from(expected));
     }
 
     #[test]

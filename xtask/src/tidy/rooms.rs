@@ -104,8 +104,11 @@ fn upward(modules: &[Module], floors: &BTreeMap<&str, usize>) -> Vec<String> {
     let mut found = BTreeSet::new();
     for module in modules {
         let Some(from) = module.room() else { continue };
-        for to in module.uses.iter().filter_map(|path| path.first()) {
-            let below = floors.get(to.as_str()) < floors.get(from);
+        for path in &module.uses {
+            // An item of the root, or the root by another name, may be anything of any floor.
+            let to = path.first().map_or("crate", String::as_str);
+            let is_room = floors.contains_key(to);
+            let below = is_room && floors.get(to) < floors.get(from);
             if from != to && !below {
                 found.insert(format!("{} → {to}", module.file));
             }
@@ -149,6 +152,15 @@ mod tests {
             ("agent/src/beside.rs", ""),
             ("agent/src/high.rs", high),
         ];
+        assert_eq!(found(&files), expected);
+    }
+
+    /// `pub use high::A` in the root is no way past the floors.
+    #[test]
+    fn what_the_root_hands_on_is_an_arrow_upward() {
+        let low = "use crate::A;\nuse crate as root;\nfn f(a: root::high::A) {}\n";
+        let files = [("agent/src/low.rs", low), ("agent/src/high.rs", "")];
+        let expected = ["agent/src/low.rs → A", "agent/src/low.rs → crate"];
         assert_eq!(found(&files), expected);
     }
 

@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use super::tokens;
+
 /// Lines of the largest room, tests left out.
 const LINES: usize = 5_000;
 
@@ -48,10 +50,7 @@ fn rooms(files: &[(String, String)]) -> BTreeMap<String, usize> {
             .next()
             .unwrap_or(inner)
             .trim_end_matches(".rs");
-        let code = text
-            .split("#[cfg(test)]\nmod tests {")
-            .next()
-            .unwrap_or_default();
+        let code = tokens::without_tests(&tokens::code_only(text));
         *packages
             .entry(package)
             .or_default()
@@ -125,7 +124,17 @@ mod tests {
         ];
         assert_eq!(
             rooms(&files),
-            BTreeMap::from([("agent::cni".to_owned(), 1)])
+            BTreeMap::from([("agent::cni".to_owned(), 2)])
         );
+    }
+
+    #[test]
+    fn lines_behind_tests_are_counted() {
+        for tests in ["mod tests;", "mod tests {\n}"] {
+            let text = format!("#[cfg(test)]\n{tests}\n{}", "fn f() {}\n".repeat(LINES));
+            let files = [("agent/src/cni.rs".to_owned(), text)];
+            let findings = check(&files);
+            assert!(findings[0].contains("agent::cni has 5001"), "{findings:?}");
+        }
     }
 }

@@ -1,5 +1,10 @@
 //! Just enough of Rust's lexer to tell code from comments and literals.
 
+/// The attribute of what only tests compile.
+const TEST_ONLY: &str = "#[cfg(test)]";
+/// The module that has the tests of a file.
+const TESTS: &str = "mod tests";
+
 /// Blanks comments, strings and character literals out; lines keep their numbers.
 pub(crate) fn code_only(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
@@ -35,6 +40,77 @@ pub(crate) fn unsafe_lines(code: &str) -> Vec<usize> {
     lines_where(code, "unsafe", |before, after| {
         !(before.ends_with('[') && after.starts_with('('))
     })
+}
+
+/// Removes the modules `tests` that only tests compile, and leaves what is behind them.
+pub(crate) fn without_tests(code: &str) -> String {
+    let (mut out, mut rest) = (String::with_capacity(code.len()), code);
+    while let Some(at) = rest.find(TEST_ONLY) {
+        let behind = &rest[at + TEST_ONLY.len()..];
+        let module = behind.trim_start().strip_prefix(TESTS);
+        let item = module.and_then(|module| Some((module, item_end(module)?)));
+        let end = match item {
+            Some((module, end)) => {
+                out.push_str(&rest[..at]);
+                rest.len() - module.len() + end
+            }
+            None => {
+                let end = at + TEST_ONLY.len();
+                out.push_str(&rest[..end]);
+                end
+            }
+        };
+        rest = &rest[end..];
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Lists the lines of modules `tests` that are compiled without tests, too.
+pub(crate) fn open_tests_lines(code: &str) -> Vec<usize> {
+    lines_where(code, "mod", |before, after| {
+        let name = after.strip_prefix("tests");
+        let is_tests = name.is_some_and(|behind| item_end(behind).is_some());
+        let mut before = before;
+        for visibility in ["pub", "pub(crate)", "pub(super)"] {
+            before = before.strip_suffix(visibility).unwrap_or(before).trim_end();
+        }
+        is_tests && !before.ends_with(TEST_ONLY)
+    })
+}
+
+/// Lists the lines that bring a file in from a place that its module does not name.
+pub(crate) fn moved_files_lines(code: &str) -> Vec<usize> {
+    let by_path = lines_where(code, "path", |before, after| {
+        before.ends_with("#[") && after.starts_with('=')
+    });
+    // What a build script has made is in no folder of the repository.
+    let by_macro = lines_where(code, "include", |_, after| {
+        let arguments = after.strip_prefix("!(");
+        arguments.is_some_and(|arguments| !arguments.trim_start().starts_with("concat!(env!("))
+    });
+    [by_path, by_macro].concat()
+}
+
+/// Returns the end of a module's item behind its name, in bytes; none for another name.
+fn item_end(behind: &str) -> Option<usize> {
+    let start = behind.len() - behind.trim_start().len();
+    if behind[start..].starts_with(';') {
+        return Some(start + 1);
+    }
+    if !behind[start..].starts_with('{') {
+        return None;
+    }
+    let mut depth = 0_usize;
+    for (at, c) in behind.char_indices().skip(start) {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 1 => return Some(at + 1),
+            '}' => depth -= 1,
+            _ => {}
+        }
+    }
+    Some(behind.len())
 }
 
 /// The numbers of the lines that call the macro `name!`.
@@ -208,6 +284,31 @@ mod tests {
     fn macros_are_found_by_whole_name() {
         let code = code_only("fn f() {\n    todo!(\"x\")\n}\nmy_todo!();\nif todo != 1 {}\n");
         assert_eq!(macro_lines(&code, "todo"), [2]);
+    }
+
+    #[test]
+    fn code_behind_tests_is_not_taken_for_tests() {
+        for tests in ["mod tests;", "mod tests {\n    fn f() { if x {} }\n}"] {
+            let text = format!("fn a() {{}}\n#[cfg(test)]\n{tests}\nfn b() {{}}\n");
+            let code = without_tests(&code_only(&text));
+            assert_eq!(code, "fn a() {}\n\nfn b() {}\n");
+        }
+        let others = "#[cfg(test)]\nmod tests_of_more;\n#[cfg(test)]\nfn f() {}\n";
+        assert_eq!(without_tests(others), others);
+    }
+
+    #[test]
+    fn tests_that_are_compiled_without_tests_are_found() {
+        let text = "#[cfg(test)]\nmod tests;\nmod x { pub mod tests; }\nmod tests {}\nmod tests_of;\n\
+                    #[cfg(test)]\npub(crate) mod tests {}\n";
+        assert_eq!(open_tests_lines(text), [3, 4]);
+    }
+
+    #[test]
+    fn files_from_elsewhere_are_found() {
+        let text = "#[path = \"a.rs\"]\nmod a;\ninclude!(\"b.rs\");\nlet path = include_str!(\"c\");\n\
+                    include!(concat!(env!(\"OUT_DIR\"), \"/d.rs\"));\n";
+        assert_eq!(moved_files_lines(&code_only(text)), [1, 3]);
     }
 
     #[test]
