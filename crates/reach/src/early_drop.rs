@@ -237,14 +237,20 @@ impl EarlyDrop {
         }
     }
 
-    /// Lock the places, by the index of the interface.
-    pub fn places(&self) -> MutexGuard<'_, BTreeMap<u32, DropPlace>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, DropPlace>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Copies the places, by the index of the interface.
+    ///
+    /// A lock that left this room could be held while another is taken, and has no rank.
+    pub fn places(&self) -> BTreeMap<u32, DropPlace> {
+        self.lock().clone()
     }
 
     /// Every interface that tunnels end at drops as early as it can, and no other does.
     pub(crate) async fn settle(&self, wanted: &BTreeMap<u32, Uplink>) {
-        let mut before = self.places().clone();
+        let mut before = self.places();
         let mut places = BTreeMap::new();
         let mut gone = Vec::new();
         for (ifindex, uplink) in wanted.iter().filter(|(_, it)| it.has_tunnels()) {
@@ -284,7 +290,7 @@ impl EarlyDrop {
                 }
             }
         }
-        *self.places() = places;
+        *self.lock() = places;
     }
 }
 

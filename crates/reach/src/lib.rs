@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
 use api::Network;
 use book::ledger::Wanted;
@@ -347,8 +347,8 @@ impl Reach {
         self.overlay.port()
     }
 
-    /// Lock the places of early drops, by the index of the interface.
-    pub fn places(&self) -> MutexGuard<'_, BTreeMap<u32, DropPlace>> {
+    /// Copies the places of early drops, by the index of the interface.
+    pub fn places(&self) -> BTreeMap<u32, DropPlace> {
         self.early_drop.places()
     }
 

@@ -205,10 +205,9 @@ impl Uplinks {
             }
         }
         self.early.settle(&wanted).await;
+        let places = self.early.places();
         for (ifindex, uplink) in &mut wanted {
-            let places = self.early.places();
             let steers = places.get(ifindex).is_some_and(|it| it.steers);
-            drop(places);
             if steers != (uplink.flags & UPLINK_STEERS != 0) {
                 uplink.flags ^= UPLINK_STEERS;
                 self.tables.set_uplink(*ifindex, Some(*uplink))?;
