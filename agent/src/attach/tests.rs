@@ -25,6 +25,7 @@ use crate::error::AgentError;
 mod collect;
 mod fakes;
 mod mend;
+mod order;
 mod recover;
 mod walk;
 

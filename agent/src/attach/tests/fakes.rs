@@ -157,7 +157,9 @@ impl Ports for FakePorts {
         unmade.map_err(no_port)
     }
 
-    fn lost(&self, _: u32) {}
+    fn lost(&self, _: u32) {
+        self.0.tell("ports.lost", |_| ());
+    }
 
     async fn survey(&self) -> Result<Survey, PortError> {
         let seen = self.0.call("ports.survey", |things| {

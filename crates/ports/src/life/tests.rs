@@ -393,6 +393,31 @@ fn a_port_whose_removal_fails_or_dies_at_any_step_goes_at_the_next() {
     }
 }
 
+/// The program of an uplink is pinned as those of ports are.
+#[test]
+fn a_pin_goes_with_its_link_unless_another_room_keeps_it() {
+    let scene = Scene::new();
+    scene.kernel.things().pins.extend([7, 8]);
+    let parts = Arc::clone(&scene.parts);
+    scene.run(async move {
+        let pins = PinDir::new("/none".into());
+        let kept = |ifindex| ifindex == 7;
+        drop_stale_pins(&*parts, &pins, kept).await.unwrap();
+    });
+    assert_eq!(scene.kernel.things().pins, BTreeSet::from([7]));
+}
+
+#[test]
+fn a_port_that_goes_before_its_tcx_link_came_waits_for_it_no_more() {
+    for kind in kinds() {
+        let scene = Scene::new();
+        let record = record(kind, "c1");
+        scene.add(&record).unwrap().unwrap();
+        scene.remove(&record).unwrap().unwrap();
+        scene.assert_nothing_left(&format!("{kind:?}"));
+    }
+}
+
 /// A step of a random life of several ports.
 #[derive(Debug, Clone)]
 enum Step {
