@@ -42,7 +42,7 @@ pub(crate) fn unsafe_lines(code: &str) -> Vec<usize> {
     })
 }
 
-/// Removes the modules `tests` that only tests compile, and leaves what is behind them.
+/// Removes modules `tests` that only tests compile, and leaves what follows.
 pub(crate) fn without_tests(code: &str) -> String {
     let (mut out, mut rest) = (String::with_capacity(code.len()), code);
     while let Some(at) = rest.find(TEST_ONLY) {
@@ -92,7 +92,7 @@ pub(crate) fn moved_files_lines(code: &str) -> Vec<usize> {
     [by_path, by_macro].concat()
 }
 
-/// Returns the end of a module's item behind its name, in bytes; none for another name.
+/// Returns the end of a module of this name, in bytes; none for another name.
 fn item_end(behind: &str) -> Option<usize> {
     let start = behind.len() - behind.trim_start().len();
     if behind[start..].starts_with(';') {

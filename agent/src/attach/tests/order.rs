@@ -1,4 +1,4 @@
-//! Order of the calls in an attachment's life, where a wrong one leaves nothing behind.
+//! Order of the calls in the life of an attachment.
 
 use super::*;
 
@@ -30,7 +30,7 @@ async fn tables_lead_to_a_port_while_it_is_there_and_before_its_pod_can_send() {
     }
 }
 
-/// Packets meet the new programs once the tables, and what these lead to, are complete.
+/// Packets meet the new programs after the tables and what these lead to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_flips_to_tables_that_are_complete_and_removes_after_that() {
     let mut scene = Scene::of(true);
@@ -102,7 +102,7 @@ async fn an_address_whose_record_may_be_on_the_disk_stays_held_and_nothing_new_i
     assert!(failed >= 2, "{failed}");
 }
 
-/// Made anew while the audit, which saw the older one going, waits for the container's turn.
+/// An attachment made again while the audit waits for the turn of its container.
 #[tokio::test]
 async fn what_was_made_anew_while_the_audit_waited_stays() {
     let scene = Scene::of(false);

@@ -218,7 +218,7 @@ fn an_agent_that_died_after_the_load_has_its_counters_copied_by_the_next() {
     }
 }
 
-/// The older agent had taken away all layouts but its own, and did not know of the state.
+/// An older agent takes away all layouts but its own, and knows no such state.
 #[test]
 fn drops_that_an_older_agent_counts_after_a_rollback_are_what_the_next_one_goes_on_with() {
     scene(|scratch| {

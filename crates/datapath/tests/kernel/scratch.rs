@@ -75,7 +75,7 @@ impl Scratch {
         }
     }
 
-    /// Makes the pins those of an agent that had the drops among the maps of its layout.
+    /// Makes the pins those of an agent whose drops are among the maps of a layout.
     pub(crate) fn make_older(&self) -> PathBuf {
         let (state, generation) = (self.drops(), self.generation());
         for map in ["DROPS", "NETWORK_DROPS"] {
