@@ -272,7 +272,7 @@ mod tests {
         proof::of!("NPWG-5.3.1", "NPWG-5.3.5", "KEP-STS-01", "KEP-STS-05");
     }
 
-    /// NPWG-5.3.6, NPWG-5.3.7, NPWG-5-W3: what there is to say next to the addresses.
+    /// NPWG-5.3.6, NPWG-5.3.7, NPWG-5-W3: A status has DNS, default routes and devices.
     #[test]
     fn the_annotation_has_dns_default_routes_and_devices_of_who_has_them() {
         let [mut eth0, net1, mut net2] = pod();

@@ -123,8 +123,7 @@ fn a_request_that_a_restart_has_lost_is_sent_to_the_next_agent() {
         assert_eq!(heard, [command, command]);
         assert!(!place.pending().exists(), "{command}");
     }
-    proof::of!("CNI-ERR-05");
-    proof::of!("PAIN-UPG-1");
+    proof::of!("CNI-ERR-05", "PAIN-UPG-1");
 }
 
 /// PAIN-UPG-1: the agent was there, is gone, and another one comes.

@@ -222,7 +222,7 @@ fn shown(node: &Node) -> (bool, String, String) {
 const DEFAULT: &str = "apiVersion: podnet.dev/v1alpha1\nkind: PodNetwork\n\
     metadata: {name: default}\nspec: {enabled: true}\n";
 
-/// KEP-DEF-1: the object stands for another plugin's network.
+/// The object stands for another plugin's network.
 #[test]
 fn the_network_default_of_another_plugin_is_shown_as_that() {
     let plugins = Plugins::new(&["first", "second"]);
@@ -237,10 +237,9 @@ fn the_network_default_of_another_plugin_is_shown_as_that() {
     let (ready, reason, message) = shown(&node);
     assert!(ready && reason == "Delegated", "{reason}: {message}");
     assert!(message.contains("network lan"), "{message}");
-    proof::of!("KEP-DEF-1");
 }
 
-/// NPWG-6: a node whose pods have no default network says that.
+/// A node whose pods have no default network says that.
 #[test]
 fn the_network_default_of_a_node_without_one_is_shown_as_that() {
     let setup = Setup::default().args(&["--default-network", "none"]);
@@ -254,7 +253,6 @@ fn the_network_default_of_a_node_without_one_is_shown_as_that() {
         message.contains("a pod must list its first network"),
         "{message}"
     );
-    proof::of!("NPWG-6");
 }
 
 /// CNI-ST-01: STATUS is about the default network, not its free addresses.

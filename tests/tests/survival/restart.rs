@@ -67,7 +67,7 @@ fn under_load(node: &Node, round: usize, upheaval: impl FnOnce()) -> Duration {
     gap
 }
 
-/// CNI-ST-05: of 20 pods in each restart no `ADD` fails, and no `STATUS`.
+/// CNI-ST-05, PAIN-UPG-1: No `ADD` and no `STATUS` of 20 pods fails in a restart.
 #[test]
 fn no_add_and_no_status_fails_while_the_agent_is_restarted() {
     let node = testbed::node!(leased());
@@ -92,7 +92,7 @@ fn no_add_and_no_status_fails_while_the_agent_is_restarted() {
     });
     node.terminate();
     under_load(&node, 2, || node.start_agent());
-    proof::of!("CNI-ST-05");
+    proof::of!("CNI-ST-05", "PAIN-UPG-1");
 }
 
 /// CNI-ST-05: `DEL` and `CHECK` wait as well, and `DEL` leaves no tombstone.
@@ -143,8 +143,7 @@ fn status_fails_when_the_lease_has_ended() {
     wait::until_true("the tombstone to be served", || {
         node.tombstones().is_empty()
     });
-    proof::of!("CNI-ST-01");
-    proof::of!("CNI-ST-05");
+    proof::of!("CNI-ST-01", "CNI-ST-05");
 }
 
 /// CNI-ST-05: a network that was not ready is not ready because its agent is away.
@@ -203,7 +202,7 @@ fn a_start_that_is_not_over_has_the_answers_of_the_agent_before() {
     proof::of!("CNI-ST-05");
 }
 
-/// CNI-ADD-06: an agent that is told to end serves what has come.
+/// An agent that is told to end serves what has come.
 #[test]
 fn an_agent_that_stops_finishes_the_requests_that_it_has() {
     let held = tempfile::tempdir().expect("a directory");
@@ -233,5 +232,4 @@ fn an_agent_that_stops_finishes_the_requests_that_it_has() {
         pod.detach("blue", "net1");
     }
     node.assert_empty();
-    proof::of!("CNI-ADD-06");
 }

@@ -187,7 +187,7 @@ fn an_attachment_is_ready_when_its_network_and_its_parameters_are() {
     proof::of!("KEP-PNA-02", "KEP-PNA-03", "KEP-PNA-06");
 }
 
-/// KEP-PN-U3: an object on its way out is not ready, and names its user.
+/// An object on its way out is not ready, and names its user.
 #[test]
 fn an_object_that_is_being_deleted_says_so_and_what_it_waits_for() {
     let mut network = disabled(network("blue"));
@@ -217,7 +217,6 @@ fn an_object_that_is_being_deleted_says_so_and_what_it_waits_for() {
         );
         assert_eq!(words(&of_attachment).0, "false/Terminating");
     }
-    proof::of!("KEP-PN-U3");
 }
 
 /// KEP-PN-R6
