@@ -149,9 +149,9 @@ fn a_host_end_deleted_while_the_agent_was_away_is_noticed() {
     node.assert_empty();
 }
 
-/// A host end that was set down is damage, which the audit or CHECK reports.
+/// CNI-CHK-02: A host end that was set down is damage, which CHECK reports.
 ///
-/// The audit is that at the next start. Traffic is back when it is up again.
+/// The agent leaves it down. Traffic is back when it is up again.
 #[test]
 fn a_host_end_set_down_is_damage() {
     let node = testbed::node!();
@@ -160,15 +160,15 @@ fn a_host_end_set_down_is_damage() {
     let mut netlink = testbed::host::connection(node.netns());
     let down = LinkChange::updown(false);
     netlink.reconfigure(pa.host_ifindex(), &down).expect("down");
-    let outcome = a.check("blue", "net1", &pa.result);
-    if !outcome.success {
-        outcome.fails_with(150);
-        netlink.set_up(pa.host_ifindex()).expect("up");
-    }
+    let checked = a.check("blue", "net1", &pa.result);
+    checked.fails_with(150).names(&["is down"]);
+    netlink.set_up(pa.host_ifindex()).expect("up");
+    a.check("blue", "net1", &pa.result).silent();
     traffic::assert_reaches(&pa, &pb);
     a.detach("blue", "net1");
     b.detach("blue", "net1");
     node.assert_empty();
+    proof::of!("CNI-CHK-02");
 }
 
 /// A filter that somebody removed is put back at once, when the kernel tells.
