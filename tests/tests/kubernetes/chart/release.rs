@@ -33,13 +33,16 @@ fn older(dir: &Path) -> String {
     assert!(copy.success());
     let path = dir.join("podnet/templates/crds.yaml");
     let text = fs::read_to_string(&path).expect("a template");
-    let column = "    - description: Who implements the network
-      jsonPath: .spec.provider
-      name: Provider
-      type: string
-";
-    assert!(text.contains(column), "{text}");
-    fs::write(&path, text.replace(column, "")).expect("a template");
+    let mut lines: Vec<&str> = text.lines().collect();
+    let name = lines
+        .iter()
+        .position(|line| *line == "      name: Provider");
+    let name = name.expect("PodNetwork has a column of its provider");
+    // Description, path, name and type of it.
+    let column = lines.drain(name - 2..=name + 1).collect::<Vec<_>>();
+    assert!(column[0].starts_with("    - description: "), "{column:?}");
+    lines.push("");
+    fs::write(&path, lines.join("\n")).expect("a template");
     dir.join("podnet").display().to_string()
 }
 
