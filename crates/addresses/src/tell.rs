@@ -13,11 +13,12 @@ use super::steps::{Round, Step};
 impl Machine {
     /// Answers for marked blocks of this node: one in use stays, any other goes.
     ///
-    /// It is alive: they are too many, or it was taken for gone.
+    /// It is alive: they are too many, or it was taken for gone. One in use stays whichever `Node` of
+    /// this name took it: the pods were not asked when the `Node` was made again.
     pub(super) fn marked(&self, round: &Round) -> Vec<Step> {
         let own = self.seen.node_uid.as_ref();
         let blocks = round.view.blocks.iter();
-        let marked = blocks.filter(|it| is_marked(it) && own == Some(&it.spec.node_uid));
+        let marked = blocks.filter(|it| is_marked(it));
         let mut steps = Vec::new();
         for block in marked {
             let Some(cidr) = cidr(block) else {
@@ -30,7 +31,10 @@ impl Machine {
                     "this node is asked for a block that is in use"
                 );
                 steps.push(Step::Do(Command::Unmark(Object::of(&**block))));
-            } else if round.facts.ready && !self.is_said(network, &cidr) {
+            } else if own == Some(&block.spec.node_uid)
+                && round.facts.ready
+                && !self.is_said(network, &cidr)
+            {
                 steps.push(Step::Leave(Arc::clone(block), cidr));
             }
         }
