@@ -41,7 +41,7 @@ fn round_of(view: View, given: Given) -> Round {
 fn the_mark_of_a_block_in_use_is_removed_whichever_node_of_the_name_took_it() {
     let mut machine = Machine::new("node-a", Duration::from_secs(600));
     machine.seen.node_uid = Some("n2".to_owned());
-    let mut asked = |uid: &str, given: Given| {
+    let asked = |uid: &str, given: Given| {
         let block = block_of(uid, &json!({"reclaimAfter": "2027-01-15T08:00:00Z"}));
         let view = View {
             blocks: vec![block.into()],

@@ -18,7 +18,7 @@ use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
 
 use self::cluster::Cluster;
 use self::network::SHAPES;
-use self::steps::{Step, step};
+use self::steps::Step;
 
 mod check;
 mod cluster;
@@ -28,6 +28,7 @@ mod kind;
 mod network;
 mod pods;
 mod rest;
+mod scenes;
 mod server;
 mod steps;
 
@@ -38,9 +39,9 @@ const BEHIND: i64 = 5;
 const HOSTS: usize = 2;
 const CLAIMS: u8 = 2;
 /// Walks of a run.
-const WALKS: u32 = 250;
-/// Steps of a walk at most.
-const STEPS: usize = 250;
+const WALKS: u32 = 200;
+/// Scenes, and groups of steps by chance, of a walk.
+const PARTS: std::ops::Range<usize> = 8..30;
 
 fn numbered(last: u8) -> IpAddr {
     IpAddr::from([10, 10, 0, last])
@@ -122,7 +123,7 @@ fn no_address_has_two_holders_or_none_for_ever() {
     let walks = (
         0..SHAPES.len(),
         prop_oneof![Just(0), Just(2_u32)],
-        prop::collection::vec(step(), STEPS / 2..STEPS),
+        scenes::walk(PARTS),
     );
     let result = runner.run(&walks, |(shape, spare, steps)| {
         all.borrow_mut().add(walk(shape, spare, &steps)?);
