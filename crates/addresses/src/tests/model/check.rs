@@ -131,11 +131,12 @@ impl Cluster {
             prop_assert!(said.is_none(), "{said:?} is said to be on {}", other.name);
         }
         let (uid, port) = (bound.uid.clone(), port.clone());
-        self.count(&uid, &port, host.name.clone());
+        let node = host.name.clone();
+        self.count(&uid, &port, &node);
         Ok(())
     }
 
-    fn count(&mut self, uid: &str, port: &Port, node: String) {
+    fn count(&mut self, uid: &str, port: &Port, node: &str) {
         if !self.seen.insert(uid.to_owned()) {
             return;
         }

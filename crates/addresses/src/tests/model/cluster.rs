@@ -12,7 +12,7 @@ use world::World;
 use super::super::super::{Command, Object};
 use super::control::{Control, Write};
 use super::host::{Fate, Host};
-use super::network::{BLUE, Shape};
+use super::network::{BLUE, Form, Shape};
 use super::pods::{Bound, Want};
 use super::server::{self, Server};
 use super::steps::{Followed, Step};
@@ -69,7 +69,7 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) fn new(shape: &'static Shape, spare: u32) -> Self {
-        let worlds: Vec<Arc<World>> = shape.forms.iter().map(|form| form.world()).collect();
+        let worlds: Vec<Arc<World>> = shape.forms.iter().map(Form::world).collect();
         let begin = Instant::now();
         let mut server = Server::new();
         let hosts = ["n1", "n2"].map(|name| {
@@ -230,7 +230,8 @@ impl Cluster {
                 Followed::Blocks => host.blocks.hear(&server.blocks, count),
                 Followed::Reservations => host.reservations.hear(&server.reservations, count),
                 Followed::Networks => {
-                    let before = std::mem::replace(&mut host.world, self.worlds[self.form].clone());
+                    let before =
+                        std::mem::replace(&mut host.world, Arc::clone(&self.worlds[self.form]));
                     !Arc::ptr_eq(&before, &host.world)
                 }
                 Followed::Claims | Followed::Pods => false,

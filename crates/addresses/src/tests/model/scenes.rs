@@ -20,8 +20,11 @@ pub(super) fn walk(parts: std::ops::Range<usize>) -> impl Strategy<Value = Vec<S
     prop::collection::vec(part, parts).prop_map(|parts| parts.concat())
 }
 
+/// A node, the other one, and the number of an address, a claim or a form.
+type Scene = fn(usize, usize, u8) -> Vec<Step>;
+
 fn scene() -> impl Strategy<Value = Vec<Step>> {
-    let all: [fn(usize, usize, u8) -> Vec<Step>; 9] = [
+    let all: [Scene; 9] = [
         by_name,
         of_a_claim,
         by_claim_twice,
