@@ -39,7 +39,7 @@ const BEHIND: i64 = 5;
 const HOSTS: usize = 2;
 const CLAIMS: u8 = 2;
 /// Walks of a run.
-const WALKS: u32 = 200;
+const WALKS: u32 = 300;
 /// Scenes, and groups of steps by chance, of a walk.
 const PARTS: std::ops::Range<usize> = 8..30;
 

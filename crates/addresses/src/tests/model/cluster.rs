@@ -351,7 +351,11 @@ impl Cluster {
     /// Binds a new pod to a node; returns its name.
     pub(super) fn bind(&mut self, host: usize, want: Want) -> String {
         self.pods += 1;
-        let name = format!("pod-{}", self.pods);
+        let name = match want {
+            // The next one of its name has another UID.
+            Want::Named(index) if !self.is_there(&format!("web-{index}")) => format!("web-{index}"),
+            _ => format!("pod-{}", self.pods),
+        };
         let element = match want {
             Want::Any => json!({"name": BLUE}),
             Want::Named(index) => {
@@ -384,6 +388,12 @@ impl Cluster {
         self.hosts[host].bound.insert(name.clone(), bound);
         self.hosts[host].look = true;
         name
+    }
+
+    /// True when a pod of this name is at the server or on a node.
+    fn is_there(&self, name: &str) -> bool {
+        let mut hosts = self.hosts.iter();
+        self.server.pods.get(name).is_some() || hosts.any(|host| host.bound.contains_key(name))
     }
 
     pub(super) fn delete_ended(&mut self, host: usize) {

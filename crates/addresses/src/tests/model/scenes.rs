@@ -24,11 +24,12 @@ pub(super) fn walk(parts: std::ops::Range<usize>) -> impl Strategy<Value = Vec<S
 type Scene = fn(usize, usize, u8) -> Vec<Step>;
 
 fn scene() -> impl Strategy<Value = Vec<Step>> {
-    let all: [Scene; 9] = [
+    let all: [Scene; 10] = [
         by_name,
         of_a_claim,
         by_claim_twice,
         back_and_forth,
+        forced,
         too_many,
         node_gone,
         node_again,
@@ -72,6 +73,7 @@ fn by_name(host: usize, other: usize, number: u8) -> Vec<Step> {
 
 /// The address of a claim stays while its block goes to the other node.
 fn of_a_claim(host: usize, other: usize, number: u8) -> Vec<Step> {
+    let fates = [Fate::Served, Fate::Lost];
     let number = number % CLAIMS;
     vec![
         Step::MakeClaim(number),
@@ -91,9 +93,14 @@ fn of_a_claim(host: usize, other: usize, number: u8) -> Vec<Step> {
         Step::Bind(other, Want::Any),
         Step::Work(other),
         Step::Hear(other, Followed::Blocks, 9),
-        Step::Work(other),
+        Step::Round(other),
+        Step::Serve(other, 0, Fate::Served),
+        Step::Serve(other, 0, fates[usize::from(number)]),
+        Step::Settle(other),
         Step::Add(other, 0),
         Step::Add(other, 1),
+        Step::Work(other),
+        Step::Add(other, 0),
     ]
 }
 
@@ -122,34 +129,51 @@ fn by_claim_twice(host: usize, other: usize, number: u8) -> Vec<Step> {
     steps
 }
 
-/// A node has nothing to do with its blocks, and gives them back while pods come.
-fn back_and_forth(host: usize, other: usize, _: u8) -> Vec<Step> {
-    vec![
-        Step::Bind(host, Want::Any),
+/// A node gives blocks back that it does not need, or that it needs again in this moment.
+fn back_and_forth(host: usize, other: usize, number: u8) -> Vec<Step> {
+    let mut steps = vec![Step::Bind(host, Want::Any); 3];
+    steps.extend([Step::Turn(host), Step::Turn(host)]);
+    steps.extend([Step::Add(host, 0); 3]);
+    // Other nodes hear of it, or not.
+    steps.push(Step::Say(host));
+    steps.extend([Step::Remove(host, 2), Step::Remove(host, 1)]);
+    steps.push(Step::Delete(host));
+    if number > 0 {
+        steps.push(Step::Say(host));
+    }
+    steps.extend([Step::Bind(other, Want::Any); 3]);
+    steps.extend([Step::Turn(other), Step::Turn(other)]);
+    steps.extend([Step::Add(other, 0); 3]);
+    steps.extend([Step::Work(host), Step::Tick(3), Step::Round(host)]);
+    if number > 1 {
+        // It has counted what is in use, and asks whether another node needs the block.
+        steps.extend([Step::Bind(host, Want::Any); 2]);
+        steps.extend([Step::Add(host, 0); 2]);
+    }
+    steps.extend([Step::Settle(host), Step::Tick(1)]);
+    steps.extend([Step::Turn(other), Step::Turn(other)]);
+    steps.extend([Step::Add(other, 0); 3]);
+    steps
+}
+
+/// The objects of pods are deleted while their containers run.
+fn forced(host: usize, other: usize, number: u8) -> Vec<Step> {
+    let mut steps = vec![
+        Step::Bind(host, Want::Named(number)),
         Step::Bind(host, Want::Any),
         Step::Turn(host),
-        Step::Add(host, 0),
-        Step::Add(host, 0),
-        Step::Detach(host, 0),
-        Step::Remove(host, 1),
-        Step::Say(host),
-        Step::Delete(host),
-        Step::Bind(other, Want::Any),
-        Step::Turn(other),
-        Step::Add(other, 0),
-        Step::Round(host),
-        Step::Tick(3),
-        Step::Settle(host),
-        Step::Tick(1),
-        Step::Round(host),
-        Step::Serve(host, 0, Fate::Served),
-        Step::Add(host, 0),
-        Step::Serve(host, 0, Fate::Served),
-        Step::Add(host, 0),
-        Step::Settle(host),
-        Step::Turn(other),
-        Step::Add(other, 0),
-    ]
+    ];
+    steps.extend([Step::Add(host, 0); 2]);
+    steps.extend([Step::Turn(other), Step::Turn(host), Step::Turn(host)]);
+    if number == 1 {
+        steps.push(Step::Unregister(host));
+    }
+    steps.extend([Step::Force(host, 0), Step::Force(host, 1)]);
+    for _ in 0..3 {
+        steps.extend(controller());
+    }
+    steps.extend([Step::Tick(3), Step::Register(host)]);
+    steps
 }
 
 /// Pods come and go before the controller counts the blocks that were taken for them.
@@ -168,6 +192,9 @@ fn too_many(host: usize, other: usize, number: u8) -> Vec<Step> {
     steps.extend(controller());
     steps.push(Step::Tick(3));
     steps.extend(controller());
+    if number > 0 {
+        steps.extend(controller());
+    }
     steps.extend([
         Step::Bind(host, Want::Any),
         Step::Tick(3),
