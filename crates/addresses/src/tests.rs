@@ -65,6 +65,22 @@ fn the_mark_of_a_block_in_use_is_removed_whichever_node_of_the_name_took_it() {
     ));
 }
 
+/// ADR 0061: the model does not find it, for the same round gives the block back.
+#[test]
+fn nothing_is_given_of_a_marked_block_or_one_whose_neighbours_were_not_read() {
+    let mut machine = Machine::new("node-a", Duration::from_secs(600));
+    machine.seen.node_uid = Some("n1".to_owned());
+    let shares = |machine: &mut Machine, status: &serde_json::Value| {
+        machine.seen.blocks = vec![block_of("n1", status).into()];
+        machine.shares(&machine.view()).len()
+    };
+    assert_eq!(shares(&mut machine, &json!(null)), 0);
+    machine.state.cleared.insert("u1".to_owned());
+    assert_eq!(shares(&mut machine, &json!(null)), 1);
+    let marked = json!({"reclaimAfter": "2027-01-15T08:00:00Z"});
+    assert_eq!(shares(&mut machine, &marked), 0);
+}
+
 /// ADR 0061: an ADD during the return of a block keeps the block.
 ///
 /// It comes between the plan and the word of the book.

@@ -145,10 +145,14 @@ impl Host {
                 }
             }
             event = match last.expect("a job that goes on or ends") {
-                Effect::Call(command) => match self.local(&command) {
-                    Some(answer) => Event::Answered(job, answer),
-                    None => return self.call(job, command),
-                },
+                // In a round, requests come between a command to the node and its answer.
+                Effect::Call(command) => {
+                    let is_request = matches!(job, Job::Request(_));
+                    match is_request.then(|| self.local(&command)).flatten() {
+                        Some(answer) => Event::Answered(job, answer),
+                        None => return self.call(job, command),
+                    }
+                }
                 Effect::Wait => return,
                 Effect::Rest(rest) => {
                     self.rounds += 1;
@@ -267,6 +271,10 @@ impl Host {
             Job::Request(id) => self.asking.get_mut(&id).and_then(|it| it.call.take()),
         };
         let command = command.expect("a command of the job");
+        if let Some(answer) = self.local(&command) {
+            self.drive(job, Event::Answered(job, answer), server.now);
+            return true;
+        }
         let answer = match fate {
             Fate::Served => server.carry_out(&self.name, &command),
             Fate::AnswerLost => {
@@ -297,7 +305,8 @@ impl Host {
     pub(super) fn restart(&mut self, late: &mut Vec<Late>, now: i64) {
         let calls = self.asking.values_mut().filter_map(|it| it.call.take());
         let calls = calls.chain(self.round.take());
-        late.extend(calls.map(|command| Late::of_node(now, &self.name, command)));
+        let writes = calls.filter(|command| !is_local(command));
+        late.extend(writes.map(|command| Late::of_node(now, &self.name, command)));
         let mut ledger = empty();
         for entry in self.ledger.entries() {
             ledger.restore(entry.record.clone());
@@ -311,6 +320,14 @@ impl Host {
         self.ready = false;
         self.look = true;
     }
+}
+
+/// True for a command that the node itself answers.
+fn is_local(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Publish(_) | Command::Survey | Command::IsUsable { .. } | Command::Pick { .. }
+    )
 }
 
 fn empty() -> Ledger {

@@ -249,6 +249,12 @@ impl Cluster {
     /// the time of one `ADD`.
     fn check_first_attempts(&mut self) -> Result<(), TestCaseError> {
         for (host, want) in [(0, Want::Any), (1, Want::Named(1)), (0, Want::Named(2))] {
+            let ip = match want {
+                Want::Named(index) => Some(super::numbered(self.shape.named[usize::from(index)])),
+                Want::Any | Want::Claim(_) => None,
+            };
+            // It may be that of the pod before.
+            let is_free = ip.is_none_or(|ip| !self.used().contains(&ip));
             let pod = self.bind(host, want);
             let now = self.server.now;
             self.hosts[host].add(&pod, &self.shape.named, now);
@@ -256,12 +262,6 @@ impl Cluster {
                 self.turn(1)?;
             }
             let port = self.hosts[host].ports.get(&pod);
-            let ip = match want {
-                Want::Named(index) => Some(super::numbered(self.shape.named[usize::from(index)])),
-                Want::Any | Want::Claim(_) => None,
-            };
-            // It may be that of the pod before.
-            let is_free = ip.is_none_or(|ip| !self.used().contains(&ip));
             prop_assert!(
                 port.is_some() || !is_free,
                 "{pod} has no address for {want:?}"

@@ -64,8 +64,15 @@ fn by_name(host: usize, other: usize, number: u8) -> Vec<Step> {
         Step::Work(other),
         Step::Turn(host),
         Step::Remove(host, 7),
-        Step::Say(host),
+        if number > 0 {
+            Step::Say(host)
+        } else {
+            Step::Delete(host)
+        },
         Step::Turn(host),
+        Step::Turn(other),
+        Step::Bind(other, Want::Any),
+        Step::Add(other, 0),
         Step::Bind(other, Want::Any),
         Step::Add(other, 0),
     ]
@@ -147,6 +154,7 @@ fn back_and_forth(host: usize, other: usize, number: u8) -> Vec<Step> {
     steps.extend([Step::Work(host), Step::Tick(3), Step::Round(host)]);
     if number > 1 {
         // It has counted what is in use, and asks whether another node needs the block.
+        steps.extend([Step::Serve(host, 0, Fate::Served); 2]);
         steps.extend([Step::Bind(host, Want::Any); 2]);
         steps.extend([Step::Add(host, 0); 2]);
     }
@@ -303,9 +311,17 @@ fn lost(host: usize, other: usize, number: u8) -> Vec<Step> {
         Step::Add(host, 7),
         Step::Turn(other),
         Step::Turn(host),
+        Step::Add(host, 7),
+        Step::Turn(other),
+        Step::Turn(host),
+        Step::Turn(host),
         Step::Detach(host, 7),
         Step::Say(host),
         Step::Round(host),
+        Step::Serve(host, 0, Fate::Served),
+        Step::Serve(host, 0, Fate::Served),
+        Step::Serve(host, 0, Fate::Served),
+        Step::Add(host, 7),
         Step::Serve(host, 0, Fate::Late),
         Step::Add(host, 7),
         Step::Settle(host),
