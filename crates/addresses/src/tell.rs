@@ -14,11 +14,12 @@ use super::steps::{Round, RoundStep};
 impl Machine {
     /// Answers for marked blocks of this node: one in use stays, any other goes.
     ///
-    /// It is alive: they are too many, or it was taken for gone.
+    /// It is alive: they are too many, or it was taken for gone. One in use stays whichever `Node` of
+    /// this name took it: the pods were not asked when the `Node` was made again.
     pub(super) fn marked(&self, round: &Round) -> Vec<RoundStep> {
         let own = self.seen.node_uid.as_ref();
         let blocks = round.view.blocks.iter();
-        let marked = blocks.filter(|it| is_marked(it) && own == Some(&it.spec.node_uid));
+        let marked = blocks.filter(|it| is_marked(it));
         let mut steps = Vec::new();
         for block in marked {
             let Some(cidr) = cidr(block) else {
@@ -31,7 +32,10 @@ impl Machine {
                     "this node is asked for a block that is in use"
                 );
                 steps.push(RoundStep::Do(Command::Unmark(Object::of(&**block))));
-            } else if round.facts.ready && !self.is_said(network, &cidr) {
+            } else if own == Some(&block.spec.node_uid)
+                && round.facts.ready
+                && !self.is_said(network, &cidr)
+            {
                 steps.push(RoundStep::Leave(Arc::clone(block), cidr));
             }
         }

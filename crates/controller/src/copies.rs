@@ -1,6 +1,6 @@
 //! Copies of everything the controller decides by.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use kube::{Client, Resource, ResourceExt as _};
 use tokio::sync::Notify;
 
 use super::pod::Pod;
+use super::reclaim::addresses_of;
 use super::view::{self, View};
 
 /// The copies.
@@ -113,8 +114,11 @@ impl Copies {
         if *self.claims.kind.progress() == Progress::Read {
             // One that cannot be read is there all the same.
             let claims = self.claims.store.state().into_iter();
-            let uids: BTreeSet<String> = claims.filter_map(|claim| claim.uid()).collect();
-            view.claims = Some(uids);
+            let claims = claims.filter_map(|claim| {
+                let ips = claim.0.as_ref().map(addresses_of);
+                Some((claim.uid()?, ips.unwrap_or_default()))
+            });
+            view.claims = Some(claims.collect());
         }
         view.unreadable = unreadable;
         view

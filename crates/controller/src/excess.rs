@@ -143,8 +143,8 @@ struct Group<'a> {
     new: Vec<&'a Arc<IpBlock>>,
     /// Blocks for which the node was asked, and has had its time.
     asked: Vec<&'a Arc<IpBlock>>,
-    /// Blocks that are too much and in use.
-    in_use: Vec<&'a IpBlock>,
+    /// Blocks that are too much and were in use when the node was asked.
+    in_use: Vec<&'a Arc<IpBlock>>,
     /// Pods that do not list the network and have an address of these blocks.
     inside: u64,
 }
@@ -187,10 +187,10 @@ impl Judged {
             for block in group.in_use.iter().filter(|block| of_this(block)) {
                 held = held.saturating_add(limit.cost(&pools, block, false));
             }
-            let withheld = self.withheld(&mut group, limit);
+            let (again, withheld) = self.withheld(&mut group, limit);
             let age = |block: &Arc<IpBlock>| (block.creation_timestamp(), block.name_any());
             group.new.sort_by_key(|block| age(block));
-            let mut excess = Vec::new();
+            let mut excess = again;
             for block in group.new {
                 // An earlier or later node of this name is another one.
                 if held >= limit.room || !of_this(block) {
@@ -246,8 +246,15 @@ impl Judged {
         }
     }
 
-    /// Picks blocks for which a node was asked that cannot be in use, by their number.
-    fn withheld(&mut self, group: &mut Group<'_>, limit: Limit) -> Vec<Arc<IpBlock>> {
+    /// Picks blocks for which a node is asked again, and those that cannot be in use.
+    ///
+    /// By their number. Pods of a block that was in use may be gone by now, and one that is in use now
+    /// must not go for it: so the node is asked for all of them at once.
+    fn withheld(
+        &mut self,
+        group: &mut Group<'_>,
+        limit: Limit,
+    ) -> (Vec<Arc<IpBlock>>, Vec<Arc<IpBlock>>) {
         // A node removes the mark of one that is in use; which ones it keeps is its own business.
         group.asked.sort_by_key(|block| {
             let age = (block.creation_timestamp(), block.name_any());
@@ -257,10 +264,17 @@ impl Judged {
         let left = limit.needed.saturating_sub(in_use);
         let left = usize::try_from(left).unwrap_or(usize::MAX);
         let withheld = group.asked.split_off(left.min(group.asked.len()));
+        let of_all = |blocks: Vec<&Arc<IpBlock>>| blocks.into_iter().cloned().collect();
+        if !group.in_use.is_empty() && withheld.iter().any(|block| !is_marked(block)) {
+            let (silent, said): (Vec<_>, Vec<_>) =
+                withheld.into_iter().partition(|it| is_marked(it));
+            let again = [&group.in_use[..], &group.asked, &said].concat();
+            return (of_all(again), of_all(silent));
+        }
         for block in &group.asked {
             self.stand(block, Standing::InUse);
         }
-        withheld.into_iter().cloned().collect()
+        (Vec::new(), of_all(withheld))
     }
 
     /// Takes note of all blocks; when the next one is to be judged.
@@ -425,7 +439,7 @@ fn needs<'a>(
         let kept = group.kept.iter().map(|(block, _)| *block);
         let new = group.new.iter().chain(&group.asked);
         let new = new.map(|block| &***block);
-        let in_use = group.in_use.iter().copied();
+        let in_use = group.in_use.iter().map(|block| &***block);
         for cidr in kept.chain(new).chain(in_use).filter_map(cidr) {
             networks.entry((*node, cidr)).or_default().insert(*network);
         }

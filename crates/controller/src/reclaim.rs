@@ -8,8 +8,9 @@
 //! as long. Before either is deleted, the API server itself is asked, not a copy.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
-use api::{IpBlock, IpReservation, NODE_LABEL, label_value};
+use api::{IpBlock, IpReservation, IpamClaim, NODE_LABEL, label_value};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
@@ -79,6 +80,8 @@ pub fn busy_nodes(view: &View) -> BTreeSet<&str> {
 }
 
 /// True when a reservation's holder is gone and no pod may use the address.
+///
+/// Also when its claim has other addresses: see [`keeps`].
 pub fn is_orphan(reservation: &IpReservation, view: &View, usage: &Usage) -> bool {
     let spec = &reservation.spec;
     if let Some(holder) = &spec.pod {
@@ -90,11 +93,28 @@ pub fn is_orphan(reservation: &IpReservation, view: &View, usage: &Usage) -> boo
     match (&spec.claim, &view.claims) {
         (Some(holder), Some(claims)) => {
             let key = (holder.namespace.clone(), holder.name.clone());
+            let ips = claims.get(&holder.uid);
             // A pod that names the claim may have the address still.
-            !claims.contains(&holder.uid) && !usage.claims.contains(&key)
+            !ips.is_some_and(|ips| keeps(ips, &spec.address)) && !usage.claims.contains(&key)
         }
         _ => false,
     }
+}
+
+/// Reads the addresses of a claim; none when one of them cannot be read.
+pub fn addresses_of(claim: &IpamClaim) -> BTreeSet<IpAddr> {
+    let ips = claim.status.iter().flat_map(|status| &status.ips);
+    let ips = ips.map(|text| text.split('/').next().unwrap_or(text).parse());
+    ips.collect::<Result<_, _>>().unwrap_or_default()
+}
+
+/// True when a claim with these addresses keeps the reservation of an address.
+///
+/// Until a claim has addresses, it keeps all that an `ADD` may have begun with. The others are left by an
+/// `ADD` that failed before it wrote what it had reserved, and after which another node wrote its own.
+pub fn keeps(ips: &BTreeSet<IpAddr>, address: &str) -> bool {
+    let address = address.parse::<IpAddr>();
+    ips.is_empty() || address.is_ok_and(|address| ips.contains(&address))
 }
 
 /// Times since when reservations have no holder, by UID.

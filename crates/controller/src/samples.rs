@@ -16,7 +16,7 @@ use super::view::{self, Key, View};
 /// The fields that an API server adds are added: a UID `<name>-uid`, a version, a generation.
 pub(crate) fn view(objects: &[Value]) -> View {
     let mut view = View {
-        claims: Some(std::collections::BTreeSet::new()),
+        claims: Some(std::collections::BTreeMap::new()),
         ..View::default()
     };
     for object in objects {
@@ -65,7 +65,8 @@ fn add(view: &mut View, mut object: Value) {
         "IPReservation" => view.reservations.push(read(object)),
         "PodNetworkEndpointSlice" => view.slices.push(read(object)),
         "IPAMClaim" => {
-            view.claims.get_or_insert_default().insert(uid);
+            let ips = crate::reclaim::addresses_of(&read::<api::IpamClaim>(object));
+            view.claims.get_or_insert_default().insert(uid, ips);
         }
         other => unreachable!("{other} is not an object of these tests"),
     }

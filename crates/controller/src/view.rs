@@ -1,6 +1,7 @@
 //! The cluster at one moment, as plain data.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::nad::{Definition, DefinitionError, Meaning, read_definition};
@@ -41,8 +42,10 @@ pub struct View {
     pub reservations: Vec<Arc<IpReservation>>,
     /// Metadata of the slices of members; it has the name of the node.
     pub slices: Vec<Arc<PartialObjectMeta<PodNetworkEndpointSlice>>>,
-    /// UIDs of `IPAMClaim`s; `None` when their kind is not there.
-    pub claims: Option<BTreeSet<String>>,
+    /// Addresses of `IPAMClaim`s by UID; `None` when their kind is not there.
+    ///
+    /// A claim without any has none yet, or some that cannot be read.
+    pub claims: Option<BTreeMap<String, BTreeSet<IpAddr>>>,
     /// Objects of podnet that this version cannot read, as `PodNetwork blue: why`.
     ///
     /// They may refer to anything.

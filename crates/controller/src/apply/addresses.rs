@@ -76,10 +76,7 @@ impl Executor {
             (Some(pod), _) => {
                 check::pod_is_gone(&self.client, &pod.namespace, &pod.name, &pod.uid).await
             }
-            (None, Some(claim)) => {
-                let (namespace, name) = (&claim.namespace, &claim.name);
-                check::claim_is_gone(&self.client, namespace, name, &claim.uid).await
-            }
+            (None, Some(claim)) => check::claim_has_left(&self.client, claim, &spec.address).await,
             (None, None) => return true,
         };
         match gone {

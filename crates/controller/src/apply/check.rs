@@ -5,7 +5,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use api::{IpamClaim, PodNetworkAttachment};
+use api::{ClaimHolder, IpamClaim, PodNetworkAttachment};
 use cluster::brief;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use super::PATIENCE;
 use crate::plan::ObjectStep;
 use crate::pod::Pod;
+use crate::reclaim::{addresses_of, keeps};
 use crate::usage::Usage;
 use crate::view::View;
 
@@ -169,17 +170,19 @@ pub(super) async fn pod_is_gone(
     is_gone::<Pod>(Api::namespaced(client.clone(), namespace), name, uid).await
 }
 
-/// True when there is no such claim any more.
+/// True when there is no such claim any more, or when it has other addresses.
 ///
 /// # Errors
 /// Why that is not known.
-pub(super) async fn claim_is_gone(
+pub(super) async fn claim_has_left(
     client: &Client,
-    namespace: &str,
-    name: &str,
-    uid: &str,
+    claim: &ClaimHolder,
+    address: &str,
 ) -> Result<bool, String> {
-    is_gone::<IpamClaim>(Api::namespaced(client.clone(), namespace), name, uid).await
+    let claims: Api<IpamClaim> = Api::namespaced(client.clone(), &claim.namespace);
+    let found = in_time(claims.get_opt(&claim.name)).await?;
+    let found = found.filter(|found| found.uid().as_ref() == Some(&claim.uid));
+    Ok(!found.is_some_and(|found| keeps(&addresses_of(&found), address)))
 }
 
 async fn is_gone<K>(api: Api<K>, name: &str, uid: &str) -> Result<bool, String>

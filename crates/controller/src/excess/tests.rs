@@ -164,6 +164,58 @@ fn a_node_is_asked_first_and_keeps_as_many_blocks_as_its_pods_can_need_addresses
     proof::of!("ATT-06e");
 }
 
+/// ADR 0061: pods of a block that was in use are gone, and a later one is in use.
+///
+/// The node is asked for both; only it knows which of them is.
+#[test]
+fn a_node_is_asked_again_before_a_block_goes_that_it_says_is_in_use() {
+    let with_marks = |count: u8, marked: &[usize]| {
+        let mut blocks = blocks(count, 90);
+        for (block, taken) in blocks.iter_mut().zip(90..) {
+            block["metadata"]["creationTimestamp"] = at(taken).to_string().into();
+        }
+        for index in marked {
+            blocks[*index]["status"] = json!({"reclaimAfter": at(110).to_string()});
+        }
+        cluster("10.0.0.0/16", &[blocks, pods(1)])
+    };
+    let cidrs = |blocks: &[Arc<IpBlock>]| {
+        let cidrs = blocks.iter().map(|it| it.spec.cidr.clone());
+        cidrs.collect::<Vec<_>>()
+    };
+    let (mut judged, suspects) = found(&with_marks(4, &[]));
+    assert_eq!(cidrs(&suspects.found[0].blocks), ["10.0.0.48/28"]);
+    judged.asked(&suspects.found[0].blocks, at(102));
+    // It is in use, and its pod goes later. That of the next one comes.
+    assert!(
+        judged
+            .judge(&with_marks(4, &[]), 2, at(112))
+            .found
+            .is_empty()
+    );
+    judged.judge(&with_marks(5, &[]), 2, at(120));
+    let asked = judged.judge(&with_marks(5, &[]), 2, at(122));
+    assert_eq!(cidrs(&asked.found[0].blocks), ["10.0.0.64/28"]);
+    judged.asked(&asked.found[0].blocks, at(122));
+    let again = judged.judge(&with_marks(5, &[]), 2, at(132));
+    assert_eq!(again.found[0].withheld, []);
+    assert_eq!(
+        cidrs(&again.found[0].blocks),
+        ["10.0.0.48/28", "10.0.0.64/28"]
+    );
+    let confirmed = again.confirmed(&with_marks(5, &[]));
+    assert_eq!(confirmed, again.found);
+    judged.asked(&confirmed[0].blocks, at(132));
+    // The first one stays marked, and goes; one that is said to be in use stays.
+    let last = judged.judge(&with_marks(5, &[3]), 2, at(142)).found;
+    assert_eq!(cidrs(&last[0].withheld), ["10.0.0.48/28"]);
+    assert_eq!(last[0].blocks, []);
+    // A node that says so of both keeps one.
+    judged.asked(&again.found[0].blocks, at(132));
+    let last = judged.judge(&with_marks(5, &[]), 2, at(142)).found;
+    assert_eq!(cidrs(&last[0].withheld), ["10.0.0.64/28"]);
+}
+
 /// ATT-06e: what a node once had a right to may be in use, whoever is gone.
 #[test]
 fn a_block_that_was_kept_stays_when_the_pods_go() {

@@ -108,9 +108,35 @@ fn a_reservation_of_a_pod_goes_with_the_pod_by_its_uid() {
     assert!(orphan(&holder("an-earlier-uid"), &[on_n1("Running")]));
 }
 
+fn ipam_claim(ips: &[&str]) -> Value {
+    json!({
+        "kind": "IPAMClaim",
+        "metadata": {"name": "vm-a", "uid": "c1"},
+        "spec": {"network": "blue", "interface": "net1"},
+        "status": {"ips": ips},
+    })
+}
+
+/// ADR 0061: an ADD reserved it and failed, and another node wrote its own into the claim.
+#[test]
+fn a_reservation_goes_that_its_claim_does_not_name() {
+    let holder = json!({"claim": {"namespace": "shop", "name": "vm-a", "uid": "c1"}});
+    let other = || ipam_claim(&["10.0.0.8/24", "fd10::8"]);
+    assert!(orphan(&holder, &[other()]));
+    assert!(!orphan(
+        &holder,
+        &[ipam_claim(&["10.0.0.8/24", "10.0.0.7/24"])]
+    ));
+    // What cannot be read may be this one.
+    assert!(!orphan(&holder, &[ipam_claim(&["10.0.0.8/24", "10.0.0"])]));
+    // A pod may have it from before somebody wrote into the claim.
+    let list = r#"[{"name": "blue", "ipam-claim-reference": "vm-a"}]"#;
+    assert!(!orphan(&holder, &[other(), pod("vm", &Value::Null, list)]));
+}
+
 #[test]
 fn a_reservation_of_a_claim_goes_with_the_claim_when_no_pod_names_it() {
-    let claim = json!({"kind": "IPAMClaim", "metadata": {"name": "vm-a", "uid": "c1"}});
+    let claim = ipam_claim(&[]);
     let holder = json!({"claim": {"namespace": "shop", "name": "vm-a", "uid": "c1"}});
     assert!(!orphan(&holder, &[claim]));
     assert!(orphan(&holder, &[]));

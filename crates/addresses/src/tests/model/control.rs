@@ -7,18 +7,20 @@ use api::{IpBlock, IpReservation, IpamClaim};
 use controller::excess::{Judged, Suspects};
 use controller::plan::{Choices, plan};
 use controller::pod::Pod;
-use controller::reclaim::{BlockStep, Orphans};
+use controller::reclaim::{BlockStep, Orphans, addresses_of, keeps};
 use controller::view::View;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::SignedDuration;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube_core::ResourceExt as _;
 
 use super::super::super::Object;
-use super::server::{Mirror, Node, Server, at, status};
+use super::kind::Mirror;
+use super::server::{Node, Server, at, status};
 
 /// How long holders have to be gone, seconds.
-const DELAY: i64 = 60;
-const SPARE: u32 = 2;
+pub(super) const DELAY: i64 = 60;
+/// How long a node has to answer for a block that it is asked for, seconds.
+const GRACE: i64 = 10;
 
 /// One thing of a plan.
 #[derive(Debug)]
@@ -28,9 +30,35 @@ enum Todo {
     Excess(Box<Suspects>),
 }
 
+/// A write; what it needs was read before.
+#[derive(Debug, Clone)]
+pub(super) enum Write {
+    /// Delete a block, unless it is another version by now.
+    TakeBack(Arc<IpBlock>),
+    /// Write or remove the time of a block's end, unless it is another version.
+    Mark(Arc<IpBlock>, Option<i64>),
+    /// Mark a block that is too many.
+    AskFor(Arc<IpBlock>),
+    /// Delete a block that was asked for in vain.
+    Revoke(Arc<IpBlock>),
+    /// Delete a reservation whose holder is gone.
+    Remove(Arc<IpReservation>),
+}
+
+/// What controllers did in a walk.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Done {
+    pub(super) removed: u64,
+    pub(super) taken_back: u64,
+    pub(super) asked: u64,
+    pub(super) revoked: u64,
+}
+
 pub(super) struct Control {
     /// Networks and definitions.
-    base: View,
+    pub(super) base: View,
+    /// Blocks that a node may have to spare.
+    spare: u32,
     pub(super) blocks: Mirror<IpBlock>,
     pub(super) reservations: Mirror<IpReservation>,
     pub(super) claims: Mirror<IpamClaim>,
@@ -39,17 +67,15 @@ pub(super) struct Control {
     orphans: Orphans,
     judged: Judged,
     todo: VecDeque<Todo>,
-    /// Reservations that were removed, blocks that were taken back.
-    pub(super) removed: u64,
-    pub(super) taken_back: u64,
-    pub(super) asked: u64,
-    pub(super) revoked: u64,
+    writes: VecDeque<Write>,
+    pub(super) done: Done,
 }
 
 impl Control {
-    pub(super) fn new(base: View) -> Self {
+    pub(super) fn new(base: View, spare: u32) -> Self {
         Self {
             base,
+            spare,
             blocks: Mirror::new(),
             reservations: Mirror::new(),
             claims: Mirror::new(),
@@ -58,10 +84,8 @@ impl Control {
             orphans: Orphans::default(),
             judged: Judged::default(),
             todo: VecDeque::new(),
-            removed: 0,
-            taken_back: 0,
-            asked: 0,
-            revoked: 0,
+            writes: VecDeque::new(),
+            done: Done::default(),
         }
     }
 
@@ -74,7 +98,12 @@ impl Control {
         let mut view = View {
             blocks: self.blocks.all().cloned().collect(),
             reservations: self.reservations.all().cloned().collect(),
-            claims: Some(self.claims.all().filter_map(|it| it.uid()).collect()),
+            claims: Some(
+                self.claims
+                    .all()
+                    .filter_map(|it| Some((it.uid()?, addresses_of(it))))
+                    .collect(),
+            ),
             ..self.base.clone()
         };
         add_pods(&mut view, self.pods.all());
@@ -84,18 +113,18 @@ impl Control {
 
     /// Works out what is to be done; what is left of the last plan is dropped.
     pub(super) fn plan(&mut self, now: i64) {
-        if !self.is_read() {
+        if !self.is_read() || !self.writes.is_empty() {
             return;
         }
         let choices = Choices {
             multi_network: true,
             create_default: false,
             reclaim_delay: SignedDuration::from_secs(DELAY),
-            spare_blocks: SPARE,
+            spare_blocks: self.spare,
         };
         let view = self.view();
         let plan = plan(&view, &choices, &mut self.orphans, at(now));
-        let excess = self.judged.judge(&view, SPARE, at(now));
+        let excess = self.judged.judge(&view, self.spare, at(now));
         self.todo.clear();
         let blocks = plan.blocks.into_iter();
         let blocks = blocks
@@ -109,21 +138,28 @@ impl Control {
         }
     }
 
-    /// Does the next thing of the plan; false when there is none.
+    /// Reads what the next step of the plan needs, or writes what was read for.
+    ///
+    /// False when nothing is left to do.
     pub(super) fn act(&mut self, server: &mut Server) -> bool {
+        if let Some(write) = self.writes.pop_front() {
+            let is_written = self.write(server, &write);
+            if let (true, Write::AskFor(block)) = (is_written, write) {
+                self.judged.asked(&[block], at(server.now));
+            }
+            return true;
+        }
         match self.todo.pop_front() {
             None => return false,
-            Some(Todo::Block(block, step)) => self.block(server, &block, step),
-            Some(Todo::Reservation(reservation)) => self.reservation(server, &reservation),
+            Some(Todo::Block(block, step)) => self.block(server, block, step),
+            Some(Todo::Reservation(reservation)) => self.reservation(server, reservation),
             Some(Todo::Excess(suspects)) => self.excess(server, &suspects),
         }
         true
     }
 
-    fn block(&mut self, server: &mut Server, block: &IpBlock, step: BlockStep) {
-        let object = Object::of(block);
-        let version = block.resource_version();
-        let time = match step {
+    fn block(&mut self, server: &Server, block: Arc<IpBlock>, step: BlockStep) {
+        let write = match step {
             BlockStep::Wait(_) => return,
             BlockStep::Delete => {
                 let spec = &block.spec;
@@ -131,26 +167,18 @@ impl Control {
                 let lives = node.as_ref() == Some(&spec.node_uid);
                 let mut pods = server.pods.all();
                 let busy = pods.any(|pod| pod.spec.node_name.as_ref() == Some(&spec.node));
-                if !lives && !busy {
-                    let deleted = server.blocks.delete(&object, version.as_deref());
-                    self.taken_back += u64::from(deleted);
+                if lives || busy {
+                    return;
                 }
-                return;
+                Write::TakeBack(block)
             }
-            BlockStep::Mark(time) => Some(Time(time)),
-            BlockStep::Unmark => None,
+            BlockStep::Mark(time) => Write::Mark(block, Some(time.as_second())),
+            BlockStep::Unmark => Write::Mark(block, None),
         };
-        server.patch(
-            |it| &mut it.blocks,
-            &object,
-            version.as_deref(),
-            |block| {
-                status(block).reclaim_after = time;
-            },
-        );
+        self.writes.push_back(write);
     }
 
-    fn reservation(&mut self, server: &mut Server, reservation: &IpReservation) {
+    fn reservation(&mut self, server: &Server, reservation: Arc<IpReservation>) {
         let spec = &reservation.spec;
         let (found, uid) = match (&spec.pod, &spec.claim) {
             (Some(pod), _) => {
@@ -158,18 +186,18 @@ impl Control {
                 (found, &pod.uid)
             }
             (None, Some(claim)) => {
-                let found = server.claims.get(&claim.name).and_then(|it| it.uid());
-                (found, &claim.uid)
+                let found = server.claims.get(&claim.name);
+                let found = found.filter(|it| keeps(&addresses_of(it), &spec.address));
+                (found.and_then(|it| it.uid()), &claim.uid)
             }
             (None, None) => return,
         };
         if found.as_ref() != Some(uid) {
-            let deleted = server.reservations.delete(&Object::of(reservation), None);
-            self.removed += u64::from(deleted);
+            self.writes.push_back(Write::Remove(reservation));
         }
     }
 
-    fn excess(&mut self, server: &mut Server, suspects: &Suspects) {
+    fn excess(&mut self, server: &Server, suspects: &Suspects) {
         let mut now = View {
             blocks: self.blocks.all().cloned().collect(),
             ..self.base.clone()
@@ -177,35 +205,68 @@ impl Control {
         add_pods(&mut now, server.pods.all());
         add_nodes(&mut now, server.nodes.all());
         for excess in suspects.confirmed(&now) {
-            for block in excess.blocks {
-                let time = Time(at(server.now));
-                let version = block.resource_version();
-                let object = Object::of(&*block);
-                let asked = server.patch(
-                    |it| &mut it.blocks,
-                    &object,
-                    version.as_deref(),
-                    |block| status(block).reclaim_after = Some(time),
-                );
-                self.asked += u64::from(asked);
-            }
-            for block in excess.withheld {
-                let deleted = server.blocks.delete(&Object::of(&*block), None);
-                self.revoked += u64::from(deleted);
-            }
+            let blocks = excess.blocks.into_iter().map(Write::AskFor);
+            self.writes.extend(blocks);
+            let withheld = excess.withheld.into_iter().map(Write::Revoke);
+            self.writes.extend(withheld);
         }
     }
 
-    /// Another one leads from now on, which knows what it lists.
-    pub(super) fn restart(&mut self) {
-        let base = std::mem::take(&mut self.base);
-        *self = Self {
-            removed: self.removed,
-            taken_back: self.taken_back,
-            asked: self.asked,
-            revoked: self.revoked,
-            ..Self::new(base)
+    /// Writes; true unless the object is not as it was read.
+    pub(super) fn write(&mut self, server: &mut Server, write: &Write) -> bool {
+        let now = server.now;
+        let mark = |server: &mut Server, block: &IpBlock, time: Option<i64>| {
+            let time = time.map(|time| Time(Timestamp::from_second(time).unwrap()));
+            let version = block.resource_version();
+            server.patch(
+                |it| &mut it.blocks,
+                &Object::of(block),
+                version.as_deref(),
+                |block| status(block).reclaim_after = time,
+            )
         };
+        let count;
+        let is_written = match write {
+            Write::TakeBack(block) => {
+                count = Some(&mut self.done.taken_back);
+                let (object, version) = (Object::of(&**block), block.resource_version());
+                server.blocks.delete(now, &object, version.as_deref())
+            }
+            Write::Mark(block, time) => {
+                count = None;
+                mark(server, block, *time)
+            }
+            Write::AskFor(block) => {
+                count = Some(&mut self.done.asked);
+                mark(server, block, Some(at(now + GRACE).as_second()))
+            }
+            Write::Revoke(block) => {
+                count = Some(&mut self.done.revoked);
+                server.blocks.delete(now, &Object::of(&**block), None)
+            }
+            Write::Remove(reservation) => {
+                count = Some(&mut self.done.removed);
+                let object = Object::of(&**reservation);
+                server.reservations.delete(now, &object, None)
+            }
+        };
+        if let Some(count) = count {
+            *count += u64::from(is_written);
+        }
+        is_written
+    }
+
+    /// Another one leads from now on, which knows what it lists.
+    ///
+    /// Returns the write of the one before that is on its way, and arrives late.
+    pub(super) fn restart(&mut self) -> Option<Write> {
+        let base = std::mem::take(&mut self.base);
+        let write = self.writes.pop_front();
+        *self = Self {
+            done: self.done,
+            ..Self::new(base, self.spare)
+        };
+        write
     }
 }
 

@@ -5,43 +5,20 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use api::{IpBlock, IpReservation, Network};
-use book::BookError;
-use book::ledger::{Entry, Ledger, Wanted};
-use book::record::{ObjectRef, PodIdentity, State};
-use book::samples;
-use ipam::{IpamError, Request};
+use api::{IpBlock, IpReservation};
 use kube_core::ResourceExt as _;
 use world::World;
 
 use super::super::super::{
-    Answer, Command, Effect, Event, Facts, Given, Job, Machine, RequestId, Said, Seen, Wish,
+    Answer, Command, Effect, Event, Facts, Given, Job, Machine, RequestId, Said, Seen,
 };
-use super::server::{Mirror, Node, Server, unanswered};
-use super::{BLUE, KEEP};
-
-/// How long an `ADD` waits, seconds.
-const PATIENCE: i64 = 5;
-
-/// Addresses that a pod asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Want {
-    Any,
-    Named(u8),
-    Claim(u8),
-}
-
-/// A pod that is bound to the node.
-#[derive(Debug, Clone)]
-pub(super) struct Bound {
-    pub(super) name: String,
-    pub(super) uid: String,
-    pub(super) want: Want,
-    /// UID of its claim when the address was booked.
-    pub(super) claim: Option<String>,
-    /// Its containers are gone, its object is not.
-    pub(super) ended: bool,
-}
+use super::KEEP;
+use super::cluster::Late;
+use super::kind::Mirror;
+use super::network::BLUE;
+use super::pods::{Asking, Booking, Bound, Port};
+use super::server::{Node, Server, unanswered};
+use book::ledger::Ledger;
 
 /// How a command fares on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,17 +32,6 @@ pub(super) enum Fate {
     Late,
 }
 
-/// A request in the shell.
-#[derive(Debug)]
-struct Asking {
-    pod: String,
-    deadline: i64,
-    /// None while it waits for the end of a round.
-    call: Option<Command>,
-    /// Rounds that had ended when it last looked.
-    rounds: u64,
-}
-
 pub(super) struct Host {
     pub(super) name: String,
     machine: Machine,
@@ -73,16 +39,25 @@ pub(super) struct Host {
     pub(super) nodes: Mirror<Node>,
     pub(super) blocks: Mirror<IpBlock>,
     pub(super) reservations: Mirror<IpReservation>,
+    pub(super) world: Arc<World>,
     pub(super) bound: BTreeMap<String, Bound>,
+    /// Ports that live, by pod, with what was given to each.
+    pub(super) ports: BTreeMap<String, Port>,
+    /// Pods whose ports are new since the model last looked.
+    pub(super) booked: Vec<String>,
     pub(super) said: BTreeSet<(String, IpAddr)>,
+    /// When other nodes last heard of it.
+    pub(super) said_at: i64,
     pub(super) ready: bool,
-    world: Arc<World>,
-    network: Network,
     begin: Instant,
     round: Option<Command>,
-    asking: BTreeMap<RequestId, Asking>,
-    requests: RequestId,
-    rounds: u64,
+    pub(super) asking: BTreeMap<RequestId, Asking>,
+    pub(super) requests: RequestId,
+    pub(super) rounds: u64,
+    /// Something has asked for a round.
+    pub(super) look: bool,
+    /// When the next round begins though nothing happens.
+    pub(super) again: i64,
     /// Blocks that were given back.
     pub(super) given_back: u64,
 }
@@ -96,16 +71,20 @@ impl Host {
             nodes: Mirror::new(),
             blocks: Mirror::new(),
             reservations: Mirror::new(),
-            bound: BTreeMap::new(),
-            said: BTreeSet::new(),
-            ready: true,
             world: Arc::clone(world),
-            network: world.network(BLUE).unwrap().clone(),
+            bound: BTreeMap::new(),
+            ports: BTreeMap::new(),
+            booked: Vec::new(),
+            said: BTreeSet::new(),
+            said_at: 0,
+            ready: true,
             begin,
             round: None,
             asking: BTreeMap::new(),
             requests: 0,
             rounds: 0,
+            look: true,
+            again: 0,
             given_back: 0,
         }
     }
@@ -130,9 +109,24 @@ impl Host {
         }
     }
 
+    /// The clock of this node.
+    pub(super) fn time(&self, now: i64) -> Instant {
+        self.begin + Duration::from_secs(now.unsigned_abs())
+    }
+
+    /// Takes in an event of a request that is over.
+    pub(super) fn tell(&mut self, event: Event, now: i64) {
+        let time = self.time(now);
+        for effect in self.machine.handle(event, time) {
+            if let Effect::Unpick(network, ips) = effect {
+                self.ledger.unpick(&network, &ips);
+            }
+        }
+    }
+
     /// Goes on with a job up to a command for the API server, or to its end.
-    fn drive(&mut self, job: Job, mut event: Event, now: i64) {
-        let time = self.begin + Duration::from_secs(now.unsigned_abs());
+    pub(super) fn drive(&mut self, job: Job, mut event: Event, now: i64) {
+        let time = self.time(now);
         if let (Job::Request(id), Event::Asked(..) | Event::Woken(_)) = (job, &event)
             && let Some(asking) = self.asking.get_mut(&id)
         {
@@ -146,31 +140,48 @@ impl Host {
                 match effect {
                     Effect::Unpick(network, ips) => self.ledger.unpick(&network, &ips),
                     Effect::Count(outcome) => self.given_back += u64::from(outcome == "given_back"),
-                    Effect::Look => {}
+                    Effect::Look => self.look = true,
                     other => last = Some(other),
                 }
             }
             event = match last.expect("a job that goes on or ends") {
-                Effect::Call(command) => match self.local(&command) {
-                    Some(answer) => Event::Answered(job, answer),
-                    None => return self.call(job, command),
-                },
+                // In a round, requests come between a command to the node and its answer.
+                Effect::Call(command) => {
+                    let is_request = matches!(job, Job::Request(_));
+                    match is_request.then(|| self.local(&command)).flatten() {
+                        Some(answer) => Event::Answered(job, answer),
+                        None => return self.call(job, command),
+                    }
+                }
                 Effect::Wait => return,
-                Effect::Rest(_) => {
+                Effect::Rest(rest) => {
                     self.rounds += 1;
+                    // To the next full second, so that what is due then is due.
+                    let rest = i64::try_from(rest.as_secs()).unwrap() + 1;
+                    self.again = now + rest;
                     return;
                 }
                 Effect::Refuse(_) => return self.forget(job),
                 Effect::Book(wanted) => {
-                    let source = self.reserve(*wanted);
                     let Job::Request(id) = job else {
                         unreachable!("a round books nothing");
                     };
-                    let Some(source) = source else {
-                        self.machine.handle(Event::Booked(id), time);
-                        return self.forget(job);
-                    };
-                    Event::Full(id, source)
+                    let ours = self.asking.get(&id).map(|it| it.ours.clone());
+                    let booked = self.reserve(*wanted, &ours.unwrap_or_default());
+                    match booked {
+                        Booking::Full(source) => Event::Full(id, source),
+                        Booking::Booked | Booking::Refused => {
+                            self.look = true;
+                            let is_booked = booked == Booking::Booked;
+                            let event = if is_booked {
+                                Event::Booked(id)
+                            } else {
+                                Event::Gone(id)
+                            };
+                            self.tell(event, now);
+                            return self.forget(job);
+                        }
+                    }
                 }
                 other => unreachable!("{other:?} is no end"),
             };
@@ -194,29 +205,6 @@ impl Host {
         }
     }
 
-    /// Books an attachment, unless there is no room or it is refused.
-    fn reserve(&mut self, wanted: Wanted) -> Option<IpamError> {
-        let (key, pod) = (wanted.key.clone(), wanted.pod.clone());
-        let claim = wanted.holder.clone();
-        let host = samples::host(&wanted, 7);
-        match self.ledger.reserve(wanted, &self.network, host) {
-            Ok(_) => {
-                self.ledger.set_state(&key, State::Added, true);
-                if let (Some(api::Holder::Claim(claim)), Some(pod)) = (claim, pod)
-                    && let Some(bound) = self.bound.get_mut(&pod.name)
-                {
-                    bound.claim = Some(claim.uid);
-                }
-                None
-            }
-            Err(BookError::Address {
-                source: source @ IpamError::NoRoom { .. },
-                ..
-            }) => Some(source),
-            Err(_) => None,
-        }
-    }
-
     fn local(&mut self, command: &Command) -> Option<Answer> {
         Some(match command {
             Command::Publish(shares) => {
@@ -225,9 +213,10 @@ impl Host {
             }
             Command::Survey => {
                 let expected = u64::try_from(self.unattached().len()).unwrap();
+                let expected = (self.ready && expected > 0).then(|| (BLUE.to_owned(), expected));
                 Answer::Surveyed(Facts {
                     ready: self.ready,
-                    expected: [(BLUE.to_owned(), expected)].into(),
+                    expected: expected.into_iter().collect(),
                     given: Given::of(&self.ledger),
                 })
             }
@@ -244,72 +233,9 @@ impl Host {
     /// Begins a round, unless one is under way.
     pub(super) fn look(&mut self, now: i64) {
         if self.round.is_none() {
+            self.look = false;
             self.drive(Job::Round, Event::Round, now);
         }
-    }
-
-    /// Names of pods that are to be attached.
-    pub(super) fn unattached(&self) -> Vec<String> {
-        let attached = self.attached();
-        let waiting = self.bound.values().filter(|it| !it.ended);
-        let waiting = waiting.filter(|it| !attached.contains(&it.name));
-        waiting.map(|it| it.name.clone()).collect()
-    }
-
-    /// Names of pods with an attachment.
-    pub(super) fn attached(&self) -> BTreeSet<String> {
-        let pods = self.ledger.entries();
-        let pods = pods.filter_map(|entry| entry.record.pod.as_ref());
-        pods.map(|pod| pod.name.clone()).collect()
-    }
-
-    /// Requests addresses for a pod, unless it does already.
-    pub(super) fn add(&mut self, pod: &str, now: i64) {
-        let bound = self.bound[pod].clone();
-        if self.asking.values().any(|it| it.pod == bound.name) {
-            return;
-        }
-        let claim = |number| ObjectRef {
-            namespace: "shop".to_owned(),
-            name: format!("claim-{number}"),
-        };
-        let wanted = Wanted {
-            pod: Some(PodIdentity {
-                namespace: "shop".to_owned(),
-                name: bound.name.clone(),
-                uid: Some(bound.uid.clone()),
-            }),
-            ips: match bound.want {
-                Want::Named(last) => (vec![Request::from(super::numbered(last))], "the model"),
-                Want::Any | Want::Claim(_) => (Vec::new(), "the model"),
-            },
-            claim: match bound.want {
-                Want::Claim(number) => Some(claim(number)),
-                Want::Any | Want::Named(_) => None,
-            },
-            ..samples::wanted(&bound.name)
-        };
-        if bound.want == Want::Any && self.reserve(wanted.clone()).is_none() {
-            return;
-        }
-        let share = self.ledger.share_of(BLUE).cloned().unwrap_or_default();
-        let ips = wanted.ips.0.iter().map(|request| request.address);
-        let ours = ips.filter(|ip| share.has(*ip) && !share.reserved.contains_key(ip));
-        let wish = Wish {
-            ours: ours.collect(),
-            wanted,
-            network: self.network.clone(),
-        };
-        self.requests += 1;
-        let id = self.requests;
-        let asking = Asking {
-            pod: bound.name,
-            deadline: now + PATIENCE,
-            call: None,
-            rounds: self.rounds,
-        };
-        self.asking.insert(id, asking);
-        self.drive(Job::Request(id), Event::Asked(id, Box::new(wish)), now);
     }
 
     /// Wakes requests that wait: their time is over, or a round has ended.
@@ -331,7 +257,7 @@ impl Host {
     pub(super) fn serve(
         &mut self,
         server: &mut Server,
-        late: &mut Vec<(String, Command)>,
+        late: &mut Vec<Late>,
         (index, fate): (usize, Fate),
     ) -> bool {
         let called = self.asking.iter().filter(|(_, it)| it.call.is_some());
@@ -345,6 +271,10 @@ impl Host {
             Job::Request(id) => self.asking.get_mut(&id).and_then(|it| it.call.take()),
         };
         let command = command.expect("a command of the job");
+        if let Some(answer) = self.local(&command) {
+            self.drive(job, Event::Answered(job, answer), server.now);
+            return true;
+        }
         let answer = match fate {
             Fate::Served => server.carry_out(&self.name, &command),
             Fate::AnswerLost => {
@@ -354,7 +284,7 @@ impl Host {
             Fate::Lost => unanswered(&command),
             Fate::Late => {
                 let answer = unanswered(&command);
-                late.push((self.name.clone(), command));
+                late.push(Late::of_node(server.now, &self.name, command));
                 answer
             }
         };
@@ -362,43 +292,21 @@ impl Host {
         true
     }
 
-    /// Ends a pod's containers, with its request and its attachment.
-    pub(super) fn remove(&mut self, pod: &str, late: &mut Vec<(String, Command)>, now: i64) {
-        let time = self.begin + Duration::from_secs(now.unsigned_abs());
-        let asking = self.asking.iter().find(|(_, it)| it.pod == pod);
-        if let Some(id) = asking.map(|(id, _)| *id) {
-            let call = self.asking.remove(&id).and_then(|it| it.call);
-            late.extend(call.map(|command| (self.name.clone(), command)));
-            for effect in self.machine.handle(Event::Gone(id), time) {
-                if let Effect::Unpick(network, ips) = effect {
-                    self.ledger.unpick(&network, &ips);
-                }
-            }
-        }
-        let is_of = |entry: &Entry| {
-            let of = entry.record.pod.as_ref();
-            of.is_some_and(|of| of.name == pod)
-        };
-        let key = self.ledger.entries().find(|entry| is_of(entry));
-        if let Some(key) = key.map(|entry| entry.record.key.clone()) {
-            self.ledger.release(&key);
-        }
-        if let Some(bound) = self.bound.get_mut(pod) {
-            bound.ended = true;
-        }
-    }
-
     /// Makes other nodes hear which addresses are here.
-    pub(super) fn say(&mut self) {
-        let leases = self.ledger.entries().flat_map(|entry| &entry.record.leases);
-        self.said = leases.map(|it| (BLUE.to_owned(), it.address)).collect();
+    pub(super) fn say(&mut self, now: i64) {
+        self.said_at = now;
+        let ips = self.ports.values().flat_map(|port| &port.ips);
+        let said = ips.map(|ip| (BLUE.to_owned(), *ip)).collect();
+        let before = std::mem::replace(&mut self.said, said);
+        self.look |= before != self.said;
     }
 
     /// Starts the agent again: only attachments stay, and commands on their way.
-    pub(super) fn restart(&mut self, late: &mut Vec<(String, Command)>) {
+    pub(super) fn restart(&mut self, late: &mut Vec<Late>, now: i64) {
         let calls = self.asking.values_mut().filter_map(|it| it.call.take());
         let calls = calls.chain(self.round.take());
-        late.extend(calls.map(|command| (self.name.clone(), command)));
+        let writes = calls.filter(|command| !is_local(command));
+        late.extend(writes.map(|command| Late::of_node(now, &self.name, command)));
         let mut ledger = empty();
         for entry in self.ledger.entries() {
             ledger.restore(entry.record.clone());
@@ -410,19 +318,16 @@ impl Host {
         self.blocks.read = false;
         self.reservations.read = false;
         self.ready = false;
+        self.look = true;
     }
+}
 
-    /// Every address that is held here, with its holder: the claim or the pod.
-    pub(super) fn held(&self) -> Vec<(IpAddr, &Bound)> {
-        let entries = self.ledger.entries();
-        let held = entries.flat_map(|entry| {
-            let pod = entry.record.pod.as_ref();
-            let bound = pod.and_then(|pod| self.bound.get(&pod.name));
-            let leases = entry.record.leases.iter();
-            leases.filter_map(move |lease| Some((lease.address, bound?)))
-        });
-        held.collect()
-    }
+/// True for a command that the node itself answers.
+fn is_local(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Publish(_) | Command::Survey | Command::IsUsable { .. } | Command::Pick { .. }
+    )
 }
 
 fn empty() -> Ledger {

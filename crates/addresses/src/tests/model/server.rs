@@ -1,10 +1,6 @@
 //! An API server in memory.
 //!
-//! Objects have UIDs and versions, writes conflict, and a client hears a watch late, in parts, or not
-//! at all until it lists again.
-
-use std::collections::BTreeMap;
-use std::sync::Arc;
+//! Objects have UIDs and versions, and writes conflict.
 
 use api::{GRANTED, IpBlock, IpBlockStatus, IpReservation, IpReservationStatus, IpamClaim};
 use controller::pod::Pod;
@@ -15,101 +11,13 @@ use kube_core::PartialObjectMeta;
 use kube_core::{Resource, ResourceExt as _};
 
 use super::super::super::{Answer, BY, Command, Object};
+use super::kind::{Kind, is_meant};
 
 pub(super) type Node = PartialObjectMeta<ApiNode>;
 
 /// A time of the model, seconds from its beginning.
 pub(super) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
-}
-
-/// All objects of one kind, and all that ever happened to them.
-#[derive(Debug)]
-pub(super) struct Kind<K> {
-    objects: BTreeMap<String, Arc<K>>,
-    changes: Vec<(String, Option<Arc<K>>)>,
-}
-
-impl<K: Resource<DynamicType = ()> + Clone> Kind<K> {
-    fn new() -> Self {
-        Self {
-            objects: BTreeMap::new(),
-            changes: Vec::new(),
-        }
-    }
-
-    pub(super) fn get(&self, name: &str) -> Option<&Arc<K>> {
-        self.objects.get(name)
-    }
-
-    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<K>> {
-        self.objects.values()
-    }
-
-    fn put(&mut self, object: K) {
-        let (name, object) = (object.name_any(), Arc::new(object));
-        self.changes.push((name.clone(), Some(Arc::clone(&object))));
-        self.objects.insert(name, object);
-    }
-
-    /// Deletes the object with this UID, and this version where one is named.
-    pub(super) fn delete(&mut self, object: &Object, version: Option<&str>) -> bool {
-        let found = self.objects.get(&object.name);
-        let is_it = found.is_some_and(|found| {
-            found.uid() == object.uid
-                && version
-                    .is_none_or(|version| found.meta().resource_version.as_deref() == Some(version))
-        });
-        if is_it {
-            self.objects.remove(&object.name);
-            self.changes.push((object.name.clone(), None));
-        }
-        is_it
-    }
-}
-
-/// Objects of one kind as one client has heard of them.
-#[derive(Debug)]
-pub(super) struct Mirror<K> {
-    objects: BTreeMap<String, Arc<K>>,
-    heard: usize,
-    pub(super) read: bool,
-}
-
-impl<K: Resource<DynamicType = ()> + Clone> Mirror<K> {
-    pub(super) fn new() -> Self {
-        Self {
-            objects: BTreeMap::new(),
-            heard: 0,
-            read: false,
-        }
-    }
-
-    /// Hears the next changes, in their order.
-    pub(super) fn hear(&mut self, kind: &Kind<K>, count: usize) {
-        if !self.read {
-            return self.list(kind);
-        }
-        let changes = kind.changes.iter().skip(self.heard).take(count);
-        for (name, object) in changes {
-            self.heard += 1;
-            match object {
-                Some(object) => self.objects.insert(name.clone(), Arc::clone(object)),
-                None => self.objects.remove(name),
-            };
-        }
-    }
-
-    /// Hears nothing of what happened, and what there is now.
-    pub(super) fn list(&mut self, kind: &Kind<K>) {
-        self.objects.clone_from(&kind.objects);
-        self.heard = kind.changes.len();
-        self.read = true;
-    }
-
-    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<K>> {
-        self.objects.values()
-    }
 }
 
 /// The server.
@@ -155,11 +63,12 @@ impl Server {
         metadata.resource_version = Some(self.version.to_string());
         metadata.creation_timestamp = Some(Time(at(self.now)));
         metadata.generation = Some(1);
-        kind(self).put(object.clone());
+        let now = self.now;
+        kind(self).put(now, object.clone());
         Some(object)
     }
 
-    /// Changes the object with this UID, and this version where one is named.
+    /// Changes an object if it has this UID and this version, where they are named.
     pub(super) fn patch<K>(
         &mut self,
         kind: fn(&mut Self) -> &mut Kind<K>,
@@ -173,16 +82,15 @@ impl Server {
         let Some(found) = kind(self).get(&object.name).cloned() else {
             return false;
         };
-        let other_version = version
-            .is_some_and(|version| found.meta().resource_version.as_deref() != Some(version));
-        if found.uid() != object.uid || other_version {
+        if !is_meant(&*found, object.uid.as_deref(), version) {
             return false;
         }
         self.version += 1;
         let mut object = K::clone(&found);
         change(&mut object);
         object.meta_mut().resource_version = Some(self.version.to_string());
-        kind(self).put(object);
+        let now = self.now;
+        kind(self).put(now, object);
         true
     }
 
@@ -216,11 +124,11 @@ impl Server {
                 Answer::ReservationMade(Ok(made))
             }
             Command::DeleteBlock(object) => {
-                self.blocks.delete(object, None);
+                self.blocks.delete(self.now, object, None);
                 Answer::Done
             }
             Command::DeleteReservation(object) => {
-                self.reservations.delete(object, None);
+                self.reservations.delete(self.now, object, None);
                 Answer::Done
             }
             Command::TellUsed(object, used, reason) => {
