@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::command::Command;
 use super::known::{Facts, Given};
-use super::steps::{Round, Step};
+use super::steps::{Round, RoundStep};
 use super::view::View;
 use super::*;
 

@@ -34,7 +34,9 @@ mod steps;
 
 /// How long a node keeps a block that it does not need.
 const KEEP: Duration = Duration::from_secs(60);
-/// Delay of a copy of nodes and blocks at most, seconds: half of the time that a node has to answer.
+/// Delay of a copy of nodes and blocks at most, seconds.
+///
+/// Half of the time that a node has to answer.
 const BEHIND: i64 = 5;
 const HOSTS: usize = 2;
 const CLAIMS: u8 = 2;

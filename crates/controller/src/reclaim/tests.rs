@@ -117,7 +117,7 @@ fn ipam_claim(ips: &[&str]) -> Value {
     })
 }
 
-/// ADR 0061: an ADD reserved it and failed, and another node wrote its own into the claim.
+/// ADR 0061: an ADD reserved it and failed, and the claim has other addresses.
 #[test]
 fn a_reservation_goes_that_its_claim_does_not_name() {
     let holder = json!({"claim": {"namespace": "shop", "name": "vm-a", "uid": "c1"}});

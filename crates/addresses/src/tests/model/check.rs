@@ -1,4 +1,4 @@
-//! Invariants of every moment, judged by ports that live and by the server's objects.
+//! Check invariants of every moment, by living ports and objects of the server.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

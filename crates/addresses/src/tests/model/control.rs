@@ -45,7 +45,7 @@ pub(super) enum Write {
     Remove(Arc<IpReservation>),
 }
 
-/// What controllers did in a walk.
+/// Counts of what controllers did in a walk.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Done {
     pub(super) removed: u64,

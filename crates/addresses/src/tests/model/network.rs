@@ -67,7 +67,7 @@ const MIDDLE: Form = Form {
     exclude: &["10.10.0.15/32", "10.10.0.16/28"],
 };
 
-/// Shapes of walks: the nodes of a small network soon want the blocks of each other.
+/// Shapes of walks: nodes of a small network soon want blocks of each other.
 pub(super) const SHAPES: [Shape; 6] = [
     Shape {
         forms: &[SMALL],

@@ -38,13 +38,13 @@ pub(super) struct Bound {
     pub(super) forced: Option<i64>,
 }
 
-/// A port that lives: what was given to it, whatever the book and the machine make of it.
+/// A port that lives, with what was given to it, whatever the machine says.
 #[derive(Debug, Clone)]
 pub(super) struct Port {
     pub(super) ips: Vec<IpAddr>,
     /// UID of the claim, else of the pod.
     pub(super) holder: String,
-    /// Those of its addresses for which a reservation was needed.
+    /// Addresses of it for which a reservation was needed.
     pub(super) reserved: BTreeSet<IpAddr>,
     /// It has the addresses of a claim.
     pub(super) by_claim: bool,

@@ -13,7 +13,7 @@ use super::pods::{PATIENCE, Want};
 use super::steps::{Followed, Step};
 use super::{CLAIMS, Cluster, HOSTS};
 
-/// Seconds after which nothing of the dead is left, by all delays of nodes and controller.
+/// Seconds after which nothing of the dead is left, by all delays.
 const ALL_DELAYS: usize = 400;
 /// Seconds until a node has an address that is free, in turns of [`TURN`].
 const SOON: usize = 120;
@@ -75,7 +75,7 @@ impl Cluster {
         used
     }
 
-    /// Checks that nothing is lost: every address can be had, before and after all pods go.
+    /// Checks that every address can be had, before and after all pods go.
     pub(super) fn finish(&mut self) -> Result<(), TestCaseError> {
         self.rest(30, 10)?;
         for host in 0..HOSTS {
@@ -243,7 +243,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Checks that the first attempt of a pod succeeds where there is an address for it.
+    /// Checks that the first attempt of a pod succeeds where an address is free.
     ///
     /// Either node gets a block for its first pod, and the other one an address of it by name, within
     /// the time of one `ADD`.

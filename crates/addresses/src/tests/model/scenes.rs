@@ -136,7 +136,7 @@ fn by_claim_twice(host: usize, other: usize, number: u8) -> Vec<Step> {
     steps
 }
 
-/// A node gives blocks back that it does not need, or that it needs again in this moment.
+/// A node gives blocks back that it does not need, or needs again just now.
 fn back_and_forth(host: usize, other: usize, number: u8) -> Vec<Step> {
     let mut steps = vec![Step::Bind(host, Want::Any); 3];
     steps.extend([Step::Turn(host), Step::Turn(host)]);
@@ -184,7 +184,7 @@ fn forced(host: usize, other: usize, number: u8) -> Vec<Step> {
     steps
 }
 
-/// Pods come and go before the controller counts the blocks that were taken for them.
+/// Pods come and go before the controller counts the blocks taken for them.
 fn too_many(host: usize, other: usize, number: u8) -> Vec<Step> {
     let mut steps = vec![Step::Bind(host, Want::Any); 5];
     steps.extend([Step::Turn(host), Step::Turn(host)]);
