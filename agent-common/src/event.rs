@@ -10,7 +10,8 @@ pub const EVENT_INTERVAL_NS: u64 = 50_000_000;
 
 /// One dropped packet.
 ///
-/// *Written by* the TC programs, at most one per reason, CPU and [`EVENT_INTERVAL_NS`].
+/// *Written by* the TC programs, at most one per reason, CPU and [`EVENT_INTERVAL_NS`]; without that limit
+/// at a port under capture ([`crate::capture`]).
 /// *Read by* the agent.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -27,10 +28,22 @@ pub struct DropEvent {
     pub length: u32,
     /// Length of what `head` holds.
     pub head_length: u32,
-    /// Zero.
+    /// One more than the CPU at a port under capture, 0 for a sample.
+    ///
+    /// [`Self::captured_on`] reads it.     /// The name is of the layout, in which older programs have written 0.
     pub reserved: u32,
     /// The first bytes of the frame.
     pub head: [u8; EVENT_HEAD],
+}
+
+impl DropEvent {
+    /// Returns the CPU of a drop at a port under capture; none for a sample.
+    ///
+    /// A capture gets every drop, and joins it to the packet that the CPU showed just before.
+    #[must_use]
+    pub const fn captured_on(&self) -> Option<u32> {
+        self.reserved.checked_sub(1)
+    }
 }
 
 const _: () = assert!(size_of::<DropEvent>() == 96);

@@ -17,6 +17,7 @@
 pub mod addr;
 mod arp;
 pub mod arrival;
+pub mod capture;
 #[cfg(feature = "cases")]
 pub mod cases;
 pub mod checksum;

@@ -4,7 +4,10 @@
     reason = "map values are reached through pointers the kernel hands out"
 )]
 
+use core::ptr::null_mut;
+
 use agent_common::addr::{Ip16, MacAddr};
+use agent_common::capture::CAPTURE_LOST;
 use agent_common::counter::{Count, NetworkDropKey, PortCounters};
 use agent_common::drop::DropReason;
 use agent_common::endpoint::{Endpoint, EndpointKey, FdbKey};
@@ -19,7 +22,7 @@ use agent_common::uplink::Uplink;
 use agent_common::vtep::{FloodVteps, Vtep};
 use agent_common::wire::{NextHop, WireKey};
 use aya_ebpf::Global;
-use aya_ebpf::helpers::bpf_ktime_get_ns;
+use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{
     Array, HashMap, LruHashMap, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf,
@@ -96,6 +99,12 @@ static ZEROES: Global<[u32; 4]> = Global::new([0; 4]);
 /// Without a pin, and so no part of the layout: it ends with the packet.
 #[map]
 static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(1, 0);
+
+/// Ports under capture, by port id: `CAPTURE_ON`, and drops that were lost.
+///
+/// Without a pin: the next agent's programs have one of their own, in which no port is under capture.
+#[map]
+static CAPTURED: Array<u32> = Array::with_max_entries(size::MAX_PORTS, 0);
 
 /// Returns the scratch of this CPU. A program asks for it once.
 #[inline(always)]
@@ -417,26 +426,63 @@ pub(crate) trait Sample {
     unsafe fn copy_head(&self, to: *mut u8) -> u32;
 }
 
-/// Publishes the start of a dropped packet.
+/// Returns the entry of a port that is under capture; null for others.
 ///
-/// Not when one dropped for the same reason was published a moment ago on this CPU.
+/// No `Option`: without an entry the compiler moves its other half, which was never set, and verifiers refuse
+/// that.
 #[inline(always)]
-pub(crate) fn publish_drop<S: Sample>(packet: &S, network: u32, reason: DropReason) {
-    // SAFETY: no memory is involved.
-    let now = unsafe { bpf_ktime_get_ns() };
+pub(crate) fn captured(port_id: u16) -> *mut u32 {
+    match CAPTURED.get_ptr_mut(u32::from(port_id)) {
+        // SAFETY: an aligned word of the map.
+        Some(entry) if unsafe { entry.read() } != 0 => entry,
+        Some(_) | None => null_mut(),
+    }
+}
+
+/// True when this CPU has published a drop for the same reason a moment ago.
+///
+/// Otherwise it is noted that one is published now.
+#[inline(always)]
+fn is_too_soon(reason: DropReason, now: u64) -> bool {
     let Some(last) = EVENT_TIMES.get_ptr_mut(reason as u32) else {
-        return;
+        return true;
     };
     // SAFETY: as in `count_root_miss`.
     unsafe {
         if now - *last < EVENT_INTERVAL_NS {
-            return;
+            return true;
         }
         *last = now;
     }
+    false
+}
+
+/// Publishes the start of a dropped packet, unless one was a moment ago.
+///
+/// That is one for the same reason, on this CPU. At a port under capture, which has this entry, every drop is
+/// published.
+#[inline(always)]
+pub(crate) fn publish_drop<S: Sample>(
+    packet: &S,
+    network: u32,
+    captured: *mut u32,
+    reason: DropReason,
+) {
+    // SAFETY: no memory is involved.
+    let now = unsafe { bpf_ktime_get_ns() };
+    if captured.is_null() && is_too_soon(reason, now) {
+        return;
+    }
     let Some(mut entry) = EVENTS.reserve::<DropEvent>(0) else {
+        if !captured.is_null() {
+            // SAFETY: an aligned word of the map; of two CPUs that lose one at once, one is counted, and
+            // whether any was lost is all that is read.
+            unsafe { *captured += CAPTURE_LOST }
+        }
         return;
     };
+    // SAFETY: no memory is involved.
+    let cpu = unsafe { bpf_get_smp_processor_id() };
     let event = entry.as_mut_ptr();
     // SAFETY: the entry is ours until it is submitted, is as large as `DropEvent`, and every one of
     // its bytes is written here. `head` is 8-byte aligned; written in place, because a copy of it
@@ -447,7 +493,7 @@ pub(crate) fn publish_drop<S: Sample>(packet: &S, network: u32, reason: DropReas
         (*event).network = network;
         (*event).reason = reason as u32;
         (*event).length = packet.whole_length();
-        (*event).reserved = 0;
+        (*event).reserved = if captured.is_null() { 0 } else { cpu + 1 };
         let words = (*event).head.as_mut_ptr().cast::<u64>();
         for index in 0..EVENT_HEAD / 8 {
             words.add(index).write_volatile(0);

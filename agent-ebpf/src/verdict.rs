@@ -2,6 +2,8 @@
 //!
 //! Every drop is counted here and nowhere else.
 
+use core::ptr::null_mut;
+
 use agent_common::drop::DropReason;
 use agent_common::packet::Frame as _;
 use aya_ebpf::bindings::xdp_action::{XDP_DROP, XDP_PASS, XDP_REDIRECT};
@@ -55,11 +57,13 @@ pub(crate) fn no_program() -> Verdict {
 pub(crate) fn drop(skb: &Skb<'_>, port: Option<(u32, u16)>, reason: DropReason) -> Verdict {
     let (packets, bytes) = (skb.segments(), skb.length() as u32);
     let network = port.map_or(0, |(network, _)| network);
+    let mut captured = null_mut();
     if let Some((_, port_id)) = port {
         maps::count_port(port_id, PortCounter::Dropped, packets, bytes);
+        captured = maps::captured(port_id);
     }
     maps::count_drop(network, reason, packets, bytes);
-    maps::publish_drop(skb, network, reason);
+    maps::publish_drop(skb, network, captured, reason);
     Verdict::Consumed
 }
 
@@ -91,6 +95,6 @@ impl Early {
 pub(crate) fn drop_early(xdp: &Xdp<'_>, network: Option<u32>, reason: DropReason) -> Early {
     let network = network.unwrap_or(0);
     maps::count_drop(network, reason, 1, xdp.length() as u32);
-    maps::publish_drop(xdp, network, reason);
+    maps::publish_drop(xdp, network, null_mut(), reason);
     Early::Consumed
 }

@@ -40,6 +40,11 @@ pub enum Command {
     Get(GetOptions),
     /// Show the decisions about an attachment, or follow a packet through the tables
     Explain(ExplainOptions),
+    /// Write the packets of one port as pcapng, each with its verdict
+    ///
+    /// Both directions are there, inbound being to the pod. It ends with the first limit that is reached, and
+    /// when it is interrupted.
+    Capture(CaptureOptions),
     /// Remove everything podnet has put on this node
     Cleanup(CleanupOptions),
     /// Run the controller of the cluster: conditions, numbers, gates and blocks
@@ -487,6 +492,46 @@ pub struct PacketOptions {
     /// It is a name, or the node's address for tunnels.
     #[arg(long, value_name = "NODE", requires = "from")]
     pub arrive_from: Option<String>,
+}
+
+/// Options of `capture`.
+#[derive(Debug, Clone, Args)]
+pub struct CaptureOptions {
+    /// Pod of the port
+    #[arg(
+        long,
+        value_name = "NAMESPACE/NAME",
+        required_unless_present = "container",
+        conflicts_with = "container"
+    )]
+    pub pod: Option<String>,
+    /// Container of the port, or its first characters, six at least
+    #[arg(long, value_name = "ID")]
+    pub container: Option<String>,
+    /// Network of the port, where the pod has several
+    #[arg(long, value_name = "NAME")]
+    pub network: Option<String>,
+    /// Interface in the pod, where it has several on the network
+    #[arg(long, value_name = "NAME")]
+    pub ifname: Option<String>,
+    /// File to write; stdout when not given
+    #[arg(short, long, value_name = "FILE")]
+    pub write: Option<PathBuf>,
+    /// Bytes of each packet that are written
+    #[arg(short, long, value_name = "BYTES", default_value_t = 9216)]
+    pub snaplen: u32,
+    /// Packets after which it ends; 0 for no limit
+    #[arg(short = 'c', long, value_name = "NUMBER", default_value_t = 0)]
+    pub packets: u64,
+    /// Seconds after which it ends
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub seconds: u64,
+    /// KiB of buffer for each processor of the node, in the kernel
+    #[arg(long, value_name = "KIB", default_value_t = 1024)]
+    pub buffer: u32,
+    /// Socket of the agent
+    #[arg(long, env = "PODNET_SOCKET", default_value = "/run/podnet/agent.sock")]
+    pub socket: PathBuf,
 }
 
 /// Options of `cleanup`.

@@ -14,11 +14,13 @@ use serde_json::Value;
 use crate::cli::{ExplainOptions, GetOptions, Output, What};
 use telemetry::chain;
 
+mod capture;
 mod cleanup;
 mod journey;
 mod switch;
 mod table;
 
+pub use capture::capture;
 pub use cleanup::cleanup;
 pub use switch::switch;
 
@@ -87,13 +89,16 @@ fn follow(options: &ExplainOptions, from: &str, to: &str) -> Result<(), Failure>
     })
 }
 
+/// Connects to the running agent.
+fn connect(socket: &Path) -> Result<UnixStream, Failure> {
+    UnixStream::connect(socket).map_err(|error| {
+        let socket = socket.display();
+        format!("no agent answers on {socket} ({error}): is `podnet-agent run` running?").into()
+    })
+}
+
 fn ask(socket: &Path, request: &Request) -> Result<Value, Failure> {
-    let mut stream = UnixStream::connect(socket).map_err(|error| {
-        format!(
-            "no agent answers on {} ({error}): is `podnet-agent run` running?",
-            socket.display()
-        )
-    })?;
+    let mut stream = connect(socket)?;
     write_frame(&mut stream, &request.to_body()?)?;
     match Reply::from_body(&read_frame(&mut stream)?)? {
         Reply::Ok(value) => Ok(serde_json::from_str(value.get())?),

@@ -32,7 +32,7 @@ use telemetry::failpoint::reached;
 
 use crate::error::AgentError;
 use crate::node::Node;
-use crate::{cni, explain, views};
+use crate::{capture, cni, explain, views};
 
 /// Room for the descriptors of one message: one, and a few that are closed again.
 const DESCRIPTORS: usize = 4;
@@ -191,6 +191,23 @@ async fn converse(node: &Arc<Node>, stream: &mut UnixStream) -> Result<(), Inter
                 .await
                 .map(|_| ())
         }
+        Ok(Request::Capture(request)) => {
+            let begun = capture::begin(node, &request).await;
+            let about = begun.as_ref().map(|running| running.about.clone());
+            let reply = match about {
+                Ok(about) => as_reply(Ok(about)),
+                Err(error) => refuse(error),
+            };
+            let told = deliver(stream, &reply, CniVersion::LATEST, false).await;
+            match begun {
+                Ok(running) if told.is_ok() => Ok(running.pass(node, stream).await?),
+                Ok(running) => {
+                    running.finish(node).await;
+                    told.map(|_| ())
+                }
+                Err(_) => told.map(|_| ()),
+            }
+        }
         Err(error) => {
             let reply = Reply::Error(error.to_cni(CniVersion::LATEST));
             deliver(stream, &reply, CniVersion::LATEST, false)
@@ -225,15 +242,16 @@ fn note_heard(node: &Node, made: &Made) {
     }
 }
 
+fn refuse(error: &AgentError) -> Reply {
+    Reply::Error(cni::error::to_cni(
+        error,
+        Command::Check,
+        CniVersion::LATEST,
+        0,
+    ))
+}
+
 fn as_reply(value: Result<serde_json::Value, AgentError>) -> Reply {
-    let refuse = |error: &AgentError| {
-        Reply::Error(cni::error::to_cni(
-            error,
-            Command::Check,
-            CniVersion::LATEST,
-            0,
-        ))
-    };
     match value {
         Ok(value) => Reply::ok(&value).unwrap_or_else(|error| refuse(&error.into())),
         Err(error) => refuse(&error),

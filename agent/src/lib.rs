@@ -16,6 +16,7 @@
 //!   the node's own stack.
 //! - [`tables`] is the only writer of BPF maps: from records to map entries.
 //! - [`explain`] follows a packet through the live tables, and says what would happen to it.
+//! - [`capture`] shows the packets of one port, each with its verdict.
 //! - [`devices`] has ports as devices that Kubernetes counts and gives to pods.
 //! - [`install`] puts the plugin where the runtime finds it.
 //! - [`recover`] runs the same path at start and on a timer, whatever happened in between, and passes on
@@ -29,6 +30,7 @@
 
 pub mod admin;
 pub mod attach;
+pub mod capture;
 pub mod cli;
 pub mod cni;
 pub mod commands;

@@ -12,6 +12,7 @@ fn main() -> ExitCode {
         Command::Run(options) => run::run(*options),
         Command::Get(options) => commands::get(&options),
         Command::Explain(options) => commands::explain(&options),
+        Command::Capture(options) => commands::capture(&options),
         Command::Cleanup(options) => commands::cleanup(&options),
         // It has said itself why it comes back.
         Command::ExecPlugin(options) => {

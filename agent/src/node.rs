@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use book::Book;
+use capture::Captures;
 use delegate::process::Runner;
 use host::Host;
 use metrics::Metrics;
@@ -59,6 +60,8 @@ pub struct Node {
     pub cluster: Option<Arc<Cluster>>,
     /// Counters.
     pub metrics: Arc<Metrics>,
+    /// Ports under capture.
+    pub captures: Arc<Captures>,
     /// Where `DEL`s wait that came while no agent was there.
     pub tombstones: PathBuf,
     /// The lease that a restart of this agent goes by.
@@ -102,6 +105,8 @@ pub struct Parts {
     pub cluster: Option<Arc<Cluster>>,
     /// See [`Node::metrics`].
     pub metrics: Arc<Metrics>,
+    /// See [`Node::captures`].
+    pub captures: Arc<Captures>,
     /// See [`Node::tombstones`].
     pub tombstones: PathBuf,
     /// See [`Node::lease`].
@@ -170,6 +175,7 @@ impl Node {
             rules: parts.rules,
             cluster: parts.cluster,
             metrics: parts.metrics,
+            captures: parts.captures,
             tombstones: parts.tombstones,
             lease: parts.lease,
             requests: AtomicU64::new(0),

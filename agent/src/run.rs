@@ -9,6 +9,7 @@ use std::time::Duration;
 use agent_common::drop::DropReason;
 use book::bandwidth::FLOWS;
 use book::{self, Book};
+use capture::Captures;
 use cluster::access::AccessControl;
 use cluster::{ConnectError, Source};
 use datapath::{Datapath, DatapathError, Events, Options, PinDir, Sample, bpffs};
@@ -21,9 +22,10 @@ use ports::switch::Line;
 use ports::{Promotions, afxdp};
 use reach::ReachOptions;
 use reach::members::{self, SpanningError};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
 use store::Store;
 use tables::Reconciler;
 use tables::remotes::Remotes;
@@ -50,6 +52,11 @@ use crate::{door, tombstone};
 
 /// Time to the next attempt at tables that the kernel refused.
 const RETRY: Duration = Duration::from_secs(1);
+/// Between two times at which a capture is told that it has heard of all drops.
+const CAPTURE_TURN: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 50_000_000,
+};
 
 /// The agent could not start, or had to stop.
 #[derive(Debug, thiserror::Error)]
@@ -320,6 +327,9 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         discipline: shaping().await,
     };
     let events = datapath.events()?;
+    let captures = Captures::new(datapath.marks()?).map_err(|source| RunError::Runtime {
+        source: source.into(),
+    })?;
     current.set(world);
     let node = Node::new(Parts {
         name,
@@ -349,6 +359,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         remotes,
         cluster,
         metrics,
+        captures,
         tombstones: tombstone::directory(&options.places.socket),
         lease: RestartLease::open(
             &options.places.socket,
@@ -493,7 +504,9 @@ async fn audits(node: &Arc<Node>) {
     }
 }
 
-/// Logs the samples of dropped packets, on a thread of its own.
+/// Logs samples of dropped packets, and gives captures their drops.
+///
+/// It does so on a thread of its own.
 ///
 /// The thread lives as long as the process. The ring is no socket, and an async runtime cannot wait for
 /// it without unsafe code.
@@ -501,20 +514,40 @@ fn log_samples(node: Arc<Node>, mut events: Events) -> io::Result<()> {
     let thread = std::thread::Builder::new().name("podnet-samples".to_owned());
     thread.spawn(move || {
         loop {
-            let mut waiting = [PollFd::new(&events, PollFlags::IN)];
-            match poll(&mut waiting, None) {
+            let captures = &*node.captures;
+            // A capture wants to know that nothing was dropped, too.
+            let turn = captures.is_running().then_some(&CAPTURE_TURN);
+            let mut waiting = [
+                PollFd::new(&events, PollFlags::IN),
+                PollFd::new(captures, PollFlags::IN),
+            ];
+            match poll(&mut waiting, turn) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "samples of dropped packets are not logged any more");
+                    tracing::warn!(%error, "samples of dropped packets are not logged any more, and captures show no drops: start the agent again");
                     return;
                 }
             }
+            captures.woken();
+            let until = monotonic();
             while let Some(sample) = events.next_sample() {
-                log_sample(&node, &sample);
+                match sample.captured_on() {
+                    Some(_) => captures.hear(&sample),
+                    None => log_sample(&node, &sample),
+                }
             }
+            captures.heard(until);
         }
     })?;
     Ok(())
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`, as programs count them.
+fn monotonic() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let rest = u64::try_from(time.tv_nsec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(rest)
 }
 
 fn log_sample(node: &Node, sample: &Sample) {

@@ -131,7 +131,8 @@ fn read(path: &Path) -> Option<AttachmentKey> {
     let body = fs::read(path).ok()?;
     let call = match Request::from_body(&body) {
         Ok(Request::Cni(request)) => request.invocation().ok().map(|invocation| invocation.call),
-        Ok(Request::Get(_) | Request::Explain(_) | Request::Follow(_)) | Err(_) => None,
+        Ok(Request::Get(_) | Request::Explain(_) | Request::Follow(_) | Request::Capture(_))
+        | Err(_) => None,
     };
     if let Some(Call::Del { key, .. }) = call {
         return Some(key);

@@ -4,6 +4,8 @@ use std::{env, fs};
 
 /// The program of an AF_XDP port; built into the directory of the other object.
 const PORT: &str = "podnet-xsk.o";
+/// The programs of a capture, there too.
+const TAP: &str = "podnet-tap.o";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-env-changed=PODNET_EBPF_OBJECT");
@@ -11,13 +13,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     match env::var_os("PODNET_EBPF_OBJECT").filter(|path| !path.is_empty()) {
         Some(object) => {
             let object = PathBuf::from(object);
-            embed(&object.with_file_name(PORT), &out.join(PORT))?;
+            for beside in [PORT, TAP] {
+                embed(&object.with_file_name(beside), &out.join(beside))?;
+            }
             embed(&object, &out.join("podnet-ebpf.o"))?;
         }
         // A plain `cargo build` needs no BPF toolchain; the agent says at start what is missing.
         None => {
             fs::write(out.join("podnet-ebpf.o"), [])?;
             fs::write(out.join(PORT), [])?;
+            fs::write(out.join(TAP), [])?;
         }
     }
     Ok(())

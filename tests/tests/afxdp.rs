@@ -6,6 +6,7 @@
 mod afxdp {
     mod scene;
 
+    mod capture;
     mod control;
     mod dpdk;
     mod hostile;

@@ -4,6 +4,7 @@
 //! stack of its namespace, so that what talks to a kernel port can talk to it.
 
 mod ports {
+    mod capture;
     mod cni;
     mod libmemif;
     mod metrics;

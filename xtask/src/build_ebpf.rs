@@ -1,6 +1,6 @@
 //! `cargo xtask build-ebpf`: the kernel programs, as object files with BTF.
 //!
-//! There are two: the node's, and the one of an AF_XDP port.
+//! There are three: the node's, the one of an AF_XDP port, and the one of a capture.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,16 +30,21 @@ pub(crate) fn run(options: &Options) -> Result<PathBuf> {
     Ok(out)
 }
 
-/// Builds the object into `out`, and the one of AF_XDP ports next to it.
+/// Builds the object into `out`, and the other two next to it.
 pub(crate) fn object(out: &Path) -> Result<()> {
     let rustc = Rustc::query()?;
     install::bpf_toolchain(&rustc)?;
     say("building the eBPF object");
     execute(cargo_bpf("build", &rustc)?.args(["--release", "--package", "agent-ebpf"]))?;
     let built = target_dir().join(TARGET).join("release");
-    // Beside it, where the build script of `crates/datapath` looks for it.
+    // Beside it, where the build script of `crates/datapath` looks for them.
     let port = out.with_file_name("podnet-xsk.o");
-    for (name, out) in [("podnet-ebpf", out), ("podnet-xsk", &port)] {
+    let tap = out.with_file_name("podnet-tap.o");
+    for (name, out) in [
+        ("podnet-ebpf", out),
+        ("podnet-xsk", &port),
+        ("podnet-tap", &tap),
+    ] {
         let size = publish(&built.join(name), out)?;
         say(format!("{} ({} KiB)", out.display(), size / 1024));
     }

@@ -60,8 +60,8 @@ pub use frame::{
 pub use id::{AttachmentKey, ContainerId, IfName};
 pub use lease::{LEASE, LEASE_ANSWERS, LEASE_BYTES, LEASE_MAX, Lease, Question};
 pub use message::{
-    CniRequest, ExplainRequest, FittingBody, FollowRequest, GetRequest, GetWhat, PENDING_DEL,
-    PROTOCOL_VERSION, Reply, Request,
+    CaptureRequest, CniRequest, ExplainRequest, FittingBody, FollowRequest, GetRequest, GetWhat,
+    PENDING_DEL, PROTOCOL_VERSION, Reply, Request,
 };
 pub use request::{Call, Command, Invocation, TraceContext, netns_override};
 pub use result::{CniResult, Dns, Interface, IpConfig, Route};

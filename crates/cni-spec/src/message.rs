@@ -37,6 +37,8 @@ pub enum Request {
     Explain(ExplainRequest),
     /// `follow`: what would happen to a packet.
     Follow(FollowRequest),
+    /// `capture`: the packets of an attachment, as pcapng behind the reply.
+    Capture(CaptureRequest),
 }
 
 /// A CNI command as the shim forwards it: parameters as given, stdin as it came.
@@ -189,6 +191,34 @@ pub struct FollowRequest {
     pub arrive_from: Option<String>,
 }
 
+/// `capture`: an attachment, and limits; the agent reads each part.
+///
+/// It ends with the first limit that is reached, and when the client closes its side of the connection.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CaptureRequest {
+    /// Pod of the attachment, `NAMESPACE/NAME`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// Its container, or the first characters of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// Network of the attachment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
+    /// Interface in the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ifname: Option<String>,
+    /// Bytes of each packet.
+    pub snaplen: u32,
+    /// Packets; 0 for no limit.
+    pub packets: u64,
+    /// Seconds.
+    pub seconds: u64,
+    /// Bytes of buffer for each CPU.
+    pub buffer: u32,
+}
+
 /// Only `v`, to be read before anything that another version may have changed.
 #[derive(Deserialize)]
 struct VersionKey {
@@ -217,6 +247,8 @@ struct RequestOut<'a> {
     explain: Option<&'a ExplainRequest>,
     #[serde(skip_serializing_if = "Option::is_none")]
     follow: Option<&'a FollowRequest>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    capture: Option<&'a CaptureRequest>,
 }
 
 #[derive(Deserialize)]
@@ -225,6 +257,7 @@ struct RequestIn {
     get: Option<GetRequest>,
     explain: Option<ExplainRequest>,
     follow: Option<FollowRequest>,
+    capture: Option<CaptureRequest>,
 }
 
 impl Request {
@@ -239,12 +272,14 @@ impl Request {
             get: None,
             explain: None,
             follow: None,
+            capture: None,
         };
         match self {
             Self::Cni(request) => out.cni = Some(request),
             Self::Get(request) => out.get = Some(request),
             Self::Explain(request) => out.explain = Some(request),
             Self::Follow(request) => out.follow = Some(request),
+            Self::Capture(request) => out.capture = Some(request),
         }
         serde_json::to_vec(&out).map_err(|source| SpecError::FrameJson { source })
     }
@@ -257,13 +292,21 @@ impl Request {
         check_version(body)?;
         let request: RequestIn =
             serde_json::from_slice(body).map_err(|source| SpecError::FrameJson { source })?;
-        match (request.cni, request.get, request.explain, request.follow) {
-            (Some(cni), None, None, None) => Ok(Self::Cni(cni)),
-            (None, Some(get), None, None) => Ok(Self::Get(get)),
-            (None, None, Some(explain), None) => Ok(Self::Explain(explain)),
-            (None, None, None, Some(follow)) => Ok(Self::Follow(follow)),
+        let RequestIn {
+            cni,
+            get,
+            explain,
+            follow,
+            capture,
+        } = request;
+        match (cni, get, explain, follow, capture) {
+            (Some(cni), None, None, None, None) => Ok(Self::Cni(cni)),
+            (None, Some(get), None, None, None) => Ok(Self::Get(get)),
+            (None, None, Some(explain), None, None) => Ok(Self::Explain(explain)),
+            (None, None, None, Some(follow), None) => Ok(Self::Follow(follow)),
+            (None, None, None, None, Some(capture)) => Ok(Self::Capture(capture)),
             _ => Err(SpecError::FrameKind {
-                expected: "cni, get, explain, follow",
+                expected: "cni, get, explain, follow, capture",
             }),
         }
     }

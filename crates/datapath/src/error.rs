@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use aya::EbpfError;
 use aya::maps::MapError;
+use aya::maps::perf::PerfBufferError;
 use aya::pin::PinError;
 use aya::programs::ProgramError;
 use aya::programs::links::LinkError;
@@ -147,6 +148,12 @@ pub enum DatapathError {
         interface: String,
         /// Why not.
         source: Box<LinkError>,
+    },
+    /// A buffer for the packets of a capture could not be made.
+    #[error("cannot make a buffer for captured packets: ask for a smaller one")]
+    TapBuffer {
+        /// Why not.
+        source: Box<PerfBufferError>,
     },
     /// An object could not be pinned.
     #[error("cannot pin {}", path.display())]

@@ -16,6 +16,7 @@
 
 pub mod bpffs;
 mod btf;
+pub mod capture;
 mod cost;
 mod counters;
 mod error;

@@ -16,6 +16,17 @@ static EMBEDDED: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/
 /// The object of AF_XDP ports.
 static XSK_PORT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/podnet-xsk.o"));
 
+/// The object of captures.
+static TAP: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/podnet-tap.o"));
+
+/// The object of captures in this binary.
+pub(crate) fn of_tap() -> Result<&'static [u8], DatapathError> {
+    if TAP.is_empty() {
+        return Err(DatapathError::NoObject);
+    }
+    Ok(TAP)
+}
+
 /// The object of AF_XDP ports in this binary.
 pub(crate) fn of_xsk_port() -> Result<&'static [u8], DatapathError> {
     if XSK_PORT.is_empty() {

@@ -18,6 +18,7 @@ use aya::programs::{SchedClassifier, Xdp};
 use aya::{Ebpf, EbpfLoader};
 
 use crate::btf;
+use crate::capture::Marks;
 use crate::counters::{self, Counters};
 use crate::error::DatapathError;
 use crate::event::Events;
@@ -194,6 +195,14 @@ impl Datapath {
         Ok(Events { ring })
     }
 
+    /// Takes the marks of ports under capture; they can be taken once.
+    ///
+    /// # Errors
+    /// When they were taken before.
+    pub fn marks(&mut self) -> Result<Marks, DatapathError> {
+        Marks::new(take(&mut self.programs, Marks::MAP)?)
+    }
+
     /// Sends every packet from now on through the programs and maps of this object.
     ///
     /// # Errors
@@ -360,9 +369,9 @@ impl Datapath {
     }
 }
 
-fn sizes(max_ports: u16) -> [(&'static str, u32); 3] {
+fn sizes(max_ports: u16) -> [(&'static str, u32); 4] {
     let ports = u32::from(max_ports);
-    [("PORTS", ports), ("PORT_COUNTERS", ports), ("STORM", ports)]
+    ["PORTS", "PORT_COUNTERS", "STORM", Marks::MAP].map(|name| (name, ports))
 }
 
 fn load(

@@ -91,6 +91,14 @@ pub enum Error {
         /// The rule it breaks.
         reason: &'static str,
     },
+    /// Frames of an interface cannot be read.
+    #[error("cannot open a packet socket on {interface}")]
+    PacketSocket {
+        /// Its name.
+        interface: String,
+        /// Why not.
+        source: io::Error,
+    },
     /// A link of that name is there already; nothing was changed.
     #[error("interface name {name} is taken in the target namespace (by link {ifindex})")]
     NameTaken {
@@ -468,6 +476,7 @@ impl Error {
             | Self::EnterNetns { source, .. }
             | Self::CreateNetns { source }
             | Self::NameNetns { source, .. }
+            | Self::PacketSocket { source, .. }
             | Self::SpawnThread { source } => Errno::from_io_error(source),
             Self::CreateTap { source, .. } => Some(*source),
             // Not "gone": nothing was to be used.

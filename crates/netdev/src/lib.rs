@@ -52,6 +52,7 @@ mod netfilter;
 mod netlink;
 mod netns;
 mod offload;
+mod packet;
 mod pod;
 mod reach;
 mod route;
@@ -79,6 +80,7 @@ pub use crate::netfilter::{
 pub use crate::netlink::Netlink;
 pub use crate::netns::{NamedNetns, Netns, NetnsId};
 pub use crate::offload::Offloads;
+pub use crate::packet::packet_socket;
 pub use crate::pod::{LinkLocal, PlacedEnd, PodEnd};
 pub use crate::reach::{Neighbour, RouteKind, RouteMatch};
 pub use crate::route::{Route, RouteScope};

@@ -145,6 +145,14 @@ impl Ports {
         self.switch.ports().await
     }
 
+    /// Has all frames of a port of type Memif go by its device, or not any more.
+    ///
+    /// # Errors
+    /// When the switch refuses.
+    pub async fn set_slow(&self, record: &Attachment, slow: bool) -> Result<(), PortError> {
+        self.switch.set_slow(record, slow).await
+    }
+
     /// The rates.
     pub const fn shaping(&self) -> &Shaping {
         &self.shaping

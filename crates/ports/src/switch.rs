@@ -61,6 +61,8 @@ pub struct Line {
     /// User of the switch.
     user: SwitchUser,
     client: Mutex<Option<Client>>,
+    /// Ports whose frames all go by their devices, by their IDs.
+    slow: Mutex<BTreeSet<u16>>,
 }
 
 impl Line {
@@ -79,6 +81,20 @@ impl Line {
             sockets: directory(agent),
             program: options.start_switch.then(program),
             client: Mutex::default(),
+            slow: Mutex::default(),
+        }
+    }
+
+    fn slow(&self) -> MutexGuard<'_, BTreeSet<u16>> {
+        self.slow.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A port as the switch is told of it.
+    fn config(&self, record: &Attachment) -> PortConfig {
+        let config = config(record);
+        PortConfig {
+            fast: config.fast && !self.slow().contains(&record.port_id),
+            ..config
         }
     }
 
@@ -149,7 +165,7 @@ impl Line {
         netns: &Netns,
         connection: &mut Connection,
     ) -> Result<bool, PortError> {
-        let config = config(record);
+        let config = self.config(record);
         if self.ask(|client| client.update(&config))? {
             return Ok(false);
         }
@@ -202,7 +218,7 @@ pub(crate) fn check_trunk(network: &api::Network) -> Result<(), PortError> {
     Ok(())
 }
 
-/// A port as the switch is told of it.
+/// A port as its record says.
 fn config(record: &Attachment) -> PortConfig {
     let port = port_of(record);
     PortConfig {
@@ -264,12 +280,27 @@ impl Switch {
     /// # Errors
     /// When the switch refuses.
     pub async fn tell(&self, record: &Attachment) -> Result<(), PortError> {
-        let (line, config) = (Arc::clone(&self.line), config(record));
+        let (line, config) = (Arc::clone(&self.line), self.line.config(record));
         let tell = move |_: &mut Connection| {
             let update = |client: &mut Client| client.update(&config);
             line.ask_if_there(update).map(|_| ())
         };
         self.host.netlink.with(tell).await
+    }
+
+    /// Has all frames of a port go by its device, or not any more.
+    ///
+    /// A capture sees them there.
+    ///
+    /// # Errors
+    /// When the switch refuses; it is told whenever it is asked about the port.
+    pub async fn set_slow(&self, record: &Attachment, slow: bool) -> Result<(), PortError> {
+        if slow {
+            self.line.slow().insert(record.port_id);
+        } else {
+            self.line.slow().remove(&record.port_id);
+        }
+        self.tell(record).await
     }
 
     /// Lists the ports of the switch by their keys.
@@ -300,7 +331,7 @@ impl Switch {
     /// # Errors
     /// When the switch does not answer.
     pub async fn faults(&self, record: &Attachment) -> Result<Vec<String>, PortError> {
-        let config = config(record);
+        let config = self.line.config(record);
         let ports = self.ports().await?;
         let found = ports.get(&config.key).map(|port| &port.config);
         let fault = plan::fault(&config, found);

@@ -27,6 +27,8 @@ pub struct Others {
     pub complete: bool,
     /// The way out that the network has on this node.
     pub way_out: Option<WayOut>,
+    /// Ports of this node that XDP gives no frames, by their IDs.
+    pub unsteered: BTreeSet<u16>,
 }
 
 impl Others {

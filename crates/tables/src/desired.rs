@@ -44,9 +44,10 @@ pub(super) fn own<'a>(
         // The fast way into a pod goes past the queues of its link, past its XDP program, and is not
         // there for a port that is a socket only.
         let has_queue = attachment.queued || attachment.limits.ingress.is_some();
+        let by_interface = has_queue || others.unsteered.contains(&attachment.port_id);
         let endpoint = Endpoint {
             ifindex: attachment.host.ifindex,
-            flags: match (has_queue, attachment.interface.is_veth()) {
+            flags: match (by_interface, attachment.interface.is_veth()) {
                 (false, true) => 0,
                 (false, false) => ENDPOINT_NO_PEER | ENDPOINT_SOCKET,
                 (true, _) => ENDPOINT_NO_PEER,

@@ -112,6 +112,24 @@ impl Reconciler {
         Ok(())
     }
 
+    /// Has XDP give a port of a network no frames, or do so again.
+    ///
+    /// # Errors
+    /// As for [`Self::reconcile`].
+    pub fn set_unsteered(
+        &self,
+        network: u32,
+        port_id: u16,
+        unsteered: bool,
+    ) -> Result<(), DatapathError> {
+        self.surroundings.prepare(network);
+        let mut inner = self.lock();
+        // Under the lock: no fault is seen in an entry that is about to be written.
+        self.surroundings.set_unsteered(port_id, unsteered);
+        let others = self.others(&inner, network);
+        inner.update(network, self.book.ledger().live_on(network), &others)
+    }
+
     /// Makes the tables of all networks as wanted, whatever was in them.
     ///
     /// # Errors
@@ -246,8 +264,12 @@ impl Reconciler {
     /// When the kernel refuses.
     pub fn faults(&self, attachment: &Attachment) -> Result<Vec<String>, DatapathError> {
         let only = std::iter::once(attachment);
-        let (mut wanted, _) = desired::own(attachment.network.id, only, &Others::default());
         let mut inner = self.lock();
+        let others = Others {
+            unsteered: self.surroundings.unsteered(),
+            ..Others::default()
+        };
+        let (mut wanted, _) = desired::own(attachment.network.id, only, &others);
         desired::guard_tunnels(&mut wanted, inner.tunnel_port);
         let tables = inner.datapath.tables();
         let mut faults = Vec::new();

@@ -67,6 +67,8 @@ struct Given {
     hops: Arc<Hops>,
     /// By uplink; without an entry one has not been looked for yet.
     routers: BTreeMap<String, Routers>,
+    /// Ports that XDP gives no frames, by their IDs.
+    unsteered: BTreeSet<u16>,
 }
 
 impl Surroundings {
@@ -121,6 +123,23 @@ impl Surroundings {
         given.routers = routers;
     }
 
+    /// Has XDP give a port no frames, which a capture would not see, or do so again.
+    ///
+    /// Frames that go by the port's interface are not concerned.
+    pub(super) fn set_unsteered(&self, port_id: u16, unsteered: bool) {
+        let mut given = self.given();
+        if unsteered {
+            given.unsteered.insert(port_id);
+        } else {
+            given.unsteered.remove(&port_id);
+        }
+    }
+
+    /// Ports that XDP gives no frames.
+    pub(super) fn unsteered(&self) -> BTreeSet<u16> {
+        self.given().unsteered.clone()
+    }
+
     /// Puts the members of a network together, and keeps them.
     ///
     /// It takes long where there are many.
@@ -130,9 +149,13 @@ impl Surroundings {
 
     /// The inputs of one network, which is this.
     pub(super) fn of(&self, network: u32, facts: Option<&NetworkFacts>) -> Others {
-        match facts.and_then(|facts| Some((facts, facts.wire.as_ref()?))) {
+        let others = match facts.and_then(|facts| Some((facts, facts.wire.as_ref()?))) {
             Some((facts, wire)) => self.on_wire(facts, wire),
             None => self.in_tunnels(network),
+        };
+        Others {
+            unsteered: self.unsteered(),
+            ..others
         }
     }
 
@@ -157,6 +180,7 @@ impl Surroundings {
             paths,
             complete: self.remotes.is_complete(),
             way_out,
+            ..Others::default()
         }
     }
 

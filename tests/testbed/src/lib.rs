@@ -21,6 +21,7 @@
 pub mod afxdp;
 pub mod apiserver;
 pub mod beyond;
+pub mod capture;
 pub mod cni;
 pub mod documented;
 pub mod fabric;

@@ -26,6 +26,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("datapath", &["agent-common"]),
     // memif is a part of it, and its own port of podnet's policy.
     ("uswitch", &["agent-common", "memif"]),
+    // Packets of a port with their verdicts, out of what the datapath shows.
+    ("capture", &["agent-common", "datapath"]),
     // What users have written, as it was read.
     ("world", &["api", "ipam"]),
     ("cluster", &["api", "telemetry"]),
@@ -142,6 +144,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "agent-common",
             "api",
             "book",
+            "capture",
             "cluster",
             "cni-spec",
             "controller",
@@ -256,6 +259,7 @@ const OWNED: &[(&str, &[&str])] = &[
     ("netlink-*", &["netdev"]),
     ("nix", &["agent", "datapath", "netdev", "uswitch"]),
     ("notify", &["agent", "reach", "world"]),
+    ("pcap-file", &["capture"]),
     (
         "prometheus",
         &["agent", "controller", "metrics", "telemetry", "webhook"],

@@ -28,7 +28,7 @@ const FLOORS: [&[&str]; 13] = [
     // Front ends.
     &["cni", "device_plugin", "pods"],
     &["install"],
-    &["explain", "views"],
+    &["capture", "explain", "views"],
     &["admin", "cli", "door"],
     // Programs.
     &["commands", "run"],

@@ -1,0 +1,41 @@
+//! Test captures of AF_XDP ports.
+
+use testbed::capture::{Capture, Captured};
+use testbed::{traffic, wait};
+
+use super::scene::{Echo, attach, open, setup};
+
+#[test]
+fn a_capture_of_an_afxdp_port_has_what_the_pods_program_gets_and_sends() {
+    let node = testbed::node!(setup());
+    let (fast, plain) = (node.pod("fast"), node.pod("plain"));
+    let port = attach(&node, &fast, "blue", "fast-blue");
+    let client = plain.attach("blue", "net1");
+    let capture = Capture::start(&node, &port, &[]);
+    let echo = Echo::start(vec![open(&port, 0)]);
+    let socket = traffic::udp(&client, client.v4().into());
+    socket.send_to(b"hello", (port.v4(), 4242)).expect("sent");
+    let _ = socket.recv_from(&mut [0; 64]).expect("an answer");
+    assert_eq!(echo.stop(), 1);
+    let is_udp = |packet: &Captured| testbed::tap::contains(&packet.bytes, b"hello");
+    wait::until_true("both directions", || {
+        capture.packets().iter().filter(|it| is_udp(it)).count() == 2
+    });
+    let packets = capture.stop();
+    let comments: Vec<&str> = packets
+        .iter()
+        .filter(|packet| is_udp(packet))
+        .map(|packet| packet.comment.as_str())
+        .collect();
+    assert_eq!(
+        comments,
+        ["to the pod: delivered", "from the pod: accepted"]
+    );
+    // A check of the port finds its entries as they should be, meanwhile and afterwards.
+    let again = Capture::start(&node, &port, &[]);
+    let mut conf = super::scene::conf(&node, "blue", "fast-blue");
+    conf["prevResult"] = port.result.clone();
+    fast.call("CHECK", "net1").conf(&conf).run().silent();
+    again.stop();
+    fast.call("CHECK", "net1").conf(&conf).run().silent();
+}
