@@ -14,6 +14,7 @@ use book::record::{Attachment, HostEnd, State};
 use cluster::access::Used;
 use cni_spec::AttachmentKey;
 use host::host_name;
+use metrics::Metrics;
 use netdev::Netns;
 use ports::{Ends, PortError};
 use store::Pending;
@@ -35,6 +36,8 @@ pub struct Attachments<P, R, T, A> {
     reach: Arc<R>,
     tables: Arc<T>,
     authority: A,
+    /// Hears of the phases of an `ADD`.
+    metrics: Option<Arc<Metrics>>,
     /// The last audit found this many live ports damaged.
     impaired: AtomicUsize,
 }
@@ -54,8 +57,27 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
             reach,
             tables,
             authority,
+            metrics: None,
             impaired: AtomicUsize::new(0),
         }
+    }
+
+    /// Has the phases of each `ADD` counted.
+    #[must_use]
+    pub fn measured(self, metrics: &Arc<Metrics>) -> Self {
+        Self {
+            metrics: Some(Arc::clone(metrics)),
+            ..self
+        }
+    }
+
+    /// Counts a phase that began then; returns the begin of the next one.
+    fn phase(&self, phase: &'static str, since: Instant) -> Instant {
+        let now = Instant::now();
+        if let Some(metrics) = &self.metrics {
+            metrics.phase(phase, now.duration_since(since));
+        }
+        now
     }
 
     /// Number of live ports that the last audit found damaged.
@@ -85,6 +107,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         network: &api::Network,
         netns: &Netns,
     ) -> Result<Attachment, AgentError> {
+        let begun = Instant::now();
         if let Some(record) = self.same(&wanted)? {
             match self.check(&record.key, netns, &record.result()?).await {
                 Ok(()) => return Ok(record),
@@ -98,6 +121,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
             let used = Used::Network(network.name.clone());
             Box::pin(self.authority.allow(wanted.pod.as_ref(), [used])).await?;
         }
+        let begun = self.phase("access", begun);
         // Nothing is begun that could not be recorded.
         self.book.require_store()?;
         self.ports.admit(&mut wanted, network)?;
@@ -108,6 +132,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
             ifindex: 0,
         };
         let record = Box::pin(self.authority.grant(wanted, network, host)).await?;
+        self.phase("address", begun);
         reached("add.reserved");
         match Box::pin(self.make(&record, netns)).await {
             Ok(record) => Ok(record),
@@ -149,7 +174,9 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
     /// Most of it is on one thread, which waits for the kernel and, before a pod can use anything, for the
     /// record.
     async fn make(&self, record: &Attachment, netns: &Netns) -> Result<Attachment, AgentError> {
+        let begun = Instant::now();
         Box::pin(self.reach.ensure(&record.network)).await?;
+        let begun = self.phase("reach", begun);
         self.tables.reset_port_counters(record.port_id)?;
         // The disk and the kernel at once.
         let recorded = self.book.submit(record)?;
@@ -161,7 +188,9 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
             go_live(&book, &*tables, booked, &ends?)
         };
         let (added, saved) = self.ports.make(record, netns, live).await?;
+        let begun = self.phase("port", begun);
         self.ports.activate(&added, netns).await?;
+        self.phase("open", begun);
         if added.shaper.is_some() {
             // Without this record a start would not know the shaper's ends.
             saved.await?;

@@ -95,6 +95,17 @@ pub struct RunOptions {
     /// Address for /metrics, /livez, /readyz and /debug/state
     #[arg(long, env = "PODNET_ADMIN", default_value = "127.0.0.1:9464")]
     pub admin: SocketAddr,
+    /// Metrics of each port: packets, bytes, drops, waits for a rate
+    ///
+    /// A port has at most eleven series.
+    #[arg(
+        long,
+        env = "PODNET_PORT_METRICS",
+        value_name = "BOOL",
+        default_value_t = true,
+        action = clap::ArgAction::Set
+    )]
+    pub port_metrics: bool,
     /// Seconds of failed writes of records after which /livez fails
     ///
     /// The kubelet restarts the agent then.

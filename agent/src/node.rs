@@ -62,6 +62,8 @@ pub struct Node {
     pub metrics: Arc<Metrics>,
     /// Ports under capture.
     pub captures: Arc<Captures>,
+    /// Each port has metrics of its own.
+    pub port_metrics: bool,
     /// Where `DEL`s wait that came while no agent was there.
     pub tombstones: PathBuf,
     /// The lease that a restart of this agent goes by.
@@ -107,6 +109,8 @@ pub struct Parts {
     pub metrics: Arc<Metrics>,
     /// See [`Node::captures`].
     pub captures: Arc<Captures>,
+    /// See [`Node::port_metrics`].
+    pub port_metrics: bool,
     /// See [`Node::tombstones`].
     pub tombstones: PathBuf,
     /// See [`Node::lease`].
@@ -159,7 +163,8 @@ impl Node {
             Arc::clone(&reach),
             Arc::clone(&tables),
             giver,
-        );
+        )
+        .measured(&parts.metrics);
         Arc::new(Self {
             name: parts.name,
             world: parts.world,
@@ -176,6 +181,7 @@ impl Node {
             cluster: parts.cluster,
             metrics: parts.metrics,
             captures: parts.captures,
+            port_metrics: parts.port_metrics,
             tombstones: parts.tombstones,
             lease: parts.lease,
             requests: AtomicU64::new(0),

@@ -360,6 +360,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         cluster,
         metrics,
         captures,
+        port_metrics: options.port_metrics,
         tombstones: tombstone::directory(&options.places.socket),
         lease: RestartLease::open(
             &options.places.socket,

@@ -23,6 +23,7 @@ use crate::kube::report;
 use crate::node::Node;
 
 mod delegated;
+mod series;
 
 /// One of the tables.
 ///
@@ -343,14 +344,8 @@ async fn memif_ports(node: &Node, records: &[Attachment]) -> Vec<MemifPort> {
     };
     let found = records.iter().filter_map(|record| {
         let port = ports.remove(&record.key.to_string())?;
-        let pod = record.pod.as_ref();
         Some(MemifPort {
-            place: [
-                pod.map_or_else(String::new, |pod| pod.namespace.clone()),
-                // Runtimes need not say whose container it is.
-                pod.map_or_else(|| record.key.container.to_string(), |pod| pod.name.clone()),
-                record.key.ifname.to_string(),
-            ],
+            place: series::place(record),
             connected: port.connected,
             counters: port.counters,
         })
@@ -480,6 +475,13 @@ pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
         }
     }
     let memif = memif_ports(node, &records).await;
+    let ports = if node.port_metrics {
+        series::ports(node, &records, &queues, &memif)?
+    } else {
+        Vec::new()
+    };
+    let free = series::free(node, &records);
+    let maps = node.tables.fill()?;
     let counted = node.tables.drops()?;
     let tracked = node.reach.tracked_connections().await?;
     let stopped = node.reach.stopped_packets().await;
@@ -521,6 +523,9 @@ pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
             .collect(),
         stopped,
         shaped,
+        free,
+        ports,
+        maps,
         unread: node.world.get().unread.len(),
         interfaces: interfaces(&pods, &ledger),
         memif,

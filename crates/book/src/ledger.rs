@@ -16,6 +16,7 @@ use crate::BookError;
 use crate::record::{Attachment, Decision, DefaultRoutes, HostEnd, Lease, NetworkFacts, State};
 
 mod choose;
+mod free;
 mod restored;
 mod share;
 mod taken;

@@ -52,6 +52,11 @@ impl<K: Bytes + Ord, V: Bytes> Table<K, V> {
         })
     }
 
+    /// Returns the name, and the entries that it can have.
+    const fn limit(&self) -> (&'static str, u32) {
+        (self.name, self.max_entries)
+    }
+
     /// Sets an entry; the kernel replaces it as a whole.
     ///
     /// # Errors
@@ -203,6 +208,21 @@ pub struct Tables {
 }
 
 impl Tables {
+    /// Returns the names of the hash maps, and the entries that each can have.
+    pub fn limits(&self) -> [(&'static str, u32); 9] {
+        [
+            self.ports.limit(),
+            self.port_addresses.limit(),
+            self.fdb.limit(),
+            self.endpoints.limit(),
+            self.flood.limit(),
+            self.networks.limit(),
+            self.flood_vteps.limit(),
+            self.wires.limit(),
+            self.next_hops.limit(),
+        ]
+    }
+
     /// Everything that is in the maps.
     ///
     /// # Errors

@@ -7,214 +7,22 @@ use std::time::Duration;
 
 use prometheus::core::Collector;
 use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry,
+    GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry,
 };
 use telemetry::exposition::{MetricsError, described, exposition};
 
+mod list;
 mod memif;
+mod port;
 
+pub use self::list::METRICS;
 pub use self::memif::MemifPort;
+pub use self::port::{PortTraffic, Rate, Traffic};
 
 /// Buckets from half a millisecond, which is a good `STATUS`, to ten seconds.
 const SECONDS: [f64; 12] = [
     0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0,
-];
-
-/// Name, type, labels and meaning of every metric; `docs/metrics.md` is made of it.
-pub const METRICS: &[(&str, &str, &str, &str)] = &[
-    (
-        "podnet_cni_requests_total",
-        "counter",
-        "command, code",
-        "CNI requests served, by CNI error code (0 is success)",
-    ),
-    (
-        "podnet_cni_duration_seconds",
-        "histogram",
-        "command",
-        "Time from request to reply",
-    ),
-    (
-        "podnet_attachments",
-        "gauge",
-        "network",
-        "Attachments this node holds",
-    ),
-    (
-        "podnet_ipam_addresses",
-        "gauge",
-        "network",
-        "Addresses held",
-    ),
-    (
-        "podnet_drops_total",
-        "counter",
-        "network, reason",
-        "Packets dropped by the datapath",
-    ),
-    (
-        "podnet_drop_bytes_total",
-        "counter",
-        "network, reason",
-        "Bytes dropped by the datapath",
-    ),
-    (
-        "podnet_shaping_supported",
-        "gauge",
-        "",
-        "1 if this kernel can limit rates; 0 if an ADD with a rate fails",
-    ),
-    (
-        "podnet_shaped_attachments",
-        "gauge",
-        "network, direction",
-        "Attachments with a limited rate",
-    ),
-    (
-        "podnet_shaper_backlog_bytes",
-        "gauge",
-        "network, direction",
-        "Bytes that wait for the rate of their attachment",
-    ),
-    (
-        "podnet_shaper_drops_total",
-        "counter",
-        "network, direction",
-        "Packets that found no room in the queue of a limited attachment; counted when this page is asked for",
-    ),
-    (
-        "podnet_memif_connected",
-        "gauge",
-        "namespace, pod, interface",
-        "1 for each memif port with a client, 0 for one without",
-    ),
-    (
-        "podnet_memif_packets_total",
-        "counter",
-        "namespace, pod, interface, direction",
-        "Packets that the switch carried straight between the clients of two memif ports",
-    ),
-    (
-        "podnet_memif_bytes_total",
-        "counter",
-        "namespace, pod, interface, direction",
-        "Their bytes",
-    ),
-    (
-        "podnet_memif_drops_total",
-        "counter",
-        "namespace, pod, interface, reason",
-        "Packets that the switch dropped: to a client that was not connected, or had posted no buffer or one too short; from a client with a bad length or descriptor; to a device that was full or down",
-    ),
-    (
-        "podnet_egress_connections",
-        "gauge",
-        "network",
-        "Connections through the network's way out on this node that are tracked",
-    ),
-    (
-        "podnet_egress_refused_packets",
-        "gauge",
-        "network",
-        "Packets of connections that a pod could not begin because it had too many; since the way out or its rules were made",
-    ),
-    (
-        "podnet_ruleset_stopped_packets",
-        "gauge",
-        "table, rule",
-        "Packets that a rule of podnet's tables in the node's nf_tables has stopped since the table was written: forged tunnels, what leaves a network for the inside of the cluster, connections above a network's limit",
-    ),
-    (
-        "podnet_rulesets_restored_total",
-        "counter",
-        "table",
-        "Times that a table of podnet in nf_tables was written again because another program had changed it",
-    ),
-    (
-        "podnet_world_unread",
-        "gauge",
-        "",
-        "Kinds of objects that were never read from the API server since the start; an ADD fails while there are any",
-    ),
-    (
-        "podnet_api_writes_total",
-        "counter",
-        "object, outcome",
-        "Network statuses and Events by what became of them: written, failed (tried again), gone (no such pod), dropped",
-    ),
-    (
-        "podnet_ipam_blocks_total",
-        "counter",
-        "change",
-        "Blocks of addresses that this node has taken from the cluster, and given_back",
-    ),
-    (
-        "pod_network_name_info",
-        "gauge",
-        "namespace, pod, interface, network_name",
-        "0 for each interface of a pod; add it to a metric of interfaces to learn the network, with group_left(network_name)",
-    ),
-    (
-        "podnet_uplink_drop_mode",
-        "gauge",
-        "interface, mode",
-        "1 for each interface that tunnels end at, by where it drops what no network of this node wants: native or generic XDP, or tc",
-    ),
-    (
-        "podnet_flood_receivers",
-        "gauge",
-        "network",
-        "Ports of this node and other nodes that get a copy of a frame for all",
-    ),
-    (
-        "podnet_flood_receiver_limit",
-        "gauge",
-        "",
-        "Receivers that one such frame can have by the limits of storm control",
-    ),
-    (
-        "podnet_nodes_unrouted",
-        "gauge",
-        "",
-        "Other nodes whose pods of the network that the node routes for are not reached; the log says why",
-    ),
-    (
-        "podnet_remote_claims_refused",
-        "gauge",
-        "reason",
-        "Addresses and members that other nodes claim and that are not taken: vtep (its tunnels end at no address of its Node), outside (of the subnets), gateway, not_held (no IPBlock or granted IPReservation of that node), no_address; podnet-agent get endpoints shows whose",
-    ),
-    (
-        "podnet_ports_waiting_for_tcx",
-        "gauge",
-        "",
-        "Live ports that run on a clsact filter and wait for a quiet moment to get their TCX link",
-    ),
-    (
-        "podnet_ports_impaired",
-        "gauge",
-        "",
-        "Live ports the last audit found damaged",
-    ),
-    (
-        "podnet_store_failed",
-        "gauge",
-        "",
-        "1 while no record can be written: an ADD fails and a DEL waits; /readyz and the log say why",
-    ),
-    (
-        "podnet_store_failures_total",
-        "counter",
-        "",
-        "Times that writing records has begun to fail",
-    ),
-    (
-        "podnet_records_set_aside",
-        "gauge",
-        "",
-        "Records that could not be used at a start, and whose attachments were removed; `get attachments` shows them",
-    ),
 ];
 
 /// The node's own metrics. Those of the datapath are read when they are asked for.
@@ -223,6 +31,7 @@ pub struct Metrics {
     registry: Registry,
     requests: IntCounterVec,
     durations: HistogramVec,
+    phases: HistogramVec,
     queue_drops: IntCounterVec,
     api_writes: IntCounterVec,
     blocks: IntCounterVec,
@@ -252,6 +61,12 @@ pub struct Snapshot {
     pub unread: usize,
     /// Interfaces of pods: namespace, pod, interface, network.
     pub interfaces: Vec<[String; 4]>,
+    /// (network, IP family, addresses)
+    pub free: Vec<(String, &'static str, u128)>,
+    /// Ports of all types; empty where they are not wanted.
+    pub ports: Vec<PortTraffic>,
+    /// Maps of the datapath: (name, entries, limit).
+    pub maps: Vec<(&'static str, usize, u32)>,
     /// Ports of the switch.
     pub memif: Vec<MemifPort>,
     /// Interfaces that tunnels end at, and where they drop.
@@ -297,6 +112,10 @@ impl Metrics {
             HistogramOpts::from(opts("podnet_cni_duration_seconds")).buckets(SECONDS.to_vec());
         let durations = HistogramVec::new(buckets, &["command"])?;
         registry.register(Box::new(requests.clone()))?;
+        let buckets =
+            HistogramOpts::from(opts("podnet_add_phase_seconds")).buckets(SECONDS.to_vec());
+        let phases = HistogramVec::new(buckets, &["phase"])?;
+        registry.register(Box::new(phases.clone()))?;
         let labels = &["network", "direction"];
         let queue_drops = IntCounterVec::new(opts("podnet_shaper_drops_total"), labels)?;
         registry.register(Box::new(durations.clone()))?;
@@ -312,6 +131,7 @@ impl Metrics {
             registry,
             requests,
             durations,
+            phases,
             queue_drops,
             api_writes,
             blocks,
@@ -365,6 +185,12 @@ impl Metrics {
         duration.observe(elapsed.as_secs_f64());
     }
 
+    /// Counts a phase of an `ADD`.
+    pub fn phase(&self, phase: &'static str, elapsed: Duration) {
+        let duration: Histogram = self.phases.with_label_values(&[phase]);
+        duration.observe(elapsed.as_secs_f64());
+    }
+
     /// The exposition, in Prometheus text format 0.0.4.
     ///
     /// # Errors
@@ -375,6 +201,19 @@ impl Metrics {
         for (network, held, ips) in &snapshot.networks {
             attachments.with_label_values(&[network]).set(number(*held));
             addresses.with_label_values(&[network]).set(number(*ips));
+        }
+        let free = GaugeVec::new(opts("podnet_ipam_free_addresses"), &["network", "family"])?;
+        for (network, family, count) in &snapshot.free {
+            // A gauge of Prometheus is a floating-point number.
+            let count: f64 = count.to_string().parse().unwrap_or(f64::INFINITY);
+            free.with_label_values(&[network.as_str(), *family])
+                .set(count);
+        }
+        let entries = IntGaugeVec::new(opts("podnet_map_entries"), &["map"])?;
+        let limits = IntGaugeVec::new(opts("podnet_map_entry_limit"), &["map"])?;
+        for (map, count, limit) in &snapshot.maps {
+            entries.with_label_values(&[*map]).set(number(*count));
+            limits.with_label_values(&[*map]).set(i64::from(*limit));
         }
         let drops = IntCounterVec::new(opts("podnet_drops_total"), &["network", "reason"])?;
         let bytes = IntCounterVec::new(opts("podnet_drop_bytes_total"), &["network", "reason"])?;
@@ -455,7 +294,11 @@ impl Metrics {
 
         let mut families = self.registry.gather();
         families.extend(memif::families(&snapshot.memif)?);
-        let others: [&dyn Collector; 22] = [
+        families.extend(port::families(&snapshot.ports)?);
+        let others: [&dyn Collector; 25] = [
+            &free,
+            &entries,
+            &limits,
             &set_aside,
             &failed,
             &failures,

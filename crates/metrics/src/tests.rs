@@ -1,5 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
+use book::bandwidth::Direction;
+
 use super::*;
 
 fn rendered() -> String {
@@ -9,6 +11,7 @@ fn rendered() -> String {
     metrics.queue_drops("blue", "ingress", 7, 4);
     metrics.api_write("status", "written");
     metrics.block("taken");
+    metrics.phase("port", Duration::from_millis(7));
     metrics.ruleset_restored("podnet-egress");
     let snapshot = Snapshot {
         connections: vec![("amber".to_owned(), 7, 2)],
@@ -43,6 +46,43 @@ fn rendered() -> String {
                 ..uswitch::PortCounters::default()
             },
         }],
+        free: vec![
+            ("blue".to_owned(), "IPv4", 251),
+            ("blue".to_owned(), "IPv6", 1 << 64),
+        ],
+        ports: vec![
+            PortTraffic {
+                place: ["shop", "web-0", "net1", "blue"].map(str::to_owned),
+                ingress: Traffic {
+                    packets: 11,
+                    bytes: 1100,
+                },
+                egress: Traffic {
+                    packets: 12,
+                    bytes: 1200,
+                },
+                flooded: Traffic {
+                    packets: 13,
+                    bytes: 1300,
+                },
+                dropped: Traffic {
+                    packets: 14,
+                    bytes: 1400,
+                },
+                rates: vec![(
+                    Direction::Egress,
+                    Rate {
+                        waits: 15,
+                        dropped: 16,
+                    },
+                )],
+            },
+            PortTraffic {
+                place: ["", "0123456789ab", "net1", "red"].map(str::to_owned),
+                ..PortTraffic::default()
+            },
+        ],
+        maps: vec![("ENDPOINTS", 40, 131_072)],
         uplinks: vec![("eth0".to_owned(), "native")],
         receivers: vec![("blue".to_owned(), 7)],
         receivers_max: 100_000,
@@ -55,6 +95,35 @@ fn rendered() -> String {
         set_aside: 1,
     };
     metrics.render(&snapshot).unwrap()
+}
+
+#[test]
+fn a_port_has_eleven_series_at_most_and_those_of_rates_only_with_a_rate() {
+    let text = rendered();
+    let of_port = |pod: &str| -> BTreeSet<String> {
+        let pod = format!("pod=\"{pod}\"");
+        let lines = text.lines().filter(|line| line.starts_with("podnet_port_"));
+        lines
+            .filter(|line| line.contains(&pod))
+            .map(ToOwned::to_owned)
+            .collect()
+    };
+    let place = r#"interface="net1",namespace="shop",network="blue",pod="web-0""#;
+    let directed = |direction: &str| format!(r#"direction="{direction}",{place}"#);
+    let (ingress, egress) = (directed("ingress"), directed("egress"));
+    let expected = [
+        format!("podnet_port_packets_total{{{ingress}}} 11"),
+        format!("podnet_port_bytes_total{{{ingress}}} 1100"),
+        format!("podnet_port_packets_total{{{egress}}} 12"),
+        format!("podnet_port_bytes_total{{{egress}}} 1200"),
+        format!("podnet_port_flooded_packets_total{{{place}}} 13"),
+        format!("podnet_port_drops_total{{{place}}} 14"),
+        format!("podnet_port_drop_bytes_total{{{place}}} 1400"),
+        format!("podnet_port_rate_waits_total{{{egress}}} 15"),
+        format!("podnet_port_rate_drops_total{{{egress}}} 16"),
+    ];
+    assert_eq!(of_port("web-0"), expected.into());
+    assert_eq!(of_port("0123456789ab").len(), 7, "it has no rate");
 }
 
 #[test]

@@ -29,6 +29,30 @@ impl Layers {
         self.own == nothing && self.beyond.entries == nothing
     }
 
+    /// Counts the entries of each table, in the order of [`datapath::Tables::limits`].
+    pub(super) fn counts(&self) -> [usize; 9] {
+        let (own, beyond) = (&self.own, &self.beyond.entries);
+        macro_rules! each {
+            ($($table:ident),+) => {
+                [$({
+                    let hidden = own.$table.keys().filter(|key| beyond.$table.contains_key(*key));
+                    own.$table.len() + beyond.$table.len() - hidden.count()
+                }),+]
+            };
+        }
+        each!(
+            ports,
+            port_addresses,
+            fdb,
+            endpoints,
+            flood,
+            networks,
+            flood_vteps,
+            wires,
+            next_hops
+        )
+    }
+
     /// Computes the change of the tables to `new`.
     ///
     /// Of members beyond this node that are the same in both, only those are looked at that attachments of

@@ -345,6 +345,25 @@ impl Reconciler {
         self.lock().datapath.counters().drops()
     }
 
+    /// Returns name, entries and limit of each table, without reading maps.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn fill(&self) -> Result<Vec<(&'static str, usize, u32)>, DatapathError> {
+        let mut inner = self.lock();
+        let mut counts = [0; 9];
+        for layers in inner.current()?.values() {
+            for (sum, count) in counts.iter_mut().zip(layers.counts()) {
+                *sum += count;
+            }
+        }
+        let limits = inner.datapath.tables().limits();
+        let filled = limits.into_iter().zip(counts);
+        Ok(filled
+            .map(|((name, limit), count)| (name, count, limit))
+            .collect())
+    }
+
     /// Number of entries in each table, for `/debug/state`.
     ///
     /// # Errors

@@ -52,3 +52,66 @@ fn metrics_show_what_goes_past_the_kernel() {
     pods.iter().for_each(|pod| pod.del("blue", "net1").silent());
     node.assert_empty();
 }
+
+/// Ports of every type are counted alike, and what a port drops is its own.
+#[test]
+fn each_port_has_its_traffic_and_its_drops_on_the_page_unless_that_is_off() {
+    let node = testbed::node!(setup());
+    let pods = ["fast", "plain1", "plain2"].map(|name| node.pod(name));
+    let fast = pods[0].attach_conf(&conf(&node, "blue"), "net1");
+    let [one, two] = [1, 2].map(|nth: usize| pods[nth].attach("blue", "net1"));
+    let _app = MemifApp::start(&fast);
+    let page = || node.http("/metrics").expect("the page is served").1;
+    let sample = |name: &str, labels: &[&str]| -> Option<f64> {
+        let page = page();
+        let line = page.lines().find(|line| {
+            let is_it = line
+                .strip_prefix(name)
+                .is_some_and(|it| it.starts_with('{'));
+            is_it && labels.iter().all(|label| line.contains(label))
+        });
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok())
+    };
+    let of = |port: &Port| format!("pod=\"{}\"", port.container);
+    testbed::traffic::assert_reaches(&one, &two);
+    testbed::traffic::assert_reaches(&fast, &one);
+    for port in [&fast, &one, &two] {
+        for direction in ["direction=\"ingress\"", "direction=\"egress\""] {
+            let labels = [&of(port)[..], direction, "network=\"blue\""];
+            let packets = sample("podnet_port_packets_total", &labels);
+            let bytes = sample("podnet_port_bytes_total", &labels);
+            assert!(
+                packets > Some(0.0) && bytes > packets,
+                "{packets:?} {bytes:?}"
+            );
+        }
+    }
+    let drops = |port: &Port| sample("podnet_port_drops_total", &[&of(port)[..]]);
+    let [before, of_others] = [&one, &two].map(drops);
+    let forged = testbed::frame::ethernet(two.mac, fast.mac, 0x0800, &[0; 46]);
+    one.tap().send(&forged);
+    wait::until_true("the drop to be counted", || {
+        drops(&one) == before.map(|count| count + 1.0)
+    });
+    assert_eq!(drops(&two), of_others);
+    let free = ["network=\"blue\"", "family=\"IPv4\""];
+    let left = sample("podnet_ipam_free_addresses", &free);
+    let more = node.pod("more");
+    more.attach("blue", "net1");
+    assert_eq!(
+        sample("podnet_ipam_free_addresses", &free),
+        left.map(|count| count - 1.0)
+    );
+    let ports = ["map=\"PORTS\""];
+    assert_eq!(sample("podnet_map_entries", &ports), Some(4.0));
+    assert_eq!(sample("podnet_map_entry_limit", &ports), Some(4096.0));
+    for phase in ["access", "address", "reach", "port", "open"] {
+        let phase = format!("phase=\"{phase}\"");
+        let count = sample("podnet_add_phase_seconds_count", &[&phase]);
+        assert_eq!(count, Some(4.0), "{phase}");
+    }
+    node.terminate();
+    node.start_agent_with(&["--port-metrics", "false"]);
+    assert!(!page().contains("podnet_port_"), "they are off");
+    assert_eq!(sample("podnet_map_entries", &ports), Some(4.0));
+}
