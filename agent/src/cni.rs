@@ -50,7 +50,13 @@ pub async fn serve(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>)
         command = command.as_str(),
         container = request.container_id,
         ifname = request.ifname,
+        trace_id = tracing::field::Empty,
+        parent_id = tracing::field::Empty,
     );
+    if let Some((trace, parent)) = request.trace.ids() {
+        span.record("trace_id", trace);
+        span.record("parent_id", parent);
+    }
     let version = ConfHead::version_of(request.config.get());
     let done = tracing::Instrument::instrument(dispatch(node, request, netns), span.clone()).await;
     let elapsed = started.elapsed();

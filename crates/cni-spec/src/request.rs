@@ -199,6 +199,30 @@ pub struct TraceContext {
     pub baggage: String,
 }
 
+impl TraceContext {
+    /// Returns the IDs of the trace and of the caller's span, in hexadecimal digits.
+    ///
+    /// A `traceparent` that is not as W3C Trace Context, section 3.2, says is none: whatever a caller sends
+    /// there does not get into a log.
+    #[must_use]
+    pub fn ids(&self) -> Option<(&str, &str)> {
+        let is_hex = |text: &str| {
+            text.bytes()
+                .all(|byte| byte.is_ascii_digit() || matches!(byte, b'a'..=b'f'))
+        };
+        let mut parts = self.traceparent.split('-');
+        let mut part = |length: usize| {
+            let part = parts.next()?;
+            (part.len() == length && is_hex(part)).then_some(part)
+        };
+        let (version, trace, span, _flags) = (part(2)?, part(32)?, part(16)?, part(2)?);
+        // Later versions may append parts.
+        let is_whole = version != "ff" && (version != "00" || parts.next().is_none());
+        let is_zero = |id: &str| id.bytes().all(|byte| byte == b'0');
+        (is_whole && !is_zero(trace) && !is_zero(span)).then_some((trace, span))
+    }
+}
+
 /// All a plugin is told through its environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invocation {
@@ -256,6 +280,37 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// CNI-ENV-10: the IDs of a trace are read, and nothing else is taken for them.
+    #[test]
+    fn a_trace_has_ids_only_as_w3c_trace_context_writes_them() {
+        let (trace, span) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
+        let of = |traceparent: &str| {
+            let context = TraceContext {
+                traceparent: traceparent.to_owned(),
+                ..TraceContext::default()
+            };
+            context
+                .ids()
+                .map(|(trace, span)| (trace.to_owned(), span.to_owned()))
+        };
+        let ids = Some((trace.to_owned(), span.to_owned()));
+        assert_eq!(of(&format!("00-{trace}-{span}-01")), ids);
+        assert_eq!(of(&format!("cc-{trace}-{span}-01-more")), ids);
+        let zero = "0".repeat(32);
+        for wrong in [
+            String::new(),
+            format!("00-{trace}-{span}"),
+            format!("00-{trace}-{span}-01-more"),
+            format!("ff-{trace}-{span}-01"),
+            format!("00-{zero}-{span}-01"),
+            format!("00-{trace}-{}-01", "0".repeat(16)),
+            format!("00-{}-{span}-01", trace.to_uppercase()),
+            format!("00-{trace}\n-{span}-01"),
+        ] {
+            assert_eq!(of(&wrong), None, "{wrong}");
+        }
+    }
 
     fn from(pairs: &[(&str, &str)]) -> Result<Invocation, SpecError> {
         let map: BTreeMap<_, _> = pairs.iter().copied().collect();

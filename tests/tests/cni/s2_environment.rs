@@ -153,7 +153,7 @@ fn cni_args_are_read_as_kubernetes_sends_them() {
     proof::of!("CNI-ENV-09", "RT-CD-04");
 }
 
-/// CNI-ENV-10: trace context is never a reason to refuse.
+/// CNI-ENV-10: trace context is never a reason to refuse, and is in the log.
 #[test]
 fn trace_context_is_accepted() {
     let node = testbed::node!();
@@ -165,6 +165,15 @@ fn trace_context_is_accepted() {
         call.run().result();
         pod.detach("blue", "net1");
     }
+    let log = node.log();
+    let line = log
+        .lines()
+        .find(|line| line.contains("4bf92f3577b34da6a3ce929d0e0e4736"));
+    assert!(
+        line.is_some_and(|line| line.contains("00f067aa0ba902b7") && line.contains("served")),
+        "{log}"
+    );
+    assert!(!log.contains("nonsense"), "{log}");
     proof::of!("CNI-ENV-10");
 }
 
