@@ -310,6 +310,7 @@ mod tests {
         ] {
             assert_eq!(of(&wrong), None, "{wrong}");
         }
+        proof::of!("CNI-ENV-10");
     }
 
     fn from(pairs: &[(&str, &str)]) -> Result<Invocation, SpecError> {
