@@ -39,7 +39,7 @@ fn a_packet_is_followed_through_the_queues_that_hold_it_back() {
     limit::add_foreign_queue_instead(node.netns(), b.host_ifindex());
     let told = node.explain("a", &b.v4().to_string(), &[]);
     told.assert_is("delivered", "");
-    told.assert_tells(&["a pfifo of somebody else"]);
+    told.assert_tells(&["a pfifo that is not podnet's"]);
     let said = told.disagreements();
     assert!(said.contains("replaced by a pfifo"), "{said}");
     pa.detach("blue", "net1");
