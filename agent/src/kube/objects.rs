@@ -92,9 +92,7 @@ impl Objects {
                 .unwrap_or_default(),
         });
         broken.sort();
-        let given = self
-            .networks
-            .map(&mut Vec::new(), |network| network.given());
+        let given = self.networks.map(&mut Vec::new(), PodNetwork::given);
         let given: BTreeMap<String, Given> = given
             .into_iter()
             .map(|((_, name), given)| (name, given))

@@ -162,7 +162,7 @@ fn transport_schema(_: &mut SchemaGenerator) -> Schema {
         "type": "string",
         "description": "Transport of packets between nodes. It is written or decided once, and kept as long \
                         as the network exists.",
-        "enum": types.map(|it| it.as_str()),
+        "enum": types.map(Transport::as_str),
         "maxLength": 6,
         "x-kubernetes-validations": [{
             "rule": "self == oldSelf",

@@ -431,7 +431,7 @@ fn tell(kind: &str, step: &ObjectStep, status: &Status) {
         namespace = step.namespace,
         name = step.name,
         number,
-        transport = status.transport.map(|it| it.as_str()),
+        transport = status.transport.map(api::Transport::as_str),
         ?conditions,
         "the status of the object is written"
     );

@@ -178,7 +178,7 @@ fn a_status_is_written_once() {
 /// Returns the status of `blue` that a plan writes.
 ///
 /// The parameters have these fields, and the network this status before.
-fn status_of_blue(parameters: Value, status: Value) -> Option<Status> {
+fn status_of_blue(parameters: &Value, status: Value) -> Option<Status> {
     let mut blue = network("blue");
     blue["metadata"]["finalizers"] = json!([FINALIZER]);
     blue["status"] = status;
@@ -194,8 +194,8 @@ fn status_of_blue(parameters: Value, status: Value) -> Option<Status> {
 #[test]
 fn a_network_without_a_transport_spans_the_nodes_unless_it_was_numbered_without_one_before() {
     let transport = |parameters: Value, status: Value| {
-        let status = status_of_blue(parameters, status).expect("a status is written");
-        status.transport.map(|it| it.as_str())
+        let status = status_of_blue(&parameters, status).expect("a status is written");
+        status.transport.map(Transport::as_str)
     };
     let local = json!({"transport": {"type": "Local"}});
     let new = json!({});
@@ -219,7 +219,7 @@ fn a_network_without_a_transport_spans_the_nodes_unless_it_was_numbered_without_
 fn parameters_with_another_transport_than_the_network_was_made_with_are_not_ready() {
     let local = json!({"transport": {"type": "Local"}});
     let decided = json!({"networkID": 0x80_0001, "transport": "VXLAN"});
-    let status = status_of_blue(local, decided).expect("a status is written");
+    let status = status_of_blue(&local, decided).expect("a status is written");
     let found = |type_: &str| {
         let mut conditions = status.conditions.iter();
         let found = conditions.find(|it| it.type_ == type_).expect(type_);
