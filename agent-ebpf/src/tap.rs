@@ -102,7 +102,7 @@ fn show(ctx: &SkBuffContext, direction: u32) {
         captured,
         tag,
         // In network byte order there.
-        tag_type: u32::from((tag_type as u16).swap_bytes()),
+        tag_type: (tag_type & 0xff) << 8 | (tag_type >> 8) & 0xff,
         direction,
         reserved: 0,
     };
