@@ -116,7 +116,7 @@ fn a_foreign_root_is_named_and_left_alone() {
             chain(&error),
             format!(
                 "cannot limit the rate of link {end}: it has a root queueing discipline, pfifo, \
-                 that is not ours; remove it with `tc qdisc del dev … root`"
+                 that is not podnet's; remove it with `tc qdisc del dev … root`"
             )
         );
     }
