@@ -122,7 +122,7 @@ fn a_webhook_without_its_configurations_is_not_ready_and_says_why() {
         let mut webhook = Webhook::prepare(server, name);
         let lifetimes = ["--certificate-lifetime=12"];
         webhook.spawn(&server.kubeconfig(), &lifetimes);
-        let why = "WebhookConfiguration webhook-unready; apply podnet's manifests";
+        let why = "WebhookConfiguration webhook-unready does not exist; apply podnet's manifests";
         testbed::wait::until_true("the reason", || {
             let page = webhook.page("/readyz");
             page.is_some_and(|(status, text)| status == 503 && text.contains(why))
