@@ -13,8 +13,8 @@ use anyhow::Result;
 use crate::step::{capture, execute, say, succeeds};
 use crate::{install, workspace};
 
-/// Debian's package of a reader of captures.
-const TCPDUMP: &str = "tcpdump";
+/// Debian's packages of a reader of captures and of a shell for plugins.
+const FOR_TESTS: [&str; 2] = ["tcpdump", "busybox-static"];
 /// Debian's package of the reference plugins.
 const PLUGINS: &str = "containernetworking-plugins";
 /// Where the package puts them, and where everybody else does.
@@ -60,7 +60,7 @@ pub(crate) fn install() -> Result<Interop> {
     if !PLACES.iter().any(|place| Path::new(place).is_file()) {
         install::apt(&[PLUGINS.to_owned()])?;
     }
-    install::apt(&[TCPDUMP.to_owned()])?;
+    install::apt(&FOR_TESTS.map(String::from))?;
     let dpdk = dpdk::unpack()?;
     let dpdk_afxdp = dpdk::unpack_afxdp()?;
     let bin = workspace::tools().join("bin");
