@@ -149,6 +149,8 @@ impl Stage {
             .arg(self.place.file("manifests"))
             .args(self.places())
             .args(["--node-name", "demo", "--max-ports", &max_ports.to_string()])
+            // STATUS tells when this agent is ready, not that the one before was.
+            .args(["--restart-lease", "0"])
             .env("NO_COLOR", "1")
             .stdin(Stdio::null())
             .stdout(log.try_clone().context("opening the agent's log")?)
