@@ -30,7 +30,7 @@ pub struct DropEvent {
     pub head_length: u32,
     /// One more than the CPU at a port under capture, 0 for a sample.
     ///
-    /// [`Self::captured_on`] reads it.     /// The name is of the layout, in which older programs have written 0.
+    /// [`Self::captured_on`] reads it. The name is of the layout, in which older programs have written 0.
     pub reserved: u32,
     /// The first bytes of the frame.
     pub head: [u8; EVENT_HEAD],
