@@ -158,7 +158,7 @@ fn bpf_linker(rustc: &Rustc) -> Result<()> {
     }
     apt(&packages)?;
     say(format!(
-        "installing {expected} into {} (a few minutes)",
+        "installing {expected} into {} (half a minute)",
         tools.display()
     ));
     execute(
@@ -172,7 +172,7 @@ fn bpf_linker(rustc: &Rustc) -> Result<()> {
             .arg("--root")
             .arg(&tools)
             // Its time is LLVM's: optimisation and debug information of its own code are minutes of building.
-            .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
+            .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0")
             .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
             // llvm-sys asks the first llvm-config in PATH.
             .env(
