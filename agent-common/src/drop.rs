@@ -1,4 +1,4 @@
-//! Why a packet was dropped.
+//! List the reasons for a drop.
 
 use core::fmt;
 

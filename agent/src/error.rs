@@ -169,7 +169,9 @@ pub enum AgentError {
     #[error(transparent)]
     Explain(#[from] ExplainError),
     /// Programs are missing on live ports.
-    #[error("the datapath of {ports} live ports is damaged")]
+    #[error(
+        "programs are missing at {ports} live ports; the audit attaches them within 30 s, and logs an error where it cannot"
+    )]
     Impaired {
         /// How many.
         ports: usize,

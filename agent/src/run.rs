@@ -101,7 +101,9 @@ pub enum RunError {
     #[error(transparent)]
     Agent(#[from] AgentError),
     /// The async runtime or a signal handler could not be set up.
-    #[error("cannot start the runtime")]
+    #[error(
+        "cannot start threads or signal handlers; raise the limits of processes and open files (ulimit -u and -n)"
+    )]
     Runtime {
         /// Why not.
         source: io::Error,

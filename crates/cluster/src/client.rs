@@ -39,7 +39,9 @@ pub enum ConnectError {
         source: Box<KubeconfigError>,
     },
     /// The credentials are wrong.
-    #[error("the API server's address or credentials are not usable")]
+    #[error(
+        "the API server's address or credentials are not usable; mend the kubeconfig or the pod's service account"
+    )]
     Client(#[source] Box<kube::Error>),
 }
 

@@ -80,7 +80,9 @@ pub enum ControllerError {
         source: io::Error,
     },
     /// The async runtime or a signal handler could not be set up.
-    #[error("cannot start the runtime")]
+    #[error(
+        "cannot start threads or signal handlers; raise the limits of processes and open files (ulimit -u and -n)"
+    )]
     Runtime(#[source] io::Error),
     /// Another one leads now.
     #[error("the controller is no longer the leader: {why}")]

@@ -207,7 +207,7 @@ pub enum Closed {
     /// The peer said so.
     #[error("disconnected by the peer: {}", .0.reason)]
     Peer(Disconnect),
-    /// The peer is gone without a word.
+    /// The peer is gone and gave no reason.
     #[error("the peer closed the connection")]
     Hangup,
     /// The peer did what it must not.
@@ -216,8 +216,8 @@ pub enum Closed {
     /// The socket failed.
     #[error("the control socket failed: {0}")]
     Socket(Errno),
-    /// We said so.
-    #[error("disconnected: {0}")]
+    /// This side ended it.
+    #[error("this side ended the connection: {0}")]
     Local(ReasonText),
 }
 

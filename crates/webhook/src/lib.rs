@@ -82,10 +82,12 @@ pub enum WebhookError {
         source: io::Error,
     },
     /// The async runtime or a signal handler could not be set up.
-    #[error("cannot start the runtime")]
+    #[error(
+        "cannot start threads or signal handlers; raise the limits of processes and open files (ulimit -u and -n)"
+    )]
     Runtime(#[source] io::Error),
     /// A server ended by itself.
-    #[error("the server on {option} stopped")]
+    #[error("the server of {option} stopped; the webhook ends, and Kubernetes starts it again")]
     Stopped {
         /// The option that names its address.
         option: &'static str,

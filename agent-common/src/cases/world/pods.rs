@@ -1,4 +1,4 @@
-//! The networks of the cases, and who is on them.
+//! List the networks of the cases, and the pods on them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -1,4 +1,4 @@
-//! ARP (RFC 826): what a port may say and ask.
+//! Check the ARP messages that a port sends (RFC 826).
 
 use super::super::decision::{Act, Step, drop};
 use super::super::scratch::Scratch;
