@@ -48,6 +48,8 @@ pub enum Reason {
     FailedAddingInterface,
     /// A network that the pod names does not exist.
     NoNetworkFound,
+    /// The default network is not at the pod's first interface.
+    DefaultNetworkMoved,
     /// An interface could not be removed.
     FailedRemovingInterface,
 }
@@ -59,6 +61,7 @@ impl Reason {
             Self::AddedInterface => "AddedInterface",
             Self::FailedAddingInterface => "FailedAddingInterface",
             Self::NoNetworkFound => "NoNetworkFound",
+            Self::DefaultNetworkMoved => "DefaultNetworkMoved",
             Self::FailedRemovingInterface => "FailedRemovingInterface",
         }
     }
@@ -66,7 +69,10 @@ impl Reason {
     /// Names the action that was under way.
     const fn action(self) -> &'static str {
         match self {
-            Self::AddedInterface | Self::FailedAddingInterface | Self::NoNetworkFound => "Attach",
+            Self::AddedInterface
+            | Self::FailedAddingInterface
+            | Self::NoNetworkFound
+            | Self::DefaultNetworkMoved => "Attach",
             Self::FailedRemovingInterface => "Detach",
         }
     }
@@ -74,9 +80,10 @@ impl Reason {
     const fn severity(self) -> &'static str {
         match self {
             Self::AddedInterface => "Normal",
-            Self::FailedAddingInterface | Self::NoNetworkFound | Self::FailedRemovingInterface => {
-                "Warning"
-            }
+            Self::FailedAddingInterface
+            | Self::NoNetworkFound
+            | Self::DefaultNetworkMoved
+            | Self::FailedRemovingInterface => "Warning",
         }
     }
 }

@@ -49,6 +49,9 @@ pub(super) async fn follow(
                 };
                 say(cluster, &pod, word, reason);
             }
+            PodChange::Warned { pod, text } => {
+                say(cluster, &pod, Reason::DefaultNetworkMoved, text);
+            }
             PodChange::Left { pod, reason } => {
                 say(cluster, &pod, Reason::FailedRemovingInterface, reason);
             }

@@ -9,10 +9,11 @@ use api::nad::{
 };
 use api::selection::{
     Family, POD_NETWORKS_ANNOTATION, PodAnnotations, PodSelection, SelectedAttachment,
-    SelectionErrors, SelectionRules, Source, Target, parse_pod_networks,
+    SelectionErrors, SelectionNote, SelectionRules, Source, Target, parse_pod_networks,
 };
 use api::{RawJson, RawObject, ResolveError};
 use book::ledger::Wanted;
+use book::pods::PodChange;
 use book::pods::record::{Maker, Member};
 use book::record::{DefaultRoutes, ObjectRef, PodIdentity};
 use cluster::access::Used;
@@ -146,8 +147,8 @@ impl Node {
         asked: Asked<'_>,
         annotations: &BTreeMap<String, String>,
     ) -> Result<PodSelection, AgentError> {
-        let pod = asked.invocation.args.pod();
-        let namespace = pod
+        let identity: Option<PodIdentity> = asked.invocation.args.pod().map(Into::into);
+        let namespace = identity
             .as_ref()
             .map_or(DEFAULT_NAMESPACE, |pod| pod.namespace.as_str());
         let primary = asked.request.ifname.clone();
@@ -168,10 +169,21 @@ impl Node {
                 PodSelection::default_only(&rules)
             }
         };
+        let has_default = self.rules.lists.default_network != DefaultNetwork::None;
         for note in &selection.notes {
-            tracing::debug!(%note, "the annotations of a pod have a part that is passed over");
+            match (note, &identity) {
+                (SelectionNote::DefaultMoved { .. }, Some(pod)) if has_default => {
+                    self.book.pods().tell(PodChange::Warned {
+                        pod: pod.clone(),
+                        text: note.to_string(),
+                    });
+                }
+                _ => {
+                    tracing::debug!(%note, "the annotations of a pod have a part that is passed over");
+                }
+            }
         }
-        if self.rules.lists.default_network == DefaultNetwork::None {
+        if !has_default {
             selection.attachments.retain(|one| !is_implied(one));
         }
         let has_primary = selection

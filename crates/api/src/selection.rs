@@ -151,7 +151,7 @@ impl SelectionRules {
 pub struct PodSelection {
     /// None for a pod in its node's network.
     pub attachments: Vec<SelectedAttachment>,
-    /// Values that were read and have no effect.
+    /// Values that were read and have no effect, or one that surprises.
     pub notes: Vec<SelectionNote>,
 }
 
@@ -224,7 +224,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// Something in an annotation that has no effect.
+/// Something in an annotation that has no effect, or one that surprises.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum SelectionNote {
     /// An unknown key without a period, reserved by NPWG §4.1.2.1.
@@ -236,6 +236,16 @@ pub enum SelectionNote {
     /// [`DEFAULT_NETWORK_ANNOTATION`] with a list of KEP-3698, which is complete.
     #[serde(rename = "overrideIgnored")]
     OverrideIgnored,
+    /// The default network is at another interface than the one whose address Kubernetes knows.
+    #[serde(rename = "defaultMoved")]
+    DefaultMoved {
+        /// Name of the default network.
+        network: String,
+        /// Its interface in the pod.
+        interface: InterfaceName,
+        /// The interface that the runtime reads the pod's addresses from.
+        primary: InterfaceName,
+    },
     /// Further notes, which are not kept.
     #[serde(rename = "more")]
     More {
@@ -256,6 +266,16 @@ impl fmt::Display for SelectionNote {
                 f,
                 "{DEFAULT_NETWORK_ANNOTATION} is ignored: {POD_NETWORKS_ANNOTATION} names all \
                  networks of the pod"
+            ),
+            Self::DefaultMoved {
+                network,
+                interface,
+                primary,
+            } => write!(
+                f,
+                "the default network {network} is at {interface} and another network at {primary}, whose \
+                 address Kubernetes takes for the pod's: Services and probes of the node do not reach \
+                 the pod at its address of {network}; give {network} the interfaceName {primary}"
             ),
         }
     }

@@ -85,6 +85,13 @@ pub enum PodChange {
         /// It names a network that does not exist.
         missing: bool,
     },
+    /// Its list of networks is valid, and has an effect that is likely not meant.
+    Warned {
+        /// Identity of the pod.
+        pod: PodIdentity,
+        /// The effect and its remedy, a sentence.
+        text: String,
+    },
     /// An attachment of it could not be removed.
     Left {
         /// Identity of the pod.

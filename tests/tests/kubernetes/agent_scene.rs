@@ -64,9 +64,15 @@ impl AgentScene {
         let files = tempfile::tempdir().expect("a directory");
         let kubeconfig = files.path().join("kubeconfig");
         write_kubeconfig(scene.server, &token(scene.server, name), &kubeconfig);
+        let is_told = args.iter().any(|arg| arg.starts_with("--default-network="));
+        let default = if is_told {
+            &[][..]
+        } else {
+            &["--default-network=none"]
+        };
         let setup = Setup::empty()
             .cluster(name, &kubeconfig)
-            .args(&["--default-network=none"])
+            .args(default)
             .args(args)
             .stopped();
         let node = Node::start(setup);

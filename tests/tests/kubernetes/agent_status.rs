@@ -194,6 +194,35 @@ fn a_refused_pod_has_an_event_that_says_why() {
     proof::of!("NPWG-X4", "PAIN-SIL-1");
 }
 
+/// Services and probes lose a pod whose list moves the default network: its owner finds that with the pod.
+#[test]
+fn a_pod_off_the_default_network_at_its_first_interface_has_an_event() {
+    let main = "agent-moved-main";
+    let args = [&*format!("--default-network=podnetwork:{main}")];
+    let Some(mut s) = AgentScene::prepare(testbed::test_name!(), "agent-moved", &args) else {
+        return;
+    };
+    s.node.start_agent();
+    s.apply_network("blue", &["10.1.0.0/24"], true);
+    let list = json!([
+        {"name": s.network("blue"), "interfaceName": "eth0"},
+        {"name": main, "interfaceName": "net7"},
+    ]);
+    let uid = s.make_pod("moved", &[("podnet.dev/networks", &list.to_string())]);
+    let sandbox = s.node.pod("c1");
+    // The default network is not there, and the pod waits for it.
+    s.add(&sandbox, "moved", &uid).fails_with(7);
+    s.wait_event(
+        "moved",
+        "DefaultNetworkMoved",
+        &[
+            &format!("{main} is at net7"),
+            &format!("give {main} the interfaceName eth0"),
+        ],
+    );
+    s.node.assert_empty();
+}
+
 /// NPWG-5-W1, PAIN-STS-1: whatever was missed is made good.
 #[test]
 fn annotations_that_are_lost_come_back() {

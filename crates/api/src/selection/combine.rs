@@ -71,6 +71,7 @@ pub(super) fn read(
     all.check_wishes(rules);
     all.check_default_route();
     let attachments = all.name(rules);
+    all.note_moved_default(&attachments, rules);
     all.finish(attachments)
 }
 
@@ -261,6 +262,22 @@ impl Combination {
             let place = claim.place.below("default-route");
             self.npwg
                 .push(place, SelectionProblem::DefaultRouteGivenAway);
+        }
+    }
+
+    /// Notes that the default network is listed, and not at the interface that the runtime asks for.
+    fn note_moved_default(&mut self, attachments: &[SelectedAttachment], rules: &SelectionRules) {
+        let primary = &rules.primary_interface;
+        let is_default = |one: &&SelectedAttachment| matches!(&one.target, Target::PodNetwork(name) if *name == rules.default_network);
+        // No list names a network twice.
+        if let Some(one) = attachments.iter().find(is_default)
+            && one.interface != *primary
+        {
+            self.notes.push(SelectionNote::DefaultMoved {
+                network: rules.default_network.clone(),
+                interface: one.interface.clone(),
+                primary: primary.clone(),
+            });
         }
     }
 

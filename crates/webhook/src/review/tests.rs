@@ -324,3 +324,16 @@ fn what_has_no_effect_is_a_warning() {
     );
     proof::of!("NPWG-4.1.2");
 }
+
+/// A list that moves the default network is valid, and kubectl tells what the pod loses.
+#[test]
+fn a_default_network_off_the_first_interface_is_a_warning() {
+    let moved = r#"[{"name": "a", "interfaceName": "eth0"}, {"name": "default"}]"#;
+    let [warning] = &warnings(&selection(&listing(moved)))[..] else {
+        panic!("one warning");
+    };
+    assert!(
+        warning.starts_with("the default network default is at net1 and another network at eth0"),
+        "{warning}"
+    );
+}

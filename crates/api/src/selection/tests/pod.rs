@@ -493,6 +493,33 @@ fn the_name_of_the_default_network_is_the_callers() {
     proof::of!("KEP-DEF-6");
 }
 
+/// KEP-POD-20 leaves the default network its interface; a list can move it, and the pod's owner is told.
+#[test]
+fn a_default_network_that_is_not_at_the_first_interface_is_noted() {
+    let notes = |kep: &str| -> Vec<String> {
+        let selection = read(kep, "").unwrap();
+        selection.notes.iter().map(ToString::to_string).collect()
+    };
+    let moved = notes(
+        r#"[{"name":"blue","interfaceName":"eth0"},{"name":"default","interfaceName":"net7"}]"#,
+    );
+    assert_eq!(moved.len(), 1, "{moved:?}");
+    assert_says(
+        &moved[0],
+        "the default network default is at net7 and another network at eth0",
+    );
+    assert_says(&moved[0], "give default the interfaceName eth0");
+    // Not on it at all, which is a choice; and where it belongs.
+    for list in [
+        r#"[{"name":"blue"}]"#,
+        r#"[{"name":"blue"},{"name":"default","interfaceName":"eth0"}]"#,
+        r#"[{"name":"default"},{"name":"blue"}]"#,
+        "",
+    ] {
+        assert_eq!(notes(list), [""; 0], "{list}");
+    }
+}
+
 /// NPWG-4.1.2: what is ignored can be found in a debug message.
 #[test]
 fn ignored_keys_are_noted_with_their_path() {
