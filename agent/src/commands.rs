@@ -1,37 +1,21 @@
 //! The commands that ask a running agent, and the one that needs none to run.
 
-use std::error::Error;
-use std::io::Write as _;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-
-use cni_spec::{
-    ContainerId, ExplainRequest, FollowRequest, GetRequest, GetWhat, IfName, Reply, Request,
-    read_frame, write_frame,
-};
-use serde_json::Value;
+use cni_spec::{ContainerId, ExplainRequest, FollowRequest, GetRequest, GetWhat, IfName, Request};
 
 use crate::cli::{ExplainOptions, GetOptions, Output, What};
-use telemetry::chain;
 
 mod capture;
 mod cleanup;
+mod dialogue;
 mod journey;
 mod switch;
 mod table;
 
 pub use capture::capture;
 pub use cleanup::cleanup;
+pub use dialogue::{Failure, complain};
+use dialogue::{ask, print};
 pub use switch::switch;
-
-/// A command failed.
-pub type Failure = Box<dyn Error>;
-
-/// Tells the user, on stderr.
-pub fn complain(error: &Failure) {
-    // With stderr closed there is nobody to tell.
-    let _ = writeln!(std::io::stderr(), "podnet-agent: {}", chain(error.as_ref()));
-}
 
 /// `get`: one of the agent's tables.
 ///
@@ -87,30 +71,4 @@ fn follow(options: &ExplainOptions, from: &str, to: &str) -> Result<(), Failure>
         Output::Json => serde_json::to_string_pretty(&value)?,
         Output::Table => journey::text(&value),
     })
-}
-
-/// Connects to the running agent.
-fn connect(socket: &Path) -> Result<UnixStream, Failure> {
-    UnixStream::connect(socket).map_err(|error| {
-        let socket = socket.display();
-        format!("no agent answers on {socket} ({error}): is `podnet-agent run` running?").into()
-    })
-}
-
-fn ask(socket: &Path, request: &Request) -> Result<Value, Failure> {
-    let mut stream = connect(socket)?;
-    write_frame(&mut stream, &request.to_body()?)?;
-    match Reply::from_body(&read_frame(&mut stream)?)? {
-        Reply::Ok(value) => Ok(serde_json::from_str(value.get())?),
-        Reply::Error(error) => Err(error.msg.into()),
-    }
-}
-
-fn print(text: &str) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    match writeln!(out, "{text}") {
-        // The reader has seen enough.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => Ok(other?),
-    }
 }

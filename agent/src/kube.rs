@@ -185,7 +185,7 @@ impl Cluster {
         let pods = async {
             // What a crash left half-made is no pod's status.
             self.home.until_recovered().await;
-            report::follow(self, attached(), changes).await;
+            report::follow((&self.status, &self.events), attached(), changes).await;
         };
         work.push(pods.boxed());
         // None of them ends.

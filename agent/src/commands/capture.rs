@@ -9,8 +9,8 @@ use cni_spec::{CaptureRequest, Reply, Request, read_frame, write_frame};
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::dialogue::{Failure, connect};
 use super::table::cell;
-use super::{Failure, connect};
 use crate::cli::CaptureOptions;
 
 /// Captures until a limit or a signal; the file is whole either way.

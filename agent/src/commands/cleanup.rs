@@ -14,7 +14,7 @@ use ports::{afxdp, switch};
 use reach::{overlay, uplinks};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Failure, print};
+use super::dialogue::{Failure, print};
 use crate::cli::CleanupOptions;
 use crate::install::conf;
 use crate::places::{CniPlaces, Places};

@@ -2,8 +2,8 @@
 
 use uswitch::{Ended, Memory, Options, Switch};
 
-use super::Failure;
 use super::cleanup::stay;
+use super::dialogue::Failure;
 use crate::cli::ServeOptions;
 use telemetry;
 

@@ -16,7 +16,8 @@ use super::directory::{Found, Member};
 use super::frame::{self, Macs};
 use super::question::{Address, Proto};
 use super::report::{Outcome, Report, Shown, Story, Verdict};
-use super::{Scene, tables};
+use super::scene::Scene;
+use super::tables;
 use crate::error::AgentError;
 use crate::error::ExplainError;
 

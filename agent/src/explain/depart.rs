@@ -13,7 +13,8 @@ use super::directory::{Found, Member, name_of};
 use super::frame::{self, Macs};
 use super::question::{Address, Proto};
 use super::report::{Outcome, PACKET, Report, Shown, Story, Verdict};
-use super::{Scene, tables};
+use super::scene::Scene;
+use super::tables;
 use crate::error::AgentError;
 
 /// The way of one packet.

@@ -6,9 +6,9 @@ use book::bandwidth::{Bits, mechanism};
 use netdev::RootQueue;
 use serde_json::json;
 
-use super::Scene;
 use super::directory::name_of;
 use super::report::{Outcome, Story, Verdict};
+use super::scene::Scene;
 use crate::error::AgentError;
 
 /// Queue at the root of a device.

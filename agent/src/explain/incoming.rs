@@ -15,7 +15,8 @@ use super::directory::{Found, Member};
 use super::frame::{self, Macs};
 use super::question::Proto;
 use super::report::{Outcome, PACKET, Report, Story, Verdict};
-use super::{Scene, tables};
+use super::scene::Scene;
+use super::tables;
 use crate::error::AgentError;
 
 /// Entries of the tables about an uplink.

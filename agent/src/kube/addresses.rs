@@ -45,15 +45,12 @@ use super::slices::Slices;
 mod expected;
 mod server;
 
-pub(super) use ::addresses::{Said, granted_by};
 pub(super) use expected::{SOON, networks};
 use server::Server;
 pub(super) use server::answer;
 
 /// How long an `ADD` waits for addresses in all.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the API server may take for one answer.
-const ANSWER: Duration = Duration::from_secs(3);
 
 /// Addresses of the cluster's networks, as this node has to do with them.
 pub(super) struct Addresses {
@@ -237,7 +234,10 @@ impl Addresses {
 
     fn survey(&self) -> Facts {
         let ready = self.home.is_ready();
-        let expected = ready.then(|| self.expected(&self.home.world.get()));
+        let expected = ready.then(|| {
+            let (book, lists, world) = (&self.home.book, &self.home.lists, self.home.world.get());
+            expected::expected(book, self.pods.younger(SOON), lists, &world)
+        });
         Facts {
             ready,
             expected: expected.unwrap_or_default(),

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ::addresses::granted_by;
 use api::{IpBlock, IpReservation, Prefix};
 use cluster::copied::trim_all;
 use cluster::watch::{Kind, follow_into};
@@ -13,7 +14,6 @@ use reach::members::spanning;
 use tables::remotes::{Block, ByAddress, Remotes, Reservation};
 use tokio::sync::Notify;
 
-use super::addresses::granted_by;
 use super::home::Home;
 
 /// Follows the blocks of all nodes.

@@ -10,27 +10,26 @@ use book::record::PodIdentity;
 use telemetry::chain;
 use tokio::sync::mpsc;
 
-use super::Cluster;
-use super::events::{Note, Reason};
-use super::status::Annotations;
+use super::events::{EventWriter, Note, Reason};
+use super::status::{Annotations, StatusWriter};
 
 /// Writes about what is there, and about every change, for as long as changes come.
 pub(super) async fn follow(
-    cluster: &Cluster,
+    (status, events): (&StatusWriter, &EventWriter),
     present: Vec<PodNetworks>,
     mut changes: mpsc::UnboundedReceiver<PodChange>,
 ) {
     for networks in present {
-        publish(cluster, &networks);
+        publish(status, &networks);
     }
     while let Some(change) = changes.recv().await {
         match change {
             PodChange::Attached { networks, new } => {
-                publish(cluster, &networks);
+                publish(status, &networks);
                 let added = networks.attachments.iter().filter(|_| new);
                 for attached in added {
                     say(
-                        cluster,
+                        events,
                         &networks.pod,
                         Reason::AddedInterface,
                         added_text(attached),
@@ -47,27 +46,25 @@ pub(super) async fn follow(
                 } else {
                     Reason::FailedAddingInterface
                 };
-                say(cluster, &pod, word, reason);
+                say(events, &pod, word, reason);
             }
             PodChange::Warned { pod, text } => {
                 say(cluster, &pod, Reason::DefaultNetworkMoved, text);
             }
             PodChange::Left { pod, reason } => {
-                say(cluster, &pod, Reason::FailedRemovingInterface, reason);
+                say(events, &pod, Reason::FailedRemovingInterface, reason);
             }
             PodChange::Detached { key, pod } => {
-                cluster
-                    .status
-                    .forget((&pod.namespace, &pod.name), key.container.as_str());
+                status.forget((&pod.namespace, &pod.name), key.container.as_str());
             }
         }
     }
 }
 
-fn publish(cluster: &Cluster, networks: &PodNetworks) {
+fn publish(status: &StatusWriter, networks: &PodNetworks) {
     let pod = &networks.pod;
     match annotations(&networks.attachments) {
-        Ok(annotations) => cluster.status.set(
+        Ok(annotations) => status.set(
             (&pod.namespace, &pod.name),
             pod.uid.as_deref(),
             networks.key.container.as_str(),
@@ -79,8 +76,8 @@ fn publish(cluster: &Cluster, networks: &PodNetworks) {
     }
 }
 
-fn say(cluster: &Cluster, pod: &PodIdentity, reason: Reason, text: String) {
-    cluster.events.say(Note {
+fn say(events: &EventWriter, pod: &PodIdentity, reason: Reason, text: String) {
+    events.say(Note {
         namespace: pod.namespace.clone(),
         pod: pod.name.clone(),
         uid: pod.uid.clone(),

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ::addresses::Said;
 use api::{NODE_LABEL, PodNetworkEndpointSlice, label_value};
 use cluster::Work;
 use cluster::copied::{Copied, Copier, trim_all};
@@ -19,7 +20,6 @@ use kube::{Client, ResourceExt as _};
 use reach::members::{self, Slices as Divided, divide, spec};
 use tokio::sync::{Notify, watch};
 
-use super::addresses::Said;
 use super::home::Home;
 use super::nodes::OwnNode;
 
@@ -27,9 +27,8 @@ mod follow;
 mod write;
 
 pub(super) use follow::Followed;
+use follow::SETTLE;
 
-/// Time within which changes are written as one.
-const SETTLE: Duration = Duration::from_millis(20);
 /// Time to the next attempt when the API server did not take a slice.
 const RETRY: Duration = Duration::from_secs(1);
 /// Time after which everything is looked at again, even without a change.

@@ -42,7 +42,8 @@ pub(crate) fn modules(files: &[(String, String)], root: &str) -> Vec<Module> {
                 inner => inner.split('/').map(str::to_owned).collect(),
             };
             let code = tokens::without_tests(&tokens::code_only(text));
-            let uses = paths(&code, &path);
+            let mut uses = paths(&code, &path);
+            uses.extend(bare_paths(&code, &path));
             let file = name.clone();
             Some(Module { file, path, uses })
         })
@@ -55,9 +56,13 @@ fn paths(code: &str, of: &[String]) -> BTreeSet<Vec<String>> {
     for start in ["crate", "super", "self"] {
         for (at, _) in code.match_indices(start) {
             let (before, after) = (&code[..at], &code[at + start.len()..]);
-            let is_word = |c: char| c == '_' || c == ':' || c.is_alphanumeric();
             let is_renamed = after.trim_start().starts_with("as ");
-            if before.ends_with(is_word) || !(after.starts_with("::") || is_renamed) {
+            // `pub(in crate::a)` says where an item is seen, and takes nothing from there.
+            let is_visibility = before.ends_with("(in ");
+            if before.ends_with(goes_on)
+                || is_visibility
+                || !(after.starts_with("::") || is_renamed)
+            {
                 continue;
             }
             let base = match start {
@@ -75,6 +80,73 @@ fn paths(code: &str, of: &[String]) -> BTreeSet<Vec<String>> {
         }
     }
     found
+}
+
+/// Returns all paths that begin with a child of the module `of`.
+///
+/// They are from the crate's root.
+///
+/// After `mod child;` both `use child::X;` and `child::f()` take an item from another file.
+fn bare_paths(code: &str, of: &[String]) -> BTreeSet<Vec<String>> {
+    let mut found = BTreeSet::new();
+    let children = children(code);
+    let of_child = |path: &Vec<String>| path.first().is_some_and(|it| children.contains(it));
+    let mut rest = code;
+    loop {
+        let (before, statement) = match import(rest) {
+            Some((at, behind)) => (&rest[..at], Some(behind)),
+            None => (rest, None),
+        };
+        for child in &children {
+            for (at, _) in before.match_indices(child.as_str()) {
+                let mut path = &before[at..];
+                let behind = path[child.len()..].strip_prefix("::");
+                // A method of that name may have its types named.
+                let is_path = behind.is_some_and(|behind| !behind.starts_with('<'));
+                if is_path && !before[..at].ends_with(goes_on) {
+                    tree(&mut path, of.to_vec(), &mut found);
+                }
+            }
+        }
+        // A whole statement at once: a name inside a tree is an item of what stands before the brace.
+        let Some(statement) = statement else {
+            return found;
+        };
+        let mut imported = BTreeSet::new();
+        if !statement.starts_with("::") {
+            let mut names = statement;
+            tree(&mut names, Vec::new(), &mut imported);
+        }
+        let of_children = imported.into_iter().filter(of_child);
+        found.extend(of_children.map(|path| [of, &path].concat()));
+        let end = statement.find(';').unwrap_or(statement.len());
+        rest = &statement[end..];
+    }
+}
+
+/// Finds the first `use` statement.
+///
+/// Returns where it starts, and the text behind the keyword.
+fn import(code: &str) -> Option<(usize, &str)> {
+    let word = "use ";
+    let mut starts = code.match_indices(word).map(|(at, _)| at);
+    let at = starts.find(|at| !code[..*at].ends_with(goes_on))?;
+    Some((at, code[at + word.len()..].trim_start()))
+}
+
+/// Lists the modules that have files of their own below this one.
+fn children(code: &str) -> BTreeSet<String> {
+    let declared = code.match_indices("mod ");
+    let declared = declared.filter(|(at, _)| !code[..*at].ends_with(goes_on));
+    let names = declared.filter_map(|(at, word)| code[at + word.len()..].split_once(';'));
+    let names = names.map(|(name, _)| name.trim());
+    let is_name = |name: &&str| !name.contains(|c: char| !goes_on(c) || c == ':');
+    names.filter(is_name).map(str::to_owned).collect()
+}
+
+/// True for a character that makes a word or path longer.
+fn goes_on(c: char) -> bool {
+    c == '_' || c == ':' || c.is_alphanumeric()
 }
 
 /// Reads a path, or a tree of them in braces, behind `base`.
@@ -212,6 +284,41 @@ mod tests {
         let modules = read(&[("src/x/y.rs", text)]);
         let expected = [vec![], vec!["a".to_owned()]];
         assert_eq!(modules[0].uses, BTreeSet::from(expected));
+    }
+
+    #[test]
+    fn children_are_read_without_a_word_before_them() {
+        let text = "mod a;\npub(super) mod b;\nmod inner { fn f() {} }\n#[cfg(test)]\nmod tests;\n\
+                    use b::{C, d::E};\nuse {a::F as G, std::fs};\n\
+                    fn f() { a::g(b.a::<u8>()); b::H.i() }\n";
+        let modules = read(&[("src/x/y.rs", text)]);
+        let paths: Vec<String> = modules[0].uses.iter().map(|path| path.join("::")).collect();
+        let expected = [
+            "x::y::a::F",
+            "x::y::a::g",
+            "x::y::b::C",
+            "x::y::b::H",
+            "x::y::b::d::E",
+        ];
+        assert_eq!(paths, expected);
+    }
+
+    /// Another crate, or an item of one, may have the name of a child.
+    #[test]
+    fn names_that_are_no_children_draw_no_arrow() {
+        let text = "mod a;\nuse ::a::B;\nuse c::{a::D, self};\npub(in crate::x) struct E;\n\
+                    fn f(b: ::a::F) { c::a::g(); data::h(); }\n";
+        let modules = read(&[("src/x/y.rs", text)]);
+        assert_eq!(modules[0].uses, BTreeSet::new());
+    }
+
+    #[test]
+    fn a_parent_and_a_child_that_use_each_other_are_a_circle() {
+        let modules = read(&[
+            ("src/a.rs", "mod b;\nfn f() { b::g() }"),
+            ("src/a/b.rs", "use super::X;"),
+        ]);
+        assert_eq!(circles(&modules), [["src/a.rs", "src/a/b.rs"]]);
     }
 
     #[test]

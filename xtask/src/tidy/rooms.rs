@@ -38,7 +38,7 @@ const FLOORS: [&[&str]; 13] = [
 /// Lower it with them.
 const UPWARD: usize = 0;
 /// Files of the largest circle today.
-const CIRCLE: usize = 3;
+const CIRCLE: usize = 2;
 /// Files below the wiring that name the type of all features.
 const NAMING_NODE: usize = 0;
 

@@ -7,43 +7,45 @@ use std::time::Duration;
 
 use api::nad::{Definition, Meaning, NetworkRef, read_definition};
 use api::selection::{PodAnnotations, PodSelection, Target};
+use book::Book;
 use book::record::State;
 use world::DefaultNetwork;
 use world::World;
 use world::lists::ListOptions;
 
-use super::Addresses;
-use crate::kube::Pod;
+use crate::kube::lookup::Pod;
 
 /// Age after which a pod that is not attached is not expected any more.
 ///
 /// It may have ended, or use the node's network.
 pub(in crate::kube) const SOON: Duration = Duration::from_secs(120);
 
-impl Addresses {
-    /// How many attachments are expected, by network.
-    pub(super) fn expected(&self, world: &World) -> BTreeMap<String, u64> {
-        let mut done = Done::default();
-        for record in self.home.book.pods().records() {
-            // What is being attached needs what it has not got yet.
-            if let (Some(pod), State::Added | State::Deleting) = (record.pod, record.state) {
-                done.pods.insert((pod.namespace, pod.name));
-            }
+/// Counts the attachments that are expected for young `pods`, by network.
+pub(super) fn expected(
+    book: &Book,
+    pods: Vec<Pod>,
+    lists: &ListOptions,
+    world: &World,
+) -> BTreeMap<String, u64> {
+    let mut done = Done::default();
+    for record in book.pods().records() {
+        // What is being attached needs what it has not got yet.
+        if let (Some(pod), State::Added | State::Deleting) = (record.pod, record.state) {
+            done.pods.insert((pod.namespace, pod.name));
         }
-        for entry in self.home.book.ledger().entries() {
-            if let Some(pod) = &entry.record.pod {
-                let key = (pod.namespace.clone(), pod.name.clone());
-                let networks = done.attachments.entry(key).or_default();
-                let network = entry.record.network.name.clone();
-                *networks.entry(network).or_default() += 1;
-            }
-        }
-        let pods = self.pods.younger(SOON);
-        done.without(pods.into_iter().map(|pod| {
-            let networks = networks(&pod, &self.home.lists, world);
-            ((pod.namespace, pod.name), networks)
-        }))
     }
+    for entry in book.ledger().entries() {
+        if let Some(pod) = &entry.record.pod {
+            let key = (pod.namespace.clone(), pod.name.clone());
+            let networks = done.attachments.entry(key).or_default();
+            let network = entry.record.network.name.clone();
+            *networks.entry(network).or_default() += 1;
+        }
+    }
+    done.without(pods.into_iter().map(|pod| {
+        let networks = networks(&pod, lists, world);
+        ((pod.namespace, pod.name), networks)
+    }))
 }
 
 /// Attachments that pods have got, by the pod's namespace and name.

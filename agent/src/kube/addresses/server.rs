@@ -1,5 +1,7 @@
 //! The API server's side of [`Command`]s: requests and their answers.
 
+use std::time::Duration;
+
 use ::addresses::{Answer, BY, Command, Object};
 use api::{GRANTED, IpBlock, IpReservation, IpamClaim};
 use book::record::ObjectRef;
@@ -11,8 +13,10 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::ANSWER;
 use crate::kube::home::MANAGER;
+
+/// How long the API server may take for one answer.
+const ANSWER: Duration = Duration::from_secs(3);
 
 /// The API server, as node `node` asks it.
 pub(super) struct Server {

@@ -22,9 +22,10 @@ use tables::remotes::Remotes;
 use telemetry::chain;
 use tokio::sync::Notify;
 
-use super::SETTLE;
-use crate::kube::Home;
+use crate::kube::home::Home;
 
+/// Time within which changes are taken as one, read or written.
+pub(super) const SETTLE: Duration = Duration::from_millis(20);
 /// Most networks of a group.
 ///
 /// The selector is part of an address, which has a length.
