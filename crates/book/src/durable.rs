@@ -123,7 +123,98 @@ fn lasts(since: Duration, patience: Duration) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use api::Mode;
+    use store::fake::{Disk, Fault, Survivors};
+
     use super::*;
+    use crate::pods::record::PodRecord;
+    use crate::record::{Sandbox, State};
+    use crate::{Records, read, samples};
+
+    /// A book whose store has failed, on a disk that works again.
+    ///
+    /// `write` is what could not be written.
+    async fn failed(write: impl AsyncFnOnce(&Book) -> Result<(), BookError>) -> (Disk, Arc<Book>) {
+        let disk = Disk::with_store().unwrap();
+        let book = Book::new(next(&disk).await, disk.open().unwrap(), Duration::ZERO);
+        disk.set_fault(Fault::FailFrom(disk.steps()));
+        write(&book).await.unwrap_err();
+        disk.set_fault(Fault::None);
+        (disk, Arc::new(book))
+    }
+
+    /// The records that the next start finds.
+    async fn next(disk: &Disk) -> Records {
+        let (disk, state) = (
+            disk.after_crash(Survivors::None),
+            tempfile::tempdir().unwrap(),
+        );
+        read(&disk.open().unwrap(), state.path(), 16).await.unwrap()
+    }
+
+    fn pod(container: &str, state: State) -> PodRecord {
+        PodRecord {
+            key: samples::key(container, "eth0"),
+            state,
+            cni_network: "podnet".to_owned(),
+            request_digest: "d".to_owned(),
+            pod: None,
+            sandbox: Sandbox {
+                path: "/run/netns/p".to_owned(),
+                dev: 4,
+                ino: 5,
+            },
+            members: Vec::new(),
+            host_ports: None,
+            attempts: 0,
+        }
+    }
+
+    /// ATT-05
+    #[tokio::test]
+    async fn a_store_that_is_opened_again_gets_the_pods_back() {
+        let record = pod("c1", State::Added);
+        let write = async |book: &Book| {
+            book.pods().insert(record.clone());
+            book.save_pod(&record).await
+        };
+        let (disk, book) = failed(write).await;
+        assert_eq!(next(&disk).await.pods.records(), []);
+        assert!(book.mend().await);
+        assert_eq!(next(&disk).await.pods.records(), [record]);
+        // And the other way round: what the book has erased by then goes.
+        let gone = samples::key("c1", "eth0");
+        disk.set_fault(Fault::FailFrom(disk.steps()));
+        book.erase_pod(&gone).await.unwrap_err();
+        disk.set_fault(Fault::None);
+        book.pods().remove(&gone);
+        assert!(book.mend().await);
+        assert_eq!(next(&disk).await.pods.records(), []);
+        proof::of!("ATT-05");
+    }
+
+    /// ATT-05: a network keeps its number, also when its attachment has gone meanwhile.
+    #[tokio::test]
+    async fn a_store_that_is_opened_again_gets_the_numbers_of_networks_back() {
+        let mut id = 0;
+        let write = async |book: &Book| {
+            let blue = samples::network("blue", Mode::L2, &[("10.10.0.0/24", "")]);
+            let wanted = samples::wanted("c1");
+            let host = samples::host(&wanted, 7);
+            let record = book.ledger().reserve(wanted, &blue, host).unwrap();
+            id = record.network.id;
+            let saved = book.save(&record).await;
+            book.ledger().release(&record.key);
+            saved
+        };
+        let (disk, book) = failed(write).await;
+        assert_eq!(next(&disk).await.ledger.id_of("blue"), None);
+        assert!(book.mend().await);
+        let found = next(&disk).await;
+        assert!(found.ledger.is_empty());
+        assert_eq!(found.ledger.id_of("blue"), Some(id));
+        proof::of!("ATT-05");
+    }
 
     fn rows(rows: &[(&str, &str)]) -> Rows {
         rows.iter()

@@ -69,9 +69,13 @@ impl Things {
     }
 
     /// Fails when packets could leave the node past its guards.
+    ///
+    /// Guards are noted first and forgotten last: an agent that finds no gateway looks for them where the
+    /// note says so.
     fn assert_guarded(&self) {
         let is_guarded = self.gateways.is_empty() || self.fence;
         assert!(is_guarded, "a way out without guards");
+        assert!(self.mark || !self.fence, "guards without a note of them");
         let open = &self.known.open;
         assert!(open.is_subset(&self.gateways), "tables lead to no gateway");
     }
@@ -495,6 +499,44 @@ fn a_network_that_cannot_be_recovered_keeps_no_other_from_it() {
                 scene.assert_settled(&after);
             }
         }
+    }
+}
+
+/// Runs a recovery of all networks with this fate; returns its calls.
+fn recovered(fate: Option<(usize, Fate)>) -> (Scene, Vec<&'static str>) {
+    let scene = Scene::new();
+    for other in 0..networks().len() {
+        let container = u8::try_from(other).unwrap();
+        scene.add(container, other).unwrap().unwrap();
+    }
+    // A reboot: the kernel has nothing, and the book has all.
+    {
+        let mut things = scene.fake.things();
+        things.known = Known::default();
+        things.gateways.clear();
+        (things.fence, things.mark) = (false, false);
+    }
+    scene.expect(fate);
+    let fake = scene.fake.clone();
+    scene.run(async move { recover(&fake).await }).unwrap();
+    let calls = scene.expect(None);
+    (scene, calls)
+}
+
+#[test]
+fn a_gateway_that_cannot_be_recovered_keeps_no_other_from_it() {
+    let (_, calls) = recovered(None);
+    let gateways = calls.iter().enumerate();
+    let gateways: Vec<usize> = gateways
+        .filter_map(|(at, name)| (*name == "gateway").then_some(at))
+        .collect();
+    assert_eq!(gateways.len(), 3, "{calls:?}");
+    for at in gateways {
+        let after = format!("the gateway of call {at} is refused");
+        let (scene, calls) = recovered(Some((at, Fate::FailsBefore)));
+        assert_eq!(scene.fake.things().gateways.len(), 2, "{after}: {calls:?}");
+        scene.audit();
+        scene.assert_settled(&after);
     }
 }
 

@@ -128,7 +128,15 @@ impl Work for Fake {
     }
 
     fn write(&self, record: &Attachment) -> Result<(), PortError> {
-        self.call("write", |things| things.tables = record.clone())
+        self.call("write", |things| {
+            let (old, new) = (things.tables.limits, record.limits);
+            for direction in Direction::ALL {
+                let is_recorded = things.disk.limits.of(direction) == new.of(direction);
+                let is_kept = old.of(direction) == new.of(direction);
+                assert!(is_recorded || is_kept, "an effect before its record");
+            }
+            things.tables = record.clone();
+        })
     }
 
     async fn shape(&self, index: u32, shape: Shape, _: Discipline) -> Result<(), PortError> {
@@ -293,9 +301,11 @@ async fn limits_are_as_wanted_whatever_there_was_and_whichever_step_failed_first
             for spoiled in 0..4 {
                 let was_foreign = spoiled == 1 && before.ingress.is_none();
                 let (fake, record) = port(before, spoiled);
-                limit(&fake, &record, wanted).await.unwrap();
+                let limited = limit(&fake, &record, wanted).await.unwrap();
                 let calls = fake.things().calls.expect(None);
                 let after = format!("{before:?} to {wanted:?}, {spoiled}");
+                // Told as limited: on the disk, the ends of a shaper too.
+                assert_eq!(fake.things().disk, limited, "{after}");
                 assert_settled(&fake, wanted, was_foreign, &after).await;
                 steps += calls.len();
                 for (at, name) in calls.iter().enumerate() {
