@@ -236,7 +236,7 @@ pub enum SelectionNote {
     /// [`DEFAULT_NETWORK_ANNOTATION`] with a list of KEP-3698, which is complete.
     #[serde(rename = "overrideIgnored")]
     OverrideIgnored,
-    /// The default network is at another interface than the one whose address Kubernetes knows.
+    /// The default network is not at the interface whose address Kubernetes knows.
     #[serde(rename = "defaultMoved")]
     DefaultMoved {
         /// Name of the default network.

@@ -217,7 +217,7 @@ pub enum Closed {
     #[error("the control socket failed: {0}")]
     Socket(Errno),
     /// This side ended it.
-    #[error("this side ended the connection: {0}")]
+    #[error("the connection was ended at this side: {0}")]
     Local(ReasonText),
 }
 

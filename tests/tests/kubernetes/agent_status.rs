@@ -194,7 +194,7 @@ fn a_refused_pod_has_an_event_that_says_why() {
     proof::of!("NPWG-X4", "PAIN-SIL-1");
 }
 
-/// Services and probes lose a pod whose list moves the default network: its owner finds that with the pod.
+/// The owner of a pod that Services and probes lose finds the reason with the pod.
 #[test]
 fn a_pod_off_the_default_network_at_its_first_interface_has_an_event() {
     let main = "agent-moved-main";

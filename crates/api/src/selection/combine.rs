@@ -265,7 +265,7 @@ impl Combination {
         }
     }
 
-    /// Notes that the default network is listed, and not at the interface that the runtime asks for.
+    /// Notes a default network that is listed, and not at the first interface.
     fn note_moved_default(&mut self, attachments: &[SelectedAttachment], rules: &SelectionRules) {
         let primary = &rules.primary_interface;
         let is_default = |one: &&SelectedAttachment| matches!(&one.target, Target::PodNetwork(name) if *name == rules.default_network);

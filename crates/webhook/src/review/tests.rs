@@ -325,7 +325,7 @@ fn what_has_no_effect_is_a_warning() {
     proof::of!("NPWG-4.1.2");
 }
 
-/// A list that moves the default network is valid, and kubectl tells what the pod loses.
+/// A list that moves the default network is valid, and kubectl shows the loss.
 #[test]
 fn a_default_network_off_the_first_interface_is_a_warning() {
     let moved = r#"[{"name": "a", "interfaceName": "eth0"}, {"name": "default"}]"#;

@@ -493,7 +493,7 @@ fn the_name_of_the_default_network_is_the_callers() {
     proof::of!("KEP-DEF-6");
 }
 
-/// KEP-POD-20 leaves the default network its interface; a list can move it, and the pod's owner is told.
+/// A list can move the default network, and the pod's owner is told.
 #[test]
 fn a_default_network_that_is_not_at_the_first_interface_is_noted() {
     let notes = |kep: &str| -> Vec<String> {
