@@ -49,7 +49,7 @@ pub(super) async fn follow(
                 say(events, &pod, word, reason);
             }
             PodChange::Warned { pod, text } => {
-                say(cluster, &pod, Reason::DefaultNetworkMoved, text);
+                say(events, &pod, Reason::DefaultNetworkMoved, text);
             }
             PodChange::Left { pod, reason } => {
                 say(events, &pod, Reason::FailedRemovingInterface, reason);
