@@ -199,7 +199,7 @@ fn a_refused_pod_has_an_event_that_says_why() {
 fn a_pod_off_the_default_network_at_its_first_interface_has_an_event() {
     let main = "agent-moved-main";
     let args = [&*format!("--default-network=podnetwork:{main}")];
-    let Some(mut s) = AgentScene::prepare(testbed::test_name!(), "agent-moved", &args) else {
+    let Some(s) = AgentScene::prepare(testbed::test_name!(), "agent-moved", &args) else {
         return;
     };
     s.node.start_agent();
