@@ -4,9 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::Listed;
 use api::nad::{DefinitionError, DefinitionProblem, Meaning, NetworkRef};
 use api::selection::{SelectedAttachment, Source, Target};
+use api::{DEFAULT_NETWORK, Listed, ResolveError};
 
 use super::pod::Pod;
 use super::usage::selection;
@@ -19,6 +19,8 @@ pub struct ObjectState {
     pub ready: Result<(), String>,
     /// It is being deleted.
     pub terminating: bool,
+    /// Of a network that podnet does not serve: its provider, empty if it has none.
+    pub provider: Option<String>,
 }
 
 /// The state of every network and attachment.
@@ -94,6 +96,16 @@ impl Judge<'_> {
 
     fn network_obstacle(&self, name: &str) -> Option<String> {
         let state = self.states.networks.get(name);
+        // A node would refuse the pod, and its kubelet would try again for ever. What `default` stands
+        // for is up to the nodes: they may leave it to another plugin.
+        let provider = state.and_then(|state| state.provider.as_deref());
+        if let Some(provider) = provider.filter(|_| name != DEFAULT_NETWORK) {
+            let error = ResolveError::ForeignProvider {
+                name: name.to_owned(),
+                provider: provider.to_owned(),
+            };
+            return Some(error.to_string());
+        }
         obstacle(&format!("PodNetwork {name}"), state)
     }
 
@@ -101,11 +113,17 @@ impl Judge<'_> {
         let key = (namespace.to_owned(), name.to_owned());
         let state = self.states.attachments.get(&key);
         let what = format!("PodNetworkAttachment {namespace}/{name}");
-        obstacle(&what, state).or_else(|| {
-            // Its own state says whether its network is ready, but not whether it will stay.
-            let network = &self.view.attachments.get(&key)?.spec.pod_network_name;
-            self.network_obstacle(network)
-        })
+        let network = self.view.attachments.get(&key);
+        let network = network.map(|it| it.spec.pod_network_name.as_str());
+        let foreign = network.filter(|name| {
+            let state = self.states.networks.get(*name);
+            state.is_some_and(|state| state.provider.is_some())
+        });
+        let of_foreign = foreign.and_then(|name| self.network_obstacle(name));
+        // Its own state says whether its network is ready, but not whether it will stay.
+        of_foreign
+            .or_else(|| obstacle(&what, state))
+            .or_else(|| self.network_obstacle(network?))
     }
 
     fn definition_obstacle(&self, namespace: &str, name: &str) -> Option<String> {
@@ -117,8 +135,8 @@ impl Judge<'_> {
             Some(Err(error)) => Some(error.to_string()),
             // A node may have a configuration of that name instead (NPWG-3.4.1).
             Some(Ok(Meaning::ByName(network))) => {
-                let state = self.states.networks.get(network)?;
-                obstacle(&format!("PodNetwork {network}"), Some(state))
+                self.states.networks.get(network)?;
+                self.network_obstacle(network)
             }
             Some(Ok(Meaning::Own(own))) => match &own.network {
                 NetworkRef::PodNetwork(name) => self.network_obstacle(name),

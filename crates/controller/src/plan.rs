@@ -217,9 +217,14 @@ fn objects(
             said_by_others(status.map_or(&[], |status| &status.conditions))
         };
         let terminating = network.metadata.deletion_timestamp.is_some();
-        states
-            .networks
-            .insert(name.clone(), ObjectState { ready, terminating });
+        let provider =
+            (!is_ours).then(|| network.spec.provider.clone().unwrap_or_default());
+        let state = ObjectState {
+            ready,
+            terminating,
+            provider,
+        };
+        states.networks.insert(name.clone(), state);
         plan.networks.extend(worth_doing(step));
     }
     for (key, attachment) in &view.attachments {
@@ -249,9 +254,12 @@ fn objects(
             said_by_others(written)
         };
         let terminating = attachment.metadata.deletion_timestamp.is_some();
-        states
-            .attachments
-            .insert(key.clone(), ObjectState { ready, terminating });
+        let state = ObjectState {
+            ready,
+            terminating,
+            provider: None,
+        };
+        states.attachments.insert(key.clone(), state);
         plan.attachments.extend(worth_doing(step));
     }
     states

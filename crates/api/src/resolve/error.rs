@@ -25,7 +25,8 @@ pub enum ResolveError {
     },
     /// `spec.provider` is not ours.
     #[error(
-        "PodNetwork {name} has {}; this agent serves {PROVIDER}",
+        "PodNetwork {name} has {}, and podnet serves {PROVIDER} only; name a PodNetwork of \
+         that provider instead",
         if provider.is_empty() { "no spec.provider".to_owned() }
         else { format!("spec.provider {provider}") }
     )]

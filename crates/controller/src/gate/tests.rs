@@ -22,6 +22,7 @@ fn found_with(pod: Value, mut more: Vec<Value>) -> Vec<String> {
         let state = ObjectState {
             ready: ready.clone(),
             terminating: name == "old",
+            provider: None,
         };
         states.networks.insert(name.to_owned(), state);
         let key = ("shop".to_owned(), format!("of-{name}"));
@@ -30,6 +31,7 @@ fn found_with(pod: Value, mut more: Vec<Value>) -> Vec<String> {
             ObjectState {
                 ready,
                 terminating: false,
+                provider: None,
             },
         );
         more.push(network(name));
@@ -170,6 +172,7 @@ fn a_pod_without_a_list_waits_for_the_default_network_only_where_there_is_one() 
     let state = ObjectState {
         ready: Err("its parameters are gone".to_owned()),
         terminating: false,
+        provider: None,
     };
     states.networks.insert("default".to_owned(), state);
     assert_eq!(obstacles(find(&view, "web"), &view, &states).len(), 1);

@@ -122,24 +122,52 @@ fn an_attachment_nobody_can_read_may_use_any_network() {
     assert!(step(&plan.networks, "blue").unwrap().finalizers.is_none());
 }
 
-/// KEP-PN-06
+/// KEP-PN-06: no status and no finalizer is written; podnet's nodes would refuse the pods.
 #[test]
-fn networks_of_others_are_left_alone_and_their_word_is_taken() {
+fn networks_of_others_are_left_alone_and_their_pods_are_not_sent_to_nodes() {
     let mut foreign = ours(
         "PodNetwork",
         json!({"name": "theirs"}),
         json!({"provider": "acme.io/x"}),
     );
     let web = gated(pod("web", &json!([{"name": "theirs"}]), ""));
-    let plan = planned(&[foreign.clone(), web.clone()]);
-    assert_eq!(plan.networks, []);
-    assert!(matches!(&plan.pods[0].1, PodStep::Wait(why) if why[0].contains("its provider")));
+    let by_attachment = gated(pod("by-pna", &json!([{"attachmentName": "of-theirs"}]), ""));
+    let of_theirs = attachment("shop", "of-theirs", "theirs");
     foreign["status"] = json!({"conditions": [{
         "type": "Ready", "status": "True", "reason": "Ready", "message": "",
         "lastTransitionTime": "2026-11-20T10:00:00Z",
     }]});
-    assert_eq!(planned(&[foreign, web]).pods[0].1, PodStep::Release);
+    let plan = planned(&[foreign, of_theirs, web, by_attachment]);
+    assert_eq!((plan.networks, plan.attachments), (vec![], vec![]));
+    assert_eq!(plan.pods.len(), 2);
+    for (pod, step) in plan.pods {
+        let PodStep::Wait(why) = step else {
+            panic!("{:?} is released", pod.metadata.name);
+        };
+        // The one obstacle names network and provider, and the remedy.
+        assert_eq!(
+            why,
+            ["PodNetwork theirs has spec.provider acme.io/x, and podnet serves podnet.dev/ebpf only; \
+              name a PodNetwork of that provider instead"]
+        );
+    }
     proof::of!("KEP-PN-06");
+}
+
+/// What `default` stands for is up to the nodes, which may leave it to another plugin.
+#[test]
+fn a_default_network_of_another_provider_holds_pods_only_until_it_is_ready() {
+    let default = json!({"provider": "acme.io/x"});
+    let mut default = ours("PodNetwork", json!({"name": "default"}), default);
+    let web = gated(pod("web", &json!([{"name": "default"}]), ""));
+    let held = planned(&[default.clone(), web.clone()]);
+    assert!(matches!(&held.pods[0].1, PodStep::Wait(why) if why[0].contains("its provider has not")));
+    default["status"] = json!({"conditions": [{
+        "type": "Ready", "status": "True", "reason": "Ready", "message": "",
+        "lastTransitionTime": "2026-11-20T10:00:00Z",
+    }]});
+    let held = planned(&[default, web]);
+    assert_eq!(held.pods[0].1, PodStep::Release);
 }
 
 /// The next plan finds the status that a plan has written, and writes none.
