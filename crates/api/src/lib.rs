@@ -93,7 +93,8 @@ pub use reservation::{
     ClaimHolder, Holder, IpReservation, IpReservationSpec, IpReservationStatus, PodHolder,
 };
 pub use resolve::{
-    Attachment, NetworkStatus, Problem, ResolveError, Resolved, decided_transport, resolve,
+    Attachment, NetworkStatus, Outcome, Problem, ResolveError, Resolved, Told, decided_transport,
+    resolve,
 };
 pub use validate::{
     AttachmentRequest, Bandwidth, Clash, Endpoint, EndpointSlice, FieldError, FieldErrors,

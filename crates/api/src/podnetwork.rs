@@ -108,7 +108,8 @@ pub struct PodNetworkSpec {
     pub provider: Option<String>,
     /// References to the implementation's parameters.
     ///
-    /// For podnet this is one `PodNetworkParameters`.
+    /// For podnet these are `PodNetworkParameters`, read as one; where two contradict each other the
+    /// network is not ready.
     #[schemars(length(max = 16))]
     #[schemars(extend("x-kubernetes-validations" = [
         Rule::new("self.all(a, self.exists_one(b, a == b))")

@@ -5,6 +5,7 @@
 mod error;
 mod index;
 mod numbers;
+mod several;
 #[cfg(test)]
 mod tests;
 mod transports;
@@ -12,6 +13,7 @@ mod tunnels;
 mod wires;
 
 pub use error::ResolveError;
+pub use several::{Outcome, Told};
 pub use transports::decided_transport;
 
 use std::{collections::BTreeMap, fmt};

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use api::{PARAMS_READY, PodNetwork, PodNetworkAttachment, READY, ResolveError, SPLIT};
+use api::{Listed, PARAMS_READY, PodNetwork, PodNetworkAttachment, READY, ResolveError, SPLIT};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 
@@ -85,7 +85,13 @@ pub fn of_network(
     });
     let mut findings = vec![Finding::new(READY, "Ready", ready.clone())];
     if has_parameters {
-        findings.push(Finding::new(PARAMS_READY, "Resolved", parameters));
+        let mut finding = Finding::new(PARAMS_READY, "Resolved", parameters);
+        let several = &network.spec.parameters_refs;
+        if finding.holds && several.len() > 1 {
+            let read = Listed::new(several).separated_by(", ");
+            finding.message = format!("{} objects are read as one: {read}", several.len());
+        }
+        findings.push(finding);
     }
     (ready, findings)
 }

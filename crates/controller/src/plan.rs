@@ -217,8 +217,7 @@ fn objects(
             said_by_others(status.map_or(&[], |status| &status.conditions))
         };
         let terminating = network.metadata.deletion_timestamp.is_some();
-        let provider =
-            (!is_ours).then(|| network.spec.provider.clone().unwrap_or_default());
+        let provider = (!is_ours).then(|| network.spec.provider.clone().unwrap_or_default());
         let state = ObjectState {
             ready,
             terminating,

@@ -1,5 +1,6 @@
 //! Why a network or attachment cannot be used.
 
+use super::several::Told;
 use crate::{
     listed::Listed,
     manifest::Origin,
@@ -45,13 +46,17 @@ pub enum ResolveError {
         /// The network.
         name: String,
     },
-    /// `spec.parametersRefs` has more than one entry.
-    #[error("PodNetwork {name} has {count} spec.parametersRefs; leave one PodNetworkParameters")]
-    ParametersAmbiguous {
+    /// Not all of several `spec.parametersRefs` can be read as one.
+    #[error(
+        "PodNetwork {name} has {} spec.parametersRefs, which make no network together: {}",
+        told.len(),
+        Listed::new(told)
+    )]
+    ParametersRefused {
         /// The network.
         name: String,
-        /// How many there are.
-        count: usize,
+        /// Each of the references, those that are wrong first.
+        told: Vec<Told>,
     },
     /// A reference to a kind that cannot be used there.
     #[error("spec.parametersRefs names {reference}; only {wanted} of {API_VERSION} is read here")]
@@ -234,14 +239,18 @@ impl ResolveError {
     ///
     /// KEP-3698 status.
     #[must_use]
-    pub const fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> &'static str {
         match self {
             Self::NetworkNotFound { .. } | Self::AttachmentNotFound { .. } => "NotFound",
             Self::Disabled { .. } => "AdministrativelyDisabled",
             Self::ForeignProvider { .. } => "ForeignProvider",
             Self::ParametersMissing { .. } | Self::ParametersNotFound { .. } => "ParamsNotFound",
-            Self::ParametersAmbiguous { .. }
-            | Self::ParametersInvalid { .. }
+            // In the order of the list: the first that is wrong.
+            Self::ParametersRefused { told, .. } => {
+                let mut reasons = told.iter().filter_map(|one| one.outcome.reason());
+                reasons.next().unwrap_or("ParamsInvalid")
+            }
+            Self::ParametersInvalid { .. }
             | Self::RequestInvalid { .. }
             | Self::ConflictingParameters { .. } => "ParamsInvalid",
             Self::KindNotSupported { .. } => "KindNotSupported",

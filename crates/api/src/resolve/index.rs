@@ -5,11 +5,15 @@ use std::{
     fmt,
 };
 
-use super::{Attachment, NetworkEntry, Problem, ResolveError};
+use super::{
+    Attachment, NetworkEntry, Problem, ResolveError,
+    several::{self, Outcome, Told},
+};
 use crate::{
     attachment::PodNetworkAttachmentSpec,
     manifest::{Object, Origin, Resource},
     meta::{GROUP, Kind, Manifest, ParametersRef},
+    parameters::PodNetworkParametersSpec,
     podnetwork::PodNetworkSpec,
     validate::{self, AttachmentRequest, FieldErrors, Network},
 };
@@ -37,6 +41,8 @@ pub(super) struct Index {
     pub(super) networks: Slots<PodNetworkSpec>,
     pub(super) attachments: Slots<PodNetworkAttachmentSpec>,
     network_parameters: Slots<Network>,
+    /// As they were written, for networks with several.
+    network_specs: BTreeMap<Key, PodNetworkParametersSpec>,
     attachment_parameters: Slots<AttachmentRequest>,
     origins: BTreeMap<(Kind, Key), Origin>,
     problems: Vec<Problem>,
@@ -62,6 +68,7 @@ impl Index {
                 Resource::PodNetworkParameters(Manifest { spec, .. }) => {
                     let value = validate::network(&key.name, &spec);
                     let value = index.note_invalid(kind, &key, &origin, value);
+                    index.network_specs.insert(key.clone(), spec);
                     insert(&mut index.network_parameters, key, duplicate, || value);
                 }
                 Resource::AttachmentParameters(Manifest { spec, .. }) => {
@@ -155,21 +162,26 @@ impl Index {
                 provider: spec.provider.clone().unwrap_or_default(),
             });
         }
-        let reference = match spec.parameters_refs.as_slice() {
-            [] => {
-                return Err(ResolveError::ParametersMissing {
+        match spec.parameters_refs.as_slice() {
+            [] => Err(ResolveError::ParametersMissing {
+                name: name.to_owned(),
+            }),
+            [reference] => {
+                let (parameters, _) = self.parameters_of_network(reference)?;
+                Ok(Network {
                     name: name.to_owned(),
-                });
+                    ..parameters.clone()
+                })
             }
-            [reference] => reference,
-            several => {
-                let count = several.len();
-                return Err(ResolveError::ParametersAmbiguous {
-                    name: name.to_owned(),
-                    count,
-                });
-            }
-        };
+            several => self.of_several(name, several),
+        }
+    }
+
+    /// A network of one, as valid and as written.
+    fn parameters_of_network(
+        &self,
+        reference: &ParametersRef,
+    ) -> Slot<(&Network, &PodNetworkParametersSpec)> {
         check_kind(reference, Kind::PodNetworkParameters)?;
         if reference.namespace.is_some() {
             return Err(ResolveError::NamespaceOnClusterScoped {
@@ -180,11 +192,57 @@ impl Index {
             namespace: String::new(),
             name: reference.name.clone(),
         };
-        let parameters = look_up(&self.network_parameters, &key, reference)?;
-        Ok(Network {
-            name: name.to_owned(),
-            ..parameters.clone()
-        })
+        let valid = look_up(&self.network_parameters, &key, reference)?;
+        let written = self.network_specs.get(&key);
+        let written = written.ok_or_else(|| ResolveError::ParametersNotFound {
+            reference: reference.clone(),
+        })?;
+        Ok((valid, written))
+    }
+
+    /// The network of several objects, which must not contradict each other.
+    fn of_several(&self, name: &str, references: &[ParametersRef]) -> Slot<Network> {
+        let mut merged: Option<PodNetworkParametersSpec> = None;
+        let mut told = Vec::new();
+        for (index, reference) in references.iter().enumerate() {
+            let is_repeated = references.iter().take(index).any(|one| one == reference);
+            let outcome = match (self.parameters_of_network(reference), &mut merged) {
+                _ if is_repeated => Outcome::Repeated,
+                (Err(error), _) => Outcome::Unusable(Box::new(error)),
+                (Ok((_, written)), None) => {
+                    merged = Some(written.clone());
+                    Outcome::Read
+                }
+                (Ok((_, written)), Some(merged)) => {
+                    let fields = several::merge(merged, written);
+                    if fields.is_empty() {
+                        Outcome::Read
+                    } else {
+                        Outcome::Conflict(fields)
+                    }
+                }
+            };
+            told.push(Told {
+                index,
+                reference: reference.clone(),
+                outcome,
+            });
+        }
+        // A message has room for some.
+        told.sort_by_key(|one| one.outcome == Outcome::Read);
+        let is_read = told.iter().all(|one| one.outcome == Outcome::Read);
+        match merged.filter(|_| is_read) {
+            Some(spec) => {
+                validate::network(name, &spec).map_err(|errors| ResolveError::RequestInvalid {
+                    references: references.to_vec(),
+                    errors,
+                })
+            }
+            None => Err(ResolveError::ParametersRefused {
+                name: name.to_owned(),
+                told,
+            }),
+        }
     }
 
     pub(super) fn attachment(

@@ -120,6 +120,142 @@ fn each_way_to_be_unusable_has_its_reason() {
     );
 }
 
+/// A network of the objects `a`, `b`, ….
+fn of_several(names: &[&str]) -> String {
+    let references: Vec<String> = names
+        .iter()
+        .map(|name| format!("{{group: podnet.dev, kind: PodNetworkParameters, name: {name}}}"))
+        .collect();
+    let references = references.join(", ");
+    network(
+        "blue",
+        &format!("{{provider: podnet.dev/ebpf, parametersRefs: [{references}]}}"),
+    )
+}
+
+/// KEP-PN-02: the result is that of one object with all fields, whatever the order.
+#[test]
+fn several_parameters_that_agree_are_read_as_one_in_any_order() {
+    let one = "{mode: L3, subnets: [10.0.0.0/24], gateway: First, mtu: 9000, ingressRate: 8000000}";
+    let base = parameters("a", "{mode: L3, subnets: [10.0.0.0/24], gateway: First}");
+    let more =
+        "{mode: L3, subnets: [10.0.0.0/24], gateway: First, mtu: 9000, ingressRate: 8000000}";
+    let wanted = resolved(&[("a", &[ours("blue", "p"), parameters("p", one)])]);
+    for order in [["a", "b"], ["b", "a"]] {
+        let all = [of_several(&order), base.clone(), parameters("b", more)];
+        let found = resolved(&[("a", &all)]);
+        assert_eq!(
+            found.network("blue").unwrap(),
+            wanted.network("blue").unwrap()
+        );
+    }
+    let split = [
+        of_several(&["a", "b"]),
+        parameters("a", "{mode: L2, networkID: 7, egressRate: 16000000}"),
+        parameters("b", "{mode: L2, mtu: 9000, transport: {type: Local}}"),
+    ];
+    let split = resolved(&[("a", &split)]);
+    let whole =
+        "{mode: L2, networkID: 7, egressRate: 16000000, mtu: 9000, transport: {type: Local}}";
+    let whole = resolved(&[("a", &[ours("blue", "p"), parameters("p", whole)])]);
+    assert_eq!(
+        split.network("blue").unwrap(),
+        whole.network("blue").unwrap()
+    );
+    proof::of!("KEP-PN-02", "KEP-P1-06");
+}
+
+/// KEP-PN-R4: each reference is told, and one that is wrong refuses the network.
+#[test]
+fn each_of_several_references_is_told_and_a_contradiction_makes_no_network() {
+    let all = [
+        of_several(&["a", "b", "absent", "broken", "c"]),
+        parameters("a", "{mode: L2, mtu: 9000, networkID: 7}"),
+        parameters("b", "{mode: L2, mtu: 1500, networkID: 8}"),
+        parameters("c", "{mode: L2}"),
+        parameters("broken", "{mode: L3}"),
+    ];
+    let found = resolved(&[("a.yaml", &all)]);
+    assert_eq!(found.definition("blue"), None);
+    let error = found.network("blue").unwrap_err();
+    assert_eq!(error.reason(), "ParamsConflict");
+    let text = error.to_string();
+    for part in [
+        "[0] podnet.dev/PodNetworkParameters a is read",
+        "[1] podnet.dev/PodNetworkParameters b contradicts an object before it in spec.mtu, spec.networkID",
+        "[2] spec.parametersRefs names podnet.dev/PodNetworkParameters absent, which does not exist",
+        "[3] PodNetworkParameters broken (a.yaml",
+        "[4] podnet.dev/PodNetworkParameters c is read",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+    proof::of!("KEP-PN-R4");
+}
+
+/// A written default is not told from an absent field, so it is not overruled.
+#[test]
+fn no_object_opens_what_another_keeps_closed() {
+    let base = "{mode: L3, subnets: [10.0.0.0/24]}";
+    for (more, field) in [
+        (
+            "{mode: L3, subnets: [10.0.0.0/24], routing: Node}",
+            "spec.routing",
+        ),
+        (
+            "{mode: L3, subnets: [10.0.0.0/24], egress: Masquerade}",
+            "spec.egress",
+        ),
+        (
+            "{mode: L3, subnets: [10.0.0.0/24], gateway: First}",
+            "spec.gateway",
+        ),
+        ("{mode: L3, subnets: [10.0.1.0/24]}", "spec.subnets"),
+        ("{mode: L2}", "spec.mode"),
+    ] {
+        let all = [
+            of_several(&["a", "b"]),
+            parameters("a", base),
+            parameters("b", more),
+        ];
+        let error = resolved(&[("a", &all)]).network("blue").unwrap_err();
+        assert_eq!(error.reason(), "ParamsConflict", "{more}");
+        assert!(error.to_string().contains(field), "{error}");
+    }
+}
+
+/// Each is right for itself: an IPv6 subnet of one and the MTU of another.
+#[test]
+fn parameters_that_are_wrong_together_only_are_refused_by_the_field() {
+    let all = [
+        of_several(&["a", "b"]),
+        parameters("a", "{mode: L2, subnets: [\"fd00::/64\"]}"),
+        parameters("b", "{mode: L2, mtu: 1000}"),
+    ];
+    let error = resolved(&[("a", &all)]).network("blue").unwrap_err();
+    assert_eq!(error.reason(), "ParamsInvalid");
+    assert!(error.to_string().contains("spec.mtu"), "{error}");
+}
+
+/// A message has room for ten, and those that are wrong are among them.
+#[test]
+fn a_wrong_reference_behind_many_right_ones_is_told() {
+    let names: Vec<String> = (0..15).map(|number| format!("p{number}")).collect();
+    let mut all: Vec<String> = names
+        .iter()
+        .map(|name| parameters(name, "{mode: L2}"))
+        .collect();
+    let mut listed: Vec<&str> = names.iter().map(String::as_str).collect();
+    listed.push("absent");
+    all.push(of_several(&listed));
+    let error = resolved(&[("a", &all)]).network("blue").unwrap_err();
+    assert_eq!(error.reason(), "ParamsNotFound");
+    let text = error.to_string();
+    assert!(
+        text.contains("[15] ") && text.contains("and 6 more"),
+        "{text}"
+    );
+}
+
 /// KEP-PN-L5: no new pods, and what runs goes on.
 #[test]
 fn a_disabled_network_keeps_its_definition() {

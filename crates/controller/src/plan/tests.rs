@@ -122,7 +122,7 @@ fn an_attachment_nobody_can_read_may_use_any_network() {
     assert!(step(&plan.networks, "blue").unwrap().finalizers.is_none());
 }
 
-/// KEP-PN-06: no status and no finalizer is written; podnet's nodes would refuse the pods.
+/// KEP-PN-06: nothing is written, and podnet's nodes would refuse the pods.
 #[test]
 fn networks_of_others_are_left_alone_and_their_pods_are_not_sent_to_nodes() {
     let mut foreign = ours(
@@ -147,21 +147,25 @@ fn networks_of_others_are_left_alone_and_their_pods_are_not_sent_to_nodes() {
         // The one obstacle names network and provider, and the remedy.
         assert_eq!(
             why,
-            ["PodNetwork theirs has spec.provider acme.io/x, and podnet serves podnet.dev/ebpf only; \
-              name a PodNetwork of that provider instead"]
+            [
+                "PodNetwork theirs has spec.provider acme.io/x, and podnet serves podnet.dev/ebpf only; \
+              name a PodNetwork of that provider instead"
+            ]
         );
     }
     proof::of!("KEP-PN-06");
 }
 
-/// What `default` stands for is up to the nodes, which may leave it to another plugin.
+/// Nodes may leave the network `default` to another plugin.
 #[test]
 fn a_default_network_of_another_provider_holds_pods_only_until_it_is_ready() {
     let default = json!({"provider": "acme.io/x"});
     let mut default = ours("PodNetwork", json!({"name": "default"}), default);
     let web = gated(pod("web", &json!([{"name": "default"}]), ""));
     let held = planned(&[default.clone(), web.clone()]);
-    assert!(matches!(&held.pods[0].1, PodStep::Wait(why) if why[0].contains("its provider has not")));
+    assert!(
+        matches!(&held.pods[0].1, PodStep::Wait(why) if why[0].contains("its provider has not"))
+    );
     default["status"] = json!({"conditions": [{
         "type": "Ready", "status": "True", "reason": "Ready", "message": "",
         "lastTransitionTime": "2026-11-20T10:00:00Z",

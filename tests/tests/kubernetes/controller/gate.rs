@@ -176,3 +176,44 @@ fn a_gated_pod_without_a_list_goes_on_at_once() {
         );
     });
 }
+
+/// KEP-PN-06: the pod does not go to a node of podnet's to fail there.
+#[test]
+fn a_pod_of_a_network_of_another_provider_is_held_and_told_of_network_and_provider() {
+    let Some(scene) = set(testbed::test_name!()) else {
+        return;
+    };
+    scene.run(async |client| {
+        let space = namespace(&client, "gate-foreign").await;
+        let cluster = Cluster::new(client);
+        let network = ("PodNetwork", "", "gate-foreign");
+        let spec = json!({"provider": "acme.io/x"});
+        cluster.create(network, json!({ "spec": spec })).await;
+        let ready = json!({"type": "Ready", "status": "True", "reason": "Ready", "message": "",
+                           "lastTransitionTime": "2026-11-20T10:00:00Z"});
+        let ready = json!({"conditions": [ready]});
+        cluster.patch_status(network, ready.clone()).await;
+        cluster.attachment(&space, "theirs", "gate-foreign").await;
+        let attachment = ("PodNetworkAttachment", space.as_str(), "theirs");
+        cluster.patch_status(attachment, ready).await;
+        let why = "PodNetwork gate-foreign has spec.provider acme.io/x, and podnet serves podnet.dev/ebpf only";
+        for (name, list) in [
+            ("by-network", json!([{"name": "gate-foreign"}])),
+            ("by-attachment", json!([{"attachmentName": "theirs"}])),
+        ] {
+            cluster.pod(&space, name, list, None).await;
+            wait_waiting(&cluster, &space, name, why).await;
+            let gates = cluster.gates(&space, name).await;
+            assert!(gates.contains(&"podnet.dev/pod-networks".to_owned()), "{gates:?}");
+        }
+        until("the Event", async || {
+            let events = cluster.list("Event", &space).await;
+            let told = |event: &Value| event["note"].as_str().is_some_and(|it| it.contains(why));
+            events
+                .into_iter()
+                .find(|event| event["reason"] == "FailedScheduling" && told(event))
+        })
+        .await;
+    });
+    proof::of!("KEP-PN-06");
+}

@@ -245,3 +245,59 @@ fn networks_of_other_providers_are_left_alone() {
     });
     proof::of!("KEP-PN-06");
 }
+
+/// KEP-PN-02, KEP-PN-R4: several objects are read as one, in the order of the list.
+#[test]
+fn each_of_several_parameters_is_told_and_a_contradiction_is_a_reason_of_its_own() {
+    let Some(scene) = set(testbed::test_name!()) else {
+        return;
+    };
+    scene.run(async |client| {
+        let cluster = Cluster::new(client);
+        let network = ("PodNetwork", "", "ready-several");
+        let names = ["ready-several-b", "ready-several-a"];
+        let references = names.map(
+            |name| json!({"group": "podnet.dev", "kind": "PodNetworkParameters", "name": name}),
+        );
+        let spec = json!({"provider": "podnet.dev/ebpf", "parametersRefs": references});
+        cluster.create(network, json!({ "spec": spec })).await;
+        cluster.parameters(names[0], json!({"mtu": 1400})).await;
+        let missing = cluster
+            .wait_condition(network, "ParamsReady", "False", "ParamsNotFound")
+            .await;
+        let text = missing["message"].as_str().expect("a message");
+        assert!(
+            text.contains("[1] ") && text.contains("ready-several-a, which does not exist"),
+            "{text}"
+        );
+
+        cluster.parameters(names[1], json!({"mtu": 1300})).await;
+        let conflict = cluster
+            .wait_condition(network, "ParamsReady", "False", "ParamsConflict")
+            .await;
+        let text = conflict["message"].as_str().expect("a message");
+        let told = "ready-several-a contradicts an object before it in spec.mtu";
+        assert!(
+            text.contains(told) && text.contains("ready-several-b is read"),
+            "{text}"
+        );
+        cluster
+            .wait_condition(network, "Ready", "False", "ParamsNotReady")
+            .await;
+
+        let parameters = ("PodNetworkParameters", "", names[1]);
+        cluster
+            .patch(parameters, json!({"spec": {"mtu": null}}))
+            .await;
+        cluster
+            .wait_condition(network, "Ready", "True", "Ready")
+            .await;
+        let read = cluster
+            .wait_condition(network, "ParamsReady", "True", "Resolved")
+            .await;
+        let text = read["message"].as_str().expect("a message");
+        let order = [text.find(names[0]), text.find(names[1])];
+        assert!(order[0].is_some() && order[0] < order[1], "{text}");
+    });
+    proof::of!("KEP-PN-02", "KEP-PN-R4");
+}

@@ -235,9 +235,20 @@ fn resolve() -> Vec<(&'static str, ResolveError)> {
         ),
         (
             "resolve: several parameters",
-            ResolveError::ParametersAmbiguous {
+            ResolveError::ParametersRefused {
                 name: name(),
-                count: 2,
+                told: vec![
+                    api::Told {
+                        index: 1,
+                        reference: reference("PodNetworkParameters", None),
+                        outcome: api::Outcome::Conflict(vec!["spec.mtu"]),
+                    },
+                    api::Told {
+                        index: 0,
+                        reference: reference("PodNetworkParameters", None),
+                        outcome: api::Outcome::Read,
+                    },
+                ],
             },
         ),
         (
