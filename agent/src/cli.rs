@@ -47,6 +47,10 @@ pub enum Command {
     Capture(CaptureOptions),
     /// Remove everything podnet has put on this node
     Cleanup(CleanupOptions),
+    /// Print podnet's options for a configuration of Multus, and what they leave out
+    ///
+    /// It reads files and changes nothing. Each field has a line; docs/from-multus.md has the steps of a node.
+    ImportMultus(ImportOptions),
     /// Run the controller of the cluster: conditions, numbers, gates and blocks
     Controller(ControllerOptions),
     /// Become another CNI plugin, below the node's root
@@ -543,6 +547,22 @@ pub struct CaptureOptions {
     /// Socket of the agent
     #[arg(long, env = "PODNET_SOCKET", default_value = "/run/podnet/agent.sock")]
     pub socket: PathBuf,
+}
+
+/// Options of `import-multus`.
+#[derive(Debug, Clone, Args)]
+pub struct ImportOptions {
+    /// Configuration of Multus' plugin or daemon, at most 1 MiB
+    #[arg(value_name = "FILE", default_value = "/etc/cni/net.d/00-multus.conf")]
+    pub file: PathBuf,
+    /// File of NetworkAttachmentDefinitions, at most 1 MiB; may be repeated
+    ///
+    /// It is what `kubectl get network-attachment-definitions -A -o yaml` prints. The default network is looked for in them, and each has a line of its own.
+    #[arg(long, value_name = "FILE")]
+    pub definitions: Vec<PathBuf>,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
 }
 
 /// Options of `cleanup`.

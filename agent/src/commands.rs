@@ -1,4 +1,4 @@
-//! The commands that ask a running agent, and the one that needs none to run.
+//! The commands that ask a running agent, and those that need none to run.
 
 use cni_spec::{ContainerId, ExplainRequest, FollowRequest, GetRequest, GetWhat, IfName, Request};
 
@@ -7,6 +7,7 @@ use crate::cli::{ExplainOptions, GetOptions, Output, What};
 mod capture;
 mod cleanup;
 mod dialogue;
+mod import;
 mod journey;
 mod switch;
 mod table;
@@ -15,6 +16,7 @@ pub use capture::capture;
 pub use cleanup::cleanup;
 pub use dialogue::{Failure, complain};
 use dialogue::{ask, print};
+pub use import::import;
 pub use switch::switch;
 
 /// `get`: one of the agent's tables.

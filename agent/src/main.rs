@@ -14,6 +14,7 @@ fn main() -> ExitCode {
         Command::Explain(options) => commands::explain(&options),
         Command::Capture(options) => commands::capture(&options),
         Command::Cleanup(options) => commands::cleanup(&options),
+        Command::ImportMultus(options) => commands::import(&options),
         // It has said itself why it comes back.
         Command::ExecPlugin(options) => {
             Err(stage::exec(&options.host_root, &options.program).into())

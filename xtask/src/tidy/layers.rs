@@ -17,6 +17,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("cni-spec", &[]),
     ("api", &[]),
     ("ipam", &[]),
+    // Another program's configuration in the words of ours.
+    ("multus", &["api"]),
     // Mechanism: one kernel or OS interface each, never each other.
     ("store", &[]),
     ("memif", &[]),
@@ -157,6 +159,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "locks",
             "memif",
             "metrics",
+            "multus",
             "netdev",
             "node-stack",
             "ports",
@@ -279,7 +282,7 @@ const OWNED: &[(&str, &[&str])] = &[
 /// The layer that must run anywhere: it has no IO and no clock.
 ///
 /// Its tests may.
-const PURE: [&str; 4] = ["agent-common", "cni-spec", "api", "ipam"];
+const PURE: [&str; 5] = ["agent-common", "cni-spec", "api", "ipam", "multus"];
 const IMPURE: [&str; 5] = ["mio", "rustix", "tempfile", "tokio", "tracing"];
 
 /// Compares the packages of `cargo metadata` with the tables; one line per finding.
