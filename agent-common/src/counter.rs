@@ -1,8 +1,12 @@
-//! `PORT_COUNTERS`, `DROPS`, `NETWORK_DROPS`: exact counters of each CPU.
+//! Count packets, bytes and drops exactly, on each CPU.
 //!
-//! Podnet never resets them while their port or network is there.
+//! These are `PORT_COUNTERS`, `PORT_REASONS`, `DROPS` and `NETWORK_DROPS`. Podnet never resets them while their port
+//! or network is there.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::drop::DropReason;
+use crate::map::MAX_DROP_REASONS;
 
 /// Packets and bytes of one kind. A GSO super-packet counts as its segments.
 #[repr(C)]
@@ -58,4 +62,40 @@ pub struct NetworkDropKey {
     pub network: u32,
     /// A `DropReason`.
     pub reason: u32,
+}
+
+/// Returns the key of a port and a reason in `PORT_REASONS`.
+///
+/// The value is packets per CPU.
+///
+/// *Written by* the programs that drop, after `dropped` of [`PortCounters`]. *Read by* the agent. *Lifetime*: as
+/// [`PortCounters`].
+#[inline(always)]
+#[must_use]
+pub const fn port_reason(port_id: u16, reason: DropReason) -> u32 {
+    port_id as u32 * MAX_DROP_REASONS + reason as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::map::{MAX_PORT_REASONS, MAX_PORTS};
+
+    #[test]
+    fn each_port_and_reason_has_a_key_of_its_own_and_room_in_the_map() {
+        let last = u16::try_from(MAX_PORTS - 1).unwrap();
+        let ports = [0, 1, 2, last - 1, last];
+        let found: BTreeSet<u32> = ports
+            .into_iter()
+            .flat_map(|port| {
+                DropReason::ALL
+                    .iter()
+                    .map(move |why| port_reason(port, *why))
+            })
+            .collect();
+        assert_eq!(found.len(), ports.len() * DropReason::ALL.len());
+        assert!(found.into_iter().all(|index| index < MAX_PORT_REASONS));
+    }
 }

@@ -28,6 +28,10 @@ pub const MAX_WIRES: u32 = 65_536;
 pub const MAX_NEXT_HOPS: u32 = 131_072;
 /// Drop reasons.
 pub const MAX_DROP_REASONS: u32 = 64;
+/// Entries of `PORT_REASONS`.
+///
+/// One for each port and reason, so that no port takes the room of another.
+pub const MAX_PORT_REASONS: u32 = MAX_PORTS * MAX_DROP_REASONS;
 /// (network, reason) pairs that are counted apart.
 pub const MAX_NETWORK_DROPS: u32 = 32_768;
 /// Bytes of the event ring; a power of two and a multiple of the page size.

@@ -78,6 +78,7 @@ fn layout() -> Result<String, std::fmt::Error> {
         STORM_NODE "array" [u32 => StormBucket; 1]
         STORM_LIMITS "array" [u32 => StormLimits; 1]
         PORT_COUNTERS "percpu_array" [u32 => PortCounters; map::MAX_PORTS]
+        PORT_REASONS "percpu_hash" [u32 => u64; map::MAX_PORT_REASONS]
         DROPS "percpu_array" [u32 => Count; map::MAX_DROP_REASONS]
         NETWORK_DROPS "percpu_hash" [NetworkDropKey => Count; map::MAX_NETWORK_DROPS]
         EVENT_TIMES "percpu_array" [u32 => u64; map::MAX_DROP_REASONS]

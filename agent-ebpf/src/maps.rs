@@ -8,7 +8,7 @@ use core::ptr::null_mut;
 
 use agent_common::addr::{Ip16, MacAddr};
 use agent_common::capture::CAPTURE_LOST;
-use agent_common::counter::{Count, NetworkDropKey, PortCounters};
+use agent_common::counter::{Count, NetworkDropKey, PortCounters, port_reason};
 use agent_common::drop::DropReason;
 use agent_common::endpoint::{Endpoint, EndpointKey, FdbKey};
 use agent_common::event::{DropEvent, EVENT_HEAD, EVENT_INTERVAL_NS};
@@ -80,6 +80,9 @@ static STORM_NODE: Array<StormBucket> = Array::pinned(1, 0);
 static STORM_LIMITS: Array<StormLimits> = Array::pinned(1, 0);
 #[map]
 static PORT_COUNTERS: PerCpuArray<PortCounters> = PerCpuArray::pinned(size::MAX_PORTS, 0);
+#[map]
+static PORT_REASONS: PerCpuHashMap<u32, u64> =
+    PerCpuHashMap::pinned(size::MAX_PORT_REASONS, NO_PREALLOC);
 #[map]
 static DROPS: PerCpuArray<Count> = PerCpuArray::pinned(size::MAX_DROP_REASONS, 0);
 #[map]
@@ -377,6 +380,21 @@ pub(crate) fn count_port(port_id: u16, counter: PortCounter, packets: u32, bytes
         };
         count.packets += u64::from(packets);
         count.bytes += u64::from(bytes);
+    }
+}
+
+/// Counts packets that a port had dropped, by reason.
+///
+/// Call it after [`count_port`], which says that some were.
+#[inline(always)]
+pub(crate) fn count_port_reason(port_id: u16, reason: DropReason, packets: u32) {
+    let key = port_reason(port_id, reason);
+    if let Some(count) = PORT_REASONS.get_ptr_mut(key) {
+        // SAFETY: as in `count_root_miss`.
+        unsafe { *count += u64::from(packets) }
+    } else {
+        // Without memory for it the reason is lost, not the drop.
+        let _ = PORT_REASONS.insert(key, u64::from(packets), 0);
     }
 }
 

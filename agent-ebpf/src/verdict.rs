@@ -60,6 +60,7 @@ pub(crate) fn drop(skb: &Skb<'_>, port: Option<(u32, u16)>, reason: DropReason) 
     let mut captured = null_mut();
     if let Some((_, port_id)) = port {
         maps::count_port(port_id, PortCounter::Dropped, packets, bytes);
+        maps::count_port_reason(port_id, reason, packets);
         captured = maps::captured(port_id);
     }
     maps::count_drop(network, reason, packets, bytes);

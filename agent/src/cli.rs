@@ -101,7 +101,7 @@ pub struct RunOptions {
     pub admin: SocketAddr,
     /// Metrics of each port: packets, bytes, drops, waits for a rate
     ///
-    /// A port has at most eleven series.
+    /// A port has at most eleven series, and one for each reason for which its packets were dropped.
     #[arg(
         long,
         env = "PODNET_PORT_METRICS",

@@ -48,6 +48,12 @@ pub(super) fn ports(
             add(&mut ingress, port.counters.fast_to);
             add(&mut egress, port.counters.fast_from);
         }
+        let mut reasons = Vec::new();
+        // Most ports have dropped nothing, and need one question only.
+        if counters.dropped.packets > 0 {
+            let found = node.tables.port_drops(record.port_id)?.into_iter();
+            reasons.extend(found.map(|(reason, packets)| (reason.label(), packets)));
+        }
         let rate = |direction| {
             let (_, ifindex) = queue_of(record, direction)?;
             let state = queues.get(&ifindex)?;
@@ -64,6 +70,7 @@ pub(super) fn ports(
             egress,
             flooded: traffic(counters.flooded),
             dropped: traffic(counters.dropped),
+            reasons,
             rates: Direction::ALL.into_iter().filter_map(rate).collect(),
         });
     }

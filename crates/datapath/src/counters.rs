@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use agent_common::counter::{Count, NetworkDropKey, PortCounters};
+use agent_common::counter::{Count, NetworkDropKey, PortCounters, port_reason};
 use agent_common::drop::DropReason;
+use agent_common::map::MAX_DROP_REASONS;
 use aya::maps::{Map, MapData, MapError, PerCpuArray, PerCpuHashMap, PerCpuValues};
 use aya::util::nr_cpus;
 
@@ -23,6 +24,8 @@ pub struct DropCount {
 
 /// `PORT_COUNTERS`.
 type Ports = PerCpuArray<MapData, Abi<PortCounters>>;
+/// `PORT_REASONS`.
+type PortReasons = PerCpuHashMap<MapData, Abi<u32>, Abi<u64>>;
 /// `DROPS`.
 type Drops = PerCpuArray<MapData, Abi<Count>>;
 /// `NETWORK_DROPS`.
@@ -31,6 +34,7 @@ type NetworkDrops = PerCpuHashMap<MapData, Abi<NetworkDropKey>, Abi<Count>>;
 /// The counters of the node.
 pub struct Counters {
     ports: Ports,
+    port_reasons: PortReasons,
     network_drops: NetworkDrops,
     drops: Drops,
     root_misses: PerCpuArray<MapData, Abi<u64>>,
@@ -42,6 +46,14 @@ pub(crate) fn ports(
 ) -> Result<Ports, DatapathError> {
     let name = "PORT_COUNTERS";
     PerCpuArray::try_from(map(name)?).map_err(DatapathError::map("open", name))
+}
+
+/// Opens the counters of ports by reason in the map that `map` finds by name.
+pub(crate) fn port_reasons(
+    map: impl FnOnce(&'static str) -> Result<Map, DatapathError>,
+) -> Result<PortReasons, DatapathError> {
+    let name = "PORT_REASONS";
+    PerCpuHashMap::try_from(map(name)?).map_err(DatapathError::map("open", name))
 }
 
 /// Opens the counters of drops, in all and by network, in maps found by name.
@@ -69,6 +81,7 @@ impl Counters {
         let (drops, network_drops) = drops(&mut map)?;
         Ok(Self {
             ports: ports(&mut map)?,
+            port_reasons: port_reasons(&mut map)?,
             drops,
             network_drops,
             root_misses: PerCpuArray::try_from(map("ROOT_MISSES")?)
@@ -90,11 +103,43 @@ impl Counters {
         }))
     }
 
+    /// Lists packets of a port that were dropped, by reason, without zeroes.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn port_drops(&self, port_id: u16) -> Result<Vec<(DropReason, u64)>, DatapathError> {
+        let mut found = Vec::new();
+        for reason in DropReason::ALL {
+            let key = Abi(port_reason(port_id, *reason));
+            let values = match self.port_reasons.get(&key, 0) {
+                Ok(values) => values,
+                Err(error) if is_absent(&error) => continue,
+                Err(error) => return Err(DatapathError::map("read", "PORT_REASONS")(error)),
+            };
+            found.push((*reason, values.iter().map(|value| value.0).sum()));
+        }
+        Ok(found)
+    }
+
     /// Zeroes a port's counters, before its id is handed out again.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn reset_port(&mut self, port_id: u16) -> Result<(), DatapathError> {
+        // Reasons first: as long as drops are counted, the next reset looks for reasons.
+        if self.port(port_id)?.dropped.packets > 0 {
+            for reason in DropReason::ALL {
+                match self
+                    .port_reasons
+                    .remove(&Abi(port_reason(port_id, *reason)))
+                {
+                    Err(error) if !is_absent(&error) => {
+                        return Err(DatapathError::map("write", "PORT_REASONS")(error));
+                    }
+                    Ok(()) | Err(_) => {}
+                }
+            }
+        }
         let zero = per_cpu(Abi(PortCounters::default()), "PORT_COUNTERS")?;
         self.ports
             .set(u32::from(port_id), zero, 0)
@@ -171,10 +216,10 @@ impl Counters {
                 reason: *reason as u32,
             });
             match self.network_drops.remove(&key) {
-                Ok(()) | Err(MapError::KeyNotFound) => {}
-                Err(MapError::SyscallError(error))
-                    if error.io_error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => return Err(DatapathError::map("write", "NETWORK_DROPS")(error)),
+                Err(error) if !is_absent(&error) => {
+                    return Err(DatapathError::map("write", "NETWORK_DROPS")(error));
+                }
+                Ok(()) | Err(_) => {}
             }
         }
         Ok(())
@@ -209,6 +254,28 @@ impl Counters {
         Ok(())
     }
 
+    /// Copies reasons of the layout before, if it has counted them.
+    pub(crate) fn inherit_port_reasons(
+        &mut self,
+        older: Option<&PortReasons>,
+    ) -> Result<(), DatapathError> {
+        let read = |error| DatapathError::map("read", "PORT_REASONS")(error);
+        let write = |error| DatapathError::map("write", "PORT_REASONS")(error);
+        // What an agent copied that died then may be gone since.
+        let own = self.port_reasons.keys().collect::<Result<Vec<_>, _>>();
+        for key in own.map_err(read)? {
+            self.port_reasons.remove(&key).map_err(write)?;
+        }
+        let end = self.ports.len().saturating_mul(MAX_DROP_REASONS);
+        for entry in older.into_iter().flat_map(PortReasons::iter) {
+            let (key, values) = entry.map_err(read)?;
+            if key.0 < end {
+                self.port_reasons.insert(key, values, 0).map_err(write)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Takes over what older maps have counted of drops.
     pub(crate) fn inherit_drops(
         &mut self,
@@ -228,6 +295,15 @@ impl Counters {
             write.map_err(DatapathError::map("write", "NETWORK_DROPS"))?;
         }
         Ok(())
+    }
+}
+
+/// True when a key was not in the map.
+fn is_absent(error: &MapError) -> bool {
+    match error {
+        MapError::KeyNotFound => true,
+        MapError::SyscallError(error) => error.io_error.kind() == std::io::ErrorKind::NotFound,
+        _ => false,
     }
 }
 

@@ -5,7 +5,7 @@
 //! only. Programs of the old layout and of the new one use the same maps of that state, so nothing is lost
 //! between a copy and the flip.
 //!
-//! What follows `--max-ports`, as `PORT_COUNTERS`, belongs to the layout of the ports.
+//! What follows `--max-ports`, as `PORT_COUNTERS` and `PORT_REASONS`, belongs to the layout of the ports.
 
 use std::path::PathBuf;
 

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 
 use agent_common::ABI_VERSION;
 use agent_common::map::{
-    JUMP_ANSWER, JUMP_FLOOD, JUMP_ICMP_ERROR, JUMP_REPLICATE, JUMP_TO_WIRE, JUMP_WIRE, MAX_PORTS,
-    ROOT_FROM_GATEWAY, ROOT_FROM_OVERLAY, ROOT_FROM_POD, ROOT_FROM_UPLINK, ROOT_XDP_UPLINK,
+    JUMP_ANSWER, JUMP_FLOOD, JUMP_ICMP_ERROR, JUMP_REPLICATE, JUMP_TO_WIRE, JUMP_WIRE,
+    MAX_DROP_REASONS, MAX_PORTS, ROOT_FROM_GATEWAY, ROOT_FROM_OVERLAY, ROOT_FROM_POD,
+    ROOT_FROM_UPLINK, ROOT_XDP_UPLINK,
 };
 use aya::maps::{Map, MapData, ProgramArray, RingBuf};
 use aya::programs::{SchedClassifier, Xdp};
@@ -335,8 +336,11 @@ impl Datapath {
     fn inherit_ports(&mut self) -> Result<(), DatapathError> {
         for older in self.layouts_before()? {
             // Maps of another shape are not worth failing for: counters then start at zero.
-            if let Ok(older) = counters::ports(|name| pinned(&older, name)) {
-                self.counters.inherit_ports(&older)?;
+            if let Ok(ports) = counters::ports(|name| pinned(&older, name)) {
+                // Agents before this map have counted no reasons.
+                let reasons = counters::port_reasons(|name| pinned(&older, name)).ok();
+                self.counters.inherit_port_reasons(reasons.as_ref())?;
+                self.counters.inherit_ports(&ports)?;
             }
         }
         Ok(())
@@ -369,9 +373,15 @@ impl Datapath {
     }
 }
 
-fn sizes(max_ports: u16) -> [(&'static str, u32); 4] {
+fn sizes(max_ports: u16) -> [(&'static str, u32); 5] {
     let ports = u32::from(max_ports);
-    ["PORTS", "PORT_COUNTERS", "STORM", Marks::MAP].map(|name| (name, ports))
+    [
+        ("PORTS", ports),
+        ("PORT_COUNTERS", ports),
+        ("PORT_REASONS", ports * MAX_DROP_REASONS),
+        ("STORM", ports),
+        (Marks::MAP, ports),
+    ]
 }
 
 fn load(

@@ -60,13 +60,19 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
         "podnet_port_drops_total",
         "counter",
         "namespace, pod, interface, network",
-        "Packets of the pod that were dropped; podnet_drops_total has the reasons, for the network, and a capture those of each packet",
+        "Packets of the pod that were dropped by the programs; podnet_port_drop_reasons_total has the reasons, and a capture those of each packet",
     ),
     (
         "podnet_port_drop_bytes_total",
         "counter",
         "namespace, pod, interface, network",
         "Their bytes",
+    ),
+    (
+        "podnet_port_drop_reasons_total",
+        "counter",
+        "namespace, pod, interface, network, reason",
+        "The same packets by reason, without reasons that the port had none for; the programs' at a port of any type, the switch's are in podnet_memif_drops_total",
     ),
     (
         "podnet_port_rate_waits_total",

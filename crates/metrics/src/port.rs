@@ -38,6 +38,8 @@ pub struct PortTraffic {
     pub flooded: Traffic,
     /// From the pod, and dropped.
     pub dropped: Traffic,
+    /// Packets of these by reason.
+    pub reasons: Vec<(&'static str, u64)>,
     /// Queues of rates, by direction.
     pub rates: Vec<(Direction, Rate)>,
 }
@@ -53,6 +55,8 @@ pub(super) fn families(ports: &[PortTraffic]) -> Result<Vec<MetricFamily>, Metri
     let flooded = counter("podnet_port_flooded_packets_total", &PLACE)?;
     let drops = counter("podnet_port_drops_total", &PLACE)?;
     let drop_bytes = counter("podnet_port_drop_bytes_total", &PLACE)?;
+    let by_reason = [&PLACE[..], &["reason"]].concat();
+    let reasons = counter("podnet_port_drop_reasons_total", &by_reason)?;
     let waits = counter("podnet_port_rate_waits_total", &directed)?;
     let rate_drops = counter("podnet_port_rate_drops_total", &directed)?;
     for port in ports {
@@ -77,6 +81,11 @@ pub(super) fn families(ports: &[PortTraffic]) -> Result<Vec<MetricFamily>, Metri
         drop_bytes
             .with_label_values(&place)
             .inc_by(port.dropped.bytes);
+        for (reason, packets) in &port.reasons {
+            reasons
+                .with_label_values(&[namespace, pod, interface, network, *reason])
+                .inc_by(*packets);
+        }
         for (direction, rate) in &port.rates {
             let labels = with(*direction);
             waits.with_label_values(&labels).inc_by(rate.waits);
@@ -84,7 +93,7 @@ pub(super) fn families(ports: &[PortTraffic]) -> Result<Vec<MetricFamily>, Metri
         }
     }
     let all = [
-        packets, bytes, flooded, drops, drop_bytes, waits, rate_drops,
+        packets, bytes, flooded, drops, drop_bytes, reasons, waits, rate_drops,
     ];
     Ok(all
         .into_iter()

@@ -69,6 +69,7 @@ fn rendered() -> String {
                     packets: 14,
                     bytes: 1400,
                 },
+                reasons: vec![("spoofed_mac", 9), ("too_big", 5)],
                 rates: vec![(
                     Direction::Egress,
                     Rate {
@@ -98,7 +99,7 @@ fn rendered() -> String {
 }
 
 #[test]
-fn a_port_has_eleven_series_at_most_and_those_of_rates_only_with_a_rate() {
+fn a_port_has_eleven_series_at_most_and_one_for_each_reason_it_had_drops_for() {
     let text = rendered();
     let of_port = |pod: &str| -> BTreeSet<String> {
         let pod = format!("pod=\"{pod}\"");
@@ -119,11 +120,17 @@ fn a_port_has_eleven_series_at_most_and_those_of_rates_only_with_a_rate() {
         format!("podnet_port_flooded_packets_total{{{place}}} 13"),
         format!("podnet_port_drops_total{{{place}}} 14"),
         format!("podnet_port_drop_bytes_total{{{place}}} 1400"),
+        format!("podnet_port_drop_reasons_total{{{place},reason=\"spoofed_mac\"}} 9"),
+        format!("podnet_port_drop_reasons_total{{{place},reason=\"too_big\"}} 5"),
         format!("podnet_port_rate_waits_total{{{egress}}} 15"),
         format!("podnet_port_rate_drops_total{{{egress}}} 16"),
     ];
     assert_eq!(of_port("web-0"), expected.into());
-    assert_eq!(of_port("0123456789ab").len(), 7, "it has no rate");
+    assert_eq!(
+        of_port("0123456789ab").len(),
+        7,
+        "it has no rate and no drop"
+    );
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use agent_common::addr::Ip16;
 use agent_common::counter::PortCounters;
+use agent_common::drop::DropReason;
 use agent_common::uplink::Uplink;
 use book::Book;
 use book::record::{Attachment, NetworkFacts};
@@ -308,6 +309,14 @@ impl Reconciler {
     /// When the kernel refuses.
     pub fn port_counters(&self, port_id: u16) -> Result<PortCounters, DatapathError> {
         self.lock().datapath.counters().port(port_id)
+    }
+
+    /// Lists packets of a port that were dropped, by reason, without zeroes.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn port_drops(&self, port_id: u16) -> Result<Vec<(DropReason, u64)>, DatapathError> {
+        self.lock().datapath.counters().port_drops(port_id)
     }
 
     /// Zeroes the counters of a port before it is used.

@@ -39,3 +39,27 @@ fn a_capture_of_an_afxdp_port_has_what_the_pods_program_gets_and_sends() {
     again.stop();
     fast.call("CHECK", "net1").conf(&conf).run().silent();
 }
+
+#[test]
+fn the_page_says_why_frames_of_an_afxdp_port_were_dropped() {
+    let node = testbed::node!(setup());
+    let (fast, plain) = (node.pod("fast"), node.pod("plain"));
+    let port = attach(&node, &fast, "blue", "fast-blue");
+    let other = plain.attach("blue", "net1");
+    let mut program = open(&port, 0);
+    let forged = testbed::frame::ethernet(other.mac, other.mac, 0x0800, &[0; 46]);
+    assert!(program.send(&forged));
+    program.flush().expect("the port is there");
+    let count = |port: &testbed::Port| -> Option<u64> {
+        let (_, page) = node.http("/metrics").expect("the page is served");
+        let pod = format!("pod=\"{}\"", port.container);
+        let line = page.lines().find(|line| {
+            line.starts_with("podnet_port_drop_reasons_total{")
+                && line.contains(&pod)
+                && line.contains("reason=\"spoofed_mac\"")
+        });
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok())
+    };
+    wait::until_true("the drop to be counted", || count(&port) == Some(1));
+    assert_eq!(count(&other), None);
+}

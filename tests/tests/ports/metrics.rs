@@ -94,6 +94,21 @@ fn each_port_has_its_traffic_and_its_drops_on_the_page_unless_that_is_off() {
         drops(&one) == before.map(|count| count + 1.0)
     });
     assert_eq!(drops(&two), of_others);
+    let reason = |port: &Port, reason: &str| {
+        let reason = format!("reason=\"{reason}\"");
+        sample("podnet_port_drop_reasons_total", &[&of(port), &reason])
+    };
+    let [of_one, of_two] = [&one, &two].map(|port| reason(port, "spoofed_mac"));
+    assert_eq!((of_one, of_two), (Some(1.0), None));
+    // The frames of a memif port meet the programs behind its TAP device.
+    let tagged = testbed::frame::ethernet(one.mac, fast.mac, 0x0800, &[0; 46]);
+    let tagged = testbed::frame::tagged(&tagged, 0x8100, 7);
+    fast.tap().send(&tagged);
+    wait::until_true("the drop of the memif port to be counted", || {
+        reason(&fast, "vlan_tag") == Some(1.0)
+    });
+    assert_eq!(reason(&one, "vlan_tag"), None);
+    assert_eq!(reason(&one, "spoofed_mac"), Some(1.0));
     let free = ["network=\"blue\"", "family=\"IPv4\""];
     let left = sample("podnet_ipam_free_addresses", &free);
     let more = node.pod("more");

@@ -3,14 +3,15 @@
 //! These are results of the programs around the policy.
 
 use agent_common::addr::MacAddr;
-use agent_common::cases::{BLUE, BLUE_A, BLUE_B, Case, GREEN_A, PODS, World, build};
+use agent_common::cases::{BLUE, BLUE_A, BLUE_B, Case, GREEN_A, PODS, Pod, World, build};
 use agent_common::counter::Count;
 use agent_common::drop::DropReason;
 use agent_common::event::EVENT_HEAD;
 use agent_common::map::{JUMP_ANSWER, JUMP_FLOOD};
+use agent_common::policy::Decision;
 use agent_common::storm::{NODE_COPIES, PORT_COPIES, STORM_BURST, StormLimits};
 use aya::maps::{Map, MapData, ProgramArray};
-use datapath::{Datapath, DropCount, Trial};
+use datapath::{Counters, Datapath, DropCount, Trial};
 
 use super::scratch::{LOOPBACK, REDIRECT, SHOT, Scratch, fill, run, scene};
 
@@ -25,6 +26,10 @@ fn case(name: &str) -> Case {
     all.into_iter()
         .find(|case| case.name == name)
         .expect("a case of this name")
+}
+
+fn reasons(counters: &Counters, pod: &Pod) -> Vec<(DropReason, u64)> {
+    counters.port_drops(pod.port_id).expect("drops of a port")
 }
 
 fn broadcast() -> Vec<u8> {
@@ -221,7 +226,13 @@ fn counters_of_a_port_are_zeroed_alone_and_those_of_a_network_forgotten_alone() 
         fill(&mut datapath, &World::with_pod_at(&GREEN_A, LOOPBACK));
         run(&datapath, &case("no IPv4 address, L3").frame);
         let counters = datapath.counters();
+        let Decision::Drop(reason) = case("no IPv4 address, L3").decision else {
+            unreachable!("it is dropped");
+        };
+        assert_eq!(reasons(counters, &BLUE_A), [(DropReason::SpoofedIp, 1)]);
         counters.reset_port(BLUE_A.port_id).expect("counters");
+        assert_eq!(reasons(counters, &BLUE_A), []);
+        assert_eq!(reasons(counters, &GREEN_A), [(reason, 1)]);
         assert_eq!(
             counters.port(BLUE_A.port_id).expect("counters"),
             <_>::default()

@@ -17,6 +17,7 @@ use super::scratch::{LOOPBACK, fill, scene, try_run, verdict_of};
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Counted {
     ports: BTreeMap<&'static str, PortCounters>,
+    port_reasons: BTreeMap<(&'static str, DropReason), u64>,
     drops: BTreeMap<DropReason, Count>,
     network_drops: BTreeMap<(u32, DropReason), Count>,
 }
@@ -26,9 +27,17 @@ impl Counted {
         let counters = datapath.counters();
         let port = |pod: &Pod| counters.port(pod.port_id).expect("counters of a port");
         let total = |reason| counters.total_drops(reason).expect("drops");
+        let reasons = |pod: &Pod| counters.port_drops(pod.port_id).expect("drops of a port");
         let by_network = counters.drops().expect("drops by network");
         Self {
             ports: PODS.iter().map(|pod| (pod.name, port(pod))).collect(),
+            port_reasons: PODS
+                .iter()
+                .flat_map(|pod| {
+                    let found = reasons(pod).into_iter();
+                    found.map(move |(reason, packets)| ((pod.name, reason), packets))
+                })
+                .collect(),
             drops: DropReason::ALL
                 .iter()
                 .map(|reason| (*reason, total(*reason)))
@@ -55,6 +64,7 @@ impl Counted {
         match case.decision {
             Decision::Drop(reason) => {
                 port(sender, |port| &mut port.dropped, length);
+                *next.port_reasons.entry((sender.name, reason)).or_default() += 1;
                 add(next.drops.entry(reason).or_default(), length);
                 add(
                     next.network_drops
@@ -155,6 +165,9 @@ fn compare(datapath: &mut Datapath, case: &Case) -> Result<Vec<String>, &'static
                     expected.drops.get(reason)
                 ));
             }
+        }
+        if after.port_reasons != expected.port_reasons {
+            wrong.push(format!("reasons {:?}", after.port_reasons));
         }
         wrong.push("counters".to_owned());
     }

@@ -38,8 +38,12 @@ fn spoofed_in_blue(datapath: &mut Datapath) -> u64 {
 }
 
 fn dropped_at_a(datapath: &mut Datapath) -> u64 {
-    let counters = datapath.counters().port(BLUE_A.port_id);
-    counters.expect("counters").dropped.packets
+    let counters = datapath.counters();
+    let port = counters.port(BLUE_A.port_id).expect("counters");
+    let dropped = port.dropped.packets;
+    let reasons = counters.port_drops(BLUE_A.port_id).expect("counters");
+    assert_eq!(reasons, [(DropReason::SpoofedIp, dropped)]);
+    dropped
 }
 
 /// Has an agent with these options flip, and drop frames that a pod forges.
@@ -216,6 +220,23 @@ fn an_agent_that_died_after_the_load_has_its_counters_copied_by_the_next() {
             assert_eq!(spoofed_in_blue(&mut next), 3, "{half_made:?}");
         });
     }
+}
+
+/// Checks that drops without reasons stay so.
+///
+/// Another port may have had the id before.
+#[test]
+fn an_agent_before_reasons_of_ports_leaves_none_to_the_next_one() {
+    scene(|scratch| {
+        drop(serve(&scratch.options(), 3));
+        let reasons = scratch.generation().join("PORT_REASONS");
+        fs::remove_file(reasons).expect("a pin");
+        let mut next = Datapath::open(&scratch.with_ports(64)).expect("programs that load");
+        let counters = next.counters();
+        let port = counters.port(BLUE_A.port_id).expect("counters");
+        assert_eq!(port.dropped.packets, 3);
+        assert_eq!(counters.port_drops(BLUE_A.port_id).expect("counters"), []);
+    });
 }
 
 /// An older agent takes away all layouts but its own, and knows no such state.
