@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use telemetry::fate::{Dead, Fate, Refused};
 use tokio::runtime::Runtime;
 
-use super::{activate, drop_stale_pins, limit, make, remove_strays, repair, unmake};
+use super::{activate, drop_stale_pins, limit, make, mend_hook, remove_strays, repair, unmake};
 use crate::{PortError, links_of};
 
 mod fakes;
@@ -266,6 +266,7 @@ impl Scene {
         assert!(things.waiting.contains(&ifindex), "{after}");
         let link = &things.links[&ifindex];
         assert!(link.up && link.guarded, "{after}: {link:?}");
+        assert_eq!(link.reached, record.network.by_node, "{after}: {link:?}");
         if record.is_switched() {
             assert!(things.switch.contains(&record.key.to_string()), "{after}");
         } else {
@@ -415,6 +416,95 @@ fn a_port_that_goes_before_its_tcx_link_came_waits_for_it_no_more() {
         scene.add(&record).unwrap().unwrap();
         scene.remove(&record).unwrap().unwrap();
         scene.assert_nothing_left(&format!("{kind:?}"));
+    }
+}
+
+/// A kind of port with a rate each way, and with all that its kind may have.
+fn full(kind: InterfaceKind) -> Kind {
+    Kind {
+        kind,
+        ingress: true,
+        egress: true,
+        by_node: false,
+        device: kind != InterfaceKind::Veth,
+    }
+}
+
+#[test]
+fn a_port_goes_from_its_users_to_its_files_and_is_counted_before_its_queues_go() {
+    let links = ["delete a link by name"; 2];
+    let ends: [(_, &[&str], &[&str]); 3] = [
+        (InterfaceKind::Veth, &[], &[]),
+        (
+            InterfaceKind::AfXdp,
+            &[],
+            &["shut a control socket", "remove pins"],
+        ),
+        (InterfaceKind::Memif, &["unplug"], &[]),
+    ];
+    for (kind, users, files) in ends {
+        let (_, removed) = clean_run(full(kind));
+        let expected = [
+            &["clear the tables"],
+            users,
+            &["count drops"],
+            &links,
+            &["forget a pin"],
+            files,
+            &["erase the record"],
+        ];
+        assert_eq!(removed, expected.concat(), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_port_that_lost_its_program_or_its_socket_gets_it_again() {
+    for kind in kinds() {
+        let after = format!("{kind:?}");
+        let scene = Scene::new();
+        let record = record(kind, "c1");
+        scene.add(&record).unwrap().unwrap();
+        let known = scene.known(&record);
+        {
+            let mut things = scene.kernel.things();
+            let ifindex = known.host.ifindex;
+            things.links.get_mut(&ifindex).unwrap().guarded = false;
+            things.robbed.insert(ifindex);
+            things.waiting.clear();
+            things.controls.clear();
+        }
+        let parts = Arc::clone(&scene.parts);
+        let mended = scene.run(async move {
+            let missing = mend_hook(&*parts, &known).await?;
+            repair(&*parts, &known).await?;
+            Ok::<_, PortError>((missing, mend_hook(&*parts, &known).await?))
+        });
+        assert_eq!(mended.unwrap().unwrap(), (true, false), "{after}");
+        scene.assert_whole(&record, &after);
+    }
+}
+
+/// The switch takes packets past the tables, so it hears of a limit before and after.
+#[test]
+fn a_switch_knows_limits_before_the_queues_change_and_as_they_are_after_that() {
+    for kind in [InterfaceKind::Veth, InterfaceKind::Memif] {
+        let scene = Scene::new();
+        let record = record(full(kind), "c1");
+        scene.add(&record).unwrap().unwrap();
+        let known = scene.known(&record);
+        scene.expect(None);
+        let parts = Arc::clone(&scene.parts);
+        let limited = scene.run(async move { limit(&*parts, &known, Limits::default()).await });
+        limited.unwrap().unwrap();
+        let calls = scene.expect(None);
+        let told = scene.kernel.things().switched_limits;
+        if kind == InterfaceKind::Veth {
+            assert_eq!(calls, ["shape"]);
+            assert_eq!(told, None);
+        } else {
+            assert_eq!(calls, ["tell the switch", "shape", "tell the switch"]);
+            assert_eq!(told, Some(Limits::default()));
+        }
     }
 }
 

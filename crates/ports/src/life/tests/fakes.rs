@@ -37,6 +37,8 @@ pub(super) struct FakeLink {
     fitted: bool,
     silent: bool,
     listens: Option<Ear>,
+    /// The node's stack knows the pod behind it.
+    pub(super) reached: bool,
     /// Whether the pod's end is up; none without one.
     pub(super) pod_end: Option<bool>,
     /// Its queue was waited for.
@@ -67,6 +69,12 @@ pub(super) struct Things {
     pub(super) asked: BTreeMap<String, Attachment>,
     /// Host ends that wait for their TCX links: the agent's own.
     pub(super) waiting: BTreeSet<u32>,
+    /// Host ends whose program another program has taken away.
+    pub(super) robbed: BTreeSet<u32>,
+    /// Limits of which the switch was told last.
+    pub(super) switched_limits: Option<Limits>,
+    /// Links are watched.
+    watched: bool,
     pub(super) calls: Calls,
     last_index: u32,
 }
@@ -114,7 +122,11 @@ impl Things {
                 assert!(link.silent, "{name} speaks");
                 continue;
             }
-            assert!(link.guarded, "{name} is up without the dispatcher");
+            let is_robbed = self
+                .index_of(name)
+                .is_some_and(|it| self.robbed.contains(&it));
+            let is_guarded = link.guarded || is_robbed;
+            assert!(is_guarded, "{name} is up without the dispatcher");
             assert!(link.silent || link.listens.is_some(), "{name} speaks");
             if name.starts_with(HOST_PREFIX) {
                 self.assert_port_guarded(link);
@@ -297,7 +309,7 @@ impl Kernel for FakeKernel {
 
     fn reach(&mut self, ifindex: u32, _: &[Neighbour]) -> Result<(), netdev::Error> {
         self.net("tell where pods are", |things| {
-            things.link(ifindex);
+            things.link(ifindex).reached = true;
         })
     }
 }
@@ -371,6 +383,11 @@ impl Parts for FakeParts {
                     let is_known =
                         things.live.contains(&ifindex) && things.book.contains_key(&name);
                     assert!(is_known, "the pod of {name} sends before it is known");
+                    let record = &things.book[&name];
+                    let is_served = things.controls.contains_key(&name) || !record.is_afxdp();
+                    assert!(is_served, "the pod of {name} finds no control socket");
+                    let is_watched = things.watched || !record.host_end_queues();
+                    assert!(is_watched, "nothing tells when the queue of {name} starts");
                     things.link(ifindex).pod_end = Some(true);
                 })?;
             }
@@ -380,7 +397,8 @@ impl Parts for FakeParts {
     }
 
     fn watch(&self) -> Result<(), netdev::Error> {
-        self.kernel.net("watch links", |_| ())
+        self.kernel
+            .net("watch links", |things| things.watched = true)
     }
 
     async fn started(&self, (): (), host_end: u32) -> Result<(), netdev::Error> {
@@ -395,7 +413,10 @@ impl Parts for FakeParts {
                 served || !is_memif,
                 "{name} has no carrier before the switch has it"
             );
+            let is_told = things.told.contains(&name) || things.asked[&name].socket_path.is_none();
+            assert!(is_told, "the pod of {name} is up and not told of its port");
             things.link(host_end).started = true;
+            things.watched = false;
         })
     }
 
@@ -457,6 +478,7 @@ impl Parts for FakeParts {
         self.kernel.port("plug in", |things| {
             let ifindex = things.index_of(&record.host.name).expect("its device");
             assert!(things.live.contains(&ifindex), "the switch sends too soon");
+            assert!(things.watched, "nothing tells when the device starts");
             things.switch.insert(record.key.to_string())
         })
     }
@@ -468,8 +490,10 @@ impl Parts for FakeParts {
         })
     }
 
-    async fn tell_switch(&self, _: &Attachment) -> Result<(), PortError> {
-        self.kernel.port("tell the switch", |_| ())
+    async fn tell_switch(&self, record: &Attachment) -> Result<(), PortError> {
+        self.kernel.port("tell the switch", |things| {
+            things.switched_limits = Some(record.limits);
+        })
     }
 
     async fn shape(&self, record: &Attachment, limits: Limits) -> Result<Attachment, PortError> {
@@ -500,8 +524,10 @@ impl Parts for FakeParts {
     }
 
     async fn attach_again(&self, ifindex: u32) -> Result<(), PortError> {
-        let attach = |things: &mut Things| things.link(ifindex).guarded = true;
-        self.kernel.port("attach the dispatcher again", attach)
+        self.kernel.port("attach the dispatcher again", |things| {
+            things.robbed.remove(&ifindex);
+            things.link(ifindex).guarded = true;
+        })
     }
 
     fn hook_kind(&self, ifindex: u32) -> HookKind {
@@ -512,7 +538,11 @@ impl Parts for FakeParts {
     }
 
     fn forget_hook(&self, ifindex: u32) -> Result<(), PortError> {
-        let forget = |things: &mut Things| things.pins.remove(&ifindex);
+        let forget = |things: &mut Things| {
+            let is_waiting = things.waiting.contains(&ifindex);
+            assert!(!is_waiting, "a promotion would make another pin");
+            things.pins.remove(&ifindex)
+        };
         match self.kernel.call("forget a pin", forget) {
             Ok(_) => Ok(()),
             Err(Refused) => Err(DatapathError::NoObject.into()),

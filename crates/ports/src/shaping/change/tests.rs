@@ -19,6 +19,12 @@ struct Things {
     host: RootQueue,
     /// The near end's index, its queue, and both ends are up and guarded.
     pair: Option<(u32, RootQueue, bool)>,
+    /// Packets from the pod meet the dispatcher at the far end.
+    guarded: bool,
+    /// The near end whose queue has run empty, and whether the last packets are through the far end.
+    drained: Option<(u32, bool)>,
+    /// Indexes whose drops are counted no more.
+    forgotten: Vec<u32>,
     /// The record that the tables are written from.
     tables: Attachment,
     disk: Attachment,
@@ -33,6 +39,20 @@ impl Fated for Things {
 }
 
 impl Things {
+    /// Fails when packets would come to a far end that the tables do not know.
+    fn assert_shaper_changes_in_order(&self, next: &Attachment) {
+        let is_new = |it: &Shaper| it.used && self.tables.limits.egress.is_none();
+        if let Some(shaper) = next.shaper.filter(is_new) {
+            let known = self.tables.shaper.map(|it| (it.near, it.far));
+            let own = Some((shaper.near, shaper.far));
+            assert_eq!(known, own, "it is filled before its far end is known");
+        }
+        if let (Some(shaper), None) = (self.tables.shaper, next.shaper) {
+            let drained = Some((shaper.near, true));
+            assert_eq!(self.drained, drained, "packets are on their way still");
+        }
+    }
+
     /// Fails when tables lead packets where there is no queue of ours.
     fn assert_led(&self) {
         let tables = &self.tables;
@@ -135,6 +155,7 @@ impl Work for Fake {
                 let is_kept = old.of(direction) == new.of(direction);
                 assert!(is_recorded || is_kept, "an effect before its record");
             }
+            things.assert_shaper_changes_in_order(record);
             things.tables = record.clone();
         })
     }
@@ -165,6 +186,7 @@ impl Work for Fake {
             let near = things.last_index + 1;
             things.last_index += 2;
             things.pair = Some((near, ours(pair.shape), true));
+            things.guarded = true;
             Shaper {
                 near,
                 far: near + 1,
@@ -174,17 +196,16 @@ impl Work for Fake {
     }
 
     async fn is_attached(&self, _: &HostEnd) -> Result<bool, PortError> {
-        self.call("look at the far end", |things| {
-            things.pair.as_ref().is_some_and(|pair| pair.2)
-        })
+        self.call("look at the far end", |things| things.guarded)
     }
 
     async fn attach_again(&self, _: u32) -> Result<(), PortError> {
-        self.call("attach again", |_| ())
+        self.call("attach again", |things| things.guarded = true)
     }
 
     async fn restart(&self, _: u32, _: u32) -> Result<(), PortError> {
         self.call("restart", |things| {
+            assert!(things.guarded, "the far end is up before it is guarded");
             things.pair.as_mut().expect("a pair").2 = true;
         })
     }
@@ -193,16 +214,23 @@ impl Work for Fake {
         self.call("let go", |things| {
             let shaper = things.tables.shaper.expect("recorded until it is empty");
             assert_eq!((shaper.near, shaper.used), (near, false), "it fills");
+            things.drained = Some((near, false));
         })
     }
 
-    async fn wait_for_far_end(&self) {}
+    async fn wait_for_far_end(&self) {
+        let mut things = self.things();
+        let (near, _) = things.drained.expect("a queue that has run empty");
+        things.drained = Some((near, true));
+    }
 
     async fn delete(&self, _: String) -> Result<(), PortError> {
         self.call("delete a pair", |things| things.pair = None)
     }
 
-    fn forget_queue(&self, _: u32) {}
+    fn forget_queue(&self, ifindex: u32) {
+        self.things().forgotten.push(ifindex);
+    }
 }
 
 fn rate(rate: u64) -> Limit {
@@ -240,6 +268,9 @@ fn port(limits: Limits, spoiled: usize) -> (Fake, Attachment) {
         pair: limits.egress.map(|limit| (21, shape(limit), true)),
         tables: record.clone(),
         disk: record.clone(),
+        guarded: true,
+        drained: None,
+        forgotten: Vec::new(),
         last_index: 30,
         calls: Calls::default(),
     };
@@ -252,6 +283,7 @@ fn port(limits: Limits, spoiled: usize) -> (Fake, Attachment) {
         3 => {
             if let Some((_, queue, up)) = &mut things.pair {
                 (*queue, *up) = (foreign(), false);
+                things.guarded = false;
             }
         }
         _ => {}
@@ -277,6 +309,7 @@ async fn assert_settled(fake: &Fake, limits: Limits, was_foreign: bool, after: &
         match (limits.egress, &things.pair) {
             (None, None) => assert_eq!(record.shaper, None, "{after}"),
             (Some(limit), Some((near, queue, true))) => {
+                assert!(things.guarded, "{after}");
                 assert!(is(queue, &limit.shape(1500), Discipline::Fifo), "{after}");
                 assert_eq!(
                     record.shaper.map(|it| (it.near, it.used)),
@@ -306,6 +339,18 @@ async fn limits_are_as_wanted_whatever_there_was_and_whichever_step_failed_first
                 let after = format!("{before:?} to {wanted:?}, {spoiled}");
                 // Told as limited: on the disk, the ends of a shaper too.
                 assert_eq!(fake.things().disk, limited, "{after}");
+                let was_limited = [
+                    before
+                        .ingress
+                        .and(Some(HOST))
+                        .filter(|_| wanted.ingress.is_none()),
+                    before
+                        .egress
+                        .and(Some(21))
+                        .filter(|_| wanted.egress.is_none()),
+                ];
+                let gone: Vec<u32> = was_limited.into_iter().flatten().collect();
+                assert_eq!(fake.things().forgotten, gone, "{after}: drops counted");
                 assert_settled(&fake, wanted, was_foreign, &after).await;
                 steps += calls.len();
                 for (at, name) in calls.iter().enumerate() {
