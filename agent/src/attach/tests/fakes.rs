@@ -34,6 +34,10 @@ pub(super) struct Things {
     /// Ends of shapers, by host end.
     pub(super) shapers: BTreeMap<String, Shaper>,
     pub(super) calls: Calls,
+    /// Requests under way.
+    busy: usize,
+    /// Calls outside of any.
+    pub(super) idle: Vec<&'static str>,
     last_index: u32,
 }
 
@@ -73,6 +77,11 @@ impl Kernel {
 
     /// One call of a door: `effect` is what it does.
     fn call<T>(&self, name: &'static str, effect: impl FnOnce(&mut Things) -> T) -> Result<T, ()> {
+        let mut things = self.things();
+        if things.busy == 0 {
+            things.idle.push(name);
+        }
+        drop(things);
         call(&self.0, name, effect).map_err(|Refused| ())
     }
 
@@ -94,14 +103,33 @@ fn no_reach((): ()) -> ReachError {
     DatapathError::NoObject.into()
 }
 
+/// A request that is under way.
+#[derive(Debug)]
+pub(super) struct Busy(Kernel);
+
+impl Busy {
+    fn new(kernel: &Kernel) -> Self {
+        kernel.things().busy += 1;
+        Self(kernel.clone())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.things().busy -= 1;
+    }
+}
+
 /// Ports of the kernel.
 #[derive(Debug)]
 pub(super) struct FakePorts(pub(super) Kernel);
 
 impl Ports for FakePorts {
-    type Busy = ();
+    type Busy = Busy;
 
-    fn busy(&self) {}
+    fn busy(&self) -> Busy {
+        Busy::new(&self.0)
+    }
 
     fn admit(&self, _: &mut Wanted, _: &api::Network) -> Result<(), PortError> {
         self.0.call("ports.admit", |_| ()).map_err(no_port)

@@ -77,3 +77,22 @@ async fn a_check_of_an_attachment_without_its_link_mends_nothing() {
     assert_eq!(scene.kernel.expect(None), [""; 0]);
     proof::of!("CNI-CHK-01");
 }
+
+/// The runtime had no answer, and the port that it asks for again cannot be mended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_add_again_takes_a_port_apart_that_cannot_be_mended_and_makes_it_once_more() {
+    for is_limited in [false, true] {
+        let scene = Scene::of(is_limited);
+        let engine = damaged(&scene).await;
+        let before = engine.book.record(&key()).unwrap().host.ifindex;
+        scene.kernel.expect(Some((0, Fate::FailsBefore)));
+        scene.add(&engine).await.unwrap().unwrap();
+        let calls = scene.kernel.expect(None);
+        let at = |call| calls.iter().position(|name| *name == call);
+        let order = [at("ports.unmake"), at("giver.grant"), at("ports.make")];
+        assert!(order.is_sorted() && order[0].is_some(), "{calls:?}");
+        scene.assert_whole(&engine, "an ADD again");
+        assert_ne!(engine.book.record(&key()).unwrap().host.ifindex, before);
+        scene.assert_removable(&engine, "a DEL").await;
+    }
+}

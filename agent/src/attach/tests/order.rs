@@ -1,5 +1,7 @@
 //! Order of the calls in the life of an attachment.
 
+use book::BookError;
+
 use super::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -123,4 +125,131 @@ async fn what_was_made_anew_while_the_audit_waited_stays() {
     drop(turn);
     assert!(audit.await.unwrap().unwrap().is_empty());
     scene.assert_kept(&engine, "it is another one by now");
+}
+
+/// The pod may send at once, and an agent that died would know nothing of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_port_whose_record_is_refused_is_never_in_the_tables_and_its_pods_end_stays_down() {
+    let scene = Scene::of(false);
+    let engine = scene.recovered().await;
+    scene.kernel.expect(None);
+    scene.disk.set_fault(Fault::FailFrom(scene.disk.steps()));
+    scene.add(&engine).await.unwrap().unwrap_err();
+    let calls = scene.kernel.expect(None);
+    let made = calls.iter().position(|name| *name == "ports.make").unwrap();
+    // It is undone at once.
+    assert_eq!(calls[made + 1..], ["tables.reconcile", "ports.unmake"]);
+}
+
+/// A start finds the ends of a link by its name, and those of a shaper in the record alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_add_that_was_answered_survives_a_crash_at_any_step_of_the_disk() {
+    for is_limited in [false, true] {
+        let mut answered = 0;
+        for at in 0.. {
+            let after = format!("a crash at step {at} of the disk, limited: {is_limited}");
+            let mut scene = Scene::of(is_limited);
+            let engine = scene.recovered().await;
+            let begun = scene.disk.steps();
+            scene.disk.set_fault(Fault::CrashAt(begun + at));
+            let added = scene.add(&engine).await.unwrap();
+            let is_over = scene.disk.steps() <= begun + at;
+            drop(engine);
+            let engine = scene.reborn(Survivors::None).await;
+            if added.is_ok() {
+                answered += 1;
+                scene.assert_kept(&engine, &after);
+            }
+            if is_over {
+                break;
+            }
+        }
+        assert!(answered > 0);
+    }
+}
+
+/// TCX links are made while the node is quiet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_is_busy_from_the_first_change_of_a_request_to_its_last() {
+    let scene = Scene::of(false);
+    let engine = scene.recovered().await;
+    let idle = || std::mem::take(&mut scene.kernel.things().idle);
+    idle();
+    scene.add(&engine).await.unwrap().unwrap();
+    assert_eq!(idle(), ["giver.allow", "ports.admit", "reach.admit"]);
+    scene.remove(&engine).await.unwrap().unwrap();
+    assert_eq!(idle(), [""; 0]);
+}
+
+/// A crash in between would leave a port that no record names, and an address that is free.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_record_of_a_port_that_cannot_be_removed_stays_on_the_disk() {
+    let scene = Scene::of(false);
+    let engine = scene.recovered().await;
+    scene.add(&engine).await.unwrap().unwrap();
+    let (_, removed) = clean_run(false).await;
+    let unmade = removed.iter().position(|name| *name == "ports.unmake");
+    scene
+        .kernel
+        .expect(unmade.map(|at| (at, Fate::FailsBefore)));
+    scene.remove(&engine).await.unwrap().unwrap_err();
+    let disk = scene.disk.after_crash(Survivors::None).open().unwrap();
+    assert_eq!(disk.rows(Table::Attachments).unwrap().len(), 1);
+    scene.assert_removable(&engine, "the next DEL").await;
+}
+
+/// It goes by itself once that can be recorded, so the disk is what a person has to mend.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_add_behind_a_removal_that_the_disk_keeps_from_ending_names_the_disk() {
+    let scene = Scene::of(false);
+    let engine = scene.recovered().await;
+    scene.add(&engine).await.unwrap().unwrap();
+    scene.kernel.expect(Some((1, Fate::FailsBefore)));
+    scene.remove(&engine).await.unwrap().unwrap_err();
+    scene.kernel.expect(None);
+    let again = scene.add(&engine).await.unwrap().unwrap_err();
+    assert!(matches!(again, AgentError::BeingRemoved { .. }), "{again}");
+    scene.disk.set_fault(Fault::FailFrom(scene.disk.steps()));
+    scene.remove(&engine).await.unwrap().unwrap_err();
+    let again = scene.add(&engine).await.unwrap().unwrap_err();
+    let is_disk = matches!(again, AgentError::Book(BookError::Store { .. }));
+    assert!(is_disk, "{again}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attachment_that_cannot_be_mended_keeps_no_other_from_the_start_or_the_audit() {
+    for by_audit in [false, true] {
+        let mut scene = Scene::of(false);
+        let engine = scene.recovered().await;
+        for container in ["c1", "c2", "c3"] {
+            scene.add_of(&engine, container).await.unwrap().unwrap();
+        }
+        assert!(engine.book.mend().await);
+        let calls = |engine: Arc<Engine>, scene: &Scene| {
+            let kernel = scene.kernel.clone();
+            async move {
+                if by_audit {
+                    engine.audit(true).await.map(drop).unwrap();
+                } else {
+                    engine.recover(&PinDir::new("/none".into())).await.unwrap();
+                }
+                kernel.expect(None)
+            }
+        };
+        let engine = if by_audit {
+            engine
+        } else {
+            drop(engine);
+            scene.disk = scene.disk.after_crash(Survivors::All);
+            scene.start().await
+        };
+        scene.kernel.expect(None);
+        let clean = calls(Arc::clone(&engine), &scene).await;
+        let first = clean.iter().position(|name| *name == "ports.repair");
+        assert!(first.is_some(), "{clean:?}");
+        scene.kernel.things().open.clear();
+        scene.kernel.expect(first.map(|at| (at, Fate::FailsBefore)));
+        calls(engine, &scene).await;
+        assert_eq!(scene.kernel.things().open.len(), 2, "by audit: {by_audit}");
+    }
 }
