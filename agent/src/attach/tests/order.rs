@@ -141,7 +141,7 @@ async fn a_port_whose_record_is_refused_is_never_in_the_tables_and_its_pods_end_
     assert_eq!(calls[made + 1..], ["tables.reconcile", "ports.unmake"]);
 }
 
-/// A start finds the ends of a link by its name, and those of a shaper in the record alone.
+/// A start finds the ends of a shaper in the record alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_add_that_was_answered_survives_a_crash_at_any_step_of_the_disk() {
     for is_limited in [false, true] {
@@ -181,7 +181,7 @@ async fn a_node_is_busy_from_the_first_change_of_a_request_to_its_last() {
     assert_eq!(idle(), [""; 0]);
 }
 
-/// A crash in between would leave a port that no record names, and an address that is free.
+/// A crash in between would leave a port that no record names.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_record_of_a_port_that_cannot_be_removed_stays_on_the_disk() {
     let scene = Scene::of(false);
@@ -198,7 +198,7 @@ async fn the_record_of_a_port_that_cannot_be_removed_stays_on_the_disk() {
     scene.assert_removable(&engine, "the next DEL").await;
 }
 
-/// It goes by itself once that can be recorded, so the disk is what a person has to mend.
+/// It goes by itself once that can be recorded: the disk has to be mended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_add_behind_a_removal_that_the_disk_keeps_from_ending_names_the_disk() {
     let scene = Scene::of(false);

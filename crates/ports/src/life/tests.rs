@@ -484,7 +484,7 @@ fn a_port_that_lost_its_program_or_its_socket_gets_it_again() {
     }
 }
 
-/// The switch takes packets past the tables, so it hears of a limit before and after.
+/// The switch bypasses the tables: it hears of a limit before and after.
 #[test]
 fn a_switch_knows_limits_before_the_queues_change_and_as_they_are_after_that() {
     for kind in [InterfaceKind::Veth, InterfaceKind::Memif] {

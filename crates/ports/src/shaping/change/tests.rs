@@ -21,7 +21,7 @@ struct Things {
     pair: Option<(u32, RootQueue, bool)>,
     /// Packets from the pod meet the dispatcher at the far end.
     guarded: bool,
-    /// The near end whose queue has run empty, and whether the last packets are through the far end.
+    /// The drained near end, and whether the far end has passed the last packets.
     drained: Option<(u32, bool)>,
     /// Indexes whose drops are counted no more.
     forgotten: Vec<u32>,
