@@ -96,17 +96,19 @@ impl Judge<'_> {
 
     fn network_obstacle(&self, name: &str) -> Option<String> {
         let state = self.states.networks.get(name);
-        // A node would refuse the pod, and its kubelet would try again for ever. What `default` stands
-        // for is up to the nodes: they may leave it to another plugin.
-        let provider = state.and_then(|state| state.provider.as_deref());
-        if let Some(provider) = provider.filter(|_| name != DEFAULT_NETWORK) {
-            let error = ResolveError::ForeignProvider {
-                name: name.to_owned(),
-                provider: provider.to_owned(),
-            };
-            return Some(error.to_string());
-        }
-        obstacle(&format!("PodNetwork {name}"), state)
+        self.foreign_obstacle(name)
+            .or_else(|| obstacle(&format!("PodNetwork {name}"), state))
+    }
+
+    /// A node would refuse the pod, and its kubelet would try again for ever.
+    ///
+    /// What `default` stands for is up to the nodes: they may leave it to another plugin.
+    fn foreign_obstacle(&self, name: &str) -> Option<String> {
+        let state = self.states.networks.get(name)?;
+        let provider = state.provider.clone();
+        let provider = provider.filter(|_| name != DEFAULT_NETWORK)?;
+        let name = name.to_owned();
+        Some(ResolveError::ForeignProvider { name, provider }.to_string())
     }
 
     fn attachment_obstacle(&self, namespace: &str, name: &str) -> Option<String> {
@@ -115,13 +117,9 @@ impl Judge<'_> {
         let what = format!("PodNetworkAttachment {namespace}/{name}");
         let network = self.view.attachments.get(&key);
         let network = network.map(|it| it.spec.pod_network_name.as_str());
-        let foreign = network.filter(|name| {
-            let state = self.states.networks.get(*name);
-            state.is_some_and(|state| state.provider.is_some())
-        });
-        let of_foreign = foreign.and_then(|name| self.network_obstacle(name));
         // Its own state says whether its network is ready, but not whether it will stay.
-        of_foreign
+        network
+            .and_then(|name| self.foreign_obstacle(name))
             .or_else(|| obstacle(&what, state))
             .or_else(|| self.network_obstacle(network?))
     }
