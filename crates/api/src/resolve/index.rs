@@ -40,9 +40,8 @@ pub(super) type Slots<T> = BTreeMap<Key, Slot<T>>;
 pub(super) struct Index {
     pub(super) networks: Slots<PodNetworkSpec>,
     pub(super) attachments: Slots<PodNetworkAttachmentSpec>,
-    network_parameters: Slots<Network>,
-    /// As they were written, for networks with several.
-    network_specs: BTreeMap<Key, PodNetworkParametersSpec>,
+    /// As valid, and as written, for networks with several.
+    network_parameters: Slots<(Network, PodNetworkParametersSpec)>,
     attachment_parameters: Slots<AttachmentRequest>,
     origins: BTreeMap<(Kind, Key), Origin>,
     problems: Vec<Problem>,
@@ -68,8 +67,9 @@ impl Index {
                 Resource::PodNetworkParameters(Manifest { spec, .. }) => {
                     let value = validate::network(&key.name, &spec);
                     let value = index.note_invalid(kind, &key, &origin, value);
-                    index.network_specs.insert(key.clone(), spec);
-                    insert(&mut index.network_parameters, key, duplicate, || value);
+                    insert(&mut index.network_parameters, key, duplicate, || {
+                        value.map(|valid| (valid, spec))
+                    });
                 }
                 Resource::AttachmentParameters(Manifest { spec, .. }) => {
                     let value = validate::attachment_request(&spec);
@@ -181,7 +181,7 @@ impl Index {
     fn parameters_of_network(
         &self,
         reference: &ParametersRef,
-    ) -> Slot<(&Network, &PodNetworkParametersSpec)> {
+    ) -> Slot<&(Network, PodNetworkParametersSpec)> {
         check_kind(reference, Kind::PodNetworkParameters)?;
         if reference.namespace.is_some() {
             return Err(ResolveError::NamespaceOnClusterScoped {
@@ -192,12 +192,7 @@ impl Index {
             namespace: String::new(),
             name: reference.name.clone(),
         };
-        let valid = look_up(&self.network_parameters, &key, reference)?;
-        let written = self.network_specs.get(&key);
-        let written = written.ok_or_else(|| ResolveError::ParametersNotFound {
-            reference: reference.clone(),
-        })?;
-        Ok((valid, written))
+        look_up(&self.network_parameters, &key, reference)
     }
 
     /// The network of several objects, which must not contradict each other.

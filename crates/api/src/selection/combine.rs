@@ -268,9 +268,9 @@ impl Combination {
     /// Notes a default network that is listed, and not at the first interface.
     fn note_moved_default(&mut self, attachments: &[SelectedAttachment], rules: &SelectionRules) {
         let primary = &rules.primary_interface;
-        let is_default = |one: &&SelectedAttachment| matches!(&one.target, Target::PodNetwork(name) if *name == rules.default_network);
+        let mut all = attachments.iter();
         // No list names a network twice.
-        if let Some(one) = attachments.iter().find(is_default)
+        if let Some(one) = all.find(|one| is_default(&one.target, rules))
             && one.interface != *primary
         {
             self.notes.push(SelectionNote::DefaultMoved {
@@ -333,12 +333,17 @@ impl Combination {
 /// It is the one with `isDefaultGW`, else the default network where it is listed, else the first in the
 /// list (KEP-POD-20).
 fn default_gateway(drafts: &[Draft], rules: &SelectionRules) -> usize {
-    let is_default = |draft: &Draft| matches!(&draft.target, Target::PodNetwork(name) if *name == rules.default_network);
+    let is_default = |draft: &Draft| is_default(&draft.target, rules);
     drafts
         .iter()
         .position(|draft| draft.is_default_gateway)
         .or_else(|| drafts.iter().position(is_default))
         .unwrap_or(0)
+}
+
+/// True for the default network of the node.
+fn is_default(target: &Target, rules: &SelectionRules) -> bool {
+    matches!(target, Target::PodNetwork(name) if *name == rules.default_network)
 }
 
 /// Wishes of earlier attachments, with the attachment of each.
