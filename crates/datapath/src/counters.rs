@@ -129,15 +129,9 @@ impl Counters {
         // Reasons first: as long as drops are counted, the next reset looks for reasons.
         if self.port(port_id)?.dropped.packets > 0 {
             for reason in DropReason::ALL {
-                match self
-                    .port_reasons
-                    .remove(&Abi(port_reason(port_id, *reason)))
-                {
-                    Err(error) if !is_absent(&error) => {
-                        return Err(DatapathError::map("write", "PORT_REASONS")(error));
-                    }
-                    Ok(()) | Err(_) => {}
-                }
+                let key = Abi(port_reason(port_id, *reason));
+                let removed = gone(self.port_reasons.remove(&key));
+                removed.map_err(DatapathError::map("write", "PORT_REASONS"))?;
             }
         }
         let zero = per_cpu(Abi(PortCounters::default()), "PORT_COUNTERS")?;
@@ -215,12 +209,8 @@ impl Counters {
                 network,
                 reason: *reason as u32,
             });
-            match self.network_drops.remove(&key) {
-                Err(error) if !is_absent(&error) => {
-                    return Err(DatapathError::map("write", "NETWORK_DROPS")(error));
-                }
-                Ok(()) | Err(_) => {}
-            }
+            let removed = gone(self.network_drops.remove(&key));
+            removed.map_err(DatapathError::map("write", "NETWORK_DROPS"))?;
         }
         Ok(())
     }
@@ -296,6 +286,11 @@ impl Counters {
         }
         Ok(())
     }
+}
+
+/// Takes a removal of a key that was not in the map for done.
+fn gone(removed: Result<(), MapError>) -> Result<(), MapError> {
+    removed.or_else(|error| is_absent(&error).then_some(()).ok_or(error))
 }
 
 /// True when a key was not in the map.
