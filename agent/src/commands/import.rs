@@ -6,7 +6,7 @@ use std::path::Path;
 
 use multus::{Definitions, TEXT_MAX};
 
-use super::{Failure, print};
+use super::dialogue::{Failure, print};
 use crate::cli::{ImportOptions, Output};
 
 /// Prints options for a configuration of Multus, and a line for each field.

@@ -127,8 +127,7 @@ mod tests {
     use store::fake::{Disk, Fault, Survivors};
 
     use super::*;
-    use crate::pods::record::PodRecord;
-    use crate::record::{Sandbox, State};
+    use crate::record::State;
     use crate::{Records, read, samples};
 
     /// A book whose store has failed, on a disk that works again.
@@ -152,28 +151,10 @@ mod tests {
         read(&disk.open().unwrap(), state.path(), 16).await.unwrap()
     }
 
-    fn pod(container: &str, state: State) -> PodRecord {
-        PodRecord {
-            key: samples::key(container, "eth0"),
-            state,
-            cni_network: "podnet".to_owned(),
-            request_digest: "d".to_owned(),
-            pod: None,
-            sandbox: Sandbox {
-                path: "/run/netns/p".to_owned(),
-                dev: 4,
-                ino: 5,
-            },
-            members: Vec::new(),
-            host_ports: None,
-            attempts: 0,
-        }
-    }
-
     /// ATT-05
     #[tokio::test]
     async fn a_store_that_is_opened_again_gets_the_pods_back() {
-        let record = pod("c1", State::Added);
+        let record = samples::pod("c1", State::Added);
         let write = async |book: &Book| {
             book.pods().insert(record.clone());
             book.save_pod(&record).await

@@ -12,7 +12,8 @@ use host::host_name;
 
 use crate::bandwidth::Limits;
 use crate::ledger::{Ledger, Wanted};
-use crate::record::{Attachment, HostEnd, Sandbox};
+use crate::pods::record::PodRecord;
+use crate::record::{Attachment, HostEnd, Sandbox, State};
 
 /// A subnet as in a manifest; the gateway may be empty.
 pub fn subnet(prefix: &str, gateway: &str) -> Subnet {
@@ -61,6 +62,25 @@ pub fn key(container: &str, ifname: &str) -> AttachmentKey {
     AttachmentKey {
         container: ContainerId::new(container).unwrap(),
         ifname: IfName::new(ifname).unwrap(),
+    }
+}
+
+/// A pod without attachments, whose first interface is `eth0`.
+pub fn pod(container: &str, state: State) -> PodRecord {
+    PodRecord {
+        key: key(container, "eth0"),
+        state,
+        cni_network: "podnet".to_owned(),
+        request_digest: "d".to_owned(),
+        pod: None,
+        sandbox: Sandbox {
+            path: "/run/netns/p".to_owned(),
+            dev: 4,
+            ino: 5,
+        },
+        members: Vec::new(),
+        host_ports: None,
+        attempts: 0,
     }
 }
 

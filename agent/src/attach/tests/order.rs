@@ -104,15 +104,20 @@ async fn an_address_whose_record_may_be_on_the_disk_stays_held_and_nothing_new_i
     assert!(failed >= 2, "{failed}");
 }
 
+/// Removes the attachment, and is refused by the kernel: its record stays.
+async fn fail_to_remove(scene: &Scene, engine: &Arc<Engine>) {
+    scene.kernel.expect(Some((1, Fate::FailsBefore)));
+    scene.remove(engine).await.unwrap().unwrap_err();
+    scene.kernel.expect(None);
+}
+
 /// An attachment made again while the audit waits for the turn of its container.
 #[tokio::test]
 async fn what_was_made_anew_while_the_audit_waited_stays() {
     let scene = Scene::of(false);
     let engine = scene.recovered().await;
     scene.add(&engine).await.unwrap().unwrap();
-    scene.kernel.expect(Some((1, Fate::FailsBefore)));
-    scene.remove(&engine).await.unwrap().unwrap_err();
-    scene.kernel.expect(None);
+    fail_to_remove(&scene, &engine).await;
     let turn = engine.book.turn(&key().container).await;
     let audit = tokio::spawn({
         let engine = Arc::clone(&engine);
@@ -204,9 +209,7 @@ async fn an_add_behind_a_removal_that_the_disk_keeps_from_ending_names_the_disk(
     let scene = Scene::of(false);
     let engine = scene.recovered().await;
     scene.add(&engine).await.unwrap().unwrap();
-    scene.kernel.expect(Some((1, Fate::FailsBefore)));
-    scene.remove(&engine).await.unwrap().unwrap_err();
-    scene.kernel.expect(None);
+    fail_to_remove(&scene, &engine).await;
     let again = scene.add(&engine).await.unwrap().unwrap_err();
     assert!(matches!(again, AgentError::BeingRemoved { .. }), "{again}");
     scene.disk.set_fault(Fault::FailFrom(scene.disk.steps()));

@@ -1,16 +1,14 @@
-use cni_spec::{ContainerId, IfName};
+use cni_spec::IfName;
 use delegate::{Delegation, PluginConf};
 use serde_json::json;
 
 use super::record::{Maker, Member, PodRecord};
 use super::*;
-use crate::record::{DefaultRoutes, Sandbox};
+use crate::record::DefaultRoutes;
+use crate::samples;
 
 fn key(ifname: &str) -> AttachmentKey {
-    AttachmentKey {
-        container: ContainerId::new("c1").unwrap(),
-        ifname: IfName::new(ifname).unwrap(),
-    }
+    samples::key("c1", ifname)
 }
 
 fn member(ifname: &str, maker: Maker) -> Member {
@@ -53,22 +51,11 @@ fn delegation() -> Delegation {
 
 fn record(state: State) -> PodRecord {
     PodRecord {
-        key: key("eth0"),
-        state,
-        cni_network: "podnet".to_owned(),
-        request_digest: "d".to_owned(),
-        pod: None,
-        sandbox: Sandbox {
-            path: "/run/netns/p".to_owned(),
-            dev: 4,
-            ino: 5,
-        },
         members: vec![
             member("eth0", Maker::Podnet),
             member("net1", Maker::Plugins(delegation())),
         ],
-        host_ports: None,
-        attempts: 0,
+        ..samples::pod("c1", state)
     }
 }
 
