@@ -75,7 +75,7 @@ pub use crate::link::{
 pub use crate::monitor::{LinkEvent, LinkMonitor};
 pub use crate::netfilter::{
     Bound, Guard, Limit, LinkName, Masquerade, Netfilter, Packets, Ruleset, RulesetMonitor, TABLE,
-    Whose,
+    TableWrite, Whose,
 };
 pub use crate::netlink::Netlink;
 pub use crate::netns::{NamedNetns, Netns, NetnsId};

@@ -123,6 +123,24 @@ const fn chain_of(bound: Bound) -> &'static str {
     }
 }
 
+/// Outcome of a write of a table, the lesser change first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TableWrite {
+    /// The table said it already.
+    Unneeded,
+    /// The table said something else.
+    Replaced,
+    /// There was no table.
+    Made,
+}
+
+impl TableWrite {
+    /// True when the table was written.
+    pub fn is_change(self) -> bool {
+        self != Self::Unneeded
+    }
+}
+
 /// The comment of the rule.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -204,19 +222,46 @@ impl Netfilter {
     ///
     /// # Errors
     /// [`Error::Netfilter`]; nothing was changed.
-    pub fn masquerade(&mut self, wanted: &Masquerade) -> Result<(), Error> {
+    pub fn masquerade(&mut self, wanted: &Masquerade) -> Result<TableWrite, Error> {
         self.write(&wanted.into())
+    }
+
+    /// Writes a table unless it says this already.
+    ///
+    /// # Errors
+    /// [`Error::Netfilter`], [`Error::DumpInterrupted`]; nothing was changed.
+    pub fn ensure(&mut self, wanted: &Ruleset) -> Result<TableWrite, Error> {
+        if self.says(wanted)? {
+            return Ok(TableWrite::Unneeded);
+        }
+        self.write(wanted)
     }
 
     /// Replaces a table's content in one step: no packet sees a part of it.
     ///
     /// # Errors
     /// [`Error::Netfilter`]; nothing was changed.
-    pub fn write(&mut self, wanted: &Ruleset) -> Result<(), Error> {
+    pub fn write(&mut self, wanted: &Ruleset) -> Result<TableWrite, Error> {
+        // The kernel tells whether there was a table; a look before the write would be stale.
+        match self.write_over(true, wanted) {
+            Ok(()) => Ok(TableWrite::Replaced),
+            Err(Error::Netfilter { source, .. }) if source.errno() == Errno::NOENT => {
+                self.write_over(false, wanted)?;
+                Ok(TableWrite::Made)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes a table, in place of the present one where there `is_one`.
+    ///
+    /// # Errors
+    /// [`Error::Netfilter`], of `ENOENT` when there is none.
+    fn write_over(&mut self, is_one: bool, wanted: &Ruleset) -> Result<(), Error> {
         let mut batch = Batch::new(self.sequence, wanted.table);
-        // One that is there is removed; for that there must be one.
-        batch.add_table();
-        batch.remove_table();
+        if is_one {
+            batch.remove_table();
+        }
         batch.add_table();
         if wanted.masquerade.is_some() {
             batch.add_chain(LEAVING);

@@ -20,7 +20,7 @@ use book::record::NetworkFacts;
 use datapath::DatapathError;
 use host::{Host, HostError};
 use locks::{Guard, Rank, Ranked};
-use netdev::{Connection, Family, Netfilter, Ruleset};
+use netdev::{Connection, Family, Netfilter, TableWrite};
 use tables::Reconciler;
 use tables::surroundings::WayOut;
 use telemetry::chain;
@@ -249,7 +249,7 @@ impl Egress {
     /// Enables forwarding of these families and writes the guards of the node.
     ///
     /// Packets leave by the node only after that.
-    async fn write_fence(&self, v4: bool, v6: bool) -> Result<bool, EgressError> {
+    async fn write_fence(&self, v4: bool, v6: bool) -> Result<TableWrite, EgressError> {
         let inside = self.inside();
         let uplinks = self.host.netlink.with(|connection: &mut Connection| {
             let mut links = Vec::new();
@@ -268,7 +268,7 @@ impl Egress {
             let (uplinks, inside) = match inside {
                 Some(inside) => (uplinks, inside),
                 // What an agent before this one has written says more than is known yet.
-                None if netfilter.has(OUTSIDE)? => return Ok(false),
+                None if netfilter.has(OUTSIDE)? => return Ok(TableWrite::Unneeded),
                 None => (Vec::new(), Vec::new()),
             };
             let wanted = |limit| plan::fence(&uplinks, &inside, limit);
@@ -276,13 +276,14 @@ impl Egress {
             let mut written = connections.write(netfilter, connections.of_network(), wanted)?;
             // The first table of a node loads what tracks connections.
             if connections.read_room() {
-                written |= connections.write(netfilter, connections.of_network(), wanted)?;
+                let again = connections.write(netfilter, connections.of_network(), wanted)?;
+                written = written.max(again);
             }
             Ok(written)
         };
         let written = self.host.netlink.with_netfilter(write).await?;
         self.written.store(true, Ordering::Release);
-        if written {
+        if written.is_change() {
             tracing::info!("guards of egress set up, in the nf_tables table inet {OUTSIDE}");
         }
         let forwarding = self
@@ -315,15 +316,15 @@ impl Egress {
         Some(merged.map(|it| (it.addr(), it.prefix_len())).collect())
     }
 
-    /// Restores the guards of the node when they differ from the plan; true then.
+    /// Restores the guards of the node when they differ from the plan.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub async fn restore_fence(&self) -> Result<bool, EgressError> {
+    pub async fn restore_fence(&self) -> Result<TableWrite, EgressError> {
         let _turn = self.turn.lock().await;
         let planned = self.planned_ways_out();
         if planned.is_empty() {
-            return Ok(false);
+            return Ok(TableWrite::Unneeded);
         }
         order::fence(self, &planned).await
     }
@@ -360,7 +361,7 @@ impl Ways for Egress {
         let _ = std::fs::create_dir_all(&self.directory);
     }
 
-    async fn fence(&self, v4: bool, v6: bool) -> Result<bool, EgressError> {
+    async fn fence(&self, v4: bool, v6: bool) -> Result<TableWrite, EgressError> {
         self.write_fence(v4, v6).await
     }
 
@@ -415,15 +416,6 @@ impl Ways for Egress {
         // One with anything else in it stays.
         let _ = std::fs::remove_dir(&self.directory);
     }
-}
-
-/// Makes a table say this; true when it did not.
-fn write(netfilter: &mut Netfilter, wanted: &Ruleset) -> Result<bool, netdev::Error> {
-    let is_so = netfilter.says(wanted)?;
-    if !is_so {
-        netfilter.write(wanted)?;
-    }
-    Ok(!is_so)
 }
 
 /// True when these are the links of gateways.

@@ -17,7 +17,7 @@ use book::record::{Attachment, HostEnd};
 use book::{AddressError, Book, BookError};
 use host::{Host, HostError};
 use ipam::IpamError;
-use netdev::{Family, Masquerade, Netfilter, Sysctl, sysctl};
+use netdev::{Family, Masquerade, Netfilter, Sysctl, TableWrite, sysctl};
 use telemetry::chain;
 use tokio::sync::watch;
 use world::Current;
@@ -326,7 +326,7 @@ impl NodeRouting {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub async fn restore_masquerade(&self) -> Result<bool, HostError> {
+    pub async fn restore_masquerade(&self) -> Result<TableWrite, HostError> {
         let _turn = self.turn.lock().await;
         let wanted = {
             let state = self.state();
@@ -336,18 +336,12 @@ impl NodeRouting {
         };
         match wanted {
             Some(wanted) => Ok(self.write_masquerade(wanted).await?),
-            None => Ok(false),
+            None => Ok(TableWrite::Unneeded),
         }
     }
 
-    async fn write_masquerade(&self, wanted: Masquerade) -> Result<bool, netdev::Error> {
-        let write = move |netfilter: &mut Netfilter| {
-            let written = !netfilter.is_masquerading(&wanted)?;
-            if written {
-                netfilter.masquerade(&wanted)?;
-            }
-            Ok(written)
-        };
+    async fn write_masquerade(&self, wanted: Masquerade) -> Result<TableWrite, netdev::Error> {
+        let write = move |netfilter: &mut Netfilter| netfilter.ensure(&(&wanted).into());
         self.host.netlink.with_netfilter(write).await
     }
 
@@ -365,7 +359,7 @@ impl NodeRouting {
             self.state().table = Table::Absent;
             return Ok(());
         };
-        if self.write_masquerade(wanted).await? {
+        if self.write_masquerade(wanted).await?.is_change() {
             tracing::info!("masquerading of pods is set up, in the nf_tables table inet podnet");
         }
         self.state().table = Table::Written;

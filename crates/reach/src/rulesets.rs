@@ -2,14 +2,13 @@
 //!
 //! Any tool of the node may flush them, and the kernel announces that.
 
-use std::collections::BTreeSet;
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use host::Host;
 use metrics::Metrics;
-use netdev::{Netfilter, RulesetMonitor, WayMonitor};
+use netdev::{Netfilter, RulesetMonitor, TableWrite, WayMonitor};
 use node_stack::egress::{Egress, OUTSIDE};
 use node_stack::routing::{self, NodeRouting};
 use telemetry::chain;
@@ -127,44 +126,11 @@ impl Rulesets {
             let restored = match cause {
                 Cause::Gateways => self.restore_gateways().await,
                 // What changed a route may come with the flush, and be heard first.
-                Cause::Node => {
-                    let gone = self.tables_gone().await;
-                    self.restore_tables(&gone).await
-                }
-                Cause::Changed => self.restore_tables(&TABLES.into()).await,
+                Cause::Node => self.restore_tables(TableWrite::Made).await,
+                Cause::Changed => self.restore_tables(TableWrite::Replaced).await,
             };
             tokio::time::sleep(pace.after(restored, Instant::now())).await;
         }
-    }
-
-    /// Tables of this agent in the node's namespace that another program removed.
-    async fn tables_gone(&self) -> BTreeSet<&'static str> {
-        let written = [
-            (OUTSIDE, self.egress.has_written()),
-            (overlay::TABLE, self.overlay.has_written()),
-            (routing::TABLE, self.routing.has_table()),
-        ];
-        let mut gone: BTreeSet<_> = written
-            .into_iter()
-            .filter_map(|(table, is_written)| is_written.then_some(table))
-            .collect();
-        if gone.is_empty() {
-            return gone;
-        }
-        let look = |netfilter: &mut Netfilter| {
-            let mut there = BTreeSet::new();
-            for table in TABLES {
-                if netfilter.has(table)? {
-                    there.insert(table);
-                }
-            }
-            Ok(there)
-        };
-        match self.host.netlink.with_netfilter(look).await {
-            Ok(there) => gone.retain(|table| !there.contains(table)),
-            Err(_) => gone.clear(),
-        }
-        gone
     }
 
     /// Packets that rules in the node's namespace have dropped: table, rule, count.
@@ -196,28 +162,36 @@ impl Rulesets {
 
     /// Writes each table of the node's namespace that differs from the plan.
     ///
-    /// True when one differed that another program has `changed`.
-    async fn restore_tables(&self, changed: &BTreeSet<&str>) -> bool {
-        let is = |table| changed.contains(table);
+    /// True when one was `least` written which this agent had written before: another program has
+    /// changed it.
+    async fn restore_tables(&self, least: TableWrite) -> bool {
+        let had = [
+            self.egress.has_written(),
+            self.overlay.has_written(),
+            self.routing.has_table(),
+        ];
+        let least = had.map(|had| had.then_some(least));
         let egress = self.egress.restore_fence().await;
         let overlay = self.overlay.restore_fence().await;
         let routing = self.routing.restore_masquerade().await;
         let noted = [
-            self.note_restored(OUTSIDE, &egress, is(OUTSIDE)),
-            self.note_restored(overlay::TABLE, &overlay, is(overlay::TABLE)),
-            self.note_restored(routing::TABLE, &routing, is(routing::TABLE)),
+            self.note_restored(OUTSIDE, &egress, least[0]),
+            self.note_restored(overlay::TABLE, &overlay, least[1]),
+            self.note_restored(routing::TABLE, &routing, least[2]),
         ];
         noted.contains(&true)
     }
 
+    /// Reports a table that another program has changed: one that was `least` written.
     fn note_restored<E: Error>(
         &self,
         table: &'static str,
-        outcome: &Result<bool, E>,
-        by_others: bool,
+        outcome: &Result<TableWrite, E>,
+        least: Option<TableWrite>,
     ) -> bool {
+        let is_theirs = |written: &TableWrite| least.is_some_and(|least| *written >= least);
         match outcome {
-            Ok(true) if by_others => {
+            Ok(written) if is_theirs(written) => {
                 self.metrics.ruleset_restored(table);
                 tracing::warn!(
                     table,
@@ -233,7 +207,7 @@ impl Rulesets {
                 );
             }
         }
-        by_others && matches!(outcome, Ok(true))
+        outcome.as_ref().is_ok_and(is_theirs)
     }
 
     /// The same in the namespaces of gateways where something was changed.
@@ -241,7 +215,8 @@ impl Rulesets {
         let mut restored = false;
         for (network, outcome) in self.egress.mend_changed_gateways().await {
             tracing::debug!(network, "a table in the namespace of a way out was changed");
-            restored |= self.note_restored("podnet of a way out", &outcome, true);
+            let least = Some(TableWrite::Replaced);
+            restored |= self.note_restored("podnet of a way out", &outcome, least);
         }
         restored
     }

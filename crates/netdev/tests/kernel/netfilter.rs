@@ -1,6 +1,8 @@
 //! The table of nf_tables, as the kernel has it.
 
-use netdev::{Bound, Error, Guard, LinkName, Masquerade, Netfilter, Netns, Packets, Ruleset};
+use netdev::{
+    Bound, Error, Guard, LinkName, Masquerade, Netfilter, Netns, Packets, Ruleset, TableWrite,
+};
 use rustix::io::Errno;
 
 use crate::{Scene, ip};
@@ -22,7 +24,7 @@ fn wanted() -> Masquerade {
 /// True when this kernel can masquerade; says so when it cannot.
 fn can(netfilter: &mut Netfilter) -> bool {
     match netfilter.masquerade(&wanted()) {
-        Ok(()) => true,
+        Ok(_) => true,
         Err(Error::Netfilter { source, .. })
             if matches!(source.errno(), Errno::NOENT | Errno::OPNOTSUPP) =>
         {
@@ -43,16 +45,23 @@ fn a_table_is_as_it_was_written_and_is_replaced_as_a_whole() {
     }
     assert!(netfilter.is_masquerading(&wanted()).expect("a look"));
     // Twice is once.
-    netfilter.masquerade(&wanted()).expect("written");
+    let again = netfilter.masquerade(&wanted()).expect("written");
+    assert_eq!(again, TableWrite::Replaced);
     assert!(netfilter.is_masquerading(&wanted()).expect("a look"));
     let other = Masquerade {
         from: vec![(ip("10.244.2.0"), 25)],
         ..wanted()
     };
     assert!(!netfilter.is_masquerading(&other).expect("a look"));
-    netfilter.masquerade(&other).expect("replaced");
+    let ruleset = Ruleset::from(&other);
+    let mut ensure = || netfilter.ensure(&ruleset).expect("written");
+    assert_eq!(ensure(), TableWrite::Replaced);
+    assert_eq!(ensure(), TableWrite::Unneeded);
     assert!(netfilter.is_masquerading(&other).expect("a look"));
     assert!(!netfilter.is_masquerading(&wanted()).expect("a look"));
+    assert!(netfilter.remove().expect("removed"));
+    let made = netfilter.ensure(&ruleset).expect("written");
+    assert_eq!(made, TableWrite::Made, "after another program removed it");
 }
 
 #[test]
@@ -136,7 +145,7 @@ fn a_table_with_guards_is_as_it_was_written_beside_another_one() {
             println!("SKIP: needs nft_ct in this kernel");
             return;
         }
-        other => other.expect("written"),
+        other => assert!(other.expect("written").is_change()),
     }
     assert!(netfilter.says(&rules).expect("a look"));
     assert!(netfilter.is_masquerading(&wanted()).expect("a look"));

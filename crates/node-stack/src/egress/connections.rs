@@ -5,7 +5,7 @@
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use netdev::{Netfilter, Netns, Ruleset};
+use netdev::{Netfilter, Netns, Ruleset, TableWrite};
 use rustix::io::Errno;
 
 use super::{Egress, plan};
@@ -71,7 +71,7 @@ impl Connections {
         self.share(self.per_pod, POD_SHARE)
     }
 
-    /// Writes the table of `wanted` with the limit; true when it was another one.
+    /// Writes the table of `wanted` with the limit, unless it says that already.
     ///
     /// A kernel that cannot count connections gets the table without a limit; the log says so once.
     pub(super) fn write(
@@ -79,10 +79,10 @@ impl Connections {
         netfilter: &mut Netfilter,
         limit: Option<u32>,
         wanted: impl Fn(Option<u32>) -> Ruleset,
-    ) -> Result<bool, netdev::Error> {
-        match super::write(netfilter, &wanted(limit)) {
+    ) -> Result<TableWrite, netdev::Error> {
+        match netfilter.ensure(&wanted(limit)) {
             Err(error) if limit.is_some() && is_unknown(&error) => {
-                let written = super::write(netfilter, &wanted(None))?;
+                let written = netfilter.ensure(&wanted(None))?;
                 if self.supported.swap(false, Ordering::AcqRel) {
                     tracing::warn!(
                         "connections through ways out are not limited: load the kernel's modules nft_connlimit and nft_hash and restart the agent"

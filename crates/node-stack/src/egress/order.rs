@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use book::record::NetworkFacts;
+use netdev::TableWrite;
 use telemetry::chain;
 
 use super::EgressError;
@@ -31,7 +32,11 @@ pub trait Ways: Sync {
     ///
     /// # Errors
     /// When the kernel refuses, as for all steps.
-    fn fence(&self, v4: bool, v6: bool) -> impl Future<Output = Result<bool, EgressError>> + Send;
+    fn fence(
+        &self,
+        v4: bool,
+        v6: bool,
+    ) -> impl Future<Output = Result<TableWrite, EgressError>> + Send;
 
     /// Makes a way out; true when it was not there, or not at the same place.
     ///
@@ -140,7 +145,7 @@ pub async fn audit(ways: &impl Ways) -> Result<(), EgressError> {
 pub async fn fence(
     ways: &impl Ways,
     planned: &BTreeMap<u32, GatewayPlan>,
-) -> Result<bool, EgressError> {
+) -> Result<TableWrite, EgressError> {
     let has = |v4| planned.values().any(|plan| plan.has(v4));
     ways.mark();
     ways.fence(has(true), has(false)).await

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use host::HostError;
-use netdev::{Netns, RulesetMonitor};
+use netdev::{Netns, RulesetMonitor, TableWrite};
 use tables::surroundings::WayOut;
 use telemetry::chain;
 use tokio::sync::Notify;
@@ -95,8 +95,8 @@ impl Egress {
 
     /// Mends the gateways whose tables were changed.
     ///
-    /// Returns the numbers of their networks, and whether something was written again.
-    pub async fn mend_changed_gateways(&self) -> Vec<(u32, Result<bool, HostError>)> {
+    /// Returns the numbers of their networks, and whether the table was written.
+    pub async fn mend_changed_gateways(&self) -> Vec<(u32, Result<TableWrite, HostError>)> {
         let changed = std::mem::take(&mut *self.watches.changed.networks());
         let _turn = self.turn.lock().await;
         let mut planned = self.planned_ways_out();
@@ -109,12 +109,12 @@ impl Egress {
         outcomes
     }
 
-    /// Writes the table of a gateway again; true when it was not as it should be.
-    async fn restore_gateway(&self, plan: plan::GatewayPlan) -> Result<bool, HostError> {
+    /// Writes the table of a gateway again unless it is as it should be.
+    async fn restore_gateway(&self, plan: plan::GatewayPlan) -> Result<TableWrite, HostError> {
         let path = self.directory.join(plan.file());
-        let write = move |_: &mut netdev::Connection| -> Result<bool, netdev::Error> {
+        let write = move |_: &mut netdev::Connection| -> Result<TableWrite, netdev::Error> {
             let netns = Netns::open(&path)?;
-            netns.run_in(|| super::write(&mut netdev::Netfilter::open()?, &plan.rules()))?
+            netns.run_in(|| netdev::Netfilter::open()?.ensure(&plan.rules()))?
         };
         Ok(self.host.netlink.with(write).await?)
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use api::{Egress, Mode, Network, Routing, Share, Transport, Wire};
 use book::record::NetworkFacts;
 use book::samples;
+use netdev::TableWrite;
 use node_stack::egress::order::{self, Ways};
 use node_stack::egress::{EgressError, GatewayPlan};
 use node_stack::routing::NotRouting;
@@ -134,10 +135,15 @@ impl Ways for Fake {
         things.known.fenced = true;
     }
 
-    async fn fence(&self, v4: bool, _: bool) -> Result<bool, EgressError> {
+    async fn fence(&self, v4: bool, _: bool) -> Result<TableWrite, EgressError> {
         assert!(v4, "the family of the network");
-        let fence = |things: &mut Things| !std::mem::replace(&mut things.fence, true);
-        Ok(self.call("fence", fence)?)
+        let fence = |things: &mut Things| std::mem::replace(&mut things.fence, true);
+        let had = self.call("fence", fence)?;
+        Ok(if had {
+            TableWrite::Unneeded
+        } else {
+            TableWrite::Made
+        })
     }
 
     async fn make(&self, plan: GatewayPlan) -> Result<bool, EgressError> {

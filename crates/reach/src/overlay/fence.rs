@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use netdev::{Bound, Connection, Guard, Link, LinkName, Netfilter, Packets, Ruleset};
+use netdev::{Bound, Connection, Guard, Link, LinkName, Netfilter, Packets, Ruleset, TableWrite};
 use rustix::io::Errno;
 use telemetry::chain;
 
@@ -101,7 +101,7 @@ impl Overlay {
     ///
     /// # Errors
     /// [`OverlayError::NoFence`], and when links and routes cannot be read.
-    pub(crate) async fn fence(&self) -> Result<bool, OverlayError> {
+    pub(crate) async fn fence(&self) -> Result<TableWrite, OverlayError> {
         let own = self.remotes.vteps();
         let nodes = self.other_nodes(&own)?;
         let look = move |connection: &mut Connection| entrances(connection, &own, &nodes);
@@ -116,7 +116,7 @@ impl Overlay {
     pub(crate) async fn fence_from(
         &self,
         entrances: BTreeSet<String>,
-    ) -> Result<bool, OverlayError> {
+    ) -> Result<TableWrite, OverlayError> {
         let port = self.port;
         // Where this node's tunnels end is not known yet, after a start: what an agent before this one has
         // written for the port says more.
@@ -129,14 +129,11 @@ impl Overlay {
             let wanted = if tried { &full } else { &plain };
             let has_port = |rules: Vec<(String, u64)>| rules.iter().any(|(said, _)| *said == stops);
             if netfilter.says(wanted)? || is_early && has_port(netfilter.stopped(TABLE)?) {
-                return Ok((false, tried));
+                return Ok((TableWrite::Unneeded, tried));
             }
             match netfilter.write(wanted) {
-                Err(error) if tried && is_unknown(&error) => {
-                    netfilter.write(&plain)?;
-                    Ok((true, false))
-                }
-                written => written.map(|()| (true, tried)),
+                Err(error) if tried && is_unknown(&error) => Ok((netfilter.write(&plain)?, false)),
+                written => written.map(|written| (written, tried)),
             }
         };
         let written = self.host.netlink.with_netfilter(write).await;
@@ -148,7 +145,7 @@ impl Overlay {
                 "this kernel's nf_tables cannot look up the way back: tunnels are taken in from the links that are found"
             );
         }
-        if written {
+        if written.is_change() {
             let known = || entrances.iter().map(String::as_str).collect::<Vec<_>>();
             tracing::info!(links = ?known(), "tunnels are taken in from these links, as the nf_tables table inet {TABLE} says");
         }
@@ -160,15 +157,15 @@ impl Overlay {
         Ok(written)
     }
 
-    /// Writes the table again when it differs; true then.
+    /// Writes the table again when it differs.
     ///
     /// A node without a tunnel device has no such table.
     ///
     /// # Errors
     /// As for [`Self::fence`].
-    pub(crate) async fn restore_fence(&self) -> Result<bool, OverlayError> {
+    pub(crate) async fn restore_fence(&self) -> Result<TableWrite, OverlayError> {
         if self.device() == 0 && self.host.netlink.by_name(DEVICE).await?.is_none() {
-            return Ok(false);
+            return Ok(TableWrite::Unneeded);
         }
         self.fence().await
     }

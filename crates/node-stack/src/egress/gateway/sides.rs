@@ -9,7 +9,6 @@ use netdev::{
 };
 
 use super::super::plan::{self, Both, GatewayPlan, NODE_MAC, PODS, TO_PODS_V4, UPLINK, UPLINK_MAC};
-use super::super::write;
 
 /// The node's side of the link.
 pub(super) fn of_node(
@@ -38,7 +37,7 @@ pub(super) fn of_node(
 /// The gateway's own namespace, on a thread in it.
 pub(super) fn of_gateway(plan: &GatewayPlan, place: u16) -> Result<(), netdev::Error> {
     let (v4, v6) = (plan.has(true), plan.has(false));
-    write(&mut Netfilter::open()?, &plan.rules())?;
+    Netfilter::open()?.ensure(&plan.rules())?;
     for link in ["all", PODS, UPLINK] {
         // Strict where the kernel has a way back: nobody outside has an address of a pod.
         let reverse = if link == "all" { "0" } else { "1" };
