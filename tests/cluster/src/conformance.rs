@@ -1,6 +1,6 @@
 //! `cargo xtask cluster conformance`: Kubernetes' own tests of a cluster's network.
 //!
-//! That network is podnet.
+//! That network is podnet, or another plugin's that podnet delegates to.
 
 mod dns;
 mod images;
@@ -17,8 +17,8 @@ use self::report::{Outcome, Results};
 use super::golang::suite::{COREDNS, RUNNER, TESTS};
 use super::golang::{self, CONTAINERD, KUBERNETES};
 use super::place::{self, CONTROL};
-use super::{binaries, kubernetes, node};
-use xtask::step::{say, show};
+use super::{binaries, kubectl, kubernetes, native, node};
+use xtask::step::{capture, say, show};
 use xtask::workspace;
 
 /// Tests of networking that every conformant cluster must pass.
@@ -53,6 +53,7 @@ pub(super) fn run(options: &Options) -> xtask::Done {
     if nodes.is_empty() {
         bail!("there is no cluster; `cargo xtask cluster up --default native` starts one");
     }
+    let network = Network::find()?;
     let suite = golang::suite::tests(&binaries::dir())?;
     for archive in images::write(&suite, &place::dir().join("e2e-images"))? {
         for name in &nodes {
@@ -75,7 +76,7 @@ pub(super) fn run(options: &Options) -> xtask::Done {
     let results = Results::read(&json).context("the tests did not run to their end")?;
     tell(&results, &dir);
     if let Some(path) = &options.page {
-        let page = page(&results, options, nodes.len())?;
+        let page = page(&results, options, network, nodes.len())?;
         fs::write(path, page).with_context(|| format!("writing {}", path.display()))?;
         say(format!("wrote {}", path.display()));
     }
@@ -141,8 +142,76 @@ fn tell(results: &Results, dir: &Path) {
     ));
 }
 
+/// The network of the pods of the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Network {
+    /// That of podnet.
+    Native,
+    /// That of another plugin, to which podnet delegates.
+    Delegate,
+}
+
+impl Network {
+    /// Asks the cluster for what its agents were told.
+    ///
+    /// # Errors
+    /// There is no podnet in it.
+    fn find() -> Result<Self> {
+        let agents = ["-n", "podnet-system", "get", "daemonset/podnet-agent"];
+        let arguments = "jsonpath={.spec.template.spec.containers[0].args}";
+        let found = capture(kubectl()?.args(agents).args(["-o", arguments])).context(
+            "the cluster has no podnet; start one with `--default native` or `delegate`",
+        )?;
+        Ok(Self::of(&found))
+    }
+
+    fn of(arguments: &str) -> Self {
+        if arguments.contains(native::OURS) {
+            Self::Native
+        } else {
+            Self::Delegate
+        }
+    }
+
+    /// The word of `cluster up --default`.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Delegate => "delegate",
+        }
+    }
+
+    /// The page of its results, below docs.
+    const fn page(self) -> &'static str {
+        match self {
+            Self::Native => "sig-network.md",
+            Self::Delegate => "sig-network-delegate.md",
+        }
+    }
+
+    /// Heading and introduction of its page.
+    const fn introduction(self) -> &'static str {
+        match self {
+            Self::Native => {
+                "# Kubernetes' tests of networking
+
+What the conformance tests of Kubernetes ask of a cluster's network, run with podnet as that network
+([default-network.md](default-network.md)); with podnet in front of another plugin:
+[sig-network-delegate.md](sig-network-delegate.md)."
+            }
+            Self::Delegate => {
+                "# Kubernetes' tests of networking, in front of another plugin
+
+What the conformance tests of Kubernetes ask of a cluster's network, run with podnet in front of the reference
+bridge plugin, which has the default network of all pods; with podnet as that network:
+[sig-network.md](sig-network.md)."
+            }
+        }
+    }
+}
+
 /// The page for docs.
-fn page(results: &Results, options: &Options, nodes: usize) -> Result<String> {
+fn page(results: &Results, options: &Options, network: Network, nodes: usize) -> Result<String> {
     let kernel = rustix::system::uname();
     let kernel = kernel.release().to_str().context("the kernel's release")?;
     let (sum, seconds, date, procs) =
@@ -150,14 +219,11 @@ fn page(results: &Results, options: &Options, nodes: usize) -> Result<String> {
     let but = options.skip.iter();
     let but: String = but.map(|regex| format!(" without `{regex}`")).collect();
     Ok(format!(
-        "# Kubernetes' tests of networking
-
-What the conformance tests of Kubernetes ask of a cluster's network, run with podnet as that network
-([default-network.md](default-network.md)). These commands write this page:
+        "{} These commands write this page:
 
 ```sh
-cargo xtask cluster up --nodes {nodes} --default native
-cargo xtask cluster conformance --page docs/sig-network.md
+cargo xtask cluster up --nodes {nodes} --default {}
+cargo xtask cluster conformance --page docs/{}
 cargo xtask cluster down
 ```
 
@@ -166,8 +232,24 @@ kube-proxy in nftables mode, containerd {CONTAINERD}, CoreDNS {COREDNS}, Linux {
 network namespaces of one machine. The specs are all that match `{}`{but}.
 
 {}",
+        network.introduction(),
+        network.word(),
+        network.page(),
         env!("CARGO_PKG_VERSION"),
         options.focus,
         results.table(),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_network_of_a_cluster_is_what_its_agents_were_told() {
+        let ours = r#"["--cluster","--default-network=podnetwork:default"]"#;
+        let others = r#"["--cluster","--default-network=delegate"]"#;
+        assert_eq!(Network::of(ours), Network::Native);
+        assert_eq!(Network::of(others), Network::Delegate);
+    }
 }

@@ -119,7 +119,7 @@ struct Up {
     /// The network of the pods
     #[arg(long, visible_alias = "default", value_enum, default_value = "none")]
     cni: Cni,
-    /// Image of podnet as network of the pods, built before; by default one is built
+    /// Image of podnet, built before, for a cluster that has it; by default one is built
     #[arg(long, value_name = "ARCHIVE")]
     image: Option<PathBuf>,
 }
@@ -130,6 +130,8 @@ enum Cni {
     None,
     /// The reference bridge plugin
     Reference,
+    /// The reference bridge plugin, with podnet in front of it for further networks
+    Delegate,
     /// podnet itself
     Native,
 }
@@ -227,7 +229,7 @@ fn start(binaries: &Binaries, options: &Up) -> Result<()> {
     if options.cni == Cni::Native {
         native::install(options.image.clone())?;
     }
-    if options.cni == Cni::Reference {
+    if matches!(options.cni, Cni::Reference | Cni::Delegate) {
         reference::install(kubectl)?;
         control::wait_for("the nodes to get ready", Duration::from_secs(60), || {
             let ready = [
@@ -239,6 +241,10 @@ fn start(binaries: &Binaries, options: &Up) -> Result<()> {
             ];
             Ok(succeeds(kubectl()?.args(ready)))
         })?;
+    }
+    if options.cni == Cni::Delegate {
+        let archive = options.image.clone().map_or_else(test::image, Ok)?;
+        test::install(&archive, &xtask::workspace::root().join(test::MANIFEST))?;
     }
     Ok(())
 }

@@ -29,7 +29,7 @@ const FIRST: [&str; 8] = [
 /// The manifest from which everything else is applied.
 const MANIFEST: &str = "deploy/install.yaml";
 const OTHERS: &str = "--default-network=delegate";
-const OURS: &str = "--default-network=podnetwork:default";
+pub(super) const OURS: &str = "--default-network=podnetwork:default";
 
 /// Returns the manifest for `cluster test --manifest`: podnet as default network.
 pub(super) fn manifest() -> PathBuf {

@@ -211,7 +211,9 @@ fn a_pod_off_the_default_network_at_its_first_interface_has_an_event() {
     let uid = s.make_pod("moved", &[("podnet.dev/networks", &list.to_string())]);
     let sandbox = s.node.pod("c1");
     // The default network is not there, and the pod waits for it.
-    s.add(&sandbox, "moved", &uid).fails_with(7);
+    wait::until_true("the agent to know of the other network", || {
+        s.add(&sandbox, "moved", &uid).error().code == 7
+    });
     s.wait_event(
         "moved",
         "DefaultNetworkMoved",
